@@ -1,0 +1,1 @@
+"""Helpers of `setup.py` and the Makefile; not installed."""

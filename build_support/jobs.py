@@ -1,0 +1,153 @@
+"""Runs the compile jobs of a build: only what changed, in parallel, the longest first.
+
+A job is fresh when its output exists and the stamp beside the build holds the digest of its
+inputs' contents and of its recipe. Times of files are never compared: a checkout changes them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+
+OUTPUT = "{output}"
+"""Stands in a command for the file the job makes."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One file to make by running `commands` in turn; the last one writes `{output}`."""
+
+    label: str
+    output: Path
+    inputs: tuple[Path, ...]
+    commands: tuple[tuple[str, ...], ...]
+    weight: int
+    """Larger starts earlier; only the order matters."""
+    tools: str = ""
+    """Versions of the tools: another version makes the output stale."""
+
+    def digest(self, root: Path) -> str:
+        """Digest of everything the output depends on, independent of where the tree lies."""
+        recipe = "\0".join("\0".join(command) for command in self.commands)
+        result = hashlib.sha256(f"{self.tools}\n{recipe}\n".replace(str(root), "").encode())
+        for path in sorted(self.inputs):
+            content = hashlib.sha256(path.read_bytes()).hexdigest()
+            result.update(f"{os.path.relpath(path, root)} {content}\n".encode())
+        return result.hexdigest()
+
+
+class BuildError(Exception):
+    """A command of a job failed; the text is the command and what it printed."""
+
+
+def build(jobs: Sequence[Job], root: Path) -> None:
+    """Bring every output up to date. `BuildError` lists each failure, not only the first."""
+    stale = [job for job in jobs if not _is_fresh(job, root)]
+    stale.sort(key=lambda job: job.weight, reverse=True)
+    if not stale:
+        _say(f"native parts: {len(jobs)} up to date")
+        return
+    workers = _workers()
+    noun = "core" if workers == 1 else "cores"
+    _say(f"native parts: {len(stale)} of {len(jobs)} to build on {workers} {noun}")
+    started = time.monotonic()
+    progress = _Progress(len(stale))
+    failures: list[str] = []
+    with ThreadPoolExecutor(workers) as pool:
+        running = {pool.submit(_run, job, root, progress): job for job in stale}
+        for future in as_completed(running):
+            try:
+                future.result()
+            except BuildError as error:
+                failures.append(f"{running[future].label}: {error}")
+    if failures:
+        raise BuildError("\n\n".join(failures))
+    _say(f"native parts: built in {time.monotonic() - started:.0f} s")
+
+
+class _Progress:
+    """Numbers jobs in the order they start."""
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._started = 0
+        self._lock = threading.Lock()
+
+    def start(self, label: str) -> None:
+        with self._lock:
+            self._started += 1
+            width = len(str(self._total))
+            _say(f"[{self._started:{width}}/{self._total}] {label} …")
+
+
+def _run(job: Job, root: Path, progress: _Progress) -> None:
+    progress.start(job.label)
+    digest = job.digest(root)
+    job.output.parent.mkdir(parents=True, exist_ok=True)
+    # A process may have the old library mapped, and a build may be interrupted: the finished file
+    # replaces the old one in one step.
+    descriptor, name = tempfile.mkstemp(suffix=job.output.suffix, dir=job.output.parent)
+    os.close(descriptor)
+    temporary = Path(name)
+    try:
+        for command in job.commands:
+            _execute([part.replace(OUTPUT, name) for part in command], root)
+        temporary.chmod(0o755)
+        temporary.replace(job.output)
+    finally:
+        temporary.unlink(missing_ok=True)
+    stamp = _stamp(job, root)
+    stamp.parent.mkdir(parents=True, exist_ok=True)
+    stamp.write_text(digest, encoding="ascii")
+
+
+def _execute(command: Sequence[str], root: Path) -> None:
+    try:
+        done = subprocess.run(
+            command,
+            cwd=root,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            encoding="utf-8",
+            errors="replace",
+        )
+    except OSError as error:
+        raise BuildError(f"{command[0]}: {error.strerror}") from error
+    if done.returncode != 0:
+        raise BuildError(f"exit status {done.returncode}\n$ {' '.join(command)}\n{done.stdout}")
+    if done.stdout.strip():
+        _say(done.stdout.rstrip())
+
+
+def _is_fresh(job: Job, root: Path) -> bool:
+    try:
+        return job.output.exists() and _stamp(job, root).read_text() == job.digest(root)
+    except FileNotFoundError:
+        return False
+
+
+def _stamp(job: Job, root: Path) -> Path:
+    name = hashlib.sha256(str(job.output.resolve()).encode()).hexdigest()[:16]
+    return root / "build" / "stamps" / f"{job.output.name}.{name}"
+
+
+def _workers() -> int:
+    wanted = os.environ.get("UHAL_BUILD_JOBS", "")
+    if wanted.isdigit() and int(wanted) > 0:
+        return int(wanted)
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stdout, flush=True)

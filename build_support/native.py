@@ -1,0 +1,160 @@
+"""What the compiled parts are and how each is compiled, as jobs for `build_support.jobs`.
+
+Three kinds: the lane (Cython, a Python extension), the host runtime (C++, a plain shared library
+loaded like a vendor's driver) and the host kernels (one shared library a module and level).
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import shlex
+import subprocess
+import sys
+import sysconfig
+from importlib.metadata import version
+from pathlib import Path
+from types import ModuleType
+
+from build_support.jobs import OUTPUT, Job
+
+LIBRARY_SUFFIX = ".dylib" if sys.platform == "darwin" else ".so"
+# An undefined symbol is an error of the build here, not of the first user who loads the library.
+LINK_COMPLETE = () if sys.platform == "darwin" else ("-Wl,-z,defs",)
+STRICT_WARNINGS = ("-Wall", "-Wextra")
+
+
+def native_jobs(root: Path, destination: Path, *, every_level: bool) -> list[Job]:
+    """Every compiled part, made under `destination`.
+
+    `every_level` builds kernels for each instruction level of this kind of machine (a wheel),
+    otherwise for the best one this CPU runs (a clone).
+    """
+    return [
+        lane_job(root, destination),
+        runtime_job(root, destination),
+        *kernel_jobs(root, destination, every_level=every_level),
+    ]
+
+
+def lane_job(root: Path, destination: Path) -> Job:
+    """The extension `uhal._lane`; every file of `cython_src` is an input of it."""
+    import numpy
+
+    sources = root / "cython_src"
+    c_file = root / "build" / "lane" / f"{sys.implementation.cache_tag}.c"
+    c_file.parent.mkdir(parents=True, exist_ok=True)
+    translate = (
+        *(sys.executable, "-m", "cython", "-3", "--module-name", "uhal._lane", f"-I{sources}"),
+        *(str(sources / "lane.pyx"), "-o", str(c_file)),
+    )
+    compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
+    link = shlex.split(sysconfig.get_config_var("LDSHARED") or "cc -shared")
+    compile_and_link = (
+        *compiler,
+        *link[1:],
+        *shlex.split(sysconfig.get_config_var("CFLAGS") or ""),
+        *("-O2", "-g0", "-fPIC", "-fvisibility=hidden"),
+        *shlex.split(os.environ.get("CFLAGS", "")),
+        *(f"-I{sysconfig.get_path(name)}" for name in ("include", "platinclude")),
+        *(f"-I{numpy.get_include()}", f"-I{sources}"),
+        *(str(c_file), "-o", OUTPUT),
+        *shlex.split(os.environ.get("LDFLAGS", "")),
+    )
+    return Job(
+        label="lane",
+        output=destination / "uhal" / f"_lane{sysconfig.get_config_var('EXT_SUFFIX')}",
+        inputs=_files(sources, "*.pyx", "*.pxd", "*.pxi", "*.h"),
+        commands=(translate, compile_and_link),
+        weight=1 << 40,
+        tools=f"{_version(compiler[0])} Cython {version('Cython')} {numpy.__version__} {sys.version}",
+    )
+
+
+def runtime_job(root: Path, destination: Path) -> Job:
+    """`host_backend/libuhal_host`, from every C++ file of the host runtime."""
+    sources = root / "cython_src" / "host_runtime"
+    folders = (root / "uhal" / "include", root / "cython_src", root / "host_backend")
+    units = _files(sources, "*.cpp")
+    command = (
+        *_cxx(),
+        *("-std=c++17", "-O2", "-g0", "-pthread", "-shared", "-fPIC"),
+        *("-fvisibility=hidden", "-fvisibility-inlines-hidden", *STRICT_WARNINGS),
+        *shlex.split(os.environ.get("CXXFLAGS", "")),
+        *(f"-I{folder}" for folder in folders),
+        *(str(unit) for unit in units),
+        *("-o", OUTPUT, *LINK_COMPLETE),
+        *shlex.split(os.environ.get("LDFLAGS", "")),
+        *(() if sys.platform == "darwin" else ("-ldl",)),
+    )
+    headers = [header for folder in (*folders, sources) for header in _files(folder, "**/*.h")]
+    return Job(
+        label="host runtime",
+        output=destination / "host_backend" / f"libuhal_host{LIBRARY_SUFFIX}",
+        inputs=(*units, *headers, *_files(sources, "*.hpp")),
+        commands=(command,),
+        weight=1 << 39,
+        tools=_version(_cxx()[0]),
+    )
+
+
+def kernel_jobs(root: Path, destination: Path, *, every_level: bool) -> list[Job]:
+    """One library for each module of `ubridge/kernels` and each level, best level first."""
+    cpu_level = load_cpu_level(root)
+    levels = cpu_level.machine_levels() if every_level else (cpu_level.best_level(),)
+    sources = root / "ubridge" / "kernels"
+    include = root / "uhal" / "include"
+    headers = (*_files(include, "**/*.h"), *_files(sources, "*.h", "*.cuh"))
+    jobs = []
+    for source in _files(sources, "*.cu"):
+        for level in levels:
+            command = (
+                *(*_cxx(), *cpu_level.compile_flags(level), *STRICT_WARNINGS),
+                *shlex.split(os.environ.get("CXXFLAGS", "")),
+                *(f"-I{include}", "-x", "c++", str(source), "-o", OUTPUT, *LINK_COMPLETE),
+            )
+            output = Path("ubridge/kernels/host", level.name, source.stem + ".so")
+            jobs.append(
+                Job(
+                    label=f"kernels {source.stem} ({level.name})",
+                    output=destination / output,
+                    inputs=(source, *headers),
+                    commands=(command,),
+                    weight=source.stat().st_size,
+                    tools=_version(_cxx()[0]),
+                )
+            )
+    return jobs
+
+
+def load_cpu_level(root: Path) -> ModuleType:
+    """`uhal/images/cpu_level.py`, loaded by its path: `uhal` cannot be imported before its lane."""
+    name = "_uhal_cpu_level"
+    if name in sys.modules:
+        return sys.modules[name]
+    path = root / "uhal" / "images" / "cpu_level.py"
+    specification = importlib.util.spec_from_file_location(name, path)
+    assert specification is not None and specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    # Dataclasses look their module up while it is still being executed.
+    sys.modules[name] = module
+    specification.loader.exec_module(module)
+    return module
+
+
+def _cxx() -> tuple[str, ...]:
+    return tuple(shlex.split(os.environ.get("CXX") or "c++"))
+
+
+def _files(folder: Path, *patterns: str) -> tuple[Path, ...]:
+    return tuple(sorted(path for pattern in patterns for path in folder.glob(pattern)))
+
+
+@functools.cache
+def _version(compiler: str) -> str:
+    try:
+        done = subprocess.run([compiler, "--version"], capture_output=True, encoding="utf-8")
+    except OSError:
+        return ""
+    return done.stdout.partition("\n")[0]
