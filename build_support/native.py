@@ -10,6 +10,7 @@ import functools
 import importlib.util
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -49,7 +50,7 @@ def lane_job(root: Path, destination: Path) -> Job:
         *(sys.executable, "-m", "cython", "-3", "--module-name", "uhal._lane", f"-I{sources}"),
         *(str(sources / "lane.pyx"), "-o", str(c_file)),
     )
-    compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
+    compiler = _cc()
     link = shlex.split(sysconfig.get_config_var("LDSHARED") or "cc -shared")
     compile_and_link = (
         *compiler,
@@ -68,7 +69,7 @@ def lane_job(root: Path, destination: Path) -> Job:
         inputs=_files(sources, "*.pyx", "*.pxd", "*.pxi", "*.h"),
         commands=(translate, compile_and_link),
         weight=1 << 40,
-        tools=f"{_version(compiler[0])} Cython {version('Cython')} {numpy.__version__} {sys.version}",
+        tools=f"{_version(compiler[0])} {version('Cython')} {numpy.__version__} {sys.version}",
     )
 
 
@@ -141,6 +142,14 @@ def load_cpu_level(root: Path) -> ModuleType:
     sys.modules[name] = module
     specification.loader.exec_module(module)
     return module
+
+
+def _cc() -> list[str]:
+    if os.environ.get("CC"):
+        return shlex.split(os.environ["CC"])
+    # A Python built elsewhere remembers its builder's compiler, which need not be here.
+    builder = shlex.split(sysconfig.get_config_var("CC") or "cc")
+    return builder if shutil.which(builder[0]) else ["cc"]
 
 
 def _cxx() -> tuple[str, ...]:

@@ -1,0 +1,44 @@
+# Everything a clone needs, from a fresh machine: `make demo`, then `make test`.
+
+PYTHON ?= python3
+VENV_PYTHON := .venv/bin/python
+ENVIRONMENT := sh build_support/environment.sh "$(PYTHON)" $(firstword $(origin PYTHON))
+
+.PHONY: help demo build test soak lint types check clean
+.DEFAULT_GOAL := help
+
+help: ## List what make can do
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' Makefile
+	@echo "PYTHON=python3.12 chooses the interpreter, PYTEST='-k launch' passes options to pytest."
+
+demo: build ## Check the machine, make .venv, build, run a network on this computer's CPU
+	@$(VENV_PYTHON) -m uhal network_test
+	@echo "Next: .venv/bin/python -m uhal doctor · examples/01_devices.py · make test"
+
+build: ## Bring .venv and the compiled parts up to date
+	@$(ENVIRONMENT)
+
+test: ## Run the tests (at most 10 minutes)
+	@$(ENVIRONMENT) test
+	$(VENV_PYTHON) -m pytest $(PYTEST)
+
+soak: ## Run the tests with full counts (hours)
+	@$(ENVIRONMENT) test
+	UHAL_TEST_SOAK=1 $(VENV_PYTHON) -m pytest $(PYTEST)
+
+lint: ## Check style with ruff
+	@$(ENVIRONMENT) dev
+	$(VENV_PYTHON) -m ruff check .
+	$(VENV_PYTHON) -m ruff format --check .
+
+types: ## Check types with mypy, and the lane against its stubs
+	@$(ENVIRONMENT) dev
+	$(VENV_PYTHON) -m mypy
+	$(VENV_PYTHON) -m mypy.stubtest uhal._lane
+
+check: lint types test ## All that a change must pass
+
+clean: ## Remove what the build made; .venv stays
+	rm -rf build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache ubridge/kernels/host
+	rm -f uhal/_lane*.so host_backend/libuhal_host.*
+	find . -path ./.venv -prune -o -name __pycache__ -type d -exec rm -rf {} +

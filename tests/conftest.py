@@ -1,0 +1,64 @@
+"""What every test shares: the seed, the counts, and the choice of real devices."""
+
+from __future__ import annotations
+
+import os
+import random
+import zlib
+
+import numpy as np
+import pytest
+
+SOAK = os.environ.get("UHAL_TEST_SOAK", "") not in ("", "0")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("uhal")
+    group.addoption(
+        "--seed",
+        type=int,
+        default=None,
+        help="seed of every random input; also UHAL_TEST_SEED; by default a fresh one",
+    )
+    group.addoption(
+        "--device",
+        action="append",
+        default=[],
+        metavar="BACKEND[:ORDINAL]",
+        help="also run the tests on this real device; may be repeated",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    given = config.getoption("--seed")
+    if given is None and os.environ.get("UHAL_TEST_SEED"):
+        given = int(os.environ["UHAL_TEST_SEED"])
+    seed = random.SystemRandom().randrange(1 << 32) if given is None else given
+    config.stash[SEED] = seed
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    seed = config.stash[SEED]
+    counts = "full (soak)" if SOAK else "sampled (UHAL_TEST_SOAK=1 for all)"
+    return f"uhal: seed {seed} (UHAL_TEST_SEED={seed} repeats it), counts {counts}"
+
+
+SEED = pytest.StashKey[int]()
+
+
+@pytest.fixture
+def seed(request: pytest.FixtureRequest) -> int:
+    """This test's own seed: the run's seed and the test's name, so order does not matter."""
+    run_seed = request.config.stash[SEED]
+    return zlib.crc32(request.node.nodeid.encode(), run_seed)
+
+
+@pytest.fixture
+def rng(seed: int) -> np.random.Generator:
+    """Random inputs that the printed seed repeats."""
+    return np.random.default_rng(seed)
+
+
+def rounds(sampled: int, full: int) -> int:
+    """How often a test repeats: `sampled` in `make test`, `full` in `make soak`."""
+    return full if SOAK else sampled
