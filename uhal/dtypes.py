@@ -1,0 +1,201 @@
+"""The element types of kernels: one table, from which every spelling and width is derived.
+
+Names are those of the kernel sources (`f32`, `u64`); `as_dtype` also takes numpy's and C's.
+`bf16` and `f8e4m3` need `ml_dtypes`, which is imported only when one of them is used with numpy.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Union
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+Kind = Literal["bool", "int", "uint", "float"]
+DTypeLike: TypeAlias = Union["DType", "npt.DTypeLike"]
+
+
+class DType:
+    """An element type. One object per type: compare with `is` or `==`.
+
+    Equal to, and hashed like, its numpy dtype; numpy takes it wherever it takes a dtype.
+    """
+
+    __slots__ = (
+        "_numpy",
+        "_numpy_name",
+        "c_spellings",
+        "code",
+        "itemsize",
+        "kind",
+        "max",
+        "min",
+        "name",
+    )
+
+    name: str
+    """The name in kernel sources: `f32`."""
+    code: str
+    """One character, as the compiled lane reads it."""
+    kind: Kind
+    itemsize: int
+    """Bytes of one element."""
+    min: int | None
+    """Smallest value of an integer type, else `None`."""
+    max: int | None
+    """Largest value of an integer type, else `None`."""
+    c_spellings: tuple[str, ...]
+    """The names C, C++, CUDA and HIP have for it."""
+
+    def __init__(
+        self, name: str, code: str, kind: Kind, itemsize: int, numpy_name: str, c_spellings: str
+    ) -> None:
+        bits = 8 * itemsize
+        ranges = {"int": (-(1 << bits - 1), (1 << bits - 1) - 1), "uint": (0, (1 << bits) - 1)}
+        self.name = name
+        self.code = code
+        self.kind = kind
+        self.itemsize = itemsize
+        self.min, self.max = ranges.get(kind, (None, None))
+        self.c_spellings = tuple(spelling.strip() for spelling in c_spellings.split(","))
+        self._numpy_name = numpy_name
+        self._numpy: np.dtype[Any] | None = None
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The numpy dtype. `ModuleNotFoundError` when it needs `ml_dtypes` and that is missing."""
+        if self._numpy is None:
+            self._numpy = self._find_numpy_dtype()
+        return self._numpy
+
+    def _find_numpy_dtype(self) -> np.dtype[Any]:
+        if not self._needs_ml_dtypes:
+            return np.dtype(self._numpy_name)
+        try:
+            import ml_dtypes
+        except ImportError as error:
+            raise ModuleNotFoundError(
+                f"{self.name} needs the package ml_dtypes to be held in a numpy array: "
+                "pip install ml_dtypes"
+            ) from error
+        return np.dtype(getattr(ml_dtypes, self._numpy_name))
+
+    @property
+    def _needs_ml_dtypes(self) -> bool:
+        return self.name in ("bf16", "f8e4m3")
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, DType):
+            return self is other
+        try:
+            return as_dtype(other) is self
+        except TypeError:
+            return NotImplemented
+
+    def __hash__(self) -> int:
+        try:
+            return hash(self.dtype)
+        except ModuleNotFoundError:
+            return hash(self.name)
+
+    def __repr__(self) -> str:
+        return f"uhal.dtypes.{'bool_' if self.name == 'bool' else self.name}"
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (as_dtype, (self.name,))
+
+
+# name, code, kind, bytes, numpy's name, the names of C and its relatives (LP64)
+bool_ = DType("bool", "?", "bool", 1, "bool", "bool, _Bool")
+i8 = DType("i8", "b", "int", 1, "int8", "int8_t, char, signed char")
+u8 = DType("u8", "B", "uint", 1, "uint8", "uint8_t, unsigned char, uchar, std::byte")
+i16 = DType("i16", "h", "int", 2, "int16", "int16_t, short, short int, signed short")
+u16 = DType("u16", "H", "uint", 2, "uint16", "uint16_t, unsigned short, unsigned short int, ushort")
+i32 = DType("i32", "i", "int", 4, "int32", "int32_t, int, signed, signed int")
+u32 = DType("u32", "I", "uint", 4, "uint32", "uint32_t, unsigned int, unsigned, uint")
+i64 = DType(
+    "i64",
+    "q",
+    "int",
+    8,
+    "int64",
+    "int64_t, long, long int, long long, long long int, signed long, signed long long, "
+    "ssize_t, ptrdiff_t, intptr_t",
+)
+u64 = DType(
+    "u64",
+    "Q",
+    "uint",
+    8,
+    "uint64",
+    "uint64_t, unsigned long, unsigned long int, unsigned long long, unsigned long long int, "
+    "ulong, size_t, std::size_t, uintptr_t",
+)
+f16 = DType("f16", "e", "float", 2, "float16", "__half, half, _Float16, __fp16")
+bf16 = DType(
+    "bf16",
+    "g",
+    "float",
+    2,
+    "bfloat16",
+    "__nv_bfloat16, nv_bfloat16, __hip_bfloat16, hip_bfloat16, __bf16",
+)
+f32 = DType("f32", "f", "float", 4, "float32", "float")
+f64 = DType("f64", "d", "float", 8, "float64", "double")
+f8e4m3 = DType("f8e4m3", "8", "float", 1, "float8_e4m3fn", "__nv_fp8_e4m3, __hip_fp8_e4m3")
+
+ALL: tuple[DType, ...] = (
+    bool_, i8, u8, i16, u16, i32, u32, i64, u64, f16, bf16, f32, f64, f8e4m3,
+)  # fmt: skip
+"""Every element type, in the order of the table."""
+
+_BY_NAME = {dtype.name: dtype for dtype in ALL}
+_BY_NUMPY_NAME = {dtype._numpy_name: dtype for dtype in ALL}
+_BY_C_SPELLING = {spelling: dtype for dtype in ALL for spelling in dtype.c_spellings}
+
+
+def as_dtype(value: object) -> DType:
+    """Return the element type `value` names.
+
+    Takes a `DType`, one of our names (`"f32"`; so `"i8"` is one byte wide), a C spelling
+    (`"size_t"`) or anything `numpy.dtype` takes. `TypeError` when it is none of them, when C and
+    numpy disagree about it (`"float"`, `"int"`), or when no kernel has such a parameter (complex,
+    big endian, structured).
+    """
+    if isinstance(value, DType):
+        return value
+    if isinstance(value, str) and value in _BY_NAME:
+        return _BY_NAME[value]
+    from_c = from_c_spelling(value) if isinstance(value, str) else None
+    from_numpy = _from_numpy(value)
+    if from_c is not None and from_numpy is not None and from_c is not from_numpy:
+        raise TypeError(f"{value!r} is {from_c} in C and {from_numpy} in numpy: write which")
+    found = from_c or from_numpy
+    if found is None:
+        names = " ".join(_BY_NAME)
+        raise TypeError(f"expected a dtype, one of {names} or numpy's for one, got {value!r}")
+    return found
+
+
+def _from_numpy(value: object) -> DType | None:
+    # numpy reads None as f64, which would hide a forgotten argument.
+    if value is None:
+        return None
+    if isinstance(value, str) and value in _BY_NUMPY_NAME:
+        return _BY_NUMPY_NAME[value]
+    try:
+        dtype: np.dtype[Any] = np.dtype(value)  # type: ignore[call-overload]
+    except (TypeError, ValueError, KeyError, SyntaxError):
+        return None
+    return _BY_NUMPY_NAME.get(dtype.name) if dtype.isnative else None
+
+
+def from_c_spelling(spelling: str) -> DType | None:
+    """Return the type a kernel source spells so (`unsigned int`, `f32`), `None` for no type."""
+    words = " ".join(spelling.split())
+    return _BY_C_SPELLING.get(words) or _BY_NAME.get(words)

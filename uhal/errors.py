@@ -1,0 +1,126 @@
+"""Every exception and warning uhal raises, and the way a native code becomes one.
+
+Each class also derives from what a Python user would catch (`ValueError`, `MemoryError`, …).
+The code→class tables live in the backends; this module knows no vendor and imports nothing
+from `uhal`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from uhal.contract import Backend, BackendRecord
+    from uhal.faults import Launch
+
+
+class DeviceError(RuntimeError):
+    """Something uhal or a driver refused or failed to do. The base of every uhal exception.
+
+    `backend` is the backend's name, `call` the native function, `code` its result and `name` the
+    vendor's name for that code; each is `None` where there is none.
+    """
+
+    candidates: tuple[Launch, ...] = ()
+    """After an asynchronous fault: the launches that may have caused it, oldest first."""
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        backend: str | None = None,
+        call: str | None = None,
+        code: int | None = None,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.backend = backend
+        self.call = call
+        self.code = code
+        self.name = name
+
+    def __str__(self) -> str:
+        # KeyError would print a repr and OSError an errno; the message is always the plain text.
+        return str(self.args[0]) if self.args else ""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # OSError's own __reduce__ leaves out what it did not set itself.
+        return (type(self), self.args, self.__dict__.copy())
+
+
+class OutOfMemoryError(DeviceError, MemoryError):
+    """The device (or pinned host memory) is full."""
+
+
+class ArgumentTypeError(DeviceError, TypeError):
+    """A wrong count, kind, dtype or width of an argument."""
+
+
+class ArgumentValueError(DeviceError, ValueError):
+    """An argument of the right kind with a value that cannot be; every geometry fault."""
+
+
+class ArgumentRangeError(ArgumentValueError, OverflowError):
+    """An int outside the range of its parameter."""
+
+
+class InvalidHandleError(DeviceError, ValueError):
+    """A closed object, or one that belongs to another device."""
+
+
+class NotFoundError(DeviceError, KeyError):
+    """A kernel, global or module of that name does not exist."""
+
+
+class InvalidImageError(DeviceError, ValueError):
+    """A kernel image that cannot be read or does not fit the device."""
+
+
+class LibraryNotFoundError(DeviceError, OSError):
+    """A driver library, or a function in it, is missing."""
+
+
+class NotSupportedError(DeviceError, NotImplementedError):
+    """The device or driver cannot do this."""
+
+
+class NoDeviceError(DeviceError):
+    """No backend has the device that was asked for.
+
+    `records` holds one `BackendRecord` per backend looked at; the message prints them one a line.
+    """
+
+    def __init__(self, message: str = "", *, records: Sequence[BackendRecord] = ()) -> None:
+        lines = [message]
+        for record in records:
+            advice = f" → {record.next_step}" if record.next_step else ""
+            lines.append(f"  {record.name:<6} {record.verdict:<8} {record.reason}{advice}")
+        super().__init__("\n".join(lines))
+        self.records = tuple(records)
+
+
+class DeviceWarning(RuntimeWarning):
+    """Something went wrong where raising is not possible, such as in a destructor."""
+
+
+def from_code(backend: Backend, call: str, code: int, note: str = "") -> DeviceError:
+    """Build the exception for a native result, in the vendor's words.
+
+    The class comes from the backend's error table. The message is
+    `<call>: <NAME> (<code>): <text>. <advice> <note>`. The caller raises it.
+    """
+    said = backend.error_text(code)
+    parts = [f"{call}: {said.name} ({code}): {_sentence(said.text)}"]
+    parts.extend(_sentence(part) for part in (said.advice, note) if part)
+    error_class = backend.error_class(code)
+    if not issubclass(error_class, DeviceError):
+        error_class = DeviceError
+    return error_class(
+        " ".join(parts), backend=backend.name, call=call, code=code, name=said.name
+    )
+
+
+def _sentence(text: str) -> str:
+    """End `text` with a full stop unless it ends in punctuation already."""
+    return text if text.endswith((".", "!", "?")) else text + "."

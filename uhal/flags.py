@@ -1,0 +1,27 @@
+"""Flags of streams and events, with the values of the CUDA driver."""
+
+from __future__ import annotations
+
+from enum import IntFlag
+
+
+class StreamFlags(IntFlag):
+    """How a stream orders itself against the default stream."""
+
+    DEFAULT = 0
+    """Waits for the default stream and is waited for by it."""
+    NON_BLOCKING = 1
+    """Independent of the default stream."""
+
+
+class EventFlags(IntFlag):
+    """How an event waits and what it records."""
+
+    DEFAULT = 0
+    """Spins while waiting and records the time."""
+    BLOCKING_SYNC = 1
+    """Sleeps while waiting."""
+    DISABLE_TIMING = 2
+    """Records no time: cheaper, `elapsed_since` is refused."""
+    INTERPROCESS = 4
+    """May be shared with another process; needs `DISABLE_TIMING`."""
