@@ -66,9 +66,10 @@ class DType:
     @property
     def dtype(self) -> np.dtype[Any]:
         """The numpy dtype. `ModuleNotFoundError` when it needs `ml_dtypes` and that is missing."""
-        if self._numpy is None:
-            self._numpy = self._find_numpy_dtype()
-        return self._numpy
+        found = self._numpy
+        if found is None:
+            found = self._numpy = self._find_numpy_dtype()
+        return found
 
     def _find_numpy_dtype(self) -> np.dtype[Any]:
         if not self._needs_ml_dtypes:

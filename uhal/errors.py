@@ -116,9 +116,7 @@ def from_code(backend: Backend, call: str, code: int, note: str = "") -> DeviceE
     error_class = backend.error_class(code)
     if not issubclass(error_class, DeviceError):
         error_class = DeviceError
-    return error_class(
-        " ".join(parts), backend=backend.name, call=call, code=code, name=said.name
-    )
+    return error_class(" ".join(parts), backend=backend.name, call=call, code=code, name=said.name)
 
 
 def _sentence(text: str) -> str:

@@ -1,0 +1,258 @@
+"""What is known of a kernel's parameters, and the one-line grammar people write it in.
+
+A fact is known or it is `None`; nothing is guessed here. Facts come from the image, from a
+sidecar file or from the caller, and `merge` puts them together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, overload
+
+from uhal.dtypes import DType
+from uhal.errors import ArgumentValueError
+
+ParameterKind = Literal["pointer", "scalar", "aggregate", "unknown"]
+POINTER_BYTES = 8
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One kernel parameter. `None` is a fact nobody has told."""
+
+    index: int
+    name: str | None = None
+    kind: ParameterKind = "unknown"
+    size: int | None = None
+    """Bytes."""
+    offset: int | None = None
+    """Bytes from the start of the parameter block."""
+    dtype: DType | None = None
+    """Of a scalar; of the elements of a pointer."""
+    is_pointer: bool | None = None
+    """Follows from `kind`; may be left out."""
+    is_const: bool | None = None
+    """True when the kernel only reads through the pointer. Unknown counts as written."""
+    source: str = "declaration"
+    """Where the facts come from."""
+
+    def __post_init__(self) -> None:
+        is_pointer = None if self.kind == "unknown" else self.kind == "pointer"
+        if self.is_pointer not in (None, is_pointer):
+            raise ArgumentValueError(
+                f"parameter {self.index} is of kind {self.kind}, is_pointer={self.is_pointer}"
+            )
+        object.__setattr__(self, "is_pointer", is_pointer)
+
+    @property
+    def code(self) -> str:
+        """One character for the compiled lane: `P`, a scalar's dtype code, `V` bytes, `U`."""
+        if self.kind == "pointer":
+            return "P"
+        if self.kind == "aggregate":
+            return "V"
+        if self.kind == "scalar" and self.dtype is not None:
+            return self.dtype.code
+        return "U"
+
+    @property
+    def type_text(self) -> str:
+        """The type as the grammar spells it: `u32`, `const f32*`, `bytes[12]`."""
+        if self.kind == "pointer":
+            const = "const " if self.is_const else ""
+            return f"{const}{self.dtype}*" if self.dtype is not None else f"{const}ptr"
+        if self.kind == "scalar" and self.dtype is not None:
+            return self.dtype.name
+        word = {"aggregate": "bytes", "scalar": "scalar"}.get(self.kind, "unknown")
+        return word if self.size is None else f"{word}[{self.size}]"
+
+    def __str__(self) -> str:
+        return self.type_text if self.name is None else f"{self.type_text} {self.name}"
+
+
+class Signature(Sequence[Parameter]):
+    """The parameters of a kernel, in order. Immutable.
+
+    `str(signature)` is the grammar `Signature.parse` reads, with a comment saying where the facts
+    came from.
+    """
+
+    __slots__ = ("_parameters", "entry")
+
+    entry: str | None
+    """The kernel's name, `None` when it was not given one."""
+
+    def __init__(self, parameters: Iterable[Parameter], entry: str | None = None) -> None:
+        self._parameters = tuple(parameters)
+        self.entry = entry
+        for position, parameter in enumerate(self._parameters):
+            if parameter.index != position:
+                raise ArgumentValueError(
+                    f"{_of(entry)}: parameter at position {position} has index {parameter.index}"
+                )
+
+    @classmethod
+    def parse(
+        cls, text: str, *, entry: str | None = None, source: str = "declaration"
+    ) -> Signature:
+        """Read `"u64 n, const f32* x, ptr y, bytes[12] shape"`.
+
+        Names are optional, types are ours or C's, `ptr` is a pointer to anything, `bytes[N]` an
+        aggregate; outer parentheses and `#` comments are ignored. Offsets are C's natural ones as
+        far as sizes and alignments are known. `ArgumentValueError` says where it went wrong.
+        """
+        from uhal._signature_text import parse_parameters
+
+        return cls(with_natural_offsets(parse_parameters(text, entry, source)), entry)
+
+    @staticmethod
+    def parse_sidecar(text: str, *, source: str = "sidecar") -> dict[str, Signature]:
+        """Read a `.sig` file: one `entry: parameters` a line, `#` starts a comment."""
+        signatures: dict[str, Signature] = {}
+        for number, line in enumerate(text.splitlines(), 1):
+            content = line.partition("#")[0].strip()
+            if not content:
+                continue
+            entry, colon, parameters = content.partition(":")
+            entry = entry.strip()
+            if not colon or not entry or " " in entry:
+                raise ArgumentValueError(
+                    f"{source}, line {number}: expected 'entry: parameters', got {content!r}"
+                )
+            if entry in signatures:
+                raise ArgumentValueError(f"{source}, line {number}: {entry} is described twice")
+            try:
+                signatures[entry] = Signature.parse(parameters, entry=entry, source=source)
+            except ArgumentValueError as error:
+                raise ArgumentValueError(f"{source}, line {number}: {error}") from None
+        return signatures
+
+    @property
+    def total_bytes(self) -> int | None:
+        """Bytes of the parameter block, `None` when an offset or size is unknown."""
+        end = 0
+        for parameter in self._parameters:
+            if parameter.offset is None or parameter.size is None:
+                return None
+            end = max(end, parameter.offset + parameter.size)
+        return end
+
+    @property
+    def declaration(self) -> str:
+        """The parameters in the grammar, without where the facts came from."""
+        return ", ".join(str(parameter) for parameter in self._parameters)
+
+    @overload
+    def __getitem__(self, index: int) -> Parameter: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Parameter, ...]: ...
+    def __getitem__(self, index: int | slice) -> Parameter | tuple[Parameter, ...]:
+        return self._parameters[index]
+
+    def __len__(self) -> int:
+        return len(self._parameters)
+
+    def __iter__(self) -> Iterator[Parameter]:
+        return iter(self._parameters)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Signature):
+            return NotImplemented
+        return self._parameters == other._parameters and self.entry == other.entry
+
+    def __hash__(self) -> int:
+        return hash((self._parameters, self.entry))
+
+    def __str__(self) -> str:
+        if not self._parameters:
+            return "# no parameters"
+        runs: list[tuple[int, int, str]] = []
+        for parameter in self._parameters:
+            if runs and runs[-1][2] == parameter.source:
+                runs[-1] = (runs[-1][0], parameter.index, parameter.source)
+            else:
+                runs.append((parameter.index, parameter.index, parameter.source))
+        if len(runs) == 1:
+            return f"{self.declaration}  # {runs[0][2]}"
+        told = "; ".join(
+            f"{first}: {source}" if first == last else f"{first}-{last}: {source}"
+            for first, last, source in runs
+        )
+        return f"{self.declaration}  # {told}"
+
+    def __repr__(self) -> str:
+        return f"Signature.parse({self.declaration!r}, entry={self.entry!r})"
+
+
+def merge(image: Signature | None, declared: Signature | None) -> Signature | None:
+    """Put two descriptions of one kernel together; what the image says counts first.
+
+    `ArgumentValueError` names both where they contradict each other: in the number of parameters,
+    in a name, kind, size, offset or dtype. Constness is the image's whenever it is known there.
+    """
+    if image is None or declared is None:
+        return image if declared is None else declared
+    entry = image.entry if image.entry is not None else declared.entry
+    if len(image) != len(declared):
+        raise ArgumentValueError(
+            f"{_of(entry)}: {_source_of(image)} has {len(image)} parameters ({image.declaration}), "
+            f"{_source_of(declared)} has {len(declared)} ({declared.declaration})"
+        )
+    pairs = zip(image, declared, strict=True)
+    return Signature((_merge_parameter(entry, first, second) for first, second in pairs), entry)
+
+
+def _merge_parameter(entry: str | None, image: Parameter, declared: Parameter) -> Parameter:
+    added: dict[str, object] = {}
+    kinds_differ = image.kind != declared.kind
+    if kinds_differ and "unknown" not in (image.kind, declared.kind):
+        _contradiction(entry, "kind", image, declared)
+    if kinds_differ and image.kind == "unknown":
+        added["kind"] = declared.kind
+    for fact in ("name", "size", "offset", "dtype"):
+        known = getattr(image, fact)
+        told = getattr(declared, fact)
+        if known is None and told is not None:
+            added[fact] = told
+        # Offsets of a declaration are computed; a packed or reordered image knows better.
+        elif known is not None and told is not None and known != told and fact != "offset":
+            _contradiction(entry, fact, image, declared)
+    if image.is_const is None and declared.is_const is not None:
+        added["is_const"] = declared.is_const
+    if not added:
+        return image
+    facts = ", ".join("const" if fact == "is_const" else fact for fact in added)
+    merged = replace(image, is_pointer=None, **added)  # type: ignore[arg-type]
+    return replace(merged, source=f"{image.source}, {facts} from {declared.source}")
+
+
+def with_natural_offsets(parameters: Iterable[Parameter]) -> list[Parameter]:
+    """Give each parameter the offset a C compiler would, up to the first of unknown alignment."""
+    placed: list[Parameter] = []
+    end: int | None = 0
+    for parameter in parameters:
+        size = parameter.size
+        aligned = parameter.kind in ("pointer", "scalar") and size is not None
+        if end is None or not (aligned or end == 0):
+            offset = None
+        else:
+            offset = -(-end // size) * size if aligned and size else end
+        placed.append(replace(parameter, offset=offset))
+        end = None if offset is None or size is None else offset + size
+    return placed
+
+
+def _contradiction(entry: str | None, fact: str, image: Parameter, declared: Parameter) -> None:
+    raise ArgumentValueError(
+        f"{_of(entry)}: parameter {image.index} is '{image}' by the {image.source} and "
+        f"'{declared}' by the {declared.source}: they differ in {fact}"
+    )
+
+
+def _of(entry: str | None) -> str:
+    return "signature" if entry is None else f"signature of {entry}"
+
+
+def _source_of(signature: Signature) -> str:
+    return f"the {signature[0].source}" if signature else "one"
