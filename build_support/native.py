@@ -60,13 +60,13 @@ def lane_job(root: Path, destination: Path) -> Job:
         *shlex.split(os.environ.get("CFLAGS", "")),
         *(f"-I{sysconfig.get_path(name)}" for name in ("include", "platinclude")),
         *(f"-I{numpy.get_include()}", f"-I{sources}"),
-        *(str(c_file), "-o", OUTPUT),
+        *(str(c_file), *map(str, _files(sources, "*.c")), "-o", OUTPUT),
         *shlex.split(os.environ.get("LDFLAGS", "")),
     )
     return Job(
         label="lane",
         output=destination / "uhal" / f"_lane{sysconfig.get_config_var('EXT_SUFFIX')}",
-        inputs=_files(sources, "*.pyx", "*.pxd", "*.pxi", "*.h"),
+        inputs=_files(sources, "*.pyx", "*.pxd", "*.pxi", "*.h", "*.c"),
         commands=(translate, compile_and_link),
         weight=1 << 40,
         tools=f"{_version(compiler[0])} {version('Cython')} {numpy.__version__} {sys.version}",
