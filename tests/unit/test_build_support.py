@@ -1,0 +1,137 @@
+"""The build rebuilds what changed and nothing else, and says in one line what a machine lacks."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from build_support.jobs import OUTPUT, BuildError, Job, build
+from build_support.native import load_cpu_level
+from uhal.images import cpu_level
+
+ROOT = Path(__file__).resolve().parents[2]
+COPY = "import shutil, sys; shutil.copy(sys.argv[1], sys.argv[2])"
+
+
+def copy_job(folder: Path) -> Job:
+    source = folder / "source"
+    source.write_text("first")
+    return Job(
+        label="copy",
+        output=folder / "out" / "copy.so",
+        inputs=(source,),
+        commands=((sys.executable, "-c", COPY, str(source), OUTPUT),),
+        weight=1,
+    )
+
+
+def prerequisites(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["sh", str(ROOT / "build_support" / "prerequisites.sh"), *arguments],
+        env={**os.environ, **environment},
+        capture_output=True,
+        encoding="utf-8",
+    )
+
+
+class TestJobs:
+    def test_unchanged_inputs_are_not_built_again(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        job = copy_job(tmp_path)
+        build([job], tmp_path)
+        made = job.output.stat().st_ino
+        os.utime(job.inputs[0])
+        build([job], tmp_path)
+        assert job.output.stat().st_ino == made
+        assert "1 up to date" in capsys.readouterr().out
+
+    def test_changed_contents_are_built_again(self, tmp_path: Path) -> None:
+        job = copy_job(tmp_path)
+        build([job], tmp_path)
+        job.inputs[0].write_text("second")
+        build([job], tmp_path)
+        assert job.output.read_text() == "second"
+
+    def test_another_command_or_tool_builds_again(self, tmp_path: Path) -> None:
+        job = copy_job(tmp_path)
+        build([job], tmp_path)
+        for changed in (
+            replace(job, commands=((*job.commands[0], "-O3"),)),
+            replace(job, tools="another compiler"),
+        ):
+            made = job.output.stat().st_mtime_ns
+            build([changed], tmp_path)
+            assert job.output.stat().st_mtime_ns > made
+
+    def test_a_failure_keeps_the_old_output_and_shows_the_command(self, tmp_path: Path) -> None:
+        job = copy_job(tmp_path)
+        build([job], tmp_path)
+        script = "import sys; print('no such thing'); sys.exit(3)"
+        broken = replace(job, commands=((sys.executable, "-c", script),))
+        with pytest.raises(BuildError, match=r"(?s)copy: exit status 3.*no such thing"):
+            build([broken], tmp_path)
+        assert job.output.read_text() == "first"
+        assert os.listdir(job.output.parent) == ["copy.so"]
+
+    def test_the_longest_starts_first(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("UHAL_BUILD_JOBS", "1")
+        job = copy_job(tmp_path)
+        jobs = [
+            replace(job, label=f"weight {weight}", weight=weight, output=tmp_path / str(weight))
+            for weight in (1, 3, 2)
+        ]
+        build(jobs, tmp_path)
+        lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("[")]
+        assert lines == ["[1/3] weight 3 …", "[2/3] weight 2 …", "[3/3] weight 1 …"]
+
+
+class TestCpuLevel:
+    def test_build_and_run_time_agree(self) -> None:
+        assert load_cpu_level(ROOT).best_level().name == cpu_level.best_level().name
+
+    def test_levels_by_what_the_cpu_has(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        levels = cpu_level.LEVELS["x86_64"]
+        monkeypatch.setattr(cpu_level, "machine_levels", lambda: levels)
+        for index, level in enumerate(levels):
+            monkeypatch.setattr(cpu_level, "cpu_flags", lambda flags=level.cpu_flags: flags)
+            assert cpu_level.usable_levels() == (*levels[index:], cpu_level.GENERIC)
+        monkeypatch.setattr(cpu_level, "cpu_flags", frozenset)
+        assert cpu_level.best_level() is cpu_level.GENERIC
+
+    def test_flags_for_any_cpu_name_no_machine(self) -> None:
+        assert not any(flag.startswith("-m") for flag in cpu_level.compile_flags())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the advice is for Debian and Ubuntu")
+class TestPrerequisites:
+    def test_a_whole_machine_says_nothing(self) -> None:
+        done = prerequisites("--offline", sys.executable)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+    def test_everything_missing_is_one_line(self) -> None:
+        done = prerequisites(
+            "python3.99", CXX="no-such-compiler", PIP_INDEX_URL="http://127.0.0.1:9/simple"
+        )
+        assert done.returncode == 1
+        assert done.stderr.count("\n") == 1
+        packages = "python3.99 python3.99-dev python3.99-venv g++"
+        assert packages in done.stderr
+
+    def test_only_the_network_missing_asks_for_no_package(self) -> None:
+        done = prerequisites(sys.executable, PIP_INDEX_URL="http://127.0.0.1:9/simple")
+        assert done.returncode == 1
+        assert done.stderr.count("\n") == 1
+        assert "127.0.0.1 does not answer" in done.stderr
+        assert "apt-get" not in done.stderr
+
+    def test_packages_alone_for_a_machine(self) -> None:
+        done = prerequisites("--packages", sys.executable, CXX="no-such-compiler")
+        assert (done.returncode, done.stdout) == (1, "g++\n")
