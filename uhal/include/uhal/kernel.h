@@ -1,0 +1,67 @@
+/* The language of single-source kernels: one file compiles for the host (g++, clang++) and for
+ * CUDA (nvcc).
+ *
+ *     #include <uhal/kernel.h>
+ *     KERNEL(saxpy, (u64 n, f32 a, const f32 *x, f32 *y)) {
+ *         GRID_STRIDE(i, n) { y[i] = a * x[i] + y[i]; }
+ *     }
+ *
+ * On a GPU the body is run by every work-item. On the host one call of it is a whole block: what
+ * differs between work-items stands inside THREADS(t) { … } regions, which are loops there, and
+ * BARRIER() separates regions. `return` and `break` must not leave a region; `continue` ends it for
+ * one work-item. Everything outside a region must be the same for all work-items of the block.
+ *
+ *   blockIdx, blockDim, gridDim           readable everywhere in a kernel body, as in CUDA
+ *   THREADS(t)                            t = 0 … work-items of the block - 1, x fastest
+ *   THREAD_X(t), THREAD_Y(t), THREAD_Z(t) the three coordinates of t
+ *   BARRIER()                             between regions, never inside one
+ *   SHARED(f32, tile, 16, 17)             static shared memory; one to three extents
+ *   DYNAMIC_SHARED(f32, scratch)          the launch's shared bytes
+ *   REGISTER(f32, acc, MAX_THREADS)       a value per work-item that lives across barriers: acc(t)
+ *   GRID_STRIDE(i, n)                     every i below n once, over a one-dimensional launch; it
+ *                                         is a region of its own
+ *   KERNEL_BOUNDED(entry, 256, (…))       a kernel that takes blocks of at most 256
+ *   DEVICE_FUNCTION f32 square(f32 x)     a helper; it gets what it needs as arguments
+ *   DEVICE_GLOBAL(f32, table, 64)         a module variable, found by Module.get_global;
+ *                                         nvcc needs -rdc=true to let it be found
+ *
+ * Types: i8 i16 i32 i64 u8 u16 u32 u64 f16 bf16 f32 f64. f16 and bf16 are for storage: convert with
+ * f32(x) and f16(y).
+ */
+#ifndef UHAL_KERNEL_H
+#define UHAL_KERNEL_H
+
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef int8_t i8;
+typedef int16_t i16;
+typedef int32_t i32;
+typedef int64_t i64;
+typedef uint8_t u8;
+typedef uint16_t u16;
+typedef uint32_t u32;
+typedef uint64_t u64;
+typedef float f32;
+typedef double f64;
+
+#ifndef MAX_THREADS
+#define MAX_THREADS 1024 /* the largest block of any target */
+#endif
+
+#define KERNEL(entry, parameters) UHAL_KERNEL(entry, MAX_THREADS, parameters)
+#define KERNEL_BOUNDED(entry, max_threads, parameters) UHAL_KERNEL(entry, max_threads, parameters)
+#define UHAL_EXTENTS(...) UHAL_EXTENTS_OF(__VA_ARGS__, 3, 2, 1)(__VA_ARGS__)
+#define UHAL_EXTENTS_OF(a, b, c, count, ...) UHAL_EXTENTS_##count
+#define UHAL_EXTENTS_1(a) [a]
+#define UHAL_EXTENTS_2(a, b) [a][b]
+#define UHAL_EXTENTS_3(a, b, c) [a][b][c]
+
+#if defined(__CUDACC__)
+#include <uhal/kernel_cuda.h>
+#else
+#include <uhal/kernel_host.h>
+#endif
+
+#endif

@@ -1,0 +1,47 @@
+/* The kernel language on CUDA: <uhal/kernel.h> includes this under nvcc. Nothing else should. */
+#ifndef UHAL_KERNEL_CUDA_H
+#define UHAL_KERNEL_CUDA_H
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+typedef __half f16;
+typedef __nv_bfloat16 bf16;
+
+#define UHAL_KERNEL(entry, max_threads, parameters)                                                \
+    extern "C" __global__ void __launch_bounds__(max_threads) entry parameters
+
+#define DEVICE_FUNCTION static __device__ __forceinline__
+#define DEVICE_GLOBAL(type, name, count)                                                           \
+    extern "C" {                                                                                   \
+    __device__ type name[count];                                                                   \
+    }                                                                                              \
+    static_assert(true, "")
+
+/* One pass of a loop, so that `continue` means the same on every target. */
+#define THREADS(t) for (u32 t = uhal_thread(), t##_once = 1; t##_once != 0; t##_once = 0)
+#define THREAD_X(t) ((void)(t), threadIdx.x)
+#define THREAD_Y(t) ((void)(t), threadIdx.y)
+#define THREAD_Z(t) ((void)(t), threadIdx.z)
+#define BARRIER() __syncthreads()
+#define SHARED(type, name, ...) __shared__ type name UHAL_EXTENTS(__VA_ARGS__)
+#define DYNAMIC_SHARED(type, name)                                                                 \
+    extern __shared__ __align__(16) unsigned char uhal_dynamic_shared[];                           \
+    type *const name = reinterpret_cast<type *>(uhal_dynamic_shared)
+#define REGISTER(type, name, count) uhal_register<type> name
+#define GRID_STRIDE(i, n)                                                                          \
+    for (u64 i = static_cast<u64>(blockIdx.x) * blockDim.x + threadIdx.x,                          \
+             i##_step = static_cast<u64>(gridDim.x) * blockDim.x, i##_end = (n);                   \
+         i < i##_end; i += i##_step)
+
+DEVICE_FUNCTION u32 uhal_thread() {
+    return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+}
+
+template <class Type> struct uhal_register {
+    Type value;
+    __device__ __forceinline__ Type &operator()(u32) { return value; }
+    __device__ __forceinline__ const Type &operator()(u32) const { return value; }
+};
+
+#endif
