@@ -81,7 +81,8 @@ class DType:
                 f"{self.name} needs the package ml_dtypes to be held in a numpy array: "
                 "pip install ml_dtypes"
             ) from error
-        return np.dtype(getattr(ml_dtypes, self._numpy_name))
+        dtype: np.dtype[Any] = np.dtype(getattr(ml_dtypes, self._numpy_name))
+        return dtype
 
     @property
     def _needs_ml_dtypes(self) -> bool:

@@ -1,0 +1,82 @@
+"""One interface to every accelerator: devices, streams, memory, kernels and checked launches.
+
+Importing it opens no driver library and starts no thread. `Api.quick_init()` finds a device.
+"""
+
+from __future__ import annotations
+
+from uhal import _installation as _installation
+from uhal import dtypes, errors
+from uhal._lane import (
+    BoundLaunch,
+    DeviceBuffer,
+    DevicePointer,
+    Event,
+    Function,
+    HostBuffer,
+    Stream,
+    launch,
+)
+from uhal._version import __version__
+from uhal.api import Api
+from uhal.contract import BackendRecord, DeviceLimits
+from uhal.device import Device
+from uhal.diagnostics import diagnostics
+from uhal.dtypes import DType, as_dtype
+from uhal.errors import (
+    ArgumentRangeError,
+    ArgumentTypeError,
+    ArgumentValueError,
+    DeviceError,
+    DeviceWarning,
+    InvalidHandleError,
+    InvalidImageError,
+    LibraryNotFoundError,
+    NoDeviceError,
+    NotFoundError,
+    NotSupportedError,
+    OutOfMemoryError,
+)
+from uhal.flags import EventFlags, StreamFlags
+from uhal.launch_config import LaunchConfig
+from uhal.module import Module
+from uhal.signature import Parameter, Signature
+
+__all__ = [
+    "Api",
+    "Device",
+    "Stream",
+    "StreamFlags",
+    "Event",
+    "EventFlags",
+    "Module",
+    "Function",
+    "BoundLaunch",
+    "Signature",
+    "Parameter",
+    "DeviceBuffer",
+    "HostBuffer",
+    "DevicePointer",
+    "LaunchConfig",
+    "launch",
+    "diagnostics",
+    "dtypes",
+    "DType",
+    "as_dtype",
+    "BackendRecord",
+    "DeviceLimits",
+    "errors",
+    "DeviceError",
+    "OutOfMemoryError",
+    "ArgumentTypeError",
+    "ArgumentValueError",
+    "ArgumentRangeError",
+    "InvalidHandleError",
+    "NotFoundError",
+    "InvalidImageError",
+    "LibraryNotFoundError",
+    "NotSupportedError",
+    "NoDeviceError",
+    "DeviceWarning",
+    "__version__",
+]

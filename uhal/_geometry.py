@@ -1,0 +1,100 @@
+"""Says what is wrong with a launch's grid, block or shared memory, against the limits that hold."""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, NoReturn
+
+from uhal._refusal import describe, refuse
+from uhal.errors import ArgumentTypeError, ArgumentValueError
+
+if TYPE_CHECKING:
+    from uhal._lane import Function
+
+_AXES = "xyz"
+
+
+def refuse_geometry(function: Function, grid: object, block: object, shared: object) -> NoReturn:
+    """Raise `ArgumentValueError` naming the first fault of the geometry."""
+    fault = find_geometry_fault(function, grid, block, shared)
+    where, problem = fault or (
+        "geometry",
+        f"expected ints or tuples of them, got grid {describe(grid)}, block {describe(block)}, "
+        f"shared {describe(shared)}",
+    )
+    _refuse(function, where, problem)
+
+
+def refuse_call(function: Function) -> NoReturn:
+    """Raise: the function was called as if it were a plain one, without a geometry."""
+    refuse(
+        f"{function.name}, geometry",
+        f"expected a grid and a block: {function.name}[grid, block](…), got none",
+        ArgumentTypeError,
+        function.context.backend_name,
+    )
+
+
+def find_geometry_fault(
+    function: Function, grid: object, block: object, shared: object
+) -> tuple[str, str] | None:
+    """Return (what, problem) of the first fault, `None` when the launch may go ahead."""
+    limits = function.context.limits
+    attributes = function.attributes
+    return (
+        _extent_fault("grid", grid, limits.max_grid)
+        or _extent_fault("block", block, limits.max_block)
+        or _threads_fault(
+            block, min(limits.max_threads_per_block, attributes.max_threads_per_block)
+        )
+        or _shared_fault(function, shared)
+    )
+
+
+def _extent_fault(what: str, extent: object, most: tuple[int, int, int]) -> tuple[str, str] | None:
+    sizes = extent if isinstance(extent, tuple) else (extent,)
+    if not 1 <= len(sizes) <= 3 or (sizes[0] is extent and _as_int(extent) is None):
+        return what, f"expected an int or a tuple of 1 to 3 ints, got {describe(extent)}"
+    for axis, size, limit in zip(_AXES, sizes, most, strict=False):
+        count = _as_int(size)
+        if count is None or not 1 <= count <= limit:
+            got = describe(size).removeprefix("int ")
+            return f"{what} {axis}", f"expected an int in 1…{limit}, got {got}"
+    return None
+
+
+def _threads_fault(block: object, most: int) -> tuple[str, str] | None:
+    threads = 1
+    for size in block if isinstance(block, tuple) else (block,):
+        threads *= operator.index(size)
+    if threads > most:
+        return "block", f"expected at most {most} threads in a block, got {threads} ({block!r})"
+    return None
+
+
+def _shared_fault(function: Function, shared: object) -> tuple[str, str] | None:
+    attributes = function.attributes
+    static = attributes.static_shared_bytes or 0
+    most = attributes.max_dynamic_shared_bytes
+    if most is None:
+        most = max(function.context.limits.max_shared_bytes_per_block - static, 0)
+    count = _as_int(shared)
+    if count is not None and 0 <= count <= most:
+        return None
+    besides = f" (the kernel itself takes {static} more)" if static else ""
+    got = describe(shared).removeprefix("int ")
+    return "shared", f"expected an int of bytes in 0…{most}{besides}, got {got}"
+
+
+def _as_int(value: object) -> int | None:
+    """Return an int or anything that is one by `__index__`; a bool and a float are none."""
+    if isinstance(value, bool):
+        return None
+    try:
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return None
+
+
+def _refuse(function: Function, where: str, problem: str) -> NoReturn:
+    refuse(f"{function.name}, {where}", problem, ArgumentValueError, function.context.backend_name)

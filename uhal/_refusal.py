@@ -1,0 +1,95 @@
+"""How a refused launch is worded: where the call was, what was given, and the one message shape.
+
+batch_matmul, argument 5 'n' (u32): expected an int in 0…4294967295, got -1. The kernel was
+not launched. [demo.py:17]
+"""
+
+from __future__ import annotations
+
+import os.path
+import sys
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from uhal.errors import DeviceError
+
+if TYPE_CHECKING:
+    from uhal._lane import Function
+
+_REPR_LIMIT = 60
+
+
+def call_site() -> str:
+    """Return `file.py:line` of the innermost frame that is the user's, not uhal's or ubridge's."""
+    frame: FrameType | None = sys._getframe(1)
+    outermost = frame
+    while frame is not None and _is_ours(frame):
+        outermost = frame
+        frame = frame.f_back
+    found = frame or outermost
+    if found is None:
+        return "unknown"
+    return f"{os.path.basename(found.f_code.co_filename)}:{found.f_lineno}"
+
+
+def _is_ours(frame: FrameType) -> bool:
+    module = str(frame.f_globals.get("__name__", ""))
+    package = module.partition(".")[0]
+    if module.startswith("uhal.examples"):
+        return False
+    return package in ("uhal", "ubridge") or package.endswith("_backend")
+
+
+def refuse(where: str, problem: str, error: type[DeviceError], backend: str | None) -> NoReturn:
+    """Raise `error` in the one shape; `where` names kernel and argument."""
+    raise error(
+        f"{where}: {problem}. The kernel was not launched. [{call_site()}]", backend=backend
+    )
+
+
+def argument_name(function: Function, index: int) -> str:
+    """Return `saxpy, argument 2 'x' (const f32*)`, with as much of it as is known."""
+    text = f"{function.name}, argument {index}"
+    if function.signature is None:
+        return text
+    parameter = function.signature[index]
+    name = "" if parameter.name is None else f" '{parameter.name}'"
+    return f"{text}{name} ({parameter.type_text})"
+
+
+def describe(value: object) -> str:
+    """Return the type of `value` and a short repr; arrays by shape and dtype."""
+    if value is None:
+        return "None"
+    kind = type(value).__name__
+    module = type(value).__module__
+    if module not in ("builtins", "__main__", "uhal", "uhal._lane"):
+        kind = f"{module.partition('.')[0]}.{kind}"
+    size = _extent(value)
+    if size is not None:
+        return f"{kind} {size}"
+    return f"{kind} {_short_repr(value)}"
+
+
+def _extent(value: Any) -> str | None:
+    """Say how large and of what type an array or buffer is, `None` for anything else."""
+    from uhal._lane import DeviceBuffer, HostBuffer
+
+    if isinstance(value, (DeviceBuffer, HostBuffer)):
+        return f"of {value.size} {value.dtype}"
+    if isinstance(value, np.ndarray) or (hasattr(value, "shape") and hasattr(value, "__dlpack__")):
+        return f"of shape {tuple(value.shape)}, dtype {value.dtype}"
+    return None
+
+
+def _short_repr(value: object) -> str:
+    if isinstance(value, int) and value.bit_length() > 4 * _REPR_LIMIT:
+        return f"of {value.bit_length()} bits"
+    try:
+        text = str(value) if isinstance(value, np.generic) else repr(value)
+    except Exception:
+        return "whose repr fails"
+    text = " ".join(text.split())
+    return text if len(text) <= _REPR_LIMIT else text[: _REPR_LIMIT - 1] + "…"

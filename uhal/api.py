@@ -1,0 +1,55 @@
+"""Choosing a backend and starting it."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from uhal import _lane, registry
+from uhal.contract import BackendRecord
+from uhal.device import Device, resolve_backend
+from uhal.errors import DeviceError
+
+
+class Api:
+    """Entry to the driver. Every method may be called from any thread, and more than once."""
+
+    _fixed_backend: ClassVar[str | None] = None
+
+    @classmethod
+    def init(cls, backend: str | None = None) -> None:
+        """Choose a backend and initialize its driver; create nothing on a device.
+
+        `backend` or the variable `UHAL_BACKEND` force one, which then never falls back; else it
+        is the first of cuda, rocm, tops, host that has a device. `NoDeviceError` when there is
+        none.
+        """
+        registry.backend(registry.choose(resolve_backend(cls, backend)))
+
+    @classmethod
+    def quick_init(cls, ordinal: int = 0, backend: str | None = None) -> Device:
+        """Do `init`, open device `ordinal` and make it the process default; return it."""
+        name = registry.choose(resolve_backend(cls, backend))
+        context = registry.context(name, ordinal)
+        _lane.set_default_context(context)
+        return Device._of(context)
+
+    @classmethod
+    def get_api_version(cls) -> str:
+        """Return the version of the chosen backend's driver, as the vendor writes it."""
+        return registry.backend(registry.choose(cls._fixed_backend)).version()
+
+    @classmethod
+    def backends(cls) -> tuple[BackendRecord, ...]:
+        """Return for each backend whether it works here, and why or why not."""
+        return registry.records()
+
+    @classmethod
+    def current(cls) -> str:
+        """Return the name of the current device's backend, else of the one chosen by `init`."""
+        if cls._fixed_backend is not None:
+            return cls._fixed_backend
+        context = _lane.current_context()
+        name = context.backend_name if context is not None else registry.chosen()
+        if name is None:
+            raise DeviceError("no backend is chosen yet: call Api.init() or Api.quick_init()")
+        return name

@@ -1,0 +1,297 @@
+"""Everything said about a wrong launch, and the conversions too rare for the compiled lane.
+
+The lane packs ordinary arguments itself and calls in here only when a value is not ordinary: each
+function either returns the parameter's bytes or raises in the shape of `uhal._refusal`. Nothing
+here makes a native call.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Sized
+from typing import Any, NoReturn
+
+import numpy as np
+
+from uhal._geometry import refuse_call, refuse_geometry
+from uhal._lane import DeviceBuffer, DevicePointer, Function, HostBuffer, Stream
+from uhal._refusal import argument_name, call_site, describe, refuse
+from uhal._small_floats import pack_small_float
+from uhal.dtypes import DType, as_dtype
+from uhal.errors import (
+    ArgumentRangeError,
+    ArgumentTypeError,
+    ArgumentValueError,
+    DeviceError,
+    InvalidHandleError,
+)
+from uhal.signature import POINTER_BYTES, Parameter
+
+__all__ = [
+    "call_site",
+    "pack",
+    "pack_untyped",
+    "refuse_call",
+    "refuse_count",
+    "refuse_function",
+    "refuse_geometry",
+    "refuse_stream",
+]
+
+_TYPED_VALUES = (
+    "a typed value (DeviceBuffer, DevicePointer, None, a sized numpy or ctypes scalar, or bytes)"
+)
+
+
+def pack(function: Function, index: int, value: object) -> bytes:
+    """Return the bytes of parameter `index` for `value`, exactly as many as the parameter has.
+
+    Raises `ArgumentTypeError`, `ArgumentValueError`, `ArgumentRangeError` or `InvalidHandleError`.
+    """
+    if function.signature is None:
+        return pack_untyped(function, index, value)
+    parameter = function.signature[index]
+    packer = _Packer(function, index)
+    if parameter.kind == "pointer":
+        return packer.pointer(value, parameter.dtype)
+    if parameter.kind == "aggregate":
+        return packer.aggregate(value, parameter)
+    if parameter.kind == "scalar" and parameter.dtype is not None:
+        return packer.scalar(value, parameter.dtype)
+    return packer.typed(value, parameter)
+
+
+def pack_untyped(function: Function, index: int, value: object) -> bytes:
+    """Return the bytes of `value` for a kernel of which nothing is known: typed values only."""
+    return _Packer(function, index).typed(value, None)
+
+
+def refuse_count(function: Function, given: int | Sized) -> NoReturn:
+    """Raise: the number of arguments differs from the signature's. `given` counts or holds them."""
+    count = given if isinstance(given, int) else len(given)
+    signature = function.signature
+    expected = "another number" if signature is None else str(len(signature))
+    listed = f" ({signature.declaration})" if signature else ""
+    noun = "argument" if expected == "1" else "arguments"
+    _refuse_at(
+        f"{function.name}, arguments",
+        f"expected {expected} {noun}{listed}, got {count}",
+        ArgumentTypeError,
+        function,
+    )
+
+
+def refuse_stream(function: Function, stream: object) -> NoReturn:
+    """Raise: `stream` is not an open stream of the function's device."""
+    where = f"{function.name}, stream"
+    if not isinstance(stream, Stream):
+        advice = ""
+        if isinstance(stream, int) or hasattr(stream, "__cuda_stream__"):
+            advice = "; another library's stream comes in by Stream.from_handle(stream)"
+        problem = f"expected a Stream or None, got {describe(stream)}{advice}"
+        _refuse_at(where, problem, ArgumentTypeError, function)
+    if stream.closed:
+        _refuse_at(where, "expected an open Stream, got a closed one", InvalidHandleError, function)
+    _refuse_at(where, _foreign("Stream", stream, function), InvalidHandleError, function)
+
+
+def refuse_function(value: object) -> NoReturn:
+    """Raise: what should be launched is not a kernel."""
+    advice = "; take one from a module: module.get_function(name)"
+    problem = f"expected a Function, got {describe(value)}{advice}"
+    refuse("launch, function", problem, ArgumentTypeError, None)
+
+
+def _refuse_at(where: str, problem: str, error: type[DeviceError], function: Function) -> NoReturn:
+    refuse(where, problem, error, function.context.backend_name)
+
+
+def _foreign(noun: str, thing: Any, function: Function) -> str:
+    """Say that `thing` is another device's, or of an earlier opening of the same device."""
+    context = function.context
+    expected = f"{context.backend_name}:{context.ordinal}"
+    device = thing.device
+    found = f"{device.backend}:{device.ordinal}"
+    if found == expected:
+        found += " as it was before Device.close()"
+    return f"expected a {noun} of {expected}, the kernel's device, got one of {found}"
+
+
+class _Packer:
+    """Packs one argument of one launch, or refuses it by name."""
+
+    def __init__(self, function: Function, index: int) -> None:
+        self._function = function
+        self._index = index
+
+    def pointer(self, value: object, element: DType | None) -> bytes:
+        """Take a DeviceBuffer of the element type, a DevicePointer or None."""
+        if value is None:
+            return bytes(POINTER_BYTES)
+        if isinstance(value, DevicePointer):
+            return value.address.to_bytes(POINTER_BYTES, "little")
+        if isinstance(value, DeviceBuffer):
+            return self._buffer(value, element)
+        wanted = "DeviceBuffer" if element is None else f"DeviceBuffer of {element}"
+        self._fail(
+            f"expected a {wanted}, DevicePointer or None, got {describe(value)}"
+            f"{_pointer_advice(value, element)}"
+        )
+
+    def _buffer(self, buffer: DeviceBuffer, element: DType | None) -> bytes:
+        if buffer.closed:
+            self._fail("expected an open DeviceBuffer, got a closed one", InvalidHandleError)
+        if buffer.device._context is not self._function.context:
+            self._fail(_foreign("DeviceBuffer", buffer, self._function), InvalidHandleError)
+        if element is not None and buffer.dtype is not element:
+            self._fail(
+                f"expected a DeviceBuffer of {element}, got {describe(buffer)}; to read the same "
+                f"bytes as {element} pass buffer.view('{element}')"
+            )
+        return buffer.as_device_ptr().address.to_bytes(POINTER_BYTES, "little")
+
+    def aggregate(self, value: object, parameter: Parameter) -> bytes:
+        """Take the bytes of a structure passed by value."""
+        data = _structure_bytes(value)
+        if data is None:
+            self._fail(
+                f"expected {parameter.size} bytes (bytes, numpy.void or a ctypes structure), "
+                f"got {describe(value)}"
+            )
+        return self._sized(data, parameter.size, value)
+
+    def typed(self, value: object, parameter: Parameter | None) -> bytes:
+        """Take a value that says its own width, for a parameter that does not say its type."""
+        size = None if parameter is None else parameter.size
+        may_point = size in (None, POINTER_BYTES) and (
+            parameter is None or parameter.kind == "unknown"
+        )
+        if may_point and (value is None or isinstance(value, (DeviceBuffer, DevicePointer))):
+            return self.pointer(value, None)
+        sized = _sized_scalar(value)
+        data = _structure_bytes(value) if sized is None else sized[2]
+        if data is not None:
+            return self._sized(data, size, value)
+        width = "" if size is None else f" of {size} bytes"
+        self._fail(
+            f"the type is unknown: expected {_TYPED_VALUES}{width}, got {describe(value)}; "
+            f"or give get_function a signature"
+        )
+
+    def _sized(self, data: bytes, size: int | None, value: object) -> bytes:
+        if size is not None and len(data) != size:
+            self._fail(f"expected {size} bytes, got {describe(value)} of {len(data)} bytes")
+        return data
+
+    def scalar(self, value: object, dtype: DType) -> bytes:
+        """Take a Python number, or a sized scalar of the same width."""
+        sized = _sized_scalar(value)
+        if sized is not None:
+            found, plain, data = sized
+            if found is dtype:
+                return data
+            integers = {"int", "uint"}
+            if found.itemsize != dtype.itemsize or not {found.kind, dtype.kind} <= integers:
+                self._fail(
+                    f"expected {_wanted(dtype)}, got {describe(value)}: a sized scalar must be "
+                    f"{dtype}; pass a plain Python number to have it converted"
+                )
+            return self._integer(plain, dtype, value)
+        if dtype.kind == "bool" and isinstance(value, bool):
+            return bytes((value,))
+        is_integer = isinstance(value, int) and not isinstance(value, bool)
+        if is_integer and dtype.kind in ("int", "uint"):
+            return self._integer(value, dtype, value)
+        if dtype.kind == "float" and (is_integer or isinstance(value, float)):
+            return self._float(value, dtype)
+        advice = _scalar_advice(value)
+        self._fail(f"expected {_wanted(dtype)}, got {describe(value)}{advice}")
+
+    def _integer(self, plain: Any, dtype: DType, value: object) -> bytes:
+        if not dtype.min <= plain <= dtype.max:
+            got = _plain(value) if type(value) is int else describe(value)
+            self._fail(f"expected {_wanted(dtype)}, got {got}", ArgumentRangeError)
+        return int(plain).to_bytes(dtype.itemsize, "little", signed=dtype.kind == "int")
+
+    def _float(self, value: Any, dtype: DType) -> bytes:
+        try:
+            number = float(value)
+            if dtype.name in ("f32", "f64"):
+                return struct.pack("=f" if dtype.name == "f32" else "=d", number)
+            return pack_small_float(dtype.name, number)
+        except OverflowError:
+            error = ArgumentRangeError if isinstance(value, int) else ArgumentValueError
+            self._fail(f"expected {_wanted(dtype)}, got {describe(value)}, which overflows", error)
+
+    def _fail(self, problem: str, error: type[DeviceError] = ArgumentTypeError) -> NoReturn:
+        _refuse_at(argument_name(self._function, self._index), problem, error, self._function)
+
+
+def _wanted(dtype: DType) -> str:
+    if dtype.kind == "bool":
+        return "a bool"
+    if dtype.kind == "float":
+        return f"a float that fits {dtype}"
+    return f"an int in {dtype.min}…{dtype.max}"
+
+
+def _plain(value: int) -> str:
+    return describe(value).removeprefix("int ")
+
+
+def _sized_scalar(value: object) -> tuple[DType, Any, bytes] | None:
+    """Return element type, Python value and bytes of a numpy or ctypes scalar, else `None`."""
+    if isinstance(value, np.generic):
+        described: object = value.dtype
+    # A ctypes pointer is an address, not a number.
+    elif isinstance(value, ctypes._SimpleCData) and not isinstance(value, _CTYPES_POINTERS):
+        described = type(value)
+    else:
+        return None
+    try:
+        dtype = as_dtype(described)
+    except TypeError:
+        return None
+    if isinstance(value, np.generic):
+        return dtype, value.item(), value.tobytes()
+    return dtype, value.value, bytes(value)
+
+
+_CTYPES_POINTERS = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_wchar_p)
+
+
+def _structure_bytes(value: object) -> bytes | None:
+    """Return the bytes of a structure passed by value, `None` when `value` is none."""
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    if isinstance(value, np.void):
+        return value.tobytes()
+    if isinstance(value, (ctypes.Structure, ctypes.Union, ctypes.Array)):
+        return bytes(value)
+    return None
+
+
+def _pointer_advice(value: object, element: DType | None) -> str:
+    """Say how to make a device pointer of what was given instead."""
+    if isinstance(value, np.ndarray):
+        return "; copy it to the device: DeviceBuffer.from_numpy(array)"
+    if isinstance(value, HostBuffer):
+        return "; it is host memory: copy it with DeviceBuffer.from_numpy(host_buffer.array)"
+    if hasattr(value, "__dlpack__"):
+        return "; take it over with DeviceBuffer.from_dlpack(array)"
+    if isinstance(value, bool):
+        return ""
+    if isinstance(value, (int, ctypes._Pointer, *_CTYPES_POINTERS)):
+        return "; an address is passed as DevicePointer(address)"
+    if isinstance(value, (list, tuple)):
+        dtype = "dtype" if element is None else f"'{element}'"
+        return f"; copy it to the device: DeviceBuffer.from_slice(values, {dtype})"
+    return ""
+
+
+def _scalar_advice(value: object) -> str:
+    """Say how to get a number out of what was given instead."""
+    if isinstance(value, np.ndarray) and value.size == 1:
+        return "; take the number out: array.item()"
+    return ""

@@ -1,0 +1,171 @@
+"""A device: what it is, its limits, its memory, and making it the current one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeVar
+
+from uhal import _lane, registry
+from uhal.errors import ArgumentValueError, DeviceError
+
+if TYPE_CHECKING:
+    from uhal.contract import DeviceLimits
+
+_Self = TypeVar("_Self", bound="Device")
+
+
+class MemoryInfo(NamedTuple):
+    """Memory of a device, in bytes."""
+
+    free: int
+    total: int
+
+
+class Device:
+    """One device of one backend. A value: equal to every other with its backend and ordinal.
+
+    Creating one opens the device, once a process. `with device:` makes it current on the calling
+    thread: streams, buffers and modules made inside are made on it. Any thread may use it.
+    """
+
+    __slots__ = ("_context",)
+
+    _fixed_backend: ClassVar[str | None] = None
+    _context: _lane.Context
+
+    def __init__(self, ordinal: int = 0, backend: str | None = None) -> None:
+        """Open device `ordinal` of `backend`, by default of the backend chosen by `Api`.
+
+        Raises `NoDeviceError` when there is no such device or backend.
+        """
+        name = registry.choose(resolve_backend(type(self), backend))
+        self._context = registry.context(name, ordinal)
+
+    @classmethod
+    def _of(cls: type[_Self], context: _lane.Context) -> _Self:
+        """Wrap an open context."""
+        device = object.__new__(cls)
+        device._context = context
+        return device
+
+    @classmethod
+    def count(cls, backend: str | None = None) -> int:
+        """Return how many devices the backend has; 0 when it does not work here."""
+        name = resolve_backend(cls, backend)
+        if name is None:
+            try:
+                name = registry.choose()
+            except DeviceError:
+                return 0
+        return len(registry.record(name).devices)
+
+    @classmethod
+    def current(cls: type[_Self]) -> _Self:
+        """Return the calling thread's device, else the process default.
+
+        `DeviceError` when there is none: `Api.quick_init` or `with device:` sets one.
+        """
+        context = _lane.current_context()
+        fixed = cls._fixed_backend
+        if fixed is not None and (context is None or context.backend_name != fixed):
+            context = registry.context(fixed, 0)
+        if context is None:
+            raise DeviceError("no device is current: call Api.quick_init() first")
+        return cls._of(context)
+
+    @property
+    def ordinal(self) -> int:
+        """The device's number in its backend, from 0."""
+        return self._context.ordinal
+
+    @property
+    def backend(self) -> str:
+        """The backend's name."""
+        return self._context.backend_name
+
+    @property
+    def name(self) -> str:
+        """The product name, as the vendor writes it."""
+        return self._context.backend.device_name(self.ordinal)
+
+    @property
+    def uuid(self) -> str:
+        """An identifier that stays the same from process to process."""
+        return self._context.backend.device_uuid(self.ordinal)
+
+    @property
+    def limits(self) -> DeviceLimits:
+        """What a launch on the device may ask for."""
+        return self._context.limits
+
+    @property
+    def attributes(self) -> Mapping[str, int | str]:
+        """Everything else the vendor tells, under the vendor's names."""
+        return self._context.backend.device_attributes(self.ordinal)
+
+    @property
+    def closed(self) -> bool:
+        """True after `close`; `Device(ordinal, backend)` opens it afresh."""
+        return self._context.closed
+
+    def memory_info(self) -> MemoryInfo:
+        """Return free and total memory in bytes, as the driver sees them now."""
+        with self._context.enter():
+            return MemoryInfo(*self._context.backend.memory_info(self.ordinal))
+
+    def synchronize(self) -> None:
+        """Wait for everything on the device. Raises an asynchronous fault of earlier work."""
+        self._context.synchronize()
+        with self._context.enter():
+            try:
+                self._context.backend.synchronize_device(self.ordinal)
+            except NotImplementedError:
+                # The vendor has no such call; our own streams have been waited for.
+                return
+
+    def empty_cache(self) -> int:
+        """Give unused pooled memory back to the driver; return the bytes freed."""
+        return self._context.empty_cache()
+
+    def pool_statistics(self) -> dict[str, int]:
+        """Return bytes and counts of the memory pool by name."""
+        return self._context.pool_statistics()
+
+    def close(self) -> None:
+        """Refuse new work on the device. Objects made on it are freed as they go. Idempotent."""
+        registry.close_context(self._context)
+
+    def __enter__(self: _Self) -> _Self:
+        _lane.push_context(self._context)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        _lane.pop_context()
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Device):
+            return NotImplemented
+        return (self.backend, self.ordinal) == (other.backend, other.ordinal)
+
+    def __hash__(self) -> int:
+        return hash((self.backend, self.ordinal))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.ordinal}, {self.backend!r})"
+
+    def __reduce__(self) -> tuple[type[Device], tuple[int, str]]:
+        return (type(self), (self.ordinal, self.backend))
+
+
+def resolve_backend(cls: type, backend: str | None) -> str | None:
+    """Return the backend meant when `backend` is given to a class that may be fixed to one."""
+    fixed: str | None = getattr(cls, "_fixed_backend", None)
+    if fixed is None or backend is None or backend == fixed:
+        return fixed or backend
+    raise ArgumentValueError(f"{cls.__name__} is fixed to backend {fixed!r}, got {backend!r}")

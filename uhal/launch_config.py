@@ -1,0 +1,69 @@
+"""Grid, block and shared memory of a launch, and the usual choice of them for n elements."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from uhal.errors import ArgumentTypeError, ArgumentValueError
+
+if TYPE_CHECKING:
+    from uhal._lane import Dim3
+    from uhal.contract import DeviceLimits
+    from uhal.device import Device
+
+
+@dataclass(frozen=True)
+class LaunchConfig:
+    """A launch geometry. Checked against the device and the kernel when it is launched."""
+
+    grid: Dim3
+    """Blocks along x, y, z."""
+    block: Dim3
+    """Threads of a block along x, y, z."""
+    shared: int = 0
+    """Bytes of dynamic shared memory of a block."""
+
+    @classmethod
+    def for_num_elems(
+        cls, n: int, block: int | None = None, *, device: Device | None = None
+    ) -> LaunchConfig:
+        """Choose a one-dimensional geometry for a kernel that strides over `n` elements.
+
+        `block` is by default the device's own; the grid has a thread for each element up to the
+        device's cap. n = 0 gives an empty configuration, which launches nothing. On the current
+        device unless `device` is given. Raises `ArgumentValueError` for a negative `n`.
+        """
+        from uhal.device import Device
+
+        limits = (device if device is not None else Device.current()).limits
+        count = _count("n", n, 0)
+        threads = limits.block_for_elements if block is None else _count("block", block, 1)
+        return cls((_blocks(count, threads, limits),), (threads,))
+
+    @property
+    def is_empty(self) -> bool:
+        """True when there is nothing to launch."""
+        return self.grid == 0 or self.grid == (0,)
+
+
+def _blocks(count: int, threads: int, limits: DeviceLimits) -> int:
+    blocks = -(-count // threads)
+    cap = limits.max_grid[0]
+    if limits.max_blocks_for_elements is not None:
+        cap = min(cap, limits.max_blocks_for_elements)
+    return min(blocks, cap)
+
+
+def _count(what: str, value: object, least: int) -> int:
+    from uhal._refusal import call_site, describe
+
+    site = call_site()
+    expected = f"LaunchConfig.for_num_elems, {what}: expected an int of at least {least}"
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise ArgumentTypeError(f"{expected}, got {describe(value)}. [{site}]")
+    count = operator.index(value)
+    if count < least:
+        raise ArgumentValueError(f"{expected}, got {count}. [{site}]")
+    return count

@@ -1,0 +1,276 @@
+"""Kernel images: loading one, and finding kernels and global variables in it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import ClassVar, TypeVar
+
+from uhal import _lane, registry
+from uhal._lane import DeviceBuffer, Function, ModuleHandle
+from uhal._refusal import describe
+from uhal.contract import Chosen, LoadedModule
+from uhal.device import Device
+from uhal.dtypes import DTypeLike, as_dtype
+from uhal.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    DeviceError,
+    InvalidHandleError,
+    NotFoundError,
+)
+from uhal.signature import Signature, merge
+
+_Self = TypeVar("_Self", bound="Module")
+
+
+class Module:
+    """A loaded kernel image. Made by `from_file` or `from_bytes`; a context manager.
+
+    Functions and globals keep the native module loaded; `close` unloads it and they are refused
+    from then on. Any thread may use it.
+    """
+
+    _fixed_backend: ClassVar[str | None] = None
+
+    def __init__(self) -> None:
+        raise TypeError("a Module is made by Module.from_file or Module.from_bytes")
+
+    @classmethod
+    def from_file(
+        cls: type[_Self], path: str | os.PathLike[str], *, device: Device | None = None
+    ) -> _Self:
+        """Load an image from a file, on `device` or the current one.
+
+        A file `<path>.sig` beside it may say more of the kernels' parameters than the image does:
+        one `entry: u64 n, const f32* x` a line. Raises `OSError` when the file cannot be read,
+        `InvalidImageError` when it does not fit the device, `ArgumentValueError` when the `.sig`
+        file contradicts the image.
+        """
+        found = Path(path)
+        sidecar = found.with_name(found.name + ".sig")
+        signatures: dict[str, Signature] = {}
+        if sidecar.is_file():
+            text = sidecar.read_text(encoding="utf-8")
+            signatures = Signature.parse_sidecar(text, source=sidecar.name)
+        return cls._load(found.read_bytes(), found, device, signatures)
+
+    @classmethod
+    def from_bytes(
+        cls: type[_Self], image: bytes | bytearray | memoryview, *, device: Device | None = None
+    ) -> _Self:
+        """Load an image held in memory, on `device` or the current one. The bytes are copied."""
+        if not isinstance(image, (bytes, bytearray, memoryview)):
+            raise ArgumentTypeError(f"image: expected bytes, got {describe(image)}")
+        return cls._load(bytes(image), None, device, {})
+
+    @classmethod
+    def _load(
+        cls: type[_Self],
+        image: bytes,
+        path: Path | None,
+        device: Device | None,
+        sidecar: dict[str, Signature],
+    ) -> _Self:
+        context = _context_for(cls, device)
+        with context.enter():
+            loaded = context.backend.module_load(context.ordinal, image, path=path)
+        handle = ModuleHandle(context, loaded.handle)
+        try:
+            signatures = _merge_all(loaded, sidecar, path)
+        except BaseException:
+            handle.close()
+            raise
+        module = object.__new__(cls)
+        module._handle = handle
+        module._signatures = signatures
+        module._names = tuple(loaded.signatures)
+        module._chosen = loaded.chosen
+        module._functions = {}
+        module._lock = threading.Lock()
+        return module
+
+    _handle: ModuleHandle
+    _signatures: dict[str, Signature]
+    _names: tuple[str, ...]
+    _chosen: Chosen
+    _functions: dict[str, Function]
+    _lock: threading.Lock
+
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        """The kernels' names, in the image's order; empty when the image does not list them."""
+        return self._names
+
+    @property
+    def chosen(self) -> Chosen:
+        """Which image was loaded of those the bytes held, and why."""
+        return self._chosen
+
+    @property
+    def device(self) -> Device:
+        """The device the module is loaded on."""
+        return Device._of(self._handle.context)
+
+    @property
+    def closed(self) -> bool:
+        """True after `close`."""
+        return self._handle.closed
+
+    def get_function(self, name: str, signature: str | Signature | None = None) -> Function:
+        """Return the kernel `name`.
+
+        `signature` tells what the image does not, as in `"u64 n, const f32* x"`. Raises
+        `NotFoundError` when there is no such kernel, `ArgumentValueError` when `signature` cannot
+        be read or contradicts the image.
+        """
+        if not isinstance(name, str):
+            raise ArgumentTypeError(f"get_function, name: expected a str, got {describe(name)}")
+        self._require_open()
+        if signature is None:
+            cached = self._functions.get(name)
+            if cached is not None:
+                return cached
+        function = self._make_function(name, self._signature_of(name, signature))
+        if signature is not None:
+            return function
+        with self._lock:
+            return self._functions.setdefault(name, function)
+
+    def _signature_of(self, name: str, declared: str | Signature | None) -> Signature | None:
+        if isinstance(declared, str):
+            declared = Signature.parse(declared, entry=name)
+        elif declared is not None and not isinstance(declared, Signature):
+            raise ArgumentTypeError(
+                f"get_function, signature: expected a str or Signature, got {describe(declared)}"
+            )
+        return merge(self._signatures.get(name), declared)
+
+    def _make_function(self, name: str, signature: Signature | None) -> Function:
+        context = self._handle.context
+        try:
+            native = self._handle.find_function(name)
+        except DeviceError as error:
+            if name in self._names or context.lost is not None:
+                raise
+            raise self._not_found("kernel", name, self._names) from error
+        _check_signature(name, signature, context.limits.max_parameter_bytes)
+        with context.enter():
+            attributes = context.backend.function_attributes(native, name)
+        return Function(self._handle, native, name, signature, attributes)
+
+    def get_global(self, name: str, dtype: DTypeLike = "u8") -> DeviceBuffer:
+        """Return a module's global variable as a buffer of `dtype` that keeps the module loaded.
+
+        Raises `NotFoundError` when there is none, `ArgumentValueError` when its size is no
+        multiple of the dtype's.
+        """
+        self._require_open()
+        element = as_dtype(dtype)
+        context = self._handle.context
+        with context.enter():
+            address, nbytes = context.backend.module_global(self._handle.handle, name)
+        if nbytes % element.itemsize:
+            raise ArgumentValueError(
+                f"global {name!r} has {nbytes} bytes, no multiple of the {element.itemsize} of "
+                f"{element}"
+            )
+        size = nbytes // element.itemsize
+        return DeviceBuffer.from_raw(address, size, element, device=self.device, owner=self._handle)
+
+    def close(self) -> None:
+        """Unload the image; its functions are refused from now on. Idempotent."""
+        with self._lock:
+            self._functions.clear()
+        self._handle.close()
+
+    def __enter__(self: _Self) -> _Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else f"{len(self._names)} kernels"
+        return f"<{type(self).__name__} {self._chosen.description}, {state}>"
+
+    def _require_open(self) -> None:
+        if self._handle.closed:
+            raise InvalidHandleError("the module is closed")
+        self._handle.context.check_usable()
+
+    def _not_found(self, kind: str, name: str, known: Iterable[str]) -> NotFoundError:
+        return NotFoundError(
+            f"{self._chosen.description} has no {kind} {name!r}{_similar(name, known)}",
+            backend=self._handle.context.backend_name,
+        )
+
+
+def _context_for(cls: type, device: Device | None) -> _lane.Context:
+    fixed: str | None = getattr(cls, "_fixed_backend", None)
+    if device is None:
+        context = _lane.current_context()
+        if fixed is not None and (context is None or context.backend_name != fixed):
+            context = registry.context(fixed, 0)
+        if context is None:
+            raise DeviceError("no device is current: call Api.quick_init() first, or pass device=")
+    elif isinstance(device, Device):
+        context = device._context
+        if fixed not in (None, context.backend_name):
+            raise InvalidHandleError(f"{cls.__name__} is fixed to backend {fixed}, got {device!r}")
+    else:
+        raise ArgumentTypeError(f"device: expected a uhal.Device, got {describe(device)}")
+    context.check_usable()
+    return context
+
+
+def _merge_all(
+    loaded: LoadedModule, sidecar: dict[str, Signature], path: Path | None
+) -> dict[str, Signature]:
+    signatures = dict(loaded.signatures)
+    for entry, declared in sidecar.items():
+        if signatures and entry not in signatures:
+            raise NotFoundError(
+                f"{path}.sig describes {entry!r}, which the image has not"
+                f"{_similar(entry, signatures)}"
+            )
+        merged = merge(signatures.get(entry), declared)
+        if merged is not None:
+            signatures[entry] = merged
+    return signatures
+
+
+def _check_signature(name: str, signature: Signature | None, most_bytes: int) -> None:
+    """Refuse parameters that cannot be laid out on this device."""
+    if signature is None:
+        return
+    for parameter in signature:
+        if parameter.size is None:
+            raise ArgumentValueError(
+                f"{name}: the size of parameter {parameter.index} is unknown; give get_function a "
+                f"signature that tells it"
+            )
+    total = signature.total_bytes
+    if total is not None and total > most_bytes:
+        raise ArgumentValueError(
+            f"{name} takes {total} bytes of parameters; the device takes at most {most_bytes}"
+        )
+
+
+def _similar(name: str, known: Iterable[str]) -> str:
+    """Say which known names are close, else how to see them all."""
+    import difflib
+
+    names = list(known)
+    close = difflib.get_close_matches(name, names, n=3)
+    if close:
+        return f"; did you mean {' or '.join(close)}?"
+    return f"; it has {', '.join(names[:8])}{', …' if len(names) > 8 else ''}" if names else ""

@@ -1,0 +1,227 @@
+"""Finds, opens and remembers backends and their devices. The only place that knows their names.
+
+A backend is a package `<name>_backend` with a class `backend`; it is imported when it is first
+asked about. Everything here may be called from any thread.
+"""
+
+from __future__ import annotations
+
+import importlib
+import operator
+import os
+import threading
+
+from uhal import _lane
+from uhal._refusal import call_site, describe
+from uhal.contract import Backend, BackendRecord
+from uhal.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    DeviceError,
+    InvalidHandleError,
+    NoDeviceError,
+)
+
+NAMES = ("cuda", "rocm", "tops", "host")
+"""The backends in the order they are tried; the first that has a device is chosen."""
+
+_OVERRIDE = "UHAL_BACKEND"
+
+
+class _Opened:
+    """What this process has opened. A forked child starts over with an empty one."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.generation = _lane.fork_generation()
+        self.records: dict[str, tuple[str | None, BackendRecord]] = {}
+        self.backends: dict[str, Backend] = {}
+        self.contexts: dict[tuple[str, int], _lane.Context] = {}
+        self.chosen: str | None = None
+        self.left_in_parent: frozenset[str] = frozenset()
+        """Backends opened before the fork that do not survive one."""
+
+
+_opened = _Opened()
+
+
+def record(name: str) -> BackendRecord:
+    """Say whether the backend works here, and why or why not. Creates nothing on a device."""
+    known = _known_name(name, "backend")
+    opened = _current()
+    library = os.environ.get(f"UHAL_{known.upper()}_LIBRARY")
+    with opened.lock:
+        cached = opened.records.get(known)
+        # The library is named by a variable that a test or a notebook may set later.
+        if cached is None or (cached[0] != library and known not in opened.backends):
+            cached = opened.records[known] = (library, _probe(known))
+        return cached[1]
+
+
+def records() -> tuple[BackendRecord, ...]:
+    """Return the record of every backend, in the order of `NAMES`."""
+    return tuple(record(name) for name in NAMES)
+
+
+def choose(backend: str | None = None) -> str:
+    """Return the backend to use, and remember the choice for later calls without a name.
+
+    `backend`, else what was chosen before, else `UHAL_BACKEND`, else the first with a device.
+    A named backend never falls back. Raises `NoDeviceError` with the records looked at.
+    """
+    opened = _current()
+    if backend is None and opened.chosen is not None:
+        return opened.chosen
+    override = os.environ.get(_OVERRIDE, "").strip()
+    if backend is not None:
+        chosen = _forced(_known_name(backend, "backend"), f"backend={backend!r}")
+    elif override:
+        chosen = _forced(_known_name(override, _OVERRIDE), f"{_OVERRIDE}={override}")
+    else:
+        chosen = _first_with_a_device(opened)
+    opened.chosen = chosen
+    return chosen
+
+
+def chosen() -> str | None:
+    """Return what `choose` remembers, `None` before the first choice."""
+    return _current().chosen
+
+
+def backend(name: str) -> Backend:
+    """Open the backend, once a process. `NoDeviceError` when it does not work here."""
+    known = _known_name(name, "backend")
+    opened = _current()
+    with opened.lock:
+        if known in opened.left_in_parent:
+            from uhal.faults import fork_sentence
+
+            raise InvalidHandleError(fork_sentence(), backend=known)
+        found = opened.backends.get(known)
+        if found is None:
+            _forced(known, f"backend {known!r}")
+            found = opened.backends[known] = _backend_class(known).open()
+        return found
+
+
+def opened_backends() -> dict[str, Backend]:
+    """Return the backends opened so far in this process."""
+    opened = _current()
+    with opened.lock:
+        return dict(opened.backends)
+
+
+def opened_contexts() -> tuple[_lane.Context, ...]:
+    """Return the contexts open now, oldest first."""
+    opened = _current()
+    with opened.lock:
+        return tuple(context for context in opened.contexts.values() if not context.closed)
+
+
+def context(name: str, ordinal: int) -> _lane.Context:
+    """Return the context of a device, opening it the first time and after `close_context`.
+
+    Raises `NoDeviceError` when there is no such device.
+    """
+    opened = _current()
+    with opened.lock:
+        owner = backend(name)
+        index = _checked_ordinal(owner, ordinal)
+        found = opened.contexts.get((owner.name, index))
+        if found is None or found.closed:
+            found = _open_context(owner, index)
+            opened.contexts[owner.name, index] = found
+        return found
+
+
+def close_context(context: _lane.Context) -> None:
+    """Close the context and forget it; `context` opens the device afresh."""
+    opened = _current()
+    with opened.lock:
+        key = (context.backend_name, context.ordinal)
+        if opened.contexts.get(key) is context:
+            del opened.contexts[key]
+    context.close()
+
+
+def _current() -> _Opened:
+    """Return the state of this process; after a fork that is a new one, the parent's is left."""
+    global _opened
+    generation = _lane.fork_generation()
+    if _opened.generation != generation:
+        before = _opened
+        _opened = _Opened()
+        lost = {name for name, found in before.backends.items() if not found.survives_fork}
+        _opened.left_in_parent = before.left_in_parent | lost
+    return _opened
+
+
+def _open_context(owner: Backend, ordinal: int) -> _lane.Context:
+    if not _lane.initialization_site():
+        _lane.set_initialization_site(call_site())
+    limits = owner.device_limits(ordinal)
+    return _lane.Context(owner, ordinal, owner.device_context(ordinal), limits)
+
+
+def _first_with_a_device(opened: _Opened) -> str:
+    looked_at: list[BackendRecord] = []
+    for name in NAMES:
+        if name in opened.left_in_parent:
+            backend(name)
+        looked_at.append(record(name))
+        if _works(looked_at[-1]):
+            return name
+    raise NoDeviceError("no backend has a device:", records=looked_at)
+
+
+def _forced(name: str, asked_by: str) -> str:
+    found = record(name)
+    if not _works(found):
+        raise NoDeviceError(f"{asked_by} was asked for and has no device:", records=[found])
+    return name
+
+
+def _works(found: BackendRecord) -> bool:
+    return found.verdict == "ok" and bool(found.devices)
+
+
+def _probe(name: str) -> BackendRecord:
+    try:
+        return _backend_class(name).probe()
+    except ModuleNotFoundError as error:
+        if error.name != f"{name}_backend":
+            return _refused(name, error)
+        return BackendRecord(name, "absent", "not in this version of uhal")
+    except (DeviceError, ImportError, OSError) as error:
+        return _refused(name, error)
+
+
+def _refused(name: str, error: Exception) -> BackendRecord:
+    return BackendRecord(name, "refused", f"{type(error).__name__}: {error}")
+
+
+def _backend_class(name: str) -> type[Backend]:
+    package = importlib.import_module(f"{name}_backend")
+    found: type[Backend] | None = getattr(package, "backend", None)
+    if found is None:
+        # A folder of that name on the import path is enough to get here.
+        raise ImportError(f"{list(package.__path__)[0]} is not uhal's {name} backend")
+    return found
+
+
+def _known_name(name: object, asked_by: str) -> str:
+    if name in NAMES:
+        return str(name)
+    error = ArgumentValueError if isinstance(name, str) else ArgumentTypeError
+    raise error(f"{asked_by}: expected one of {', '.join(NAMES)}, got {describe(name)}")
+
+
+def _checked_ordinal(owner: Backend, ordinal: object) -> int:
+    if isinstance(ordinal, bool) or not hasattr(ordinal, "__index__"):
+        raise ArgumentTypeError(f"device ordinal: expected an int, got {describe(ordinal)}")
+    index = operator.index(ordinal)
+    count = owner.device_count()
+    if not 0 <= index < count:
+        devices = "1 device, number 0" if count == 1 else f"{count} devices, numbers 0…{count - 1}"
+        raise NoDeviceError(f"device {owner.name}:{index} does not exist: there is {devices}")
+    return index
