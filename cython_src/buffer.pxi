@@ -1,0 +1,410 @@
+# Device memory as users hold it: DeviceBuffer, its views, and the raw DevicePointer.
+
+
+@cython.final
+cdef class DevicePointer:
+    """A raw device address: the only integer a pointer parameter accepts.
+
+    It owns nothing and is not tracked: keep the memory alive, and tell the pool of uses on other
+    streams with `DeviceBuffer.record_stream`. Adding an int moves it by that many bytes.
+    """
+
+    cdef readonly uint64_t address
+
+    def __init__(self, address):
+        if isinstance(address, bool) or not isinstance(address, int):
+            raise TypeError(f"address: expected an int, got {type(address).__name__}")
+        if not 0 <= address < 2**64:
+            raise ValueError(f"address: expected 0…2**64-1, got {address}")
+        self.address = address
+
+    def __int__(self):
+        return self.address
+
+    def __index__(self):
+        return self.address
+
+    def __add__(self, nbytes):
+        if not isinstance(nbytes, int):
+            return NotImplemented
+        return DevicePointer(self.address + nbytes)
+
+    def __sub__(self, nbytes):
+        if not isinstance(nbytes, int):
+            return NotImplemented
+        return DevicePointer(self.address - nbytes)
+
+    def __eq__(self, other):
+        return isinstance(other, DevicePointer) and self.address == (<DevicePointer>other).address
+
+    def __hash__(self):
+        return hash(self.address)
+
+    def __repr__(self):
+        return f"DevicePointer(0x{self.address:x})"
+
+
+@cython.no_gc_clear
+cdef class DeviceBuffer:
+    """A typed, contiguous run of elements in one device's memory.
+
+    Made by `from_numpy`, `from_slice`, `zeros`, `uninitialized`, `uninitialized_async`,
+    `from_dlpack` and `from_raw`. It owns its memory, which goes back to the device's pool when the
+    buffer is closed or garbage collected, at once and without waiting: the pool knows which
+    launches still use it. `buffer[a:b]` is a view that holds its parent; closing the parent closes
+    its views. Any thread may use a buffer; the order of data between streams is the caller's.
+
+    Raises InvalidHandleError after close, on a closed device, and in a forked child.
+    """
+
+    cdef Context context
+    cdef Block block            # None: the memory is somebody else's, or there is none
+    cdef uint64_t address
+    cdef readonly Py_ssize_t size
+    cdef readonly Py_ssize_t nbytes
+    cdef readonly object dtype
+    cdef readonly bint readonly
+    cdef bint is_closed
+    cdef DeviceBuffer root      # of a view: the buffer that owns the memory
+    cdef object owner           # keeps memory that is not ours
+    cdef object __weakref__
+
+    def __init__(self, *arguments, **keywords):
+        raise TypeError(
+            f"{type(self).__name__} is made by from_numpy, from_slice, zeros, uninitialized, "
+            "uninitialized_async, from_dlpack or from_raw"
+        )
+
+    def __dealloc__(self):
+        if self.context is None or self.root is not None or self.is_closed:
+            return
+        live.buffers -= 1
+        if self.block is None or exiting or self.context.state.word & UHAL_STATE_FORKED:
+            return
+        try:
+            pool_free(self.context, self.block)
+        except BaseException as failure:
+            warn_in_destructor(f"freeing {self.nbytes} bytes: {failure}")
+
+    # -- making ------------------------------------------------------------------------------------
+
+    @classmethod
+    def from_numpy(cls, array, *, device=None, stream=None):
+        """Copy an array, of any shape and strides, to a new buffer in C order.
+
+        `array` may be changed as soon as this returns. Another stream's first launch on the buffer
+        waits for the copy by itself. Raises ArgumentTypeError for a dtype no kernel has.
+        """
+        cdef Context context = context_for(cls, device)
+        cdef StreamCore core = core_for(context, stream)
+        source = contiguous(array)
+        cdef DeviceBuffer buffer = new_buffer(cls, context, source.size, _as_dtype(source.dtype), core)
+        upload(buffer, source, core)
+        mark_ready(buffer, core)
+        return buffer
+
+    @classmethod
+    def from_slice(cls, values, dtype, *, device=None, stream=None):
+        """Copy a sequence of Python numbers to a new buffer of `dtype`.
+
+        Raises OverflowError or TypeError from numpy when a value does not fit the dtype.
+        """
+        return cls.from_numpy(
+            _numpy.array(values, dtype=_as_dtype(dtype).dtype), device=device, stream=stream
+        )
+
+    @classmethod
+    def zeros(cls, size, dtype, *, device=None, stream=None):
+        """Make a buffer of `size` elements, every byte 0."""
+        cdef Context context = context_for(cls, device)
+        cdef StreamCore core = core_for(context, stream)
+        cdef DeviceBuffer buffer = new_buffer(cls, context, size, _as_dtype(dtype), core)
+        if buffer.nbytes:
+            fill(buffer, 1, 0, core)
+            mark_ready(buffer, core)
+        return buffer
+
+    @classmethod
+    def uninitialized(cls, size, dtype, *, device=None):
+        """Make a buffer of `size` elements with whatever the memory holds."""
+        cdef Context context = context_for(cls, device)
+        return new_buffer(cls, context, size, _as_dtype(dtype), None)
+
+    @classmethod
+    def uninitialized_async(cls, size, dtype, stream, *, bint native=False):
+        """Make a buffer in the order of `stream`, reusing memory its earlier work still uses.
+
+        `native=True` asks the driver's stream-ordered allocator instead of the pool;
+        NotSupportedError where there is none.
+        """
+        cdef Context context = context_of_stream(cls, stream)
+        cdef StreamCore core = core_for(context, stream)
+        return new_buffer(cls, context, size, _as_dtype(dtype), core, native)
+
+    @classmethod
+    def from_raw(cls, address, size, dtype, *, device=None, owner=None):
+        """Describe memory somebody else owns; `owner` is kept alive, nothing is freed."""
+        cdef Context context = context_for(cls, device)
+        if not isinstance(address, DevicePointer):
+            address = DevicePointer(address)
+        if not (<DevicePointer>address).address and size:
+            raise _errors.ArgumentValueError("address: expected a device address, got 0")
+        cdef DeviceBuffer buffer = describe(cls, context, size, _as_dtype(dtype))
+        buffer.address = (<DevicePointer>address).address
+        buffer.owner = owner
+        live.buffers += 1
+        return buffer
+
+    @classmethod
+    def from_dlpack(cls, source, *, device=None, stream=None):
+        """Describe another library's tensor without copying; it is kept alive.
+
+        Accepts DLPack 1.x and older capsules. Raises BufferError for strided tensors and for
+        memory of another device, ArgumentTypeError for dtypes no kernel has.
+        """
+        return import_dlpack(cls, source, device, stream)
+
+    # -- facts -------------------------------------------------------------------------------------
+
+    @property
+    def device(self):
+        """The device the memory is on."""
+        return device_of(self.context)
+
+    @property
+    def closed(self):
+        """True once it, or the buffer it is a view of, is closed."""
+        return buffer_closed(self)
+
+    def as_device_ptr(self):
+        """Return the address of the first element. Uses through it are not tracked."""
+        require_buffer(self)
+        note_untracked_use(self)
+        return DevicePointer(self.address)
+
+    def __len__(self):
+        return self.size
+
+    def __getitem__(self, elements):
+        """Return a view of the elements `start:stop`; numpy's rules, steps other than 1 refused."""
+        require_buffer(self)
+        if not isinstance(elements, slice):
+            raise _errors.ArgumentTypeError(
+                f"a DeviceBuffer takes slices like [2:8], got {type(elements).__name__}; "
+                "to_numpy() gives single elements"
+            )
+        start, stop, step = elements.indices(self.size)
+        if step != 1:
+            raise _errors.ArgumentValueError(f"a view has step 1, got {elements.step}")
+        return make_view(self, start * self.dtype.itemsize, max(0, stop - start), self.dtype)
+
+    def view(self, dtype):
+        """Return a view of the same bytes as elements of another dtype.
+
+        Raises ArgumentValueError when the bytes are no whole number of them, or lie askew.
+        """
+        require_buffer(self)
+        target = _as_dtype(dtype)
+        if self.nbytes % target.itemsize or self.address % target.itemsize:
+            raise _errors.ArgumentValueError(
+                f"view: {self.nbytes} bytes at 0x{self.address:x} are no aligned whole number of "
+                f"{target.name} ({target.itemsize} bytes each)"
+            )
+        return make_view(self, 0, self.nbytes // target.itemsize, target)
+
+    # -- copies ------------------------------------------------------------------------------------
+
+    def to_numpy(self, *, stream=None):
+        """Return the elements as a new one-dimensional array.
+
+        Waits for the copy. Without a stream it also waits for the launches this buffer was given
+        to; with one, only for what is in that stream.
+        """
+        require_buffer(self)
+        array = _numpy.empty(self.size, self.dtype.dtype)
+        copy_out(self, array, stream)
+        return array
+
+    def copy_from(self, source, *, stream=None):
+        """Overwrite all elements from an array, bytes, HostBuffer or DeviceBuffer, and wait.
+
+        Sizes must agree, and dtypes unless `source` is bytes. Without a stream the copy also waits
+        for the launches this buffer was given to. Overlapping views copy as if through a temporary.
+        """
+        require_buffer(self)
+        copy_in(self, source, stream)
+
+    def copy_to(self, destination, *, stream=None):
+        """Copy all elements into an array, bytearray, HostBuffer or DeviceBuffer, and wait."""
+        require_buffer(self)
+        copy_out(self, destination, stream)
+
+    def copy_from_async(self, source, stream not None):
+        """Enqueue the copy and return. A pageable source may be changed at once, a HostBuffer
+        only after the stream got there; it is held until then."""
+        require_buffer(self)
+        copy_in_async(self, source, core_for(self.context, stream))
+
+    def copy_to_async(self, destination, stream not None):
+        """Enqueue the copy and return. Asynchronous to a HostBuffer or DeviceBuffer; to pageable
+        memory it waits."""
+        require_buffer(self)
+        copy_out_async(self, destination, core_for(self.context, stream))
+
+    def set_8(self, value, *, stream=None):
+        """Set every byte to `value` (0…255), in the order of the stream."""
+        require_buffer(self)
+        set_pattern(self, 1, value, stream)
+
+    def set_16(self, value, *, stream=None):
+        """Set every 16-bit word to `value` (0…65535), in the order of the stream."""
+        require_buffer(self)
+        set_pattern(self, 2, value, stream)
+
+    def set_32(self, value, *, stream=None):
+        """Set every 32-bit word to `value` (0…2**32-1), in the order of the stream."""
+        require_buffer(self)
+        set_pattern(self, 4, value, stream)
+
+    # -- tracking ----------------------------------------------------------------------------------
+
+    def record_stream(self, stream not None):
+        """Say that work now in `stream` uses the buffer in a way uhal cannot see."""
+        require_buffer(self)
+        cdef StreamCore core = core_for(self.context, stream)
+        if self.block is not None:
+            core.ticket += 1   # foreign work took no ticket of its own
+            stamp(self.block, core.id, core.ticket)
+
+    def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
+        """Export the memory without copying; the capsule keeps it alive."""
+        require_buffer(self)
+        return export_dlpack(self, stream, max_version, dl_device, copy)
+
+    def __dlpack_device__(self):
+        """Return DLPack's (device type, device id)."""
+        require_buffer(self)
+        return dlpack_device(self.context)
+
+    def close(self):
+        """Give the memory back to the pool. Closing twice is fine; views of it close with it."""
+        if self.root is not None:
+            self.is_closed = True
+            return
+        if self.is_closed or self.context.state.word & UHAL_STATE_FORKED:
+            return
+        self.is_closed = True
+        live.buffers -= 1
+        cdef Block block = self.block
+        self.block = None
+        self.owner = None
+        if block is not None:
+            pool_free(self.context, block)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.close()
+
+    def __repr__(self):
+        state = ", closed" if buffer_closed(self) else ""
+        return (
+            f"<{type(self).__name__} {self.size} × {self.dtype.name} on "
+            f"{self.context.backend_name}:{self.context.ordinal}{state}>"
+        )
+
+
+# -- making ------------------------------------------------------------------------------------------
+
+
+cdef DeviceBuffer describe(object cls, Context context, object size, object dtype):
+    """A buffer without memory; `size` is checked."""
+    if isinstance(size, bool):
+        raise _errors.ArgumentTypeError("size: expected a number of elements, got bool")
+    try:
+        elements = _operator.index(size)
+    except TypeError:
+        raise _errors.ArgumentTypeError(
+            f"size: expected a number of elements, got {type(size).__name__}"
+        ) from None
+    if elements < 0 or elements * dtype.itemsize >= 2**63:
+        raise _errors.ArgumentValueError(f"size: expected 0 or more elements that fit, got {elements}")
+    cdef DeviceBuffer buffer = cls.__new__(cls)
+    buffer.size = elements
+    buffer.nbytes = elements * dtype.itemsize
+    buffer.dtype = dtype
+    buffer.context = context
+    return buffer
+
+
+cdef DeviceBuffer new_buffer(
+    object cls, Context context, object size, object dtype, StreamCore core, bint native=False
+):
+    cdef DeviceBuffer buffer = describe(cls, context, size, dtype)
+    live.buffers += 1
+    if buffer.nbytes:
+        if native:
+            buffer.block = native_block(context, buffer.nbytes, core)
+        else:
+            buffer.block = pool_alloc(context, buffer.nbytes, core)
+        buffer.address = buffer.block.address
+    return buffer
+
+
+cdef DeviceBuffer make_view(DeviceBuffer parent, Py_ssize_t byte_offset, Py_ssize_t size, object dtype):
+    cdef object cls = type(parent)
+    cdef DeviceBuffer view = cls.__new__(cls)
+    view.root = parent if parent.root is None else parent.root
+    view.context = parent.context
+    view.block = parent.block
+    view.address = parent.address + byte_offset
+    view.size = size
+    view.nbytes = size * dtype.itemsize
+    view.dtype = dtype
+    view.readonly = parent.readonly
+    return view
+
+
+cdef Context context_of_stream(object cls, object stream):
+    if not isinstance(stream, Stream):
+        raise _errors.ArgumentTypeError(
+            f"stream: expected a uhal.Stream, got {type(stream).__name__}"
+        )
+    return context_for(cls, device_of((<Stream>stream).context))
+
+
+# -- state -------------------------------------------------------------------------------------------
+
+
+cdef inline bint buffer_closed(DeviceBuffer buffer):
+    return buffer.is_closed or (buffer.root is not None and buffer.root.is_closed)
+
+
+cdef inline int require_buffer(DeviceBuffer buffer) except -1:
+    if buffer.context is None or buffer_closed(buffer):
+        raise _errors.InvalidHandleError("the buffer is closed")
+    return require_usable(buffer.context)
+
+
+cdef int mark_ready(DeviceBuffer buffer, StreamCore core) except -1:
+    """Whoever uses the new buffer elsewhere waits for what was just put into `core`."""
+    if buffer.block is not None:
+        buffer.block.ready.stream_id = core.id
+        buffer.block.ready.ticket = core.ticket
+        buffer.block.waited = 0
+    return 0
+
+
+cdef int note_untracked_use(DeviceBuffer buffer) except -1:
+    """The address leaves our sight: what made the memory usable must be done by then."""
+    cdef Block block = buffer.block
+    if block is None:
+        return 0
+    block.exported = True
+    found = buffer.context.streams.get(block.ready.stream_id)
+    if found is not None and not is_complete(
+        buffer.context, block.ready.stream_id, block.ready.ticket, True
+    ):
+        synchronize_core(buffer.context, <StreamCore>found)
+    return 0

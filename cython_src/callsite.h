@@ -1,0 +1,15 @@
+/* Where in Python the current launch was written: the caller's code object and instruction offset.
+ *
+ * A frame object is never made or kept: it would hold the caller's locals alive, and with them the
+ * buffers a function has finished with.
+ */
+#ifndef UHAL_CALLSITE_H
+#define UHAL_CALLSITE_H
+
+#include <Python.h>
+
+/* Borrowed code object of the innermost Python frame on this thread, null when there is none.
+ * *offset is in bytes, as PyCode_Addr2Line takes it. */
+PyObject *uhal_callsite(int *offset);
+
+#endif

@@ -1,0 +1,328 @@
+# Copies and fills: host to device, back, within a device, between devices.
+#
+# A pageable source may be changed when the call returns (the driver stages it); a copy to pageable
+# memory has happened when it returns; pinned memory is read and written when the stream gets there
+# and is held until then.
+
+cdef enum:
+    # below this the driver only stages or copies in place: not worth letting go of the GIL
+    GIL_KEPT_BYTES = 65536
+
+
+cdef object contiguous(object array):
+    """The values as a C-ordered array in native byte order; the same array when it is one."""
+    source = _numpy.asarray(array)
+    if not source.dtype.isnative:
+        source = source.astype(source.dtype.newbyteorder("="))
+    return _numpy.ascontiguousarray(source)
+
+
+cdef inline int use(DeviceBuffer buffer, StreamCore core) except -1:
+    if buffer.block is not None:
+        wait_until_ready(buffer.context, buffer.block, core)
+    return 0
+
+
+cdef inline int used(DeviceBuffer buffer, StreamCore core) except -1:
+    core.ticket += 1
+    if buffer.block is not None:
+        stamp(buffer.block, core.id, core.ticket)
+    return 0
+
+
+# -- one native copy ---------------------------------------------------------------------------------
+
+
+cdef int copy_h2d(DeviceBuffer buffer, const void *source, StreamCore core) except -1:
+    cdef Context context = buffer.context
+    cdef size_t count = buffer.nbytes
+    cdef void *previous
+    cdef int status
+    use(buffer, core)
+    previous = enter(context)
+    if count <= GIL_KEPT_BYTES and core.ticket - core.completed < PENDING_LIMIT:
+        status = context.table.copy_h2d(buffer.address, source, count, core.handle)
+    else:
+        with nogil:
+            status = context.table.copy_h2d(buffer.address, source, count, core.handle)
+    leave(context, previous)
+    check(context, status, "copy_h2d")
+    return used(buffer, core)
+
+
+cdef int copy_d2h(DeviceBuffer buffer, void *destination, StreamCore core) except -1:
+    cdef Context context = buffer.context
+    cdef size_t count = buffer.nbytes
+    cdef void *previous
+    cdef int status
+    use(buffer, core)
+    previous = enter(context)
+    with nogil:
+        status = context.table.copy_d2h(destination, buffer.address, count, core.handle)
+    leave(context, previous)
+    check(context, status, "copy_d2h")
+    return used(buffer, core)
+
+
+cdef int copy_d2d(DeviceBuffer destination, DeviceBuffer source, StreamCore core) except -1:
+    """Between buffers of `core`'s device. What overlaps goes through a temporary."""
+    cdef Context context = destination.context
+    cdef size_t count = source.nbytes
+    cdef DeviceBuffer middle
+    cdef int status
+    if destination.address == source.address:
+        return 0
+    if destination.address < source.address + count and source.address < destination.address + count:
+        middle = new_buffer(DeviceBuffer, context, source.nbytes, _as_dtype("u8"), core)
+        copy_d2d(middle, source, core)
+        return copy_d2d(destination, middle, core)
+    use(source, core)
+    use(destination, core)
+    cdef void *previous = enter(context)
+    with nogil:
+        status = context.table.copy_d2d(destination.address, source.address, count, core.handle)
+    leave(context, previous)
+    check(context, status, "copy_d2d")
+    used(destination, core)
+    if source.block is not None:
+        stamp(source.block, core.id, core.ticket)
+    return 0
+
+
+cdef int copy_peer(DeviceBuffer destination, DeviceBuffer source, StreamCore core) except -1:
+    """Between two devices of one backend, in the order of the destination's stream."""
+    cdef Context context = destination.context
+    cdef int status
+    if context.table.copy_peer == NULL:
+        return copy_through_host(destination, source, core)
+    use(destination, core)
+    # the source's books name streams of its own device: wait for them here, on the host
+    settle(source)
+    cdef void *previous = enter(context)
+    with nogil:
+        status = context.table.copy_peer(
+            destination.address, context.token_pointer, source.address,
+            source.context.token_pointer, source.nbytes, core.handle,
+        )
+    leave(context, previous)
+    check(context, status, "copy_peer")
+    used(destination, core)
+    if source.block is not None:
+        source.block.exported = True  # its device's streams do not know of this use
+    return 0
+
+
+cdef int copy_through_host(DeviceBuffer destination, DeviceBuffer source, StreamCore core) except -1:
+    host = _numpy.empty(source.nbytes, _numpy.uint8)
+    copy_out(source.view("u8"), host, None)
+    return upload(destination, host, core)
+
+
+cdef int settle(DeviceBuffer buffer) except -1:
+    """Wait on the host for every recorded use of the buffer."""
+    cdef Block block = buffer.block
+    cdef int i
+    if block is None:
+        return 0
+    if block.ready.stream_id != 0:
+        settle_stamp(buffer.context, block.ready)
+    for i in range(block.stamp_count):
+        settle_stamp(buffer.context, block.stamps[i])
+    return 0
+
+
+cdef int settle_stamp(Context context, Stamp stamp) except -1:
+    if not is_complete(context, stamp.stream_id, stamp.ticket, True):
+        synchronize_core(context, <StreamCore>context.streams[stamp.stream_id])
+    return 0
+
+
+# -- in ----------------------------------------------------------------------------------------------
+
+
+cdef int upload(DeviceBuffer buffer, object array, StreamCore core) except -1:
+    """Enqueue a copy of a contiguous array of the buffer's size in bytes."""
+    if buffer.nbytes:
+        copy_h2d(buffer, <const void *><uintptr_t>array.ctypes.data, core)
+    return 0
+
+
+cdef int copy_in(DeviceBuffer buffer, object source, object stream) except -1:
+    cdef StreamCore core = core_for(buffer.context, stream)
+    if stream is None and buffer.block is not None:
+        wait_for_uses(buffer.context, buffer.block, core)
+        if isinstance(source, DeviceBuffer) and (<DeviceBuffer>source).context is buffer.context:
+            require_buffer(<DeviceBuffer>source)
+            if (<DeviceBuffer>source).block is not None:
+                wait_for_uses(buffer.context, (<DeviceBuffer>source).block, core)
+    copy_in_async(buffer, source, core)
+    return synchronize_core(buffer.context, core)
+
+
+cdef int copy_in_async(DeviceBuffer buffer, object source, StreamCore core) except -1:
+    if buffer.readonly:
+        refuse_readonly("copy_from")
+    if isinstance(source, DeviceBuffer):
+        require_buffer(<DeviceBuffer>source)
+        require_match(buffer, "source", (<DeviceBuffer>source).size, (<DeviceBuffer>source).dtype)
+        return copy_device(buffer, <DeviceBuffer>source, core)
+    if isinstance(source, HostBuffer):
+        require_host_buffer(<HostBuffer>source)
+        require_match(buffer, "source", (<HostBuffer>source).size, (<HostBuffer>source).dtype)
+        if buffer.nbytes:
+            copy_h2d(buffer, (<HostBuffer>source).memory.pointer, core)
+            hold(core, (<HostBuffer>source).memory)
+        return 0
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        array = _numpy.frombuffer(source, _numpy.uint8) if len(source) else _numpy.empty(0, "u1")
+        if array.nbytes != buffer.nbytes:
+            refuse_size("source", f"{buffer.nbytes} bytes", f"{array.nbytes}")
+    else:
+        array = contiguous(source)
+        require_match(buffer, "source", array.size, _as_dtype(array.dtype))
+    return upload(buffer, array, core)
+
+
+cdef int copy_device(DeviceBuffer destination, DeviceBuffer source, StreamCore core) except -1:
+    if source.nbytes == 0:
+        return 0
+    if source.context is destination.context:
+        return copy_d2d(destination, source, core)
+    if source.context.backend_name == destination.context.backend_name:
+        return copy_peer(destination, source, core)
+    return copy_through_host(destination, source, core)
+
+
+# -- out ---------------------------------------------------------------------------------------------
+
+
+cdef int copy_out(DeviceBuffer buffer, object destination, object stream) except -1:
+    cdef StreamCore core = core_for(buffer.context, stream)
+    if isinstance(destination, DeviceBuffer):
+        return copy_in(<DeviceBuffer>destination, buffer, stream)
+    if stream is None and buffer.block is not None:
+        wait_for_uses(buffer.context, buffer.block, core)
+    copy_out_async(buffer, destination, core)
+    return synchronize_core(buffer.context, core)
+
+
+cdef int copy_out_async(DeviceBuffer buffer, object destination, StreamCore core) except -1:
+    if isinstance(destination, DeviceBuffer):
+        require_buffer(<DeviceBuffer>destination)
+        copy_in_async(
+            <DeviceBuffer>destination, buffer, core_of_device(<DeviceBuffer>destination, core, buffer)
+        )
+        return 0
+    if isinstance(destination, HostBuffer):
+        require_host_buffer(<HostBuffer>destination)
+        require_match(buffer, "destination", (<HostBuffer>destination).size, (<HostBuffer>destination).dtype)
+        if buffer.nbytes:
+            copy_d2h(buffer, (<HostBuffer>destination).memory.pointer, core)
+            hold(core, (<HostBuffer>destination).memory)
+        return 0
+    if isinstance(destination, (bytearray, memoryview)):
+        array = _numpy.frombuffer(destination, _numpy.uint8) if len(destination) else _numpy.empty(0, "u1")
+        if array.nbytes != buffer.nbytes:
+            refuse_size("destination", f"{buffer.nbytes} bytes", f"{array.nbytes}")
+    elif isinstance(destination, _numpy.ndarray):
+        array = destination
+        require_match(buffer, "destination", array.size, _as_dtype(array.dtype))
+    else:
+        raise _errors.ArgumentTypeError(
+            "destination: expected a numpy array, bytearray, HostBuffer or DeviceBuffer, got "
+            f"{type(destination).__name__}"
+        )
+    if not array.flags.writeable:
+        raise _errors.ArgumentValueError("destination: expected writable memory, got a read-only one")
+    if not buffer.nbytes:
+        return 0
+    whole = array if array.flags.c_contiguous and array.dtype.isnative else _numpy.empty(
+        array.shape, buffer.dtype.dtype
+    )
+    copy_d2h(buffer, <void *><uintptr_t>whole.ctypes.data, core)
+    # The vendors promise that a copy to pageable memory has happened when the call returns; they
+    # do not for memory the caller registered with them, which we cannot tell from here.
+    synchronize_core(buffer.context, core)
+    if whole is not array:
+        array[...] = whole
+    return 0
+
+
+cdef StreamCore core_of_device(DeviceBuffer destination, StreamCore core, DeviceBuffer source):
+    """The stream a copy to another device's buffer runs in: the source's only on one device."""
+    return core if destination.context is source.context else destination.context.default_core
+
+
+cdef int hold(StreamCore core, object memory) except -1:
+    core.held.append((core.ticket, memory))
+    return 0
+
+
+# -- fills -------------------------------------------------------------------------------------------
+
+
+cdef int fill(DeviceBuffer buffer, int width, unsigned int value, StreamCore core) except -1:
+    cdef Context context = buffer.context
+    cdef size_t count = buffer.nbytes // width
+    cdef void *previous
+    cdef int status
+    use(buffer, core)
+    previous = enter(context)
+    with nogil:
+        if width == 1:
+            status = context.table.memset_8(buffer.address, value, count, core.handle)
+        elif width == 2:
+            status = context.table.memset_16(buffer.address, value, count, core.handle)
+        else:
+            status = context.table.memset_32(buffer.address, value, count, core.handle)
+    leave(context, previous)
+    check(context, status, "memset_8" if width == 1 else "memset_16" if width == 2 else "memset_32")
+    return used(buffer, core)
+
+
+cdef int set_pattern(DeviceBuffer buffer, int width, object value, object stream) except -1:
+    cdef StreamCore core = core_for(buffer.context, stream)
+    if buffer.readonly:
+        refuse_readonly(f"set_{8 * width}")
+    if isinstance(value, bool) or not isinstance(value, (int, _numpy.integer)):
+        raise _errors.ArgumentTypeError(
+            f"set_{8 * width}: expected an int, got {type(value).__name__}"
+        )
+    if not 0 <= value < 1 << 8 * width:
+        raise _errors.ArgumentRangeError(
+            f"set_{8 * width}: expected an int in 0…{(1 << 8 * width) - 1}, got {value}"
+        )
+    if buffer.nbytes % width or buffer.address % width:
+        raise _errors.ArgumentValueError(
+            f"set_{8 * width}: expected a whole number of aligned {width}-byte words, got "
+            f"{buffer.nbytes} bytes at 0x{buffer.address:x}"
+        )
+    if buffer.nbytes:
+        fill(buffer, width, value, core)
+    return 0
+
+
+# -- refusals ----------------------------------------------------------------------------------------
+
+
+cdef int require_match(DeviceBuffer buffer, str role, object size, object dtype) except -1:
+    if dtype is not buffer.dtype:
+        raise _errors.ArgumentTypeError(
+            f"{role}: expected {buffer.dtype.name} elements, got {dtype.name}; convert it, or copy "
+            "between views of one dtype (buffer.view)"
+        )
+    if size != buffer.size:
+        refuse_size(role, f"{buffer.size} elements", f"{size}")
+    return 0
+
+
+cdef int refuse_size(str role, str expected, str given) except -1:
+    raise _errors.ArgumentValueError(
+        f"{role}: expected {expected}, got {given}; copy to or from a view (buffer[a:b])"
+    )
+
+
+cdef int refuse_readonly(str operation) except -1:
+    raise _errors.ArgumentValueError(
+        f"{operation}: the buffer describes read-only memory; copy it into a buffer of your own"
+    )

@@ -1,0 +1,48 @@
+/* DLPack's C structures, restated from its specification (dmlc/dlpack, version 1.1). */
+#ifndef UHAL_DLPACK_H
+#define UHAL_DLPACK_H
+
+#include <stdint.h>
+
+enum { UHAL_DLPACK_MAJOR = 1, UHAL_DLPACK_MINOR = 1 };
+enum { UHAL_DLPACK_READ_ONLY = 1, UHAL_DLPACK_COPIED = 2 };
+
+typedef struct {
+    int32_t device_type;
+    int32_t device_id;
+} uhal_dl_device;
+
+typedef struct {
+    uint8_t code;
+    uint8_t bits;
+    uint16_t lanes;
+} uhal_dl_dtype;
+
+typedef struct {
+    void *data;
+    uhal_dl_device device;
+    int32_t ndim;
+    uhal_dl_dtype dtype;
+    int64_t *shape;
+    int64_t *strides; /* in elements; null: C order */
+    uint64_t byte_offset;
+} uhal_dl_tensor;
+
+typedef struct uhal_dl_managed {
+    uhal_dl_tensor tensor;
+    void *manager;
+    void (*deleter)(struct uhal_dl_managed *self);
+} uhal_dl_managed;
+
+typedef struct uhal_dl_versioned {
+    struct {
+        uint32_t major;
+        uint32_t minor;
+    } version;
+    void *manager;
+    void (*deleter)(struct uhal_dl_versioned *self);
+    uint64_t flags;
+    uhal_dl_tensor tensor;
+} uhal_dl_versioned;
+
+#endif

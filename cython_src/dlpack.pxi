@@ -1,0 +1,261 @@
+# DLPack in and out, without copying: the versioned exchange and the older one.
+
+
+cdef extern from "dlpack.h":
+    enum:
+        UHAL_DLPACK_MAJOR
+        UHAL_DLPACK_MINOR
+        UHAL_DLPACK_READ_ONLY
+        UHAL_DLPACK_COPIED
+    ctypedef struct uhal_dl_device:
+        int32_t device_type
+        int32_t device_id
+    ctypedef struct uhal_dl_dtype:
+        uint8_t code
+        uint8_t bits
+        uint16_t lanes
+    ctypedef struct uhal_dl_tensor:
+        void *data
+        uhal_dl_device device
+        int32_t ndim
+        uhal_dl_dtype dtype
+        int64_t *shape
+        int64_t *strides
+        uint64_t byte_offset
+    ctypedef struct uhal_dl_managed:
+        uhal_dl_tensor tensor
+        void *manager
+        void (*deleter)(uhal_dl_managed *) noexcept
+    ctypedef struct uhal_dl_versioned:
+        void *manager
+        void (*deleter)(uhal_dl_versioned *) noexcept
+        uint64_t flags
+        uhal_dl_tensor tensor
+
+
+cdef extern from *:
+    """
+    static void uhal_dl_set_version(uhal_dl_versioned *managed) {
+        managed->version.major = UHAL_DLPACK_MAJOR;
+        managed->version.minor = UHAL_DLPACK_MINOR;
+    }
+    static uint32_t uhal_dl_major(const uhal_dl_versioned *managed) {
+        return managed->version.major;
+    }
+    """
+    void uhal_dl_set_version(uhal_dl_versioned *managed)
+    uint32_t uhal_dl_major(const uhal_dl_versioned *managed)
+
+
+cdef enum:
+    DL_CPU = 1
+
+
+cdef tuple dlpack_device(Context context):
+    kind = context.backend.dlpack_device_type
+    if kind is None:
+        raise BufferError(f"DLPack has no device type for {context.backend_name}; use to_numpy()")
+    # DLPack knows one CPU: every host device is memory of this process
+    return (kind, 0 if kind == DL_CPU else context.ordinal)
+
+
+# DLDataTypeCode of the specification
+DLPACK_KIND_CODES = {"int": 0, "uint": 1, "float": 2, "bool": 6}
+DLPACK_NAME_CODES = {"bf16": 4, "f8e4m3": 10}
+
+
+cdef int dlpack_code(object dtype) except -1:
+    return DLPACK_NAME_CODES.get(dtype.name, DLPACK_KIND_CODES[dtype.kind])
+
+
+cdef object dtype_from_dlpack(int code, int bits):
+    for dtype in _dtypes.ALL:
+        if dlpack_code(dtype) == code and 8 * dtype.itemsize == bits:
+            return dtype
+    raise _errors.ArgumentTypeError(f"no kernel has DLPack's type code {code} with {bits} bits")
+
+
+# -- out ---------------------------------------------------------------------------------------------
+
+
+cdef object export_dlpack(
+    DeviceBuffer buffer, object stream, object max_version, object dl_device, object copy
+):
+    cdef DeviceBuffer exported = buffer
+    cdef uint64_t flags = 0
+    own = dlpack_device(buffer.context)
+    if dl_device is not None and tuple(dl_device) != own:
+        if tuple(dl_device) != (DL_CPU, 0) or copy is False:
+            raise BufferError(f"the buffer is on DLPack device {own}, not {tuple(dl_device)}")
+        array = buffer.to_numpy()
+        return array.__dlpack__(max_version=max_version) if max_version else array.__dlpack__()
+    if own[0] == DL_CPU and stream is not None:
+        raise BufferError(f"a CPU tensor has no stream, got stream={stream!r}")
+    if copy:
+        exported = new_buffer(
+            DeviceBuffer, buffer.context, buffer.size, buffer.dtype, buffer.context.default_core
+        )
+        copy_in(exported, buffer, None)
+        flags = UHAL_DLPACK_COPIED
+    # The consumer's accesses are not stamped: ours must be done before it begins, and the pool
+    # waits for the device before it hands the memory out again.
+    settle(exported)
+    note_untracked_use(exported)
+    if buffer.readonly and not copy:
+        flags |= UHAL_DLPACK_READ_ONLY
+    if max_version is not None and max_version[0] >= 1:
+        return versioned_capsule(exported, own, flags)
+    if buffer.readonly and not copy:
+        raise BufferError("read-only memory needs DLPack 1.0: the consumer must pass max_version")
+    return unversioned_capsule(exported, own)
+
+
+cdef int fill_tensor(uhal_dl_tensor *tensor, DeviceBuffer buffer, tuple device, int64_t *shape) except -1:
+    shape[0] = buffer.size
+    tensor.data = <void *><uintptr_t>buffer.address
+    tensor.device.device_type = device[0]
+    tensor.device.device_id = device[1]
+    tensor.ndim = 1
+    tensor.dtype.code = dlpack_code(buffer.dtype)
+    tensor.dtype.bits = 8 * buffer.dtype.itemsize
+    tensor.dtype.lanes = 1
+    tensor.shape = shape
+    # Some consumers before 1.2 do not read null as C order, and all accept strides.
+    shape[1] = 1
+    tensor.strides = shape + 1
+    tensor.byte_offset = 0
+    return 0
+
+
+cdef struct VersionedExport:
+    uhal_dl_versioned managed
+    int64_t shape[2]
+
+
+cdef struct UnversionedExport:
+    uhal_dl_managed managed
+    int64_t shape[2]
+
+
+cdef object versioned_capsule(DeviceBuffer buffer, tuple device, uint64_t flags):
+    cdef VersionedExport *out = <VersionedExport *>calloc(1, sizeof(VersionedExport))
+    if out == NULL:
+        raise MemoryError
+    uhal_dl_set_version(&out.managed)
+    fill_tensor(&out.managed.tensor, buffer, device, out.shape)
+    out.managed.flags = flags
+    out.managed.manager = <void *>buffer
+    out.managed.deleter = delete_versioned
+    Py_INCREF(buffer)
+    return PyCapsule_New(out, b"dltensor_versioned", drop_versioned)
+
+
+cdef object unversioned_capsule(DeviceBuffer buffer, tuple device):
+    cdef UnversionedExport *out = <UnversionedExport *>calloc(1, sizeof(UnversionedExport))
+    if out == NULL:
+        raise MemoryError
+    fill_tensor(&out.managed.tensor, buffer, device, out.shape)
+    out.managed.manager = <void *>buffer
+    out.managed.deleter = delete_unversioned
+    Py_INCREF(buffer)
+    return PyCapsule_New(out, b"dltensor", drop_unversioned)
+
+
+# A consumer may call the deleter from a thread that does not hold the GIL.
+cdef void delete_versioned(uhal_dl_versioned *managed) noexcept with gil:
+    Py_DECREF(<object>managed.manager)
+    c_free(managed)
+
+
+cdef void delete_unversioned(uhal_dl_managed *managed) noexcept with gil:
+    Py_DECREF(<object>managed.manager)
+    c_free(managed)
+
+
+# A capsule nobody consumed still has its first name.
+cdef void drop_versioned(object capsule) noexcept:
+    if PyCapsule_IsValid(capsule, b"dltensor_versioned"):
+        delete_versioned(<uhal_dl_versioned *>PyCapsule_GetPointer(capsule, b"dltensor_versioned"))
+
+
+cdef void drop_unversioned(object capsule) noexcept:
+    if PyCapsule_IsValid(capsule, b"dltensor"):
+        delete_unversioned(<uhal_dl_managed *>PyCapsule_GetPointer(capsule, b"dltensor"))
+
+
+# -- in ----------------------------------------------------------------------------------------------
+
+
+@cython.final
+@cython.no_gc
+cdef class _ForeignTensor:
+    """Owns a consumed DLPack tensor: its deleter runs with the last buffer over it."""
+
+    cdef uhal_dl_versioned *versioned
+    cdef uhal_dl_managed *unversioned
+
+    def __dealloc__(self):
+        if self.versioned != NULL and self.versioned.deleter != NULL:
+            self.versioned.deleter(self.versioned)
+        if self.unversioned != NULL and self.unversioned.deleter != NULL:
+            self.unversioned.deleter(self.unversioned)
+
+
+cdef DeviceBuffer import_dlpack(object cls, object source, object device, object stream):
+    cdef Context context = context_for(cls, device)
+    cdef _ForeignTensor foreign = _ForeignTensor.__new__(_ForeignTensor)
+    cdef uhal_dl_tensor *tensor
+    cdef Py_ssize_t size = 1
+    cdef int64_t expected
+    cdef int axis
+    cdef bint readonly = False
+    core_for(context, stream)
+    if not hasattr(source, "__dlpack__") or not hasattr(source, "__dlpack_device__"):
+        raise _errors.ArgumentTypeError(
+            f"source: expected an object with __dlpack__, got {type(source).__name__}"
+        )
+    own = dlpack_device(context)
+    given = tuple(int(part) for part in source.__dlpack_device__())
+    if given != own:
+        raise BufferError(
+            f"from_dlpack shares memory: {context.backend_name}:{context.ordinal} is DLPack device "
+            f"{own}, the tensor is on {given}; DeviceBuffer.from_numpy copies from the host"
+        )
+    try:
+        capsule = source.__dlpack__(max_version=(UHAL_DLPACK_MAJOR, UHAL_DLPACK_MINOR))
+    except TypeError:
+        capsule = source.__dlpack__()  # an exporter from before DLPack 1.0
+    if PyCapsule_IsValid(capsule, b"dltensor_versioned"):
+        foreign.versioned = <uhal_dl_versioned *>PyCapsule_GetPointer(capsule, b"dltensor_versioned")
+        PyCapsule_SetName(capsule, b"used_dltensor_versioned")
+        if uhal_dl_major(foreign.versioned) != UHAL_DLPACK_MAJOR:
+            raise BufferError(
+                f"expected DLPack {UHAL_DLPACK_MAJOR}.x, got {uhal_dl_major(foreign.versioned)}.x"
+            )
+        tensor = &foreign.versioned.tensor
+        readonly = foreign.versioned.flags & UHAL_DLPACK_READ_ONLY
+    elif PyCapsule_IsValid(capsule, b"dltensor"):
+        foreign.unversioned = <uhal_dl_managed *>PyCapsule_GetPointer(capsule, b"dltensor")
+        PyCapsule_SetName(capsule, b"used_dltensor")
+        tensor = &foreign.unversioned.tensor
+    else:
+        raise BufferError("__dlpack__ did not return an unused DLPack capsule")
+    if tensor.dtype.lanes != 1:
+        raise BufferError(f"expected one lane, got {tensor.dtype.lanes}")
+    dtype = dtype_from_dlpack(tensor.dtype.code, tensor.dtype.bits)
+    for axis in range(tensor.ndim):
+        size *= tensor.shape[axis]
+    expected = 1
+    for axis in range(tensor.ndim - 1, -1, -1):
+        if tensor.strides != NULL and size > 0 and tensor.shape[axis] != 1:
+            if tensor.strides[axis] != expected:
+                raise BufferError(
+                    "expected a C-contiguous tensor; make one with the exporter's contiguous() or copy()"
+                )
+        expected *= tensor.shape[axis]
+    cdef DeviceBuffer buffer = describe(cls, context, size, dtype)
+    buffer.address = <uint64_t><uintptr_t>tensor.data + tensor.byte_offset
+    buffer.readonly = readonly
+    buffer.owner = foreign
+    live.buffers += 1
+    return buffer

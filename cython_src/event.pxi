@@ -1,0 +1,160 @@
+# Events: a mark in a stream that can be waited for and timed.
+
+
+@cython.no_gc_clear
+cdef class Event:
+    """A mark in a stream. Recording it again moves the mark.
+
+    `flags` are CUDA's. The event owns its native handle, holds its device, and is closed when
+    garbage collected, also while a stream still waits for it. Any thread may use it.
+
+    Raises InvalidHandleError after close, on a closed device, and in a forked child.
+    """
+
+    cdef Context context
+    cdef void *handle_
+    cdef unsigned int bits
+    cdef StreamCore core      # of the last record
+    cdef uint64_t ticket
+    cdef object __weakref__
+
+    def __init__(self, flags=0, *, device=None):
+        if self.context is not None:
+            raise RuntimeError("an Event is initialised once")
+        cdef Context context = context_for(type(self), device)
+        self.bits = _enum_bits(flags, 7, "flags", "EventFlags")
+        cdef void *previous = enter(context)
+        cdef int status = context.table.event_create(&self.handle_, self.bits)
+        leave(context, previous)
+        check(context, status, "event_create")
+        self.context = context
+        live.events += 1
+
+    def __dealloc__(self):
+        if self.context is None or self.handle_ == NULL:
+            return
+        live.events -= 1
+        if not exiting and not (self.context.state.word & UHAL_STATE_FORKED):
+            self.context.table.event_destroy(self.handle_)
+
+    @property
+    def handle(self):
+        """The native handle as an integer; it stays ours."""
+        require_event(self)
+        return <uintptr_t>self.handle_
+
+    @property
+    def device(self):
+        """The device the event belongs to."""
+        return device_of(self.context)
+
+    @property
+    def flags(self):
+        """The flags it was made with."""
+        from uhal.flags import EventFlags
+        return EventFlags(self.bits)
+
+    @property
+    def closed(self):
+        """True once closed."""
+        return self.handle_ == NULL
+
+    def record(self, Stream stream=None):
+        """Set the mark after what is in `stream` (the default stream when None) now."""
+        require_event(self)
+        cdef StreamCore core = core_for(self.context, stream)
+        cdef void *previous = enter(self.context)
+        cdef int status = self.context.table.event_record(self.handle_, core.handle)
+        leave(self.context, previous)
+        check(self.context, status, "event_record")
+        core.ticket += 1
+        self.core = core
+        self.ticket = core.ticket
+
+    def synchronize(self):
+        """Wait on the host until the mark is passed. An event never recorded is passed."""
+        require_event(self)
+        cdef int status = self.context.table.event_query(self.handle_)
+        # Another thread may record it elsewhere while this one waits.
+        cdef StreamCore core = self.core
+        cdef uint64_t ticket = self.ticket
+        if status == self.context.table.not_ready:
+            with nogil:
+                status = self.context.table.event_synchronize(self.handle_)
+        check(self.context, status, "event_synchronize")
+        if core is not None:
+            note_completed(core, ticket)
+
+    def query(self):
+        """Return True when the mark is passed or was never set; never waits."""
+        require_event(self)
+        cdef int status = self.context.table.event_query(self.handle_)
+        if status == self.context.table.not_ready:
+            return False
+        check(self.context, status, "event_query")
+        if self.core is not None:
+            note_completed(self.core, self.ticket)
+        return True
+
+    def elapsed_since(self, Event start not None):
+        """Return the milliseconds from `start`'s mark to this one.
+
+        Both must have been recorded, with timing, on this backend, and be passed.
+        """
+        cdef float milliseconds = 0
+        cdef Event event
+        for role, event in (("start", start), ("end", self)):
+            require_event(event)
+            if event.context is not self.context:
+                raise _errors.InvalidHandleError(
+                    "elapsed_since: expected two events of one device, got "
+                    f"{start.context.backend_name}:{start.context.ordinal} and "
+                    f"{self.context.backend_name}:{self.context.ordinal}"
+                )
+            if event.bits & EVENT_DISABLE_TIMING:
+                raise _errors.ArgumentValueError(
+                    f"elapsed_since: the {role} event was made with EventFlags.DISABLE_TIMING"
+                )
+            if event.core is None:
+                raise _errors.ArgumentValueError(
+                    f"elapsed_since: the {role} event was never recorded; call record() first"
+                )
+            if not event.query():
+                raise _errors.ArgumentValueError(
+                    f"elapsed_since: the {role} event is still pending; synchronize it first"
+                )
+        check(
+            self.context,
+            self.context.table.event_elapsed(&milliseconds, start.handle_, self.handle_),
+            "event_elapsed",
+        )
+        return milliseconds
+
+    def close(self):
+        """Destroy the native event; streams waiting for it still do. Closing twice is fine."""
+        cdef void *handle = self.handle_
+        if handle == NULL or self.context.state.word & UHAL_STATE_FORKED:
+            return
+        self.handle_ = NULL
+        live.events -= 1
+        cdef int status = self.context.table.event_destroy(handle)
+        if not (self.context.state.word & UHAL_STATE_LOST):
+            check(self.context, status, "event_destroy")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.close()
+
+    def __repr__(self):
+        state = " closed" if self.handle_ == NULL else ""
+        return (
+            f"<{type(self).__name__} on {self.context.backend_name}:{self.context.ordinal}{state}>"
+        )
+
+
+cdef inline int require_event(Event event) except -1:
+    if event.context is None or event.handle_ == NULL:
+        raise _errors.InvalidHandleError("the event is closed")
+    return require_usable(event.context)

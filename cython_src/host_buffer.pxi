@@ -1,0 +1,105 @@
+# Pinned host memory.
+
+
+@cython.final
+@cython.no_gc_clear
+cdef class HostMemory:
+    """The allocation itself: kept by the HostBuffer, by arrays over it and by pending copies."""
+
+    cdef Context context
+    cdef void *pointer
+    cdef Py_ssize_t nbytes
+
+    def __dealloc__(self):
+        if self.pointer == NULL:
+            return
+        live.host_buffers -= 1
+        if not exiting and not (self.context.state.word & UHAL_STATE_FORKED):
+            self.context.table.host_free(self.pointer)
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        PyBuffer_FillInfo(view, self, self.pointer, self.nbytes, 0, flags)
+
+
+cdef class HostBuffer:
+    """Pinned host memory of one device: copies to and from it are asynchronous.
+
+    The memory is freed once the buffer is closed, no array over it is left and no copy still uses
+    it. Any thread may use it.
+    """
+
+    cdef HostMemory memory
+    cdef readonly Py_ssize_t size
+    cdef readonly Py_ssize_t nbytes
+    cdef readonly object dtype
+    cdef object __weakref__
+
+    def __init__(self, size, dtype, *, device=None):
+        cdef Context context = context_for(type(self), device)
+        # the same checks of size and dtype as device memory
+        cdef DeviceBuffer shape = describe(DeviceBuffer, context, size, _as_dtype(dtype))
+        shape.is_closed = True
+        cdef HostMemory memory = HostMemory.__new__(HostMemory)
+        memory.context = context
+        memory.nbytes = shape.nbytes
+        cdef void *previous = enter(context)
+        cdef int status = context.table.host_alloc(
+            &memory.pointer, max(shape.nbytes, 1), HOST_ALLOC_PORTABLE
+        )
+        leave(context, previous)
+        if status != 0:
+            memory.pointer = NULL
+            raise_native(context, status, "host_alloc")
+        live.host_buffers += 1
+        self.memory = memory
+        self.size = shape.size
+        self.nbytes = shape.nbytes
+        self.dtype = shape.dtype
+
+    @property
+    def device(self):
+        """The device the memory is pinned for."""
+        require_host_buffer(self)
+        return device_of(self.memory.context)
+
+    @property
+    def closed(self):
+        """True once closed."""
+        return self.memory is None
+
+    @property
+    def address(self):
+        """Address of the first byte in this process."""
+        require_host_buffer(self)
+        return <uintptr_t>self.memory.pointer
+
+    @property
+    def array(self):
+        """The memory as a numpy array, which keeps it alive."""
+        require_host_buffer(self)
+        if not self.nbytes:
+            return _numpy.empty(0, self.dtype.dtype)
+        return _numpy.frombuffer(self.memory, _numpy.uint8).view(self.dtype.dtype)
+
+    def __len__(self):
+        return self.size
+
+    def close(self):
+        """Let go of the memory. Closing twice is fine."""
+        self.memory = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.close()
+
+    def __repr__(self):
+        state = ", closed" if self.memory is None else ""
+        return f"<{type(self).__name__} {self.size} × {self.dtype.name}{state}>"
+
+
+cdef inline int require_host_buffer(HostBuffer buffer) except -1:
+    if buffer.memory is None:
+        raise _errors.InvalidHandleError("the host buffer is closed")
+    return require_usable(buffer.memory.context)

@@ -1,0 +1,106 @@
+# cython: language_level=3, binding=True, embedsignature=False
+# cython: cdivision=True, auto_pickle=False
+"""The compiled lane: streams, events, buffers, functions and launches over a backend's hot table.
+
+It checks every launch before anything native is called and calls the backend through C function
+pointers. It must not know any vendor, load any library, or word an error about an argument
+(`uhal/arguments.py` does). Locking: every book kept here changes under the GIL, which is let go
+of only around native calls that may block.
+
+One translation unit, a file an idea:
+
+    native.pxi       the C it is written against
+    context.pxi      an opened device; errors, the current device, exit
+    stream.pxi       streams and what is known to be done in them; callbacks
+    event.pxi        events
+    pool.pxi         device memory handed out and taken back
+    buffer.pxi       DeviceBuffer and its views
+    host_buffer.pxi  pinned host memory
+    copies.pxi       copies and fills
+    dlpack.pxi       tensors of other libraries
+    function.pxi     modules, kernels, bound launches
+    launch.pxi       a launch
+"""
+
+import atexit as _atexit
+import collections as _collections
+import operator as _operator
+import os as _os
+import sys as _sys
+import threading as _threading
+import time as _time
+import warnings as _warnings
+import weakref as _weakref
+
+import numpy as _numpy
+
+cimport numpy as _cnumpy
+
+from uhal import dtypes as _dtypes
+from uhal import errors as _errors
+
+include "native.pxi"
+
+_cnumpy.import_array()
+
+cdef enum:
+    EVENT_DISABLE_TIMING = 2    # CU_EVENT_DISABLE_TIMING
+    HOST_ALLOC_PORTABLE = 1     # CU_MEMHOSTALLOC_PORTABLE
+    HOST_ALLOC_MAPPED = 2       # CU_MEMHOSTALLOC_DEVICEMAP
+
+cdef double EXIT_DEADLINE_SECONDS = 10.0
+
+cdef object _as_dtype(object dtype):
+    try:
+        return _dtypes.as_dtype(dtype)
+    except TypeError as failure:
+        raise _errors.ArgumentTypeError(f"dtype: {failure}") from None
+
+
+# These modules import the lane, so the lane imports them when first needed.
+cdef object _words = None
+cdef object _config_class = None
+
+
+cdef object words():
+    global _words
+    if _words is None:
+        from uhal import arguments
+        _words = arguments
+    return _words
+
+
+cdef bint is_config(object value) except -1:
+    global _config_class
+    if _config_class is None:
+        from uhal.launch_config import LaunchConfig
+        _config_class = LaunchConfig
+    return isinstance(value, _config_class)
+
+
+cdef class StreamCore
+cdef class Stream
+cdef class Event
+cdef class Segment
+cdef class Block
+cdef class Pool
+cdef class DeviceBuffer
+cdef class HostMemory
+cdef class HostBuffer
+cdef class ModuleHandle
+cdef class Function
+cdef class BoundLaunch
+
+include "context.pxi"
+include "stream.pxi"
+include "event.pxi"
+include "pool.pxi"
+include "buffer.pxi"
+include "host_buffer.pxi"
+include "copies.pxi"
+include "dlpack.pxi"
+include "function.pxi"
+include "launch.pxi"
+
+if uhal_state_watch_forks() != 0:
+    raise OSError("pthread_atfork failed")

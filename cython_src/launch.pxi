@@ -1,0 +1,452 @@
+# A launch: read the geometry, pack and check the arguments, hand them to the driver, keep the books.
+#
+# What is right is decided here; what is wrong, and the rare conversions, in uhal/arguments.py, which
+# says every word. Nothing native is called before the last check has passed.
+
+cdef enum:
+    STACK_PARAMETERS = 48
+    STACK_BYTES = 512
+    # A launch keeps the GIL while fewer launches than this are known to be pending, and lets go of
+    # it beyond: the driver may then block until its queue (1024 deep on every vendor we know of)
+    # has room, and a callback that needs the GIL may be what makes room.
+    PENDING_LIMIT = 512
+
+
+cdef struct Packed:
+    # Where the arguments of one launch lie, on the stack unless there are very many.
+    unsigned char *bytes
+    void **pointers
+    void **blocks           # Block objects the launch uses, borrowed from the arguments
+    Py_ssize_t block_count
+
+
+# -- geometry ----------------------------------------------------------------------------------------
+
+
+cdef inline int read_dimensions(object given, unsigned int *out) noexcept:
+    """1 when `given` is an int or a tuple of one to three that fit 32 bits, else 0."""
+    cdef Py_ssize_t axis, count
+    out[1] = out[2] = 1
+    if PyTuple_CheckExact(given):
+        count = PyTuple_GET_SIZE(given)
+        if count < 1 or count > 3:
+            return 0
+        for axis in range(count):
+            if not read_dimension(<object>PyTuple_GET_ITEM(given, axis), &out[axis]):
+                return 0
+        return 1
+    return read_dimension(given, &out[0])
+
+
+cdef inline int read_dimension(object given, unsigned int *out) noexcept:
+    cdef int overflow = 0
+    cdef long long value
+    if not PyLong_CheckExact(given):
+        return read_other_dimension(given, out)
+    value = PyLong_AsLongLongAndOverflow(given, &overflow)
+    if overflow or value < 0 or value > 0xFFFFFFFF:
+        return 0
+    out[0] = <unsigned int>value
+    return 1
+
+
+cdef int read_other_dimension(object given, unsigned int *out) noexcept:
+    """numpy's integers and their like; bool is no size."""
+    try:
+        if isinstance(given, (bool, _numpy.bool_)):
+            return 0
+        value = _operator.index(given)
+        if not 0 <= value <= 0xFFFFFFFF:
+            return 0
+        out[0] = value
+        return 1
+    except Exception:
+        return 0  # refused, in words, by uhal/arguments.py
+
+
+cdef inline int read_geometry(
+    Function function, object grid, object block, object shared,
+    unsigned int *geometry, unsigned int *shared_bytes
+) except -1:
+    """Fill geometry and shared_bytes, or raise what is wrong with them."""
+    cdef int axis
+    cdef bint good = (
+        read_dimensions(grid, geometry)
+        and read_dimensions(block, geometry + 3)
+        and read_dimension(shared, shared_bytes)
+    )
+    if good:
+        for axis in range(3):
+            if geometry[axis] - 1 >= function.max_grid[axis]:
+                good = False
+            if geometry[3 + axis] - 1 >= function.max_block[axis]:
+                good = False
+    if (
+        not good
+        or <uint64_t>geometry[3] * geometry[4] * geometry[5] > function.max_threads
+        or shared_bytes[0] > function.max_shared
+    ):
+        words().refuse_geometry(function, grid, block, shared)
+        raise SystemError("uhal.arguments.refuse_geometry returned")
+    return 0
+
+
+cdef StreamCore stream_of_launch(Function function, object stream):
+    if stream is None:
+        return function.context.default_core
+    if not isinstance(stream, Stream) or (<Stream>stream).context is not function.context:
+        words().refuse_stream(function, stream)
+    return (<Stream>stream).core
+
+
+# -- arguments ---------------------------------------------------------------------------------------
+
+
+cdef inline int pack_one(
+    Function function, Py_ssize_t index, PyObject *argument, Packed *packed
+) except -1:
+    """Put one argument into its slot; everything out of the ordinary goes to `pack_rare`."""
+    cdef Slot *slot = &function.slots[index]
+    cdef unsigned char *out = packed.bytes + slot.offset
+    cdef char code = slot.code
+    cdef DeviceBuffer buffer
+    cdef long long value
+    cdef int overflow = 0
+    cdef double number
+    if code == c'P' or (code == c'U' and slot.size == sizeof(uint64_t)):
+        if PyObject_TypeCheck(argument, <PyTypeObject *>DeviceBuffer):
+            buffer = <DeviceBuffer>argument
+            if (
+                buffer.context is function.context
+                and not buffer_closed(buffer)
+                and (slot.dtype == NULL or slot.dtype == <PyObject *>buffer.dtype)
+                and (slot.is_const or not buffer.readonly)
+            ):
+                (<uint64_t *>out)[0] = buffer.address
+                if buffer.block is not None:
+                    packed.blocks[packed.block_count] = <void *>buffer.block
+                    packed.block_count += 1
+                return 0
+        elif argument == Py_None:
+            (<uint64_t *>out)[0] = 0
+            return 0
+        return pack_rare(function, index, argument, out, slot.size)
+    if PyLong_CheckExact(<object>argument):
+        value = PyLong_AsLongLongAndOverflow(<object>argument, &overflow)
+        if overflow == 0:
+            if code == c'i':
+                if -2147483648LL <= value <= 2147483647LL:
+                    (<int32_t *>out)[0] = <int32_t>value
+                    return 0
+            elif code == c'I':
+                if 0 <= value <= 4294967295LL:
+                    (<uint32_t *>out)[0] = <uint32_t>value
+                    return 0
+            elif code == c'q':
+                (<int64_t *>out)[0] = value
+                return 0
+            elif code == c'Q':
+                if value >= 0:
+                    (<uint64_t *>out)[0] = <uint64_t>value
+                    return 0
+            elif code == c'f':
+                (<float *>out)[0] = <float>value
+                return 0
+            elif code == c'd':
+                (<double *>out)[0] = <double>value
+                return 0
+        return pack_rare(function, index, argument, out, slot.size)
+    if PyFloat_CheckExact(<object>argument):
+        number = PyFloat_AS_DOUBLE(<object>argument)
+        if code == c'f':
+            if fabs(number) <= FLT_MAX or not isfinite(number):
+                (<float *>out)[0] = <float>number
+                return 0
+        elif code == c'd':
+            (<double *>out)[0] = number
+            return 0
+        return pack_rare(function, index, argument, out, slot.size)
+    if code == c'?' and (argument == Py_True or argument == Py_False):
+        out[0] = argument == Py_True
+        return 0
+    if uhal_numpy_scalar(argument, code, out):
+        return 0
+    return pack_rare(function, index, argument, out, slot.size)
+
+
+cdef int pack_rare(
+    Function function, Py_ssize_t index, PyObject *argument, unsigned char *out, uint32_t size
+) except -1:
+    cdef bytes converted = words().pack(function, index, <object>argument)
+    if len(converted) != size:
+        raise SystemError(f"uhal.arguments.pack returned {len(converted)} bytes for {size}")
+    memcpy(out, <const char *>converted, size)
+    return 0
+
+
+cdef bytes pack_untyped(Function function, Py_ssize_t index, object argument):
+    cdef DeviceBuffer buffer
+    if isinstance(argument, DeviceBuffer):
+        buffer = <DeviceBuffer>argument
+        if buffer.context is function.context and not buffer_closed(buffer) and not buffer.readonly:
+            return (<const char *>&buffer.address)[:sizeof(buffer.address)]
+    return words().pack_untyped(function, index, argument)
+
+
+# -- the launch --------------------------------------------------------------------------------------
+
+
+cdef int launch_checked(
+    Function function, StreamCore core, const unsigned int *geometry, unsigned int shared_bytes,
+    PyObject **arguments, Py_ssize_t given
+) except -1:
+    """Check and pack the arguments, then launch. Geometry is checked already."""
+    cdef unsigned char bytes[STACK_BYTES]
+    cdef void *pointers[STACK_PARAMETERS]
+    cdef void *blocks[STACK_PARAMETERS]
+    cdef Packed packed
+    if function.module.closed:
+        require_module(function.module)
+    if core.state.word & UHAL_STATE_REFUSES:
+        refuse_stream(function.context, core)
+    if function.count < 0:
+        return launch_untyped(function, core, geometry, shared_bytes, arguments, given)
+    if given != function.count:
+        words().refuse_count(function, given)
+    packed.block_count = 0
+    if function.count <= STACK_PARAMETERS and function.packed_bytes <= STACK_BYTES:
+        packed.bytes = bytes
+        packed.pointers = pointers
+        packed.blocks = blocks
+        return pack_and_submit(function, core, geometry, shared_bytes, arguments, &packed)
+    packed.bytes = <unsigned char *>malloc(
+        function.packed_bytes + 2 * function.count * sizeof(void *)
+    )
+    if packed.bytes == NULL:
+        raise MemoryError
+    packed.pointers = <void **>(packed.bytes + function.packed_bytes)
+    packed.blocks = packed.pointers + function.count
+    try:
+        return pack_and_submit(function, core, geometry, shared_bytes, arguments, &packed)
+    finally:
+        c_free(packed.bytes)
+
+
+cdef inline int pack_and_submit(
+    Function function, StreamCore core, const unsigned int *geometry, unsigned int shared_bytes,
+    PyObject **arguments, Packed *packed
+) except -1:
+    cdef Py_ssize_t index
+    for index in range(function.count):
+        pack_one(function, index, arguments[index], packed)
+        packed.pointers[index] = packed.bytes + function.slots[index].offset
+    return submit(function, core, geometry, shared_bytes, packed, function.packed_bytes)
+
+
+cdef int launch_untyped(
+    Function function, StreamCore core, const unsigned int *geometry, unsigned int shared_bytes,
+    PyObject **arguments, Py_ssize_t given
+) except -1:
+    """A kernel nothing is known about: every argument brings its own size."""
+    cdef Py_ssize_t index
+    cdef Packed packed
+    cdef list converted = []
+    cdef void **tables
+    for index in range(given):
+        converted.append(pack_untyped(function, index, <object>arguments[index]))
+    tables = <void **>malloc(max(2 * given, 1) * sizeof(void *))
+    if tables == NULL:
+        raise MemoryError
+    packed.pointers = tables
+    packed.blocks = tables + given
+    packed.block_count = 0
+    joined = b"".join(converted)
+    packed.bytes = <unsigned char *><const char *>joined
+    try:
+        for index in range(given):
+            packed.pointers[index] = <void *><const char *>(<bytes>converted[index])
+            if isinstance(<object>arguments[index], DeviceBuffer):
+                if (<DeviceBuffer>arguments[index]).block is not None:
+                    packed.blocks[packed.block_count] = <void *>(<DeviceBuffer>arguments[index]).block
+                    packed.block_count += 1
+        return submit(function, core, geometry, shared_bytes, &packed, len(joined))
+    finally:
+        c_free(tables)
+
+
+cdef inline int submit(
+    Function function, StreamCore core, const unsigned int *geometry, unsigned int shared_bytes,
+    Packed *packed, size_t packed_bytes
+) except -1:
+    """The native call, and the books: ticket, stamps, ledger."""
+    cdef Context context = function.context
+    cdef uhal_hot_table *table = context.table
+    cdef Py_ssize_t i
+    cdef int status
+    cdef int instruction_offset = 0
+    cdef void *previous
+    cdef PyObject *code
+    cdef bint keep_gil = core.ticket - core.completed < PENDING_LIMIT
+    for i in range(packed.block_count):
+        wait_until_ready(context, <Block>packed.blocks[i], core)
+    if core.ledger == NULL:
+        core.ledger = uhal_ledger_new()
+        if core.ledger == NULL:
+            raise MemoryError
+    if not keep_gil:
+        keep_gil = core_is_idle(context, core)
+    previous = enter(context)
+    if keep_gil:
+        status = table.launch(
+            function.handle_, geometry[0], geometry[1], geometry[2], geometry[3], geometry[4],
+            geometry[5], shared_bytes, core.handle, packed.pointers, NULL,
+        )
+    else:
+        with nogil:
+            status = table.launch(
+                function.handle_, geometry[0], geometry[1], geometry[2], geometry[3], geometry[4],
+                geometry[5], shared_bytes, core.handle, packed.pointers, NULL,
+            )
+    leave(context, previous)
+    if status != 0:
+        raise_native(context, status, "launch")
+    core.ticket += 1
+    for i in range(packed.block_count):
+        stamp(<Block>packed.blocks[i], core.id, core.ticket)
+    code = uhal_callsite(&instruction_offset)
+    uhal_ledger_write(
+        core.ledger, core.ticket, <PyObject *>function.ledger_key, code, instruction_offset,
+        geometry, shared_bytes, packed.bytes, packed_bytes,
+    )
+    if core.state.word:
+        after_launch(context, core)
+    return 0
+
+
+# -- entry points ------------------------------------------------------------------------------------
+
+
+cdef object call_bound(object callee, PyObject **arguments, size_t flags, PyObject *keywords):
+    """`bound(*args)`."""
+    cdef BoundLaunch bound = <BoundLaunch>callee
+    if keywords != NULL and PyTuple_GET_SIZE(<object>keywords):
+        raise TypeError(f"{bound.function.name}: kernel arguments are positional")
+    if not bound.is_empty:
+        launch_checked(
+            bound.function, bound.core, bound.geometry, bound.shared_bytes, arguments,
+            PyVectorcall_NARGS(flags),
+        )
+    return None
+
+
+cdef object refuse_call(object callee, PyObject **arguments, size_t flags, PyObject *keywords):
+    """`function(*args)`: there is no geometry."""
+    words().refuse_call(callee)
+
+
+cdef enum:
+    LAUNCH_FUNCTION = 0
+    LAUNCH_GRID = 1
+    LAUNCH_BLOCK = 2
+    LAUNCH_ARGS = 3
+    LAUNCH_SHARED = 4
+    LAUNCH_STREAM = 5
+    LAUNCH_CONFIG = 6
+    LAUNCH_PARAMETERS = 7
+
+cdef tuple LAUNCH_NAMES = ("function", "grid", "block", "args", "shared", "stream", "config")
+
+
+cdef int launch_keyword(object name) except -1:
+    """Index of a keyword of `launch`; the names a program spells are the interned ones."""
+    cdef int index
+    for index in range(LAUNCH_PARAMETERS):
+        if <PyObject *>name == PyTuple_GET_ITEM(LAUNCH_NAMES, index):
+            return index
+    if name in LAUNCH_NAMES:
+        return LAUNCH_NAMES.index(name)
+    raise TypeError(f"launch() got an unexpected keyword argument '{name}'")
+
+
+cdef object launch_entry(object self, PyObject **given, Py_ssize_t count, PyObject *keywords):
+    """`launch(function, grid, block, args, shared, stream, *, config)`, read by hand for speed."""
+    cdef PyObject *values[LAUNCH_PARAMETERS]
+    cdef unsigned int geometry[6]
+    cdef unsigned int shared_bytes
+    cdef Py_ssize_t index
+    cdef int place
+    cdef Function function
+    cdef StreamCore core
+    cdef object arguments, config
+    memset(values, 0, sizeof(values))
+    if count > LAUNCH_CONFIG:
+        raise TypeError(f"launch() takes at most {LAUNCH_CONFIG} positional arguments, got {count}")
+    for index in range(count):
+        values[index] = given[index]
+    if keywords != NULL:
+        for index in range(PyTuple_GET_SIZE(<object>keywords)):
+            place = launch_keyword(<object>PyTuple_GET_ITEM(<object>keywords, index))
+            if values[place] != NULL:
+                raise TypeError(f"launch() got '{LAUNCH_NAMES[place]}' twice")
+            values[place] = given[count + index]
+    if values[LAUNCH_FUNCTION] == NULL:
+        raise TypeError("launch() needs a function")
+    if not PyObject_TypeCheck(values[LAUNCH_FUNCTION], <PyTypeObject *>Function):
+        words().refuse_function(<object>values[LAUNCH_FUNCTION])
+    function = <Function>values[LAUNCH_FUNCTION]
+    if values[LAUNCH_CONFIG] != NULL and values[LAUNCH_CONFIG] != Py_None:
+        config = <object>values[LAUNCH_CONFIG]
+        for place in (LAUNCH_GRID, LAUNCH_BLOCK, LAUNCH_SHARED):
+            if values[place] != NULL:
+                raise TypeError(f"launch() got both config and '{LAUNCH_NAMES[place]}'")
+        if not is_config(config):
+            raise TypeError(f"config: expected a uhal.LaunchConfig, got {type(config).__name__}")
+        if config.is_empty:
+            return None
+        read_geometry(
+            function, config.grid, config.block, config.shared, geometry, &shared_bytes
+        )
+    else:
+        read_geometry(
+            function,
+            <object>values[LAUNCH_GRID] if values[LAUNCH_GRID] != NULL else None,
+            <object>values[LAUNCH_BLOCK] if values[LAUNCH_BLOCK] != NULL else None,
+            <object>values[LAUNCH_SHARED] if values[LAUNCH_SHARED] != NULL else 0,
+            geometry,
+            &shared_bytes,
+        )
+    core = stream_of_launch(
+        function, <object>values[LAUNCH_STREAM] if values[LAUNCH_STREAM] != NULL else None
+    )
+    if values[LAUNCH_ARGS] == NULL:
+        arguments = ()
+    else:
+        arguments = <object>values[LAUNCH_ARGS]
+        if isinstance(arguments, list):
+            arguments = tuple(arguments)
+        elif not isinstance(arguments, tuple):
+            raise _errors.ArgumentTypeError(
+                f"{function.name}, args: expected a tuple of kernel arguments, got "
+                f"{type(arguments).__name__}. The kernel was not launched. [{words().call_site()}]"
+            )
+    launch_checked(
+        function, core, geometry, shared_bytes, tuple_items(arguments), PyTuple_GET_SIZE(arguments)
+    )
+    return None
+
+
+cdef PyMethodDef launch_method
+launch_method.ml_name = b"launch"
+launch_method.ml_meth = <PyCFunction>launch_entry
+launch_method.ml_flags = METH_FASTCALL | METH_KEYWORDS
+launch_method.ml_doc = LAUNCH_DOC
+launch = PyCFunction_NewEx(&launch_method, None, "uhal")
+
+cdef BoundLaunch _bound_layout = BoundLaunch.__new__(BoundLaunch)
+cdef Function _function_layout = Function.__new__(Function)
+uhal_enable_vectorcall(
+    BoundLaunch, <char *>&_bound_layout.vectorcall - <char *><PyObject *>_bound_layout
+)
+uhal_enable_vectorcall(
+    Function, <char *>&_function_layout.vectorcall - <char *><PyObject *>_function_layout
+)

@@ -1,0 +1,181 @@
+# C the lane is written against: the hot table and the small headers beside this file.
+
+from libc.stdint cimport (
+    int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t,
+)
+from libc.stdlib cimport calloc, free as c_free, malloc, realloc
+from libc.string cimport memcpy, memset
+from libc.math cimport fabs, isfinite
+from libc.float cimport FLT_MAX
+from cpython.object cimport PyObject, PyTypeObject
+from cpython.ref cimport Py_DECREF, Py_INCREF, Py_XDECREF
+from cpython.long cimport PyLong_CheckExact
+from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
+from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_ITEM, PyTuple_GET_SIZE
+from cpython.pycapsule cimport (
+    PyCapsule_GetPointer, PyCapsule_IsValid, PyCapsule_New, PyCapsule_SetName,
+)
+cimport cython
+
+
+cdef extern from "hot_table.h" nogil:
+    ctypedef void (*uhal_host_function)(void *user_data) noexcept nogil
+    struct uhal_parameter:
+        uint32_t offset
+        uint32_t size
+        uint32_t is_pointer
+    struct uhal_signature:
+        uint32_t count
+        const uhal_parameter *parameters
+    ctypedef struct uhal_hot_table:
+        int (*current)(void **) noexcept nogil
+        int (*bind)(void *) noexcept nogil
+        int (*launch)(void *, unsigned int, unsigned int, unsigned int, unsigned int,
+                      unsigned int, unsigned int, unsigned int, void *, void **, void **) noexcept nogil
+        int (*launch_ex)(const void *, void *, void **, void **) noexcept nogil
+        int (*prepare_function)(void *, const uhal_signature *) noexcept nogil
+        int (*alloc)(uint64_t *, size_t) noexcept nogil
+        int (*free)(uint64_t) noexcept nogil
+        int (*alloc_async)(uint64_t *, size_t, void *) noexcept nogil
+        int (*free_async)(uint64_t, void *) noexcept nogil
+        int (*host_alloc)(void **, size_t, unsigned int) noexcept nogil
+        int (*host_free)(void *) noexcept nogil
+        int (*copy_h2d)(uint64_t, const void *, size_t, void *) noexcept nogil
+        int (*copy_d2h)(void *, uint64_t, size_t, void *) noexcept nogil
+        int (*copy_d2d)(uint64_t, uint64_t, size_t, void *) noexcept nogil
+        int (*copy_peer)(uint64_t, void *, uint64_t, void *, size_t, void *) noexcept nogil
+        int (*memset_8)(uint64_t, unsigned char, size_t, void *) noexcept nogil
+        int (*memset_16)(uint64_t, unsigned short, size_t, void *) noexcept nogil
+        int (*memset_32)(uint64_t, unsigned int, size_t, void *) noexcept nogil
+        int (*stream_create)(void **, unsigned int, int) noexcept nogil
+        int (*stream_destroy)(void *) noexcept nogil
+        int (*stream_synchronize)(void *) noexcept nogil
+        int (*stream_query)(void *) noexcept nogil
+        int (*stream_wait_event)(void *, void *, unsigned int) noexcept nogil
+        int (*stream_callback)(void *, uhal_host_function, void *) noexcept nogil
+        int (*event_create)(void **, unsigned int) noexcept nogil
+        int (*event_destroy)(void *) noexcept nogil
+        int (*event_record)(void *, void *) noexcept nogil
+        int (*event_synchronize)(void *) noexcept nogil
+        int (*event_query)(void *) noexcept nogil
+        int (*event_elapsed)(float *, void *, void *) noexcept nogil
+        int (*get_function)(void **, void *, const char *) noexcept nogil
+        int (*module_unload)(void *) noexcept nogil
+        int not_ready
+        int out_of_memory
+        int sticky_count
+        int sticky[16]
+    enum:
+        UHAL_MAX_STICKY_CODES
+
+
+cdef extern from *:
+    """
+    #define UHAL_SLOT_ROW(need, name, parameters) {#name, #need, #parameters},
+    static const struct uhal_slot_row { const char *name; const char *need; const char *prototype; }
+        uhal_slot_rows[] = { UHAL_SLOTS(UHAL_SLOT_ROW) };
+    #undef UHAL_SLOT_ROW
+    enum { UHAL_SLOT_COUNT = sizeof(uhal_slot_rows) / sizeof(uhal_slot_rows[0]) };
+    /* Every slot is one function pointer and the slots come first, in the order of the list. */
+    _Static_assert(offsetof(uhal_hot_table, not_ready) == UHAL_SLOT_COUNT * sizeof(void *),
+                   "the hot table begins with its slots");
+    """
+    struct uhal_slot_row:
+        const char *name
+        const char *need
+        const char *prototype
+    const uhal_slot_row uhal_slot_rows[1]
+    enum:
+        UHAL_SLOT_COUNT
+
+
+cdef extern from "state_word.h":
+    enum:
+        UHAL_STATE_LOST
+        UHAL_STATE_CAPTURING
+        UHAL_STATE_BLOCKING
+        UHAL_STATE_MARKING
+        UHAL_STATE_FORKED
+        UHAL_STATE_CLOSED
+        UHAL_STATE_REFUSES
+    ctypedef struct uhal_state:
+        uint32_t word
+    uhal_state *uhal_state_new()
+    void uhal_state_delete(uhal_state *state)
+    int uhal_state_watch_forks()
+    unsigned int uhal_fork_count
+
+
+cdef extern from "dispatcher.h":
+    ctypedef struct uhal_callback:
+        PyObject *function
+        PyObject *arguments
+    uhal_callback *uhal_callback_new(PyObject *function, PyObject *arguments)
+    void uhal_callback_delete(uhal_callback *callback)
+    void uhal_callback_post(void *user_data) noexcept nogil
+    uhal_callback *uhal_callback_take() nogil
+    void uhal_callback_reset()
+
+
+cdef extern from "callsite.h":
+    PyObject *uhal_callsite(int *offset)
+
+
+cdef extern from "ledger.h":
+    enum:
+        UHAL_LEDGER_LENGTH
+        UHAL_LEDGER_BYTES
+    ctypedef struct uhal_launch_record:
+        uint64_t ticket
+        PyObject *kernel
+        PyObject *code
+        int instruction_offset
+        unsigned int geometry[6]
+        unsigned int shared_bytes
+        unsigned int argument_bytes
+        unsigned char arguments[1]
+    ctypedef struct uhal_ledger:
+        uhal_launch_record records[1]
+    uhal_ledger *uhal_ledger_new()
+    void uhal_ledger_delete(uhal_ledger *ledger)
+    void uhal_ledger_write(uhal_ledger *ledger, uint64_t ticket, PyObject *kernel, PyObject *code,
+                           int instruction_offset, const unsigned int *geometry,
+                           unsigned int shared_bytes, const void *arguments,
+                           size_t argument_bytes)
+
+
+cdef extern from "numpy_scalar.h":
+    int uhal_numpy_scalar(PyObject *object, char code, void *out)
+
+
+cdef extern from "vectorcall.h":
+    ctypedef PyObject *(*uhal_vectorcall)(PyObject *, PyObject **, size_t, PyObject *)
+    void uhal_enable_vectorcall(object type, Py_ssize_t offset)
+    Py_ssize_t PyVectorcall_NARGS(size_t flags)
+    bint PyObject_TypeCheck(PyObject *object, PyTypeObject *type)
+    long long PyLong_AsLongLongAndOverflow(object value, int *overflow)
+    unsigned long long PyLong_AsUnsignedLongLong(object value) except? 0xFFFFFFFFFFFFFFFF
+    double PyLong_AsDouble(object value) except? -1.0
+    PyObject *Py_True
+    PyObject *Py_False
+    PyObject *Py_None
+
+
+cdef extern from "vectorcall.h":
+    const char *LAUNCH_DOC "uhal_launch_doc"
+    PyObject **tuple_items "uhal_tuple_items"(object tuple)
+    ctypedef PyObject *(*PyCFunction)(PyObject *, PyObject *)
+    ctypedef struct PyMethodDef:
+        const char *ml_name
+        PyCFunction ml_meth
+        int ml_flags
+        const char *ml_doc
+    int METH_FASTCALL
+    int METH_KEYWORDS
+    object PyCFunction_NewEx(PyMethodDef *method, object self, object module)
+
+
+cdef extern from "Python.h":
+    int PyBuffer_FillInfo(
+        Py_buffer *view, object exporter, void *memory, Py_ssize_t bytes, int readonly, int flags
+    ) except -1

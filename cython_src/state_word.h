@@ -1,0 +1,61 @@
+/* The state word: one word a stream, tested once per launch; everything rare hangs on it.
+ *
+ * All words of the process are linked in a list, so that the child of a fork finds every one of
+ * them marked before its first Python instruction runs. The list changes under the GIL only, and
+ * Python forks with the GIL held.
+ */
+#ifndef UHAL_STATE_WORD_H
+#define UHAL_STATE_WORD_H
+
+#include <pthread.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+enum {
+    UHAL_STATE_LOST = 1,      /* the device answered a sticky error */
+    UHAL_STATE_CAPTURING = 2, /* launches are recorded, not run */
+    UHAL_STATE_BLOCKING = 4,  /* UHAL_LAUNCH_BLOCKING: wait after every launch */
+    UHAL_STATE_MARKING = 8,   /* UHAL_LAUNCH_MARKS: write a progress word now and then */
+    UHAL_STATE_FORKED = 16,   /* made in the parent of this process */
+    UHAL_STATE_CLOSED = 32,
+    UHAL_STATE_REFUSES = UHAL_STATE_LOST | UHAL_STATE_FORKED | UHAL_STATE_CLOSED,
+};
+
+typedef struct uhal_state {
+    uint32_t word;
+    struct uhal_state *previous;
+    struct uhal_state *next;
+} uhal_state;
+
+static uhal_state uhal_states = {0, &uhal_states, &uhal_states};
+static unsigned int uhal_fork_count = 0;
+
+static uhal_state *uhal_state_new(void) {
+    uhal_state *state = (uhal_state *)calloc(1, sizeof(uhal_state));
+    if (state != NULL) {
+        state->previous = &uhal_states;
+        state->next = uhal_states.next;
+        state->next->previous = state;
+        uhal_states.next = state;
+    }
+    return state;
+}
+
+static void uhal_state_delete(uhal_state *state) {
+    if (state != NULL) {
+        state->previous->next = state->next;
+        state->next->previous = state->previous;
+        free(state);
+    }
+}
+
+static void uhal_state_forked(void) {
+    uhal_fork_count++;
+    for (uhal_state *state = uhal_states.next; state != &uhal_states; state = state->next) {
+        state->word |= UHAL_STATE_FORKED;
+    }
+}
+
+static int uhal_state_watch_forks(void) { return pthread_atfork(NULL, NULL, uhal_state_forked); }
+
+#endif

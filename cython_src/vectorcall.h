@@ -1,0 +1,34 @@
+/* Calling conventions Cython does not spell: vectorcall on extension types, and the docstring of
+ * the one function whose keywords are read by hand.
+ */
+#ifndef UHAL_VECTORCALL_H
+#define UHAL_VECTORCALL_H
+
+#include <Python.h>
+
+typedef PyObject *(*uhal_vectorcall)(PyObject *, PyObject **, size_t, PyObject *);
+
+/* Make instances callable through the vectorcall pointer at `offset`. */
+static inline void uhal_enable_vectorcall(PyObject *type_object, Py_ssize_t offset) {
+    PyTypeObject *type = (PyTypeObject *)type_object;
+    type->tp_vectorcall_offset = offset;
+    type->tp_flags |= Py_TPFLAGS_HAVE_VECTORCALL;
+    type->tp_call = PyVectorcall_Call;
+    PyType_Modified(type);
+}
+
+#define uhal_tuple_items(tuple) (((PyTupleObject *)(tuple))->ob_item)
+
+static const char uhal_launch_doc[] =
+    "launch(function, grid=None, block=None, args=(), shared=0, stream=None, *, config=None)\n"
+    "--\n\n"
+    "Check the arguments and enqueue one kernel launch; nothing native is called before the\n"
+    "last check has passed.\n\n"
+    "grid and block are an int or a tuple of one to three, in blocks and threads; shared is\n"
+    "dynamic shared memory in bytes; stream defaults to the device's own. config, a\n"
+    "LaunchConfig, stands for all three of grid, block and shared; an empty one launches\n"
+    "nothing.\n\n"
+    "Raises ArgumentTypeError (count, kind, dtype), ArgumentValueError (range, geometry) or\n"
+    "InvalidHandleError (closed or foreign objects). Any thread may launch.";
+
+#endif

@@ -1,0 +1,356 @@
+"""Types of the compiled lane (`cython_src/lane.pyx`). Public names are re-exported by `uhal`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from uhal.contract import Backend, DeviceLimits, FunctionAttributes
+from uhal.device import Device
+from uhal.dtypes import DType, DTypeLike
+from uhal.flags import EventFlags, StreamFlags
+from uhal.launch_config import LaunchConfig
+from uhal.module import Module
+from uhal.signature import Signature
+
+_Self = TypeVar("_Self")
+Dim3: TypeAlias = int | tuple[int] | tuple[int, int] | tuple[int, int, int]
+
+# -- backends ------------------------------------------------------------------------------------
+
+def slot_prototypes() -> dict[str, tuple[str, str]]:
+    """Slot name to (`required` or `optional`, C parameter list) as `hot_table.h` states them."""
+
+class HotTable:
+    """A backend's C function pointers and constants. Immutable; lives as long as the process."""
+
+    def __init__(
+        self,
+        slots: Mapping[str, int],
+        *,
+        not_ready: int,
+        out_of_memory: int,
+        sticky: Sequence[int] = (),
+    ) -> None:
+        """Fill the slots by name with addresses. `ValueError` names an unknown or missing one."""
+    @property
+    def slots(self) -> dict[str, int]: ...
+
+class Context:
+    """An opened device: hot table, pool, default stream, state. Made by `uhal.registry` only."""
+
+    def __init__(self, backend: Backend, ordinal: int, token: int, limits: DeviceLimits) -> None: ...
+    @property
+    def backend(self) -> Backend: ...
+    @property
+    def backend_name(self) -> str: ...
+    @property
+    def ordinal(self) -> int: ...
+    @property
+    def token(self) -> int: ...
+    @property
+    def limits(self) -> DeviceLimits: ...
+    @property
+    def closed(self) -> bool: ...
+    @property
+    def lost(self) -> str | None:
+        """The sentence later calls answer with once the device is lost, else `None`."""
+    def check_usable(self) -> None:
+        """Raise when the device is closed, lost or belongs to the parent of a forked process."""
+    def enter(self) -> AbstractContextManager[Context]:
+        """Context manager: the device is current on this thread inside, the caller's restored."""
+    def synchronize(self) -> None:
+        """Wait for every live stream of the device."""
+    def pool_statistics(self) -> dict[str, int]: ...
+    def empty_cache(self) -> int:
+        """Give unused pool segments back to the driver; bytes freed."""
+    def close(self) -> None:
+        """Refuse new objects. Native teardown follows when the last child is gone."""
+
+def current_context() -> Context | None:
+    """The calling thread's context, else the process default, else `None`."""
+
+def set_default_context(context: Context | None) -> None: ...
+def push_context(context: Context) -> None:
+    """Make `context` current on the calling thread until the matching `pop_context`."""
+
+def pop_context() -> None: ...
+def fork_generation() -> int:
+    """0 in the process that imported uhal, one more in each forked child below it."""
+
+def initialization_site() -> str:
+    """`file.py:line` of the first context opened in this process or the parent it was forked from."""
+
+def set_initialization_site(site: str) -> None: ...
+def live_counts() -> dict[str, int]:
+    """Lane objects alive by kind: contexts, streams, events, modules, functions, buffers, host_buffers."""
+
+# -- public ----------------------------------------------------------------------------------------
+
+class DevicePointer:
+    """A raw device address, the only integer a pointer parameter accepts. Not tracked."""
+
+    def __init__(self, address: int) -> None: ...
+    @property
+    def address(self) -> int: ...
+    def __int__(self) -> int: ...
+    def __index__(self) -> int: ...
+    def __add__(self, nbytes: int) -> DevicePointer: ...
+
+class Stream:
+    """An in-order queue of work on one device."""
+
+    def __init__(
+        self,
+        flags: StreamFlags = ...,
+        priority: int = 0,
+        *,
+        device: Device | None = None,
+    ) -> None: ...
+    @classmethod
+    def default(cls: type[_Self], device: Device | None = None) -> _Self: ...
+    @classmethod
+    def legacy(cls: type[_Self], device: Device | None = None) -> _Self: ...
+    @classmethod
+    def per_thread(cls: type[_Self], device: Device | None = None) -> _Self: ...
+    @classmethod
+    def from_handle(
+        cls: type[_Self], handle: object, *, device: Device | None = None, owner: object = None
+    ) -> _Self: ...
+    @property
+    def handle(self) -> int: ...
+    @property
+    def id(self) -> int: ...
+    @property
+    def device(self) -> Device: ...
+    @property
+    def flags(self) -> StreamFlags: ...
+    @property
+    def priority(self) -> int: ...
+    @property
+    def closed(self) -> bool: ...
+    def synchronize(self) -> None: ...
+    def query(self) -> bool: ...
+    def wait_event(self, event: Event) -> None: ...
+    def record_event(self, event: Event | None = None) -> Event: ...
+    def add_callback(self, function: Callable[..., object], *args: object) -> None: ...
+    def close(self) -> None: ...
+    def __enter__(self: _Self) -> _Self: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...
+
+class Event:
+    """A mark in a stream that can be waited for and timed."""
+
+    def __init__(self, flags: EventFlags = ..., *, device: Device | None = None) -> None: ...
+    @property
+    def handle(self) -> int: ...
+    @property
+    def device(self) -> Device: ...
+    @property
+    def flags(self) -> EventFlags: ...
+    @property
+    def closed(self) -> bool: ...
+    def record(self, stream: Stream | None = None) -> None: ...
+    def synchronize(self) -> None: ...
+    def query(self) -> bool: ...
+    def elapsed_since(self, start: Event) -> float: ...
+    def close(self) -> None: ...
+    def __enter__(self: _Self) -> _Self: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...
+
+class DeviceBuffer:
+    """A typed, contiguous run of elements in one device's memory."""
+
+    @classmethod
+    def from_numpy(
+        cls: type[_Self],
+        array: npt.ArrayLike,
+        *,
+        device: Device | None = None,
+        stream: Stream | None = None,
+    ) -> _Self: ...
+    @classmethod
+    def from_slice(
+        cls: type[_Self],
+        values: Sequence[Any],
+        dtype: DTypeLike,
+        *,
+        device: Device | None = None,
+        stream: Stream | None = None,
+    ) -> _Self: ...
+    @classmethod
+    def zeros(
+        cls: type[_Self],
+        size: int,
+        dtype: DTypeLike,
+        *,
+        device: Device | None = None,
+        stream: Stream | None = None,
+    ) -> _Self: ...
+    @classmethod
+    def uninitialized(
+        cls: type[_Self], size: int, dtype: DTypeLike, *, device: Device | None = None
+    ) -> _Self: ...
+    @classmethod
+    def uninitialized_async(
+        cls: type[_Self], size: int, dtype: DTypeLike, stream: Stream, *, native: bool = False
+    ) -> _Self: ...
+    @classmethod
+    def from_dlpack(
+        cls: type[_Self],
+        source: object,
+        *,
+        device: Device | None = None,
+        stream: Stream | None = None,
+    ) -> _Self: ...
+    @classmethod
+    def from_raw(
+        cls: type[_Self],
+        address: int | DevicePointer,
+        size: int,
+        dtype: DTypeLike,
+        *,
+        device: Device | None = None,
+        owner: object = None,
+    ) -> _Self: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def dtype(self) -> DType: ...
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def device(self) -> Device: ...
+    @property
+    def closed(self) -> bool: ...
+    def __len__(self) -> int: ...
+    def __getitem__(self: _Self, elements: slice) -> _Self: ...
+    def view(self: _Self, dtype: DTypeLike) -> _Self: ...
+    def as_device_ptr(self) -> DevicePointer: ...
+    def to_numpy(self, *, stream: Stream | None = None) -> npt.NDArray[Any]: ...
+    def copy_from(self, source: object, *, stream: Stream | None = None) -> None: ...
+    def copy_to(self, destination: object, *, stream: Stream | None = None) -> None: ...
+    def copy_from_async(self, source: object, stream: Stream) -> None: ...
+    def copy_to_async(self, destination: object, stream: Stream) -> None: ...
+    def set_8(self, value: int, *, stream: Stream | None = None) -> None: ...
+    def set_16(self, value: int, *, stream: Stream | None = None) -> None: ...
+    def set_32(self, value: int, *, stream: Stream | None = None) -> None: ...
+    def record_stream(self, stream: Stream) -> None: ...
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> object: ...
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+    def close(self) -> None: ...
+    def __enter__(self: _Self) -> _Self: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...
+
+class HostBuffer:
+    """Pinned host memory: copies to and from it are asynchronous."""
+
+    def __init__(self, size: int, dtype: DTypeLike, *, device: Device | None = None) -> None: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def dtype(self) -> DType: ...
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def device(self) -> Device: ...
+    @property
+    def closed(self) -> bool: ...
+    @property
+    def address(self) -> int: ...
+    @property
+    def array(self) -> npt.NDArray[Any]:
+        """The memory as a numpy array; it keeps the memory alive."""
+    def __len__(self) -> int: ...
+    def close(self) -> None: ...
+    def __enter__(self: _Self) -> _Self: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...
+
+class ModuleHandle:
+    """Owns a loaded native module; unloads it when the last function and module are gone."""
+
+    def __init__(self, context: Context, handle: int) -> None: ...
+    @property
+    def context(self) -> Context: ...
+    @property
+    def handle(self) -> int: ...
+    @property
+    def closed(self) -> bool: ...
+    def find_function(self, name: str) -> int:
+        """Native handle of an entry; `DeviceError` with the vendor's code when it is missing."""
+    def close(self) -> None: ...
+
+class Function:
+    """A kernel of a loaded module, with its signature. `f[grid, block, shared, stream](*args)`."""
+
+    def __init__(
+        self,
+        module: ModuleHandle,
+        handle: int,
+        name: str,
+        signature: Signature | None,
+        attributes: FunctionAttributes,
+    ) -> None: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def signature(self) -> Signature | None: ...
+    @property
+    def attributes(self) -> FunctionAttributes: ...
+    @property
+    def handle(self) -> int: ...
+    @property
+    def device(self) -> Device: ...
+    @property
+    def context(self) -> Context: ...
+    def max_active_blocks(self, block: Dim3, shared: int = 0) -> int: ...
+    def __getitem__(self, configuration: Any) -> BoundLaunch: ...
+
+class BoundLaunch:
+    """A function with geometry and stream fixed: checks only the arguments of each call."""
+
+    def __call__(self, *args: object) -> None: ...
+
+def launch(
+    function: Function,
+    grid: Dim3 | None = None,
+    block: Dim3 | None = None,
+    args: tuple[object, ...] = (),
+    shared: int = 0,
+    stream: Stream | None = None,
+    *,
+    config: LaunchConfig | None = None,
+) -> None:
+    """Check the arguments and enqueue one kernel launch."""

@@ -1,0 +1,234 @@
+"""What a backend promises: the records and cold verbs `uhal` reads, with defaults that work.
+
+A backend is a hot table (C function pointers, `cython_src/hot_table.h`), the cold verbs below, its
+image format and an error table. It validates nothing: the interface has checked every argument
+before a verb is called. This module must import nothing from `uhal` but `uhal.errors`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from uhal._lane import HotTable
+    from uhal.signature import Signature
+
+Verdict = Literal["ok", "absent", "refused"]
+
+
+@dataclass(frozen=True)
+class LibraryAttempt:
+    """One place looked in for a driver library, and what came of it."""
+
+    path: str
+    outcome: str
+    """`opened`, or the reason in the loader's words."""
+
+
+@dataclass(frozen=True)
+class DeviceSummary:
+    """A device as the doctor lists it before anything is created on it."""
+
+    ordinal: int
+    name: str
+    description: str
+    """Cores, instruction level, memory: one line, no newline."""
+
+
+@dataclass(frozen=True)
+class BackendRecord:
+    """Why a backend was chosen or not. Carried by `Api.backends()`, `NoDeviceError`, the doctor."""
+
+    name: str
+    verdict: Verdict
+    reason: str
+    """One sentence; for `ok` what was found."""
+    next_step: str = ""
+    """What the user can do about it; empty for `ok`."""
+    libraries_tried: tuple[LibraryAttempt, ...] = ()
+    path: str | None = None
+    version: str | None = None
+    devices: tuple[DeviceSummary, ...] = ()
+
+
+@dataclass(frozen=True)
+class DeviceLimits:
+    """What a launch on the device may ask for. `None` means the vendor does not say."""
+
+    max_grid: tuple[int, int, int]
+    max_block: tuple[int, int, int]
+    max_threads_per_block: int
+    max_shared_bytes_per_block: int
+    """Static plus dynamic, without opting in to more."""
+    warp_size: int
+    processors: int
+    """Multiprocessors, compute units, clusters or cores."""
+    max_parameter_bytes: int = 4096
+    block_for_elements: int = 256
+    """Block size of `LaunchConfig.for_num_elems` when none is given."""
+    max_blocks_for_elements: int | None = None
+    """Grid cap of `LaunchConfig.for_num_elems`; `None` covers every element with one thread."""
+
+
+@dataclass(frozen=True)
+class ImageCandidate:
+    """One image the chooser looked at."""
+
+    description: str
+    accepted: bool
+    reason: str
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Which image a module was loaded from, and why the others were passed over."""
+
+    description: str
+    reason: str
+    candidates: tuple[ImageCandidate, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.description}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class LoadedModule:
+    """What `Backend.module_load` returns. The caller owns `handle` and unloads it."""
+
+    handle: int
+    chosen: Chosen
+    signatures: Mapping[str, Signature] = field(default_factory=dict)
+    """Entry name to what the image itself says of its parameters, in the image's order."""
+
+
+@dataclass(frozen=True)
+class FunctionAttributes:
+    """Facts about a loaded kernel. `None` means the vendor does not say."""
+
+    max_threads_per_block: int
+    static_shared_bytes: int | None = None
+    local_bytes: int | None = None
+    registers: int | None = None
+    max_dynamic_shared_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class ErrorText:
+    """A native code in the vendor's words, and one line of advice where we have one."""
+
+    name: str
+    text: str
+    advice: str = ""
+
+
+class Backend(ABC):
+    """The cold verbs. Every method may be called from any thread; ordinals are always valid.
+
+    A native failure raises what `uhal.errors.from_code` makes of it.
+    """
+
+    name: str
+    dlpack_device_type: int | None = None
+    """DLPack's `DLDeviceType` of the memory; `None` where it has none."""
+    survives_fork: bool = False
+    """True when a forked child may use the backend afresh. Old objects stay refused either way."""
+
+    @classmethod
+    @abstractmethod
+    def probe(cls) -> BackendRecord:
+        """Look for the driver library and its devices without creating anything on them."""
+
+    @classmethod
+    @abstractmethod
+    def open(cls) -> Backend:
+        """Load and initialise the driver. Called once a process, after `probe` said `ok`."""
+
+    @property
+    @abstractmethod
+    def hot_table(self) -> HotTable:
+        """The one table of this backend, filled."""
+
+    @abstractmethod
+    def version(self) -> str:
+        """Driver or runtime version as the vendor writes it."""
+
+    @abstractmethod
+    def device_count(self) -> int: ...
+
+    @abstractmethod
+    def device_context(self, ordinal: int) -> int:
+        """Token for the `bind` slot; retained, not created, where the vendor shares contexts."""
+
+    def release_device_context(self, ordinal: int) -> None:
+        """Give back what `device_context` retained; nothing where the vendor retains nothing."""
+
+    @abstractmethod
+    def device_name(self, ordinal: int) -> str: ...
+
+    @abstractmethod
+    def device_uuid(self, ordinal: int) -> str: ...
+
+    @abstractmethod
+    def device_limits(self, ordinal: int) -> DeviceLimits: ...
+
+    @abstractmethod
+    def device_attributes(self, ordinal: int) -> Mapping[str, int | str]:
+        """Everything else the vendor tells, under the vendor's own attribute names."""
+
+    @abstractmethod
+    def memory_info(self, ordinal: int) -> tuple[int, int]:
+        """(free, total) bytes. The device is current."""
+
+    def synchronize_device(self, ordinal: int) -> None:
+        """Wait for everything on the device. The default lets `uhal` wait for each stream."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def module_load(
+        self, ordinal: int, image: bytes, *, path: Path | None = None
+    ) -> LoadedModule:
+        """Read, choose and load an image. The device is current.
+
+        `path` is where the bytes came from, for messages and sidecars only.
+        """
+
+    @abstractmethod
+    def module_global(self, module: int, name: str) -> tuple[int, int]:
+        """(device address, bytes) of a module's global variable. `NotFoundError` when absent."""
+
+    @abstractmethod
+    def function_attributes(self, function: int, name: str) -> FunctionAttributes: ...
+
+    def max_active_blocks(
+        self, function: int, ordinal: int, block_threads: int, dynamic_shared_bytes: int
+    ) -> int:
+        """Blocks of the kernel one processor holds at once; by default one."""
+        return 1
+
+    @abstractmethod
+    def error_text(self, code: int) -> ErrorText: ...
+
+    @abstractmethod
+    def error_class(self, code: int) -> type[Exception]:
+        """Class from the backend's error table; `uhal.errors.DeviceError` when not in it."""
+
+    def live_counts(self) -> Mapping[str, int]:
+        """Native objects alive by kind, where the driver counts them."""
+        return {}
+
+    def priority_range(self, ordinal: int) -> tuple[int, int]:
+        """(least, greatest) stream priority; the greatest is the smaller number."""
+        return (0, 0)
+
+    def special_stream(self, kind: Literal["legacy", "per_thread"]) -> int | None:
+        """Handle of a vendor's special stream, `None` where there is none."""
+        return None
+
+
+def joined_reasons(attempts: Sequence[LibraryAttempt]) -> str:
+    """The attempts as one line for a message."""
+    return "; ".join(f"{attempt.path}: {attempt.outcome}" for attempt in attempts)
