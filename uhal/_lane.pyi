@@ -36,10 +36,16 @@ class HotTable:
         not_ready: int,
         out_of_memory: int,
         sticky: Sequence[int] = (),
+        names: Mapping[str, str] | None = None,
     ) -> None:
-        """Fill the slots by name with addresses. `ValueError` names an unknown or missing one."""
+        """Fill the slots by name with addresses. `ValueError` names an unknown or missing one.
+
+        `names` gives the vendor's function for a slot, for error messages.
+        """
     @property
     def slots(self) -> dict[str, int]: ...
+    @property
+    def names(self) -> dict[str, str]: ...
 
 class Context:
     """An opened device: hot table, pool, default stream, state. Made by `uhal.registry` only."""
@@ -101,6 +107,7 @@ class DevicePointer:
     def __int__(self) -> int: ...
     def __index__(self) -> int: ...
     def __add__(self, nbytes: int) -> DevicePointer: ...
+    def __sub__(self, nbytes: int) -> DevicePointer: ...
 
 class Stream:
     """An in-order queue of work on one device."""
@@ -234,6 +241,8 @@ class DeviceBuffer:
     def dtype(self) -> DType: ...
     @property
     def nbytes(self) -> int: ...
+    @property
+    def readonly(self) -> bool: ...
     @property
     def device(self) -> Device: ...
     @property
