@@ -18,8 +18,8 @@
  *   SHARED(f32, tile, 16, 17)             static shared memory; one to three extents
  *   DYNAMIC_SHARED(f32, scratch)          the launch's shared bytes
  *   REGISTER(f32, acc, MAX_THREADS)       a value per work-item that lives across barriers: acc(t)
- *   GRID_STRIDE(i, n)                     every i below n once, over a one-dimensional launch; it
- *                                         is a region of its own
+ *   GRID_STRIDE(i, n)                     every i below n once, whatever the shape of the launch;
+ *                                         it is a region of its own
  *   KERNEL_BOUNDED(entry, 256, (…))       a kernel that takes blocks of at most 256
  *   DEVICE_FUNCTION f32 square(f32 x)     a helper; it gets what it needs as arguments
  *   DEVICE_GLOBAL(f32, table, 64)         a module variable, found by Module.get_global;

@@ -30,12 +30,21 @@ typedef __nv_bfloat16 bf16;
     type *const name = reinterpret_cast<type *>(uhal_dynamic_shared)
 #define REGISTER(type, name, count) uhal_register<type> name
 #define GRID_STRIDE(i, n)                                                                          \
-    for (u64 i = static_cast<u64>(blockIdx.x) * blockDim.x + threadIdx.x,                          \
-             i##_step = static_cast<u64>(gridDim.x) * blockDim.x, i##_end = (n);                   \
-         i < i##_end; i += i##_step)
+    for (u64 i = uhal_first(), i##_step = uhal_step(), i##_end = (n); i < i##_end; i += i##_step)
 
 DEVICE_FUNCTION u32 uhal_thread() {
     return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+}
+
+DEVICE_FUNCTION u64 uhal_first() {
+    const u64 rows_before = static_cast<u64>(gridDim.y) * blockIdx.z + blockIdx.y;
+    const u64 block = gridDim.x * rows_before + blockIdx.x;
+    return block * (blockDim.x * blockDim.y * blockDim.z) + uhal_thread();
+}
+
+DEVICE_FUNCTION u64 uhal_step() {
+    const u64 blocks = static_cast<u64>(gridDim.x) * gridDim.y * gridDim.z;
+    return blocks * (blockDim.x * blockDim.y * blockDim.z);
 }
 
 template <class Type> struct uhal_register {

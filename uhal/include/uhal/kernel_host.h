@@ -124,7 +124,8 @@ struct Block : uhal_block {
 
     /* First and past-the-last element of this block's piece of n, in whole cache lines. */
     u64 uhal_first(u64 n) const {
-        const u64 first = blockIdx.x * uhal_piece(n);
+        const u64 rows_before = u64{gridDim.y} * blockIdx.z + blockIdx.y;
+        const u64 first = (gridDim.x * rows_before + blockIdx.x) * uhal_piece(n);
         return first < n ? first : n;
     }
     u64 uhal_last(u64 n) const {
@@ -132,7 +133,10 @@ struct Block : uhal_block {
         const u64 piece = uhal_piece(n);
         return n - first < piece ? n : first + piece;
     }
-    u64 uhal_piece(u64 n) const { return (n / gridDim.x + (n % gridDim.x != 0) + 63) & ~u64{63}; }
+    u64 uhal_piece(u64 n) const {
+        const u64 blocks = u64{gridDim.x} * gridDim.y * gridDim.z;
+        return (n / blocks + (n % blocks != 0) + 63) & ~u64{63};
+    }
 };
 
 /* A value per work-item. Assertion by exception: the runtime reports it as a failed launch. */
