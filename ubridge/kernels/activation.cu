@@ -3,6 +3,8 @@
 // The exponential is written out here instead of calling the platform's tanhf: every compiler then
 // turns the loops into vector code, no mathematics library has to be linked, and a CPU and a GPU
 // round the same way to within an ulp.
+#include <string.h>
+
 #include <uhal/kernel.h>
 
 enum : i32 { RELU = 0, GELU = 1, LEAKY_RELU = 2, TANH = 3 };

@@ -1,37 +1,34 @@
 // Matrix product of the demo network: out = a b in f32, row-major, any size, any launch geometry.
 //
-// The product is cut into strips of 16 values of one row; a work-item owns one strip and keeps it in
-// registers. The work-items of a block own strips below each other, so all of them need the same 16
-// columns of b: these come through shared memory, a tile of 16 rows at a time.
+// The product is cut into strips, short runs of values of one row (strip.h); a work-item owns one and
+// keeps it in registers. The work-items of a block own strips below each other, so all of them need
+// the same columns of b: these come through shared memory, a tile of 16 rows at a time.
 #include "strip.h"
 
-enum : u32 {
-    DEPTH = 16,       // rows of a tile of b
-    MAX_STRIPS = 256, // strips of a block; further work-items of a larger block only help loading
-};
+// Rows of a tile of b.
+enum : u32 { DEPTH = 16 };
 
 // a: m x k, b: k x n, out: m x n.
 KERNEL(batch_matmul_legacy, (const f32 *a, const f32 *b, f32 *out, u32 m, u32 k, u32 n))
 {
     SHARED(f32, b_tile, DEPTH * STRIP);
-    REGISTER(Strip, sums, MAX_STRIPS);
+    REGISTER(Strip, sums, MAX_THREADS);
 
     const u32 work_items = blockDim.x * blockDim.y * blockDim.z;
-    const u32 strips = work_items < MAX_STRIPS ? work_items : MAX_STRIPS;
     const u64 blocks = (u64)gridDim.x * gridDim.y * gridDim.z;
     const u64 block = blockIdx.x + (u64)gridDim.x * (blockIdx.y + (u64)gridDim.y * blockIdx.z);
     const u64 tiles_across = ((u64)n + STRIP - 1) / STRIP;
-    const u64 tiles_down = ((u64)m + strips - 1) / strips;
+    const u64 tiles_down = ((u64)m + work_items - 1) / work_items;
 
     for (u64 tile = block; tile < tiles_across * tiles_down; tile += blocks) {
         const u64 first_column = tile % tiles_across * STRIP;
-        const u64 first_row = tile / tiles_across * strips;
+        const u64 first_row = tile / tiles_across * work_items;
         const u32 columns = n - first_column < STRIP ? (u32)(n - first_column) : STRIP;
-        const u32 rows = m - first_row < strips ? (u32)(m - first_row) : strips;
+        const u32 rows = m - first_row < work_items ? (u32)(m - first_row) : work_items;
 
         THREADS(t) {
             if (t < rows)
-                R(sums, t) = Strip{};
+                sums(t) = Strip{};
         }
         for (u64 first = 0; first < k; first += DEPTH) {
             const u32 depth = k - first < DEPTH ? (u32)(k - first) : DEPTH;
@@ -46,17 +43,17 @@ KERNEL(batch_matmul_legacy, (const f32 *a, const f32 *b, f32 *out, u32 m, u32 k,
             THREADS(t) {
                 if (t < rows) {
                     const f32 *a_row = a + (first_row + t) * k + first;
-                    Strip sum = R(sums, t);
+                    Strip sum = sums(t);
                     for (u32 i = 0; i < depth; ++i)
                         add_multiple(sum, a_row[i], &b_tile[i * STRIP]);
-                    R(sums, t) = sum;
+                    sums(t) = sum;
                 }
             }
             BARRIER();
         }
         THREADS(t) {
             if (t < rows)
-                store(R(sums, t), out + (first_row + t) * n + first_column, columns);
+                store(sums(t), out + (first_row + t) * n + first_column, columns);
         }
     }
 }

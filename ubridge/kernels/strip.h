@@ -6,6 +6,8 @@
 #ifndef UBRIDGE_STRIP_H
 #define UBRIDGE_STRIP_H
 
+#include <string.h>
+
 #include <uhal/kernel.h>
 
 #if defined(__CUDACC__) || defined(__HIP__)
