@@ -1,0 +1,49 @@
+"""Move numpy arrays to a device and back, and work on parts of a buffer without copying.
+
+A view shares the memory of its buffer and keeps it alive.
+"""
+
+import argparse
+
+import numpy as np
+
+import ubridge
+from ubridge import Activation
+from uhal import Api, DeviceBuffer
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--backend", help="cuda, rocm, tops or host")
+    Api.quick_init(0, backend=parser.parse_args().backend)
+
+    # Any array goes in; one with gaps or steps is gathered on the way.
+    grid = np.arange(12, dtype=np.float32).reshape(3, 4)
+    column = DeviceBuffer.from_numpy(grid[:, 1])
+    print("column", column.to_numpy())
+
+    # A slice is a view: relu over the middle changes the buffer it belongs to.
+    data = DeviceBuffer.from_slice([-1.0, -2.0, -3.0, -4.0, 5.0, -6.0], "f32")
+    middle = data[1:5]
+    ubridge.activation(middle, 1, middle.size, Activation.RELU)
+    print("data  ", data.to_numpy())
+
+    # A view of a view, and the same bytes as another type.
+    print("tail  ", middle[2:].to_numpy())
+    print("bits  ", [hex(word) for word in data[4:5].view("u32").to_numpy()])
+
+    # Device to device, between views of one buffer.
+    data[0:2].copy_from(data[4:6])
+    print("copied", data.to_numpy())
+
+    # f16 and the like come from numpy; what numpy lacks, such as bf16, from ml_dtypes.
+    halves = DeviceBuffer.from_numpy(np.array([0.1, 65504.0], np.float16))
+    print("halves", halves.dtype, halves.nbytes, "bytes", halves.to_numpy())
+
+    # Empty is a size like any other.
+    empty = DeviceBuffer.zeros(0, "f64")
+    print("empty ", empty.size, empty.to_numpy())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,264 @@
+"""Run a six-layer network on any device and compare every value with numpy in double precision.
+
+By default inputs and weights are constants and the result is known by heart: 0.00272 everywhere.
+`--random` draws them, which makes the comparison a real one.
+
+Exit status: 0 the result is right, 1 it is not, 2 a wrong option, 3 no such device.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+import ubridge
+from ubridge import Activation
+from uhal import Api, Device, DeviceBuffer, Event, Stream
+from uhal.errors import DeviceError
+
+Matrix = npt.NDArray[np.float32]
+Reference = npt.NDArray[np.float64]
+
+LAYERS = (
+    ("matmul", "b"),
+    ("tanh", None),
+    ("matmul", "w1"),
+    ("relu", None),
+    ("matmul", "w2"),
+    ("tanh", None),
+    ("convolution", "w3"),
+    ("tanh", None),
+    ("matmul", "w4"),
+    ("tanh", None),
+    ("matmul", "w5"),
+    ("gelu", None),
+)
+"""What happens to `a`, in order: an operation and, where it has one, its second operand."""
+
+CONSTANTS = {"a": 0.5, "b": 0.5, "w1": 0.01, "w2": 0.02, "w3": 0.03, "w4": 0.04, "w5": 0.05}
+KERNEL_SIDE = 3
+TOLERANCE = 1e-5
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One layer's square result, still on the device, between the events around its launch."""
+
+    name: str
+    side: int
+    values: DeviceBuffer
+    start: Event
+    end: Event
+
+    @property
+    def milliseconds(self) -> float:
+        """How long the device worked on the layer, which must be complete."""
+        return self.end.elapsed_since(self.start)
+
+    def to_numpy(self) -> Matrix:
+        """Wait for the layer and copy it to the host."""
+        return self.values.to_numpy().reshape(self.side, self.side)
+
+
+def constant_inputs(n: int) -> dict[str, Matrix]:
+    """The two inputs and five weights of the original network, n x n each."""
+    return {name: np.full((n, n), value, np.float32) for name, value in CONSTANTS.items()}
+
+
+def random_inputs(n: int, seed: int) -> dict[str, Matrix]:
+    """Uniform inputs and weights, scaled so that values keep their size through the layers."""
+    generator = np.random.default_rng(seed)
+    # Few values may all cancel, which leaves nothing to compare with: small networks stay positive.
+    least = 0.1 if n < 16 else -1.0
+    scale = np.sqrt(n)
+    return {
+        name: (generator.uniform(least, 1.0, (n, n)) / scale).astype(np.float32)
+        for name in CONSTANTS
+    }
+
+
+def forward(inputs: dict[str, Matrix], stream: Stream) -> list[Layer]:
+    """Enqueue the network on the stream and return its layers without waiting for them.
+
+    A layer that needs fewer values than its weight holds takes the first ones.
+    """
+    device = stream.device
+
+    def uploaded(name: str) -> DeviceBuffer:
+        return DeviceBuffer.from_numpy(inputs[name].ravel(), device=device, stream=stream)
+
+    side = len(inputs["a"])
+    values = uploaded("a")
+    layers = []
+    for operation, operand in LAYERS:
+        out_side = side - KERNEL_SIDE + 1 if operation == "convolution" else side
+        out = DeviceBuffer.uninitialized(out_side * out_side, "f32", device=device)
+        weight = uploaded(operand) if operand else None
+        if weight is None:
+            out.copy_from_async(values, stream)
+        start, end = Event(device=device), Event(device=device)
+        start.record(stream)
+        if weight is None:
+            ubridge.activation(out, side, side, Activation[operation.upper()], stream)
+        elif operation == "matmul":
+            ubridge.matmul(values, weight, out, side, side, side, stream)
+        else:
+            ubridge.convolution(values, weight, out, side, side, KERNEL_SIDE, KERNEL_SIDE, stream)
+        end.record(stream)
+        values, side = out, out_side
+        layers.append(Layer(f"{operation} {operand or ''}".strip(), side, out, start, end))
+    return layers
+
+
+ACTIVATIONS: dict[str, Callable[[Reference], Reference]] = {
+    "relu": lambda x: np.maximum(x, 0),
+    "tanh": np.tanh,
+    "gelu": lambda x: 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))),
+}
+
+
+def reference(inputs: dict[str, Matrix]) -> list[Reference]:
+    """Every layer of the same network, computed by numpy in double precision."""
+    values = inputs["a"].astype(np.float64)
+    layers = []
+    for operation, operand in LAYERS:
+        if operand is None:
+            values = ACTIVATIONS[operation](values)
+        elif operation == "matmul":
+            values = values @ inputs[operand].ravel()[: values.size].reshape(values.shape)
+        else:
+            weight = inputs[operand].ravel()[: KERNEL_SIDE**2].reshape(KERNEL_SIDE, KERNEL_SIDE)
+            windows = np.lib.stride_tricks.sliding_window_view(values, weight.shape)
+            values = np.einsum("ijkl,kl->ij", windows, weight)
+        layers.append(values)
+    return layers
+
+
+def relative_error(got: Matrix, expected: Reference) -> float:
+    """The largest difference, relative to the largest value expected (absolute when that is 0)."""
+    largest = np.max(np.abs(expected))
+    difference = np.max(np.abs(got - expected))
+    return float(difference / largest if largest else difference)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    options = parse(argv)
+    if options.random:
+        inputs = random_inputs(options.n, options.seed)
+    else:
+        inputs = constant_inputs(options.n)
+    try:
+        device = Api.quick_init(options.device, backend=options.backend)
+    except DeviceError as error:
+        print(error, file=sys.stderr)
+        return 3
+
+    stream = Stream(device=device)
+    if options.time:
+        # The first run also loads the kernels, which is not what is asked for.
+        forward(inputs, stream)
+    layers = forward(inputs, stream)
+    stream.synchronize()
+    results = [layer.to_numpy() for layer in layers]
+    error = relative_error(results[-1], reference(inputs)[-1])
+    if options.save:
+        save(options.save, inputs, layers, results)
+    if options.json:
+        print(json.dumps(report(options, device, layers, results[-1], error)))
+        return 0 if error <= TOLERANCE else 1
+
+    print(f"{device.backend}:{device.ordinal} {device.name}")
+    if options.random:
+        print(f"random inputs: --random --n {options.n} --seed {options.seed}")
+    if options.time:
+        print_times(layers)
+    print_matrix(results[-1])
+    print(f"error {error:.1e} of the largest value, compared with numpy in double precision")
+    if not error <= TOLERANCE:
+        print(f"The result is wrong: at most {TOLERANCE:.0e} is rounding.", file=sys.stderr)
+        return 1
+    print("Launched compute kernel successfully.")
+    return 0
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="network_test", description=__doc__.partition("\n")[0])
+    option = parser.add_argument
+    option("--backend", metavar="NAME", help="cuda, rocm, tops, host; default: the first with one")
+    option("--device", type=int, default=0, metavar="I", help="ordinal of the device (default 0)")
+    option("--n", type=int, default=16, metavar="N", help="side of the matrices (default 16)")
+    option("--time", action="store_true", help="print a table of the layers' times")
+    option("--json", action="store_true", help="print everything as one JSON object instead")
+    option("--save", metavar="FILE.npz", help="write inputs, weights, every layer and the result")
+    option("--random", action="store_true", help="draw inputs and weights")
+    option("--seed", type=int, metavar="S", help="seed of --random; by default a fresh one")
+    options = parser.parse_args(argv)
+    if options.n < KERNEL_SIDE:
+        parser.error(f"--n {options.n}: the 3 x 3 convolution needs matrices of at least 3 x 3")
+    if options.seed is None:
+        options.seed = int(np.random.SeedSequence().generate_state(1)[0])
+    if options.seed < 0:
+        parser.error(f"--seed {options.seed}: a seed is not negative")
+    return options
+
+
+def report(
+    options: argparse.Namespace,
+    device: Device,
+    layers: Sequence[Layer],
+    result: Matrix,
+    error: float,
+) -> dict[str, object]:
+    """What `--json` prints."""
+    return {
+        "backend": device.backend,
+        "device": device.ordinal,
+        "device_name": device.name,
+        "n": options.n,
+        "seed": options.seed if options.random else None,
+        "layers": [
+            {"name": layer.name, "side": layer.side, "milliseconds": layer.milliseconds}
+            for layer in layers
+        ],
+        "error": error,
+        "tolerance": TOLERANCE,
+        "right": error <= TOLERANCE,
+        "result": result.tolist(),
+    }
+
+
+def save(
+    path: str, inputs: dict[str, Matrix], layers: Sequence[Layer], results: Sequence[Matrix]
+) -> None:
+    """Write everything as `a`, `b`, `w1` …, `layer_01_matmul_b` …, `result`."""
+    named = {
+        f"layer_{position:02}_{layer.name.replace(' ', '_')}": values
+        for position, (layer, values) in enumerate(zip(layers, results, strict=True), start=1)
+    }
+    np.savez(path, **inputs, **named, result=results[-1])
+
+
+def print_times(layers: Sequence[Layer]) -> None:
+    print("layer  operation       result         milliseconds")
+    for position, layer in enumerate(layers, start=1):
+        size = f"{layer.side} x {layer.side}"
+        print(f"{position:5}  {layer.name:<14}  {size:<11}  {layer.milliseconds:14.4f}")
+    total = sum(layer.milliseconds for layer in layers)
+    print(f"{'':5}  {'all':<14}  {'':<11}  {total:14.4f}")
+
+
+def print_matrix(matrix: Matrix, most: int = 14) -> None:
+    for row in matrix[:most, :most]:
+        print(" ".join(f"{value:.5f}" for value in row))
+    if len(matrix) > most:
+        print(f"(the upper left {most} x {most} of {len(matrix)} x {len(matrix)})")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,105 @@
+"""Finds the image of a kernel module for a device, and loads it once.
+
+The sources lie in `ubridge/kernels/<module>.cu`. For CPUs the build makes one shared library of
+each in `kernels/host/<level>/`, a folder an instruction level; the best one the CPU runs is taken.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+from uhal import Device, Module
+from uhal.contract import Chosen, ImageCandidate
+from uhal.errors import NotFoundError, NotSupportedError
+from uhal.images import cpu_level
+
+KERNELS = Path(__file__).resolve().parent / "kernels"
+
+
+def modules() -> tuple[str, ...]:
+    """Names `load_module` knows, in alphabetical order."""
+    return tuple(sorted(source.stem for source in KERNELS.glob("*.cu")))
+
+
+def load_module(name: str, *, device: Device | None = None) -> Module:
+    """Load the image of a module for `device`, the current device when none is given.
+
+    A module is loaded once a device and stays loaded until the device is closed; every caller gets
+    the same object. `module.chosen` says which image was taken and why. May be called from any
+    thread, and afresh in a forked child.
+
+    Raises `NotFoundError` for a name that `modules()` does not list and for an image that is not
+    built, `NotSupportedError` when there are no images for the device's backend.
+    """
+    if name not in modules():
+        raise NotFoundError(f"no kernel module {name!r}; there are {', '.join(modules())}")
+    return _loaded.get(name, Device.current() if device is None else device)
+
+
+class _LoadedModules:
+    """The modules of every open device, by backend, ordinal and name."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._modules: dict[tuple[str, int, str], Module] = {}
+
+    def get(self, name: str, device: Device) -> Module:
+        key = (device.backend, device.ordinal, name)
+        with self._lock:
+            module = self._modules.get(key)
+            if module is None or module.closed or module.device._context is not device._context:
+                module = _load(name, device)
+                self._modules[key] = module
+            return module
+
+
+def _load(name: str, device: Device) -> Module:
+    if device.backend != "host":
+        raise NotSupportedError(
+            f"module {name!r} has no image for the {device.backend} backend in this version"
+        )
+    path, chosen = _host_image(name)
+    return Module.from_file(path, device=device, chosen=chosen)
+
+
+def _host_image(name: str) -> tuple[Path, Chosen]:
+    """The best library that is built and that this CPU runs, and why it is that one."""
+    best: Path | None = None
+    candidates = []
+    for level in dict.fromkeys((*cpu_level.machine_levels(), cpu_level.GENERIC)):
+        path = KERNELS / "host" / level.name / f"{name}.so"
+        missing = level.cpu_flags - cpu_level.cpu_flags()
+        accepted = False
+        if missing:
+            reason = f"this CPU lacks {', '.join(sorted(missing))}"
+        elif not path.exists():
+            reason = "not built"
+        elif best is not None:
+            reason = "a better one was found"
+        else:
+            best = path
+            accepted = True
+            reason = "the best one that is built and that this CPU runs"
+        candidates.append(ImageCandidate(f"{name} for {level.name}", accepted, reason))
+    if best is None:
+        listed = "; ".join(f"{one.description}: {one.reason}" for one in candidates)
+        raise NotFoundError(
+            f"no image of module {name!r} for this CPU ({listed}). "
+            "Build it: python setup.py build_ext --inplace"
+        )
+    chosen = next(one for one in candidates if one.accepted)
+    return best, Chosen(chosen.description, chosen.reason, tuple(candidates))
+
+
+_loaded = _LoadedModules()
+
+
+def _start_afresh() -> None:
+    """In a forked child: the modules are the parent's, and one of its threads may hold the lock."""
+    global _loaded
+    _loaded = _LoadedModules()
+
+
+os.register_at_fork(after_in_child=_start_afresh)
