@@ -36,7 +36,7 @@ class Api:
     @classmethod
     def get_api_version(cls) -> str:
         """Return the version of the chosen backend's driver, as the vendor writes it."""
-        return registry.backend(registry.choose(cls._fixed_backend)).version()
+        return registry.backend(cls._fixed_backend or registry.choose()).version()
 
     @classmethod
     def backends(cls) -> tuple[BackendRecord, ...]:

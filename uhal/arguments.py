@@ -54,7 +54,7 @@ def pack(function: Function, index: int, value: object) -> bytes:
     parameter = function.signature[index]
     packer = _Packer(function, index)
     if parameter.kind == "pointer":
-        return packer.pointer(value, parameter.dtype)
+        return packer.pointer(value, parameter.dtype, written=not parameter.is_const)
     if parameter.kind == "aggregate":
         return packer.aggregate(value, parameter)
     if parameter.kind == "scalar" and parameter.dtype is not None:
@@ -125,21 +125,21 @@ class _Packer:
         self._function = function
         self._index = index
 
-    def pointer(self, value: object, element: DType | None) -> bytes:
+    def pointer(self, value: object, element: DType | None, *, written: bool = True) -> bytes:
         """Take a DeviceBuffer of the element type, a DevicePointer or None."""
         if value is None:
             return bytes(POINTER_BYTES)
         if isinstance(value, DevicePointer):
             return value.address.to_bytes(POINTER_BYTES, "little")
         if isinstance(value, DeviceBuffer):
-            return self._buffer(value, element)
+            return self._buffer(value, element, written)
         wanted = "DeviceBuffer" if element is None else f"DeviceBuffer of {element}"
         self._fail(
             f"expected a {wanted}, DevicePointer or None, got {describe(value)}"
             f"{_pointer_advice(value, element)}"
         )
 
-    def _buffer(self, buffer: DeviceBuffer, element: DType | None) -> bytes:
+    def _buffer(self, buffer: DeviceBuffer, element: DType | None, written: bool) -> bytes:
         if buffer.closed:
             self._fail("expected an open DeviceBuffer, got a closed one", InvalidHandleError)
         if buffer.device._context is not self._function.context:
@@ -148,6 +148,11 @@ class _Packer:
             self._fail(
                 f"expected a DeviceBuffer of {element}, got {describe(buffer)}; to read the same "
                 f"bytes as {element} pass buffer.view('{element}')"
+            )
+        if written and buffer.readonly:
+            self._fail(
+                "the kernel may write through this parameter: expected a writable DeviceBuffer, "
+                "got one that describes read-only memory; copy it into a buffer of your own"
             )
         return buffer.as_device_ptr().address.to_bytes(POINTER_BYTES, "little")
 

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeVar
 
 from uhal import _lane, registry
-from uhal.errors import ArgumentValueError, DeviceError
+from uhal.errors import ArgumentValueError, DeviceError, NoDeviceError
 
 if TYPE_CHECKING:
     from uhal.contract import DeviceLimits
@@ -39,7 +39,7 @@ class Device:
 
         Raises `NoDeviceError` when there is no such device or backend.
         """
-        name = registry.choose(resolve_backend(type(self), backend))
+        name = resolve_backend(type(self), backend) or registry.choose()
         self._context = registry.context(name, ordinal)
 
     @classmethod
@@ -52,12 +52,10 @@ class Device:
     @classmethod
     def count(cls, backend: str | None = None) -> int:
         """Return how many devices the backend has; 0 when it does not work here."""
-        name = resolve_backend(cls, backend)
-        if name is None:
-            try:
-                name = registry.choose()
-            except DeviceError:
-                return 0
+        try:
+            name = resolve_backend(cls, backend) or registry.choose()
+        except NoDeviceError:
+            return 0
         return len(registry.record(name).devices)
 
     @classmethod

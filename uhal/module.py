@@ -41,14 +41,19 @@ class Module:
 
     @classmethod
     def from_file(
-        cls: type[_Self], path: str | os.PathLike[str], *, device: Device | None = None
+        cls: type[_Self],
+        path: str | os.PathLike[str],
+        *,
+        device: Device | None = None,
+        chosen: Chosen | None = None,
     ) -> _Self:
         """Load an image from a file, on `device` or the current one.
 
         A file `<path>.sig` beside it may say more of the kernels' parameters than the image does:
-        one `entry: u64 n, const f32* x` a line. Raises `OSError` when the file cannot be read,
-        `InvalidImageError` when it does not fit the device, `ArgumentValueError` when the `.sig`
-        file contradicts the image.
+        one `entry: u64 n, const f32* x` a line. A caller that picked the file among several says
+        why with `chosen`, which `module.chosen` then is. Raises `OSError` when the file cannot be
+        read, `InvalidImageError` when it does not fit the device, `ArgumentValueError` when the
+        `.sig` file contradicts the image.
         """
         found = Path(path)
         sidecar = found.with_name(found.name + ".sig")
@@ -56,7 +61,10 @@ class Module:
         if sidecar.is_file():
             text = sidecar.read_text(encoding="utf-8")
             signatures = Signature.parse_sidecar(text, source=sidecar.name)
-        return cls._load(found.read_bytes(), found, device, signatures)
+        module = cls._load(found.read_bytes(), found, device, signatures)
+        if chosen is not None:
+            module._chosen = chosen
+        return module
 
     @classmethod
     def from_bytes(

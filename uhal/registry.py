@@ -25,7 +25,8 @@ from uhal.errors import (
 NAMES = ("cuda", "rocm", "tops", "host")
 """The backends in the order they are tried; the first that has a device is chosen."""
 
-_OVERRIDE = "UHAL_BACKEND"
+OVERRIDE = "UHAL_BACKEND"
+"""The variable that forces one of them."""
 
 
 class _Opened:
@@ -64,23 +65,18 @@ def records() -> tuple[BackendRecord, ...]:
 
 
 def choose(backend: str | None = None) -> str:
-    """Return the backend to use, and remember the choice for later calls without a name.
+    """Return the backend to use, and remember it for later calls without a name.
 
     `backend`, else what was chosen before, else `UHAL_BACKEND`, else the first with a device.
     A named backend never falls back. Raises `NoDeviceError` with the records looked at.
     """
     opened = _current()
-    if backend is None and opened.chosen is not None:
+    with opened.lock:
+        if backend is not None:
+            opened.chosen = _forced(_known_name(backend, "backend"), f"backend={backend!r}")
+        elif opened.chosen is None:
+            opened.chosen = _first_choice(opened)
         return opened.chosen
-    override = os.environ.get(_OVERRIDE, "").strip()
-    if backend is not None:
-        chosen = _forced(_known_name(backend, "backend"), f"backend={backend!r}")
-    elif override:
-        chosen = _forced(_known_name(override, _OVERRIDE), f"{_OVERRIDE}={override}")
-    else:
-        chosen = _first_with_a_device(opened)
-    opened.chosen = chosen
-    return chosen
 
 
 def chosen() -> str | None:
@@ -163,10 +159,14 @@ def _open_context(owner: Backend, ordinal: int) -> _lane.Context:
     return _lane.Context(owner, ordinal, owner.device_context(ordinal), limits)
 
 
-def _first_with_a_device(opened: _Opened) -> str:
+def _first_choice(opened: _Opened) -> str:
+    override = os.environ.get(OVERRIDE, "").strip()
+    if override:
+        return _forced(_known_name(override, OVERRIDE), f"{OVERRIDE}={override}")
     looked_at: list[BackendRecord] = []
     for name in NAMES:
         if name in opened.left_in_parent:
+            # Says so; going on to a lesser backend would hide that the program forked too late.
             backend(name)
         looked_at.append(record(name))
         if _works(looked_at[-1]):
@@ -205,7 +205,7 @@ def _backend_class(name: str) -> type[Backend]:
     found: type[Backend] | None = getattr(package, "backend", None)
     if found is None:
         # A folder of that name on the import path is enough to get here.
-        raise ImportError(f"{list(package.__path__)[0]} is not uhal's {name} backend")
+        raise ImportError(f"{next(iter(package.__path__))} is not uhal's {name} backend")
     return found
 
 

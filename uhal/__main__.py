@@ -1,0 +1,88 @@
+"""`python -m uhal`: what works here, a program that proves it, and how to compile a kernel."""
+
+from __future__ import annotations
+
+import argparse
+import runpy
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from uhal._version import __version__
+
+_PACKAGE = Path(__file__).resolve().parent
+
+_CFLAGS_HELP = """\
+Print the options that compile a kernel source for the host backend:
+
+    c++ $(python -m uhal cflags) kernel.cpp -o kernel.so
+
+Where the path of uhal holds a blank, put eval "…" around the command.
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a subcommand; return the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m uhal", description=__doc__)
+    parser.add_argument("--version", action="version", version=f"uhal {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="command", required=True)
+
+    doctor = commands.add_parser(
+        "doctor",
+        help="say which backends work here and why the others do not",
+        description=(
+            "Print a row for each backend, run a kernel on each device found, check its numbers "
+            "and time a launch. Exit status 0 when any device computes."
+        ),
+    )
+    doctor.add_argument("-v", "--verbose", action="store_true", help="list the libraries tried")
+    doctor.add_argument("--json", action="store_true", help="print one JSON object")
+
+    # Its options are the example's own, `--help` included.
+    commands.add_parser(
+        "network_test",
+        add_help=False,
+        help="run a six-layer network and compare it with numpy; -h lists its options",
+    )
+    commands.add_parser(
+        "cflags",
+        help="print the options that compile a kernel for the host backend",
+        description=_CFLAGS_HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+
+    options, rest = parser.parse_known_args(arguments)
+    if options.command == "network_test":
+        return _run_example("network_test", rest)
+    if rest:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    if options.command == "doctor":
+        from uhal.doctor import run
+
+        return run(verbose=options.verbose, as_json=options.json)
+    print(cflags())
+    return 0
+
+
+def cflags() -> str:
+    """Return compiler options for a kernel of the host backend, quoted for a shell."""
+    include = shlex.quote(str(_PACKAGE / "include"))
+    return f"-shared -fPIC -std=c++17 -O3 -fno-math-errno -I{include}"
+
+
+def _run_example(name: str, arguments: Sequence[str]) -> int:
+    """Run an example as its own program; it may end by `SystemExit`."""
+    # An installed uhal carries the examples; in a checkout they lie beside it.
+    for folder in (_PACKAGE / "examples", _PACKAGE.parent / "examples"):
+        path = folder / f"{name}.py"
+        if path.is_file():
+            sys.argv = [str(path), *arguments]
+            runpy.run_path(str(path), run_name="__main__")
+            return 0
+    print(f"{name}.py is missing from this installation of uhal", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,264 @@
+"""Reports what works here: every backend's record, and a kernel run on every device found.
+
+The kernel comes with ubridge, which is loaded by name so that `uhal` itself never needs it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import platform
+import statistics
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from uhal import registry
+from uhal._lane import DeviceBuffer, Function, Stream
+from uhal._version import __version__
+from uhal.contract import BackendRecord, DeviceSummary
+from uhal.device import Device
+from uhal.errors import DeviceError
+from uhal.launch_config import LaunchConfig
+
+_ROWS = 37
+_COLUMNS = 53
+_RELU = 0
+_BATCHES = 15
+_LAUNCHES_A_BATCH = 200
+_WIDEST_FACTS = 72
+
+
+@dataclass(frozen=True)
+class Check:
+    """What came of running a kernel on one device."""
+
+    backend: str
+    ordinal: int
+    right: bool
+    """The kernel ran and every number was right."""
+    result: str
+    """`kernel right`, or what was wrong."""
+    launch_microseconds: float | None = None
+    """Median time a launch takes the caller."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything the doctor found out."""
+
+    records: tuple[BackendRecord, ...]
+    checks: tuple[Check, ...]
+    chosen: str | None
+    chosen_because: str
+    versions: dict[str, str]
+    environment: dict[str, str]
+    """The variables that change what uhal does."""
+    warnings: tuple[str, ...]
+
+    @property
+    def computes(self) -> bool:
+        """True when a kernel ran right on at least one device."""
+        return any(check.right for check in self.checks)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as plain lists and dictionaries."""
+        return {
+            "computes": self.computes,
+            "chosen": self.chosen,
+            "chosen_because": self.chosen_because,
+            "records": [asdict(record) for record in self.records],
+            "devices": [
+                {"backend": record.name, **asdict(device)}
+                for record in self.records
+                for device in record.devices
+            ],
+            "checks": [asdict(check) for check in self.checks],
+            "versions": self.versions,
+            "environment": self.environment,
+            "warnings": list(self.warnings),
+        }
+
+
+def run(*, verbose: bool = False, as_json: bool = False) -> int:
+    """Examine this machine and print the report; return 0 when any device computes, else 1."""
+    report = examine()
+    if as_json:
+        print(json.dumps(report.to_json(), indent=2))
+    else:
+        print("\n".join(_lines(report, verbose)))
+    return 0 if report.computes else 1
+
+
+def examine() -> Report:
+    """Probe every backend, run a kernel on every device found, and return what came of it."""
+    records = registry.records()
+    checks = tuple(
+        check_device(record.name, device.ordinal)
+        for record in records
+        if record.verdict == "ok"
+        for device in record.devices
+    )
+    chosen, because = _choice()
+    return Report(
+        records=records,
+        checks=checks,
+        chosen=chosen,
+        chosen_because=because,
+        versions={
+            "uhal": __version__,
+            "python": platform.python_version(),
+            "numpy": np.__version__,
+            "platform": platform.platform(),
+        },
+        environment={
+            name: value for name, value in sorted(os.environ.items()) if name.startswith("UHAL_")
+        },
+        warnings=_warnings(),
+    )
+
+
+def check_device(backend: str, ordinal: int) -> Check:
+    """Run a kernel on the device on fresh random numbers, compare with numpy, time a launch."""
+    try:
+        device = Device(ordinal, backend)
+        with device:
+            return _run_kernel(device)
+    # Whatever goes wrong on one device belongs in its row; the others are still to be examined.
+    except Exception as error:
+        return Check(backend, ordinal, False, f"kernel FAILS: {type(error).__name__}: {error}")
+
+
+def _run_kernel(device: Device) -> Check:
+    ubridge = importlib.import_module("ubridge")
+    kernel = ubridge.load_module("activation", device=device).get_function("activationf32")
+    values = np.random.default_rng().standard_normal((_ROWS, _COLUMNS), dtype=np.float32)
+    with Stream(device=device) as stream, DeviceBuffer.from_numpy(values, device=device) as data:
+        config = LaunchConfig.for_num_elems(data.size, device=device)
+        kernel[config, stream](data, _ROWS, _COLUMNS, _RELU)
+        got = data.to_numpy(stream=stream).reshape(_ROWS, _COLUMNS)
+        wrong = _difference(got, np.maximum(values, 0))
+        if wrong is not None:
+            return Check(device.backend, device.ordinal, False, f"kernel WRONG: {wrong}")
+        microseconds = _time_launch(kernel, stream, data)
+    return Check(device.backend, device.ordinal, True, "kernel right", microseconds)
+
+
+def _difference(got: npt.NDArray[np.float32], expected: npt.NDArray[np.float32]) -> str | None:
+    differs = got != expected
+    if not differs.any():
+        return None
+    first = tuple(int(axis) for axis in np.argwhere(differs)[0])
+    return (
+        f"{int(differs.sum())} of {got.size} numbers differ, first at {first}: got {got[first]}, "
+        f"expected {expected[first]}"
+    )
+
+
+def _time_launch(kernel: Function, stream: Stream, data: DeviceBuffer) -> float:
+    """Return the median over batches of what one launch of a tiny kernel costs the caller."""
+    launch = kernel[1, 1, 0, stream]
+    times: list[float] = []
+    for _ in range(_BATCHES):
+        start = time.perf_counter()
+        for _ in range(_LAUNCHES_A_BATCH):
+            launch(data, 1, 1, _RELU)
+        times.append(time.perf_counter() - start)
+        stream.synchronize()
+    return round(1e6 * statistics.median(times) / _LAUNCHES_A_BATCH, 3)
+
+
+def _choice() -> tuple[str | None, str]:
+    """Return the backend a program gets here, and why; or `None` and why not."""
+    override = os.environ.get(registry.OVERRIDE, "").strip()
+    try:
+        name = registry.choose()
+    except DeviceError as error:
+        return None, str(error)
+    return name, f"{registry.OVERRIDE}={override}" if override else "first that works"
+
+
+def _warnings() -> tuple[str, ...]:
+    # Slow to import, and needed nowhere else.
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        ipbus = version("uhal")
+    except PackageNotFoundError:
+        return ()
+    return (
+        f"CERN's IPbus library is installed too (PyPI's uhal {ipbus}); its import name is also "
+        f"uhal, so which of the two a program gets is luck: pip uninstall uhal, then reinstall "
+        f"uhal-py",
+    )
+
+
+@dataclass(frozen=True)
+class _Row:
+    name: str
+    verdict: str
+    facts: str
+    advice: str
+
+
+def _lines(report: Report, verbose: bool) -> list[str]:
+    # What works comes first; within that the order in which backends are tried.
+    records = sorted(report.records, key=lambda record: record.verdict != "ok")
+    rows = {record.name: _rows(record, report) for record in records}
+    widths = [len(row.facts) for found in rows.values() for row in found]
+    width = min(max(widths, default=0), _WIDEST_FACTS)
+    lines: list[str] = []
+    for record in records:
+        for row in rows[record.name]:
+            line = f"{row.name:<6} {row.verdict:<8} {row.facts:<{width}}   {row.advice}"
+            lines.append(line.rstrip())
+        if verbose:
+            lines.extend(_details(record))
+    if report.chosen is None and os.environ.get(registry.OVERRIDE):
+        lines.append(f"nothing is chosen: {report.chosen_because}")
+    lines.extend(f"warning: {warning}" for warning in report.warnings)
+    if verbose:
+        lines.extend(f"{name} {version}" for name, version in report.versions.items())
+    if verbose or report.environment:
+        told = " ".join(f"{name}={value}" for name, value in report.environment.items())
+        lines.append(f"set in the environment: {told or 'nothing'}")
+    return lines
+
+
+def _rows(record: BackendRecord, report: Report) -> list[_Row]:
+    """Return one row for the backend, or one for each of its devices."""
+    if record.verdict != "ok":
+        return [_Row(record.name, record.verdict, record.reason, record.next_step)]
+    checks = {check.ordinal: check for check in report.checks if check.backend == record.name}
+    rows: list[_Row] = []
+    for device in record.devices:
+        check = checks[device.ordinal]
+        verdict = "ok" if check.right else "broken"
+        facts = _facts(device, check, numbered=len(record.devices) > 1)
+        advice = ""
+        if record.name == report.chosen and not rows:
+            advice = f"← chosen: {report.chosen_because}"
+        rows.append(_Row("" if rows else record.name, verdict, facts, advice))
+    return rows
+
+
+def _facts(device: DeviceSummary, check: Check, *, numbered: bool) -> str:
+    parts = [device.description or device.name, check.result]
+    if check.launch_microseconds is not None:
+        parts.append(f"{check.launch_microseconds:.2g} µs a launch")
+    number = f"{device.ordinal}: " if numbered else ""
+    return number + " · ".join(parts)
+
+
+def _details(record: BackendRecord) -> list[str]:
+    lines = [f"    {attempt.path}: {attempt.outcome}" for attempt in record.libraries_tried]
+    if record.path is not None:
+        lines.append(f"    library {record.path}")
+    if record.version is not None:
+        lines.append(f"    version {record.version}")
+    lines.extend(f"    device {device.ordinal}: {device.name}" for device in record.devices)
+    return lines
