@@ -34,8 +34,12 @@ cdef class Event:
         if self.context is None or self.handle_ == NULL:
             return
         live.events -= 1
-        if not exiting and not (self.context.state.word & UHAL_STATE_FORKED):
-            self.context.table.event_destroy(self.handle_)
+        if exiting or self.context.state.word & UHAL_STATE_FORKED:
+            return
+        try:
+            destroy_event(self)
+        except BaseException as failure:
+            warn_in_destructor(f"closing an event: {failure}")
 
     @property
     def handle(self):
@@ -74,13 +78,15 @@ cdef class Event:
     def synchronize(self):
         """Wait on the host until the mark is passed. An event never recorded is passed."""
         require_event(self)
-        cdef int status = self.context.table.event_query(self.handle_)
         # Another thread may record it elsewhere while this one waits.
         cdef StreamCore core = self.core
         cdef uint64_t ticket = self.ticket
+        cdef void *previous = enter(self.context)
+        cdef int status = self.context.table.event_query(self.handle_)
         if status == self.context.table.not_ready:
             with nogil:
                 status = self.context.table.event_synchronize(self.handle_)
+        leave(self.context, previous)
         check(self.context, status, "event_synchronize")
         if core is not None:
             note_completed(core, ticket)
@@ -88,7 +94,9 @@ cdef class Event:
     def query(self):
         """Return True when the mark is passed or was never set; never waits."""
         require_event(self)
+        cdef void *previous = enter(self.context)
         cdef int status = self.context.table.event_query(self.handle_)
+        leave(self.context, previous)
         if status == self.context.table.not_ready:
             return False
         check(self.context, status, "event_query")
@@ -123,23 +131,20 @@ cdef class Event:
                 raise _errors.ArgumentValueError(
                     f"elapsed_since: the {role} event is still pending; synchronize it first"
                 )
-        check(
-            self.context,
-            self.context.table.event_elapsed(&milliseconds, start.handle_, self.handle_),
-            "event_elapsed",
+        cdef void *previous = enter(self.context)
+        cdef int status = self.context.table.event_elapsed(
+            &milliseconds, start.handle_, self.handle_
         )
+        leave(self.context, previous)
+        check(self.context, status, "event_elapsed")
         return milliseconds
 
     def close(self):
         """Destroy the native event; streams waiting for it still do. Closing twice is fine."""
-        cdef void *handle = self.handle_
-        if handle == NULL or self.context.state.word & UHAL_STATE_FORKED:
+        if self.handle_ == NULL or self.context.state.word & UHAL_STATE_FORKED:
             return
-        self.handle_ = NULL
         live.events -= 1
-        cdef int status = self.context.table.event_destroy(handle)
-        if not (self.context.state.word & UHAL_STATE_LOST):
-            check(self.context, status, "event_destroy")
+        destroy_event(self)
 
     def __enter__(self):
         return self
@@ -152,6 +157,20 @@ cdef class Event:
         return (
             f"<{type(self).__name__} on {self.context.backend_name}:{self.context.ordinal}{state}>"
         )
+
+
+cdef int destroy_event(Event event) except -1:
+    cdef void *handle = event.handle_
+    cdef void *previous
+    cdef int status
+    event.handle_ = NULL
+    if event.context.state.word & UHAL_STATE_LOST:
+        event.context.table.event_destroy(handle)  # a lost device answers with its error
+        return 0
+    previous = enter(event.context)
+    status = event.context.table.event_destroy(handle)
+    leave(event.context, previous)
+    return check(event.context, status, "event_destroy")
 
 
 cdef inline int require_event(Event event) except -1:

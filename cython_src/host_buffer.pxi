@@ -14,11 +14,22 @@ cdef class HostMemory:
         if self.pointer == NULL:
             return
         live.host_buffers -= 1
-        if not exiting and not (self.context.state.word & UHAL_STATE_FORKED):
-            self.context.table.host_free(self.pointer)
+        if exiting or self.context.state.word & (UHAL_STATE_FORKED | UHAL_STATE_LOST):
+            return
+        try:
+            free_pinned(self.context, self.pointer)
+        except BaseException as failure:
+            warn_in_destructor(f"freeing {self.nbytes} pinned bytes: {failure}")
 
     def __getbuffer__(self, Py_buffer *view, int flags):
         PyBuffer_FillInfo(view, self, self.pointer, self.nbytes, 0, flags)
+
+
+cdef int free_pinned(Context context, void *pointer) except -1:
+    cdef void *previous = enter(context)
+    cdef int status = context.table.host_free(pointer)
+    leave(context, previous)
+    return check(context, status, "host_free")
 
 
 cdef class HostBuffer:

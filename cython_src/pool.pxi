@@ -169,7 +169,7 @@ cdef int drop_complete_stamps(Context context, Block block, bint ask) except -1:
 cdef inline int wait_until_ready(Context context, Block block, StreamCore core) except -1:
     """Order the stream behind the work that made the block usable."""
     if block.ready.stream_id != 0 and block.ready.stream_id != core.id and block.waited != core.id:
-        if is_complete(context, block.ready.stream_id, block.ready.ticket, False):
+        if is_complete(context, block.ready.stream_id, block.ready.ticket, True):
             block.ready.stream_id = 0
         else:
             wait_for(context, core, block.ready.stream_id, block.ready.ticket)

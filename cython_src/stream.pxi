@@ -97,6 +97,7 @@ cdef bint core_is_idle(Context context, StreamCore core) except -1:
     """Ask the driver whether the stream has nothing pending. Not during a capture."""
     cdef uint64_t ticket = core.ticket
     cdef int status
+    cdef void *previous
     if core.completed == ticket and not core.held:
         return True
     if core.closed:
@@ -104,7 +105,9 @@ cdef bint core_is_idle(Context context, StreamCore core) except -1:
         return core.completed == ticket
     if core.state.word & UHAL_STATE_CAPTURING:
         return False
+    previous = enter(context)
     status = context.table.stream_query(core.handle)
+    leave(context, previous)
     if status == 0:
         note_completed(core, ticket)
         return True
@@ -130,10 +133,14 @@ cdef bint is_complete(Context context, uint64_t stream_id, uint64_t ticket, bint
 
 
 cdef int poll_markers(Context context, StreamCore core) except -1:
+    """Move `completed` up to the last marker the device has passed."""
     cdef int status
+    cdef void *previous
     while core.markers:
         ticket, handle = core.markers[0]
+        previous = enter(context)
         status = context.table.event_query(<void *><uintptr_t>handle)
+        leave(context, previous)
         if status == context.table.not_ready:
             break
         check(context, status, "event_query")
@@ -177,11 +184,14 @@ cdef int recycle_markers(Context context, StreamCore core) except -1:
 cdef int synchronize_markers(Context context, StreamCore core) except -1:
     cdef void *event
     cdef int status
+    cdef void *previous
     if core.markers:
         ticket, handle = core.markers[-1]
         event = <void *><uintptr_t>handle
+        previous = enter(context)
         with nogil:
             status = context.table.event_synchronize(event)
+        leave(context, previous)
         check(context, status, "event_synchronize")
         note_completed(core, ticket)
     return 0
@@ -194,13 +204,13 @@ cdef int synchronize_core(Context context, StreamCore core) except -1:
     cdef void *previous
     if core.closed:
         return synchronize_markers(context, core)
+    previous = enter(context)
     # asking first spares an idle stream the release of the GIL
     status = context.table.stream_query(core.handle)
     if status == context.table.not_ready:
-        previous = enter(context)
         with nogil:
             status = context.table.stream_synchronize(core.handle)
-        leave(context, previous)
+    leave(context, previous)
     check(context, status, "stream_synchronize")
     note_completed(core, ticket)
     return 0
@@ -211,7 +221,7 @@ cdef int wait_for(Context context, StreamCore waiting, uint64_t stream_id, uint6
     cdef void *event
     cdef void *previous
     cdef int status
-    if stream_id == waiting.id or is_complete(context, stream_id, ticket, False):
+    if stream_id == waiting.id or is_complete(context, stream_id, ticket, True):
         return 0
     event = marker_for(context, <StreamCore>context.streams[stream_id], ticket)
     previous = enter(context)
@@ -232,25 +242,29 @@ cdef int reap_streams(Context context) except -1:
 
 cdef int close_core(Context context, StreamCore core) except -1:
     """Destroy the native stream; what is pending in it still runs."""
+    cdef bint lost = context.state.word & UHAL_STATE_LOST
+    cdef int status = 0
+    cdef void *previous
     if core.closed:
         return 0
-    # The handle must go even when the driver answers only with a sticky error.
-    try:
-        if not (context.state.word & UHAL_STATE_LOST) and not core_is_idle(context, core):
-            marker_for(context, core, core.ticket)
-    finally:
-        core.closed = True
-        core.state.word |= UHAL_STATE_CLOSED
-        if core.mark_word != NULL:
-            context.table.host_free(core.mark_word)
-            core.mark_word = NULL
-        if core.owned:
-            live.streams -= 1
-            context.table.stream_destroy(core.handle)
-        if not core.markers:
-            context.streams.pop(core.id, None)
+    if not lost and not core_is_idle(context, core):
+        marker_for(context, core, core.ticket)
+    previous = enter(context) if not lost else NULL
+    core.closed = True
+    core.state.word |= UHAL_STATE_CLOSED
+    if core.mark_word != NULL:
+        context.table.host_free(core.mark_word)
+        core.mark_word = NULL
+    if core.owned:
+        live.streams -= 1
+        status = context.table.stream_destroy(core.handle)
+    if lost:
+        return 0
+    leave(context, previous)
+    if not core.markers:
+        context.streams.pop(core.id, None)
     reap_streams(context)
-    return 0
+    return check(context, status, "stream_destroy")
 
 
 # -- rare things the state word asks for -----------------------------------------------------------
