@@ -29,9 +29,8 @@ class BuildNative(build_ext):
     def run(self) -> None:
         in_place = bool(self.inplace) or self.editable_mode
         destination = ROOT if in_place else Path(self.build_lib).resolve()
-        jobs = native_jobs(ROOT, destination, every_level=not in_place)
-        self.made = [] if in_place else [str(job.output) for job in jobs]
         try:
+            jobs = native_jobs(ROOT, destination, every_level=not in_place)
             build(jobs, ROOT)
         except BuildError as error:
             raise SystemExit(f"\nuhal was not built.\n\n{error}") from None

@@ -57,6 +57,7 @@ def lane_job(root: Path, destination: Path) -> Job:
         *link[1:],
         *shlex.split(sysconfig.get_config_var("CFLAGS") or ""),
         *("-O2", "-g0", "-fPIC", "-fvisibility=hidden"),
+        "-DNPY_NO_DEPRECATED_API=NPY_1_7_API_VERSION",
         *shlex.split(os.environ.get("CFLAGS", "")),
         *(f"-I{sysconfig.get_path(name)}" for name in ("include", "platinclude")),
         *(f"-I{numpy.get_include()}", f"-I{sources}"),
@@ -84,7 +85,8 @@ def runtime_job(root: Path, destination: Path) -> Job:
         *("-fvisibility=hidden", "-fvisibility-inlines-hidden", *STRICT_WARNINGS),
         *shlex.split(os.environ.get("CXXFLAGS", "")),
         *(f"-I{folder}" for folder in folders),
-        *(str(unit) for unit in units),
+        # Without a source the compiler would make an empty library: let it miss one instead.
+        *(str(unit) for unit in units or (sources / "*.cpp",)),
         *("-o", OUTPUT, *LINK_COMPLETE),
         *shlex.split(os.environ.get("LDFLAGS", "")),
         *(() if sys.platform == "darwin" else ("-ldl",)),

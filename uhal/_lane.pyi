@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, final
 
-import numpy as np
 import numpy.typing as npt
 
 from uhal.contract import Backend, DeviceLimits, FunctionAttributes
@@ -15,7 +14,6 @@ from uhal.device import Device
 from uhal.dtypes import DType, DTypeLike
 from uhal.flags import EventFlags, StreamFlags
 from uhal.launch_config import LaunchConfig
-from uhal.module import Module
 from uhal.signature import Signature
 
 _Self = TypeVar("_Self")
@@ -26,6 +24,7 @@ Dim3: TypeAlias = int | tuple[int] | tuple[int, int] | tuple[int, int, int]
 def slot_prototypes() -> dict[str, tuple[str, str]]:
     """Slot name to (`required` or `optional`, C parameter list) as `hot_table.h` states them."""
 
+@final
 class HotTable:
     """A backend's C function pointers and constants. Immutable; lives as long as the process."""
 
@@ -47,10 +46,13 @@ class HotTable:
     @property
     def names(self) -> dict[str, str]: ...
 
+@final
 class Context:
     """An opened device: hot table, pool, default stream, state. Made by `uhal.registry` only."""
 
-    def __init__(self, backend: Backend, ordinal: int, token: int, limits: DeviceLimits) -> None: ...
+    def __init__(
+        self, backend: Backend, ordinal: int, token: int, limits: DeviceLimits
+    ) -> None: ...
     @property
     def backend(self) -> Backend: ...
     @property
@@ -90,14 +92,15 @@ def fork_generation() -> int:
     """0 in the process that imported uhal, one more in each forked child below it."""
 
 def initialization_site() -> str:
-    """`file.py:line` of the first context opened in this process or the parent it was forked from."""
+    """`file.py:line` of the first context opened here or in the parent of a fork."""
 
 def set_initialization_site(site: str) -> None: ...
 def live_counts() -> dict[str, int]:
-    """Lane objects alive by kind: contexts, streams, events, modules, functions, buffers, host_buffers."""
+    """Open objects by kind: contexts, streams, events, modules, functions, (host_)buffers."""
 
-# -- public ----------------------------------------------------------------------------------------
+# -- public --------------------------------------------------------------------------------------
 
+@final
 class DevicePointer:
     """A raw device address, the only integer a pointer parameter accepts. Not tracked."""
 
@@ -307,6 +310,7 @@ class HostBuffer:
         traceback: TracebackType | None,
     ) -> None: ...
 
+@final
 class ModuleHandle:
     """Owns a loaded native module; unloads it when the last function and module are gone."""
 
@@ -345,7 +349,7 @@ class Function:
     @property
     def context(self) -> Context: ...
     def max_active_blocks(self, block: Dim3, shared: int = 0) -> int: ...
-    def __getitem__(self, configuration: Any) -> BoundLaunch: ...
+    def __getitem__(self, configuration: Any, /) -> BoundLaunch: ...
 
 class BoundLaunch:
     """A function with geometry and stream fixed: checks only the arguments of each call."""
