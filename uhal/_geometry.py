@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING, NoReturn
 
-from uhal._refusal import describe, refuse
+from uhal._refusal import describe, describe_size, refuse
 from uhal.errors import ArgumentTypeError, ArgumentValueError
 
 if TYPE_CHECKING:
@@ -58,8 +58,7 @@ def _extent_fault(what: str, extent: object, most: tuple[int, int, int]) -> tupl
     for axis, size, limit in zip(_AXES, sizes, most, strict=False):
         count = _as_int(size)
         if count is None or not 1 <= count <= limit:
-            got = describe(size).removeprefix("int ")
-            return f"{what} {axis}", f"expected an int in 1…{limit}, got {got}"
+            return f"{what} {axis}", f"expected an int in 1…{limit}, got {describe_size(size)}"
     return None
 
 
@@ -68,7 +67,7 @@ def _threads_fault(block: object, most: int) -> tuple[str, str] | None:
     for size in block if isinstance(block, tuple) else (block,):
         threads *= operator.index(size)
     if threads > most:
-        return "block", f"expected at most {most} threads in a block, got {threads} ({block!r})"
+        return "block", f"expected at most {most} threads in a block, got {threads}: {block!r}"
     return None
 
 
@@ -82,8 +81,8 @@ def _shared_fault(function: Function, shared: object) -> tuple[str, str] | None:
     if count is not None and 0 <= count <= most:
         return None
     besides = f" (the kernel itself takes {static} more)" if static else ""
-    got = describe(shared).removeprefix("int ")
-    return "shared", f"expected an int of bytes in 0…{most}{besides}, got {got}"
+    problem = f"expected an int of bytes in 0…{most}{besides}, got {describe_size(shared)}"
+    return "shared", problem
 
 
 def _as_int(value: object) -> int | None:

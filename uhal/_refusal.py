@@ -70,7 +70,24 @@ def describe(value: object) -> str:
     size = _extent(value)
     if size is not None:
         return f"{kind} {size}"
-    return f"{kind} {_short_repr(value)}"
+    text = _short_repr(value)
+    name = type(value).__name__
+    if text.startswith(f"{name}("):
+        return kind + text.removeprefix(name)
+    return text if text.startswith("<") else f"{kind} {text}"
+
+
+def describe_size(value: object) -> str:
+    """Return what was given where an int was expected: an int's digits, else its description."""
+    if type(value) is int:
+        text = _short_repr(value)
+        return f"an int {text}" if text.startswith("of") else text
+    return describe(value)
+
+
+def counted(number: int, noun: str) -> str:
+    """Return `1 byte`, `2 bytes`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _extent(value: Any) -> str | None:

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Sized
 from typing import Any, NoReturn
 
 import numpy as np
 
 from uhal._geometry import refuse_call, refuse_geometry
 from uhal._lane import DeviceBuffer, DevicePointer, Function, HostBuffer, Stream
-from uhal._refusal import argument_name, call_site, describe, refuse
+from uhal._refusal import argument_name, call_site, counted, describe, describe_size, refuse
 from uhal._small_floats import pack_small_float
 from uhal.dtypes import DType, as_dtype
 from uhal.errors import (
@@ -38,10 +37,6 @@ __all__ = [
     "refuse_geometry",
     "refuse_stream",
 ]
-
-_TYPED_VALUES = (
-    "a typed value (DeviceBuffer, DevicePointer, None, a sized numpy or ctypes scalar, or bytes)"
-)
 
 
 def pack(function: Function, index: int, value: object) -> bytes:
@@ -67,16 +62,14 @@ def pack_untyped(function: Function, index: int, value: object) -> bytes:
     return _Packer(function, index).typed(value, None)
 
 
-def refuse_count(function: Function, given: int | Sized) -> NoReturn:
-    """Raise: the number of arguments differs from the signature's. `given` counts or holds them."""
-    count = given if isinstance(given, int) else len(given)
+def refuse_count(function: Function, given: int) -> NoReturn:
+    """Raise: `given`, the number of arguments, differs from the signature's."""
     signature = function.signature
-    expected = "another number" if signature is None else str(len(signature))
+    expected = "other" if signature is None else counted(len(signature), "argument")
     listed = f" ({signature.declaration})" if signature else ""
-    noun = "argument" if expected == "1" else "arguments"
     _refuse_at(
         f"{function.name}, arguments",
-        f"expected {expected} {noun}{listed}, got {count}",
+        f"expected {expected}{listed}, got {given}",
         ArgumentTypeError,
         function,
     )
@@ -160,9 +153,10 @@ class _Packer:
         """Take the bytes of a structure passed by value."""
         data = _structure_bytes(value)
         if data is None:
+            expected = counted(parameter.size or 0, "byte")
             self._fail(
-                f"expected {parameter.size} bytes (bytes, numpy.void or a ctypes structure), "
-                f"got {describe(value)}"
+                f"expected {expected} (bytes, numpy.void or a ctypes structure), got "
+                f"{describe(value)}"
             )
         return self._sized(data, parameter.size, value)
 
@@ -178,15 +172,20 @@ class _Packer:
         data = _structure_bytes(value) if sized is None else sized[2]
         if data is not None:
             return self._sized(data, size, value)
-        width = "" if size is None else f" of {size} bytes"
+        width = "" if size is None else f" of {counted(size, 'byte')}"
+        pointers = "DeviceBuffer, DevicePointer, None, " if may_point else ""
         self._fail(
-            f"the type is unknown: expected {_TYPED_VALUES}{width}, got {describe(value)}; "
-            f"or give get_function a signature"
+            f"expected a sized value{width} ({pointers}numpy or ctypes scalar, bytes) because the "
+            f"parameter's type is unknown, got {describe(value)}; get_function(name, signature) "
+            f"can tell it"
         )
 
     def _sized(self, data: bytes, size: int | None, value: object) -> bytes:
         if size is not None and len(data) != size:
-            self._fail(f"expected {size} bytes, got {describe(value)} of {len(data)} bytes")
+            expected = counted(size, "byte")
+            self._fail(
+                f"expected {expected}, got {describe(value)} of {counted(len(data), 'byte')}"
+            )
         return data
 
     def scalar(self, value: object, dtype: DType) -> bytes:
@@ -198,10 +197,10 @@ class _Packer:
                 return data
             integers = {"int", "uint"}
             if found.itemsize != dtype.itemsize or not {found.kind, dtype.kind} <= integers:
-                self._fail(
-                    f"expected {_wanted(dtype)}, got {describe(value)}: a sized scalar must be "
-                    f"{dtype}; pass a plain Python number to have it converted"
-                )
+                advice = ""
+                if "bool" not in (found.kind, dtype.kind):
+                    advice = f": a sized scalar must be {dtype}, a plain Python number is converted"
+                self._fail(f"expected {_wanted(dtype)}, got {describe(value)}{advice}")
             return self._integer(plain, dtype, value)
         if dtype.kind == "bool" and isinstance(value, bool):
             return bytes((value,))
@@ -215,8 +214,7 @@ class _Packer:
 
     def _integer(self, plain: Any, dtype: DType, value: object) -> bytes:
         if not dtype.min <= plain <= dtype.max:
-            got = _plain(value) if type(value) is int else describe(value)
-            self._fail(f"expected {_wanted(dtype)}, got {got}", ArgumentRangeError)
+            self._fail(f"expected {_wanted(dtype)}, got {describe_size(value)}", ArgumentRangeError)
         return int(plain).to_bytes(dtype.itemsize, "little", signed=dtype.kind == "int")
 
     def _float(self, value: Any, dtype: DType) -> bytes:
@@ -239,10 +237,6 @@ def _wanted(dtype: DType) -> str:
     if dtype.kind == "float":
         return f"a float that fits {dtype}"
     return f"an int in {dtype.min}…{dtype.max}"
-
-
-def _plain(value: int) -> str:
-    return describe(value).removeprefix("int ")
 
 
 def _sized_scalar(value: object) -> tuple[DType, Any, bytes] | None:
