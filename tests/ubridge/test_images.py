@@ -1,0 +1,115 @@
+"""Which image `load_module` takes, and what it says when there is none."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import ubridge
+import ubridge.images
+from uhal import Device
+from uhal.errors import NotFoundError
+from uhal.images import cpu_level
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def host() -> Device:
+    return Device(0, backend="host")
+
+
+def run(script: str, *search_path: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, search_path))},
+        capture_output=True,
+        encoding="utf-8",
+    )
+
+
+def test_a_module_is_loaded_once(host: Device) -> None:
+    module = ubridge.load_module("activation", device=host)
+    assert ubridge.load_module("activation", device=Device(0, backend="host")) is module
+    assert module.kernels == ("activationf32",)
+
+
+def test_every_module_has_its_entries(host: Device) -> None:
+    entries = {name: ubridge.load_module(name, device=host).kernels for name in ubridge.modules()}
+    assert entries == {
+        "activation": ("activationf32",),
+        "batch_matmul_legacy": ("batch_matmul_legacy",),
+        "convolution": ("convolution",),
+    }
+
+
+def test_a_closed_module_is_loaded_again(host: Device) -> None:
+    module = ubridge.load_module("convolution", device=host)
+    module.close()
+    again = ubridge.load_module("convolution", device=host)
+    assert again is not module
+    assert not again.closed
+
+
+def test_chosen_tells_the_level_and_why(host: Device) -> None:
+    chosen = ubridge.load_module("activation", device=host).chosen
+    accepted = [candidate for candidate in chosen.candidates if candidate.accepted]
+    assert [candidate.description for candidate in accepted] == [chosen.description]
+    assert any(level.name in chosen.description for level in cpu_level.usable_levels())
+    assert "this CPU runs" in str(chosen)
+
+
+def test_an_image_that_is_not_built(
+    host: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "new.cu").write_text("")
+    monkeypatch.setattr(ubridge.images, "KERNELS", tmp_path)
+    with pytest.raises(NotFoundError, match=r"not built.*python setup\.py build_ext --inplace"):
+        ubridge.load_module("new", device=host)
+
+
+def test_better_levels_come_first(
+    host: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "new.cu").write_text("")
+    usable = cpu_level.usable_levels()
+    for level in usable:
+        (tmp_path / "host" / level.name).mkdir(parents=True)
+        (tmp_path / "host" / level.name / "new.so").write_bytes(b"")
+    monkeypatch.setattr(ubridge.images, "KERNELS", tmp_path)
+    path, chosen = ubridge.images._host_image("new")
+    assert path.parent.name == usable[0].name
+    passed_over = [one.reason for one in chosen.candidates if usable[-1].name in one.description]
+    assert passed_over in (["a better one was found"], [chosen.reason])
+
+
+def test_a_forked_child_loads_its_own() -> None:
+    script = """
+import os, ubridge
+from uhal import Api, DeviceBuffer
+Api.quick_init(0, backend="host")
+ubridge.load_module("activation")
+child = os.fork()
+if child == 0:
+    Api.quick_init(0, backend="host")
+    data = DeviceBuffer.from_slice([-1.0, 2.0], "f32")
+    ubridge.activation(data, 1, 2, ubridge.Activation.RELU)
+    print(data.to_numpy().tolist(), flush=True)
+    os._exit(0)
+raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    done = run(script, ROOT)
+    assert (done.stdout, done.stderr, done.returncode) == ("[0.0, 2.0]\n", "", 0)
+
+
+def test_the_other_uhal_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "uhal").mkdir()
+    (tmp_path / "uhal" / "__init__.py").write_text("def getDevice(): ...\n")
+    done = run("import ubridge", tmp_path, ROOT)
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("ImportError: the `uhal` imported from")
+    assert "CERN's IPbus" in last

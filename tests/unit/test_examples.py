@@ -1,0 +1,83 @@
+"""Every example runs as a user would run it; what `06_mistakes` says is held word for word."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = sorted((ROOT / "examples").glob("0*.py"))
+MISTAKES = ROOT / "tests" / "examples" / "06_mistakes.txt"
+MOST_LINES = 60
+
+
+def run(
+    program: Path, folder: Path, *arguments: str, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(program), *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8", **environment},
+        capture_output=True,
+        encoding="utf-8",
+    )
+
+
+def example(number: str) -> Path:
+    return next(path for path in EXAMPLES if path.name.startswith(number))
+
+
+def test_there_are_six() -> None:
+    assert [path.name[:2] for path in EXAMPLES] == ["01", "02", "03", "04", "05", "06"]
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_example_runs(path: Path, tmp_path: Path) -> None:
+    done = run(path, tmp_path, "--backend", "host")
+    assert done.stderr == ""
+    assert done.returncode == 0
+    assert done.stdout
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_example_is_short_and_says_what_it_shows(path: Path) -> None:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= MOST_LINES
+    assert lines[0].startswith('"""')
+    assert not any("if simulated" in line for line in lines)
+
+
+def test_messages_of_06_mistakes(tmp_path: Path) -> None:
+    done = run(example("06"), tmp_path, "--backend", "host")
+    assert done.stdout == MISTAKES.read_text(encoding="utf-8")
+
+
+def test_01_devices_shows_one_backend_only(tmp_path: Path) -> None:
+    done = run(example("01"), tmp_path, "--backend", "host")
+    assert "host:0" in done.stdout
+    assert "cuda" not in done.stdout
+
+
+def test_03_without_a_compiler_says_what_to_do(tmp_path: Path) -> None:
+    done = run(example("03"), tmp_path, CXX="no-such-compiler")
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert "apt-get install g++" in done.stderr
+
+
+def test_network_test_runs_as_a_file_and_as_a_module(tmp_path: Path) -> None:
+    as_file = run(ROOT / "examples" / "network_test.py", tmp_path, "--backend", "host")
+    assert as_file.returncode == 0, as_file.stderr
+    as_module = subprocess.run(
+        [sys.executable, "-m", "uhal", "network_test", "--backend", "host"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        encoding="utf-8",
+    )
+    assert as_module.returncode == 0, as_module.stderr
+    assert as_module.stdout == as_file.stdout
