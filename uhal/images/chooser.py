@@ -1,0 +1,77 @@
+"""Chooses one of several images of the same program for a device. Every backend goes through here.
+
+The backend judges each image by its vendor's rules; the order between those that fit is the same
+everywhere: a binary for exactly this device, else the newest image the driver compiles for it, else
+a binary for an older device that this one also runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+from uhal.contract import Chosen, ImageCandidate
+from uhal.errors import InvalidImageError
+
+
+class Fit(IntEnum):
+    """How well an image fits a device; the larger is taken."""
+
+    REFUSED = 0
+    COMPATIBLE = 1
+    """A binary for another device, which this one runs too."""
+    PORTABLE = 2
+    """Code that the driver compiles for the device when it loads it."""
+    EXACT = 3
+    """A binary for this very device."""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What a backend says of one image."""
+
+    description: str
+    fit: Fit
+    reason: str
+    """Why it fits or not, for a message."""
+    newness: tuple[int, ...] = ()
+    """Decides between images that fit equally well: the larger is taken, then the earlier."""
+
+
+def choose(judged: Sequence[Judgement], device: str) -> tuple[int, Chosen]:
+    """Return the index of the image to load, and the record of the choice.
+
+    `device` says what it is for: `cuda:0 (compute capability 8.6, driver for CUDA 12.4)`. Raises
+    `InvalidImageError` with every image and why it was refused when none fits.
+    """
+    if not judged:
+        raise InvalidImageError(f"there is no image in it for {device}")
+    best = max(range(len(judged)), key=lambda index: (*_merit(judged[index]), -index))
+    winner = judged[best]
+    if winner.fit is Fit.REFUSED:
+        listed = "".join(f"\n  {one.description}: {one.reason}" for one in judged)
+        raise InvalidImageError(f"no image fits {device}:{listed}")
+    candidates = tuple(
+        ImageCandidate(
+            one.description,
+            accepted=index == best,
+            reason=one.reason if index == best else _passed_over(one, winner),
+        )
+        for index, one in enumerate(judged)
+    )
+    return best, Chosen(winner.description, winner.reason, candidates)
+
+
+def _merit(one: Judgement) -> tuple[Fit, tuple[int, ...]]:
+    return one.fit, one.newness
+
+
+def _passed_over(one: Judgement, winner: Judgement) -> str:
+    if one.fit is Fit.REFUSED:
+        return one.reason
+    if one.fit is winner.fit:
+        return f"{winner.description} is as good or newer"
+    if winner.fit is Fit.EXACT:
+        return f"{winner.description} is made for exactly this device"
+    return f"{winner.description} can be compiled for exactly this device"

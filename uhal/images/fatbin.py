@@ -1,0 +1,181 @@
+"""Reads fatbins, NVIDIA's container of one program for several targets.
+
+One or more regions follow each other, each a header and entries; an entry is a header and a
+payload, PTX or a cubin, plain or compressed. NVIDIA does not document the format: what is read here
+was found in what nvcc 12.4 and 13.0 write under each `--compress-mode`.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Literal, NoReturn
+
+from uhal.errors import InvalidImageError, NotSupportedError
+from uhal.images import lz4
+
+MAGIC = 0xBA55ED50
+MAX_ENTRIES = 4096
+MAX_PAYLOAD = 256 << 20
+"""Bytes of a payload once decompressed."""
+
+Kind = Literal["PTX", "cubin", "other"]
+Compression = Literal["none", "lz4", "zstd"]
+
+_KINDS: dict[int, Kind] = {1: "PTX", 2: "cubin"}
+
+_REGION = struct.Struct("<IHHQ")  # magic, version, header bytes, bytes of the entries
+_ENTRY = struct.Struct(
+    "<HHIQ"  # kind, version, header bytes, payload bytes with padding
+    "IIHHI"  # compressed bytes, offset of options, minor, major, SM number
+    "IIQQQ"  # offset and bytes of the file name, flags, reserved, decompressed bytes
+)
+_LZ4 = 0x2000
+_ZSTD = 0x8000
+_ARCHITECTURE_SPECIFIC = 0x100000
+_FAMILY_SPECIFIC = 0x200000
+
+
+@dataclass(frozen=True)
+class FatbinEntry:
+    """One image of a fatbin."""
+
+    kind: Kind
+    target: str
+    """`sm_75`, `sm_90a`, `sm_100f`: of PTX what it was written for."""
+    ptx_version: tuple[int, int] | None
+    """PTX ISA version; `None` for what is no PTX."""
+    compression: Compression
+    payload: memoryview
+    size: int
+    """Bytes of the image."""
+
+    @property
+    def description(self) -> str:
+        """What a message calls the entry: `PTX 9.0 for sm_75`, `cubin for sm_90a`."""
+        if self.ptx_version is not None:
+            return f"PTX {self.ptx_version[0]}.{self.ptx_version[1]} for {self.target}"
+        return f"{self.kind} for {self.target}"
+
+    def image(self) -> bytes:
+        """Return the image, decompressed.
+
+        Raises `InvalidImageError` when it is damaged, `NotSupportedError` when it is compressed
+        with zstd and this Python has no module for that.
+        """
+        if self.compression == "lz4":
+            return lz4.decompress(bytes(self.payload), self.size)
+        if self.compression == "zstd":
+            return _zstd(bytes(self.payload), self.size)
+        return bytes(self.payload)
+
+
+def is_fatbin(image: bytes) -> bool:
+    """Say whether the bytes begin as a fatbin does."""
+    return image[:4] == MAGIC.to_bytes(4, "little")
+
+
+def read_fatbin(image: bytes) -> tuple[FatbinEntry, ...]:
+    """List the images of a fatbin, in its order. Nothing is decompressed.
+
+    Raises `InvalidImageError` when it is no fatbin or breaks off.
+    """
+    entries: list[FatbinEntry] = []
+    view = memoryview(image)
+    position = 0
+    while position + _REGION.size <= len(image):
+        magic, _, header_bytes, body_bytes = _REGION.unpack_from(image, position)
+        if magic != MAGIC:
+            break
+        start = position + header_bytes
+        end = start + body_bytes
+        if header_bytes < _REGION.size or end > len(image):
+            _fail("a region reaches beyond its end")
+        _read_region(view[start:end], entries)
+        # Regions of a linked program begin at multiples of 8.
+        position = -(-end // 8) * 8
+    if not entries and not is_fatbin(image):
+        _fail("it does not begin with its magic number")
+    return tuple(entries)
+
+
+def _read_region(region: memoryview, entries: list[FatbinEntry]) -> None:
+    position = 0
+    while position < len(region):
+        if len(entries) == MAX_ENTRIES:
+            _fail(f"it has more than {MAX_ENTRIES} images")
+        if position + _ENTRY.size > len(region):
+            _fail("the header of an image breaks off")
+        fields = _ENTRY.unpack_from(region, position)
+        kind, _, header_bytes, padded_bytes, compressed_bytes, _, minor, major, sm = fields[:9]
+        flags, _, decompressed_bytes = fields[11:]
+        start = position + header_bytes
+        end = start + padded_bytes
+        if header_bytes < _ENTRY.size or end > len(region):
+            _fail("an image reaches beyond its region")
+        compression: Compression = "none"
+        size = padded_bytes
+        if flags & (_LZ4 | _ZSTD):
+            compression = "zstd" if flags & _ZSTD else "lz4"
+            size = decompressed_bytes
+            if not 0 < compressed_bytes <= padded_bytes or not 0 < size <= MAX_PAYLOAD:
+                _fail("the sizes of a compressed image are impossible")
+            end = start + compressed_bytes
+        known = _KINDS.get(kind, "other")
+        suffix = "a" if flags & _ARCHITECTURE_SPECIFIC else "f" if flags & _FAMILY_SPECIFIC else ""
+        entries.append(
+            FatbinEntry(
+                kind=known,
+                target=f"sm_{sm}{suffix}",
+                ptx_version=(major, minor) if known == "PTX" else None,
+                compression=compression,
+                payload=region[start:end],
+                size=size,
+            )
+        )
+        position += header_bytes + padded_bytes
+
+
+def _zstd(data: bytes, size: int) -> bytes:
+    """Decompress through the standard library (Python 3.14) or the `zstandard` package."""
+    try:
+        output = _standard_zstd(data, size)
+    except ImportError:
+        try:
+            output = _packaged_zstd(data, size)
+        except ImportError:
+            raise NotSupportedError(
+                "this image is compressed with zstd, which this Python cannot read: "
+                "pip install zstandard, or build with nvcc --compress-mode=speed"
+            ) from None
+    if len(output) != size:
+        _fail(f"a compressed image holds {len(output)} bytes instead of {size}")
+    return output
+
+
+def _standard_zstd(data: bytes, size: int) -> bytes:
+    from compression import zstd
+
+    try:
+        # One byte more than wanted, so that a longer image shows.
+        return bytes(zstd.ZstdDecompressor().decompress(data, max_length=size + 1))
+    except zstd.ZstdError as error:
+        _fail(f"a compressed image is damaged: {error}")
+
+
+def _packaged_zstd(data: bytes, size: int) -> bytes:
+    import zstandard
+
+    try:
+        # decompress() makes as many bytes as the frame promises, whatever its limit.
+        promised = zstandard.frame_content_size(data)
+        if promised > size:
+            _fail(f"a compressed image holds {promised} bytes instead of {size}")
+        decompressor = zstandard.ZstdDecompressor()
+        return bytes(decompressor.decompress(data, max_output_size=size))
+    except zstandard.ZstdError as error:
+        _fail(f"a compressed image is damaged: {error}")
+
+
+def _fail(problem: str) -> NoReturn:
+    raise InvalidImageError(f"this fatbin cannot be read: {problem}")
