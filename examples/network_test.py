@@ -13,6 +13,7 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -155,8 +156,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         inputs = constant_inputs(options.n)
     try:
         device = Api.quick_init(options.device, backend=options.backend)
-    except DeviceError as error:
-        print(error, file=sys.stderr)
+    except DeviceError as refusal:
+        print(refusal, file=sys.stderr)
         return 3
 
     stream = Stream(device=device)
@@ -237,11 +238,12 @@ def save(
     path: str, inputs: dict[str, Matrix], layers: Sequence[Layer], results: Sequence[Matrix]
 ) -> None:
     """Write everything as `a`, `b`, `w1` …, `layer_01_matmul_b` …, `result`."""
-    named = {
+    arrays: dict[str, Any] = {
         f"layer_{position:02}_{layer.name.replace(' ', '_')}": values
         for position, (layer, values) in enumerate(zip(layers, results, strict=True), start=1)
     }
-    np.savez(path, **inputs, **named, result=results[-1])
+    arrays |= inputs
+    np.savez(path, **arrays, result=results[-1])
 
 
 def print_times(layers: Sequence[Layer]) -> None:
