@@ -59,8 +59,10 @@ def slot_prototypes():
 cdef bint exiting = False
 
 
+# no_gc, not no_gc_clear: of a Context in a garbage cycle the collector would still empty the dict of
+# streams, and nobody could destroy them. It holds nothing of the user's, so it closes no cycle.
 @cython.final
-@cython.no_gc_clear
+@cython.no_gc
 cdef class Context:
     """An opened device. Streams, buffers and modules hold it; it goes when the last of them has."""
 

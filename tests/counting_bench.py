@@ -15,6 +15,9 @@ from uhal.device import Device
 class Bench:
     """One open counting device, made current on the thread by `accounted`."""
 
+    some_test_failed = False
+    """What a failed test left goes at some later time: then counts may fall below the start."""
+
     def __init__(self, driver: CountingDriver) -> None:
         self.driver = driver
         self.context = driver.open_context()
@@ -36,16 +39,23 @@ class Bench:
             _lane.pop_context()
         if bench.account_is_settled:
             bench._settle(before)
+        else:
+            Bench.some_test_failed = True
 
     def _settle(self, before: dict[str, int]) -> None:
         driver = self.driver
         del self.context, self.device
         driver.on_call = lambda slot, arguments: None
         gc.collect()
-        assert _lane.live_counts() == before
+        after = _lane.live_counts()
+        if Bench.some_test_failed:
+            assert all(after[kind] <= before[kind] for kind in before)
+        else:
+            assert after == before
         assert driver.misuse == []
         if driver.broken is None:
-            assert {kind: handles for kind, handles in driver.live.items() if handles} == {}
+            left = {kind: handles for kind, handles in driver.live.items() if handles}
+            assert left == {}, f"left alive: {left}"
 
     # -- what tests make ---------------------------------------------------------------------------
 
