@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
 from tests.counting_bench import Bench
 from uhal import (
     DeviceBuffer,
@@ -248,7 +249,9 @@ NUMBERS = [
 ]
 
 POINTERS = [
-    pointer("closed", lambda s: s.closed, "an open DeviceBuffer, got a closed one", InvalidHandleError),
+    pointer(
+        "closed", lambda s: s.closed, "an open DeviceBuffer, got a closed one", InvalidHandleError
+    ),
     pointer(
         "view-of-closed",
         lambda s: s.orphan,
@@ -367,8 +370,8 @@ OTHERS = [
         "unknown-int",
         lambda s: launch(s.unknown, 1, 1, (5, np.int32(1))),
         ArgumentTypeError,
-        f"unknown, argument 0 (unknown[8]): expected a sized value of 8 bytes {MAY_POINT} {UNKNOWN}, "
-        f"got int 5; {ADVICE_UNKNOWN}",
+        f"unknown, argument 0 (unknown[8]): expected a sized value of 8 bytes {MAY_POINT} "
+        f"{UNKNOWN}, got int 5; {ADVICE_UNKNOWN}",
     ),
     Wrong(
         "unknown-float",
