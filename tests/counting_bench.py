@@ -54,8 +54,7 @@ class Bench:
             assert after == before
         assert driver.misuse == []
         if driver.broken is None:
-            left = {kind: handles for kind, handles in driver.live.items() if handles}
-            assert left == {}, f"left alive: {left}"
+            assert driver.left() == {}
 
     # -- what tests make ---------------------------------------------------------------------------
 

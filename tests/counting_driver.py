@@ -103,7 +103,14 @@ class CountingDriver(Backend):
     name = "counting"
     dlpack_device_type = 1
 
-    def __init__(self, *, without: tuple[str, ...] = (), limits: DeviceLimits = LIMITS) -> None:
+    def __init__(
+        self,
+        *,
+        without: tuple[str, ...] = (),
+        instead: Mapping[str, int] | None = None,
+        limits: DeviceLimits = LIMITS,
+    ) -> None:
+        """Leave optional slots out by `without`; `instead` puts C functions of the test's in."""
         self.calls: list[tuple[str, tuple[Any, ...]]] = []
         self.busy: set[int] = set()
         """Handles of streams with pending work. Waiting for one makes it idle."""
@@ -111,6 +118,8 @@ class CountingDriver(Backend):
         """Slot to the codes its next calls answer; 0 is a success."""
         self.broken: int | None = None
         """A code every call answers, as a driver does after a sticky error."""
+        self.stopped = False
+        """True: copies and fills are taken but do not happen any more."""
         self.on_call: Callable[[str, tuple[Any, ...]], None] = lambda slot, arguments: None
         self.parameter_sizes: Sequence[int] = ()
         self.parameters: list[bytes] = []
@@ -118,6 +127,7 @@ class CountingDriver(Backend):
         self.live: dict[str, set[int]] = {
             kind: set() for kind in ("stream", "event", "module", "allocation", "pinned")
         }
+        self._forgiven: dict[str, set[int]] = {}
         self.foreign_streams: set[int] = set()
         self.misuse: list[str] = []
         self.current: int | None = None
@@ -135,6 +145,7 @@ class CountingDriver(Backend):
             callback = kind(self._answer(name))
             self._callbacks.append(callback)
             slots[name] = ctypes.cast(callback, ctypes.c_void_p).value or 0
+        slots.update(instead or {})
         self._table = _lane.HotTable(
             slots,
             not_ready=NOT_READY,
@@ -162,6 +173,16 @@ class CountingDriver(Backend):
         return _lane.Function(
             module, module.find_function(name), name, signature, self.function_attributes(0, name)
         )
+
+    def forgive(self) -> None:
+        """Leave what is alive now out of the account: the test made the driver keep it."""
+        self._forgiven = {kind: set(handles) for kind, handles in self.live.items()}
+
+    def left(self) -> dict[str, set[int]]:
+        """What is alive and not forgiven, by kind."""
+        forgiven = self._forgiven
+        left = {kind: handles - forgiven.get(kind, set()) for kind, handles in self.live.items()}
+        return {kind: handles for kind, handles in left.items() if handles}
 
     def run_callbacks(self, stream: int) -> None:
         """Reach the host callbacks of a stream, on the calling thread."""
@@ -261,6 +282,8 @@ class CountingDriver(Backend):
         return address
 
     def _move(self, slot: str, arguments: tuple[Any, ...]) -> None:
+        if self.stopped:
+            return
         if slot == "copy_peer":
             ctypes.memmove(arguments[0], arguments[2], arguments[4])
         elif slot.startswith("copy"):
