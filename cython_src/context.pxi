@@ -59,8 +59,10 @@ def slot_prototypes():
 cdef bint exiting = False
 
 
+# no_gc, not no_gc_clear: of a Context in a garbage cycle the collector would still empty the dict of
+# streams, and nobody could destroy them. It holds nothing of the user's, so it closes no cycle.
 @cython.final
-@cython.no_gc_clear
+@cython.no_gc
 cdef class Context:
     """An opened device. Streams, buffers and modules hold it; it goes when the last of them has."""
 
@@ -100,8 +102,8 @@ cdef class Context:
         if self.launch_marks:
             self.state.word |= UHAL_STATE_MARKING
         self.pool = Pool(_pool_mode())
-        self.default_core = new_stream_core(self, 0, 0)
         live.contexts += 1
+        self.default_core = new_stream_core(self, 0, 0)
         contexts.add(self)
         _drain_at_exit()
 
@@ -437,7 +439,7 @@ cdef int teardown(Context context) noexcept:
     cdef void *previous
     try:
         previous = enter(context)
-        for core in context.streams.values():
+        for core in list(context.streams.values()):
             if core.closed:
                 synchronize_markers(context, core)
             else:
@@ -445,9 +447,7 @@ cdef int teardown(Context context) noexcept:
                     context.table.stream_synchronize(core.handle)
                 if core.owned:
                     context.table.stream_destroy(core.handle)
-                if core.mark_word != NULL:
-                    context.table.host_free(core.mark_word)
-            recycle_markers(context, core)
+            forget_core(context, core)
             core.closed = True
         pool_free_segments(context)
         for handle in context.idle_events:

@@ -288,9 +288,10 @@ cdef int set_pattern(DeviceBuffer buffer, int width, object value, object stream
         raise _errors.ArgumentTypeError(
             f"set_{8 * width}: expected an int, got {type(value).__name__}"
         )
-    if not 0 <= value < 1 << 8 * width:
+    most = {1: 0xFF, 2: 0xFFFF, 4: 0xFFFFFFFF}[width]
+    if not 0 <= value <= most:
         raise _errors.ArgumentRangeError(
-            f"set_{8 * width}: expected an int in 0…{(1 << 8 * width) - 1}, got {value}"
+            f"set_{8 * width}: expected an int in 0…{most}, got {value}"
         )
     if buffer.nbytes % width or buffer.address % width:
         raise _errors.ArgumentValueError(

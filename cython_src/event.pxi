@@ -83,11 +83,13 @@ cdef class Event:
         cdef uint64_t ticket = self.ticket
         cdef void *previous = enter(self.context)
         cdef int status = self.context.table.event_query(self.handle_)
+        slot = "event_query"
         if status == self.context.table.not_ready:
+            slot = "event_synchronize"
             with nogil:
                 status = self.context.table.event_synchronize(self.handle_)
         leave(self.context, previous)
-        check(self.context, status, "event_synchronize")
+        check(self.context, status, slot)
         if core is not None:
             note_completed(core, ticket)
 

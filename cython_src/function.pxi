@@ -268,11 +268,12 @@ cdef object bind(Function function, object configuration):
         grid, block = configuration[0], configuration[1]
         shared = configuration[2] if count > 2 else 0
         stream = configuration[3] if count > 3 else None
-    require_module(function.module)
     bound = BoundLaunch.__new__(BoundLaunch)
     bound.function = function
     bound.core = stream_of_launch(function, stream)
     bound.stream = stream
+    if function.module.closed or bound.core.state.word & UHAL_STATE_REFUSES:
+        refuse_closed(function, bound.core)
     if config is not None:
         bound.is_empty = config.is_empty
         grid, block, shared = config.grid, config.block, config.shared

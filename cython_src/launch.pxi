@@ -99,6 +99,11 @@ cdef StreamCore stream_of_launch(Function function, object stream):
     return (<Stream>stream).core
 
 
+cdef int refuse_closed(Function function, StreamCore core) except -1:
+    require_usable(function.context)
+    words().refuse_closed(function, "Module" if function.module.closed else "Stream")
+
+
 # -- arguments ---------------------------------------------------------------------------------------
 
 
@@ -205,10 +210,8 @@ cdef int launch_checked(
     cdef void *pointers[STACK_PARAMETERS]
     cdef void *blocks[STACK_PARAMETERS]
     cdef Packed packed
-    if function.module.closed:
-        require_module(function.module)
-    if core.state.word & UHAL_STATE_REFUSES:
-        refuse_stream(function.context, core)
+    if function.module.closed or core.state.word & UHAL_STATE_REFUSES:
+        refuse_closed(function, core)
     if function.count < 0:
         return launch_untyped(function, core, geometry, shared_bytes, arguments, given)
     if given != function.count:
@@ -330,7 +333,7 @@ cdef object call_bound(object callee, PyObject **arguments, size_t flags, PyObje
     """`bound(*args)`."""
     cdef BoundLaunch bound = <BoundLaunch>callee
     if keywords != NULL and PyTuple_GET_SIZE(<object>keywords):
-        raise TypeError(f"{bound.function.name}: kernel arguments are positional")
+        words().refuse_keywords(bound.function, <object>keywords)
     if not bound.is_empty:
         launch_checked(
             bound.function, bound.core, bound.geometry, bound.shared_bytes, arguments,

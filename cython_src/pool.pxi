@@ -228,20 +228,29 @@ cdef Block take_free(Context context, int size_class, StreamCore core, bint ask)
         block = <Block>blocks[index]
         left = drop_complete_stamps(context, block, ask)
         if block.exported and ask:
-            context.synchronize()
-            block.exported = False
-            left = 0
-            block.stamp_count = 0
+            # other threads run while this one waits: they must not find the block
+            blocks.pop(index)
+            try:
+                settle_exported(context, block)
+            except BaseException:
+                blocks.append(block)
+                raise
+            return hand_out(block)
         if not block.exported and left <= 1:
             blocks.pop(index)
-            block.waited = 0
-            block.ready.stream_id = 0
-            if left == 1:
-                block.ready = block.stamps[0]
-                block.stamp_count = 0
-            return block
+            return hand_out(block)
         index -= 1
     return None
+
+
+cdef Block hand_out(Block block):
+    """A block with at most one stamp left, which becomes what its next user waits for."""
+    block.waited = 0
+    block.ready.stream_id = 0
+    if block.stamp_count == 1:
+        block.ready = block.stamps[0]
+        block.stamp_count = 0
+    return block
 
 
 cdef Block cut_block(Context context, int size_class):
@@ -356,10 +365,11 @@ cdef Py_ssize_t pool_empty_cache(Context context) except? -1:
     cdef list kept
     cdef Py_ssize_t freed = 0
     release_waiting(context)
+    settle_all_exported(context)
     busy = set()
     for blocks in pool.free_lists:
         for block in blocks or ():
-            if block.exported or drop_complete_stamps(context, block, True) > 0:
+            if drop_complete_stamps(context, block, True) > 0:
                 busy.add(block.segment)
     unused = {
         segment for segment in pool.segments
@@ -371,13 +381,54 @@ cdef Py_ssize_t pool_empty_cache(Context context) except? -1:
         if pool.free_lists[index]:
             kept = [b for b in pool.free_lists[index] if (<Block>b).segment not in unused]
             pool.free_lists[index] = kept
-    pool.segments = [segment for segment in pool.segments if segment not in unused]
     if pool.shared_segment in unused:
         pool.shared_segment = None
     for segment in unused:
+        # taken off the list one by one: what is left after a failure is freed at the end
+        pool.segments.remove(segment)
         driver_free(context, segment)
         freed += segment.bytes
     return freed
+
+
+cdef int settle_all_exported(Context context) except -1:
+    """Make the free blocks that were used out of our sight ordinary ones."""
+    cdef Block block
+    cdef list blocks
+    cdef list exported = []
+    for blocks in context.pool.free_lists:
+        if blocks:
+            exported += [block for block in blocks if (<Block>block).exported]
+            blocks[:] = [block for block in blocks if not (<Block>block).exported]
+    try:
+        for block in exported:
+            settle_exported(context, block)
+    finally:
+        for block in exported:
+            (<list>context.pool.free_lists[block.size_class]).append(block)
+    return 0
+
+
+cdef int settle_exported(Context context, Block block) except -1:
+    """Wait for the whole device: a use that no stamp tells may be in anybody's stream."""
+    synchronize_everything(context)
+    block.exported = False
+    block.stamp_count = 0
+    return 0
+
+
+cdef int synchronize_everything(Context context) except -1:
+    """Wait for the device: for our streams, and for others' where the vendor has a call for it."""
+    cdef void *previous
+    context.synchronize()
+    previous = enter(context)
+    try:
+        context.backend.synchronize_device(context.ordinal)
+    except NotImplementedError:
+        pass  # then what others put into their own streams is theirs to wait for
+    finally:
+        leave(context, previous)
+    return 0
 
 
 cdef int pool_free_segments(Context context) except -1:
@@ -438,6 +489,7 @@ cdef int free_native(Context context, Block block) except -1:
     cdef void *previous
     if core.closed:
         core = context.default_core
+        wait_for(context, core, block.ready.stream_id, block.ready.ticket)
     for i in range(block.stamp_count):
         wait_for(context, core, block.stamps[i].stream_id, block.stamps[i].ticket)
     previous = enter(context)
@@ -484,15 +536,20 @@ cdef int release_waiting(Context context) except -1:
         return 0
     # checking a red zone may run Python code (a warning's filter) that frees another buffer
     pool.waiting = []
-    for block in waiting:
-        if drop_complete_stamps(context, block, True) > 0:
-            pool.waiting.append(block)
-            continue
-        if block.exported:
-            context.synchronize()
-        if pool.mode == POOL_GUARD:
-            check_red_zones(context, block)
-        driver_free(context, block.segment)
+    try:
+        while waiting:
+            block = <Block>waiting[-1]
+            if drop_complete_stamps(context, block, True) > 0:
+                pool.waiting.append(waiting.pop())
+                continue
+            if block.exported:
+                settle_exported(context, block)
+            if pool.mode == POOL_GUARD:
+                check_red_zones(context, block)
+            waiting.pop()
+            driver_free(context, block.segment)
+    finally:
+        pool.waiting += waiting
     return 0
 
 

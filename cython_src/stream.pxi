@@ -158,18 +158,20 @@ cdef void *marker_for(Context context, StreamCore core, uint64_t ticket) except 
     for marked, handle in core.markers:
         if marked >= ticket:
             return <void *><uintptr_t>handle
+    previous = enter(context)
     if context.idle_events:
         event = <void *><uintptr_t>context.idle_events.pop()
-    previous = enter(context)
-    if event == NULL:
+    else:
+        slot = "event_create"
         status = context.table.event_create(&event, EVENT_DISABLE_TIMING)
     if status == 0:
+        slot = "event_record"
         status = context.table.event_record(event, core.handle)
     leave(context, previous)
     if status != 0:
         if event != NULL:
             context.idle_events.append(<uintptr_t>event)
-        raise_native(context, status, "event_record")
+        raise_native(context, status, slot)
     core.markers.append((core.ticket, <uintptr_t>event))
     return event
 
@@ -235,35 +237,50 @@ cdef int reap_streams(Context context) except -1:
     cdef StreamCore core
     for core in list(context.streams.values()):
         if core.closed and core_is_idle(context, core):
-            recycle_markers(context, core)
-            context.streams.pop(core.id, None)
+            forget_core(context, core)
+    return 0
+
+
+cdef int forget_core(Context context, StreamCore core) except -1:
+    """Take a closed stream with nothing pending out of the books."""
+    recycle_markers(context, core)
+    if core.mark_word != NULL:
+        context.table.host_free(core.mark_word)
+        core.mark_word = NULL
+    context.streams.pop(core.id, None)
     return 0
 
 
 cdef int close_core(Context context, StreamCore core) except -1:
     """Destroy the native stream; what is pending in it still runs."""
-    cdef bint lost = context.state.word & UHAL_STATE_LOST
-    cdef int status = 0
-    cdef void *previous
     if core.closed:
         return 0
-    if not lost and not core_is_idle(context, core):
-        marker_for(context, core, core.ticket)
-    previous = enter(context) if not lost else NULL
+    try:
+        if not context.state.word & UHAL_STATE_LOST and not core_is_idle(context, core):
+            marker_for(context, core, core.ticket)
+    finally:
+        # Whatever the driver answered, the handle goes.
+        end_core(context, core)
+    if not context.state.word & UHAL_STATE_LOST:
+        reap_streams(context)
+    return 0
+
+
+cdef int end_core(Context context, StreamCore core) except -1:
+    cdef bint lost = context.state.word & UHAL_STATE_LOST
+    cdef void *previous = NULL
+    cdef int status
     core.closed = True
     core.state.word |= UHAL_STATE_CLOSED
-    if core.mark_word != NULL:
-        context.table.host_free(core.mark_word)
-        core.mark_word = NULL
-    if core.owned:
-        live.streams -= 1
-        status = context.table.stream_destroy(core.handle)
+    if not core.owned:
+        return 0
+    live.streams -= 1
+    if not lost:
+        previous = enter(context)
+    status = context.table.stream_destroy(core.handle)
     if lost:
         return 0
     leave(context, previous)
-    if not core.markers:
-        context.streams.pop(core.id, None)
-    reap_streams(context)
     return check(context, status, "stream_destroy")
 
 

@@ -44,7 +44,7 @@ def main() -> None:
     for _ in range(10):
         bound(data, 3, 4, TANH)
     stream.synchronize()
-    print(f"after eleven more, in blocks of {config.block[0]}: {data[:4].to_numpy()}")
+    print(f"after eleven more, in blocks of {config.block}: {data[:4].to_numpy()}")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 By default inputs and weights are constants and the result is known by heart: 0.00272 everywhere.
 `--random` draws them, which makes the comparison a real one.
 
-Exit status: 0 the result is right, 1 it is not, 2 a wrong option, 3 no such device.
+Exit status: 0 the result is right, 1 it is not, 2 a wrong option, 3 it could not be computed.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -149,29 +150,34 @@ def relative_error(got: Matrix, expected: Reference) -> float:
 
 def main(argv: Sequence[str] | None = None) -> int:
     options = parse(argv)
+    try:
+        return run(options)
+    except (DeviceError, MemoryError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 3
+
+
+def run(options: argparse.Namespace) -> int:
+    device = Api.quick_init(options.device, backend=options.backend)
     if options.random:
         inputs = random_inputs(options.n, options.seed)
     else:
         inputs = constant_inputs(options.n)
-    try:
-        device = Api.quick_init(options.device, backend=options.backend)
-    except DeviceError as error:
-        print(error, file=sys.stderr)
-        return 3
+    with Stream(device=device) as stream:
+        if options.time:
+            # The first run also loads the kernels, which is not what is asked for.
+            forward(inputs, stream)
+        layers = forward(inputs, stream)
+        stream.synchronize()
 
-    stream = Stream(device=device)
-    if options.time:
-        # The first run also loads the kernels, which is not what is asked for.
-        forward(inputs, stream)
-    layers = forward(inputs, stream)
-    stream.synchronize()
     results = [layer.to_numpy() for layer in layers]
     error = relative_error(results[-1], reference(inputs)[-1])
+    right = error <= TOLERANCE
     if options.save:
         save(options.save, inputs, layers, results)
     if options.json:
         print(json.dumps(report(options, device, layers, results[-1], error)))
-        return 0 if error <= TOLERANCE else 1
+        return 0 if right else 1
 
     print(f"{device.backend}:{device.ordinal} {device.name}")
     if options.random:
@@ -180,7 +186,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print_times(layers)
     print_matrix(results[-1])
     print(f"error {error:.1e} of the largest value, compared with numpy in double precision")
-    if not error <= TOLERANCE:
+    if not right:
         print(f"The result is wrong: at most {TOLERANCE:.0e} is rounding.", file=sys.stderr)
         return 1
     print("Launched compute kernel successfully.")
@@ -237,11 +243,12 @@ def save(
     path: str, inputs: dict[str, Matrix], layers: Sequence[Layer], results: Sequence[Matrix]
 ) -> None:
     """Write everything as `a`, `b`, `w1` …, `layer_01_matmul_b` …, `result`."""
-    named = {
+    arrays: dict[str, Any] = {
         f"layer_{position:02}_{layer.name.replace(' ', '_')}": values
         for position, (layer, values) in enumerate(zip(layers, results, strict=True), start=1)
     }
-    np.savez(path, **inputs, **named, result=results[-1])
+    arrays |= inputs
+    np.savez(path, **arrays, result=results[-1])
 
 
 def print_times(layers: Sequence[Layer]) -> None:

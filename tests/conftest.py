@@ -1,15 +1,20 @@
-"""What every test shares: the seed, the counts, and the choice of real devices."""
+"""What every test shares: the seed, the counts, the choice of real devices, the counting bench."""
 
 from __future__ import annotations
 
 import os
 import random
 import zlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
-SOAK = os.environ.get("UHAL_TEST_SOAK", "") not in ("", "0")
+from tests.sampling import SOAK
+
+if TYPE_CHECKING:
+    from tests.counting_bench import Bench
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -59,6 +64,23 @@ def rng(seed: int) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-def rounds(sampled: int, full: int) -> int:
-    """How often a test repeats: `sampled` in `make test`, `full` in `make soak`."""
-    return full if SOAK else sampled
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
+    report = yield
+    if report.when == "call":
+        item.stash[PASSED] = report.passed
+    return report
+
+
+PASSED = pytest.StashKey[bool]()
+
+
+@pytest.fixture
+def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
+    """A counting device, current on this thread; afterwards nothing of it may be left."""
+    from tests.counting_bench import Bench
+
+    with Bench.accounted() as bench:
+        yield bench
+        # the traceback of a failed test holds its objects
+        bench.account_is_settled = request.node.stash.get(PASSED, False)

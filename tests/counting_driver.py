@@ -1,15 +1,15 @@
-"""A driver that does nothing but count: for what no real driver can show.
+"""A driver that runs no kernel and counts everything: for what no real driver can show.
 
-Every slot of its hot table is a Python function that notes the call. Streams are busy or idle as
-the test says, calls fail as the test says. Refusals "before any native call", orderings the pool
-asks for and failures of every slot are tested against it.
+Every slot of its hot table is a Python function that notes the call. Streams are busy or idle and
+calls fail as the test says; memory is real, and copies and fills happen at once. It keeps an
+account of native objects, so a leak, a double free or the use of a destroyed handle is seen.
 """
 
 from __future__ import annotations
 
 import ctypes
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,15 @@ CODES = {
     ILLEGAL_ADDRESS: ("ILLEGAL_ADDRESS", errors.DeviceError),
 }
 
+LIMITS = DeviceLimits(
+    max_grid=(2**31 - 1, 65535, 65535),
+    max_block=(1024, 1024, 64),
+    max_threads_per_block=1024,
+    max_shared_bytes_per_block=49152,
+    warp_size=32,
+    processors=1,
+)
+
 _C_TYPES: dict[str, Any] = {
     "int": ctypes.c_int,
     "unsigned int": ctypes.c_uint,
@@ -43,6 +52,41 @@ _C_TYPES: dict[str, Any] = {
     "uint64_t": ctypes.c_uint64,
     "size_t": ctypes.c_size_t,
 }
+
+_ALIGNMENT = 256
+_LARGEST_REAL_ALLOCATION = 64 << 20
+
+# Which argument of a slot is a handle of which kind; a used one must be alive.
+_USES: dict[str, tuple[tuple[int, str], ...]] = {
+    "launch": ((8, "stream"),),
+    "alloc_async": ((2, "stream"),),
+    "free_async": ((1, "stream"),),
+    "copy_h2d": ((3, "stream"),),
+    "copy_d2h": ((3, "stream"),),
+    "copy_d2d": ((3, "stream"),),
+    "copy_peer": ((5, "stream"),),
+    "memset_8": ((3, "stream"),),
+    "memset_16": ((3, "stream"),),
+    "memset_32": ((3, "stream"),),
+    "stream_synchronize": ((0, "stream"),),
+    "stream_query": ((0, "stream"),),
+    "stream_wait_event": ((0, "stream"), (1, "event")),
+    "stream_callback": ((0, "stream"),),
+    "event_record": ((0, "event"), (1, "stream")),
+    "event_synchronize": ((0, "event"),),
+    "event_query": ((0, "event"),),
+    "event_elapsed": ((1, "event"), (2, "event")),
+    "get_function": ((1, "module"),),
+}
+_ENDS = {
+    "free": "allocation",
+    "free_async": "allocation",
+    "host_free": "pinned",
+    "stream_destroy": "stream",
+    "event_destroy": "event",
+    "module_unload": "module",
+}
+BLOCKING_SLOTS = ("stream_synchronize", "event_synchronize")
 
 
 def _parameter_types(prototype: str) -> list[Any]:
@@ -54,21 +98,45 @@ def _parameter_types(prototype: str) -> list[Any]:
 
 
 class CountingDriver(Backend):
-    """One device whose calls are in `calls` as (slot, arguments)."""
+    """Devices whose native calls are in `calls` as (slot, arguments)."""
 
     name = "counting"
+    dlpack_device_type = 1
 
-    def __init__(self, *, without: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        *,
+        without: tuple[str, ...] = (),
+        instead: Mapping[str, int] | None = None,
+        limits: DeviceLimits = LIMITS,
+    ) -> None:
+        """Leave optional slots out by `without`; `instead` puts C functions of the test's in."""
         self.calls: list[tuple[str, tuple[Any, ...]]] = []
         self.busy: set[int] = set()
-        """Handles of streams with pending work."""
+        """Handles of streams with pending work. Waiting for one makes it idle."""
         self.failures: dict[str, list[int]] = {}
-        """Slot to the codes its next calls answer."""
-        self.on_call: Callable[[str], None] = lambda slot: None
+        """Slot to the codes its next calls answer; 0 is a success."""
+        self.broken: int | None = None
+        """A code every call answers, as a driver does after a sticky error."""
+        self.stopped = False
+        """True: copies and fills are taken but do not happen any more."""
+        self.on_call: Callable[[str, tuple[Any, ...]], None] = lambda slot, arguments: None
+        self.parameter_sizes: Sequence[int] = ()
+        self.parameters: list[bytes] = []
+        """What `launch` was given, read when `parameter_sizes` is set."""
+        self.live: dict[str, set[int]] = {
+            kind: set() for kind in ("stream", "event", "module", "allocation", "pinned")
+        }
+        self._forgiven: dict[str, set[int]] = {}
+        self.foreign_streams: set[int] = set()
+        self.misuse: list[str] = []
+        self.current: int | None = None
+        self._limits = limits
         self._next = 0x1000
-        self._current: int | None = None
+        self._memory: dict[int, Any] = {}
         self._event_streams: dict[int, int] = {}
-        self._callbacks = []
+        self._posted: dict[int, list[tuple[int, int | None]]] = {}
+        self._callbacks: list[Any] = []
         slots = {}
         for name, (_, prototype) in _lane.slot_prototypes().items():
             if name in without:
@@ -77,6 +145,7 @@ class CountingDriver(Backend):
             callback = kind(self._answer(name))
             self._callbacks.append(callback)
             slots[name] = ctypes.cast(callback, ctypes.c_void_p).value or 0
+        slots.update(instead or {})
         self._table = _lane.HotTable(
             slots,
             not_ready=NOT_READY,
@@ -85,44 +154,113 @@ class CountingDriver(Backend):
             names={"launch": "countLaunchKernel"},
         )
 
+    # -- what tests ask ----------------------------------------------------------------------------
+
     def count(self, *names: str) -> int:
         """How often the named slots were called; all of them when none is named."""
         return sum(1 for slot, _ in self.calls if not names or slot in names)
 
-    def open_context(self) -> _lane.Context:
-        return _lane.Context(self, 0, 0xC0DE, self.device_limits(0))
+    def slots(self, *without: str) -> list[str]:
+        """The slots called, in order; by default without making the device current."""
+        skipped = without or ("current", "bind")
+        return [slot for slot, _ in self.calls if slot not in skipped]
 
-    def _fresh(self) -> int:
+    def open_context(self, ordinal: int = 0) -> _lane.Context:
+        return _lane.Context(self, ordinal, self.device_context(ordinal), self._limits)
+
+    def function(self, context: _lane.Context, signature: Any, name: str = "k") -> _lane.Function:
+        module = _lane.ModuleHandle(context, self._fresh("module"))
+        return _lane.Function(
+            module, module.find_function(name), name, signature, self.function_attributes(0, name)
+        )
+
+    def forgive(self) -> None:
+        """Leave what is alive now out of the account: the test made the driver keep it."""
+        self._forgiven = {kind: set(handles) for kind, handles in self.live.items()}
+
+    def left(self) -> dict[str, set[int]]:
+        """What is alive and not forgiven, by kind."""
+        forgiven = self._forgiven
+        left = {kind: handles - forgiven.get(kind, set()) for kind, handles in self.live.items()}
+        return {kind: handles for kind, handles in left.items() if handles}
+
+    def run_callbacks(self, stream: int) -> None:
+        """Reach the host callbacks of a stream, on the calling thread."""
+        trampoline_type = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+        for trampoline, data in self._posted.pop(stream, []):
+            trampoline_type(trampoline)(data)
+
+    # -- the slots ---------------------------------------------------------------------------------
+
+    def _fresh(self, kind: str | None) -> int:
         self._next += 0x100000
+        if kind is not None:
+            self.live[kind].add(self._next)
         return self._next
 
     def _answer(self, slot: str) -> Callable[..., int]:
         def call(*arguments: Any) -> int:
             self.calls.append((slot, arguments))
-            self.on_call(slot)
+            self.on_call(slot, arguments)
+            if self.broken is not None and slot not in ("current", "bind"):
+                self._end(slot, arguments)
+                return self.broken
             planned = self.failures.get(slot)
-            if planned:
-                return planned.pop(0)
+            code = planned.pop(0) if planned else 0
+            if code:
+                return code
+            self._account(slot, arguments)
             return self._succeed(slot, arguments)
 
         return call
 
+    def _account(self, slot: str, arguments: tuple[Any, ...]) -> None:
+        for position, kind in _USES.get(slot, ()):
+            handle = arguments[position]
+            if handle not in self.live[kind] and handle not in self.foreign_streams:
+                self.misuse.append(f"{slot} uses a dead {kind} {handle!r}")
+        self._end(slot, arguments)
+
+    def _end(self, slot: str, arguments: tuple[Any, ...]) -> None:
+        kind = _ENDS.get(slot)
+        if kind is None:
+            return
+        handle = arguments[0]
+        if handle not in self.live[kind]:
+            self.misuse.append(f"{slot} ends a dead {kind} {handle!r}")
+        self.live[kind].discard(handle)
+        self._memory.pop(handle, None)
+
     def _succeed(self, slot: str, arguments: tuple[Any, ...]) -> int:
         if slot == "current":
-            ctypes.c_void_p.from_address(arguments[0]).value = self._current
+            ctypes.c_void_p.from_address(arguments[0]).value = self.current
         elif slot == "bind":
-            self._current = arguments[0]
+            self.current = arguments[0]
         elif slot in ("alloc", "alloc_async"):
-            ctypes.c_uint64.from_address(arguments[0]).value = self._fresh()
-        elif slot in ("stream_create", "event_create", "get_function"):
-            ctypes.c_void_p.from_address(arguments[0]).value = self._fresh()
+            ctypes.c_uint64.from_address(arguments[0]).value = self._allocate(
+                "allocation", arguments[1]
+            )
         elif slot == "host_alloc":
-            block = ctypes.create_string_buffer(max(arguments[1], 4))
-            self._callbacks.append(block)
-            ctypes.c_void_p.from_address(arguments[0]).value = ctypes.addressof(block)
-        elif slot == "stream_query":
+            ctypes.c_void_p.from_address(arguments[0]).value = self._allocate(
+                "pinned", arguments[1]
+            )
+        elif slot in ("stream_create", "event_create", "get_function"):
+            kind = {"stream_create": "stream", "event_create": "event"}.get(slot)
+            ctypes.c_void_p.from_address(arguments[0]).value = self._fresh(kind)
+        elif slot == "launch":
+            self._read_parameters(arguments[9])
+        elif slot.startswith(("copy", "memset")):
+            self._move(slot, arguments)
+        elif slot == "stream_callback":
+            self._posted.setdefault(arguments[0], []).append(arguments[1:])
+        else:
+            return self._time(slot, arguments)
+        return 0
+
+    def _time(self, slot: str, arguments: tuple[Any, ...]) -> int:
+        if slot == "stream_query":
             return NOT_READY if arguments[0] in self.busy else 0
-        elif slot == "stream_synchronize":
+        if slot == "stream_synchronize":
             self.busy.discard(arguments[0])
         elif slot == "event_record":
             self._event_streams[arguments[0]] = arguments[1]
@@ -130,7 +268,39 @@ class CountingDriver(Backend):
             return NOT_READY if self._event_streams.get(arguments[0]) in self.busy else 0
         elif slot == "event_synchronize":
             self.busy.discard(self._event_streams.get(arguments[0], 0))
+        elif slot == "event_elapsed":
+            ctypes.c_float.from_address(arguments[0]).value = 1.5
         return 0
+
+    def _allocate(self, kind: str, nbytes: int) -> int:
+        if nbytes > _LARGEST_REAL_ALLOCATION:
+            return self._fresh(kind)
+        block = ctypes.create_string_buffer(nbytes + _ALIGNMENT)
+        address = -(-ctypes.addressof(block) // _ALIGNMENT) * _ALIGNMENT
+        self._memory[address] = block
+        self.live[kind].add(address)
+        return address
+
+    def _move(self, slot: str, arguments: tuple[Any, ...]) -> None:
+        if self.stopped:
+            return
+        if slot == "copy_peer":
+            ctypes.memmove(arguments[0], arguments[2], arguments[4])
+        elif slot.startswith("copy"):
+            ctypes.memmove(arguments[0], arguments[1], arguments[2])
+        else:
+            width = int(slot.rpartition("_")[2]) // 8
+            pattern = arguments[1].to_bytes(width, "little")
+            ctypes.memmove(arguments[0], pattern * arguments[2], width * arguments[2])
+
+    def _read_parameters(self, table: int | None) -> None:
+        if self.parameter_sizes:
+            assert table is not None
+            addresses = (ctypes.c_void_p * len(self.parameter_sizes)).from_address(table)
+            self.parameters = [
+                ctypes.string_at(address, size)
+                for address, size in zip(addresses, self.parameter_sizes, strict=True)
+            ]
 
     # -- cold verbs --------------------------------------------------------------------------------
 
@@ -150,26 +320,19 @@ class CountingDriver(Backend):
         return "1"
 
     def device_count(self) -> int:
-        return 1
+        return 2
 
     def device_context(self, ordinal: int) -> int:
-        return 0xC0DE
+        return 0xC0DE + ordinal
 
     def device_name(self, ordinal: int) -> str:
         return "counter"
 
     def device_uuid(self, ordinal: int) -> str:
-        return "00000000-0000-0000-0000-000000000000"
+        return f"00000000-0000-0000-0000-{ordinal:012}"
 
     def device_limits(self, ordinal: int) -> DeviceLimits:
-        return DeviceLimits(
-            max_grid=(2**31 - 1, 65535, 65535),
-            max_block=(1024, 1024, 64),
-            max_threads_per_block=1024,
-            max_shared_bytes_per_block=49152,
-            warp_size=32,
-            processors=1,
-        )
+        return self._limits
 
     def device_attributes(self, ordinal: int) -> Mapping[str, int | str]:
         return {}
@@ -178,7 +341,7 @@ class CountingDriver(Backend):
         return (1 << 30, 1 << 30)
 
     def module_load(self, ordinal: int, image: bytes, *, path: Path | None = None) -> LoadedModule:
-        return LoadedModule(0xBEEF, Chosen("nothing", "there is nothing else"))
+        return LoadedModule(self._fresh("module"), Chosen("nothing", "there is nothing else"))
 
     def module_global(self, module: int, name: str) -> tuple[int, int]:
         raise errors.NotFoundError(name)
@@ -186,16 +349,11 @@ class CountingDriver(Backend):
     def function_attributes(self, function: int, name: str) -> FunctionAttributes:
         return FunctionAttributes(max_threads_per_block=1024, static_shared_bytes=0)
 
+    def priority_range(self, ordinal: int) -> tuple[int, int]:
+        return (0, -2)
+
     def error_text(self, code: int) -> ErrorText:
         return ErrorText(CODES.get(code, ("UNKNOWN", None))[0], "as the test asked")
 
     def error_class(self, code: int) -> type[Exception]:
         return CODES.get(code, ("", errors.DeviceError))[1]
-
-    # -- what tests launch -------------------------------------------------------------------------
-
-    def function(self, context: _lane.Context, signature: Any, name: str = "k") -> _lane.Function:
-        module = _lane.ModuleHandle(context, 0xBEEF)
-        return _lane.Function(
-            module, module.find_function(name), name, signature, self.function_attributes(0, name)
-        )

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from uhal._version import __version__
+from uhal.images.cpu_level import compile_flags
 
 _PACKAGE = Path(__file__).resolve().parent
 
@@ -67,8 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def cflags() -> str:
     """Return compiler options for a kernel of the host backend, quoted for a shell."""
-    include = shlex.quote(str(_PACKAGE / "include"))
-    return f"-shared -fPIC -std=c++17 -O3 -fno-math-errno -I{include}"
+    return shlex.join([*compile_flags(), f"-I{_PACKAGE / 'include'}"])
 
 
 def _run_example(name: str, arguments: Sequence[str]) -> int:

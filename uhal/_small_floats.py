@@ -48,6 +48,8 @@ def _magnitude_bits(form: _Format, magnitude: float) -> int:
         if not form.has_infinity:
             raise OverflowError
         return form.overflow
+    if magnitude == 0:
+        return 0
     exponent = max(math.frexp(magnitude)[1] - 1, form.least_exponent)
     hidden = 1 << (form.precision - 1)
     count = round(math.ldexp(magnitude, form.precision - 1 - exponent))

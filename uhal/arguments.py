@@ -32,9 +32,11 @@ __all__ = [
     "pack",
     "pack_untyped",
     "refuse_call",
+    "refuse_closed",
     "refuse_count",
     "refuse_function",
     "refuse_geometry",
+    "refuse_keywords",
     "refuse_stream",
 ]
 
@@ -75,6 +77,19 @@ def refuse_count(function: Function, given: int) -> NoReturn:
     )
 
 
+def refuse_keywords(function: Function, names: tuple[str, ...]) -> NoReturn:
+    """Raise: a kernel's arguments were given by name."""
+    listed = ", ".join(f"{name}=…" for name in names)
+    problem = f"expected positional arguments in the kernel's order, got {listed}"
+    _refuse_at(f"{function.name}, arguments", problem, ArgumentTypeError, function)
+
+
+def refuse_closed(function: Function, noun: str) -> NoReturn:
+    """Raise: the kernel's module, or the stream it should run in, is closed."""
+    problem = f"expected an open {noun}, got a closed one"
+    _refuse_at(f"{function.name}, {noun.lower()}", problem, InvalidHandleError, function)
+
+
 def refuse_stream(function: Function, stream: object) -> NoReturn:
     """Raise: `stream` is not an open stream of the function's device."""
     where = f"{function.name}, stream"
@@ -85,7 +100,7 @@ def refuse_stream(function: Function, stream: object) -> NoReturn:
         problem = f"expected a Stream or None, got {describe(stream)}{advice}"
         _refuse_at(where, problem, ArgumentTypeError, function)
     if stream.closed:
-        _refuse_at(where, "expected an open Stream, got a closed one", InvalidHandleError, function)
+        refuse_closed(function, "Stream")
     _refuse_at(where, _foreign("Stream", stream, function), InvalidHandleError, function)
 
 

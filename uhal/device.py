@@ -7,7 +7,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeVar
 
 from uhal import _lane, registry
-from uhal.errors import ArgumentValueError, DeviceError, NoDeviceError
+from uhal._refusal import describe
+from uhal.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    DeviceError,
+    InvalidHandleError,
+    NoDeviceError,
+)
 
 if TYPE_CHECKING:
     from uhal.contract import DeviceLimits
@@ -64,13 +71,7 @@ class Device:
 
         `DeviceError` when there is none: `Api.quick_init` or `with device:` sets one.
         """
-        context = _lane.current_context()
-        fixed = cls._fixed_backend
-        if fixed is not None and (context is None or context.backend_name != fixed):
-            context = registry.context(fixed, 0)
-        if context is None:
-            raise DeviceError("no device is current: call Api.quick_init() first")
-        return cls._of(context)
+        return cls._of(context_for(cls, None))
 
     @property
     def ordinal(self) -> int:
@@ -167,3 +168,23 @@ def resolve_backend(cls: type, backend: str | None) -> str | None:
     if fixed is None or backend is None or backend == fixed:
         return fixed or backend
     raise ArgumentValueError(f"{cls.__name__} is fixed to backend {fixed!r}, got {backend!r}")
+
+
+def context_for(cls: type, device: object) -> _lane.Context:
+    """Return the context of `device`, else of the current device, for an object of `cls`.
+
+    A class fixed to a backend takes that backend's device 0 when the current one is not of it.
+    """
+    fixed: str | None = getattr(cls, "_fixed_backend", None)
+    if device is None:
+        context = _lane.current_context()
+        if fixed is not None and (context is None or context.backend_name != fixed):
+            return registry.context(fixed, 0)
+        if context is None:
+            raise DeviceError("no device is current: call Api.quick_init() first, or pass device=")
+        return context
+    if not isinstance(device, Device):
+        raise ArgumentTypeError(f"device: expected a uhal.Device, got {describe(device)}")
+    if fixed not in (None, device.backend):
+        raise InvalidHandleError(f"{cls.__name__} is fixed to backend {fixed}, got {device!r}")
+    return device._context

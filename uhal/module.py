@@ -9,11 +9,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, TypeVar
 
-from uhal import _lane, registry
 from uhal._lane import DeviceBuffer, Function, ModuleHandle
 from uhal._refusal import describe
 from uhal.contract import Chosen, LoadedModule
-from uhal.device import Device
+from uhal.device import Device, context_for
 from uhal.dtypes import DTypeLike, as_dtype
 from uhal.errors import (
     ArgumentTypeError,
@@ -83,7 +82,7 @@ class Module:
         device: Device | None,
         sidecar: dict[str, Signature],
     ) -> _Self:
-        context = _context_for(cls, device)
+        context = context_for(cls, device)
         with context.enter():
             loaded = context.backend.module_load(context.ordinal, image, path=path)
         handle = ModuleHandle(context, loaded.handle)
@@ -220,24 +219,6 @@ class Module:
             f"{self._chosen.description} has no {kind} {name!r}{_similar(name, known)}",
             backend=self._handle.context.backend_name,
         )
-
-
-def _context_for(cls: type, device: Device | None) -> _lane.Context:
-    fixed: str | None = getattr(cls, "_fixed_backend", None)
-    if device is None:
-        context = _lane.current_context()
-        if fixed is not None and (context is None or context.backend_name != fixed):
-            context = registry.context(fixed, 0)
-        if context is None:
-            raise DeviceError("no device is current: call Api.quick_init() first, or pass device=")
-    elif isinstance(device, Device):
-        context = device._context
-        if fixed not in (None, context.backend_name):
-            raise InvalidHandleError(f"{cls.__name__} is fixed to backend {fixed}, got {device!r}")
-    else:
-        raise ArgumentTypeError(f"device: expected a uhal.Device, got {describe(device)}")
-    context.check_usable()
-    return context
 
 
 def _merge_all(

@@ -222,6 +222,6 @@ def _checked_ordinal(owner: Backend, ordinal: object) -> int:
     index = operator.index(ordinal)
     count = owner.device_count()
     if not 0 <= index < count:
-        devices = "1 device, number 0" if count == 1 else f"{count} devices, numbers 0…{count - 1}"
-        raise NoDeviceError(f"device {owner.name}:{index} does not exist: there is {devices}")
+        there = "is 1 device, number 0" if count == 1 else f"are {count} devices, 0…{count - 1}"
+        raise NoDeviceError(f"device {owner.name}:{index} does not exist: there {there}")
     return index

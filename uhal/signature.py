@@ -47,14 +47,13 @@ class Parameter:
 
     @property
     def code(self) -> str:
-        """One character for the compiled lane: `P`, a scalar's dtype code, `V` bytes, `U`."""
-        if self.kind == "pointer":
-            return "P"
-        if self.kind == "aggregate":
-            return "V"
+        """One character for the compiled lane.
+
+        A scalar's dtype code, `P` pointer, `V` aggregate, `S` scalar of unknown dtype, `U` unknown.
+        """
         if self.kind == "scalar" and self.dtype is not None:
             return self.dtype.code
-        return "U"
+        return {"pointer": "P", "aggregate": "V", "scalar": "S", "unknown": "U"}[self.kind]
 
     @property
     def type_text(self) -> str:

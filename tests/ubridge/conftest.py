@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from uhal import Api, Device
+from uhal import Device, _lane
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -19,6 +19,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def device(request: pytest.FixtureRequest) -> Iterator[Device]:
     """The device a test runs on, current while it does."""
     backend, _, ordinal = request.param.partition(":")
-    Api.init(backend=backend)
     with Device(int(ordinal or 0), backend=backend) as device:
         yield device
+
+
+@pytest.fixture(autouse=True)
+def process_default() -> Iterator[None]:
+    """Undo what a program under test made the default device."""
+    before = _lane.current_context()
+    yield
+    _lane.set_default_context(before)

@@ -23,10 +23,12 @@ def host() -> Device:
     return Device(0, backend="host")
 
 
-def run(script: str, *search_path: Path) -> subprocess.CompletedProcess[str]:
+def run(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a script in a folder, which is where it looks for modules first."""
     return subprocess.run(
         [sys.executable, "-c", script],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, search_path))},
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         encoding="utf-8",
     )
@@ -87,7 +89,7 @@ def test_better_levels_come_first(
     assert passed_over in (["a better one was found"], [chosen.reason])
 
 
-def test_a_forked_child_loads_its_own() -> None:
+def test_a_forked_child_loads_its_own(tmp_path: Path) -> None:
     script = """
 import os, ubridge
 from uhal import Api, DeviceBuffer
@@ -102,14 +104,14 @@ if child == 0:
     os._exit(0)
 raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
-    done = run(script, ROOT)
+    done = run(script, tmp_path)
     assert (done.stdout, done.stderr, done.returncode) == ("[0.0, 2.0]\n", "", 0)
 
 
 def test_the_other_uhal_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "uhal").mkdir()
     (tmp_path / "uhal" / "__init__.py").write_text("def getDevice(): ...\n")
-    done = run("import ubridge", tmp_path, ROOT)
+    done = run("import ubridge", tmp_path)
     last = done.stderr.splitlines()[-1]
     assert last.startswith("ImportError: the `uhal` imported from")
     assert "CERN's IPbus" in last

@@ -145,6 +145,13 @@ def test_no_such_device_is_exit_status_3(
     assert captured.err.count("\n") <= 3
 
 
+def test_what_cannot_be_written_is_exit_status_3(
+    program: ModuleType, options: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert program.main([*options, "--save", str(tmp_path / "missing" / "file.npz")]) == 3
+    assert "missing" in capsys.readouterr().err
+
+
 def test_json_holds_everything(
     program: ModuleType, options: list[str], device: Device, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,7 +12,7 @@ enum : i32 { RELU = 0, GELU = 1, LEAKY_RELU = 2, TANH = 3 };
 // e^x - 1 for -87 <= x <= 87, to within two ulps; NaN stays NaN.
 DEVICE_FUNCTION f32 exp_minus_one(f32 x)
 {
-    // x = count * ln 2 + rest. Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits.
+    // x = count * ln 2 + rest. Adding 1.5 * 2^23 rounds to an integer, found in the low bits.
     const f32 shifted = x * 1.44269504f + 12582912.0f;
     const f32 count = shifted - 12582912.0f;
     const f32 rest = (x - count * 0.693359375f) - count * -2.12194440e-4f;

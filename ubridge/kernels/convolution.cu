@@ -5,7 +5,8 @@
 
 // input: height x width, weight: kh x kw, out: (height - kh + 1) x (width - kw + 1).
 // A weight that is empty or larger than the input leaves no place to put it: nothing is written.
-KERNEL(convolution, (const f32 *input, const f32 *weight, f32 *out, u32 width, u32 height, u32 kw, u32 kh))
+KERNEL(convolution, (const f32 *input, const f32 *weight, f32 *out, u32 width, u32 height, u32 kw,
+                     u32 kh))
 {
     if (kw == 0 || kh == 0 || kw > width || kh > height)
         return;

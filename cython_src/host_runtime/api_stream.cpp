@@ -1,0 +1,171 @@
+// Streams and events.
+
+#include <utility>
+
+#include "api.h"
+#include "event.h"
+
+namespace uhal_host {
+
+namespace {
+
+template <class Body> uhalHostResult with_event(void *handle, Body &&body) noexcept {
+    return guarded([&]() -> int {
+        if (handle == nullptr) {
+            return UHAL_HOST_ERROR_INVALID_HANDLE;
+        }
+        Event &event = *static_cast<Event *>(handle);
+        if (const int error = check_device(event.device())) {
+            return error;
+        }
+        return body(event);
+    });
+}
+
+} // namespace
+
+} // namespace uhal_host
+
+using namespace uhal_host;
+
+extern "C" {
+
+uhalHostResult uhalHostStreamCreateWithPriority(void **stream, unsigned int flags, int priority) {
+    return with_device([&](Device &device) -> int {
+        if (flags > UHAL_HOST_STREAM_NON_BLOCKING) {
+            return UHAL_HOST_ERROR_INVALID_VALUE;
+        }
+        const bool high = priority <= UHAL_HOST_STREAM_PRIORITY_GREATEST;
+        *stream = new Stream(device, high ? UHAL_HOST_STREAM_PRIORITY_GREATEST
+                                          : UHAL_HOST_STREAM_PRIORITY_LEAST);
+        device.runtime.live_streams.fetch_add(1);
+        return UHAL_HOST_SUCCESS;
+    });
+}
+
+uhalHostResult uhalHostStreamDestroy(void *handle) {
+    return guarded([&]() -> int {
+        if (handle == nullptr) {
+            return UHAL_HOST_ERROR_INVALID_HANDLE;
+        }
+        Stream *const stream = static_cast<Stream *>(handle);
+        stream->device().runtime.live_streams.fetch_sub(1);
+        stream->drop();
+        return UHAL_HOST_SUCCESS;
+    });
+}
+
+uhalHostResult uhalHostStreamSynchronize(void *handle) {
+    return with_stream(handle, [](Stream &stream) {
+        stream.synchronize();
+        return check_device(stream.device());
+    });
+}
+
+uhalHostResult uhalHostStreamQuery(void *handle) {
+    return with_stream(handle, [](Stream &stream) -> int {
+        return stream.idle() ? UHAL_HOST_SUCCESS : UHAL_HOST_ERROR_NOT_READY;
+    });
+}
+
+uhalHostResult uhalHostStreamWaitEvent(void *handle, void *event, unsigned int flags) {
+    return with_stream(handle, [&](Stream &stream) -> int {
+        if (event == nullptr) {
+            return UHAL_HOST_ERROR_INVALID_HANDLE;
+        }
+        if (flags != 0) {
+            return UHAL_HOST_ERROR_INVALID_VALUE;
+        }
+        if (MarkHold mark = static_cast<Event *>(event)->latest()) {
+            stream.wait_for(std::move(mark));
+        }
+        return UHAL_HOST_SUCCESS;
+    });
+}
+
+uhalHostResult uhalHostLaunchHostFunc(void *handle, uhal_host_function function,
+                                      void *user_data) {
+    return with_stream(handle, [&](Stream &stream) -> int {
+        if (function == nullptr) {
+            return UHAL_HOST_ERROR_INVALID_VALUE;
+        }
+        stream.callback({function, user_data});
+        return UHAL_HOST_SUCCESS;
+    });
+}
+
+uhalHostResult uhalHostEventCreate(void **event, unsigned int flags) {
+    return with_device([&](Device &device) -> int {
+        constexpr unsigned known = UHAL_HOST_EVENT_BLOCKING_SYNC | UHAL_HOST_EVENT_DISABLE_TIMING |
+                                   UHAL_HOST_EVENT_INTERPROCESS;
+        if ((flags & ~known) != 0) {
+            return UHAL_HOST_ERROR_INVALID_VALUE;
+        }
+        if ((flags & UHAL_HOST_EVENT_INTERPROCESS) != 0) {
+            return UHAL_HOST_ERROR_NOT_SUPPORTED;
+        }
+        *event = new Event(device, flags);
+        device.runtime.live_events.fetch_add(1);
+        return UHAL_HOST_SUCCESS;
+    });
+}
+
+uhalHostResult uhalHostEventDestroy(void *handle) {
+    return guarded([&]() -> int {
+        if (handle == nullptr) {
+            return UHAL_HOST_ERROR_INVALID_HANDLE;
+        }
+        Event *const event = static_cast<Event *>(handle);
+        event->device().runtime.live_events.fetch_sub(1);
+        delete event;
+        return UHAL_HOST_SUCCESS;
+    });
+}
+
+uhalHostResult uhalHostEventRecord(void *handle, void *stream) {
+    return with_event(handle, [&](Event &event) {
+        return with_stream(stream, [&](Stream &into) -> int {
+            if (&into.device() != &event.device()) {
+                return UHAL_HOST_ERROR_INVALID_HANDLE;
+            }
+            event.record(into);
+            return UHAL_HOST_SUCCESS;
+        });
+    });
+}
+
+uhalHostResult uhalHostEventSynchronize(void *handle) {
+    return with_event(handle, [](Event &event) {
+        event.wait();
+        return check_device(event.device());
+    });
+}
+
+uhalHostResult uhalHostEventQuery(void *handle) {
+    return with_event(handle, [](Event &event) -> int {
+        return event.complete() ? UHAL_HOST_SUCCESS : UHAL_HOST_ERROR_NOT_READY;
+    });
+}
+
+uhalHostResult uhalHostEventElapsedTime(float *milliseconds, void *start, void *end) {
+    return with_event(start, [&](Event &first) {
+        return with_event(end, [&](Event &second) -> int {
+            if (!first.timed() || !second.timed()) {
+                return UHAL_HOST_ERROR_INVALID_HANDLE;
+            }
+            const MarkHold from(first.latest());
+            const MarkHold to(second.latest());
+            if (!from || !to) {
+                return UHAL_HOST_ERROR_INVALID_HANDLE;
+            }
+            if (!from->done() || !to->done()) {
+                return UHAL_HOST_ERROR_NOT_READY;
+            }
+            const int64_t passed = to->nanoseconds() - from->nanoseconds();
+            *milliseconds = static_cast<float>(static_cast<double>(passed) * 1e-6);
+            return UHAL_HOST_SUCCESS;
+        });
+    });
+}
+
+} // extern "C"

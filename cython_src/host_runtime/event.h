@@ -1,0 +1,79 @@
+// Events, and the marks they leave in streams.
+//
+// Each record makes a fresh mark (or takes the old one again when nobody else holds it), so a wait
+// is for the record it saw, whatever is recorded later, and an event may be destroyed at any time.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace uhal_host {
+
+struct Device;
+class Stream;
+
+class Mark {
+  public:
+    bool done() const { return done_.load(std::memory_order_acquire); }
+    int64_t nanoseconds() const { return nanoseconds_; } // valid when done
+
+    // Sets the time and lets everything go that waits. Only the stream that holds it calls this.
+    void complete();
+    // Blocks the calling thread.
+    void wait();
+    // Leaves `stream` here until completion; false when that has happened already.
+    bool park(Stream &stream);
+
+    Mark *hold() {
+        references_.fetch_add(1, std::memory_order_relaxed);
+        return this;
+    }
+    void drop() {
+        if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+            delete this;
+        }
+    }
+    bool held_once() const { return references_.load(std::memory_order_acquire) == 1; }
+    void reset() { done_.store(false, std::memory_order_relaxed); }
+
+  private:
+    std::atomic<uint32_t> references_{1};
+    std::atomic<bool> done_{false};
+    int64_t nanoseconds_ = 0;
+    std::mutex lock_;
+    std::condition_variable completed_;
+    std::vector<Stream *> parked_;
+};
+
+// Owns one reference to a mark, or none.
+struct MarkDropper {
+    void operator()(Mark *mark) const { mark->drop(); }
+};
+using MarkHold = std::unique_ptr<Mark, MarkDropper>;
+
+class Event {
+  public:
+    Event(Device &device, unsigned flags) : device_(device), flags_(flags) {}
+    ~Event();
+
+    Device &device() const { return device_; }
+    bool timed() const;
+    void record(Stream &stream);
+    // Never recorded counts as complete.
+    bool complete();
+    void wait();
+    // The mark of the latest record, null before the first.
+    MarkHold latest();
+
+  private:
+    Device &device_;
+    const unsigned flags_;
+    std::mutex lock_;
+    Mark *mark_ = nullptr;
+};
+
+} // namespace uhal_host

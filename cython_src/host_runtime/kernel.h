@@ -1,0 +1,64 @@
+// One kernel launch: what to run, over which blocks, with which parameter values.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include <uhal/host_module.h>
+
+namespace uhal_host {
+
+class Module;
+
+// What a launch may ask for: the figures of current GPUs, so that what runs here fits there.
+constexpr uint32_t max_grid[3] = {0x7FFFFFFF, 65535, 65535};
+constexpr uint32_t max_block[3] = {1024, 1024, 64};
+
+// A kernel of a loaded module. Lives as long as the module; handles point at it.
+struct Function {
+    const uhal_host_kernel *kernel = nullptr;
+    Module *module = nullptr;
+    std::vector<uint32_t> offsets; // of each parameter value in a copied block
+    uint32_t parameter_bytes = 0;
+
+    // What a launch of `items` work-items will take on one thread; huge while nothing is known.
+    double predict_nanoseconds(uint64_t items) const {
+        const float rate = nanoseconds_per_item.load(std::memory_order_relaxed);
+        return rate < 0 ? 1e18 : static_cast<double>(rate) * static_cast<double>(items);
+    }
+
+    // Slower than thought, or seen at a larger size, counts at once; faster only by and by. A wrong
+    // guess on the slow side costs a queued launch, on the fast side a blocked caller.
+    void learn(uint64_t items, double nanoseconds) {
+        const float sample = static_cast<float>(nanoseconds / static_cast<double>(items));
+        const float old = nanoseconds_per_item.load(std::memory_order_relaxed);
+        const bool larger = items > learned_items.load(std::memory_order_relaxed);
+        if (old < 0 || sample > old || larger) {
+            learned_items.store(items, std::memory_order_relaxed);
+            nanoseconds_per_item.store(sample, std::memory_order_relaxed);
+        } else {
+            nanoseconds_per_item.store(old + (sample - old) / 4, std::memory_order_relaxed);
+        }
+    }
+
+    std::atomic<float> nanoseconds_per_item{-1};
+    std::atomic<uint64_t> learned_items{0};
+};
+
+struct Launch {
+    Function *function;
+    uhal_block block; // blockIdx and dynamic_shared are set by whoever runs a piece of it
+    uint64_t blocks;
+    uint64_t first; // blocks before this one have run
+    void *const *parameters;
+
+    uint64_t threads() const {
+        return uint64_t{block.blockDim.x} * block.blockDim.y * block.blockDim.z;
+    }
+};
+
+// Runs blocks first … first + count - 1 on this thread. Passes on what the kernel throws.
+void run_blocks(const Launch &launch, uint64_t first, uint64_t count);
+
+} // namespace uhal_host

@@ -1,0 +1,46 @@
+// Device memory, which is ordinary memory here, and the host ranges that count as pinned.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <shared_mutex>
+#include <unordered_map>
+
+namespace uhal_host {
+
+class Memory {
+  public:
+    // Results are codes of abi.h.
+    int allocate(uint64_t &address, size_t bytes);
+    int free(uint64_t address);
+    int allocate_pinned(void *&pointer, size_t bytes);
+    int free_pinned(void *pointer);
+    int register_range(void *pointer, size_t bytes);
+    int unregister_range(void *pointer);
+
+    bool pinned(const void *pointer, size_t bytes) const;
+    size_t allocations() const;
+    size_t pinned_ranges() const;
+
+  private:
+    struct Range {
+        size_t bytes;
+        bool owned; // allocated here, not registered by the user
+    };
+
+    int take(void *&pointer, size_t bytes);
+    void give_back(void *pointer, size_t bytes);
+    bool affordable(size_t bytes);
+
+    mutable std::mutex lock_; // of the allocations
+    std::unordered_map<uint64_t, size_t> allocations_;
+    mutable std::shared_mutex pinned_lock_;
+    std::map<uintptr_t, Range> pinned_; // by start
+    std::atomic<uint64_t> live_bytes_{0};
+    std::atomic<uint64_t> unchecked_bytes_{0}; // allocated since the system was last asked
+};
+
+} // namespace uhal_host

@@ -1,0 +1,193 @@
+#include "module.h"
+
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <dlfcn.h>
+#include <string>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "abi.h"
+#include "platform.h"
+#include "runtime.h"
+
+namespace uhal_host {
+
+namespace {
+
+// The image as a file that dlopen can read, closed and removed when this goes.
+class ImageFile {
+  public:
+    ImageFile() {
+#if defined(__linux__)
+        descriptor_ = memfd_create("uhal-module", MFD_CLOEXEC);
+        in_memory_ = descriptor_ >= 0;
+#endif
+        if (!in_memory_) {
+            create_temporary();
+        }
+    }
+
+    ~ImageFile() {
+        if (descriptor_ >= 0) {
+            close(descriptor_);
+        }
+        if (!in_memory_ && !path_.empty()) {
+            unlink(path_.c_str());
+        }
+    }
+
+    ImageFile(const ImageFile &) = delete;
+
+    bool write_all(const void *image, size_t bytes) {
+        const char *next = static_cast<const char *>(image);
+        while (bytes != 0 && descriptor_ >= 0) {
+            const ssize_t written = write(descriptor_, next, bytes);
+            if (written < 0 && errno == EINTR) {
+                continue;
+            }
+            if (written <= 0) {
+                return false;
+            }
+            next += written;
+            bytes -= static_cast<size_t>(written);
+        }
+        return descriptor_ >= 0;
+    }
+
+    // dlopen takes a name it has seen for the library it had then, and descriptor numbers recur;
+    // so each name is spelled differently: the bits of a counter are the "./" in it.
+    std::string name() const {
+        if (!in_memory_) {
+            return path_;
+        }
+        static std::atomic<uint32_t> counter{0};
+        std::string name = "/proc/self/fd/";
+        for (uint32_t bits = counter.fetch_add(1) + 1; bits != 0; bits >>= 1) {
+            name += bits & 1 ? "./" : "/";
+        }
+        return name + std::to_string(descriptor_);
+    }
+
+  private:
+    void create_temporary() {
+        const char *folder = getenv("TMPDIR");
+        path_ = folder != nullptr && *folder == '/' ? folder : "/tmp";
+        path_ += "/uhal-module-XXXXXX";
+        descriptor_ = mkstemp(&path_[0]);
+        if (descriptor_ < 0) {
+            path_.clear();
+        }
+    }
+
+    int descriptor_ = -1;
+    bool in_memory_ = false;
+    std::string path_;
+};
+
+} // namespace
+
+Module *Module::load(Device &device, const void *image, size_t bytes, int &error) {
+    void *library;
+    {
+        ImageFile file;
+        if (!file.write_all(image, bytes)) {
+            set_error_text("the image cannot be written to memory: %s", strerror(errno));
+            error = UHAL_HOST_ERROR_OPERATING_SYSTEM;
+            return nullptr;
+        }
+        library = dlopen(file.name().c_str(), RTLD_NOW | RTLD_LOCAL);
+    }
+    if (library == nullptr) {
+        const char *words = dlerror();
+        set_error_text("%s", words != nullptr ? words : "dlopen failed");
+        error = UHAL_HOST_ERROR_SHARED_OBJECT_INIT_FAILED;
+        return nullptr;
+    }
+    // Owns the library from here on.
+    Module *const module = new Module(device, library);
+    error = module->read_tables();
+    if (error != 0) {
+        module->drop();
+        return nullptr;
+    }
+    return module;
+}
+
+int Module::read_tables() {
+    tables_ = static_cast<const uhal_host_module *>(dlsym(library_, "uhal_host_module"));
+    if (tables_ == nullptr || tables_->magic != UHAL_HOST_MODULE_MAGIC) {
+        set_error_text("the library holds no kernels: it exports no table uhal_host_module");
+        return UHAL_HOST_ERROR_INVALID_IMAGE;
+    }
+    if (tables_->version != UHAL_HOST_MODULE_VERSION) {
+        set_error_text("built with version %u of <uhal/kernel.h>, this is version %u: build again",
+                       tables_->version, unsigned{UHAL_HOST_MODULE_VERSION});
+        return UHAL_HOST_ERROR_INVALID_IMAGE;
+    }
+    if (tables_->instruction_level > instruction_level()) {
+        set_error_text("built for x86-64-v%u, this CPU is x86-64-v%u", tables_->instruction_level,
+                       instruction_level());
+        return UHAL_HOST_ERROR_NO_BINARY_FOR_CPU;
+    }
+    for (auto kernel = tables_->kernels_begin; kernel != tables_->kernels_end; ++kernel) {
+        function_count_ += *kernel != nullptr;
+    }
+    functions_.reset(new Function[function_count_]);
+    Function *function = functions_.get();
+    for (auto kernel = tables_->kernels_begin; kernel != tables_->kernels_end; ++kernel) {
+        if (*kernel == nullptr) {
+            continue;
+        }
+        if (find_function((*kernel)->entry) != nullptr) {
+            set_error_text("kernel %s is defined twice", (*kernel)->entry);
+            return UHAL_HOST_ERROR_INVALID_IMAGE;
+        }
+        function->kernel = *kernel;
+        function->module = this;
+        uint32_t end = 0;
+        for (uint32_t index = 0; index < (*kernel)->parameter_count; ++index) {
+            const uhal_host_parameter &parameter = (*kernel)->parameters[index];
+            const uint32_t offset = (end + parameter.alignment - 1) & ~(parameter.alignment - 1);
+            function->offsets.push_back(offset);
+            end = offset + parameter.size;
+        }
+        function->parameter_bytes = end;
+        ++function;
+    }
+    return UHAL_HOST_SUCCESS;
+}
+
+Function *Module::find_function(const char *name) {
+    for (size_t index = 0; index < function_count_ && functions_[index].kernel; ++index) {
+        if (strcmp(functions_[index].kernel->entry, name) == 0) {
+            return &functions_[index];
+        }
+    }
+    return nullptr;
+}
+
+const uhal_host_global *Module::find_global(const char *name) const {
+    for (auto global = tables_->globals_begin; global != tables_->globals_end; ++global) {
+        if (*global != nullptr && strcmp((*global)->name, name) == 0) {
+            return *global;
+        }
+    }
+    return nullptr;
+}
+
+void Module::drop() {
+    if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+        delete this;
+    }
+}
+
+Module::~Module() {
+    functions_.reset();
+    dlclose(library_);
+}
+
+} // namespace uhal_host

@@ -1,0 +1,43 @@
+// Loaded kernel libraries. A module is unloaded when its handle is gone and no launch needs it.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "kernel.h"
+
+namespace uhal_host {
+
+struct Device;
+
+class Module {
+  public:
+    // Null, with the code in `error` and the words for uhalHostLastErrorText set.
+    static Module *load(Device &device, const void *image, size_t bytes, int &error);
+
+    Device &device() const { return device_; }
+    size_t kernel_count() const { return function_count_; }
+    Function &function(size_t index) { return functions_[index]; }
+    Function *find_function(const char *name);
+    const uhal_host_global *find_global(const char *name) const;
+
+    void hold() { references_.fetch_add(1, std::memory_order_relaxed); }
+    void drop();
+
+  private:
+    Module(Device &device, void *library) : device_(device), library_(library) {}
+    ~Module();
+    int read_tables();
+
+    Device &device_;
+    void *const library_; // of dlopen
+    const uhal_host_module *tables_ = nullptr;
+    std::atomic<uint32_t> references_{1};
+    std::unique_ptr<Function[]> functions_;
+    size_t function_count_ = 0;
+};
+
+} // namespace uhal_host

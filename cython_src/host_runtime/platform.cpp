@@ -1,0 +1,275 @@
+#include "platform.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <pthread.h>
+#include <sched.h>
+#include <thread>
+#include <time.h>
+#include <unistd.h>
+
+#if defined(__linux__)
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#elif defined(__APPLE__)
+#include <mach/mach.h>
+#include <sys/sysctl.h>
+#endif
+
+namespace uhal_host {
+
+#if defined(__linux__)
+
+void wait_on(std::atomic<uint32_t> &word, uint32_t expected) {
+    syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, expected, nullptr, nullptr, 0);
+}
+
+void wake(std::atomic<uint32_t> &word, int sleepers) {
+    syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, sleepers, nullptr, nullptr, 0);
+}
+
+#else
+
+// No futex: poll, slowly enough to cost nothing.
+void wait_on(std::atomic<uint32_t> &word, uint32_t expected) {
+    if (word.load(std::memory_order_acquire) == expected) {
+        usleep(50);
+    }
+}
+
+void wake(std::atomic<uint32_t> &, int) {}
+
+#endif
+
+int64_t monotonic_nanoseconds() {
+    timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+double measure_nanoseconds_per_tick() {
+#if defined(__aarch64__)
+    uint64_t frequency;
+    __asm__ __volatile__("mrs %0, cntfrq_el0" : "=r"(frequency));
+    return frequency != 0 ? 1e9 / static_cast<double>(frequency) : 1.0;
+#elif defined(__x86_64__)
+    constexpr int64_t window = 200'000;
+    const int64_t start = monotonic_nanoseconds();
+    const uint64_t first = ticks();
+    int64_t elapsed = 0;
+    while (elapsed < window) {
+        elapsed = monotonic_nanoseconds() - start;
+    }
+    const uint64_t passed = ticks() - first;
+    return passed != 0 ? static_cast<double>(elapsed) / static_cast<double>(passed) : 1.0;
+#else
+    return 1.0;
+#endif
+}
+
+namespace {
+
+struct FileCloser {
+    void operator()(FILE *file) const { fclose(file); }
+};
+using File = std::unique_ptr<FILE, FileCloser>;
+
+// The first line of a control file as up to two numbers; "max" reads as ULLONG_MAX.
+int read_numbers(const char *path, unsigned long long (&numbers)[2]) {
+    const File file(fopen(path, "re"));
+    char words[2][32];
+    if (!file) {
+        return 0;
+    }
+    const int count = fscanf(file.get(), "%31s %31s", words[0], words[1]);
+    for (int index = 0; index < count; ++index) {
+        const bool unlimited = strcmp(words[index], "max") == 0 || words[index][0] == '-';
+        numbers[index] = unlimited ? ULLONG_MAX : strtoull(words[index], nullptr, 10);
+    }
+    return count;
+}
+
+bool read_first(const char *path, unsigned long long &number) {
+    unsigned long long numbers[2];
+    if (read_numbers(path, numbers) < 1) {
+        return false;
+    }
+    number = numbers[0];
+    return true;
+}
+
+// Cores the control group's quota amounts to; UINT_MAX when there is none.
+unsigned quota_cores() {
+    unsigned long long numbers[2];
+    if (read_numbers("/sys/fs/cgroup/cpu.max", numbers) != 2) {
+        if (!read_first("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", numbers[0]) ||
+            !read_first("/sys/fs/cgroup/cpu/cpu.cfs_period_us", numbers[1])) {
+            return UINT_MAX;
+        }
+    }
+    if (numbers[0] == ULLONG_MAX || numbers[1] == 0 || numbers[1] == ULLONG_MAX) {
+        return UINT_MAX;
+    }
+    const unsigned long long cores = (numbers[0] + numbers[1] - 1) / numbers[1];
+    return static_cast<unsigned>(std::clamp<unsigned long long>(cores, 1, UINT_MAX));
+}
+
+// Bytes the control group still allows; ULLONG_MAX when it sets no limit.
+unsigned long long group_limit(unsigned long long &used) {
+    unsigned long long limit = ULLONG_MAX;
+    used = 0;
+    if (read_first("/sys/fs/cgroup/memory.max", limit)) {
+        read_first("/sys/fs/cgroup/memory.current", used);
+    } else if (read_first("/sys/fs/cgroup/memory/memory.limit_in_bytes", limit)) {
+        read_first("/sys/fs/cgroup/memory/memory.usage_in_bytes", used);
+    }
+    return limit;
+}
+
+} // namespace
+
+unsigned usable_cores() {
+    unsigned cores = std::max(1U, std::thread::hardware_concurrency());
+#if defined(__linux__)
+    cpu_set_t allowed;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) {
+        cores = std::max(1, CPU_COUNT(&allowed));
+    }
+#endif
+    return std::min(cores, quota_cores());
+}
+
+unsigned instruction_level() {
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    if (!__builtin_cpu_supports("sse4.2") || !__builtin_cpu_supports("popcnt")) {
+        return 1;
+    }
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") ||
+        !__builtin_cpu_supports("bmi2")) {
+        return 2;
+    }
+    if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
+        !__builtin_cpu_supports("avx512cd") || !__builtin_cpu_supports("avx512dq") ||
+        !__builtin_cpu_supports("avx512vl")) {
+        return 3;
+    }
+    return 4;
+#else
+    return 0;
+#endif
+}
+
+uint64_t total_memory() {
+#if defined(__APPLE__)
+    uint64_t bytes = 0;
+    size_t size = sizeof bytes;
+    sysctlbyname("hw.memsize", &bytes, &size, nullptr, 0);
+    return bytes;
+#else
+    const uint64_t pages = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES));
+    const uint64_t installed = pages * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+    unsigned long long used;
+    return std::min<uint64_t>(installed, group_limit(used));
+#endif
+}
+
+uint64_t available_memory() {
+#if defined(__APPLE__)
+    vm_statistics64_data_t statistics;
+    mach_msg_type_number_t count = HOST_VM_INFO64_COUNT;
+    const kern_return_t result = host_statistics64(
+        mach_host_self(), HOST_VM_INFO64, reinterpret_cast<host_info64_t>(&statistics), &count);
+    if (result != KERN_SUCCESS) {
+        return total_memory();
+    }
+    const uint64_t pages = uint64_t{statistics.free_count} + statistics.inactive_count;
+    return pages * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+#else
+    uint64_t available = total_memory();
+    if (const File file{fopen("/proc/meminfo", "re")}) {
+        char line[128];
+        unsigned long long kilobytes;
+        while (fgets(line, sizeof line, file.get()) != nullptr) {
+            if (sscanf(line, "MemAvailable: %llu kB", &kilobytes) == 1) {
+                available = std::min<uint64_t>(available, kilobytes * 1024);
+                break;
+            }
+        }
+    }
+    unsigned long long used;
+    const unsigned long long limit = group_limit(used);
+    return std::min<uint64_t>(available, limit > used ? limit - used : 0);
+#endif
+}
+
+namespace {
+
+struct ThreadStart {
+    void (*body)(void *);
+    void *argument;
+    char name[16];
+};
+
+void *run_thread(void *pointer) {
+    const std::unique_ptr<ThreadStart> start(static_cast<ThreadStart *>(pointer));
+#if defined(__linux__)
+    pthread_setname_np(pthread_self(), start->name);
+#elif defined(__APPLE__)
+    pthread_setname_np(start->name);
+#endif
+    start->body(start->argument);
+    return nullptr;
+}
+
+} // namespace
+
+bool start_thread(void (*body)(void *), void *argument, const char *name) {
+    auto start = std::make_unique<ThreadStart>();
+    start->body = body;
+    start->argument = argument;
+    snprintf(start->name, sizeof start->name, "%s", name);
+
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    pthread_attr_setstacksize(&attributes, size_t{8} << 20);
+    // Signals are for the threads of the program, which know what to do with them.
+    sigset_t all;
+    sigset_t before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pthread_t thread;
+    const int result = pthread_create(&thread, &attributes, run_thread, start.get());
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    pthread_attr_destroy(&attributes);
+    if (result != 0) {
+        return false;
+    }
+    start.release();
+    return true;
+}
+
+bool environment_number(const char *name, unsigned least, unsigned most, unsigned &value) {
+    const char *text = getenv(name);
+    if (text == nullptr || *text == '\0') {
+        return true;
+    }
+    char *end;
+    errno = 0;
+    const unsigned long number = strtoul(text, &end, 10);
+    if (errno != 0 || *end != '\0' || *text < '0' || *text > '9' || number < least ||
+        number > most) {
+        return false;
+    }
+    value = static_cast<unsigned>(number);
+    return true;
+}
+
+} // namespace uhal_host

@@ -1,0 +1,57 @@
+// What the host runtime asks of the operating system and the CPU. Nothing here knows of streams.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace uhal_host {
+
+// Sleeps while `word` holds `expected`; may wake for no reason.
+void wait_on(std::atomic<uint32_t> &word, uint32_t expected);
+void wake(std::atomic<uint32_t> &word, int sleepers);
+
+// Tells the core that this is a spin loop.
+inline void relax() {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ __volatile__("yield");
+#endif
+}
+
+int64_t monotonic_nanoseconds();
+
+// The cheapest clock there is: for estimates, not for event times.
+inline uint64_t ticks() {
+#if defined(__x86_64__)
+    return __builtin_ia32_rdtsc();
+#elif defined(__aarch64__)
+    uint64_t value;
+    __asm__ __volatile__("mrs %0, cntvct_el0" : "=r"(value));
+    return value;
+#else
+    return static_cast<uint64_t>(monotonic_nanoseconds());
+#endif
+}
+
+// Measured once, when the runtime is made.
+double measure_nanoseconds_per_tick();
+
+// Cores this process may use: its affinity, and less when its control group is held to less.
+unsigned usable_cores();
+
+// x86-64 level of this CPU, 1 to 4; 0 on other machines.
+unsigned instruction_level();
+
+// Bytes, within the control group's limit.
+uint64_t total_memory();
+uint64_t available_memory();
+
+// A detached thread with a stack for kernels and no signals. False when the system has no more.
+bool start_thread(void (*body)(void *), void *argument, const char *name);
+
+// An unsigned number from the environment. False when it is set to anything else or out of range.
+bool environment_number(const char *name, unsigned least, unsigned most, unsigned &value);
+
+} // namespace uhal_host

@@ -1,0 +1,139 @@
+#include "pool.h"
+
+#include <algorithm>
+
+#include "platform.h"
+
+namespace uhal_host {
+
+namespace {
+
+// Long enough to bridge the gap between two launches, short enough to be no burden.
+constexpr int64_t spin_nanoseconds = 20'000;
+
+} // namespace
+
+unsigned Pool::run(const Launch &launch) {
+    std::call_once(started_, [this] { start_workers(); });
+    const uint64_t blocks = launch.blocks - launch.first;
+    Slot *slot = threads_ > 1 && blocks > 1 ? take_slot() : nullptr;
+    if (slot == nullptr) {
+        run_blocks(launch, launch.first, blocks);
+        return 1;
+    }
+    // Eight pieces a thread: uneven blocks still end together, the counter stays cool.
+    Job job(launch, std::max<uint64_t>(1, blocks / (uint64_t{8} * threads_)));
+    slot->job.store(&job);
+    generation_.fetch_add(1);
+    if (sleepers_.load() != 0) {
+        const uint64_t useful = std::min<uint64_t>(blocks - 1, threads_ - 1);
+        wake(generation_, static_cast<int>(useful));
+    }
+    work(job);
+    leave_slot(*slot);
+    if (job.failure) {
+        std::rethrow_exception(job.failure);
+    }
+    return 1 + job.helpers.load(std::memory_order_relaxed);
+}
+
+void Pool::work(Job &job) {
+    const uint64_t end = job.launch.blocks;
+    for (;;) {
+        const uint64_t first = job.next.fetch_add(job.chunk, std::memory_order_relaxed);
+        if (first >= end) {
+            return;
+        }
+        try {
+            run_blocks(job.launch, first, std::min(job.chunk, end - first));
+        } catch (...) {
+            if (!job.failed.test_and_set()) {
+                job.failure = std::current_exception();
+            }
+            job.next.store(end, std::memory_order_relaxed);
+            return;
+        }
+    }
+}
+
+// A worker first counts itself in and then looks at the job; run() first takes the job away and
+// then looks at the count. In the one order of these four, one of the two sees the other.
+bool Pool::help() {
+    bool helped = false;
+    for (Slot &slot : slots_) {
+        if (slot.job.load(std::memory_order_relaxed) == nullptr) {
+            continue;
+        }
+        slot.joined.fetch_add(1);
+        Job *const job = slot.job.load();
+        if (job != nullptr && job->next.load(std::memory_order_relaxed) < job->launch.blocks) {
+            job->helpers.fetch_add(1, std::memory_order_relaxed);
+            work(*job);
+            helped = true;
+        }
+        slot.joined.fetch_sub(1);
+        if (slot.awaited.load()) {
+            wake(slot.joined, 1);
+        }
+    }
+    return helped;
+}
+
+void Pool::leave_slot(Slot &slot) {
+    slot.job.store(nullptr);
+    for (int spin = 0; spin < 2000 && slot.joined.load() != 0; ++spin) {
+        relax();
+    }
+    if (slot.joined.load() != 0) {
+        slot.awaited.store(true);
+        for (;;) {
+            const uint32_t joined = slot.joined.load();
+            if (joined == 0) {
+                break;
+            }
+            wait_on(slot.joined, joined);
+        }
+        slot.awaited.store(false);
+    }
+    slot.taken.store(false, std::memory_order_release);
+}
+
+Pool::Slot *Pool::take_slot() {
+    for (Slot &slot : slots_) {
+        if (!slot.taken.load(std::memory_order_relaxed) &&
+            !slot.taken.exchange(true, std::memory_order_acquire)) {
+            return &slot;
+        }
+    }
+    return nullptr;
+}
+
+void Pool::start_workers() {
+    for (unsigned worker = 1; worker < threads_; ++worker) {
+        // With fewer threads the work takes longer and is done all the same.
+        if (!start_thread(work_forever, this, "uhal-worker")) {
+            return;
+        }
+    }
+}
+
+void Pool::work_forever(void *pointer) {
+    Pool &pool = *static_cast<Pool *>(pointer);
+    for (;;) {
+        const uint32_t seen = pool.generation_.load();
+        if (pool.help()) {
+            continue;
+        }
+        const int64_t end = monotonic_nanoseconds() + spin_nanoseconds;
+        while (pool.generation_.load() == seen && monotonic_nanoseconds() < end) {
+            relax();
+        }
+        if (pool.generation_.load() == seen) {
+            pool.sleepers_.fetch_add(1);
+            wait_on(pool.generation_, seen);
+            pool.sleepers_.fetch_sub(1);
+        }
+    }
+}
+
+} // namespace uhal_host

@@ -1,0 +1,70 @@
+// The process's one runtime: devices, memory, threads. Never destroyed, so that threads may outlive
+// main; a forked child drops its parent's and makes its own.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "kernel.h"
+#include "memory.h"
+#include "module.h"
+#include "pool.h"
+#include "scheduler.h"
+
+namespace uhal_host {
+
+class Stream;
+struct Runtime;
+
+// All devices are the same cores; several exist so that code for several can be run.
+struct Device {
+    Device(Runtime &owner, int device_ordinal) : runtime(owner), ordinal(device_ordinal) {}
+
+    Runtime &runtime;
+    const int ordinal;
+    std::atomic<int> error{0}; // sticky: what every later call on the device answers
+
+    // A kernel threw; the first failure is kept.
+    void fail(const std::exception_ptr &failure, const Launch &launch);
+    std::string failure() const;
+
+    void add(Stream &stream);
+    void remove(Stream &stream);
+    // Waits for what every stream of the device holds now.
+    void synchronize();
+
+  private:
+    mutable std::mutex lock_; // of what follows
+    std::string failure_;
+    Stream *streams_ = nullptr;
+};
+
+struct Runtime {
+    Runtime(unsigned device_count, unsigned thread_count);
+
+    const double nanoseconds_per_tick;
+    Memory memory;
+    Pool pool;
+    Scheduler scheduler;
+    std::vector<std::unique_ptr<Device>> devices;
+    std::atomic<size_t> live_streams{0};
+    std::atomic<size_t> live_events{0};
+    std::atomic<size_t> live_modules{0};
+};
+
+// Made at the first call. Null, with the words set, when the environment asks for what cannot be.
+Runtime *runtime();
+
+// The calling thread's device, null before one was set.
+extern thread_local Device *current_device;
+
+// Words for uhalHostLastErrorText on this thread.
+__attribute__((format(printf, 1, 2))) void set_error_text(const char *format, ...);
+const char *error_text();
+
+} // namespace uhal_host

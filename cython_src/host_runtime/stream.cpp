@@ -1,0 +1,416 @@
+#include "stream.h"
+
+#include <algorithm>
+
+#include "platform.h"
+#include "runtime.h"
+
+namespace uhal_host {
+
+namespace {
+
+// A launch expected to take no longer than this runs on the caller.
+constexpr double inline_nanoseconds = 20'000;
+// One expected to take no longer than this is not worth waking workers for.
+constexpr double solo_nanoseconds = 30'000;
+// Tasks a runner does for one stream while others of its priority wait for a runner.
+constexpr unsigned fair_share = 32;
+
+} // namespace
+
+Stream::Stream(Device &device, int priority) : device_(device), priority_(priority) {
+    device_.add(*this);
+}
+
+Stream::~Stream() {
+    for (Task *task = spare_; task != nullptr;) {
+        Task *const next = task->next;
+        delete task;
+        task = next;
+    }
+}
+
+// -- the caller's side ----------------------------------------------------------------------------
+
+template <class Set> uint64_t Stream::submit(Set &&set) {
+    Task *const task = make_task(set);
+    task->has_ticket = true;
+    task->next = nullptr;
+    uint64_t ticket;
+    bool was_idle;
+    {
+        std::unique_lock<std::mutex> guard(lock_);
+        if (queued_ >= queue_depth) {
+            waiters_.fetch_add(1);
+            changed_.wait(guard, [this] { return queued_ < queue_depth; });
+            waiters_.fetch_sub(1);
+        }
+        (last_ != nullptr ? last_->next : first_) = task;
+        last_ = task;
+        ++queued_;
+        ticket = ++submitted_;
+        was_idle = pending_.fetch_add(1) == 0;
+    }
+    if (was_idle) {
+        hold();
+        device_.runtime.scheduler.make_ready(*this);
+    }
+    return ticket;
+}
+
+template <class Set> Task *Stream::make_task(Set &&set) {
+    Task *task = nullptr;
+    {
+        const std::lock_guard<std::mutex> guard(lock_);
+        if (spare_ != nullptr) {
+            task = spare_;
+            spare_ = task->next;
+        }
+    }
+    if (task == nullptr) {
+        task = new Task;
+    }
+    try {
+        set(*task);
+    } catch (...) {
+        recycle(task);
+        throw;
+    }
+    return task;
+}
+
+bool Stream::claim() {
+    uint32_t none = 0;
+    return pending_.compare_exchange_strong(none, 1, std::memory_order_acquire,
+                                            std::memory_order_relaxed);
+}
+
+void Stream::unclaim() {
+    if (pending_.fetch_sub(1) != 1) {
+        // Others queued work meanwhile and left it to the owner.
+        hold();
+        device_.runtime.scheduler.make_ready(*this);
+    } else if (waiters_.load() != 0) {
+        notify_waiters();
+    }
+}
+
+void Stream::launch(const Launch &launch) {
+    const uint64_t items = launch.blocks * launch.threads();
+    if (launch.function->predict_nanoseconds(items) < inline_nanoseconds && claim()) {
+        run_inline(launch);
+        return;
+    }
+    submit([&](Task &task) {
+        task.set(launch);
+        launch.function->module->hold();
+    });
+}
+
+// The guess may be wrong: blocks are run in growing batches, and when what is left would take too
+// long it goes to the front of the queue.
+void Stream::run_inline(const Launch &launch) {
+    const uint64_t start = ticks();
+    const uint64_t threads = launch.threads();
+    const double tick = device_.runtime.nanoseconds_per_tick;
+    uint64_t done = 0;
+    uint64_t batch = 1;
+    double spent = 0;
+    try {
+        for (;;) {
+            run_blocks(launch, done, batch);
+            done += batch;
+            spent = static_cast<double>(ticks() - start) * tick;
+            if (done == launch.blocks) {
+                break;
+            }
+            const double rest = static_cast<double>(launch.blocks - done);
+            if (spent / static_cast<double>(done) * rest > inline_nanoseconds) {
+                launch.function->learn(done * threads, spent);
+                Launch remaining = launch;
+                remaining.first = done;
+                hand_over(remaining);
+                return;
+            }
+            batch = std::min(done, launch.blocks - done);
+        }
+        launch.function->learn(done * threads, spent);
+    } catch (...) {
+        device_.fail(std::current_exception(), launch);
+    }
+    unclaim();
+}
+
+// Turns the caller's claim into a task before all others.
+void Stream::hand_over(const Launch &rest) {
+    Task *const task = make_task([&](Task &fresh) { fresh.set(rest); });
+    rest.function->module->hold();
+    task->has_ticket = false;
+    {
+        const std::lock_guard<std::mutex> guard(lock_);
+        task->next = first_;
+        first_ = task;
+        if (last_ == nullptr) {
+            last_ = task;
+        }
+        ++queued_;
+    }
+    hold();
+    device_.runtime.scheduler.make_ready(*this);
+}
+
+void Stream::copy_pinned(const Copy &copy) {
+    if (copy.bytes <= snapshot_bytes && claim()) {
+        uhal_host::run(copy);
+        unclaim();
+        return;
+    }
+    submit([&](Task &task) {
+        task.kind = TaskKind::copy;
+        task.copy = copy;
+    });
+}
+
+void Stream::copy_from_pageable(const Copy &copy) {
+    if (claim()) {
+        uhal_host::run(copy);
+        unclaim();
+    } else if (copy.bytes <= snapshot_bytes) {
+        submit([&](Task &task) { task.set_snapshot(copy.destination, copy.source, copy.bytes); });
+    } else {
+        copy_to_pageable(copy);
+    }
+}
+
+void Stream::copy_to_pageable(const Copy &copy) {
+    if (claim()) {
+        uhal_host::run(copy);
+        unclaim();
+        return;
+    }
+    wait_for_ticket(submit([&](Task &task) {
+        task.kind = TaskKind::copy;
+        task.copy = copy;
+    }));
+}
+
+void Stream::fill(const Fill &fill) {
+    if (fill.count * fill.width <= snapshot_bytes && claim()) {
+        uhal_host::run(fill);
+        unclaim();
+        return;
+    }
+    submit([&](Task &task) {
+        task.kind = TaskKind::fill;
+        task.fill = fill;
+    });
+}
+
+void Stream::callback(const Callback &callback) {
+    submit([&](Task &task) {
+        task.kind = TaskKind::callback;
+        task.callback = callback;
+    });
+}
+
+void Stream::release_memory(uint64_t address) {
+    submit([&](Task &task) {
+        task.kind = TaskKind::release;
+        task.address = address;
+    });
+}
+
+void Stream::record(MarkHold mark) {
+    if (claim()) {
+        mark->complete();
+        unclaim();
+        return;
+    }
+    submit([&](Task &task) {
+        task.kind = TaskKind::record;
+        task.mark = mark.release();
+    });
+}
+
+void Stream::wait_for(MarkHold mark) {
+    if (mark->done()) {
+        return;
+    }
+    submit([&](Task &task) {
+        task.kind = TaskKind::wait;
+        task.mark = mark.release();
+    });
+}
+
+// -- waiting --------------------------------------------------------------------------------------
+
+template <class Condition> void Stream::wait_until(Condition &&condition) {
+    constexpr int64_t spin_nanoseconds = 5'000;
+    const int64_t end = monotonic_nanoseconds() + spin_nanoseconds;
+    while (monotonic_nanoseconds() < end) {
+        if (condition()) {
+            return;
+        }
+        relax();
+    }
+    std::unique_lock<std::mutex> guard(lock_);
+    // Counted before the look; the owner changes the state before it looks at the count.
+    waiters_.fetch_add(1);
+    changed_.wait(guard, condition);
+    waiters_.fetch_sub(1);
+}
+
+void Stream::synchronize() {
+    if (idle()) {
+        return;
+    }
+    uint64_t ticket;
+    {
+        const std::lock_guard<std::mutex> guard(lock_);
+        ticket = submitted_;
+    }
+    if (executed_.load() < ticket) {
+        wait_for_ticket(ticket);
+        return;
+    }
+    // What runs is inline on another thread; a later task can only run when it is through.
+    wait_until([&] { return pending_.load() == 0 || executed_.load() > ticket; });
+}
+
+void Stream::wait_for_ticket(uint64_t ticket) {
+    wait_until([&] { return executed_.load() >= ticket; });
+}
+
+void Stream::notify_waiters() {
+    const std::lock_guard<std::mutex> guard(lock_);
+    changed_.notify_all();
+}
+
+// -- the owner's side -----------------------------------------------------------------------------
+
+void Stream::resume() { device_.runtime.scheduler.make_ready(*this); }
+
+void Stream::run() {
+    Scheduler &scheduler = device_.runtime.scheduler;
+    for (unsigned turn = 0;; ++turn) {
+        Task *task;
+        {
+            const std::lock_guard<std::mutex> guard(lock_);
+            task = first_;
+        }
+        if (!execute(*task)) {
+            return; // parked; the mark owns the stream and may have passed it on already
+        }
+        {
+            const std::lock_guard<std::mutex> guard(lock_);
+            first_ = task->next;
+            if (first_ == nullptr) {
+                last_ = nullptr;
+            }
+            --queued_;
+        }
+        const bool has_ticket = task->has_ticket;
+        recycle(task);
+        if (has_ticket) {
+            executed_.fetch_add(1);
+        }
+        const bool idle_now = pending_.fetch_sub(1) == 1;
+        if (waiters_.load() != 0) {
+            notify_waiters();
+        }
+        if (idle_now) {
+            drop();
+            return;
+        }
+        if (scheduler.wants(priority_, turn >= fair_share)) {
+            scheduler.make_ready(*this);
+            return;
+        }
+    }
+}
+
+void Stream::recycle(Task *task) {
+    task->clear();
+    const std::lock_guard<std::mutex> guard(lock_);
+    task->next = spare_;
+    spare_ = task;
+}
+
+// False when the stream is parked and the task is to be looked at again.
+bool Stream::execute(Task &task) {
+    const bool lost = device_.error.load(std::memory_order_relaxed) != 0;
+    switch (task.kind) {
+    case TaskKind::launch: {
+        Module *const module = task.launch.function->module;
+        if (!lost) {
+            execute(task.launch);
+        }
+        module->drop();
+        break;
+    }
+    case TaskKind::copy:
+        if (!lost) {
+            uhal_host::run(task.copy);
+        }
+        break;
+    case TaskKind::fill:
+        if (!lost) {
+            uhal_host::run(task.fill);
+        }
+        break;
+    case TaskKind::callback: {
+        // Runs on a lost device too: it may own what it was given.
+        const Scheduler::Blocking blocking(device_.runtime.scheduler);
+        task.callback.function(task.callback.user_data);
+        break;
+    }
+    case TaskKind::record:
+        task.mark->complete();
+        break;
+    case TaskKind::wait:
+        return !task.mark->park(*this);
+    case TaskKind::release:
+        device_.runtime.memory.free(task.address);
+        break;
+    }
+    return true;
+}
+
+void Stream::execute(Launch &launch) {
+    const uint64_t items = (launch.blocks - launch.first) * launch.threads();
+    const uint64_t start = ticks();
+    unsigned threads = 1;
+    try {
+        if (launch.function->predict_nanoseconds(items) < solo_nanoseconds) {
+            run_blocks(launch, launch.first, launch.blocks - launch.first);
+        } else {
+            threads = device_.runtime.pool.run(launch);
+        }
+    } catch (...) {
+        device_.fail(std::current_exception(), launch);
+        return;
+    }
+    const double spent = static_cast<double>(ticks() - start) * device_.runtime.nanoseconds_per_tick;
+    launch.function->learn(items, spent * threads);
+}
+
+// -- lifetime -------------------------------------------------------------------------------------
+
+void Stream::drop() {
+    if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+        device_.remove(*this);
+        delete this;
+    }
+}
+
+bool Stream::hold_if_alive() {
+    uint32_t references = references_.load(std::memory_order_relaxed);
+    while (references != 0) {
+        if (references_.compare_exchange_weak(references, references + 1)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+} // namespace uhal_host

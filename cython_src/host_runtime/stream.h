@@ -1,0 +1,95 @@
+// In-order queues of work. No thread belongs to a stream: one with work has exactly one owner at a
+// time, which is a runner, a mark it is parked at, or a caller that runs something tiny inline.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+
+#include "event.h"
+#include "task.h"
+
+namespace uhal_host {
+
+struct Device;
+class Stream {
+  public:
+    static constexpr uint32_t queue_depth = 1024;
+    // Pageable sources up to here are copied aside rather than waited for.
+    static constexpr size_t snapshot_bytes = 64 << 10;
+
+    Stream(Device &device, int priority);
+
+    Device &device() const { return device_; }
+    int priority() const { return priority_; }
+    bool idle() const { return pending_.load(std::memory_order_acquire) == 0; }
+
+    // Each returns once the work is queued, or done when it is tiny and the stream idle. A full
+    // queue makes the caller wait.
+    void launch(const Launch &launch);
+    void copy_pinned(const Copy &copy);
+    void fill(const Fill &fill);
+    void callback(const Callback &callback);
+    void release_memory(uint64_t address);
+    void record(MarkHold mark);
+    void wait_for(MarkHold mark);
+
+    // Returns when the source may be reused.
+    void copy_from_pageable(const Copy &copy);
+    // Returns when the copy is done.
+    void copy_to_pageable(const Copy &copy);
+
+    // Waits for everything queued before the call.
+    void synchronize();
+
+    // The handle's reference goes; what is queued still runs.
+    void drop();
+    bool hold_if_alive();
+
+    // For the owner of the stream: a runner, or a mark that completed.
+    void run();
+    void resume();
+
+  private:
+    friend class Scheduler;
+    friend struct Device;
+
+    ~Stream();
+    bool claim();
+    void unclaim();
+    void hold() { references_.fetch_add(1, std::memory_order_relaxed); }
+    template <class Set> Task *make_task(Set &&set);
+    void recycle(Task *task);
+    template <class Set> uint64_t submit(Set &&set);
+    void run_inline(const Launch &launch);
+    void hand_over(const Launch &rest);
+    bool execute(Task &task);
+    void execute(Launch &launch);
+    void wait_for_ticket(uint64_t ticket);
+    template <class Condition> void wait_until(Condition &&condition);
+    void notify_waiters();
+
+    Device &device_;
+    const int priority_;
+    // What is queued or runs. Whoever raises it from 0 owns the stream until it is 0 again.
+    alignas(64) std::atomic<uint32_t> pending_{0};
+    std::atomic<uint32_t> waiters_{0};
+    std::atomic<uint64_t> executed_{0}; // tasks from the queue
+    std::atomic<uint32_t> references_{1};
+
+    alignas(64) std::mutex lock_; // of what follows
+    std::condition_variable changed_;
+    Task *first_ = nullptr;
+    Task *last_ = nullptr;
+    Task *spare_ = nullptr;
+    uint32_t queued_ = 0;
+    uint64_t submitted_ = 0;
+
+    Stream *next_ready_ = nullptr;  // the scheduler's
+    Stream *next_of_device_ = nullptr; // the device's, as the next
+    Stream *previous_of_device_ = nullptr;
+};
+
+} // namespace uhal_host

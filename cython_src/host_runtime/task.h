@@ -1,0 +1,70 @@
+// One entry of a stream's queue.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <hot_table.h>
+
+#include "kernel.h"
+
+namespace uhal_host {
+
+class Mark;
+
+enum class TaskKind : uint8_t { launch, copy, fill, callback, record, wait, release };
+
+struct Copy {
+    void *destination;
+    const void *source;
+    size_t bytes;
+};
+
+struct Fill {
+    void *destination;
+    size_t count; // elements
+    uint32_t value;
+    uint32_t width; // bytes of an element: 1, 2 or 4
+};
+
+struct Callback {
+    uhal_host_function function;
+    void *user_data;
+};
+
+// Tasks are made and kept by their stream. `storage`, or memory of its own where that is too
+// small, holds what the caller may take away as soon as the call returns.
+struct Task {
+    Task *next = nullptr;
+    TaskKind kind = TaskKind::copy;
+    bool has_ticket = true; // counted by the stream; the rest of an inline launch is not
+    union {
+        Launch launch;
+        Copy copy;
+        Fill fill;
+        Callback callback;
+        Mark *mark;       // record, wait: with a reference
+        uint64_t address; // release: memory to free
+    };
+
+    Task() : address(0) {}
+    Task(const Task &) = delete;
+    ~Task() { clear(); }
+
+    void set(const Launch &asked);
+    // Reads the source now.
+    void set_snapshot(void *destination, const void *source, size_t bytes);
+    // Gives back memory and references; the task can be used again.
+    void clear();
+
+  private:
+    unsigned char *reserve(size_t bytes);
+
+    void *memory_ = nullptr;
+    alignas(64) unsigned char storage_[192];
+};
+
+void run(const Copy &copy);
+void run(const Fill &fill);
+
+} // namespace uhal_host

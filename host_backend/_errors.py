@@ -1,0 +1,53 @@
+"""Codes of the host runtime and the exceptions they become. The one table of this backend."""
+
+from __future__ import annotations
+
+from uhal.errors import (
+    ArgumentValueError,
+    DeviceError,
+    InvalidHandleError,
+    InvalidImageError,
+    NoDeviceError,
+    NotFoundError,
+    NotSupportedError,
+    OutOfMemoryError,
+)
+
+# Names as in abi.h; a code that is not here is a plain DeviceError.
+CLASS_OF: dict[str, type[DeviceError]] = {
+    # Sizes and geometry the runtime refuses; the interface should have said it before.
+    "UHAL_HOST_ERROR_INVALID_VALUE": ArgumentValueError,
+    "UHAL_HOST_ERROR_LAUNCH_OUT_OF_RESOURCES": ArgumentValueError,
+    "UHAL_HOST_ERROR_OUT_OF_MEMORY": OutOfMemoryError,
+    "UHAL_HOST_ERROR_NO_DEVICE": NoDeviceError,
+    "UHAL_HOST_ERROR_INVALID_DEVICE": NoDeviceError,
+    # Not a kernel library, for another CPU, or refused by the system's loader.
+    "UHAL_HOST_ERROR_INVALID_IMAGE": InvalidImageError,
+    "UHAL_HOST_ERROR_NO_BINARY_FOR_CPU": InvalidImageError,
+    "UHAL_HOST_ERROR_SHARED_OBJECT_INIT_FAILED": InvalidImageError,
+    "UHAL_HOST_ERROR_INVALID_CONTEXT": InvalidHandleError,
+    "UHAL_HOST_ERROR_INVALID_HANDLE": InvalidHandleError,
+    "UHAL_HOST_ERROR_NOT_FOUND": NotFoundError,
+    "UHAL_HOST_ERROR_NOT_SUPPORTED": NotSupportedError,
+}
+
+ADVICE: dict[str, str] = {
+    "UHAL_HOST_ERROR_INVALID_IMAGE": "Build it with c++ $(python -m uhal cflags)",
+    "UHAL_HOST_ERROR_NO_BINARY_FOR_CPU": "Build it on this machine, without -march",
+    "UHAL_HOST_ERROR_LAUNCH_FAILED": "Start a new process: what the device holds is lost",
+    "UHAL_HOST_ERROR_OUT_OF_MEMORY": "Device memory is the machine's memory here",
+}
+
+# After these every later call on the device answers the same.
+STICKY = ("UHAL_HOST_ERROR_LAUNCH_FAILED",)
+
+# Failures of which the runtime keeps the details, on the thread they happened on.
+DETAILED = frozenset(
+    (
+        "UHAL_HOST_ERROR_INVALID_IMAGE",
+        "UHAL_HOST_ERROR_NO_BINARY_FOR_CPU",
+        "UHAL_HOST_ERROR_SHARED_OBJECT_INIT_FAILED",
+        "UHAL_HOST_ERROR_OPERATING_SYSTEM",
+        "UHAL_HOST_ERROR_LAUNCH_FAILED",
+    )
+)

@@ -1,0 +1,196 @@
+"""Imports point one way: ubridge → uhal → backends, which uhal loads lazily and by name.
+
+Every import statement, and every `import_module` of a literal name, is read from the source; any
+arrow that docs/design.md does not draw is a failure.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+BACKENDS = {"cuda_backend", "rocm_backend", "tops_backend", "host_backend"}
+OURS = {"uhal", "ubridge", "examples", "simulators"} | BACKENDS
+MAY_LOAD_BY_NAME = {"uhal/__main__.py", "uhal/doctor.py"}
+FOR_BACKENDS = {
+    "uhal.abi",
+    "uhal.errors",
+    "uhal.contract",
+    "uhal.images",
+    "uhal.signature",
+    "uhal.fixed",
+    "uhal._lane",
+}
+
+
+def imported_names(tree: ast.AST, package: str) -> Iterator[tuple[str, int, bool]]:
+    """Yield (dotted name, line, whether it is loaded by name) of every import in a module."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name, node.lineno, False
+        elif isinstance(node, ast.ImportFrom):
+            module = node.module or ""
+            if node.level:
+                parents = package.split(".")[: 1 - node.level or None]
+                module = ".".join([*parents, module] if module else parents)
+            if module in OURS | {"uhal.images"}:
+                # `from uhal import x` reaches for a module or for what the package exports.
+                for alias in node.names:
+                    yield f"{module}.{alias.name}", node.lineno, False
+            else:
+                yield module, node.lineno, False
+        elif isinstance(node, ast.Call) and _name_of(node.func) in ("import_module", "__import__"):
+            literals = [value for value in node.args[:1] if isinstance(value, ast.Constant)]
+            yield from ((str(literal.value), node.lineno, True) for literal in literals)
+
+
+def _name_of(function: ast.expr) -> str:
+    if isinstance(function, ast.Attribute):
+        return function.attr
+    return function.id if isinstance(function, ast.Name) else ""
+
+
+def verdict(path: str, name: str, by_name: bool) -> str | None:
+    """Say why the file may not import the name, `None` when it may."""
+    importer = path.partition("/")[0]
+    target = name.partition(".")[0]
+    if target not in OURS or target == importer:
+        return None
+    if importer == "ubridge":
+        return None if target == "uhal" else "ubridge reaches the devices through uhal only"
+    if importer == "uhal":
+        if by_name and path in MAY_LOAD_BY_NAME:
+            return None
+        return "uhal loads this lazily, from the registry, the doctor or __main__"
+    if importer in BACKENDS:
+        allowed = any(name == module or name.startswith(module + ".") for module in FOR_BACKENDS)
+        return None if allowed else f"a backend may import only {', '.join(sorted(FOR_BACKENDS))}"
+    return None
+
+
+def sources() -> list[Path]:
+    folders = [ROOT / name for name in sorted(OURS - {"examples"})]
+    return [path for folder in folders for path in sorted(folder.rglob("*.py"))]
+
+
+@pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_point_one_way(path: Path) -> None:
+    relative = path.relative_to(ROOT).as_posix()
+    package = ".".join(path.relative_to(ROOT).parent.parts)
+    wrong = []
+    for name, line, by_name in imported_names(ast.parse(path.read_text("utf-8")), package):
+        reason = verdict(relative, name, by_name)
+        if reason is not None:
+            wrong.append(f"{relative}:{line} imports {name}: {reason}")
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    ("path", "source", "allowed"),
+    [
+        ("ubridge/a.py", "from uhal import Device", True),
+        ("ubridge/a.py", "import host_backend", False),
+        ("uhal/a.py", "import ubridge", False),
+        ("uhal/a.py", "def f():\n    from host_backend import x", False),
+        ("uhal/doctor.py", "import importlib\nimportlib.import_module('ubridge')", True),
+        ("uhal/doctor.py", "import ubridge", False),
+        ("uhal/a.py", "from importlib import import_module\nimport_module('ubridge')", False),
+        ("host_backend/a.py", "from uhal.errors import DeviceError", True),
+        ("host_backend/a.py", "from uhal import errors, _lane", True),
+        ("host_backend/a.py", "from uhal.images.elf import read", True),
+        ("host_backend/a.py", "from uhal import Device", False),
+        ("host_backend/a.py", "import uhal.registry", False),
+        ("host_backend/a.py", "import ubridge", False),
+        ("host_backend/a.py", "from . import runtime\nfrom .runtime import x", True),
+    ],
+)
+def test_the_rule_sees_every_kind_of_import(path: str, source: str, allowed: bool) -> None:
+    package = path.partition("/")[0]
+    reasons = [
+        verdict(path, name, by_name)
+        for name, _, by_name in imported_names(ast.parse(source), package)
+    ]
+    assert any(reasons) is not allowed
+
+
+def run_python(program: str, folder: Path = ROOT, **environment: str) -> str:
+    """Run a program in a fresh interpreter that imports from `folder`; return what it prints."""
+    result = subprocess.run(
+        [sys.executable, "-c", program],
+        check=True,
+        capture_output=True,
+        text=True,
+        # `-c` puts the working directory before PYTHONPATH.
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(folder), **environment},
+    )
+    return result.stdout.strip()
+
+
+def test_importing_uhal_starts_no_thread_and_loads_no_backend() -> None:
+    program = """
+import os, sys, uhal
+threads = len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else 1
+import numpy
+loaded = [name for name in sys.modules if name.endswith("_backend") or name == "ubridge"]
+print(threads, loaded)
+"""
+    # numpy's BLAS would start threads of its own.
+    assert run_python(program, OPENBLAS_NUM_THREADS="1") == "1 []"
+
+
+def test_importing_uhal_maps_no_driver_library() -> None:
+    if not os.path.exists("/proc/self/maps"):
+        pytest.skip("needs /proc")
+    program = """
+import numpy, uhal
+maps = open("/proc/self/maps").read()
+drivers = ("libcuda.so", "libhsa-runtime", "libtopsrt", "libuhal_host")
+print([name for name in drivers if name in maps])
+"""
+    assert run_python(program) == "[]"
+
+
+def test_every_exported_name_exists() -> None:
+    import uhal
+
+    assert len(set(uhal.__all__)) == len(uhal.__all__)
+    assert [name for name in uhal.__all__ if not hasattr(uhal, name)] == []
+    assert uhal.__version__.count(".") == 2
+
+
+@pytest.mark.parametrize(
+    ("stray", "missing", "words"),
+    [
+        ("_core.cpython-311-x86_64-linux-gnu.so", False, "CERN's IPbus library"),
+        (None, True, "python setup.py build_ext --inplace"),
+    ],
+)
+def test_a_broken_installation_says_so_in_one_sentence(
+    tmp_path: Path, stray: str | None, missing: bool, words: str
+) -> None:
+    package = tmp_path / "uhal"
+    package.mkdir()
+    for source in (ROOT / "uhal").glob("*.py"):
+        (package / source.name).write_bytes(source.read_bytes())
+    if stray is not None:
+        (package / stray).touch()
+    if not missing:
+        (package / "_lane.abi3.so").touch()
+    program = """
+try:
+    import uhal
+except ImportError as error:
+    print(error)
+"""
+    said = run_python(program, tmp_path)
+    assert words in said
+    assert "\n" not in said

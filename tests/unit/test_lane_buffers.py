@@ -1,0 +1,107 @@
+"""Views, empty buffers, and memory from the driver's own stream-ordered allocator."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pytest
+
+from tests.counting_bench import Bench, use
+from tests.counting_driver import BLOCKING_SLOTS, CountingDriver
+from uhal import DeviceBuffer, Stream
+from uhal.errors import InvalidHandleError, NotSupportedError
+
+
+def test_a_view_holds_the_memory_and_closes_with_its_parent(bench: Bench) -> None:
+    parent = bench.buffer(1000)
+    (address,) = use(bench, None, parent)
+    view = parent[100:][100:200]
+    assert (view.size, use(bench, None, view)) == (100, [address + 800])
+    del parent
+    gc.collect()
+    other = bench.buffer(1000)
+    assert use(bench, None, other) != [address]
+    assert use(bench, None, view) == [address + 800]
+    view_of_view = view[10:20]
+    view.close()
+    assert view.closed
+    # closing a view closes neither its parent nor its siblings
+    assert not view_of_view.closed
+    assert use(bench, None, view_of_view) == [address + 840]
+
+
+def test_closing_the_parent_closes_its_views(bench: Bench) -> None:
+    parent = bench.buffer(1000)
+    view = parent[1:3]
+    deeper = view[:1]
+    parent.close()
+    for buffer in (parent, view, deeper):
+        assert buffer.closed
+        with pytest.raises(InvalidHandleError, match="the buffer is closed"):
+            buffer.to_numpy()
+        buffer.close()
+
+
+def test_nothing_takes_no_memory_and_works_everywhere(bench: Bench) -> None:
+    bench.quiet()
+    empty = [
+        DeviceBuffer.from_numpy(np.empty((3, 0), "f4")),
+        DeviceBuffer.from_slice([], "f32"),
+        DeviceBuffer.zeros(0, "f32"),
+        DeviceBuffer.uninitialized(0, "f32"),
+        DeviceBuffer.uninitialized_async(0, "f32", Stream.default()),
+        bench.buffer(4)[2:2],
+    ]
+    allocations = bench.context.pool_statistics()["driver_allocations"]
+    assert allocations == 1
+    for buffer in empty:
+        assert (len(buffer), buffer.nbytes) == (0, 0)
+        assert buffer.to_numpy().shape == (0,)
+        buffer.copy_from(np.empty(0, "f4"))
+        buffer.copy_from(empty[0])
+        buffer.copy_to(bytearray())
+        buffer.set_8(1)
+        buffer.set_32(1)
+        assert buffer[:].view("u8").size == 0
+    assert bench.driver.count("copy_h2d", "copy_d2h", "copy_d2d", "memset_8", "memset_32") == 0
+    bench.function("const f32* x, f32* y")[1, 1](empty[0], empty[1])
+    assert bench.driver.count("launch") == 1
+    for buffer in empty:
+        buffer.close()
+
+
+def test_the_drivers_own_allocator_works_in_stream_order(bench: Bench) -> None:
+    stream, other = bench.busy_stream(), bench.busy_stream()
+    buffer = DeviceBuffer.uninitialized_async(1000, "f32", stream, native=True)
+    use(bench, other, buffer)
+    bench.quiet()
+    buffer.close()
+    found = [
+        (slot, arguments)
+        for slot, arguments in bench.driver.calls
+        if slot not in ("current", "bind")
+    ]
+    assert [slot for slot, _ in found[-2:]] == ["stream_wait_event", "free_async"]
+    assert found[-2][1][0] == stream.handle
+    assert found[-1][1][1] == stream.handle
+    assert bench.driver.count(*BLOCKING_SLOTS, "free") == 0
+
+
+def test_memory_of_a_closed_stream_goes_back_on_the_default_one(bench: Bench) -> None:
+    stream = bench.busy_stream()
+    buffer = DeviceBuffer.uninitialized_async(1000, "f32", stream, native=True)
+    stream.close()
+    bench.quiet()
+    buffer.close()
+    calls = [(s, a) for s, a in bench.driver.calls if s in ("stream_wait_event", "free_async")]
+    assert [slot for slot, _ in calls] == ["stream_wait_event", "free_async"]
+    assert {calls[0][1][0], calls[1][1][1]} == {Stream.default().handle}
+
+
+@pytest.mark.parametrize("missing", ["alloc_async", "free_async"])
+def test_a_driver_without_its_own_allocator_says_so(missing: str) -> None:
+    with Bench.accounted(CountingDriver(without=(missing,))):
+        with pytest.raises(NotSupportedError, match="no stream-ordered allocation of its own"):
+            DeviceBuffer.uninitialized_async(10, "f32", Stream.default(), native=True)
+        DeviceBuffer.uninitialized_async(10, "f32", Stream.default())

@@ -1,0 +1,189 @@
+"""Finding kernels and globals in a module, and signatures from beside its file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.counting_driver import CountingDriver
+from uhal import Module, Signature
+from uhal.contract import Chosen, LoadedModule
+from uhal.device import Device
+from uhal.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    DeviceError,
+    InvalidHandleError,
+    NotFoundError,
+)
+from uhal.signature import Parameter
+
+MISSING = 1
+
+
+class ImageDriver(CountingDriver):
+    """A driver whose every image holds two kernels and a global of 12 bytes."""
+
+    loads = 0
+
+    def module_load(self, ordinal: int, image: bytes, *, path: Path | None = None) -> LoadedModule:
+        self.loads += 1
+        described = [
+            Parameter(0, size=8, offset=0, source="image"),
+            Parameter(1, "x", "pointer", 8, 8, source="image"),
+        ]
+        signatures = {"saxpy": Signature(described, "saxpy"), "fill": Signature([], "fill")}
+        return LoadedModule(0xBEEF, Chosen("k.so", "the only one"), signatures)
+
+    def module_global(self, module: int, name: str) -> tuple[int, int]:
+        return (0x4000, 12)
+
+
+@pytest.fixture
+def driver() -> ImageDriver:
+    return ImageDriver()
+
+
+@pytest.fixture
+def device(driver: ImageDriver) -> Iterator[Device]:
+    context = driver.open_context()
+    yield Device._of(context)
+    context.close()
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> Path:
+    path = tmp_path / "k.so"
+    path.write_bytes(b"image")
+    return path
+
+
+def test_kernels_in_the_images_order(device: Device) -> None:
+    with Module.from_bytes(b"image", device=device) as module:
+        assert module.kernels == ("saxpy", "fill")
+        assert str(module.chosen) == "k.so: the only one"
+        assert module.device == device
+        function = module.get_function("fill")
+        assert module.get_function("fill") is function
+        assert function.name == "fill"
+
+
+def test_a_caller_may_say_why_the_file_was_chosen(device: Device, image: Path) -> None:
+    chosen = Chosen("k.so for avx2", "the best this CPU runs")
+    assert Module.from_file(image, device=device, chosen=chosen).chosen is chosen
+
+
+def test_signatures_come_from_the_image_the_sidecar_and_the_caller(
+    device: Device, image: Path
+) -> None:
+    bare = Module.from_file(image, device=device)
+    assert bare.get_function("saxpy").signature.declaration == "unknown[8], ptr x"
+    told = bare.get_function("saxpy", "u64 n, f32* x")
+    assert told.signature.declaration == "u64 n, f32* x"
+    assert bare.get_function("saxpy") is not told
+
+    image.with_name("k.so.sig").write_text("saxpy: u64 n, const f32* x\n")
+    beside = Module.from_file(image, device=device).get_function("saxpy")
+    assert beside.signature.declaration == "u64 n, const f32* x"
+    assert "from k.so.sig" in str(beside.signature)
+
+
+@pytest.mark.parametrize(
+    ("sidecar", "error", "words"),
+    [
+        ("saxpy: u32 n, ptr x", ArgumentValueError, "they differ in size"),
+        ("saxpy: u65 n", ArgumentValueError, "k.so.sig, line 1: signature of saxpy, parameter 0"),
+        ("sazpy: ptr x", NotFoundError, "describes 'sazpy', which .*; did you mean saxpy?"),
+    ],
+)
+def test_a_wrong_sidecar_unloads_the_module(
+    device: Device,
+    driver: ImageDriver,
+    image: Path,
+    sidecar: str,
+    error: type[Exception],
+    words: str,
+) -> None:
+    image.with_name("k.so.sig").write_text(sidecar)
+    with pytest.raises(error, match=words):
+        Module.from_file(image, device=device)
+    assert driver.count("module_unload") == driver.loads
+
+
+def test_a_missing_kernel_names_close_ones(device: Device, driver: ImageDriver) -> None:
+    module = Module.from_bytes(b"image", device=device)
+    driver.failures["get_function"] = [MISSING, MISSING]
+    with pytest.raises(NotFoundError, match=r"k\.so has no kernel 'saxpi'; did you mean saxpy\?"):
+        module.get_function("saxpi")
+    with pytest.raises(KeyError, match="has no kernel 'zzz'; it has saxpy, fill"):
+        module.get_function("zzz")
+
+
+def test_another_failure_is_not_called_a_missing_kernel(
+    device: Device, driver: ImageDriver
+) -> None:
+    module = Module.from_bytes(b"image", device=device)
+    driver.failures["get_function"] = [400]
+    with pytest.raises(InvalidHandleError, match="INVALID_HANDLE"):
+        module.get_function("saxpy")
+
+
+def test_a_global_is_a_buffer(device: Device) -> None:
+    module = Module.from_bytes(b"image", device=device)
+    assert (module.get_global("g").size, module.get_global("g", "f32").size) == (12, 3)
+    with pytest.raises(ArgumentValueError, match="global 'g' has 12 bytes, no multiple of the 8"):
+        module.get_global("g", "f64")
+
+
+def test_a_closed_module_is_refused(device: Device) -> None:
+    module = Module.from_bytes(b"image", device=device)
+    module.get_function("saxpy")
+    module.close()
+    module.close()
+    assert module.closed
+    for act in (lambda: module.get_function("saxpy"), lambda: module.get_global("g")):
+        with pytest.raises(InvalidHandleError, match="the module is closed"):
+            act()
+
+
+@pytest.mark.parametrize(
+    ("act", "words"),
+    [
+        (lambda device: Module.from_bytes("text", device=device), "image: expected bytes, got str"),
+        (
+            lambda device: Module.from_bytes(b"", device=3),
+            "device: expected a uhal.Device, got int",
+        ),
+        (
+            lambda device: Module.from_bytes(b"", device=device).get_function(3),
+            "get_function, name: expected a str, got int 3",
+        ),
+        (
+            lambda device: Module.from_bytes(b"", device=device).get_function("fill", 3),
+            "get_function, signature: expected a str or Signature, got int 3",
+        ),
+    ],
+)
+def test_wrong_kinds_are_refused(device: Device, act: object, words: str) -> None:
+    with pytest.raises(ArgumentTypeError, match=words):
+        act(device)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    ("signature", "words"),
+    [
+        ("unknown n", "fill: the size of parameter 0 is unknown"),
+        ("bytes[4097] s", "fill takes 4097 bytes of parameters; the device takes at most 4096"),
+    ],
+)
+def test_parameters_that_cannot_be_passed_are_refused(signature: str, words: str) -> None:
+    # Its images tell nothing of what they hold.
+    context = CountingDriver().open_context()
+    module = Module.from_bytes(b"", device=Device._of(context))
+    assert module.kernels == ()
+    assert module.get_function("fill").signature is None
+    with pytest.raises(DeviceError, match=words):
+        module.get_function("fill", signature)
+    context.close()

@@ -1,0 +1,216 @@
+"""Binds a vendor's native library to its ABI header, and finds that library.
+
+The header (`<backend>/abi.h`) is the only statement of every prototype, struct and constant; the
+compiled lane and the simulated drivers include the same file as C. Importing this module opens
+nothing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from uhal._c_header import HeaderError, parse_declarations, parse_parameter_list
+from uhal._c_types import Prototype, result_ctype
+from uhal.contract import LibraryAttempt
+from uhal.errors import LibraryNotFoundError
+
+__all__ = ["Check", "Header", "HeaderError", "Library", "LibrarySearch", "find_library"]
+
+Check = Callable[[str, int], None]
+"""Called with a function's name and its non-zero result; raises what the backend makes of it."""
+
+
+class Header:
+    """A parsed ABI header. Immutable; any thread may use it."""
+
+    def __init__(self, text: str, name: str = "abi.h") -> None:
+        """Parse `text`; `HeaderError` names `name` and the line that leaves the subset."""
+        self.name = name
+        self._declared = parse_declarations(text, name)
+
+    @classmethod
+    def parse(cls, path: Path) -> Header:
+        """Read a header file."""
+        return cls(path.read_text(encoding="utf-8"), path.name)
+
+    @property
+    def constants(self) -> Mapping[str, int]:
+        """Defines and enumerators by name."""
+        return self._declared.constants
+
+    @property
+    def prototypes(self) -> Mapping[str, Prototype]:
+        """Functions by name, in the header's order."""
+        return self._declared.prototypes
+
+    def ctype(self, name: str) -> type[Any]:
+        """Return the ctypes type of a typedef, or of a struct or union by its tag.
+
+        `KeyError` when the header does not define it.
+        """
+        declared = self._declared
+        if name in declared.typedefs:
+            return declared.typedefs[name].ctype()
+        for keyword in ("struct", "union"):
+            record = declared.records.get(f"{keyword} {name}")
+            if record is not None and record.members is not None:
+                return record.ctype()
+        raise KeyError(f"{self.name} declares no type {name}")
+
+    def canonical_parameters(self, text: str) -> tuple[str, ...]:
+        """Reduce a C parameter list to what the machine sees, for comparing prototypes.
+
+        Names, const, typedefs and the kinds of opaque handles fall away:
+        `(CUdeviceptr dst, CUstream s)` and `(uint64_t a, void *b)` give the same.
+        """
+        parameters = parse_parameter_list(text, self._declared, self.name)
+        return tuple(parameter.type.canonical() for parameter in parameters)
+
+
+@dataclass(frozen=True)
+class LibrarySearch:
+    """Where a library was looked for. `handle` is `None` when every attempt failed."""
+
+    handle: ctypes.CDLL | None
+    path: str | None
+    """The file the loader took, where the system tells."""
+    attempts: tuple[LibraryAttempt, ...]
+
+
+def find_library(variable: str, candidates: Sequence[str]) -> LibrarySearch:
+    """Open the file that environment `variable` names, and no other; else the first candidate.
+
+    Candidates are sonames for the system's loader or absolute paths. The working directory is
+    never searched: a bare name in the variable goes to the loader too.
+    """
+    override = os.environ.get(variable)
+    if override:
+        candidates = [str(Path(override).absolute()) if os.sep in override else override]
+    attempts: list[LibraryAttempt] = []
+    for candidate in candidates:
+        try:
+            handle = ctypes.CDLL(candidate)
+        except OSError as error:
+            attempts.append(LibraryAttempt(candidate, _loader_words(candidate, error)))
+            continue
+        attempts.append(LibraryAttempt(candidate, "opened"))
+        return LibrarySearch(handle, _path_of(handle) or candidate, tuple(attempts))
+    return LibrarySearch(None, None, tuple(attempts))
+
+
+class Library:
+    """An opened native library whose functions have the header's prototypes.
+
+    `library.cuInit(0)` calls the function; one whose result is of the header's status type calls
+    `check(name, result)` for every result but 0, so that no call site tests an error. Symbols are
+    resolved one by one at their first use. Any thread may call; the GIL is released meanwhile.
+    """
+
+    def __init__(
+        self, handle: ctypes.CDLL, path: str, header: Header, *, status: str, check: Check
+    ) -> None:
+        """Bind an opened library. `status` is the typedef of results that are error codes."""
+        self.path = path
+        self.header = header
+        self._handle = handle
+        self._status = status
+        self._check = check
+        self._checked: dict[str, Callable[..., Any]] = {}
+        self._unchecked: dict[str, Callable[..., Any]] = {}
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        """Return the function with its error check.
+
+        `AttributeError` when the header does not declare it, `LibraryNotFoundError` when this
+        version of the library does not have it.
+        """
+        if name.startswith("_") or name not in self.header.prototypes:
+            raise AttributeError(f"{self.header.name} declares no function {name}")
+        function = self._checked.get(name)
+        if function is None:
+            function = self._bind(name)
+            if self._returns_status(name):
+                function.errcheck = functools.partial(_check_result, self._check, name)  # type: ignore[attr-defined]
+            self._checked[name] = function
+        return function
+
+    def unchecked(self, name: str) -> Callable[..., Any]:
+        """Return the function without a check, for calls whose status is an answer."""
+        function = self._unchecked.get(name)
+        if function is None:
+            function = self._unchecked[name] = self._bind(name)
+        return function
+
+    def has(self, name: str) -> bool:
+        """Return whether the library has the function."""
+        return self._symbol(name) is not None
+
+    def missing(self) -> tuple[str, ...]:
+        """Return the functions of the header that this version of the library lacks."""
+        return tuple(name for name in self.header.prototypes if not self.has(name))
+
+    def address(self, name: str) -> int:
+        """Return the function's address, for a hot table. It stays valid with the process."""
+        function: Any = self._bind(name)
+        return ctypes.cast(function, ctypes.c_void_p).value or 0
+
+    def _returns_status(self, name: str) -> bool:
+        result = self.header.prototypes[name].result
+        return getattr(result, "name", None) == self._status
+
+    def _symbol(self, name: str) -> Any:
+        try:
+            # Subscription makes a new object each time: a check bound to one is not on another.
+            return self._handle[name]
+        except AttributeError:
+            return None
+
+    def _bind(self, name: str) -> Callable[..., Any]:
+        prototype = self.header.prototypes[name]
+        function = self._symbol(name)
+        if function is None:
+            raise LibraryNotFoundError(f"{self.path} has no function {name}", call=name)
+        function.restype = result_ctype(prototype.result)
+        function.argtypes = [parameter.type.ctype() for parameter in prototype.parameters]
+        bound: Callable[..., Any] = function
+        return bound
+
+
+def _check_result(check: Check, name: str, result: int, *_: object) -> int:
+    if result != 0:
+        check(name, result)
+    return result
+
+
+def _loader_words(candidate: str, error: OSError) -> str:
+    """Return the loader's sentence without the file name it repeats."""
+    words = str(error)
+    return words.removeprefix(f"{candidate}: ")
+
+
+def _path_of(handle: ctypes.CDLL) -> str | None:
+    """Ask the loader which file it took."""
+    if not sys.platform.startswith("linux"):
+        return None
+
+    class LinkMap(ctypes.Structure):
+        _fields_ = (("l_addr", ctypes.c_size_t), ("l_name", ctypes.c_char_p))
+
+    request_link_map = 2
+    link_map = ctypes.POINTER(LinkMap)()
+    try:
+        dlinfo = ctypes.CDLL(None).dlinfo
+    except (OSError, AttributeError):
+        return None
+    dlinfo.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)
+    if dlinfo(handle._handle, request_link_map, ctypes.byref(link_map)) != 0 or not link_map:
+        return None
+    name = link_map.contents.l_name
+    return os.fsdecode(name) if name else None
