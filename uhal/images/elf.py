@@ -29,6 +29,7 @@ SHT_SYMTAB = 2
 SHT_NOTE = 7
 SHT_NOBITS = 8
 SHT_DYNSYM = 11
+SHT_LOPROC = 0x70000000
 SHN_UNDEF = 0
 STT_OBJECT = 1
 STT_FUNC = 2
@@ -153,7 +154,7 @@ class Elf:
 
     @cached_property
     def sections(self) -> tuple[Section, ...]:
-        """The section headers with their names; each lies inside the file."""
+        """The section headers with their names; each of a standard type lies inside the file."""
         if self._section_offset == 0 or self._section_count == 0:
             return ()
         self._check_entry("section header", self._section_entry, _SECTION_HEADER.size)
@@ -162,7 +163,8 @@ class Elf:
         )
         rows = list(self._rows(_SECTION_HEADER, table, self._section_entry))
         for index, row in enumerate(rows):
-            if row[1] != SHT_NOBITS:
+            # A section of a vendor's own type may, like NOBITS, take no bytes of the file.
+            if row[1] != SHT_NOBITS and row[1] < SHT_LOPROC:
                 self._check_range(row[4], row[5], f"section {index}")
         if self._names_index >= len(rows):
             self._refuse("has no section for the names of sections")

@@ -80,13 +80,16 @@ def read_fatbin(image: bytes) -> tuple[FatbinEntry, ...]:
 
     Raises `InvalidImageError` when it is no fatbin or breaks off.
     """
+    if not is_fatbin(image):
+        _fail("it does not begin with its magic number")
     entries: list[FatbinEntry] = []
     view = memoryview(image)
     position = 0
-    while position + _REGION.size <= len(image):
-        magic, _, header_bytes, body_bytes = _REGION.unpack_from(image, position)
-        if magic != MAGIC:
-            break
+    # What follows the last region, padding mostly, is nobody's.
+    while is_fatbin(image[position : position + 4]):
+        if position + _REGION.size > len(image):
+            _fail("the header of a region breaks off")
+        _, _, header_bytes, body_bytes = _REGION.unpack_from(image, position)
         start = position + header_bytes
         end = start + body_bytes
         if header_bytes < _REGION.size or end > len(image):
@@ -94,8 +97,6 @@ def read_fatbin(image: bytes) -> tuple[FatbinEntry, ...]:
         _read_region(view[start:end], entries)
         # Regions of a linked program begin at multiples of 8.
         position = -(-end // 8) * 8
-    if not entries and not is_fatbin(image):
-        _fail("it does not begin with its magic number")
     return tuple(entries)
 
 

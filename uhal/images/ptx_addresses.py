@@ -67,7 +67,8 @@ def classify_words(words: Mapping[str, int], body: Sequence[str]) -> dict[int, A
     """
     if not words or len(body) > MAX_STATEMENTS:
         return {}
-    instructions = [found for text in body if (found := _parse(text)) is not None]
+    parsed = (_parse(text) for text in body)
+    instructions = [found for found in parsed if found is not None and found.operands]
     registers = _Registers(words, opaque=_declared_twice(body))
     if not registers.follow(instructions):
         return {}
@@ -103,7 +104,7 @@ class _Registers:
 
     def follow(self, instructions: Iterable[_Instruction]) -> bool:
         """Collect the sums until nothing new turns up. False when that takes too long."""
-        followed = [one for one in instructions if one.operands and one.name not in ("st", "red")]
+        followed = [one for one in instructions if one.name not in ("st", "red")]
         for _ in range(MAX_PASSES):
             changed = False
             for instruction in followed:

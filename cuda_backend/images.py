@@ -1,0 +1,117 @@
+"""Finds the image to load in what a user gave: PTX, a cubin, or a fatbin of several."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cuda_backend.targets import DeviceTarget, judge_cubin, judge_ptx
+from uhal.contract import Chosen
+from uhal.errors import ArgumentValueError, InvalidImageError, NotSupportedError
+from uhal.images.chooser import Fit, Judgement, choose
+from uhal.images.cubin import CubinImage, is_cubin, read_cubin
+from uhal.images.fatbin import FatbinEntry, is_fatbin, read_fatbin
+from uhal.images.ptx import PtxImage, is_ptx, read_ptx
+from uhal.signature import Signature, merge
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The bytes for the driver, and what is known of them."""
+
+    payload: bytes
+    chosen: Chosen
+    signatures: Mapping[str, Signature]
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    judgement: Judgement
+    payload: bytes | None
+    """`None` when it cannot be decompressed here."""
+    contents: PtxImage | CubinImage | None
+
+
+def select(image: bytes, device: DeviceTarget) -> Selection:
+    """Choose the image for a device.
+
+    Raises `InvalidImageError` when the bytes are none of the three formats or damaged, and with
+    every image listed when none fits.
+    """
+    if is_fatbin(image):
+        candidates = [_in_fatbin(entry, device) for entry in read_fatbin(image)]
+    elif is_cubin(image):
+        candidates = [_cubin(image, device)]
+    elif is_ptx(image):
+        candidates = [_ptx(image, device)]
+    else:
+        raise InvalidImageError(
+            f"this is no CUDA image: expected PTX, a cubin or a fatbin, got {len(image)} bytes "
+            f"that begin with {image[:8]!r}"
+        )
+    index, chosen = choose([candidate.judgement for candidate in candidates], str(device))
+    winner = candidates[index]
+    if winner.payload is None:
+        # The driver has its own zstd. It is given everything and makes the same choice.
+        return Selection(image, chosen, {})
+    return Selection(winner.payload, chosen, _signatures(winner, candidates))
+
+
+def _ptx(image: bytes, device: DeviceTarget) -> _Candidate:
+    contents = read_ptx(image)
+    description = f"PTX {contents.version[0]}.{contents.version[1]} for {contents.target}"
+    if contents.address_size != 64:
+        reason = f"{contents.address_size}-bit addresses; this driver takes 64-bit code only"
+        return _Candidate(Judgement(description, Fit.REFUSED, reason), image, contents)
+    judgement = judge_ptx(description, contents.version, contents.target, device)
+    return _Candidate(judgement, image, contents)
+
+
+def _cubin(image: bytes, device: DeviceTarget) -> _Candidate:
+    contents = read_cubin(image)
+    description = f"cubin for {contents.target}"
+    if contents.relocatable:
+        reason = "a relocatable object, which has to be linked first (nvcc -dlink, or no -rdc)"
+        return _Candidate(Judgement(description, Fit.REFUSED, reason), image, contents)
+    judgement = judge_cubin(description, contents.target, contents.toolkit, device)
+    return _Candidate(judgement, image, contents)
+
+
+def _in_fatbin(entry: FatbinEntry, device: DeviceTarget) -> _Candidate:
+    """Judge an entry by its contents, or by its header where it cannot be decompressed."""
+    if entry.kind == "other":
+        reason = "neither PTX nor a cubin"
+        return _Candidate(Judgement(entry.description, Fit.REFUSED, reason), None, None)
+    try:
+        payload = entry.image()
+    except NotSupportedError:
+        if entry.ptx_version is not None:
+            judgement = judge_ptx(entry.description, entry.ptx_version, entry.target, device)
+        else:
+            judgement = judge_cubin(entry.description, entry.target, None, device)
+        return _Candidate(judgement, None, None)
+    return _ptx(payload, device) if entry.kind == "PTX" else _cubin(payload, device)
+
+
+def _signatures(winner: _Candidate, candidates: list[_Candidate]) -> dict[str, Signature]:
+    """What the chosen image says; of a cubin also what PTX of the same program says."""
+    if winner.contents is None:
+        return {}
+    found = winner.contents.signatures
+    if isinstance(winner.contents, PtxImage):
+        return found
+    for candidate in candidates:
+        if isinstance(candidate.contents, PtxImage):
+            for name, told in candidate.contents.signatures.items():
+                if name in found:
+                    found[name] = _merged(found[name], told)
+    return found
+
+
+def _merged(cubin: Signature, ptx: Signature) -> Signature:
+    try:
+        both = merge(cubin, ptx)
+    except ArgumentValueError:
+        # A source may declare a kernel differently for each target; the cubin is what runs.
+        return cubin
+    return cubin if both is None else both
