@@ -158,7 +158,9 @@ class TestActivation:
         data = DeviceBuffer.from_numpy(values)
         ubridge.activation(data, 1, values.size, kind)
         expected = REFERENCES[kind](values.astype(np.float64))
-        np.testing.assert_allclose(data.to_numpy(), expected, rtol=1e-6)
+        # At -3 gelu magnifies a rounded exponent x² + 1 = 10 times.
+        tolerance = 3e-6 if kind is Activation.GELU else 1e-6
+        np.testing.assert_allclose(data.to_numpy(), expected, rtol=tolerance)
 
     @pytest.mark.parametrize("kind", Activation)
     def test_special_values(self, device: Device, kind: Activation) -> None:
