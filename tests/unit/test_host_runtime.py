@@ -497,6 +497,25 @@ def test_a_wait_is_for_the_record_it_saw(driver: Driver) -> None:
             assert api.unchecked("uhalHostEventQuery")(event) != 0
 
 
+def test_a_record_that_waits_for_room_is_not_seen_yet(
+    driver: Driver, module: ctypes.c_void_p
+) -> None:
+    """Were it, a wait could get into the queue before the record it is for."""
+    api = driver.api
+    empty = driver.function(module, "empty")
+    with driver.stream() as full, driver.stream() as other, driver.event() as event:
+        recorder = threading.Thread(target=api.uhalHostEventRecord, args=(event, full))
+        with driver.held(full):
+            for _ in range(1023):
+                driver.launch(empty, (1, 1, 1), (1, 1, 1), full)
+            recorder.start()
+            recorder.join(0.2)
+            assert recorder.is_alive()
+            api.uhalHostStreamWaitEvent(other, event, 0)
+            api.uhalHostStreamSynchronize(other)
+        recorder.join()
+
+
 # -- memory ----------------------------------------------------------------------------------------
 
 
