@@ -93,15 +93,17 @@ cdef class Context:
         self.limits = limits
         self.streams = {}
         self.idle_events = []
+        self.launch_marks = _launch_marks()
+        blocking = _environment_flag("UHAL_LAUNCH_BLOCKING")
+        self.pool = Pool(_pool_mode())
+        # From here on __dealloc__ has something to tear down.
         self.state = uhal_state_new()
         if self.state == NULL:
             raise MemoryError
-        if _environment_flag("UHAL_LAUNCH_BLOCKING"):
+        if blocking:
             self.state.word |= UHAL_STATE_BLOCKING
-        self.launch_marks = _launch_marks()
         if self.launch_marks:
             self.state.word |= UHAL_STATE_MARKING
-        self.pool = Pool(_pool_mode())
         live.contexts += 1
         self.default_core = new_stream_core(self, 0, 0)
         contexts.add(self)
@@ -434,29 +436,56 @@ def _drain():
 
 
 cdef int teardown(Context context) noexcept:
-    """Free every native thing of a device nobody holds any more. Runs in a destructor."""
+    """Free every native thing of a device nobody holds any more. Runs in a destructor.
+
+    Nothing here may raise a native failure: its traceback would hold the dying Context.
+    """
     cdef StreamCore core
-    cdef void *previous
+    cdef uhal_hot_table *table = context.table
+    cdef void *previous = NULL
+    cdef int status = table.current(&previous)
+    cdef bint bound = status == 0 and previous != context.token_pointer
     try:
-        previous = enter(context)
-        for core in list(context.streams.values()):
-            if core.closed:
-                synchronize_markers(context, core)
-            else:
-                with nogil:
-                    context.table.stream_synchronize(core.handle)
-                if core.owned:
-                    context.table.stream_destroy(core.handle)
-            forget_core(context, core)
+        if bound:
+            status = table.bind(context.token_pointer)
+        for core in context.streams.values():
+            wait_in_teardown(table, core)
+            if core.mark_word != NULL:
+                table.host_free(core.mark_word)
+            if core.owned and not core.closed:
+                keep_first(&status, table.stream_destroy(core.handle))
             core.closed = True
-        pool_free_segments(context)
+            for _, handle in core.markers:
+                table.event_destroy(<void *><uintptr_t>handle)
+        keep_first(&status, pool_free_segments(context))
         for handle in context.idle_events:
-            context.table.event_destroy(<void *><uintptr_t>handle)
-        leave(context, previous)
-        if context.backend is not None:
-            context.backend.release_device_context(context.ordinal)
+            table.event_destroy(<void *><uintptr_t>handle)
+        if bound and previous != NULL:
+            table.bind(previous)
+        context.backend.release_device_context(context.ordinal)
+        if status != 0 and context.lost is None:
+            said = _errors.from_code(context.backend, "teardown", status)
+            warn_in_destructor(f"closing {context.backend_name}:{context.ordinal}: {said}")
     except BaseException as failure:
         warn_in_destructor(f"closing {context.backend_name}:{context.ordinal}: {failure}")
+    return 0
+
+
+cdef inline void keep_first(int *status, int found) noexcept:
+    if status[0] == 0:
+        status[0] = found
+
+
+cdef int wait_in_teardown(uhal_hot_table *table, StreamCore core) except -1:
+    """Let what is pending in the stream finish; a lost device answers at once."""
+    cdef void *event
+    if not core.closed:
+        with nogil:
+            table.stream_synchronize(core.handle)
+    elif core.markers:
+        event = <void *><uintptr_t>core.markers[-1][1]
+        with nogil:
+            table.event_synchronize(event)
     return 0
 
 

@@ -199,6 +199,7 @@ cdef int copy_device(DeviceBuffer destination, DeviceBuffer source, StreamCore c
 cdef int copy_out(DeviceBuffer buffer, object destination, object stream) except -1:
     cdef StreamCore core = core_for(buffer.context, stream)
     if isinstance(destination, DeviceBuffer):
+        require_buffer(<DeviceBuffer>destination)
         return copy_in(<DeviceBuffer>destination, buffer, stream)
     if stream is None and buffer.block is not None:
         wait_for_uses(buffer.context, buffer.block, core)

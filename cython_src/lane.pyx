@@ -23,7 +23,6 @@ One translation unit, a file an idea:
 """
 
 import atexit as _atexit
-import collections as _collections
 import operator as _operator
 import os as _os
 import sys as _sys

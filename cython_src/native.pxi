@@ -10,6 +10,7 @@ from libc.float cimport FLT_MAX
 from cpython.object cimport PyObject, PyTypeObject
 from cpython.ref cimport Py_DECREF, Py_INCREF, Py_XDECREF
 from cpython.long cimport PyLong_CheckExact
+from cpython.exc cimport PyErr_SetObject, PyErr_WriteUnraisable
 from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
 from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from cpython.pycapsule cimport (

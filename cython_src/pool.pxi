@@ -431,17 +431,18 @@ cdef int synchronize_everything(Context context) except -1:
     return 0
 
 
-cdef int pool_free_segments(Context context) except -1:
-    """At the end of a context: everything goes, whatever the free lists say."""
+cdef int pool_free_segments(Context context) except? -1:
+    """At the end of a context everything goes, whatever the free lists say. The first failure."""
     cdef Segment segment
     cdef Block block
+    cdef int status = 0
     for block in context.pool.waiting:
-        context.table.free(block.segment.address)
+        keep_first(&status, context.table.free(block.segment.address))
     for segment in context.pool.segments:
-        context.table.free(segment.address)
+        keep_first(&status, context.table.free(segment.address))
     context.pool.waiting = []
     context.pool.segments = []
-    return 0
+    return status
 
 
 cdef dict pool_statistics(Context context):

@@ -208,12 +208,14 @@ cdef int synchronize_core(Context context, StreamCore core) except -1:
         return synchronize_markers(context, core)
     previous = enter(context)
     # asking first spares an idle stream the release of the GIL
+    slot = "stream_query"
     status = context.table.stream_query(core.handle)
     if status == context.table.not_ready:
+        slot = "stream_synchronize"
         with nogil:
             status = context.table.stream_synchronize(core.handle)
     leave(context, previous)
-    check(context, status, "stream_synchronize")
+    check(context, status, slot)
     note_completed(core, ticket)
     return 0
 
@@ -620,12 +622,6 @@ def _dispatch():
         try:
             function(*arguments)
         except BaseException as failure:
-            _sys.unraisablehook(_Unraisable(
-                type(failure), failure, failure.__traceback__, "in a uhal stream callback", function
-            ))
+            PyErr_SetObject(type(failure), failure)
+            PyErr_WriteUnraisable(function)
         function = arguments = None
-
-
-_Unraisable = _collections.namedtuple(
-    "_Unraisable", "exc_type exc_value exc_traceback err_msg object"
-)

@@ -4,6 +4,7 @@ An argument is counted from 0 and named as in the kernel's source; the place is 
 """
 
 import argparse
+from collections.abc import Callable
 
 import numpy as np
 
@@ -24,7 +25,7 @@ def main() -> None:
     closed.close()
     run = kernel[1, (16, 16)]
 
-    mistakes = (
+    mistakes: tuple[Callable[[], None], ...] = (
         lambda: run(a, b, out, 16, 16),
         lambda: run(a, b, out, 16, 16, -1),
         lambda: run(a, b, out, 16, 16, 16.0),

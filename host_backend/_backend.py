@@ -81,6 +81,7 @@ class HostBackend(Backend):
 
     name = "host"
     survives_fork = True
+    dlpack_device_type = 1  # kDLCPU: numpy reads the memory in place
 
     def __init__(self, library: Library) -> None:
         """Take over an opened library. `open` is the way in."""
@@ -278,7 +279,10 @@ class HostBackend(Backend):
         """Return where a `DEVICE_GLOBAL` is, and its bytes."""
         address = ctypes.c_uint64()
         size = ctypes.c_size_t()
-        self._library.uhalHostModuleGetGlobal(address, size, module, name.encode())
+        call = "uhalHostModuleGetGlobal"
+        code = self._library.unchecked(call)(address, size, module, name.encode())
+        if code != 0:
+            raise from_code(self, call, code, f"The module has no DEVICE_GLOBAL '{name}'")
         return address.value, size.value
 
     def function_attributes(self, function: int, name: str) -> FunctionAttributes:

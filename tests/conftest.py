@@ -40,6 +40,7 @@ def pytest_configure(config: pytest.Config) -> None:
         given = int(os.environ["UHAL_TEST_SEED"])
     seed = random.SystemRandom().randrange(1 << 32) if given is None else given
     config.stash[SEED] = seed
+    config.addinivalue_line("markers", "bench(driver, **environment): how `bench` is opened")
 
 
 def pytest_report_header(config: pytest.Config) -> str:
@@ -76,11 +77,20 @@ PASSED = pytest.StashKey[bool]()
 
 
 @pytest.fixture
-def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
-    """A counting device, current on this thread; afterwards nothing of it may be left."""
-    from tests.counting_bench import Bench
+def bench(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    """A counting device, current on this thread; afterwards nothing of it may be left.
 
-    with Bench.accounted() as bench:
+    The marker `bench(driver=…, UHAL_POOL=…)` makes the driver and sets variables for the opening.
+    """
+    from tests.counting_bench import Bench
+    from tests.counting_driver import CountingDriver
+
+    marker = request.node.get_closest_marker("bench")
+    settings = dict(marker.kwargs) if marker is not None else {}
+    driver = settings.pop("driver", CountingDriver)()
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    with Bench.accounted(driver) as bench:
         yield bench
         # the traceback of a failed test holds its objects
         bench.account_is_settled = request.node.stash.get(PASSED, False)

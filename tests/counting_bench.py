@@ -27,11 +27,11 @@ class Bench:
 
     @classmethod
     @contextmanager
-    def accounted(cls, driver: CountingDriver | None = None) -> Iterator[Bench]:
+    def accounted(cls, driver: CountingDriver) -> Iterator[Bench]:
         """Yield a bench; when its objects are gone, so must be everything native."""
         gc.collect()
         before = _lane.live_counts()
-        bench = cls(driver or CountingDriver())
+        bench = cls(driver)
         _lane.push_context(bench.context)
         try:
             yield bench

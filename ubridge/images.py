@@ -10,7 +10,8 @@ import os
 import threading
 from pathlib import Path
 
-from uhal import Device, Module
+from uhal import Device, Module, registry
+from uhal._lane import Context
 from uhal.contract import Chosen, ImageCandidate
 from uhal.errors import NotFoundError, NotSupportedError
 from uhal.images import cpu_level
@@ -54,6 +55,16 @@ class _LoadedModules:
                 self._modules[key] = module
             return module
 
+    def forget(self, context: Context) -> None:
+        """Let go of the modules of a device that is about to be closed."""
+        with self._lock:
+            kept = {
+                key: module
+                for key, module in self._modules.items()
+                if module.device._context is not context
+            }
+            self._modules = kept
+
 
 def _load(name: str, device: Device) -> Module:
     if device.backend != "host":
@@ -96,10 +107,15 @@ def _host_image(name: str) -> tuple[Path, Chosen]:
 _loaded = _LoadedModules()
 
 
+def _forget(context: Context) -> None:
+    _loaded.forget(context)
+
+
 def _start_afresh() -> None:
     """In a forked child: the modules are the parent's, and one of its threads may hold the lock."""
     global _loaded
     _loaded = _LoadedModules()
 
 
+registry.call_before_close(_forget)
 os.register_at_fork(after_in_child=_start_afresh)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING, NoReturn
 
+import numpy as np
+
 from uhal._refusal import describe, describe_size, refuse
 from uhal.errors import ArgumentTypeError, ArgumentValueError
 
@@ -87,7 +89,7 @@ def _shared_fault(function: Function, shared: object) -> tuple[str, str] | None:
 
 def _as_int(value: object) -> int | None:
     """Return an int or anything that is one by `__index__`; a bool and a float are none."""
-    if isinstance(value, bool):
+    if isinstance(value, (bool, np.bool_)):
         return None
     try:
         return operator.index(value)  # type: ignore[arg-type]

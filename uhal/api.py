@@ -17,7 +17,7 @@ class Api:
 
     @classmethod
     def init(cls, backend: str | None = None) -> None:
-        """Choose a backend and initialize its driver; create nothing on a device.
+        """Choose a backend and initialise its driver; create nothing on a device.
 
         `backend` or the variable `UHAL_BACKEND` force one, which then never falls back; else it
         is the first of cuda, rocm, tops, host that has a device. `NoDeviceError` when there is

@@ -218,8 +218,10 @@ def _lines(report: Report, verbose: bool) -> list[str]:
             lines.append(line.rstrip())
         if verbose:
             lines.extend(_details(record))
-    if report.chosen is None and os.environ.get(registry.OVERRIDE):
-        lines.append(f"nothing is chosen: {report.chosen_because}")
+    if report.chosen is None and registry.OVERRIDE in report.environment:
+        # The records that follow the first line are in the rows above.
+        because = report.chosen_because.splitlines()[0].rstrip(":")
+        lines.append(f"nothing is chosen: {because}")
     lines.extend(f"warning: {warning}" for warning in report.warnings)
     if verbose:
         lines.extend(f"{name} {version}" for name, version in report.versions.items())
@@ -256,8 +258,6 @@ def _facts(device: DeviceSummary, check: Check, *, numbered: bool) -> str:
 
 def _details(record: BackendRecord) -> list[str]:
     lines = [f"    {attempt.path}: {attempt.outcome}" for attempt in record.libraries_tried]
-    if record.path is not None:
-        lines.append(f"    library {record.path}")
     if record.version is not None:
         lines.append(f"    version {record.version}")
     lines.extend(f"    device {device.ordinal}: {device.name}" for device in record.devices)

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import ClassVar, TypeVar
 
 from uhal._lane import DeviceBuffer, Function, ModuleHandle
-from uhal._refusal import describe
+from uhal._refusal import counted, describe
 from uhal.contract import Chosen, LoadedModule
 from uhal.device import Device, context_for
 from uhal.dtypes import DTypeLike, as_dtype
@@ -206,7 +206,7 @@ class Module:
         self.close()
 
     def __repr__(self) -> str:
-        state = "closed" if self.closed else f"{len(self._names)} kernels"
+        state = "closed" if self.closed else counted(len(self._names), "kernel")
         return f"<{type(self).__name__} {self._chosen.description}, {state}>"
 
     def _require_open(self) -> None:

@@ -10,6 +10,7 @@ import importlib
 import operator
 import os
 import threading
+from collections.abc import Callable
 
 from uhal import _lane
 from uhal._refusal import call_site, describe
@@ -44,6 +45,7 @@ class _Opened:
 
 
 _opened = _Opened()
+_called_before_close: list[Callable[[_lane.Context], None]] = []
 
 
 def record(name: str) -> BackendRecord:
@@ -130,8 +132,15 @@ def context(name: str, ordinal: int) -> _lane.Context:
         return found
 
 
+def call_before_close(function: Callable[[_lane.Context], None]) -> None:
+    """Call `function` with every context before it is closed: a cache lets go of what is on it."""
+    _called_before_close.append(function)
+
+
 def close_context(context: _lane.Context) -> None:
     """Close the context and forget it; `context` opens the device afresh."""
+    for function in _called_before_close:
+        function(context)
     opened = _current()
     with opened.lock:
         key = (context.backend_name, context.ordinal)

@@ -37,35 +37,30 @@ bool Mark::park(Stream &stream) {
     return true;
 }
 
-Event::~Event() {
-    if (mark_ != nullptr) {
-        mark_->drop();
-    }
-}
-
 bool Event::timed() const { return (flags_ & UHAL_HOST_EVENT_DISABLE_TIMING) == 0; }
 
+// The mark is shown only once it is queued: a wait queued before it in the same stream would never
+// end. Until then others see the record before this one, or none where its mark is used again.
 void Event::record(Stream &stream) {
     MarkHold mark;
     {
         const std::lock_guard<std::mutex> guard(lock_);
-        if (mark_ != nullptr && mark_->held_once() && mark_->done()) {
-            mark_->reset();
-        } else {
-            Mark *const fresh = new Mark;
-            if (mark_ != nullptr) {
-                mark_->drop();
-            }
-            mark_ = fresh;
+        if (mark_ && mark_->held_once() && mark_->done()) {
+            mark = std::move(mark_);
+            mark->reset();
         }
-        mark.reset(mark_->hold());
     }
-    stream.record(std::move(mark));
+    if (!mark) {
+        mark.reset(new Mark);
+    }
+    stream.record(MarkHold(mark->hold()));
+    const std::lock_guard<std::mutex> guard(lock_);
+    mark_ = std::move(mark);
 }
 
 bool Event::complete() {
     const std::lock_guard<std::mutex> guard(lock_);
-    return mark_ == nullptr || mark_->done();
+    return !mark_ || mark_->done();
 }
 
 void Event::wait() {
@@ -76,7 +71,7 @@ void Event::wait() {
 
 MarkHold Event::latest() {
     const std::lock_guard<std::mutex> guard(lock_);
-    return MarkHold(mark_ != nullptr ? mark_->hold() : nullptr);
+    return MarkHold(mark_ ? mark_->hold() : nullptr);
 }
 
 } // namespace uhal_host

@@ -58,8 +58,6 @@ using MarkHold = std::unique_ptr<Mark, MarkDropper>;
 class Event {
   public:
     Event(Device &device, unsigned flags) : device_(device), flags_(flags) {}
-    ~Event();
-
     Device &device() const { return device_; }
     bool timed() const;
     void record(Stream &stream);
@@ -73,7 +71,7 @@ class Event {
     Device &device_;
     const unsigned flags_;
     std::mutex lock_;
-    Mark *mark_ = nullptr;
+    MarkHold mark_;
 };
 
 } // namespace uhal_host

@@ -1,6 +1,7 @@
 // One kernel launch: what to run, over which blocks, with which parameter values.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <vector>
@@ -31,8 +32,13 @@ struct Function {
     // Slower than thought, or seen at a larger size, counts at once; faster only by and by. A wrong
     // guess on the slow side costs a queued launch, on the fast side a blocked caller.
     void learn(uint64_t items, double nanoseconds) {
-        const float sample = static_cast<float>(nanoseconds / static_cast<double>(items));
         const float old = nanoseconds_per_item.load(std::memory_order_relaxed);
+        if (old < 0) {
+            // Page faults and cold caches, not the kernel.
+            constexpr double first_run_nanoseconds = 20'000;
+            nanoseconds = std::max(0.0, nanoseconds - first_run_nanoseconds);
+        }
+        const float sample = static_cast<float>(nanoseconds / static_cast<double>(items));
         const bool larger = items > learned_items.load(std::memory_order_relaxed);
         if (old < 0 || sample > old || larger) {
             learned_items.store(items, std::memory_order_relaxed);

@@ -1,5 +1,6 @@
 #include "module.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
@@ -133,36 +134,33 @@ int Module::read_tables() {
                        instruction_level());
         return UHAL_HOST_ERROR_NO_BINARY_FOR_CPU;
     }
-    for (auto kernel = tables_->kernels_begin; kernel != tables_->kernels_end; ++kernel) {
-        function_count_ += *kernel != nullptr;
-    }
-    functions_.reset(new Function[function_count_]);
-    Function *function = functions_.get();
-    for (auto kernel = tables_->kernels_begin; kernel != tables_->kernels_end; ++kernel) {
-        if (*kernel == nullptr) {
-            continue;
-        }
-        if (find_function((*kernel)->entry) != nullptr) {
-            set_error_text("kernel %s is defined twice", (*kernel)->entry);
+    // Compilers emit a list in any order.
+    std::vector<const uhal_host_kernel *> kernels(tables_->kernels_begin, tables_->kernels_end);
+    kernels.erase(std::remove(kernels.begin(), kernels.end(), nullptr), kernels.end());
+    std::stable_sort(kernels.begin(), kernels.end(),
+                     [](const auto *left, const auto *right) { return left->order < right->order; });
+    functions_.reset(new Function[kernels.size()]);
+    for (const uhal_host_kernel *kernel : kernels) {
+        if (find_function(kernel->entry) != nullptr) {
+            set_error_text("kernel %s is defined twice", kernel->entry);
             return UHAL_HOST_ERROR_INVALID_IMAGE;
         }
-        function->kernel = *kernel;
-        function->module = this;
-        uint32_t end = 0;
-        for (uint32_t index = 0; index < (*kernel)->parameter_count; ++index) {
-            const uhal_host_parameter &parameter = (*kernel)->parameters[index];
-            const uint32_t offset = (end + parameter.alignment - 1) & ~(parameter.alignment - 1);
-            function->offsets.push_back(offset);
-            end = offset + parameter.size;
+        Function &function = functions_[function_count_++];
+        function.kernel = kernel;
+        function.module = this;
+        for (uint32_t index = 0; index < kernel->parameter_count; ++index) {
+            const uhal_host_parameter &parameter = kernel->parameters[index];
+            const uint32_t mask = parameter.alignment - 1;
+            const uint32_t offset = (function.parameter_bytes + mask) & ~mask;
+            function.offsets.push_back(offset);
+            function.parameter_bytes = offset + parameter.size;
         }
-        function->parameter_bytes = end;
-        ++function;
     }
     return UHAL_HOST_SUCCESS;
 }
 
 Function *Module::find_function(const char *name) {
-    for (size_t index = 0; index < function_count_ && functions_[index].kernel; ++index) {
+    for (size_t index = 0; index < function_count_; ++index) {
         if (strcmp(functions_[index].kernel->entry, name) == 0) {
             return &functions_[index];
         }

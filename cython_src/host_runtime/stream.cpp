@@ -292,15 +292,17 @@ void Stream::resume() { device_.runtime.scheduler.make_ready(*this); }
 
 void Stream::run() {
     Scheduler &scheduler = device_.runtime.scheduler;
+    Task *task;
+    {
+        const std::lock_guard<std::mutex> guard(lock_);
+        task = first_;
+    }
     for (unsigned turn = 0;; ++turn) {
-        Task *task;
-        {
-            const std::lock_guard<std::mutex> guard(lock_);
-            task = first_;
-        }
         if (!execute(*task)) {
             return; // parked; the mark owns the stream and may have passed it on already
         }
+        const bool has_ticket = task->has_ticket;
+        task->clear();
         {
             const std::lock_guard<std::mutex> guard(lock_);
             first_ = task->next;
@@ -308,9 +310,10 @@ void Stream::run() {
                 last_ = nullptr;
             }
             --queued_;
+            task->next = spare_;
+            spare_ = task;
+            task = first_;
         }
-        const bool has_ticket = task->has_ticket;
-        recycle(task);
         if (has_ticket) {
             executed_.fetch_add(1);
         }
@@ -325,6 +328,11 @@ void Stream::run() {
         if (scheduler.wants(priority_, turn >= fair_share)) {
             scheduler.make_ready(*this);
             return;
+        }
+        if (task == nullptr) {
+            // Queued since the look above, which is what kept this from being idle.
+            const std::lock_guard<std::mutex> guard(lock_);
+            task = first_;
         }
     }
 }

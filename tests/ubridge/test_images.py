@@ -57,6 +57,23 @@ def test_a_closed_module_is_loaded_again(host: Device) -> None:
     assert not again.closed
 
 
+def test_closing_the_device_unloads_its_modules(tmp_path: Path) -> None:
+    script = """
+import uhal, ubridge
+for _ in range(3):
+    device = uhal.Device(0, backend="host")
+    data = uhal.DeviceBuffer.zeros(4, "f32", device=device)
+    ubridge.activation(data, 2, 2, ubridge.Activation.TANH)
+    data.to_numpy()
+    del data
+    device.close()
+live = uhal.diagnostics()["live"]
+print(live["modules"], live["functions"])
+"""
+    done = run(script, tmp_path)
+    assert (done.stdout, done.stderr, done.returncode) == ("0 0\n", "", 0)
+
+
 def test_chosen_tells_the_level_and_why(host: Device) -> None:
     chosen = ubridge.load_module("activation", device=host).chosen
     accepted = [candidate for candidate in chosen.candidates if candidate.accepted]

@@ -225,7 +225,7 @@ def test_a_warning_made_an_error_does_not_escape_a_destructor(
     bench.driver.forgive()
 
 
-# -- whose device is current -------------------------------------------------------------------------
+# -- whose device is current -----------------------------------------------------------------------
 
 SOMEBODY_ELSES = 0xAAAA
 ACTS: dict[str, Callable[[Props], Any]] = {

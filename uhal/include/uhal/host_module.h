@@ -51,6 +51,7 @@ struct uhal_host_kernel {
     const struct uhal_host_parameter *parameters;
     uint32_t parameter_count;
     uint32_t max_threads; /* the largest block it takes */
+    uint32_t order;       /* kernels of one source count upwards */
     uhal_host_kernel_run run;
 };
 

@@ -11,6 +11,9 @@
 #error "<uhal/kernel.h> needs C++17: c++ $(python -m uhal cflags) k.cpp -o k.so"
 #endif
 
+#include <string.h>
+
+#include <new>
 #include <stdexcept>
 #include <type_traits>
 #include <utility>
@@ -27,7 +30,7 @@
     };                                                                                             \
     }                                                                                              \
     static const ::uhal_host_kernel uhal_describe_##entry =                                        \
-        ::uhal::describe<uhal_kernel_##entry, max_threads>(#entry, #parameters,                    \
+        ::uhal::describe<uhal_kernel_##entry, max_threads>(#entry, #parameters, __COUNTER__,       \
                                                            &uhal_kernel_##entry::signature);       \
     UHAL_LIST(uhal_kernels, ::uhal_host_kernel, uhal_list_##entry, &uhal_describe_##entry)         \
     inline void uhal_kernel_##entry::body parameters const UHAL_RESTRICT
@@ -191,6 +194,13 @@ template <class Type> constexpr uhal_host_parameter describe_parameter() {
     return {sizeof(Type), alignof(Type), flags, dtype};
 }
 
+/* A parameter value, which may lie at any address. */
+template <class Type> inline Type load(const void *argument) {
+    alignas(Type) unsigned char bytes[sizeof(Type)];
+    memcpy(bytes, argument, sizeof bytes);
+    return *std::launder(reinterpret_cast<Type *>(bytes));
+}
+
 inline void next_block(uhal_block &block) {
     if (++block.blockIdx.x < block.gridDim.x) {
         return;
@@ -219,7 +229,7 @@ template <class Kernel, class... Types> struct Entry {
         static_cast<uhal_block &>(kernel) = *first;
         (void)arguments;
         for (; count != 0; --count) {
-            kernel.body(*static_cast<std::decay_t<Types> *>(arguments[index])...);
+            kernel.body(load<std::decay_t<Types>>(arguments[index])...);
             next_block(kernel);
         }
     }
@@ -230,12 +240,13 @@ template <class Kernel, class... Types> struct Entry {
 };
 
 template <class Kernel, u32 max_threads, class... Types>
-constexpr uhal_host_kernel describe(const char *entry, const char *parameter_text,
+constexpr uhal_host_kernel describe(const char *entry, const char *parameter_text, u32 order,
                                     void (*)(Types...)) {
     static_assert(max_threads > 0 && max_threads <= UHAL_HOST_MAX_THREADS,
                   "a block has 1 to 1024 work-items");
-    return {entry,       parameter_text, Entry<Kernel, Types...>::parameters, sizeof...(Types),
-            max_threads, &Entry<Kernel, Types...>::run};
+    using Described = Entry<Kernel, Types...>;
+    return {entry,       parameter_text, Described::parameters, sizeof...(Types),
+            max_threads, order,          &Described::run};
 }
 
 } // namespace uhal

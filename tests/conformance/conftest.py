@@ -1,0 +1,97 @@
+"""Runs every test of this folder on every row, with fresh objects and nothing left behind."""
+
+from __future__ import annotations
+
+import fnmatch
+import gc
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conformance.gate import Gate
+from tests.conformance.rows import KERNELS, ROWS, Row, real_device
+from uhal import Device, Module, diagnostics
+
+
+def rows_of(config: pytest.Config) -> list[Row]:
+    return [*ROWS, *(real_device(text) for text in config.getoption("--device"))]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "row" in metafunc.fixturenames:
+        rows = rows_of(metafunc.config)
+        metafunc.parametrize("row", rows, ids=lambda row: row.name, scope="session", indirect=True)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        row = getattr(item, "callspec", None) and item.callspec.params.get("row")  # type: ignore[attr-defined]
+        if isinstance(row, Row):
+            for pattern, reason in row.unsupported.items():
+                if fnmatch.fnmatch(item.name, pattern):
+                    item.add_marker(pytest.mark.skip(reason=f"{row.name}: {reason}"))
+            for pattern, reason in row.expected_failures.items():
+                if fnmatch.fnmatch(item.name, pattern):
+                    item.add_marker(pytest.mark.xfail(reason=reason, strict=True))
+
+
+@pytest.fixture(scope="session")
+def row(request: pytest.FixtureRequest) -> Iterator[Row]:
+    """The row under test, its environment set."""
+    found: Row = request.param
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in found.environment.items():
+            patch.setenv(name, value)
+        yield found
+
+
+@pytest.fixture(scope="session")
+def image(row: Row, request: pytest.FixtureRequest) -> Callable[[str], Path]:
+    """Name of a source in `kernels/` → its image for this row."""
+    cache = request.config.cache
+    assert cache is not None
+    folder = cache.mkdir("kernels")
+    return lambda name: row.compile(KERNELS / f"{name}.cu", folder)
+
+
+@pytest.fixture
+def device(row: Row) -> Iterator[Device]:
+    """The device, current on this thread; every object made on it is gone at the end."""
+    device = Device(row.ordinal, row.backend)
+    with device:
+        gc.collect()
+        device.synchronize()
+        before = (diagnostics()["live"], native_objects(row.backend))
+        yield device
+        device.synchronize()
+        gc.collect()
+        assert (diagnostics()["live"], native_objects(row.backend)) == before
+
+
+def native_objects(backend: str) -> dict[str, int]:
+    """What the driver counts, less what the pool keeps for later."""
+    kept = {"allocations", "events"}
+    native = diagnostics()["native"][backend]
+    return {kind: count for kind, count in native.items() if kind not in kept}
+
+
+@pytest.fixture
+def basic(device: Device, image: Callable[[str], Path]) -> Iterator[Module]:
+    """The module of kernels/basic.cu."""
+    with Module.from_file(image("basic")) as module:
+        yield module
+
+
+@pytest.fixture
+def gate(basic: Module) -> Iterator[Callable[[], Gate]]:
+    """Makes gates: work that stays pending until it is let through."""
+    gates: list[Gate] = []
+
+    def make() -> Gate:
+        gates.append(Gate(basic))
+        return gates[-1]
+
+    yield make
+    while gates:
+        gates.pop().close()

@@ -1,0 +1,39 @@
+"""Work that stays pending until the test lets it through, by a flag in pinned memory."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from uhal import DeviceBuffer, DevicePointer, HostBuffer, Module, Stream
+
+
+class Gate:
+    """Launch it into streams with `hold`; `open` lets them all go on."""
+
+    def __init__(self, basic: Module) -> None:
+        self._kernel = basic.get_function("gate")
+        self._flag = HostBuffer(1, "u32")
+        self._flag.array[0] = 0
+        self._opened: list[DeviceBuffer] = []
+        self._streams: list[Stream] = []
+
+    def hold(self, stream: Stream) -> None:
+        """Make later work of the stream wait until `open`."""
+        opened = DeviceBuffer.from_numpy(np.full(1, 7, "u4"), stream=stream)
+        self._kernel[1, 1, 0, stream](DevicePointer(self._flag.address), opened)
+        self._opened.append(opened)
+        self._streams.append(stream)
+
+    def open(self) -> None:
+        """Let the held streams go on."""
+        self._flag.array[0] = 1
+
+    def close(self) -> None:
+        """Open, wait, and see that no stream had given up."""
+        self.open()
+        for stream in self._streams:
+            if not stream.closed:
+                stream.synchronize()
+        assert all(opened.to_numpy()[0] == 1 for opened in self._opened)
+        self._opened.clear()
+        self._streams.clear()

@@ -1,0 +1,176 @@
+"""What `python -m uhal` prints, and what its exit status means."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from uhal import __version__, doctor
+from uhal.contract import BackendRecord, DeviceSummary, LibraryAttempt
+from uhal.doctor import Check, Report
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def uhal_command(
+    *arguments: str, status: int | None = 0, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run `python -m uhal` with no UHAL_ variable but those given."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("UHAL_")}
+    result = subprocess.run(
+        [sys.executable, "-m", "uhal", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**inherited, **environment},
+    )
+    assert status is None or result.returncode == status, result.stdout + result.stderr
+    return result
+
+
+def test_one_row_a_backend_and_the_host_computes() -> None:
+    lines = uhal_command("doctor").stdout.splitlines()
+    rows = {line.split()[0]: line for line in lines if line[:1].isalpha()}
+    assert {"cuda", "rocm", "tops", "host"} <= set(rows)
+    assert re.fullmatch(
+        r"host   ok       \d+ cores?, .* · kernel right · [\d.e+]+ µs a launch( .*)?", rows["host"]
+    )
+    assert sum("← chosen: first that works" in line for line in lines) == 1
+
+
+def test_an_override_is_named() -> None:
+    lines = uhal_command("doctor", UHAL_BACKEND="host").stdout.splitlines()
+    assert lines[0].endswith("← chosen: UHAL_BACKEND=host")
+    assert lines[-1] == "set in the environment: UHAL_BACKEND=host"
+
+
+def test_an_override_that_names_nothing() -> None:
+    said = uhal_command("doctor", UHAL_BACKEND="gpu").stdout
+    assert "nothing is chosen: UHAL_BACKEND: expected one of cuda, rocm, tops, host" in said
+    assert "←" not in said
+
+
+def test_no_device_that_computes_is_a_failure() -> None:
+    said = uhal_command("doctor", "-v", status=1, UHAL_HOST_LIBRARY="/nonexistent/x.so").stdout
+    assert "/nonexistent/x.so" in said
+    assert "kernel right" not in said
+
+
+def test_json_is_one_object() -> None:
+    found = json.loads(uhal_command("doctor", "--json", UHAL_BACKEND="host").stdout)
+    assert found["computes"] is True
+    assert found["chosen"] == "host"
+    assert [record["name"] for record in found["records"]] == ["cuda", "rocm", "tops", "host"]
+    assert {"backend", "ordinal", "name", "description"} <= set(found["devices"][0])
+    assert all(check["result"] for check in found["checks"])
+    assert set(found["versions"]) == {"uhal", "python", "numpy", "platform"}
+    assert found["environment"] == {"UHAL_BACKEND": "host"}
+
+
+def test_version_and_help() -> None:
+    assert uhal_command("--version").stdout == f"uhal {__version__}\n"
+    assert "network_test" in uhal_command("--help").stdout
+    assert "usage" in uhal_command("--nonsense", status=2).stderr
+
+
+def test_cflags_compile_a_kernel_source(tmp_path: Path) -> None:
+    flags = uhal_command("cflags").stdout
+    include = next(flag for flag in shlex.split(flags) if flag.startswith("-I"))
+    assert Path(include[2:], "uhal", "kernel.h").is_file()
+    assert "unrecognized arguments: -x" in uhal_command("cflags", "-x", status=2).stderr
+
+
+def test_network_test_gets_the_rest_of_the_line() -> None:
+    said = uhal_command("network_test", "--backend", "host", "--n", "4", "--json").stdout
+    assert json.loads(said)
+    assert "--save" in uhal_command("network_test", "--help").stdout
+
+
+HOST = BackendRecord("host", "ok", "8 cores", devices=(DeviceSummary(0, "CPU", "8 cores, AVX2"),))
+CUDA = BackendRecord(
+    "cuda",
+    "absent",
+    "libcuda.so.1: not found in 2 places (-v lists them)",
+    "install the NVIDIA driver",
+    (LibraryAttempt("/usr/lib/libcuda.so.1", "no such file"),),
+)
+
+
+def report(*checks: Check, records: tuple[BackendRecord, ...], **other: Any) -> Report:
+    facts: dict[str, Any] = {
+        "chosen": "host",
+        "chosen_because": "first that works",
+        "versions": {"uhal": "1"},
+        "environment": {},
+        "warnings": (),
+    }
+    return Report(records=records, checks=checks, **{**facts, **other})
+
+
+def test_rows_line_up_and_what_works_comes_first() -> None:
+    found = report(Check("host", 0, True, "kernel right", 0.412), records=(CUDA, HOST))
+    assert doctor._lines(found, verbose=False) == [
+        "host   ok       8 cores, AVX2 · kernel right · 0.41 µs a launch       "
+        "← chosen: first that works",
+        "cuda   absent   libcuda.so.1: not found in 2 places (-v lists them)   "
+        "install the NVIDIA driver",
+    ]
+    verbose = doctor._lines(found, verbose=True)
+    assert "    /usr/lib/libcuda.so.1: no such file" in verbose
+    assert verbose[-1] == "set in the environment: nothing"
+
+
+def test_each_device_has_a_row_and_a_broken_one_says_so() -> None:
+    two = BackendRecord(
+        "rocm", "ok", "", devices=(DeviceSummary(0, "a", "card"), DeviceSummary(1, "b", "card"))
+    )
+    found = report(
+        Check("rocm", 0, False, "kernel WRONG: 1 of 4 numbers differ"),
+        Check("rocm", 1, True, "kernel right", 12.3),
+        records=(two,),
+        chosen="rocm",
+        warnings=("beware",),
+    )
+    first, second, last = doctor._lines(found, verbose=False)
+    assert first.startswith("rocm   broken   0: card · kernel WRONG: 1 of 4 numbers differ   ← ch")
+    assert second == "       ok       1: card · kernel right · 12 µs a launch"
+    assert last == "warning: beware"
+    assert found.computes
+    assert not report(found.checks[0], records=(two,)).computes
+
+
+def test_wrong_numbers_are_told() -> None:
+    expected = np.zeros((2, 3), np.float32)
+    assert doctor._difference(expected.copy(), expected) is None
+    got = expected.copy()
+    got[1, 2] = np.nan
+    assert doctor._difference(got, expected) == (
+        "1 of 6 numbers differ, first at (1, 2): got nan, expected 0.0"
+    )
+
+
+def test_a_device_that_raises_is_one_broken_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(device: object) -> Check:
+        raise OSError("the card is gone")
+
+    monkeypatch.setattr(doctor, "_run_kernel", fail)
+    check = doctor.check_device("host", 0)
+    assert not check.right
+    assert check.result == "kernel FAILS: OSError: the card is gone"
+
+
+def test_the_ipbus_distribution_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    import importlib.metadata
+
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "2.8.12")
+    (warning,) = doctor._warnings()
+    assert "CERN's IPbus library is installed too (PyPI's uhal 2.8.12)" in warning
