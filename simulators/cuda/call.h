@@ -1,0 +1,71 @@
+// What every entry point does before its own work: is the driver initialized, is this thread
+// allowed to call, must this call fail on purpose, is there a context, is the device lost.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "driver.h"
+
+namespace cuda_sim {
+
+class Call {
+  public:
+    enum class Need { initialized, context };
+
+    Call(const char *name, Need need);
+
+    // CUDA_SUCCESS when the entry point may go on.
+    CUresult refusal() const { return refusal_; }
+
+    // The sticky error of the context's device, CUDA_SUCCESS while it has none.
+    CUresult fault() const;
+
+    Driver &driver;
+    sim::Lock lock;
+    std::shared_ptr<Context> context;
+    DeviceState *device = nullptr;
+
+  private:
+    CUresult check(const char *name, Need need);
+
+    CUresult refusal_;
+};
+
+CUresult to_result(sim::Status status);
+
+// Answers `code` with words: they are what cuGetErrorString says next on this thread.
+CUresult refuse(CUresult code, const std::string &words);
+
+// Words of this thread's last refusal if it was with this code.
+const std::string &words_for(CUresult code);
+
+template <class Body> CUresult initialized(const char *name, Body body) {
+    Call call(name, Call::Need::initialized);
+    return call.refusal() != CUDA_SUCCESS ? call.refusal() : body(call);
+}
+
+template <class Body> CUresult in_context(const char *name, Body body) {
+    Call call(name, Call::Need::context);
+    return call.refusal() != CUDA_SUCCESS ? call.refusal() : body(call);
+}
+
+// The stack of contexts of this thread; its last one is current.
+std::vector<CUcontext> &context_stack();
+
+// While one lives, a null stream means this thread's own and not the legacy one.
+class PerThreadDefault {
+  public:
+    PerThreadDefault();
+    ~PerThreadDefault();
+    PerThreadDefault(const PerThreadDefault &) = delete;
+    PerThreadDefault &operator=(const PerThreadDefault &) = delete;
+
+    static bool active();
+};
+
+// CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER and the like are decided here: 0 when it is always there.
+unsigned since(const std::string &symbol);
+
+} // namespace cuda_sim

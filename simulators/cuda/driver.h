@@ -1,0 +1,81 @@
+// The simulated CUDA driver as a whole: its devices, its tables of handles and its settings.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "../engine/host_kernels.h"
+#include "../engine/host_memory.h"
+#include "../engine/instruments.h"
+#include "../engine/scheduler.h"
+#include "graph.h"
+#include "handles.h"
+#include "objects.h"
+
+namespace cuda_sim {
+
+struct UserObject {
+    CUuserObject handle = nullptr;
+    void *data = nullptr;
+    CUhostFn destroy = nullptr;
+    unsigned references = 0;
+};
+
+class Driver {
+  public:
+    // Made at the first call and never destroyed: its threads may outlive static objects.
+    static Driver &get();
+
+    // What is wrong with the environment; empty when nothing is.
+    const std::string &complaint() const { return complaint_; }
+
+    // CUDA version, 1000 * major + 10 * minor.
+    unsigned version() const { return version_; }
+
+    DeviceState *device(int ordinal);
+
+    std::shared_ptr<Context> make_context(DeviceState &device, unsigned flags, bool primary);
+    // Waits for its work, then removes all that belongs to it.
+    void destroy_context(sim::Lock &lock, const std::shared_ptr<Context> &context);
+
+    std::shared_ptr<Stream> make_stream(const std::shared_ptr<Context> &context, Stream::Kind kind);
+    std::shared_ptr<Pool> make_pool(int device);
+
+    // The allocation that holds the range, on whatever device; null when there is none.
+    sim::Allocation *find_allocation(uint64_t address, uint64_t bytes, DeviceState **owner);
+
+    // Live objects of a kind, -1 for an unknown one.
+    long live(const std::string &kind);
+
+    bool initialized = false;
+    std::string complaint_;
+    unsigned version_ = 13000;
+    sim::Instruments instruments;
+    sim::Scheduler scheduler;
+    sim::HostMemory host_memory;
+    sim::HostKernels host_kernels;
+    std::vector<std::unique_ptr<DeviceState>> devices;
+
+    Handles<CUcontext, Context> contexts{0x10};
+    Handles<CUstream, Stream> streams{0x11};
+    Handles<CUevent, Event> events{0x12};
+    Handles<CUmodule, Module> modules{0x13};
+    Handles<CUfunction, Function> functions{0x14};
+    Handles<CUlibrary, Library> libraries{0x15};
+    Handles<CUkernel, Kernel> kernels{0x16};
+    Handles<CUmemoryPool, Pool> pools{0x17};
+    Handles<CUgraph, Graph> graphs{0x18};
+    Handles<CUgraphNode, GraphNode> nodes{0x19};
+    Handles<CUgraphExec, GraphExec> graph_execs{0x1A};
+    Handles<CUuserObject, UserObject> user_objects{0x1B};
+
+  private:
+    Driver();
+    void add_devices();
+
+    uint64_t last_stream_id_ = 2;
+    uint64_t last_context_id_ = 0;
+};
+
+} // namespace cuda_sim

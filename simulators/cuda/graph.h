@@ -1,0 +1,69 @@
+// Operations that streams run and graphs record, and the graphs themselves.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "objects.h"
+
+namespace cuda_sim {
+
+// A launch with its parameters copied.
+struct KernelCall {
+    std::shared_ptr<Function> function;
+    sim::LaunchShape shape;
+    std::vector<unsigned char> parameters;
+};
+
+struct Operation {
+    CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
+    std::function<sim::Status()> work; // of everything but kernels
+    std::shared_ptr<KernelCall> kernel;
+    bool calls_back = false;
+};
+
+struct GraphNode {
+    CUgraphNode handle = nullptr;
+    std::weak_ptr<Graph> graph;
+    size_t index = 0;
+};
+
+struct GraphStep {
+    Operation operation;
+    std::vector<size_t> after; // indices of earlier steps
+    std::shared_ptr<GraphNode> node;
+    // What a query of a kernel node points at, kept while the node lives.
+    std::vector<void *> parameter_pointers;
+};
+
+struct UserObject;
+
+struct Graph {
+    CUgraph handle = nullptr;
+    std::vector<GraphStep> steps;
+    std::vector<std::pair<std::shared_ptr<UserObject>, unsigned>> user_objects;
+};
+
+struct GraphExec {
+    CUgraphExec handle = nullptr;
+    std::shared_ptr<Context> context;
+    std::shared_ptr<Graph> source; // the handles of its nodes name the steps
+    std::vector<GraphStep> steps;
+    cuuint64_t flags = 0;
+};
+
+// A capture in progress, shared by the streams that joined it.
+struct Capture {
+    uint64_t id = 0;
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+    std::thread::id thread;
+    bool valid = true;
+    std::shared_ptr<Graph> graph;
+    std::set<Stream *> streams;
+    std::vector<CUgraphNode> answered; // the last answer to "after which nodes"
+};
+
+} // namespace cuda_sim

@@ -1,0 +1,134 @@
+// The things CUDA handles stand for. All of them are guarded by the scheduler's mutex.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "../engine/device.h"
+#include "../engine/executor.h"
+#include "../engine/queue.h"
+#include "../images/image.h"
+#include "profile.h"
+
+// What the ABI headers declare is what the library exports.
+#pragma GCC visibility push(default)
+#include "wider_abi.h"
+#pragma GCC visibility pop
+
+namespace cuda_sim {
+
+struct Context;
+struct Module;
+struct Capture;
+struct Graph;
+
+struct Pool {
+    CUmemoryPool handle = nullptr;
+    int device = 0;
+    uint64_t used = 0;
+    uint64_t used_high = 0;
+    std::map<CUmemPool_attribute, uint64_t> settings;
+    std::set<int> readers; // other devices given access
+};
+
+struct Stream {
+    enum class Kind { legacy, blocking, non_blocking };
+
+    Kind kind = Kind::blocking;
+    bool implicit = false; // legacy or per-thread: never created, never destroyed
+    CUstream handle = nullptr;
+    uint64_t id = 0;
+    int priority = 0;
+    std::shared_ptr<sim::Queue> queue;
+    std::shared_ptr<Context> context;
+    std::shared_ptr<Capture> capture; // null when the stream is not capturing
+    bool capture_origin = false;
+    std::vector<size_t> capture_ends; // nodes the next captured operation comes after
+};
+
+// When an event's latest record was reached.
+struct Stamp {
+    bool reached = false;
+    int64_t nanoseconds = 0;
+};
+
+struct Event {
+    CUevent handle = nullptr;
+    unsigned flags = 0;
+    std::shared_ptr<Context> context;
+    std::vector<sim::Point> points; // all of them make the latest record; none: never recorded
+    std::shared_ptr<Stamp> stamp;
+    std::shared_ptr<Capture> capture; // the latest record was captured, not queued
+    std::vector<size_t> capture_ends;
+};
+
+struct Function {
+    CUfunction handle = nullptr;
+    std::shared_ptr<Module> module;
+    const sim::ImageEntry *entry = nullptr;
+    std::unique_ptr<sim::Executable> executable;
+    unsigned max_dynamic_shared = 0;
+    int shared_carveout = -1;
+    bool large_clusters = false;
+};
+
+struct Module {
+    CUmodule handle = nullptr;
+    std::shared_ptr<Context> context;
+    sim::Image image;
+    std::unique_ptr<sim::ExecutableModule> executable;
+    std::map<std::string, std::shared_ptr<Function>> functions;
+    std::map<std::string, uint64_t> variables; // addresses given out
+    bool loaded = true;
+};
+
+struct Library;
+
+struct Kernel {
+    CUkernel handle = nullptr;
+    std::string name;
+    std::weak_ptr<Library> library;
+};
+
+struct Library {
+    CUlibrary handle = nullptr;
+    std::vector<unsigned char> image;
+    std::map<Context *, std::shared_ptr<Module>> modules; // loaded where first used
+    std::map<std::string, std::shared_ptr<Kernel>> kernels;
+};
+
+struct DeviceState;
+
+struct Context {
+    CUcontext handle = nullptr;
+    DeviceState *device = nullptr;
+    uint64_t id = 0;
+    bool primary = false;
+    bool alive = true;
+    unsigned flags = 0;
+    std::shared_ptr<Stream> legacy;
+    std::map<std::thread::id, std::shared_ptr<Stream>> per_thread;
+    std::vector<std::shared_ptr<sim::Queue>> blocking; // what the legacy stream waits for
+    std::set<Context *> peers;
+    std::map<CUlimit, size_t> limits;
+};
+
+struct DeviceState {
+    DeviceState(int ordinal, uint64_t bytes, const Profile &device_profile)
+        : device(ordinal, bytes), profile(device_profile) {}
+
+    sim::Device device;
+    const Profile &profile;
+    std::shared_ptr<Context> primary;
+    unsigned primary_retained = 0;
+    unsigned primary_flags = 0;
+    std::shared_ptr<Pool> default_pool;
+    std::shared_ptr<Pool> pool;
+};
+
+} // namespace cuda_sim

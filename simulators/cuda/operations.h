@@ -1,0 +1,35 @@
+// Puts operations on streams: in what order they run, or into which graph they are recorded.
+#pragma once
+
+#include "call.h"
+
+namespace cuda_sim {
+
+// The stream a handle names for this thread and the current context; null for a stale handle.
+std::shared_ptr<Stream> stream_of(Call &call, CUstream handle);
+
+// Queues the operation, or records it when the stream is capturing.
+CUresult enqueue(Call &call, Stream &stream, Operation operation);
+
+// Everything a wait for this stream waits for: for the legacy stream, the blocking ones too.
+std::vector<sim::Point> ends_of(Stream &stream);
+
+// What the operation does when it is reached.
+std::function<sim::Status()> work_of(const Operation &operation);
+
+// Waits, then answers with the device's fault if there is one.
+CUresult wait_for(Call &call, const std::vector<sim::Point> &points);
+
+// The error for a call that may not be made now because this thread, or in the global mode any,
+// is capturing; such a call spoils the captures it endangers. CUDA_SUCCESS when it may be made.
+CUresult check_capture_unsafe(Call &call);
+
+// The error for waiting on a stream that is capturing, which spoils the capture.
+CUresult check_not_capturing(Stream &stream);
+
+CUstreamCaptureMode &thread_capture_mode();
+
+// Makes a stream wait for a captured event, by which it joins that capture.
+CUresult join_capture(Stream &stream, const Event &event);
+
+} // namespace cuda_sim

@@ -1,0 +1,78 @@
+// What runs a kernel: the interface between the drivers, which know images and queues, and
+// whatever can execute one. Today the host build of the same source (host_kernels.h).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "guard.h"
+
+namespace sim {
+
+struct ParameterLayout {
+    uint32_t offset; // bytes, in the parameter block
+    uint32_t size;
+};
+
+// A kernel as its image describes it.
+struct KernelDescription {
+    std::string entry;
+    std::vector<ParameterLayout> parameters;
+    uint32_t parameter_bytes = 0;
+};
+
+struct LaunchShape {
+    std::array<uint32_t, 3> grid;
+    std::array<uint32_t, 3> block;
+    uint32_t shared_bytes; // dynamic
+
+    uint64_t blocks() const { return uint64_t{grid[0]} * grid[1] * grid[2]; }
+};
+
+// How a kernel's device finds the addresses it is given.
+class AddressMap {
+  public:
+    virtual ~AddressMap() = default;
+    // Never null: an address the device may not touch becomes one whose access faults.
+    virtual void *translate(uint64_t address) const = 0;
+};
+
+// A kernel ready to run. Launches may overlap.
+class Executable {
+  public:
+    virtual ~Executable() = default;
+    // The largest block it takes.
+    virtual uint32_t max_threads() const = 0;
+    // Translates the pointers of a parameter block; called with the scheduler's lock.
+    virtual std::vector<unsigned char> bind(const std::vector<unsigned char> &block,
+                                            const AddressMap &map, Status &status) const = 0;
+    // Runs all blocks; called without the lock.
+    virtual Outcome run(const LaunchShape &shape, const std::vector<unsigned char> &bound) const = 0;
+};
+
+struct ExecutableVariable {
+    void *address;
+    uint64_t bytes;
+};
+
+// What stands behind one loaded module. Modules share nothing, as on a device.
+class ExecutableModule {
+  public:
+    virtual ~ExecutableModule() = default;
+    // Null with words in `why` when this kernel cannot be run.
+    virtual std::unique_ptr<Executable> kernel(const KernelDescription &description,
+                                               std::string &why) = 0;
+    // Null when there is no such variable.
+    virtual const ExecutableVariable *variable(const std::string &name) = 0;
+};
+
+class Executor {
+  public:
+    virtual ~Executor() = default;
+    virtual std::unique_ptr<ExecutableModule> load(const std::vector<std::string> &entries) = 0;
+};
+
+} // namespace sim

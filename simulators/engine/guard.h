@@ -1,0 +1,20 @@
+// Runs code that may do what hardware answers with a fault: touch unmapped memory, divide by zero,
+// throw. The thread survives and learns what happened.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "status.h"
+
+namespace sim {
+
+struct Outcome {
+    Status status;
+    uint64_t address; // of the faulting access, where there is one
+};
+
+// The body must own nothing that needs unwinding: a fault leaves it by a jump.
+Outcome run_guarded(const std::function<void()> &body);
+
+} // namespace sim

@@ -1,0 +1,39 @@
+// Host memory the simulated devices may reach: page-locked by the driver, or registered by the
+// program. Everything else is pageable. Not thread-safe: callers hold the scheduler's lock.
+#pragma once
+
+#include <cstdint>
+#include <map>
+
+namespace sim {
+
+struct HostRange {
+    uint64_t address;
+    uint64_t bytes;
+    unsigned flags;
+    bool registered; // the program's own memory, not ours to free
+    uint64_t mapped_bytes;
+    uint64_t serial;
+};
+
+class HostMemory {
+  public:
+    // Page-locked memory, followed by a page nobody may touch. Null when the system has no more.
+    void *allocate(uint64_t bytes, unsigned flags);
+    void release(uint64_t address);
+
+    // False when part of the range is known already.
+    bool add(uint64_t address, uint64_t bytes, unsigned flags);
+    bool remove(uint64_t address);
+
+    // The range that holds all of address … address + bytes - 1; null when it is pageable.
+    const HostRange *find(uint64_t address, uint64_t bytes = 1) const;
+
+    size_t size() const { return ranges_.size(); }
+
+  private:
+    std::map<uint64_t, HostRange> ranges_; // by address
+    uint64_t serial_ = 0;
+};
+
+} // namespace sim

@@ -1,0 +1,56 @@
+#include "instruments.h"
+
+#include <optional>
+
+#include "settings.h"
+
+namespace sim {
+
+namespace {
+
+thread_local std::string last_words;
+
+} // namespace
+
+Instruments::Instruments(std::string &complaint) {
+    for (const std::string &item : Settings::list("FAIL", ',')) {
+        const auto parts = split(item, ':');
+        const auto nth = parts.size() == 3 ? to_number(parts[1]) : std::nullopt;
+        const auto code = parts.size() == 3 ? to_number(parts[2]) : std::nullopt;
+        if (!nth || !code) {
+            complaint = "UHAL_SIM_FAIL=" + item + ": expected call:nth:code";
+            return;
+        }
+        fail(parts[0], static_cast<unsigned>(*nth), static_cast<int>(*code));
+    }
+}
+
+void Instruments::fail(const std::string &call, unsigned nth, int code) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (nth == 0 || code == 0) {
+        planned_.erase(call);
+    } else {
+        planned_[call] = {nth, code};
+    }
+}
+
+int Instruments::on_call(const char *call) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = planned_.empty() ? planned_.end() : planned_.find(call);
+    if (found == planned_.end() || --found->second.remaining != 0) {
+        return 0;
+    }
+    const int code = found->second.code;
+    planned_.erase(found);
+    return code;
+}
+
+void Instruments::say(const std::string &text) {
+    last_words = text;
+}
+
+const std::string &Instruments::said() {
+    return last_words;
+}
+
+} // namespace sim

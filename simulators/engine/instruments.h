@@ -1,0 +1,50 @@
+// What tests see and steer beyond the vendor's interface: counts of live objects, calls made to
+// fail, and the words behind the last refusal.
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <string>
+
+namespace sim {
+
+class Instruments {
+  public:
+    // Calls named in UHAL_SIM_FAIL, `call:nth:code` separated by commas.
+    explicit Instruments(std::string &complaint);
+
+    // The nth call of that name from now on answers `code`, once; a code of 0 takes it back.
+    void fail(const std::string &call, unsigned nth, int code);
+
+    // Counts one call; the code it must answer with, 0 to go on.
+    int on_call(const char *call);
+
+    // Words for the last refusal on this thread. Kept until the next one.
+    static void say(const std::string &text);
+    static const std::string &said();
+
+  private:
+    struct Planned {
+        unsigned remaining;
+        int code;
+    };
+
+    std::mutex mutex_;
+    std::map<std::string, Planned> planned_;
+};
+
+} // namespace sim
+
+#pragma GCC visibility push(default)
+extern "C" {
+
+// Live objects of a kind ("stream", "event", "allocation", ...), -1 for an unknown kind.
+long uhal_sim_live(const char *kind);
+
+// Instruments::fail of the simulated driver.
+void uhal_sim_fail(const char *call, unsigned nth, int code);
+
+// Words behind this thread's last refusal, "" when there was none; valid until the next one.
+const char *uhal_sim_message(void);
+}
+#pragma GCC visibility pop

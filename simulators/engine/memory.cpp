@@ -1,0 +1,241 @@
+#include "memory.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+namespace sim {
+
+namespace {
+
+constexpr uint64_t page = 4096;
+constexpr uint64_t span = uint64_t{1} << 38;
+// What drivers promise at least. Allocations end at the end of a page, so that a kernel that runs
+// past one meets unmapped memory after at most this many bytes.
+constexpr uint64_t alignment = 256;
+// NaN in every float format and -1 in every integer: whoever reads it will notice.
+constexpr int pattern = 0xFF;
+// Beyond this the pattern would cost more than it finds.
+constexpr uint64_t largest_fill = uint64_t{64} << 20;
+
+uint64_t round_up(uint64_t value, uint64_t multiple) {
+    return (value + multiple - 1) / multiple * multiple;
+}
+
+uint64_t page_of(uint64_t address) {
+    return address / page * page;
+}
+
+char *reserve_range(uint64_t bytes) {
+    void *range = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return range == MAP_FAILED ? nullptr : static_cast<char *>(range);
+}
+
+} // namespace
+
+bool DeviceMemory::open() {
+    if (base_ != 0) {
+        return true;
+    }
+    descriptor_ = memfd_create("uhal-simulated-device", MFD_CLOEXEC);
+    if (descriptor_ < 0 || ftruncate(descriptor_, static_cast<off_t>(span)) != 0) {
+        return false;
+    }
+    char *device_view = reserve_range(span);
+    view_ = reserve_range(span);
+    if (device_view == nullptr || view_ == nullptr) {
+        return false;
+    }
+    base_ = reinterpret_cast<uint64_t>(device_view);
+    span_ = span;
+    // The first page is never handed out: an offset of zero is a bug worth seeing.
+    next_ = page;
+    return true;
+}
+
+bool DeviceMemory::place(uint64_t bytes, uint64_t &offset) const {
+    if (next_ + bytes + page <= span_) {
+        offset = next_;
+        return true;
+    }
+    // Addresses are reused only when the range has been gone through, so stale ones stay invalid.
+    uint64_t free_from = page;
+    for (const auto &[address, allocation] : allocations_) {
+        const uint64_t first = page_of(address) - base_;
+        if (first >= free_from + bytes + page) {
+            break;
+        }
+        free_from = round_up(address + allocation.bytes, page) - base_ + page;
+    }
+    offset = free_from;
+    return free_from + bytes + page <= span_;
+}
+
+Status DeviceMemory::insert(uint64_t bytes, Allocation &allocation) {
+    const uint64_t padded = round_up(bytes, alignment);
+    const uint64_t pages = round_up(padded, page);
+    uint64_t offset = 0;
+    if (pages < bytes || pages > span || !open() || !place(pages, offset)) {
+        return Status::out_of_memory;
+    }
+    // One page between neighbours stays unmapped.
+    next_ = std::max(next_, offset + pages + page);
+    allocation.address = base_ + offset + pages - padded;
+    allocation.bytes = bytes;
+    allocation.serial = ++serial_;
+    return Status::ok;
+}
+
+Status DeviceMemory::reserve(uint64_t bytes, uint64_t &address) {
+    const uint64_t cost = round_up(bytes, alignment);
+    if (cost < bytes || cost > capacity_ - used_) {
+        return Status::out_of_memory;
+    }
+    Allocation allocation = {};
+    const Status status = insert(bytes, allocation);
+    if (status != Status::ok) {
+        return status;
+    }
+    allocation.state = AllocationState::reserved;
+    allocation.view = view_ + (allocation.address - base_);
+    used_ += cost;
+    address = allocation.address;
+    allocations_.emplace(address, allocation);
+    return Status::ok;
+}
+
+Status DeviceMemory::commit(uint64_t address) {
+    Allocation &allocation = allocations_.at(address);
+    const uint64_t first = page_of(address) - base_;
+    const uint64_t bytes = round_up(address + allocation.bytes, page) - page_of(address);
+    void *mapped = mmap(view_ + first, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+                        descriptor_, static_cast<off_t>(first));
+    if (mapped == MAP_FAILED) {
+        return Status::out_of_memory;
+    }
+    std::memset(allocation.view, pattern, std::min(allocation.bytes, largest_fill));
+    if (allocation.state == AllocationState::reserved) {
+        allocation.state = AllocationState::live;
+    }
+    return Status::ok;
+}
+
+Status DeviceMemory::allocate(uint64_t bytes, uint64_t &address) {
+    Status status = reserve(bytes, address);
+    if (status != Status::ok) {
+        return status;
+    }
+    status = commit(address);
+    if (status != Status::ok) {
+        release(address);
+    }
+    return status;
+}
+
+Status DeviceMemory::borrow(char *memory, uint64_t bytes, uint64_t &address) {
+    Allocation allocation = {};
+    const Status status = insert(bytes, allocation);
+    if (status != Status::ok) {
+        return status;
+    }
+    allocation.state = AllocationState::live;
+    allocation.borrowed = true;
+    allocation.view = memory;
+    address = allocation.address;
+    allocations_.emplace(address, allocation);
+    return Status::ok;
+}
+
+Status DeviceMemory::share(uint64_t address, SharedRange &range) const {
+    const Allocation *allocation = find(address);
+    if (allocation == nullptr || allocation->borrowed || allocation->stream_ordered) {
+        return Status::illegal_address;
+    }
+    range.process = getpid();
+    range.descriptor = descriptor_;
+    range.offset = allocation->address - base_;
+    range.bytes = allocation->bytes;
+    range.serial = allocation->serial;
+    return Status::ok;
+}
+
+Status DeviceMemory::import(const SharedRange &range, uint64_t &address) {
+    const std::string path =
+        "/proc/" + std::to_string(range.process) + "/fd/" + std::to_string(range.descriptor);
+    const int descriptor = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+    if (descriptor < 0) {
+        return Status::illegal_address;
+    }
+    const uint64_t first = page_of(range.offset);
+    const uint64_t bytes = round_up(range.offset + range.bytes, page) - first;
+    void *mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor,
+                        static_cast<off_t>(first));
+    close(descriptor);
+    if (mapped == MAP_FAILED) {
+        return Status::illegal_address;
+    }
+    char *memory = static_cast<char *>(mapped) + (range.offset - first);
+    const Status status = borrow(memory, range.bytes, address);
+    if (status != Status::ok) {
+        munmap(mapped, bytes);
+        return status;
+    }
+    allocations_.at(address).unmap_bytes = bytes;
+    return status;
+}
+
+void DeviceMemory::release(uint64_t address) {
+    const auto found = allocations_.find(address);
+    const Allocation allocation = found->second;
+    allocations_.erase(found);
+    if (allocation.borrowed) {
+        if (allocation.unmap_bytes != 0) {
+            const uint64_t first = page_of(reinterpret_cast<uint64_t>(allocation.view));
+            munmap(reinterpret_cast<void *>(first), allocation.unmap_bytes);
+        }
+        return;
+    }
+    used_ -= round_up(allocation.bytes, alignment);
+    const uint64_t first = page_of(address) - base_;
+    const uint64_t bytes = round_up(address + allocation.bytes, page) - page_of(address);
+    mmap(view_ + first, bytes, PROT_NONE,
+         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    fallocate(descriptor_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(first),
+              static_cast<off_t>(bytes));
+}
+
+size_t DeviceMemory::allocations() const {
+    return static_cast<size_t>(
+        std::count_if(allocations_.begin(), allocations_.end(), [](const auto &entry) {
+            return !entry.second.borrowed && entry.second.state != AllocationState::leaving;
+        }));
+}
+
+Allocation *DeviceMemory::find(uint64_t address, uint64_t bytes) {
+    auto after = allocations_.upper_bound(address);
+    if (after == allocations_.begin()) {
+        return nullptr;
+    }
+    Allocation &allocation = std::prev(after)->second;
+    const uint64_t offset = address - allocation.address;
+    const bool inside = offset < allocation.bytes && bytes <= allocation.bytes - offset;
+    return inside ? &allocation : nullptr;
+}
+
+const Allocation *DeviceMemory::find(uint64_t address, uint64_t bytes) const {
+    return const_cast<DeviceMemory *>(this)->find(address, bytes);
+}
+
+char *DeviceMemory::view(uint64_t address) const {
+    const Allocation *allocation = find(address);
+    if (allocation != nullptr && allocation->borrowed) {
+        return allocation->view + (address - allocation->address);
+    }
+    return view_ + (address - base_);
+}
+
+} // namespace sim

@@ -1,0 +1,56 @@
+// In-order queues of work, and points in them that others wait for.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "status.h"
+
+namespace sim {
+
+class Queue;
+struct Device;
+
+// The completion of the first `position` tasks of a queue. An empty point is always reached.
+struct Point {
+    std::shared_ptr<Queue> queue;
+    uint64_t position = 0;
+
+    bool reached() const;
+};
+
+struct Task {
+    // Called without the lock. Anything but ok is a fault: the device is lost.
+    std::function<Status()> work;
+    // It may not start before all of these are reached.
+    std::vector<Point> after;
+    // Calls the program back, on a thread of its own so that a slow one holds up only its queue.
+    bool calls_back = false;
+};
+
+// Only the scheduler changes it, under its lock.
+class Queue {
+  public:
+    // Tasks a queue holds before whoever adds one more has to wait.
+    static constexpr uint64_t capacity = 1024;
+
+    explicit Queue(Device &owner) : device(owner) {}
+
+    bool empty() const { return finished == submitted; }
+
+    Device &device;
+    std::deque<Task> waiting;
+    uint64_t submitted = 0;
+    uint64_t finished = 0;
+    uint64_t due = 0; // the schedule lets tasks run up to this position
+    bool running = false;
+};
+
+inline bool Point::reached() const {
+    return queue == nullptr || queue->finished >= position;
+}
+
+} // namespace sim

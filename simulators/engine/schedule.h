@@ -1,0 +1,35 @@
+// When queued work runs. Hardware promises only what was asked for; each schedule is one of the
+// orders it may take, and the ones that are never seen on a desk find missing synchronization.
+#pragma once
+
+#include <cstdint>
+#include <random>
+#include <string>
+
+namespace sim {
+
+class Schedule {
+  public:
+    enum class Kind {
+        eager,  // at once
+        lazy,   // only what somebody waits for, and of that the newest first
+        random, // a seeded mixture
+    };
+
+    // "eager", "lazy", "random:<seed>" or empty for eager. Anything else goes to `complaint`.
+    static Schedule parse(const std::string &text, std::string &complaint);
+
+    Kind kind() const { return kind_; }
+
+    // How many tasks of randomly chosen queues become due when one more is submitted.
+    unsigned due_on_submit();
+
+    // Which of `count` things, listed oldest first, goes next.
+    size_t choose(size_t count);
+
+  private:
+    Kind kind_ = Kind::eager;
+    std::mt19937_64 random_;
+};
+
+} // namespace sim

@@ -1,0 +1,209 @@
+#include "scheduler.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+
+#include "device.h"
+
+namespace sim {
+
+namespace {
+
+thread_local bool is_calling_back = false;
+
+// Host builds of kernels keep a block's shared memory and registers on the stack.
+constexpr size_t kernel_stack = size_t{64} << 20;
+
+void start_thread(void *(*body)(void *), void *argument) {
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, kernel_stack);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    pthread_t thread;
+    pthread_create(&thread, &attributes, body, argument);
+    pthread_attr_destroy(&attributes);
+}
+
+} // namespace
+
+bool Scheduler::calling_back() {
+    return is_calling_back;
+}
+
+Point Scheduler::submit(Lock &lock, const std::shared_ptr<Queue> &queue, Task task) {
+    start();
+    while (queue->submitted - queue->finished >= Queue::capacity) {
+        make_due({queue, queue->finished + 1});
+        progress_.wait(lock);
+    }
+    if (queue->empty()) {
+        active_.push_back(queue);
+    }
+    queue->waiting.push_back(std::move(task));
+    const Point point{queue, ++queue->submitted};
+    if (schedule_.kind() == Schedule::Kind::eager || queue->device.fault != Status::ok) {
+        make_due(point);
+    } else if (schedule_.kind() == Schedule::Kind::random) {
+        make_random_due();
+    }
+    return point;
+}
+
+void Scheduler::wait(Lock &lock, const std::vector<Point> &points) {
+    for (const Point &point : points) {
+        make_due(point);
+    }
+    for (const Point &point : points) {
+        progress_.wait(lock, [&] { return point.reached(); });
+    }
+}
+
+bool Scheduler::poll(const Point &point) {
+    if (point.reached()) {
+        return true;
+    }
+    make_due({point.queue, point.queue->finished + 1});
+    return false;
+}
+
+std::vector<Point> Scheduler::pending(const Device &device) const {
+    std::vector<Point> points;
+    for (const auto &queue : active_) {
+        if (&queue->device == &device) {
+            points.push_back({queue, queue->submitted});
+        }
+    }
+    return points;
+}
+
+void Scheduler::make_due(const Point &point) {
+    if (point.reached() || point.queue->due >= point.position) {
+        return;
+    }
+    point.queue->due = point.position;
+    work_due_.notify_one();
+}
+
+void Scheduler::make_random_due() {
+    for (unsigned steps = schedule_.due_on_submit(); steps != 0; --steps) {
+        const auto &queue = active_[schedule_.choose(active_.size())];
+        const uint64_t least = std::max(queue->due, queue->finished);
+        make_due({queue, std::min(least + 1, queue->submitted)});
+    }
+}
+
+void Scheduler::start() {
+    if (started_) {
+        return;
+    }
+    started_ = true;
+    const auto work = [](void *self) -> void * {
+        static_cast<Scheduler *>(self)->work_forever();
+        return nullptr;
+    };
+    const auto call_back = [](void *self) -> void * {
+        static_cast<Scheduler *>(self)->call_back_forever();
+        return nullptr;
+    };
+    start_thread(work, this);
+    start_thread(call_back, this);
+}
+
+void Scheduler::work_forever() {
+    Lock lock(mutex);
+    for (;;) {
+        if (!run_next(lock)) {
+            work_due_.wait(lock);
+        }
+    }
+}
+
+bool Scheduler::run_next(Lock &lock) {
+    const std::shared_ptr<Queue> queue = next_queue();
+    if (queue == nullptr) {
+        return false;
+    }
+    queue->running = true;
+    if (queue->waiting.front().calls_back && queue->device.fault == Status::ok) {
+        to_call_back_.push_back(queue);
+        call_due_.notify_one();
+    } else {
+        run(lock, queue);
+    }
+    return true;
+}
+
+std::shared_ptr<Queue> Scheduler::next_queue() {
+    // What a due task waits for is due too; that may make more tasks due, queue by queue.
+    for (size_t round = 0; round < active_.size(); ++round) {
+        std::vector<std::shared_ptr<Queue>> ready;
+        for (const auto &queue : active_) {
+            if (!queue->running && queue->due > queue->finished && startable(*queue)) {
+                ready.push_back(queue);
+            }
+        }
+        if (!ready.empty()) {
+            return ready[schedule_.choose(ready.size())];
+        }
+    }
+    return nullptr;
+}
+
+bool Scheduler::startable(const Queue &queue) {
+    bool ready = true;
+    for (const Point &point : queue.waiting.front().after) {
+        if (!point.reached()) {
+            make_due(point);
+            ready = false;
+        }
+    }
+    return ready;
+}
+
+void Scheduler::run(Lock &lock, const std::shared_ptr<Queue> &queue) {
+    Status status = Status::ok;
+    {
+        Task task = std::move(queue->waiting.front());
+        queue->waiting.pop_front();
+        const bool lost = queue->device.fault != Status::ok;
+        lock.unlock();
+        if (!lost) {
+            status = task.work();
+        }
+        // What the task held goes before the lock is taken: it may need it.
+    }
+    lock.lock();
+    finish(queue, status);
+}
+
+void Scheduler::finish(const std::shared_ptr<Queue> &queue, Status status) {
+    queue->running = false;
+    ++queue->finished;
+    if (queue->empty()) {
+        active_.erase(std::find(active_.begin(), active_.end(), queue));
+    }
+    Device &device = queue->device;
+    if (status != Status::ok && device.fault == Status::ok) {
+        device.fault = status;
+        // Nothing more runs there; the queues empty themselves and nobody waits in vain.
+        for (const Point &point : pending(device)) {
+            make_due(point);
+        }
+    }
+    progress_.notify_all();
+    work_due_.notify_one();
+}
+
+void Scheduler::call_back_forever() {
+    is_calling_back = true;
+    Lock lock(mutex);
+    for (;;) {
+        call_due_.wait(lock, [&] { return !to_call_back_.empty(); });
+        const std::shared_ptr<Queue> queue = to_call_back_.front();
+        to_call_back_.pop_front();
+        run(lock, queue);
+    }
+}
+
+} // namespace sim

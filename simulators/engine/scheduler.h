@@ -1,0 +1,72 @@
+// Runs the tasks of all queues of a simulated driver in an order its schedule picks.
+//
+// One thread plays every device; one more calls the program back. Both start with the first task
+// and are never joined: a driver library has no moment at which its program is surely done.
+//
+// `mutex` guards everything the simulated driver owns, not only the queues.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "queue.h"
+#include "schedule.h"
+
+namespace sim {
+
+using Lock = std::unique_lock<std::mutex>;
+
+class Scheduler {
+  public:
+    explicit Scheduler(Schedule schedule) : schedule_(std::move(schedule)) {}
+    Scheduler(const Scheduler &) = delete;
+    Scheduler &operator=(const Scheduler &) = delete;
+
+    std::mutex mutex;
+
+    // True on a thread that is calling the program back.
+    static bool calling_back();
+
+    const Schedule &schedule() const { return schedule_; }
+
+    // Adds a task and returns the point of its completion. Waits while the queue is full.
+    Point submit(Lock &lock, const std::shared_ptr<Queue> &queue, Task task);
+
+    // Makes what the points need due and waits for them.
+    void wait(Lock &lock, const std::vector<Point> &points);
+
+    // Whether the point is reached. If not, one step towards it becomes due: a program that polls
+    // gets there, one that does not cannot count on it.
+    bool poll(const Point &point);
+
+    // Points at the end of all queues of a device that have work left.
+    std::vector<Point> pending(const Device &device) const;
+
+    // Orders of independent things that a device may choose between, as the schedule would.
+    size_t choose(size_t count) { return schedule_.choose(count); }
+
+  private:
+    void start();
+    void work_forever();
+    void call_back_forever();
+    bool run_next(Lock &lock);
+    std::shared_ptr<Queue> next_queue();
+    bool startable(const Queue &queue);
+    void run(Lock &lock, const std::shared_ptr<Queue> &queue);
+    void finish(const std::shared_ptr<Queue> &queue, Status status);
+    void make_due(const Point &point);
+    void make_random_due();
+
+    Schedule schedule_;
+    bool started_ = false;
+    std::vector<std::shared_ptr<Queue>> active_; // with unfinished tasks, oldest first
+    std::deque<std::shared_ptr<Queue>> to_call_back_;
+    std::condition_variable work_due_;
+    std::condition_variable call_due_;
+    std::condition_variable progress_;
+};
+
+} // namespace sim

@@ -1,0 +1,14 @@
+// What can come of a piece of simulated work. Each driver look-alike maps these to its own codes.
+#pragma once
+
+namespace sim {
+
+enum class Status {
+    ok,
+    out_of_memory,
+    illegal_address,
+    misaligned_address,
+    launch_failed,
+};
+
+} // namespace sim

@@ -1,0 +1,17 @@
+// Reads what a driver needs of a cubin, NVIDIA's ELF: target, entries with their parameters from
+// the .nv.info sections, variables from the symbol table.
+#pragma once
+
+#include <string>
+
+#include "image.h"
+
+namespace sim {
+
+// The bytes an ELF image says it has; 0 when it is none.
+uint64_t elf_bytes(const void *image);
+
+// False with words in `why` when the bytes are no cubin.
+bool read_cubin(const Bytes &elf, Image &image, std::string &why);
+
+} // namespace sim

@@ -1,0 +1,24 @@
+// Reads a fatbin: a container of cubins and PTX texts for several targets, each compressed or not.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "image.h"
+
+namespace sim {
+
+struct FatbinMember {
+    Image::Kind kind;
+    unsigned target;
+    std::vector<unsigned char> content; // decompressed; a PTX text ends with a zero byte
+    std::string problem;                // why there is no content
+};
+
+// The bytes a fatbin says it has, header included; 0 when it is none.
+uint64_t fatbin_bytes(const void *image);
+
+// False with words in `why` when the container is broken.
+bool read_fatbin(const Bytes &container, std::vector<FatbinMember> &members, std::string &why);
+
+} // namespace sim

@@ -1,0 +1,74 @@
+// What the simulated CUDA driver needs to know of a device image, whatever its format.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "../engine/executor.h"
+
+namespace sim {
+
+struct ImageEntry {
+    KernelDescription kernel;
+    uint32_t static_shared_bytes = 0;
+    uint32_t max_threads = 0; // 0: the image sets no bound
+    uint32_t registers = 0;   // 0: unknown
+};
+
+struct ImageVariable {
+    std::string name;
+    uint64_t bytes;
+    bool initialized; // with something other than zeros
+};
+
+struct Image {
+    enum class Kind { ptx, cubin };
+
+    Kind kind = Kind::ptx;
+    unsigned target = 0;      // 86 for sm_86
+    char target_suffix = 0;   // 'a' or 'f' where the image is for one architecture or family only
+    unsigned ptx_version = 0; // 10 * major + minor
+    unsigned toolkit = 0;     // of a cubin, 10 * major + minor; 0: unknown
+    std::vector<ImageEntry> entries;
+    std::vector<ImageVariable> variables;
+};
+
+// A stretch of bytes that is never read past its end.
+class Bytes {
+  public:
+    Bytes(const void *data, uint64_t size)
+        : data_(static_cast<const unsigned char *>(data)), size_(size) {}
+
+    const unsigned char *data() const { return data_; }
+    uint64_t size() const { return size_; }
+
+    template <class Type> bool read(uint64_t offset, Type &value) const {
+        if (offset > size_ || sizeof value > size_ - offset) {
+            return false;
+        }
+        __builtin_memcpy(&value, data_ + offset, sizeof value);
+        return true;
+    }
+
+    // Empty when it does not lie inside.
+    Bytes part(uint64_t offset, uint64_t bytes) const {
+        const bool inside = offset <= size_ && bytes <= size_ - offset;
+        return inside ? Bytes(data_ + offset, bytes) : Bytes(nullptr, 0);
+    }
+
+    // A string that ends inside; empty otherwise.
+    std::string text(uint64_t offset) const {
+        uint64_t end = offset;
+        while (end < size_ && data_[end] != 0) {
+            ++end;
+        }
+        return end < size_ ? std::string(data_ + offset, data_ + end) : std::string();
+    }
+
+  private:
+    const unsigned char *data_;
+    uint64_t size_;
+};
+
+} // namespace sim

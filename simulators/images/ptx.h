@@ -1,0 +1,15 @@
+// Reads what a driver needs of PTX text: version, target, entries with their parameters, variables.
+// The instructions are not looked at.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "image.h"
+
+namespace sim {
+
+// False with words in `why`, line number included, when the text is not PTX.
+bool read_ptx(std::string_view text, Image &image, std::string &why);
+
+} // namespace sim
