@@ -1,0 +1,85 @@
+"""libcuda, opened: every function in exactly the version that abi.h declares."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from uhal.abi import Check, Header, Library, LibrarySearch, find_library
+
+LIBRARY_VARIABLE = "UHAL_CUDA_LIBRARY"
+CANDIDATES = (
+    "libcuda.so.1",
+    # Where Windows puts the driver into WSL 2, which not every distribution searches.
+    "/usr/lib/wsl/lib/libcuda.so.1",
+)
+
+
+@cache
+def header() -> Header:
+    """The interface as the backend knows it."""
+    return Header.parse(Path(__file__).resolve().parent / "abi.h")
+
+
+def find() -> LibrarySearch:
+    """Look for the driver library. The toolkit's stub of that name is found out by cuInit."""
+    return find_library(LIBRARY_VARIABLE, CANDIDATES)
+
+
+def function_type(name: str) -> type[Any]:
+    """Return the ctypes type of a driver function that abi.h declares."""
+    parameters = header().prototypes[name].parameters
+    return ctypes.CFUNCTYPE(ctypes.c_int, *(parameter.type.ctype() for parameter in parameters))
+
+
+class DriverLibrary(Library):
+    """libcuda. Functions come from cuGetProcAddress where there is one.
+
+    It is asked for the CUDA version that introduced the form of the function abi.h declares. A
+    function it does not give is looked up by its exported name, which carries the same version
+    (`cuMemAlloc_v2`).
+    """
+
+    def __init__(self, search: LibrarySearch, check: Check) -> None:
+        """Bind an opened library."""
+        assert search.handle is not None
+        path = search.path or search.attempts[-1].path
+        super().__init__(search.handle, path, header(), status="CUresult", check=check)
+
+    def _symbol(self, name: str) -> Any:
+        address = self._versioned_address(name)
+        if address is None:
+            return super()._symbol(name)
+        return function_type(name)(address)
+
+    def _versioned_address(self, name: str) -> int | None:
+        since = self.header.constants.get(f"UHAL_SINCE_{name}")
+        asks = self._procedure_finder()
+        if since is None or asks is None:
+            return None
+        found = ctypes.c_void_p()
+        flags = self.header.constants["CU_GET_PROC_ADDRESS_LEGACY_STREAM"]
+        status = asks(_base_name(name).encode(), ctypes.byref(found), since, flags)
+        return found.value if status == 0 else None
+
+    def _procedure_finder(self) -> Any:
+        """Return cuGetProcAddress as f(name, &address, version, flags), `None` before CUDA 11.3."""
+        newer = super()._symbol("cuGetProcAddress_v2")
+        if newer is not None:
+            newer.argtypes = (
+                *(ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64),
+                ctypes.c_void_p,
+            )
+            return lambda *arguments: newer(*arguments, None)
+        older = super()._symbol("cuGetProcAddress")
+        if older is not None:
+            older.argtypes = (ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64)
+        return older
+
+
+def _base_name(name: str) -> str:
+    """The name cuGetProcAddress knows a function by: without its version."""
+    stem, _, version = name.rpartition("_v")
+    return stem if stem and version.isdigit() else name
