@@ -60,6 +60,8 @@ class Declarations:
     """Structs and unions by `struct tag`; an incomplete one has no members."""
     enums: dict[str, Enum] = field(default_factory=dict)
     prototypes: dict[str, Prototype] = field(default_factory=dict)
+    defines: dict[str, list[_Token]] = field(default_factory=dict)
+    """Macros not evaluated yet: as in C, they may use what is declared later."""
 
 
 def parse_declarations(text: str, name: str) -> Declarations:
@@ -71,6 +73,8 @@ def parse_declarations(text: str, name: str) -> Declarations:
     parser = _Parser(pending, declared, name)
     while not parser.at_end():
         parser.declaration()
+    while declared.defines:
+        parser.define(next(iter(declared.defines)))
     return declared
 
 
@@ -120,12 +124,9 @@ def _define(text: str, line: int, name: str, declared: Declarations) -> str:
     if match is None or match.group(2):
         raise HeaderError(f"{name}:{line}: only constants may be defined, got {text!r}")
     macro = match.group(1)
-    value = list(_tokens(text[match.end() :], line, name))
+    value = _tokens(text[match.end() :], line, name)
     if value:
-        parser = _Parser(value, declared, name)
-        declared.constants[macro] = parser.expression()
-        if not parser.at_end():
-            raise parser.error(f"the value of {macro} is not one integer expression")
+        declared.defines[macro] = value
     return macro
 
 
@@ -148,12 +149,14 @@ _Wrap = Callable[[CType], CType]
 class _Parser:
     """Recursive descent over the tokens of one header."""
 
-    def __init__(self, tokens: Sequence[_Token], declared: Declarations, name: str) -> None:
+    def __init__(
+        self, tokens: Sequence[_Token], declared: Declarations, name: str, depth: int = 0
+    ) -> None:
         self._tokens = tokens
         self._declared = declared
         self._name = name
         self._at = 0
-        self._depth = 0
+        self._depth = depth
 
     # -- tokens ------------------------------------------------------------------------------------
 
@@ -328,6 +331,9 @@ class _Parser:
         suffixes: list[_Wrap] = []
         while True:
             if self._accept("["):
+                if not named and self._accept("]"):
+                    suffixes.append(Pointer)
+                    continue
                 length = self.expression()
                 self._expect("]")
                 if length <= 0:
@@ -374,6 +380,15 @@ class _Parser:
                 break
         self._expect(")")
         return tuple(found)
+
+    def define(self, macro: str) -> None:
+        """Evaluate a macro; while that lasts it is unknown, so none can use itself."""
+        tokens = self._declared.defines.pop(macro)
+        parser = _Parser(tokens, self._declared, self._name, self._depth)
+        value = parser.expression()
+        if not parser.at_end():
+            raise parser.error(f"the value of {macro} is not one integer expression")
+        self._declared.constants[macro] = value
 
     # -- constants ---------------------------------------------------------------------------------
 
@@ -427,6 +442,8 @@ class _Parser:
                 return int(digits, 8 if is_octal else 0)
             except ValueError:
                 raise self.error(f"{token.text} is no number") from None
+        if token.text in self._declared.defines:
+            self.define(token.text)
         if token.text in self._declared.constants:
             return self._declared.constants[token.text]
         self._at -= 1

@@ -35,9 +35,7 @@ class Driver:
     """The opened library with device 0 current on the calling thread."""
 
     def __init__(self) -> None:
-        search = find_library(
-            "UHAL_HOST_LIBRARY", [str(ROOT / "host_backend" / "libuhal_host.so")]
-        )
+        search = find_library("UHAL_HOST_LIBRARY", [str(ROOT / "host_backend" / "libuhal_host.so")])
         assert search.handle is not None, search.attempts
         self.api = Library(
             search.handle, str(search.path), HEADER, status="uhalHostResult", check=_fail

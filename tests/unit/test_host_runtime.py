@@ -1,4 +1,4 @@
-"""The host runtime, a small CUDA driver on CPU threads, called as the interface calls any driver."""
+"""The host runtime: a small CUDA driver on CPU threads, called as any driver is."""
 
 from __future__ import annotations
 
@@ -277,7 +277,11 @@ def test_dynamic_shared_memory_is_aligned(driver: Driver, module: ctypes.c_void_
 
 def test_aggregates_pass_by_value(driver: Driver, module: ctypes.c_void_p) -> None:
     class Pair(ctypes.Structure):
-        _fields_ = (("first", ctypes.c_uint16), ("second", ctypes.c_double), ("third", ctypes.c_uint8))
+        _fields_ = (
+            ("first", ctypes.c_uint16),
+            ("second", ctypes.c_double),
+            ("third", ctypes.c_uint8),
+        )
 
     aggregate = driver.function(module, "aggregate")
     with driver.stream() as stream, driver.memory(8) as out:
@@ -486,15 +490,20 @@ def test_event_life(driver: Driver, module: ctypes.c_void_p) -> None:
 
 def test_a_wait_is_for_the_record_it_saw(driver: Driver) -> None:
     api = driver.api
-    with driver.stream() as first, driver.stream() as second, driver.stream() as third:
-        with driver.event() as event, driver.held(third):
-            with driver.held(first):
-                api.uhalHostEventRecord(event, first)
-                api.uhalHostStreamWaitEvent(second, event, 0)
-                api.uhalHostEventRecord(event, third)
-            # The second stream waits for the first only.
-            api.uhalHostStreamSynchronize(second)
-            assert api.unchecked("uhalHostEventQuery")(event) != 0
+    with (
+        driver.stream() as first,
+        driver.stream() as second,
+        driver.stream() as third,
+        driver.event() as event,
+        driver.held(third),
+    ):
+        with driver.held(first):
+            api.uhalHostEventRecord(event, first)
+            api.uhalHostStreamWaitEvent(second, event, 0)
+            api.uhalHostEventRecord(event, third)
+        # The second stream waits for the first only.
+        api.uhalHostStreamSynchronize(second)
+        assert api.unchecked("uhalHostEventQuery")(event) != 0
 
 
 def test_a_record_that_waits_for_room_is_not_seen_yet(
@@ -721,7 +730,7 @@ def test_a_module_outlives_its_handle_while_launches_wait(driver: Driver, image:
 
 def test_images_that_are_none(driver: Driver) -> None:
     before = driver.live()
-    other = "extern \"C\" __attribute__((visibility(\"default\"))) int nothing() { return 1; }"
+    other = 'extern "C" __attribute__((visibility("default"))) int nothing() { return 1; }'
     twice = build("#include <uhal/kernel.h>\nKERNEL(again, ()) {}\n")
     old = twice.replace(
         b"UHModule" + (1).to_bytes(4, "little"), b"UHModule" + (7).to_bytes(4, "little")
@@ -874,7 +883,10 @@ properties = HEADER.ctype("uhalHostDeviceProperties")()
 driver.api.uhalHostDeviceGetProperties(properties, 0)
 assert properties.processors == int(os.environ["UHAL_HOST_THREADS"])
 spin = driver.function(module, "count_blocks")
-with driver.stream() as first, driver.stream() as second, driver.memory(4000) as x, driver.memory(4000) as y:
+with (
+    driver.stream() as first, driver.stream() as second,
+    driver.memory(4000) as x, driver.memory(4000) as y,
+):
     for stream, address in ((first, x), (second, y)):
         driver.write(address, np.zeros(1000, np.uint32), stream)
     for _ in range(20):

@@ -7,6 +7,9 @@
 #ifndef UHAL_KERNEL_HOST_H
 #define UHAL_KERNEL_HOST_H
 
+/* What the macros below become in a kernel is not for the user's compiler to remark on. */
+#pragma GCC system_header
+
 #if !defined(__cplusplus) || __cplusplus < 201703L
 #error "<uhal/kernel.h> needs C++17: c++ $(python -m uhal cflags) k.cpp -o k.so"
 #endif
@@ -160,7 +163,9 @@ template <class Type, u32 count> class Register {
 /* Character code of a scalar type, 0 for any other. */
 template <class Type> constexpr u32 dtype_code() {
     using Plain = std::remove_cv_t<Type>;
-    if constexpr (std::is_same_v<Plain, bool>) {
+    if constexpr (std::is_void_v<Plain>) {
+        return 0;
+    } else if constexpr (std::is_same_v<Plain, bool>) {
         return '?';
     } else if constexpr (std::is_same_v<Plain, f16>) {
         return 'e';

@@ -1,0 +1,255 @@
+"""The ABI headers' reader: what it understands, what it refuses, and that C agrees."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import random
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from host_backend._backend import FUNCTION_OF_SLOT
+from tests.host_kernels import compiler, has_compiler
+from tests.unit.host_driver import ROOT
+from uhal import _lane
+from uhal.abi import Header, HeaderError, Library, find_library
+from uhal.errors import LibraryNotFoundError
+
+VENDORS = """
+#ifndef SAMPLE_H
+#define SAMPLE_H
+#include <stdint.h>
+#ifdef __cplusplus
+extern "C" { template <class T> struct nothing_we_read; }
+#else
+#define IN_C 1
+#endif
+/* what a driver header
+   looks like */
+#define LEAST (-0x80000000LL)  // 64 bits
+#define FLAGS (1u << 3 | 0x4 | 2)
+#define LEGACY ((Stream)0x1)
+#define OCTAL 010
+#define LONG_LINE 1 + \\
+    2
+typedef enum result_enum { OK = 0, BAD, WORSE = 700, WIDE = 0x100000000 } Result;
+typedef enum { FIRST = -1, SECOND } Small;
+typedef struct Stream_st *Stream;
+typedef unsigned long long Address;
+typedef int Status;
+typedef void (*Callback)(Stream stream, Status status, void *data);
+typedef struct { uint64_t handle; } Signal;
+typedef struct Packet {
+    uint16_t header, setup;
+    uint32_t grid[3];
+    union {
+        uint64_t address;
+        struct { uint32_t low; uint32_t high; };
+    };
+    const char *name;
+    struct Packet *next;
+    Callback done;
+    char uuid[16];
+    int (*table[2])(void);
+} Packet;
+union Value { float f; double d; unsigned char bytes[8]; };
+extern Status packetRun(const Packet *packet, Packet *const *all, Address at, size_t bytes);
+Status packetName(char *name, int length, const char *said);
+void packetForget(Packet packets[], unsigned count);
+Address packetAddress(void), packetOther();
+Status packetEach(Status (*visit)(Packet *packet, void *data), void *data, unsigned long flags);
+#endif
+"""
+
+
+def test_constants() -> None:
+    constants = Header(VENDORS).constants
+    assert constants["LEAST"] == -0x80000000
+    assert constants["FLAGS"] == 14
+    assert constants["LEGACY"] == 1
+    assert constants["OCTAL"] == 8
+    assert constants["LONG_LINE"] == 3
+    assert (constants["BAD"], constants["WORSE"], constants["WIDE"]) == (1, 700, 1 << 32)
+    assert (constants["FIRST"], constants["SECOND"]) == (-1, 0)
+    assert constants["IN_C"] == 1
+    assert "SAMPLE_H" not in constants
+
+
+def test_types() -> None:
+    header = Header(VENDORS)
+    assert header.ctype("Result") is ctypes.c_int64
+    assert header.ctype("Small") is ctypes.c_int
+    assert header.ctype("Stream") is ctypes.c_void_p
+    packet = header.ctype("Packet")()
+    packet.grid[2] = 7
+    packet.address = (5 << 32) | 3
+    assert (packet.low, packet.high) == (3, 5)
+    packet.name = b"n"
+    packet.next.contents = packet  # type: ignore[attr-defined]
+    assert packet.next.contents.grid[2] == 7
+    assert ctypes.sizeof(header.ctype("Value")) == 8
+    with pytest.raises(KeyError, match="Nothing"):
+        header.ctype("Nothing")
+
+
+def test_prototypes() -> None:
+    header = Header(VENDORS)
+    found = {name: prototype.canonical() for name, prototype in header.prototypes.items()}
+    assert found == {
+        "packetRun": ("struct Packet*", "struct Packet**", "u64", "u64"),
+        "packetName": ("i8*", "i32", "i8*"),
+        "packetForget": ("struct Packet*", "u32"),
+        "packetAddress": (),
+        "packetOther": (),
+        "packetEach": ("i32(struct Packet*, void*)*", "void*", "u64"),
+    }
+    assert header.prototypes["packetAddress"].line == 41
+    same = header.canonical_parameters("(Address where, Stream s, uint64_t const *x)")
+    assert same == header.canonical_parameters("(uint64_t a, void *b, Address *c)")
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        ("int f(int a, ...);", 1, "variable arguments"),
+        ("\n\nint f(unknown_t a);", 3, "unknown_t is no type"),
+        ("int counter;", 1, "variable"),
+        ("struct S { int a : 3; };", 1, "bit-fields"),
+        ("#define F(x) x", 1, "only constants"),
+        ('#define NAME "text"', 1, "unexpected"),
+        ("#if 1\n#endif", 1, "#if is outside"),
+        ("#ifdef A\nint f(void);", 2, "#endif is missing"),
+        ("int f(void) { return 1; }", 1, "expected ';'"),
+        ("struct S { int a; };\nstruct S { int b; };", 2, "defined twice"),
+        ("typedef int;", 1, "needs a name"),
+        ("typedef int T", 1, "expected ';'"),
+        ("#define A B", 1, "no constant"),
+        ("#define A (1", 1, "expected"),
+        ("#define A 1 << 99", 1, "shift by 99"),
+        ("#define A 09", 1, "no number"),
+        ("int f(void a);", 1, "void"),
+        ("struct S { int a[0]; };", 1, "array of 0"),
+        ("int f(@);", 1, "unexpected '@'"),
+        ("#define A " + "(" * 500 + "1" + ")" * 500, 1, "nested"),
+        ("struct S { " * 500, 1, "nested"),
+    ],
+)
+def test_what_is_outside_the_subset_is_refused(text: str, line: int, words: str) -> None:
+    with pytest.raises(HeaderError) as caught:
+        Header(text, "x.h")
+    assert str(caught.value).startswith(f"x.h:{line}: ")
+    assert words in str(caught.value)
+
+
+def test_damaged_headers_only_raise_header_errors(seed: int) -> None:
+    rng = random.Random(seed)
+    texts = [VENDORS, (ROOT / "host_backend" / "abi.h").read_text(encoding="utf-8")]
+    for _ in range(400):
+        characters = list(rng.choice(texts))
+        for _ in range(rng.randrange(1, 4)):
+            at = rng.randrange(len(characters))
+            choice = rng.randrange(3)
+            if choice == 0:
+                del characters[at : at + rng.randrange(1, 30)]
+            elif choice == 1:
+                characters[at] = rng.choice('(){}[];,*=|&~+-:<>#ab01 \n/\\"')
+            else:
+                characters[at:at] = characters[rng.randrange(len(characters)) :][:20]
+        with contextlib.suppress(HeaderError):
+            Header("".join(characters))
+
+
+@pytest.mark.skipif(not has_compiler(), reason="no C compiler")
+def test_the_compiler_agrees(tmp_path: Path) -> None:
+    """Sizes, offsets and constants of the host's header, as C sees them and as ctypes does."""
+    path = ROOT / "host_backend" / "abi.h"
+    header = Header.parse(path)
+    expected: dict[str, int] = {}
+    lines: list[str] = []
+    for name in ("uhalHostDeviceProperties", "uhalHostKernelInfo", "uhalHostFuncAttributes"):
+        structure = header.ctype(name)
+        expected[f"sizeof({name})"] = ctypes.sizeof(structure)
+        for field, *_ in structure._fields_:
+            expected[f"offsetof({name}, {field})"] = getattr(structure, field).offset
+    expected |= header.constants
+    lines = [f'printf("%lld\\n", (long long)({expression}));' for expression in expected]
+    source = tmp_path / "k.cpp"
+    source.write_text(
+        f'#include "{path}"\n#include <stdio.h>\nint main() {{ {" ".join(lines)} }}\n',
+        encoding="utf-8",
+    )
+    subprocess.run([*compiler(), str(source), "-o", str(tmp_path / "k")], check=True)
+    done = subprocess.run([tmp_path / "k"], check=True, capture_output=True, text=True)
+    assert [int(word) for word in done.stdout.split()] == list(expected.values())
+
+
+def test_the_hot_table_fits_the_header() -> None:
+    """Each slot has the prototype of the function that fills it."""
+    header = Header.parse(ROOT / "host_backend" / "abi.h")
+    slots = _lane.slot_prototypes()
+    assert set(FUNCTION_OF_SLOT) <= set(slots)
+    required = {slot for slot, (need, _) in slots.items() if need == "required"}
+    assert required <= set(FUNCTION_OF_SLOT)
+    for slot, name in FUNCTION_OF_SLOT.items():
+        prototype = header.prototypes[name]
+        assert prototype.canonical() == header.canonical_parameters(slots[slot][1]), slot
+        assert prototype.result.canonical() == "i32"
+
+
+def test_libraries_are_found_by_override_or_name(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    missing = tmp_path / "libnothing.so"
+    monkeypatch.setenv("UHAL_TEST_LIBRARY", str(missing))
+    search = find_library("UHAL_TEST_LIBRARY", ["libc.so.6"])
+    assert search.handle is None
+    assert [attempt.path for attempt in search.attempts] == [str(missing)]
+    assert "cannot open" in search.attempts[0].outcome
+
+    monkeypatch.delenv("UHAL_TEST_LIBRARY")
+    search = find_library("UHAL_TEST_LIBRARY", ["libnothing.so.9", "libc.so.6"])
+    assert search.handle is not None and search.path is not None
+    assert Path(search.path).is_absolute()
+    assert [attempt.path for attempt in search.attempts] == ["libnothing.so.9", "libc.so.6"]
+    assert search.attempts[1].outcome == "opened"
+
+
+def test_the_working_directory_is_not_searched(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "libhere.so").write_bytes((ROOT / "host_backend" / "libuhal_host.so").read_bytes())
+    monkeypatch.chdir(tmp_path)
+    assert find_library("UHAL_TEST_LIBRARY", ["libhere.so"]).handle is None
+    monkeypatch.setenv("UHAL_TEST_LIBRARY", "libhere.so")
+    assert find_library("UHAL_TEST_LIBRARY", []).handle is None
+    monkeypatch.setenv("UHAL_TEST_LIBRARY", "./libhere.so")
+    assert find_library("UHAL_TEST_LIBRARY", []).handle is not None
+
+
+def test_a_function_carries_its_check() -> None:
+    header = Header(
+        "typedef int Status;\nStatus abs(int x);\nint labs(int x);\nStatus not_in_libc(void);"
+    )
+    search = find_library("UHAL_TEST_LIBRARY", ["libc.so.6"])
+    assert search.handle is not None
+    told: list[tuple[str, int]] = []
+    library = Library(
+        search.handle,
+        "libc.so.6",
+        header,
+        status="Status",
+        check=lambda name, code: told.append((name, code)),
+    )
+    assert library.abs(0) == 0 and told == []
+    assert library.abs(-3) == 3 and told == [("abs", 3)]
+    assert library.unchecked("abs")(-4) == 4
+    assert library.labs(-5) == 5  # an int that is no status
+    assert told == [("abs", 3)]
+    assert library.missing() == ("not_in_libc",)
+    assert library.has("abs") and library.address("abs") != 0
+    with pytest.raises(LibraryNotFoundError, match=r"libc\.so\.6 has no function not_in_libc"):
+        library.not_in_libc()
+    with pytest.raises(AttributeError, match="declares no function nothing"):
+        library.nothing()
