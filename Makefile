@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV_PYTHON := .venv/bin/python
 ENVIRONMENT := sh build_support/environment.sh "$(PYTHON)" $(firstword $(origin PYTHON))
 
-.PHONY: help demo build test soak lint types check clean
+.PHONY: help demo build kernels test soak lint types check clean
 .DEFAULT_GOAL := help
 
 help: ## List what make can do
@@ -17,6 +17,9 @@ demo: build ## Check the machine, make .venv, build, run a network on this compu
 
 build: ## Bring .venv and the compiled parts up to date
 	@$(ENVIRONMENT)
+
+kernels: build ## Compile the kernels for accelerators (needs nvcc); the results are committed
+	$(VENV_PYTHON) -m build_support.cuda_kernels
 
 test: ## Run the tests (at most 10 minutes)
 	@$(ENVIRONMENT) test

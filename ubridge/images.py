@@ -2,6 +2,7 @@
 
 The sources lie in `ubridge/kernels/<module>.cu`. For CPUs the build makes one shared library of
 each in `kernels/host/<level>/`, a folder an instruction level; the best one the CPU runs is taken.
+For accelerators `make kernels` makes one file of each in `kernels/images/<backend>/`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,12 @@ from uhal.errors import NotFoundError, NotSupportedError
 from uhal.images import cpu_level
 
 KERNELS = Path(__file__).resolve().parent / "kernels"
+
+CONTAINERS = {"cuda": ".fatbin"}
+"""Backend to the suffix of its files, each with a module's images for every device.
+
+The backend chooses the one for the device.
+"""
 
 
 def modules() -> tuple[str, ...]:
@@ -67,12 +74,18 @@ class _LoadedModules:
 
 
 def _load(name: str, device: Device) -> Module:
-    if device.backend != "host":
+    if device.backend == "host":
+        path, chosen = _host_image(name)
+        return Module.from_file(path, device=device, chosen=chosen)
+    suffix = CONTAINERS.get(device.backend)
+    if suffix is None:
         raise NotSupportedError(
             f"module {name!r} has no image for the {device.backend} backend in this version"
         )
-    path, chosen = _host_image(name)
-    return Module.from_file(path, device=device, chosen=chosen)
+    path = KERNELS / "images" / device.backend / f"{name}{suffix}"
+    if not path.exists():
+        raise NotFoundError(f"module {name!r} was not compiled for {device.backend}: make kernels")
+    return Module.from_file(path, device=device)
 
 
 def _host_image(name: str) -> tuple[Path, Chosen]:

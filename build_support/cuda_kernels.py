@@ -1,0 +1,180 @@
+"""Compiles the kernels of `ubridge/kernels` for NVIDIA's devices: `make kernels`.
+
+The images are committed, so that nobody needs nvcc to use them. Each module becomes PTX for every
+device from compute capability 7.5 on, binaries for the most used ones, and a fatbin of them all,
+which is what is loaded. The same sources and the same nvcc give the same bytes in any directory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from uhal.images.fatbin import read_fatbin
+from uhal.images.ptx import SIGNATURE_MARK, read_ptx
+from uhal.signature import Signature, merge
+
+ROOT = Path(__file__).resolve().parents[1]
+KERNELS = Path("ubridge", "kernels")
+IMAGES = KERNELS / "images" / "cuda"
+INCLUDE = Path("uhal", "include")
+MANIFEST = "manifest.json"
+
+PTX_TARGET = "75"
+CUBIN_TARGETS = ("80", "90")
+PTX_VERSIONS = (
+    *("6.3", "6.4", "6.5", "7.0", "7.1", "7.2", "7.3", "7.4", "7.5", "7.6", "7.7", "7.8"),
+    *("8.0", "8.1", "8.2", "8.3", "8.4", "8.5", "8.6", "8.7", "8.8", "9.0"),
+)
+"""Every version since devices of compute capability 7.5, oldest first."""
+
+COMPILE = ("nvcc", "-std=c++17", "-O3", f"-I{INCLUDE}")
+
+_VERSION_LINE = re.compile(r"^\.version .*$", re.MULTILINE)
+_KERNEL = re.compile(
+    r"__attribute__\(\(global\)\)\s+void\s+__attribute__\(\(launch_bounds\([^()]*\)\)\)\s*(\w+)\s*\("
+)
+
+
+class BuildError(Exception):
+    """A compiler failed, or what it made is not what the source says."""
+
+
+def main(destination: Path) -> None:
+    """Compile every module into `destination` and write the manifest there."""
+    tool = shutil.which("nvcc")
+    if tool is None:
+        raise BuildError("nvcc is not on the PATH: install the CUDA toolkit")
+    destination.mkdir(parents=True, exist_ok=True)
+    modules: dict[str, object] = {}
+    for source in sorted((ROOT / KERNELS).glob("*.cu")):
+        print(f"kernels {source.stem} (CUDA) …", flush=True)
+        modules[source.stem] = build_module(source.stem, destination)
+    manifest = {"compiler": toolkit(), "modules": modules}
+    text = json.dumps(manifest, indent=2, sort_keys=True) + "\n"
+    (destination / MANIFEST).write_text(text, encoding="utf-8")
+
+
+def build_module(name: str, destination: Path) -> dict[str, object]:
+    """Compile one module; return its part of the manifest."""
+    source = KERNELS / f"{name}.cu"
+    declared = declared_signatures(source)
+    with tempfile.TemporaryDirectory() as folder:
+        parts = Path(folder)
+        ptx = _ptx(source, declared, parts)
+        images = [f"--image3=kind=ptx,sm={PTX_TARGET},file={ptx}"]
+        for target in CUBIN_TARGETS:
+            cubin = parts / f"{target}.cubin"
+            _run([*COMPILE, "--cubin", f"-arch=sm_{target}", str(source), "-o", str(cubin)])
+            images.append(f"--image3=kind=elf,sm={target},file={cubin}")
+        fatbin = parts / f"{name}.fatbin"
+        # LZ4, which the reader needs no package for.
+        compression = ("--compress-all", "--compress-mode=speed")
+        _run(["fatbinary", "-64", *compression, f"--create={fatbin}", *images])
+        sidecar = parts / f"{fatbin.name}.sig"
+        lines = [f"{entry}: {signature.declaration}\n" for entry, signature in declared.items()]
+        sidecar.write_text("".join(lines), encoding="utf-8")
+        made = (ptx, fatbin, sidecar)
+        for path in made:
+            shutil.copyfile(path, destination / path.name)
+        return {
+            "sources": {str(path): _digest(ROOT / path) for path in _sources(source)},
+            "images": {path.name: _digest(path) for path in made},
+            "targets": [entry.description for entry in read_fatbin(fatbin.read_bytes())],
+            "signatures": {entry: told.declaration for entry, told in declared.items()},
+        }
+
+
+def declared_signatures(source: Path) -> dict[str, Signature]:
+    """Read what each KERNEL of a source declares, after its macros are expanded."""
+    text = _run([*COMPILE, "-E", f"-arch=compute_{PTX_TARGET}", str(source)])
+    found: dict[str, Signature] = {}
+    for match in _KERNEL.finditer(text):
+        parameters = _balanced(text, match.end() - 1)
+        found[match[1]] = Signature.parse(parameters, entry=match[1], source="kernel source")
+    if not found:
+        raise BuildError(f"{source} declares no KERNEL")
+    return found
+
+
+def _ptx(source: Path, declared: dict[str, Signature], folder: Path) -> Path:
+    """Compile to PTX, lower its version as far as ptxas lets, and add the signatures."""
+    path = folder / f"{source.stem}.ptx"
+    _run([*COMPILE, "--ptx", f"-arch=compute_{PTX_TARGET}", str(source), "-o", str(path)])
+    text = path.read_text(encoding="ascii")
+    lines = [f"{SIGNATURE_MARK}{name}: {told.declaration}\n" for name, told in declared.items()]
+    for version in PTX_VERSIONS:
+        lowered = _VERSION_LINE.sub(f".version {version}", text, count=1)
+        path.write_text("".join(lines) + lowered, encoding="ascii")
+        check = ["ptxas", f"-arch=sm_{PTX_TARGET}", str(path), "-o", os.devnull]
+        if subprocess.run(check, capture_output=True).returncode == 0:
+            break
+    else:
+        raise BuildError(f"ptxas takes {source.name} under no version of PTX")
+    _check(path, declared)
+    return path
+
+
+def _check(path: Path, declared: dict[str, Signature]) -> None:
+    """Compare the parameters the compiler laid out with those of the source."""
+    compiled = read_ptx(path.read_bytes()).signatures
+    if sorted(compiled) != sorted(declared):
+        raise BuildError(f"{path.name} has {sorted(compiled)}, the source {sorted(declared)}")
+    for entry, signature in compiled.items():
+        merge(signature, declared[entry])
+        offsets = [parameter.offset for parameter in declared[entry]]
+        if [parameter.offset for parameter in signature] != offsets:
+            raise BuildError(f"{entry}: the compiler placed the parameters elsewhere")
+
+
+def _sources(source: Path) -> list[Path]:
+    """The files of this repository that an image depends on, relative to its root."""
+    rule = _run([*COMPILE, "-M", f"-arch=compute_{PTX_TARGET}", str(source)])
+    words = rule.partition(":")[2].replace("\\\n", " ").split()
+    relative = (os.path.relpath((ROOT / word).resolve(), ROOT) for word in words)
+    return sorted({Path(path) for path in relative if not path.startswith("..")})
+
+
+def _balanced(text: str, start: int) -> str:
+    """The text in parentheses that opens at `start`, with them."""
+    depth = 0
+    for position in range(start, len(text)):
+        depth += {"(": 1, ")": -1}.get(text[position], 0)
+        if depth == 0:
+            return text[start : position + 1]
+    raise BuildError("a parameter list is never closed")
+
+
+def toolkit() -> str:
+    """Return the compilers' release, without what differs between machines."""
+    found = re.search(r"release [\d.]+, (V[\d.]+)", _run(["nvcc", "--version"]))
+    if found is None:
+        raise BuildError("nvcc --version names no release")
+    return f"nvcc {found[1]}"
+
+
+def _run(command: Sequence[str]) -> str:
+    # From the root, so that no path of this machine is in a command line that a compiler keeps.
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, encoding="utf-8")
+    if done.returncode != 0:
+        raise BuildError(f"$ {' '.join(command)}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+if __name__ == "__main__":
+    try:
+        main(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / IMAGES)
+    except BuildError as error:
+        sys.exit(f"make kernels: {error}")
