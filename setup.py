@@ -18,9 +18,16 @@ sys.path.insert(0, str(ROOT))
 
 from build_support.jobs import BuildError, build
 from build_support.native import native_jobs
+from build_support.requirements import build_requirements, unmet
 
 if sys.platform == "win32":
     raise SystemExit("uhal runs on Linux and macOS; on Windows use it inside WSL 2.")
+
+# An old setuptools would stop at pyproject.toml with a page of JSON schema.
+missing = unmet(build_requirements(ROOT))
+if missing:
+    wanted = " ".join(f"'{requirement}'" for requirement in missing)
+    raise SystemExit(f"Building uhal needs more: {sys.executable} -m pip install {wanted}")
 
 
 class BuildNative(build_ext):

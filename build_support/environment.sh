@@ -42,13 +42,7 @@ else
     sh build_support/prerequisites.sh $venv_python
 fi
 
-# One statement of the build requirements serves here and in an isolated build.
-requirements=$($venv_python - <<'END'
-import ast, re
-text = open("pyproject.toml", encoding="utf-8").read()
-print("\n".join(ast.literal_eval(re.search(r"^requires = (\[.*?\])", text, re.S | re.M)[1])))
-END
-)
+requirements=$($venv_python build_support/requirements.py)
 pip="$venv_python -m pip --disable-pip-version-check --no-input"
 echo "environment: installing $(echo "$requirements" | tr '\n' ' ')"
 # shellcheck disable=SC2086 # each requirement is a word

@@ -287,7 +287,10 @@ cdef class DeviceBuffer:
         return dlpack_device(self.context)
 
     def close(self):
-        """Give the memory back to the pool. Closing twice is fine; views of it close with it."""
+        """Give the memory back to the pool, once no DLPack consumer holds it any more.
+
+        Closing twice is fine; views of it close with it.
+        """
         if self.root is not None:
             self.is_closed = True
             return
@@ -298,7 +301,9 @@ cdef class DeviceBuffer:
         cdef Block block = self.block
         self.block = None
         self.owner = None
-        if block is not None:
+        if block is not None and block.exports:
+            block.closed_by_user = True
+        elif block is not None:
             pool_free(self.context, block)
 
     def __enter__(self):

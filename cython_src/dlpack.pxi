@@ -127,6 +127,40 @@ cdef int fill_tensor(uhal_dl_tensor *tensor, DeviceBuffer buffer, tuple device, 
     return 0
 
 
+@cython.final
+@cython.no_gc
+cdef class _Export:
+    """What a consumer holds: the memory stays where it is until the last of these has gone."""
+
+    cdef Context context
+    cdef Block block
+    cdef object owner
+
+    def __dealloc__(self):
+        if self.block is None:
+            return
+        self.block.exports -= 1
+        if self.block.exports or not self.block.closed_by_user:
+            return
+        if exiting or self.context.state.word & UHAL_STATE_FORKED:
+            return
+        try:
+            pool_free(self.context, self.block)
+        except BaseException as failure:
+            warn_in_destructor(f"freeing {self.block.requested} bytes: {failure}")
+
+
+cdef _Export hold_memory(DeviceBuffer buffer):
+    cdef _Export held = _Export.__new__(_Export)
+    cdef DeviceBuffer root = buffer if buffer.root is None else buffer.root
+    held.context = buffer.context
+    held.owner = root if buffer.block is not None else root.owner
+    held.block = buffer.block
+    if held.block is not None:
+        held.block.exports += 1
+    return held
+
+
 cdef struct VersionedExport:
     uhal_dl_versioned managed
     int64_t shape[2]
@@ -141,12 +175,13 @@ cdef object versioned_capsule(DeviceBuffer buffer, tuple device, uint64_t flags)
     cdef VersionedExport *out = <VersionedExport *>calloc(1, sizeof(VersionedExport))
     if out == NULL:
         raise MemoryError
+    cdef _Export held = hold_memory(buffer)
     uhal_dl_set_version(&out.managed)
     fill_tensor(&out.managed.tensor, buffer, device, out.shape)
     out.managed.flags = flags
-    out.managed.manager = <void *>buffer
+    out.managed.manager = <void *>held
     out.managed.deleter = delete_versioned
-    Py_INCREF(buffer)
+    Py_INCREF(held)
     return PyCapsule_New(out, b"dltensor_versioned", drop_versioned)
 
 
@@ -154,10 +189,11 @@ cdef object unversioned_capsule(DeviceBuffer buffer, tuple device):
     cdef UnversionedExport *out = <UnversionedExport *>calloc(1, sizeof(UnversionedExport))
     if out == NULL:
         raise MemoryError
+    cdef _Export held = hold_memory(buffer)
     fill_tensor(&out.managed.tensor, buffer, device, out.shape)
-    out.managed.manager = <void *>buffer
+    out.managed.manager = <void *>held
     out.managed.deleter = delete_unversioned
-    Py_INCREF(buffer)
+    Py_INCREF(held)
     return PyCapsule_New(out, b"dltensor", drop_unversioned)
 
 

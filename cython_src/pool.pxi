@@ -56,6 +56,8 @@ cdef class Block:
     cdef int stamp_capacity
     cdef Stamp first_stamps[2]
     cdef bint exported          # used where no stamp tells: wait for the whole device before reuse
+    cdef Py_ssize_t exports     # DLPack consumers that still hold the memory
+    cdef bint closed_by_user    # the buffer is closed; the last consumer gives the memory back
     cdef StreamCore native_stream   # set: from alloc_async, goes back by free_async
 
     def __cinit__(self):

@@ -188,9 +188,7 @@ class Backend(ABC):
         raise NotImplementedError
 
     @abstractmethod
-    def module_load(
-        self, ordinal: int, image: bytes, *, path: Path | None = None
-    ) -> LoadedModule:
+    def module_load(self, ordinal: int, image: bytes, *, path: Path | None = None) -> LoadedModule:
         """Read, choose and load an image. The device is current.
 
         `path` is where the bytes came from, for messages and sidecars only.

@@ -1,4 +1,4 @@
-"""Every value, every geometry, shared memory and barriers: what a work-item sees is what was asked."""
+"""Values, geometry, shared memory, barriers: what a work-item sees is what was asked for."""
 
 from __future__ import annotations
 

@@ -203,7 +203,7 @@ def test_wrong_flags_are_refused(
         Event(8)  # type: ignore[arg-type]
 
 
-# -- host callbacks ----------------------------------------------------------------------------------
+# -- host callbacks --------------------------------------------------------------------------------
 
 
 def test_callbacks_run_in_order_when_the_stream_gets_there(
@@ -321,7 +321,7 @@ def test_what_a_callback_held_is_let_go(device: Device) -> None:
     assert reference() is None
 
 
-# -- events ------------------------------------------------------------------------------------------
+# -- events ----------------------------------------------------------------------------------------
 
 
 def test_events_tell_time_that_grows(device: Device, steps: Callable[[], Steps]) -> None:
@@ -408,7 +408,7 @@ def test_an_event_may_be_closed_while_it_is_waited_for(
         chain.check()
 
 
-# -- streams of others ---------------------------------------------------------------------------------
+# -- streams of others -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("attribute", ["__cuda_stream__", "cuda_stream", "ptr", "handle"])

@@ -12,6 +12,7 @@ import pytest
 
 from build_support.jobs import OUTPUT, BuildError, Job, build
 from build_support.native import load_cpu_level
+from build_support.requirements import build_requirements, unmet
 from uhal.images import cpu_level
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -91,6 +92,18 @@ class TestJobs:
         build(jobs, tmp_path)
         lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("[")]
         assert lines == ["[1/3] weight 3 …", "[2/3] weight 2 …", "[3/3] weight 1 …"]
+
+
+class TestRequirements:
+    def test_they_are_what_pyproject_states(self) -> None:
+        names = [requirement.partition(">=")[0] for requirement in build_requirements(ROOT)]
+        assert names == ["setuptools", "Cython", "numpy"]
+
+    def test_missing_and_too_old(self) -> None:
+        assert unmet(["numpy>=1.24", "numpy>=99.1", "no-such-package>=1"]) == [
+            "numpy>=99.1",
+            "no-such-package>=1",
+        ]
 
 
 class TestCpuLevel:
