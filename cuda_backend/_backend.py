@@ -288,6 +288,19 @@ class CudaBackend(Backend):
             max_dynamic_shared_bytes=of("MAX_DYNAMIC_SHARED_SIZE_BYTES"),
         )
 
+    def function_layout(self, function: int) -> list[tuple[int, int]] | None:
+        """Ask the driver for each parameter until it has no more; `None` before CUDA 12.4."""
+        if not self._library.has("cuFuncGetParamInfo"):
+            return None
+        ask = self._library.unchecked("cuFuncGetParamInfo")
+        offset = ctypes.c_size_t()
+        size = ctypes.c_size_t()
+        layout: list[tuple[int, int]] = []
+        while (status := ask(function, len(layout), offset, size)) == 0:
+            layout.append((offset.value, size.value))
+        # An index past the last parameter is an invalid value; anything else is no answer.
+        return layout if status == self._constant("CUDA_ERROR_INVALID_VALUE") else None
+
     def max_active_blocks(
         self, function: int, ordinal: int, block_threads: int, dynamic_shared_bytes: int
     ) -> int:

@@ -134,6 +134,14 @@ CUresult cuFuncSetAttribute(CUfunction f, CUfunction_attribute attribute, int va
     shared_limit = value;
     return 0;
 }
+CUresult cuFuncGetParamInfo(CUfunction f, size_t index, size_t *offset, size_t *size) {
+    BEGIN(cuFuncGetParamInfo);
+    if (index > 2)
+        return CUDA_ERROR_INVALID_VALUE;
+    *offset = 8 * index;
+    *size = index == 1 ? 4 : 8;
+    return 0;
+}
 CUresult cuGetErrorName(CUresult error, const char **out) {
     if (error != CUDA_ERROR_OUT_OF_MEMORY) {
         *out = 0;

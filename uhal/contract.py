@@ -201,6 +201,13 @@ class Backend(ABC):
     @abstractmethod
     def function_attributes(self, function: int, name: str) -> FunctionAttributes: ...
 
+    def function_layout(self, function: int) -> Sequence[tuple[int, int]] | None:
+        """(offset, size) of each parameter, in bytes, where the driver tells; `None` otherwise.
+
+        The device is current. What it tells is compared with the signature before any launch.
+        """
+        return None
+
     def max_active_blocks(
         self, function: int, ordinal: int, block_threads: int, dynamic_shared_bytes: int
     ) -> int:

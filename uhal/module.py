@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, TypeVar
@@ -167,6 +167,8 @@ class Module:
         _check_signature(name, signature, context.limits.max_parameter_bytes)
         with context.enter():
             attributes = context.backend.function_attributes(native, name)
+            layout = context.backend.function_layout(native)
+        _check_layout(name, signature, layout)
         return Function(self._handle, native, name, signature, attributes)
 
     def get_global(self, name: str, dtype: DTypeLike = "u8") -> DeviceBuffer:
@@ -252,6 +254,26 @@ def _check_signature(name: str, signature: Signature | None, most_bytes: int) ->
         raise ArgumentValueError(
             f"{name} takes {total} bytes of parameters; the device takes at most {most_bytes}"
         )
+
+
+def _check_layout(
+    name: str, signature: Signature | None, layout: Sequence[tuple[int, int]] | None
+) -> None:
+    """Refuse a signature that places parameters elsewhere than the driver does."""
+    if signature is None or layout is None:
+        return
+    if len(signature) != len(layout):
+        raise ArgumentValueError(
+            f"{name}: the signature has {len(signature)} parameters ({signature.declaration}), the "
+            f"loaded kernel {len(layout)}"
+        )
+    for parameter, (offset, size) in zip(signature, layout, strict=True):
+        if parameter.size != size or parameter.offset not in (offset, None):
+            raise ArgumentValueError(
+                f"{name}: parameter {parameter.index} '{parameter}' has {parameter.size} bytes at "
+                f"offset {parameter.offset} by the {parameter.source}, and {size} at {offset} in "
+                f"the loaded kernel"
+            )
 
 
 def _similar(name: str, known: Iterable[str]) -> str:

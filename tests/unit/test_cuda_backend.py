@@ -24,6 +24,8 @@ from uhal.errors import (
     OutOfMemoryError,
     from_code,
 )
+from uhal.module import _check_layout
+from uhal.signature import Signature
 
 DATA = Path(__file__).parents[1] / "data" / "cuda"
 VENDOR_HEADERS = Path("/usr/local/cuda/include"), Path("/usr/local/cuda-13.0/include")
@@ -276,6 +278,36 @@ def test_dynamic_shared_memory_is_raised_as_far_as_it_goes(opened: CudaBackend, 
 def test_a_refused_raise_keeps_the_limit(opened: CudaBackend, fake: Fake) -> None:
     fake.answer("cuFuncSetAttribute", header().constants["CUDA_ERROR_INVALID_VALUE"])
     assert opened.function_attributes(0x10, "k").max_dynamic_shared_bytes == 49152
+
+
+def test_the_layout_of_parameters(opened: CudaBackend, fake: Fake) -> None:
+    assert opened.function_layout(0x10) == [(0, 8), (8, 4), (16, 8)]
+    fake.answer("cuFuncGetParamInfo", header().constants["CUDA_ERROR_NOT_SUPPORTED"])
+    assert opened.function_layout(0x10) is None
+
+
+def test_no_layout_before_the_driver_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    use(build(tmp_path, without=["cuFuncGetParamInfo"]), monkeypatch)
+    assert CudaBackend.open().function_layout(0x10) is None
+
+
+@pytest.mark.parametrize(
+    ("declared", "words"),
+    [
+        ("ptr x, u32 n, ptr y", None),
+        ("ptr x, u32 n", "has 2 parameters"),
+        ("ptr x, u64 n, ptr y", "parameter 1 'u64 n' has 8 bytes at offset 8 by the declaration, "),
+        ("u32 a, u32 b, ptr y", "parameter 0 'u32 a' has 4 bytes at offset 0"),
+    ],
+)
+def test_a_signature_is_compared_with_it(declared: str, words: str | None) -> None:
+    signature = Signature.parse(declared)
+    layout = [(0, 8), (8, 4), (16, 8)]
+    if words is None:
+        _check_layout("k", signature, layout)
+        return
+    with pytest.raises(ArgumentValueError, match=words):
+        _check_layout("k", signature, layout)
 
 
 def test_loading_what_fits(opened: CudaBackend, fake: Fake) -> None:
