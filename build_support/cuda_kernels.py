@@ -18,8 +18,9 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from uhal.errors import ArgumentValueError
 from uhal.images.fatbin import read_fatbin
-from uhal.images.ptx import SIGNATURE_MARK, read_ptx
+from uhal.images.ptx import SIGNATURE_MARK, PtxImage, read_ptx
 from uhal.signature import Signature, merge
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -66,10 +67,10 @@ def main(destination: Path) -> None:
 def build_module(name: str, destination: Path) -> dict[str, object]:
     """Compile one module; return its part of the manifest."""
     source = KERNELS / f"{name}.cu"
-    declared = declared_signatures(source)
     with tempfile.TemporaryDirectory() as folder:
         parts = Path(folder)
-        ptx = _ptx(source, declared, parts)
+        ptx = parts / f"{name}.ptx"
+        signatures = compile_ptx(source, ptx)
         images = [f"--image3=kind=ptx,sm={PTX_TARGET},file={ptx}"]
         for target in CUBIN_TARGETS:
             cubin = parts / f"{target}.cubin"
@@ -79,8 +80,9 @@ def build_module(name: str, destination: Path) -> dict[str, object]:
         # LZ4, which the reader needs no package for.
         compression = ("--compress-all", "--compress-mode=speed")
         _run(["fatbinary", "-64", *compression, f"--create={fatbin}", *images])
+        # fatbinary drops the comments of PTX, the signatures among them.
         sidecar = parts / f"{fatbin.name}.sig"
-        lines = [f"{entry}: {signature.declaration}\n" for entry, signature in declared.items()]
+        lines = [f"{entry}: {signature.declaration}\n" for entry, signature in signatures.items()]
         sidecar.write_text("".join(lines), encoding="utf-8")
         made = (ptx, fatbin, sidecar)
         for path in made:
@@ -89,50 +91,58 @@ def build_module(name: str, destination: Path) -> dict[str, object]:
             "sources": {str(path): _digest(ROOT / path) for path in _sources(source)},
             "images": {path.name: _digest(path) for path in made},
             "targets": [entry.description for entry in read_fatbin(fatbin.read_bytes())],
-            "signatures": {entry: told.declaration for entry, told in declared.items()},
+            "signatures": {entry: told.declaration for entry, told in signatures.items()},
         }
 
 
-def declared_signatures(source: Path) -> dict[str, Signature]:
-    """Read what each KERNEL of a source declares, after its macros are expanded."""
-    text = _run([*COMPILE, "-E", f"-arch=compute_{PTX_TARGET}", str(source)])
-    found: dict[str, Signature] = {}
-    for match in _KERNEL.finditer(text):
-        parameters = _balanced(text, match.end() - 1)
-        found[match[1]] = Signature.parse(parameters, entry=match[1], source="kernel source")
-    if not found:
-        raise BuildError(f"{source} declares no KERNEL")
-    return found
+def compile_ptx(source: Path, output: Path, *options: str) -> dict[str, Signature]:
+    """Compile a source to PTX that says its signatures, under the least version ptxas takes.
 
-
-def _ptx(source: Path, declared: dict[str, Signature], folder: Path) -> Path:
-    """Compile to PTX, lower its version as far as ptxas lets, and add the signatures."""
-    path = folder / f"{source.stem}.ptx"
-    _run([*COMPILE, "--ptx", f"-arch=compute_{PTX_TARGET}", str(source), "-o", str(path)])
-    text = path.read_text(encoding="ascii")
-    lines = [f"{SIGNATURE_MARK}{name}: {told.declaration}\n" for name, told in declared.items()]
+    `source` is relative to the repository's root. Returns the signatures by entry.
+    """
+    target = f"compute_{PTX_TARGET}"
+    _run([*COMPILE, *options, "--ptx", f"-arch={target}", str(source), "-o", str(output)])
+    text = output.read_text(encoding="ascii")
+    expanded = _run([*COMPILE, *options, "-E", f"-arch={target}", str(source)])
+    signatures = _signatures(source, expanded, read_ptx(text.encode()))
+    lines = [f"{SIGNATURE_MARK}{name}: {told.declaration}\n" for name, told in signatures.items()]
     for version in PTX_VERSIONS:
         lowered = _VERSION_LINE.sub(f".version {version}", text, count=1)
-        path.write_text("".join(lines) + lowered, encoding="ascii")
-        check = ["ptxas", f"-arch=sm_{PTX_TARGET}", str(path), "-o", os.devnull]
+        output.write_text("".join(lines) + lowered, encoding="ascii")
+        check = ["ptxas", "-c", f"-arch=sm_{PTX_TARGET}", str(output), "-o", os.devnull]
         if subprocess.run(check, capture_output=True).returncode == 0:
-            break
-    else:
-        raise BuildError(f"ptxas takes {source.name} under no version of PTX")
-    _check(path, declared)
-    return path
+            return signatures
+    raise BuildError(f"ptxas takes {source.name} under no version of PTX")
 
 
-def _check(path: Path, declared: dict[str, Signature]) -> None:
-    """Compare the parameters the compiler laid out with those of the source."""
-    compiled = read_ptx(path.read_bytes()).signatures
-    if sorted(compiled) != sorted(declared):
-        raise BuildError(f"{path.name} has {sorted(compiled)}, the source {sorted(declared)}")
-    for entry, signature in compiled.items():
-        merge(signature, declared[entry])
-        offsets = [parameter.offset for parameter in declared[entry]]
-        if [parameter.offset for parameter in signature] != offsets:
-            raise BuildError(f"{entry}: the compiler placed the parameters elsewhere")
+def _signatures(source: Path, expanded: str, compiled: PtxImage) -> dict[str, Signature]:
+    """What each KERNEL declares once macros are expanded, checked against what was compiled."""
+    declared = {
+        match[1]: _parts(_balanced(expanded, match.end() - 1))
+        for match in _KERNEL.finditer(expanded)
+    }
+    if sorted(declared) != sorted(compiled.signatures):
+        raise BuildError(f"{source}: PTX has {sorted(compiled.signatures)}, not {sorted(declared)}")
+    return {name: _describe(declared[name], told) for name, told in compiled.signatures.items()}
+
+
+def _describe(parts: list[str], compiled: Signature) -> Signature:
+    """The source's words for the parameters; a structure is as many bytes as were compiled."""
+    words = []
+    for part, parameter in zip(parts, compiled, strict=True):
+        try:
+            Signature.parse(part)
+            words.append(part)
+        except ArgumentValueError:
+            words.append(f"bytes[{parameter.size}] {part.split()[-1]}")
+    declared = Signature.parse(", ".join(words), entry=compiled.entry, source="kernel source")
+    merge(compiled, declared)
+    return declared
+
+
+def _parts(parameters: str) -> list[str]:
+    inside = parameters[1:-1].strip()
+    return [part.strip() for part in inside.split(",")] if inside else []
 
 
 def _sources(source: Path) -> list[Path]:
