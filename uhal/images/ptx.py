@@ -290,7 +290,9 @@ def _shared_bytes(body: Iterable[str], module_shared: dict[str, tuple[int, int]]
 def _entry(raw: _RawEntry, declared: Signature | None) -> PtxEntry:
     extents = {found[1]: found.groups()[1:] for found in _EXTENT.finditer(raw.directives)}
     parameters, names = _parameters(raw)
-    uses = classify_words(names, raw.body)
+    # A declaration that leaves nothing open saves following the registers.
+    told = declared is not None and all(one.kind != "unknown" for one in declared)
+    uses = {} if told else classify_words(names, raw.body)
     described = [_with_use(parameter, uses.get(parameter.index)) for parameter in parameters]
     try:
         signature = merge(Signature(described, raw.name), declared)
