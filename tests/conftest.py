@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import zlib
@@ -47,6 +48,12 @@ def pytest_report_header(config: pytest.Config) -> str:
     seed = config.stash[SEED]
     counts = "full (soak)" if SOAK else "sampled (UHAL_TEST_SOAK=1 for all)"
     return f"uhal: seed {seed} (UHAL_TEST_SEED={seed} repeats it), counts {counts}"
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    # the tests collect garbage often; what pytest itself holds by now need not be looked at again
+    gc.collect()
+    gc.freeze()
 
 
 SEED = pytest.StashKey[int]()
