@@ -65,7 +65,7 @@ class PerThreadDefault {
     static bool active();
 };
 
-// CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER and the like are decided here: 0 when it is always there.
+// The CUDA version that introduced a symbol; 0 for one that has always been there.
 unsigned since(const std::string &symbol);
 
 } // namespace cuda_sim

@@ -15,13 +15,6 @@
 
 namespace cuda_sim {
 
-struct UserObject {
-    CUuserObject handle = nullptr;
-    void *data = nullptr;
-    CUhostFn destroy = nullptr;
-    unsigned references = 0;
-};
-
 class Driver {
   public:
     // Made at the first call and never destroyed: its threads may outlive static objects.

@@ -35,16 +35,23 @@ struct GraphStep {
     Operation operation;
     std::vector<size_t> after; // indices of earlier steps
     std::shared_ptr<GraphNode> node;
-    // What a query of a kernel node points at, kept while the node lives.
-    std::vector<void *> parameter_pointers;
+    std::vector<void *> parameter_pointers; // what a query of a kernel node answers
 };
 
-struct UserObject;
+// A thing of the program that a graph keeps alive.
+struct UserObject {
+    CUuserObject handle = nullptr;
+    void *data = nullptr;
+    CUhostFn destroy = nullptr;
+    unsigned references = 0;
+};
+
+using UserReferences = std::map<std::shared_ptr<UserObject>, unsigned>;
 
 struct Graph {
     CUgraph handle = nullptr;
-    std::vector<GraphStep> steps;
-    std::vector<std::pair<std::shared_ptr<UserObject>, unsigned>> user_objects;
+    std::vector<GraphStep> steps; // each comes after earlier ones only
+    UserReferences user_objects;
 };
 
 struct GraphExec {
@@ -52,7 +59,9 @@ struct GraphExec {
     std::shared_ptr<Context> context;
     std::shared_ptr<Graph> source; // the handles of its nodes name the steps
     std::vector<GraphStep> steps;
+    UserReferences user_objects;
     cuuint64_t flags = 0;
+    sim::Point last_launch; // launches of one executable graph follow each other
 };
 
 // A capture in progress, shared by the streams that joined it.

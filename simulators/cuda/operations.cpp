@@ -74,7 +74,8 @@ std::shared_ptr<Stream> stream_of(Call &call, CUstream handle) {
     return call.driver.streams.find(handle);
 }
 
-CUresult enqueue(Call &call, Stream &stream, Operation operation) {
+CUresult enqueue(Call &call, Stream &stream, Operation operation,
+                 std::vector<sim::Point> after) {
     const CUresult implicit = check_implicit_order(call, stream);
     if (implicit != CUDA_SUCCESS) {
         return implicit;
@@ -85,6 +86,7 @@ CUresult enqueue(Call &call, Stream &stream, Operation operation) {
     sim::Task task;
     task.work = work_of(operation);
     task.after = implicit_order(stream);
+    task.after.insert(task.after.end(), after.begin(), after.end());
     task.calls_back = operation.calls_back;
     call.driver.scheduler.submit(call.lock, stream.queue, std::move(task));
     return CUDA_SUCCESS;

@@ -9,7 +9,8 @@ namespace cuda_sim {
 std::shared_ptr<Stream> stream_of(Call &call, CUstream handle);
 
 // Queues the operation, or records it when the stream is capturing.
-CUresult enqueue(Call &call, Stream &stream, Operation operation);
+CUresult enqueue(Call &call, Stream &stream, Operation operation,
+                 std::vector<sim::Point> after = {});
 
 // Everything a wait for this stream waits for: for the legacy stream, the blocking ones too.
 std::vector<sim::Point> ends_of(Stream &stream);
@@ -31,5 +32,8 @@ CUstreamCaptureMode &thread_capture_mode();
 
 // Makes a stream wait for a captured event, by which it joins that capture.
 CUresult join_capture(Stream &stream, const Event &event);
+
+// Gives handles to the nodes that have none yet.
+void name_nodes(Driver &driver, const std::shared_ptr<Graph> &graph);
 
 } // namespace cuda_sim

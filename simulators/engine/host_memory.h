@@ -2,6 +2,7 @@
 // program. Everything else is pageable. Not thread-safe: callers hold the scheduler's lock.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 

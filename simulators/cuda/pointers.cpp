@@ -1,0 +1,129 @@
+#include "pointers.h"
+
+#include <cstring>
+
+namespace cuda_sim {
+
+namespace {
+
+// Answers one attribute; `data` has the attribute's own type.
+CUresult answer(Driver &driver, void *data, CUpointer_attribute attribute, CUdeviceptr address) {
+    DeviceState *owner = nullptr;
+    const sim::Allocation *device = driver.find_allocation(address, 1, &owner);
+    const sim::HostRange *host = driver.host_memory.find(address);
+    if (device == nullptr && host == nullptr) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    const auto put = [&](auto value) {
+        std::memcpy(data, &value, sizeof value);
+        return CUDA_SUCCESS;
+    };
+    switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_CONTEXT:
+        if (device == nullptr || owner->primary == nullptr) {
+            return put(static_cast<CUcontext>(nullptr));
+        }
+        return put(owner->primary->handle);
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+        return put(device != nullptr ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST);
+    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+        return put(address);
+    case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+        return host == nullptr ? CUDA_ERROR_INVALID_VALUE : put(address);
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+        return put(device != nullptr ? device->serial : host->serial);
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+        return put(false);
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+        return put(device != nullptr ? owner->device.ordinal : 0);
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+        return put(device != nullptr && !device->stream_ordered && !device->borrowed);
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+        return put(device != nullptr ? device->address : host->address);
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+        return put(device != nullptr ? device->bytes : host->bytes);
+    case CU_POINTER_ATTRIBUTE_MAPPED:
+        return put(true);
+    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE: {
+        const void *pool = device == nullptr ? nullptr : device->pool;
+        return put(pool == nullptr ? nullptr : static_cast<const Pool *>(pool)->handle);
+    }
+    default:
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+}
+
+// What cuPointerGetAttributes writes for memory it knows nothing of.
+size_t attribute_bytes(CUpointer_attribute attribute) {
+    switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+        return sizeof(CUmemorytype);
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+    case CU_POINTER_ATTRIBUTE_MAPPED:
+        return sizeof(bool);
+    default:
+        return sizeof(void *);
+    }
+}
+
+} // namespace
+
+Place place_of(Driver &driver, uint64_t address, uint64_t bytes) {
+    for (const auto &device : driver.devices) {
+        sim::DeviceMemory &memory = device->device.memory;
+        const sim::Allocation *allocation = memory.find(address, bytes);
+        if (allocation != nullptr) {
+            const bool usable = allocation->state != sim::AllocationState::leaving;
+            return {usable ? Place::Kind::device : Place::Kind::invalid, device.get()};
+        }
+        if (memory.covers(address)) {
+            return {Place::Kind::invalid, device.get()};
+        }
+    }
+    const bool pinned = driver.host_memory.find(address, bytes) != nullptr;
+    return {pinned ? Place::Kind::pinned : Place::Kind::pageable, nullptr};
+}
+
+char *view_of(Driver &driver, uint64_t address, uint64_t bytes, Place::Kind expected) {
+    if (expected == Place::Kind::pageable) {
+        return reinterpret_cast<char *>(address);
+    }
+    if (expected == Place::Kind::pinned) {
+        const bool still = driver.host_memory.find(address, bytes) != nullptr;
+        return still ? reinterpret_cast<char *>(address) : nullptr;
+    }
+    DeviceState *owner = nullptr;
+    const sim::Allocation *allocation = driver.find_allocation(address, bytes, &owner);
+    const bool ready =
+        allocation != nullptr && allocation->state != sim::AllocationState::reserved;
+    return ready ? owner->device.memory.view(address) : nullptr;
+}
+
+} // namespace cuda_sim
+
+using namespace cuda_sim;
+
+CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr) {
+    return in_context(__func__, [&](Call &call) {
+        return data == nullptr ? CUDA_ERROR_INVALID_VALUE
+                               : answer(call.driver, data, attribute, ptr);
+    });
+}
+
+CUresult cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute *attributes,
+                                void **data, CUdeviceptr ptr) {
+    return in_context(__func__, [&](Call &call) {
+        for (unsigned index = 0; index < numAttributes; ++index) {
+            if (answer(call.driver, data[index], attributes[index], ptr) == CUDA_SUCCESS) {
+                continue;
+            }
+            if (attributes[index] == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL) {
+                *static_cast<int *>(data[index]) = -2;
+            } else {
+                std::memset(data[index], 0, attribute_bytes(attributes[index]));
+            }
+        }
+        return CUDA_SUCCESS;
+    });
+}

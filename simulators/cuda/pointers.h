@@ -1,0 +1,29 @@
+// What an address is: device memory of which device, page-locked host memory, or the program's own.
+#pragma once
+
+#include "call.h"
+
+namespace cuda_sim {
+
+struct Place {
+    enum class Kind {
+        device,
+        pinned,
+        pageable,
+        invalid, // a device address at which nothing is allocated
+    };
+
+    Kind kind;
+    DeviceState *device; // of device memory
+};
+
+// Of all of address … address + bytes - 1; host memory that is pinned only in part is pageable.
+Place place_of(Driver &driver, uint64_t address, uint64_t bytes);
+
+// Where the engine finds memory that place_of knows. Null when it is gone by now.
+char *view_of(Driver &driver, uint64_t address, uint64_t bytes, Place::Kind expected);
+
+// Takes a stream-ordered allocation off its pool's books.
+void release_from_pool(Driver &driver, const sim::Allocation &allocation);
+
+} // namespace cuda_sim

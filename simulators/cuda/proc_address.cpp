@@ -1,0 +1,123 @@
+// Finds driver functions by name and version, as cuGetProcAddress does, and says which functions a
+// driver of the simulated version does not have yet.
+#include <algorithm>
+#include <cstring>
+#include <map>
+
+#include "../engine/settings.h"
+#include "call.h"
+#include "entry_points.h"
+
+namespace cuda_sim {
+
+namespace {
+
+// The form of an entry point in which a null stream is the calling thread's own.
+template <auto function> struct PerThread;
+
+template <class... Arguments, CUresult (*function)(Arguments...)> struct PerThread<function> {
+    static CUresult call(Arguments... arguments) {
+        const PerThreadDefault scope;
+        return function(arguments...);
+    }
+};
+
+struct EntryPoint {
+    const char *name;
+    const char *symbol;
+    unsigned since;
+    void *function;
+    void *per_thread; // null where it makes no difference
+};
+
+#define ENTRY(name, symbol)                                                                        \
+    {#name, #symbol, UHAL_SINCE_##symbol, reinterpret_cast<void *>(&symbol), nullptr},
+#define STREAM_ENTRY(name, symbol)                                                                 \
+    {#name, #symbol, UHAL_SINCE_##symbol, reinterpret_cast<void *>(&symbol),                       \
+     reinterpret_cast<void *>(&PerThread<&symbol>::call)},
+const EntryPoint entry_points[] = {UHAL_CUDA_ENTRY_POINTS(ENTRY, STREAM_ENTRY)};
+#undef ENTRY
+#undef STREAM_ENTRY
+
+// Functions hidden by name, to show what becomes of a program on a driver that lacks one.
+bool hidden(const std::string &symbol) {
+    static const std::vector<std::string> symbols = sim::Settings::list("CUDA_HIDE", ',');
+    return std::find(symbols.begin(), symbols.end(), symbol) != symbols.end();
+}
+
+// The newest form that is not newer than `version`; `known` tells an old version from a wrong name.
+const EntryPoint *find(const char *name, unsigned version, bool &known) {
+    const EntryPoint *found = nullptr;
+    known = false;
+    for (const EntryPoint &entry : entry_points) {
+        if (std::strcmp(entry.name, name) != 0 || hidden(entry.symbol)) {
+            continue;
+        }
+        known = true;
+        if (entry.since <= version && (found == nullptr || entry.since >= found->since)) {
+            found = &entry;
+        }
+    }
+    return found;
+}
+
+CUresult look_up(const char *symbol, void **function, int version, cuuint64_t flags,
+                 CUdriverProcAddressQueryResult &status) {
+    const unsigned driver_version = Driver::get().version();
+    const cuuint64_t all_flags =
+        CU_GET_PROC_ADDRESS_LEGACY_STREAM | CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
+    if (symbol == nullptr || function == nullptr || (flags & ~all_flags) != 0 || version < 0 ||
+        static_cast<unsigned>(version) > driver_version) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    bool known = false;
+    const EntryPoint *entry = find(symbol, static_cast<unsigned>(version), known);
+    *function = nullptr;
+    if (entry == nullptr) {
+        status = known ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT
+                       : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+        return CUDA_ERROR_NOT_FOUND;
+    }
+    const bool per_thread = (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0;
+    *function = per_thread && entry->per_thread != nullptr ? entry->per_thread : entry->function;
+    status = CU_GET_PROC_ADDRESS_SUCCESS;
+    return CUDA_SUCCESS;
+}
+
+} // namespace
+
+unsigned since(const std::string &symbol) {
+    static const std::map<std::string, unsigned> versions = [] {
+        std::map<std::string, unsigned> all;
+        for (const EntryPoint &entry : entry_points) {
+            // A hidden one is as missing as one that comes in a later version.
+            all[entry.symbol] = hidden(entry.symbol) ? UINT32_MAX : entry.since;
+        }
+        return all;
+    }();
+    const auto found = versions.find(symbol);
+    return found == versions.end() ? 0 : found->second;
+}
+
+} // namespace cuda_sim
+
+using namespace cuda_sim;
+
+CUresult cuGetProcAddress(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags) {
+    CUdriverProcAddressQueryResult status;
+    return look_up(symbol, pfn, cudaVersion, flags, status);
+}
+
+CUresult cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags,
+                             CUdriverProcAddressQueryResult *symbolStatus) {
+    if (Driver::get().version() < UHAL_SINCE_cuGetProcAddress_v2) {
+        return CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER;
+    }
+    CUdriverProcAddressQueryResult status = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+    const CUresult result = look_up(symbol, pfn, cudaVersion, flags, status);
+    if (symbolStatus != nullptr && result != CUDA_ERROR_INVALID_VALUE) {
+        *symbolStatus = status;
+    }
+    // This form answers by the pointer and the status.
+    return result == CUDA_ERROR_NOT_FOUND ? CUDA_SUCCESS : result;
+}

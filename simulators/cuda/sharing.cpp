@@ -1,0 +1,92 @@
+// Memory shared with other processes. The handle says where the other one's memory file is.
+#include <unistd.h>
+
+#include <cstring>
+
+#include "operations.h"
+
+using namespace cuda_sim;
+
+namespace {
+
+constexpr uint64_t magic = 0x6C61687569706331;
+
+struct Contents {
+    uint64_t magic;
+    int32_t ordinal;
+    int32_t reserved;
+    sim::SharedRange range;
+};
+
+static_assert(sizeof(Contents) <= sizeof(CUipcMemHandle), "it travels as bytes");
+
+} // namespace
+
+CUresult cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr) {
+    return in_context(__func__, [&](Call &call) {
+        DeviceState *owner = nullptr;
+        Contents contents = {};
+        if (pHandle == nullptr || call.driver.find_allocation(dptr, 1, &owner) == nullptr) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        if (owner->device.memory.share(dptr, contents.range) != sim::Status::ok) {
+            return refuse(CUDA_ERROR_INVALID_VALUE, "only cuMemAlloc memory can be shared");
+        }
+        contents.magic = magic;
+        contents.ordinal = owner->device.ordinal;
+        std::memset(pHandle, 0, sizeof *pHandle);
+        std::memcpy(pHandle, &contents, sizeof contents);
+        return CUDA_SUCCESS;
+    });
+}
+
+CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int Flags) {
+    return in_context(__func__, [&](Call &call) {
+        Contents contents;
+        std::memcpy(&contents, &handle, sizeof contents);
+        if (pdptr == nullptr || Flags > CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS ||
+            contents.magic != magic) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        if (contents.range.process == getpid()) {
+            return refuse(CUDA_ERROR_INVALID_CONTEXT, "a process cannot open its own handle");
+        }
+        DeviceState *device = call.driver.device(contents.ordinal);
+        uint64_t address = 0;
+        if (device == nullptr ||
+            device->device.memory.import(contents.range, address) != sim::Status::ok) {
+            return CUDA_ERROR_MAP_FAILED;
+        }
+        *pdptr = address;
+        return CUDA_SUCCESS;
+    });
+}
+
+CUresult cuIpcCloseMemHandle(CUdeviceptr dptr) {
+    return in_context(__func__, [&](Call &call) {
+        DeviceState *owner = nullptr;
+        const sim::Allocation *allocation = call.driver.find_allocation(dptr, 1, &owner);
+        if (allocation == nullptr || allocation->unmap_bytes == 0) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        call.driver.scheduler.wait(call.lock, call.driver.scheduler.pending(owner->device));
+        owner->device.memory.release(dptr);
+        return CUDA_SUCCESS;
+    });
+}
+
+CUresult cuIpcGetEventHandle(CUipcEventHandle *pHandle, CUevent event) {
+    (void)pHandle;
+    (void)event;
+    return in_context(__func__, [](Call &) {
+        return refuse(CUDA_ERROR_NOT_SUPPORTED, "events of other processes are not simulated");
+    });
+}
+
+CUresult cuIpcOpenEventHandle(CUevent *phEvent, CUipcEventHandle handle) {
+    (void)phEvent;
+    (void)handle;
+    return in_context(__func__, [](Call &) {
+        return refuse(CUDA_ERROR_NOT_SUPPORTED, "events of other processes are not simulated");
+    });
+}
