@@ -10,7 +10,6 @@ import ctypes
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 from cuda_backend._errors import (
@@ -21,20 +20,17 @@ from cuda_backend._errors import (
     MISSING_TEXT,
     STICKY,
 )
-from cuda_backend._jit import load_module
 from cuda_backend._library import LIBRARY_VARIABLE, DriverLibrary, find, function_type, header
-from cuda_backend.images import select
+from cuda_backend._memory import MemoryVerbs
+from cuda_backend._modules import ModuleVerbs
 from cuda_backend.targets import DeviceTarget, Version
-from uhal._lane import HotTable
+from uhal._lane import HotTable, slot_adapter
 from uhal.abi import LibrarySearch
 from uhal.contract import (
-    Backend,
     BackendRecord,
     DeviceLimits,
     DeviceSummary,
     ErrorText,
-    FunctionAttributes,
-    LoadedModule,
     joined_reasons,
 )
 from uhal.errors import DeviceError, LibraryNotFoundError, from_code
@@ -82,9 +78,11 @@ _LARGE_PARAMETERS_DRIVER = (12, 1)
 _LARGE_PARAMETERS_CAPABILITY = (7, 0)
 _LARGE_PARAMETER_BYTES = 32764
 _SMALL_PARAMETER_BYTES = 4096
+_PORTABLE_CLUSTER_BLOCKS = 8
+"""Blocks of a cluster that every device with clusters takes (Programming Guide, "Clusters")."""
 
 
-class CudaBackend(Backend):
+class CudaBackend(ModuleVerbs, MemoryVerbs):
     """NVIDIA's devices. Any thread may call any method."""
 
     name = "cuda"
@@ -211,6 +209,7 @@ class CudaBackend(Backend):
             warp_size=of("WARP_SIZE"),
             processors=of("MULTIPROCESSOR_COUNT"),
             max_parameter_bytes=_LARGE_PARAMETER_BYTES if large else _SMALL_PARAMETER_BYTES,
+            max_cluster_blocks=self._cluster_blocks(ordinal),
         )
 
     def device_attributes(self, ordinal: int) -> Mapping[str, int | str]:
@@ -227,13 +226,6 @@ class CudaBackend(Backend):
             found["PCI_BUS_ADDRESS"] = address.value.decode("ascii", "replace")
         return found
 
-    def memory_info(self, ordinal: int) -> tuple[int, int]:
-        """Return free and total bytes of the current device."""
-        free = ctypes.c_size_t()
-        total = ctypes.c_size_t()
-        self._library.cuMemGetInfo_v2(free, total)
-        return free.value, total.value
-
     def synchronize_device(self, ordinal: int) -> None:
         """Wait for every stream of the current context, other libraries' too."""
         self._library.cuCtxSynchronize()
@@ -249,68 +241,6 @@ class CudaBackend(Backend):
     def special_stream(self, kind: Literal["legacy", "per_thread"]) -> int:
         """Return CUDA's handle for one of the two implicit streams."""
         return self._constant("CU_STREAM_LEGACY" if kind == "legacy" else "CU_STREAM_PER_THREAD")
-
-    # -- modules -----------------------------------------------------------------------------------
-
-    def module_load(self, ordinal: int, image: bytes, *, path: Path | None = None) -> LoadedModule:
-        """Choose among the images in PTX, a cubin or a fatbin, and load one."""
-        selection = select(image, self._target(ordinal))
-        code, handle, log = load_module(self._library, selection.payload)
-        if code != 0:
-            what = "the image" if path is None else path.name
-            note = f"{what}, {selection.chosen.description}. {log}".strip()
-            raise from_code(self, "cuModuleLoadDataEx", code, note)
-        return LoadedModule(handle, selection.chosen, selection.signatures)
-
-    def module_global(self, module: int, name: str) -> tuple[int, int]:
-        """Return address and bytes of a `__device__` or `__constant__` variable."""
-        address = ctypes.c_ulonglong()
-        size = ctypes.c_size_t()
-        self._library.cuModuleGetGlobal_v2(address, size, module, name.encode())
-        return address.value, size.value
-
-    def function_attributes(self, function: int, name: str) -> FunctionAttributes:
-        """Read a kernel's needs, and let it take as much dynamic shared memory as there is."""
-
-        def of(attribute: str) -> int:
-            value = ctypes.c_int()
-            number = self._constant(f"CU_FUNC_ATTRIBUTE_{attribute}")
-            self._library.cuFuncGetAttribute(value, number, function)
-            return value.value
-
-        static = of("SHARED_SIZE_BYTES")
-        self._raise_dynamic_shared(function, static)
-        return FunctionAttributes(
-            max_threads_per_block=of("MAX_THREADS_PER_BLOCK"),
-            static_shared_bytes=static,
-            local_bytes=of("LOCAL_SIZE_BYTES"),
-            registers=of("NUM_REGS"),
-            max_dynamic_shared_bytes=of("MAX_DYNAMIC_SHARED_SIZE_BYTES"),
-        )
-
-    def function_layout(self, function: int) -> list[tuple[int, int]] | None:
-        """Ask the driver for each parameter until it has no more; `None` before CUDA 12.4."""
-        if not self._library.has("cuFuncGetParamInfo"):
-            return None
-        ask = self._library.unchecked("cuFuncGetParamInfo")
-        offset = ctypes.c_size_t()
-        size = ctypes.c_size_t()
-        layout: list[tuple[int, int]] = []
-        while (status := ask(function, len(layout), offset, size)) == 0:
-            layout.append((offset.value, size.value))
-        # An index past the last parameter is an invalid value; anything else is no answer.
-        return layout if status == self._constant("CUDA_ERROR_INVALID_VALUE") else None
-
-    def max_active_blocks(
-        self, function: int, ordinal: int, block_threads: int, dynamic_shared_bytes: int
-    ) -> int:
-        """Return how many blocks of the kernel a multiprocessor holds at once."""
-        count = ctypes.c_int()
-        with self._bound(ordinal):
-            self._library.cuOccupancyMaxActiveBlocksPerMultiprocessor(
-                count, function, block_threads, dynamic_shared_bytes
-            )
-        return count.value
 
     # -- errors ------------------------------------------------------------------------------------
 
@@ -343,7 +273,9 @@ class CudaBackend(Backend):
         """The address for a slot: 0 for an optional function the driver lacks."""
         name = FUNCTION_OF_SLOT[slot]
         if self._library.has(name):
-            return self._library.address(name)
+            address = self._library.address(name)
+            # Its configuration is CUDA's own structure: the one slot that needs an adapter.
+            return slot_adapter("cuda_launch_ex", address) if slot == "launch_ex" else address
         if slot in OPTIONAL_SLOTS:
             return 0
         stand_in = function_type(name)(lambda *_: MISSING_FUNCTION)
@@ -369,6 +301,14 @@ class CudaBackend(Backend):
         self._library.cuDeviceGetAttribute(value, number, self._device(ordinal))
         return value.value
 
+    def _cluster_blocks(self, ordinal: int) -> int:
+        value = ctypes.c_int()
+        number = self._constant("CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH")
+        # A driver older than clusters does not know the attribute.
+        ask = self._library.unchecked("cuDeviceGetAttribute")
+        known = ask(value, number, self._device(ordinal)) == 0
+        return _PORTABLE_CLUSTER_BLOCKS if known and value.value else 1
+
     def _capability(self, ordinal: int) -> Version:
         return (
             self._attribute(ordinal, "COMPUTE_CAPABILITY_MAJOR"),
@@ -388,23 +328,6 @@ class CudaBackend(Backend):
             f"{total.value / 2**30:.0f} GB"
         )
         return DeviceSummary(ordinal, self.device_name(ordinal), description)
-
-    def _raise_dynamic_shared(self, function: int, static_bytes: int) -> None:
-        """Opt the kernel in to all shared memory a block can have; launches then ask for any part.
-
-        Only a permission: what a block takes and how many fit is decided by each launch.
-        """
-        device = ctypes.c_int()
-        self._library.cuCtxGetDevice(device)
-        most = ctypes.c_int()
-        number = self._constant("CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")
-        self._library.cuDeviceGetAttribute(most, number, device)
-        attribute = self._constant("CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES")
-        if most.value > static_bytes and self._library.has("cuFuncSetAttribute"):
-            # Where the driver refuses, the kernel keeps the limit it has, which is read next.
-            self._library.unchecked("cuFuncSetAttribute")(
-                function, attribute, most.value - static_bytes
-            )
 
     @contextmanager
     def _bound(self, ordinal: int) -> Iterator[None]:
