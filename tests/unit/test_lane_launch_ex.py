@@ -151,9 +151,7 @@ def test_what_cannot_be_is_refused(bench: Bench, wrong: dict[str, Any], words: s
 def test_a_driver_without_it_says_so(bench: Bench) -> None:
     function = bench.function("u32 n")
     config = LaunchConfig(8, 1, cluster=2, cooperative=True)
-    with pytest.raises(
-        NotSupportedError, match="k, config: cluster and cooperative: this"
-    ):
+    with pytest.raises(NotSupportedError, match="k, config: cluster and cooperative: this"):
         launch(function, config=config, args=(7,))
     launch(function, config=LaunchConfig(8, 1), args=(7,))
 
