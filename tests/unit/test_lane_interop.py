@@ -163,9 +163,8 @@ new_capsule = ctypes.pythonapi.PyCapsule_New
 new_capsule.restype = ctypes.py_object
 new_capsule.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
 # A newer major version chains the older one, which is the one we read.
-FastTensor.__dlpack_c_exchange_api__ = new_capsule(
-    ctypes.addressof(NEWER), b"dlpack_exchange_api", None
-)
+EXCHANGE_NAME = b"dlpack_exchange_api"  # a capsule only points to its name
+FastTensor.__dlpack_c_exchange_api__ = new_capsule(ctypes.addressof(NEWER), EXCHANGE_NAME, None)
 
 
 class ProtocolStream:
