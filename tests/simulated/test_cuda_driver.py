@@ -25,7 +25,8 @@ import ctypes, gc
 import numpy as np
 import uhal, ubridge
 from uhal import *
-from uhal.errors import DeviceError, DeviceWarning, InvalidImageError, NoDeviceError
+from uhal.errors import DeviceError, DeviceWarning, InvalidImageError
+from uhal.errors import NoDeviceError, NotSupportedError
 
 simulator = ctypes.CDLL({library!r})
 def live():
@@ -246,6 +247,43 @@ def test_the_network_gives_the_same_table_as_the_host() -> None:
     # The first line is the device's name, the last but one the error against numpy.
     assert tables[0][1:15] == tables[1][1:15]
     assert tables[0][-1] == tables[1][-1] == "Launched compute kernel successfully."
+
+
+@pytest.mark.parametrize(
+    ("hidden", "use"),
+    [
+        ("cuMemsetD16Async", "x.view('u16').set_16(1)"),
+        ("cuMemAllocAsync", "DeviceBuffer.uninitialized_async(4, 'f32', stream, native=True)"),
+        ("cuLaunchHostFunc", "stream.add_callback(print)"),
+        ("cuOccupancyMaxActiveBlocksPerMultiprocessor", "kernel.max_active_blocks(64)"),
+        ("cuFuncGetParamInfo", None),
+        ("cuLaunchKernelEx", None),
+    ],
+)
+def test_a_driver_that_lacks_a_function(hidden: str, use: str | None) -> None:
+    run(
+        """
+        import sys
+        hidden, use = sys.argv[1:]
+        Api.quick_init()
+        kernel = ubridge.load_module("activation").get_function("activationf32")
+        stream = Stream()
+        x = DeviceBuffer.zeros(64, "f32")
+        if use != "None":
+            try:
+                eval(use)
+            except DeviceError as error:
+                assert hidden in str(error) or isinstance(error, NotSupportedError), error
+            else:
+                raise AssertionError("it worked")
+        kernel[1, 64, 0, stream](x, 8, 8, 0)
+        stream.synchronize()
+        assert not x.to_numpy().any()
+        """,
+        hidden,
+        str(use),
+        UHAL_SIM_CUDA_HIDE=hidden,
+    )
 
 
 def test_without_a_driver_the_error_says_what_to_do() -> None:
