@@ -92,8 +92,15 @@ constexpr bool uhal_inside_region = false;
     extern __attribute__((visibility("hidden"))) const type *const __start_##name;                 \
     extern __attribute__((visibility("hidden"))) const type *const __stop_##name;
 #endif
+/* Against linkers that collect what only section bounds refer to. */
+#if __has_attribute(retain)
+#define UHAL_KEEP used, retain
+#else
+#define UHAL_KEEP used
+#endif
 #define UHAL_LIST(section_name, type, variable, value)                                             \
-    __attribute__((section(UHAL_SECTION(section_name)), used)) static const type *variable = value;
+    __attribute__((section(UHAL_SECTION(section_name)), UHAL_KEEP)) static const type *variable =  \
+        value;
 
 /* The linker defines a section's bounds only where the section exists. */
 UHAL_LIST(uhal_kernels, uhal_host_kernel, uhal_list_no_kernel, nullptr)
