@@ -301,8 +301,8 @@ cdef class DeviceBuffer:
         cdef Block block = self.block
         self.block = None
         self.owner = None
-        if block is not None and block.exports:
-            block.closed_by_user = True
+        if block is not None and block.holds:
+            block.abandoned = True
         elif block is not None:
             pool_free(self.context, block)
 

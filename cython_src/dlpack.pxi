@@ -139,13 +139,10 @@ cdef class _Export:
     def __dealloc__(self):
         if self.block is None:
             return
-        self.block.exports -= 1
-        if self.block.exports or not self.block.closed_by_user:
-            return
         if exiting or self.context.state.word & UHAL_STATE_FORKED:
             return
         try:
-            pool_free(self.context, self.block)
+            let_go(self.context, self.block)
         except BaseException as failure:
             warn_in_destructor(f"freeing {self.block.requested} bytes: {failure}")
 
@@ -157,7 +154,7 @@ cdef _Export hold_memory(DeviceBuffer buffer):
     held.owner = root if buffer.block is not None else root.owner
     held.block = buffer.block
     if held.block is not None:
-        held.block.exports += 1
+        held.block.holds += 1
     return held
 
 

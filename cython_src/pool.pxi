@@ -56,8 +56,8 @@ cdef class Block:
     cdef int stamp_capacity
     cdef Stamp first_stamps[2]
     cdef bint exported          # used where no stamp tells: wait for the whole device before reuse
-    cdef Py_ssize_t exports     # DLPack consumers that still hold the memory
-    cdef bint closed_by_user    # the buffer is closed; the last consumer gives the memory back
+    cdef Py_ssize_t holds       # DLPack consumers and native calls under way without the GIL
+    cdef bint abandoned         # its buffer is closed: who lets go last gives the memory back
     cdef StreamCore native_stream   # set: from alloc_async, goes back by free_async
 
     def __cinit__(self):
@@ -348,6 +348,15 @@ cdef int pool_free(Context context, Block block) except -1:
     if blocks is None:
         blocks = pool.free_lists[block.size_class] = []
     blocks.append(block)
+    return 0
+
+
+cdef inline int let_go(Context context, Block block) except -1:
+    """End a hold; give the memory back when its buffer was closed meanwhile."""
+    block.holds -= 1
+    if block.abandoned and block.holds == 0:
+        block.abandoned = False
+        return pool_free(context, block)
     return 0
 
 
