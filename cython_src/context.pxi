@@ -450,6 +450,7 @@ cdef int teardown(Context context) noexcept:
             status = table.bind(context.token_pointer)
         for core in context.streams.values():
             wait_in_teardown(table, core)
+            core.held = []
             if core.mark_word != NULL:
                 table.host_free(core.mark_word)
             if core.owned and not core.closed:

@@ -282,7 +282,8 @@ cdef StreamCore core_of_device(DeviceBuffer destination, StreamCore core, Device
 
 cdef int hold_pinned(StreamCore core, HostMemory memory) except -1:
     """Keep host memory until what was just put into the stream is done."""
-    core.held.append((core.ticket, memory))
+    memory.block.pending += 1
+    core.held.append((core.ticket, memory.block))
     return 0
 
 

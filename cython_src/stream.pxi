@@ -23,7 +23,7 @@ cdef class StreamCore:
     cdef unsigned int flags
     cdef int priority
     cdef list markers       # [(ticket, event handle)], oldest first
-    cdef list held          # [(ticket, object)] host objects a pending copy still reads or writes
+    cdef list held          # [(ticket, PinnedBlock)] memory a pending copy still reads or writes
     cdef uint32_t *mark_word   # pinned: low half of the last launch ticket the device has passed
     cdef unsigned int launches_since_mark
 
@@ -85,9 +85,10 @@ cdef int note_completed(StreamCore core, uint64_t ticket) except -1:
         core.completed = ticket
     if core.held:
         done = 0
-        for held_until, _ in core.held:
+        for held_until, block in core.held:
             if held_until > core.completed:
                 break
+            (<PinnedBlock>block).pending -= 1
             done += 1
         del core.held[:done]
     return 0
