@@ -362,7 +362,9 @@ cdef inline int let_go(Context context, Block block) except -1:
 
 cdef int driver_free(Context context, Segment segment) except -1:
     cdef void *previous = enter(context)
-    cdef int status = context.table.free(segment.address)
+    cdef int status
+    with nogil:  # drivers wait for the whole device here
+        status = context.table.free(segment.address)
     leave(context, previous)
     context.pool.bytes_reserved -= segment.bytes
     return check(context, status, "free")
