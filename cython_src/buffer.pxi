@@ -44,6 +44,7 @@ cdef class DevicePointer:
         return f"DevicePointer(0x{self.address:x})"
 
 
+@cython.nonecheck(True)
 @cython.no_gc_clear
 cdef class DeviceBuffer:
     """A typed, contiguous run of elements in one device's memory.

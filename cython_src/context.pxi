@@ -222,6 +222,11 @@ cdef inline int require_usable(Context context) except -1:
     return 0
 
 
+cdef int refuse_unmade() except -1:
+    """Raise for an object that a subclass made without calling __init__ of its base."""
+    raise _errors.InvalidHandleError("the object was never initialized")
+
+
 cdef int refuse_unusable(Context context) except -1:
     cdef uint32_t word = context.state.word
     from uhal import faults
@@ -370,6 +375,8 @@ cdef Context context_for(object cls, object device):
 
 
 cdef object device_of(Context context):
+    if context is None:
+        refuse_unmade()
     from uhal.device import Device
     return Device._of(context)
 

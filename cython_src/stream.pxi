@@ -63,6 +63,8 @@ cdef StreamCore new_stream_core(Context context, unsigned int flags, int priorit
 
 
 cdef inline int require_stream(Context context, StreamCore core) except -1:
+    if core is None:
+        refuse_unmade()
     if core.state.word & UHAL_STATE_REFUSES:
         refuse_stream(context, core)
     return 0
@@ -328,6 +330,7 @@ cdef int read_mark(StreamCore core) except -1:
 # -- public ------------------------------------------------------------------------------------------
 
 
+@cython.nonecheck(True)
 @cython.no_gc_clear
 cdef class Stream:
     """An in-order queue of work on one device.
