@@ -61,7 +61,8 @@ def test_the_current_device_is_where_objects_are_made(device: Device) -> None:
     assert Device.current() == device
     with device, device:
         assert Device.current() == device
-    for thing in (Stream(), Event(), HostBuffer(1, "u8"), DeviceBuffer.zeros(1, "u8")):
+    made: list[Any] = [Stream(), Event(), HostBuffer(1, "u8"), DeviceBuffer.zeros(1, "u8")]
+    for thing in made:
         assert thing.device == device
         thing.close()
 
