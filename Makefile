@@ -29,7 +29,7 @@ test: ## Run the tests (at most 10 minutes)
 	@$(ENVIRONMENT) test
 	$(VENV_PYTHON) -m pytest $(PYTEST)
 
-soak: ## Run the tests with full counts (hours)
+soak: ## Run the tests with full counts (no time limit)
 	@$(ENVIRONMENT) test
 	UHAL_TEST_SOAK=1 $(VENV_PYTHON) -m pytest $(PYTEST)
 

@@ -44,6 +44,7 @@ cdef class DevicePointer:
         return f"DevicePointer(0x{self.address:x})"
 
 
+@cython.nonecheck(True)
 @cython.no_gc_clear
 cdef class DeviceBuffer:
     """A typed, contiguous run of elements in one device's memory.
@@ -360,8 +361,8 @@ cdef class DeviceBuffer:
         cdef object owner = self.owner
         self.block = None
         self.owner = None
-        if block is not None and block.exports:
-            block.closed_by_user = True
+        if block is not None and block.holds:
+            block.abandoned = True
         elif block is not None:
             give_back(self.context, block, owner)
 

@@ -247,6 +247,11 @@ cdef inline int require_usable(Context context) except -1:
     return 0
 
 
+cdef int refuse_unmade() except -1:
+    """Raise for an object that a subclass made without calling __init__ of its base."""
+    raise _errors.InvalidHandleError("the object was never initialized")
+
+
 cdef int refuse_unusable(Context context) except -1:
     cdef uint32_t word = context.state.word
     from uhal import faults
@@ -395,6 +400,8 @@ cdef Context context_for(object cls, object device):
 
 
 cdef object device_of(Context context):
+    if context is None:
+        refuse_unmade()
     from uhal.device import Device
     return Device._of(context)
 
@@ -475,6 +482,7 @@ cdef int teardown(Context context) noexcept:
             status = table.bind(context.token_pointer)
         for core in context.streams.values():
             wait_in_teardown(table, core)
+            core.held = []
             if core.mark_word != NULL:
                 table.host_free(core.mark_word)
             if core.owned and not core.closed:

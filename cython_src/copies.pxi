@@ -17,17 +17,27 @@ cdef object contiguous(object array):
     return _numpy.ascontiguousarray(source)
 
 
-cdef inline int use(DeviceBuffer buffer, StreamCore core) except -1:
+cdef inline int order_behind(DeviceBuffer buffer, StreamCore core) except -1:
+    """Order `core` behind what made the memory usable."""
     if buffer.block is not None:
         wait_until_ready(buffer.context, buffer.block, core)
     return 0
 
 
-cdef inline int used(DeviceBuffer buffer, StreamCore core) except -1:
-    core.ticket += 1
+cdef inline Block hold(DeviceBuffer buffer):
+    """Hold the memory: another thread may close the buffer while a call runs without the GIL."""
     if buffer.block is not None:
-        stamp(buffer.block, core.id, core.ticket)
-    return 0
+        buffer.block.holds += 1
+    return buffer.block
+
+
+cdef int used(Context context, Block block, StreamCore core, int status) except -1:
+    """Stamp the memory with the call just made, if it was, and let go of it."""
+    if block is None:
+        return 0
+    if status == 0:
+        stamp(block, core.id, core.ticket)
+    return let_go(context, block)
 
 
 # -- one native copy ---------------------------------------------------------------------------------
@@ -36,32 +46,34 @@ cdef inline int used(DeviceBuffer buffer, StreamCore core) except -1:
 cdef int copy_h2d(DeviceBuffer buffer, const void *source, StreamCore core) except -1:
     cdef Context context = buffer.context
     cdef size_t count = buffer.nbytes
-    cdef void *previous
     cdef int status
-    use(buffer, core)
-    previous = enter(context)
+    order_behind(buffer, core)
+    cdef void *previous = enter(context)
+    cdef Block block = hold(buffer)
     if count <= GIL_KEPT_BYTES and core.ticket - core.completed < PENDING_LIMIT:
         status = context.table.copy_h2d(buffer.address, source, count, core.handle)
     else:
         with nogil:
             status = context.table.copy_h2d(buffer.address, source, count, core.handle)
+    core.ticket += 1
+    used(context, block, core, status)
     leave(context, previous)
-    check(context, status, "copy_h2d")
-    return used(buffer, core)
+    return check(context, status, "copy_h2d")
 
 
 cdef int copy_d2h(DeviceBuffer buffer, void *destination, StreamCore core) except -1:
     cdef Context context = buffer.context
     cdef size_t count = buffer.nbytes
-    cdef void *previous
     cdef int status
-    use(buffer, core)
-    previous = enter(context)
+    order_behind(buffer, core)
+    cdef void *previous = enter(context)
+    cdef Block block = hold(buffer)
     with nogil:
         status = context.table.copy_d2h(destination, buffer.address, count, core.handle)
+    core.ticket += 1
+    used(context, block, core, status)
     leave(context, previous)
-    check(context, status, "copy_d2h")
-    return used(buffer, core)
+    return check(context, status, "copy_d2h")
 
 
 cdef int copy_d2d(DeviceBuffer destination, DeviceBuffer source, StreamCore core) except -1:
@@ -76,39 +88,49 @@ cdef int copy_d2d(DeviceBuffer destination, DeviceBuffer source, StreamCore core
         middle = new_buffer(DeviceBuffer, context, source.nbytes, _as_dtype("u8"), core)
         copy_d2d(middle, source, core)
         return copy_d2d(destination, middle, core)
-    use(source, core)
-    use(destination, core)
+    order_behind(source, core)
+    order_behind(destination, core)
     cdef void *previous = enter(context)
+    cdef Block to_block = hold(destination)
+    cdef Block from_block = hold(source)
     with nogil:
         status = context.table.copy_d2d(destination.address, source.address, count, core.handle)
+    core.ticket += 1
+    used(context, to_block, core, status)
+    used(context, from_block, core, status)
     leave(context, previous)
-    check(context, status, "copy_d2d")
-    used(destination, core)
-    if source.block is not None:
-        stamp(source.block, core.id, core.ticket)
-    return 0
+    return check(context, status, "copy_d2d")
 
 
 cdef int copy_peer(DeviceBuffer destination, DeviceBuffer source, StreamCore core) except -1:
     """Between two devices of one backend, in the order of the destination's stream."""
     cdef Context context = destination.context
+    cdef Block to_block
+    cdef Block from_block
+    cdef void *previous
     cdef int status
     if context.table.copy_peer == NULL:
         return copy_through_host(destination, source, core)
-    use(destination, core)
-    # the source's books name streams of its own device: wait for them here, on the host
-    settle(source)
-    cdef void *previous = enter(context)
-    with nogil:
-        status = context.table.copy_peer(
-            destination.address, context.token_pointer, source.address,
-            source.context.token_pointer, source.nbytes, core.handle,
-        )
-    leave(context, previous)
-    check(context, status, "copy_peer")
-    used(destination, core)
-    if source.block is not None:
-        source.block.exported = True  # its device's streams do not know of this use
+    from_block = hold(source)
+    try:
+        # the source's books name streams of its own device: wait for them here, on the host
+        settle(source)
+        order_behind(destination, core)
+        previous = enter(context)
+        to_block = hold(destination)
+        with nogil:
+            status = context.table.copy_peer(
+                destination.address, context.token_pointer, source.address,
+                source.context.token_pointer, source.nbytes, core.handle,
+            )
+        core.ticket += 1
+        used(context, to_block, core, status)
+        leave(context, previous)
+        check(context, status, "copy_peer")
+    finally:
+        if from_block is not None:
+            from_block.exported = True  # its device's streams do not know of this use
+            let_go(source.context, from_block)
     return 0
 
 
@@ -160,6 +182,7 @@ cdef int copy_in(DeviceBuffer buffer, object source, object stream) except -1:
 
 
 cdef int copy_in_async(DeviceBuffer buffer, object source, StreamCore core) except -1:
+    cdef HostMemory memory
     if buffer.readonly:
         refuse_readonly("copy_from")
     if isinstance(source, DeviceBuffer):
@@ -169,9 +192,10 @@ cdef int copy_in_async(DeviceBuffer buffer, object source, StreamCore core) exce
     if isinstance(source, HostBuffer):
         require_host_buffer(<HostBuffer>source)
         require_match(buffer, "source", (<HostBuffer>source).size, (<HostBuffer>source).dtype)
+        memory = (<HostBuffer>source).memory
         if buffer.nbytes:
-            copy_h2d(buffer, (<HostBuffer>source).memory.pointer, core)
-            hold(core, (<HostBuffer>source).memory)
+            copy_h2d(buffer, memory.pointer, core)
+            hold_pinned(core, memory)
         return 0
     if isinstance(source, (bytes, bytearray, memoryview)):
         array = _numpy.frombuffer(source, _numpy.uint8) if len(source) else _numpy.empty(0, "u1")
@@ -208,6 +232,7 @@ cdef int copy_out(DeviceBuffer buffer, object destination, object stream) except
 
 
 cdef int copy_out_async(DeviceBuffer buffer, object destination, StreamCore core) except -1:
+    cdef HostMemory memory
     if isinstance(destination, DeviceBuffer):
         require_buffer(<DeviceBuffer>destination)
         copy_in_async(
@@ -217,9 +242,10 @@ cdef int copy_out_async(DeviceBuffer buffer, object destination, StreamCore core
     if isinstance(destination, HostBuffer):
         require_host_buffer(<HostBuffer>destination)
         require_match(buffer, "destination", (<HostBuffer>destination).size, (<HostBuffer>destination).dtype)
+        memory = (<HostBuffer>destination).memory
         if buffer.nbytes:
-            copy_d2h(buffer, (<HostBuffer>destination).memory.pointer, core)
-            hold(core, (<HostBuffer>destination).memory)
+            copy_d2h(buffer, memory.pointer, core)
+            hold_pinned(core, memory)
         return 0
     if isinstance(destination, (bytearray, memoryview)):
         array = _numpy.frombuffer(destination, _numpy.uint8) if len(destination) else _numpy.empty(0, "u1")
@@ -254,8 +280,10 @@ cdef StreamCore core_of_device(DeviceBuffer destination, StreamCore core, Device
     return core if destination.context is source.context else destination.context.default_core
 
 
-cdef int hold(StreamCore core, object memory) except -1:
-    core.held.append((core.ticket, memory))
+cdef int hold_pinned(StreamCore core, HostMemory memory) except -1:
+    """Keep host memory until what was just put into the stream is done."""
+    memory.block.pending += 1
+    core.held.append((core.ticket, memory.block))
     return 0
 
 
@@ -267,8 +295,9 @@ cdef int fill(DeviceBuffer buffer, int width, unsigned int value, StreamCore cor
     cdef size_t count = buffer.nbytes // width
     cdef void *previous
     cdef int status
-    use(buffer, core)
+    order_behind(buffer, core)
     previous = enter(context)
+    cdef Block block = hold(buffer)
     with nogil:
         if width == 1:
             status = context.table.memset_8(buffer.address, value, count, core.handle)
@@ -276,9 +305,12 @@ cdef int fill(DeviceBuffer buffer, int width, unsigned int value, StreamCore cor
             status = context.table.memset_16(buffer.address, value, count, core.handle)
         else:
             status = context.table.memset_32(buffer.address, value, count, core.handle)
+    core.ticket += 1
+    used(context, block, core, status)
     leave(context, previous)
-    check(context, status, "memset_8" if width == 1 else "memset_16" if width == 2 else "memset_32")
-    return used(buffer, core)
+    return check(
+        context, status, "memset_8" if width == 1 else "memset_16" if width == 2 else "memset_32"
+    )
 
 
 cdef int set_pattern(DeviceBuffer buffer, int width, object value, object stream) except -1:

@@ -159,8 +159,7 @@ cdef int copy_2d_in(
     shape = (there.height, there.width // buffer.dtype.itemsize)
     read_rows("", buffer.address, buffer.size, buffer.dtype, shape, pitch, &here)
     settle_2d(buffer, core, stream is None)
-    copy_rows(buffer.context, HOST_TO_DEVICE, &here, &there, core)
-    used(buffer, core)
+    copy_rows_of(buffer, None, HOST_TO_DEVICE, &here, &there, core)
     return synchronize_core(buffer.context, core)
 
 
@@ -183,9 +182,25 @@ cdef int copy_2d_out(
     shape = (there.height, there.width // buffer.dtype.itemsize)
     read_rows("", buffer.address, buffer.size, buffer.dtype, shape, pitch, &here)
     settle_2d(buffer, core, stream is None)
-    copy_rows(buffer.context, DEVICE_TO_HOST, &there, &here, core)
-    used(buffer, core)
+    copy_rows_of(buffer, None, DEVICE_TO_HOST, &there, &here, core)
     return synchronize_core(buffer.context, core)
+
+
+cdef int copy_rows_of(
+    DeviceBuffer buffer, DeviceBuffer other, Direction direction, Rows *destination, Rows *source,
+    StreamCore core
+) except -1:
+    """`copy_rows` with the buffers' memory held meanwhile and stamped after it."""
+    cdef Context context = buffer.context
+    cdef Block block = hold(buffer)
+    cdef Block other_block = None if other is None else hold(other)
+    try:
+        copy_rows(context, direction, destination, source, core)
+    finally:
+        core.ticket += 1
+        used(context, block, core, 0)
+        used(context, other_block, core, 0)
+    return 0
 
 
 cdef int copy_2d_device(
@@ -210,14 +225,11 @@ cdef int copy_2d_device(
             DeviceBuffer, source.context, shape[0] * shape[1], source.dtype, core
         )
         read_rows("", middle.address, middle.size, middle.dtype, shape, None, &dense)
-        use(middle, core)
-        copy_rows(source.context, DEVICE_TO_DEVICE, &dense, &there, core)
-        used(middle, core)
+        order_behind(middle, core)
+        copy_rows_of(middle, source, DEVICE_TO_DEVICE, &dense, &there, core)
         there = dense
-    copy_rows(source.context, DEVICE_TO_DEVICE, &here, &there, core)
-    used(destination, core)
-    if source.block is not None:
-        stamp(source.block, core.id, core.ticket)
+        source = middle
+    copy_rows_of(destination, source, DEVICE_TO_DEVICE, &here, &there, core)
     return synchronize_core(destination.context, core)
 
 
@@ -256,4 +268,4 @@ cdef int settle_2d(DeviceBuffer buffer, StreamCore core, bint wait_for_all) exce
     """Order the copy behind what made the buffer, or behind every use of it."""
     if buffer.block is not None and wait_for_all:
         return wait_for_uses(buffer.context, buffer.block, core)
-    return use(buffer, core)
+    return order_behind(buffer, core)

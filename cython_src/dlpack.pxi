@@ -206,13 +206,10 @@ cdef class _Export:
     def __dealloc__(self):
         if self.block is None:
             return
-        self.block.exports -= 1
-        if self.block.exports or not self.block.closed_by_user:
-            return
         if exiting or self.context.state.word & UHAL_STATE_FORKED:
             return
         try:
-            pool_free(self.context, self.block)
+            let_go(self.context, self.block)
         except BaseException as failure:
             warn_in_destructor(f"freeing {self.block.requested} bytes: {failure}")
 
@@ -226,7 +223,7 @@ cdef _Export hold_memory(DeviceBuffer buffer):
         return held
     held.owner = root
     held.block = buffer.block
-    held.block.exports += 1
+    held.block.holds += 1
     return held
 
 
@@ -326,7 +323,7 @@ cdef DeviceBuffer import_tensor(object cls, Context context, StreamCore core, ob
             foreign.versioned.tensor.device.device_id,
         )
         if ordered:
-            order_behind(context, core, current_stream(context, exchange))
+            order_behind_handle(context, core, current_stream(context, exchange))
     else:
         take_capsule(foreign, context, core, source)
     if foreign.versioned != NULL:

@@ -1,6 +1,7 @@
 # Events: a mark in a stream that can be waited for and timed.
 
 
+@cython.nonecheck(True)
 @cython.no_gc_clear
 cdef class Event:
     """A mark in a stream. Recording it again moves the mark.

@@ -141,7 +141,7 @@ cdef int order_behind_foreign(Context context, StreamCore core, Packed *packed) 
     for _, stream in <list>packed.foreign:
         if stream is not None and stream not in waited:
             waited.add(stream)
-            order_behind(context, core, stream)
+            order_behind_handle(context, core, stream)
     return 0
 
 

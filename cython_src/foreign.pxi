@@ -84,7 +84,7 @@ cdef object explicit_handle(Context context, object handle):
 # -- order -------------------------------------------------------------------------------------------
 
 
-cdef int order_behind(Context context, StreamCore core, uintptr_t handle) except -1:
+cdef int order_behind_handle(Context context, StreamCore core, uintptr_t handle) except -1:
     """Make later work of `core` start only after what is in somebody's stream now."""
     cdef void *event = NULL
     cdef void *previous
@@ -178,7 +178,7 @@ cdef int release_foreign(Context context, Block block, object owner) except -1:
 
 cdef int keep(Context context, StreamCore core, object memory) except -1:
     """Hold an object until what is in the stream now is done; let go of those whose turn came."""
-    hold(core, memory)
+    core.held.append((core.ticket, memory))
     if len(core.held) % HELD_LIMIT or core.state.word & (UHAL_STATE_CAPTURING | UHAL_STATE_CLOSED):
         return 0
     if not core_is_idle(context, core):
@@ -236,7 +236,7 @@ cdef DeviceBuffer import_array_interface_on(
     if producer is None:
         core = None   # the producer says that nothing is pending
     else:
-        order_behind(context, core, producer)
+        order_behind_handle(context, core, producer)
     return describe_foreign(cls, context, size, dtype, pointer if size else 0, readonly, source, core)
 
 

@@ -1,6 +1,7 @@
 # Modules and kernels as the lane holds them: handles, and what a launch is checked against.
 
 
+@cython.nonecheck(True)
 @cython.final
 @cython.no_gc_clear
 cdef class ModuleHandle:
@@ -67,6 +68,8 @@ cdef int unload(ModuleHandle module) except -1:
 
 
 cdef inline int require_module(ModuleHandle module) except -1:
+    if module is None or module.context is None:
+        refuse_unmade()
     if module.closed:
         raise _errors.InvalidHandleError("the module is closed")
     return require_usable(module.context)
@@ -81,6 +84,7 @@ cdef struct Slot:
     PyObject *dtype     # borrowed from the signature; null: any
 
 
+@cython.nonecheck(True)
 @cython.no_gc_clear
 cdef class Function:
     """A kernel of a loaded module: `f[grid, block, shared, stream](*args)` launches it.
@@ -247,6 +251,7 @@ cdef int prepare_function(Function function, object signature) except -1:
         c_free(parameters)
 
 
+@cython.nonecheck(True)
 @cython.freelist(16)
 @cython.no_gc_clear
 cdef class BoundLaunch:
@@ -279,6 +284,8 @@ cdef object bind(Function function, object configuration):
     """`function[grid, block, shared, stream]` or `function[config, stream]`."""
     cdef BoundLaunch bound
     cdef Py_ssize_t count
+    if function.context is None:
+        refuse_unmade()
     grid = block = stream = None
     shared = 0
     config = None

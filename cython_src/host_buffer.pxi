@@ -2,11 +2,38 @@
 
 
 @cython.final
+@cython.no_gc
+cdef class PinnedBlock:
+    """The allocation itself, as pending copies hold it.
+
+    It holds no Context: the Context's streams list it until the copies are done.
+    """
+
+    cdef uhal_hot_table *table
+    cdef void *token_pointer
+    cdef void *pointer          # null: freed by the HostMemory
+    cdef unsigned int generation
+    cdef Py_ssize_t pending     # copies that still read or write it
+
+    def __dealloc__(self):
+        cdef void *previous = NULL
+        if self.pointer == NULL or exiting or self.generation != uhal_fork_count:
+            return
+        self.table.current(&previous)
+        if previous != self.token_pointer:
+            self.table.bind(self.token_pointer)
+        self.table.host_free(self.pointer)
+        if previous != self.token_pointer and previous != NULL:
+            self.table.bind(previous)
+
+
+@cython.final
 @cython.no_gc_clear
 cdef class HostMemory:
-    """The allocation itself: kept by the HostBuffer, by arrays over it and by pending copies."""
+    """The memory as the HostBuffer and arrays over it hold it."""
 
     cdef Context context
+    cdef PinnedBlock block
     cdef void *pointer
     cdef Py_ssize_t nbytes
 
@@ -14,6 +41,9 @@ cdef class HostMemory:
         if self.pointer == NULL:
             return
         live.host_buffers -= 1
+        if self.block.pending:
+            return  # freed when the last copy is done
+        self.block.pointer = NULL
         if exiting or self.context.state.word & (UHAL_STATE_FORKED | UHAL_STATE_LOST):
             return
         try:
@@ -65,6 +95,12 @@ cdef class HostBuffer:
         if status != 0:
             memory.pointer = NULL
             raise_native(context, status, "host_alloc")
+        cdef PinnedBlock block = PinnedBlock.__new__(PinnedBlock)
+        block.table = context.table
+        block.token_pointer = context.token_pointer
+        block.pointer = memory.pointer
+        block.generation = uhal_fork_count
+        memory.block = block
         live.host_buffers += 1
         self.memory = memory
         self.size = shape.size

@@ -94,6 +94,7 @@ cdef class Segment
 cdef class Block
 cdef class Pool
 cdef class DeviceBuffer
+cdef class PinnedBlock
 cdef class HostMemory
 cdef class HostBuffer
 cdef class ModuleHandle

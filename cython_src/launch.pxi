@@ -21,6 +21,7 @@ cdef struct Packed:
     PyObject *foreign       # list of other libraries' memory and streams, owned; null: none
     PyObject *core          # the StreamCore it goes to, borrowed
     const uhal_launch_config *extended   # null: an ordinary launch
+    bint ran_python         # while packing: buffers packed before may be closed by now
 
 
 # -- geometry ----------------------------------------------------------------------------------------
@@ -147,9 +148,11 @@ cdef inline int pack_one(
         elif argument == Py_None:
             (<uint64_t *>out)[0] = 0
             return 0
-        elif take_foreign(function, index, argument, slot, out, packed):
+        # asking another library's object for its memory runs Python code too
+        packed.ran_python = True
+        if take_foreign(function, index, argument, slot, out, packed):
             return 0
-        return pack_rare(function, index, argument, out, slot.size)
+        return pack_rare(function, index, argument, out, slot.size, packed)
     if PyLong_CheckExact(<object>argument):
         value = PyLong_AsLongLongAndOverflow(<object>argument, &overflow)
         if overflow == 0:
@@ -174,7 +177,7 @@ cdef inline int pack_one(
             elif code == c'd':
                 (<double *>out)[0] = <double>value
                 return 0
-        return pack_rare(function, index, argument, out, slot.size)
+        return pack_rare(function, index, argument, out, slot.size, packed)
     if PyFloat_CheckExact(<object>argument):
         number = PyFloat_AS_DOUBLE(<object>argument)
         if code == c'f':
@@ -184,18 +187,20 @@ cdef inline int pack_one(
         elif code == c'd':
             (<double *>out)[0] = number
             return 0
-        return pack_rare(function, index, argument, out, slot.size)
+        return pack_rare(function, index, argument, out, slot.size, packed)
     if code == c'?' and (argument == Py_True or argument == Py_False):
         out[0] = argument == Py_True
         return 0
     if uhal_numpy_scalar(argument, code, out):
         return 0
-    return pack_rare(function, index, argument, out, slot.size)
+    return pack_rare(function, index, argument, out, slot.size, packed)
 
 
 cdef int pack_rare(
-    Function function, Py_ssize_t index, PyObject *argument, unsigned char *out, uint32_t size
+    Function function, Py_ssize_t index, PyObject *argument, unsigned char *out, uint32_t size,
+    Packed *packed
 ) except -1:
+    packed.ran_python = True
     cdef bytes converted = words().pack(function, index, <object>argument)
     if len(converted) != size:
         raise SystemError(f"uhal.arguments.pack returned {len(converted)} bytes for {size}")
@@ -235,6 +240,7 @@ cdef int launch_checked(
     packed.foreign = NULL
     packed.core = <PyObject *>core
     packed.extended = extended
+    packed.ran_python = False
     if function.count < 0:
         return launch_untyped(function, core, geometry, shared_bytes, arguments, given, &packed)
     if given != function.count:
@@ -269,7 +275,25 @@ cdef inline int pack_and_submit(
     for index in range(function.count):
         pack_one(function, index, arguments[index], packed)
         packed.pointers[index] = packed.bytes + function.slots[index].offset
+    if packed.ran_python:
+        refuse_closed_meanwhile(function, core, arguments, function.count)
     return submit(function, core, geometry, shared_bytes, packed, function.packed_bytes)
+
+
+cdef int refuse_closed_meanwhile(
+    Function function, StreamCore core, PyObject **arguments, Py_ssize_t count
+) except -1:
+    """Refuse what another thread closed while a conversion ran Python code."""
+    cdef Py_ssize_t index
+    for index in range(count):
+        argument = <object>arguments[index]
+        if isinstance(argument, DeviceBuffer) and buffer_closed(<DeviceBuffer>argument):
+            if function.count < 0:
+                words().pack_untyped(function, index, argument)
+            words().pack(function, index, argument)
+    if function.module.closed or core.state.word & UHAL_STATE_REFUSES:
+        refuse_closed(function, core)
+    return 0
 
 
 cdef int launch_untyped(
@@ -287,6 +311,7 @@ cdef int launch_untyped(
     try:
         for index in range(given):
             converted.append(pack_untyped(function, index, <object>arguments[index], packed))
+        refuse_closed_meanwhile(function, core, arguments, given)
         joined = b"".join(converted)
         packed.bytes = <unsigned char *><const char *>joined
         for index in range(given):
@@ -313,6 +338,8 @@ cdef inline int submit(
     cdef int instruction_offset = 0
     cdef void *previous
     cdef PyObject *code
+    cdef list held = None
+    cdef Block block
     cdef bint keep_gil = core.ticket - core.completed < PENDING_LIMIT
     for i in range(packed.block_count):
         wait_until_ready(context, <Block>packed.blocks[i], core)
@@ -325,25 +352,34 @@ cdef inline int submit(
     if not keep_gil:
         keep_gil = core_is_idle(context, core)
     previous = enter(context)
-    if packed.extended != NULL:
-        status = launch_extended(context, function, packed)
-    elif keep_gil:
+    if keep_gil and packed.extended == NULL:
         status = table.launch(
             function.handle_, geometry[0], geometry[1], geometry[2], geometry[3], geometry[4],
             geometry[5], shared_bytes, core.handle, packed.pointers, NULL,
         )
     else:
-        with nogil:
-            status = table.launch(
-                function.handle_, geometry[0], geometry[1], geometry[2], geometry[3], geometry[4],
-                geometry[5], shared_bytes, core.handle, packed.pointers, NULL,
-            )
+        # another thread may close a buffer meanwhile
+        held = [<Block>packed.blocks[i] for i in range(packed.block_count)]
+        for block in held:
+            block.holds += 1
+        if packed.extended != NULL:
+            status = launch_extended(context, function, packed)
+        else:
+            with nogil:
+                status = table.launch(
+                    function.handle_, geometry[0], geometry[1], geometry[2], geometry[3],
+                    geometry[4], geometry[5], shared_bytes, core.handle, packed.pointers, NULL,
+                )
+    if status == 0:
+        core.ticket += 1
+        for i in range(packed.block_count):
+            stamp(<Block>packed.blocks[i], core.id, core.ticket)
+    if held is not None:
+        for block in held:
+            let_go(context, block)
     leave(context, previous)
     if status != 0:
         raise_native(context, status, "launch" if packed.extended == NULL else "launch_ex")
-    core.ticket += 1
-    for i in range(packed.block_count):
-        stamp(<Block>packed.blocks[i], core.id, core.ticket)
     code = uhal_callsite(&instruction_offset)
     uhal_ledger_write(
         core.ledger, core.ticket, <PyObject *>function.ledger_key, code, instruction_offset,

@@ -56,8 +56,8 @@ cdef class Block:
     cdef int stamp_capacity
     cdef Stamp first_stamps[2]
     cdef bint exported          # used where no stamp tells: wait for the whole device before reuse
-    cdef Py_ssize_t exports     # DLPack consumers that still hold the memory
-    cdef bint closed_by_user    # the buffer is closed; the last consumer gives the memory back
+    cdef Py_ssize_t holds       # DLPack consumers and native calls under way without the GIL
+    cdef bint abandoned         # its buffer is closed: who lets go last gives the memory back
     cdef StreamCore native_stream   # set: from alloc_async, goes back by free_async
     cdef bint foreign           # somebody else's memory: no pool ever has it
 
@@ -352,9 +352,20 @@ cdef int pool_free(Context context, Block block) except -1:
     return 0
 
 
+cdef inline int let_go(Context context, Block block) except -1:
+    """End a hold; give the memory back when its buffer was closed meanwhile."""
+    block.holds -= 1
+    if block.abandoned and block.holds == 0:
+        block.abandoned = False
+        return pool_free(context, block)
+    return 0
+
+
 cdef int driver_free(Context context, Segment segment) except -1:
     cdef void *previous = enter(context)
-    cdef int status = context.table.free(segment.address)
+    cdef int status
+    with nogil:  # drivers wait for the whole device here
+        status = context.table.free(segment.address)
     leave(context, previous)
     context.pool.bytes_reserved -= segment.bytes
     return check(context, status, "free")

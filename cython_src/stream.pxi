@@ -64,6 +64,8 @@ cdef StreamCore new_stream_core(Context context, unsigned int flags, int priorit
 
 
 cdef inline int require_stream(Context context, StreamCore core) except -1:
+    if core is None:
+        refuse_unmade()
     if core.state.word & UHAL_STATE_REFUSES:
         refuse_stream(context, core)
     return 0
@@ -86,9 +88,11 @@ cdef int note_completed(StreamCore core, uint64_t ticket) except -1:
         core.completed = ticket
     if core.held:
         done = 0
-        for held_until, _ in core.held:
+        for held_until, memory in core.held:
             if held_until > core.completed:
                 break
+            if isinstance(memory, PinnedBlock):
+                (<PinnedBlock>memory).pending -= 1
             done += 1
         del core.held[:done]
     return 0
@@ -330,6 +334,7 @@ cdef int read_mark(StreamCore core) except -1:
 # -- public ------------------------------------------------------------------------------------------
 
 
+@cython.nonecheck(True)
 @cython.no_gc_clear
 cdef class Stream:
     """An in-order queue of work on one device.

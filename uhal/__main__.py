@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import os
 import runpy
 import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from uhal._version import __version__
 from uhal.images.cpu_level import compile_flags
@@ -84,5 +86,17 @@ def _run_example(name: str, arguments: Sequence[str]) -> int:
     return 1
 
 
+def _run() -> NoReturn:
+    """Run as a program: a reader that has seen enough (`| head`) ends it without a traceback."""
+    try:
+        status = main()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The interpreter flushes once more at exit, which must not fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = 1
+    sys.exit(status)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    _run()

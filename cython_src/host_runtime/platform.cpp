@@ -120,7 +120,9 @@ unsigned quota_cores() {
     return static_cast<unsigned>(std::clamp<unsigned long long>(cores, 1, UINT_MAX));
 }
 
-// Bytes the control group still allows; ULLONG_MAX when it sets no limit.
+#if !defined(__APPLE__)
+
+// Bytes the control group may use; ULLONG_MAX when it sets no limit.
 unsigned long long group_limit(unsigned long long &used) {
     unsigned long long limit = ULLONG_MAX;
     used = 0;
@@ -131,6 +133,8 @@ unsigned long long group_limit(unsigned long long &used) {
     }
     return limit;
 }
+
+#endif
 
 } // namespace
 

@@ -35,6 +35,8 @@ class Row:
     ordinal: int = 0
     environment: Mapping[str, str] = field(default_factory=dict)
     """Set before the backend is opened."""
+    two_devices: Mapping[str, str] | None = None
+    """What to set besides to have two devices; `None` where there is one."""
     unsupported: Mapping[str, str] = field(default_factory=dict)
     expected_failures: Mapping[str, str] = field(default_factory=dict)
     prepare: Callable[[Path], Mapping[str, str]] | None = None
@@ -146,6 +148,7 @@ ROWS = (
         "host",
         "host",
         compile_for_host,
+        two_devices={"UHAL_HOST_DEVICES": "2"},
         unsupported={"test_events_with_every_flag*INTERPROCESS*": "memory of one process"},
     ),
     Row(

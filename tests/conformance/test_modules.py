@@ -127,7 +127,7 @@ def test_what_is_no_image_is_refused(device: Device, image: Images, damage: str)
 def test_globals_are_buffers(device: Device, image: Images, rng: np.random.Generator) -> None:
     with Module.from_file(image("globals")) as module:
         table = module.get_global("table", "f32")
-        assert (table.size, table.dtype) == (64, "f32")
+        assert (table.size, str(table.dtype)) == (64, "f32")
         values = rng.standard_normal(64).astype("f4")
         table.copy_from(values)
         out = DeviceBuffer.zeros(64, "f32")

@@ -76,6 +76,18 @@ def test_json_is_one_object() -> None:
     assert found["environment"] == {"UHAL_BACKEND": "host"}
 
 
+def test_a_reader_that_stops_early_ends_it_quietly() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        command = [sys.executable, "-m", "uhal", "doctor"]
+        finished = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True)
+    finally:
+        os.close(writer)
+    assert finished.stderr == ""
+    assert finished.returncode == 1
+
+
 def test_version_and_help() -> None:
     assert uhal_command("--version").stdout == f"uhal {__version__}\n"
     assert "network_test" in uhal_command("--help").stdout

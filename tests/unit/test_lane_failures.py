@@ -18,6 +18,12 @@ from uhal.errors import DeviceWarning, InvalidHandleError
 INVALID_HANDLE = 400
 
 
+def current_context() -> _lane.Context:
+    context = _lane.current_context()
+    assert context is not None
+    return context
+
+
 class Props:
     """What the calls are made with, made while everything still works."""
 
@@ -164,7 +170,7 @@ def test_an_ordinary_failure_is_told_once_and_leaves_nothing(bench: Bench, site:
         (
             "module_unload",
             "module",
-            lambda: _lane.ModuleHandle(_lane.current_context(), 0),
+            lambda: _lane.ModuleHandle(current_context(), 0),
         ),
     ],
 )
@@ -243,11 +249,9 @@ def test_the_callers_current_device_is_restored(bench: Bench, act: str) -> None:
     assert bench.driver.current == SOMEBODY_ELSES
 
 
-@pytest.mark.parametrize("act", ACTS)
+@pytest.mark.parametrize("act", [act for act in ACTS if not act.startswith("current-")])
 def test_the_callers_current_device_is_restored_after_a_failure(bench: Bench, act: str) -> None:
     slot = act.partition("-")[0]
-    if slot == "current":
-        pytest.skip("nothing was bound")
     props = Props(bench)
     bench.driver.failures[slot] = [INVALID_HANDLE]
     bench.driver.current = SOMEBODY_ELSES

@@ -33,12 +33,14 @@
     };                                                                                             \
     }                                                                                              \
     static const ::uhal_host_kernel uhal_describe_##entry =                                        \
-        ::uhal::describe<uhal_kernel_##entry, max_threads>(#entry, #parameters, __COUNTER__,       \
-                                                           &uhal_kernel_##entry::signature);       \
+        ::uhal::describe<uhal_kernel_##entry, max_threads>(                                        \
+            #entry, #parameters, __COUNTER__,                                                      \
+            static_cast<decltype(&uhal_kernel_##entry::signature)>(nullptr));                      \
     UHAL_LIST(uhal_kernels, ::uhal_host_kernel, uhal_list_##entry, &uhal_describe_##entry)         \
     inline void uhal_kernel_##entry::body parameters const UHAL_RESTRICT
 
-/* `this` is never what a kernel writes through, so its fields stay in registers. */
+/* `this` is never what a kernel writes through, so its fields stay in registers. clang lets such a
+   body call only members that say the same. */
 #define UHAL_RESTRICT __restrict__
 
 #define DEVICE_FUNCTION static inline __attribute__((always_inline))
@@ -49,6 +51,8 @@
     static_assert(true, "")
 
 #if defined(__clang__)
+/* A region that cannot be vectorized is no mistake. */
+#pragma clang diagnostic ignored "-Wpass-failed"
 #define UHAL_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #else
 #define UHAL_INDEPENDENT _Pragma("GCC ivdep")
@@ -88,8 +92,15 @@ constexpr bool uhal_inside_region = false;
     extern __attribute__((visibility("hidden"))) const type *const __start_##name;                 \
     extern __attribute__((visibility("hidden"))) const type *const __stop_##name;
 #endif
+/* Against linkers that collect what only section bounds refer to. */
+#if __has_attribute(retain)
+#define UHAL_KEEP used, retain
+#else
+#define UHAL_KEEP used
+#endif
 #define UHAL_LIST(section_name, type, variable, value)                                             \
-    __attribute__((section(UHAL_SECTION(section_name)), used)) static const type *variable = value;
+    __attribute__((section(UHAL_SECTION(section_name)), UHAL_KEEP)) static const type *variable =  \
+        value;
 
 /* The linker defines a section's bounds only where the section exists. */
 UHAL_LIST(uhal_kernels, uhal_host_kernel, uhal_list_no_kernel, nullptr)
@@ -126,20 +137,20 @@ __attribute__((used)) const struct uhal_host_module uhal_host_module = {
 namespace uhal {
 
 struct Block : uhal_block {
-    u32 uhal_threads() const { return blockDim.x * blockDim.y * blockDim.z; }
+    u32 uhal_threads() const UHAL_RESTRICT { return blockDim.x * blockDim.y * blockDim.z; }
 
     /* First and past-the-last element of this block's piece of n, in whole cache lines. */
-    u64 uhal_first(u64 n) const {
+    u64 uhal_first(u64 n) const UHAL_RESTRICT {
         const u64 rows_before = u64{gridDim.y} * blockIdx.z + blockIdx.y;
         const u64 first = (gridDim.x * rows_before + blockIdx.x) * uhal_piece(n);
         return first < n ? first : n;
     }
-    u64 uhal_last(u64 n) const {
+    u64 uhal_last(u64 n) const UHAL_RESTRICT {
         const u64 first = uhal_first(n);
         const u64 piece = uhal_piece(n);
         return n - first < piece ? n : first + piece;
     }
-    u64 uhal_piece(u64 n) const {
+    u64 uhal_piece(u64 n) const UHAL_RESTRICT {
         const u64 blocks = u64{gridDim.x} * gridDim.y * gridDim.z;
         return (n / blocks + (n % blocks != 0) + 63) & ~u64{63};
     }

@@ -1,0 +1,93 @@
+"""What a kernel that breaks the device leads to; run in a process that may lose its device."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+
+from uhal import Api, Device, DeviceBuffer, Module, Stream, launch
+from uhal.errors import DeviceError
+
+
+class Broken:
+    """A device on which some good launches are followed by a bad one and further good ones."""
+
+    def __init__(self, backend: str, image: str) -> None:
+        self.device = Api.quick_init(0, backend)
+        self.fault = Module.from_file(image).get_function("fault")
+        self.out = DeviceBuffer.zeros(64, "u32")
+        self.stream = Stream()
+
+    def run(self, now: int) -> None:
+        launch(self.fault, 1, 64, (now, self.out), stream=self.stream)
+
+
+def expect_lost(broken: Broken) -> None:
+    for act in (
+        lambda: broken.run(0),
+        broken.out.to_numpy,
+        broken.stream.query,
+        broken.device.synchronize,
+        lambda: DeviceBuffer.zeros(1, "u8"),
+    ):
+        try:
+            act()
+        except DeviceError as error:
+            assert "was lost earlier and takes no more work" in str(error), error
+        else:
+            raise AssertionError("not refused")
+    broken.stream.close()
+    broken.out.close()
+
+
+def name_the_suspects(backend: str, image: str) -> None:
+    broken = Broken(backend, image)
+    broken.run(0)
+    broken.stream.synchronize()
+    broken.run(1)
+    broken.run(0)
+    try:
+        broken.stream.synchronize()
+    except DeviceError as error:
+        # a launch that finds the stream idle may have run, and told, at once
+        assert 1 <= len(error.candidates) <= 2
+        first = error.candidates[0]
+        assert (first.kernel, first.grid, first.block) == ("fault", (1, 1, 1), (64, 1, 1))
+        assert first.arguments.startswith("now=1, out=0x")
+        assert first.site.startswith("faults.py:")
+    else:
+        raise AssertionError("the fault was not told")
+    expect_lost(broken)
+    del broken
+    gc.collect()
+
+
+def lose_one_and_use_the_other(backend: str, image: str) -> None:
+    broken = Broken(backend, image)
+    with Device(1, backend):
+        fine = Module.from_file(image).get_function("fault")
+        out = DeviceBuffer.from_numpy(np.zeros(64, "u4"))
+    try:
+        broken.run(1)
+        broken.stream.synchronize()
+    except DeviceError:
+        fine[1, 64](0, out)
+        assert (out.to_numpy() == 1).all()
+        expect_lost(broken)
+    else:
+        raise AssertionError("the fault was not told")
+
+
+def name_the_one_when_blocking(backend: str, image: str) -> None:
+    broken = Broken(backend, image)
+    broken.run(0)
+    try:
+        broken.run(1)
+    except DeviceError as error:
+        (only,) = error.candidates
+        assert only.arguments.startswith("now=1, ")
+        assert "It was this one: fault grid (1, 1, 1)" in str(error)
+    else:
+        raise AssertionError("the fault was not told")
+    expect_lost(broken)

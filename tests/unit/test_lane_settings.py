@@ -1,0 +1,131 @@
+"""UHAL_POOL=direct and guard: one driver allocation a buffer, red zones and poison."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pytest
+
+from tests.children import ROOT
+from tests.counting_bench import Bench, use
+from tests.counting_driver import BLOCKING_SLOTS
+from uhal import DeviceBuffer
+from uhal.errors import DeviceWarning
+
+ZONE = 256
+
+
+@pytest.mark.bench(UHAL_POOL="direct")
+def test_direct_memory_comes_from_the_driver_and_goes_back(bench: Bench) -> None:
+    bench.quiet()
+    buffers = [bench.buffer(size) for size in (1, 1000, 1000)]
+    assert [a[1] for slot, a in bench.driver.calls if slot == "alloc"] == [4, 4000, 4000]
+    assert bench.context.pool_statistics()["bytes_in_use"] == 8004
+    for buffer in buffers:
+        buffer.close()
+    assert bench.driver.count("free") == 3
+    assert bench.context.pool_statistics()["bytes_reserved"] == 0
+
+
+@pytest.mark.bench(UHAL_POOL="direct")
+def test_direct_memory_in_use_is_freed_later_and_never_waited_for(bench: Bench) -> None:
+    streams = [bench.busy_stream() for _ in range(2)]
+    buffer = bench.buffer(1000)
+    for stream in streams:
+        use(bench, stream, buffer)
+    bench.quiet()
+    buffer.close()
+    assert bench.driver.count("free", *BLOCKING_SLOTS) == 0
+    bench.driver.busy.discard(streams[0].handle)
+    bench.buffer(10).close()
+    assert bench.driver.count("free") == 1
+    bench.driver.busy.clear()
+    bench.buffer(10).close()
+    assert bench.driver.count("free") == 3
+
+
+@pytest.mark.bench(UHAL_POOL="direct")
+def test_a_free_that_fails_loses_no_other_buffer(bench: Bench) -> None:
+    busy = bench.busy_stream()
+    for _ in range(3):
+        buffer = bench.buffer(1000)
+        use(bench, busy, buffer)
+        buffer.close()
+    bench.driver.busy.clear()
+    bench.driver.failures["free"] = [400]
+    with pytest.raises(ValueError, match="free: INVALID_HANDLE"):
+        bench.buffer(10)
+    bench.driver.forgive_one("allocation")
+    bench.buffer(10).close()
+    assert len(bench.driver.left().get("allocation", ())) == 0
+
+
+@pytest.mark.bench(UHAL_POOL="guard")
+def test_guarded_memory_is_poisoned_fresh_and_freed(bench: Bench) -> None:
+    buffer = bench.buffer(1000, "u8")
+    assert (buffer.to_numpy() == 0xCB).all()
+    bench.quiet()
+    buffer.close()
+    fills = [a for slot, a in bench.driver.calls if slot == "memset_8"]
+    assert [(value, count) for _, value, count, _ in fills] == [(0xDB, 1000)]
+    assert bench.driver.slots()[-1] == "free"
+
+
+@pytest.mark.bench(UHAL_POOL="guard")
+@pytest.mark.parametrize(
+    ("offset", "before", "after"), [(-1, 1, 0), (-ZONE, ZONE, 0), (1000, 0, 1), (1010, 0, 11)]
+)
+def test_a_write_outside_a_guarded_buffer_is_told(
+    bench: Bench, offset: int, before: int, after: int
+) -> None:
+    buffer = bench.buffer(1000, "u8")
+    (address,) = use(bench, None, buffer)
+    ctypes.memset(address + offset, 0, 1)
+    with pytest.warns(DeviceWarning, match="a buffer of 1000 bytes") as told:
+        buffer.close()
+    assert f"lies {before} before its start, {after} past its end" in str(told[0].message)
+
+
+@pytest.mark.bench(UHAL_POOL="guard")
+def test_writes_inside_a_guarded_buffer_are_fine(bench: Bench) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for size in (1, 255, 4096):
+            with DeviceBuffer.from_numpy(np.zeros(size, "u1")) as buffer:
+                buffer.set_8(0xFF)
+    assert bench.context.pool_statistics()["bytes_reserved"] == 0
+
+
+# What these modes are not for: reuse, its figures, and freeing without a wait (the driver's own
+# free waits for the device).
+LEFT_OUT = "not contents_under_load and not behind_a_gate and not goes_back and not not_so_much"
+
+
+@pytest.mark.parametrize("setting", ["UHAL_POOL=direct", "UHAL_POOL=guard"])
+def test_the_host_works_the_same_under_each_setting(setting: str, seed: int) -> None:
+    name, _, value = setting.partition("=")
+    files = ["test_memory.py", "test_threads.py", "test_pool.py", "test_dlpack.py"]
+    result = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-x",
+            f"--seed={seed}",
+            *(f"tests/conformance/{file}" for file in files),
+            "-k",
+            LEFT_OUT,
+        ],
+        cwd=ROOT,
+        env={**os.environ, name: value},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert result.returncode == 0, result.stdout[-3000:]
