@@ -27,10 +27,12 @@ kernels: build ## Compile the kernels for accelerators (needs nvcc); the results
 
 test: ## Run the tests (at most 10 minutes)
 	@$(ENVIRONMENT) test
+	@$(VENV_PYTHON) -m simulators.build
 	$(VENV_PYTHON) -m pytest $(PYTEST)
 
 soak: ## Run the tests with full counts (no time limit)
 	@$(ENVIRONMENT) test
+	@$(VENV_PYTHON) -m simulators.build
 	UHAL_TEST_SOAK=1 $(VENV_PYTHON) -m pytest $(PYTEST)
 
 lint: ## Check style with ruff
