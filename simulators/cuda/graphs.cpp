@@ -164,12 +164,11 @@ CUresult cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph,
         if (graph == nullptr || resultInfo == nullptr) {
             return CUDA_ERROR_INVALID_VALUE;
         }
-        const bool same =
-            std::equal(exec.steps.begin(), exec.steps.end(), graph->steps.begin(),
-                       graph->steps.end(), [](const GraphStep &left, const GraphStep &right) {
-                           return left.operation.type == right.operation.type &&
-                                  left.after == right.after;
-                       });
+        const bool same = std::equal(
+            exec.steps.begin(), exec.steps.end(), graph->steps.begin(), graph->steps.end(),
+            [](const GraphStep &left, const GraphStep &right) {
+                return left.operation.type == right.operation.type && left.after == right.after;
+            });
         *resultInfo = {same ? CU_GRAPH_EXEC_UPDATE_SUCCESS
                             : CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED,
                        nullptr, nullptr};

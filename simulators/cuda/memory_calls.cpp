@@ -244,8 +244,7 @@ CUresult cuMemHostUnregister(void *p) {
 CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *pdptr, void *p, unsigned int Flags) {
     return in_context(__func__, [&](Call &call) {
         const uint64_t address = reinterpret_cast<uint64_t>(p);
-        if (pdptr == nullptr || Flags != 0 ||
-            call.driver.host_memory.find(address) == nullptr) {
+        if (pdptr == nullptr || Flags != 0 || call.driver.host_memory.find(address) == nullptr) {
             return CUDA_ERROR_INVALID_VALUE;
         }
         *pdptr = address;

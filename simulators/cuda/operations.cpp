@@ -74,8 +74,7 @@ std::shared_ptr<Stream> stream_of(Call &call, CUstream handle) {
     return call.driver.streams.find(handle);
 }
 
-CUresult enqueue(Call &call, Stream &stream, Operation operation,
-                 std::vector<sim::Point> after) {
+CUresult enqueue(Call &call, Stream &stream, Operation operation, std::vector<sim::Point> after) {
     const CUresult implicit = check_implicit_order(call, stream);
     if (implicit != CUDA_SUCCESS) {
         return implicit;

@@ -5,7 +5,8 @@
 
 using namespace cuda_sim;
 
-std::vector<std::shared_ptr<UserObject>> cuda_sim::drop(Driver &driver, const UserReferences &references) {
+std::vector<std::shared_ptr<UserObject>> cuda_sim::drop(Driver &driver,
+                                                        const UserReferences &references) {
     std::vector<std::shared_ptr<UserObject>> dead;
     for (const auto &[object, count] : references) {
         object->references -= std::min(object->references, count);
