@@ -156,6 +156,7 @@ ROWS = (
         "cuda",
         compile_for_cuda,
         environment={"UHAL_SIM_SCHEDULE": SCHEDULE},
+        two_devices={"UHAL_SIM_CUDA_DEVICES": "2"},
         prepare=prepare_simulated_cuda,
         unsupported={
             **{f"test_{name}[[]*": "numpy reads the host's memory only" for name in _NUMPYS},
@@ -176,5 +177,12 @@ def real_device(text: str) -> Row:
     backend, _, ordinal = text.partition(":")
     for row in ROWS:
         if row.backend == backend:
-            return replace(row, name=text, ordinal=int(ordinal or 0), environment={}, prepare=None)
+            return replace(
+                row,
+                name=text,
+                ordinal=int(ordinal or 0),
+                environment={},
+                prepare=None,
+                two_devices=None,
+            )
     raise ValueError(f"--device {text}: no row tells how to make images for {backend!r}")
