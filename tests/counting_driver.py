@@ -174,13 +174,12 @@ class CountingDriver(Backend):
             module, module.find_function(name), name, signature, self.function_attributes(0, name)
         )
 
-    def forgive(self) -> None:
-        """Leave what is alive now out of the account: the test made the driver keep it."""
-        self._forgiven = {kind: set(handles) for kind, handles in self.live.items()}
-
-    def forgive_one(self, kind: str) -> None:
-        """Leave the oldest live object of a kind out of the account."""
-        self._forgiven.setdefault(kind, set()).add(min(self.left()[kind]))
+    def forgive(self, kind: str | None = None, handle: int = 0) -> None:
+        """Leave a handle, or all that is alive, out of the account: the test made it stay."""
+        if kind is not None:
+            self._forgiven.setdefault(kind, set()).add(handle)
+        else:
+            self._forgiven = {kind: set(handles) for kind, handles in self.live.items()}
 
     def left(self) -> dict[str, set[int]]:
         """What is alive and not forgiven, by kind."""
