@@ -119,7 +119,7 @@ std::string fault_words(const Function &function, const sim::Outcome &outcome) {
     std::ostringstream words;
     words << "kernel " << function.entry->kernel.entry;
     if (outcome.status == sim::Status::illegal_address) {
-        words << " touched memory that is not allocated";
+        words << " touched memory that it may not reach";
     } else if (outcome.status == sim::Status::misaligned_address) {
         words << " was given a misaligned address";
     } else {
