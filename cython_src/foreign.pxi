@@ -262,6 +262,8 @@ cdef int refuse_strided() except -1:
 
 cdef int require_cuda_protocol(Context context, str attribute) except -1:
     """AttributeError, so that hasattr() tells other libraries the truth."""
+    if context is None:
+        raise AttributeError(f"the object was never initialised: no {attribute}")
     if context.dl_device_type != DL_CUDA:
         raise AttributeError(f"{context.backend_name} has no CUDA objects: no {attribute}")
     return 0
