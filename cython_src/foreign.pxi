@@ -272,8 +272,8 @@ cdef int require_cuda_protocol(Context context, str attribute) except -1:
 cdef dict export_array_interface(DeviceBuffer buffer):
     """`__cuda_array_interface__`, version 3: the consumer waits for the stream named in it."""
     cdef Context context = buffer.context
-    cdef StreamCore core = context.default_core
     require_cuda_protocol(context, "__cuda_array_interface__")
+    cdef StreamCore core = context.default_core
     if buffer.dtype.name in DLPACK_NAME_CODES:
         raise AttributeError(
             f"__cuda_array_interface__ cannot name {buffer.dtype.name}; DLPack (__dlpack__) can"
