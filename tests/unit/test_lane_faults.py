@@ -58,15 +58,18 @@ def test_launches_known_to_be_done_are_no_suspects(bench: Bench) -> None:
     assert "It was this one: k grid (1, 1, 1)" in str(error)
 
 
-def test_an_event_that_passed_narrows_the_suspects(bench: Bench) -> None:
+@pytest.mark.parametrize("ask", [Event.synchronize, Event.query])
+def test_an_event_that_passed_narrows_the_suspects(
+    bench: Bench, ask: Callable[[Event], object]
+) -> None:
     stream, other = bench.busy_stream(), Stream()
     kernel = bench.function("u32 n")
     kernel[1, 1, 0, stream](1)
     event = stream.record_event()
     kernel[1, 1, 0, stream](2)
     kernel[1, 1, 0, other](3)
-    event.synchronize()
-    bench.driver.busy.add(stream.handle)
+    bench.driver.passed.add(event.handle)
+    ask(event)
     error = fail(bench, stream)
     assert {launch.arguments for launch in error.candidates} == {"n=2", "n=3"}
 
