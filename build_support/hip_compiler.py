@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -33,9 +34,11 @@ COMPILE = (
     *("-nogpuinc", "-nogpulib"),
     # The default identifier of a compilation is made of the path.
     "-fuse-cuid=none",
-    # By default the driver optimizes and links device code once more, which changes nothing here.
-    *("-fno-gpu-rdc", "-Xoffload-linker", "--strip-all"),
+    *("-Xoffload-linker", "--strip-all"),
 )
+
+_LINE_MARKER = re.compile(r'^# \d+ "([^"]+)"', re.MULTILINE)
+_ANALYZE = ("-x", "hip", "-std=c++17", "--cuda-device-only", "-nogpuinc", "-nogpulib")
 
 
 class CompilerError(Exception):
@@ -66,10 +69,17 @@ def compile_hsaco(
     output.chmod(0o644)
 
 
-def preprocess(source: Path, target: str, *options: str, root: Path = ROOT) -> str:
-    """Return what the preprocessor makes of a source; with `-M`, the rule of its headers."""
-    options = (f"--offload-arch={target}", *options)
-    return _run([*_clang(), "-E", *options, *COMPILE[:-2], str(source)], root)
+def preprocess(source: Path, target: str, *, root: Path = ROOT) -> str:
+    """Return what the preprocessor makes of a source. Raises `CompilerError`."""
+    return _run([*_clang(), f"--offload-arch={target}", *_ANALYZE, "-E", str(source)], root)
+
+
+def included_files(expanded: str, *, root: Path = ROOT) -> list[Path]:
+    """Return the files under `root` that a preprocessed source was made of, relative to `root`."""
+    named = (root / name for name in set(_LINE_MARKER.findall(expanded)))
+    # The compiler also marks pieces that lie in no file.
+    paths = (path.resolve() for path in named if path.is_file())
+    return sorted(path.relative_to(root) for path in paths if path.is_relative_to(root))
 
 
 def _clang() -> list[str]:
