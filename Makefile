@@ -33,10 +33,12 @@ kernels-rocm: # clang for AMD's devices is a wheel
 
 test: ## Run the tests (at most 10 minutes)
 	@$(ENVIRONMENT) test
+	@$(VENV_PYTHON) -m simulators.build
 	$(VENV_PYTHON) -m pytest $(PYTEST)
 
 soak: ## Run the tests with full counts (hours)
 	@$(ENVIRONMENT) test
+	@$(VENV_PYTHON) -m simulators.build
 	UHAL_TEST_SOAK=1 $(VENV_PYTHON) -m pytest $(PYTEST)
 
 lint: ## Check style with ruff

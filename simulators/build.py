@@ -27,7 +27,8 @@ DRIVERS = {"libcuda.so.1": ("engine", "images", "cuda")}
 def main() -> None:
     """Bring every library up to date; a failure prints what the compiler said."""
     if not sys.platform.startswith("linux"):
-        raise SystemExit("The simulated drivers are built on Linux only.")
+        print("The simulated drivers are built on Linux only; tests that need them are skipped.")
+        return
     tools = subprocess.run([COMPILER, "--version"], capture_output=True, text=True, check=False)
     try:
         build([_compile(source, tools.stdout) for source in _sources(("*",))], ROOT)

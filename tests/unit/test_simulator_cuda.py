@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests import host_kernels
+from tests import children, host_kernels
 from uhal.abi import Header, Library
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -539,6 +539,68 @@ def test_callbacks_run_in_order_and_may_not_call_the_driver(opened: Opener) -> N
         driver.call.cuLaunchHostFunc(None, callback, None)
     driver.call.cuStreamSynchronize(None)
     assert seen == [800, 800, 800]
+
+
+# Several devices, several processes
+
+
+def test_devices_reach_each_other_only_as_peers(opened: Opener) -> None:
+    driver = opened(CUDA_DEVICES="2", CUDA_PROFILE="sm_80,sm_90")
+    first = driver.open(0)
+    theirs = driver.allocate(4)
+    driver.upload(theirs, np.zeros(4, np.float32))
+    driver.call.cuCtxSynchronize()
+    second = driver.open(1)
+    ours = driver.allocate(4)
+    driver.call.cuMemcpyPeerAsync(ours, second, theirs, first, 16, None)
+    np.testing.assert_array_equal(driver.download(ours, 4), np.zeros(4))
+    function = driver.function(driver.load(), "add_one")
+    driver.call.cuCtxEnablePeerAccess(first, 0)
+    driver.add_one(function, 4, theirs)
+    np.testing.assert_array_equal(driver.download(theirs, 4), np.ones(4))
+    driver.call.cuCtxDisablePeerAccess(first)
+    driver.add_one(function, 4, theirs)
+    with refused("CUDA_ERROR_ILLEGAL_ADDRESS"):
+        driver.call.cuCtxSynchronize()
+    driver.call.cuCtxSetCurrent(first)
+    np.testing.assert_array_equal(driver.download(theirs, 4), np.ones(4))
+
+
+def multiply_shared(handle: str) -> None:
+    """In another process: open the memory and write to it."""
+    driver = Driver(LIBRARY)
+    driver.open()
+    made = HEADER.ctype("CUipcMemHandle").from_buffer_copy(bytes.fromhex(handle))
+    address = driver.make("cuIpcOpenMemHandle_v2", "CUdeviceptr", made, 1)
+    driver.upload(address.value, 10 * driver.download(address.value, 4))
+    driver.call.cuCtxSynchronize()
+    driver.call.cuIpcCloseMemHandle(address.value)
+
+
+def test_memory_is_shared_with_another_process(opened: Opener) -> None:
+    driver = opened()
+    driver.open()
+    address = driver.allocate(4)
+    driver.upload(address, np.arange(4, dtype=np.float32))
+    driver.call.cuCtxSynchronize()
+    handle = driver.make("cuIpcGetMemHandle", "CUipcMemHandle", address)
+    children.check_child(multiply_shared, bytes(handle).hex())
+    np.testing.assert_array_equal(driver.download(address, 4), 10 * np.arange(4))
+    with refused("CUDA_ERROR_INVALID_CONTEXT"):
+        driver.make("cuIpcOpenMemHandle_v2", "CUdeviceptr", handle, 1)
+
+
+def call_in_a_forked_child() -> None:
+    driver = Driver(LIBRARY)
+    driver.open()
+    child = os.fork()
+    if child == 0:
+        os._exit(driver.call.unchecked("cuCtxSynchronize")())
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+
+def test_a_forked_child_has_no_driver() -> None:
+    assert children.check_child(call_in_a_forked_child) == "3\n"
 
 
 # Instruments
