@@ -1,7 +1,7 @@
 /* <math.h> for device code compiled without a C library and without AMD's device libraries: the
- * functions that the compiler itself makes code of. All round to nearest as IEEE 754 asks, but for
- * the exponentials and logarithms of f32, which are off by at most one and a half ulp; those of f64
- * and everything else of <math.h> are not there.
+ * functions that the compiler itself makes code of. They round to nearest as IEEE 754 asks, but for
+ * the exponentials and logarithms of f32, which the compiler makes for the three ulp that OpenCL
+ * allows. Those of f64 and everything else of <math.h> are not there.
  */
 #ifndef UHAL_HIP_MATH_H
 #define UHAL_HIP_MATH_H
