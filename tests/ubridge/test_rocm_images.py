@@ -99,7 +99,10 @@ def test_the_language_compiles_for_every_target(tmp_path: Path) -> None:
             f"b[i] = {name}({', '.join(['b[i]'] * int(count))});",
         )
     ]
-    body += [f"a[i] = {name}(a[i]);" for name in ("expf", "exp2f", "logf", "log2f", "log10f")]
+    of_f32 = ("expf", "exp2f", "logf", "log2f", "log10f", "tanhf")
+    body += [f"a[i] = {name}(a[i]);" for name in of_f32]
+    body += [f"b[i] = {name}(b[i]);" for name in ("exp", "log", "tanh")]
+    body += ["a[i] = powf(a[i], a[i + 1]);"]
     source.write_text(
         "#include <math.h>\n#include <string.h>\n#include <uhal/kernel.h>\n"
         "DEVICE_GLOBAL(f32, table, 64);\n"

@@ -1,7 +1,7 @@
-/* <math.h> for device code compiled without a C library and without AMD's device libraries: the
- * functions that the compiler itself makes code of. They round to nearest as IEEE 754 asks, but for
- * the exponentials and logarithms of f32, which the compiler makes for the three ulp that OpenCL
- * allows. Those of f64 and everything else of <math.h> are not there.
+/* <math.h> for device code compiled without a C library and without AMD's device libraries. What
+ * the compiler itself makes code of rounds to nearest as IEEE 754 asks, but for the exponentials
+ * and logarithms of f32, which it makes for the three ulp that OpenCL allows; functions.h has the
+ * rest of what there is: exp, log, tanh, tanhf and powf.
  */
 #ifndef UHAL_HIP_MATH_H
 #define UHAL_HIP_MATH_H
@@ -38,6 +38,8 @@ UHAL_MATH float exp2f(float x) { return __builtin_exp2f(x); }
 UHAL_MATH float logf(float x) { return __builtin_logf(x); }
 UHAL_MATH float log2f(float x) { return __builtin_log2f(x); }
 UHAL_MATH float log10f(float x) { return __builtin_log10f(x); }
+
+#include "functions.h"
 
 #undef UHAL_MATH
 #undef UHAL_MATH_1
