@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV_PYTHON := .venv/bin/python
 ENVIRONMENT := sh build_support/environment.sh "$(PYTHON)" $(firstword $(origin PYTHON))
 
-.PHONY: help demo build simulators kernels test soak lint types check clean
+.PHONY: help demo build simulators kernels kernels-cuda kernels-rocm test soak lint types check clean
 .DEFAULT_GOAL := help
 
 help: ## List what make can do
@@ -22,8 +22,14 @@ simulators: ## Build the simulated vendor drivers that tests run on
 	@$(ENVIRONMENT)
 	@$(VENV_PYTHON) -m simulators.build
 
-kernels: build ## Compile the kernels for accelerators (needs nvcc); the results are committed
+kernels: kernels-cuda kernels-rocm ## Compile the kernels for accelerators (needs nvcc); the results are committed
+
+kernels-cuda: build
 	$(VENV_PYTHON) -m build_support.cuda_kernels
+
+kernels-rocm: # clang for AMD's devices is a wheel
+	@$(ENVIRONMENT) kernels
+	$(VENV_PYTHON) -m build_support.rocm_kernels
 
 test: ## Run the tests (at most 10 minutes)
 	@$(ENVIRONMENT) test

@@ -18,10 +18,10 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from uhal.errors import ArgumentValueError
+from build_support.kernel_declarations import DeclarationError, declared_signatures
 from uhal.images.fatbin import read_fatbin
-from uhal.images.ptx import SIGNATURE_MARK, PtxImage, read_ptx
-from uhal.signature import Signature, merge
+from uhal.images.ptx import SIGNATURE_MARK, read_ptx
+from uhal.signature import Signature
 
 ROOT = Path(__file__).resolve().parents[1]
 KERNELS = Path("ubridge", "kernels")
@@ -46,7 +46,7 @@ _KERNEL = re.compile(
 
 
 class BuildError(Exception):
-    """A compiler failed, or what it made is not what the source says."""
+    """A compiler failed or is missing."""
 
 
 def main(destination: Path) -> None:
@@ -104,7 +104,7 @@ def compile_ptx(source: Path, output: Path, *options: str) -> dict[str, Signatur
     _run([*COMPILE, *options, "--ptx", f"-arch={target}", str(source), "-o", str(output)])
     text = output.read_text(encoding="ascii")
     expanded = _run([*COMPILE, *options, "-E", f"-arch={target}", str(source)])
-    signatures = _signatures(source, expanded, read_ptx(text.encode()))
+    signatures = declared_signatures(expanded, _KERNEL, read_ptx(text.encode()).signatures)
     lines = [f"{SIGNATURE_MARK}{name}: {told.declaration}\n" for name, told in signatures.items()]
     for version in PTX_VERSIONS:
         lowered = _VERSION_LINE.sub(f".version {version}", text, count=1)
@@ -115,52 +115,12 @@ def compile_ptx(source: Path, output: Path, *options: str) -> dict[str, Signatur
     raise BuildError(f"ptxas takes {source.name} under no version of PTX")
 
 
-def _signatures(source: Path, expanded: str, compiled: PtxImage) -> dict[str, Signature]:
-    """What each KERNEL declares once macros are expanded, checked against what was compiled."""
-    declared = {
-        match[1]: _parts(_balanced(expanded, match.end() - 1))
-        for match in _KERNEL.finditer(expanded)
-    }
-    if sorted(declared) != sorted(compiled.signatures):
-        raise BuildError(f"{source}: PTX has {sorted(compiled.signatures)}, not {sorted(declared)}")
-    return {name: _describe(declared[name], told) for name, told in compiled.signatures.items()}
-
-
-def _describe(parts: list[str], compiled: Signature) -> Signature:
-    """The source's words for the parameters; a structure is as many bytes as were compiled."""
-    words = []
-    for part, parameter in zip(parts, compiled, strict=True):
-        try:
-            Signature.parse(part)
-            words.append(part)
-        except ArgumentValueError:
-            words.append(f"bytes[{parameter.size}] {part.split()[-1]}")
-    declared = Signature.parse(", ".join(words), entry=compiled.entry, source="kernel source")
-    merge(compiled, declared)
-    return declared
-
-
-def _parts(parameters: str) -> list[str]:
-    inside = parameters[1:-1].strip()
-    return [part.strip() for part in inside.split(",")] if inside else []
-
-
 def _sources(source: Path) -> list[Path]:
     """The files of this repository that an image depends on, relative to its root."""
     rule = _run([*COMPILE, "-M", f"-arch=compute_{PTX_TARGET}", str(source)])
     words = rule.partition(":")[2].replace("\\\n", " ").split()
     relative = (os.path.relpath((ROOT / word).resolve(), ROOT) for word in words)
     return sorted({Path(path) for path in relative if not path.startswith("..")})
-
-
-def _balanced(text: str, start: int) -> str:
-    """The text in parentheses that opens at `start`, with them."""
-    depth = 0
-    for position in range(start, len(text)):
-        depth += {"(": 1, ")": -1}.get(text[position], 0)
-        if depth == 0:
-            return text[start : position + 1]
-    raise BuildError("a parameter list is never closed")
 
 
 def toolkit() -> str:
@@ -186,5 +146,5 @@ def _digest(path: Path) -> str:
 if __name__ == "__main__":
     try:
         main(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / IMAGES)
-    except BuildError as error:
+    except (BuildError, DeclarationError) as error:
         sys.exit(f"make kernels: {error}")

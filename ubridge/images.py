@@ -19,7 +19,7 @@ from uhal.images import cpu_level
 
 KERNELS = Path(__file__).resolve().parent / "kernels"
 
-CONTAINERS = {"cuda": ".fatbin"}
+CONTAINERS = {"cuda": ".fatbin", "rocm": ".hipfb"}
 """Backend to the suffix of its files, each with a module's images for every device.
 
 The backend chooses the one for the device.

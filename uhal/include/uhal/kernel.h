@@ -1,5 +1,5 @@
-/* The language of single-source kernels: one file compiles for the host (g++, clang++) and for
- * CUDA (nvcc).
+/* The language of single-source kernels: one file compiles for the host (g++, clang++), for CUDA
+ * (nvcc) and for AMD devices (clang -x hip).
  *
  *     #include <uhal/kernel.h>
  *     KERNEL(saxpy, (u64 n, f32 a, const f32 *x, f32 *y)) {
@@ -60,6 +60,8 @@ typedef double f64;
 
 #if defined(__CUDACC__)
 #include <uhal/kernel_cuda.h>
+#elif defined(__HIP__)
+#include <uhal/kernel_hip.h>
 #else
 #include <uhal/kernel_host.h>
 #endif

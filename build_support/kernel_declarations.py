@@ -1,0 +1,64 @@
+"""Reads the parameters of kernels out of a preprocessed source, as its author wrote them.
+
+Compilers keep sizes and offsets of parameters and drop names and types; both together are the
+signatures that lie beside an image.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from uhal.errors import ArgumentValueError
+from uhal.signature import Signature, merge
+
+
+class DeclarationError(Exception):
+    """What was compiled is not what the source says."""
+
+
+def declared_signatures(
+    expanded: str, kernel: re.Pattern[str], compiled: Mapping[str, Signature]
+) -> dict[str, Signature]:
+    """Return what the source declares of each compiled kernel, in the image's order.
+
+    `expanded` is the source after the preprocessor; `kernel` matches the head of a kernel there, up
+    to the parenthesis, with the name as its group. Raises `DeclarationError` when the two have
+    other kernels, and `ArgumentValueError` when they contradict each other about one.
+    """
+    declared = {
+        match[1]: _parts(_balanced(expanded, match.end() - 1))
+        for match in kernel.finditer(expanded)
+    }
+    if sorted(declared) != sorted(compiled):
+        raise DeclarationError(f"compiled are {sorted(compiled)}, declared {sorted(declared)}")
+    return {name: _describe(declared[name], told) for name, told in compiled.items()}
+
+
+def _describe(parts: list[str], compiled: Signature) -> Signature:
+    """The source's words for the parameters; a structure is as many bytes as were compiled."""
+    words = []
+    for part, parameter in zip(parts, compiled, strict=True):
+        try:
+            Signature.parse(part)
+            words.append(part)
+        except ArgumentValueError:
+            words.append(f"bytes[{parameter.size}] {part.split()[-1]}")
+    declared = Signature.parse(", ".join(words), entry=compiled.entry, source="kernel source")
+    merge(compiled, declared)
+    return declared
+
+
+def _parts(parameters: str) -> list[str]:
+    inside = parameters[1:-1].strip()
+    return [part.strip() for part in inside.split(",")] if inside else []
+
+
+def _balanced(text: str, start: int) -> str:
+    """The text in parentheses that opens at `start`, with them."""
+    depth = 0
+    for position in range(start, len(text)):
+        depth += {"(": 1, ")": -1}.get(text[position], 0)
+        if depth == 0:
+            return text[start : position + 1]
+    raise DeclarationError("a parameter list is never closed")

@@ -1,0 +1,327 @@
+#define _POSIX_C_SOURCE 200809L
+
+#include "aql.h"
+
+#include <string.h>
+#include <time.h>
+
+enum {
+    PACKET_BYTES = 64,
+    DIMENSIONS = 3, /* of every launch; those that are not used are of extent 1 */
+    DEPENDENCIES = 5,
+    BRIEF_WAITS = 200 /* looks at a full queue before the thread sleeps between them */
+};
+
+/* The first four bytes of a packet, which make it the device's. */
+#define IN_ORDER (1U << HSA_PACKET_HEADER_BARRIER)
+#define ACQUIRE_SYSTEM (HSA_FENCE_SCOPE_SYSTEM << HSA_PACKET_HEADER_SCACQUIRE_FENCE_SCOPE)
+#define RELEASE_AGENT (HSA_FENCE_SCOPE_AGENT << HSA_PACKET_HEADER_SCRELEASE_FENCE_SCOPE)
+#define RELEASE_SYSTEM (HSA_FENCE_SCOPE_SYSTEM << HSA_PACKET_HEADER_SCRELEASE_FENCE_SCOPE)
+#define LAUNCH_START                                                                               \
+    (HSA_PACKET_TYPE_KERNEL_DISPATCH | IN_ORDER | ACQUIRE_SYSTEM | RELEASE_AGENT |                 \
+     (uint32_t)DIMENSIONS << (16 + HSA_KERNEL_DISPATCH_PACKET_SETUP_DIMENSIONS))
+#define BARRIER_START (HSA_PACKET_TYPE_BARRIER_AND | IN_ORDER | ACQUIRE_SYSTEM | RELEASE_SYSTEM)
+
+_Static_assert(sizeof(hsa_kernel_dispatch_packet_t) == PACKET_BYTES, "a packet");
+_Static_assert(sizeof(hsa_barrier_and_packet_t) == PACKET_BYTES, "a packet");
+
+static const hsa_signal_t NO_SIGNAL = {0};
+
+/* -- waiting ----------------------------------------------------------------------------------- */
+
+typedef struct patience {
+    uint32_t looks;
+    uint64_t since_ns;
+} patience;
+
+static uint64_t now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000U + (uint64_t)now.tv_nsec;
+}
+
+static int failure_of(uhal_aql_writer *writer) {
+    return atomic_load_explicit(&writer->failure, memory_order_acquire);
+}
+
+/* Lets a little time pass. Answers other than 0 when there is nothing to wait for any more. */
+static int wait_a_little(uhal_aql_writer *writer, patience *spent) {
+    const int failure = failure_of(writer);
+    if (failure != 0)
+        return failure;
+    if (++spent->looks < BRIEF_WAITS)
+        return 0;
+    const uint64_t now = now_ns();
+    if (spent->since_ns == 0)
+        spent->since_ns = now;
+    else if (writer->deadline_ns != 0 && now - spent->since_ns > writer->deadline_ns)
+        return UHAL_AQL_TIMEOUT;
+    const struct timespec pause = {0, 20000};
+    nanosleep(&pause, NULL);
+    return 0;
+}
+
+/* -- packets; the lock is held ----------------------------------------------------------------- */
+
+/* Tells the device of everything written. */
+static void ring(uhal_aql_writer *writer) {
+    if (writer->rung == writer->next)
+        return;
+    writer->rung = writer->next;
+    /* The doorbell takes the index of the last packet, not their number. */
+    writer->functions->hsa_signal_store_screlease(writer->queue->doorbell_signal,
+                                                  (hsa_signal_value_t)(writer->next - 1));
+}
+
+/* Waits for a free slot and finds it. The slot is the writer's until `publish`. */
+static int reserve(uhal_aql_writer *writer, unsigned char **slot) {
+    const uhal_aql_functions *functions = writer->functions;
+    hsa_queue_t *queue = writer->queue;
+    const uint64_t index = writer->next;
+    patience spent = {0, 0};
+    uint64_t taken = functions->hsa_queue_load_read_index_scacquire(queue);
+    while (index - taken >= queue->size) {
+        /* The device cannot take what a batch has kept from it. */
+        ring(writer);
+        const int status = wait_a_little(writer, &spent);
+        if (status != 0)
+            return status;
+        const uint64_t now_taken = functions->hsa_queue_load_read_index_scacquire(queue);
+        if (now_taken != taken)
+            spent.since_ns = 0;
+        taken = now_taken;
+    }
+    *slot = (unsigned char *)queue->base_address + (index & (queue->size - 1)) * PACKET_BYTES;
+    return failure_of(writer);
+}
+
+/* Hands a packet over whose first four bytes are not written yet. */
+static void publish(uhal_aql_writer *writer, unsigned char *slot, uint32_t start) {
+    writer->functions->hsa_queue_add_write_index_screlease(writer->queue, 1);
+    /* One store: the device may look at the slot at any time, and takes it by these bytes. */
+    atomic_store_explicit((_Atomic uint32_t *)(void *)slot, start, memory_order_release);
+    writer->next += 1;
+    if (writer->batches == 0)
+        ring(writer);
+}
+
+static int write_barrier(uhal_aql_writer *writer, const hsa_signal_t *dependencies, uint32_t count,
+                         hsa_signal_t completion) {
+    unsigned char *slot;
+    const int status = reserve(writer, &slot);
+    if (status != 0)
+        return status;
+    hsa_barrier_and_packet_t packet = {.completion_signal = completion};
+    for (uint32_t i = 0; i < count; ++i)
+        packet.dep_signal[i] = dependencies[i];
+    memcpy(slot + 4, (const unsigned char *)&packet + 4, PACKET_BYTES - 4);
+    publish(writer, slot, BARRIER_START);
+    return 0;
+}
+
+/* -- argument memory; the lock is held --------------------------------------------------------- */
+
+/* Waits until the barrier that closed a piece has completed. */
+static int wait_for_piece(uhal_aql_writer *writer, uint32_t piece) {
+    if (!writer->pending[piece])
+        return 0;
+    ring(writer);
+    patience spent = {0, 0};
+    while (writer->functions->hsa_signal_load_scacquire(writer->closed[piece]) > 0) {
+        const int status = wait_a_little(writer, &spent);
+        if (status != 0)
+            return status;
+    }
+    writer->pending[piece] = 0;
+    return 0;
+}
+
+/* Finds room for the arguments of a launch. */
+static int take_kernarg(uhal_aql_writer *writer, uint32_t bytes, unsigned char **memory) {
+    const uint32_t rounded =
+        (bytes + UHAL_AQL_KERNARG_ALIGNMENT - 1) & ~(uint32_t)(UHAL_AQL_KERNARG_ALIGNMENT - 1);
+    if (rounded > writer->piece_bytes - writer->piece_used) {
+        const uint32_t following = (writer->piece + 1) % UHAL_AQL_PIECES;
+        int status = wait_for_piece(writer, following);
+        if (status != 0)
+            return status;
+        /* All launches with arguments in this piece are in front of the barrier. */
+        const hsa_signal_t closed = writer->closed[writer->piece];
+        writer->functions->hsa_signal_store_relaxed(closed, 1);
+        status = write_barrier(writer, NULL, 0, closed);
+        if (status != 0)
+            return status;
+        writer->pending[writer->piece] = 1;
+        writer->piece = following;
+        writer->piece_used = 0;
+    }
+    *memory = writer->kernarg + (size_t)writer->piece * writer->piece_bytes + writer->piece_used;
+    writer->piece_used += rounded;
+    return 0;
+}
+
+static void put(unsigned char *memory, uint32_t offset, const void *value, size_t size) {
+    memcpy(memory + offset, value, size);
+}
+
+static void put_u16(unsigned char *memory, uint32_t offset, uint32_t value) {
+    const uint16_t narrow = (uint16_t)value;
+    put(memory, offset, &narrow, sizeof narrow);
+}
+
+static void write_hidden(const uhal_aql_writer *writer, const uhal_aql_geometry *geometry,
+                         const uhal_aql_hidden *hidden, unsigned char *memory) {
+    switch (hidden->kind) {
+    case UHAL_AQL_BLOCK_COUNT_X:
+    case UHAL_AQL_BLOCK_COUNT_Y:
+    case UHAL_AQL_BLOCK_COUNT_Z:
+        put(memory, hidden->offset, &geometry->grid[hidden->kind - UHAL_AQL_BLOCK_COUNT_X], 4);
+        break;
+    case UHAL_AQL_BLOCK_SIZE_X:
+    case UHAL_AQL_BLOCK_SIZE_Y:
+    case UHAL_AQL_BLOCK_SIZE_Z:
+        put_u16(memory, hidden->offset, geometry->block[hidden->kind - UHAL_AQL_BLOCK_SIZE_X]);
+        break;
+    case UHAL_AQL_GRID_DIMENSIONS:
+        put_u16(memory, hidden->offset, DIMENSIONS);
+        break;
+    case UHAL_AQL_DYNAMIC_GROUP_BYTES:
+        put(memory, hidden->offset, &geometry->shared_bytes, 4);
+        break;
+    case UHAL_AQL_QUEUE:
+        put(memory, hidden->offset, &writer->queue, 8);
+        break;
+    }
+}
+
+static void write_arguments(const uhal_aql_writer *writer, const uhal_aql_kernel *kernel,
+                            const uhal_aql_geometry *geometry, void *const *parameters,
+                            unsigned char *memory) {
+    memset(memory, 0, kernel->kernarg_bytes);
+    for (uint32_t i = 0; i < kernel->parameter_count; ++i)
+        put(memory, kernel->parameters[i].offset, parameters[i], kernel->parameters[i].size);
+    for (uint32_t i = 0; i < kernel->hidden_count; ++i)
+        write_hidden(writer, geometry, &kernel->hidden[i], memory);
+}
+
+/* -- launches ---------------------------------------------------------------------------------- */
+
+static int fits(const uhal_aql_writer *writer, const uhal_aql_kernel *kernel,
+                const uhal_aql_geometry *geometry) {
+    for (int axis = 0; axis < DIMENSIONS; ++axis) {
+        const uint64_t items = (uint64_t)geometry->grid[axis] * geometry->block[axis];
+        if (items == 0 || items > UINT32_MAX || geometry->block[axis] > UINT16_MAX)
+            return 0;
+    }
+    return kernel->kernarg_bytes <= writer->piece_bytes &&
+           geometry->shared_bytes <= UINT32_MAX - kernel->group_bytes;
+}
+
+static int launch_locked(uhal_aql_writer *writer, const uhal_aql_kernel *kernel,
+                         const uhal_aql_geometry *geometry, void *const *parameters,
+                         hsa_signal_t completion) {
+    unsigned char *memory;
+    int status = take_kernarg(writer, kernel->kernarg_bytes, &memory);
+    if (status != 0)
+        return status;
+    write_arguments(writer, kernel, geometry, parameters, memory);
+    unsigned char *slot;
+    status = reserve(writer, &slot);
+    if (status != 0)
+        return status;
+    const uint32_t *grid = geometry->grid;
+    const uint32_t *block = geometry->block;
+    const hsa_kernel_dispatch_packet_t packet = {
+        .workgroup_size_x = (uint16_t)block[0],
+        .workgroup_size_y = (uint16_t)block[1],
+        .workgroup_size_z = (uint16_t)block[2],
+        .grid_size_x = grid[0] * block[0],
+        .grid_size_y = grid[1] * block[1],
+        .grid_size_z = grid[2] * block[2],
+        .private_segment_size = kernel->private_bytes,
+        .group_segment_size = kernel->group_bytes + geometry->shared_bytes,
+        .kernel_object = kernel->object,
+        .kernarg_address = memory,
+        .completion_signal = completion,
+    };
+    memcpy(slot + 4, (const unsigned char *)&packet + 4, PACKET_BYTES - 4);
+    publish(writer, slot, LAUNCH_START);
+    return 0;
+}
+
+int uhal_aql_launch(uhal_aql_writer *writer, const uhal_aql_kernel *kernel,
+                    const uhal_aql_geometry *geometry, void *const *parameters,
+                    hsa_signal_t completion) {
+    if (!fits(writer, kernel, geometry))
+        return HSA_STATUS_ERROR_INVALID_ARGUMENT;
+    pthread_mutex_lock(&writer->lock);
+    const int status = launch_locked(writer, kernel, geometry, parameters, completion);
+    pthread_mutex_unlock(&writer->lock);
+    return status;
+}
+
+int uhal_aql_barrier(uhal_aql_writer *writer, const hsa_signal_t *dependencies, uint32_t count,
+                     hsa_signal_t completion) {
+    int status = 0;
+    pthread_mutex_lock(&writer->lock);
+    /* One packet waits for five signals; those before the last only wait. */
+    while (status == 0 && count > DEPENDENCIES) {
+        status = write_barrier(writer, dependencies, DEPENDENCIES, NO_SIGNAL);
+        dependencies += DEPENDENCIES;
+        count -= DEPENDENCIES;
+    }
+    if (status == 0)
+        status = write_barrier(writer, dependencies, count, completion);
+    pthread_mutex_unlock(&writer->lock);
+    return status;
+}
+
+void uhal_aql_begin_batch(uhal_aql_writer *writer) {
+    pthread_mutex_lock(&writer->lock);
+    writer->batches += 1;
+    pthread_mutex_unlock(&writer->lock);
+}
+
+void uhal_aql_end_batch(uhal_aql_writer *writer) {
+    pthread_mutex_lock(&writer->lock);
+    writer->batches -= 1;
+    if (writer->batches == 0)
+        ring(writer);
+    pthread_mutex_unlock(&writer->lock);
+}
+
+uint64_t uhal_aql_waiting(uhal_aql_writer *writer) {
+    pthread_mutex_lock(&writer->lock);
+    const uint64_t taken = writer->functions->hsa_queue_load_read_index_scacquire(writer->queue);
+    const uint64_t waiting = writer->next - taken;
+    pthread_mutex_unlock(&writer->lock);
+    return waiting;
+}
+
+/* -- life -------------------------------------------------------------------------------------- */
+
+int uhal_aql_open(uhal_aql_writer *writer, const uhal_aql_functions *functions, hsa_queue_t *queue,
+                  void *kernarg, uint32_t kernarg_bytes, const hsa_signal_t *closed,
+                  uint64_t deadline_ns) {
+    const uint32_t piece = kernarg_bytes / UHAL_AQL_PIECES;
+    memset(writer, 0, sizeof *writer);
+    writer->functions = functions;
+    writer->queue = queue;
+    writer->deadline_ns = deadline_ns;
+    writer->kernarg = kernarg;
+    writer->piece_bytes = piece & ~(uint32_t)(UHAL_AQL_KERNARG_ALIGNMENT - 1);
+    memcpy(writer->closed, closed, sizeof writer->closed);
+    atomic_init(&writer->failure, 0);
+    if (writer->piece_bytes == 0 || (uintptr_t)kernarg % UHAL_AQL_KERNARG_ALIGNMENT != 0)
+        return HSA_STATUS_ERROR_INVALID_ARGUMENT;
+    return pthread_mutex_init(&writer->lock, NULL) == 0 ? 0 : HSA_STATUS_ERROR_OUT_OF_RESOURCES;
+}
+
+void uhal_aql_close(uhal_aql_writer *writer) { pthread_mutex_destroy(&writer->lock); }
+
+void uhal_aql_fail(uhal_aql_writer *writer, hsa_status_t status) {
+    int none = 0;
+    atomic_compare_exchange_strong(&writer->failure, &none, (int)status);
+}
+
+uint32_t uhal_aql_largest_kernarg(const uhal_aql_writer *writer) { return writer->piece_bytes; }

@@ -1,0 +1,132 @@
+/* Writes AQL packets into a queue of the HSA runtime: kernel launches and barriers.
+ *
+ * A writer owns one queue and its memory for kernel arguments. Packets of a writer run strictly in
+ * order: each carries the barrier bit. Any thread may submit; a lock makes the doorbell's values
+ * rise, as some devices demand. Nothing here allocates, and the runtime's functions are reached
+ * through addresses, so that no library is linked.
+ *
+ * Fences. A launch acquires at system scope, because its arguments are written by the host, and
+ * releases to the device only. What the host or another device reads needs a barrier with system
+ * release behind it: that is what events and waits are made of.
+ */
+#ifndef UHAL_HSA_AQL_H
+#define UHAL_HSA_AQL_H
+
+#include "abi.h"
+#include "hot_table.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+/* The runtime's functions of these names, as abi.h declares them. */
+typedef struct uhal_aql_functions {
+    uint64_t (*hsa_queue_add_write_index_screlease)(const hsa_queue_t *queue, uint64_t value);
+    uint64_t (*hsa_queue_load_read_index_scacquire)(const hsa_queue_t *queue);
+    hsa_signal_value_t (*hsa_signal_load_scacquire)(hsa_signal_t signal);
+    void (*hsa_signal_store_relaxed)(hsa_signal_t signal, hsa_signal_value_t value);
+    void (*hsa_signal_store_screlease)(hsa_signal_t signal, hsa_signal_value_t value);
+} uhal_aql_functions;
+
+/* Answers beside those of hsa_status_t. */
+enum {
+    UHAL_AQL_TIMEOUT = -2 /* the device took nothing from a full queue until the deadline */
+};
+
+/* What the launcher writes where the kernel's metadata says; everything else hidden stays zero. */
+typedef enum uhal_aql_hidden_kind {
+    UHAL_AQL_BLOCK_COUNT_X, /* whole blocks of the grid, u32 */
+    UHAL_AQL_BLOCK_COUNT_Y,
+    UHAL_AQL_BLOCK_COUNT_Z,
+    UHAL_AQL_BLOCK_SIZE_X, /* work-items of a block, u16 */
+    UHAL_AQL_BLOCK_SIZE_Y,
+    UHAL_AQL_BLOCK_SIZE_Z,
+    UHAL_AQL_GRID_DIMENSIONS,     /* u16 */
+    UHAL_AQL_DYNAMIC_GROUP_BYTES, /* LDS beyond the kernel's own, u32 */
+    UHAL_AQL_QUEUE                /* the hsa_queue_t, u64 */
+} uhal_aql_hidden_kind;
+
+typedef struct uhal_aql_hidden {
+    uhal_aql_hidden_kind kind;
+    uint32_t offset; /* in the kernel's arguments, bytes */
+} uhal_aql_hidden;
+
+/* What a launch needs of a kernel. Sizes are in bytes; everything must outlive its launches. */
+typedef struct uhal_aql_kernel {
+    uint64_t object;
+    uint32_t kernarg_bytes;
+    uint32_t group_bytes;
+    uint32_t private_bytes;
+    uint32_t parameter_count;
+    const struct uhal_parameter *parameters;
+    uint32_t hidden_count;
+    const uhal_aql_hidden *hidden;
+} uhal_aql_kernel;
+
+/* A launch's geometry in blocks and work-items. All values are positive. */
+typedef struct uhal_aql_geometry {
+    uint32_t grid[3];
+    uint32_t block[3];
+    uint32_t shared_bytes;
+} uhal_aql_geometry;
+
+/* Argument memory is a ring of this many pieces. A piece is used again when the barrier that closed
+ * it has completed. */
+enum { UHAL_AQL_PIECES = 4, UHAL_AQL_KERNARG_ALIGNMENT = 64 };
+
+typedef struct uhal_aql_writer {
+    const uhal_aql_functions *functions;
+    hsa_queue_t *queue;
+    pthread_mutex_t lock;
+    atomic_int failure; /* status of the queue's error callback; 0 while all is well */
+    uint64_t next;      /* index of the next packet; doorbells up to `rung` were rung */
+    uint64_t rung;
+    uint32_t batches;
+    uint64_t deadline_ns; /* longest wait for a full queue that does not move; 0: no limit */
+
+    unsigned char *kernarg;
+    uint32_t piece_bytes;
+    uint32_t piece;      /* being filled */
+    uint32_t piece_used; /* bytes of it */
+    hsa_signal_t closed[UHAL_AQL_PIECES];
+    unsigned char pending[UHAL_AQL_PIECES]; /* 1: closed by a barrier not yet seen to complete */
+} uhal_aql_writer;
+
+/* Takes over an empty queue. `kernarg` is memory of the kernarg pool that the device may access,
+ * aligned to UHAL_AQL_KERNARG_ALIGNMENT; `closed` are signals nobody else uses. All of them stay the
+ * caller's, and must stay until the queue is destroyed. */
+int uhal_aql_open(uhal_aql_writer *writer, const uhal_aql_functions *functions, hsa_queue_t *queue,
+                  void *kernarg, uint32_t kernarg_bytes, const hsa_signal_t *closed,
+                  uint64_t deadline_ns);
+
+/* After the queue was destroyed. */
+void uhal_aql_close(uhal_aql_writer *writer);
+
+/* For the queue's error callback, on any thread: the first status is kept, and whoever waits for
+ * the queue or submits to it gets it. */
+void uhal_aql_fail(uhal_aql_writer *writer, hsa_status_t status);
+
+/* The most bytes of arguments a kernel may have. */
+uint32_t uhal_aql_largest_kernarg(const uhal_aql_writer *writer);
+
+/* Launches a kernel. `parameters` are the addresses of the arguments, one for each of the kernel's
+ * parameters, copied before it returns. `completion` is counted down at the end; handle 0: none.
+ * Waits while the queue or the argument memory is full. Answers 0, the failure of the queue,
+ * UHAL_AQL_TIMEOUT, or HSA_STATUS_ERROR_INVALID_ARGUMENT for a grid of 2^32 or more work-items along
+ * an axis, a block of 2^16 or more and for arguments that are too large. */
+int uhal_aql_launch(uhal_aql_writer *writer, const uhal_aql_kernel *kernel,
+                    const uhal_aql_geometry *geometry, void *const *parameters,
+                    hsa_signal_t completion);
+
+/* Puts a barrier behind everything submitted: it waits for the signals to become 0, makes all that
+ * was written before visible to the system, and counts `completion` down. Answers as a launch. */
+int uhal_aql_barrier(uhal_aql_writer *writer, const hsa_signal_t *dependencies, uint32_t count,
+                     hsa_signal_t completion);
+
+/* Between these the device is not told of packets, unless the queue is full; may be nested. */
+void uhal_aql_begin_batch(uhal_aql_writer *writer);
+void uhal_aql_end_batch(uhal_aql_writer *writer);
+
+/* Packets submitted that the device has not taken yet. */
+uint64_t uhal_aql_waiting(uhal_aql_writer *writer);
+
+#endif

@@ -1,0 +1,77 @@
+"""Codes of the HSA runtime and the exceptions they become. The one table of this backend.
+
+Names and meanings are those of `hsa_status_t` in the "HSA Runtime Programmer's Reference Manual"
+and of AMD's extensions to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from uhal.errors import (
+    ArgumentValueError,
+    DeviceError,
+    InvalidHandleError,
+    InvalidImageError,
+    NotFoundError,
+    NotSupportedError,
+    OutOfMemoryError,
+)
+
+# A code that is not here is a plain DeviceError.
+CLASS_OF: dict[str, type[DeviceError]] = {
+    # What the interface should have refused before the runtime saw it.
+    "HSA_STATUS_ERROR_INVALID_ARGUMENT": ArgumentValueError,
+    "HSA_STATUS_ERROR_INVALID_INDEX": ArgumentValueError,
+    "HSA_STATUS_ERROR_OUT_OF_REGISTERS": ArgumentValueError,
+    "HSA_STATUS_ERROR_OUT_OF_RESOURCES": OutOfMemoryError,
+    # The image is damaged, or for another device.
+    "HSA_STATUS_ERROR_INVALID_CODE_OBJECT": InvalidImageError,
+    "HSA_STATUS_ERROR_INCOMPATIBLE_ARGUMENTS": InvalidImageError,
+    "HSA_STATUS_ERROR_INVALID_ISA": InvalidImageError,
+    "HSA_STATUS_ERROR_INVALID_ISA_NAME": InvalidImageError,
+    "HSA_STATUS_ERROR_INVALID_FILE": InvalidImageError,
+    "HSA_STATUS_ERROR_VARIABLE_UNDEFINED": InvalidImageError,
+    # Destroyed, never made, or of another device. Memory the runtime does not know is one too.
+    "HSA_STATUS_ERROR_INVALID_AGENT": InvalidHandleError,
+    "HSA_STATUS_ERROR_INVALID_ALLOCATION": InvalidHandleError,
+    "HSA_STATUS_ERROR_INVALID_MEMORY_POOL": InvalidHandleError,
+    "HSA_STATUS_ERROR_INVALID_SIGNAL": InvalidHandleError,
+    "HSA_STATUS_ERROR_INVALID_QUEUE": InvalidHandleError,
+    "HSA_STATUS_ERROR_INVALID_EXECUTABLE": InvalidHandleError,
+    "HSA_STATUS_ERROR_INVALID_EXECUTABLE_SYMBOL": InvalidHandleError,
+    "HSA_STATUS_ERROR_INVALID_CODE_OBJECT_READER": InvalidHandleError,
+    "HSA_STATUS_ERROR_INVALID_SYMBOL_NAME": NotFoundError,
+    # This device, runtime or state cannot do it.
+    "HSA_STATUS_ERROR_NOT_SUPPORTED": NotSupportedError,
+    "HSA_STATUS_ERROR_INVALID_QUEUE_CREATION": NotSupportedError,
+}
+
+_STATUS_PREFIXES = ("HSA_STATUS_ERROR", "HSA_STATUS_INFO", "HSA_STATUS_CU")
+_RESTART = "Start a new process: what the device holds is lost"
+
+ADVICE: dict[str, str] = {
+    "HSA_STATUS_ERROR_OUT_OF_RESOURCES": (
+        "Device.memory_info() says what is free, Device.empty_cache() gives back what the pool "
+        "keeps; rocm-smi shows other processes"
+    ),
+    "HSA_STATUS_ERROR_NOT_INITIALIZED": (
+        "A process that was forked after ROCm was initialised cannot use it: start workers with "
+        "the spawn method"
+    ),
+    "HSA_STATUS_ERROR_INCOMPATIBLE_ARGUMENTS": "Compile for this device",
+    "HSA_STATUS_ERROR_INVALID_ISA": "Compile for this device",
+    "HSA_STATUS_ERROR_OUT_OF_REGISTERS": "Launch a smaller block",
+    "HSA_STATUS_ERROR_INVALID_SYMBOL_NAME": "A kernel with hidden visibility cannot be found",
+    "HSA_STATUS_ERROR_MEMORY_APERTURE_VIOLATION": _RESTART,
+    "HSA_STATUS_ERROR_ILLEGAL_INSTRUCTION": f"Is the image for this device? {_RESTART}",
+    "HSA_STATUS_ERROR_MEMORY_FAULT": _RESTART,
+    "HSA_STATUS_ERROR_EXCEPTION": f"dmesg may say more; look for lines with amdgpu. {_RESTART}",
+    "HSA_STATUS_ERROR_FATAL": _RESTART,
+}
+
+
+def status_name(constants: Mapping[str, int], code: int) -> str:
+    """Return the name abi.h has for a status, or the number."""
+    names = (name for name, value in constants.items() if value == code)
+    return next((name for name in names if name.startswith(_STATUS_PREFIXES)), f"{code:#x}")

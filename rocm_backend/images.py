@@ -1,0 +1,62 @@
+"""Finds the code object to load in what a user gave: one by itself, or an offload bundle."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rocm_backend.targets import DeviceTarget, judge_code_object
+from uhal.contract import Chosen
+from uhal.errors import InvalidImageError
+from uhal.images.amd_target import TargetId
+from uhal.images.chooser import Fit, Judgement, choose
+from uhal.images.hsaco import HsacoImage, is_hsaco, read_hsaco
+from uhal.images.offload_bundle import BundleEntry, is_offload_bundle, read_offload_bundle
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The bytes for the runtime, and what is known of them."""
+
+    payload: bytes
+    chosen: Chosen
+    contents: HsacoImage
+
+
+def select(image: bytes, device: DeviceTarget) -> Selection:
+    """Choose the code object for a device.
+
+    Raises `InvalidImageError` when the bytes are of neither format or damaged, and with every
+    candidate listed when none fits; `NotSupportedError` for a bundle whose compression this Python
+    cannot read.
+    """
+    if is_offload_bundle(image):
+        entries = [entry for entry in read_offload_bundle(image) if not entry.for_host]
+        judged = [_judge_entry(entry, device) for entry in entries]
+        index, chosen = choose(judged, str(device))
+        payload = entries[index].payload
+        contents = read_hsaco(payload)
+        if contents.target != TargetId.parse(entries[index].target):
+            raise InvalidImageError(
+                f"this offload bundle says {entries[index].target} of code for {contents.target}"
+            )
+        return Selection(payload, chosen, contents)
+    if not is_hsaco(image):
+        raise InvalidImageError(
+            "this is no image for AMD devices: expected a code object (HSACO) or an offload "
+            f"bundle, got {len(image)} bytes that begin with {image[:8]!r}"
+        )
+    contents = read_hsaco(image)
+    description = f"code object for {contents.target}"
+    judgement = judge_code_object(description, contents.target, device)
+    _, chosen = choose([judgement], str(device))
+    return Selection(image, chosen, contents)
+
+
+def _judge_entry(entry: BundleEntry, device: DeviceTarget) -> Judgement:
+    """Judge by the name the bundle gives; the code of those passed over is not read."""
+    description = f"code object for {entry.target[:80]}"
+    try:
+        target = TargetId.parse(entry.target)
+    except InvalidImageError:
+        return Judgement(description, Fit.REFUSED, "not machine code of an AMD device")
+    return judge_code_object(f"code object for {target}", target, device)

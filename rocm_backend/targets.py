@@ -1,0 +1,49 @@
+"""AMD's rule for which code object runs on which device, as images are judged by it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from uhal.images.amd_target import TargetId
+from uhal.images.chooser import Fit, Judgement
+
+
+@dataclass(frozen=True)
+class DeviceTarget:
+    """A device and its runtime, as code objects are judged for them."""
+
+    name: str
+    """`rocm:0`."""
+    isas: tuple[TargetId, ...]
+    """What the runtime says the device runs, best first: its own, then perhaps a generic one.
+
+    A runtime that lists no generic target does not load code for one.
+    """
+
+    def __str__(self) -> str:
+        return f"{self.name} ({', '.join(map(str, self.isas))})"
+
+
+def judge_code_object(description: str, target: TargetId, device: DeviceTarget) -> Judgement:
+    """Say whether the runtime loads code for `target` on the device.
+
+    Of two that fit, the one that settles more features is taken: it was compiled for just them.
+    """
+    newness = (len(target.features),)
+    conflicts = [target.conflict(isa) for isa in device.isas]
+    if conflicts and not conflicts[0]:
+        return Judgement(description, Fit.EXACT, "made for exactly this device", newness)
+    if "" in conflicts:
+        reason = f"{device.isas[0].processor} runs such code too"
+        return Judgement(description, Fit.COMPATIBLE, reason, newness)
+    if target.generic and not any(isa.generic for isa in device.isas):
+        reason = "code for a whole family, which this runtime does not load: a newer ROCm may"
+        return Judgement(description, Fit.REFUSED, reason, newness)
+    reason = _nearest(target, device) or "the runtime tells of no code that the device runs"
+    return Judgement(description, Fit.REFUSED, reason, newness)
+
+
+def _nearest(target: TargetId, device: DeviceTarget) -> str:
+    """The conflict with the same processor where there is one, else with the device's own."""
+    same = [isa for isa in device.isas if isa.processor == target.processor]
+    return next((target.conflict(isa) for isa in (*same, *device.isas)), "")

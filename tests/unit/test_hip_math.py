@@ -1,0 +1,112 @@
+"""The mathematics of AMD's kernels, which is plain arithmetic, run on this CPU."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.host_kernels import INCLUDE, compiler, has_compiler
+from tests.sampling import rounds
+
+pytestmark = [
+    pytest.mark.skipif(not has_compiler(), reason="no C++ compiler"),
+    pytest.mark.skipif(
+        np.finfo(np.longdouble).nmant <= np.finfo(np.float64).nmant,
+        reason="nothing here is more exact than f64",
+    ),
+]
+
+SOURCE = """
+#define UHAL_MATH static inline
+namespace device {
+#include <uhal/hip/functions.h>
+}
+#define EACH(name, type, call)                                                    \\
+    extern "C" void name(long count, const type *x, const type *y, type *out) {  \\
+        (void)y;                                                                  \\
+        for (long i = 0; i < count; ++i)                                          \\
+            out[i] = device::call;                                                \\
+    }
+EACH(exp_f64, double, exp(x[i]))
+EACH(log_f64, double, log(x[i]))
+EACH(tanh_f64, double, tanh(x[i]))
+EACH(tanh_f32, float, tanhf(x[i]))
+EACH(pow_f32, float, powf(x[i], y[i]))
+"""
+COUNT = rounds(200_000, 20_000_000)
+SPECIAL = [0.0, 1.0, 2.0, 3.0, 0.5, np.inf, np.nan, 1e-45, 3e38, 16777217.0, 1e30]
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    folder = tmp_path_factory.mktemp("mathematics")
+    source, made = folder / "k.cpp", folder / "k.so"
+    source.write_text(SOURCE)
+    # The names are a C library's: without the flag the compiler takes them for its own.
+    flags = ["-std=c++17", "-O2", "-fno-builtin", "-shared", "-fPIC", f"-I{INCLUDE}"]
+    subprocess.run([*compiler(), *flags, str(source), "-o", str(made)], check=True)
+    return ctypes.CDLL(str(made))
+
+
+def run(library: ctypes.CDLL, name: str, x: Any, y: Any = None) -> Any:
+    second = x if y is None else y
+    out = np.full_like(x, np.nan)
+    pointers = [ctypes.c_void_p(one.ctypes.data) for one in (x, second, out)]
+    getattr(library, name)(ctypes.c_long(x.size), *pointers)
+    return out
+
+
+def inputs(seed: int, reach: float, dtype: type[Any] = np.float64) -> Any:
+    """Every bit pattern, and where the function is neither constant nor overflows."""
+    generator = np.random.default_rng(seed)
+    bits = generator.integers(0, 256, COUNT * np.dtype(dtype).itemsize, np.uint8)
+    parts = [bits.view(dtype), *(generator.uniform(-r, r, COUNT) for r in (reach, 1.0))]
+    special = [*SPECIAL, *(-one for one in SPECIAL)]
+    with np.errstate(invalid="ignore"):
+        return np.concatenate([*parts, special]).astype(dtype)
+
+
+def worst(got: Any, exact: Any) -> float:
+    """The greatest error in ulp. Infinities, NaN and the sign of zeros must be the same."""
+    expected = exact.astype(got.dtype)
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(expected))
+    infinite = np.isinf(expected)
+    np.testing.assert_array_equal(got[infinite], expected[infinite])
+    zero = (expected == 0) & (got == 0)
+    np.testing.assert_array_equal(np.signbit(got[zero]), np.signbit(expected[zero]))
+    finite = np.isfinite(expected)
+    errors = np.abs(got[finite] - exact[finite]) / np.spacing(np.abs(expected[finite]))
+    return float(errors.max())
+
+
+@pytest.mark.parametrize(
+    ("name", "exact", "reach", "bound"),
+    [
+        ("exp_f64", np.exp, 750.0, 3.0),
+        ("log_f64", np.log, 20.0, 3.0),
+        ("tanh_f64", np.tanh, 25.0, 3.0),
+        ("tanh_f32", np.tanh, 12.0, 0.501),
+    ],
+)
+def test_one_argument(
+    library: ctypes.CDLL, seed: int, name: str, exact: Any, reach: float, bound: float
+) -> None:
+    x = inputs(seed, reach, np.float64 if name.endswith("f64") else np.float32)
+    with np.errstate(all="ignore"):
+        assert worst(run(library, name, x), exact(x.astype(np.longdouble))) < bound
+
+
+def test_powers(library: ctypes.CDLL, seed: int) -> None:
+    x = inputs(seed, 40.0, np.float32)
+    y = inputs(seed + 1, 20.0, np.float32)
+    y[::5] = np.rint(y[::5])
+    special = np.array([*SPECIAL, *(-one for one in SPECIAL)], np.float32)
+    grid = np.meshgrid(special, special)
+    x, y = np.concatenate([x, grid[0].ravel()]), np.concatenate([y, grid[1].ravel()])
+    with np.errstate(all="ignore"):
+        exact = np.power(x.astype(np.longdouble), y.astype(np.longdouble))
+        assert worst(run(library, "pow_f32", x, y), exact) < 0.501

@@ -1,0 +1,209 @@
+"""What the ROCm backend finds: no library, a runtime without devices, agents of every kind."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from rocm_backend import backend
+from rocm_backend._errors import ADVICE, CLASS_OF, status_name
+from rocm_backend._library import LIBRARY_VARIABLE, header
+from tests.unit.host_driver import ROOT
+from uhal.errors import DeviceError, InvalidImageError, NotSupportedError
+
+CC = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+
+# A runtime with a CPU, a GPU of two targets, a GPU that runs no kernels, and an AIE.
+FAKE = """
+#include "abi.h"
+#include <stdlib.h>
+#include <string.h>
+
+static int opened;
+
+static int setting(const char *name) {
+    const char *text = getenv(name);
+    return text == NULL ? 0 : atoi(text);
+}
+
+int fake_opened(void) { return opened; }
+
+hsa_status_t hsa_init(void) {
+    const int status = setting("FAKE_HSA_INIT");
+    opened += status == 0;
+    return (hsa_status_t)status;
+}
+
+hsa_status_t hsa_shut_down(void) {
+    opened -= 1;
+    return HSA_STATUS_SUCCESS;
+}
+
+hsa_status_t hsa_status_string(hsa_status_t status, const char **text) {
+    *text = status == HSA_STATUS_ERROR_OUT_OF_RESOURCES ? "OUT: no resources" : "other";
+    return HSA_STATUS_SUCCESS;
+}
+
+hsa_status_t hsa_system_get_info(hsa_system_info_t attribute, void *value) {
+    *(uint16_t *)value = attribute == HSA_SYSTEM_INFO_VERSION_MAJOR ? 1 : 18;
+    return HSA_STATUS_SUCCESS;
+}
+
+hsa_status_t hsa_iterate_agents(hsa_agent_callback_t callback, void *data) {
+    for (uint64_t i = 1; i <= (setting("FAKE_HSA_GPUS") ? 4U : 1U); ++i) {
+        const hsa_agent_t agent = {i};
+        const hsa_status_t status = callback(agent, data);
+        if (status != HSA_STATUS_SUCCESS)
+            return status;
+    }
+    return HSA_STATUS_SUCCESS;
+}
+
+hsa_status_t hsa_agent_get_info(hsa_agent_t agent, hsa_agent_info_t attribute, void *value) {
+    static const int32_t kinds[] = {HSA_DEVICE_TYPE_CPU, HSA_DEVICE_TYPE_GPU, HSA_DEVICE_TYPE_GPU,
+                                    HSA_DEVICE_TYPE_AIE};
+    if (setting("FAKE_HSA_INFO"))
+        return (hsa_status_t)setting("FAKE_HSA_INFO");
+    switch ((int)attribute) {
+    case HSA_AGENT_INFO_DEVICE:
+        *(int32_t *)value = kinds[agent.handle - 1];
+        break;
+    case HSA_AGENT_INFO_FEATURE:
+        *(uint32_t *)value = agent.handle == 2 ? HSA_AGENT_FEATURE_KERNEL_DISPATCH : 0;
+        break;
+    case HSA_AGENT_INFO_NAME:
+        memset(value, 0, 64);
+        strcpy(value, "gfx1151");
+        break;
+    case HSA_AMD_AGENT_INFO_PRODUCT_NAME:
+        memset(value, 'A', 64);
+        break;
+    case HSA_AMD_AGENT_INFO_COMPUTE_UNIT_COUNT:
+        *(uint32_t *)value = 40;
+        break;
+    default:
+        return HSA_STATUS_ERROR_INVALID_ARGUMENT;
+    }
+    return HSA_STATUS_SUCCESS;
+}
+
+static const char *const isas[] = {"amdgcn-amd-amdhsa--gfx1151", "amdgcn-amd-amdhsa--gfx11-generic",
+                                   "something else"};
+
+hsa_status_t hsa_agent_iterate_isas(hsa_agent_t agent, hsa_isa_callback_t callback, void *data) {
+    for (uint64_t i = 0; i < 3; ++i) {
+        const hsa_isa_t isa = {i};
+        callback(isa, data);
+    }
+    return agent.handle == 2 ? HSA_STATUS_SUCCESS : HSA_STATUS_ERROR_INVALID_AGENT;
+}
+
+hsa_status_t hsa_isa_get_info_alt(hsa_isa_t isa, hsa_isa_info_t attribute, void *value) {
+    if (attribute == HSA_ISA_INFO_NAME_LENGTH)
+        *(uint32_t *)value = (uint32_t)strlen(isas[isa.handle]);
+    else
+        memcpy(value, isas[isa.handle], strlen(isas[isa.handle]));
+    return HSA_STATUS_SUCCESS;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if CC is None:
+        pytest.skip("no C compiler")
+    folder = tmp_path_factory.mktemp("hsa")
+    source = folder / "fake.c"
+    source.write_text(FAKE)
+    made = folder / "libfakehsa.so"
+    flags = ["-shared", "-fPIC", "-Wall", "-Werror", f"-I{ROOT / 'rocm_backend'}"]
+    subprocess.run([CC, *flags, str(source), "-o", str(made)], check=True)
+    return made
+
+
+@pytest.fixture
+def fake(library: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(LIBRARY_VARIABLE, str(library))
+    monkeypatch.setenv("FAKE_HSA_GPUS", "1")
+    return library
+
+
+def opened(fake: Path) -> int:
+    return int(ctypes.CDLL(str(fake)).fake_opened())
+
+
+def test_without_the_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv(LIBRARY_VARIABLE, str(tmp_path / "none.so"))
+    record = backend.probe()
+    assert (record.verdict, record.devices) == ("absent", ())
+    assert "none.so" in record.reason
+    assert "libhsa-runtime64-1" in record.next_step
+
+
+def test_gpus_that_run_kernels_are_listed(fake: Path) -> None:
+    record = backend.probe()
+    assert record.verdict == "refused"
+    assert record.reason == "1 device; launching on AMD devices is not in this version of uhal"
+    assert (record.version, record.path) == ("HSA 1.18", str(fake))
+    (device,) = record.devices
+    # A name without an end is not read past its 64 bytes.
+    assert (device.ordinal, device.name) == (0, "A" * 64)
+    assert device.description == "gfx1151, gfx11-generic, 40 compute units"
+    assert opened(fake) == 0
+    with pytest.raises(NotSupportedError, match="not in this version"):
+        backend.open()
+
+
+def test_a_runtime_without_gpus(fake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FAKE_HSA_GPUS")
+    record = backend.probe()
+    assert (record.verdict, record.reason) == ("absent", "runtime found, no device")
+    assert record.next_step
+    assert opened(fake) == 0
+
+
+def test_a_runtime_that_does_not_start(fake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_HSA_INIT", str(0x1008))
+    record = backend.probe()
+    assert record.verdict == "absent"
+    assert record.reason == "runtime found, no device (hsa_init: OUT: no resources)"
+    assert opened(fake) == 0
+
+
+def test_a_runtime_that_answers_with_an_error(fake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_HSA_INFO", str(0x100B))
+    record = backend.probe()
+    assert record.verdict == "refused"
+    assert record.reason.startswith(
+        "hsa_agent_get_info: HSA_STATUS_ERROR_NOT_INITIALIZED (4107). A process that was forked"
+    )
+    assert opened(fake) == 0
+
+
+def test_the_error_table_names_what_the_header_has() -> None:
+    constants = header().constants
+    for name in (*CLASS_OF, *ADVICE):
+        assert status_name(constants, constants[name]) == name
+    assert status_name(constants, 0x2D) == "HSA_STATUS_ERROR_OUT_OF_REGISTERS"
+    assert status_name(constants, 0x7777) == "0x7777"
+    with pytest.raises(InvalidImageError) as caught:
+        backend._fail("hsa_executable_freeze", constants["HSA_STATUS_ERROR_INVALID_ISA"])
+    assert isinstance(caught.value, DeviceError) and caught.value.code == 0x100F
+
+
+DEBIAN = Path("/usr/lib/x86_64-linux-gnu/libhsa-runtime64.so.1")
+
+
+@pytest.mark.skipif(not DEBIAN.exists(), reason="AMD's runtime is not installed")
+@pytest.mark.skipif(Path("/dev/kfd").exists(), reason="there may be devices here")
+def test_amds_runtime_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(LIBRARY_VARIABLE, str(DEBIAN))
+    for _ in range(3):
+        record = backend.probe()
+        assert record.verdict == "absent"
+        assert record.reason.startswith("runtime found, no device (hsa_init: ")
+        assert "load the amdgpu kernel driver" in record.next_step
