@@ -68,7 +68,7 @@ cdef int read_array_rows(str role, object array, object shape, object pitch, Row
         )
     if pitch is not None:
         raise _errors.ArgumentValueError(f"{role}_pitch: an array has its own, got {pitch!r}")
-    step, inner = array.strides
+    step, inner = array.strides if array.size else (dtype.itemsize * array.shape[1], dtype.itemsize)
     if array.shape[1] > 1 and inner != dtype.itemsize or array.shape[0] > 1 and step < 0:
         raise _errors.ArgumentValueError(
             f"{role}: expected rows of adjacent elements one after the other, got strides "

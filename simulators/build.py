@@ -24,7 +24,7 @@ FLAGS = (
 INCLUDE = f"-I{ROOT / 'uhal' / 'include'}"
 
 DRIVERS = {"libcuda.so.1": ("engine", "images", "cuda")}
-"""Libraries by name, and the folders their sources lie in."""
+"""Libraries by name, and the folders their sources lie in, the vendor's own last."""
 
 
 def main() -> None:
@@ -71,11 +71,13 @@ def _compile(source: Path, tools: str) -> Job:
 
 def _link(name: str, folders: tuple[str, ...], tools: str) -> Job:
     objects = tuple(_object(source) for source in _sources(folders))
+    exports = SIMULATORS / folders[-1] / "exports.map"
     command = (
         COMPILER,
         "-shared",
         f"-Wl,-soname,{name}",
         "-Wl,-z,defs",
+        f"-Wl,--version-script={exports}",
         "-o",
         OUTPUT,
         *(str(path) for path in objects),
@@ -85,7 +87,7 @@ def _link(name: str, folders: tuple[str, ...], tools: str) -> Job:
     return Job(
         label=f"link {name}",
         output=BUILD / name,
-        inputs=objects,
+        inputs=(*objects, exports),
         commands=(command,),
         weight=1,
         tools=tools,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Any, Protocol, TypeAlias, TypeVar, final
+from typing import Any, TypeAlias, TypeVar, final
 
 import numpy.typing as npt
 
@@ -13,31 +13,12 @@ from uhal.contract import Backend, DeviceLimits, FunctionAttributes
 from uhal.device import Device
 from uhal.dtypes import DType, DTypeLike
 from uhal.flags import EventFlags, StreamFlags
-from uhal.interop import IpcHandle
+from uhal.interop import IpcHandle, StreamLike
 from uhal.launch_config import LaunchConfig
 from uhal.signature import Signature
 
 _Self = TypeVar("_Self")
 Dim3: TypeAlias = int | tuple[int] | tuple[int, int] | tuple[int, int, int]
-
-class CudaStream(Protocol):
-    """Another library's stream by CUDA's protocol. torch's and CuPy's are taken too."""
-
-    def __cuda_stream__(self) -> tuple[int, int]: ...
-
-class TorchStream(Protocol):
-    """torch.cuda.Stream."""
-
-    @property
-    def cuda_stream(self) -> int: ...
-
-class CupyStream(Protocol):
-    """cupy.cuda.Stream."""
-
-    @property
-    def ptr(self) -> int: ...
-
-StreamLike: TypeAlias = Stream | CudaStream | TorchStream | CupyStream
 
 # -- backends ------------------------------------------------------------------------------------
 

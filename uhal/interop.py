@@ -8,8 +8,38 @@ streams as they are. docs/guide/interop.md tells of it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol, TypeAlias
 
-__all__ = ["IpcHandle"]
+from uhal._lane import Stream
+
+__all__ = ["CudaStream", "CupyStream", "IpcHandle", "StreamLike", "TorchStream"]
+
+
+class CudaStream(Protocol):
+    """Another library's stream by CUDA's protocol. torch's and CuPy's are taken too."""
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        """(version, handle)."""
+
+
+class TorchStream(Protocol):
+    """torch.cuda.Stream."""
+
+    @property
+    def cuda_stream(self) -> int:
+        """The handle."""
+
+
+class CupyStream(Protocol):
+    """cupy.cuda.Stream."""
+
+    @property
+    def ptr(self) -> int:
+        """The handle."""
+
+
+StreamLike: TypeAlias = Stream | CudaStream | TorchStream | CupyStream
+"""What is taken as a stream: ours, and on CUDA other libraries' of the same device."""
 
 
 @dataclass(frozen=True)

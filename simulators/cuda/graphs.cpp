@@ -575,6 +575,9 @@ CUresult cuGraphReleaseUserObject(CUgraph graph, CUuserObject object, unsigned i
             return CUDA_ERROR_INVALID_VALUE;
         }
         held->second -= count;
+        if (held->second == 0) {
+            found->user_objects.erase(held);
+        }
         destroy_unlocked(call, drop(call.driver, {{user, count}}));
         return CUDA_SUCCESS;
     });

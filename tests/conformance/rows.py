@@ -35,10 +35,10 @@ class Row:
     ordinal: int = 0
     environment: Mapping[str, str] = field(default_factory=dict)
     """Set before the backend is opened."""
-    prepare: Callable[[Path], Mapping[str, str]] | None = None
-    """Makes what the row needs, in a folder; returns more of the environment. May skip the row."""
     unsupported: Mapping[str, str] = field(default_factory=dict)
     expected_failures: Mapping[str, str] = field(default_factory=dict)
+    prepare: Callable[[Path], Mapping[str, str]] | None = None
+    """Makes what the row needs, in a folder; returns more of the environment. May skip the row."""
 
 
 def compile_for_host(source: Path, folder: Path) -> Path:
