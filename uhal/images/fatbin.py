@@ -11,8 +11,8 @@ import struct
 from dataclasses import dataclass
 from typing import Literal, NoReturn
 
-from uhal.errors import InvalidImageError, NotSupportedError
-from uhal.images import lz4
+from uhal.errors import InvalidImageError
+from uhal.images import lz4, zstd
 
 MAGIC = 0xBA55ED50
 MAX_ENTRIES = 4096
@@ -66,7 +66,8 @@ class FatbinEntry:
         if self.compression == "lz4":
             return lz4.decompress(bytes(self.payload), self.size)
         if self.compression == "zstd":
-            return _zstd(bytes(self.payload), self.size)
+            otherwise = "build with nvcc --compress-mode=speed"
+            return zstd.decompress(bytes(self.payload), self.size, otherwise)
         return bytes(self.payload)
 
 
@@ -135,47 +136,6 @@ def _read_region(region: memoryview, entries: list[FatbinEntry]) -> None:
             )
         )
         position += header_bytes + padded_bytes
-
-
-def _zstd(data: bytes, size: int) -> bytes:
-    """Decompress through the standard library (Python 3.14) or the `zstandard` package."""
-    try:
-        output = _standard_zstd(data, size)
-    except ImportError:
-        try:
-            output = _packaged_zstd(data, size)
-        except ImportError:
-            raise NotSupportedError(
-                "this image is compressed with zstd, which this Python cannot read: "
-                "pip install zstandard, or build with nvcc --compress-mode=speed"
-            ) from None
-    if len(output) != size:
-        _fail(f"a compressed image holds {len(output)} bytes instead of {size}")
-    return output
-
-
-def _standard_zstd(data: bytes, size: int) -> bytes:
-    from compression import zstd
-
-    try:
-        # One byte more than wanted, so that a longer image shows.
-        return bytes(zstd.ZstdDecompressor().decompress(data, max_length=size + 1))
-    except zstd.ZstdError as error:
-        _fail(f"a compressed image is damaged: {error}")
-
-
-def _packaged_zstd(data: bytes, size: int) -> bytes:
-    import zstandard
-
-    try:
-        # decompress() makes as many bytes as the frame promises, whatever its limit.
-        promised = zstandard.frame_content_size(data)
-        if promised > size:
-            _fail(f"a compressed image holds {promised} bytes instead of {size}")
-        decompressor = zstandard.ZstdDecompressor()
-        return bytes(decompressor.decompress(data, max_output_size=size))
-    except zstandard.ZstdError as error:
-        _fail(f"a compressed image is damaged: {error}")
 
 
 def _fail(problem: str) -> NoReturn:

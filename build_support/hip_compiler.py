@@ -1,0 +1,115 @@
+"""Compiles HIP sources to AMD code objects without ROCm, with the compiler of the ziglang wheel.
+
+The wheel holds clang and lld with every target, for any machine, and needs no rights to install.
+One version of it is pinned: another compiler makes other bytes. Nothing of this machine is read
+but the sources: no system headers, no device libraries.
+
+As a program: `python -m build_support.hip_compiler TARGET VERSION SOURCE OUTPUT`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+INCLUDE = Path("uhal", "include")
+FREESTANDING = INCLUDE / "uhal" / "hip"
+"""Our stand-ins for the headers of a C library that device code uses."""
+
+PACKAGE = "ziglang"
+PINNED = "0.17.0"
+
+COMPILE = (
+    *("-x", "hip", "-std=c++17", "-O3", "--cuda-device-only", "--no-gpu-bundle-output"),
+    # Without these clang wants a ROCm installation.
+    *("-nogpuinc", "-nogpulib"),
+    # The default identifier of a compilation is made of the path.
+    "-fuse-cuid=none",
+    # By default the driver optimizes and links device code once more, which changes nothing here.
+    *("-fno-gpu-rdc", "-Xoffload-linker", "--strip-all"),
+)
+
+
+class CompilerError(Exception):
+    """The compiler is missing, or failed; the message has its words."""
+
+
+def toolchain() -> str | None:
+    """Return the name and version of the compiler if it is the pinned one, otherwise `None`."""
+    try:
+        found = version(PACKAGE)
+    except PackageNotFoundError:
+        return None
+    return f"{PACKAGE} {found}" if found == PINNED else None
+
+
+def compile_hsaco(
+    source: Path, target: str, output: Path, *, code_object: int = 4, root: Path = ROOT
+) -> None:
+    """Compile a source for one target id (`gfx90a`, `gfx90a:xnack-`) to a code object.
+
+    `source` is relative to `root`, a folder laid out as this repository. Raises `CompilerError`.
+    """
+    options = (f"--offload-arch={target}", f"-mcode-object-version={code_object}")
+    with tempfile.TemporaryDirectory() as folder:
+        _write_linker(Path(folder))
+        _run([*_clang(), f"-B{folder}", *options, *COMPILE, str(source), "-o", str(output)], root)
+    # The linker makes a program of it.
+    output.chmod(0o644)
+
+
+def preprocess(source: Path, target: str, *options: str, root: Path = ROOT) -> str:
+    """Return what the preprocessor makes of a source; with `-M`, the rule of its headers."""
+    options = (f"--offload-arch={target}", *options)
+    return _run([*_clang(), "-E", *options, *COMPILE[:-2], str(source)], root)
+
+
+def _clang() -> list[str]:
+    if toolchain() is None:
+        raise CompilerError(f"needs pip install {PACKAGE}=={PINNED}")
+    found = importlib.util.find_spec(PACKAGE)
+    assert found is not None and found.origin is not None
+    builtin = Path(found.origin).parent / "lib" / "include"
+    headers = ("-nostdinc", f"-I{INCLUDE}", "-isystem", str(FREESTANDING), "-isystem", str(builtin))
+    return [sys.executable, "-m", PACKAGE, "clang", *headers]
+
+
+def _write_linker(folder: Path) -> None:
+    """The `lld` that clang's driver calls; the wheel has it under another name."""
+    linker = folder / "lld"
+    python = shlex.quote(sys.executable)
+    # The driver passes `-flavor gnu` first.
+    text = f'#!/bin/sh\nshift 2\nexec {python} -m {PACKAGE} ld.lld "$@"\n'
+    linker.write_text(text, encoding="utf-8")
+    linker.chmod(0o755)
+
+
+def _run(command: Sequence[str], root: Path) -> str:
+    # From the root, so that no path of this machine is in what a compiler keeps.
+    environment = {name: value for name, value in os.environ.items() if name not in _INFLUENCES}
+    done = subprocess.run(command, cwd=root, capture_output=True, encoding="utf-8", env=environment)
+    if done.returncode != 0:
+        raise CompilerError(f"$ {shlex.join(command)}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+_INFLUENCES = frozenset(("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "SOURCE_DATE_EPOCH"))
+"""Variables by which a machine would change what clang makes."""
+
+
+if __name__ == "__main__":
+    wanted, object_version, given, made = sys.argv[1:]
+    try:
+        compile_hsaco(
+            Path(given).resolve(), wanted, Path(made).resolve(), code_object=int(object_version)
+        )
+    except CompilerError as error:
+        sys.exit(str(error))

@@ -1,0 +1,147 @@
+"""Target ids, AMD's names of what code was compiled for: `gfx90a:sramecc+:xnack-`.
+
+A feature is on, off, or not mentioned: in a device's id that means it has no such feature, in that
+of code that it runs either way. Sources: LLVM's "User Guide for AMDGPU Backend", "Target ID" and
+"ELF Header"; numbers of processors as clang 22 writes them.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+from uhal.errors import InvalidImageError
+
+FEATURES = ("sramecc", "xnack")
+"""In the order of a target id."""
+
+PROCESSORS = {
+    0x2C: "gfx900",
+    0x2D: "gfx902",
+    0x2E: "gfx904",
+    0x2F: "gfx906",
+    0x30: "gfx908",
+    0x31: "gfx909",
+    0x32: "gfx90c",
+    0x33: "gfx1010",
+    0x34: "gfx1011",
+    0x35: "gfx1012",
+    0x36: "gfx1030",
+    0x37: "gfx1031",
+    0x38: "gfx1032",
+    0x39: "gfx1033",
+    0x3D: "gfx1035",
+    0x3E: "gfx1034",
+    0x3F: "gfx90a",
+    0x40: "gfx940",
+    0x41: "gfx1100",
+    0x42: "gfx1013",
+    0x43: "gfx1150",
+    0x44: "gfx1103",
+    0x45: "gfx1036",
+    0x46: "gfx1101",
+    0x47: "gfx1102",
+    0x48: "gfx1200",
+    0x49: "gfx1250",
+    0x4A: "gfx1151",
+    0x4C: "gfx942",
+    0x4E: "gfx1201",
+    0x4F: "gfx950",
+    0x51: "gfx9-generic",
+    0x52: "gfx10-1-generic",
+    0x53: "gfx10-3-generic",
+    0x54: "gfx11-generic",
+    0x55: "gfx1152",
+    0x58: "gfx1153",
+    0x59: "gfx12-generic",
+    0x5A: "gfx1251",
+    0x5F: "gfx9-4-generic",
+}
+"""Number in an ELF header's flags to processor. Older chips have no current runtime."""
+
+_TARGET = re.compile(r"(?:amdgcn-amd-amdhsa-\w*-)?(gfx[0-9a-f]+(?:-[0-9a-z-]+)?)((?::\w+[+-])*)\Z")
+_PROCESSOR_MASK = 0xFF
+_FEATURE_SHIFT = {"xnack": 8, "sramecc": 10}
+_OFF = 2
+_ON = 3
+_GENERIC_VERSION_SHIFT = 24
+
+
+@dataclass(frozen=True)
+class TargetId:
+    """A processor and the settings of its features that code depends on. Hashable."""
+
+    processor: str
+    """`gfx90a`; for a family of processors `gfx11-generic`."""
+    features: tuple[tuple[str, bool], ...] = field(default=())
+    """(name, on or off) of each that is mentioned, in the order of `FEATURES`."""
+
+    @classmethod
+    def parse(cls, text: str) -> TargetId:
+        """Read `gfx90a:xnack-`, also with the triple before it that the runtime and files write.
+
+        `InvalidImageError` when it is no such name.
+        """
+        found = _TARGET.match(text)
+        if found is None:
+            _fail(text)
+        told = {part[:-1]: part[-1] == "+" for part in found[2].split(":")[1:]}
+        if not told.keys() <= set(FEATURES) or len(told) != found[2].count(":"):
+            _fail(text)
+        return cls(found[1], _ordered(told))
+
+    @classmethod
+    def from_flags(cls, flags: int) -> TargetId | None:
+        """Read the flags of an ELF header, of code object version 4 and later.
+
+        `None` when the processor is newer than this table.
+        """
+        processor = PROCESSORS.get(flags & _PROCESSOR_MASK)
+        if processor is None:
+            return None
+        settings = {name: flags >> shift & 3 for name, shift in _FEATURE_SHIFT.items()}
+        told = {name: value == _ON for name, value in settings.items() if value in (_OFF, _ON)}
+        return cls(processor, _ordered(told))
+
+    @property
+    def generic(self) -> bool:
+        """True for code that a whole family of processors runs."""
+        return self.processor.endswith("-generic")
+
+    def conflict(self, device: TargetId) -> str:
+        """Say why code for this target does not run on a device; empty when it does.
+
+        The processor must be the same, and so must every feature this target mentions: the rule of
+        the runtime's loader.
+        """
+        if self.processor != device.processor:
+            return f"made for {self.processor}, and the device is {device.processor}"
+        settings = dict(device.features)
+        for name, on in self.features:
+            if name not in settings:
+                return f"made for {name}{_sign(on)}, and the device does not have {name}"
+            if settings[name] is not on:
+                has = _sign(settings[name])
+                return f"made for {name}{_sign(on)}, and the device runs with {name}{has}"
+        return ""
+
+    def __str__(self) -> str:
+        return self.processor + "".join(f":{name}{_sign(on)}" for name, on in self.features)
+
+
+def generic_version(flags: int) -> int:
+    """Return the version of a generic target, by an ELF header's flags; 0 for any other target."""
+    return flags >> _GENERIC_VERSION_SHIFT
+
+
+def _ordered(told: dict[str, bool]) -> tuple[tuple[str, bool], ...]:
+    return tuple((name, told[name]) for name in FEATURES if name in told)
+
+
+def _sign(on: bool) -> str:
+    return "+" if on else "-"
+
+
+def _fail(text: str) -> NoReturn:
+    raise InvalidImageError(f"{text[:80]!r} is no target id of AMD's compilers")

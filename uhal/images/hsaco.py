@@ -1,0 +1,299 @@
+"""Reads HSACO, AMD's code objects: the target, the kernels, their arguments and what they take up.
+
+A code object is an ELF file whose facts lie in a note, as MessagePack. Versions 4, 5 and 6 are
+read; older ones name their targets in another way and no compiler makes them any more. Source:
+LLVM's "User Guide for AMDGPU Backend", "Code Object Metadata" and "Kernel Descriptor".
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import NoReturn
+
+from uhal.dtypes import from_c_spelling
+from uhal.errors import InvalidImageError
+from uhal.images import elf, msgpack
+from uhal.images.amd_target import TargetId, generic_version
+from uhal.images.msgpack import Value
+from uhal.signature import POINTER_BYTES, Parameter, Signature
+
+MAX_KERNELS = 1 << 16
+MAX_ARGUMENTS = 4096
+MAX_KERNARG_BYTES = 1 << 20
+MAX_ALIGNMENT = 4096
+
+Extent = tuple[int, int, int]
+
+_VERSION_OF_ABI = {2: 4, 3: 5, 4: 6}
+"""The ABI version in the ELF header to the code object version."""
+_OLDEST_ABI = min(_VERSION_OF_ABI)
+_OS_ABI = 64
+_METADATA_NOTE = ("AMDGPU", 32)
+_DESCRIPTOR_SUFFIX = ".kd"
+_DESCRIPTOR = struct.Struct("<III")  # bytes of LDS, of scratch and of arguments
+_DESCRIPTOR_BYTES = 64
+_HIDDEN = "hidden_"
+_POINTER = "global_buffer"
+_BY_VALUE = "by_value"
+
+Map = dict[str | int, Value]
+
+
+@dataclass(frozen=True)
+class HiddenArgument:
+    """An argument that the launcher fills and no caller sees."""
+
+    kind: str
+    """`hidden_block_count_x`, …: the metadata's word."""
+    offset: int
+    """Bytes from the start of the kernel's arguments."""
+    size: int
+
+
+@dataclass(frozen=True)
+class HsacoKernel:
+    """A kernel of a code object. Sizes are in bytes."""
+
+    name: str
+    symbol: str
+    """What the runtime finds it by: the name of its descriptor."""
+    exported: bool
+    """False when the descriptor is hidden, so that the runtime cannot find it."""
+    signature: Signature
+    """The arguments a caller gives, with the offsets the file says."""
+    hidden: tuple[HiddenArgument, ...]
+    foreign: tuple[str, ...]
+    """Kinds of arguments that only another runtime can make, such as OpenCL's `image`."""
+    kernarg_bytes: int
+    kernarg_alignment: int
+    group_bytes: int
+    """LDS of a work-group, without what a launch adds."""
+    private_bytes: int
+    """Scratch of a work-item."""
+    wavefront: int
+    """Work-items of a wavefront: 32 or 64."""
+    max_block_threads: int
+    required_block: Extent | None
+    """The only work-group the kernel may be launched with."""
+    vector_registers: int | None
+    """Of one work-item."""
+    dynamic_stack: bool
+    """True when it may need more scratch than `private_bytes`."""
+    uniform_blocks: bool
+    """True when it was compiled for grids that are multiples of the work-group."""
+
+
+@dataclass(frozen=True)
+class HsacoImage:
+    """What a code object says of itself."""
+
+    target: TargetId
+    generic_version: int
+    """Of a generic target; 0 otherwise."""
+    version: int
+    """Code object version: 4, 5 or 6."""
+    kernels: tuple[HsacoKernel, ...]
+
+    @property
+    def signatures(self) -> dict[str, Signature]:
+        """Kernel name to signature, in the file's order."""
+        return {kernel.name: kernel.signature for kernel in self.kernels}
+
+
+def is_hsaco(image: bytes) -> bool:
+    """Say whether the bytes begin as a code object does."""
+    return image[:4] == elf.MAGIC and image[18:20] == elf.EM_AMDGPU.to_bytes(2, "little")
+
+
+def read_hsaco(image: bytes) -> HsacoImage:
+    """Read a code object. Raises `InvalidImageError` when it is none or is damaged."""
+    if not is_hsaco(image):
+        _fail("it is no ELF file for AMD devices")
+    file = elf.Elf(image, "this code object")
+    version = _version(file)
+    metadata = _metadata(file)
+    listed = _list(metadata, "amdhsa.kernels")
+    if len(listed) > MAX_KERNELS:
+        _fail(f"it claims {len(listed)} kernels")
+    descriptors = {
+        symbol.name: symbol.value
+        for symbol in file.dynamic_symbols
+        if symbol.section != elf.SHN_UNDEF and symbol.name.endswith(_DESCRIPTOR_SUFFIX)
+    }
+    kernels: dict[str, HsacoKernel] = {}
+    for one in listed:
+        kernel = _kernel(_as_map(one, "a kernel"), descriptors)
+        if kernel.name in kernels:
+            _fail(f"it describes {kernel.name!r} twice")
+        if kernel.exported:
+            _check_descriptor(file, kernel, descriptors[kernel.symbol])
+        kernels[kernel.name] = kernel
+    target = _target(file, metadata)
+    return HsacoImage(target, generic_version(file.flags), version, tuple(kernels.values()))
+
+
+def _version(file: elf.Elf) -> int:
+    if file.os_abi != _OS_ABI:
+        _fail(f"it is made for another system than ROCm (ELF OS ABI {file.os_abi})")
+    if file.type != elf.ET_DYN:
+        _fail("it has not been linked")
+    version = _VERSION_OF_ABI.get(file.abi_version)
+    if version is None and file.abi_version < _OLDEST_ABI:
+        _fail("its code object version is below 4: build it with -mcode-object-version=4 or later")
+    if version is None:
+        _fail(f"its code object version is unknown (ELF ABI version {file.abi_version})")
+    return version
+
+
+def _metadata(file: elf.Elf) -> Map:
+    found = [note for note in file.notes if (note.name, note.type) == _METADATA_NOTE]
+    if len(found) != 1:
+        _fail(f"it has {len(found)} notes of metadata")
+    value = msgpack.unpack(found[0].description, "the metadata of this code object")
+    return _as_map(value, "the metadata")
+
+
+def _target(file: elf.Elf, metadata: Map) -> TargetId:
+    """The target by the header, which the runtime goes by; by the metadata for a newer chip."""
+    told = TargetId.parse(_text(metadata, "amdhsa.target"))
+    by_flags = TargetId.from_flags(file.flags)
+    if by_flags is not None and by_flags != told:
+        _fail(f"its header is for {by_flags} and its metadata for {told}")
+    return told
+
+
+def _kernel(facts: Map, descriptors: dict[str, int]) -> HsacoKernel:
+    name = _text(facts, ".name")
+    symbol = _text(facts, ".symbol")
+    total = _size(facts, ".kernarg_segment_size", MAX_KERNARG_BYTES)
+    alignment = _size(facts, ".kernarg_segment_align", MAX_ALIGNMENT)
+    wavefront = _size(facts, ".wavefront_size", 64)
+    if alignment == 0 or alignment & (alignment - 1) or wavefront not in (32, 64):
+        _fail(f"{name!r} has impossible properties")
+    arguments = [_as_map(one, "an argument") for one in _list(facts, ".args", optional=True)]
+    if len(arguments) > MAX_ARGUMENTS:
+        _fail(f"{name!r} has {len(arguments)} arguments")
+    _check_places(name, arguments, total)
+    kinds = [_text(one, ".value_kind") for one in arguments]
+    pairs = list(zip(kinds, arguments, strict=True))
+    explicit = [(kind, one) for kind, one in pairs if not kind.startswith(_HIDDEN)]
+    registers = facts.get(".vgpr_count")
+    return HsacoKernel(
+        name=name,
+        symbol=symbol,
+        exported=symbol in descriptors,
+        signature=Signature(
+            (_parameter(index, kind, one) for index, (kind, one) in enumerate(explicit)), name
+        ),
+        hidden=tuple(
+            HiddenArgument(kind, _size(one, ".offset"), _size(one, ".size"))
+            for kind, one in pairs
+            if kind.startswith(_HIDDEN)
+        ),
+        foreign=tuple(kind for kind, _ in explicit if kind not in (_POINTER, _BY_VALUE)),
+        kernarg_bytes=total,
+        kernarg_alignment=alignment,
+        group_bytes=_size(facts, ".group_segment_fixed_size"),
+        private_bytes=_size(facts, ".private_segment_fixed_size"),
+        wavefront=wavefront,
+        max_block_threads=_size(facts, ".max_flat_workgroup_size"),
+        required_block=_extent(facts, ".reqd_workgroup_size"),
+        vector_registers=registers if isinstance(registers, int) else None,
+        dynamic_stack=facts.get(".uses_dynamic_stack") is True,
+        uniform_blocks=facts.get(".uniform_work_group_size") == 1,
+    )
+
+
+def _check_places(name: str, arguments: list[Map], total: int) -> None:
+    """Every argument lies inside the kernel's arguments and on no other."""
+    end = 0
+    for offset, size in sorted((_size(one, ".offset"), _size(one, ".size")) for one in arguments):
+        if offset < end or size == 0 or offset + size > total:
+            _fail(f"an argument of {name!r} cannot be: {size} bytes at {offset} of {total}")
+        end = offset + size
+
+
+def _parameter(index: int, kind: str, facts: Map) -> Parameter:
+    size = _size(facts, ".size")
+    offset = _size(facts, ".offset")
+    name = facts.get(".name")
+    label = name if isinstance(name, str) and name else None
+    words = facts.get(".type_name")
+    type_name = words if isinstance(words, str) else ""
+    if kind == _POINTER:
+        if size != POINTER_BYTES:
+            _fail(f"a pointer of {size} bytes")
+        reads_only = facts.get(".actual_access") == "read_only" or facts.get(".is_const") is True
+        return Parameter(
+            index,
+            label,
+            "pointer",
+            size,
+            offset,
+            dtype=from_c_spelling(type_name.removesuffix("*")) if "*" in type_name else None,
+            is_const=True if reads_only else None,
+            source="code object",
+        )
+    dtype = from_c_spelling(type_name)
+    if kind == _BY_VALUE and dtype is not None and dtype.itemsize == size:
+        return Parameter(index, label, "scalar", size, offset, dtype, source="code object")
+    simple = size in (1, 2, 4, 8)
+    return Parameter(
+        index, label, "unknown" if simple else "aggregate", size, offset, source="code object"
+    )
+
+
+def _check_descriptor(file: elf.Elf, kernel: HsacoKernel, address: int) -> None:
+    """The descriptor, which the device goes by, says the same as the metadata."""
+    found = _DESCRIPTOR.unpack_from(file.read(address, _DESCRIPTOR_BYTES))
+    told = (kernel.group_bytes, kernel.private_bytes, kernel.kernarg_bytes)
+    if found != told:
+        _fail(
+            f"the descriptor of {kernel.name!r} says {found} bytes of LDS, scratch and arguments, "
+            f"the metadata {told}"
+        )
+
+
+# -- values of the metadata ------------------------------------------------------------------------
+
+
+def _as_map(value: Value, what: str) -> Map:
+    if not isinstance(value, dict):
+        _fail(f"{what} is no map")
+    return value
+
+
+def _list(facts: Map, key: str, *, optional: bool = False) -> list[Value]:
+    value = facts.get(key, [] if optional else None)
+    if not isinstance(value, list):
+        _fail(f"{key} is no list")
+    return value
+
+
+def _text(facts: Map, key: str) -> str:
+    value = facts.get(key)
+    if not isinstance(value, str) or not value:
+        _fail(f"{key} is no text")
+    return value
+
+
+def _size(facts: Map, key: str, most: int = 0xFFFFFFFF) -> int:
+    value = facts.get(key)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
+        _fail(f"{key} is no number in 0…{most}")
+    return value
+
+
+def _extent(facts: Map, key: str) -> Extent | None:
+    value = facts.get(key)
+    if value is None:
+        return None
+    if not isinstance(value, list) or len(value) != 3:
+        _fail(f"{key} is no list of three numbers")
+    x, y, z = (_size({key: one}, key) for one in value)
+    return x, y, z
+
+
+def _fail(problem: str) -> NoReturn:
+    raise InvalidImageError(f"this code object cannot be read: {problem}")
