@@ -83,7 +83,7 @@ cdef class DeviceBuffer:
         if self.block is None or exiting or self.context.state.word & UHAL_STATE_FORKED:
             return
         try:
-            give_back(self.context, self.block, self.owner)
+            pool_free(self.context, self.block)
         except BaseException as failure:
             warn_in_destructor(f"freeing {self.nbytes} bytes: {failure}")
 
@@ -357,13 +357,12 @@ cdef class DeviceBuffer:
         self.is_closed = True
         live.buffers -= 1
         cdef Block block = self.block
-        cdef object owner = self.owner
         self.block = None
         self.owner = None
         if block is not None and block.exports:
             block.closed_by_user = True
         elif block is not None:
-            give_back(self.context, block, owner)
+            pool_free(self.context, block)
 
     def __enter__(self):
         return self
@@ -428,12 +427,6 @@ cdef DeviceBuffer make_view(DeviceBuffer parent, Py_ssize_t byte_offset, Py_ssiz
     view.dtype = dtype
     view.readonly = parent.readonly
     return view
-
-
-cdef inline int give_back(Context context, Block block, object owner) except -1:
-    if block.foreign:
-        return release_foreign(context, block, owner)
-    return pool_free(context, block)
 
 
 cdef Context context_of_stream(object cls, object stream):

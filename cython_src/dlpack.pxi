@@ -74,15 +74,21 @@ cdef int dlpack_code(object dtype) except -1:
     return DLPACK_NAME_CODES.get(dtype.name, DLPACK_KIND_CODES[dtype.kind])
 
 
-cdef dict dlpack_dtypes = {
-    (dlpack_code(dtype), 8 * dtype.itemsize): dtype for dtype in _dtypes.ALL
-}
+cdef enum:
+    DLPACK_CODES = 32
+
+# By type code and bits: looked at for every tensor of every launch.
+cdef list dlpack_dtypes = [None] * (DLPACK_CODES * 256)
+for _dtype in _dtypes.ALL:
+    dlpack_dtypes[dlpack_code(_dtype) * 256 + 8 * _dtype.itemsize] = _dtype
 
 
 cdef object dtype_of(const uhal_dl_tensor *tensor):
+    cdef object found = None
     if tensor.dtype.lanes != 1:
         raise BufferError(f"expected one lane, got {tensor.dtype.lanes}")
-    found = dlpack_dtypes.get((tensor.dtype.code, tensor.dtype.bits))
+    if tensor.dtype.code < DLPACK_CODES:
+        found = dlpack_dtypes[tensor.dtype.code * 256 + tensor.dtype.bits]
     if found is None:
         raise _errors.ArgumentTypeError(
             f"no kernel has DLPack's type code {tensor.dtype.code} with {tensor.dtype.bits} bits"

@@ -126,28 +126,36 @@ cdef int require_element(Slot *slot, object dtype) except -1:
 
 
 cdef int remember(Packed *packed, object value, object stream) except -1:
-    """Note what the launch must come after, and what it needs kept."""
+    """Note what the launch must keep and, unless it is None, the stream it must come after."""
     cdef list foreign
     if packed.foreign == NULL:
-        foreign = []
+        foreign = [value, stream]
         Py_INCREF(foreign)
         packed.foreign = <PyObject *>foreign
-    (<list>packed.foreign).append((value, stream))
+    else:
+        foreign = <list>packed.foreign
+        foreign.append(value)
+        foreign.append(stream)
     return 0
 
 
 cdef int order_behind_foreign(Context context, StreamCore core, Packed *packed) except -1:
-    cdef set waited = set()
-    for _, stream in <list>packed.foreign:
-        if stream is not None and stream not in waited:
-            waited.add(stream)
-            order_behind(context, core, stream)
+    cdef list foreign = <list>packed.foreign
+    cdef Py_ssize_t index
+    for index in range(1, len(foreign), 2):
+        # in most launches all tensors are of one stream, which is waited for once
+        if foreign[index] is not None and foreign[index] not in foreign[1:index:2]:
+            order_behind(context, core, foreign[index])
     return 0
 
 
 cdef int keep_foreign(Context context, StreamCore core, Packed *packed) except -1:
-    for value, _ in <list>packed.foreign:
-        # a described buffer keeps its own owner when it goes
-        if not isinstance(value, DeviceBuffer):
-            keep(context, core, value)
+    cdef list foreign = <list>packed.foreign
+    for value in foreign[::2]:
+        if isinstance(value, DeviceBuffer):
+            # it keeps its owner itself when it goes, and held it would keep the device
+            foreign[:] = [kept for kept in foreign[::2] if not isinstance(kept, DeviceBuffer)]
+            break
+    if foreign:
+        keep(context, core, foreign)
     return 0

@@ -153,6 +153,7 @@ cdef DeviceBuffer describe_foreign(
     cdef DeviceBuffer buffer = describe(cls, context, size, dtype)
     cdef Block block = Block.__new__(Block)
     block.foreign = True
+    block.owner = owner
     block.address = address
     block.bytes = block.requested = buffer.nbytes
     buffer.block = block
@@ -165,9 +166,11 @@ cdef DeviceBuffer describe_foreign(
     return buffer
 
 
-cdef int release_foreign(Context context, Block block, object owner) except -1:
-    """Keep the owner until the work that uses its memory is done."""
+cdef int release_foreign(Context context, Block block) except -1:
+    """Let go of the owner once the work that uses its memory is done."""
+    cdef object owner = block.owner
     cdef int i
+    block.owner = None
     if owner is None or context.state.word & UHAL_STATE_LOST:
         return 0
     for i in range(block.stamp_count):

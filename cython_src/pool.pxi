@@ -60,6 +60,7 @@ cdef class Block:
     cdef bint closed_by_user    # the buffer is closed; the last consumer gives the memory back
     cdef StreamCore native_stream   # set: from alloc_async, goes back by free_async
     cdef bint foreign           # somebody else's memory: no pool ever has it
+    cdef object owner           # who that is
 
     def __cinit__(self):
         self.stamps = self.first_stamps
@@ -323,6 +324,8 @@ cdef int pool_free(Context context, Block block) except -1:
     cdef Pool pool = context.pool
     cdef list blocks
     cdef int i
+    if block.foreign:
+        return release_foreign(context, block)
     pool.blocks_in_use -= 1
     pool.bytes_in_use -= block.bytes
     if context.state.word & UHAL_STATE_LOST:
