@@ -16,7 +16,7 @@ from cuda_backend.targets import (
     newest_ptx,
 )
 from uhal.errors import InvalidImageError, NotSupportedError
-from uhal.images import fatbin
+from uhal.images import zstd
 from uhal.images.chooser import Fit, Judgement, choose
 
 DATA = Path(__file__).parents[1] / "data" / "cuda"
@@ -190,10 +190,10 @@ def test_a_fatbin_for_newer_drivers_lists_everything() -> None:
 def test_what_cannot_be_decompressed_goes_to_the_driver_whole(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def refuse(data: bytes, size: int) -> bytes:
+    def refuse(data: bytes, size: int, otherwise: str) -> bytes:
         raise NotSupportedError("no zstd")
 
-    monkeypatch.setattr(fatbin, "_zstd", refuse)
+    monkeypatch.setattr(zstd, "decompress", refuse)
     found = selected("mode_size.fatbin", "8.6")
     assert found.chosen.description == "PTX 9.0 for sm_75"
     assert found.payload == (DATA / "mode_size.fatbin").read_bytes()
