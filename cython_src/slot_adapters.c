@@ -5,6 +5,7 @@
 
 #include "../cuda_backend/abi.h"
 #include "hot_table.h"
+#include "tops_adapters.h"
 
 /* -- CUDA: launch_ex over cuLaunchKernelEx ----------------------------------------------------- */
 
@@ -58,5 +59,5 @@ uhal_any_function uhal_slot_adapter(const char *name, uhal_any_function vendor) 
         cuda_launch_ex_target = (cuda_launch_kernel_ex)vendor;
         return (uhal_any_function)cuda_launch_ex;
     }
-    return NULL;
+    return uhal_tops_adapter(name, vendor);
 }

@@ -1,0 +1,108 @@
+"""Codes of TopsRuntime and the exceptions they become. The one table of this backend.
+
+Names and numbers are those of `topsError_t` in the vendor's header; of two names for one number
+the first stands here.
+"""
+
+from __future__ import annotations
+
+from uhal.errors import (
+    ArgumentValueError,
+    DeviceError,
+    InvalidHandleError,
+    InvalidImageError,
+    NotFoundError,
+    NotSupportedError,
+    OutOfMemoryError,
+)
+
+MISSING_FUNCTION = -1
+"""Ours: what a slot of the hot table answers where the library lacks the function."""
+
+MISSING_NAME = "UHAL_TOPS_FUNCTION_MISSING"
+MISSING_TEXT = "this runtime library has no such function"
+
+# A code that is not here is a plain DeviceError.
+CLASS_OF: dict[str, type[DeviceError]] = {
+    MISSING_NAME: NotSupportedError,
+    # What the interface should have refused before the runtime saw it.
+    "topsErrorInvalidValue": ArgumentValueError,
+    "topsErrorInvalidConfiguration": ArgumentValueError,
+    "topsErrorLaunchOutOfResources": ArgumentValueError,
+    "topsErrorCooperativeLaunchTooLarge": ArgumentValueError,
+    "topsErrorOutOfMemory": OutOfMemoryError,
+    "topsErrorRuntimeMemory": OutOfMemoryError,
+    # The image is damaged, or for another device.
+    "topsErrorInvalidImage": InvalidImageError,
+    "topsErrorNoBinaryForGcu": InvalidImageError,
+    "topsErrorInvalidKernelFile": InvalidImageError,
+    "topsErrorInvalidSource": InvalidImageError,
+    "topsErrorSharedObjectSymbolNotFound": InvalidImageError,
+    "topsErrorSharedObjectInitFailed": InvalidImageError,
+    # Destroyed, never made, or of another device.
+    "topsErrorInvalidHandle": InvalidHandleError,
+    "topsErrorInvalidContext": InvalidHandleError,
+    "topsErrorContextIsDestroyed": InvalidHandleError,
+    "topsErrorInvalidDevicePointer": InvalidHandleError,
+    "topsErrorInvalidDeviceFunction": InvalidHandleError,
+    "topsErrorNotFound": NotFoundError,
+    "topsErrorInvalidSymbol": NotFoundError,
+    # This device, library or state cannot do it.
+    "topsErrorNotSupported": NotSupportedError,
+    "topsErrorInsufficientDriver": NotSupportedError,
+    "topsErrorPeerAccessUnsupported": NotSupportedError,
+    "topsErrorUnsupportedLimit": NotSupportedError,
+    "topsErrorStreamCaptureUnsupported": NotSupportedError,
+    "topsErrorStreamCaptureImplicit": NotSupportedError,
+}
+
+_RESTART = "Start a new process: what the device holds is lost"
+
+ADVICE: dict[str, str] = {
+    MISSING_NAME: "Update TopsRider, which TopsRuntime is part of",
+    "topsErrorOutOfMemory": (
+        "Device.memory_info() says what is free, Device.empty_cache() gives back what the pool "
+        "keeps; efsmi shows other processes"
+    ),
+    "topsErrorNotInitialized": (
+        "A process that was forked after TopsRuntime was initialised cannot use it: start workers "
+        "with the spawn method"
+    ),
+    "topsErrorDeinitialized": "The process is exiting and the runtime has shut down",
+    "topsErrorInsufficientDriver": "Update the GCU's driver: efsmi shows its version",
+    "topsErrorNoDevice": (
+        "efsmi lists what the driver sees; is TOPS_VISIBLE_DEVICES empty, or /dev/gcu0 not passed "
+        "into the container?"
+    ),
+    "topsErrorInvalidDevice": "TOPS_VISIBLE_DEVICES renumbers the devices",
+    "topsErrorNoBinaryForGcu": "Compile for this device: topscc -arch=gcu300 for an S60",
+    "topsErrorInvalidDevicePointer": (
+        "A pointer is good on the device that was current when it was allocated, and there only"
+    ),
+    "topsErrorInvalidHandle": "Is the object closed, or of another device?",
+    "topsErrorECCNotCorrectable": f"A memory error of the hardware: efsmi tells more. {_RESTART}",
+    "topsErrorIllegalAddress": f"The kernel left the memory it was given. {_RESTART}",
+    "topsErrorLaunchFailure": f"The kernel failed while it ran. {_RESTART}",
+    "topsErrorLaunchTimeOut": f"The kernel ran for too long. {_RESTART}",
+    "topsErrorAssert": f"The kernel printed the assertion. {_RESTART}",
+    "topsErrorLaunchOutOfResources": (
+        "A block is the SIPs of one cluster and its shared memory the cluster's L2: launch a "
+        "smaller one"
+    ),
+    "topsErrorCooperativeLaunchTooLarge": (
+        "All blocks of a cooperative launch run at once: launch no more than there are clusters"
+    ),
+    "topsErrorHostMemoryAlreadyRegistered": "The memory is pinned already",
+    "topsErrorOperatingSystem": "dmesg may say what the operating system refused",
+}
+
+STICKY = (
+    # No document says which errors stay. After these nothing on the device can be relied on.
+    "topsErrorECCNotCorrectable",
+    "topsErrorIllegalAddress",
+    "topsErrorLaunchTimeOut",
+    "topsErrorContextIsDestroyed",
+    "topsErrorAssert",
+    "topsErrorLaunchFailure",
+)
+"""After these the device is given up."""

@@ -1,0 +1,122 @@
+"""libtopsrt, of either generation, and the slots of the hot table it fills."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tops_backend._errors import MISSING_FUNCTION
+from uhal._lane import slot_adapter
+from uhal.abi import Check, Header, Library, LibrarySearch, find_library
+from uhal.errors import ArgumentValueError
+
+LIBRARY_VARIABLE = "UHAL_TOPS_LIBRARY"
+CONFIG_VARIABLE = "UHAL_TOPS_LAUNCH_CONFIG"
+"""Bytes of the configuration of extended launches, 72 or 64: no public header tells."""
+
+_SONAMES = ("libtopsrt.so", "libtopsrt.so.1", "libtopsrt.so.2")
+CANDIDATES = (*_SONAMES, *(f"/opt/tops/lib/{name}" for name in _SONAMES))
+
+FUNCTION_OF_SLOT = {
+    "current": "topsGetDevice",
+    "bind": "topsSetDevice",
+    "launch": "topsModuleLaunchKernel",
+    "launch_ex": "topsModuleLaunchKernelEx",
+    "alloc": "topsMalloc",
+    "free": "topsFree",
+    "alloc_async": "topsMallocAsync",
+    "free_async": "topsFreeAsync",
+    "host_alloc": "topsHostMalloc",
+    "host_free": "topsHostFree",
+    "copy_h2d": "topsMemcpyHtoDAsync",
+    "copy_d2h": "topsMemcpyDtoHAsync",
+    "copy_d2d": "topsMemcpyDtoDAsync",
+    "memset_8": "topsMemsetD8Async",
+    "memset_16": "topsMemsetD16Async",
+    "memset_32": "topsMemsetD32Async",
+    "stream_create": "topsStreamCreateWithFlags",
+    "stream_destroy": "topsStreamDestroy",
+    "stream_synchronize": "topsStreamSynchronize",
+    "stream_query": "topsStreamQuery",
+    "stream_wait_event": "topsStreamWaitEvent",
+    "stream_callback": "topsLaunchHostFunc",
+    "event_create": "topsEventCreateWithFlags",
+    "event_destroy": "topsEventDestroy",
+    "event_record": "topsEventRecord",
+    "event_synchronize": "topsEventSynchronize",
+    "event_query": "topsEventQuery",
+    "event_elapsed": "topsEventElapsedTime",
+    "get_function": "topsModuleGetFunction",
+    "module_unload": "topsModuleUnload",
+}
+"""`copy_peer` is not there: peer copies were only ever seen on a stream of the source's device, and
+uhal's are ordered by the destination's stream. Without it they go through the host."""
+
+ADAPTER_OF_SLOT = {
+    "current": "tops_current",
+    "bind": "tops_bind",
+    "alloc_async": "tops_alloc_async",
+    "stream_create": "tops_stream_create",
+    "launch_ex": "tops_launch_ex_72",
+}
+OPTIONAL_SLOTS = frozenset(("launch_ex", "alloc_async", "free_async"))
+
+
+@cache
+def header() -> Header:
+    """The interface as the backend knows it."""
+    return Header.parse(Path(__file__).resolve().parent / "abi.h")
+
+
+def find() -> LibrarySearch:
+    """Look for the runtime library."""
+    return find_library(LIBRARY_VARIABLE, CANDIDATES)
+
+
+class TopsLibrary(Library):
+    """libtopsrt. What only the newer generation has is looked up like everything else."""
+
+    def __init__(self, search: LibrarySearch, check: Check) -> None:
+        """Bind an opened library."""
+        assert search.handle is not None
+        path = search.path or search.attempts[-1].path
+        super().__init__(search.handle, path, header(), status="topsError_t", check=check)
+        self._stand_ins: list[object] = []
+
+    def slots(self) -> dict[str, int]:
+        """Return the address of every slot: 0 for an optional function the library lacks."""
+        return {slot: self._slot(slot) for slot in FUNCTION_OF_SLOT}
+
+    def _slot(self, slot: str) -> int:
+        name = FUNCTION_OF_SLOT[slot]
+        if self.has(name):
+            address = self.address(name)
+            adapter = ADAPTER_OF_SLOT.get(slot)
+            if slot == "launch_ex" and launch_config_bytes() == 64:
+                adapter = "tops_launch_ex_64"
+            return address if adapter is None else slot_adapter(adapter, address)
+        if slot == "stream_callback" and self.has("topsStreamAddCallback"):
+            return slot_adapter("tops_stream_callback", self.address("topsStreamAddCallback"))
+        if slot in OPTIONAL_SLOTS:
+            return 0
+        return self._stand_in(name)
+
+    def _stand_in(self, name: str) -> int:
+        """Return a function that answers that the library lacks this one."""
+        parameters = header().prototypes[name].parameters
+        function: Any = ctypes.CFUNCTYPE(
+            ctypes.c_int, *(parameter.type.ctype() for parameter in parameters)
+        )(lambda *_: MISSING_FUNCTION)
+        self._stand_ins.append(function)
+        return ctypes.cast(function, ctypes.c_void_p).value or 0
+
+
+def launch_config_bytes() -> int:
+    """Return how many bytes the library's launch configuration has, as the user says."""
+    told = os.environ.get(CONFIG_VARIABLE, "").strip() or "72"
+    if told not in ("64", "72"):
+        raise ArgumentValueError(f"{CONFIG_VARIABLE}: expected 64 or 72, got {told!r}")
+    return int(told)

@@ -1,0 +1,125 @@
+"""What a launch on a GCU may ask for. Pure functions over what a device tells.
+
+A thread is a SIP, a vector processor with its own L1; a block is a group of SIPs of one cluster and
+its shared memory that cluster's L2; a grid spreads over the clusters. Kernels divide their elements
+among all threads, so a launch fills the device whatever the size of its data.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from uhal.contract import DeviceLimits
+from uhal.errors import ArgumentValueError
+
+SHARED_CAP = 60 << 20
+"""Bytes of a cluster's L2 that a launch may take, as Ubridge has it; 64 MiB are reported."""
+SHARED_GRANULE = 4096
+
+_MOST_THREADS_OF_AN_AXIS = (1 << 32) - 1
+_MOST_INT = (1 << 31) - 1
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """What is known of an architecture from public code and documents."""
+
+    target: str
+    product: str
+    clusters: int | None
+    sips: int
+    """SIPs of a cluster."""
+    shared_bytes: int | None = None
+    """L2 of a cluster."""
+    max_grid: tuple[int, int, int] | None = None
+    flat_blocks: bool = False
+    """Blocks have no third axis."""
+
+
+_ARCHITECTURES = {
+    one.target: one
+    for one in (
+        Architecture("gcu200", "T20", None, 6),
+        # 12 SIPs by the vendor's documents; Ubridge launched 6.
+        Architecture("gcu210", "i20", 2, 12, 24 << 20, (65536, 256, 256)),
+        Architecture("gcu300", "S60", 2, 12, 64 << 20),
+        Architecture("gcu400", "Libra", None, 6, flat_blocks=True),
+        Architecture("gcu410", "Libra", None, 6, flat_blocks=True),
+    )
+}
+_UNKNOWN = Architecture("", "", None, 6)
+
+
+def architecture(target: str | None) -> Architecture:
+    """Return what is known of `gcu300`; of an unknown one little is, and the device is believed."""
+    return _ARCHITECTURES.get(target or "", _UNKNOWN)
+
+
+@dataclass(frozen=True)
+class Told:
+    """What the runtime tells of a device; 0 where it tells nothing."""
+
+    target: str | None = None
+    clusters: int = 0
+    sips: int = 0
+    """SIPs of a cluster. The vendor's header says it may be 0."""
+    max_threads_per_block: int = 0
+    max_block: tuple[int, int, int] = (0, 0, 0)
+    max_grid: tuple[int, int, int] = (0, 0, 0)
+    shared_bytes: int = 0
+
+
+def device_limits(told: Told) -> DeviceLimits:
+    """Return the limits of a device: what it tells, else what its architecture is known for."""
+    known = architecture(told.target)
+    sips = told.sips or known.sips
+    threads = told.max_threads_per_block or sips
+    block = _filled(told.max_block, (threads, threads, 1 if known.flat_blocks else threads))
+    grid = _filled(told.max_grid, known.max_grid or (_MOST_INT, _MOST_INT, _MOST_INT))
+    clusters = told.clusters or known.clusters or 1
+    return DeviceLimits(
+        # Documented: blocks times threads of an axis stay below 2^32.
+        max_grid=(
+            min(grid[0], _MOST_THREADS_OF_AN_AXIS // block[0]),
+            min(grid[1], _MOST_THREADS_OF_AN_AXIS // block[1]),
+            min(grid[2], _MOST_THREADS_OF_AN_AXIS // block[2]),
+        ),
+        max_block=block,
+        max_threads_per_block=threads,
+        max_shared_bytes_per_block=min(
+            told.shared_bytes or known.shared_bytes or SHARED_CAP, SHARED_CAP
+        ),
+        warp_size=1,
+        processors=clusters,
+        max_cluster_blocks=1,
+        block_for_elements=min(sips, threads),
+        max_blocks_for_elements=clusters,
+    )
+
+
+def shared_bytes(wanted: int, limits: DeviceLimits) -> int:
+    """Return what to ask of a launch whose kernel uses `wanted` bytes of shared memory.
+
+    Rounded up to 4096 and 4096 more, as Ubridge does, up to the device's cap. Raises
+    `ArgumentValueError` for what no launch gets.
+    """
+    most = limits.max_shared_bytes_per_block
+    if not 0 <= wanted <= most:
+        raise ArgumentValueError(
+            f"shared memory of a GCU kernel: expected 0…{most} bytes, the part of a cluster's L2 "
+            f"that a launch may take, got {wanted}"
+        )
+    return min(-(-wanted // SHARED_GRANULE) * SHARED_GRANULE + SHARED_GRANULE, most)
+
+
+def whole_device(limits: DeviceLimits) -> tuple[int, int]:
+    """Return (blocks, threads of a block) that give every SIP one thread."""
+    return limits.processors, limits.block_for_elements
+
+
+def _filled(told: tuple[int, int, int], known: tuple[int, int, int]) -> tuple[int, int, int]:
+    return (
+        told[0] if told[0] > 0 else known[0],
+        told[1] if told[1] > 0 else known[1],
+        told[2] if told[2] > 0 else known[2],
+    )

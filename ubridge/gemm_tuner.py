@@ -1,0 +1,309 @@
+"""How a GCU's matrix product is cut into tiles: the tuner behind the `matmul_*` kernels.
+
+A SIP multiplies tiles of `sip_m` by `sip_k` and `sip_k` by `sip_n` elements out of its own L1
+memory, and one of three modes says what the SIPs share out among themselves: the batch, the rows of
+the left operand or the columns of the right one. The rules are Ubridge's, tile for tile; only the
+cache differs: Ubridge's forgets the weight's type and the transposes, this one does not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from enum import Enum, IntEnum
+from functools import lru_cache
+from math import ceil
+
+from uhal.errors import ArgumentTypeError, ArgumentValueError
+
+L1_BYTES = 1536 * 1024 - 1024
+"""Memory of one SIP that tiles may fill."""
+ACCUMULATOR_BYTES = 524288
+"""Vector accumulators of one SIP."""
+_CACHED_SHAPES = 4096
+
+
+class DataType(IntEnum):
+    """Element types by the codes that Ubridge's kernels take."""
+
+    I8 = 0
+    U8 = 1
+    I16 = 2
+    U16 = 3
+    F16 = 4
+    BF16 = 5
+    I32 = 6
+    U32 = 7
+    F32 = 8
+    EF32 = 9
+    TF32 = 10
+    I64 = 11
+    U64 = 12
+    F64 = 13
+    PRED = 14
+    I4 = 15
+
+
+class Multicore(Enum):
+    """What the SIPs share out among themselves."""
+
+    NONE = "none"
+    BATCH = "batch"
+    LHS = "lhs"
+    RHS = "rhs"
+
+
+@dataclass(frozen=True)
+class AtenGemmInfo:
+    """A matrix product to tune: (batch, m, k) times (batch, k, n)."""
+
+    data_type: DataType = DataType.F32
+    weight_type: DataType = DataType.F32
+    out_data_type: DataType = DataType.F32
+    batch: int = 1
+    m: int = 1
+    k: int = 4096
+    n: int = 4096
+    transa: bool = False
+    """The left operand is stored transposed."""
+    transb: bool = True
+    """The right operand is stored transposed."""
+
+    def __post_init__(self) -> None:
+        for name in ("batch", "m", "k", "n"):
+            size = getattr(self, name)
+            if isinstance(size, bool) or not isinstance(size, int):
+                raise ArgumentTypeError(f"AtenGemmInfo, {name}: expected an int, got {size!r}")
+            if size < 1:
+                raise ArgumentValueError(
+                    f"AtenGemmInfo, {name}: expected an int of at least 1, got {size}"
+                )
+
+    @classmethod
+    def of(
+        cls,
+        data_type: DataType,
+        weight_type: DataType,
+        batch: int,
+        m: int,
+        k: int,
+        n: int,
+        rhs_trans: bool,
+    ) -> AtenGemmInfo:
+        """Describe a product whose result has the left operand's type, not transposed."""
+        return cls(data_type, weight_type, data_type, batch, m, k, n, False, bool(rhs_trans))
+
+    @property
+    def is_batch(self) -> bool:
+        """True for more than one product."""
+        return self.batch > 1
+
+
+@dataclass(frozen=True)
+class AtenGemmTune:
+    """What the tuner decides: the tile in elements, and what is shared out."""
+
+    sip_m: int = 0
+    sip_k: int = 0
+    sip_n: int = 0
+    multicore: Multicore = Multicore.NONE
+
+
+@dataclass(frozen=True)
+class GemmOpParams:
+    """The parameters of a product as Ubridge's host code holds them, in its order."""
+
+    input_dtype: int
+    output_dtype: int
+    csb_batch: int = 1
+    sip_batch: int = 1
+    lhs_csb_k: int = 0
+    rhs_csb_k: int = 0
+    lhs_csb_m: int = 0
+    rhs_csb_n: int = 0
+    sip_m: int = 0
+    sip_k: int = 0
+    sip_n: int = 0
+    batch_multicore: int = 0
+    lhs_multicore: int = 0
+    rhs_multicore: int = 0
+    lhs_pingpong: int = 0
+    rhs_pingpong: int = 0
+    sdma_lhs_pingpong: int = 0
+    sdma_rhs_pingpong: int = 0
+    rhs_repeat_copy: int = 0
+    lhs_transpose: int = 0
+    rhs_transpose: int = 0
+    out_transpose: int = 0
+    alpha: float = 1.0
+    beta: float = 0.0
+    addmm_beta: float = 0.0
+    coef: float = 0.0
+    act_mode: float = 0.0
+    bias: int = 0
+    act_en: int = 0
+    input_batch: int = 0
+    input_m: int = 0
+    input_k: int = 0
+    input_n: int = 0
+
+    @classmethod
+    def of(cls, info: AtenGemmInfo, tune: AtenGemmTune) -> GemmOpParams:
+        """Put a product and its tiles together."""
+        return cls(
+            input_dtype=int(info.data_type),
+            output_dtype=int(info.out_data_type),
+            sip_m=tune.sip_m,
+            sip_k=tune.sip_k,
+            sip_n=tune.sip_n,
+            batch_multicore=int(tune.multicore is Multicore.BATCH),
+            lhs_multicore=int(tune.multicore is Multicore.LHS),
+            rhs_multicore=int(tune.multicore is Multicore.RHS),
+            lhs_transpose=int(info.transa),
+            rhs_transpose=int(info.transb),
+            input_batch=info.batch,
+            input_m=info.m,
+            input_k=info.k,
+            input_n=info.n,
+        )
+
+    def as_dict(self) -> dict[str, int | float]:
+        """Return the fields by name, in order."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+class AtenGemmTuner:
+    """Chooses tiles, and remembers the choice for every product it was asked about lately.
+
+    Any thread may use it.
+    """
+
+    def __init__(self) -> None:
+        self._remembered = lru_cache(maxsize=_CACHED_SHAPES)(_parameters)
+
+    def tuner(self, info: AtenGemmInfo) -> GemmOpParams:
+        """Return the parameters to launch the product with."""
+        return self._remembered(info)
+
+
+def _parameters(info: AtenGemmInfo) -> GemmOpParams:
+    return GemmOpParams.of(info, tune(info))
+
+
+def tune(info: AtenGemmInfo) -> AtenGemmTune:
+    """Choose tiles for a product; none when its result has another type than its operand."""
+    if info.data_type is not info.out_data_type:
+        return AtenGemmTune()
+    return _tuned_f32(info) if info.data_type is DataType.F32 else _tuned_half(info)
+
+
+@dataclass(frozen=True)
+class _Units:
+    """The least tile a kernel works with, in elements, and what its elements take in bytes."""
+
+    m: int
+    k: int
+    n: int
+    element: int
+    accumulator: int
+
+
+def _tuned_f32(info: AtenGemmInfo) -> AtenGemmTune:
+    units = _Units(m=32, k=32, n=64, element=4, accumulator=16)
+    mode = _multicore(info, units)
+    if _one_tile_fits(info, units):
+        sip_m, sip_n = _widened(info, units, mode)
+        return AtenGemmTune(sip_m, _up(info.k, units.k), sip_n, mode)
+    sip_n = units.n
+    sip_k = _up(info.k, units.k)
+    if info.n // units.n > 1000:
+        sip_n, sip_k = 256, 32
+    depth = _greatest_depth(info, units, sip_n)
+    if depth > 0:
+        sip_k = _down(depth, 32)
+    return AtenGemmTune(units.m, sip_k, sip_n, mode)
+
+
+def _tuned_half(info: AtenGemmInfo) -> AtenGemmTune:
+    units = _half_units(info)
+    mode = _multicore(info, units)
+    if _one_tile_fits(info, units):
+        sip_m, sip_n = _widened(info, units, mode)
+        sip_k = _up(info.k, units.k)
+    else:
+        sip_m, sip_n, mode = units.m, units.n, Multicore.RHS
+        sip_k = min(_down(_greatest_depth(info, units, sip_n), units.k), info.k)
+    if info.weight_type is DataType.I4 and sip_m > 128:
+        sip_m = _down(sip_m, 128)
+    if sip_m % 32 != 0 and sip_m != 1:
+        sip_m = 32
+    return AtenGemmTune(sip_m, sip_k, sip_n, mode)
+
+
+def _half_units(info: AtenGemmInfo) -> _Units:
+    rows = info.m * info.batch
+    unit_m = 64 if rows > 32 else 1 if rows <= 8 else 32
+    unit_k = 64 if info.m > 32 else 128
+    if info.weight_type is DataType.I4:
+        unit_k *= 2
+    return _Units(m=unit_m, k=unit_k, n=128, element=2, accumulator=8)
+
+
+def _multicore(info: AtenGemmInfo, units: _Units) -> Multicore:
+    rows = ceil(info.m / units.m)
+    columns = ceil(info.n / units.n)
+    if info.batch >= rows and info.batch >= columns:
+        return Multicore.BATCH
+    return Multicore.LHS if rows >= columns else Multicore.RHS
+
+
+def _one_tile_fits(info: AtenGemmInfo, units: _Units) -> bool:
+    return _tile_bytes(info, units, units.m, units.n) <= L1_BYTES
+
+
+def _tile_bytes(info: AtenGemmInfo, units: _Units, m: int, n: int) -> int:
+    """L1 that a tile of the whole depth takes: operands twice, to load one while one is used."""
+    depth = _up(info.k, units.k)
+    elements = 2 * m * depth + m * n + 2 * n * depth + _up(info.n, units.n)
+    return elements * 2 * units.element
+
+
+def _widened(info: AtenGemmInfo, units: _Units, mode: Multicore) -> tuple[int, int]:
+    """Return (sip_m, sip_n): the side that is not shared out as wide as it fits."""
+    if mode is Multicore.RHS:
+        return _side(info, units, info.m, units.m, units.n), units.n
+    return units.m, _side(info, units, info.n, units.n, units.m)
+
+
+def _side(info: AtenGemmInfo, units: _Units, size: int, unit: int, other: int) -> int:
+    whole = _up(size, unit)
+    fits = (
+        _tile_bytes(info, units, whole, other) <= L1_BYTES
+        and units.accumulator * whole * other <= ACCUMULATOR_BYTES
+    )
+    if fits:
+        return whole
+    depth = _up(info.k, units.k)
+    elements = L1_BYTES // 2 // units.element
+    by_memory = _quotient(elements - 2 * depth * other - _up(info.n, units.n), 2 * depth + other)
+    by_accumulators = ACCUMULATOR_BYTES // units.accumulator // other
+    return min(_down(by_memory, unit), _down(by_accumulators, unit))
+
+
+def _greatest_depth(info: AtenGemmInfo, units: _Units, sip_n: int) -> int:
+    """Return the depth at which the least tile still fits; negative when N alone fills L1."""
+    elements = L1_BYTES // 2 // units.element
+    return _quotient(elements - units.m * sip_n - _up(info.n, units.n), 2 * units.m + 2 * sip_n)
+
+
+def _up(size: int, unit: int) -> int:
+    return -(-size // unit) * unit
+
+
+def _down(size: int, unit: int) -> int:
+    return _quotient(size, unit) * unit
+
+
+def _quotient(numerator: int, denominator: int) -> int:
+    """Divide as C does, towards zero."""
+    quotient = abs(numerator) // denominator
+    return quotient if numerator >= 0 else -quotient
