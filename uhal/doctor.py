@@ -12,6 +12,7 @@ import platform
 import statistics
 import time
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -234,7 +235,7 @@ def _lines(report: Report, verbose: bool) -> list[str]:
 def _rows(record: BackendRecord, report: Report) -> list[_Row]:
     """Return one row for the backend, or one for each of its devices."""
     if record.verdict != "ok":
-        return [_Row(record.name, record.verdict, record.reason, record.next_step)]
+        return [_Row(record.name, record.verdict, _short_reason(record), record.next_step)]
     checks = {check.ordinal: check for check in report.checks if check.backend == record.name}
     rows: list[_Row] = []
     for device in record.devices:
@@ -262,3 +263,12 @@ def _details(record: BackendRecord) -> list[str]:
         lines.append(f"    version {record.version}")
     lines.extend(f"    device {device.ordinal}: {device.name}" for device in record.devices)
     return lines
+
+
+def _short_reason(record: BackendRecord) -> str:
+    """Return the reason, but one library looked for in vain in many places as a count of them."""
+    places = len(record.libraries_tried)
+    if places < 2 or any("No such file" not in tried.outcome for tried in record.libraries_tried):
+        return record.reason
+    library = Path(record.libraries_tried[0].path).name
+    return f"{library}: not found in {places} places (-v lists them)"

@@ -111,9 +111,12 @@ HOST = BackendRecord("host", "ok", "8 cores", devices=(DeviceSummary(0, "CPU", "
 CUDA = BackendRecord(
     "cuda",
     "absent",
-    "libcuda.so.1: not found in 2 places (-v lists them)",
+    "libcuda.so.1: No such file; /usr/lib/libcuda.so.1: No such file",
     "install the NVIDIA driver",
-    (LibraryAttempt("/usr/lib/libcuda.so.1", "no such file"),),
+    (
+        LibraryAttempt("libcuda.so.1", "No such file"),
+        LibraryAttempt("/usr/lib/libcuda.so.1", "No such file"),
+    ),
 )
 
 
@@ -137,8 +140,18 @@ def test_rows_line_up_and_what_works_comes_first() -> None:
         "install the NVIDIA driver",
     ]
     verbose = doctor._lines(found, verbose=True)
-    assert "    /usr/lib/libcuda.so.1: no such file" in verbose
+    assert "    /usr/lib/libcuda.so.1: No such file" in verbose
     assert verbose[-1] == "set in the environment: nothing"
+
+
+def test_a_library_that_opens_badly_keeps_its_words() -> None:
+    attempts = (
+        LibraryAttempt("libcuda.so.1", "No such file"),
+        LibraryAttempt("/opt/libcuda.so.1", "invalid ELF header"),
+    )
+    refused = BackendRecord("cuda", "absent", "/opt/libcuda.so.1: invalid ELF header", "", attempts)
+    lines = doctor._lines(report(records=(refused,)), verbose=False)
+    assert lines[0].startswith("cuda   absent   /opt/libcuda.so.1: invalid ELF header")
 
 
 def test_each_device_has_a_row_and_a_broken_one_says_so() -> None:
