@@ -226,7 +226,8 @@ class _Body:
     def _address(self, text: str) -> Operand:
         parts = self._split(text)
         if len(parts) != 1:
-            raise UnsupportedPtxError(f"the address [{text[:60]}]", self._line)
+            # Of textures and tensors: whether anything takes it, the table decides.
+            return Group(tuple(self._operand(one) for one in parts))
         added = re.match(r"([\w$%.]+)\s*([-+].*)$", text, re.DOTALL)
         if added is None:
             return Address(self._simple(text))

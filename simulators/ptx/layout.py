@@ -20,7 +20,6 @@ BLOCK = {
     "threads": 72,
     "dynamic_shared_bytes": 84,
     "total_shared_bytes": 88,
-    "shared_bytes_end": 92,
     "grid_id": 96,
     "allocate": 104,
     "trap": 112,

@@ -133,7 +133,7 @@ uint32_t uptx_narrow(double value, int32_t which, int32_t mode, int32_t flags) {
     }
     const int bias = (1 << (format->exponent_bits - 1)) - 1;
     const double magnitude = fabs(value);
-    int exponent = 0;
+    int exponent = 1 - bias;
     if (magnitude != 0 && isfinite(magnitude)) {
         exponent = ilogb(magnitude);
     }

@@ -78,8 +78,18 @@ static int run_warp(struct uptx_worker *worker, uint32_t first, uint32_t lanes) 
     return ran;
 }
 
+static _Noreturn void report_divergence(struct uptx_worker *worker, const struct uptx_thread *one,
+                                        const struct uptx_thread *other) {
+    uptx_fail(worker, UPTX_DIVERGENT_BARRIER,
+              "divergent barrier: thread %u is at the barrier of line %u, thread %u of the same "
+              "warp at %s of line %u",
+              one->linear, one->line, other->linear, uptx_request_name(other->request),
+              other->line);
+}
+
 /* All threads of a warp come to an aligned barrier together, or not at all. */
-static void check_alignment(struct uptx_worker *worker, const struct uptx_thread *one) {
+static void check_alignment(struct uptx_worker *worker, const struct uptx_thread *one,
+                            int barriers_only) {
     if (!(one->operation & ALIGNED)) {
         return;
     }
@@ -87,15 +97,12 @@ static void check_alignment(struct uptx_worker *worker, const struct uptx_thread
     for (uint32_t index = first; index < first + UPTX_WARP && index < worker->thread_count;
          ++index) {
         const struct uptx_thread *other = &worker->threads[index];
-        if (other->request == UPTX_EXIT ||
-            (other->request == UPTX_BARRIER && other->line == one->line)) {
-            continue;
+        const int at_barrier = other->request == UPTX_BARRIER;
+        const int elsewhere = at_barrier ? other->line != one->line
+                                         : other->request != UPTX_EXIT && !barriers_only;
+        if (elsewhere) {
+            report_divergence(worker, one, other);
         }
-        uptx_fail(worker, UPTX_DIVERGENT_BARRIER,
-                  "divergent barrier: thread %u is at the barrier of line %u, thread %u of the "
-                  "same warp at %s of line %u",
-                  one->linear, one->line, other->linear, uptx_request_name(other->request),
-                  other->line);
     }
 }
 
@@ -134,7 +141,7 @@ static int open_barrier(struct uptx_worker *worker, uint64_t barrier, uint32_t *
     for (uint32_t index = 0; index < worker->thread_count; ++index) {
         const struct uptx_thread *thread = &worker->threads[index];
         if (thread->request == UPTX_BARRIER && thread->words[0] == barrier) {
-            check_alignment(worker, thread);
+            check_alignment(worker, thread, 0);
         }
     }
     for (uint32_t index = 0; index < worker->thread_count; ++index) {
@@ -183,6 +190,9 @@ static _Noreturn void report_deadlock(struct uptx_worker *worker) {
         const struct uptx_thread *thread = &worker->threads[index];
         if (thread->request == UPTX_EXIT) {
             continue;
+        }
+        if (thread->request == UPTX_BARRIER) {
+            check_alignment(worker, thread, 1);
         }
         if (one == NULL) {
             one = thread;
