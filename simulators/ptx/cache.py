@@ -57,7 +57,7 @@ def kernel_library(text: str, entry: str, program: Program | None = None) -> Pat
     from simulators.ptx.translate import compile_object, cpu_features, translate
 
     made_of = "\0".join((text, entry, translator_version(), cpu_features()))
-    name = hashlib.sha256(made_of.encode("utf-8", "surrogateescape")).hexdigest()[:40]
+    name = hashlib.sha256(made_of.encode()).hexdigest()[:40]
     target = folder() / f"{name}.so"
     if target.exists():
         return target
