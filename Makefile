@@ -4,11 +4,11 @@ PYTHON ?= python3
 VENV_PYTHON := .venv/bin/python
 ENVIRONMENT := sh build_support/environment.sh "$(PYTHON)" $(firstword $(origin PYTHON))
 
-.PHONY: help demo build kernels test soak lint types check clean
+.PHONY: help demo build simulators kernels test soak lint types check clean
 .DEFAULT_GOAL := help
 
 help: ## List what make can do
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
 	@echo "PYTHON=python3.12 chooses the interpreter, PYTEST='-k launch' passes options to pytest."
 
 demo: build ## Check the machine, make .venv, build, run a network on this computer's CPU
@@ -18,15 +18,21 @@ demo: build ## Check the machine, make .venv, build, run a network on this compu
 build: ## Bring .venv and the compiled parts up to date
 	@$(ENVIRONMENT)
 
+simulators: ## Build the simulated vendor drivers that tests run on
+	@$(ENVIRONMENT)
+	@$(VENV_PYTHON) -m simulators.build
+
 kernels: build ## Compile the kernels for accelerators (needs nvcc); the results are committed
 	$(VENV_PYTHON) -m build_support.cuda_kernels
 
 test: ## Run the tests (at most 10 minutes)
 	@$(ENVIRONMENT) test
+	@$(VENV_PYTHON) -m simulators.build
 	$(VENV_PYTHON) -m pytest $(PYTEST)
 
 soak: ## Run the tests with full counts (hours)
 	@$(ENVIRONMENT) test
+	@$(VENV_PYTHON) -m simulators.build
 	UHAL_TEST_SOAK=1 $(VENV_PYTHON) -m pytest $(PYTEST)
 
 lint: ## Check style with ruff
@@ -43,6 +49,6 @@ types: ## Check types with mypy, and the lane against its stubs
 check: lint types test ## All that a change must pass
 
 clean: ## Remove what the build made; .venv stays
-	rm -rf build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache ubridge/kernels/host
+	rm -rf build dist simulators/build *.egg-info .mypy_cache .pytest_cache .ruff_cache ubridge/kernels/host
 	rm -f uhal/_lane*.so host_backend/libuhal_host.*
 	find . -path ./.venv -prune -o -name __pycache__ -type d -exec rm -rf {} +

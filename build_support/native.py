@@ -67,7 +67,10 @@ def lane_job(root: Path, destination: Path) -> Job:
     return Job(
         label="lane",
         output=destination / "uhal" / f"_lane{sysconfig.get_config_var('EXT_SUFFIX')}",
-        inputs=_files(sources, "*.pyx", "*.pxd", "*.pxi", "*.h", "*.c"),
+        inputs=(
+            *_files(sources, "*.pyx", "*.pxd", "*.pxi", "*.h", "*.c"),
+            root / "cuda_backend" / "abi.h",
+        ),
         commands=(translate, compile_and_link),
         weight=1 << 40,
         tools=f"{_version(compiler[0])} {version('Cython')} {numpy.__version__} {sys.version}",

@@ -48,8 +48,9 @@ cdef class DevicePointer:
 cdef class DeviceBuffer:
     """A typed, contiguous run of elements in one device's memory.
 
-    Made by `from_numpy`, `from_slice`, `zeros`, `uninitialized`, `uninitialized_async`,
-    `from_dlpack` and `from_raw`. It owns its memory, which goes back to the device's pool when the
+    Made by `from_numpy`, `from_slice`, `zeros`, `uninitialized`, `uninitialized_async`, and over
+    other people's memory by `from_dlpack`, `from_cuda_array_interface`, `from_ipc_handle` and
+    `from_raw`. It owns its memory, which goes back to the device's pool when the
     buffer is closed or garbage collected, at once and without waiting: the pool knows which
     launches still use it. `buffer[a:b]` is a view that holds its parent; closing the parent closes
     its views. Any thread may use a buffer; the order of data between streams is the caller's.
@@ -159,10 +160,31 @@ cdef class DeviceBuffer:
     def from_dlpack(cls, source, *, device=None, stream=None):
         """Describe another library's tensor without copying; it is kept alive.
 
-        Accepts DLPack 1.x and older capsules. Raises BufferError for strided tensors and for
-        memory of another device, ArgumentTypeError for dtypes no kernel has.
+        Accepts DLPack 1.x and older capsules, and the C exchange of types that offer it. `stream`
+        (the default one when None) starts its later work after the producer's; the first use on
+        another stream waits for that. Raises BufferError for strided tensors and for memory of
+        another device, ArgumentTypeError for dtypes no kernel has.
         """
         return import_dlpack(cls, source, device, stream)
+
+    @classmethod
+    def from_cuda_array_interface(cls, source, *, device=None, stream=None):
+        """Describe memory of an object with `__cuda_array_interface__`; the object is kept alive.
+
+        When the producer names a stream, `stream` (the default one when None) starts its later
+        work after that, and the first use on another stream waits. Raises BufferError for masked or
+        strided arrays and for memory of another device, ArgumentTypeError for dtypes no kernel has.
+        """
+        return import_array_interface(cls, source, device, stream)
+
+    @classmethod
+    def from_ipc_handle(cls, handle, *, device=None):
+        """Describe another process's buffer from its `ipc_handle()`.
+
+        The other process must keep its buffer until this one is done with it; the order of data
+        between the processes is theirs to arrange. NotSupportedError on a vendor without it.
+        """
+        return import_ipc(cls, handle, device)
 
     # -- facts -------------------------------------------------------------------------------------
 
@@ -266,6 +288,24 @@ cdef class DeviceBuffer:
         require_buffer(self)
         set_pattern(self, 4, value, stream)
 
+    def copy_2d_from(self, source, shape=None, *, pitch=None, source_pitch=None, stream=None):
+        """Overwrite rows from a 2-D array, a HostBuffer or a DeviceBuffer, and wait.
+
+        `shape` is (rows, columns) in elements; row r begins at element r * `pitch` here and
+        r * `source_pitch` there, both the number of columns by default. An array brings its shape
+        and pitch along. Elements between the rows are left alone.
+        """
+        require_buffer(self)
+        copy_2d_in(self, source, shape, pitch, source_pitch, stream)
+
+    def copy_2d_to(self, destination, shape=None, *, pitch=None, destination_pitch=None, stream=None):
+        """Copy rows into a 2-D array, a HostBuffer or a DeviceBuffer, and wait.
+
+        As `copy_2d_from`, the other way.
+        """
+        require_buffer(self)
+        copy_2d_out(self, destination, shape, pitch, destination_pitch, stream)
+
     # -- tracking ----------------------------------------------------------------------------------
 
     def record_stream(self, stream not None):
@@ -277,7 +317,11 @@ cdef class DeviceBuffer:
             stamp(self.block, core.id, core.ticket)
 
     def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
-        """Export the memory without copying; the capsule keeps it alive."""
+        """Export the memory without copying; the capsule keeps it alive.
+
+        `stream` is the consumer's, in CUDA's numbers: None and 1 the legacy default stream, 2 the
+        thread's, -1 no ordering, else a handle. It waits for every use uhal knows of.
+        """
         require_buffer(self)
         return export_dlpack(self, stream, max_version, dl_device, copy)
 
@@ -285,6 +329,20 @@ cdef class DeviceBuffer:
         """Return DLPack's (device type, device id)."""
         require_buffer(self)
         return dlpack_device(self.context)
+
+    @property
+    def __cuda_array_interface__(self):
+        """CUDA's array protocol, version 3; AttributeError on other vendors."""
+        return export_array_interface(self)
+
+    def ipc_handle(self):
+        """Return what another process needs for `from_ipc_handle`; it can be pickled.
+
+        Work on the buffer is waited for. The handle opens the pool's whole segment to that process.
+        NotSupportedError on a vendor without it.
+        """
+        require_buffer(self)
+        return export_ipc(self)
 
     def close(self):
         """Give the memory back to the pool, once no DLPack consumer holds it any more.
@@ -372,7 +430,11 @@ cdef DeviceBuffer make_view(DeviceBuffer parent, Py_ssize_t byte_offset, Py_ssiz
 
 
 cdef Context context_of_stream(object cls, object stream):
+    cdef Context context
     if not isinstance(stream, Stream):
+        context = context_for(cls, None)
+        if foreign_core(context, stream) is not None:
+            return context
         raise _errors.ArgumentTypeError(
             f"stream: expected a uhal.Stream, got {type(stream).__name__}"
         )
@@ -398,6 +460,13 @@ cdef int mark_ready(DeviceBuffer buffer, StreamCore core) except -1:
         buffer.block.ready.stream_id = core.id
         buffer.block.ready.ticket = core.ticket
         buffer.block.waited = 0
+    return 0
+
+
+cdef int note_exported(DeviceBuffer buffer) except -1:
+    """Somebody uses the memory from now on in ways no stamp tells."""
+    if buffer.block is not None:
+        buffer.block.exported = True
     return 0
 
 

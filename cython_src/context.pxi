@@ -54,6 +54,18 @@ def slot_prototypes():
     }
 
 
+def slot_adapter(str name not None, uintptr_t vendor_function):
+    """Return the address for a slot that `vendor_function` does not fit as it is.
+
+    `name` is one of slot_adapters.c; ValueError for another.
+    """
+    cdef bytes spelled = name.encode()
+    cdef uhal_any_function adapter = uhal_slot_adapter(spelled, <uhal_any_function>vendor_function)
+    if adapter == NULL:
+        raise ValueError(f"there is no slot adapter {name!r}")
+    return <uintptr_t>adapter
+
+
 # Set once the process drains for exit: from then on nothing native is freed (a driver may already
 # be half gone), which leaks on purpose.
 cdef bint exiting = False
@@ -80,6 +92,10 @@ cdef class Context:
     cdef StreamCore default_core
     cdef Pool pool
     cdef list idle_events   # handles of recycled marker events
+    cdef dict foreign_streams   # handle → StreamCore of another library's stream
+    cdef int dl_device_type     # DLPack's name of the memory; type 0: it has none
+    cdef int dl_device_id
+    cdef readonly object peers  # ordinals whose memory kernels of this device may use
     cdef unsigned int launch_marks
     cdef object __weakref__
 
@@ -93,6 +109,11 @@ cdef class Context:
         self.limits = limits
         self.streams = {}
         self.idle_events = []
+        self.foreign_streams = {}
+        self.dl_device_type = backend.dlpack_device_type or 0
+        # DLPack knows one CPU: every host device is memory of this process
+        self.dl_device_id = 0 if self.dl_device_type == DL_CPU else ordinal
+        self.peers = frozenset()
         self.launch_marks = _launch_marks()
         blocking = _environment_flag("UHAL_LAUNCH_BLOCKING")
         self.pool = Pool(_pool_mode())
@@ -147,6 +168,10 @@ cdef class Context:
         """Give unused pool segments back to the driver and return the bytes freed."""
         require_usable(self)
         return pool_empty_cache(self)
+
+    def note_peer(self, int ordinal):
+        """Take note that kernels of this device may use the memory of device `ordinal`."""
+        self.peers = self.peers | {ordinal}
 
     def close(self):
         """Refuse new work. Native teardown follows when the last child is gone."""
@@ -479,6 +504,8 @@ cdef inline void keep_first(int *status, int found) noexcept:
 cdef int wait_in_teardown(uhal_hot_table *table, StreamCore core) except -1:
     """Let what is pending in the stream finish; a lost device answers at once."""
     cdef void *event
+    if core.owner is not None and core.completed == core.ticket:
+        return 0
     if not core.closed:
         with nogil:
             table.stream_synchronize(core.handle)

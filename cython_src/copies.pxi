@@ -307,12 +307,17 @@ cdef int set_pattern(DeviceBuffer buffer, int width, object value, object stream
 # -- refusals ----------------------------------------------------------------------------------------
 
 
-cdef int require_match(DeviceBuffer buffer, str role, object size, object dtype) except -1:
-    if dtype is not buffer.dtype:
+cdef int refuse_other_dtype(str role, object expected, object given) except -1:
+    if given is not expected:
         raise _errors.ArgumentTypeError(
-            f"{role}: expected {buffer.dtype.name} elements, got {dtype.name}; convert it, or copy "
+            f"{role}: expected {expected.name} elements, got {given.name}; convert it, or copy "
             "between views of one dtype (buffer.view)"
         )
+    return 0
+
+
+cdef int require_match(DeviceBuffer buffer, str role, object size, object dtype) except -1:
+    refuse_other_dtype(role, buffer.dtype, dtype)
     if size != buffer.size:
         refuse_size(role, f"{buffer.size} elements", f"{size}")
     return 0

@@ -1,4 +1,6 @@
-/* DLPack's C structures, restated from its specification (dmlc/dlpack, version 1.1). */
+/* DLPack's C structures, restated from its specification (dmlc/dlpack, version 1.1; the exchange
+ * table is of 1.3).
+ */
 #ifndef UHAL_DLPACK_H
 #define UHAL_DLPACK_H
 
@@ -44,5 +46,20 @@ typedef struct uhal_dl_versioned {
     uint64_t flags;
     uhal_dl_tensor tensor;
 } uhal_dl_versioned;
+
+/* What a type offers as `__dlpack_c_exchange_api__`: exchange without a capsule or Python call. The
+ * object arguments are PyObject *; a result other than 0 has set a Python exception. */
+typedef struct uhal_dl_exchange {
+    struct {
+        uint32_t major;
+        uint32_t minor;
+    } version;
+    struct uhal_dl_exchange *previous; /* the same for an older major version */
+    void *allocate;
+    int (*take)(void *object, uhal_dl_versioned **out);
+    int (*give)(uhal_dl_versioned *tensor, void **object);
+    int (*look)(void *object, uhal_dl_tensor *out); /* owns nothing; may be null */
+    int (*current_stream)(int32_t device_type, int32_t device_id, void **out);
+} uhal_dl_exchange;
 
 #endif

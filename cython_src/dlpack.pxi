@@ -31,6 +31,11 @@ cdef extern from "dlpack.h":
         void (*deleter)(uhal_dl_versioned *) noexcept
         uint64_t flags
         uhal_dl_tensor tensor
+    ctypedef struct uhal_dl_exchange:
+        uhal_dl_exchange *previous
+        int (*take)(void *object, uhal_dl_versioned **out) except -1
+        int (*look)(void *object, uhal_dl_tensor *out) except -1
+        int (*current_stream)(int32_t type, int32_t id, void **out) except -1
 
 
 cdef extern from *:
@@ -42,21 +47,22 @@ cdef extern from *:
     static uint32_t uhal_dl_major(const uhal_dl_versioned *managed) {
         return managed->version.major;
     }
+    static uhal_dl_exchange *uhal_dl_exchange_of_major(uhal_dl_exchange *exchange) {
+        while (exchange != NULL && exchange->version.major != UHAL_DLPACK_MAJOR) {
+            exchange = exchange->previous;
+        }
+        return exchange;
+    }
     """
     void uhal_dl_set_version(uhal_dl_versioned *managed)
     uint32_t uhal_dl_major(const uhal_dl_versioned *managed)
-
-
-cdef enum:
-    DL_CPU = 1
+    uhal_dl_exchange *uhal_dl_exchange_of_major(uhal_dl_exchange *exchange)
 
 
 cdef tuple dlpack_device(Context context):
-    kind = context.backend.dlpack_device_type
-    if kind is None:
+    if context.dl_device_type == 0:
         raise BufferError(f"DLPack has no device type for {context.backend_name}; use to_numpy()")
-    # DLPack knows one CPU: every host device is memory of this process
-    return (kind, 0 if kind == DL_CPU else context.ordinal)
+    return (context.dl_device_type, context.dl_device_id)
 
 
 # DLDataTypeCode of the specification
@@ -68,11 +74,62 @@ cdef int dlpack_code(object dtype) except -1:
     return DLPACK_NAME_CODES.get(dtype.name, DLPACK_KIND_CODES[dtype.kind])
 
 
-cdef object dtype_from_dlpack(int code, int bits):
-    for dtype in _dtypes.ALL:
-        if dlpack_code(dtype) == code and 8 * dtype.itemsize == bits:
-            return dtype
-    raise _errors.ArgumentTypeError(f"no kernel has DLPack's type code {code} with {bits} bits")
+cdef enum:
+    DLPACK_CODES = 32
+
+# By type code and bits: looked at for every tensor of every launch.
+cdef list dlpack_dtypes = [None] * (DLPACK_CODES * 256)
+for _dtype in _dtypes.ALL:
+    dlpack_dtypes[dlpack_code(_dtype) * 256 + 8 * _dtype.itemsize] = _dtype
+
+
+cdef object dtype_of(const uhal_dl_tensor *tensor):
+    cdef object found = None
+    if tensor.dtype.lanes != 1:
+        raise BufferError(f"expected one lane, got {tensor.dtype.lanes}")
+    if tensor.dtype.code < DLPACK_CODES:
+        found = dlpack_dtypes[tensor.dtype.code * 256 + tensor.dtype.bits]
+    if found is None:
+        raise _errors.ArgumentTypeError(
+            f"no kernel has DLPack's type code {tensor.dtype.code} with {tensor.dtype.bits} bits"
+        )
+    return found
+
+
+cdef Py_ssize_t elements_of(const uhal_dl_tensor *tensor) except -1:
+    """The number of elements of a tensor in C order; BufferError for one that is not."""
+    cdef Py_ssize_t size = 1
+    cdef int64_t expected = 1
+    cdef int axis
+    for axis in range(tensor.ndim):
+        size *= tensor.shape[axis]
+    for axis in range(tensor.ndim - 1, -1, -1):
+        if tensor.strides != NULL and size > 0 and tensor.shape[axis] != 1:
+            if tensor.strides[axis] != expected:
+                refuse_strided()
+        expected *= tensor.shape[axis]
+    return size
+
+
+cdef int require_place(Context context, int device_type, int device_id) except -1:
+    """BufferError unless this device's kernels can use memory of that DLPack device."""
+    if device_type == context.dl_device_type and device_id == context.dl_device_id:
+        return 0
+    own = dlpack_device(context)
+    given = (device_type, device_id)
+    if device_type == DL_CUDA_MANAGED:
+        raise BufferError(
+            f"the tensor is in managed memory {given}, which moves between host and device behind "
+            "the back of streams; copy it into ordinary device memory"
+        )
+    if device_type == DL_CUDA_HOST:
+        raise BufferError(
+            f"the tensor is in pinned host memory {given}; copy it: DeviceBuffer.from_numpy"
+        )
+    raise BufferError(
+        f"the tensor is on DLPack device {given}, {context.backend_name}:{context.ordinal} is "
+        f"{own}; DeviceBuffer.from_numpy copies from the host"
+    )
 
 
 # -- out ---------------------------------------------------------------------------------------------
@@ -97,10 +154,13 @@ cdef object export_dlpack(
         )
         copy_in(exported, buffer, None)
         flags = UHAL_DLPACK_COPIED
-    # The consumer's accesses are not stamped: ours must be done before it begins, and the pool
-    # waits for the device before it hands the memory out again.
-    settle(exported)
-    note_untracked_use(exported)
+    # The consumer's accesses are not stamped: ours come before it begins, and the pool waits for
+    # the device before it hands the memory out again.
+    if own[0] == DL_CUDA:
+        order_consumer(exported, stream)
+    elif stream != -1:
+        settle(exported)
+    note_exported(exported)
     if buffer.readonly and not copy:
         flags |= UHAL_DLPACK_READ_ONLY
     if max_version is not None and max_version[0] >= 1:
@@ -108,6 +168,19 @@ cdef object export_dlpack(
     if buffer.readonly and not copy:
         raise BufferError("read-only memory needs DLPack 1.0: the consumer must pass max_version")
     return unversioned_capsule(exported, own)
+
+
+cdef int order_consumer(DeviceBuffer buffer, object stream) except -1:
+    """`stream` in DLPack's numbers for CUDA."""
+    if stream is None:
+        stream = 1
+    if isinstance(stream, bool) or not isinstance(stream, int) or stream < -1:
+        raise BufferError(f"stream: expected None, -1, 1, 2 or a handle, got {stream!r}")
+    if stream == 0:
+        raise BufferError("stream: 0 is ambiguous and not allowed; 1 is the legacy default stream")
+    if stream != -1:
+        order_foreign_behind(buffer, stream)
+    return 0
 
 
 cdef int fill_tensor(uhal_dl_tensor *tensor, DeviceBuffer buffer, tuple device, int64_t *shape) except -1:
@@ -154,10 +227,12 @@ cdef _Export hold_memory(DeviceBuffer buffer):
     cdef _Export held = _Export.__new__(_Export)
     cdef DeviceBuffer root = buffer if buffer.root is None else buffer.root
     held.context = buffer.context
-    held.owner = root if buffer.block is not None else root.owner
+    if buffer.block is None or buffer.block.foreign:
+        held.owner = root.owner
+        return held
+    held.owner = root
     held.block = buffer.block
-    if held.block is not None:
-        held.block.exports += 1
+    held.block.exports += 1
     return held
 
 
@@ -239,28 +314,64 @@ cdef class _ForeignTensor:
 
 cdef DeviceBuffer import_dlpack(object cls, object source, object device, object stream):
     cdef Context context = context_for(cls, device)
+    return import_tensor(cls, context, core_for(context, stream), source)
+
+
+cdef DeviceBuffer import_tensor(object cls, Context context, StreamCore core, object source):
+    """A buffer over a tensor, ready in `core`."""
+    cdef uhal_dl_exchange *exchange = exchange_of(type(source)).table
     cdef _ForeignTensor foreign = _ForeignTensor.__new__(_ForeignTensor)
     cdef uhal_dl_tensor *tensor
-    cdef Py_ssize_t size = 1
-    cdef int64_t expected
-    cdef int axis
     cdef bint readonly = False
-    core_for(context, stream)
+    cdef bint ordered = context.dl_device_type == DL_CUDA
+    if exchange != NULL:
+        exchange.take(<void *>source, &foreign.versioned)
+        require_place(
+            context,
+            foreign.versioned.tensor.device.device_type,
+            foreign.versioned.tensor.device.device_id,
+        )
+        if ordered:
+            order_behind(context, core, current_stream(context, exchange))
+    else:
+        take_capsule(foreign, context, core, source)
+    if foreign.versioned != NULL:
+        tensor = &foreign.versioned.tensor
+        readonly = foreign.versioned.flags & UHAL_DLPACK_READ_ONLY
+    else:
+        tensor = &foreign.unversioned.tensor
+    size = elements_of(tensor)
+    return describe_foreign(
+        cls,
+        context,
+        size,
+        dtype_of(tensor),
+        <uint64_t><uintptr_t>tensor.data + tensor.byte_offset,
+        readonly,
+        foreign,
+        core if ordered else None,
+    )
+
+
+cdef int take_capsule(
+    _ForeignTensor foreign, Context context, StreamCore core, object source
+) except -1:
+    """Ask the producer for a capsule; it puts its own work before ours in `core`."""
+    cdef dict asked = {}
     if not hasattr(source, "__dlpack__") or not hasattr(source, "__dlpack_device__"):
         raise _errors.ArgumentTypeError(
             f"source: expected an object with __dlpack__, got {type(source).__name__}"
         )
-    own = dlpack_device(context)
-    given = tuple(int(part) for part in source.__dlpack_device__())
-    if given != own:
-        raise BufferError(
-            f"from_dlpack shares memory: {context.backend_name}:{context.ordinal} is DLPack device "
-            f"{own}, the tensor is on {given}; DeviceBuffer.from_numpy copies from the host"
-        )
+    dlpack_device(context)
+    given = source.__dlpack_device__()
+    require_place(context, int(given[0]), int(given[1]))
+    if context.dl_device_type == DL_CUDA:
+        asked["stream"] = <uintptr_t>core.handle
+        core.ticket += 1   # the wait the producer enqueues
     try:
-        capsule = source.__dlpack__(max_version=(UHAL_DLPACK_MAJOR, UHAL_DLPACK_MINOR))
+        capsule = source.__dlpack__(max_version=(UHAL_DLPACK_MAJOR, UHAL_DLPACK_MINOR), **asked)
     except TypeError:
-        capsule = source.__dlpack__()  # an exporter from before DLPack 1.0
+        capsule = source.__dlpack__(**asked)  # an exporter from before DLPack 1.0
     if PyCapsule_IsValid(capsule, b"dltensor_versioned"):
         foreign.versioned = <uhal_dl_versioned *>PyCapsule_GetPointer(capsule, b"dltensor_versioned")
         PyCapsule_SetName(capsule, b"used_dltensor_versioned")
@@ -268,30 +379,9 @@ cdef DeviceBuffer import_dlpack(object cls, object source, object device, object
             raise BufferError(
                 f"expected DLPack {UHAL_DLPACK_MAJOR}.x, got {uhal_dl_major(foreign.versioned)}.x"
             )
-        tensor = &foreign.versioned.tensor
-        readonly = foreign.versioned.flags & UHAL_DLPACK_READ_ONLY
     elif PyCapsule_IsValid(capsule, b"dltensor"):
         foreign.unversioned = <uhal_dl_managed *>PyCapsule_GetPointer(capsule, b"dltensor")
         PyCapsule_SetName(capsule, b"used_dltensor")
-        tensor = &foreign.unversioned.tensor
     else:
         raise BufferError("__dlpack__ did not return an unused DLPack capsule")
-    if tensor.dtype.lanes != 1:
-        raise BufferError(f"expected one lane, got {tensor.dtype.lanes}")
-    dtype = dtype_from_dlpack(tensor.dtype.code, tensor.dtype.bits)
-    for axis in range(tensor.ndim):
-        size *= tensor.shape[axis]
-    expected = 1
-    for axis in range(tensor.ndim - 1, -1, -1):
-        if tensor.strides != NULL and size > 0 and tensor.shape[axis] != 1:
-            if tensor.strides[axis] != expected:
-                raise BufferError(
-                    "expected a C-contiguous tensor; make one with the exporter's contiguous() or copy()"
-                )
-        expected *= tensor.shape[axis]
-    cdef DeviceBuffer buffer = describe(cls, context, size, dtype)
-    buffer.address = <uint64_t><uintptr_t>tensor.data + tensor.byte_offset
-    buffer.readonly = readonly
-    buffer.owner = foreign
-    live.buffers += 1
-    return buffer
+    return 0

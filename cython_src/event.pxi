@@ -63,8 +63,11 @@ cdef class Event:
         """True once closed."""
         return self.handle_ == NULL
 
-    def record(self, Stream stream=None):
-        """Set the mark after what is in `stream` (the default stream when None) now."""
+    def record(self, stream=None):
+        """Set the mark after what is in `stream` (the default stream when None) now.
+
+        `stream` may be another library's on CUDA.
+        """
         require_event(self)
         cdef StreamCore core = core_for(self.context, stream)
         cdef void *previous = enter(self.context)

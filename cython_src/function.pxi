@@ -122,10 +122,7 @@ cdef class Function:
             self.max_grid[axis] = limits.max_grid[axis]
             self.max_block[axis] = limits.max_block[axis]
         self.max_threads = min(limits.max_threads_per_block, attributes.max_threads_per_block)
-        most = attributes.max_dynamic_shared_bytes
-        if most is None:
-            most = limits.max_shared_bytes_per_block - (attributes.static_shared_bytes or 0)
-        self.max_shared = max(most, 0)
+        self.max_shared = dynamic_shared_limit(context, attributes)
         self.vectorcall = <uhal_vectorcall>refuse_call
         self.count = -1
         self.context = context
@@ -162,6 +159,27 @@ cdef class Function:
             shared_bytes,
         )
 
+    def set_max_dynamic_shared_bytes(self, nbytes):
+        """Let launches ask for up to `nbytes` of dynamic shared memory a block.
+
+        The driver decides what is too much; a limit already high enough is set too, so that a lower
+        one gives the cache more. NotSupportedError on a vendor whose limit is fixed.
+        """
+        require_module(self.module)
+        cdef unsigned int limit = 0
+        if not read_dimension(nbytes, &limit):
+            raise _errors.ArgumentValueError(
+                f"{self.name}, nbytes: expected an int of bytes in 0…{0xFFFFFFFF}, got {nbytes!r}"
+            )
+        cdef void *previous = enter(self.context)
+        try:
+            self.attributes = self.context.backend.set_max_dynamic_shared_bytes(
+                <uintptr_t>self.handle_, self.name, limit
+            )
+        finally:
+            leave(self.context, previous)
+        self.max_shared = dynamic_shared_limit(self.context, self.attributes)
+
     def __getitem__(self, configuration):
         return bind(self, configuration)
 
@@ -170,6 +188,13 @@ cdef class Function:
             f"<{type(self).__name__} {self.name} on "
             f"{self.context.backend_name}:{self.context.ordinal}>"
         )
+
+
+cdef unsigned int dynamic_shared_limit(Context context, object attributes) except? 0:
+    most = attributes.max_dynamic_shared_bytes
+    if most is None:
+        most = context.limits.max_shared_bytes_per_block - (attributes.static_shared_bytes or 0)
+    return max(most, 0)
 
 
 cdef int lay_out(Function function, object signature) except -1:
@@ -237,6 +262,7 @@ cdef class BoundLaunch:
     cdef unsigned int geometry[6]
     cdef unsigned int shared_bytes
     cdef bint is_empty
+    cdef bytes extended         # a uhal_launch_config; None: nothing but geometry
 
     def __init__(self):
         raise TypeError("a BoundLaunch is made by function[grid, block, shared, stream]")
@@ -281,5 +307,17 @@ cdef object bind(Function function, object configuration):
         grid, block, shared = config.grid, config.block, config.shared
     if not bound.is_empty:
         read_geometry(function, grid, block, shared, bound.geometry, &bound.shared_bytes)
+        if config is not None:
+            bind_extended(bound, config)
     bound.vectorcall = <uhal_vectorcall>call_bound
     return bound
+
+
+cdef int bind_extended(BoundLaunch bound, object config) except -1:
+    cdef uhal_launch_config extended
+    if not read_extended(
+        bound.function, config, bound.geometry, bound.shared_bytes, bound.core, &extended
+    ):
+        return 0
+    bound.extended = (<const char *>&extended)[:sizeof(extended)]
+    return 0

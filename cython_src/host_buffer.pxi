@@ -35,6 +35,8 @@ cdef int free_pinned(Context context, void *pointer) except -1:
 cdef class HostBuffer:
     """Pinned host memory of one device: copies to and from it are asynchronous.
 
+    With `mapped=True` kernels can use it where it is, by `device_ptr`.
+
     The memory is freed once the buffer is closed, no array over it is left and no copy still uses
     it. Any thread may use it.
     """
@@ -43,9 +45,11 @@ cdef class HostBuffer:
     cdef readonly Py_ssize_t size
     cdef readonly Py_ssize_t nbytes
     cdef readonly object dtype
+    cdef readonly bint mapped
     cdef object __weakref__
 
-    def __init__(self, size, dtype, *, device=None):
+    def __init__(self, size, dtype, *, device=None, bint mapped=False):
+        cdef unsigned int flags = HOST_ALLOC_PORTABLE | (HOST_ALLOC_MAPPED if mapped else 0)
         cdef Context context = context_for(type(self), device)
         # the same checks of size and dtype as device memory
         cdef DeviceBuffer shape = describe(DeviceBuffer, context, size, _as_dtype(dtype))
@@ -55,7 +59,7 @@ cdef class HostBuffer:
         memory.nbytes = shape.nbytes
         cdef void *previous = enter(context)
         cdef int status = context.table.host_alloc(
-            &memory.pointer, max(shape.nbytes, 1), HOST_ALLOC_PORTABLE
+            &memory.pointer, max(shape.nbytes, 1), flags
         )
         leave(context, previous)
         if status != 0:
@@ -66,6 +70,7 @@ cdef class HostBuffer:
         self.size = shape.size
         self.nbytes = shape.nbytes
         self.dtype = shape.dtype
+        self.mapped = mapped
 
     @property
     def device(self):
@@ -83,6 +88,26 @@ cdef class HostBuffer:
         """Address of the first byte in this process."""
         require_host_buffer(self)
         return <uintptr_t>self.memory.pointer
+
+    @property
+    def device_ptr(self):
+        """The address kernels read and write the memory at, of a buffer made with `mapped=True`.
+
+        Not tracked: keep the buffer until the kernels are done. NotSupportedError on a vendor
+        whose devices cannot reach host memory.
+        """
+        require_host_buffer(self)
+        if not self.mapped:
+            raise _errors.ArgumentValueError(
+                "device_ptr: the host buffer was not made with mapped=True"
+            )
+        cdef Context context = self.memory.context
+        cdef void *previous = enter(context)
+        try:
+            address = context.backend.host_device_pointer(<uintptr_t>self.memory.pointer)
+        finally:
+            leave(context, previous)
+        return DevicePointer(address)
 
     @property
     def array(self):

@@ -28,18 +28,30 @@ struct uhal_signature {
     const struct uhal_parameter *parameters;
 };
 
+/* A launch that asks for more than geometry, as launch_ex receives it. */
+struct uhal_launch_config {
+    unsigned int grid[3];
+    unsigned int block[3];
+    unsigned int cluster[3]; /* in blocks; all 0: no clusters */
+    unsigned int shared_bytes;
+    int cooperative;  /* 1: every block of the grid is resident at once */
+    int has_priority; /* 1: `priority` stands for that of the stream */
+    int priority;
+    void *stream;
+};
+
 /* clang-format off */
 #define UHAL_SLOTS(SLOT)                                                                           \
     /* cuCtxGetCurrent, cuCtxSetCurrent */                                                         \
     SLOT(required, current, (void **context))                                                      \
     SLOT(required, bind, (void *context))                                                          \
-    /* cuLaunchKernel, cuLaunchKernelEx */                                                         \
+    /* cuLaunchKernel; cuLaunchKernelEx through an adapter (slot_adapters.h) */                     \
     SLOT(required, launch, (void *function, unsigned int grid_x, unsigned int grid_y,              \
                             unsigned int grid_z, unsigned int block_x, unsigned int block_y,       \
                             unsigned int block_z, unsigned int shared_bytes, void *stream,         \
                             void **parameters, void **extra))                                      \
-    SLOT(optional, launch_ex, (const void *config, void *function, void **parameters,              \
-                               void **extra))                                                      \
+    SLOT(optional, launch_ex, (const struct uhal_launch_config *config, void *function,            \
+                               void **parameters, void **extra))                                   \
     SLOT(optional, prepare_function, (void *function, const struct uhal_signature *signature))     \
     /* cuMemAlloc, cuMemFree, cuMemAllocAsync, cuMemFreeAsync, cuMemHostAlloc, cuMemFreeHost */    \
     SLOT(required, alloc, (uint64_t *address, size_t bytes))                                       \

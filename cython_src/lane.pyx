@@ -17,8 +17,13 @@ One translation unit, a file an idea:
     buffer.pxi       DeviceBuffer and its views
     host_buffer.pxi  pinned host memory
     copies.pxi       copies and fills
-    dlpack.pxi       tensors of other libraries
+    copies_2d.pxi    copies of rows a pitch apart
+    foreign.pxi      streams and memory of other libraries
+    dlpack.pxi       tensors by DLPack, in and out
+    exchange.pxi     tensors of other libraries as arguments of a launch
+    sharing.pxi      memory across devices and processes
     function.pxi     modules, kernels, bound launches
+    launch_ex.pxi    launches that ask for more than geometry
     launch.pxi       a launch
 """
 
@@ -46,6 +51,11 @@ cdef enum:
     EVENT_DISABLE_TIMING = 2    # CU_EVENT_DISABLE_TIMING
     HOST_ALLOC_PORTABLE = 1     # CU_MEMHOSTALLOC_PORTABLE
     HOST_ALLOC_MAPPED = 2       # CU_MEMHOSTALLOC_DEVICEMAP
+
+    DL_CPU = 1                  # DLDeviceType of the DLPack specification
+    DL_CUDA = 2
+    DL_CUDA_HOST = 3
+    DL_CUDA_MANAGED = 13
 
 cdef double EXIT_DEADLINE_SECONDS = 10.0
 
@@ -89,6 +99,7 @@ cdef class HostBuffer
 cdef class ModuleHandle
 cdef class Function
 cdef class BoundLaunch
+cdef struct Packed
 
 include "context.pxi"
 include "stream.pxi"
@@ -97,8 +108,13 @@ include "pool.pxi"
 include "buffer.pxi"
 include "host_buffer.pxi"
 include "copies.pxi"
+include "copies_2d.pxi"
+include "foreign.pxi"
 include "dlpack.pxi"
+include "exchange.pxi"
+include "sharing.pxi"
 include "function.pxi"
+include "launch_ex.pxi"
 include "launch.pxi"
 
 if uhal_state_watch_forks() != 0:

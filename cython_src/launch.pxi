@@ -18,6 +18,9 @@ cdef struct Packed:
     void **pointers
     void **blocks           # Block objects the launch uses, borrowed from the arguments
     Py_ssize_t block_count
+    PyObject *foreign       # list of other libraries' memory and streams, owned; null: none
+    PyObject *core          # the StreamCore it goes to, borrowed
+    const uhal_launch_config *extended   # null: an ordinary launch
 
 
 # -- geometry ----------------------------------------------------------------------------------------
@@ -95,8 +98,17 @@ cdef StreamCore stream_of_launch(Function function, object stream):
     if stream is None:
         return function.context.default_core
     if not isinstance(stream, Stream) or (<Stream>stream).context is not function.context:
-        words().refuse_stream(function, stream)
+        return foreign_stream_of_launch(function, stream)
     return (<Stream>stream).core
+
+
+cdef StreamCore foreign_stream_of_launch(Function function, object stream):
+    cdef StreamCore core = None
+    if not isinstance(stream, Stream):
+        core = foreign_core(function.context, stream)
+    if core is None:
+        words().refuse_stream(function, stream)
+    return core
 
 
 cdef int refuse_closed(Function function, StreamCore core) except -1:
@@ -134,6 +146,8 @@ cdef inline int pack_one(
                 return 0
         elif argument == Py_None:
             (<uint64_t *>out)[0] = 0
+            return 0
+        elif take_foreign(function, index, argument, slot, out, packed):
             return 0
         return pack_rare(function, index, argument, out, slot.size)
     if PyLong_CheckExact(<object>argument):
@@ -189,12 +203,17 @@ cdef int pack_rare(
     return 0
 
 
-cdef bytes pack_untyped(Function function, Py_ssize_t index, object argument):
+cdef bytes pack_untyped(Function function, Py_ssize_t index, object argument, Packed *packed):
     cdef DeviceBuffer buffer
+    cdef uint64_t address = 0
     if isinstance(argument, DeviceBuffer):
         buffer = <DeviceBuffer>argument
         if buffer.context is function.context and not buffer_closed(buffer) and not buffer.readonly:
             return (<const char *>&buffer.address)[:sizeof(buffer.address)]
+    elif take_foreign(
+        function, index, <PyObject *>argument, NULL, <unsigned char *>&address, packed
+    ):
+        return (<const char *>&address)[:sizeof(address)]
     return words().pack_untyped(function, index, argument)
 
 
@@ -203,7 +222,7 @@ cdef bytes pack_untyped(Function function, Py_ssize_t index, object argument):
 
 cdef int launch_checked(
     Function function, StreamCore core, const unsigned int *geometry, unsigned int shared_bytes,
-    PyObject **arguments, Py_ssize_t given
+    PyObject **arguments, Py_ssize_t given, const uhal_launch_config *extended
 ) except -1:
     """Check and pack the arguments, then launch. Geometry is checked already."""
     cdef unsigned char bytes[STACK_BYTES]
@@ -212,16 +231,22 @@ cdef int launch_checked(
     cdef Packed packed
     if function.module.closed or core.state.word & UHAL_STATE_REFUSES:
         refuse_closed(function, core)
+    packed.block_count = 0
+    packed.foreign = NULL
+    packed.core = <PyObject *>core
+    packed.extended = extended
     if function.count < 0:
-        return launch_untyped(function, core, geometry, shared_bytes, arguments, given)
+        return launch_untyped(function, core, geometry, shared_bytes, arguments, given, &packed)
     if given != function.count:
         words().refuse_count(function, given)
-    packed.block_count = 0
     if function.count <= STACK_PARAMETERS and function.packed_bytes <= STACK_BYTES:
         packed.bytes = bytes
         packed.pointers = pointers
         packed.blocks = blocks
-        return pack_and_submit(function, core, geometry, shared_bytes, arguments, &packed)
+        try:
+            return pack_and_submit(function, core, geometry, shared_bytes, arguments, &packed)
+        finally:
+            Py_XDECREF(packed.foreign)
     packed.bytes = <unsigned char *>malloc(
         function.packed_bytes + 2 * function.count * sizeof(void *)
     )
@@ -233,6 +258,7 @@ cdef int launch_checked(
         return pack_and_submit(function, core, geometry, shared_bytes, arguments, &packed)
     finally:
         c_free(packed.bytes)
+        Py_XDECREF(packed.foreign)
 
 
 cdef inline int pack_and_submit(
@@ -248,33 +274,31 @@ cdef inline int pack_and_submit(
 
 cdef int launch_untyped(
     Function function, StreamCore core, const unsigned int *geometry, unsigned int shared_bytes,
-    PyObject **arguments, Py_ssize_t given
+    PyObject **arguments, Py_ssize_t given, Packed *packed
 ) except -1:
     """A kernel nothing is known about: every argument brings its own size."""
     cdef Py_ssize_t index
-    cdef Packed packed
     cdef list converted = []
-    cdef void **tables
-    for index in range(given):
-        converted.append(pack_untyped(function, index, <object>arguments[index]))
-    tables = <void **>malloc(max(2 * given, 1) * sizeof(void *))
+    cdef void **tables = <void **>malloc(max(2 * given, 1) * sizeof(void *))
     if tables == NULL:
         raise MemoryError
     packed.pointers = tables
     packed.blocks = tables + given
-    packed.block_count = 0
-    joined = b"".join(converted)
-    packed.bytes = <unsigned char *><const char *>joined
     try:
+        for index in range(given):
+            converted.append(pack_untyped(function, index, <object>arguments[index], packed))
+        joined = b"".join(converted)
+        packed.bytes = <unsigned char *><const char *>joined
         for index in range(given):
             packed.pointers[index] = <void *><const char *>(<bytes>converted[index])
             if isinstance(<object>arguments[index], DeviceBuffer):
                 if (<DeviceBuffer>arguments[index]).block is not None:
                     packed.blocks[packed.block_count] = <void *>(<DeviceBuffer>arguments[index]).block
                     packed.block_count += 1
-        return submit(function, core, geometry, shared_bytes, &packed, len(joined))
+        return submit(function, core, geometry, shared_bytes, packed, len(joined))
     finally:
         c_free(tables)
+        Py_XDECREF(packed.foreign)
 
 
 cdef inline int submit(
@@ -292,6 +316,8 @@ cdef inline int submit(
     cdef bint keep_gil = core.ticket - core.completed < PENDING_LIMIT
     for i in range(packed.block_count):
         wait_until_ready(context, <Block>packed.blocks[i], core)
+    if packed.foreign != NULL:
+        order_behind_foreign(context, core, packed)
     if core.ledger == NULL:
         core.ledger = uhal_ledger_new()
         if core.ledger == NULL:
@@ -299,7 +325,9 @@ cdef inline int submit(
     if not keep_gil:
         keep_gil = core_is_idle(context, core)
     previous = enter(context)
-    if keep_gil:
+    if packed.extended != NULL:
+        status = launch_extended(context, function, packed)
+    elif keep_gil:
         status = table.launch(
             function.handle_, geometry[0], geometry[1], geometry[2], geometry[3], geometry[4],
             geometry[5], shared_bytes, core.handle, packed.pointers, NULL,
@@ -312,7 +340,7 @@ cdef inline int submit(
             )
     leave(context, previous)
     if status != 0:
-        raise_native(context, status, "launch")
+        raise_native(context, status, "launch" if packed.extended == NULL else "launch_ex")
     core.ticket += 1
     for i in range(packed.block_count):
         stamp(<Block>packed.blocks[i], core.id, core.ticket)
@@ -321,6 +349,8 @@ cdef inline int submit(
         core.ledger, core.ticket, <PyObject *>function.ledger_key, code, instruction_offset,
         geometry, shared_bytes, packed.bytes, packed_bytes,
     )
+    if packed.foreign != NULL:
+        keep_foreign(context, core, packed)
     if core.state.word:
         after_launch(context, core)
     return 0
@@ -332,12 +362,15 @@ cdef inline int submit(
 cdef object call_bound(object callee, PyObject **arguments, size_t flags, PyObject *keywords):
     """`bound(*args)`."""
     cdef BoundLaunch bound = <BoundLaunch>callee
+    cdef const uhal_launch_config *extended = NULL
     if keywords != NULL and PyTuple_GET_SIZE(<object>keywords):
         words().refuse_keywords(bound.function, <object>keywords)
+    if bound.extended is not None:
+        extended = <const uhal_launch_config *><const char *>bound.extended
     if not bound.is_empty:
         launch_checked(
             bound.function, bound.core, bound.geometry, bound.shared_bytes, arguments,
-            PyVectorcall_NARGS(flags),
+            PyVectorcall_NARGS(flags), extended,
         )
     return None
 
@@ -376,6 +409,8 @@ cdef object launch_entry(object self, PyObject **given, Py_ssize_t count, PyObje
     cdef PyObject *values[LAUNCH_PARAMETERS]
     cdef unsigned int geometry[6]
     cdef unsigned int shared_bytes
+    cdef uhal_launch_config extended
+    cdef const uhal_launch_config *wanted = NULL
     cdef Py_ssize_t index
     cdef int place
     cdef Function function
@@ -421,6 +456,10 @@ cdef object launch_entry(object self, PyObject **given, Py_ssize_t count, PyObje
     core = stream_of_launch(
         function, <object>values[LAUNCH_STREAM] if values[LAUNCH_STREAM] != NULL else None
     )
+    if values[LAUNCH_CONFIG] != NULL and values[LAUNCH_CONFIG] != Py_None:
+        config = <object>values[LAUNCH_CONFIG]
+        if read_extended(function, config, geometry, shared_bytes, core, &extended):
+            wanted = &extended
     if values[LAUNCH_ARGS] == NULL:
         arguments = ()
     else:
@@ -433,7 +472,8 @@ cdef object launch_entry(object self, PyObject **given, Py_ssize_t count, PyObje
                 f"{type(arguments).__name__}. The kernel was not launched. [{words().call_site()}]"
             )
     launch_checked(
-        function, core, geometry, shared_bytes, tuple_items(arguments), PyTuple_GET_SIZE(arguments)
+        function, core, geometry, shared_bytes, tuple_items(arguments),
+        PyTuple_GET_SIZE(arguments), wanted,
     )
     return None
 

@@ -28,12 +28,21 @@ cdef extern from "hot_table.h" nogil:
     struct uhal_signature:
         uint32_t count
         const uhal_parameter *parameters
+    struct uhal_launch_config:
+        unsigned int grid[3]
+        unsigned int block[3]
+        unsigned int cluster[3]
+        unsigned int shared_bytes
+        int cooperative
+        int has_priority
+        int priority
+        void *stream
     ctypedef struct uhal_hot_table:
         int (*current)(void **) noexcept nogil
         int (*bind)(void *) noexcept nogil
         int (*launch)(void *, unsigned int, unsigned int, unsigned int, unsigned int,
                       unsigned int, unsigned int, unsigned int, void *, void **, void **) noexcept nogil
-        int (*launch_ex)(const void *, void *, void **, void **) noexcept nogil
+        int (*launch_ex)(const uhal_launch_config *, void *, void **, void **) noexcept nogil
         int (*prepare_function)(void *, const uhal_signature *) noexcept nogil
         int (*alloc)(uint64_t *, size_t) noexcept nogil
         int (*free)(uint64_t) noexcept nogil
@@ -88,6 +97,11 @@ cdef extern from *:
     const uhal_slot_row uhal_slot_rows[1]
     enum:
         UHAL_SLOT_COUNT
+
+
+cdef extern from "slot_adapters.h":
+    ctypedef void (*uhal_any_function)() noexcept nogil
+    uhal_any_function uhal_slot_adapter(const char *name, uhal_any_function vendor)
 
 
 cdef extern from "state_word.h":

@@ -59,6 +59,8 @@ cdef class Block:
     cdef Py_ssize_t exports     # DLPack consumers that still hold the memory
     cdef bint closed_by_user    # the buffer is closed; the last consumer gives the memory back
     cdef StreamCore native_stream   # set: from alloc_async, goes back by free_async
+    cdef bint foreign           # somebody else's memory: no pool ever has it
+    cdef object owner           # who that is
 
     def __cinit__(self):
         self.stamps = self.first_stamps
@@ -322,6 +324,8 @@ cdef int pool_free(Context context, Block block) except -1:
     cdef Pool pool = context.pool
     cdef list blocks
     cdef int i
+    if block.foreign:
+        return release_foreign(context, block)
     pool.blocks_in_use -= 1
     pool.bytes_in_use -= block.bytes
     if context.state.word & UHAL_STATE_LOST:
@@ -420,7 +424,18 @@ cdef int settle_exported(Context context, Block block) except -1:
 
 
 cdef int synchronize_everything(Context context) except -1:
-    """Wait for the device: for our streams, and for others' where the vendor has a call for it."""
+    """Wait for the device, and for those whose kernels may use its memory."""
+    cdef Context other
+    synchronize_device(context)
+    for other in list(contexts):
+        if context.ordinal in other.peers and other.backend_name == context.backend_name:
+            if not other.state.word & UHAL_STATE_REFUSES:
+                synchronize_device(other)
+    return 0
+
+
+cdef int synchronize_device(Context context) except -1:
+    """Wait for our streams, and for others' where the vendor has a call for it."""
     cdef void *previous
     context.synchronize()
     previous = enter(context)

@@ -23,7 +23,8 @@ cdef class StreamCore:
     cdef unsigned int flags
     cdef int priority
     cdef list markers       # [(ticket, event handle)], oldest first
-    cdef list held          # [(ticket, object)] host objects a pending copy still reads or writes
+    cdef list held          # [(ticket, object)] memory pending work still reads or writes
+    cdef object owner       # of another library's stream: the object whose stream it is
     cdef uint32_t *mark_word   # pinned: low half of the last launch ticket the device has passed
     cdef unsigned int launches_since_mark
 
@@ -206,6 +207,8 @@ cdef int synchronize_core(Context context, StreamCore core) except -1:
     cdef void *previous
     if core.closed:
         return synchronize_markers(context, core)
+    if core.owner is not None and core.completed == ticket:
+        return 0  # its owner may have destroyed it by now
     previous = enter(context)
     # asking first spares an idle stream the release of the GIL
     slot = "stream_query"
@@ -387,32 +390,24 @@ cdef class Stream:
         `handle` is an int, or an object with `__cuda_stream__`, or torch's (`cuda_stream`), CuPy's
         (`ptr`) or HIP's (`handle`) stream. The object, or `owner`, is kept alive.
         """
-        cdef uintptr_t address
-        if isinstance(handle, int) and not isinstance(handle, bool):
-            address = handle
-        elif hasattr(handle, "__cuda_stream__"):
-            protocol = handle.__cuda_stream__
-            address = int((protocol() if callable(protocol) else protocol)[1])
+        address = handle
+        if isinstance(handle, bool) or not isinstance(handle, int):
+            address = stream_handle(handle)
             owner = handle if owner is None else owner
-        else:
-            for attribute in ("cuda_stream", "ptr", "handle"):
-                value = getattr(handle, attribute, None)
-                if isinstance(value, int):
-                    address = value
-                    owner = handle if owner is None else owner
-                    break
-            else:
-                raise _errors.ArgumentTypeError(
-                    "handle: expected an int or a stream object (with __cuda_stream__, "
-                    f"cuda_stream, ptr or handle), got {type(handle).__name__}"
-                )
+        if address is None:
+            raise _errors.ArgumentTypeError(
+                "handle: expected an int or a stream object (with __cuda_stream__, "
+                f"cuda_stream, ptr or handle), got {type(handle).__name__}"
+            )
         if not address:
             raise _errors.ArgumentValueError(
                 "handle: expected a stream's address, got 0; CUDA's default streams are "
                 "Stream.legacy() and Stream.per_thread()"
             )
         cdef Context context = context_for(cls, device)
-        cdef Stream stream = wrap_core(cls, context, list_core(context, <void *>address, False))
+        cdef Stream stream = wrap_core(
+            cls, context, list_core(context, <void *><uintptr_t>address, False)
+        )
         stream.owner = owner
         return stream
 
@@ -421,6 +416,18 @@ cdef class Stream:
         """The native handle as an integer; it stays ours."""
         require_stream(self.context, self.core)
         return <uintptr_t>self.core.handle
+
+    @property
+    def __cuda_stream__(self):
+        """CUDA's stream protocol: a method that gives (version, handle).
+
+        AttributeError on other vendors, so that `hasattr` tells.
+        """
+        require_cuda_protocol(self.context, "__cuda_stream__")
+        return self._cuda_stream
+
+    def _cuda_stream(self):
+        return (0, self.handle)
 
     @property
     def id(self):
@@ -553,7 +560,12 @@ cdef StreamCore core_for(Context context, object stream):
     """The core of `stream`, or the default one for None; refused when it cannot be used here."""
     if stream is None:
         return context.default_core
+    cdef StreamCore foreign
     if not isinstance(stream, Stream):
+        foreign = foreign_core(context, stream)
+        if foreign is not None:
+            require_stream(context, foreign)
+            return foreign
         raise _errors.ArgumentTypeError(
             f"stream: expected a uhal.Stream or None, got {type(stream).__name__}; "
             "Stream.from_handle wraps other libraries' streams"

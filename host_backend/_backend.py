@@ -241,6 +241,17 @@ class HostBackend(Backend):
         """Wait for what every stream of the current device holds."""
         self._library.uhalHostCtxSynchronize()
 
+    def host_device_pointer(self, pointer: int) -> int:
+        """Return the pointer: kernels run in this process."""
+        return pointer
+
+    def can_access_peer(self, ordinal: int, peer: int) -> bool:
+        """Return True: every host device is memory of this process."""
+        return True
+
+    def enable_peer_access(self, ordinal: int, peer: int) -> None:
+        """Nothing needs enabling."""
+
     def live_counts(self) -> Mapping[str, int]:
         """Count the runtime's own objects in this process."""
         return {kind: self._live_count(kind) for kind in _KINDS}

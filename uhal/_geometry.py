@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, NoReturn
 import numpy as np
 
 from uhal._refusal import describe, describe_size, refuse
-from uhal.errors import ArgumentTypeError, ArgumentValueError
+from uhal.errors import ArgumentTypeError, ArgumentValueError, NotSupportedError
 
 if TYPE_CHECKING:
     from uhal._lane import Function
+    from uhal.launch_config import LaunchConfig
 
 _AXES = "xyz"
 
@@ -51,6 +52,65 @@ def find_geometry_fault(
         )
         or _shared_fault(function, shared)
     )
+
+
+def read_extended(
+    function: Function, config: LaunchConfig, grid: tuple[int, int, int]
+) -> tuple[tuple[int, int, int] | None, bool, int | None]:
+    """Return (cluster, cooperative, priority) of a launch of `grid` blocks, or raise the fault."""
+    cluster = None
+    if config.cluster is not None:
+        cluster = _read_cluster(function, config.cluster, grid)
+    if not isinstance(config.cooperative, (bool, np.bool_)):
+        _refuse(function, "cooperative", f"expected a bool, got {describe(config.cooperative)}")
+    if config.priority is None:
+        return cluster, bool(config.cooperative), None
+    priority = _as_int(config.priority)
+    if priority is None:
+        _refuse(function, "priority", f"expected an int or None, got {describe(config.priority)}")
+    context = function.context
+    least, greatest = context.backend.priority_range(context.ordinal)
+    return cluster, bool(config.cooperative), min(max(priority, greatest), least)
+
+
+def refuse_extended(function: Function, config: LaunchConfig) -> NoReturn:
+    """Raise `NotSupportedError`: the driver launches with geometry alone."""
+    asked = [
+        name
+        for name, given in (
+            ("cluster", config.cluster is not None),
+            ("cooperative", config.cooperative),
+            ("priority", config.priority is not None),
+        )
+        if given
+    ]
+    backend = function.context.backend_name
+    refuse(
+        f"{function.name}, config",
+        f"{' and '.join(asked)}: this {backend} driver has no launch that takes more than geometry",
+        NotSupportedError,
+        backend,
+    )
+
+
+def _read_cluster(
+    function: Function, cluster: object, grid: tuple[int, int, int]
+) -> tuple[int, int, int]:
+    fault = _extent_fault("cluster", cluster, function.context.limits.max_grid)
+    if fault is not None:
+        _refuse(function, *fault)
+    given = cluster if isinstance(cluster, tuple) else (cluster,)
+    sizes = [operator.index(size) for size in given] + [1] * (3 - len(given))
+    for axis, blocks, size in zip(_AXES, grid, sizes, strict=True):
+        if blocks % size:
+            problem = f"expected a divisor of the {blocks} blocks of the grid, got {size}"
+            _refuse(function, f"cluster {axis}", problem)
+    most = function.context.limits.max_cluster_blocks
+    blocks = sizes[0] * sizes[1] * sizes[2]
+    if most is not None and blocks > most:
+        problem = f"expected at most {most} blocks on this device, got {blocks}: {cluster!r}"
+        _refuse(function, "cluster", problem)
+    return sizes[0], sizes[1], sizes[2]
 
 
 def _extent_fault(what: str, extent: object, most: tuple[int, int, int]) -> tuple[str, str] | None:

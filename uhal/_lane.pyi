@@ -13,6 +13,7 @@ from uhal.contract import Backend, DeviceLimits, FunctionAttributes
 from uhal.device import Device
 from uhal.dtypes import DType, DTypeLike
 from uhal.flags import EventFlags, StreamFlags
+from uhal.interop import IpcHandle, StreamLike
 from uhal.launch_config import LaunchConfig
 from uhal.signature import Signature
 
@@ -23,6 +24,9 @@ Dim3: TypeAlias = int | tuple[int] | tuple[int, int] | tuple[int, int, int]
 
 def slot_prototypes() -> dict[str, tuple[str, str]]:
     """Slot name to (`required` or `optional`, C parameter list) as `hot_table.h` states them."""
+
+def slot_adapter(name: str, vendor_function: int) -> int:
+    """Address for a slot that `vendor_function` does not fit; `ValueError` for an unknown name."""
 
 @final
 class HotTable:
@@ -75,6 +79,11 @@ class Context:
     def synchronize(self) -> None:
         """Wait for every live stream of the device."""
     def pool_statistics(self) -> dict[str, int]: ...
+    @property
+    def peers(self) -> frozenset[int]:
+        """Ordinals of the devices whose memory kernels of this one may use."""
+    def note_peer(self, ordinal: int) -> None:
+        """Take note that kernels of this device may use the memory of device `ordinal`."""
     def empty_cache(self) -> int:
         """Give unused pool segments back to the driver; bytes freed."""
     def close(self) -> None:
@@ -137,6 +146,9 @@ class Stream:
     @property
     def id(self) -> int: ...
     @property
+    def __cuda_stream__(self) -> Callable[[], tuple[int, int]]:
+        """CUDA's stream protocol; `AttributeError` on other vendors."""
+    @property
     def device(self) -> Device: ...
     @property
     def flags(self) -> StreamFlags: ...
@@ -170,7 +182,7 @@ class Event:
     def flags(self) -> EventFlags: ...
     @property
     def closed(self) -> bool: ...
-    def record(self, stream: Stream | None = None) -> None: ...
+    def record(self, stream: StreamLike | None = None) -> None: ...
     def synchronize(self) -> None: ...
     def query(self) -> bool: ...
     def elapsed_since(self, start: Event) -> float: ...
@@ -192,7 +204,7 @@ class DeviceBuffer:
         array: npt.ArrayLike,
         *,
         device: Device | None = None,
-        stream: Stream | None = None,
+        stream: StreamLike | None = None,
     ) -> _Self: ...
     @classmethod
     def from_slice(
@@ -201,7 +213,7 @@ class DeviceBuffer:
         dtype: DTypeLike,
         *,
         device: Device | None = None,
-        stream: Stream | None = None,
+        stream: StreamLike | None = None,
     ) -> _Self: ...
     @classmethod
     def zeros(
@@ -210,7 +222,7 @@ class DeviceBuffer:
         dtype: DTypeLike,
         *,
         device: Device | None = None,
-        stream: Stream | None = None,
+        stream: StreamLike | None = None,
     ) -> _Self: ...
     @classmethod
     def uninitialized(
@@ -218,7 +230,7 @@ class DeviceBuffer:
     ) -> _Self: ...
     @classmethod
     def uninitialized_async(
-        cls: type[_Self], size: int, dtype: DTypeLike, stream: Stream, *, native: bool = False
+        cls: type[_Self], size: int, dtype: DTypeLike, stream: StreamLike, *, native: bool = False
     ) -> _Self: ...
     @classmethod
     def from_dlpack(
@@ -226,7 +238,19 @@ class DeviceBuffer:
         source: object,
         *,
         device: Device | None = None,
-        stream: Stream | None = None,
+        stream: StreamLike | None = None,
+    ) -> _Self: ...
+    @classmethod
+    def from_cuda_array_interface(
+        cls: type[_Self],
+        source: object,
+        *,
+        device: Device | None = None,
+        stream: StreamLike | None = None,
+    ) -> _Self: ...
+    @classmethod
+    def from_ipc_handle(
+        cls: type[_Self], handle: IpcHandle, *, device: Device | None = None
     ) -> _Self: ...
     @classmethod
     def from_raw(
@@ -254,15 +278,33 @@ class DeviceBuffer:
     def __getitem__(self: _Self, elements: slice) -> _Self: ...
     def view(self: _Self, dtype: DTypeLike) -> _Self: ...
     def as_device_ptr(self) -> DevicePointer: ...
-    def to_numpy(self, *, stream: Stream | None = None) -> npt.NDArray[Any]: ...
-    def copy_from(self, source: object, *, stream: Stream | None = None) -> None: ...
-    def copy_to(self, destination: object, *, stream: Stream | None = None) -> None: ...
-    def copy_from_async(self, source: object, stream: Stream) -> None: ...
-    def copy_to_async(self, destination: object, stream: Stream) -> None: ...
-    def set_8(self, value: int, *, stream: Stream | None = None) -> None: ...
-    def set_16(self, value: int, *, stream: Stream | None = None) -> None: ...
-    def set_32(self, value: int, *, stream: Stream | None = None) -> None: ...
-    def record_stream(self, stream: Stream) -> None: ...
+    def to_numpy(self, *, stream: StreamLike | None = None) -> npt.NDArray[Any]: ...
+    def copy_from(self, source: object, *, stream: StreamLike | None = None) -> None: ...
+    def copy_to(self, destination: object, *, stream: StreamLike | None = None) -> None: ...
+    def copy_from_async(self, source: object, stream: StreamLike) -> None: ...
+    def copy_to_async(self, destination: object, stream: StreamLike) -> None: ...
+    def copy_2d_from(
+        self,
+        source: npt.NDArray[Any] | HostBuffer | DeviceBuffer,
+        shape: tuple[int, int] | None = None,
+        *,
+        pitch: int | None = None,
+        source_pitch: int | None = None,
+        stream: StreamLike | None = None,
+    ) -> None: ...
+    def copy_2d_to(
+        self,
+        destination: npt.NDArray[Any] | HostBuffer | DeviceBuffer,
+        shape: tuple[int, int] | None = None,
+        *,
+        pitch: int | None = None,
+        destination_pitch: int | None = None,
+        stream: StreamLike | None = None,
+    ) -> None: ...
+    def set_8(self, value: int, *, stream: StreamLike | None = None) -> None: ...
+    def set_16(self, value: int, *, stream: StreamLike | None = None) -> None: ...
+    def set_32(self, value: int, *, stream: StreamLike | None = None) -> None: ...
+    def record_stream(self, stream: StreamLike) -> None: ...
     def __dlpack__(
         self,
         *,
@@ -272,6 +314,10 @@ class DeviceBuffer:
         copy: bool | None = None,
     ) -> object: ...
     def __dlpack_device__(self) -> tuple[int, int]: ...
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """CUDA's array protocol, version 3; `AttributeError` on other vendors."""
+    def ipc_handle(self) -> IpcHandle: ...
     def close(self) -> None: ...
     def __enter__(self: _Self) -> _Self: ...
     def __exit__(
@@ -284,7 +330,9 @@ class DeviceBuffer:
 class HostBuffer:
     """Pinned host memory: copies to and from it are asynchronous."""
 
-    def __init__(self, size: int, dtype: DTypeLike, *, device: Device | None = None) -> None: ...
+    def __init__(
+        self, size: int, dtype: DTypeLike, *, device: Device | None = None, mapped: bool = False
+    ) -> None: ...
     @property
     def size(self) -> int: ...
     @property
@@ -297,6 +345,11 @@ class HostBuffer:
     def closed(self) -> bool: ...
     @property
     def address(self) -> int: ...
+    @property
+    def mapped(self) -> bool: ...
+    @property
+    def device_ptr(self) -> DevicePointer:
+        """Where kernels find the memory, of a buffer made with `mapped=True`."""
     @property
     def array(self) -> npt.NDArray[Any]:
         """The memory as a numpy array; it keeps the memory alive."""
@@ -349,6 +402,7 @@ class Function:
     @property
     def context(self) -> Context: ...
     def max_active_blocks(self, block: Dim3, shared: int = 0) -> int: ...
+    def set_max_dynamic_shared_bytes(self, nbytes: int) -> None: ...
     def __getitem__(self, configuration: Any, /) -> BoundLaunch: ...
 
 class BoundLaunch:
@@ -362,7 +416,7 @@ def launch(
     block: Dim3 | None = None,
     args: tuple[object, ...] = (),
     shared: int = 0,
-    stream: Stream | None = None,
+    stream: StreamLike | None = None,
     *,
     config: LaunchConfig | None = None,
 ) -> None:

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from uhal._geometry import refuse_call, refuse_geometry
+from uhal._geometry import read_extended, refuse_call, refuse_extended, refuse_geometry
 from uhal._lane import DeviceBuffer, DevicePointer, Function, HostBuffer, Stream
 from uhal._refusal import argument_name, call_site, counted, describe, describe_size, refuse
 from uhal._small_floats import pack_small_float
@@ -31,9 +31,12 @@ __all__ = [
     "call_site",
     "pack",
     "pack_untyped",
+    "read_extended",
     "refuse_call",
     "refuse_closed",
     "refuse_count",
+    "refuse_extended",
+    "refuse_foreign",
     "refuse_function",
     "refuse_geometry",
     "refuse_keywords",
@@ -104,6 +107,18 @@ def refuse_stream(function: Function, stream: object) -> NoReturn:
     _refuse_at(where, _foreign("Stream", stream, function), InvalidHandleError, function)
 
 
+def refuse_foreign(function: Function, index: int, value: object, reason: str) -> NoReturn:
+    """Raise: another library's memory is none that this parameter takes; `reason` says why."""
+    context = function.context
+    element = None if function.signature is None else function.signature[index].dtype
+    memory = "memory" if element is None else f"memory of {element}"
+    problem = (
+        f"expected {memory} on {context.backend_name}:{context.ordinal}, got {describe(value)}: "
+        f"{reason.rstrip('.')}"
+    )
+    _refuse_at(argument_name(function, index), problem, ArgumentTypeError, function)
+
+
 def refuse_function(value: object) -> NoReturn:
     """Raise: what should be launched is not a kernel."""
     advice = "; take one from a module: module.get_function(name)"
@@ -150,7 +165,7 @@ class _Packer:
     def _buffer(self, buffer: DeviceBuffer, element: DType | None, written: bool) -> bytes:
         if buffer.closed:
             self._fail("expected an open DeviceBuffer, got a closed one", InvalidHandleError)
-        if buffer.device._context is not self._function.context:
+        if not self._reaches(buffer):
             self._fail(_foreign("DeviceBuffer", buffer, self._function), InvalidHandleError)
         if element is not None and buffer.dtype is not element:
             self._fail(
@@ -163,6 +178,13 @@ class _Packer:
                 "got one that describes read-only memory; copy it into a buffer of your own"
             )
         return buffer.as_device_ptr().address.to_bytes(POINTER_BYTES, "little")
+
+    def _reaches(self, buffer: DeviceBuffer) -> bool:
+        """Say whether the kernel's device may use the buffer: its own, or an enabled peer's."""
+        own, other = self._function.context, buffer.device._context
+        if other is own:
+            return True
+        return other.backend is own.backend and other.ordinal in own.peers
 
     def aggregate(self, value: object, parameter: Parameter) -> bytes:
         """Take the bytes of a structure passed by value."""

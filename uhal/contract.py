@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from uhal.errors import NotSupportedError
+
 if TYPE_CHECKING:
     from uhal._lane import HotTable
     from uhal.signature import Signature
@@ -68,6 +70,8 @@ class DeviceLimits:
     processors: int
     """Multiprocessors, compute units, clusters or cores."""
     max_parameter_bytes: int = 4096
+    max_cluster_blocks: int | None = None
+    """Blocks of a cluster; 1 where there are no clusters."""
     block_for_elements: int = 256
     """Block size of `LaunchConfig.for_num_elems` when none is given."""
     max_blocks_for_elements: int | None = None
@@ -208,6 +212,17 @@ class Backend(ABC):
         """
         return None
 
+    def set_max_dynamic_shared_bytes(
+        self, function: int, name: str, nbytes: int
+    ) -> FunctionAttributes:
+        """Let the kernel's launches ask for `nbytes`; the attributes after that.
+
+        The device is current.
+        """
+        raise NotSupportedError(
+            f"{self.name}: a kernel's limit of dynamic shared memory is fixed", backend=self.name
+        )
+
     def max_active_blocks(
         self, function: int, ordinal: int, block_threads: int, dynamic_shared_bytes: int
     ) -> int:
@@ -220,6 +235,60 @@ class Backend(ABC):
     @abstractmethod
     def error_class(self, code: int) -> type[Exception]:
         """Class from the backend's error table; `uhal.errors.DeviceError` when not in it."""
+
+    def copy_2d(
+        self,
+        direction: Literal["h2d", "d2h", "d2d"],
+        destination: int,
+        destination_pitch: int,
+        source: int,
+        source_pitch: int,
+        width: int,
+        height: int,
+        stream: int,
+    ) -> None:
+        """Enqueue a copy of `height` rows of `width` bytes, pitches in bytes.
+
+        The device is current. The default lets `uhal` copy row by row through the hot table.
+        """
+        raise NotImplementedError
+
+    def host_device_pointer(self, pointer: int) -> int:
+        """Device address of mapped pinned memory. The device is current."""
+        raise NotSupportedError(
+            f"{self.name}: devices do not reach host memory; copy it", backend=self.name
+        )
+
+    def pointer_device(self, address: int) -> int | None:
+        """Ordinal of the device a foreign address belongs to, `None` when it cannot be told."""
+        return None
+
+    def can_access_peer(self, ordinal: int, peer: int) -> bool:
+        """Whether kernels of one device can be let into another device's memory."""
+        return False
+
+    def enable_peer_access(self, ordinal: int, peer: int) -> None:
+        """Let kernels of the current device use memory of `peer`. Enabling twice is no error."""
+        raise NotSupportedError(
+            f"{self.name}: kernels reach their own device's memory only; copy between devices",
+            backend=self.name,
+        )
+
+    def ipc_export(self, address: int) -> bytes:
+        """Handle of a plain allocation, for another process. The device is current."""
+        raise NotSupportedError(
+            f"{self.name}: memory cannot be shared with another process; copy through the host",
+            backend=self.name,
+        )
+
+    def ipc_open(self, handle: bytes) -> int:
+        """Map another process's allocation; its device address here. The device is current."""
+        raise NotSupportedError(
+            f"{self.name}: memory of another process cannot be mapped", backend=self.name
+        )
+
+    def ipc_close(self, address: int) -> None:
+        """Undo one `ipc_open`. The device is current; its work on the memory is done."""
 
     def live_counts(self) -> Mapping[str, int]:
         """Native objects alive by kind, where the driver counts them."""

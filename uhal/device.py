@@ -14,6 +14,7 @@ from uhal.errors import (
     DeviceError,
     InvalidHandleError,
     NoDeviceError,
+    NotSupportedError,
 )
 
 if TYPE_CHECKING:
@@ -108,6 +109,34 @@ class Device:
         """True after `close`; `Device(ordinal, backend)` opens it afresh."""
         return self._context.closed
 
+    def can_access_peer(self, peer: Device) -> bool:
+        """Return whether `enable_peer_access(peer)` can work; True for the device itself."""
+        peer = _peer(peer)
+        if peer.backend != self.backend:
+            return False
+        if peer.ordinal == self.ordinal:
+            return True
+        return self._context.backend.can_access_peer(self.ordinal, peer.ordinal)
+
+    def enable_peer_access(self, peer: Device) -> None:
+        """Let kernels of this device take buffers of `peer` as arguments. One way; idempotent.
+
+        Copies between devices need no such thing. Raises `NotSupportedError` where the devices
+        cannot reach each other.
+        """
+        peer = _peer(peer)
+        if peer == self:
+            return
+        if not self.can_access_peer(peer):
+            raise NotSupportedError(
+                f"kernels of {self!r} cannot reach memory of {peer!r}; copy it, or take another "
+                f"pair of devices (Device.can_access_peer)",
+                backend=self.backend,
+            )
+        with self._context.enter():
+            self._context.backend.enable_peer_access(self.ordinal, peer.ordinal)
+        self._context.note_peer(peer.ordinal)
+
     def memory_info(self) -> MemoryInfo:
         """Return free and total memory in bytes, as the driver sees them now."""
         with self._context.enter():
@@ -160,6 +189,13 @@ class Device:
 
     def __reduce__(self) -> tuple[type[Device], tuple[int, str]]:
         return (type(self), (self.ordinal, self.backend))
+
+
+def _peer(peer: object) -> Device:
+    if not isinstance(peer, Device):
+        raise ArgumentTypeError(f"peer: expected a uhal.Device, got {describe(peer)}")
+    peer._context.check_usable()
+    return peer
 
 
 def resolve_backend(cls: type, backend: str | None) -> str | None:

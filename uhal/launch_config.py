@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LaunchConfig:
-    """A launch geometry. Checked against the device and the kernel when it is launched."""
+    """A launch geometry, and what else a launch may ask for.
+
+    Checked against the device and the kernel when it is launched.
+    """
 
     grid: Dim3
     """Blocks along x, y, z."""
@@ -24,6 +27,12 @@ class LaunchConfig:
     """Threads of a block along x, y, z."""
     shared: int = 0
     """Bytes of dynamic shared memory of a block."""
+    cluster: Dim3 | None = None
+    """Blocks of a cluster along x, y, z, which the grid must be a multiple of."""
+    cooperative: bool = False
+    """Whether all blocks must run at once, so that they may wait for each other."""
+    priority: int | None = None
+    """Stands for the stream's; a smaller number runs first."""
 
     @classmethod
     def for_num_elems(
@@ -41,6 +50,11 @@ class LaunchConfig:
         count = _count("n", n, 0)
         threads = limits.block_for_elements if block is None else _count("block", block, 1)
         return cls((_blocks(count, threads, limits),), (threads,))
+
+    @property
+    def is_plain(self) -> bool:
+        """True when it asks for nothing but geometry."""
+        return self.cluster is None and not self.cooperative and self.priority is None
 
     @property
     def is_empty(self) -> bool:

@@ -64,8 +64,7 @@ CUresult Call::check(const char *name, Need need) {
         }
     }
     const CUresult planned = static_cast<CUresult>(driver.instruments.on_call(name));
-    if (planned != CUDA_SUCCESS && device != nullptr &&
-        sticky_status(planned) != sim::Status::ok) {
+    if (planned != CUDA_SUCCESS && device != nullptr && sticky_status(planned) != sim::Status::ok) {
         device->device.fault = sticky_status(planned);
         device->device.fault_text = std::string("injected into ") + name;
     }

@@ -121,6 +121,7 @@ CUresult cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode mode) {
         capture->mode = mode;
         capture->thread = std::this_thread::get_id();
         capture->graph = std::make_shared<Graph>();
+        capture->graph->capture = capture;
         capture->streams = {&stream};
         call.driver.graphs.add(capture->graph);
         stream.capture = capture;

@@ -63,10 +63,9 @@ std::function<sim::Status()> copy_work(Side destination, Side source, Extent ext
             const sim::Lock lock(driver.scheduler.mutex);
             to = view_of(driver, destination.address, covered(destination, extent),
                          destination.place.kind);
-            from = source.staged != nullptr
-                       ? source.staged->data()
-                       : view_of(driver, source.address, covered(source, extent),
-                                 source.place.kind);
+            from = source.staged != nullptr ? source.staged->data()
+                                            : view_of(driver, source.address,
+                                                      covered(source, extent), source.place.kind);
         }
         const uint64_t from_pitch = source.staged != nullptr ? extent.width : source.pitch;
         sim::Status status = sim::Status::illegal_address;
@@ -139,8 +138,7 @@ Side host_side(const void *pointer, uint64_t pitch = 0) {
 CUresult check_device(Call &call, uint64_t address) {
     const Place place = place_of(call.driver, address, 1);
     const bool fits = place.kind == Place::Kind::device || place.kind == Place::Kind::pinned;
-    return fits ? CUDA_SUCCESS
-                : refuse(CUDA_ERROR_INVALID_VALUE, "an address is not on a device");
+    return fits ? CUDA_SUCCESS : refuse(CUDA_ERROR_INVALID_VALUE, "an address is not on a device");
 }
 
 CUresult linear(const char *name, CUstream stream, bool synchronous, Side destination,
@@ -162,7 +160,8 @@ CUresult linear(const char *name, CUstream stream, bool synchronous, Side destin
 
 bool side_of(CUmemorytype type, const void *host, CUdeviceptr device, size_t x, size_t y,
              size_t pitch, size_t width, Side &side) {
-    if (type != CU_MEMORYTYPE_HOST && type != CU_MEMORYTYPE_DEVICE && type != CU_MEMORYTYPE_UNIFIED) {
+    if (type != CU_MEMORYTYPE_HOST && type != CU_MEMORYTYPE_DEVICE &&
+        type != CU_MEMORYTYPE_UNIFIED) {
         return false;
     }
     side.pitch = pitch == 0 ? x + width : pitch;

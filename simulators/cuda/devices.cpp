@@ -32,14 +32,12 @@ int as_int(uint64_t value) {
 }
 
 #define FIXED(name, number)                                                                        \
-    { CU_DEVICE_ATTRIBUTE_##name, [](const DeviceState &) { return as_int(number); } }
+    {CU_DEVICE_ATTRIBUTE_##name, [](const DeviceState &) { return as_int(number); }}
 #define FROM_PROFILE(name, expression)                                                             \
-    {                                                                                              \
-        CU_DEVICE_ATTRIBUTE_##name, [](const DeviceState &device) {                                \
-            const Profile &profile = device.profile;                                               \
-            return as_int(expression);                                                             \
-        }                                                                                          \
-    }
+    {CU_DEVICE_ATTRIBUTE_##name, [](const DeviceState &device) {                                   \
+         const Profile &profile = device.profile;                                                  \
+         return as_int(expression);                                                                \
+     }}
 
 // Attributes not listed are 0, what a device without the feature says.
 const Attribute attributes[] = {

@@ -65,6 +65,7 @@
     ENTRY(cuFuncIsLoaded, cuFuncIsLoaded)                                                          \
     ENTRY(cuFuncLoad, cuFuncLoad)                                                                  \
     ENTRY(cuFuncSetAttribute, cuFuncSetAttribute)                                                  \
+    ENTRY(cuFuncSetBlockShape, cuFuncSetBlockShape)                                                \
     ENTRY(cuFuncSetCacheConfig, cuFuncSetCacheConfig)                                              \
     ENTRY(cuFuncSetSharedMemConfig, cuFuncSetSharedMemConfig)                                      \
     ENTRY(cuGetErrorName, cuGetErrorName)                                                          \
@@ -181,8 +182,10 @@
     ENTRY(cuModuleLoadFatBinary, cuModuleLoadFatBinary)                                            \
     ENTRY(cuModuleUnload, cuModuleUnload)                                                          \
     ENTRY(cuOccupancyAvailableDynamicSMemPerBlock, cuOccupancyAvailableDynamicSMemPerBlock)        \
-    ENTRY(cuOccupancyMaxActiveBlocksPerMultiprocessor, cuOccupancyMaxActiveBlocksPerMultiprocessor) \
-    ENTRY(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags, cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags) \
+    ENTRY(cuOccupancyMaxActiveBlocksPerMultiprocessor,                                             \
+          cuOccupancyMaxActiveBlocksPerMultiprocessor)                                             \
+    ENTRY(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags,                                    \
+          cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags)                                    \
     ENTRY(cuOccupancyMaxActiveClusters, cuOccupancyMaxActiveClusters)                              \
     ENTRY(cuOccupancyMaxPotentialBlockSize, cuOccupancyMaxPotentialBlockSize)                      \
     ENTRY(cuOccupancyMaxPotentialBlockSizeWithFlags, cuOccupancyMaxPotentialBlockSizeWithFlags)    \

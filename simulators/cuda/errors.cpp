@@ -120,8 +120,8 @@ const std::map<CUresult, std::string> names = {
 // "illegal address" of CUDA_ERROR_ILLEGAL_ADDRESS.
 std::string plain_text(const std::string &name) {
     const std::string prefix = "CUDA_ERROR_";
-    std::string text = name.compare(0, prefix.size(), prefix) == 0 ? name.substr(prefix.size())
-                                                                    : "no error";
+    std::string text =
+        name.compare(0, prefix.size(), prefix) == 0 ? name.substr(prefix.size()) : "no error";
     for (char &c : text) {
         c = c == '_' ? ' ' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
     }

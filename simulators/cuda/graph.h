@@ -52,6 +52,7 @@ struct Graph {
     CUgraph handle = nullptr;
     std::vector<GraphStep> steps; // each comes after earlier ones only
     UserReferences user_objects;
+    std::weak_ptr<Capture> capture; // that makes it
 };
 
 struct GraphExec {

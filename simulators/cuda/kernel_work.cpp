@@ -14,16 +14,14 @@ namespace {
 
 // Where an address leads that the device may not touch. Wide, so that indexing from it faults too.
 void *forbidden() {
-    static void *const range =
-        mmap(nullptr, uint64_t{1} << 36, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
-             0);
+    static void *const range = mmap(nullptr, uint64_t{1} << 36, PROT_NONE,
+                                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     return range == MAP_FAILED ? nullptr : range;
 }
 
 class ContextAddresses : public sim::AddressMap {
   public:
-    ContextAddresses(Driver &driver, const Context &context)
-        : driver_(driver), context_(context) {}
+    ContextAddresses(Driver &driver, const Context &context) : driver_(driver), context_(context) {}
 
     void *translate(uint64_t address) const override {
         for (const auto &device : driver_.devices) {
@@ -121,7 +119,7 @@ std::string fault_words(const Function &function, const sim::Outcome &outcome) {
     std::ostringstream words;
     words << "kernel " << function.entry->kernel.entry;
     if (outcome.status == sim::Status::illegal_address) {
-        words << " touched memory that is not allocated";
+        words << " touched memory that it may not reach";
     } else if (outcome.status == sim::Status::misaligned_address) {
         words << " was given a misaligned address";
     } else {
@@ -149,13 +147,13 @@ unsigned resident_blocks(const Function &function, unsigned threads, size_t dyna
         return 0;
     }
     const unsigned in_warps = (threads + warp - 1) / warp * warp;
-    const size_t shared = function.entry->static_shared_bytes + dynamic_shared +
-                          profile.shared_reserved_per_block;
+    const size_t shared =
+        function.entry->static_shared_bytes + dynamic_shared + profile.shared_reserved_per_block;
     if (function.entry->static_shared_bytes + dynamic_shared > profile.shared_per_block_optin) {
         return 0;
     }
-    unsigned blocks = std::min(profile.blocks_per_processor,
-                               profile.threads_per_processor / in_warps);
+    unsigned blocks =
+        std::min(profile.blocks_per_processor, profile.threads_per_processor / in_warps);
     if (shared != 0) {
         blocks = std::min(blocks, static_cast<unsigned>(profile.shared_per_processor / shared));
     }
@@ -165,9 +163,8 @@ unsigned resident_blocks(const Function &function, unsigned threads, size_t dyna
     return blocks;
 }
 
-CUresult make_kernel_call(const std::shared_ptr<Function> &function,
-                          const sim::LaunchShape &shape, void **parameters, void **extra,
-                          std::shared_ptr<KernelCall> &call) {
+CUresult make_kernel_call(const std::shared_ptr<Function> &function, const sim::LaunchShape &shape,
+                          void **parameters, void **extra, std::shared_ptr<KernelCall> &call) {
     CUresult result = check_shape(*function, shape);
     if (result != CUDA_SUCCESS) {
         return result;

@@ -6,9 +6,8 @@
 namespace cuda_sim {
 
 // Copies the parameters and checks the shape against device and function.
-CUresult make_kernel_call(const std::shared_ptr<Function> &function,
-                          const sim::LaunchShape &shape, void **parameters, void **extra,
-                          std::shared_ptr<KernelCall> &call);
+CUresult make_kernel_call(const std::shared_ptr<Function> &function, const sim::LaunchShape &shape,
+                          void **parameters, void **extra, std::shared_ptr<KernelCall> &call);
 
 std::function<sim::Status()> kernel_work(std::shared_ptr<KernelCall> call);
 

@@ -35,8 +35,7 @@ CUresult check_options(const Function &function, const sim::LaunchShape &shape,
                           "the device holds " + std::to_string(resident) + " of these blocks");
         }
     }
-    const uint64_t blocks =
-        uint64_t{options.cluster[0]} * options.cluster[1] * options.cluster[2];
+    const uint64_t blocks = uint64_t{options.cluster[0]} * options.cluster[1] * options.cluster[2];
     if (blocks == 1) {
         return CUDA_SUCCESS;
     }
@@ -87,7 +86,8 @@ CUresult read_options(const CUlaunchConfig &config, LaunchOptions &options) {
             break; // hints
         }
     }
-    return config.numAttrs != 0 && config.attrs == nullptr ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+    return config.numAttrs != 0 && config.attrs == nullptr ? CUDA_ERROR_INVALID_VALUE
+                                                           : CUDA_SUCCESS;
 }
 
 CUresult get_attribute(const Function &function, CUfunction_attribute attribute, int *value) {
@@ -107,8 +107,8 @@ CUresult get_attribute(const Function &function, CUfunction_attribute attribute,
         return CUDA_SUCCESS;
     case CU_FUNC_ATTRIBUTE_PTX_VERSION:
     case CU_FUNC_ATTRIBUTE_BINARY_VERSION:
-        *value = static_cast<int>(
-            attribute == CU_FUNC_ATTRIBUTE_PTX_VERSION ? image.target : binary);
+        *value =
+            static_cast<int>(attribute == CU_FUNC_ATTRIBUTE_PTX_VERSION ? image.target : binary);
         return CUDA_SUCCESS;
     case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
         *value = static_cast<int>(function.max_dynamic_shared);
@@ -286,14 +286,24 @@ CUresult cuFuncIsLoaded(CUfunctionLoadingState *state, CUfunction function) {
     });
 }
 
+// For the launches of CUDA 3, which are not simulated; PyCUDA sets it before every kind of launch.
+CUresult cuFuncSetBlockShape(CUfunction hfunc, int x, int y, int z) {
+    const bool fits = x > 0 && y > 0 && z > 0;
+    return with_function(__func__, hfunc, [&](Call &, const std::shared_ptr<Function> &) {
+        return fits ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    });
+}
+
 CUresult cuFuncSetCacheConfig(CUfunction hfunc, CUfunc_cache config) {
     (void)config;
-    return cuFuncLoad(hfunc);
+    return with_function(__func__, hfunc,
+                         [](Call &, const std::shared_ptr<Function> &) { return CUDA_SUCCESS; });
 }
 
 CUresult cuFuncSetSharedMemConfig(CUfunction hfunc, CUsharedconfig config) {
     (void)config;
-    return cuFuncLoad(hfunc);
+    return with_function(__func__, hfunc,
+                         [](Call &, const std::shared_ptr<Function> &) { return CUDA_SUCCESS; });
 }
 
 CUresult cuKernelGetAttribute(int *pi, CUfunction_attribute attrib, CUkernel kernel, CUdevice dev) {
@@ -357,36 +367,39 @@ CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int *minGridSize, int *blockS
 
 CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t *dynamicSmemSize, CUfunction func,
                                                  int numBlocks, int blockSize) {
-    return with_function(__func__, func, [&](Call &call, const std::shared_ptr<Function> &function) {
-        if (dynamicSmemSize == nullptr || numBlocks <= 0 || blockSize <= 0) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
-        const Profile &profile = call.device->profile;
-        const size_t each = profile.shared_per_processor / static_cast<unsigned>(numBlocks);
-        const size_t own =
-            function->entry->static_shared_bytes + profile.shared_reserved_per_block;
-        const size_t most = profile.shared_per_block_optin - function->entry->static_shared_bytes;
-        *dynamicSmemSize = std::min(each > own ? each - own : 0, most);
-        return CUDA_SUCCESS;
-    });
+    return with_function(
+        __func__, func, [&](Call &call, const std::shared_ptr<Function> &function) {
+            if (dynamicSmemSize == nullptr || numBlocks <= 0 || blockSize <= 0) {
+                return CUDA_ERROR_INVALID_VALUE;
+            }
+            const Profile &profile = call.device->profile;
+            const size_t each = profile.shared_per_processor / static_cast<unsigned>(numBlocks);
+            const size_t own =
+                function->entry->static_shared_bytes + profile.shared_reserved_per_block;
+            const size_t most =
+                profile.shared_per_block_optin - function->entry->static_shared_bytes;
+            *dynamicSmemSize = std::min(each > own ? each - own : 0, most);
+            return CUDA_SUCCESS;
+        });
 }
 
 CUresult cuOccupancyMaxActiveClusters(int *numClusters, CUfunction func,
                                       const CUlaunchConfig *config) {
-    return with_function(__func__, func, [&](Call &call, const std::shared_ptr<Function> &function) {
-        LaunchOptions options;
-        if (numClusters == nullptr || config == nullptr ||
-            read_options(*config, options) != CUDA_SUCCESS) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
-        if (!call.device->profile.clusters) {
-            return CUDA_ERROR_NOT_SUPPORTED;
-        }
-        const unsigned threads = config->blockDimX * config->blockDimY * config->blockDimZ;
-        const unsigned blocks = options.cluster[0] * options.cluster[1] * options.cluster[2];
-        const unsigned resident = resident_blocks(*function, threads, config->sharedMemBytes);
-        *numClusters = static_cast<int>(resident * call.device->profile.processors /
-                                        std::max(blocks, 1U));
-        return CUDA_SUCCESS;
-    });
+    return with_function(
+        __func__, func, [&](Call &call, const std::shared_ptr<Function> &function) {
+            LaunchOptions options;
+            if (numClusters == nullptr || config == nullptr ||
+                read_options(*config, options) != CUDA_SUCCESS) {
+                return CUDA_ERROR_INVALID_VALUE;
+            }
+            if (!call.device->profile.clusters) {
+                return CUDA_ERROR_NOT_SUPPORTED;
+            }
+            const unsigned threads = config->blockDimX * config->blockDimY * config->blockDimZ;
+            const unsigned blocks = options.cluster[0] * options.cluster[1] * options.cluster[2];
+            const unsigned resident = resident_blocks(*function, threads, config->sharedMemBytes);
+            *numClusters =
+                static_cast<int>(resident * call.device->profile.processors / std::max(blocks, 1U));
+            return CUDA_SUCCESS;
+        });
 }

@@ -1,4 +1,4 @@
-// Device memory, stream-ordered memory and pools, page-locked host memory, what a pointer is.
+// Device memory, stream-ordered memory, page-locked host memory. Pools are in pools.cpp.
 #include <algorithm>
 
 #include "operations.h"
@@ -94,17 +94,6 @@ CUresult free_ordered(Call &call, CUdeviceptr address, CUstream stream_handle) {
         return sim::Status::ok;
     };
     return enqueue(call, *stream, std::move(operation));
-}
-
-template <class Body> CUresult with_pool(const char *name, CUmemoryPool handle, Body body) {
-    return initialized(name, [&](Call &call) {
-        const std::shared_ptr<Pool> pool = call.driver.pools.find(handle);
-        return pool == nullptr ? CUDA_ERROR_INVALID_VALUE : body(call, *pool);
-    });
-}
-
-bool is_small(CUmemPool_attribute attribute) {
-    return attribute <= CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES;
 }
 
 } // namespace
@@ -255,8 +244,7 @@ CUresult cuMemHostUnregister(void *p) {
 CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *pdptr, void *p, unsigned int Flags) {
     return in_context(__func__, [&](Call &call) {
         const uint64_t address = reinterpret_cast<uint64_t>(p);
-        if (pdptr == nullptr || Flags != 0 ||
-            call.driver.host_memory.find(address) == nullptr) {
+        if (pdptr == nullptr || Flags != 0 || call.driver.host_memory.find(address) == nullptr) {
             return CUDA_ERROR_INVALID_VALUE;
         }
         *pdptr = address;
@@ -271,141 +259,6 @@ CUresult cuMemHostGetFlags(unsigned int *pFlags, void *p) {
             return CUDA_ERROR_INVALID_VALUE;
         }
         *pFlags = range->flags;
-        return CUDA_SUCCESS;
-    });
-}
-
-CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool_out, CUdevice dev) {
-    return initialized(__func__, [&](Call &call) {
-        const DeviceState *device = call.driver.device(dev);
-        if (device == nullptr) {
-            return CUDA_ERROR_INVALID_DEVICE;
-        }
-        *pool_out = device->default_pool->handle;
-        return CUDA_SUCCESS;
-    });
-}
-
-CUresult cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice dev) {
-    return initialized(__func__, [&](Call &call) {
-        const DeviceState *device = call.driver.device(dev);
-        if (device == nullptr) {
-            return CUDA_ERROR_INVALID_DEVICE;
-        }
-        *pool = device->pool->handle;
-        return CUDA_SUCCESS;
-    });
-}
-
-CUresult cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool) {
-    return with_pool(__func__, pool, [&](Call &call, Pool &found) {
-        DeviceState *device = call.driver.device(dev);
-        if (device == nullptr || found.device != dev) {
-            return CUDA_ERROR_INVALID_DEVICE;
-        }
-        device->pool = call.driver.pools.find(pool);
-        return CUDA_SUCCESS;
-    });
-}
-
-CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps) {
-    return initialized(__func__, [&](Call &call) {
-        if (pool == nullptr || poolProps == nullptr ||
-            poolProps->allocType != CU_MEM_ALLOCATION_TYPE_PINNED) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
-        if (poolProps->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
-            poolProps->handleTypes != CU_MEM_HANDLE_TYPE_NONE) {
-            return refuse(CUDA_ERROR_NOT_SUPPORTED, "only pools of device memory are simulated");
-        }
-        if (call.driver.device(poolProps->location.id) == nullptr) {
-            return CUDA_ERROR_INVALID_DEVICE;
-        }
-        *pool = call.driver.make_pool(poolProps->location.id)->handle;
-        return CUDA_SUCCESS;
-    });
-}
-
-CUresult cuMemPoolDestroy(CUmemoryPool pool) {
-    return with_pool(__func__, pool, [&](Call &call, Pool &found) {
-        DeviceState &device = *call.driver.device(found.device);
-        if (device.default_pool.get() == &found) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
-        if (device.pool.get() == &found) {
-            device.pool = device.default_pool;
-        }
-        call.driver.pools.remove(pool);
-        return CUDA_SUCCESS;
-    });
-}
-
-CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value) {
-    return with_pool(__func__, pool, [&](Call &, Pool &found) {
-        if (value == nullptr) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
-        if (attr == CU_MEMPOOL_ATTR_USED_MEM_HIGH || attr == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH) {
-            found.used_high = found.used;
-            return CUDA_SUCCESS;
-        }
-        const auto setting = found.settings.find(attr);
-        if (setting == found.settings.end()) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
-        setting->second = is_small(attr) ? static_cast<uint64_t>(*static_cast<int *>(value))
-                                         : *static_cast<cuuint64_t *>(value);
-        return CUDA_SUCCESS;
-    });
-}
-
-CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value) {
-    return with_pool(__func__, pool, [&](Call &, Pool &found) {
-        if (value == nullptr) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
-        const bool high =
-            attr == CU_MEMPOOL_ATTR_USED_MEM_HIGH || attr == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH;
-        if (is_small(attr)) {
-            *static_cast<int *>(value) = static_cast<int>(found.settings[attr]);
-        } else if (attr == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD) {
-            *static_cast<cuuint64_t *>(value) = found.settings[attr];
-        } else {
-            *static_cast<cuuint64_t *>(value) = high ? found.used_high : found.used;
-        }
-        return CUDA_SUCCESS;
-    });
-}
-
-CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep) {
-    (void)minBytesToKeep;
-    return with_pool(__func__, pool, [&](Call &, Pool &) { return CUDA_SUCCESS; });
-}
-
-CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count) {
-    return with_pool(__func__, pool, [&](Call &call, Pool &found) {
-        for (size_t index = 0; index < count; ++index) {
-            const CUmemLocation &location = map[index].location;
-            if (location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
-                call.driver.device(location.id) == nullptr) {
-                return CUDA_ERROR_INVALID_DEVICE;
-            }
-            if (map[index].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE) {
-                found.readers.insert(location.id);
-            } else {
-                found.readers.erase(location.id);
-            }
-        }
-        return CUDA_SUCCESS;
-    });
-}
-
-CUresult cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool memPool,
-                            CUmemLocation *location) {
-    return with_pool(__func__, memPool, [&](Call &, Pool &found) {
-        const bool own = location->id == found.device;
-        const bool granted = own || found.readers.count(location->id) != 0;
-        *flags = granted ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;
         return CUDA_SUCCESS;
     });
 }

@@ -42,9 +42,10 @@ CUresult check_ptx(const Driver &driver, const Profile &profile, const sim::Imag
     }
     const bool exact = image.target_suffix == 'a';
     const bool family = image.target_suffix == 'f';
-    const bool fits = exact    ? image.target == profile.target
-                      : family ? image.target / 10 == profile.major() && image.target <= profile.target
-                               : image.target <= profile.target;
+    const bool fits = exact ? image.target == profile.target
+                      : family
+                          ? image.target / 10 == profile.major() && image.target <= profile.target
+                          : image.target <= profile.target;
     if (!fits) {
         why = "PTX .target " + target_name(image) + " cannot be compiled for sm_" +
               std::to_string(profile.target);
@@ -55,9 +56,9 @@ CUresult check_ptx(const Driver &driver, const Profile &profile, const sim::Imag
 
 CUresult check_cubin(const Driver &driver, const Profile &profile, const sim::Image &image,
                      std::string &why) {
-    const bool runs = image.target_suffix != 0 ? image.target == profile.target
-                                               : image.target / 10 == profile.major() &&
-                                                     image.target <= profile.target;
+    const bool runs = image.target_suffix != 0
+                          ? image.target == profile.target
+                          : image.target / 10 == profile.major() && image.target <= profile.target;
     if (!runs) {
         why = "a cubin for " + target_name(image) + " does not run on sm_" +
               std::to_string(profile.target);
@@ -115,8 +116,8 @@ CUresult read_container(const Driver &driver, const Profile &profile, const sim:
             refusal = read_elf(driver, profile, content, image, reason);
         } else if (reason.empty()) {
             const auto *text = reinterpret_cast<const char *>(content.data());
-            refusal = read_text(driver, profile, {text, strnlen(text, content.size())}, image,
-                                reason);
+            refusal =
+                read_text(driver, profile, {text, strnlen(text, content.size())}, image, reason);
         }
         if (refusal == CUDA_SUCCESS) {
             return CUDA_SUCCESS;
@@ -249,9 +250,8 @@ CUresult find_function(Driver &driver, const std::shared_ptr<Module> &module,
         return CUDA_SUCCESS;
     }
     const auto &entries = module->image.entries;
-    const auto entry = std::find_if(entries.begin(), entries.end(), [&](const auto &one) {
-        return one.kernel.entry == name;
-    });
+    const auto entry = std::find_if(entries.begin(), entries.end(),
+                                    [&](const auto &one) { return one.kernel.entry == name; });
     if (entry == entries.end()) {
         return CUDA_ERROR_NOT_FOUND;
     }

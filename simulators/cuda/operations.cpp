@@ -74,8 +74,7 @@ std::shared_ptr<Stream> stream_of(Call &call, CUstream handle) {
     return call.driver.streams.find(handle);
 }
 
-CUresult enqueue(Call &call, Stream &stream, Operation operation,
-                 std::vector<sim::Point> after) {
+CUresult enqueue(Call &call, Stream &stream, Operation operation, std::vector<sim::Point> after) {
     const CUresult implicit = check_implicit_order(call, stream);
     if (implicit != CUDA_SUCCESS) {
         return implicit;
@@ -119,11 +118,12 @@ CUresult check_capture_unsafe(Call &call) {
         return CUDA_SUCCESS;
     }
     CUresult result = CUDA_SUCCESS;
-    for (const auto &[handle, stream] : call.driver.streams.all()) {
-        if (stream->capture == nullptr || !stream->capture_origin) {
+    for (const auto &[handle, graph] : call.driver.graphs.all()) {
+        const std::shared_ptr<Capture> captured = graph->capture.lock();
+        if (captured == nullptr || captured->streams.empty()) {
             continue;
         }
-        Capture &capture = *stream->capture;
+        Capture &capture = *captured;
         const bool everywhere = capture.mode == CU_STREAM_CAPTURE_MODE_GLOBAL &&
                                 capture_mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
         const bool here = capture.mode != CU_STREAM_CAPTURE_MODE_RELAXED &&

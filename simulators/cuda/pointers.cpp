@@ -95,8 +95,7 @@ char *view_of(Driver &driver, uint64_t address, uint64_t bytes, Place::Kind expe
     }
     DeviceState *owner = nullptr;
     const sim::Allocation *allocation = driver.find_allocation(address, bytes, &owner);
-    const bool ready =
-        allocation != nullptr && allocation->state != sim::AllocationState::reserved;
+    const bool ready = allocation != nullptr && allocation->state != sim::AllocationState::reserved;
     return ready ? owner->device.memory.view(address) : nullptr;
 }
 

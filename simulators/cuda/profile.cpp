@@ -11,7 +11,8 @@ constexpr unsigned mib = 1024 * kib;
 
 // clang-format off
 constexpr Profile profiles[] = {
-    // target, SMs, threads, blocks, shared/SM, opt-in, reserved, L2, clock, memory clock, bus, copies, clusters
+    // target, processors, threads, blocks, shared, opt-in, reserved, L2, clock, memory's, bus,
+    // copy engines, clusters
     {70,  80, 2048, 32,  96 * kib,  96 * kib,   0,   6 * mib, 1530000,   877000, 4096, 5, false},
     {75,  40, 1024, 16,  64 * kib,  64 * kib,   0,   4 * mib, 1590000,  5001000,  256, 3, false},
     {80, 108, 2048, 32, 164 * kib, 163 * kib, kib,  40 * mib, 1410000,  1215000, 5120, 3, false},

@@ -26,8 +26,8 @@ CUresult create(const char *name, CUstream *handle, unsigned flags, int priority
         if (handle == nullptr || flags > CU_STREAM_NON_BLOCKING) {
             return CUDA_ERROR_INVALID_VALUE;
         }
-        const Stream::Kind kind = flags == CU_STREAM_NON_BLOCKING ? Stream::Kind::non_blocking
-                                                                  : Stream::Kind::blocking;
+        const Stream::Kind kind =
+            flags == CU_STREAM_NON_BLOCKING ? Stream::Kind::non_blocking : Stream::Kind::blocking;
         const std::shared_ptr<Stream> stream = call.driver.make_stream(call.context, kind);
         stream->priority = std::clamp(priority, greatest_priority, 0);
         *handle = call.driver.streams.add(stream);
@@ -155,8 +155,8 @@ CUresult cuStreamAddCallback(CUstream hStream, CUstreamCallback callback, void *
 
 CUresult cuStreamGetFlags(CUstream hStream, unsigned int *flags) {
     return with_stream(__func__, hStream, [&](Call &, Stream &stream) {
-        *flags = stream.kind == Stream::Kind::non_blocking ? CU_STREAM_NON_BLOCKING
-                                                           : CU_STREAM_DEFAULT;
+        *flags =
+            stream.kind == Stream::Kind::non_blocking ? CU_STREAM_NON_BLOCKING : CU_STREAM_DEFAULT;
         return CUDA_SUCCESS;
     });
 }

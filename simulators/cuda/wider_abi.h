@@ -144,6 +144,7 @@ CUresult cuModuleEnumerateFunctions(CUfunction *functions, unsigned int numFunct
 CUresult cuFuncGetName(const char **name, CUfunction hfunc);
 CUresult cuFuncLoad(CUfunction function);
 CUresult cuFuncIsLoaded(CUfunctionLoadingState *state, CUfunction function);
+CUresult cuFuncSetBlockShape(CUfunction hfunc, int x, int y, int z);
 CUresult cuFuncSetCacheConfig(CUfunction hfunc, CUfunc_cache config);
 CUresult cuFuncSetSharedMemConfig(CUfunction hfunc, CUsharedconfig config);
 CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *numBlocks, CUfunction func,
@@ -274,6 +275,7 @@ CUresult cuGraphReleaseUserObject(CUgraph graph, CUuserObject object, unsigned i
 #define UHAL_SINCE_cuFuncGetName 12030
 #define UHAL_SINCE_cuFuncLoad 12040
 #define UHAL_SINCE_cuFuncIsLoaded 12040
+#define UHAL_SINCE_cuFuncSetBlockShape 2000
 #define UHAL_SINCE_cuFuncSetCacheConfig 3000
 #define UHAL_SINCE_cuFuncSetSharedMemConfig 4020
 #define UHAL_SINCE_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags 7000

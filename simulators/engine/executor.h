@@ -50,7 +50,8 @@ class Executable {
     virtual std::vector<unsigned char> bind(const std::vector<unsigned char> &block,
                                             const AddressMap &map, Status &status) const = 0;
     // Runs all blocks; called without the lock.
-    virtual Outcome run(const LaunchShape &shape, const std::vector<unsigned char> &bound) const = 0;
+    virtual Outcome run(const LaunchShape &shape,
+                        const std::vector<unsigned char> &bound) const = 0;
 };
 
 struct ExecutableVariable {

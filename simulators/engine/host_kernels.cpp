@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -55,7 +56,14 @@ void *load_copy(const std::string &path) {
     }
     void *library = nullptr;
     if (write(descriptor, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size())) {
-        const std::string name = "/proc/self/fd/" + std::to_string(descriptor);
+        // dlopen takes a name it has seen for the library it had then, and descriptor numbers
+        // recur; so each name is spelled differently: the bits of a counter are the "./" in it.
+        static std::atomic<uint32_t> counter{0};
+        std::string name = "/proc/self/fd/";
+        for (uint32_t bits = counter.fetch_add(1) + 1; bits != 0; bits >>= 1) {
+            name += bits & 1 ? "./" : "/";
+        }
+        name += std::to_string(descriptor);
         library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
     }
     close(descriptor);
@@ -265,14 +273,18 @@ class HostModule : public ExecutableModule {
 std::unique_ptr<ExecutableModule> HostKernels::load(const std::vector<std::string> &entries) {
     const Library *best = nullptr;
     size_t most = 0;
+    ptrdiff_t best_size = 0;
     for (const Library &library : libraries()) {
         const size_t matches = static_cast<size_t>(
             std::count_if(entries.begin(), entries.end(), [&](const std::string &entry) {
                 return find_kernel(*library.module, entry) != nullptr;
             }));
-        if (matches > most) {
+        // Of libraries with the same names, the one with the fewest others fits best.
+        const auto size = library.module->kernels_end - library.module->kernels_begin;
+        if (matches > most || (matches == most && most > 0 && size < best_size)) {
             most = matches;
             best = &library;
+            best_size = size;
         }
     }
     if (best == nullptr) {

@@ -31,7 +31,8 @@ uint64_t page_of(uint64_t address) {
 }
 
 char *reserve_range(uint64_t bytes) {
-    void *range = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *range =
+        mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     return range == MAP_FAILED ? nullptr : static_cast<char *>(range);
 }
 
@@ -202,8 +203,8 @@ void DeviceMemory::release(uint64_t address) {
     used_ -= round_up(allocation.bytes, alignment);
     const uint64_t first = page_of(address) - base_;
     const uint64_t bytes = round_up(address + allocation.bytes, page) - page_of(address);
-    mmap(view_ + first, bytes, PROT_NONE,
-         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    mmap(view_ + first, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
+         -1, 0);
     fallocate(descriptor_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(first),
               static_cast<off_t>(bytes));
 }

@@ -26,8 +26,8 @@ struct Allocation {
     uint64_t bytes;
     AllocationState state;
     bool stream_ordered;
-    bool borrowed;         // the memory behind it is somebody else's, at `view`
-    uint64_t unmap_bytes;  // of an imported range: what to unmap around `view` at the end
+    bool borrowed;        // the memory behind it is somebody else's, at `view`
+    uint64_t unmap_bytes; // of an imported range: what to unmap around `view` at the end
     char *view;
     uint64_t serial; // never reused, unlike the address
     const void *pool;

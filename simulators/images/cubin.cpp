@@ -136,8 +136,7 @@ class Reader {
                 functions_[name] = {index, ELF64_ST_BIND(symbol.st_info) != STB_LOCAL};
             }
             if (ELF64_ST_TYPE(symbol.st_info) == STT_OBJECT &&
-                ELF64_ST_BIND(symbol.st_info) != STB_LOCAL &&
-                symbol.st_shndx < sections_.size()) {
+                ELF64_ST_BIND(symbol.st_info) != STB_LOCAL && symbol.st_shndx < sections_.size()) {
                 const std::string &home = sections_[symbol.st_shndx].name;
                 const bool initialized = home != ".nv.global";
                 if (starts_with(home, ".nv.global") || starts_with(home, ".nv.constant3")) {
@@ -156,10 +155,10 @@ class Reader {
             return;
         }
         std::map<uint32_t, ParameterLayout> parameters;
-        for_each_record(content(*information), [&](unsigned char attribute, uint32_t value,
-                                                   const Bytes &record) {
-            read_record(attribute, value, record, entry, parameters);
-        });
+        for_each_record(content(*information),
+                        [&](unsigned char attribute, uint32_t value, const Bytes &record) {
+                            read_record(attribute, value, record, entry, parameters);
+                        });
         for (const auto &[index, parameter] : parameters) {
             if (index != entry.kernel.parameters.size()) {
                 return;
@@ -171,8 +170,8 @@ class Reader {
         if (shared != nullptr) {
             // From sm_90 on the system keeps the first KiB for itself.
             const uint64_t reserved = image_.target >= 90 ? 1024 : 0;
-            entry.static_shared_bytes =
-                static_cast<uint32_t>(shared->header.sh_size - std::min(reserved, shared->header.sh_size));
+            entry.static_shared_bytes = static_cast<uint32_t>(
+                shared->header.sh_size - std::min(reserved, shared->header.sh_size));
         }
         image_.entries.push_back(std::move(entry));
     }
@@ -202,14 +201,13 @@ class Reader {
         if (information == nullptr) {
             return;
         }
-        for_each_record(content(*information),
-                        [&](unsigned char attribute, uint32_t, const Bytes &record) {
-                            uint32_t symbol = 0;
-                            if (attribute == attribute_registers && record.read(0, symbol) &&
-                                symbol == function) {
-                                record.read(4, entry.registers);
-                            }
-                        });
+        for_each_record(content(*information), [&](unsigned char attribute, uint32_t,
+                                                   const Bytes &record) {
+            uint32_t symbol = 0;
+            if (attribute == attribute_registers && record.read(0, symbol) && symbol == function) {
+                record.read(4, entry.registers);
+            }
+        });
     }
 
     template <class Visit> static void for_each_record(const Bytes &records, Visit visit) {

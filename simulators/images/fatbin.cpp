@@ -45,15 +45,14 @@ bool decompress_zstd(const Bytes &stored, std::vector<unsigned char> &content,
                      std::string &problem) {
     using Decompress = size_t (*)(void *, size_t, const void *, size_t);
     static void *const library = dlopen("libzstd.so.1", RTLD_NOW | RTLD_LOCAL);
-    const auto decompress = library == nullptr ? nullptr
-                                               : reinterpret_cast<Decompress>(
-                                                     dlsym(library, "ZSTD_decompress"));
+    const auto decompress = library == nullptr
+                                ? nullptr
+                                : reinterpret_cast<Decompress>(dlsym(library, "ZSTD_decompress"));
     if (decompress == nullptr) {
         problem = "it is compressed with zstd and libzstd.so.1 is not installed";
         return false;
     }
-    const size_t made =
-        decompress(content.data(), content.size(), stored.data(), stored.size());
+    const size_t made = decompress(content.data(), content.size(), stored.data(), stored.size());
     if (made != content.size()) {
         problem = "its zstd data are broken";
         return false;

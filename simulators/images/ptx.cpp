@@ -63,10 +63,11 @@ uint32_t round_up(uint32_t value, uint32_t multiple) {
 // Bytes of a type such as ".f32"; 0 for a word that is no type.
 uint32_t type_bytes(std::string_view word) {
     static const std::map<std::string_view, uint32_t> sizes = {
-        {".b8", 1},   {".u8", 1},    {".s8", 1},    {".b16", 2},    {".u16", 2},  {".s16", 2},
-        {".f16", 2},  {".bf16", 2},  {".b32", 4},   {".u32", 4},    {".s32", 4},  {".f32", 4},
-        {".b64", 8},  {".u64", 8},   {".s64", 8},   {".f64", 8},    {".b128", 16}, {".f16x2", 4},
-        {".bf16x2", 4}, {".texref", 8}, {".samplerref", 8}, {".surfref", 8}};
+        {".b8", 1},         {".u8", 1},     {".s8", 1},    {".b16", 2},    {".u16", 2},
+        {".s16", 2},        {".f16", 2},    {".bf16", 2},  {".b32", 4},    {".u32", 4},
+        {".s32", 4},        {".f32", 4},    {".b64", 8},   {".u64", 8},    {".s64", 8},
+        {".f64", 8},        {".b128", 16},  {".f16x2", 4}, {".bf16x2", 4}, {".texref", 8},
+        {".samplerref", 8}, {".surfref", 8}};
     const auto found = sizes.find(word);
     return found == sizes.end() ? 0 : found->second;
 }
@@ -195,7 +196,8 @@ class Reader {
                 at_ += 3;
             }
         }
-        if (declaration.alignment == 0 || (declaration.alignment & (declaration.alignment - 1)) != 0) {
+        if (declaration.alignment == 0 ||
+            (declaration.alignment & (declaration.alignment - 1)) != 0) {
             fail("alignment is no power of two");
             declaration.alignment = 1;
         }
@@ -206,8 +208,8 @@ class Reader {
         const Declaration declaration = read_declaration();
         bool initialized = false;
         while (at_ < tokens_.size() && word() != ";") {
-            const bool zero = word() == "=" || word() == "{" || word() == "}" || word() == "," ||
-                              word() == "0";
+            const bool zero =
+                word() == "=" || word() == "{" || word() == "}" || word() == "," || word() == "0";
             initialized = initialized || !zero;
             ++at_;
         }

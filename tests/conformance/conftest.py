@@ -37,21 +37,27 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def row(request: pytest.FixtureRequest) -> Iterator[Row]:
+def row(request: pytest.FixtureRequest, folder: Path) -> Iterator[Row]:
     """The row under test, its environment set."""
     found: Row = request.param
+    prepared = found.prepare(folder) if found.prepare is not None else {}
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in found.environment.items():
+        for name, value in {**found.environment, **prepared}.items():
             patch.setenv(name, value)
         yield found
 
 
 @pytest.fixture(scope="session")
-def image(row: Row, request: pytest.FixtureRequest) -> Callable[[str], Path]:
-    """Name of a source in `kernels/` → its image for this row."""
+def folder(request: pytest.FixtureRequest) -> Path:
+    """Where compiled kernels are kept from run to run."""
     cache = request.config.cache
     assert cache is not None
-    folder = cache.mkdir("kernels")
+    return cache.mkdir("kernels")
+
+
+@pytest.fixture(scope="session")
+def image(row: Row, folder: Path) -> Callable[[str], Path]:
+    """Name of a source in `kernels/` → its image for this row."""
     return lambda name: row.compile(KERNELS / f"{name}.cu", folder)
 
 

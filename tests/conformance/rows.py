@@ -9,11 +9,16 @@ from __future__ import annotations
 import hashlib
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+import pytest
+
+from build_support import cuda_kernels
 
 ROOT = Path(__file__).resolve().parents[2]
 KERNELS = Path(__file__).resolve().parent / "kernels"
@@ -32,6 +37,8 @@ class Row:
     """Set before the backend is opened."""
     unsupported: Mapping[str, str] = field(default_factory=dict)
     expected_failures: Mapping[str, str] = field(default_factory=dict)
+    prepare: Callable[[Path], Mapping[str, str]] | None = None
+    """Makes what the row needs, in a folder; returns more of the environment. May skip the row."""
 
 
 def compile_for_host(source: Path, folder: Path) -> Path:
@@ -47,10 +54,7 @@ def compile_for_host(source: Path, folder: Path) -> Path:
         ).stdout
     )
     command = [compiler, *options, "-x", "c++", str(source)]
-    digest = hashlib.sha256(" ".join(command).encode())
-    for path in [source, *sorted((ROOT / "uhal" / "include").rglob("*.h"))]:
-        digest.update(path.read_bytes())
-    image = folder / f"{source.stem}-{digest.hexdigest()[:16]}.so"
+    image = folder / f"{source.stem}-{_digest(source, ' '.join(command))}.so"
     if not image.exists():
         unfinished = image.with_suffix(f".{os.getpid()}")
         subprocess.run([*command, "-o", str(unfinished)], check=True)
@@ -58,12 +62,108 @@ def compile_for_host(source: Path, folder: Path) -> Path:
     return image
 
 
+def compile_for_cuda(source: Path, folder: Path) -> Path:
+    """Compile to PTX with nvcc unless the same was compiled before."""
+    if shutil.which("nvcc") is None:
+        pytest.skip("nvcc is not on the PATH")
+    digest = _digest(source, cuda_kernels.toolkit())
+    image = folder / f"{source.stem}-{digest}.ptx"
+    if not image.exists():
+        unfinished = image.with_suffix(f".{os.getpid()}")
+        # Without it, variables are made invisible to other files and to Module.get_global.
+        cuda_kernels.compile_ptx(source.relative_to(ROOT), unfinished, "-rdc=true")
+        unfinished.replace(image)
+    return image
+
+
+def prepare_simulated_cuda(folder: Path) -> Mapping[str, str]:
+    """Find the simulated driver, and give it host builds of the kernels to run."""
+    library = ROOT / "simulators" / "build" / "libcuda.so.1"
+    if not library.is_file():
+        pytest.skip("the simulated CUDA driver is not built: make simulators")
+    kernels = folder / "simulated"
+    shutil.rmtree(kernels, ignore_errors=True)
+    kernels.mkdir()
+    for source in sorted(KERNELS.glob("*.cu")):
+        built = compile_for_host(source, folder)
+        (kernels / f"{source.stem}.so").symlink_to(built)
+    return {"UHAL_CUDA_LIBRARY": str(library), "UHAL_SIM_KERNELS": str(kernels)}
+
+
+def _digest(source: Path, recipe: str) -> str:
+    """Digest of a source, the headers it may include, and how it is compiled."""
+    digest = hashlib.sha256(recipe.encode())
+    for path in [source, *sorted((ROOT / "uhal" / "include").rglob("*.h"))]:
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+SCHEDULE = os.environ.get("UHAL_SIM_SCHEDULE", "lazy")
+"""When simulated drivers run queued work. One process has one: they read it once."""
+
+_NOT_BY_ITSELF = f"under the schedule {SCHEDULE!r} nothing has to run before something waits for it"
+
+# Tests in which work goes on although nothing waits for it.
+_UNWAITED = (
+    "a_callback_may_use_the_device",
+    "a_failing_callback_is_reported_and_the_next_one_runs",
+    "a_stream_goes_on_while_another_is_held",
+    "callbacks_run_in_order_when_the_stream_gets_there",
+    "the_stream_does_not_wait_for_the_python_body",
+    "what_a_callback_held_is_let_go",
+)
+
+_ONE_AT_A_TIME = (
+    f"the simulated device runs one kernel at a time, and under {SCHEDULE!r} the one that is held"
+)
+
+# Tests in which a stream goes on beside one that is held.
+_HELD = (
+    "a_stream_goes_on_while_another_is_held",
+    "waiting_is_for_the_record_that_was_made_before",
+)
+
+# Tests in which numpy and a device share memory.
+_NUMPYS = (
+    "a_buffer_describes_numpys_memory",
+    "a_copy_is_a_copy",
+    "a_kernel_writes_into_numpys_memory",
+    "a_tensor_elsewhere_is_refused",
+    "an_array_over_a_buffer_keeps_the_memory",
+    "an_export_waits_for_the_work_before_it",
+    "closing_a_description_leaves_the_consumers_memory_alone",
+    "closing_an_exported_buffer_leaves_the_consumers_memory_alone",
+    "numpy_reads_device_memory_in_place",
+    "read_only_memory_stays_read_only",
+    "shapes_of_one_and_of_none_are_contiguous",
+    "strided_tensors_are_refused",
+    "the_memory_described_is_kept_and_let_go",
+    "what_is_no_tensor_is_refused",
+)
+
 ROWS = (
     Row(
         "host",
         "host",
         compile_for_host,
         unsupported={"test_events_with_every_flag*INTERPROCESS*": "memory of one process"},
+    ),
+    Row(
+        "cuda-sim",
+        "cuda",
+        compile_for_cuda,
+        environment={"UHAL_SIM_SCHEDULE": SCHEDULE},
+        prepare=prepare_simulated_cuda,
+        unsupported={
+            **{f"test_{name}[[]*": "numpy reads the host's memory only" for name in _NUMPYS},
+            **{f"test_{name}[[]*": _NOT_BY_ITSELF for name in _UNWAITED if SCHEDULE != "eager"},
+            **{f"test_{name}[[]*": _ONE_AT_A_TIME for name in _HELD if SCHEDULE != "lazy"},
+            "test_events_with_every_flag*INTERPROCESS-*": "such an event has no times",
+            **{
+                f"test_what_is_no_image_is_refused[[]cuda-sim-{damage}]": "damages ELF headers only"
+                for damage in ("wrong class", "wrong machine", "wrong type", "no sections")
+            },
+        },
     ),
 )
 
@@ -73,5 +173,5 @@ def real_device(text: str) -> Row:
     backend, _, ordinal = text.partition(":")
     for row in ROWS:
         if row.backend == backend:
-            return replace(row, name=text, ordinal=int(ordinal or 0), environment={})
+            return replace(row, name=text, ordinal=int(ordinal or 0), environment={}, prepare=None)
     raise ValueError(f"--device {text}: no row tells how to make images for {backend!r}")

@@ -53,7 +53,7 @@ def one_round(image: Path, number: int) -> None:
         if number % 3 == 0:
             x.close()
         if number % 7 == 0:
-            np.from_dlpack(y)
+            y.__dlpack__()
         if number % 2 == 0:
             stream.close()
 

@@ -1,0 +1,259 @@
+# Copies of rows that lie a pitch apart. A backend may have a call for it; the default copies row by
+# row. The two sides are described in bytes, so one piece of code serves every direction.
+
+
+cdef struct Rows:
+    # Where the rows of one side lie.
+    uint64_t start
+    size_t pitch     # bytes from one row to the next
+    size_t width     # bytes of a row
+    size_t height
+
+
+cdef enum Direction:
+    HOST_TO_DEVICE
+    DEVICE_TO_HOST
+    DEVICE_TO_DEVICE
+
+cdef tuple DIRECTIONS = ("h2d", "d2h", "d2d")
+
+
+# -- reading what is asked for -----------------------------------------------------------------------
+
+
+cdef Py_ssize_t read_extent(str role, object value) except -1:
+    if isinstance(value, (bool, _numpy.bool_)) or not hasattr(value, "__index__"):
+        raise _errors.ArgumentTypeError(
+            f"{role}: expected a number of elements, got {type(value).__name__}"
+        )
+    if _operator.index(value) < 0:
+        raise _errors.ArgumentValueError(f"{role}: expected 0 or more, got {value}")
+    return _operator.index(value)
+
+
+cdef int read_rows(
+    str role, uint64_t start, Py_ssize_t size, object dtype, object shape, object pitch, Rows *rows
+) except -1:
+    """Rows of a run of `size` elements; refused when they reach beyond it."""
+    cdef Py_ssize_t height, width, step
+    if not isinstance(shape, tuple) or len(shape) != 2:
+        raise _errors.ArgumentTypeError(f"shape: expected (rows, columns), got {shape!r}")
+    height = read_extent("shape", shape[0])
+    width = read_extent("shape", shape[1])
+    step = width if pitch is None else read_extent(f"{role}pitch", pitch)
+    if step < width:
+        raise _errors.ArgumentValueError(
+            f"{role}pitch: expected at least the {width} columns of a row, got {step}"
+        )
+    if height and width and (height - 1) * step + width > size:
+        raise _errors.ArgumentValueError(
+            f"{role}pitch: {height} rows of {width} elements, {step} apart, reach beyond the "
+            f"{size} there are"
+        )
+    rows.start = start
+    rows.pitch = step * dtype.itemsize
+    rows.width = width * dtype.itemsize
+    rows.height = height
+    return 0
+
+
+cdef int read_array_rows(str role, object array, object shape, object pitch, Rows *rows) except -1:
+    """Rows of a two-dimensional numpy array, which says itself how they lie."""
+    cdef object dtype = array.dtype
+    if array.ndim != 2:
+        raise _errors.ArgumentValueError(f"{role}: expected a 2-D array, got {array.ndim} dimensions")
+    if shape is not None and tuple(shape) != array.shape:
+        raise _errors.ArgumentValueError(
+            f"shape: expected that of the array, {array.shape}, got {shape!r}"
+        )
+    if pitch is not None:
+        raise _errors.ArgumentValueError(f"{role}_pitch: an array has its own, got {pitch!r}")
+    step, inner = array.strides if array.size else (dtype.itemsize * array.shape[1], dtype.itemsize)
+    if array.shape[1] > 1 and inner != dtype.itemsize or array.shape[0] > 1 and step < 0:
+        raise _errors.ArgumentValueError(
+            f"{role}: expected rows of adjacent elements one after the other, got strides "
+            f"{array.strides}; numpy.ascontiguousarray(array) makes them so"
+        )
+    rows.start = <uintptr_t>array.ctypes.data
+    rows.width = array.shape[1] * dtype.itemsize
+    rows.height = array.shape[0]
+    rows.pitch = step if rows.height > 1 else rows.width
+    if rows.pitch < rows.width and rows.height:
+        raise _errors.ArgumentValueError(f"{role}: expected rows that do not overlap")
+    return 0
+
+
+# -- the native copy ---------------------------------------------------------------------------------
+
+
+cdef int copy_rows(
+    Context context, Direction direction, Rows *destination, Rows *source, StreamCore core
+) except -1:
+    cdef size_t row, height = source.height
+    cdef size_t width = source.width
+    cdef int status = 0
+    cdef void *previous
+    if height == 0 or width == 0:
+        return 0
+    if destination.pitch == width and source.pitch == width:
+        width *= height
+        height = 1
+    previous = enter(context)
+    try:
+        if height > 1 and native_2d(context, direction, destination, source, core):
+            return 0
+        with nogil:
+            for row in range(height):
+                status = copy_row(
+                    context.table, direction, destination.start + row * destination.pitch,
+                    source.start + row * source.pitch, width, core.handle,
+                )
+                if status != 0:
+                    break
+    finally:
+        leave(context, previous)
+    slots = ("copy_h2d", "copy_d2h", "copy_d2d")
+    return check(context, status, slots[direction])
+
+
+cdef inline int copy_row(
+    uhal_hot_table *table, Direction direction, uint64_t destination, uint64_t source,
+    size_t count, void *stream
+) noexcept nogil:
+    if direction == HOST_TO_DEVICE:
+        return table.copy_h2d(destination, <const void *><uintptr_t>source, count, stream)
+    if direction == DEVICE_TO_HOST:
+        return table.copy_d2h(<void *><uintptr_t>destination, source, count, stream)
+    return table.copy_d2d(destination, source, count, stream)
+
+
+cdef bint native_2d(
+    Context context, Direction direction, Rows *destination, Rows *source, StreamCore core
+) except -1:
+    try:
+        context.backend.copy_2d(
+            DIRECTIONS[direction], destination.start, destination.pitch, source.start,
+            source.pitch, source.width, source.height, <uintptr_t>core.handle,
+        )
+    except NotImplementedError:
+        return False
+    return True
+
+
+# -- in and out --------------------------------------------------------------------------------------
+
+
+cdef int copy_2d_in(
+    DeviceBuffer buffer, object source, object shape, object pitch, object source_pitch,
+    object stream
+) except -1:
+    cdef StreamCore core = core_for(buffer.context, stream)
+    cdef Rows here, there
+    if buffer.readonly:
+        refuse_readonly("copy_2d_from")
+    if isinstance(source, DeviceBuffer):
+        return copy_2d_device(
+            buffer, <DeviceBuffer>source, shape, pitch, source_pitch, core, stream is None
+        )
+    read_host_rows("source", source, buffer.dtype, shape, source_pitch, &there)
+    shape = (there.height, there.width // buffer.dtype.itemsize)
+    read_rows("", buffer.address, buffer.size, buffer.dtype, shape, pitch, &here)
+    settle_2d(buffer, core, stream is None)
+    copy_rows(buffer.context, HOST_TO_DEVICE, &here, &there, core)
+    used(buffer, core)
+    return synchronize_core(buffer.context, core)
+
+
+cdef int copy_2d_out(
+    DeviceBuffer buffer, object destination, object shape, object pitch, object destination_pitch,
+    object stream
+) except -1:
+    cdef StreamCore core = core_for(buffer.context, stream)
+    cdef Rows here, there
+    if isinstance(destination, DeviceBuffer):
+        require_buffer(<DeviceBuffer>destination)
+        return copy_2d_in(
+            <DeviceBuffer>destination, buffer, shape, destination_pitch, pitch, stream
+        )
+    read_host_rows("destination", destination, buffer.dtype, shape, destination_pitch, &there)
+    if isinstance(destination, _numpy.ndarray) and not destination.flags.writeable:
+        raise _errors.ArgumentValueError(
+            "destination: expected writable memory, got a read-only one"
+        )
+    shape = (there.height, there.width // buffer.dtype.itemsize)
+    read_rows("", buffer.address, buffer.size, buffer.dtype, shape, pitch, &here)
+    settle_2d(buffer, core, stream is None)
+    copy_rows(buffer.context, DEVICE_TO_HOST, &there, &here, core)
+    used(buffer, core)
+    return synchronize_core(buffer.context, core)
+
+
+cdef int copy_2d_device(
+    DeviceBuffer destination, DeviceBuffer source, object shape, object pitch,
+    object source_pitch, StreamCore core, bint wait
+) except -1:
+    cdef Rows here, there, dense
+    cdef DeviceBuffer middle
+    require_buffer(source)
+    if source.context is not destination.context:
+        raise _errors.InvalidHandleError(
+            "copy_2d: expected two buffers of one device; copy_from copies whole buffers between "
+            "devices"
+        )
+    refuse_other_dtype("source", destination.dtype, source.dtype)
+    read_rows("", destination.address, destination.size, destination.dtype, shape, pitch, &here)
+    read_rows("source_", source.address, source.size, source.dtype, shape, source_pitch, &there)
+    settle_2d(destination, core, wait)
+    settle_2d(source, core, wait)
+    if overlap(&here, &there):
+        middle = new_buffer(
+            DeviceBuffer, source.context, shape[0] * shape[1], source.dtype, core
+        )
+        read_rows("", middle.address, middle.size, middle.dtype, shape, None, &dense)
+        use(middle, core)
+        copy_rows(source.context, DEVICE_TO_DEVICE, &dense, &there, core)
+        used(middle, core)
+        there = dense
+    copy_rows(source.context, DEVICE_TO_DEVICE, &here, &there, core)
+    used(destination, core)
+    if source.block is not None:
+        stamp(source.block, core.id, core.ticket)
+    return synchronize_core(destination.context, core)
+
+
+cdef bint overlap(Rows *first, Rows *second) noexcept:
+    if first.height == 0 or first.width == 0:
+        return False
+    return (
+        first.start < second.start + (second.height - 1) * second.pitch + second.width
+        and second.start < first.start + (first.height - 1) * first.pitch + first.width
+    )
+
+
+cdef int read_host_rows(
+    str role, object memory, object dtype, object shape, object pitch, Rows *rows
+) except -1:
+    cdef HostBuffer host
+    if isinstance(memory, HostBuffer):
+        host = <HostBuffer>memory
+        require_host_buffer(host)
+        refuse_other_dtype(role, dtype, host.dtype)
+        return read_rows(
+            f"{role}_", <uintptr_t>host.memory.pointer, host.size, dtype, shape, pitch, rows
+        )
+    if not isinstance(memory, _numpy.ndarray):
+        raise _errors.ArgumentTypeError(
+            f"{role}: expected a 2-D numpy array, HostBuffer or DeviceBuffer, got "
+            f"{type(memory).__name__}"
+        )
+    if not memory.dtype.isnative:
+        raise _errors.ArgumentValueError(f"{role}: expected native byte order, got {memory.dtype}")
+    refuse_other_dtype(role, dtype, _as_dtype(memory.dtype))
+    return read_array_rows(role, memory, shape, pitch, rows)
+
+
+cdef int settle_2d(DeviceBuffer buffer, StreamCore core, bint wait_for_all) except -1:
+    """Order the copy behind what made the buffer, or behind every use of it."""
+    if buffer.block is not None and wait_for_all:
+        return wait_for_uses(buffer.context, buffer.block, core)
+    return use(buffer, core)

@@ -1,0 +1,161 @@
+# Tensors of other libraries as arguments of a launch.
+#
+# What a type offers is looked up once where the type lasts. The C exchange of DLPack gives an address without a Python
+# call; other types become a DeviceBuffer for the length of the launch. Either way the launch comes
+# after the producer's work, and the tensor is kept until the launch is done.
+
+cdef enum Offer:
+    OFFERS_NOTHING
+    OFFERS_DLPACK
+    OFFERS_ARRAY_INTERFACE
+    OFFERS_RAW_MEMORY   # cuda.core's Buffer: bytes without a type
+
+@cython.final
+@cython.no_gc
+cdef class _Exchange:
+    """How memory of one type's objects is reached."""
+
+    cdef Offer offer
+    cdef uhal_dl_exchange *table   # null: by Python calls
+
+
+cdef dict exchanges = {}
+
+
+cdef _Exchange exchange_of(object kind):
+    found = exchanges.get(kind)
+    if found is None:
+        found = find_exchange(kind)
+        if is_lasting(kind):
+            exchanges[kind] = found
+    return <_Exchange>found
+
+
+cdef _Exchange find_exchange(object kind):
+    cdef _Exchange found = _Exchange.__new__(_Exchange)
+    if issubclass(kind, (_numpy.ndarray, _numpy.generic, DeviceBuffer)):
+        # A numpy array is host memory on every device: what takes one must say so.
+        return found
+    offered = getattr(kind, "__dlpack_c_exchange_api__", None)
+    if offered is not None and PyCapsule_IsValid(offered, b"dlpack_exchange_api"):
+        found.table = uhal_dl_exchange_of_major(
+            <uhal_dl_exchange *>PyCapsule_GetPointer(offered, b"dlpack_exchange_api")
+        )
+    if str(kind.__module__).startswith("cuda.core") and hasattr(kind, "memory_resource"):
+        found.offer = OFFERS_RAW_MEMORY
+    elif found.table != NULL or hasattr(kind, "__dlpack__"):
+        found.offer = OFFERS_DLPACK
+    elif hasattr(kind, "__cuda_array_interface__"):
+        found.offer = OFFERS_ARRAY_INTERFACE
+    return found
+
+
+cdef uintptr_t current_stream(Context context, uhal_dl_exchange *exchange) except? 0:
+    """The stream the producer works in now on this device."""
+    cdef void *stream = NULL
+    exchange.current_stream(context.dl_device_type, context.dl_device_id, &stream)
+    return explicit_handle(context, <uintptr_t>stream)
+
+
+cdef int take_foreign(
+    Function function, Py_ssize_t index, PyObject *argument, Slot *slot, unsigned char *out,
+    Packed *packed
+) except -1:
+    """1 when the argument is another library's memory and now packed, 0 when it is not.
+
+    `slot` is null for a kernel without a signature.
+    """
+    cdef object value = <object>argument
+    cdef _Exchange exchange = exchange_of(type(value))
+    if exchange.offer == OFFERS_NOTHING:
+        return 0
+    try:
+        if exchange.table != NULL and exchange.table.look != NULL:
+            look_at_tensor(function, exchange.table, value, slot, out, packed)
+        else:
+            pack_described(function, exchange, value, slot, out, packed)
+    except (BufferError, TypeError, ValueError, RuntimeError) as failure:
+        words().refuse_foreign(function, index, value, str(failure))
+    return 1
+
+
+cdef int look_at_tensor(
+    Function function, uhal_dl_exchange *exchange, object value, Slot *slot, unsigned char *out,
+    Packed *packed
+) except -1:
+    cdef Context context = function.context
+    cdef uhal_dl_tensor tensor
+    cdef object stream = None
+    exchange.look(<void *>value, &tensor)
+    require_place(context, tensor.device.device_type, tensor.device.device_id)
+    require_element(slot, dtype_of(&tensor))
+    elements_of(&tensor)
+    (<uint64_t *>out)[0] = <uint64_t><uintptr_t>tensor.data + tensor.byte_offset
+    if context.dl_device_type == DL_CUDA:
+        stream = current_stream(context, exchange)
+    remember(packed, value, stream)
+    return 0
+
+
+cdef int pack_described(
+    Function function, _Exchange exchange, object value, Slot *slot, unsigned char *out,
+    Packed *packed
+) except -1:
+    cdef Context context = function.context
+    cdef StreamCore core = <StreamCore>packed.core
+    cdef DeviceBuffer buffer
+    if exchange.offer == OFFERS_ARRAY_INTERFACE:
+        buffer = import_array_interface_on(DeviceBuffer, context, core, value)
+    else:
+        buffer = import_tensor(DeviceBuffer, context, core, value)
+    if exchange.offer != OFFERS_RAW_MEMORY:
+        require_element(slot, buffer.dtype)
+    if buffer.readonly and (slot == NULL or not slot.is_const):
+        raise BufferError("it is read-only, and the kernel may write through this parameter")
+    (<uint64_t *>out)[0] = buffer.address
+    packed.blocks[packed.block_count] = <void *>buffer.block
+    packed.block_count += 1
+    remember(packed, buffer, None)
+    return 0
+
+
+cdef int require_element(Slot *slot, object dtype) except -1:
+    if slot != NULL and slot.dtype != NULL and slot.dtype != <PyObject *>dtype:
+        raise TypeError(f"its elements are {dtype}")
+    return 0
+
+
+cdef int remember(Packed *packed, object value, object stream) except -1:
+    """Note what the launch must keep and, unless it is None, the stream it must come after."""
+    cdef list foreign
+    if packed.foreign == NULL:
+        foreign = [value, stream]
+        Py_INCREF(foreign)
+        packed.foreign = <PyObject *>foreign
+    else:
+        foreign = <list>packed.foreign
+        foreign.append(value)
+        foreign.append(stream)
+    return 0
+
+
+cdef int order_behind_foreign(Context context, StreamCore core, Packed *packed) except -1:
+    cdef list foreign = <list>packed.foreign
+    cdef Py_ssize_t index
+    for index in range(1, len(foreign), 2):
+        # in most launches all tensors are of one stream, which is waited for once
+        if foreign[index] is not None and foreign[index] not in foreign[1:index:2]:
+            order_behind(context, core, foreign[index])
+    return 0
+
+
+cdef int keep_foreign(Context context, StreamCore core, Packed *packed) except -1:
+    cdef list foreign = <list>packed.foreign
+    for value in foreign[::2]:
+        if isinstance(value, DeviceBuffer):
+            # it keeps its owner itself when it goes, and held it would keep the device
+            foreign[:] = [kept for kept in foreign[::2] if not isinstance(kept, DeviceBuffer)]
+            break
+    if foreign:
+        keep(context, core, foreign)
+    return 0

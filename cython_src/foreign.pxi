@@ -1,0 +1,290 @@
+# Streams and memory of other libraries: CUDA's protocols in and out, and the order between their
+# streams and ours.
+#
+# Somebody else's memory gets a Block of its own, so that the stream a user names when taking it over
+# is ordered behind its producer, every other one behind that stream, and its owner is kept until
+# the launches that use it are done.
+
+cdef enum:
+    HELD_LIMIT = 64   # objects a stream keeps before it asks which of them it may let go
+
+
+# -- streams in --------------------------------------------------------------------------------------
+
+# Type → the attribute that gives the handle.
+cdef dict stream_attributes = {}
+cdef tuple STREAM_ATTRIBUTES = ("__cuda_stream__", "cuda_stream", "ptr", "handle")
+
+
+cdef bint is_lasting(object kind) except -1:
+    """Whether a type is its module's for good: others are not kept in a cache, nor what they hold."""
+    module = _sys.modules.get(kind.__module__)
+    return getattr(module, kind.__qualname__, None) is kind
+
+
+cdef object stream_handle(object stream):
+    """The handle of another library's stream object as an int, None when it is no stream."""
+    cdef object kind = type(stream)
+    cdef object attribute = stream_attributes.get(kind)
+    if attribute is None:
+        for attribute in STREAM_ATTRIBUTES:
+            if hasattr(stream, attribute):
+                break
+        else:
+            return None
+        if is_lasting(kind):
+            stream_attributes[kind] = attribute
+    value = getattr(stream, attribute, None)
+    if attribute == "__cuda_stream__":
+        if callable(value):
+            value = value()
+        if isinstance(value, tuple) and len(value) == 2:
+            value = value[1]
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        return None
+    return _operator.index(value)
+
+
+cdef StreamCore foreign_core(Context context, object stream):
+    """The books of another library's stream, None when `stream` is none that fits here.
+
+    Its owner must not destroy it while work we put into it is pending: holding the object is all
+    we can do about that.
+    """
+    cdef StreamCore core
+    if context.dl_device_type != DL_CUDA:
+        return None
+    handle = stream_handle(stream)
+    if handle is None:
+        return None
+    handle = explicit_handle(context, handle)
+    core = context.foreign_streams.get(handle)
+    if core is None:
+        for known in context.streams.values():
+            if <uintptr_t>(<StreamCore>known).handle == handle and not (<StreamCore>known).closed:
+                return <StreamCore>known
+        core = list_core(context, <void *><uintptr_t>handle, False)
+        context.foreign_streams[handle] = core
+    core.owner = stream
+    return core
+
+
+cdef object explicit_handle(Context context, object handle):
+    """The handle itself; for 0, the default stream, the one that names it."""
+    if handle == 0:
+        handle = context.backend.special_stream("legacy")
+        if handle is None:
+            raise _errors.NotSupportedError(
+                f"{context.backend_name} has no default stream of its own",
+                backend=context.backend_name,
+            )
+    return handle
+
+
+# -- order -------------------------------------------------------------------------------------------
+
+
+cdef int order_behind(Context context, StreamCore core, uintptr_t handle) except -1:
+    """Make later work of `core` start only after what is in somebody's stream now."""
+    cdef void *event = NULL
+    cdef void *previous
+    cdef int status = 0
+    if handle == <uintptr_t>core.handle:
+        return 0
+    slot = "event_create"
+    previous = enter(context)
+    if context.idle_events:
+        event = <void *><uintptr_t>context.idle_events.pop()
+    else:
+        status = context.table.event_create(&event, EVENT_DISABLE_TIMING)
+    if status == 0:
+        slot = "event_record"
+        status = context.table.event_record(event, <void *>handle)
+    if status == 0:
+        slot = "stream_wait_event"
+        status = context.table.stream_wait_event(core.handle, event, 0)
+    leave(context, previous)
+    if event != NULL:
+        # a wait keeps what was recorded when it was enqueued: the event may be recorded anew
+        context.idle_events.append(<uintptr_t>event)
+    check(context, status, slot)
+    core.ticket += 1
+    return 0
+
+
+cdef int order_foreign_behind(DeviceBuffer buffer, uintptr_t handle) except -1:
+    """Make later work of somebody's stream start only after every recorded use of the buffer."""
+    cdef Context context = buffer.context
+    cdef Block block = buffer.block
+    cdef int i
+    if block is None:
+        return 0
+    if block.ready.stream_id != 0:
+        order_foreign_behind_stamp(context, block.ready, handle)
+    for i in range(block.stamp_count):
+        order_foreign_behind_stamp(context, block.stamps[i], handle)
+    block.exported = True
+    return 0
+
+
+cdef int order_foreign_behind_stamp(Context context, Stamp stamp, uintptr_t handle) except -1:
+    cdef void *event
+    cdef void *previous
+    cdef int status
+    if is_complete(context, stamp.stream_id, stamp.ticket, True):
+        return 0
+    if <uintptr_t>(<StreamCore>context.streams[stamp.stream_id]).handle == handle:
+        return 0
+    event = marker_for(context, <StreamCore>context.streams[stamp.stream_id], stamp.ticket)
+    previous = enter(context)
+    status = context.table.stream_wait_event(<void *>handle, event, 0)
+    leave(context, previous)
+    return check(context, status, "stream_wait_event")
+
+
+# -- memory in ---------------------------------------------------------------------------------------
+
+
+cdef DeviceBuffer describe_foreign(
+    object cls, Context context, object size, object dtype, uint64_t address, bint readonly,
+    object owner, StreamCore core
+):
+    """A buffer over memory of `owner`. `core`, if given, is the stream it was made ready in."""
+    cdef DeviceBuffer buffer = describe(cls, context, size, dtype)
+    cdef Block block = Block.__new__(Block)
+    block.foreign = True
+    block.owner = owner
+    block.address = address
+    block.bytes = block.requested = buffer.nbytes
+    buffer.block = block
+    buffer.address = address
+    buffer.readonly = readonly
+    buffer.owner = owner
+    live.buffers += 1
+    if core is not None:
+        mark_ready(buffer, core)
+    return buffer
+
+
+cdef int release_foreign(Context context, Block block) except -1:
+    """Let go of the owner once the work that uses its memory is done."""
+    cdef object owner = block.owner
+    cdef int i
+    block.owner = None
+    if owner is None or context.state.word & UHAL_STATE_LOST:
+        return 0
+    for i in range(block.stamp_count):
+        if not is_complete(context, block.stamps[i].stream_id, block.stamps[i].ticket, True):
+            keep(context, <StreamCore>context.streams[block.stamps[i].stream_id], owner)
+    return 0
+
+
+cdef int keep(Context context, StreamCore core, object memory) except -1:
+    """Hold an object until what is in the stream now is done; let go of those whose turn came."""
+    hold(core, memory)
+    if len(core.held) % HELD_LIMIT or core.state.word & (UHAL_STATE_CAPTURING | UHAL_STATE_CLOSED):
+        return 0
+    if not core_is_idle(context, core):
+        poll_markers(context, core)
+        marker_for(context, core, core.ticket)
+    return 0
+
+
+cdef DeviceBuffer import_array_interface(object cls, object source, object device, object stream):
+    """`__cuda_array_interface__`, versions 2 and 3."""
+    cdef Context context = context_for(cls, device)
+    return import_array_interface_on(cls, context, core_for(context, stream), source)
+
+
+cdef DeviceBuffer import_array_interface_on(
+    object cls, Context context, StreamCore core, object source
+):
+    cdef Py_ssize_t size = 1
+    facts = getattr(source, "__cuda_array_interface__", None)
+    if not isinstance(facts, dict):
+        raise _errors.ArgumentTypeError(
+            "source: expected an object with __cuda_array_interface__, got "
+            f"{type(source).__name__}"
+        )
+    if context.dl_device_type != DL_CUDA:
+        raise BufferError(
+            f"__cuda_array_interface__ tells of CUDA memory, which {context.backend_name}:"
+            f"{context.ordinal} cannot use; copy it through the host"
+        )
+    if facts.get("mask") is not None:
+        raise BufferError("a masked array: no kernel here reads masks; fill it in first")
+    element = _numpy.dtype(facts["typestr"])
+    if not element.isnative:
+        raise BufferError(f"expected elements in native byte order, got {facts['typestr']}")
+    dtype = _as_dtype(element)
+    for extent in facts["shape"]:
+        size *= extent
+    strides = facts.get("strides")
+    if strides is not None and size and not in_c_order(facts["shape"], strides, dtype.itemsize):
+        refuse_strided()
+    pointer, readonly = facts["data"]
+    producer = facts.get("stream")
+    if producer == 0:
+        raise _errors.ArgumentValueError(
+            "__cuda_array_interface__, stream: 0 is ambiguous and not allowed; 1 is the legacy "
+            "default stream, 2 the thread's"
+        )
+    if size:
+        where = context.backend.pointer_device(pointer)
+        if where is not None and where != context.ordinal:
+            raise BufferError(
+                f"the memory is on {context.backend_name}:{where}, expected "
+                f"{context.backend_name}:{context.ordinal}"
+            )
+    if producer is None:
+        core = None   # the producer says that nothing is pending
+    else:
+        order_behind(context, core, producer)
+    return describe_foreign(cls, context, size, dtype, pointer if size else 0, readonly, source, core)
+
+
+cdef bint in_c_order(object shape, object strides, Py_ssize_t expected) except -1:
+    for extent, stride in zip(reversed(shape), reversed(strides)):
+        if extent != 1 and stride != expected:
+            return False
+        expected *= extent
+    return True
+
+
+cdef int refuse_strided() except -1:
+    raise BufferError(
+        "expected a C-contiguous tensor; make one with the exporter's contiguous() or copy()"
+    )
+
+
+# -- out ---------------------------------------------------------------------------------------------
+
+
+cdef int require_cuda_protocol(Context context, str attribute) except -1:
+    """AttributeError, so that hasattr() tells other libraries the truth."""
+    if context.dl_device_type != DL_CUDA:
+        raise AttributeError(f"{context.backend_name} has no CUDA objects: no {attribute}")
+    return 0
+
+
+cdef dict export_array_interface(DeviceBuffer buffer):
+    """`__cuda_array_interface__`, version 3: the consumer waits for the stream named in it."""
+    cdef Context context = buffer.context
+    cdef StreamCore core = context.default_core
+    require_cuda_protocol(context, "__cuda_array_interface__")
+    if buffer.dtype.name in DLPACK_NAME_CODES:
+        raise AttributeError(
+            f"__cuda_array_interface__ cannot name {buffer.dtype.name}; DLPack (__dlpack__) can"
+        )
+    require_buffer(buffer)
+    if buffer.block is not None:
+        wait_for_uses(context, buffer.block, core)
+        buffer.block.exported = True
+    return {
+        "shape": (buffer.size,),
+        "typestr": buffer.dtype.dtype.str,
+        "data": (buffer.address, bool(buffer.readonly)),
+        "version": 3,
+        "strides": None,
+        "stream": <uintptr_t>core.handle,
+    }

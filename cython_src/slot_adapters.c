@@ -1,0 +1,62 @@
+/* See slot_adapters.h. */
+#include "slot_adapters.h"
+
+#include <string.h>
+
+#include "../cuda_backend/abi.h"
+#include "hot_table.h"
+
+/* -- CUDA: launch_ex over cuLaunchKernelEx ----------------------------------------------------- */
+
+typedef CUresult (*cuda_launch_kernel_ex)(const CUlaunchConfig *config, CUfunction function,
+                                          void **parameters, void **extra);
+
+static cuda_launch_kernel_ex cuda_launch_ex_target;
+
+static CUlaunchAttribute *cuda_attribute(CUlaunchAttribute *attributes, CUlaunchConfig *config,
+                                         CUlaunchAttributeID id) {
+    CUlaunchAttribute *attribute = &attributes[config->numAttrs++];
+    memset(attribute, 0, sizeof(*attribute));
+    attribute->id = id;
+    return attribute;
+}
+
+static int cuda_launch_ex(const struct uhal_launch_config *wanted, void *function,
+                          void **parameters, void **extra) {
+    CUlaunchAttribute attributes[3];
+    CUlaunchConfig config;
+    const int on = 1;
+    memset(&config, 0, sizeof(config));
+    config.gridDimX = wanted->grid[0];
+    config.gridDimY = wanted->grid[1];
+    config.gridDimZ = wanted->grid[2];
+    config.blockDimX = wanted->block[0];
+    config.blockDimY = wanted->block[1];
+    config.blockDimZ = wanted->block[2];
+    config.sharedMemBytes = wanted->shared_bytes;
+    config.hStream = (CUstream)wanted->stream;
+    config.attrs = attributes;
+    if (wanted->cluster[0] != 0) {
+        memcpy(cuda_attribute(attributes, &config, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)->value,
+               wanted->cluster, sizeof(wanted->cluster));
+    }
+    if (wanted->cooperative) {
+        memcpy(cuda_attribute(attributes, &config, CU_LAUNCH_ATTRIBUTE_COOPERATIVE)->value, &on,
+               sizeof(on));
+    }
+    if (wanted->has_priority) {
+        memcpy(cuda_attribute(attributes, &config, CU_LAUNCH_ATTRIBUTE_PRIORITY)->value,
+               &wanted->priority, sizeof(wanted->priority));
+    }
+    return cuda_launch_ex_target(&config, (CUfunction)function, parameters, extra);
+}
+
+/* -- by name ------------------------------------------------------------------------------------ */
+
+uhal_any_function uhal_slot_adapter(const char *name, uhal_any_function vendor) {
+    if (strcmp(name, "cuda_launch_ex") == 0) {
+        cuda_launch_ex_target = (cuda_launch_kernel_ex)vendor;
+        return (uhal_any_function)cuda_launch_ex;
+    }
+    return NULL;
+}

@@ -1,0 +1,141 @@
+"""Run-time compilation: what is handed to cuda.core, and what is said without it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+import uhal.compile
+from uhal.errors import ArgumentTypeError, ArgumentValueError, DeviceError, LibraryNotFoundError
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = 'extern "C" __global__ void k(float *x) { x[0] = 1; }'
+
+
+class Options:
+    def __init__(self, arch: str | None = None) -> None:
+        self.arch = arch
+
+
+class FakeCore:
+    """Stands for cuda.core: notes what it is given."""
+
+    def __init__(self) -> None:
+        self.made: list[tuple[str, str, str | None]] = []
+        self.closed = 0
+        self.failure: Exception | None = None
+        self.result: Any = b"image"
+
+    def program(self, source: str, language: str, options: Options) -> Any:
+        self.made.append((source, language, options.arch))
+
+        def compile_to(target: str) -> Any:
+            if self.failure is not None:
+                raise self.failure
+            return SimpleNamespace(code=self.result, target=target)
+
+        def close() -> None:
+            self.closed += 1
+
+        return SimpleNamespace(compile=compile_to, close=close)
+
+
+@pytest.fixture
+def core(monkeypatch: pytest.MonkeyPatch) -> FakeCore:
+    fake = FakeCore()
+    module: Any = ModuleType("cuda.core")
+    module.Program = fake.program
+    module.ProgramOptions = Options
+    monkeypatch.setitem(sys.modules, "cuda", ModuleType("cuda"))
+    monkeypatch.setitem(sys.modules, "cuda.core", module)
+    return fake
+
+
+def test_source_and_options_go_to_program(core: FakeCore) -> None:
+    assert uhal.compile.cuda(SOURCE, {"arch": "sm_90"}) == b"image"
+    core.result = bytearray(b"other")
+    assert uhal.compile.cuda(SOURCE, target="cubin") == b"other"
+    assert core.made == [(SOURCE, "c++", "sm_90"), (SOURCE, "c++", None)]
+    assert core.closed == 2
+
+
+def test_the_compilers_log_is_the_message(core: FakeCore) -> None:
+    core.failure = RuntimeError("default_program(1): error: expected a ;")
+    with pytest.raises(DeviceError, match="expected a ;") as caught:
+        uhal.compile.cuda("oops")
+    assert not isinstance(caught.value, LibraryNotFoundError)
+    assert caught.value.__cause__ is core.failure
+    assert core.closed == 1
+
+
+def test_a_missing_compiler_is_named(core: FakeCore) -> None:
+    core.failure = type("DynamicLibNotFoundError", (RuntimeError,), {})("libnvrtc.so.13.")
+    words = r'with: libnvrtc\.so\.13\. Install them: pip install "uhal-py\[cuda\]"'
+    with pytest.raises(LibraryNotFoundError, match=words):
+        uhal.compile.cuda(SOURCE)
+
+
+def test_cuda_core_of_before_its_first_version(
+    core: FakeCore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    older: Any = sys.modules["cuda.core"]
+    monkeypatch.setitem(sys.modules, "cuda.core.experimental", older)
+    monkeypatch.setitem(sys.modules, "cuda.core", ModuleType("cuda.core"))
+    assert uhal.compile.cuda(SOURCE) == b"image"
+
+
+def test_without_cuda_core_it_says_what_it_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("cuda", "cuda.core", "cuda.core.experimental"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(LibraryNotFoundError) as caught:
+        uhal.compile.cuda(SOURCE)
+    message = str(caught.value)
+    assert re.search(r"cuda\.core: .+; cuda\.core\.experimental: ", message)
+    assert 'pip install "uhal-py[cuda]"' in message
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "words"),
+    [
+        ((b"x",), ArgumentTypeError, "source: expected a str, got bytes"),
+        ((SOURCE, "-O3"), ArgumentTypeError, "options: expected a mapping or None, got str"),
+        ((SOURCE, {"bla": 1}), ArgumentValueError, "options: .*bla"),
+    ],
+)
+def test_wrong_arguments_are_refused(
+    core: FakeCore, arguments: tuple[Any, ...], error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        uhal.compile.cuda(*arguments)
+    with pytest.raises(ArgumentValueError, match="target: expected 'ptx' or 'cubin', got str 'c'"):
+        uhal.compile.cuda(SOURCE, target="c")  # type: ignore[arg-type]
+    assert core.made == []
+
+
+def test_nothing_in_the_packages_calls_it() -> None:
+    code = "import sys, uhal, ubridge, cuda_backend; assert 'uhal.compile' not in sys.modules"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment)
+    pattern = re.compile(r"uhal\.compile\b|from uhal import [^\n]*\bcompile\b")
+    for package in ("uhal", "ubridge", "cuda_backend", "host_backend"):
+        for path in (ROOT / package).rglob("*.py"):
+            if path.name != "compile.py":
+                assert not pattern.search(path.read_text(encoding="utf-8")), path
+
+
+def test_the_real_compiler() -> None:
+    pytest.importorskip("cuda.core")
+    try:
+        image = uhal.compile.cuda(SOURCE, {"arch": "sm_90"}, target="cubin")
+    except LibraryNotFoundError as error:
+        pytest.skip(str(error))
+    assert image.startswith(b"\x7fELF")
+    with pytest.raises(DeviceError, match="oops"):
+        uhal.compile.cuda("oops", {"arch": "sm_90"}, target="cubin")

@@ -1,0 +1,85 @@
+"""Compiling kernel sources at run time, for those who have a compiler: nothing in uhal needs it.
+
+`cuda` goes through cuda.core's `Program`, that is NVRTC, both of which come with the extra `cuda`
+(`pip install "uhal-py[cuda]"`). The result goes to `Module.from_bytes`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from uhal._refusal import describe
+from uhal.errors import ArgumentTypeError, ArgumentValueError, DeviceError, LibraryNotFoundError
+
+__all__ = ["cuda"]
+
+_MODULES = ("cuda.core", "cuda.core.experimental")
+"""Where cuda.core keeps `Program`: the second is its place before version 1.0."""
+_INSTALL = 'pip install "uhal-py[cuda]"'
+
+
+def cuda(
+    source: str,
+    options: Mapping[str, Any] | None = None,
+    *,
+    target: Literal["ptx", "cubin"] = "ptx",
+) -> bytes:
+    """Compile CUDA C++ to an image for `Module.from_bytes`.
+
+    `options` are the fields of cuda.core's `ProgramOptions`, such as `{"arch": "sm_90"}`; without
+    an `arch` cuda.core asks the driver for the current device's, and for PTX it always asks for
+    the driver's version. Only `extern "C"` kernels keep their names.
+
+    Raises `LibraryNotFoundError` when cuda.core, NVRTC or a driver they ask is missing,
+    `DeviceError` with the compiler's log when the source does not compile.
+    """
+    if not isinstance(source, str):
+        raise ArgumentTypeError(f"source: expected a str, got {describe(source)}")
+    if options is not None and not isinstance(options, Mapping):
+        raise ArgumentTypeError(f"options: expected a mapping or None, got {describe(options)}")
+    if target not in ("ptx", "cubin"):
+        raise ArgumentValueError(f"target: expected 'ptx' or 'cubin', got {describe(target)}")
+    core = _cuda_core()
+    try:
+        program = core.Program(source, "c++", core.ProgramOptions(**dict(options or {})))
+    except TypeError as error:
+        raise ArgumentValueError(f"options: {error}") from error
+    except Exception as error:
+        raise _refused(error) from error
+    try:
+        return bytes(program.compile(target).code)
+    except Exception as error:
+        raise _refused(error) from error
+    finally:
+        program.close()
+
+
+def _cuda_core() -> Any:
+    """Import cuda.core wherever it is; say where it was looked for when it is nowhere."""
+    reasons = []
+    for name in _MODULES:
+        try:
+            module = importlib.import_module(name)
+        except ImportError as error:
+            reasons.append(f"{name}: {error}")
+            continue
+        if hasattr(module, "Program"):
+            return module
+        reasons.append(f"{name}: it has no Program")
+    raise LibraryNotFoundError(
+        f"uhal.compile.cuda needs cuda.core ({'; '.join(reasons)}). Install it with its compiler: "
+        f"{_INSTALL}"
+    )
+
+
+def _refused(error: Exception) -> DeviceError:
+    """Tell a missing library from a source that does not compile."""
+    said = str(error).strip().rstrip(".")
+    if isinstance(error, (ImportError, OSError)) or "NotFound" in type(error).__name__:
+        return LibraryNotFoundError(
+            f"uhal.compile.cuda: cuda.core finds no NVRTC or driver to compile with: {said}. "
+            f"Install them: {_INSTALL}"
+        )
+    return DeviceError(f"uhal.compile.cuda: {said}", call="Program.compile")
