@@ -69,6 +69,7 @@ static int open_worker(struct uptx_worker *worker, struct grid *grid) {
     memset(worker, 0, sizeof *worker);
     worker->kernel = grid->kernel;
     worker->launch = launch;
+    worker->grid = grid;
     worker->thread_count = launch->threads[0] * launch->threads[1] * launch->threads[2];
     struct uptx_block *block = &worker->block;
     block->parameters = launch->parameters;
@@ -122,7 +123,8 @@ static void report(struct grid *grid, const struct uptx_worker *worker) {
     atomic_store(&grid->failed, 1);
 }
 
-static void run_blocks(struct uptx_worker *worker, struct grid *grid) {
+static void run_blocks(struct uptx_worker *worker) {
+    struct grid *grid = worker->grid;
     const uint32_t *extent = grid->launch->grid;
     while (!atomic_load_explicit(&grid->failed, memory_order_relaxed)) {
         const uint64_t index = atomic_fetch_add(&grid->next, 1);
@@ -134,10 +136,7 @@ static void run_blocks(struct uptx_worker *worker, struct grid *grid) {
         worker->block.block[2] = index / extent[0] / extent[1];
         worker->random = grid->launch->seed * 0x9E3779B97F4A7C15u + index * 0xD1B54A32D192ED03u + 1;
         worker->arena_used = 0;
-        uptx_guarded(worker, run_block);
-        if (worker->outcome != UPTX_OK) {
-            report(grid, worker);
-        }
+        run_block(worker);
     }
 }
 
@@ -145,7 +144,10 @@ static void *work(void *argument) {
     struct grid *grid = argument;
     struct uptx_worker *worker = malloc(sizeof *worker);
     if (worker != NULL && open_worker(worker, grid)) {
-        run_blocks(worker, grid);
+        uptx_guarded(worker, run_blocks);
+        if (worker->outcome != UPTX_OK) {
+            report(grid, worker);
+        }
     } else if (worker != NULL) {
         worker->outcome = UPTX_NO_MEMORY;
         snprintf(worker->message, sizeof worker->message, "there is no memory to run a block");

@@ -1,4 +1,4 @@
-/* Faults and the deadline: both leave a block by a jump, from the thread that runs it. */
+/* Faults and the deadline: both end a run by a jump, from the thread that executes it. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <signal.h>

@@ -102,6 +102,7 @@ struct uptx_worker {
     struct uptx_block block; /* first: a kernel's pointer to its block is one to its worker */
     const struct uptx_kernel *kernel;
     struct uptx_launch *launch;
+    struct grid *grid;
     struct uptx_thread *threads;
     uint32_t thread_count;
     uint32_t *order;
@@ -115,7 +116,7 @@ struct uptx_worker {
     char message[512];
 };
 
-/* Leaves the block that is being run. */
+/* Ends the run with an outcome other than UPTX_OK. */
 _Noreturn void uptx_fail(struct uptx_worker *worker, int outcome, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
