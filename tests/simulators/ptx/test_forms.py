@@ -210,3 +210,22 @@ def test_an_indexed_branch_beyond_its_list() -> None:
     body = "mov.u32 %r1, 5; T: .branchtargets A, B; brx.idx %r1, T; A: B: ret;"
     with pytest.raises(LaunchError, match="trapped in line"):
         run(body, 1)
+
+
+def test_rare_forms() -> None:
+    words = run(
+        """
+        mov.u32 %r1, %tid.x; mad.wide.u32 %d1, %r1, 16, %out;
+        ld.mmio.relaxed.sys.global.u64 %d2, [where]; ldu.global.u8 %r2, [%d2];
+        prefetch.global.L2::evict_last [%out]; applypriority.global.L2::evict_normal [%out], 128;
+        fence.proxy.alias; setp.lt.u32 %p1, %r1, 20; pmevent 1;
+        barrier.cta.red.popc.aligned.u32 %r3, 0, %p1; barrier.red.or.pred %p2, 1, 64, %p1;
+        setp.lt.u32 %p3, %r1, 32; @%p3 barrier.arrive 2, 64; @!%p3 barrier.sync 2, 64;
+        cvt.u64.u32 %d3, %r2; cvt.u64.u32 %d4, %r3; selp.u64 %d5, 100, 0, %p2;
+        add.u64 %d4, %d4, %d5; st.mmio.relaxed.sys.global.u64 [%d1], %d3;
+        st.global.u64 [%d1+8], %d4;
+        """,
+        128,
+        block=(64,),
+    )
+    assert words == [5, 120] * 64
