@@ -13,6 +13,7 @@ python=$1
 origin=$2
 shift 2
 extras=$(echo "$*" | tr ' ' ',')
+case "$extras" in *test*) extras="$extras,sim" ;; esac # the tests execute PTX
 venv_python=.venv/bin/python
 stamp=.venv/uhal-installed${extras:+-$extras}
 

@@ -1,0 +1,1 @@
+"""Simulated drivers, and what they run kernels with."""

@@ -1,0 +1,11 @@
+"""Runs NVIDIA's PTX on a CPU: translates a kernel to machine code and executes its grid.
+
+    source, parser, body   text → program (program.py)
+    table + the families   one row per instruction: which forms exist, what they mean
+    emitter, translate     program → LLVM IR → object code, one kernel at a time
+    cache                  object code → a shared library, kept between processes
+    runtime/               C: blocks over threads, barriers, warp operations, faults
+    launch                 a kernel from Python, for tests and a quick look
+
+Sections named in the table are those of the PTX ISA manual, version 9.0.
+"""

@@ -1,0 +1,120 @@
+"""Branches, calls and the end of a thread (ISA manual §9.7.12, §9.7.19)."""
+
+from __future__ import annotations
+
+from simulators.ptx.emitter import Emitter
+from simulators.ptx.errors import PtxSyntaxError
+from simulators.ptx.program import Group, Instruction, Operand, Symbol
+from simulators.ptx.table import instruction
+from simulators.ptx.types import U32
+from simulators.ptx.unit import PROVIDED
+
+CHAPTER = "9.7.12 Control Flow: "
+MISCELLANEOUS = "9.7.19 Miscellaneous: "
+
+
+@instruction("bra{.uni,}", section=CHAPTER + "bra")
+def branch(e: Emitter, i: Instruction) -> None:
+    target = i.operands[0]
+    if not isinstance(target, Symbol):
+        raise PtxSyntaxError("a branch needs a label", i.line)
+    e.line(f'br label %"{e.target(target.name)}"')
+    e.begin(e.label())
+
+
+@instruction("brx.idx{.uni,}", section=CHAPTER + "brx.idx")
+def indexed_branch(e: Emitter, i: Instruction) -> None:
+    """An index beyond the list is undefined: the run ends with a message."""
+    targets = i.operands[1]
+    if not isinstance(targets, Symbol):
+        raise PtxSyntaxError("an indexed branch needs a list of labels", i.line)
+    beyond = e.label()
+    cases = " ".join(
+        f'i32 {index}, label %"{e.target(name)}"'
+        for index, name in enumerate(e.branch_targets(targets.name))
+    )
+    e.line(f"switch i32 {e.read(i.operands[0], U32)}, label %{beyond} [{cases}]")
+    e.begin(beyond)
+    _trap(e, i)
+
+
+@instruction("ret{.uni,}", section=CHAPTER + "ret")
+def leave_function(e: Emitter, i: Instruction) -> None:
+    e.leave_function()
+
+
+@instruction("exit", section=CHAPTER + "exit")
+def end_thread(e: Emitter, i: Instruction) -> None:
+    if not e.is_entry:
+        raise e.unsupported(f"exit within a called function (§{CHAPTER}exit)")
+    e.line('br label %"done"')
+    e.begin(e.label())
+
+
+@instruction("trap", section=MISCELLANEOUS + "trap")
+@instruction("brkpt", section=MISCELLANEOUS + "brkpt")
+def stop(e: Emitter, i: Instruction) -> None:
+    _trap(e, i)
+
+
+@instruction("nanosleep.u32", section=MISCELLANEOUS + "nanosleep")
+@instruction("pmevent{.mask,}", section=MISCELLANEOUS + "pmevent")
+@instruction("setmaxnreg{.inc,.dec}.sync.aligned.u32", section=MISCELLANEOUS + "setmaxnreg")
+def nothing_to_do(e: Emitter, i: Instruction) -> None:
+    """Time and registers are not modelled."""
+
+
+def _trap(e: Emitter, i: Instruction) -> None:
+    function = e.field("trap", "ptr")
+    e.line(f"call void {function}(ptr %block, i32 %tx, i32 %ty, i32 %tz, i32 {i.line})")
+    e.line("unreachable")
+    e.begin(e.label())
+
+
+@instruction("call{.uni,}", section=CHAPTER + "call")
+def call(e: Emitter, i: Instruction) -> None:
+    operands = list(i.operands)
+    results = _names(operands.pop(0)) if isinstance(operands[0], Group) else []
+    target = operands.pop(0) if operands else None
+    arguments = _names(operands.pop(0)) if operands else []
+    if not isinstance(target, Symbol):
+        raise e.unsupported(f"a call through a register (§{CHAPTER}call)")
+    pointers = [e.parameter_memory(name) for name in (*results, *arguments)]
+    if target.name in PROVIDED:
+        _call_system(e, i, target.name, pointers)
+        return
+    function = e.unit.function(target.name)
+    slots = (*function.results, *function.parameters)
+    if len(slots) != len(pointers):
+        raise PtxSyntaxError(f"{target.name} takes {len(slots)} parameters and results", i.line)
+    if e.unit.must_inline(target.name):
+        after = e.label()
+        names = {slot.name: pointer for slot, pointer in zip(slots, pointers, strict=True)}
+        e.body(function, names, after)
+        e.begin(after)
+        return
+    e.called.add(target.name)
+    given = "".join(f", ptr {pointer}" for pointer in pointers)
+    e.line(f'call void @"f.{target.name}"(ptr %block, i32 %tx, i32 %ty, i32 %tz{given})')
+
+
+def _names(operand: Operand | None) -> list[str]:
+    if not isinstance(operand, Group):
+        raise PtxSyntaxError("a call needs its parameters in parentheses")
+    return [one.name for one in operand.elements if isinstance(one, Symbol)]
+
+
+def _call_system(e: Emitter, i: Instruction, name: str, pointers: list[str]) -> None:
+    if name == "__assertfail":
+        _trap(e, i)
+        return
+    words = [e.value(f"load i64, ptr {one}") for one in pointers[1 if name != "free" else 0 :]]
+    if name == "vprintf":
+        function = e.field("print", "ptr")
+        count = e.value(f"call i32 {function}(ptr %block, i64 {words[0]}, i64 {words[1]})")
+        e.line(f"store i32 {count}, ptr {pointers[0]}")
+    elif name == "malloc":
+        memory = e.call("ptr", "malloc", f"i64 {words[0]}")
+        e.line(f"store ptr {memory}, ptr {pointers[0]}")
+    else:
+        e.call("void", "free", f"ptr {e.value(f'inttoptr i64 {words[0]} to ptr')}")

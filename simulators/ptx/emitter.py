@@ -1,0 +1,159 @@
+"""Writes one function of a program as LLVM IR text.
+
+Registers are stack slots; LLVM turns them into values. A kernel whose threads wait for each other
+becomes a coroutine (LLVM's `presplitcoroutine`): at a barrier or a warp operation a thread leaves
+its request in its record, suspends, and the run time resumes it with the answer in the same place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from simulators.ptx.errors import PtxSyntaxError
+from simulators.ptx.layout import FUEL, REQUESTS, THREAD
+from simulators.ptx.operands import Operands
+from simulators.ptx.program import Function, Instruction, Label, Symbol
+from simulators.ptx.special import read_special
+from simulators.ptx.table import find
+from simulators.ptx.types import BITS
+from simulators.ptx.unit import Unit
+
+
+class Emitter(Operands):
+    """Emits statements; what the table's handlers are given."""
+
+    def __init__(self, unit: Unit, *, is_coroutine: bool) -> None:
+        super().__init__(unit)
+        self.is_coroutine = is_coroutine
+        self.is_entry = False
+        self.has_spinning_loops = False
+        self.called: set[str] = set()
+        self._inlined: list[str] = []
+        self._return_label = ""
+
+    def special(self, name: str, width: int) -> str:
+        """The value of a predefined register."""
+        return read_special(self, name, width)
+
+    # -- waiting -----------------------------------------------------------------------------------
+
+    def word(self, index: int) -> str:
+        """A pointer to a word of the thread's request."""
+        return self.value(f"getelementptr i8, ptr %self, i64 {THREAD['words'] + 8 * index}")
+
+    def ask(self, request: str, operation: int, *words: str) -> None:
+        """Leave a request with its words (i64) and suspend until the run time has answered."""
+        for index, word in enumerate(words):
+            self.line(f"store i64 {word}, ptr {self.word(index)}")
+        for name, value in (
+            ("request", REQUESTS[request]),
+            ("line", self._line),
+            ("operation", operation),
+        ):
+            where = self.value(f"getelementptr i8, ptr %self, i64 {THREAD[name]}")
+            self.line(f"store i32 {value}, ptr {where}")
+        self._suspend()
+
+    def answer(self, index: int, width: int) -> str:
+        """A word of the run time's answer."""
+        whole = self.value(f"load i64, ptr {self.word(index)}")
+        return self.resized(whole, 64, width, signed=False)
+
+    def _suspend(self) -> None:
+        if not self.is_coroutine:
+            raise AssertionError("only a coroutine waits")
+        resumed = self.label()
+        state = self.value("call i8 @llvm.coro.suspend(token none, i1 false)")
+        self.line(f"switch i8 {state}, label %leave [i8 0, label %{resumed} i8 1, label %leave]")
+        self.begin(resumed)
+
+    def _let_others_run(self) -> None:
+        """Every so many turns of a loop that may wait for another thread, let that one run."""
+        where = self.value(f"getelementptr i8, ptr %self, i64 {THREAD['fuel']}")
+        left = self.value(f"load i32, ptr {where}")
+        less = self.value(f"sub i32 {left}, 1")
+        self.line(f"store i32 {less}, ptr {where}")
+        empty = self.value(f"icmp eq i32 {less}, 0")
+        pause, go_on = self.label(), self.label()
+        self.line(f"br i1 {empty}, label %{pause}, label %{go_on}")
+        self.begin(pause)
+        self.line(f"store i32 {FUEL}, ptr {where}")
+        self.ask("pause", 0)
+        self.place(go_on)
+
+    # -- functions ---------------------------------------------------------------------------------
+
+    def body(self, function: Function, pointers: Mapping[str, str], return_label: str) -> None:
+        """Emit a function's statements here; it ends by branching to `return_label`."""
+        if function.name in self._inlined:
+            raise self.unsupported(f"{function.name} calls itself and waits for other threads")
+        before = (self._prefix, self._line, self._return_label, dict(self._parameter_pointers))
+        outer = self._function if self._inlined else None
+        self._inlined.append(function.name)
+        self._count += 1
+        self._prefix = f"{self._count}." if outer is not None else ""
+        self._function = function
+        self._return_label = return_label
+        self._parameter_pointers = dict(pointers)
+        self._declare(function)
+        placed: set[str] = set()
+        for statement in function.statements:
+            self._line = statement.line
+            if isinstance(statement, Label):
+                placed.add(statement.name)
+                self.place(self.target(statement.name))
+            else:
+                self._guarded(statement, placed)
+        self.line(f'br label %"{return_label}"')
+        self._inlined.pop()
+        self._prefix, self._line, self._return_label, self._parameter_pointers = before
+        if outer is not None:
+            self._function = outer
+
+    def _declare(self, function: Function) -> None:
+        for name, kind in function.registers.items():
+            self.slots.append(f"{self._register(name)} = alloca {kind.llvm}")
+        for name, variable in function.variables.items():
+            if variable.space in ("local", "param"):
+                alignment = max(variable.alignment, 8)
+                size = max(variable.size, 8)
+                memory = f'%"m.{self._prefix}{name}"'
+                self.slots.append(f"{memory} = alloca [{size} x i8], align {alignment}")
+
+    def _guarded(self, one: Instruction, placed: set[str]) -> None:
+        row = find(one)
+        target = one.operands[0] if one.name == "bra" and one.operands else None
+        if self.has_spinning_loops and isinstance(target, Symbol) and target.name in placed:
+            self._let_others_run()
+        after = ""
+        if one.guard is not None:
+            run, after = self.label(), self.label()
+            taken = self.read(one.guard, BITS[1])
+            self.line(f"br i1 {taken}, label %{run}, label %{after}")
+            self.begin(run)
+        try:
+            row.handler(self, one)
+        except (IndexError, KeyError, ValueError) as error:
+            raise PtxSyntaxError(f"{one.spelling}: wrong operands ({error})", one.line) from error
+        if after:
+            self.place(after)
+
+    def target(self, label: str) -> str:
+        """The LLVM label of a PTX label."""
+        return f"L.{self._prefix}{label}"
+
+    def leave_function(self) -> None:
+        """Return from the function being emitted."""
+        self.line(f'br label %"{self._return_label}"')
+        self.begin(self.label())
+
+    def branch_targets(self, name: str) -> tuple[str, ...]:
+        """The labels of a list for an indexed branch."""
+        found = self._function.branch_targets.get(name)
+        if found is None:
+            raise PtxSyntaxError(f"{name} is no list of branch targets", self._line)
+        return found
+
+    def parameter_memory(self, name: str) -> str:
+        """A pointer to the memory of a `.param` variable of the function."""
+        return self._own_memory(name)

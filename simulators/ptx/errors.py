@@ -1,0 +1,20 @@
+"""What goes wrong with a PTX text, in words that name the line."""
+
+from __future__ import annotations
+
+
+class PtxError(Exception):
+    """A PTX text cannot be used. `line` counts from 1; 0 when the whole text is meant."""
+
+    def __init__(self, problem: str, line: int = 0) -> None:
+        super().__init__(f"line {line}: {problem}" if line else problem)
+        self.problem = problem
+        self.line = line
+
+
+class PtxSyntaxError(PtxError):
+    """The text is not PTX: a real driver would refuse it at load."""
+
+
+class UnsupportedPtxError(PtxError):
+    """Valid PTX, as far as can be told, that this translator does not execute."""

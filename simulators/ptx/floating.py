@@ -1,0 +1,261 @@
+"""Floating point arithmetic in all widths, single and in pairs (ISA manual §9.7.3, §9.7.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from simulators.ptx.emitter import Emitter
+from simulators.ptx.program import Instruction, Operand
+from simulators.ptx.table import instruction
+from simulators.ptx.types import B32, F32, PtxType
+
+CHAPTER = "9.7.3 Floating-Point: "
+HALF = "9.7.4 Half Precision Floating-Point: "
+ROUND = "{.rn,.rz,.rm,.rp,}"
+ROUNDED = "{.rn,.rz,.rm,.rp}"
+MODES = {"rn": 0, "rz": 1, "rm": 2, "rp": 3}
+
+Computation = Callable[[Sequence[str], PtxType], str]
+
+
+def each(e: Emitter, i: Instruction, count: int, compute: Computation) -> None:
+    """Compute the result from `count` operands, or for a packed pair each half from the halves."""
+    kind = i.type
+    flush = i.has("ftz")
+    operands = i.operands[1 : 1 + count]
+    if kind.kind != "packed":
+        values = [e.real(one, kind, flush=flush) for one in operands]
+        e.write_real(i.operands[0], compute(values, kind), kind, flush=flush)
+        return
+    part = kind.element
+    joined = "0"
+    for shift in (0, 16):
+        values = [e.to_real(half_of(e, one, shift), part) for one in operands]
+        bits = e.from_real(compute(values, part), part)
+        moved = e.value(f"shl i32 {e.value(f'zext i16 {bits} to i32')}, {shift}")
+        joined = e.value(f"or i32 {joined}, {moved}")
+    e.write(i.operands[0], joined, B32)
+
+
+def half_of(e: Emitter, operand: Operand | None, shift: int) -> str:
+    """The bits of one half of a packed operand."""
+    moved = e.value(f"lshr i32 {e.read(operand, B32)}, {shift}")
+    return e.value(f"trunc i32 {moved} to i16")
+
+
+def suffix(real: str) -> str:
+    """The letters LLVM names a type of arithmetic by."""
+    return {"float": "f32", "double": "f64"}[real]
+
+
+def intrinsic(e: Emitter, name: str, real: str, *values: str) -> str:
+    """Call an LLVM intrinsic whose arguments and result have one type."""
+    return e.call(real, f"llvm.{name}.{suffix(real)}", *(f"{real} {one}" for one in values))
+
+
+def saturated(e: Emitter, value: str, real: str) -> str:
+    """A value brought into 0 … 1, NaN to 0."""
+    above = intrinsic(e, "maxnum", real, value, "0.0")
+    return intrinsic(e, "minnum", real, above, "1.0")
+
+
+def rectified(e: Emitter, value: str, real: str) -> str:
+    """Negative values to 0, NaN stays."""
+    negative = e.value(f"fcmp olt {real} {value}, 0.0")
+    return e.value(f"select i1 {negative}, {real} 0.0, {real} {value}")
+
+
+def finished(e: Emitter, i: Instruction, value: str, real: str) -> str:
+    """Apply `.sat` and `.relu`."""
+    if i.has("sat"):
+        return saturated(e, value, real)
+    return rectified(e, value, real) if i.has("relu") else value
+
+
+def rounding(i: Instruction) -> int:
+    """The rounding mode as the helpers count them."""
+    return MODES.get(i.one_of(*MODES), 0)
+
+
+@instruction(f"add{ROUND}{{.ftz,}}{{.sat,}}.f32", f"add{ROUND}.f64", section=CHAPTER + "add")
+@instruction(f"sub{ROUND}{{.ftz,}}{{.sat,}}.f32", f"sub{ROUND}.f64", section=CHAPTER + "sub")
+@instruction(f"mul{ROUND}{{.ftz,}}{{.sat,}}.f32", f"mul{ROUND}.f64", section=CHAPTER + "mul")
+@instruction(
+    "add{.rn,}{.ftz,}{.sat,}{.f16,.f16x2}", "add{.rn,}{.bf16,.bf16x2}", section=HALF + "add"
+)
+@instruction(
+    "sub{.rn,}{.ftz,}{.sat,}{.f16,.f16x2}", "sub{.rn,}{.bf16,.bf16x2}", section=HALF + "sub"
+)
+@instruction(
+    "mul{.rn,}{.ftz,}{.sat,}{.f16,.f16x2}", "mul{.rn,}{.bf16,.bf16x2}", section=HALF + "mul"
+)
+@instruction(
+    "div.rn{.ftz,}.f32", "div{.rz,.rm,.rp}{.ftz,}.f32", f"div{ROUNDED}.f64", section=CHAPTER + "div"
+)
+def binary(e: Emitter, i: Instruction) -> None:
+    def compute(values: Sequence[str], kind: PtxType) -> str:
+        real = kind.real
+        if rounding(i):
+            result = directed(e, i, kind, *values)
+        else:
+            result = e.value(f"f{i.name} {real} {values[0]}, {values[1]}")
+        return finished(e, i, result, real)
+
+    each(e, i, 2, compute)
+
+
+def directed(e: Emitter, i: Instruction, kind: PtxType, *values: str) -> str:
+    """An operation rounded in another direction than to nearest: the helpers in C do it."""
+    real = kind.real
+    arguments = (f"{real} {one}" for one in values)
+    return e.call(real, f"uptx_{i.name}_{suffix(real)}", *arguments, f"i32 {rounding(i)}")
+
+
+@instruction("div{.approx,.full}{.ftz,}.f32", section=CHAPTER + "div")
+def approximate_division(e: Emitter, i: Instruction) -> None:
+    each(e, i, 2, lambda values, kind: e.value(f"fdiv float {values[0]}, {values[1]}"))
+
+
+@instruction(f"fma{ROUNDED}{{.ftz,}}{{.sat,}}.f32", f"fma{ROUNDED}.f64", section=CHAPTER + "fma")
+@instruction(f"mad{ROUND}{{.ftz,}}{{.sat,}}.f32", f"mad{ROUNDED}.f64", section=CHAPTER + "mad")
+@instruction(
+    "fma.rn{.ftz,}{.sat,.relu,}{.f16,.f16x2}", "fma.rn{.relu,}{.bf16,.bf16x2}", section=HALF + "fma"
+)
+def fused(e: Emitter, i: Instruction) -> None:
+    def compute(values: Sequence[str], kind: PtxType) -> str:
+        if rounding(i):
+            arguments = (f"{kind.real} {one}" for one in values)
+            name = f"uptx_fma_{suffix(kind.real)}"
+            result = e.call(kind.real, name, *arguments, f"i32 {rounding(i)}")
+        elif kind.width == 16:
+            # Rounding the f32 result once more could round twice; the helper keeps what decides.
+            result = e.call("float", "uptx_fma_narrow", *(f"float {one}" for one in values))
+        else:
+            result = intrinsic(e, "fma", kind.real, *values)
+        return finished(e, i, result, kind.real)
+
+    each(e, i, 3, compute)
+
+
+@instruction("min{.ftz,}{.NaN,}{.xorsign.abs,}.f32", "min.f64", section=CHAPTER + "min")
+@instruction("max{.ftz,}{.NaN,}{.xorsign.abs,}.f32", "max.f64", section=CHAPTER + "max")
+@instruction(
+    "min{.ftz,}{.NaN,}{.xorsign.abs,}{.f16,.f16x2}",
+    "min{.NaN,}{.xorsign.abs,}{.bf16,.bf16x2}",
+    section=HALF + "min",
+)
+@instruction(
+    "max{.ftz,}{.NaN,}{.xorsign.abs,}{.f16,.f16x2}",
+    "max{.NaN,}{.xorsign.abs,}{.bf16,.bf16x2}",
+    section=HALF + "max",
+)
+def extreme(e: Emitter, i: Instruction) -> None:
+    """One NaN gives the other operand, unless `.NaN`; -0 counts as less than +0."""
+    name = f"{i.name}imum" + ("" if i.has("NaN") else "num")
+
+    def compute(values: Sequence[str], kind: PtxType) -> str:
+        real = kind.real
+        if not i.has("xorsign"):
+            return intrinsic(e, name, real, *values)
+        sign = e.value(
+            f"fmul {real} {intrinsic(e, 'copysign', real, '1.0', values[0])}, "
+            f"{intrinsic(e, 'copysign', real, '1.0', values[1])}"
+        )
+        magnitudes = (intrinsic(e, "fabs", real, one) for one in values)
+        return intrinsic(e, "copysign", real, intrinsic(e, name, real, *magnitudes), sign)
+
+    each(e, i, 2, compute)
+
+
+@instruction("abs{.ftz,}.f32", "abs.f64", section=CHAPTER + "abs")
+@instruction("neg{.ftz,}.f32", "neg.f64", section=CHAPTER + "neg")
+@instruction("abs{.ftz,}{.f16,.f16x2}", "abs{.bf16,.bf16x2}", section=HALF + "abs")
+@instruction("neg{.ftz,}{.f16,.f16x2}", "neg{.bf16,.bf16x2}", section=HALF + "neg")
+def change_sign(e: Emitter, i: Instruction) -> None:
+    kind = i.type
+    bits = e.read(i.operands[1], kind)
+    if i.has("ftz") and kind is F32:
+        bits = e.flushed(bits)
+    signs = 1 << (kind.width - 1)
+    if kind.kind == "packed":
+        signs |= 1 << 15
+    if i.name == "neg":
+        result = e.value(f"xor {kind.llvm} {bits}, {signs}")
+    else:
+        result = e.value(f"and {kind.llvm} {bits}, {((1 << kind.width) - 1) ^ signs}")
+    e.write(i.operands[0], result, kind)
+
+
+@instruction("copysign{.f32,.f64}", section=CHAPTER + "copysign")
+def copy_sign(e: Emitter, i: Instruction) -> None:
+    def compute(values: Sequence[str], kind: PtxType) -> str:
+        return intrinsic(e, "copysign", kind.real, values[1], values[0])
+
+    each(e, i, 2, compute)
+
+
+@instruction(
+    "testp{.finite,.infinite,.number,.notanumber,.normal,.subnormal}{.f32,.f64}",
+    section=CHAPTER + "testp",
+)
+def classify(e: Emitter, i: Instruction) -> None:
+    # The masks of llvm.is.fpclass.
+    mask = {
+        "finite": 0x1F8,
+        "infinite": 0x204,
+        "number": 0x3FC,
+        "notanumber": 0x003,
+        "normal": 0x108,
+        "subnormal": 0x090,
+    }[i.modifiers[0]]
+    real = i.type.real
+    value = e.real(i.operands[1], i.type)
+    name = f"llvm.is.fpclass.{suffix(real)}"
+    e.write_predicate(i.operands[0], e.call("i1", name, f"{real} {value}", f"i32 {mask}"))
+
+
+@instruction(
+    f"rcp{ROUNDED}{{.ftz,}}.f32",
+    "rcp.approx{.ftz,}.f32",
+    f"rcp{ROUNDED}.f64",
+    section=CHAPTER + "rcp",
+)
+@instruction("rcp.approx.ftz.f64", section=CHAPTER + "rcp.approx.ftz.f64")
+@instruction(
+    f"sqrt{ROUNDED}{{.ftz,}}.f32",
+    "sqrt.approx{.ftz,}.f32",
+    f"sqrt{ROUNDED}.f64",
+    section=CHAPTER + "sqrt",
+)
+@instruction("rsqrt.approx{.ftz,}.f32", "rsqrt.approx{.ftz,}.f64", section=CHAPTER + "rsqrt")
+def root_or_reciprocal(e: Emitter, i: Instruction) -> None:
+    def compute(values: Sequence[str], kind: PtxType) -> str:
+        real = kind.real
+        if rounding(i):
+            return directed(e, i, kind, values[0])
+        result = values[0]
+        if i.name != "rcp":
+            result = intrinsic(e, "sqrt", real, result)
+        return result if i.name == "sqrt" else e.value(f"fdiv {real} 1.0, {result}")
+
+    each(e, i, 1, compute)
+
+
+FUNCTIONS = {"sin": "sin", "cos": "cos", "lg2": "log2", "ex2": "exp2", "tanh": "tanh"}
+
+
+@instruction("sin.approx{.ftz,}.f32", section=CHAPTER + "sin")
+@instruction("cos.approx{.ftz,}.f32", section=CHAPTER + "cos")
+@instruction("lg2.approx{.ftz,}.f32", section=CHAPTER + "lg2")
+@instruction("ex2.approx{.ftz,}.f32", section=CHAPTER + "ex2")
+@instruction("tanh.approx.f32", section=CHAPTER + "tanh")
+@instruction("tanh.approx{.f16,.f16x2,.bf16,.bf16x2}", section=HALF + "tanh")
+@instruction("ex2.approx{.f16,.f16x2}", "ex2.approx.ftz{.bf16,.bf16x2}", section=HALF + "ex2")
+def approximate(e: Emitter, i: Instruction) -> None:
+    """The mathematics library's value: nearer than the approximation the manual allows."""
+    name = FUNCTIONS[i.name]
+
+    def compute(values: Sequence[str], kind: PtxType) -> str:
+        return e.call("float", f"{name}f", f"float {values[0]}")
+
+    each(e, i, 1, compute)

@@ -1,0 +1,160 @@
+"""Runs a kernel of a PTX text from Python, on host memory: for tests and a quick look."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import secrets
+from collections.abc import Sequence
+
+from simulators.ptx.cache import kernel_library, runtime_library
+from simulators.ptx.parser import parse
+from simulators.ptx.program import ParameterSlot
+from simulators.ptx.unit import variable_places
+
+OUTCOMES = (
+    "ok",
+    "illegal address",
+    "trap",
+    "deadlock",
+    "divergent barrier",
+    "bad mask",
+    "timeout",
+    "no memory",
+)
+
+
+class _Kernel(ctypes.Structure):
+    _fields_ = [
+        ("abi", ctypes.c_uint32),
+        ("parameter_bytes", ctypes.c_uint32),
+        ("static_shared_bytes", ctypes.c_uint32),
+    ]
+
+
+class _Launch(ctypes.Structure):
+    _fields_ = [
+        ("grid", ctypes.c_uint32 * 3),
+        ("threads", ctypes.c_uint32 * 3),
+        ("dynamic_shared_bytes", ctypes.c_uint32),
+        ("workers", ctypes.c_uint32),
+        ("seed", ctypes.c_uint64),
+        ("milliseconds", ctypes.c_uint64),
+        ("parameters", ctypes.c_void_p),
+        ("window_base", ctypes.c_uint64),
+        ("window_span", ctypes.c_uint64),
+        ("window_delta", ctypes.c_uint64),
+        ("variables", ctypes.c_uint64),
+        ("message", ctypes.c_char * 512),
+        ("address", ctypes.c_uint64),
+    ]
+
+
+class LaunchError(Exception):
+    """A kernel did what a device answers with a fault. `outcome` is one of `OUTCOMES`."""
+
+    def __init__(self, outcome: str, message: str) -> None:
+        super().__init__(f"{outcome}: {message}")
+        self.outcome = outcome
+        self.message = message
+
+
+class Module:
+    """A PTX text whose kernels can be launched. Its variables live as long as it does."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._program = parse(text)
+        self.kernels = tuple(self._program.entries)
+        self._offsets, size = variable_places(self._program.variables)
+        self._area = ctypes.create_string_buffer(size + 256)
+        self._start = -(-ctypes.addressof(self._area) // 256) * 256
+        self._fill()
+
+    def _fill(self) -> None:
+        for name, offset in self._offsets.items():
+            variable = self._program.variables[name]
+            data = bytearray(variable.data)
+            for reference in variable.references:
+                address = self.address(reference.symbol) + reference.addend
+                data[reference.offset : reference.offset + 8] = address.to_bytes(8, "little")
+            ctypes.memmove(self._start + offset, bytes(data), len(data))
+
+    def address(self, name: str) -> int:
+        """The address of a global or constant variable. Raises `KeyError`."""
+        return self._start + self._offsets[name]
+
+    def kernel(self, name: str) -> Kernel:
+        """A kernel, translated now. Raises `PtxError`."""
+        library = ctypes.CDLL(str(kernel_library(self._text, name, self._program)))
+        slots = self._program.functions[name].head.parameters
+        return Kernel(self, library, slots)
+
+
+class Kernel:
+    """A kernel ready to run. Launches block until the grid has ended."""
+
+    def __init__(
+        self, module: Module, library: ctypes.CDLL, slots: Sequence[ParameterSlot]
+    ) -> None:
+        self._module = module
+        self._library = library
+        self._kernel = _Kernel.in_dll(library, "uptx_kernel")
+        self.slots = tuple(slots)
+
+    @property
+    def static_shared_bytes(self) -> int:
+        """Shared memory the kernel declares."""
+        return int(self._kernel.static_shared_bytes)
+
+    def launch(
+        self,
+        grid: Sequence[int],
+        block: Sequence[int],
+        arguments: Sequence[int | bytes],
+        *,
+        shared: int = 0,
+        seed: int | None = None,
+        workers: int = 0,
+        milliseconds: int = 60_000,
+    ) -> None:
+        """Run a grid over host memory; arguments are integers or the parameter's bytes.
+
+        Raises `LaunchError` with the seed in its words.
+        """
+        if len(arguments) != len(self.slots):
+            raise ValueError(f"the kernel takes {len(self.slots)} arguments, got {len(arguments)}")
+        end = max((slot.offset + slot.size for slot in self.slots), default=0)
+        parameters = bytearray(end + 16)
+        for slot, argument in zip(self.slots, arguments, strict=True):
+            given = argument
+            if isinstance(given, int):
+                mask = (1 << 8 * slot.size) - 1
+                given = (given & mask).to_bytes(slot.size, "little")
+            if len(given) != slot.size:
+                raise ValueError(f"{slot.name} has {slot.size} bytes, got {len(given)}")
+            parameters[slot.offset : slot.offset + slot.size] = given
+        held = (ctypes.c_char * len(parameters)).from_buffer(parameters)
+        used = secrets.randbits(63) if seed is None else seed
+        launch = _Launch(
+            grid=tuple([*grid, 1, 1][:3]),
+            threads=tuple([*block, 1, 1][:3]),
+            dynamic_shared_bytes=shared,
+            workers=workers,
+            seed=used,
+            milliseconds=milliseconds,
+            parameters=ctypes.addressof(held),
+            variables=self._module._start,
+        )
+        outcome = _runtime().uptx_run(ctypes.byref(self._kernel), ctypes.byref(launch))
+        if outcome:
+            words = launch.message.decode("utf-8", "replace")
+            raise LaunchError(OUTCOMES[outcome], f"{words} (seed {used})")
+
+
+@functools.cache
+def _runtime() -> ctypes.CDLL:
+    library = ctypes.CDLL(str(runtime_library()))
+    library.uptx_run.restype = ctypes.c_int
+    library.uptx_run.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+    return library

@@ -1,0 +1,55 @@
+"""Structures shared with the run time in C (runtime/ptx.h), by field and byte offset.
+
+The test suite compares them with what the C compiler makes of the header.
+"""
+
+from __future__ import annotations
+
+ABI = 1
+"""Changes whenever the structures or their meaning do."""
+
+BLOCK = {
+    "parameters": 0,
+    "shared": 8,
+    "window_base": 16,
+    "window_span": 24,
+    "window_delta": 32,
+    "variables": 40,
+    "block": 48,
+    "grid": 60,
+    "threads": 72,
+    "dynamic_shared_bytes": 84,
+    "total_shared_bytes": 88,
+    "grid_id": 96,
+    "allocate": 104,
+    "trap": 112,
+    "print": 120,
+}
+THREAD = {
+    "request": 0,
+    "line": 4,
+    "operation": 8,
+    "fuel": 12,
+    "linear": 16,
+    "handle": 24,
+    "words": 32,
+}
+
+REQUESTS = {
+    "exit": 0,
+    "pause": 1,
+    "barrier": 2,
+    "warp_barrier": 3,
+    "shuffle": 4,
+    "vote": 5,
+    "match": 6,
+    "reduce": 7,
+    "active_mask": 8,
+    "elect": 9,
+    "matrix_load": 10,
+    "matrix_multiply": 11,
+}
+"""Why a thread came back to the run time."""
+
+FUEL = 1 << 12
+"""Turns of a loop that may wait for another thread before that one gets its chance."""

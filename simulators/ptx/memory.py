@@ -1,0 +1,274 @@
+"""Loads, stores, moves and addresses (ISA manual §9.7.9)."""
+
+from __future__ import annotations
+
+from simulators.ptx.emitter import Emitter
+from simulators.ptx.program import Instruction, Operand, Vector
+from simulators.ptx.table import instruction
+from simulators.ptx.types import B32, BITS, PRED, U64, PtxType
+
+CHAPTER = "9.7.9 Data Movement and Conversion: "
+_SHARED = ".shared,.shared::cta,.shared::cluster"
+SPACES = f"{{.global,{_SHARED},.local,.const,.param,.param::entry,.param::func,}}"
+SCOPES = "{.cta,.cluster,.gpu,.sys}"
+TYPES = (
+    "{.b8,.b16,.b32,.b64,.b128,.u8,.u16,.u32,.u64,.s8,.s16,.s32,.s64,.f16,.bf16,.f32,.f64,.f16x2,"
+    ".bf16x2}"
+)
+VECTOR = "{.v2,.v4,.v8,}"
+HINTS = (
+    "{.ca,.cg,.cs,.lu,.cv,.wb,.wt,}{.L1::evict_normal,.L1::evict_unchanged,.L1::evict_first,"
+    ".L1::evict_last,.L1::no_allocate,}{.L2::evict_first,.L2::evict_last,.L2::evict_normal,}"
+    "{.L2::64B,.L2::128B,.L2::256B,}"
+)
+
+
+def space_of(i: Instruction) -> str:
+    """The state space an instruction names; `generic` when it names none."""
+    for modifier in i.modifiers:
+        base = modifier.partition("::")[0]
+        if base in ("global", "shared", "local", "const", "param"):
+            return base
+    return "generic"
+
+
+def elements(operand: Operand | None) -> tuple[Operand | None, ...]:
+    """The registers of a vector operand, or the one register."""
+    return operand.elements if isinstance(operand, Vector) else (operand,)
+
+
+@instruction(
+    f"ld{{.weak,}}{SPACES}{HINTS}{VECTOR}{TYPES}",
+    f"ld.volatile{SPACES}{VECTOR}{TYPES}",
+    f"ld{{.relaxed,.acquire}}{SCOPES}{SPACES}{HINTS}{VECTOR}{TYPES}",
+    f"ld.mmio.relaxed.sys{{.global,}}{TYPES}",
+    section=CHAPTER + "ld",
+)
+@instruction(f"ld.global{HINTS}.nc{HINTS}{VECTOR}{TYPES}", section=CHAPTER + "ld.global.nc")
+@instruction(f"ldu{{.global,}}{VECTOR}{TYPES}", section=CHAPTER + "ldu")
+def load(e: Emitter, i: Instruction) -> None:
+    kind = i.type
+    where = e.pointer(i.operands[1], space_of(i))
+    ordered = _ordering(i, "acquire")
+    values = []
+    for index in range(len(elements(i.operands[0]))):
+        at = e.value(f"getelementptr i8, ptr {where}, i64 {index * kind.bytes}") if index else where
+        values.append(
+            e.value(f"load {ordered[0]} {kind.llvm}, ptr {at}{ordered[1]}, align {kind.bytes}")
+        )
+    for register, value in zip(elements(i.operands[0]), values, strict=True):
+        e.write(register, value, kind)
+
+
+@instruction(
+    f"st{{.weak,}}{SPACES}{HINTS}{VECTOR}{TYPES}",
+    f"st.volatile{SPACES}{VECTOR}{TYPES}",
+    f"st{{.relaxed,.release}}{SCOPES}{SPACES}{HINTS}{VECTOR}{TYPES}",
+    f"st.mmio.relaxed.sys{{.global,}}{TYPES}",
+    section=CHAPTER + "st",
+)
+def store(e: Emitter, i: Instruction) -> None:
+    kind = i.type
+    where = e.pointer(i.operands[0], space_of(i))
+    ordered = _ordering(i, "release")
+    values = [e.read(one, kind) for one in elements(i.operands[1])]
+    for index, value in enumerate(values):
+        at = e.value(f"getelementptr i8, ptr {where}, i64 {index * kind.bytes}") if index else where
+        e.line(f"store {ordered[0]} {kind.llvm} {value}, ptr {at}{ordered[1]}, align {kind.bytes}")
+
+
+def _ordering(i: Instruction, strong: str) -> tuple[str, str]:
+    """What LLVM writes before the type and after the address of an access.
+
+    Also `volatile` is for other threads to see, and those are threads of this process.
+    """
+    if i.type.width > 64:
+        return "volatile", ""
+    if i.has(strong):
+        return "atomic", f" {strong}"
+    if i.has("relaxed") or i.has("mmio"):
+        return "atomic", " monotonic"
+    return ("atomic volatile", " monotonic") if i.has("volatile") else ("", "")
+
+
+@instruction(
+    "mov{.pred,.b16,.b32,.b64,.b128,.u16,.u32,.u64,.s16,.s32,.s64,.f16,.bf16,.f16x2,.bf16x2,.f32,.f64}",
+    section=CHAPTER + "mov",
+)
+def move(e: Emitter, i: Instruction) -> None:
+    kind = i.type
+    if kind is PRED:
+        e.write_predicate(i.operands[0], e.read(i.operands[1], PRED))
+        return
+    bits = kind if kind.is_float else BITS[kind.width]
+    e.write(i.operands[0], e.read(i.operands[1], bits), bits)
+
+
+_SPACE = "{.global,.shared,.shared::cta,.shared::cluster,.local,.const,.param,.param::entry}"
+
+
+@instruction(
+    f"cvta{_SPACE}{{.u32,.u64}}", f"cvta.to{_SPACE}{{.u32,.u64}}", section=CHAPTER + "cvta"
+)
+def convert_address(e: Emitter, i: Instruction) -> None:
+    """Only shared memory has addresses of its own: offsets in the block's part of it."""
+    operand = i.operands[1]
+    address = e.read(operand, U64)
+    if space_of(i) == "shared":
+        start = e.value(f"ptrtoint ptr {e.field('shared', 'ptr')} to i64")
+        address = e.value(f"{'sub' if i.has('to') else 'add'} i64 {address}, {start}")
+    e.write(i.operands[0], e.resized(address, 64, i.type.width, signed=False), BITS[i.type.width])
+
+
+@instruction(f"isspacep{_SPACE}", section=CHAPTER + "isspacep")
+def is_in_space(e: Emitter, i: Instruction) -> None:
+    address = e.read(i.operands[1], U64)
+    space = space_of(i)
+    start = e.value(f"ptrtoint ptr {e.field('shared', 'ptr')} to i64")
+    size = e.value(f"zext i32 {e.field('total_shared_bytes', 'i32')} to i64")
+    inside = e.value(f"icmp ult i64 {e.value(f'sub i64 {address}, {start}')}, {size}")
+    if space == "shared":
+        truth = inside
+    elif space == "global":
+        truth = e.value(f"xor i1 {inside}, true")
+    else:
+        raise e.unsupported(
+            f"{i.spelling}: only global and shared memory are told apart (§{CHAPTER}isspacep)"
+        )
+    e.write_predicate(i.operands[0], truth)
+
+
+@instruction(
+    "prefetch{.global,.local,}{.L1,.L2}",
+    "prefetch.global{.L2::evict_last,.L2::evict_normal}",
+    "prefetchu.L1",
+    section=CHAPTER + "prefetch",
+)
+@instruction("applypriority{.global,}.L2::evict_normal", section=CHAPTER + "applypriority")
+@instruction("discard{.global,}.L2", section=CHAPTER + "discard")
+def only_a_hint(e: Emitter, i: Instruction) -> None:
+    """Caches are not modelled."""
+
+
+@instruction(
+    "cp.async{.ca,.cg}.shared{::cta,}.global{.L2::64B,.L2::128B,.L2::256B,}",
+    section=CHAPTER + "cp.async",
+)
+def copy_to_shared(e: Emitter, i: Instruction) -> None:
+    """Done at once: the latest time allowed is the wait that follows."""
+    target, source = e.pointer(i.operands[0], "shared"), e.pointer(i.operands[1], "global")
+    size = e.constant(i.operands[2])
+    given = str(size)
+    if len(i.operands) > 3:
+        asked = e.read(i.operands[3], B32)
+        given = e.call("i32", "llvm.umin.i32", f"i32 {asked}", f"i32 {size}")
+        e.declarations["llvm.memset.p0.i64"] = "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)"
+        e.line(f"call void @llvm.memset.p0.i64(ptr {target}, i8 0, i64 {size}, i1 false)")
+    e.declarations["llvm.memcpy.p0.p0.i32"] = (
+        "declare void @llvm.memcpy.p0.p0.i32(ptr, ptr, i32, i1)"
+    )
+    e.line(f"call void @llvm.memcpy.p0.p0.i32(ptr {target}, ptr {source}, i32 {given}, i1 false)")
+
+
+@instruction(
+    "cp.async.commit_group",
+    "cp.async.wait_group",
+    "cp.async.wait_all",
+    section=CHAPTER + "cp.async",
+)
+def wait_for_copies(e: Emitter, i: Instruction) -> None:
+    """Nothing is under way."""
+
+
+# -- atomics ---------------------------------------------------------------------------------------
+
+SYNC = "9.7.13 Parallel Synchronization and Communication: "
+_SEM = f"{{.relaxed,.acquire,.release,.acq_rel,}}{{.cta,.cluster,.gpu,.sys,}}{{.global,{_SHARED},}}"
+_OPERATIONS = (
+    "{.and,.or,.xor}{.b32,.b64}",
+    "{.add}{.u32,.s32,.u64,.s64,.f32,.f64}",
+    "{.inc,.dec}.u32",
+    "{.min,.max}{.u32,.s32,.u64,.s64}",
+    ".add.noftz{.f16,.f16x2,.bf16,.bf16x2}",
+)
+_LLVM = {
+    "and": "and", "or": "or", "xor": "xor", "exch": "xchg", "add": "add",
+    "inc": "uinc_wrap", "dec": "udec_wrap",
+}  # fmt: skip
+
+
+@instruction(
+    *(f"atom{_SEM}{each}" for each in _OPERATIONS),
+    f"atom{_SEM}.exch{{.b32,.b64}}",
+    section=SYNC + "atom",
+)
+def atomic(e: Emitter, i: Instruction) -> None:
+    old = _update(e, i, i.operands[1], i.operands[2])
+    e.write(i.operands[0], old, BITS[i.type.width])
+
+
+@instruction(*(f"red{_SEM}{each}" for each in _OPERATIONS), section=SYNC + "red")
+def reduce(e: Emitter, i: Instruction) -> None:
+    _update(e, i, i.operands[0], i.operands[1])
+
+
+@instruction(f"atom{_SEM}.cas{{.b16,.b32,.b64}}", section=SYNC + "atom")
+def compare_and_swap(e: Emitter, i: Instruction) -> None:
+    kind = i.type
+    where = e.pointer(i.operands[1], space_of(i))
+    expected, wanted = e.read(i.operands[2], kind), e.read(i.operands[3], kind)
+    both = e.value(
+        f"cmpxchg ptr {where}, {kind.llvm} {expected}, {kind.llvm} {wanted} seq_cst seq_cst"
+    )
+    e.write(i.operands[0], e.value(f"extractvalue {{{kind.llvm}, i1}} {both}, 0"), kind)
+
+
+def _update(e: Emitter, i: Instruction, address: Operand | None, operand: Operand | None) -> str:
+    kind = i.type
+    where = e.pointer(address, space_of(i))
+    operation = i.one_of(*_LLVM, "min", "max")
+    if kind.name in ("f32", "f64"):
+        value = e.real(operand, kind)
+        old = e.value(f"atomicrmw fadd ptr {where}, {kind.real} {value} seq_cst")
+        return e.from_real(old, kind)
+    if kind.name in ("f16", "bf16", "f16x2", "bf16x2"):
+        return _add_narrow(e, kind, where, e.read(operand, BITS[kind.width]))
+    name = _LLVM.get(operation) or ("" if kind.is_signed else "u") + operation
+    return e.value(f"atomicrmw {name} ptr {where}, {kind.llvm} {e.read(operand, kind)} seq_cst")
+
+
+def _add_narrow(e: Emitter, kind: PtxType, where: str, operand: str) -> str:
+    part = kind.element if kind.kind == "packed" else kind
+    first = e.value(f"load atomic {kind.llvm}, ptr {where} monotonic, align {kind.bytes}")
+    seen = e.slot(kind.llvm)
+    e.line(f"store {kind.llvm} {first}, ptr {seen}")
+    again, done = e.label(), e.label()
+    e.place(again)
+    old = e.value(f"load {kind.llvm}, ptr {seen}")
+    total = "0"
+    for shift in range(0, kind.width, 16):
+        halves = []
+        for whole in (old, operand):
+            moved = e.value(f"lshr {kind.llvm} {whole}, {shift}")
+            halves.append(e.to_real(e.resized(moved, kind.width, 16, signed=False), part))
+        bits = e.from_real(e.value(f"fadd float {halves[0]}, {halves[1]}"), part)
+        wide = e.resized(bits, 16, kind.width, signed=False)
+        total = e.value(f"or {kind.llvm} {total}, {e.value(f'shl {kind.llvm} {wide}, {shift}')}")
+    both = e.value(f"cmpxchg ptr {where}, {kind.llvm} {old}, {kind.llvm} {total} seq_cst seq_cst")
+    e.line(
+        f"store {kind.llvm} {e.value(f'extractvalue {{{kind.llvm}, i1}} {both}, 0')}, ptr {seen}"
+    )
+    swapped = e.value(f"extractvalue {{{kind.llvm}, i1}} {both}, 1")
+    e.line(f"br i1 {swapped}, label %{done}, label %{again}")
+    e.begin(done)
+    return old
+
+
+@instruction(
+    "membar{.cta,.gl,.sys}",
+    "fence{.sc,.acq_rel,.acquire,.release,}{.cta,.cluster,.gpu,.sys}",
+    "fence.proxy.alias",
+    section=SYNC + "membar",
+)
+def fence(e: Emitter, i: Instruction) -> None:
+    e.line("fence seq_cst")

@@ -1,0 +1,207 @@
+"""A PTX program as the parser leaves it: plain data, names resolved within their blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from simulators.ptx.types import TYPES, PtxType
+
+
+@dataclass(frozen=True)
+class Register:
+    """A declared register, by its name within the function."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Special:
+    """A predefined register such as `%tid.x`."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Immediate:
+    """A constant: an integer, or the bits of a float with their width."""
+
+    value: int
+    float_width: int = 0
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """A variable, function, label or parameter, with a byte offset."""
+
+    name: str
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Address:
+    """`[base + offset]`."""
+
+    base: Operand
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Vector:
+    """`{a, b}`; `None` is `_`, a result nobody wants."""
+
+    elements: tuple[Operand | None, ...]
+
+
+@dataclass(frozen=True)
+class Negated:
+    """`!p`."""
+
+    operand: Operand
+
+
+@dataclass(frozen=True)
+class Pair:
+    """`p|q`: two results."""
+
+    first: Operand | None
+    second: Operand | None
+
+
+@dataclass(frozen=True)
+class Group:
+    """`(a, b)`: the results or arguments of a call."""
+
+    elements: tuple[Operand, ...]
+
+
+Operand = Register | Special | Immediate | Symbol | Address | Vector | Negated | Pair | Group
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One instruction. `spelling` is the opcode with all its modifiers."""
+
+    spelling: str
+    operands: tuple[Operand | None, ...]
+    line: int
+    guard: Operand | None = None
+
+    @property
+    def name(self) -> str:
+        """The opcode alone."""
+        return self.spelling.partition(".")[0]
+
+    @property
+    def modifiers(self) -> tuple[str, ...]:
+        """What follows the opcode, dots removed."""
+        return tuple(self.spelling.split(".")[1:])
+
+    @property
+    def types(self) -> list[PtxType]:
+        """The modifiers that name a type, in order."""
+        return [TYPES[one] for one in self.modifiers if one in TYPES]
+
+    @property
+    def type(self) -> PtxType:
+        """The last type named."""
+        return self.types[-1]
+
+    def has(self, modifier: str) -> bool:
+        """Say whether a modifier is given."""
+        return modifier in self.modifiers
+
+    def one_of(self, *names: str) -> str:
+        """The modifier among these that is given; empty when none is."""
+        return next((one for one in self.modifiers if one in names), "")
+
+
+@dataclass(frozen=True)
+class Label:
+    """A place to branch to."""
+
+    name: str
+    line: int
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A word of an initializer that holds an address: filled in when the program is loaded."""
+
+    offset: int
+    symbol: str
+    addend: int
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A variable of a module or of a function."""
+
+    name: str
+    space: str
+    """`global`, `const`, `shared`, `local` or `param`."""
+    alignment: int
+    size: int
+    """Bytes; 0 for an array whose extent is left open (dynamic shared memory)."""
+    line: int
+    data: bytes = b""
+    """What it starts with; the rest is zero."""
+    references: tuple[Reference, ...] = ()
+
+
+@dataclass(frozen=True)
+class ParameterSlot:
+    """A parameter or result, with its place in the parameter block."""
+
+    name: str
+    offset: int
+    size: int
+    alignment: int
+
+
+@dataclass
+class Function:
+    """An entry or a device function with its body."""
+
+    name: str
+    is_entry: bool
+    results: tuple[ParameterSlot, ...]
+    parameters: tuple[ParameterSlot, ...]
+    line: int
+    registers: dict[str, PtxType] = field(default_factory=dict)
+    variables: dict[str, Variable] = field(default_factory=dict)
+    branch_targets: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Label lists for `brx.idx`, by their name."""
+    statements: list[Label | Instruction] = field(default_factory=list)
+
+    @property
+    def parameter_bytes(self) -> int:
+        """Bytes of the parameter block."""
+        return max((slot.offset + slot.size for slot in self.parameters), default=0)
+
+
+@dataclass
+class FunctionText:
+    """A function whose body has not been read yet."""
+
+    name: str
+    is_entry: bool
+    head: Function
+    body: str | None
+    """`None` for a declaration."""
+    body_line: int
+
+
+@dataclass
+class Program:
+    """A PTX module."""
+
+    version: tuple[int, int]
+    target: str
+    functions: Mapping[str, FunctionText]
+    variables: Mapping[str, Variable]
+
+    @property
+    def entries(self) -> list[str]:
+        """Names of the kernels, in the text's order."""
+        return [one.name for one in self.functions.values() if one.is_entry and one.body]

@@ -1,0 +1,196 @@
+/* A grid: its blocks over the processors' threads. */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "ptx.h"
+
+enum {
+    SMALL_GRID = 1 << 14,         /* threads; below, more processors would not pay */
+    ARENA_BYTES_PER_THREAD = 1 << 20, /* reserved, not used, for what a thread keeps while it waits */
+};
+
+struct grid {
+    const struct uptx_kernel *kernel;
+    struct uptx_launch *launch;
+    uint64_t blocks;
+    atomic_uint_fast64_t next;
+    atomic_int failed;
+    pthread_mutex_t mutex;
+    int outcome;
+    uint64_t id;
+};
+
+static atomic_uint_fast64_t launches;
+
+void uptx_fail(struct uptx_worker *worker, int outcome, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    int length = snprintf(worker->message, sizeof worker->message, "block (%u, %u, %u): ",
+                          worker->block.block[0], worker->block.block[1], worker->block.block[2]);
+    vsnprintf(worker->message + length, sizeof worker->message - length, format, arguments);
+    va_end(arguments);
+    worker->outcome = outcome;
+    siglongjmp(worker->escape, 1);
+}
+
+static void *allocate(struct uptx_block *block, uint64_t bytes) {
+    struct uptx_worker *worker = (struct uptx_worker *)block;
+    bytes = (bytes + 63) & ~(uint64_t)63;
+    if (bytes > worker->arena_bytes - worker->arena_used) {
+        uptx_fail(worker, UPTX_NO_MEMORY, "its threads keep too much while they wait");
+    }
+    char *memory = worker->arena + worker->arena_used;
+    worker->arena_used += bytes;
+    return memory;
+}
+
+static void trap(struct uptx_block *block, uint32_t x, uint32_t y, uint32_t z, uint32_t line) {
+    uptx_fail((struct uptx_worker *)block, UPTX_TRAP, "thread (%u, %u, %u) trapped in line %u", x,
+              y, z, line);
+}
+
+static void run_block(struct uptx_worker *worker) {
+    if (worker->kernel->run_block != NULL) {
+        worker->kernel->run_block(&worker->block);
+    } else {
+        uptx_run_waiting(worker);
+    }
+}
+
+static int open_worker(struct uptx_worker *worker, struct grid *grid) {
+    struct uptx_launch *launch = grid->launch;
+    memset(worker, 0, sizeof *worker);
+    worker->kernel = grid->kernel;
+    worker->launch = launch;
+    worker->grid = grid;
+    worker->thread_count = launch->threads[0] * launch->threads[1] * launch->threads[2];
+    struct uptx_block *block = &worker->block;
+    block->parameters = launch->parameters;
+    block->window_base = launch->window_base;
+    block->window_span = launch->window_span;
+    block->window_delta = launch->window_delta;
+    block->variables = launch->variables;
+    memcpy(block->grid, launch->grid, sizeof block->grid);
+    memcpy(block->threads, launch->threads, sizeof block->threads);
+    block->dynamic_shared_bytes = launch->dynamic_shared_bytes;
+    block->total_shared_bytes =
+        grid->kernel->static_shared_bytes + launch->dynamic_shared_bytes;
+    block->grid_id = grid->id;
+    block->allocate = allocate;
+    block->trap = trap;
+    block->print = uptx_print;
+    /* Never at address 0, so that a generic pointer to shared memory is not null. */
+    const uint64_t shared = ((uint64_t)block->total_shared_bytes + 255) / 256 * 256;
+    block->shared = aligned_alloc(256, shared + 256);
+    if (block->shared == NULL) {
+        return 0;
+    }
+    if (grid->kernel->run_block != NULL) {
+        return 1;
+    }
+    worker->threads = calloc(worker->thread_count, sizeof *worker->threads);
+    worker->order = calloc(worker->thread_count, sizeof *worker->order);
+    worker->arena_bytes = (uint64_t)worker->thread_count * ARENA_BYTES_PER_THREAD;
+    worker->arena = mmap(NULL, worker->arena_bytes, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return worker->threads != NULL && worker->order != NULL && worker->arena != MAP_FAILED;
+}
+
+static void close_worker(struct uptx_worker *worker) {
+    free(worker->block.shared);
+    free(worker->threads);
+    free(worker->order);
+    if (worker->arena != NULL && worker->arena != MAP_FAILED) {
+        munmap(worker->arena, worker->arena_bytes);
+    }
+}
+
+static void report(struct grid *grid, const struct uptx_worker *worker) {
+    pthread_mutex_lock(&grid->mutex);
+    if (grid->outcome == UPTX_OK) {
+        grid->outcome = worker->outcome;
+        grid->launch->address = worker->address;
+        memcpy(grid->launch->message, worker->message, sizeof worker->message);
+    }
+    pthread_mutex_unlock(&grid->mutex);
+    atomic_store(&grid->failed, 1);
+}
+
+static void run_blocks(struct uptx_worker *worker) {
+    struct grid *grid = worker->grid;
+    const uint32_t *extent = grid->launch->grid;
+    while (!atomic_load_explicit(&grid->failed, memory_order_relaxed)) {
+        const uint64_t index = atomic_fetch_add(&grid->next, 1);
+        if (index >= grid->blocks) {
+            return;
+        }
+        worker->block.block[0] = index % extent[0];
+        worker->block.block[1] = index / extent[0] % extent[1];
+        worker->block.block[2] = index / extent[0] / extent[1];
+        worker->random = grid->launch->seed * 0x9E3779B97F4A7C15u + index * 0xD1B54A32D192ED03u + 1;
+        worker->arena_used = 0;
+        run_block(worker);
+    }
+}
+
+static void *work(void *argument) {
+    struct grid *grid = argument;
+    struct uptx_worker *worker = malloc(sizeof *worker);
+    if (worker != NULL && open_worker(worker, grid)) {
+        uptx_guarded(worker, run_blocks);
+        if (worker->outcome != UPTX_OK) {
+            report(grid, worker);
+        }
+    } else if (worker != NULL) {
+        worker->outcome = UPTX_NO_MEMORY;
+        snprintf(worker->message, sizeof worker->message, "there is no memory to run a block");
+        report(grid, worker);
+    } else {
+        atomic_store(&grid->failed, 1);
+    }
+    if (worker != NULL) {
+        close_worker(worker);
+    }
+    free(worker);
+    return NULL;
+}
+
+static uint32_t worker_count(const struct grid *grid) {
+    const uint32_t *threads = grid->launch->threads;
+    const uint64_t all = grid->blocks * threads[0] * threads[1] * threads[2];
+    uint64_t count = grid->launch->workers;
+    if (count == 0) {
+        count = all < SMALL_GRID ? 1 : (uint64_t)sysconf(_SC_NPROCESSORS_ONLN);
+    }
+    count = count > grid->blocks ? grid->blocks : count;
+    return count > 64 ? 64 : (uint32_t)count;
+}
+
+int uptx_run(const struct uptx_kernel *kernel, struct uptx_launch *launch) {
+    struct grid grid = {.kernel = kernel, .launch = launch};
+    grid.blocks = (uint64_t)launch->grid[0] * launch->grid[1] * launch->grid[2];
+    grid.id = atomic_fetch_add(&launches, 1);
+    launch->message[0] = 0;
+    launch->address = 0;
+    pthread_mutex_init(&grid.mutex, NULL);
+    pthread_t helpers[64];
+    uint32_t started = 0;
+    for (uint32_t count = worker_count(&grid); started + 1 < count; ++started) {
+        if (pthread_create(&helpers[started], NULL, work, &grid) != 0) {
+            break;
+        }
+    }
+    work(&grid);
+    for (uint32_t index = 0; index < started; ++index) {
+        pthread_join(helpers[index], NULL);
+    }
+    pthread_mutex_destroy(&grid.mutex);
+    return grid.outcome;
+}

@@ -1,0 +1,106 @@
+/* Faults and the deadline: both end a run by a jump, from the thread that executes it. */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "ptx.h"
+
+#ifndef sigev_notify_thread_id
+#define sigev_notify_thread_id _sigev_un._tid
+#endif
+
+static __thread struct uptx_worker *guarded;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static struct sigaction earlier[3];
+static int deadline_signal;
+
+static const struct sigaction *earlier_of(int number) {
+    return &earlier[number == SIGSEGV ? 0 : number == SIGBUS ? 1 : 2];
+}
+
+static void pass_on(int number, siginfo_t *info, void *context) {
+    const struct sigaction *before = earlier_of(number);
+    if (before->sa_flags & SA_SIGINFO) {
+        before->sa_sigaction(number, info, context);
+    } else if (before->sa_handler == SIG_DFL) {
+        signal(number, SIG_DFL); /* returning repeats the fault */
+    } else if (before->sa_handler != SIG_IGN) {
+        before->sa_handler(number);
+    }
+}
+
+static void on_signal(int number, siginfo_t *info, void *context) {
+    struct uptx_worker *worker = guarded;
+    if (worker == NULL) {
+        if (number != deadline_signal) {
+            pass_on(number, info, context);
+        }
+        return;
+    }
+    guarded = NULL;
+    const uint32_t *block = worker->block.block;
+    if (number == deadline_signal) {
+        worker->outcome = UPTX_TIMEOUT;
+        snprintf(worker->message, sizeof worker->message,
+                 "block (%u, %u, %u): still running after %llu ms: an endless loop?", block[0],
+                 block[1], block[2], (unsigned long long)worker->launch->milliseconds);
+    } else {
+        worker->outcome = UPTX_ILLEGAL_ADDRESS;
+        worker->address = (uint64_t)info->si_addr;
+        snprintf(worker->message, sizeof worker->message,
+                 "block (%u, %u, %u): access to the address %#llx, which is not mapped", block[0],
+                 block[1], block[2], (unsigned long long)worker->address);
+    }
+    siglongjmp(worker->escape, 1);
+}
+
+static void install(void) {
+    struct sigaction action;
+    memset(&action, 0, sizeof action);
+    action.sa_sigaction = on_signal;
+    action.sa_flags = SA_SIGINFO | SA_NODEFER;
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGSEGV, &action, &earlier[0]);
+    sigaction(SIGBUS, &action, &earlier[1]);
+    sigaction(SIGFPE, &action, &earlier[2]);
+    deadline_signal = SIGRTMAX - 2;
+    sigaction(deadline_signal, &action, NULL);
+}
+
+static int start_deadline(const struct uptx_worker *worker, timer_t *timer) {
+    const uint64_t milliseconds = worker->launch->milliseconds;
+    if (milliseconds == 0) {
+        return 0;
+    }
+    struct sigevent event;
+    memset(&event, 0, sizeof event);
+    event.sigev_notify = SIGEV_THREAD_ID;
+    event.sigev_signo = deadline_signal;
+    event.sigev_notify_thread_id = (pid_t)syscall(SYS_gettid);
+    if (timer_create(CLOCK_MONOTONIC, &event, timer) != 0) {
+        return 0;
+    }
+    const struct itimerspec when = {
+        .it_value = {(time_t)(milliseconds / 1000), (long)(milliseconds % 1000) * 1000000}};
+    timer_settime(*timer, 0, &when, NULL);
+    return 1;
+}
+
+void uptx_guarded(struct uptx_worker *worker, void (*body)(struct uptx_worker *)) {
+    pthread_once(&once, install);
+    timer_t timer = 0;
+    const int timed = start_deadline(worker, &timer);
+    if (sigsetjmp(worker->escape, 1) == 0) {
+        guarded = worker;
+        body(worker);
+    }
+    guarded = NULL;
+    if (timed) {
+        timer_delete(timer);
+    }
+}

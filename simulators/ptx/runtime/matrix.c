@@ -1,0 +1,101 @@
+/* mma.sync (ISA manual §9.7.14): D = A B + C, all lanes of a warp holding their fragments.
+ *
+ * words[1…4] hold A, words[5…8] B, words[9…12] C; the answer is D in words[0…3].
+ */
+#include <string.h>
+
+#include "ptx.h"
+
+enum element { HALF, BFLOAT, TENSOR_FLOAT };
+
+struct shape {
+    uint32_t depth;
+    enum element element;
+    int narrow; /* C and D are pairs of f16 */
+};
+
+static const struct shape shapes[] = {
+    {16, HALF, 0}, {16, BFLOAT, 0},      {16, HALF, 1}, {8, HALF, 0},
+    {8, BFLOAT, 0}, {8, TENSOR_FLOAT, 0}, {8, HALF, 1},  {4, TENSOR_FLOAT, 0},
+};
+
+static float from_half(uint16_t bits) {
+    _Float16 value;
+    memcpy(&value, &bits, 2);
+    return (float)value;
+}
+
+static uint16_t to_half(float value) {
+    const _Float16 half = (_Float16)value;
+    uint16_t bits;
+    memcpy(&bits, &half, 2);
+    return bits;
+}
+
+static float as_float(uint32_t bits) {
+    float value;
+    memcpy(&value, &bits, 4);
+    return value;
+}
+
+/* Element `place` of those packed in consecutive registers. */
+static float element(const uint64_t *registers, uint32_t place, enum element kind) {
+    if (kind == TENSOR_FLOAT) {
+        return as_float((uint32_t)registers[place] & 0xFFFFE000);
+    }
+    const uint16_t bits = (uint16_t)(registers[place / 2] >> (place % 2 * 16));
+    return kind == HALF ? from_half(bits) : as_float((uint32_t)bits << 16);
+}
+
+/* Where lane and element of A[row][k] lie: four lanes a row, `run` neighbours a lane and register. */
+static float a_value(const struct uptx_thread *warp, const struct shape *shape, uint32_t row,
+                     uint32_t k) {
+    const uint32_t run = shape->element == TENSOR_FLOAT ? 1 : 2;
+    const uint32_t lane = row % 8 * 4 + k / run % 4;
+    const uint32_t group = row / 8 + 2 * (k / (4 * run));
+    return element(warp[lane].words + 1, group * run + k % run, shape->element);
+}
+
+static float b_value(const struct uptx_thread *warp, const struct shape *shape, uint32_t k,
+                     uint32_t column) {
+    const uint32_t run = shape->element == TENSOR_FLOAT ? 1 : 2;
+    const uint32_t lane = column * 4 + k / run % 4;
+    return element(warp[lane].words + 5, k / (4 * run) * run + k % run, shape->element);
+}
+
+void uptx_multiply(struct uptx_thread *warp, uint32_t operation) {
+    const struct shape *shape = &shapes[operation];
+    float a[16][16];
+    float b[16][8];
+    for (uint32_t k = 0; k < shape->depth; ++k) {
+        for (uint32_t row = 0; row < 16; ++row) {
+            a[row][k] = a_value(warp, shape, row, k);
+        }
+        for (uint32_t column = 0; column < 8; ++column) {
+            b[k][column] = b_value(warp, shape, k, column);
+        }
+    }
+    for (uint32_t lane = 0; lane < UPTX_WARP; ++lane) {
+        uint64_t *words = warp[lane].words;
+        float result[4];
+        for (uint32_t place = 0; place < 4; ++place) {
+            const uint32_t row = lane / 4 + place / 2 * 8;
+            const uint32_t column = lane % 4 * 2 + place % 2;
+            float sum = shape->narrow ? element(words + 9, place, HALF)
+                                      : as_float((uint32_t)words[9 + place]);
+            for (uint32_t k = 0; k < shape->depth; ++k) {
+                sum += a[row][k] * b[k][column];
+            }
+            result[place] = sum;
+        }
+        for (uint32_t place = 0; place < 4; ++place) {
+            uint32_t bits;
+            memcpy(&bits, &result[place], 4);
+            words[place] = bits;
+        }
+        if (shape->narrow) {
+            words[0] = to_half(result[0]) | (uint32_t)to_half(result[1]) << 16;
+            words[1] = to_half(result[2]) | (uint32_t)to_half(result[3]) << 16;
+        }
+    }
+}

@@ -1,0 +1,176 @@
+"""Threads that wait for threads: barriers and warp operations (ISA manual §9.7.13, §9.7.14).
+
+The operands go to the run time as words; runtime/warp.c says what it answers.
+"""
+
+from __future__ import annotations
+
+from simulators.ptx.emitter import Emitter
+from simulators.ptx.memory import elements, space_of
+from simulators.ptx.program import Instruction, Operand, Pair
+from simulators.ptx.table import instruction
+from simulators.ptx.types import B32, PRED, U32
+
+SYNC = "9.7.13 Parallel Synchronization and Communication: "
+SHUFFLE = "9.7.9 Data Movement and Conversion: shfl.sync"
+MATRIX = "9.7.14 Warp-Level Matrix: "
+
+SYNC_BARRIER, ARRIVE, COUNT, ALL, ANY = range(5)
+ALIGNED = 16
+"""Added to a barrier's operation when all threads of a warp must come together."""
+
+
+def word(e: Emitter, operand: Operand | None) -> str:
+    """A 32-bit operand as a word of a request."""
+    return e.value(f"zext i32 {e.read(operand, B32)} to i64")
+
+
+def _barrier(e: Emitter, i: Instruction, operation: int, count_at: int, *more: str) -> None:
+    aligned = ALIGNED if i.name == "bar" or i.has("aligned") else 0
+    identity = word(e, i.operands[count_at - 1])
+    count = word(e, i.operands[count_at]) if len(i.operands) > count_at else "0"
+    e.ask("barrier", operation + aligned, identity, count, *more)
+
+
+@instruction(
+    "bar{.cta,}.sync", "barrier{.cta,}.sync{.aligned,}", section=SYNC + "bar", suspends=True
+)
+def barrier(e: Emitter, i: Instruction) -> None:
+    _barrier(e, i, SYNC_BARRIER, 1)
+
+
+@instruction(
+    "bar{.cta,}.arrive", "barrier{.cta,}.arrive{.aligned,}", section=SYNC + "bar", suspends=True
+)
+def arrive(e: Emitter, i: Instruction) -> None:
+    _barrier(e, i, ARRIVE, 1)
+
+
+@instruction(
+    "bar{.cta,}.red.popc.u32",
+    "bar{.cta,}.red{.and,.or}.pred",
+    "barrier{.cta,}.red.popc{.aligned,}.u32",
+    "barrier{.cta,}.red{.and,.or}{.aligned,}.pred",
+    section=SYNC + "bar",
+    suspends=True,
+)
+def barrier_with_reduction(e: Emitter, i: Instruction) -> None:
+    operation = {"popc": COUNT, "and": ALL, "or": ANY}[i.one_of("popc", "and", "or")]
+    aligned = ALIGNED if i.name == "bar" or i.has("aligned") else 0
+    count = word(e, i.operands[2]) if len(i.operands) > 3 else "0"
+    truth = e.value(f"zext i1 {e.read(i.operands[-1], PRED)} to i64")
+    e.ask("barrier", operation + aligned, word(e, i.operands[1]), count, truth)
+    kind = U32 if operation == COUNT else PRED
+    e.write(i.operands[0], e.answer(0, kind.width), kind)
+
+
+@instruction("bar.warp.sync", section=SYNC + "bar.warp.sync", suspends=True)
+def warp_barrier(e: Emitter, i: Instruction) -> None:
+    e.ask("warp_barrier", 0, word(e, i.operands[0]))
+
+
+@instruction("shfl.sync{.up,.down,.bfly,.idx}.b32", section=SHUFFLE, suspends=True)
+def shuffle(e: Emitter, i: Instruction) -> None:
+    mode = ("up", "down", "bfly", "idx").index(i.modifiers[1])
+    value, lane, clamp, mask = i.operands[1:5]
+    e.ask("shuffle", mode, *(word(e, one) for one in (mask, value, lane, clamp)))
+    target = i.operands[0]
+    got, valid = e.answer(0, 32), e.answer(1, 1)
+    if isinstance(target, Pair):
+        e.write(target.first, got, B32)
+        e.write_predicate(target.second, valid)
+    else:
+        e.write(target, got, B32)
+
+
+@instruction(
+    "vote.sync{.all,.any,.uni}.pred",
+    "vote.sync.ballot.b32",
+    section=SYNC + "vote.sync",
+    suspends=True,
+)
+def vote(e: Emitter, i: Instruction) -> None:
+    mode = ("all", "any", "uni", "ballot").index(i.modifiers[1])
+    truth = e.value(f"zext i1 {e.read(i.operands[1], PRED)} to i64")
+    e.ask("vote", mode, word(e, i.operands[2]), truth)
+    e.write(i.operands[0], e.answer(0, i.type.width), i.type)
+
+
+@instruction("match{.any,.all}.sync{.b32,.b64}", section=SYNC + "match.sync", suspends=True)
+def match(e: Emitter, i: Instruction) -> None:
+    value = e.resized(e.read(i.operands[1], i.type), i.type.width, 64, signed=False)
+    e.ask("match", int(i.has("all")), word(e, i.operands[2]), value)
+    target = i.operands[0]
+    if isinstance(target, Pair):
+        e.write(target.first, e.answer(0, 32), B32)
+        e.write_predicate(target.second, e.answer(1, 1))
+    else:
+        e.write(target, e.answer(0, 32), B32)
+
+
+@instruction(
+    "redux.sync{.add,.min,.max}{.u32,.s32}",
+    "redux.sync{.and,.or,.xor}.b32",
+    section=SYNC + "redux.sync",
+    suspends=True,
+)
+def reduce_warp(e: Emitter, i: Instruction) -> None:
+    mode = ("add", "min", "max", "and", "or", "xor").index(i.modifiers[1])
+    signed = 8 if i.type.is_signed else 0
+    e.ask("reduce", mode + signed, word(e, i.operands[2]), word(e, i.operands[1]))
+    e.write(i.operands[0], e.answer(0, 32), B32)
+
+
+@instruction("activemask.b32", section=SYNC + "activemask", suspends=True)
+def active_mask(e: Emitter, i: Instruction) -> None:
+    e.ask("active_mask", 0)
+    e.write(i.operands[0], e.answer(0, 32), B32)
+
+
+@instruction("elect.sync", section=SYNC + "elect.sync", suspends=True)
+def elect(e: Emitter, i: Instruction) -> None:
+    e.ask("elect", 0, word(e, i.operands[1]))
+    target = i.operands[0]
+    if isinstance(target, Pair):
+        e.write(target.first, e.answer(0, 32), B32)
+        e.write_predicate(target.second, e.answer(1, 1))
+
+
+@instruction(
+    "ldmatrix.sync.aligned.m8n8{.x1,.x2,.x4}{.trans,}{.shared,.shared::cta,}.b16",
+    section=MATRIX + "ldmatrix",
+    suspends=True,
+)
+def load_matrices(e: Emitter, i: Instruction) -> None:
+    row = e.value(f"ptrtoint ptr {e.pointer(i.operands[1], space_of(i))} to i64")
+    registers = elements(i.operands[0])
+    e.ask("matrix_load", len(registers) + (8 if i.has("trans") else 0), "-1", row)
+    for index, register in enumerate(registers):
+        e.write(register, e.answer(index, 32), B32)
+
+
+_SHAPES = {
+    "m16n8k16.row.col.f32.f16.f16.f32": 0,
+    "m16n8k16.row.col.f32.bf16.bf16.f32": 1,
+    "m16n8k16.row.col.f16.f16.f16.f16": 2,
+    "m16n8k8.row.col.f32.f16.f16.f32": 3,
+    "m16n8k8.row.col.f32.bf16.bf16.f32": 4,
+    "m16n8k8.row.col.f32.tf32.tf32.f32": 5,
+    "m16n8k8.row.col.f16.f16.f16.f16": 6,
+    "m16n8k4.row.col.f32.tf32.tf32.f32": 7,
+}
+"""The shapes executed, as runtime/matrix.c counts them."""
+
+
+@instruction(
+    *(f"mma.sync.aligned.{shape}" for shape in _SHAPES), section=MATRIX + "mma", suspends=True
+)
+def multiply_matrices(e: Emitter, i: Instruction) -> None:
+    shape = _SHAPES[i.spelling.removeprefix("mma.sync.aligned.")]
+    words = ["-1"] + ["0"] * 12
+    for operand, first in zip(i.operands[1:4], (1, 5, 9), strict=True):
+        for index, register in enumerate(elements(operand)):
+            words[first + index] = word(e, register)
+    e.ask("matrix_multiply", shape, *words)
+    for index, register in enumerate(elements(i.operands[0])):
+        e.write(register, e.answer(index, 32), B32)

@@ -1,0 +1,231 @@
+"""Forms that nvcc's kernels do not show: carries, special registers, spaces, vectors, hints."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from simulators.ptx.launch import LaunchError, Module
+
+HEAD = (
+    ".version 9.0\n.target sm_90\n.address_size 64\n"
+    ".global .align 16 .b8 table[16] = {1, 2, 3, 4, 5, 6, 7, 8};\n"
+    ".global .u64 where = generic(table) + 4;\n"
+    ".const .align 8 .f64 pi = 0d400921FB54442D18;\n"
+    ".extern .shared .align 16 .b8 dynamic[];\n"
+)
+REGISTERS = (
+    ".reg .pred %p<4>; .reg .b16 %h<9>; .reg .b32 %r<20>; .reg .f32 %f<9>; .reg .b64 %d<20>;\n"
+    ".reg .b64 %out; ld.param.u64 %out, [out];\n"
+)
+
+
+def run(body: str, count: int, *, block: tuple[int, ...] = (1,), shared: int = 0) -> list[int]:
+    """Execute statements that store 64-bit words at %out; return the words."""
+    text = f"{HEAD}.visible .entry k(.param .u64 out)\n{{\n{REGISTERS}{body}\nret;\n}}\n"
+    out = np.zeros(count, "u8")
+    Module(text).kernel("k").launch([1], block, [int(out.ctypes.data)], shared=shared)
+    return [int(one) for one in out]
+
+
+@pytest.mark.parametrize("kind", ["u32", "s32", "u64", "s64"])
+def test_carries(kind: str, rng: np.random.Generator) -> None:
+    bits = int(kind[1:])
+    for _ in range(4):
+        a, b, c, d = (int(one) & ((1 << bits) - 1) for one in rng.integers(0, 1 << 63, 4))
+        if rng.integers(2):
+            a, b = (1 << bits) - 1, 1
+        letter = "%r" if bits == 32 else "%d"
+        moves = "".join(f"mov.b{bits} {letter}{i}, {v};" for i, v in enumerate((a, b, c, d), 1))
+        wide = f"cvt.u64.u{bits} %d10, {letter}5; cvt.u64.u{bits} %d11, {letter}6;"
+        stores = "st.global.u64 [%out], %d10; st.global.u64 [%out+8], %d11;"
+        mask = (1 << bits) - 1
+        first, second = a | c << bits, b | d << bits
+        product = a * b + (c | d << bits)
+        for one, expected in (
+            (f"add.cc.{kind} #5, #1, #2; addc.cc.{kind} #6, #3, #4;", first + second),
+            (f"add.cc.{kind} #5, #1, #2; addc.{kind} #6, #3, #4;", first + second),
+            (f"sub.cc.{kind} #5, #1, #2; subc.cc.{kind} #6, #3, #4;", first - second),
+            (f"mad.lo.cc.{kind} #5, #1, #2, #3; madc.hi.{kind} #6, #1, #2, #4;", product),
+        ):
+            if "mad" in one and kind[0] == "s":
+                continue
+            low, high = run(moves + one.replace("#", letter) + wide + stores, 2)
+            assert (low, high) == (expected & mask, expected >> bits & mask)
+
+
+def test_spaces_and_vectors() -> None:
+    words = run(
+        """
+        .local .align 16 .b8 own[32]; .shared .align 16 .b8 tile[32];
+        ld.global.v4.u8 {%h1, %h2, %h3, %h4}, [table+4];
+        add.u16 %h1, %h1, %h4; cvt.u64.u16 %d1, %h1; st.global.u64 [%out], %d1;
+        ld.global.u64 %d2, [where]; ld.u8 %r1, [%d2+1]; cvt.u64.u32 %d1, %r1;
+        st.relaxed.gpu.global.u64 [%out+8], %d1;
+        ld.const.b64 %d1, [pi]; st.volatile.global.b64 [%out+16], %d1;
+        mov.u64 %d3, own; cvta.local.u64 %d4, %d3; mov.b64 %d5, 77; st.local.u64 [own+8], %d5;
+        ld.u64 %d6, [%d4+8]; st.global.wb.u64 [%out+24], %d6;
+        st.shared.v2.u64 [tile+16], {%d5, %d6}; mov.u32 %r2, tile; ld.shared.u64 %d7, [%r2+24];
+        st.global.u64 [%out+32], %d7;
+        mov.u64 %d8, tile; cvta.shared.u64 %d9, %d8; ld.u64 %d10, [%d9+16];
+        st.global.cs.u64 [%out+40], %d10;
+        isspacep.shared %p1, %d9; isspacep.global %p2, %out;
+        selp.u64 %d11, 1, 0, %p1; selp.u64 %d12, 2, 0, %p2; or.b64 %d11, %d11, %d12;
+        st.release.sys.global.u64 [%out+48], %d11;
+        mov.b64 %d13, {%r2, %r2}; mov.b64 {%r3, _}, %d13; mov.b32 %r4, {%h2, %h3};
+        cvta.to.shared.u64 %d14, %d9; sub.u64 %d14, %d14, %d8; cvt.u64.u32 %d15, %r4;
+        add.u64 %d14, %d14, %d15; st.global.u64 [%out+56], %d14;
+        ld.acquire.gpu.global.u64 %d16, [%out];
+        ld.global.nc.L1::no_allocate.L2::128B.u64 %d17, [%out];
+        prefetch.global.L2 [%out]; prefetchu.L1 [%out]; discard.global.L2 [%out], 128;
+        add.u64 %d16, %d16, %d17; st.global.u64 [%out+64], %d16;
+        """,
+        9,
+    )
+    assert words == [5 + 8, 6, 0x400921FB54442D18, 77, 77, 77, 3, 6 | 7 << 16, 26]
+
+
+def test_copies_to_shared_memory() -> None:
+    words = run(
+        """
+        .shared .align 16 .b8 tile[16]; mov.u64 %d1, tile;
+        cvt.u32.u64 %r1, %d1; mov.u64 %d2, table;
+        cp.async.ca.shared.global [%r1], [%d2], 16, 4;
+        cp.async.commit_group; cp.async.wait_group 0; cp.async.wait_all;
+        ld.shared.v2.u64 {%d3, %d4}, [tile]; st.global.v2.u64 [%out], {%d3, %d4};
+        cp.async.cg.shared.global.L2::128B [%r1], [%d2], 16;
+        ld.shared.u64 %d5, [%r1]; st.global.u64 [%out+16], %d5;
+        """,
+        3,
+    )
+    assert words == [0x04030201, 0, 0x0807060504030201]
+
+
+def test_special_registers() -> None:
+    names = [
+        "laneid", "warpid", "lanemask_eq", "lanemask_lt", "lanemask_le", "lanemask_gt",
+        "lanemask_ge", "ntid.x", "nctaid.y", "dynamic_smem_size", "total_smem_size", "tid.z",
+    ]  # fmt: skip
+    body = "mov.u32 %r1, %tid.x; mad.wide.u32 %out, %r1, 128, %out; mov.u32 %r3, dynamic;"
+    for index, name in enumerate(names):
+        body += (
+            f"mov.u32 %r2, %{name}; cvt.u64.u32 %d1, %r2; st.global.u64 [%out+{8 * index}], %d1;"
+        )
+    body += "mov.u64 %d1, %globaltimer; mov.u64 %d2, %clock64; nanosleep.u32 5;"
+    body += "setp.ne.u64 %p1, %d1, 0;"
+    body += "@%p1 st.global.u64 [%out+120], %d3;"
+    body = "mov.b64 %d3, 1;" + body
+    words = np.array(run(body, 16 * 70, block=(70,), shared=48)).reshape(70, 16)
+    for t, got in enumerate(words.tolist()):
+        lane = t % 32
+        own, below = 1 << lane, (1 << lane) - 1
+        masks = [own, below, below | own, 0xFFFFFFFF & ~(below | own), 0xFFFFFFFF & ~below]
+        assert got[:12] == [lane, t // 32, *masks, 70, 1, 48, 48, 0]
+        assert got[15] == 1
+
+
+def test_barriers_of_some_threads() -> None:
+    """Producers arrive, consumers wait: a named barrier for the threads that use it."""
+    words = run(
+        """
+        .shared .align 8 .b8 cell[8]; mov.u32 %r1, %tid.x; setp.lt.u32 %p1, %r1, 32;
+        mov.b64 %d1, 99;
+        @%p1 bra CONSUME;
+        st.shared.u64 [cell], %d1; bar.cta.arrive 3, 64; bra DONE;
+        CONSUME: barrier.cta.sync.aligned 3, 64; ld.shared.u64 %d2, [cell];
+        mad.wide.u32 %out, %r1, 8, %out; st.global.u64 [%out], %d2;
+        DONE: elect.sync %r2|%p2, 0xffffffff; bar.warp.sync 0xffffffff; barrier.sync 0;
+        """,
+        32,
+        block=(64,),
+    )
+    assert words == [99] * 32
+
+
+@pytest.mark.parametrize(
+    ("kind", "one", "sum_of_64"),
+    [("bf16", 0x3F80, 0x4280), ("bf16x2", 0x40003F80, 0x43004280), ("f16", 0x3C00, 0x5400)],
+)
+def test_atomics_on_narrow_floats(kind: str, one: int, sum_of_64: int) -> None:
+    bits, register = (32, "%r") if kind.endswith("x2") else (16, "%h")
+    (word,) = run(
+        f"""
+        mov.b{bits} {register}1, {one};
+        red.global.add.noftz.{kind} [%out], {register}1;
+        atom.relaxed.gpu.global.add.noftz.{kind} {register}2, [%out], {register}1;
+        """,
+        1,
+        block=(32,),
+    )
+    assert word == sum_of_64
+
+
+@pytest.mark.parametrize("kind", ["u32", "s32", "u64", "s64", "b32", "b64", "f32", "f64"])
+def test_reductions_in_memory(kind: str) -> None:
+    """Eight words, each with its own operation, by 32 threads with operands 5, 6, …, 36."""
+    bits = int(kind[1:])
+    letter = {"f32": "%f", "f64": "%d"}.get(kind, "%r" if bits == 32 else "%d")
+    names = {"b": ["and", "or", "xor"], "f": ["add"]}.get(kind[0], ["add", "min", "max"])
+    names += ["inc", "dec"] if kind == "u32" else []
+    body = "mov.u32 %r1, %tid.x; add.u32 %r1, %r1, 5;"
+    body += f"cvt{'.rn' if kind[0] == 'f' else ''}.{kind.replace('b', 'u')}.u32 {letter}2, %r1;"
+    for index, name in enumerate(names):
+        body += f"red.global.{name}.{kind} [%out+{8 * index}], {letter}2;"
+    got = run(body, 8, block=(32,))
+    given = range(5, 37)
+    expected = {"and": 0, "or": 0, "xor": 0, "add": sum(given), "min": 0, "max": 36, "dec": 0}
+    for one in given:
+        expected["or"] |= one
+        expected["xor"] ^= one
+    for name, word in zip(names, got, strict=False):
+        if name in ("inc", "dec"):
+            assert word <= 36
+        elif kind[0] == "f":
+            assert np.array(word, f"u{bits // 8}").view(f"f{bits // 8}") == sum(given)
+        else:
+            assert word == expected[name], (name, kind)
+
+
+def test_comparisons_of_halves() -> None:
+    words = run(
+        """
+        mov.b32 %r1, 0x3c004000; mov.b32 %r2, 0x40004000;
+        setp.lt.f16x2 %p1|%p2, %r1, %r2;
+        selp.u64 %d1, 1, 0, %p1; selp.u64 %d2, 2, 0, %p2; add.u64 %d1, %d1, %d2;
+        set.eq.f16x2.f16x2 %r3, %r1, %r2; set.le.bf16x2.bf16x2 %r4, %r1, %r2;
+        mov.b64 %d3, {%r3, %r4}; st.global.v2.b64 [%out], {%d1, %d3};
+        mov.u32 %r5, %tid.x; redux.sync.or.b32 %r6, %r5, 0xffffffff;
+        redux.sync.xor.b32 %r7, %r5, 0xffffffff; redux.sync.and.b32 %r8, %r5, 0xffffffff;
+        shl.b32 %r7, %r7, 8; or.b32 %r6, %r6, %r7; or.b32 %r6, %r6, %r8;
+        cvt.u64.u32 %d4, %r6; st.global.u64 [%out+16], %d4;
+        fence.acq_rel.gpu; fence.sc.sys; exit;
+        """,
+        3,
+        block=(32,),
+    )
+    assert words == [2, 0x3F803F80_00003C00, 31]
+
+
+def test_an_indexed_branch_beyond_its_list() -> None:
+    body = "mov.u32 %r1, 5; T: .branchtargets A, B; brx.idx %r1, T; A: B: ret;"
+    with pytest.raises(LaunchError, match="trapped in line"):
+        run(body, 1)
+
+
+def test_rare_forms() -> None:
+    words = run(
+        """
+        mov.u32 %r1, %tid.x; mad.wide.u32 %d1, %r1, 16, %out;
+        ld.mmio.relaxed.sys.global.u64 %d2, [where]; ldu.global.u8 %r2, [%d2];
+        prefetch.global.L2::evict_last [%out]; applypriority.global.L2::evict_normal [%out], 128;
+        fence.proxy.alias; setp.lt.u32 %p1, %r1, 20; pmevent 1;
+        barrier.cta.red.popc.aligned.u32 %r3, 0, %p1; barrier.red.or.pred %p2, 1, 64, %p1;
+        setp.lt.u32 %p3, %r1, 32; @%p3 barrier.arrive 2, 64; @!%p3 barrier.sync 2, 64;
+        cvt.u64.u32 %d3, %r2; cvt.u64.u32 %d4, %r3; selp.u64 %d5, 100, 0, %p2;
+        add.u64 %d4, %d4, %d5; st.mmio.relaxed.sys.global.u64 [%d1], %d3;
+        st.global.u64 [%d1+8], %d4;
+        """,
+        128,
+        block=(64,),
+    )
+    assert words == [5, 120] * 64
