@@ -10,10 +10,15 @@ of only around native calls that may block.
 One translation unit, a file an idea:
 
     native.pxi       the C it is written against
-    context.pxi      an opened device; errors, the current device, exit
-    stream.pxi       streams and what is known to be done in them; callbacks
+    context.pxi      an opened device: binding it, its state, native failures
+    process.pxi      which device is meant; fork and exit
+    stream_core.pxi  the native half of a stream, and what is known to be done in it
+    stream.pxi       streams as users hold them
+    callbacks.pxi    host callbacks
     event.pxi        events
+    block.pxi        pieces of device memory, and who still uses them
     pool.pxi         device memory handed out and taken back
+    pool_modes.pxi   UHAL_POOL=direct and guard
     buffer.pxi       DeviceBuffer and its views
     host_buffer.pxi  pinned host memory
     copies.pxi       copies and fills
@@ -23,6 +28,7 @@ One translation unit, a file an idea:
     exchange.pxi     tensors of other libraries as arguments of a launch
     sharing.pxi      memory across devices and processes
     function.pxi     modules, kernels, bound launches
+    packing.pxi      geometry and arguments read and checked
     launch_ex.pxi    launches that ask for more than geometry
     launch.pxi       a launch
 """
@@ -103,9 +109,14 @@ cdef class BoundLaunch
 cdef struct Packed
 
 include "context.pxi"
+include "process.pxi"
+include "stream_core.pxi"
 include "stream.pxi"
+include "callbacks.pxi"
 include "event.pxi"
+include "block.pxi"
 include "pool.pxi"
+include "pool_modes.pxi"
 include "buffer.pxi"
 include "host_buffer.pxi"
 include "copies.pxi"
@@ -115,6 +126,7 @@ include "dlpack.pxi"
 include "exchange.pxi"
 include "sharing.pxi"
 include "function.pxi"
+include "packing.pxi"
 include "launch_ex.pxi"
 include "launch.pxi"
 

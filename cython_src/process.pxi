@@ -1,0 +1,197 @@
+# The process: which device a call means, what a fork and the end of the process do.
+
+
+# -- which device is meant -----------------------------------------------------------------------
+
+cdef Context default_context = None
+cdef object thread_contexts = _threading.local()
+
+
+def current_context():
+    """Return the calling thread's context, else the process default, else None."""
+    stack = getattr(thread_contexts, "stack", None)
+    return stack[-1] if stack else default_context
+
+
+def set_default_context(Context context):
+    """Make `context` what threads without one of their own use, and bind it on this thread."""
+    global default_context
+    if context is not None:
+        enter(context)
+    default_context = context
+
+
+def push_context(Context context not None):
+    """Make `context` current on the calling thread until the matching `pop_context`."""
+    require_usable(context)
+    stack = getattr(thread_contexts, "stack", None)
+    if stack is None:
+        stack = thread_contexts.stack = []
+    stack.append(context)
+
+
+def pop_context():
+    """Undo the calling thread's last `push_context`."""
+    thread_contexts.stack.pop()
+
+
+cdef Context context_for(object cls, object device):
+    """The context an object of `cls` belongs on: the device given, else the current one."""
+    cdef Context context
+    fixed = getattr(cls, "_fixed_backend", None)
+    if device is not None:
+        context = getattr(device, "_context", None)
+        if context is None:
+            raise _errors.ArgumentTypeError(
+                f"device: expected a uhal.Device, got {type(device).__name__}"
+            )
+        if fixed is not None and context.backend_name != fixed:
+            raise _errors.InvalidHandleError(
+                f"{cls.__name__} is fixed to backend {fixed}, got a device of "
+                f"{context.backend_name}"
+            )
+    else:
+        context = current_context()
+        if fixed is not None and (context is None or context.backend_name != fixed):
+            from uhal import registry
+            context = registry.context(fixed, 0)
+        if context is None:
+            raise _errors.DeviceError(
+                "no device is current: call Api.quick_init() first, or pass device="
+            )
+    require_usable(context)
+    return context
+
+
+cdef object device_of(Context context):
+    if context is None:
+        refuse_unmade()
+    from uhal.device import Device
+    return Device._of(context)
+
+
+# -- process: environment, fork, exit --------------------------------------------------------------
+
+cdef str init_site = ""
+cdef object contexts = _weakref.WeakSet()
+cdef bint exit_hook_set = False
+
+
+def fork_generation():
+    """Return how many forks lie between this process and the one that imported uhal."""
+    return uhal_fork_count
+
+
+def initialization_site():
+    """Return `file.py:line` of the first context, empty before there is one."""
+    return init_site
+
+
+def set_initialization_site(str site not None):
+    """Remember where the first context was opened, for the sentence a forked child gets."""
+    global init_site
+    init_site = site
+
+
+cdef bint _environment_flag(str name):
+    value = _os.environ.get(name, "")
+    if value not in ("", "0", "1"):
+        raise ValueError(f"{name}: expected 0 or 1, got {value!r}")
+    return value == "1"
+
+
+cdef unsigned int _launch_marks() except? 0:
+    value = _os.environ.get("UHAL_LAUNCH_MARKS", "") or "0"
+    if not value.isdigit() or int(value) > 2**31:
+        raise ValueError(f"UHAL_LAUNCH_MARKS: expected a number of launches, got {value!r}")
+    return int(value)
+
+
+cdef int _drain_at_exit() except -1:
+    global exit_hook_set
+    if not exit_hook_set:
+        exit_hook_set = True
+        _atexit.register(_drain)
+    return 0
+
+
+def _drain():
+    """Let pending work finish, a while at most, then leave every native object where it is."""
+    global exiting
+    cdef Context context
+    cdef StreamCore core
+    deadline = _time.monotonic() + EXIT_DEADLINE_SECONDS
+    for context in list(contexts):
+        if context.state.word & (UHAL_STATE_FORKED | UHAL_STATE_LOST):
+            continue
+        for core in list(context.streams.values()):
+            while not core_is_idle(context, core) and _time.monotonic() < deadline:
+                _time.sleep(0.0005)
+    stop_dispatcher()
+    exiting = True
+
+
+cdef int teardown(Context context) noexcept:
+    """Free every native thing of a device nobody holds any more. Runs in a destructor.
+
+    Nothing here may raise a native failure: its traceback would hold the dying Context.
+    """
+    cdef StreamCore core
+    cdef uhal_hot_table *table = context.table
+    cdef void *previous = NULL
+    cdef int status = table.current(&previous)
+    cdef bint bound = status == 0 and previous != context.token_pointer
+    try:
+        if bound:
+            status = table.bind(context.token_pointer)
+        for core in context.streams.values():
+            wait_in_teardown(table, core)
+            core.held = []
+            if core.mark_word != NULL:
+                table.host_free(core.mark_word)
+            if core.owned and not core.closed:
+                keep_first(&status, table.stream_destroy(core.handle))
+            core.closed = True
+            for _, handle in core.markers:
+                table.event_destroy(<void *><uintptr_t>handle)
+        keep_first(&status, pool_free_segments(context))
+        for handle in context.idle_events:
+            table.event_destroy(<void *><uintptr_t>handle)
+        if bound and previous != NULL:
+            table.bind(previous)
+        context.backend.release_device_context(context.ordinal)
+        if status != 0 and context.lost is None:
+            said = _errors.from_code(context.backend, "teardown", status)
+            warn_in_destructor(f"closing {context.backend_name}:{context.ordinal}: {said}")
+    except BaseException as failure:
+        warn_in_destructor(f"closing {context.backend_name}:{context.ordinal}: {failure}")
+    return 0
+
+
+cdef inline void keep_first(int *status, int found) noexcept:
+    if status[0] == 0:
+        status[0] = found
+
+
+cdef int wait_in_teardown(uhal_hot_table *table, StreamCore core) except -1:
+    """Let what is pending in the stream finish; a lost device answers at once."""
+    cdef void *event
+    if core.owner is not None and core.completed == core.ticket:
+        return 0
+    if not core.closed:
+        with nogil:
+            table.stream_synchronize(core.handle)
+    elif core.markers:
+        event = <void *><uintptr_t>core.markers[-1][1]
+        with nogil:
+            table.event_synchronize(event)
+    return 0
+
+
+cdef int warn_in_destructor(str message) noexcept:
+    try:
+        from uhal.errors import DeviceWarning
+        _warnings.warn(message, DeviceWarning, stacklevel=2)
+    except BaseException:
+        pass  # a destructor never raises, not even when warnings are errors
+    return 0

@@ -1,0 +1,331 @@
+# The native half of a stream: its handle, the count of what was put into it, and what is known to be done.
+#
+# Every operation takes the next ticket of its stream. `completed` is the last ticket known to be
+# done; it moves when somebody waits or asks. Stream ids are never reused, so a stamp (id, ticket)
+# whose stream is no longer listed is complete.
+
+cdef uint64_t next_stream_id = 1
+
+
+@cython.final
+@cython.no_gc_clear
+cdef class StreamCore:
+    """The native half of a stream. It holds no Context: the Context lists it."""
+
+    cdef void *handle
+    cdef uint64_t id
+    cdef uint64_t ticket
+    cdef uint64_t completed
+    cdef uhal_state *state
+    cdef uhal_ledger *ledger
+    cdef bint owned
+    cdef bint closed
+    cdef unsigned int flags
+    cdef int priority
+    cdef list markers       # [(ticket, event handle)], oldest first
+    cdef list held          # [(ticket, object)] memory pending work still reads or writes
+    cdef object owner       # of another library's stream: the object whose stream it is
+    cdef uint32_t *mark_word   # pinned: low half of the last launch ticket the device has passed
+    cdef unsigned int launches_since_mark
+
+    def __dealloc__(self):
+        uhal_ledger_delete(self.ledger)
+        uhal_state_delete(self.state)
+
+
+cdef StreamCore list_core(Context context, void *handle, bint owned):
+    """Enter a native stream into the context's books."""
+    global next_stream_id
+    cdef StreamCore core = StreamCore.__new__(StreamCore)
+    core.state = uhal_state_new()
+    if core.state == NULL:
+        raise MemoryError
+    core.state.word = context.state.word
+    core.handle = handle
+    core.owned = owned
+    core.id = next_stream_id
+    next_stream_id += 1
+    core.markers = []
+    core.held = []
+    context.streams[core.id] = core
+    return core
+
+
+cdef StreamCore new_stream_core(Context context, unsigned int flags, int priority):
+    cdef void *handle = NULL
+    cdef void *previous = enter(context)
+    cdef int status = context.table.stream_create(&handle, flags, priority)
+    leave(context, previous)
+    check(context, status, "stream_create")
+    cdef StreamCore core = list_core(context, handle, True)
+    core.flags = flags
+    core.priority = priority
+    return core
+
+
+cdef inline int require_stream(Context context, StreamCore core) except -1:
+    if core is None:
+        refuse_unmade()
+    if core.state.word & UHAL_STATE_REFUSES:
+        refuse_stream(context, core)
+    return 0
+
+
+cdef int refuse_stream(Context context, StreamCore core) except -1:
+    require_usable(context)
+    raise _errors.InvalidHandleError(
+        f"stream {core.id} of {context.backend_name}:{context.ordinal} is closed"
+    )
+
+
+# -- what is done ----------------------------------------------------------------------------------
+
+
+cdef int note_completed(StreamCore core, uint64_t ticket) except -1:
+    """Record that everything up to `ticket` is done, and let go of what was held for it."""
+    cdef Py_ssize_t done
+    if ticket > core.completed:
+        core.completed = ticket
+    if core.held:
+        done = 0
+        for held_until, memory in core.held:
+            if held_until > core.completed:
+                break
+            if isinstance(memory, PinnedBlock):
+                (<PinnedBlock>memory).pending -= 1
+            done += 1
+        del core.held[:done]
+    return 0
+
+
+cdef bint core_is_idle(Context context, StreamCore core) except -1:
+    """Ask the driver whether the stream has nothing pending. Not during a capture."""
+    cdef uint64_t ticket = core.ticket
+    cdef int status
+    cdef void *previous
+    if core.completed == ticket and not core.held:
+        return True
+    if core.closed:
+        poll_markers(context, core)
+        return core.completed == ticket
+    if core.state.word & UHAL_STATE_CAPTURING:
+        return False
+    previous = enter(context)
+    status = context.table.stream_query(core.handle)
+    leave(context, previous)
+    if status == 0:
+        note_completed(core, ticket)
+        return True
+    if status != context.table.not_ready:
+        raise_native(context, status, "stream_query")
+    return False
+
+
+cdef bint is_complete(Context context, uint64_t stream_id, uint64_t ticket, bint ask) except -1:
+    """Whether the work a stamp names is done; `ask` the driver when it is not known to be."""
+    found = context.streams.get(stream_id)
+    if found is None:
+        return True
+    cdef StreamCore core = <StreamCore>found
+    if core.completed >= ticket:
+        return True
+    if not ask:
+        return False
+    if core_is_idle(context, core):
+        return True
+    poll_markers(context, core)
+    return core.completed >= ticket
+
+
+cdef int poll_markers(Context context, StreamCore core) except -1:
+    """Move `completed` up to the last marker the device has passed."""
+    cdef int status
+    cdef void *previous
+    while core.markers:
+        ticket, handle = core.markers[0]
+        previous = enter(context)
+        status = context.table.event_query(<void *><uintptr_t>handle)
+        leave(context, previous)
+        if status == context.table.not_ready:
+            break
+        check(context, status, "event_query")
+        core.markers.pop(0)
+        context.idle_events.append(handle)
+        note_completed(core, ticket)
+    return 0
+
+
+cdef void *marker_for(Context context, StreamCore core, uint64_t ticket) except NULL:
+    """An event that is done once `ticket` is; recorded now when there is none yet."""
+    cdef void *event = NULL
+    cdef void *previous
+    cdef int status = 0
+    for marked, handle in core.markers:
+        if marked >= ticket:
+            return <void *><uintptr_t>handle
+    previous = enter(context)
+    if context.idle_events:
+        event = <void *><uintptr_t>context.idle_events.pop()
+    else:
+        slot = "event_create"
+        status = context.table.event_create(&event, EVENT_DISABLE_TIMING)
+    if status == 0:
+        slot = "event_record"
+        status = context.table.event_record(event, core.handle)
+    leave(context, previous)
+    if status != 0:
+        if event != NULL:
+            context.idle_events.append(<uintptr_t>event)
+        raise_native(context, status, slot)
+    core.markers.append((core.ticket, <uintptr_t>event))
+    return event
+
+
+cdef int recycle_markers(Context context, StreamCore core) except -1:
+    for _, handle in core.markers:
+        context.idle_events.append(handle)
+    core.markers.clear()
+    return 0
+
+
+cdef int synchronize_markers(Context context, StreamCore core) except -1:
+    cdef void *event
+    cdef int status
+    cdef void *previous
+    if core.markers:
+        ticket, handle = core.markers[-1]
+        event = <void *><uintptr_t>handle
+        previous = enter(context)
+        with nogil:
+            status = context.table.event_synchronize(event)
+        leave(context, previous)
+        check(context, status, "event_synchronize")
+        note_completed(core, ticket)
+    return 0
+
+
+cdef int synchronize_core(Context context, StreamCore core) except -1:
+    """Wait on the host until everything put into the stream so far is done."""
+    cdef uint64_t ticket = core.ticket
+    cdef int status
+    cdef void *previous
+    if core.closed:
+        return synchronize_markers(context, core)
+    if core.owner is not None and core.completed == ticket:
+        return 0  # its owner may have destroyed it by now
+    previous = enter(context)
+    # asking first spares an idle stream the release of the GIL
+    slot = "stream_query"
+    status = context.table.stream_query(core.handle)
+    if status == context.table.not_ready:
+        slot = "stream_synchronize"
+        with nogil:
+            status = context.table.stream_synchronize(core.handle)
+    leave(context, previous)
+    check(context, status, slot)
+    note_completed(core, ticket)
+    return 0
+
+
+cdef int wait_for(Context context, StreamCore waiting, uint64_t stream_id, uint64_t ticket) except -1:
+    """Make later work of `waiting` start only after (stream_id, ticket). Nothing blocks."""
+    cdef void *event
+    cdef void *previous
+    cdef int status
+    if stream_id == waiting.id or is_complete(context, stream_id, ticket, True):
+        return 0
+    event = marker_for(context, <StreamCore>context.streams[stream_id], ticket)
+    previous = enter(context)
+    status = context.table.stream_wait_event(waiting.handle, event, 0)
+    leave(context, previous)
+    return check(context, status, "stream_wait_event")
+
+
+cdef int reap_streams(Context context) except -1:
+    """Forget closed streams whose work is done."""
+    cdef StreamCore core
+    for core in list(context.streams.values()):
+        if core.closed and core_is_idle(context, core):
+            forget_core(context, core)
+    return 0
+
+
+cdef int forget_core(Context context, StreamCore core) except -1:
+    """Take a closed stream with nothing pending out of the books."""
+    recycle_markers(context, core)
+    if core.mark_word != NULL:
+        context.table.host_free(core.mark_word)
+        core.mark_word = NULL
+    context.streams.pop(core.id, None)
+    return 0
+
+
+cdef int close_core(Context context, StreamCore core) except -1:
+    """Destroy the native stream; what is pending in it still runs."""
+    if core.closed:
+        return 0
+    try:
+        if not context.state.word & UHAL_STATE_LOST and not core_is_idle(context, core):
+            marker_for(context, core, core.ticket)
+    finally:
+        # Whatever the driver answered, the handle goes.
+        end_core(context, core)
+    if not context.state.word & UHAL_STATE_LOST:
+        reap_streams(context)
+    return 0
+
+
+cdef int end_core(Context context, StreamCore core) except -1:
+    cdef bint lost = context.state.word & UHAL_STATE_LOST
+    cdef void *previous = NULL
+    cdef int status
+    core.closed = True
+    core.state.word |= UHAL_STATE_CLOSED
+    if not core.owned:
+        return 0
+    live.streams -= 1
+    if not lost:
+        previous = enter(context)
+    status = context.table.stream_destroy(core.handle)
+    if lost:
+        return 0
+    leave(context, previous)
+    return check(context, status, "stream_destroy")
+
+
+# -- rare things the state word asks for -----------------------------------------------------------
+
+
+cdef int after_launch(Context context, StreamCore core) except -1:
+    """UHAL_LAUNCH_BLOCKING waits for the launch just made; UHAL_LAUNCH_MARKS counts it."""
+    cdef void *pinned = NULL
+    if core.state.word & UHAL_STATE_BLOCKING:
+        synchronize_core(context, core)
+    if core.state.word & UHAL_STATE_MARKING:
+        core.launches_since_mark += 1
+        if core.launches_since_mark >= context.launch_marks:
+            core.launches_since_mark = 0
+            if core.mark_word == NULL:
+                check(context, context.table.host_alloc(&pinned, 4, HOST_ALLOC_MAPPED), "host_alloc")
+                core.mark_word = <uint32_t *>pinned
+                core.mark_word[0] = <uint32_t>core.completed
+            check(
+                context,
+                context.table.memset_32(
+                    <uint64_t><uintptr_t>core.mark_word, <uint32_t>core.ticket, 1, core.handle
+                ),
+                "memset_32",
+            )
+    return 0
+
+
+cdef int read_mark(StreamCore core) except -1:
+    """Move `completed` up to the last launch the device itself has marked."""
+    cdef uint64_t marked
+    if core.mark_word != NULL:
+        marked = (core.ticket & ~<uint64_t>0xFFFFFFFF) | core.mark_word[0]
+        if marked > core.ticket:
+            marked -= <uint64_t>1 << 32
+        if marked > core.completed:
+            core.completed = marked
+    return 0
