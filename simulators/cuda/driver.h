@@ -5,15 +5,17 @@
 #include <string>
 #include <vector>
 
+#include "../engine/handles.h"
 #include "../engine/host_kernels.h"
 #include "../engine/host_memory.h"
 #include "../engine/instruments.h"
 #include "../engine/scheduler.h"
 #include "graph.h"
-#include "handles.h"
 #include "objects.h"
 
 namespace cuda_sim {
+
+using sim::Handles;
 
 class Driver {
   public:
