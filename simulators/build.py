@@ -20,8 +20,14 @@ FLAGS = (
 ).split()
 INCLUDE = f"-I{ROOT / 'uhal' / 'include'}"
 
-DRIVERS = {"libcuda.so.1": ("engine", "images", "cuda")}
-"""Libraries by name, and the folders their sources lie in, the vendor's own last."""
+DRIVERS = {
+    "libcuda.so.1": ("engine", "images", "cuda"),
+    "libtopsrt.so.1": ("engine", "images", "tops", "tops/newer"),
+    "libtopsrt.so.2": ("engine", "images", "tops", "tops/older"),
+}
+"""Libraries by name, and the folders their sources lie in, the one with the exports last."""
+
+LINKS = {"libcuda.so": "libcuda.so.1", "libtopsrt.so": "libtopsrt.so.1"}
 
 
 def main() -> None:
@@ -31,13 +37,13 @@ def main() -> None:
         return
     tools = subprocess.run([COMPILER, "--version"], capture_output=True, text=True, check=False)
     try:
-        build([_compile(source, tools.stdout) for source in _sources(("*",))], ROOT)
+        build([_compile(source, tools.stdout) for source in _sources(("*", "*/*"))], ROOT)
         build([_link(name, folders, tools.stdout) for name, folders in DRIVERS.items()], ROOT)
     except BuildError as error:
         raise SystemExit(f"\nThe simulated drivers were not built.\n\n{error}") from None
-    link = BUILD / "libcuda.so"
-    link.unlink(missing_ok=True)
-    link.symlink_to("libcuda.so.1")
+    for link, library in LINKS.items():
+        (BUILD / link).unlink(missing_ok=True)
+        (BUILD / link).symlink_to(library)
 
 
 def _sources(folders: tuple[str, ...]) -> list[Path]:
@@ -48,7 +54,7 @@ def _sources(folders: tuple[str, ...]) -> list[Path]:
 def _headers() -> tuple[Path, ...]:
     own = sorted(SIMULATORS.glob("*/*.h"))
     shared = sorted((ROOT / "uhal" / "include" / "uhal").glob("*.h"))
-    return (*own, *shared, ROOT / "cuda_backend" / "abi.h")
+    return (*own, *shared, *sorted(ROOT.glob("*_backend/abi.h")))
 
 
 def _object(source: Path) -> Path:
