@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 
 from build_support.jobs import OUTPUT, BuildError, Job, build
+from build_support.native import load_cpu_level
+from simulators.topsfb import ubridge
 
 SIMULATORS = Path(__file__).resolve().parent
 ROOT = SIMULATORS.parent
@@ -38,9 +40,11 @@ def main() -> None:
     tools = subprocess.run([COMPILER, "--version"], capture_output=True, text=True, check=False)
     try:
         build([_compile(source, tools.stdout) for source in _sources(("*", "*/*"))], ROOT)
-        build([_link(name, folders, tools.stdout) for name, folders in DRIVERS.items()], ROOT)
+        links = [_link(name, folders, tools.stdout) for name, folders in DRIVERS.items()]
+        build([*links, *_gcu_kernels(tools.stdout)], ROOT)
     except BuildError as error:
         raise SystemExit(f"\nThe simulated drivers were not built.\n\n{error}") from None
+    ubridge.write_all(BUILD / "topsfb")
     for link, library in LINKS.items():
         (BUILD / link).unlink(missing_ok=True)
         (BUILD / link).symlink_to(library)
@@ -96,6 +100,23 @@ def _link(name: str, folders: tuple[str, ...], tools: str) -> Job:
         weight=1,
         tools=tools,
     )
+
+
+def _gcu_kernels(tools: str) -> list[Job]:
+    """Host builds of Ubridge's entries, beside the containers that name them."""
+    folder = SIMULATORS / "tops" / "kernels"
+    flags = load_cpu_level(ROOT).compile_flags()
+    return [
+        Job(
+            label=f"compile {source.relative_to(ROOT)}",
+            output=BUILD / "topsfb" / f"{source.stem}.so",
+            inputs=(source, folder / "gcu.h", *_headers()),
+            commands=((COMPILER, *flags, INCLUDE, "-x", "c++", str(source), "-o", OUTPUT),),
+            weight=source.stat().st_size,
+            tools=tools,
+        )
+        for source in sorted(folder.glob("*.cu"))
+    ]
 
 
 if __name__ == "__main__":
