@@ -7,10 +7,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from uhal.abi import Check, Header, Library, LibrarySearch, find_library
+from uhal.abi import Check, Header, Library, LibrarySearch
 
 LIBRARY_VARIABLE = "UHAL_CUDA_LIBRARY"
 CANDIDATES = (
+    # The toolkit's stub of that name is found out by cuInit.
     "libcuda.so.1",
     # Where Windows puts the driver into WSL 2, which not every distribution searches.
     "/usr/lib/wsl/lib/libcuda.so.1",
@@ -21,11 +22,6 @@ CANDIDATES = (
 def header() -> Header:
     """The interface as the backend knows it."""
     return Header.parse(Path(__file__).resolve().parent / "abi.h")
-
-
-def find() -> LibrarySearch:
-    """Look for the driver library. The toolkit's stub of that name is found out by cuInit."""
-    return find_library(LIBRARY_VARIABLE, CANDIDATES)
 
 
 def function_type(name: str) -> type[Any]:
