@@ -1,4 +1,4 @@
-"""Builds the simulated drivers into `simulators/build/`: `make simulators`."""
+"""Builds the simulated drivers, into `simulators/build/` (`make simulators`) or into a wheel."""
 
 from __future__ import annotations
 
@@ -25,19 +25,27 @@ DRIVERS = {"libcuda.so.1": ("engine", "images", "cuda")}
 
 
 def main() -> None:
-    """Bring every library up to date; a failure prints what the compiler said."""
+    """Bring the checkout's libraries up to date; a failure prints what the compiler said."""
     if not sys.platform.startswith("linux"):
         print("The simulated drivers are built on Linux only; tests that need them are skipped.")
         return
-    tools = subprocess.run([COMPILER, "--version"], capture_output=True, text=True, check=False)
     try:
-        build([_compile(source, tools.stdout) for source in _sources(("*",))], ROOT)
-        build([_link(name, folders, tools.stdout) for name, folders in DRIVERS.items()], ROOT)
+        build_drivers(BUILD)
     except BuildError as error:
         raise SystemExit(f"\nThe simulated drivers were not built.\n\n{error}") from None
     link = BUILD / "libcuda.so"
     link.unlink(missing_ok=True)
     link.symlink_to("libcuda.so.1")
+
+
+def build_drivers(destination: Path) -> None:
+    """Bring every library of a folder up to date; `BuildError` says what the compiler said."""
+    tools = subprocess.run([COMPILER, "--version"], capture_output=True, text=True, check=False)
+    build([_compile(source, tools.stdout) for source in _sources(("*",))], ROOT)
+    build(
+        [_link(destination / name, folders, tools.stdout) for name, folders in DRIVERS.items()],
+        ROOT,
+    )
 
 
 def _sources(folders: tuple[str, ...]) -> list[Path]:
@@ -67,13 +75,13 @@ def _compile(source: Path, tools: str) -> Job:
     )
 
 
-def _link(name: str, folders: tuple[str, ...], tools: str) -> Job:
+def _link(library: Path, folders: tuple[str, ...], tools: str) -> Job:
     objects = tuple(_object(source) for source in _sources(folders))
     exports = SIMULATORS / folders[-1] / "exports.map"
     command = (
         COMPILER,
         "-shared",
-        f"-Wl,-soname,{name}",
+        f"-Wl,-soname,{library.name}",
         "-Wl,-z,defs",
         f"-Wl,--version-script={exports}",
         "-o",
@@ -83,8 +91,8 @@ def _link(name: str, folders: tuple[str, ...], tools: str) -> Job:
         "-lpthread",
     )
     return Job(
-        label=f"link {name}",
-        output=BUILD / name,
+        label=f"link {library.name}",
+        output=library,
         inputs=(*objects, exports),
         commands=(command,),
         weight=1,
