@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from uhal.contract import DeviceLimits
-from uhal.errors import ArgumentValueError
 
 SHARED_CAP = 60 << 20
 """Bytes of a cluster's L2 that a launch may take, as Ubridge has it; 64 MiB are reported."""
 SHARED_GRANULE = 4096
+"""Ubridge asks for the next multiple of it, and for as many bytes more."""
 
 _MOST_THREADS_OF_AN_AXIS = (1 << 32) - 1
 _MOST_INT = (1 << 31) - 1
@@ -94,27 +94,8 @@ def device_limits(told: Told) -> DeviceLimits:
         max_cluster_blocks=1,
         block_for_elements=min(sips, threads),
         max_blocks_for_elements=clusters,
+        shared_granule=SHARED_GRANULE,
     )
-
-
-def shared_bytes(wanted: int, limits: DeviceLimits) -> int:
-    """Return what to ask of a launch whose kernel uses `wanted` bytes of shared memory.
-
-    Rounded up to 4096 and 4096 more, as Ubridge does, up to the device's cap. Raises
-    `ArgumentValueError` for what no launch gets.
-    """
-    most = limits.max_shared_bytes_per_block
-    if not 0 <= wanted <= most:
-        raise ArgumentValueError(
-            f"shared memory of a GCU kernel: expected 0…{most} bytes, the part of a cluster's L2 "
-            f"that a launch may take, got {wanted}"
-        )
-    return min(-(-wanted // SHARED_GRANULE) * SHARED_GRANULE + SHARED_GRANULE, most)
-
-
-def whole_device(limits: DeviceLimits) -> tuple[int, int]:
-    """Return (blocks, threads of a block) that give every SIP one thread."""
-    return limits.processors, limits.block_for_elements
 
 
 def _filled(told: tuple[int, int, int], known: tuple[int, int, int]) -> tuple[int, int, int]:

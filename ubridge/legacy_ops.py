@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
+from ubridge import gcu_images, legacy_gcu
 from ubridge.images import load_module
 from uhal import Device, DeviceBuffer, LaunchConfig, Stream, launch
 from uhal.errors import (
@@ -101,7 +102,7 @@ ROWS: Mapping[tuple[str, str], Row] = {
     ("convolution", "cuda"): _convolution(columns=4),
     ("convolution", "rocm"): _convolution(columns=4),
 }
-"""(operation, backend) to the way it is launched."""
+"""(operation, backend) to the way it is launched; for GCUs see `legacy_gcu`."""
 
 
 def matmul(
@@ -208,6 +209,11 @@ def _enqueue(
     stream: Stream | None,
 ) -> None:
     """Launch through the table. The lane checks dtypes, devices and the stream."""
+    if device.backend == gcu_images.BACKEND:
+        call = legacy_gcu.call(operation, device, buffers, sizes, stream)
+        function = load_module(call.module, device=device).get_function(call.entry)
+        launch(function, args=call.arguments, stream=stream, config=call.config)
+        return
     row = ROWS.get((operation, device.backend))
     if row is None:
         raise NotSupportedError(f"{operation} has no kernel on the {device.backend} backend")
