@@ -13,6 +13,8 @@ from uhal import Device, _lane
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "device" in metafunc.fixturenames:
         names = ["host:0", "cuda-sim:0", *metafunc.config.getoption("--device")]
+        if getattr(metafunc.module, "RUNS_ON_GCUS", False):
+            names.append("tops-sim:0")
         metafunc.parametrize("device", names, indirect=True)
 
 
@@ -21,8 +23,8 @@ def device(request: pytest.FixtureRequest) -> Iterator[Device]:
     """The device a test runs on, current while it does."""
     backend, _, ordinal = request.param.partition(":")
     if backend.endswith("-sim"):
-        request.getfixturevalue("simulated_cuda")
         backend = backend.removesuffix("-sim")
+        request.getfixturevalue(f"simulated_{backend}")
     with Device(int(ordinal or 0), backend=backend) as device:
         yield device
 
@@ -30,9 +32,19 @@ def device(request: pytest.FixtureRequest) -> Iterator[Device]:
 @pytest.fixture(scope="session")
 def simulated_cuda(request: pytest.FixtureRequest) -> Iterator[None]:
     """The environment of the simulated driver, as the conformance suite sets it too."""
+    yield from _environment_of("cuda-sim", request)
+
+
+@pytest.fixture(scope="session")
+def simulated_tops(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The environment of the simulated runtime."""
+    yield from _environment_of("tops-sim", request)
+
+
+def _environment_of(name: str, request: pytest.FixtureRequest) -> Iterator[None]:
     cache = request.config.cache
     assert cache is not None
-    row = next(row for row in ROWS if row.name == "cuda-sim")
+    row = next(row for row in ROWS if row.name == name)
     assert row.prepare is not None
     prepared = row.prepare(cache.mkdir("kernels"))
     with pytest.MonkeyPatch.context() as patch:
