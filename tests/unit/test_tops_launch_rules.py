@@ -50,7 +50,9 @@ def test_a_device_that_tells_nothing(
     limits = device_limits(Told(target))
     assert (limits.processors, limits.block_for_elements) == whole
     assert limits.max_shared_bytes_per_block == shared
-    assert limits.max_block[2] == (1 if target == "gcu400" else whole[1])
+    sub_threads = 8 if target == "gcu400" else 1
+    assert limits.max_block[2] == (8 if target == "gcu400" else whole[1])
+    assert limits.max_threads_per_block == whole[1] * sub_threads
     assert architecture("gcu300").product == "S60"
 
 
