@@ -19,7 +19,7 @@ LIBRARY_VARIABLE = "UHAL_TOPS_LIBRARY"
 CONFIG_VARIABLE = "UHAL_TOPS_LAUNCH_CONFIG"
 """Bytes of the configuration of extended launches, 72 or 64: no public header tells."""
 PARAMETERS_VARIABLE = "UHAL_TOPS_PARAMETERS"
-"""How launches pass parameters: `pointers`, an array of them, or `block`, all in one block of bytes.
+"""How launches pass parameters: `pointers`, an array of them, or `block`, all in one.
 
 Newer code does the first only; the published header calls it unimplemented.
 """

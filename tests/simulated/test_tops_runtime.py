@@ -179,13 +179,9 @@ def a_capture_becomes_a_graph(runtime: Runtime) -> None:
     status = ctypes.c_int()
     runtime.call("topsStreamIsCapturing", stream, ctypes.byref(status))
     assert status.value == 1
-    runtime.refused(
-        "StreamCaptureUnsupported", "topsMalloc", ctypes.byref(ctypes.c_void_p()), 8
-    )
+    runtime.refused("StreamCaptureUnsupported", "topsMalloc", ctypes.byref(ctypes.c_void_p()), 8)
     graph = ctypes.c_void_p()
-    runtime.refused(
-        "StreamCaptureInvalidated", "topsStreamEndCapture", stream, ctypes.byref(graph)
-    )
+    runtime.refused("StreamCaptureInvalidated", "topsStreamEndCapture", stream, ctypes.byref(graph))
     runtime.call("topsStreamBeginCapture", stream, 1)
     fill.launch(stream=stream)
     runtime.call("topsMemsetD32Async", fill.pointer, 0x40400000, 50, stream)  # 3.0
