@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import ctypes
+import os
+import random
 import struct
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from simulators.topsfb.ubridge import TARGETS, modules
 from simulators.topsfb.writer import Gcu, bundle, topsfb
 from tests.children import check_child
+from tests.sampling import rounds
 from tests.simulated.tops_runtime import BUILD, NEWER, OLDER, Runtime, code, header
+from tests.unit.test_tops_hostile import DAMAGES, ORIGINAL
 
 FILL = topsfb(Gcu({"fill_f32": ["float*", "int", "float"]}))
 
@@ -217,6 +223,24 @@ def a_fault_is_told_once(runtime: Runtime) -> None:
     runtime.call("topsDeviceSynchronize")
 
 
+def broken_limits_lose_the_device(runtime: Runtime) -> None:
+    """A kernel that needs L2 is given none; more rows than it keeps room for."""
+    image = (BUILD / "topsfb" / "reduce.topsfb").read_bytes()
+    module = runtime.made("topsModuleLoadData", image)
+    function = runtime.made("topsModuleGetFunction", module, b"fast_sum_f32")
+    pointer = runtime.made("topsMalloc", 4 * 40_000)
+    values = (ctypes.c_uint64(pointer), ctypes.c_uint64(pointer))
+    shape = [function, 2, 1, 1, 12, 1, 1]
+    for shared, rows in ((8192, 32_768), (0, 10), (8192, 32_769)):
+        sizes = (ctypes.c_uint64(rows), ctypes.c_uint64(1))
+        parameters = arguments(*values, *sizes)
+        runtime.call("topsModuleLaunchKernel", *shape, shared, None, parameters, None)
+        if (shared, rows) == (8192, 32_768):
+            runtime.call("topsDeviceSynchronize")
+        else:
+            assert "fast_sum_f32" in runtime.refused("LaunchFailure", "topsDeviceSynchronize")
+
+
 def faults_are_injected(runtime: Runtime) -> None:
     fail = runtime.library.uhal_sim_fail
     fail(b"topsMalloc", 2, code("OutOfMemory"))
@@ -247,23 +271,43 @@ def peers_and_processes(runtime: Runtime) -> None:
     assert runtime.download(target, 8) == b"12345678"
 
 
-@pytest.mark.parametrize("schedule", ["eager", "lazy", "random:5"])
-@pytest.mark.parametrize(
-    "check",
-    [
-        sizes_of_zero,
-        launches_are_checked,
-        limits_of_a_stream,
-        a_kernel_without_a_host_build,
-        images_are_real,
-        errors_are_remembered,
-        a_capture_becomes_a_graph,
-        a_fault_stays,
-        faults_are_injected,
-    ],
-    ids=lambda check: check.__name__,
+def damaged_files_crash_nothing(runtime: Runtime) -> None:
+    generator = random.Random(int(os.environ["DAMAGED_BY"]))
+    made = ctypes.byref(ctypes.c_void_p())
+    answers = set()
+    with tempfile.NamedTemporaryFile(suffix=".topsfb") as file:
+        for _ in range(rounds(500, 20_000)):
+            Path(file.name).write_bytes(generator.choice(DAMAGES)(generator, ORIGINAL))
+            answers.add(runtime.library.topsModuleLoad(made, file.name.encode()))
+    assert answers <= {0, code("InvalidImage"), code("NoBinaryForGcu")}
+    assert len(answers) > 1
+
+
+def test_damaged_files_crash_nothing(seed: int) -> None:
+    run(damaged_files_crash_nothing, DAMAGED_BY=str(seed))
+
+
+CHECKS = (
+    sizes_of_zero,
+    launches_are_checked,
+    limits_of_a_stream,
+    a_kernel_without_a_host_build,
+    images_are_real,
+    errors_are_remembered,
+    a_capture_becomes_a_graph,
+    a_fault_stays,
+    faults_are_injected,
 )
-def test_the_runtime(check: Callable[[Runtime], None], schedule: str) -> None:
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_the_runtime(check: Callable[[Runtime], None]) -> None:
+    run(check)
+
+
+@pytest.mark.parametrize("schedule", ["eager", "random:5"])
+@pytest.mark.parametrize("check", [launches_are_checked, a_capture_becomes_a_graph, a_fault_stays])
+def test_other_schedules(check: Callable[[Runtime], None], schedule: str) -> None:
     run(check, UHAL_SIM_SCHEDULE=schedule)
 
 
@@ -276,8 +320,9 @@ def test_two_devices(check: Callable[[Runtime], None]) -> None:
     run(check, UHAL_SIM_TOPS_DEVICES="2")
 
 
-def test_a_fault_may_be_told_once() -> None:
-    run(a_fault_is_told_once, UHAL_SIM_TOPS_FAULTS="once")
+@pytest.mark.parametrize("check", [a_fault_is_told_once, broken_limits_lose_the_device])
+def test_faults_that_are_told_once(check: Callable[[Runtime], None]) -> None:
+    run(check, UHAL_SIM_TOPS_FAULTS="once")
 
 
 def what_only_the_newer_library_has(runtime: Runtime) -> None:
