@@ -1,0 +1,138 @@
+"""uhal's own forms: `launch`, `function[…](…)`, bound, and the calls around a launch."""
+
+from __future__ import annotations
+
+import sys
+from itertools import repeat
+
+import numpy as np
+
+import uhal
+from benchmarks import kernels
+from benchmarks.measuring import (
+    Form,
+    NullDriver,
+    calls,
+    control,
+    launch_form,
+    measure,
+    pin,
+    report,
+    timed_imports,
+)
+from uhal import DeviceBuffer, Event, Module, Stream, launch
+
+
+def main(library: str) -> None:
+    pin()
+    device = uhal.Api.quick_init(0, backend="cuda")
+    module = Module.from_bytes(kernels.ptx())
+    stream = Stream()
+    x = DeviceBuffer.uninitialized(1024, "f32")
+    out = DeviceBuffer.uninitialized(1024, "f32")
+    arguments = {
+        "none": (),
+        "three": (1000, x, out),
+        "eight": (1000, 1, None, x, out, 1.0, 2.0, 3),
+        "sixteen": 2 * (1000, 1, None, x, out, 1.0, 2.0, 3),
+    }
+    forms = [control()]
+    for entry, values in arguments.items():
+        forms += launches(module.get_function(entry), values, stream)
+    forms += numpy_scalars(module.get_function("eight"), x, out, stream)
+    forms += around(module, x, out, stream)
+    rows = measure("uhal", forms, NullDriver(library))
+    report(rows, versions={"uhal": uhal.__version__}, device=device.name)
+
+
+def launches(function: uhal.Function, values: tuple[object, ...], stream: Stream) -> list[Form]:
+    """The three forms of one launch."""
+    bound = function[8, 256, 0, stream]
+
+    def by_keywords(count: int) -> None:
+        for _ in repeat(None, count):
+            launch(function, grid=(8,), block=(256,), args=values, stream=stream)
+
+    def by_position(count: int) -> None:
+        for _ in repeat(None, count):
+            launch(function, (8,), (256,), values, 0, stream)
+
+    def subscribed(count: int) -> None:
+        for _ in repeat(None, count):
+            function[8, 256, 0, stream](*values)
+
+    def by_bound(count: int) -> None:
+        for _ in repeat(None, count):
+            bound(*values)
+
+    arrived = as_seen(function.name, values)
+    return [
+        launch_form("launch, keywords", by_keywords, arrived),
+        launch_form("launch, positions", by_position, arrived),
+        launch_form("function[…](…)", subscribed, arrived),
+        launch_form("bound", by_bound, arrived),
+    ]
+
+
+def numpy_scalars(
+    function: uhal.Function, x: DeviceBuffer, out: DeviceBuffer, stream: Stream
+) -> list[Form]:
+    values = (np.uint64(1000), np.uint64(1), None, x, out, np.float32(1), np.float32(2), np.uint32(3))
+
+    def run(count: int) -> None:
+        for _ in repeat(None, count):
+            launch(function, grid=(8,), block=(256,), args=values, stream=stream)
+
+    return [launch_form("launch, numpy scalars", run, as_seen(function.name, values))]
+
+
+def as_seen(entry: str, values: tuple[object, ...]) -> list[tuple[int, int]]:
+    """Sizes and bits of the parameters as a driver reads them."""
+    seen = []
+    for size, value in zip(kernels.sizes(entry), values, strict=True):
+        if isinstance(value, DeviceBuffer):
+            bits = int(value.as_device_ptr())
+        elif isinstance(value, (float, np.floating)):
+            bits = int(np.float32(value).view(np.uint32))
+        else:
+            bits = 0 if value is None else int(value)  # type: ignore[call-overload]
+        seen.append((size, bits))
+    return seen
+
+
+def around(module: Module, x: DeviceBuffer, out: DeviceBuffer, stream: Stream) -> list[Form]:
+    """What a program does between launches."""
+    page = np.zeros(1024, np.float32)
+    event = Event()
+
+    def allocate(count: int) -> None:
+        uninitialized = DeviceBuffer.uninitialized
+        for _ in repeat(None, count):
+            uninitialized(1024, "f32")
+
+    def copy_in(count: int) -> None:
+        for _ in repeat(None, count):
+            x.copy_from(page, stream=stream)
+
+    def record(count: int) -> None:
+        for _ in repeat(None, count):
+            event.record(stream)
+
+    def get_function(count: int) -> None:
+        for _ in repeat(None, count):
+            module.get_function("three")
+
+    return [
+        Form("DeviceBuffer, pooled", "alloc+free", allocate),
+        Form("copy_from", "copy 4 KiB", copy_in, expected={"copies": 1, "copied_bytes": 4096}),
+        Form("get_function", "get_function", get_function),
+        Form("Stream.synchronize", "sync", calls(stream.synchronize)),
+        Form("Event.record", "record", record, expected={"records": 1}),
+    ]
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "imports":
+        report([], imports=dict(timed_imports(("numpy", "uhal"))))
+    else:
+        main(sys.argv[1])
