@@ -1,7 +1,7 @@
 # C the lane is written against: the hot table and the small headers beside this file.
 
 from libc.stdint cimport (
-    int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t,
+    int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t, UINT32_MAX,
 )
 from libc.stdlib cimport calloc, free as c_free, malloc, realloc
 from libc.string cimport memcpy, memset
@@ -13,6 +13,8 @@ from cpython.long cimport PyLong_CheckExact
 from cpython.exc cimport PyErr_SetObject, PyErr_WriteUnraisable
 from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
 from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_ITEM, PyTuple_GET_SIZE
+from cpython.pyport cimport PY_SSIZE_T_MAX
+from cpython.unicode cimport PyUnicode_CheckExact
 from cpython.pycapsule cimport (
     PyCapsule_GetPointer, PyCapsule_IsValid, PyCapsule_New, PyCapsule_SetName,
 )

@@ -39,7 +39,7 @@ cdef inline int read_dimension(object given, unsigned int *out) noexcept:
     if not PyLong_CheckExact(given):
         return read_other_dimension(given, out)
     value = PyLong_AsLongLongAndOverflow(given, &overflow)
-    if overflow or value < 0 or value > 0xFFFFFFFF:
+    if overflow or <unsigned long long>value > UINT32_MAX:
         return 0
     out[0] = <unsigned int>value
     return 1

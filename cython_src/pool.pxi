@@ -76,10 +76,14 @@ cdef Block pool_alloc(Context context, size_t bytes, StreamCore core):
 
 
 cdef Block take_free(Context context, int size_class, StreamCore core, bint ask):
-    """The youngest free block of the class that may be handed out now, or None."""
+    """A free block of the class that may be handed out now, or None.
+
+    The youngest for which `core` has nothing to wait for, else the youngest there is.
+    """
     cdef list blocks = context.pool.free_lists[size_class]
     cdef Block block
     cdef Py_ssize_t index, last
+    cdef Py_ssize_t other = -1      # a block whose next user waits for another stream
     cdef int left
     if blocks is None or not blocks:
         return None
@@ -98,9 +102,14 @@ cdef Block take_free(Context context, int size_class, StreamCore core, bint ask)
                 raise
             return hand_out(block)
         if not block.exported and left <= 1:
-            blocks.pop(index)
-            return hand_out(block)
+            if left == 0 or core is None or block.stamps[0].stream_id == core.id:
+                blocks.pop(index)
+                return hand_out(block)
+            if other < 0:
+                other = index
         index -= 1
+    if other >= 0:
+        return hand_out(<Block>blocks.pop(other))
     return None
 
 
