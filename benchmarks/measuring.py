@@ -90,6 +90,24 @@ def calls(function: Callable[[], object]) -> Callable[[int], None]:
     return run
 
 
+def loop(statement: str, **names: object) -> Callable[[int], None]:
+    """A loop over a statement as a program spells it: what it names are local variables."""
+    source = (
+        f"def run(count, repeat, {', '.join(names)}):\n"
+        f"    for _ in repeat(None, count):\n"
+        f"        {statement}\n"
+    )
+    made: dict[str, Callable[..., None]] = {}
+    exec(source, made)
+    return lambda count: made["run"](count, repeat, *names.values())
+
+
+def spelled(values: Sequence[object]) -> tuple[str, dict[str, object]]:
+    """`a0, a1, …` for use in a statement, and the values by those names."""
+    names = {f"a{index}": value for index, value in enumerate(values)}
+    return ", ".join(names), names
+
+
 def launch_form(
     name: str, run: Callable[[int], object], arguments: Sequence[tuple[int, int]]
 ) -> Form:

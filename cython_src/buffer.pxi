@@ -459,7 +459,7 @@ cdef Context context_of_stream(object cls, object stream):
 # -- state -------------------------------------------------------------------------------------------
 
 
-cdef inline bint buffer_closed(DeviceBuffer buffer):
+cdef inline bint buffer_closed(DeviceBuffer buffer) noexcept:
     return buffer.is_closed or (buffer.root is not None and buffer.root.is_closed)
 
 

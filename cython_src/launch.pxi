@@ -127,11 +127,10 @@ cdef inline int submit(
     cdef int instruction_offset = 0
     cdef void *previous
     cdef PyObject *code
-    cdef list held = None
-    cdef Block block
     cdef bint keep_gil = core.ticket - core.completed < PENDING_LIMIT
     for i in range(packed.block_count):
-        wait_until_ready(context, <Block>packed.blocks[i], core)
+        if must_wait(packed.blocks[i], core.id):
+            wait_until_ready(context, <Block>packed.blocks[i], core)
     if packed.foreign != NULL:
         order_behind_foreign(context, core, packed)
     if core.ledger == NULL:
@@ -146,26 +145,11 @@ cdef inline int submit(
             function.handle_, geometry[0], geometry[1], geometry[2], geometry[3], geometry[4],
             geometry[5], shared_bytes, core.handle, packed.pointers, NULL,
         )
+        if status == 0:
+            core.ticket += 1
+            stamp_all(packed, core)
     else:
-        # another thread may close a buffer meanwhile
-        held = [<Block>packed.blocks[i] for i in range(packed.block_count)]
-        for block in held:
-            block.holds += 1
-        if packed.extended != NULL:
-            status = launch_extended(context, function, packed)
-        else:
-            with nogil:
-                status = table.launch(
-                    function.handle_, geometry[0], geometry[1], geometry[2], geometry[3],
-                    geometry[4], geometry[5], shared_bytes, core.handle, packed.pointers, NULL,
-                )
-    if status == 0:
-        core.ticket += 1
-        for i in range(packed.block_count):
-            stamp(<Block>packed.blocks[i], core.id, core.ticket)
-    if held is not None:
-        for block in held:
-            let_go(context, block)
+        status = launch_unlocked(function, core, geometry, shared_bytes, packed)
     leave(context, previous)
     if status != 0:
         raise_native(context, status, "launch" if packed.extended == NULL else "launch_ex")
@@ -179,6 +163,43 @@ cdef inline int submit(
     if core.state.word:
         after_launch(context, core)
     return 0
+
+
+cdef inline int stamp_all(Packed *packed, StreamCore core) except -1:
+    cdef Py_ssize_t i
+    for i in range(packed.block_count):
+        if not stamp_again(packed.blocks[i], core.id, core.ticket):
+            stamp(<Block>packed.blocks[i], core.id, core.ticket)
+    return 0
+
+
+cdef int launch_unlocked(
+    Function function, StreamCore core, const unsigned int *geometry, unsigned int shared_bytes,
+    Packed *packed
+) except? -1:
+    """The native call without the GIL; its status. Another thread may close a buffer meanwhile."""
+    cdef Context context = function.context
+    cdef uhal_hot_table *table = context.table
+    cdef int status
+    cdef Py_ssize_t i
+    cdef Block block
+    cdef list held = [<Block>packed.blocks[i] for i in range(packed.block_count)]
+    for block in held:
+        block.holds += 1
+    if packed.extended != NULL:
+        status = launch_extended(context, function, packed)
+    else:
+        with nogil:
+            status = table.launch(
+                function.handle_, geometry[0], geometry[1], geometry[2], geometry[3], geometry[4],
+                geometry[5], shared_bytes, core.handle, packed.pointers, NULL,
+            )
+    if status == 0:
+        core.ticket += 1
+        stamp_all(packed, core)
+    for block in held:
+        let_go(context, block)
+    return status
 
 
 # -- entry points ------------------------------------------------------------------------------------
@@ -218,6 +239,32 @@ cdef enum:
 cdef tuple LAUNCH_NAMES = ("function", "grid", "block", "args", "shared", "stream", "config")
 
 
+cdef struct KnownKeywords:
+    # The keywords read last, by the tuple of their names, which is owned: a line of a program
+    # passes the same one each time.
+    PyObject *names
+    int places[LAUNCH_PARAMETERS]
+
+cdef KnownKeywords known_keywords
+known_keywords.names = NULL
+
+
+cdef int read_keywords(PyObject *names) except -1:
+    """Fill `known_keywords` with where each of the names goes."""
+    cdef int places[LAUNCH_PARAMETERS]
+    cdef Py_ssize_t index, count = PyTuple_GET_SIZE(<object>names)
+    cdef PyObject *old = known_keywords.names
+    if count > LAUNCH_PARAMETERS:
+        for index in range(count):
+            launch_keyword(<object>PyTuple_GET_ITEM(<object>names, index))
+    for index in range(count):
+        places[index] = launch_keyword(<object>PyTuple_GET_ITEM(<object>names, index))
+    memcpy(known_keywords.places, places, sizeof(places))
+    known_keywords.names = own(<object>names)
+    Py_XDECREF(old)
+    return 0
+
+
 cdef int launch_keyword(object name) except -1:
     """Index of a keyword of `launch`; the names a program spells are the interned ones."""
     cdef int index
@@ -247,8 +294,10 @@ cdef object launch_entry(object self, PyObject **given, Py_ssize_t count, PyObje
     for index in range(count):
         values[index] = given[index]
     if keywords != NULL:
+        if keywords != known_keywords.names:
+            read_keywords(keywords)
         for index in range(PyTuple_GET_SIZE(<object>keywords)):
-            place = launch_keyword(<object>PyTuple_GET_ITEM(<object>keywords, index))
+            place = known_keywords.places[index]
             if values[place] != NULL:
                 raise TypeError(f"launch() got '{LAUNCH_NAMES[place]}' twice")
             values[place] = given[count + index]

@@ -161,6 +161,9 @@ cdef extern from "ledger.h":
                            size_t argument_bytes)
 
 
+cdef extern from "compact_int.h":
+    bint uhal_compact_int(PyObject *object, long long *value) noexcept
+
 cdef extern from "numpy_scalar.h":
     int uhal_numpy_scalar(PyObject *object, char code, void *out)
 

@@ -64,6 +64,55 @@ cdef inline int read_geometry(
     unsigned int *geometry, unsigned int *shared_bytes
 ) except -1:
     """Fill geometry and shared_bytes, or raise what is wrong with them."""
+    # Most launches of a kernel come from one line, whose constants are the same objects each time.
+    if (
+        <PyObject *>grid == function.known.grid
+        and <PyObject *>block == function.known.block
+        and <PyObject *>shared == function.known.shared
+    ):
+        memcpy(geometry, function.known.geometry, sizeof(function.known.geometry))
+        shared_bytes[0] = function.known.shared_bytes
+        return 0
+    read_new_geometry(function, grid, block, shared, geometry, shared_bytes)
+    if is_constant(grid) and is_constant(block) and PyLong_CheckExact(shared):
+        forget_geometry(&function.known)
+        function.known.grid = own(grid)
+        function.known.block = own(block)
+        function.known.shared = own(shared)
+        memcpy(function.known.geometry, geometry, sizeof(function.known.geometry))
+        function.known.shared_bytes = shared_bytes[0]
+    return 0
+
+
+cdef inline PyObject *own(object value):
+    Py_INCREF(value)
+    return <PyObject *>value
+
+
+cdef void forget_geometry(KnownGeometry *known) noexcept:
+    Py_XDECREF(known.grid)
+    Py_XDECREF(known.block)
+    Py_XDECREF(known.shared)
+    known.grid = known.block = known.shared = NULL
+
+
+cdef bint is_constant(object given) noexcept:
+    """Whether a grid or block means the same for as long as it lives: ints, and tuples of them."""
+    cdef Py_ssize_t axis
+    if PyLong_CheckExact(given):
+        return True
+    if not PyTuple_CheckExact(given):
+        return False
+    for axis in range(PyTuple_GET_SIZE(given)):
+        if not PyLong_CheckExact(<object>PyTuple_GET_ITEM(given, axis)):
+            return False
+    return True
+
+
+cdef int read_new_geometry(
+    Function function, object grid, object block, object shared,
+    unsigned int *geometry, unsigned int *shared_bytes
+) except -1:
     cdef int axis
     cdef bint good = (
         read_dimensions(grid, geometry)
@@ -118,23 +167,12 @@ cdef inline int pack_one(
     cdef Slot *slot = &function.slots[index]
     cdef unsigned char *out = packed.bytes + slot.offset
     cdef char code = slot.code
-    cdef DeviceBuffer buffer
     cdef long long value
     cdef int overflow = 0
     cdef double number
     if code == c'P' or (code == c'U' and slot.size == sizeof(uint64_t)):
         if PyObject_TypeCheck(argument, <PyTypeObject *>DeviceBuffer):
-            buffer = <DeviceBuffer>argument
-            if (
-                buffer.context is function.context
-                and not buffer_closed(buffer)
-                and (slot.dtype == NULL or slot.dtype == <PyObject *>buffer.dtype)
-                and (slot.is_const or not buffer.readonly)
-            ):
-                (<uint64_t *>out)[0] = buffer.address
-                if buffer.block is not None:
-                    packed.blocks[packed.block_count] = <void *>buffer.block
-                    packed.block_count += 1
+            if take_buffer(function, slot, argument, out, packed):
                 return 0
         elif argument == Py_None:
             (<uint64_t *>out)[0] = 0
@@ -145,7 +183,8 @@ cdef inline int pack_one(
             return 0
         return pack_rare(function, index, argument, out, slot.size, packed)
     if PyLong_CheckExact(<object>argument):
-        value = PyLong_AsLongLongAndOverflow(<object>argument, &overflow)
+        if not uhal_compact_int(argument, &value):
+            value = PyLong_AsLongLongAndOverflow(<object>argument, &overflow)
         if overflow == 0:
             if code == c'i':
                 if -2147483648LL <= value <= 2147483647LL:
@@ -185,6 +224,28 @@ cdef inline int pack_one(
     if uhal_numpy_scalar(argument, code, out):
         return 0
     return pack_rare(function, index, argument, out, slot.size, packed)
+
+
+cdef inline bint take_buffer(
+    Function function, Slot *slot, PyObject *argument, unsigned char *out, Packed *packed
+) noexcept:
+    """Pack a DeviceBuffer and note its block; False when it must not be passed here."""
+    # Casts in place, not a variable: this runs for every buffer of every launch, and a variable
+    # would count references.
+    if (
+        (<DeviceBuffer>argument).context is not function.context
+        or (<DeviceBuffer>argument).is_closed
+        or (slot.dtype != NULL and slot.dtype != <PyObject *>(<DeviceBuffer>argument).dtype)
+        or ((<DeviceBuffer>argument).readonly and not slot.is_const)
+    ):
+        return False
+    if (<DeviceBuffer>argument).root is not None and (<DeviceBuffer>argument).root.is_closed:
+        return False
+    (<uint64_t *>out)[0] = (<DeviceBuffer>argument).address
+    if (<DeviceBuffer>argument).block is not None:
+        packed.blocks[packed.block_count] = <void *>(<DeviceBuffer>argument).block
+        packed.block_count += 1
+    return True
 
 
 cdef int pack_rare(

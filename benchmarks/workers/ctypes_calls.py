@@ -30,9 +30,7 @@ def main(library: str) -> None:
             for _ in repeat(None, count):
                 launch(*everything)
 
-        def per_call(
-            count: int, entry: str = entry, function: ctypes.c_void_p = function
-        ) -> None:
+        def per_call(count: int, entry: str = entry, function: ctypes.c_void_p = function) -> None:
             for _ in repeat(None, count):
                 now = values(entry, opened.x, opened.out)
                 array = (ctypes.c_void_p * len(now))(*map(ctypes.addressof, now))

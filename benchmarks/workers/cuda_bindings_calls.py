@@ -47,7 +47,9 @@ def main(library: str) -> None:
             ("(values), (types)", tuples),
         ):
 
-            def run(count: int, function: object = function, parameters: object = parameters) -> None:
+            def run(
+                count: int, function: object = function, parameters: object = parameters
+            ) -> None:
                 for _ in repeat(None, count):
                     launch(function, GRID, 1, 1, BLOCK, 1, 1, 0, stream, parameters, 0)
 

@@ -81,7 +81,13 @@ def copies(device: object, stream: object, x: object) -> list[Form]:
     from cuda.core import LegacyPinnedMemoryResource
 
     page = LegacyPinnedMemoryResource().allocate(4096)
-    return [Form("Buffer.copy_from, pinned", "copy 4 KiB", calls(lambda: x.copy_from(page, stream=stream)))]
+    return [
+        Form(
+            "Buffer.copy_from, pinned",
+            "copy 4 KiB",
+            calls(lambda: x.copy_from(page, stream=stream)),
+        )
+    ]
 
 
 if __name__ == "__main__":

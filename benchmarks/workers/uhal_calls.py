@@ -15,9 +15,11 @@ from benchmarks.measuring import (
     calls,
     control,
     launch_form,
+    loop,
     measure,
     pin,
     report,
+    spelled,
     timed_imports,
 )
 from uhal import DeviceBuffer, Event, Module, Stream, launch
@@ -47,37 +49,36 @@ def main(library: str) -> None:
 
 def launches(function: uhal.Function, values: tuple[object, ...], stream: Stream) -> list[Form]:
     """The three forms of one launch."""
-    bound = function[8, 256, 0, stream]
-
-    def by_keywords(count: int) -> None:
-        for _ in repeat(None, count):
-            launch(function, grid=(8,), block=(256,), args=values, stream=stream)
-
-    def by_position(count: int) -> None:
-        for _ in repeat(None, count):
-            launch(function, (8,), (256,), values, 0, stream)
-
-    def subscribed(count: int) -> None:
-        for _ in repeat(None, count):
-            function[8, 256, 0, stream](*values)
-
-    def by_bound(count: int) -> None:
-        for _ in repeat(None, count):
-            bound(*values)
-
+    listed, names = spelled(values)
+    names |= {"launch": launch, "k": function, "stream": stream}
+    args = f"({listed}{',' if len(values) == 1 else ''})"
     arrived = as_seen(function.name, values)
-    return [
-        launch_form("launch, keywords", by_keywords, arrived),
-        launch_form("launch, positions", by_position, arrived),
-        launch_form("function[…](…)", subscribed, arrived),
-        launch_form("bound", by_bound, arrived),
+    statements = {
+        "launch, keywords": f"launch(k, grid=(8,), block=(256,), args={args}, stream=stream)",
+        "launch, positions": f"launch(k, (8,), (256,), {args}, 0, stream)",
+        "function[…](…)": f"k[8, 256, 0, stream]({listed})",
+    }
+    forms = [
+        launch_form(name, loop(statement, **names), arrived)
+        for name, statement in statements.items()
     ]
+    bound = loop(f"bound({listed})", bound=function[8, 256, 0, stream], **names)
+    return [*forms, launch_form("bound", bound, arrived)]
 
 
 def numpy_scalars(
     function: uhal.Function, x: DeviceBuffer, out: DeviceBuffer, stream: Stream
 ) -> list[Form]:
-    values = (np.uint64(1000), np.uint64(1), None, x, out, np.float32(1), np.float32(2), np.uint32(3))
+    values = (
+        np.uint64(1000),
+        np.uint64(1),
+        None,
+        x,
+        out,
+        np.float32(1),
+        np.float32(2),
+        np.uint32(3),
+    )
 
     def run(count: int) -> None:
         for _ in repeat(None, count):
