@@ -1,9 +1,9 @@
 """How a form of a call is timed, and how what it did is held against what it meant to do.
 
 A worker times all its forms in turn, round after round, so that what disturbs the machine disturbs
-them alike; and what is counted is the processor time of the calling thread, which others on the same
-machine do not add to. Every round asks the do-nothing driver what arrived: a form that launches too little, or
-with other arguments, ends the benchmark.
+them alike; and what is counted is the processor time of the calling thread, which others on the
+same machine do not add to. Every round asks the do-nothing driver what arrived: a form that
+launches too little, or with other arguments, ends the benchmark.
 """
 
 from __future__ import annotations

@@ -61,9 +61,13 @@ cdef inline int pack_and_submit(
     PyObject **arguments, Packed *packed
 ) except -1:
     cdef Py_ssize_t index
+    cdef Slot *slots = function.slots
+    cdef unsigned char *out
     for index in range(function.count):
-        pack_one(function, index, arguments[index], packed)
-        packed.pointers[index] = packed.bytes + function.slots[index].offset
+        out = packed.bytes + slots[index].offset
+        packed.pointers[index] = out
+        if not pack_common(function, &slots[index], arguments[index], out, packed):
+            pack_other(function, index, arguments[index], out, packed)
     if packed.ran_python:
         refuse_closed_meanwhile(function, core, arguments, function.count)
     return submit(function, core, geometry, shared_bytes, packed, function.packed_bytes)
@@ -236,6 +240,7 @@ cdef enum:
     LAUNCH_CONFIG = 6
     LAUNCH_PARAMETERS = 7
 
+cdef object NO_BYTES = 0
 cdef tuple LAUNCH_NAMES = ("function", "grid", "block", "args", "shared", "stream", "config")
 
 
@@ -281,13 +286,11 @@ cdef object launch_entry(object self, PyObject **given, Py_ssize_t count, PyObje
     cdef PyObject *values[LAUNCH_PARAMETERS]
     cdef unsigned int geometry[6]
     cdef unsigned int shared_bytes
-    cdef uhal_launch_config extended
-    cdef const uhal_launch_config *wanted = NULL
     cdef Py_ssize_t index
     cdef int place
     cdef Function function
     cdef StreamCore core
-    cdef object arguments, config
+    cdef tuple arguments
     memset(values, 0, sizeof(values))
     if count > LAUNCH_CONFIG:
         raise TypeError(f"launch() takes at most {LAUNCH_CONFIG} positional arguments, got {count}")
@@ -306,50 +309,78 @@ cdef object launch_entry(object self, PyObject **given, Py_ssize_t count, PyObje
     if not PyObject_TypeCheck(values[LAUNCH_FUNCTION], <PyTypeObject *>Function):
         words().refuse_function(<object>values[LAUNCH_FUNCTION])
     function = <Function>values[LAUNCH_FUNCTION]
+    if values[LAUNCH_SHARED] == NULL:
+        values[LAUNCH_SHARED] = <PyObject *>NO_BYTES
     if values[LAUNCH_CONFIG] != NULL and values[LAUNCH_CONFIG] != Py_None:
-        config = <object>values[LAUNCH_CONFIG]
-        for place in (LAUNCH_GRID, LAUNCH_BLOCK, LAUNCH_SHARED):
-            if values[place] != NULL:
-                raise TypeError(f"launch() got both config and '{LAUNCH_NAMES[place]}'")
-        if not is_config(config):
-            raise TypeError(f"config: expected a uhal.LaunchConfig, got {type(config).__name__}")
-        if config.is_empty:
-            return None
-        read_geometry(
-            function, config.grid, config.block, config.shared, geometry, &shared_bytes
-        )
+        return launch_configured(function, values)
+    if is_known(
+        function, values[LAUNCH_GRID], values[LAUNCH_BLOCK], values[LAUNCH_SHARED]
+    ):
+        memcpy(geometry, function.known.geometry, sizeof(geometry))
+        shared_bytes = function.known.shared_bytes
     else:
         read_geometry(
             function,
             <object>values[LAUNCH_GRID] if values[LAUNCH_GRID] != NULL else None,
             <object>values[LAUNCH_BLOCK] if values[LAUNCH_BLOCK] != NULL else None,
-            <object>values[LAUNCH_SHARED] if values[LAUNCH_SHARED] != NULL else 0,
+            <object>values[LAUNCH_SHARED],
             geometry,
             &shared_bytes,
         )
     core = stream_of_launch(
         function, <object>values[LAUNCH_STREAM] if values[LAUNCH_STREAM] != NULL else None
     )
-    if values[LAUNCH_CONFIG] != NULL and values[LAUNCH_CONFIG] != Py_None:
-        config = <object>values[LAUNCH_CONFIG]
-        if read_extended(function, config, geometry, shared_bytes, core, &extended):
-            wanted = &extended
-    if values[LAUNCH_ARGS] == NULL:
-        arguments = ()
-    else:
-        arguments = <object>values[LAUNCH_ARGS]
-        if isinstance(arguments, list):
-            arguments = tuple(arguments)
-        elif not isinstance(arguments, tuple):
-            raise _errors.ArgumentTypeError(
-                f"{function.name}, args: expected a tuple of kernel arguments, got "
-                f"{type(arguments).__name__}. The kernel was not launched. [{words().call_site()}]"
-            )
+    arguments = arguments_of_launch(function, values[LAUNCH_ARGS])
     launch_checked(
         function, core, geometry, shared_bytes, tuple_items(arguments),
-        PyTuple_GET_SIZE(arguments), wanted,
+        PyTuple_GET_SIZE(arguments), NULL,
     )
     return None
+
+
+cdef object launch_configured(Function function, PyObject **values):
+    """A launch whose geometry, and more, is in a LaunchConfig."""
+    cdef unsigned int geometry[6]
+    cdef unsigned int shared_bytes
+    cdef uhal_launch_config extended
+    cdef int place
+    cdef StreamCore core
+    config = <object>values[LAUNCH_CONFIG]
+    for place in (LAUNCH_GRID, LAUNCH_BLOCK, LAUNCH_SHARED):
+        if values[place] != NULL and values[place] != <PyObject *>NO_BYTES:
+            raise TypeError(f"launch() got both config and '{LAUNCH_NAMES[place]}'")
+    if not is_config(config):
+        raise TypeError(f"config: expected a uhal.LaunchConfig, got {type(config).__name__}")
+    if config.is_empty:
+        return None
+    read_geometry(function, config.grid, config.block, config.shared, geometry, &shared_bytes)
+    core = stream_of_launch(
+        function, <object>values[LAUNCH_STREAM] if values[LAUNCH_STREAM] != NULL else None
+    )
+    has_more = read_extended(function, config, geometry, shared_bytes, core, &extended)
+    arguments = arguments_of_launch(function, values[LAUNCH_ARGS])
+    launch_checked(
+        function, core, geometry, shared_bytes, tuple_items(arguments),
+        PyTuple_GET_SIZE(arguments), &extended if has_more else NULL,
+    )
+    return None
+
+
+cdef inline tuple arguments_of_launch(Function function, PyObject *given):
+    if given == NULL:
+        return ()
+    if PyTuple_CheckExact(<object>given):
+        return <tuple>given
+    return other_arguments(function, <object>given)
+
+
+cdef tuple other_arguments(Function function, object given):
+    if isinstance(given, (tuple, list)):
+        return tuple(given)
+    raise _errors.ArgumentTypeError(
+        f"{function.name}, args: expected a tuple of kernel arguments, got "
+        f"{type(given).__name__}. The kernel was not launched. [{words().call_site()}]"
+    )
 
 
 cdef PyMethodDef launch_method

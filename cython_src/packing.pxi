@@ -64,12 +64,7 @@ cdef inline int read_geometry(
     unsigned int *geometry, unsigned int *shared_bytes
 ) except -1:
     """Fill geometry and shared_bytes, or raise what is wrong with them."""
-    # Most launches of a kernel come from one line, whose constants are the same objects each time.
-    if (
-        <PyObject *>grid == function.known.grid
-        and <PyObject *>block == function.known.block
-        and <PyObject *>shared == function.known.shared
-    ):
+    if is_known(function, <PyObject *>grid, <PyObject *>block, <PyObject *>shared):
         memcpy(geometry, function.known.geometry, sizeof(function.known.geometry))
         shared_bytes[0] = function.known.shared_bytes
         return 0
@@ -82,6 +77,21 @@ cdef inline int read_geometry(
         memcpy(function.known.geometry, geometry, sizeof(function.known.geometry))
         function.known.shared_bytes = shared_bytes[0]
     return 0
+
+
+cdef inline bint is_known(
+    Function function, PyObject *grid, PyObject *block, PyObject *shared
+) noexcept:
+    """Whether the kernel was launched last with the very same objects.
+
+    Most launches of a kernel come from one line, whose constants are the same objects each time.
+    """
+    return (
+        grid == function.known.grid
+        and block == function.known.block
+        and shared == function.known.shared
+        and grid != NULL
+    )
 
 
 cdef inline PyObject *own(object value):
@@ -160,16 +170,51 @@ cdef int refuse_closed(Function function, StreamCore core) except -1:
 # -- arguments ---------------------------------------------------------------------------------------
 
 
-cdef inline int pack_one(
-    Function function, Py_ssize_t index, PyObject *argument, Packed *packed
+cdef inline bint pack_common(
+    Function function, Slot *slot, PyObject *argument, unsigned char *out, Packed *packed
+) noexcept:
+    """Put an argument of the usual kinds into its slot; False when it takes `pack_other`."""
+    cdef char code = slot.code
+    cdef long long value
+    cdef double number
+    if code == c'P':
+        if PyObject_TypeCheck(argument, <PyTypeObject *>DeviceBuffer):
+            return take_buffer(function, slot, argument, out, packed)
+        if argument == Py_None:
+            (<uint64_t *>out)[0] = 0
+            return True
+        return False
+    if PyLong_CheckExact(<object>argument):
+        if not uhal_compact_int(argument, &value):
+            return False
+        if code == c'I':
+            (<uint32_t *>out)[0] = <uint32_t>value
+            return 0 <= value <= 4294967295LL
+        if code == c'i':
+            (<int32_t *>out)[0] = <int32_t>value
+            return -2147483648LL <= value <= 2147483647LL
+        if code == c'Q' or code == c'q':
+            (<int64_t *>out)[0] = value
+            return value >= 0 or code == c'q'
+        if code == c'f':
+            (<float *>out)[0] = <float>value
+            return True
+        return False
+    if code == c'f' and PyFloat_CheckExact(<object>argument):
+        number = PyFloat_AS_DOUBLE(<object>argument)
+        (<float *>out)[0] = <float>number
+        return fabs(number) <= FLT_MAX or not isfinite(number)
+    return False
+
+
+cdef int pack_other(
+    Function function, Py_ssize_t index, PyObject *argument, unsigned char *out, Packed *packed
 ) except -1:
-    """Put one argument into its slot; everything out of the ordinary goes to `pack_rare`."""
+    """Put any argument into its slot, or raise what is wrong with it."""
     cdef Slot *slot = &function.slots[index]
-    cdef unsigned char *out = packed.bytes + slot.offset
     cdef char code = slot.code
     cdef long long value
     cdef int overflow = 0
-    cdef double number
     if code == c'P' or (code == c'U' and slot.size == sizeof(uint64_t)):
         if PyObject_TypeCheck(argument, <PyTypeObject *>DeviceBuffer):
             if take_buffer(function, slot, argument, out, packed):
@@ -183,41 +228,27 @@ cdef inline int pack_one(
             return 0
         return pack_rare(function, index, argument, out, slot.size, packed)
     if PyLong_CheckExact(<object>argument):
-        if not uhal_compact_int(argument, &value):
-            value = PyLong_AsLongLongAndOverflow(<object>argument, &overflow)
+        value = PyLong_AsLongLongAndOverflow(<object>argument, &overflow)
         if overflow == 0:
-            if code == c'i':
-                if -2147483648LL <= value <= 2147483647LL:
-                    (<int32_t *>out)[0] = <int32_t>value
-                    return 0
-            elif code == c'I':
-                if 0 <= value <= 4294967295LL:
-                    (<uint32_t *>out)[0] = <uint32_t>value
-                    return 0
-            elif code == c'q':
+            if code == c'i' and -2147483648LL <= value <= 2147483647LL:
+                (<int32_t *>out)[0] = <int32_t>value
+                return 0
+            if code == c'I' and 0 <= value <= 4294967295LL:
+                (<uint32_t *>out)[0] = <uint32_t>value
+                return 0
+            if code == c'q' or (code == c'Q' and value >= 0):
                 (<int64_t *>out)[0] = value
                 return 0
-            elif code == c'Q':
-                if value >= 0:
-                    (<uint64_t *>out)[0] = <uint64_t>value
-                    return 0
-            elif code == c'f':
+            if code == c'f':
                 (<float *>out)[0] = <float>value
                 return 0
-            elif code == c'd':
+            if code == c'd':
                 (<double *>out)[0] = <double>value
                 return 0
         return pack_rare(function, index, argument, out, slot.size, packed)
-    if PyFloat_CheckExact(<object>argument):
-        number = PyFloat_AS_DOUBLE(<object>argument)
-        if code == c'f':
-            if fabs(number) <= FLT_MAX or not isfinite(number):
-                (<float *>out)[0] = <float>number
-                return 0
-        elif code == c'd':
-            (<double *>out)[0] = number
-            return 0
-        return pack_rare(function, index, argument, out, slot.size, packed)
+    if code == c'd' and PyFloat_CheckExact(<object>argument):
+        (<double *>out)[0] = PyFloat_AS_DOUBLE(<object>argument)
+        return 0
     if code == c'?' and (argument == Py_True or argument == Py_False):
         out[0] = argument == Py_True
         return 0

@@ -5,9 +5,19 @@ from __future__ import annotations
 import ctypes
 import platform
 import sys
-from itertools import repeat
 
-from benchmarks.measuring import Form, NullDriver, calls, control, launch_form, measure, pin, report
+from benchmarks.measuring import (
+    Form,
+    NullDriver,
+    calls,
+    control,
+    launch_form,
+    loop,
+    measure,
+    pin,
+    report,
+    spelled,
+)
 from benchmarks.workers.cuda_setup import BLOCK, GRID, as_seen, open_driver, values
 
 
@@ -24,18 +34,21 @@ def main(library: str) -> None:
         function = ctypes.c_void_p(opened.functions[entry])
         kept.append((given, pointers))
         sizes = [ctypes.c_uint(n) for n in (GRID, 1, 1, BLOCK, 1, 1, 0)]
-        everything = (function, *sizes, stream, pointers, None)
-
-        def prebuilt(count: int, everything: tuple[object, ...] = everything) -> None:
-            for _ in repeat(None, count):
-                launch(*everything)
-
-        def per_call(count: int, entry: str = entry, function: ctypes.c_void_p = function) -> None:
-            for _ in repeat(None, count):
-                now = values(entry, opened.x, opened.out)
-                array = (ctypes.c_void_p * len(now))(*map(ctypes.addressof, now))
-                launch(function, GRID, 1, 1, BLOCK, 1, 1, 0, stream, array, None)
-
+        listed, names = spelled((function, *sizes, stream, pointers, None))
+        prebuilt = loop(f"launch({listed})", launch=launch, **names)
+        per_call = loop(
+            "now = values(entry, x, out); launch(function, 8, 1, 1, 256, 1, 1, 0, stream, "
+            "(pointer * len(now))(*map(addressof, now)), None)",
+            launch=launch,
+            values=values,
+            entry=entry,
+            x=opened.x,
+            out=opened.out,
+            function=function,
+            stream=stream,
+            pointer=ctypes.c_void_p,
+            addressof=ctypes.addressof,
+        )
         forms.append(launch_form("prebuilt objects", prebuilt, as_seen(given)))
         forms.append(launch_form("built per call", per_call, as_seen(given)))
     forms += around(opened.driver, opened.x, stream)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from itertools import repeat
 
 import numpy as np
 
@@ -14,12 +13,13 @@ from benchmarks.measuring import (
     calls,
     control,
     launch_form,
+    loop,
     measure,
     pin,
     report,
     timed_imports,
 )
-from benchmarks.workers.cuda_setup import BLOCK, GRID, as_seen, open_driver, values
+from benchmarks.workers.cuda_setup import as_seen, open_driver, values
 
 
 def main(library: str) -> None:
@@ -46,13 +46,13 @@ def main(library: str) -> None:
             ("numpy pointers, prebuilt", array),
             ("(values), (types)", tuples),
         ):
-
-            def run(
-                count: int, function: object = function, parameters: object = parameters
-            ) -> None:
-                for _ in repeat(None, count):
-                    launch(function, GRID, 1, 1, BLOCK, 1, 1, 0, stream, parameters, 0)
-
+            run = loop(
+                "launch(function, 8, 1, 1, 256, 1, 1, 0, stream, parameters, 0)",
+                launch=launch,
+                function=function,
+                stream=stream,
+                parameters=parameters,
+            )
             forms.append(launch_form(name, run, as_seen(given)))
     forms += around(driver, opened.x, stream, opened.module)
     versions = {"cuda-bindings": cuda.bindings.__version__}

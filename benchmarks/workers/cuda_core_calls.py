@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from itertools import repeat
 
 import numpy as np
 
@@ -14,12 +13,19 @@ from benchmarks.measuring import (
     calls,
     control,
     launch_form,
+    loop,
     measure,
     pin,
     report,
+    spelled,
     timed_imports,
 )
 from benchmarks.workers.cuda_setup import BLOCK, GRID, as_seen, values
+
+BUILT_PER_CALL = {
+    "three": "uint64(1000), x, out",
+    "eight": "uint64(1000), uint64(1), uint64(0), x, out, float32(1.0), float32(2.0), uint32(3)",
+}
 
 
 def main(library: str) -> None:
@@ -42,22 +48,18 @@ def main(library: str) -> None:
     for entry, given in (("three", (eight[0], x, out)), ("eight", eight)):
         kernel = module.get_kernel(entry)
 
-        def reused(count: int, kernel: object = kernel, given: tuple[object, ...] = given) -> None:
-            for _ in repeat(None, count):
-                launch(stream, config, kernel, *given)
-
-        def per_call(count: int, kernel: object = kernel, entry: str = entry) -> None:
-            uint64, float32, uint32 = np.uint64, np.float32, np.uint32
-            if entry == "three":
-                for _ in repeat(None, count):
-                    launch(stream, config, kernel, uint64(1000), x, out)
-            else:
-                for _ in repeat(None, count):
-                    launch(
-                        stream, config, kernel, uint64(1000), uint64(1), uint64(0), x, out,
-                        float32(1.0), float32(2.0), uint32(3),
-                    )  # fmt: skip
-
+        listed, names = spelled(given)
+        names |= {"launch": launch, "stream": stream, "config": config, "kernel": kernel}
+        reused = loop(f"launch(stream, config, kernel, {listed})", **names)
+        per_call = loop(
+            f"launch(stream, config, kernel, {BUILT_PER_CALL[entry]})",
+            x=x,
+            out=out,
+            uint64=np.uint64,
+            float32=np.float32,
+            uint32=np.uint32,
+            **names,
+        )
         arrived = as_seen(values(entry, int(x.handle), int(out.handle)))
         forms.append(launch_form("numpy scalars, reused", reused, arrived))
         forms.append(launch_form("numpy scalars, built per call", per_call, arrived))
@@ -81,13 +83,8 @@ def copies(device: object, stream: object, x: object) -> list[Form]:
     from cuda.core import LegacyPinnedMemoryResource
 
     page = LegacyPinnedMemoryResource().allocate(4096)
-    return [
-        Form(
-            "Buffer.copy_from, pinned",
-            "copy 4 KiB",
-            calls(lambda: x.copy_from(page, stream=stream)),
-        )
-    ]
+    run = loop("x.copy_from(page, stream=stream)", x=x, page=page, stream=stream)
+    return [Form("Buffer.copy_from, pinned", "copy 4 KiB", run)]
 
 
 if __name__ == "__main__":

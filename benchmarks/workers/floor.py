@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
 from benchmarks.measuring import Form, NullDriver, control, launch_form, measure, pin, report
@@ -20,19 +21,17 @@ def main(library: str) -> None:
     loops = build()
     opened = open_driver(library)
     launch = ctypes.cast(opened.driver.cuLaunchKernel, ctypes.c_void_p)
+    stream = ctypes.c_void_p(opened.stream)
     forms = [control()]
     kept = []
     for entry in ("none", "three", "eight"):
         given = values(entry, opened.x, opened.out)
         pointers = (ctypes.c_void_p * max(1, len(given)))(*map(ctypes.addressof, given))
         kept.append((given, pointers))
-        function, stream = ctypes.c_void_p(opened.functions[entry]), ctypes.c_void_p(opened.stream)
+        function = ctypes.c_void_p(opened.functions[entry])
 
-        def run(count: int, function: object = function, pointers: object = pointers) -> None:
-            loops.launch_loop(launch, function, GRID, BLOCK, stream, pointers, count)
-
+        run = partial(loops.launch_loop, launch, function, GRID, BLOCK, stream, pointers)
         forms.append(launch_form("C loop", run, as_seen(given)))
-    stream = ctypes.c_void_p(opened.stream)
     event = ctypes.c_void_p()
     opened.driver.cuEventCreate(ctypes.byref(event), 0)
     page = (ctypes.c_char * 4096)()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from itertools import repeat
 
 import numpy as np
 
@@ -14,12 +13,14 @@ from benchmarks.measuring import (
     calls,
     control,
     launch_form,
+    loop,
     measure,
     pin,
     report,
+    spelled,
     timed_imports,
 )
-from benchmarks.workers.cuda_setup import BLOCK, GRID, as_seen, values
+from benchmarks.workers.cuda_setup import as_seen, values
 
 
 def main(library: str) -> None:
@@ -42,12 +43,13 @@ def main(library: str) -> None:
     ):
         function = module.get_function(entry)
         function.prepare(layout)
-        prepared = function.prepared_async_call
-
-        def run(count: int, prepared: object = prepared, given: tuple[object, ...] = given) -> None:
-            for _ in repeat(None, count):
-                prepared((GRID, 1), (BLOCK, 1, 1), stream, *given)
-
+        listed, names = spelled(given)
+        run = loop(
+            f"prepared((8, 1), (256, 1, 1), stream, {listed})",
+            prepared=function.prepared_async_call,
+            stream=stream,
+            **names,
+        )
         arrived = as_seen(values(entry, int(x), int(out)))
         forms.append(launch_form("prepared_async_call", run, arrived))
     page = np.zeros(1024, np.float32)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from itertools import repeat
 
 import numpy as np
 
@@ -69,21 +68,11 @@ def launches(function: uhal.Function, values: tuple[object, ...], stream: Stream
 def numpy_scalars(
     function: uhal.Function, x: DeviceBuffer, out: DeviceBuffer, stream: Stream
 ) -> list[Form]:
-    values = (
-        np.uint64(1000),
-        np.uint64(1),
-        None,
-        x,
-        out,
-        np.float32(1),
-        np.float32(2),
-        np.uint32(3),
-    )
-
-    def run(count: int) -> None:
-        for _ in repeat(None, count):
-            launch(function, grid=(8,), block=(256,), args=values, stream=stream)
-
+    uint64, float32 = np.uint64, np.float32
+    values = (uint64(1000), uint64(1), None, x, out, float32(1), float32(2), np.uint32(3))
+    listed, names = spelled(values)
+    statement = f"launch(k, grid=(8,), block=(256,), args=({listed}), stream=stream)"
+    run = loop(statement, launch=launch, k=function, stream=stream, **names)
     return [launch_form("launch, numpy scalars", run, as_seen(function.name, values))]
 
 
@@ -105,24 +94,10 @@ def around(module: Module, x: DeviceBuffer, out: DeviceBuffer, stream: Stream) -
     """What a program does between launches."""
     page = np.zeros(1024, np.float32)
     event = Event()
-
-    def allocate(count: int) -> None:
-        uninitialized = DeviceBuffer.uninitialized
-        for _ in repeat(None, count):
-            uninitialized(1024, "f32")
-
-    def copy_in(count: int) -> None:
-        for _ in repeat(None, count):
-            x.copy_from(page, stream=stream)
-
-    def record(count: int) -> None:
-        for _ in repeat(None, count):
-            event.record(stream)
-
-    def get_function(count: int) -> None:
-        for _ in repeat(None, count):
-            module.get_function("three")
-
+    allocate = loop('uninitialized(1024, "f32")', uninitialized=DeviceBuffer.uninitialized)
+    copy_in = loop("x.copy_from(page, stream=stream)", x=x, page=page, stream=stream)
+    record = loop("event.record(stream)", event=event, stream=stream)
+    get_function = loop('module.get_function("three")', module=module)
     return [
         Form("DeviceBuffer, pooled", "alloc+free", allocate),
         Form("copy_from", "copy 4 KiB", copy_in, expected={"copies": 1, "copied_bytes": 4096}),
