@@ -309,10 +309,10 @@ cdef object launch_entry(object self, PyObject **given, Py_ssize_t count, PyObje
     if not PyObject_TypeCheck(values[LAUNCH_FUNCTION], <PyTypeObject *>Function):
         words().refuse_function(<object>values[LAUNCH_FUNCTION])
     function = <Function>values[LAUNCH_FUNCTION]
-    if values[LAUNCH_SHARED] == NULL:
-        values[LAUNCH_SHARED] = <PyObject *>NO_BYTES
     if values[LAUNCH_CONFIG] != NULL and values[LAUNCH_CONFIG] != Py_None:
         return launch_configured(function, values)
+    if values[LAUNCH_SHARED] == NULL:
+        values[LAUNCH_SHARED] = <PyObject *>NO_BYTES
     if is_known(
         function, values[LAUNCH_GRID], values[LAUNCH_BLOCK], values[LAUNCH_SHARED]
     ):
@@ -347,7 +347,7 @@ cdef object launch_configured(Function function, PyObject **values):
     cdef StreamCore core
     config = <object>values[LAUNCH_CONFIG]
     for place in (LAUNCH_GRID, LAUNCH_BLOCK, LAUNCH_SHARED):
-        if values[place] != NULL and values[place] != <PyObject *>NO_BYTES:
+        if values[place] != NULL:
             raise TypeError(f"launch() got both config and '{LAUNCH_NAMES[place]}'")
     if not is_config(config):
         raise TypeError(f"config: expected a uhal.LaunchConfig, got {type(config).__name__}")
