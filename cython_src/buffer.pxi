@@ -46,6 +46,7 @@ cdef class DevicePointer:
 
 @cython.nonecheck(True)
 @cython.no_gc_clear
+@cython.freelist(64)
 cdef class DeviceBuffer:
     """A typed, contiguous run of elements in one device's memory.
 

@@ -4,7 +4,7 @@ from libc.stdint cimport (
     int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t, UINT32_MAX,
 )
 from libc.stdlib cimport calloc, free as c_free, malloc, realloc
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy, memmove, memset
 from libc.math cimport fabs, isfinite
 from libc.float cimport FLT_MAX
 from cpython.object cimport PyObject, PyTypeObject
