@@ -17,6 +17,7 @@ import datetime
 import json
 import os
 import platform
+import statistics
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -37,16 +38,17 @@ class Library:
     worker: str
     ours: bool = True
     """Runs in this environment; others run in that of the peers."""
-    imports: bool = False
+    module: str = ""
+    """What a program imports of it."""
 
 
 LIBRARIES = (
     Library("floor", "floor"),
     Library("ctypes", "ctypes_calls"),
-    Library("uhal", "uhal_calls", imports=True),
-    Library("cuda.bindings", "cuda_bindings_calls", ours=False, imports=True),
-    Library("cuda.core", "cuda_core_calls", ours=False, imports=True),
-    Library("PyCUDA", "pycuda_calls", ours=False, imports=True),
+    Library("uhal", "uhal_calls", module="uhal"),
+    Library("cuda.bindings", "cuda_bindings_calls", ours=False, module="cuda.bindings.driver"),
+    Library("cuda.core", "cuda_core_calls", ours=False, module="cuda.core"),
+    Library("PyCUDA", "pycuda_calls", ours=False, module="pycuda.driver"),
 )
 
 
@@ -82,7 +84,8 @@ class Result:
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     versions: dict[str, str] = field(default_factory=dict)
-    imports: dict[str, dict[str, float]] = field(default_factory=dict)
+    imports: dict[str, float] = field(default_factory=dict)
+    """Milliseconds by module, over those of numpy."""
     missing: dict[str, str] = field(default_factory=dict)
 
     def fastest(self, what: str, args: int, libraries: tuple[str, ...]) -> dict[str, Any] | None:
@@ -138,21 +141,33 @@ def run(peers: str) -> Result:
     for library in LIBRARIES:
         python = sys.executable if library.ours else peers
         try:
-            answer = _worker(library, python, str(NULL_DRIVER))
+            answer = _worker(library.worker, python)
+            if library.module:
+                result.imports[library.module] = _import_milliseconds(library.module, python)
         except RuntimeError as failure:
             result.missing[library.name] = str(failure)
             continue
         result.rows += answer["rows"]
         result.versions.update(answer["versions"])
-        if library.imports:
-            runs = [_worker(library, python, "imports")["imports"] for _ in range(IMPORTS)]
-            result.imports[library.name] = {
-                module: sorted(run[module] for run in runs)[IMPORTS // 2] for module in runs[0]
-            }
     return result
 
 
-def _worker(library: Library, python: str, argument: str) -> dict[str, Any]:
+def _worker(name: str, python: str) -> dict[str, Any]:
+    said = _said([python, "-m", f"benchmarks.workers.{name}", str(NULL_DRIVER)])
+    answer: dict[str, Any] = json.loads(said.splitlines()[-1])
+    return answer
+
+
+def _import_milliseconds(module: str, python: str) -> float:
+    """The median of a few fresh processes."""
+    program = (
+        "import time, numpy; start = time.perf_counter(); "
+        f"import {module}; print(1e3 * (time.perf_counter() - start))"
+    )
+    return statistics.median(float(_said([python, "-c", program])) for _ in range(IMPORTS))
+
+
+def _said(command: list[str]) -> str:
     environment = {
         **os.environ,
         "UHAL_CUDA_LIBRARY": str(NULL_DRIVER),
@@ -161,7 +176,7 @@ def _worker(library: Library, python: str, argument: str) -> dict[str, Any]:
     }
     try:
         done = subprocess.run(
-            [python, "-m", f"benchmarks.workers.{library.worker}", argument],
+            command,
             cwd=ROOT,
             env=environment,
             capture_output=True,
@@ -172,8 +187,7 @@ def _worker(library: Library, python: str, argument: str) -> dict[str, Any]:
         raise RuntimeError(str(failure)) from None
     if done.returncode != 0:
         raise RuntimeError((done.stderr.strip().splitlines() or ["it ended without a word"])[-1])
-    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return answer
+    return done.stdout
 
 
 def _ratio(result: Result, gate: Gate) -> float | None:
@@ -227,10 +241,8 @@ def tables(result: Result, outcomes: list[tuple[Gate, float | None]]) -> str:
         over = gate.over[0] if len(gate.over) == 1 else "the fastest other library"
         found_ratio = "not measured" if ratio is None else f"{ratio:.2f}"
         text.append(f"| {named}: {gate.form} | {over} | {gate.limit} | {found_ratio} |")
-    text += ["", "| import | ms |", "|---|---:|"]
-    for imports in result.imports.values():
-        for module, milliseconds in imports.items():
-            text.append(f"| {module} | {milliseconds:.0f} |")
+    text += ["", "| import, over numpy's | ms |", "|---|---:|"]
+    text += [f"| {name} | {milliseconds:.0f} |" for name, milliseconds in result.imports.items()]
     for name, reason in result.missing.items():
         text += ["", f"{name} took no part: {reason}"]
     return "\n".join(text)

@@ -14,7 +14,7 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import repeat
 
@@ -189,11 +189,3 @@ def control() -> Form:
     """What the loop itself and the cheapest of calls cost, beside every library."""
     nothing = iter(repeat(None)).__next__
     return Form("loop over a C function", "control", calls(nothing))
-
-
-def timed_imports(modules: Sequence[str]) -> Iterator[tuple[str, float]]:
-    """Names and milliseconds of importing them one after the other, in this process."""
-    for name in modules:
-        start = time.perf_counter_ns()
-        __import__(name)
-        yield name, (time.perf_counter_ns() - start) / 1e6

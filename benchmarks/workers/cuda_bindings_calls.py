@@ -17,7 +17,6 @@ from benchmarks.measuring import (
     measure,
     pin,
     report,
-    timed_imports,
 )
 from benchmarks.workers.cuda_setup import as_seen, open_driver, values
 
@@ -88,7 +87,4 @@ def around(driver: object, x: int, stream: object, module: int) -> list[Form]:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "imports":
-        report([], imports=dict(timed_imports(("numpy", "cuda.bindings.driver"))))
-    else:
-        main(sys.argv[1])
+    main(sys.argv[1])

@@ -18,7 +18,6 @@ from benchmarks.measuring import (
     pin,
     report,
     spelled,
-    timed_imports,
 )
 from benchmarks.workers.cuda_setup import BLOCK, GRID, as_seen, values
 
@@ -88,7 +87,4 @@ def copies(device: object, stream: object, x: object) -> list[Form]:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "imports":
-        report([], imports=dict(timed_imports(("numpy", "cuda.core"))))
-    else:
-        main(sys.argv[1])
+    main(sys.argv[1])

@@ -18,7 +18,6 @@ from benchmarks.measuring import (
     pin,
     report,
     spelled,
-    timed_imports,
 )
 from benchmarks.workers.cuda_setup import as_seen, values
 
@@ -71,7 +70,4 @@ def main(library: str) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "imports":
-        report([], imports=dict(timed_imports(("numpy", "pycuda.driver"))))
-    else:
-        main(sys.argv[1])
+    main(sys.argv[1])

@@ -19,7 +19,6 @@ from benchmarks.measuring import (
     pin,
     report,
     spelled,
-    timed_imports,
 )
 from uhal import DeviceBuffer, Event, Module, Stream, launch
 
@@ -108,7 +107,4 @@ def around(module: Module, x: DeviceBuffer, out: DeviceBuffer, stream: Stream) -
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "imports":
-        report([], imports=dict(timed_imports(("numpy", "uhal"))))
-    else:
-        main(sys.argv[1])
+    main(sys.argv[1])
