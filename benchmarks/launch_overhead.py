@@ -46,6 +46,7 @@ LIBRARIES = (
     Library("floor", "floor"),
     Library("ctypes", "ctypes_calls"),
     Library("uhal", "uhal_calls", module="uhal"),
+    Library("uhal, unchecked", "uhal_unchecked"),
     Library("cuda.bindings", "cuda_bindings_calls", ours=False, module="cuda.bindings.driver"),
     Library("cuda.core", "cuda_core_calls", ours=False, module="cuda.core"),
     Library("PyCUDA", "pycuda_calls", ours=False, module="pycuda.driver"),
@@ -85,7 +86,7 @@ class Result:
     rows: list[dict[str, Any]] = field(default_factory=list)
     versions: dict[str, str] = field(default_factory=dict)
     imports: dict[str, float] = field(default_factory=dict)
-    """Milliseconds by module, over those of numpy."""
+    """Milliseconds of processor time by module, over those of numpy."""
     missing: dict[str, str] = field(default_factory=dict)
 
     def fastest(self, what: str, args: int, libraries: tuple[str, ...]) -> dict[str, Any] | None:
@@ -161,8 +162,8 @@ def _worker(name: str, python: str) -> dict[str, Any]:
 def _import_milliseconds(module: str, python: str) -> float:
     """The median of a few fresh processes."""
     program = (
-        "import time, numpy; start = time.perf_counter(); "
-        f"import {module}; print(1e3 * (time.perf_counter() - start))"
+        "import time, numpy; start = time.process_time(); "
+        f"import {module}; print(1e3 * (time.process_time() - start))"
     )
     return statistics.median(float(_said([python, "-c", program])) for _ in range(IMPORTS))
 

@@ -23,7 +23,7 @@ cdef int launch_checked(
     cdef void *pointers[STACK_PARAMETERS]
     cdef void *blocks[STACK_PARAMETERS]
     cdef Packed packed
-    if function.module.closed or core.state.word & UHAL_STATE_REFUSES:
+    if UHAL_CHECKED and (function.module.closed or core.state.word & UHAL_STATE_REFUSES):
         refuse_closed(function, core)
     packed.block_count = 0
     packed.foreign = NULL
@@ -132,7 +132,7 @@ cdef inline int submit(
     cdef void *previous
     cdef PyObject *code
     cdef bint keep_gil = core.ticket - core.completed < PENDING_LIMIT
-    for i in range(packed.block_count):
+    for i in range(packed.block_count if UHAL_CHECKED else 0):
         if must_wait(packed.blocks[i], core.id):
             wait_until_ready(context, <Block>packed.blocks[i], core)
     if packed.foreign != NULL:
@@ -157,11 +157,12 @@ cdef inline int submit(
     leave(context, previous)
     if status != 0:
         raise_native(context, status, "launch" if packed.extended == NULL else "launch_ex")
-    code = uhal_callsite(&instruction_offset)
-    uhal_ledger_write(
-        core.ledger, core.ticket, <PyObject *>function.ledger_key, code, instruction_offset,
-        geometry, shared_bytes, packed.bytes, packed_bytes,
-    )
+    if UHAL_CHECKED:
+        code = uhal_callsite(&instruction_offset)
+        uhal_ledger_write(
+            core.ledger, core.ticket, <PyObject *>function.ledger_key, code, instruction_offset,
+            geometry, shared_bytes, packed.bytes, packed_bytes,
+        )
     if packed.foreign != NULL:
         keep_foreign(context, core, packed)
     if core.state.word:
@@ -171,7 +172,7 @@ cdef inline int submit(
 
 cdef inline int stamp_all(Packed *packed, StreamCore core) except -1:
     cdef Py_ssize_t i
-    for i in range(packed.block_count):
+    for i in range(packed.block_count if UHAL_CHECKED else 0):
         if not stamp_again(packed.blocks[i], core.id, core.ticket):
             stamp(<Block>packed.blocks[i], core.id, core.ticket)
     return 0

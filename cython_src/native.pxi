@@ -161,6 +161,9 @@ cdef extern from "ledger.h":
                            size_t argument_bytes)
 
 
+cdef extern from "checked.h":
+    enum: UHAL_CHECKED
+
 cdef extern from "compact_int.h":
     bint uhal_compact_int(PyObject *object, long long *value) noexcept
 

@@ -189,13 +189,13 @@ cdef inline bint pack_common(
             return False
         if code == c'I':
             (<uint32_t *>out)[0] = <uint32_t>value
-            return 0 <= value <= 4294967295LL
+            return not UHAL_CHECKED or 0 <= value <= 4294967295LL
         if code == c'i':
             (<int32_t *>out)[0] = <int32_t>value
-            return -2147483648LL <= value <= 2147483647LL
+            return not UHAL_CHECKED or -2147483648LL <= value <= 2147483647LL
         if code == c'Q' or code == c'q':
             (<int64_t *>out)[0] = value
-            return value >= 0 or code == c'q'
+            return not UHAL_CHECKED or value >= 0 or code == c'q'
         if code == c'f':
             (<float *>out)[0] = <float>value
             return True
@@ -203,7 +203,7 @@ cdef inline bint pack_common(
     if code == c'f' and PyFloat_CheckExact(<object>argument):
         number = PyFloat_AS_DOUBLE(<object>argument)
         (<float *>out)[0] = <float>number
-        return fabs(number) <= FLT_MAX or not isfinite(number)
+        return not UHAL_CHECKED or fabs(number) <= FLT_MAX or not isfinite(number)
     return False
 
 
@@ -263,14 +263,18 @@ cdef inline bint take_buffer(
     """Pack a DeviceBuffer and note its block; False when it must not be passed here."""
     # Casts in place, not a variable: this runs for every buffer of every launch, and a variable
     # would count references.
-    if (
+    if UHAL_CHECKED and (
         (<DeviceBuffer>argument).context is not function.context
         or (<DeviceBuffer>argument).is_closed
         or (slot.dtype != NULL and slot.dtype != <PyObject *>(<DeviceBuffer>argument).dtype)
         or ((<DeviceBuffer>argument).readonly and not slot.is_const)
     ):
         return False
-    if (<DeviceBuffer>argument).root is not None and (<DeviceBuffer>argument).root.is_closed:
+    if (
+        UHAL_CHECKED
+        and (<DeviceBuffer>argument).root is not None
+        and (<DeviceBuffer>argument).root.is_closed
+    ):
         return False
     (<uint64_t *>out)[0] = (<DeviceBuffer>argument).address
     if (<DeviceBuffer>argument).block is not None:

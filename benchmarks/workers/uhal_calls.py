@@ -23,7 +23,7 @@ from benchmarks.measuring import (
 from uhal import DeviceBuffer, Event, Module, Stream, launch
 
 
-def main(library: str) -> None:
+def main(library: str, name: str = "uhal") -> None:
     pin()
     device = uhal.Api.quick_init(0, backend="cuda")
     module = Module.from_bytes(kernels.ptx())
@@ -41,8 +41,8 @@ def main(library: str) -> None:
         forms += launches(module.get_function(entry), values, stream)
     forms += numpy_scalars(module.get_function("eight"), x, out, stream)
     forms += around(module, x, out, stream)
-    rows = measure("uhal", forms, NullDriver(library))
-    report(rows, versions={"uhal": uhal.__version__}, device=device.name)
+    rows = measure(name, forms, NullDriver(library))
+    report(rows, versions={name: uhal.__version__}, device=device.name)
 
 
 def launches(function: uhal.Function, values: tuple[object, ...], stream: Stream) -> list[Form]:
