@@ -3,6 +3,7 @@
 // a benchmark measures is the caller's side. Everything else is the simulated driver's.
 #include "hot_calls.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 
@@ -27,18 +28,43 @@ void add(uint64_t &counter, uint64_t amount) {
     counter += amount;
 }
 
-CUresult count_launch(void **parameters) {
+uint64_t read(const void *parameter, uint32_t size) {
+    if (size == 8) {
+        uint64_t value;
+        std::memcpy(&value, parameter, 8);
+        return value;
+    }
+    uint32_t value;
+    std::memcpy(&value, parameter, 4);
+    return value;
+}
+
+// The block of parameters that came instead of pointers to each.
+const char *packed_parameters(void **extra) {
+    constexpr uintptr_t end = CU_LAUNCH_PARAM_END_AS_INT;
+    constexpr uintptr_t pointer = CU_LAUNCH_PARAM_BUFFER_POINTER_AS_INT;
+    const auto key = [&] { return reinterpret_cast<uintptr_t>(*extra); };
+    while (key() != end && key() != pointer) {
+        extra += 2;
+    }
+    return static_cast<const char *>(extra[1]);
+}
+
+CUresult count_launch(void **parameters, void **extra) {
     add(counts.launches, 1);
     uint64_t sum = 0;
-    for (unsigned i = 0; i < parameter_count; ++i) {
-        if (parameter_sizes[i] == 8) {
-            uint64_t value;
-            std::memcpy(&value, parameters[i], 8);
-            sum += value;
-        } else {
-            uint32_t value;
-            std::memcpy(&value, parameters[i], 4);
-            sum += value;
+    if (parameters != nullptr) {
+        for (unsigned i = 0; i < parameter_count; ++i) {
+            sum += read(parameters[i], parameter_sizes[i]);
+        }
+    } else if (extra != nullptr) {
+        const char *block = packed_parameters(extra);
+        size_t offset = 0;
+        for (unsigned i = 0; i < parameter_count; ++i) {
+            const size_t size = parameter_sizes[i];
+            offset = (offset + size - 1) & ~(size - 1);
+            sum += read(block + offset, parameter_sizes[i]);
+            offset += size;
         }
     }
     add(counts.checksum, sum);
@@ -67,7 +93,7 @@ CUresult copy(size_t bytes) {
 } // namespace
 
 void uhal_null_expect(const uint32_t *sizes, unsigned count) {
-    parameter_count = count < UHAL_NULL_PARAMETERS ? count : UHAL_NULL_PARAMETERS;
+    parameter_count = std::min<unsigned>(count, UHAL_NULL_PARAMETERS);
     std::memcpy(parameter_sizes, sizes, parameter_count * sizeof *sizes);
 }
 
@@ -80,12 +106,12 @@ uhal_null_counts uhal_null_take() {
 // -- launches ------------------------------------------------------------------------------------
 
 CUresult cuLaunchKernel(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
-                        unsigned, CUstream, void **kernelParams, void **) {
-    return count_launch(kernelParams);
+                        unsigned, CUstream, void **kernelParams, void **extra) {
+    return count_launch(kernelParams, extra);
 }
 
-CUresult cuLaunchKernelEx(const CUlaunchConfig *, CUfunction, void **kernelParams, void **) {
-    return count_launch(kernelParams);
+CUresult cuLaunchKernelEx(const CUlaunchConfig *, CUfunction, void **kernelParams, void **extra) {
+    return count_launch(kernelParams, extra);
 }
 
 // -- the current context -------------------------------------------------------------------------
