@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from simulators.topsfb.ubridge import TARGETS, modules
 from simulators.topsfb.writer import Gcu, bundle, topsfb
 from tests.children import check_child
 from tests.sampling import rounds
@@ -353,9 +352,3 @@ def a_wrong_setting(runtime: Runtime) -> None:
 )
 def test_settings_that_mean_nothing(name: str, value: str) -> None:
     run(a_wrong_setting, **{f"UHAL_SIM_TOPS_{name}": value})
-
-
-def test_every_entry_of_ubridge_is_in_a_container() -> None:
-    assert sum(len(kernels) for kernels in modules().values()) == 320
-    assert len(modules()) == 17
-    assert "gcu300" in TARGETS
