@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.simulated.gcu_reference import Array, decoded, encoded
+from tests.simulated.gcu.reference import Array, decoded, encoded
 from ubridge import load_module
 from uhal import Device, DeviceBuffer, launch
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.simulated.gcu import Gcu
-from tests.simulated.gcu_reference import check, sample
+from tests.simulated.gcu.launcher import Gcu
+from tests.simulated.gcu.reference import check, sample
 
 
 def test_a_row_is_taken_for_one_element_when_any_stride_is_zero(gcu: Gcu) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.conformance.rows import ROWS
-from tests.simulated.gcu import Gcu
+from tests.simulated.gcu.launcher import Gcu
 from uhal import Device
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from simulators.topsfb.ubridge import modules
-from tests.simulated.gcu import SIPS, Gcu
-from tests.simulated.gcu_reference import (
+from tests.simulated.gcu.launcher import SIPS, Gcu
+from tests.simulated.gcu.reference import (
     BINARY,
     NUMPY,
     REDUCE,
