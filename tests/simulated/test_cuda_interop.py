@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import textwrap
-from pathlib import Path
 
-import pytest
+from tests.simulated.process import IMAGES, needs_simulator, run_python
 
-ROOT = Path(__file__).resolve().parents[2]
-LIBRARY = ROOT / "simulators" / "build" / "libcuda.so.1"
-IMAGE = ROOT / "ubridge" / "kernels" / "images" / "cuda" / "activation.fatbin"
-
-pytestmark = pytest.mark.skipif(
-    not LIBRARY.is_file(), reason="the simulated CUDA driver is not built: make simulators"
-)
+pytestmark = needs_simulator
 
 PROLOGUE = """
 import pickle, subprocess, sys
@@ -31,25 +21,9 @@ SHAPE = (2, 3, 0)
 
 
 def run(script: str) -> None:
-    """Run a script in a process of its own, where every library finds the simulated driver."""
-    kernels = sorted((ROOT / "ubridge" / "kernels" / "host").glob("*/activation.so"))
-    if not kernels:
-        pytest.skip("the host kernels are not built")
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", PROLOGUE.format(image=str(IMAGE))
-         + textwrap.dedent(script)],
-        cwd=ROOT,
-        env={
-            **os.environ,
-            "LD_LIBRARY_PATH": str(LIBRARY.parent),
-            "UHAL_CUDA_LIBRARY": str(LIBRARY),
-            "UHAL_SIM_KERNELS": str(kernels[0].parent),
-        },
-        capture_output=True,
-        encoding="utf-8",
-        timeout=120,
-    )  # fmt: skip
-    assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
+    """Run a script on the simulated driver."""
+    image = str(IMAGES / "activation.fatbin")
+    run_python("-c", PROLOGUE.format(image=image) + textwrap.dedent(script))
 
 
 def test_extended_launches_mapped_memory_and_rows() -> None:
