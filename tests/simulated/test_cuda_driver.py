@@ -260,7 +260,10 @@ def test_without_a_driver_the_error_says_what_was_tried_and_what_to_do(named: st
     assert out == ""
 
 
-@pytest.mark.parametrize("schedule", ["random:{seed}", "eager"])
+@pytest.mark.parametrize(
+    "schedule",
+    ["random:{seed}", pytest.param("eager", marks=pytest.mark.skipif(not SOAK, reason="soak"))],
+)
 def test_the_conformance_suite_under_other_schedules(schedule: str, seed: int) -> None:
     chosen = schedule.format(seed=seed % 100_000)
     done = subprocess.run(
