@@ -39,4 +39,4 @@ def test_every_allocation_may_find_the_device_full() -> None:
 def test_every_call_may_bring_the_news_that_the_device_is_lost(code: int) -> None:
     out = run_program("failing_calls.py", "sticky", str(code), **SETTINGS)
     raised = set(out.splitlines())
-    assert CALLS - LETTING_GO - NOT_CALLED_AGAIN <= raised
+    assert raised >= CALLS - LETTING_GO - NOT_CALLED_AGAIN
