@@ -20,7 +20,11 @@ FLAGS = (
 ).split()
 INCLUDE = f"-I{ROOT / 'uhal' / 'include'}"
 
-DRIVERS = {"libcuda.so.1": ("engine", "images", "cuda")}
+DRIVERS = {
+    "libcuda.so.1": ("engine", "images", "cuda"),
+    # For benchmarks: its few functions, linked first, replace those of the same name.
+    "null/libcuda.so.1": ("null", "engine", "images", "cuda"),
+}
 """Libraries by name, and the folders their sources lie in, the vendor's own last."""
 
 
@@ -42,15 +46,13 @@ def build_drivers(destination: Path) -> None:
     """Bring every library of a folder up to date; `BuildError` says what the compiler said."""
     tools = subprocess.run([COMPILER, "--version"], capture_output=True, text=True, check=False)
     build([_compile(source, tools.stdout) for source in _sources(("*",))], ROOT)
-    build(
-        [_link(destination / name, folders, tools.stdout) for name, folders in DRIVERS.items()],
-        ROOT,
-    )
+    # What benchmarks need stays in the checkout.
+    wanted = [one for one in DRIVERS.items() if destination == BUILD or "null" not in one[1]]
+    build([_link(destination / name, folders, tools.stdout) for name, folders in wanted], ROOT)
 
 
 def _sources(folders: tuple[str, ...]) -> list[Path]:
-    found = [path for folder in folders for path in SIMULATORS.glob(f"{folder}/*.cpp")]
-    return sorted(found)
+    return [path for folder in folders for path in sorted(SIMULATORS.glob(f"{folder}/*.cpp"))]
 
 
 def _headers() -> tuple[Path, ...]:
@@ -83,6 +85,7 @@ def _link(library: Path, folders: tuple[str, ...], tools: str) -> Job:
         "-shared",
         f"-Wl,-soname,{library.name}",
         "-Wl,-z,defs",
+        *(("-Wl,--allow-multiple-definition",) if "null" in folders else ()),
         f"-Wl,--version-script={exports}",
         "-o",
         OUTPUT,
