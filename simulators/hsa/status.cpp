@@ -5,6 +5,9 @@
 
 using namespace hsa_sim;
 
+// How often the thread that plays the devices has woken.
+extern "C" __attribute__((visibility("default"))) uint64_t uhal_sim_wakes();
+
 namespace {
 
 // clang-format off
@@ -153,6 +156,12 @@ long uhal_sim_live(const char *kind) {
 
 void uhal_sim_fail(const char *call, unsigned nth, int code) {
     Runtime::get().instruments.fail(call, nth, code);
+}
+
+uint64_t uhal_sim_wakes() {
+    Runtime &runtime = Runtime::get();
+    const Lock lock(runtime.mutex);
+    return runtime.processor.wakes();
 }
 
 const char *uhal_sim_message() {
