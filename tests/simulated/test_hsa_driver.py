@@ -108,11 +108,16 @@ def test_every_attribute_of_the_header_has_an_answer(open_hsa: OpenHsa) -> None:
     hsa = open_hsa()
     buffer = ctypes.create_string_buffer(256)
     sized = ("HSA_AMD_AGENT_INFO_HDP_FLUSH",)  # registers that no simulation has
+    pool = hsa.pool(hsa.cpu, FINE)
     queries = [
         ("hsa_system_get_info", (), ("HSA_SYSTEM_INFO_", "HSA_AMD_SYSTEM_INFO_")),
         ("hsa_agent_get_info", (hsa.gpus[0],), ("HSA_AGENT_INFO_", "HSA_AMD_AGENT_INFO_")),
         ("hsa_agent_get_info", (hsa.cpu,), ("HSA_AGENT_INFO_", "HSA_AMD_AGENT_INFO_")),
-        ("hsa_amd_memory_pool_get_info", (hsa.pool(hsa.cpu, FINE),), ("HSA_AMD_MEMORY_POOL_INFO_",)),
+        (
+            "hsa_amd_memory_pool_get_info",
+            (hsa.pool(hsa.cpu, FINE),),
+            ("HSA_AMD_MEMORY_POOL_INFO_",),
+        ),
     ]
     for function, before, prefixes in queries:
         for name, value in CONSTANT.items():
@@ -196,9 +201,7 @@ def test_a_kernel_runs_in_order_under_every_schedule(
     assert not queue.errors
 
 
-def test_arguments_lie_where_the_metadata_says(
-    open_hsa: OpenHsa, rng: np.random.Generator
-) -> None:
+def test_arguments_lie_where_the_metadata_says(open_hsa: OpenHsa, rng: np.random.Generator) -> None:
     hsa = open_hsa()
     data = rng.standard_normal(40).astype(np.float32)
     for offsets in ((0, 8, 16), (16, 4, 8), (8, 20, 0)):
@@ -338,9 +341,9 @@ def test_executables_have_variables_of_their_own(
 def test_kernels_that_it_cannot_run_are_refused_in_words(open_hsa: OpenHsa) -> None:
     hsa = open_hsa()
     executable = hsa.load()
-    with pytest.raises(Failure, match="NOT_SUPPORTED: kernel nowhere .* no host build"):
+    with pytest.raises(Failure, match=r"NOT_SUPPORTED: kernel nowhere .* no host build"):
         hsa.kernel(executable, "nowhere")
-    with pytest.raises(Failure, match="NOT_SUPPORTED: kernel differs .* takes 1 parameters"):
+    with pytest.raises(Failure, match=r"NOT_SUPPORTED: kernel differs .* takes 1 parameters"):
         hsa.kernel(executable, "differs")
 
 

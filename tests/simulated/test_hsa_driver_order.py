@@ -245,9 +245,7 @@ def test_copies_are_refused_or_fault_where_the_engine_cannot_reach(open_hsa: Ope
 
 
 @pytest.mark.parametrize("allowed", [False, True])
-def test_fills_are_of_words_unless_no_gpu_uses_the_memory(
-    open_hsa: OpenHsa, allowed: bool
-) -> None:
+def test_fills_are_of_words_unless_no_gpu_uses_the_memory(open_hsa: OpenHsa, allowed: bool) -> None:
     hsa = open_hsa()
     address, data = hsa.host(10)
     if not allowed:
