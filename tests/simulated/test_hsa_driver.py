@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import struct
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from tests.simulated.hsa import (
     POINTER,
     ROOT,
     Failure,
+    Hsa,
     add_one,
 )
 from uhal.images.offload_bundle import read_offload_bundle
@@ -113,11 +115,7 @@ def test_every_attribute_of_the_header_has_an_answer(open_hsa: OpenHsa) -> None:
         ("hsa_system_get_info", (), ("HSA_SYSTEM_INFO_", "HSA_AMD_SYSTEM_INFO_")),
         ("hsa_agent_get_info", (hsa.gpus[0],), ("HSA_AGENT_INFO_", "HSA_AMD_AGENT_INFO_")),
         ("hsa_agent_get_info", (hsa.cpu,), ("HSA_AGENT_INFO_", "HSA_AMD_AGENT_INFO_")),
-        (
-            "hsa_amd_memory_pool_get_info",
-            (hsa.pool(hsa.cpu, FINE),),
-            ("HSA_AMD_MEMORY_POOL_INFO_",),
-        ),
+        ("hsa_amd_memory_pool_get_info", (pool,), ("HSA_AMD_MEMORY_POOL_INFO_",)),
     ]
     for function, before, prefixes in queries:
         for name, value in CONSTANT.items():
@@ -134,8 +132,8 @@ def test_iterating_stops_where_the_callback_says(open_hsa: OpenHsa) -> None:
     hsa = open_hsa(ROCM_DEVICES="3")
     seen: list[int] = []
 
-    def first(agent: object, _: object) -> int:
-        seen.append(agent.handle)  # type: ignore[attr-defined]
+    def first(agent: Any, _: Any) -> int:
+        seen.append(agent.handle)
         return CONSTANT["HSA_STATUS_INFO_BREAK"]
 
     callback = HEADER.ctype("hsa_agent_callback_t")(first)
@@ -277,20 +275,15 @@ def test_generic_code_loads_where_the_runtime_lists_it(open_hsa: OpenHsa) -> Non
     hsa.load(image)
 
 
-def symbols_of(hsa: object, executable: object) -> list[object]:
-    found: list[object] = []
+def symbols_of(hsa: Hsa, executable: Any) -> list[Any]:
+    found: list[Any] = []
 
-    def note(_: object, __: object, symbol: object, ___: object) -> int:
-        found.append(type(symbol)(symbol.handle))  # type: ignore[attr-defined, call-arg]
+    def note(_: Any, __: Any, symbol: Any, ___: Any) -> int:
+        found.append(type(symbol)(symbol.handle))
         return 0
 
     callback = HEADER.ctype("hsa_executable_symbol_callback_t")(note)
-    hsa.call.hsa_executable_iterate_agent_symbols(  # type: ignore[attr-defined]
-        executable,
-        hsa.gpus[0],  # type: ignore[attr-defined]
-        callback,
-        None,
-    )
+    hsa.call.hsa_executable_iterate_agent_symbols(executable, hsa.gpus[0], callback, None)
     return found
 
 
@@ -475,8 +468,9 @@ def test_locked_memory_has_an_address_of_its_own(open_hsa: OpenHsa) -> None:
     assert address != data.ctypes.data
     assert hsa.live("locked") == 1
     information = HEADER.ctype("hsa_amd_pointer_info_t")(size=56)
+    no_allocator = HEADER.ctype("hsa_amd_allocator_t")()
     for place in (address + 8, data.ctypes.data + 8):
-        hsa.call.hsa_amd_pointer_info(place, ctypes.byref(information), None, None, None)
+        hsa.call.hsa_amd_pointer_info(place, ctypes.byref(information), no_allocator, None, None)
         assert information.type == CONSTANT["HSA_EXT_POINTER_TYPE_LOCKED"]
         assert information.agentBaseAddress == address
         assert information.hostBaseAddress == data.ctypes.data
@@ -498,11 +492,11 @@ def test_pointer_information_lists_who_may(open_hsa: OpenHsa) -> None:
     hsa = open_hsa(ROCM_DEVICES="3")
     address = hsa.allocate(hsa.cpu, FINE, 100, hsa.gpus[0], hsa.gpus[2])
     information = HEADER.ctype("hsa_amd_pointer_info_t")(size=56)
-    kept: list[object] = []
+    kept: list[Any] = []
 
     def allocate(size: int) -> int:
         kept.append(ctypes.create_string_buffer(size))
-        return ctypes.addressof(kept[-1])  # type: ignore[arg-type]
+        return ctypes.addressof(kept[-1])
 
     count = ctypes.c_uint32()
     listed = ctypes.POINTER(HEADER.ctype("hsa_agent_t"))()
@@ -517,7 +511,7 @@ def test_pointer_information_lists_who_may(open_hsa: OpenHsa) -> None:
     handles = {listed[index].handle for index in range(count.value)}
     assert handles == {hsa.cpu.handle, hsa.gpus[0].handle, hsa.gpus[2].handle}
     assert (information.sizeInBytes, information.global_flags) == (100, FINE)
-    hsa.call.hsa_amd_pointer_info(0x1000, ctypes.byref(information), None, None, None)
+    hsa.call.hsa_amd_pointer_info(0x1000, ctypes.byref(information), allocator, None, None)
     assert information.type == CONSTANT["HSA_EXT_POINTER_TYPE_UNKNOWN"]
 
 
