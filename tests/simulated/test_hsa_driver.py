@@ -176,6 +176,35 @@ def test_device_memory_is_counted_and_runs_out(open_hsa: OpenHsa) -> None:
         hsa.call.hsa_amd_memory_pool_allocate(group[0], 16, 0, ctypes.byref(ctypes.c_void_p()))
 
 
+@pytest.mark.parametrize(
+    ("settings", "of_cpu", "of_gpu"),
+    [
+        ({}, {2, 3, 4, 8}, {0, 4, 8}),
+        ({"ROCM_DEVICES": "2"}, {2, 3, 4, 8}, {0, 2, 4, 8}),
+        ({"ROCM_DEVICES": "2", "ROCM_PROFILE": "gfx1100"}, {2, 3, 4, 8}, {0, 4, 8}),
+        ({"ROCM_APU": "1"}, {2, 3, 8}, {0}),
+    ],
+)
+def test_pools_are_those_of_the_machine(
+    open_hsa: OpenHsa, settings: dict[str, str], of_cpu: set[int], of_gpu: set[int]
+) -> None:
+    hsa = open_hsa(**settings)
+
+    def flags(agent: Any) -> set[int]:
+        call = "hsa_amd_memory_pool_get_info"
+        pools = hsa.visit(
+            "hsa_amd_memory_pool_callback_t", hsa.call.hsa_amd_agent_iterate_memory_pools, agent
+        )
+        return {hsa.info(call, pool, 1, ctypes.c_uint32) for pool in pools}
+
+    assert flags(hsa.cpu) == of_cpu
+    assert all(flags(gpu) == of_gpu for gpu in hsa.gpus)
+    properties = (ctypes.c_uint8 * 8)()
+    attribute = CONSTANT["HSA_AMD_AGENT_INFO_MEMORY_PROPERTIES"]
+    hsa.call.hsa_agent_get_info(hsa.gpus[0], attribute, properties)
+    assert properties[0] == ("ROCM_APU" in settings)
+
+
 # Kernels
 
 
