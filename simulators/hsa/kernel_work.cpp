@@ -91,8 +91,8 @@ Refusal read_arguments(Runtime &runtime, const Queue &queue, const Dispatch &dis
         return {memory_fault, "the kernel's arguments lie where the agent may not read"};
     }
     const bool by_program = range->by_program();
-    const std::string unseen = runtime.fences.kernel_reads(
-        *queue.agent, dispatch.acquired, address, by_program, dispatch.announcement);
+    const std::string unseen = runtime.fences.kernel_reads(*queue.agent, dispatch.acquired, address,
+                                                           by_program, dispatch.announcement);
     if (!unseen.empty()) {
         return {HSA_STATUS_ERROR_EXCEPTION, "its arguments may be old: " + unseen};
     }

@@ -79,8 +79,7 @@ bool Processor::may_start(Queue &queue) {
         return false;
     }
     const Packet packet = queue.read(queue.taken);
-    if (packet.type() == HSA_PACKET_TYPE_INVALID ||
-        (packet.ordered() && !queue.started.empty())) {
+    if (packet.type() == HSA_PACKET_TYPE_INVALID || (packet.ordered() && !queue.started.empty())) {
         return false;
     }
     return !packet.is_barrier() || satisfied(packet);
@@ -261,9 +260,9 @@ void Processor::complete(const std::shared_ptr<Signal> &signal, bool timed, bool
     producers.erase(std::remove_if(producers.begin(), producers.end(),
                                    [](const Producer &producer) {
                                        const auto queue = producer.queue.lock();
-                                       const bool waits = queue != nullptr &&
-                                                          (producer.packet >= queue->taken ||
-                                                           !queue->started.empty());
+                                       const bool waits =
+                                           queue != nullptr && (producer.packet >= queue->taken ||
+                                                                !queue->started.empty());
                                        return !waits && producer.copy.expired();
                                    }),
                     producers.end());
