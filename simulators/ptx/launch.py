@@ -21,6 +21,9 @@ OUTCOMES = (
     "bad mask",
     "timeout",
     "no memory",
+    "misaligned address",
+    "shared race",
+    "uninitialized read",
 )
 
 
@@ -29,6 +32,36 @@ class _Kernel(ctypes.Structure):
         ("abi", ctypes.c_uint32),
         ("parameter_bytes", ctypes.c_uint32),
         ("static_shared_bytes", ctypes.c_uint32),
+    ]
+
+
+class _Range(ctypes.Structure):
+    _fields_ = [
+        ("address", ctypes.c_uint64),
+        ("bytes", ctypes.c_uint64),
+        ("state", ctypes.c_uint32),
+        ("unused", ctypes.c_uint32),
+        ("tag", ctypes.c_uint64),
+    ]
+
+
+class _Fault(ctypes.Structure):
+    _fields_ = [
+        ("kind", ctypes.c_uint32),
+        ("access", ctypes.c_uint32),
+        ("space", ctypes.c_uint32),
+        ("bytes", ctypes.c_uint32),
+        ("address", ctypes.c_uint64),
+        ("line", ctypes.c_uint32),
+        ("has_thread", ctypes.c_uint32),
+        ("block", ctypes.c_uint32 * 3),
+        ("thread", ctypes.c_uint32 * 3),
+        ("other_line", ctypes.c_uint32),
+        ("has_range", ctypes.c_uint32),
+        ("other_thread", ctypes.c_uint32 * 3),
+        ("unused", ctypes.c_uint32),
+        ("range", _Range),
+        ("distance", ctypes.c_int64),
     ]
 
 
@@ -45,8 +78,10 @@ class _Launch(ctypes.Structure):
         ("window_span", ctypes.c_uint64),
         ("window_delta", ctypes.c_uint64),
         ("variables", ctypes.c_uint64),
+        ("ranges", ctypes.c_void_p),
+        ("range_count", ctypes.c_uint64),
         ("message", ctypes.c_char * 512),
-        ("address", ctypes.c_uint64),
+        ("fault", _Fault),
     ]
 
 

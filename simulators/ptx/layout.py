@@ -5,7 +5,7 @@ The test suite compares them with what the C compiler makes of the header.
 
 from __future__ import annotations
 
-ABI = 1
+ABI = 2
 """Changes whenever the structures or their meaning do."""
 
 BLOCK = {
@@ -21,9 +21,14 @@ BLOCK = {
     "dynamic_shared_bytes": 84,
     "total_shared_bytes": 88,
     "grid_id": 96,
-    "allocate": 104,
-    "trap": 112,
-    "print": 120,
+    "intervals": 104,
+    "allocate": 112,
+    "trap": 120,
+    "print": 128,
+    "check": 136,
+    "watch": 144,
+    "heap_allocate": 152,
+    "heap_free": 160,
 }
 THREAD = {
     "request": 0,

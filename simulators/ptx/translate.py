@@ -172,9 +172,10 @@ def _descriptor(unit: Unit) -> str:
     )
     start, resume, run = code.split(", ")
     return (
-        "@uptx_kernel = constant { i32, i32, i32, i32, ptr, ptr, ptr } "
+        "@uptx_kernel = constant { i32, i32, i32, i32, i32, i32, ptr, ptr, ptr, ptr } "
         f"{{ i32 {ABI}, i32 {unit.function(unit.entry).parameter_bytes}, "
-        f"i32 {unit.static_shared_bytes}, i32 0, {start}, {resume}, {run} }}"
+        f"i32 {unit.static_shared_bytes}, i32 0, i32 0, i32 0, ptr null, "
+        f"{start}, {resume}, {run} }}"
     )
 
 

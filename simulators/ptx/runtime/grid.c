@@ -116,7 +116,7 @@ static void report(struct grid *grid, const struct uptx_worker *worker) {
     pthread_mutex_lock(&grid->mutex);
     if (grid->outcome == UPTX_OK) {
         grid->outcome = worker->outcome;
-        grid->launch->address = worker->address;
+        grid->launch->fault = worker->fault;
         memcpy(grid->launch->message, worker->message, sizeof worker->message);
     }
     pthread_mutex_unlock(&grid->mutex);
@@ -178,7 +178,7 @@ int uptx_run(const struct uptx_kernel *kernel, struct uptx_launch *launch) {
     grid.blocks = (uint64_t)launch->grid[0] * launch->grid[1] * launch->grid[2];
     grid.id = atomic_fetch_add(&launches, 1);
     launch->message[0] = 0;
-    launch->address = 0;
+    launch->fault = (struct uptx_fault){0};
     pthread_mutex_init(&grid.mutex, NULL);
     pthread_t helpers[64];
     uint32_t started = 0;

@@ -51,10 +51,12 @@ static void on_signal(int number, siginfo_t *info, void *context) {
                  block[1], block[2], (unsigned long long)worker->launch->milliseconds);
     } else {
         worker->outcome = UPTX_ILLEGAL_ADDRESS;
-        worker->address = (uint64_t)info->si_addr;
+        worker->fault = (struct uptx_fault){.kind = UPTX_UNMAPPED,
+                                            .address = (uint64_t)info->si_addr,
+                                            .block = {block[0], block[1], block[2]}};
         snprintf(worker->message, sizeof worker->message,
                  "block (%u, %u, %u): access to the address %#llx, which is not mapped", block[0],
-                 block[1], block[2], (unsigned long long)worker->address);
+                 block[1], block[2], (unsigned long long)worker->fault.address);
     }
     siglongjmp(worker->escape, 1);
 }

@@ -33,7 +33,7 @@ def test_a_library_is_made_once(tmp_path: Path) -> None:
     assert status == 0
     library = Path(answer["library"])
     made = library.stat().st_mtime_ns
-    assert ctypes.c_uint32.in_dll(ctypes.CDLL(str(library)), "uptx_kernel").value == 1
+    assert ctypes.c_uint32.in_dll(ctypes.CDLL(str(library)), "uptx_kernel").value == 2
     assert ask("library", KERNELS, "scan", cache=tmp_path) == (0, answer)
     assert library.stat().st_mtime_ns == made
     other = tmp_path / "other.ptx"
