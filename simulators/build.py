@@ -19,9 +19,14 @@ FLAGS = (
     "-Werror=return-type"
 ).split()
 INCLUDE = f"-I{ROOT / 'uhal' / 'include'}"
+C_COMPILER = os.environ.get("CC", "cc")
+C_FLAGS = "-std=gnu11 -O2 -g1 -fPIC -fvisibility=hidden -Wall -Wextra".split()
 
-DRIVERS = {"libcuda.so.1": ("engine", "images", "cuda")}
+DRIVERS = {"libcuda.so.1": ("engine", "images", "ptx/runtime", "ptx/executor", "cuda")}
 """Libraries by name, and the folders their sources lie in, the vendor's own last."""
+
+IN_KERNELS = SIMULATORS / "ptx" / "runtime" / "numerics.c"
+"""Linked into every translated kernel, not into a driver."""
 
 
 def main() -> None:
@@ -29,34 +34,42 @@ def main() -> None:
     if not sys.platform.startswith("linux"):
         print("The simulated drivers are built on Linux only; tests that need them are skipped.")
         return
-    tools = subprocess.run([COMPILER, "--version"], capture_output=True, text=True, check=False)
+    tools = "".join(
+        subprocess.run([one, "--version"], capture_output=True, text=True, check=False).stdout
+        for one in (COMPILER, C_COMPILER)
+    )
+    folders = {folder: None for folders in DRIVERS.values() for folder in folders}
     try:
-        build([_compile(source, tools.stdout) for source in _sources(("*",))], ROOT)
-        build([_link(name, folders, tools.stdout) for name, folders in DRIVERS.items()], ROOT)
+        build([_compile(source, tools) for source in _sources(tuple(folders))], ROOT)
+        build([_link(name, folders, tools) for name, folders in DRIVERS.items()], ROOT)
     except BuildError as error:
         raise SystemExit(f"\nThe simulated drivers were not built.\n\n{error}") from None
     link = BUILD / "libcuda.so"
     link.unlink(missing_ok=True)
     link.symlink_to("libcuda.so.1")
+    # Who translates PTX for the library, unless UHAL_SIM_PYTHON names another.
+    (BUILD / "python").write_text(f"{sys.executable}\n")
 
 
 def _sources(folders: tuple[str, ...]) -> list[Path]:
-    found = [path for folder in folders for path in SIMULATORS.glob(f"{folder}/*.cpp")]
-    return sorted(found)
+    found = [path for folder in folders for path in SIMULATORS.glob(f"{folder}/*.c*")]
+    return sorted(path for path in found if path != IN_KERNELS)
 
 
 def _headers() -> tuple[Path, ...]:
-    own = sorted(SIMULATORS.glob("*/*.h"))
+    own = sorted(SIMULATORS.glob("**/*.h"))
     shared = sorted((ROOT / "uhal" / "include" / "uhal").glob("*.h"))
     return (*own, *shared, ROOT / "cuda_backend" / "abi.h")
 
 
 def _object(source: Path) -> Path:
-    return BUILD / "objects" / f"{source.parent.name}-{source.stem}.o"
+    name = "-".join(source.relative_to(SIMULATORS).with_suffix(".o").parts)
+    return BUILD / "objects" / name
 
 
 def _compile(source: Path, tools: str) -> Job:
-    command = (COMPILER, *FLAGS, INCLUDE, "-c", str(source), "-o", OUTPUT)
+    compiler = (C_COMPILER, *C_FLAGS) if source.suffix == ".c" else (COMPILER, *FLAGS, INCLUDE)
+    command = (*compiler, "-c", str(source), "-o", OUTPUT)
     return Job(
         label=f"compile {source.relative_to(ROOT)}",
         output=_object(source),
@@ -81,6 +94,7 @@ def _link(name: str, folders: tuple[str, ...], tools: str) -> Job:
         *(str(path) for path in objects),
         "-ldl",
         "-lpthread",
+        "-lm",
     )
     return Job(
         label=f"link {name}",

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "../engine/report.h"
 #include "../engine/settings.h"
+#include "modules.h"
 
 namespace cuda_sim {
 
@@ -24,7 +26,9 @@ Driver &Driver::get() {
 
 Driver::Driver()
     : instruments(complaint_),
-      scheduler(sim::Schedule::parse(Settings::text("SCHEDULE"), complaint_)) {
+      scheduler(sim::Schedule::parse(Settings::text("SCHEDULE"), complaint_)),
+      ptx_kernels(complaint_) {
+    sim::start_reporting(complaint_);
     version_ = static_cast<unsigned>(Settings::number("CUDA_DRIVER", UHAL_CUDA_OLDEST_DRIVER,
                                                       UHAL_CUDA_NEWEST_DRIVER,
                                                       UHAL_CUDA_NEWEST_DRIVER, complaint_));
@@ -96,6 +100,12 @@ void Driver::destroy_context(sim::Lock &lock, const std::shared_ptr<Context> &co
     }
     drop(streams);
     drop(events);
+    const auto all_modules = modules.all();
+    for (const auto &[value, module] : all_modules) {
+        if (module->context == context) {
+            release_variables(*module);
+        }
+    }
     drop(modules);
     drop(graph_execs);
     contexts.remove(context->handle);

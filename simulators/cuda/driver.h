@@ -9,6 +9,7 @@
 #include "../engine/host_memory.h"
 #include "../engine/instruments.h"
 #include "../engine/scheduler.h"
+#include "../ptx/executor/kernels.h"
 #include "graph.h"
 #include "handles.h"
 #include "objects.h"
@@ -48,6 +49,8 @@ class Driver {
     sim::Scheduler scheduler;
     sim::HostMemory host_memory;
     sim::HostKernels host_kernels;
+    sim::PtxKernels ptx_kernels;
+    uint64_t access_changes = 0; // of which device may touch whose memory
     std::vector<std::unique_ptr<DeviceState>> devices;
 
     Handles<CUcontext, Context> contexts{0x10};

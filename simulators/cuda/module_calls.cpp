@@ -91,7 +91,7 @@ CUresult cuModuleUnload(CUmodule hmod) {
         if (unsafe != CUDA_SUCCESS) {
             return unsafe;
         }
-        unload_module(call.driver, module);
+        unload_module(call, module);
         return CUDA_SUCCESS;
     });
 }
@@ -193,7 +193,7 @@ CUresult cuLibraryUnload(CUlibrary library) {
     return with_library(__func__, library, [&](Call &call, const std::shared_ptr<Library> &found) {
         for (const auto &[context, module] : found->modules) {
             if (module->loaded) {
-                unload_module(call.driver, module);
+                unload_module(call, module);
             }
         }
         for (const auto &[name, kernel] : found->kernels) {

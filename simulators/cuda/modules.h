@@ -33,7 +33,10 @@ size_t image_bytes(const void *image);
 
 CUresult load_module(Call &call, const std::shared_ptr<Context> &context, const void *image,
                      JitLog &log, std::shared_ptr<Module> &module);
-void unload_module(Driver &driver, const std::shared_ptr<Module> &module);
+void unload_module(Call &call, const std::shared_ptr<Module> &module);
+
+// Nothing may use them any more.
+void release_variables(Module &module);
 
 CUresult find_function(Driver &driver, const std::shared_ptr<Module> &module,
                        const std::string &name, std::shared_ptr<Function> &function);

@@ -55,7 +55,11 @@ Outcome run_guarded(const std::function<void()> &body) {
     if (sigsetjmp(frame.jump, 0) != 0) {
         current_frame = nullptr;
         const bool memory = frame.signal == SIGSEGV || frame.signal == SIGBUS;
-        return {memory ? Status::illegal_address : Status::launch_failed, frame.address};
+        if (memory) {
+            return {Status::illegal_address, frame.address,
+                    "touched memory that it may not reach"};
+        }
+        return {Status::launch_failed, frame.address, "failed"};
     }
     current_frame = &frame;
     Status status = Status::ok;
@@ -65,7 +69,7 @@ Outcome run_guarded(const std::function<void()> &body) {
         status = Status::launch_failed;
     }
     current_frame = nullptr;
-    return {status, 0};
+    return {status, 0, status == Status::ok ? "" : "failed"};
 }
 
 } // namespace sim

@@ -3,6 +3,7 @@
     python -I simulators/ptx/__main__.py check FILE          read the text, list kernels, variables
     python -I simulators/ptx/__main__.py library FILE ENTRY  translate a kernel, print its library
     python -I simulators/ptx/__main__.py runtime             build the run time, print its library
+    python -I simulators/ptx/__main__.py serve               answer questions (serve.py)
 
 Standard output holds one line of JSON. Exit status: 0 done, 1 the text is no PTX, 2 it cannot be
 executed here, 3 there is no working C compiler, 4 llvmlite is not installed; but for 0 the JSON is
@@ -24,11 +25,15 @@ if ROOT not in sys.path:
 from simulators.ptx.cache import BuildError, kernel_library, runtime_library  # noqa: E402
 from simulators.ptx.errors import PtxError, UnsupportedPtxError  # noqa: E402
 from simulators.ptx.parser import parse  # noqa: E402
+from simulators.ptx.serve import serve  # noqa: E402
 from simulators.ptx.unit import variable_places  # noqa: E402
 
 
 def main(arguments: list[str]) -> int:
     """Answer one request; returns the exit status."""
+    if arguments == ["serve"]:
+        serve()
+        return 0
     try:
         answer = _answer(arguments)
     except UnsupportedPtxError as error:

@@ -54,15 +54,21 @@ def kernel_library(text: str, entry: str, program: Program | None = None) -> Pat
     It exports `uptx_kernel`, a `struct uptx_kernel` of runtime/ptx.h. Raises `PtxError` for what
     cannot be translated and `BuildError` when there is no working C compiler to link with.
     """
-    from simulators.ptx.translate import compile_object, cpu_features, translate
+    from simulators.ptx.translate import cpu_features
 
     made_of = "\0".join((text, entry, translator_version(), cpu_features()))
     name = hashlib.sha256(made_of.encode()).hexdigest()[:40]
     target = folder() / f"{name}.so"
-    if target.exists():
-        return target
-    translation = translate(parse(text) if program is None else program, entry)
-    code = compile_object(translation.ir)
+    if not target.exists():
+        make_library(parse(text) if program is None else program, entry, target)
+    return target
+
+
+def make_library(program: Program, entry: str, target: Path) -> None:
+    """Translate a kernel into a library at `target`; raises what `kernel_library` does."""
+    from simulators.ptx.translate import compile_object, translate
+
+    code = compile_object(translate(program, entry).ir)
     numerics = _numerics_object()
     with tempfile.TemporaryDirectory(dir=_made(target.parent)) as scratch:
         kernel = Path(scratch) / "kernel.o"
@@ -71,7 +77,6 @@ def kernel_library(text: str, entry: str, program: Program | None = None) -> Pat
         # -z defs: a helper that is missing shows here and not in the middle of a launch.
         _run("-shared", "-Wl,-z,defs", "-o", str(linked), str(kernel), str(numerics), "-lm")
         os.replace(linked, target)
-    return target
 
 
 def runtime_library() -> Path:

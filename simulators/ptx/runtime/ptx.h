@@ -4,6 +4,10 @@
 #include <setjmp.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum { UPTX_ABI = 2, UPTX_WORDS = 16, UPTX_WARP = 32, UPTX_BARRIERS = 16 };
 
 enum uptx_request {
@@ -212,8 +216,8 @@ struct uptx_worker {
 };
 
 /* Ends the run with an outcome other than UPTX_OK. */
-_Noreturn void uptx_fail(struct uptx_worker *worker, int outcome, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+void uptx_fail(struct uptx_worker *worker, int outcome, const char *format, ...)
+    __attribute__((noreturn, format(printf, 3, 4)));
 
 /* Runs the threads of a block that wait for each other. */
 void uptx_run_waiting(struct uptx_worker *worker);
@@ -228,3 +232,7 @@ int uptx_print(struct uptx_block *block, uint64_t format, uint64_t arguments);
 /* Runs `body` so that a fault or the deadline ends in the worker's outcome. */
 void uptx_guarded(struct uptx_worker *worker, void (*body)(struct uptx_worker *));
 const char *uptx_request_name(uint32_t request);
+
+#ifdef __cplusplus
+}
+#endif
