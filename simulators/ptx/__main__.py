@@ -1,9 +1,11 @@
 """The translator as a child process: how a simulated driver, or anyone, gets a kernel's library.
 
     python -I simulators/ptx/__main__.py check FILE          read the text, list kernels, variables
-    python -I simulators/ptx/__main__.py library FILE ENTRY  translate a kernel, print its library
+    python -I simulators/ptx/__main__.py library FILE ENTRY [off|on|strict]
+                                                             translate a kernel, print its library
     python -I simulators/ptx/__main__.py runtime             build the run time, print its library
 
+`off`, `on` and `strict` say which accesses to memory the kernel checks, `on` when it is not said.
 Standard output holds one line of JSON. Exit status: 0 done, 1 the text is no PTX, 2 it cannot be
 executed here, 3 there is no working C compiler, 4 llvmlite is not installed; but for 0 the JSON is
 {"problem": words, "line": number}.
@@ -14,7 +16,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 # Isolated (-I), no folder of ours is on the path.
 ROOT = str(Path(__file__).resolve().parents[2])
@@ -25,6 +27,9 @@ from simulators.ptx.cache import BuildError, kernel_library, runtime_library  # 
 from simulators.ptx.errors import PtxError, UnsupportedPtxError  # noqa: E402
 from simulators.ptx.parser import parse  # noqa: E402
 from simulators.ptx.unit import variable_places  # noqa: E402
+
+if TYPE_CHECKING:
+    from simulators.ptx.checks import Check
 
 
 def main(arguments: list[str]) -> int:
@@ -48,8 +53,10 @@ def _answer(arguments: list[str]) -> dict[str, Any]:
         return {"library": str(runtime_library())}
     if len(arguments) == 2 and arguments[0] == "check":
         return describe(_text(arguments[1]))
-    if len(arguments) == 3 and arguments[0] == "library":
-        return {"library": str(kernel_library(_text(arguments[1]), arguments[2]))}
+    if len(arguments) in (3, 4) and arguments[0] == "library":
+        return {
+            "library": str(kernel_library(_text(arguments[1]), arguments[2], _check(arguments)))
+        }
     raise SystemExit(__doc__)
 
 
@@ -81,6 +88,17 @@ def describe(text: str) -> dict[str, Any]:
         "variables": variables,
         "variable_bytes": size,
     }
+
+
+def _check(arguments: list[str]) -> Check:
+    match arguments[3:]:
+        case [] | ["on"]:
+            return "on"
+        case ["off"]:
+            return "off"
+        case ["strict"]:
+            return "strict"
+    raise SystemExit(__doc__)
 
 
 def _text(path: str) -> str:

@@ -80,7 +80,7 @@ def test_names_of_inner_blocks_are_their_own() -> None:
     import numpy as np
 
     out = np.zeros(3, np.uint32)
-    Module(entry(body, ".param .u64 out")).kernel("k").launch([1], [1], [out.ctypes.data])
+    Module(entry(body, ".param .u64 out")).kernel("k").launch([1], [1], [out])
     assert out.tolist() == [1, 7, 5]
 
 
