@@ -55,7 +55,7 @@ def _answer(arguments: list[str]) -> dict[str, Any]:
         return describe(_text(arguments[1]))
     if len(arguments) in (3, 4) and arguments[0] == "library":
         return {
-            "library": str(kernel_library(_text(arguments[1]), arguments[2], _check(arguments)))
+            "library": str(kernel_library(_text(arguments[1]), arguments[2], _check(arguments[3:])))
         }
     raise SystemExit(__doc__)
 
@@ -90,8 +90,8 @@ def describe(text: str) -> dict[str, Any]:
     }
 
 
-def _check(arguments: list[str]) -> Check:
-    match arguments[3:]:
+def _check(said: list[str]) -> Check:
+    match said:
         case [] | ["on"]:
             return "on"
         case ["off"]:
