@@ -12,9 +12,13 @@ import os
 import subprocess
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from simulators.ptx.parser import parse
 from simulators.ptx.program import Program
+
+if TYPE_CHECKING:
+    from simulators.ptx.checks import Check
 
 HERE = Path(__file__).resolve().parent
 RUNTIME = HERE / "runtime"
@@ -48,27 +52,30 @@ def translator_version() -> str:
     return digest.hexdigest()
 
 
-def kernel_library(text: str, entry: str, program: Program | None = None) -> Path:
+def kernel_library(
+    text: str, entry: str, check: Check = "on", program: Program | None = None
+) -> Path:
     """The library of one kernel of a PTX text, translated when it is not there yet.
 
-    It exports `uptx_kernel`, a `struct uptx_kernel` of runtime/ptx.h. Raises `PtxError` for what
+    It exports `uptx_kernel`, a `struct uptx_kernel` of runtime/ptx.h; with other checks it is
+    another library, so that one without them pays for none. Raises `PtxError` for what
     cannot be translated and `BuildError` when there is no working C compiler to link with.
     """
     from simulators.ptx.translate import cpu_features
 
-    made_of = "\0".join((text, entry, translator_version(), cpu_features()))
+    made_of = "\0".join((text, entry, check, translator_version(), cpu_features()))
     name = hashlib.sha256(made_of.encode()).hexdigest()[:40]
     target = folder() / f"{name}.so"
     if not target.exists():
-        make_library(parse(text) if program is None else program, entry, target)
+        make_library(parse(text) if program is None else program, entry, check, target)
     return target
 
 
-def make_library(program: Program, entry: str, target: Path) -> None:
+def make_library(program: Program, entry: str, check: Check, target: Path) -> None:
     """Translate a kernel into a library at `target`; raises what `kernel_library` does."""
     from simulators.ptx.translate import compile_object, translate
 
-    code = compile_object(translate(program, entry).ir)
+    code = compile_object(translate(program, entry, check).ir)
     numerics = _numerics_object()
     with tempfile.TemporaryDirectory(dir=_made(target.parent)) as scratch:
         kernel = Path(scratch) / "kernel.o"

@@ -114,7 +114,10 @@ def _call_system(e: Emitter, i: Instruction, name: str, pointers: list[str]) -> 
         count = e.value(f"call i32 {function}(ptr %block, i64 {words[0]}, i64 {words[1]})")
         e.line(f"store i32 {count}, ptr {pointers[0]}")
     elif name == "malloc":
-        memory = e.call("ptr", "malloc", f"i64 {words[0]}")
+        function = e.field("heap_allocate", "ptr")
+        memory = e.value(f"call ptr {function}(ptr %block, i64 {words[0]})")
         e.line(f"store ptr {memory}, ptr {pointers[0]}")
     else:
-        e.call("void", "free", f"ptr {e.value(f'inttoptr i64 {words[0]} to ptr')}")
+        function = e.field("heap_free", "ptr")
+        memory = e.value(f"inttoptr i64 {words[0]} to ptr")
+        e.line(f"call void {function}(ptr %block, ptr {memory})")

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from simulators.ptx.checks import LOCAL_ALIGNMENT, Checks
 from simulators.ptx.errors import PtxSyntaxError
 from simulators.ptx.layout import FUEL, REQUESTS, THREAD
-from simulators.ptx.operands import Operands
 from simulators.ptx.program import Function, Instruction, Label, Symbol
 from simulators.ptx.special import read_special
 from simulators.ptx.table import find
@@ -19,7 +19,7 @@ from simulators.ptx.types import BITS
 from simulators.ptx.unit import Unit
 
 
-class Emitter(Operands):
+class Emitter(Checks):
     """Emits statements; what the table's handlers are given."""
 
     def __init__(self, unit: Unit, *, is_coroutine: bool) -> None:
@@ -115,7 +115,7 @@ class Emitter(Operands):
             self.slots.append(f"{self._register(name)} = alloca {kind.llvm}")
         for name, variable in function.variables.items():
             if variable.space in ("local", "param"):
-                alignment = max(variable.alignment, 8)
+                alignment = max(variable.alignment, LOCAL_ALIGNMENT)
                 size = max(variable.size, 8)
                 memory = f'%"m.{self._prefix}{name}"'
                 self.slots.append(f"{memory} = alloca [{size} x i8], align {alignment}")

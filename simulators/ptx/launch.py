@@ -6,11 +6,18 @@ import ctypes
 import functools
 import secrets
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from simulators.ptx.cache import kernel_library, runtime_library
 from simulators.ptx.parser import parse
 from simulators.ptx.program import ParameterSlot
 from simulators.ptx.unit import variable_places
+
+if TYPE_CHECKING:
+    from simulators.ptx.checks import Check
 
 OUTCOMES = (
     "ok",
@@ -32,7 +39,11 @@ class _Kernel(ctypes.Structure):
         ("abi", ctypes.c_uint32),
         ("parameter_bytes", ctypes.c_uint32),
         ("static_shared_bytes", ctypes.c_uint32),
+        ("check", ctypes.c_uint32),
     ]
+
+
+_STATES = {"live": 0, "read-only": 1, "freed": 2}
 
 
 class _Range(ctypes.Structure):
@@ -88,17 +99,33 @@ class _Launch(ctypes.Structure):
 class LaunchError(Exception):
     """A kernel did what a device answers with a fault. `outcome` is one of `OUTCOMES`."""
 
-    def __init__(self, outcome: str, message: str) -> None:
+    def __init__(self, outcome: str, message: str, fault: _Fault) -> None:
         super().__init__(f"{outcome}: {message}")
         self.outcome = outcome
         self.message = message
+        self.line = int(fault.line)
+        """Of the PTX text; 0 when it is not known."""
+        self.address = int(fault.address)
+        """Of the access; of shared memory, the offset there."""
+        self.thread = tuple(fault.thread) if fault.has_thread else None
+        self.block = tuple(fault.block)
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """Memory a kernel may access, or might have: `state` is a key of `_STATES`."""
+
+    address: int
+    bytes: int
+    state: str = "live"
 
 
 class Module:
     """A PTX text whose kernels can be launched. Its variables live as long as it does."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, check: Check = "on") -> None:
         self._text = text
+        self._check: Check = check
         self._program = parse(text)
         self.kernels = tuple(self._program.entries)
         self._offsets, size = variable_places(self._program.variables)
@@ -119,9 +146,18 @@ class Module:
         """The address of a global or constant variable. Raises `KeyError`."""
         return self._start + self._offsets[name]
 
+    def allocations(self) -> list[Allocation]:
+        """The variables, as memory the module's kernels may access."""
+        found = []
+        for name in self._offsets:
+            variable = self._program.variables[name]
+            state = "read-only" if variable.space == "const" else "live"
+            found.append(Allocation(self.address(name), variable.size, state))
+        return found
+
     def kernel(self, name: str) -> Kernel:
         """A kernel, translated now. Raises `PtxError`."""
-        library = ctypes.CDLL(str(kernel_library(self._text, name, self._program)))
+        library = ctypes.CDLL(str(kernel_library(self._text, name, self._check, self._program)))
         slots = self._program.functions[name].head.parameters
         return Kernel(self, library, slots)
 
@@ -146,23 +182,25 @@ class Kernel:
         self,
         grid: Sequence[int],
         block: Sequence[int],
-        arguments: Sequence[int | bytes],
+        arguments: Sequence[int | bytes | np.ndarray],
         *,
+        memory: Sequence[Allocation] = (),
         shared: int = 0,
         seed: int | None = None,
         workers: int = 0,
         milliseconds: int = 60_000,
     ) -> None:
-        """Run a grid over host memory; arguments are integers or the parameter's bytes.
+        """Run a grid over host memory; arguments are integers, the parameter's bytes or arrays.
 
-        Raises `LaunchError` with the seed in its words.
+        The kernel may access the arrays, the module's variables and `memory`. Raises `LaunchError`
+        with the seed in its words.
         """
         if len(arguments) != len(self.slots):
             raise ValueError(f"the kernel takes {len(self.slots)} arguments, got {len(arguments)}")
         end = max((slot.offset + slot.size for slot in self.slots), default=0)
         parameters = bytearray(end + 16)
         for slot, argument in zip(self.slots, arguments, strict=True):
-            given = argument
+            given = int(argument.ctypes.data) if isinstance(argument, np.ndarray) else argument
             if isinstance(given, int):
                 mask = (1 << 8 * slot.size) - 1
                 given = (given & mask).to_bytes(slot.size, "little")
@@ -170,6 +208,9 @@ class Kernel:
                 raise ValueError(f"{slot.name} has {slot.size} bytes, got {len(given)}")
             parameters[slot.offset : slot.offset + slot.size] = given
         held = (ctypes.c_char * len(parameters)).from_buffer(parameters)
+        arrays = [one for one in arguments if isinstance(one, np.ndarray)]
+        known = {one.ctypes.data: Allocation(one.ctypes.data, one.nbytes) for one in arrays}
+        ranges = _table([*known.values(), *memory, *self._module.allocations()])
         used = secrets.randbits(63) if seed is None else seed
         launch = _Launch(
             grid=tuple([*grid, 1, 1][:3]),
@@ -180,11 +221,20 @@ class Kernel:
             milliseconds=milliseconds,
             parameters=ctypes.addressof(held),
             variables=self._module._start,
+            ranges=ctypes.addressof(ranges),
+            range_count=len(ranges),
         )
         outcome = _runtime().uptx_run(ctypes.byref(self._kernel), ctypes.byref(launch))
         if outcome:
             words = launch.message.decode("utf-8", "replace")
-            raise LaunchError(OUTCOMES[outcome], f"{words} (seed {used})")
+            raise LaunchError(OUTCOMES[outcome], f"{words} (seed {used})", launch.fault)
+
+
+def _table(allocations: Sequence[Allocation]) -> ctypes.Array[_Range]:
+    ordered = sorted((one for one in allocations if one.bytes), key=lambda one: one.address)
+    return (_Range * len(ordered))(
+        *(_Range(one.address, one.bytes, _STATES[one.state], 0, 0) for one in ordered)
+    )
 
 
 @functools.cache

@@ -5,6 +5,8 @@ The test suite compares them with what the C compiler makes of the header.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 ABI = 2
 """Changes whenever the structures or their meaning do."""
 
@@ -39,6 +41,17 @@ THREAD = {
     "handle": 24,
     "words": 32,
 }
+
+
+class _Interval(NamedTuple):
+    bytes: int
+    offsets: dict[str, int]
+
+
+INTERVAL = _Interval(24, {"start": 0, "count": 8, "delta": 16})
+CHECKS = {"off": 0, "on": 1, "strict": 2}
+ACCESSES = {"load": 0, "store": 1, "atomic": 2}
+SPACES = {"generic": 0, "global": 1, "shared": 2, "local": 3, "const": 4}
 
 REQUESTS = {
     "exit": 0,

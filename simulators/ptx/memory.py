@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simulators.ptx.emitter import Emitter
-from simulators.ptx.program import Instruction, Operand, Vector
+from simulators.ptx.program import Address, Instruction, Operand, Register, Vector
 from simulators.ptx.table import instruction
 from simulators.ptx.types import B32, BITS, PRED, U64, PtxType
 
@@ -48,10 +48,13 @@ def elements(operand: Operand | None) -> tuple[Operand | None, ...]:
 @instruction(f"ldu{{.global,}}{VECTOR}{TYPES}", section=CHAPTER + "ldu")
 def load(e: Emitter, i: Instruction) -> None:
     kind = i.type
-    where = e.pointer(i.operands[1], space_of(i))
+    count = len(elements(i.operands[0]))
+    where = e.reach(
+        i.operands[1], space_of(i), kind.bytes * count, "load", synchronizes=_synchronizes(i)
+    )
     ordered = _ordering(i, "acquire")
     values = []
-    for index in range(len(elements(i.operands[0]))):
+    for index in range(count):
         at = e.value(f"getelementptr i8, ptr {where}, i64 {index * kind.bytes}") if index else where
         values.append(
             e.value(f"load {ordered[0]} {kind.llvm}, ptr {at}{ordered[1]}, align {kind.bytes}")
@@ -69,12 +72,18 @@ def load(e: Emitter, i: Instruction) -> None:
 )
 def store(e: Emitter, i: Instruction) -> None:
     kind = i.type
-    where = e.pointer(i.operands[0], space_of(i))
-    ordered = _ordering(i, "release")
     values = [e.read(one, kind) for one in elements(i.operands[1])]
+    size = kind.bytes * len(values)
+    where = e.reach(i.operands[0], space_of(i), size, "store", synchronizes=_synchronizes(i))
+    ordered = _ordering(i, "release")
     for index, value in enumerate(values):
         at = e.value(f"getelementptr i8, ptr {where}, i64 {index * kind.bytes}") if index else where
         e.line(f"store {ordered[0]} {kind.llvm} {value}, ptr {at}{ordered[1]}, align {kind.bytes}")
+
+
+def _synchronizes(i: Instruction) -> bool:
+    """Whether an access is one by which threads may tell each other something (§8.4)."""
+    return any(i.has(one) for one in ("volatile", "relaxed", "acquire", "release", "mmio"))
 
 
 def _ordering(i: Instruction, strong: str) -> tuple[str, str]:
@@ -156,18 +165,49 @@ def only_a_hint(e: Emitter, i: Instruction) -> None:
 )
 def copy_to_shared(e: Emitter, i: Instruction) -> None:
     """Done at once: the latest time allowed is the wait that follows."""
-    target, source = e.pointer(i.operands[0], "shared"), e.pointer(i.operands[1], "global")
     size = e.constant(i.operands[2])
-    given = str(size)
-    if len(i.operands) > 3:
-        asked = e.read(i.operands[3], B32)
-        given = e.call("i32", "llvm.umin.i32", f"i32 {asked}", f"i32 {size}")
-        e.declarations["llvm.memset.p0.i64"] = "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)"
-        e.line(f"call void @llvm.memset.p0.i64(ptr {target}, i8 0, i64 {size}, i1 false)")
+    target = e.reach(i.operands[0], "shared", size, "store")
+    e.declarations["llvm.memset.p0.i64"] = "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)"
     e.declarations["llvm.memcpy.p0.p0.i32"] = (
         "declare void @llvm.memcpy.p0.p0.i32(ptr, ptr, i32, i1)"
     )
-    e.line(f"call void @llvm.memcpy.p0.p0.i32(ptr {target}, ptr {source}, i32 {given}, i1 false)")
+    after = ""
+    if len(i.operands) > 3:
+        given = _bytes_asked_for(e, i.operands[3], size)
+        e.line(f"call void @llvm.memset.p0.i64(ptr {target}, i8 0, i64 {size}, i1 false)")
+        whole, part, after = e.label(), e.label(), e.label()
+        is_whole = e.value(f"icmp eq i32 {given}, {size}")
+        e.line(f"br i1 {is_whole}, label %{whole}, label %{part}")
+        e.begin(part)
+        _copy_part(e, i.operands[1], target, given, size)
+        e.line(f"br label %{after}")
+        e.begin(whole)
+    source = e.reach(i.operands[1], "global", size, "load")
+    e.line(f"call void @llvm.memcpy.p0.p0.i32(ptr {target}, ptr {source}, i32 {size}, i1 false)")
+    if after:
+        e.place(after)
+
+
+def _bytes_asked_for(e: Emitter, operand: Operand | None, size: int) -> str:
+    """How much of the source is read: a number of bytes, or a predicate that says none."""
+    if isinstance(operand, Register) and e.register_type(operand) is PRED:
+        return e.value(f"select i1 {e.read(operand, PRED)}, i32 0, i32 {size}")
+    return e.call("i32", "llvm.umin.i32", f"i32 {e.read(operand, B32)}", f"i32 {size}")
+
+
+def _copy_part(e: Emitter, source: Operand | None, target: str, given: str, size: int) -> None:
+    """Byte by byte, so that no byte beyond those asked for is touched."""
+    for index in range(size):
+        wanted, after = e.label(), e.label()
+        is_wanted = e.value(f"icmp ugt i32 {given}, {index}")
+        e.line(f"br i1 {is_wanted}, label %{wanted}, label %{after}")
+        e.begin(wanted)
+        assert isinstance(source, Address)
+        place = Address(source.base, source.offset + index)
+        byte = e.value(f"load i8, ptr {e.reach(place, 'global', 1, 'load')}")
+        at = e.value(f"getelementptr i8, ptr {target}, i64 {index}")
+        e.line(f"store i8 {byte}, ptr {at}")
+        e.place(after)
 
 
 @instruction(
@@ -215,7 +255,7 @@ def reduce(e: Emitter, i: Instruction) -> None:
 @instruction(f"atom{_SEM}.cas{{.b16,.b32,.b64}}", section=SYNC + "atom")
 def compare_and_swap(e: Emitter, i: Instruction) -> None:
     kind = i.type
-    where = e.pointer(i.operands[1], space_of(i))
+    where = _reach_atomic(e, i, i.operands[1])
     expected, wanted = e.read(i.operands[2], kind), e.read(i.operands[3], kind)
     both = e.value(
         f"cmpxchg ptr {where}, {kind.llvm} {expected}, {kind.llvm} {wanted} seq_cst seq_cst"
@@ -223,9 +263,13 @@ def compare_and_swap(e: Emitter, i: Instruction) -> None:
     e.write(i.operands[0], e.value(f"extractvalue {{{kind.llvm}, i1}} {both}, 0"), kind)
 
 
+def _reach_atomic(e: Emitter, i: Instruction, address: Operand | None) -> str:
+    return e.reach(address, space_of(i), i.type.bytes, "atomic", synchronizes=True)
+
+
 def _update(e: Emitter, i: Instruction, address: Operand | None, operand: Operand | None) -> str:
     kind = i.type
-    where = e.pointer(address, space_of(i))
+    where = _reach_atomic(e, i, address)
     operation = i.one_of(*_LLVM, "min", "max")
     if kind.name in ("f32", "f64"):
         value = e.real(operand, kind)

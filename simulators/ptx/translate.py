@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import llvmlite.binding as llvm
 
 from simulators.ptx import bits, compare, control, convert, floating, integer, memory, warp
+from simulators.ptx.checks import Check
 from simulators.ptx.emitter import Emitter
 from simulators.ptx.errors import PtxError
-from simulators.ptx.layout import ABI, BLOCK, REQUESTS, THREAD
+from simulators.ptx.layout import ABI, BLOCK, CHECKS, REQUESTS, THREAD
 from simulators.ptx.program import Program
 from simulators.ptx.unit import Unit
 
@@ -29,6 +30,12 @@ _THREAD = "ptr %block, ptr %self, i32 %tx, i32 %ty, i32 %tz"
 _FUNCTION = "ptr %block, i32 %tx, i32 %ty, i32 %tz"
 
 
+_METADATA = """\
+!0 = !{}
+!1 = !{!"branch_weights", i32 1048576, i32 1}
+"""
+
+
 @dataclass(frozen=True)
 class Translation:
     """A kernel as LLVM IR."""
@@ -38,14 +45,14 @@ class Translation:
     static_shared_bytes: int
 
 
-def translate(program: Program, entry: str) -> Translation:
-    """Translate one kernel with all it calls.
+def translate(program: Program, entry: str, check: Check = "on") -> Translation:
+    """Translate one kernel with all it calls; `check` says which accesses are checked.
 
     Raises `PtxSyntaxError` or `UnsupportedPtxError`, which name the line.
     """
     if entry not in program.functions or not program.functions[entry].is_entry:
         raise PtxError(f"there is no kernel {entry}")
-    unit = Unit(program, entry)
+    unit = Unit(program, entry, check)
     texts: list[str] = []
     declarations: dict[str, str] = {}
     main = Emitter(unit, is_coroutine=unit.waits)
@@ -66,7 +73,7 @@ def translate(program: Program, entry: str) -> Translation:
     texts.append(_descriptor(unit))
     if unit.waits:
         texts.append(_COROUTINE)
-    ir = "\n".join([*texts, *declarations.values(), "!0 = !{}", ""])
+    ir = "\n".join([*texts, *declarations.values(), _METADATA])
     return Translation(ir, unit.waits, unit.static_shared_bytes)
 
 
@@ -171,10 +178,14 @@ def _descriptor(unit: Unit) -> str:
         "ptr @start, ptr @resume, ptr null" if unit.waits else "ptr null, ptr null, ptr @run_block"
     )
     start, resume, run = code.split(", ")
+    sites = ", ".join(one.constant for one in unit.sites)
+    layout = "{ i32, i32, i8, i8, i8, i8 }"
     return (
+        f"@sites = internal constant [{len(unit.sites)} x {layout}] [{sites}]\n"
         "@uptx_kernel = constant { i32, i32, i32, i32, i32, i32, ptr, ptr, ptr, ptr } "
         f"{{ i32 {ABI}, i32 {unit.function(unit.entry).parameter_bytes}, "
-        f"i32 {unit.static_shared_bytes}, i32 0, i32 0, i32 0, ptr null, "
+        f"i32 {unit.static_shared_bytes}, i32 {CHECKS[unit.check]}, "
+        f"i32 {len(unit.sites)}, i32 0, ptr @sites, "
         f"{start}, {resume}, {run} }}"
     )
 

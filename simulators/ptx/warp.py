@@ -5,6 +5,7 @@ The operands go to the run time as words; runtime/warp.c says what it answers.
 
 from __future__ import annotations
 
+from simulators.ptx.checks import Site
 from simulators.ptx.emitter import Emitter
 from simulators.ptx.memory import elements, space_of
 from simulators.ptx.program import Instruction, Operand, Pair
@@ -16,6 +17,9 @@ SHUFFLE = "9.7.9 Data Movement and Conversion: shfl.sync"
 MATRIX = "9.7.14 Warp-Level Matrix: "
 
 SYNC_BARRIER, ARRIVE, COUNT, ALL, ANY = range(5)
+WARP = 32
+ROW_BYTES = 16
+"""Of a matrix that ldmatrix loads: eight 16-bit values."""
 ALIGNED = 16
 """Added to a barrier's operation when all threads of a warp must come together."""
 
@@ -142,11 +146,23 @@ def elect(e: Emitter, i: Instruction) -> None:
     suspends=True,
 )
 def load_matrices(e: Emitter, i: Instruction) -> None:
-    row = e.value(f"ptrtoint ptr {e.pointer(i.operands[1], space_of(i))} to i64")
     registers = elements(i.operands[0])
+    row = e.value(f"ptrtoint ptr {_row(e, i, 8 * len(registers))} to i64")
     e.ask("matrix_load", len(registers) + (8 if i.has("trans") else 0), "-1", row)
     for index, register in enumerate(registers):
         e.write(register, e.answer(index, 32), B32)
+
+
+def _row(e: Emitter, i: Instruction, lanes: int) -> str:
+    """The row a lane names; only the first lanes do, what the others hold is not looked at."""
+    address = i.operands[1]
+    if e.check == "off" or space_of(i) != "shared" or lanes == WARP:
+        return e.reach(address, space_of(i), ROW_BYTES, "load")
+    index = e.shared_index(address)
+    lane = e.special("%laneid", 32)
+    names_one = e.value(f"icmp ult i32 {lane}, {lanes}")
+    used = e.value(f"select i1 {names_one}, i64 {index}, i64 0")
+    return e.reach_shared(used, Site(i.line, ROW_BYTES, "load", "shared"))
 
 
 _SHAPES = {

@@ -52,7 +52,14 @@ static void *allocate(struct uptx_block *block, uint64_t bytes) {
 }
 
 static void trap(struct uptx_block *block, uint32_t x, uint32_t y, uint32_t z, uint32_t line) {
-    uptx_fail((struct uptx_worker *)block, UPTX_TRAP, "thread (%u, %u, %u) trapped in line %u", x,
+    struct uptx_worker *worker = (struct uptx_worker *)block;
+    worker->fault = (struct uptx_fault){
+        .line = line,
+        .has_thread = 1,
+        .block = {block->block[0], block->block[1], block->block[2]},
+        .thread = {x, y, z},
+    };
+    uptx_fail(worker, UPTX_TRAP, "thread (%u, %u, %u) trapped in line %u", x,
               y, z, line);
 }
 
@@ -86,11 +93,22 @@ static int open_worker(struct uptx_worker *worker, struct grid *grid) {
     block->allocate = allocate;
     block->trap = trap;
     block->print = uptx_print;
+    block->check = uptx_check;
+    block->watch = uptx_watch_access;
+    block->heap_allocate = uptx_heap_allocate;
+    block->heap_free = uptx_heap_free;
     /* Never at address 0, so that a generic pointer to shared memory is not null. */
     const uint64_t shared = ((uint64_t)block->total_shared_bytes + 255) / 256 * 256;
     block->shared = aligned_alloc(256, shared + 256);
-    if (block->shared == NULL) {
+    block->intervals = calloc(grid->kernel->site_count + 1, sizeof *block->intervals);
+    if (block->shared == NULL || block->intervals == NULL) {
         return 0;
+    }
+    if (grid->kernel->check == UPTX_CHECK_STRICT) {
+        worker->watch = uptx_watch_open(block->total_shared_bytes);
+        if (worker->watch == NULL) {
+            return 0;
+        }
     }
     if (grid->kernel->run_block != NULL) {
         return 1;
@@ -105,6 +123,8 @@ static int open_worker(struct uptx_worker *worker, struct grid *grid) {
 
 static void close_worker(struct uptx_worker *worker) {
     free(worker->block.shared);
+    free(worker->block.intervals);
+    uptx_watch_close(worker->watch);
     free(worker->threads);
     free(worker->order);
     if (worker->arena != NULL && worker->arena != MAP_FAILED) {
@@ -136,6 +156,9 @@ static void run_blocks(struct uptx_worker *worker) {
         worker->block.block[2] = index / extent[0] / extent[1];
         worker->random = grid->launch->seed * 0x9E3779B97F4A7C15u + index * 0xD1B54A32D192ED03u + 1;
         worker->arena_used = 0;
+        if (worker->watch != NULL) {
+            uptx_watch_block(worker->watch);
+        }
         run_block(worker);
     }
 }

@@ -211,6 +211,7 @@ struct uptx_worker {
     uint64_t arena_used;
     sigjmp_buf escape;
     int outcome;
+    struct uptx_watch *watch; /* of shared memory, in strict mode */
     struct uptx_fault fault;
     char message[512];
 };
@@ -218,6 +219,26 @@ struct uptx_worker {
 /* Ends the run with an outcome other than UPTX_OK. */
 void uptx_fail(struct uptx_worker *worker, int outcome, const char *format, ...)
     __attribute__((noreturn, format(printf, 3, 4)));
+
+/* Finds out whether an access that its site does not know is right (check.c). */
+void uptx_check(struct uptx_block *block, uint32_t number, uint64_t address, uint32_t x,
+                uint32_t y, uint32_t z);
+void *uptx_heap_allocate(struct uptx_block *block, uint64_t bytes);
+void uptx_heap_free(struct uptx_block *block, void *memory);
+
+/* Strict mode (watch.c): who accesses shared memory between which barriers. */
+struct uptx_watch *uptx_watch_open(uint32_t shared_bytes);
+void uptx_watch_close(struct uptx_watch *watch);
+void uptx_watch_block(struct uptx_watch *watch);   /* a block begins */
+void uptx_watch_barrier(struct uptx_watch *watch); /* all that waited may go on */
+void uptx_watch_warp(struct uptx_watch *watch, uint32_t warp); /* the same for bar.warp.sync */
+void uptx_watch_access(struct uptx_block *block, uint32_t number, uint64_t offset, uint32_t x,
+                       uint32_t y, uint32_t z);
+
+/* Notes an access in the worker's fault. */
+struct uptx_fault *uptx_note(struct uptx_worker *worker, uint32_t kind,
+                             const struct uptx_site *site, uint64_t address, const uint32_t *thread);
+const char *uptx_access_name(uint32_t access);
 
 /* Runs the threads of a block that wait for each other. */
 void uptx_run_waiting(struct uptx_worker *worker);

@@ -154,6 +154,9 @@ static int open_barrier(struct uptx_worker *worker, uint64_t barrier, uint32_t *
         }
     }
     *arrived = 0;
+    if (worker->watch != NULL) {
+        uptx_watch_barrier(worker->watch);
+    }
     return 1;
 }
 

@@ -228,6 +228,9 @@ uint32_t uptx_answer_warp(struct uptx_worker *worker, struct uptx_thread *warp, 
                       uptx_request_name(request), one->line,
                       (unsigned)__builtin_popcount(members));
         }
+        if (request == UPTX_WARP_BARRIER && worker->watch != NULL) {
+            uptx_watch_warp(worker->watch, one->linear / UPTX_WARP);
+        }
         answer(warp, members, request);
         freed += (uint32_t)__builtin_popcount(members);
     }

@@ -90,5 +90,5 @@ def test_a_changed_constant_changes_the_answer() -> None:
     for constant in ("1234", "987654"):
         out = np.zeros(1, "u4")
         kernel = Module(text.replace("1234", constant)).kernel("renamed")
-        kernel.launch([1], [1], [int(out.ctypes.data)])
+        kernel.launch([1], [1], [out])
         assert out[0] == int(constant)

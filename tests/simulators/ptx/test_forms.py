@@ -24,7 +24,7 @@ def run(body: str, count: int, *, block: tuple[int, ...] = (1,), shared: int = 0
     """Execute statements that store 64-bit words at %out; return the words."""
     text = f"{HEAD}.visible .entry k(.param .u64 out)\n{{\n{REGISTERS}{body}\nret;\n}}\n"
     out = np.zeros(count, "u8")
-    Module(text).kernel("k").launch([1], block, [int(out.ctypes.data)], shared=shared)
+    Module(text).kernel("k").launch([1], block, [out], shared=shared)
     return [int(one) for one in out]
 
 

@@ -63,7 +63,7 @@ def test_product(shape: str, rng: np.random.Generator, seed: int) -> None:
         f"mad.wide.u32 %d1, %t, 64, %d1; mad.wide.u32 %d2, %t, 16, %d2; {loads}"
         f"mma.sync.aligned.{shape} {given}; {stores} ret; }}"
     )
-    addresses = [int(words.ctypes.data), int(out.ctypes.data)]
+    addresses = [words, out]
     Module(text).kernel("k").launch([1], [32], addresses, seed=seed)
     expected = a.astype("f8") @ b.astype("f8") + c.astype("f8")
     for lane in range(32):
