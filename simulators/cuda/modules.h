@@ -35,6 +35,9 @@ CUresult load_module(Call &call, const std::shared_ptr<Context> &context, const 
                      JitLog &log, std::shared_ptr<Module> &module);
 void unload_module(Call &call, const std::shared_ptr<Module> &module);
 
+// Gives back the variables of unloaded modules whose kernels have run.
+void release_unloaded(Driver &driver);
+
 // Nothing may use them any more.
 void release_variables(Module &module);
 

@@ -44,8 +44,6 @@ class PtxModule {
     // False when there is no such variable.
     bool variable(const std::string &name, uint64_t &address, uint64_t &bytes) const;
 
-    bool has_variables() const { return area_ != 0; }
-
     // Gives the variables' memory back; nothing may use it any more.
     void release();
 
