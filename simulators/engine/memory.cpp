@@ -14,7 +14,6 @@ namespace {
 
 constexpr uint64_t page = 4096;
 constexpr uint64_t span = uint64_t{1} << 38; // of addresses, per device
-constexpr uint64_t most_devices = 16;
 constexpr size_t most_freed = 256;
 // What drivers promise at least. Allocations end at the end of a page, so that a kernel that runs
 // past one meets unmapped memory after at most this many bytes.
@@ -40,30 +39,32 @@ char *reserve_range(uint64_t bytes) {
 
 // The window of the process and what of it the devices have taken.
 struct Reservation {
-    Reservation() : addresses(reserve_range(span * most_devices)) {
-        view = addresses == nullptr ? nullptr : reserve_range(span * most_devices);
+    bool open() {
+        if (addresses == nullptr) {
+            addresses = reserve_range(span * devices);
+            view = reserve_range(span * devices);
+        }
+        return addresses != nullptr && view != nullptr && taken < devices;
     }
 
-    char *addresses;
-    char *view;
+    uint64_t devices = 0;
     uint64_t taken = 0;
+    char *addresses = nullptr;
+    char *view = nullptr;
 };
 
-Reservation *opened_window = nullptr;
-
-Reservation &opened() {
-    static Reservation *const reservation = opened_window = new Reservation;
-    return *reservation;
-}
+Reservation reservation;
 
 } // namespace
 
+DeviceMemory::DeviceMemory(uint64_t capacity) : capacity_(capacity) {
+    ++reservation.devices;
+}
+
 Window DeviceMemory::window() {
-    if (opened_window == nullptr) {
-        return {0, 0, 0};
-    }
-    const uint64_t base = reinterpret_cast<uint64_t>(opened_window->addresses);
-    return {base, span * most_devices, reinterpret_cast<uint64_t>(opened_window->view) - base};
+    const uint64_t base = reinterpret_cast<uint64_t>(reservation.addresses);
+    const uint64_t view = reinterpret_cast<uint64_t>(reservation.view);
+    return {base, base == 0 ? 0 : span * reservation.devices, view - base};
 }
 
 bool DeviceMemory::open() {
@@ -74,8 +75,7 @@ bool DeviceMemory::open() {
     if (descriptor_ < 0 || ftruncate(descriptor_, static_cast<off_t>(span)) != 0) {
         return false;
     }
-    Reservation &reservation = opened();
-    if (reservation.view == nullptr || reservation.taken == most_devices) {
+    if (!reservation.open()) {
         return false;
     }
     base_ = reinterpret_cast<uint64_t>(reservation.addresses) + reservation.taken * span;

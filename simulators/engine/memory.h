@@ -73,7 +73,8 @@ struct SharedRange {
 
 class DeviceMemory {
   public:
-    explicit DeviceMemory(uint64_t capacity) : capacity_(capacity) {}
+    // All devices of a process are made before the first allocation.
+    explicit DeviceMemory(uint64_t capacity);
     DeviceMemory(const DeviceMemory &) = delete;
     DeviceMemory &operator=(const DeviceMemory &) = delete;
 

@@ -31,28 +31,72 @@ pytestmark = pytest.mark.skipif(
     not LIBRARY.exists() or not host_kernels.has_compiler(), reason="make simulators"
 )
 
-KERNELS = """
+HOST_KERNELS = """
 #include <uhal/kernel.h>
-DEVICE_GLOBAL(u32, table, 4);
-KERNEL(add_one, (u64 n, f32 *values)) { GRID_STRIDE(i, n) { values[i] += 1.0f; } }
-KERNEL(scale, (f32 *values, u32 n, f64 by)) { GRID_STRIDE(i, n) { values[i] *= f32(by); } }
-KERNEL(read_table, (u32 *out)) { GRID_STRIDE(i, 4) { out[i] = table[i]; } }
-KERNEL(differs, (u32 *out)) { GRID_STRIDE(i, 1) { out[i] = 0; } }
+KERNEL(saxpy, (u64 n, f32 a, const f32 *x, f32 *y)) { GRID_STRIDE(i, n) { y[i] += a * x[i]; } }
+KERNEL(unused, (u32 *out)) { GRID_STRIDE(i, 1) { out[i] = 0; } }
 """
+"""What runs in place of the machine code of tests/data/cuda/sm_80.cubin."""
+
+CUBIN = ROOT / "tests" / "data" / "cuda" / "sm_80.cubin"
 
 PTX = """
 .version {version}
 .target {target}
 .address_size 64
 .visible .global .align 4 .b8 table[16];
-.visible .entry add_one(.param .u64 n, .param .u64 values) .maxntid 512, 1, 1 {{ ret; }}
-.visible .entry scale(.param .u64 values, .param .u32 n, .param .f64 by) {{
-    .shared .align 4 .b8 tile[128];
+
+.visible .entry add_one(.param .u64 n, .param .u64 values) .maxntid 512, 1, 1 {{
+    .reg .pred %p; .reg .b32 %r<6>; .reg .b64 %d<6>; .reg .f32 %f;
+    ld.param.u64 %d0, [n];
+    ld.param.u64 %d1, [values];
+    mov.u32 %r0, %ctaid.x; mov.u32 %r1, %ntid.x; mov.u32 %r2, %tid.x;
+    mad.lo.u32 %r3, %r0, %r1, %r2;
+    mov.u32 %r4, %nctaid.x; mul.lo.u32 %r5, %r4, %r1;
+    cvt.u64.u32 %d2, %r3; cvt.u64.u32 %d3, %r5;
+next:
+    setp.ge.u64 %p, %d2, %d0;
+    @%p bra done;
+    shl.b64 %d4, %d2, 2; add.u64 %d5, %d1, %d4;
+    ld.global.f32 %f, [%d5]; add.f32 %f, %f, 0f3F800000; st.global.f32 [%d5], %f;
+    add.u64 %d2, %d2, %d3;
+    bra next;
+done:
     ret;
 }}
-.visible .entry read_table(.param .u64 out) {{ ret; }}
-.visible .entry differs(.param .u64 out, .param .u32 extra) {{ ret; }}
-.visible .entry nowhere(.param .u64 out) {{ ret; }}
+
+.visible .entry scale(.param .u64 values, .param .u32 n, .param .f64 by) {{
+    .reg .pred %p; .reg .b32 %r<3>; .reg .b64 %d<3>; .reg .f32 %f<2>; .reg .f64 %by;
+    .shared .align 4 .b8 tile[128];
+    ld.param.u64 %d0, [values]; ld.param.u32 %r0, [n]; ld.param.f64 %by, [by];
+    mov.u32 %r1, %tid.x;
+    mov.u32 %r2, %ctaid.x;
+    add.u32 %r2, %r2, %r1;
+    setp.ne.u32 %p, %r2, %r1;
+    @%p ret;
+    setp.ge.u32 %p, %r1, %r0;
+    @%p ret;
+    mul.wide.u32 %d1, %r1, 4; add.u64 %d2, %d0, %d1;
+    cvt.rn.f32.f64 %f0, %by;
+    ld.global.f32 %f1, [%d2]; mul.f32 %f1, %f1, %f0; st.global.f32 [%d2], %f1;
+    ret;
+}}
+
+.visible .entry read_table(.param .u64 out) {{
+    .reg .b32 %r<4>; .reg .b64 %d;
+    ld.param.u64 %d, [out];
+    ld.global.v2.u32 {{%r0, %r1}}, [table];
+    ld.global.v2.u32 {{%r2, %r3}}, [table+8];
+    st.global.v4.u32 [%d], {{%r0, %r1, %r2, %r3}};
+    ret;
+}}
+
+.visible .entry textured(.param .u64 out) {{
+    .reg .f32 %f<5>; .reg .b64 %d;
+    ld.param.u64 %d, [out];
+    tex.1d.v4.f32.f32 {{%f0, %f1, %f2, %f3}}, [%d, {{%f4}}];
+    ret;
+}}
 """
 
 
@@ -140,7 +184,7 @@ Opener = Callable[..., Driver]
 @pytest.fixture(scope="session")
 def kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("simulated") / "kernels.so"
-    path.write_bytes(host_kernels.build(KERNELS))
+    path.write_bytes(host_kernels.build(HOST_KERNELS))
     return path
 
 
@@ -155,9 +199,13 @@ def opened(kernels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
         for name, value in settings.items():
             monkeypatch.setenv(f"UHAL_SIM_{name}", value)
         # The loader tells libraries apart by file: a copy is a driver of its own.
-        path = tmp_path / f"libcuda-{next(numbers)}.so"
-        shutil.copy(LIBRARY, path)
-        driver = Driver(path)
+        folder = tmp_path / str(next(numbers)) / "build"
+        folder.mkdir(parents=True)
+        for name in ("libcuda.so.1", "python"):
+            shutil.copy(LIBRARY.with_name(name), folder)
+        # Beside which it looks for the translator.
+        (folder.parent / "ptx").symlink_to(ROOT / "simulators" / "ptx")
+        driver = Driver(folder / LIBRARY.name)
         # Settings are read at the first call.
         driver.dll.cuDriverGetVersion(ctypes.byref(ctypes.c_int()))
         return driver
@@ -323,16 +371,34 @@ def test_a_driver_has_the_functions_of_its_version(opened: Opener) -> None:
         assert bool(address.value) == (expected == 0)
 
 
-def test_kernels_that_it_cannot_run(opened: Opener) -> None:
-    driver = opened()
+def test_kernels_that_it_cannot_run(opened: Opener, tmp_path: Path) -> None:
+    report = tmp_path / "report"
+    driver = opened(REPORT=str(report))
     driver.open()
     module = driver.load()
-    with refused("CUDA_ERROR_NOT_SUPPORTED", "no host build of this kernel"):
-        driver.function(module, "nowhere")
-    with refused("CUDA_ERROR_NOT_SUPPORTED", "takes 1 parameters, the image's 2"):
-        driver.function(module, "differs")
+    words = "tex.1d.v4.f32.f32 is not executed here (PTX ISA §9.7.10 Texture)"
+    with refused("CUDA_ERROR_INVALID_PTX", words):
+        driver.function(module, "textured")
+    assert words in report.read_text()
+    assert re.search(r"PTX +line 55 of .*\n +tex\.1d", report.read_text())
     with refused("CUDA_ERROR_NOT_FOUND"):
         driver.function(module, "missing")
+
+
+def test_machine_code_runs_through_a_host_build(opened: Opener) -> None:
+    driver = opened(CUDA_PROFILE="sm_80")
+    driver.open()
+    module = driver.make("cuModuleLoadData", "CUmodule", CUBIN.read_bytes() + bytes(64))
+    x, y = driver.allocate(8), driver.allocate(8)
+    driver.upload(x, np.arange(8, dtype=np.float32))
+    driver.upload(y, np.ones(8, np.float32))
+    values = (ctypes.c_uint64(8), ctypes.c_float(3), ctypes.c_uint64(x), ctypes.c_uint64(y))
+    driver.launch(driver.function(module, "saxpy"), *values)
+    np.testing.assert_array_equal(driver.download(y, 8), 3 * np.arange(8) + 1)
+    with refused("CUDA_ERROR_NOT_SUPPORTED", "no host build of this kernel"):
+        driver.function(module, "indexed")
+    with refused("CUDA_ERROR_NOT_SUPPORTED", "takes 1 parameters, the image's 3"):
+        driver.function(module, "unused")
 
 
 @pytest.mark.parametrize(
