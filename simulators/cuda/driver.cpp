@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "../engine/printed.h"
 #include "../engine/report.h"
 #include "../engine/settings.h"
 #include "modules.h"
@@ -84,6 +85,7 @@ std::shared_ptr<Context> Driver::make_context(DeviceState &device, unsigned flag
 void Driver::destroy_context(sim::Lock &lock, const std::shared_ptr<Context> &context) {
     context->alive = false;
     scheduler.wait(lock, scheduler.pending(context->device->device));
+    sim::print_now();
     const auto drop = [&](auto &table) {
         const auto all = table.all();
         for (const auto &[value, object] : all) {

@@ -71,6 +71,20 @@ def _trap(e: Emitter, i: Instruction) -> None:
     e.begin(e.label())
 
 
+def _fail_assertion(e: Emitter, i: Instruction, pointers: list[str]) -> None:
+    if len(pointers) < 4:
+        raise PtxSyntaxError("__assertfail takes message, file, line and function", i.line)
+    message, file, function = (e.value(f"load i64, ptr {pointers[at]}") for at in (0, 1, 3))
+    number = e.value(f"load i32, ptr {pointers[2]}")
+    fail = e.field("assert_failed", "ptr")
+    e.line(
+        f"call void {fail}(ptr %block, i32 %tx, i32 %ty, i32 %tz, i32 {i.line}, "
+        f"i64 {message}, i64 {file}, i32 {number}, i64 {function})"
+    )
+    e.line("unreachable")
+    e.begin(e.label())
+
+
 @instruction("call{.uni,}", section=CHAPTER + "call")
 def call(e: Emitter, i: Instruction) -> None:
     operands = list(i.operands)
@@ -106,7 +120,7 @@ def _names(operand: Operand | None) -> list[str]:
 
 def _call_system(e: Emitter, i: Instruction, name: str, pointers: list[str]) -> None:
     if name == "__assertfail":
-        _trap(e, i)
+        _fail_assertion(e, i, pointers)
         return
     words = [e.value(f"load i64, ptr {one}") for one in pointers[1 if name != "free" else 0 :]]
     if name == "vprintf":

@@ -31,6 +31,7 @@ OUTCOMES = (
     "misaligned address",
     "shared race",
     "uninitialized read",
+    "assertion",
 )
 
 
@@ -91,6 +92,7 @@ class _Launch(ctypes.Structure):
         ("variables", ctypes.c_uint64),
         ("ranges", ctypes.c_void_p),
         ("range_count", ctypes.c_uint64),
+        ("print", ctypes.c_void_p),
         ("message", ctypes.c_char * 512),
         ("fault", _Fault),
     ]

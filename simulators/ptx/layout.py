@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-ABI = 2
+ABI = 3
 """Changes whenever the structures or their meaning do."""
 
 BLOCK = {
@@ -31,6 +31,7 @@ BLOCK = {
     "watch": 144,
     "heap_allocate": 152,
     "heap_free": 160,
+    "assert_failed": 168,
 }
 THREAD = {
     "request": 0,

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "../../engine/printed.h"
 #include "../../engine/reach.h"
 #include "../../engine/report.h"
 #include "kernels.h"
@@ -30,6 +31,8 @@ Status status_of(int outcome) {
     case UPTX_DEADLOCK:
     case UPTX_TIMEOUT:
         return Status::launch_timeout;
+    case UPTX_ASSERTION:
+        return Status::assertion_failed;
     default:
         return Status::launch_failed;
     }
@@ -48,6 +51,7 @@ const char *title_of(int outcome) {
         "misaligned address",
         "race on shared memory",
         "read of uninitialized shared memory",
+        "assertion",
     };
     return titles[outcome];
 }
@@ -128,6 +132,7 @@ Outcome PtxExecutable::run(const LaunchShape &shape, const std::vector<unsigned 
     launch.variables = area_;
     launch.ranges = reach->ranges.data();
     launch.range_count = reach->ranges.size();
+    launch.print = [](const char *text, uint64_t bytes) { print_later(stdout, text, bytes); };
     const int outcome = uptx_run(&kernel_, &launch);
     return outcome == UPTX_OK ? Outcome{Status::ok, 0, ""} : explain(outcome, launch, reach);
 }
@@ -146,6 +151,10 @@ Outcome PtxExecutable::explain(int outcome, const uptx_launch &launch, const Rea
     }
     text << text_line_report(text_file_, fault.line) << "  again     " << again << '\n';
     report(text.str());
+    if (outcome == UPTX_ASSERTION) {
+        const std::string words = entry_ + ": " + launch.message + "\n";
+        print_later(stderr, words.data(), words.size());
+    }
     return {status_of(outcome), fault.address,
             "stopped: " + std::string(launch.message) + " (" + again + ")"};
 }

@@ -51,7 +51,18 @@ static void *allocate(struct uptx_block *block, uint64_t bytes) {
     return memory;
 }
 
+static void note_place(struct uptx_block *block, uint32_t x, uint32_t y, uint32_t z,
+                       uint32_t line) {
+    ((struct uptx_worker *)block)->fault = (struct uptx_fault){
+        .line = line,
+        .has_thread = 1,
+        .block = {block->block[0], block->block[1], block->block[2]},
+        .thread = {x, y, z},
+    };
+}
+
 static void trap(struct uptx_block *block, uint32_t x, uint32_t y, uint32_t z, uint32_t line) {
+    note_place(block, x, y, z, line);
     struct uptx_worker *worker = (struct uptx_worker *)block;
     worker->fault = (struct uptx_fault){
         .line = line,
@@ -61,6 +72,16 @@ static void trap(struct uptx_block *block, uint32_t x, uint32_t y, uint32_t z, u
     };
     uptx_fail(worker, UPTX_TRAP, "thread (%u, %u, %u) trapped in line %u", x,
               y, z, line);
+}
+
+static void assert_failed(struct uptx_block *block, uint32_t x, uint32_t y, uint32_t z,
+                          uint32_t line, uint64_t message, uint64_t file, uint32_t number,
+                          uint64_t function) {
+    note_place(block, x, y, z, line);
+    uptx_fail((struct uptx_worker *)block, UPTX_ASSERTION,
+              "thread (%u, %u, %u): %s:%u: %s: assertion `%s` failed", x, y, z,
+              uptx_reach(block, file), number, uptx_reach(block, function),
+              uptx_reach(block, message));
 }
 
 static void run_block(struct uptx_worker *worker) {
@@ -97,6 +118,7 @@ static int open_worker(struct uptx_worker *worker, struct grid *grid) {
     block->watch = uptx_watch_access;
     block->heap_allocate = uptx_heap_allocate;
     block->heap_free = uptx_heap_free;
+    block->assert_failed = assert_failed;
     /* Never at address 0, so that a generic pointer to shared memory is not null. */
     const uint64_t shared = ((uint64_t)block->total_shared_bytes + 255) / 256 * 256;
     block->shared = aligned_alloc(256, shared + 256);

@@ -8,7 +8,7 @@
 extern "C" {
 #endif
 
-enum { UPTX_ABI = 2, UPTX_WORDS = 16, UPTX_WARP = 32, UPTX_BARRIERS = 16 };
+enum { UPTX_ABI = 3, UPTX_WORDS = 16, UPTX_WARP = 32, UPTX_BARRIERS = 16 };
 
 enum uptx_request {
     UPTX_EXIT,
@@ -51,6 +51,10 @@ struct uptx_block {
                   uint32_t z);
     void *(*heap_allocate)(struct uptx_block *, uint64_t bytes);
     void (*heap_free)(struct uptx_block *, void *memory);
+    /* Ends the run. The words of an assertion: message, file, line, function; addresses of text
+     * but for the line. */
+    void (*assert_failed)(struct uptx_block *, uint32_t x, uint32_t y, uint32_t z, uint32_t line,
+                          uint64_t message, uint64_t file, uint32_t number, uint64_t function);
 };
 
 /* -- memory checks ------------------------------------------------------------------------------ */
@@ -167,6 +171,7 @@ enum uptx_outcome {
     UPTX_MISALIGNED_ADDRESS,
     UPTX_SHARED_RACE,
     UPTX_UNINITIALIZED_READ,
+    UPTX_ASSERTION,
 };
 
 struct uptx_launch {
@@ -186,6 +191,8 @@ struct uptx_launch {
      * caller's to list. Must not change while the launch runs. */
     const struct uptx_range *ranges;
     uint64_t range_count;
+    /* Takes what the kernel prints; NULL: it goes to standard output. Called by several threads. */
+    void (*print)(const char *text, uint64_t bytes);
     char message[512]; /* out: what went wrong, empty when nothing did */
     struct uptx_fault fault; /* out */
 };
@@ -247,6 +254,9 @@ void uptx_run_waiting(struct uptx_worker *worker);
 uint32_t uptx_answer_warp(struct uptx_worker *worker, struct uptx_thread *warp, uint32_t lanes);
 uint32_t uptx_answer_active_mask(struct uptx_thread *warp, uint32_t lanes);
 void uptx_multiply(struct uptx_thread *warp, uint32_t operation);
+
+/* Where the host finds what a kernel's generic address means. */
+const char *uptx_reach(const struct uptx_block *block, uint64_t address);
 
 int uptx_print(struct uptx_block *block, uint64_t format, uint64_t arguments);
 
