@@ -6,7 +6,6 @@ import ctypes
 import itertools
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -18,11 +17,8 @@ import numpy as np
 import pytest
 
 from tests import children, host_kernels
-from uhal.abi import Header, Library
+from tests.simulated_driver import HEADER, LIBRARY, ROOT, Driver, copy_of_library, refused
 
-ROOT = Path(__file__).resolve().parents[2]
-LIBRARY = ROOT / "simulators" / "build" / "libcuda.so.1"
-HEADER = Header.parse(ROOT / "cuda_backend" / "abi.h")
 VENDOR = next(
     (path for path in Path("/usr/local").glob("cuda*/include") if (path / "cuda.h").is_file()), None
 )
@@ -100,85 +96,18 @@ done:
 """
 
 
-class Failure(Exception):
-    """A driver function answered with an error."""
-
-    def __init__(self, call: str, name: str, text: str) -> None:
-        super().__init__(f"{call}: {name}: {text}")
-        self.name = name
-        self.text = text
-
-
-class Driver:
-    """One instance of the simulated driver: a library of its own, settings of its own."""
-
-    def __init__(self, path: Path) -> None:
-        self.dll = ctypes.CDLL(str(path))
-        self.dll.uhal_sim_live.restype = ctypes.c_long
-        self.call = Library(self.dll, str(path), HEADER, status="CUresult", check=self.check)
-
-    def check(self, call: str, code: int) -> None:
-        name = ctypes.c_char_p()
-        text = ctypes.c_char_p()
-        self.dll.cuGetErrorName(code, ctypes.byref(name))
-        self.dll.cuGetErrorString(code, ctypes.byref(text))
-        raise Failure(call, (name.value or b"?").decode(), (text.value or b"?").decode())
-
-    def make(self, function: str, kind: str, *arguments: Any) -> Any:
-        """Call a function whose first parameter receives a new handle or address."""
-        made = HEADER.ctype(kind)()
-        getattr(self.call, function)(ctypes.byref(made), *arguments)
-        return made
-
-    def open(self, ordinal: int = 0) -> Any:
-        self.call.cuInit(0)
-        context = self.make("cuDevicePrimaryCtxRetain", "CUcontext", ordinal)
-        self.call.cuCtxSetCurrent(context)
-        return context
-
-    def live(self, kind: str) -> int:
-        return int(self.dll.uhal_sim_live(kind.encode()))
-
-    def fail(self, call: str, nth: int, code: int) -> None:
-        self.dll.uhal_sim_fail(call.encode(), nth, code)
-
-    def allocate(self, count: int) -> int:
-        return int(self.make("cuMemAlloc_v2", "CUdeviceptr", 4 * count).value)
+class PtxDriver(Driver):
+    """A driver with the kernels of this file."""
 
     def load(self, version: str = "6.4", target: str = "sm_75") -> Any:
         image = PTX.format(version=version, target=target).encode()
         return self.make("cuModuleLoadData", "CUmodule", image)
 
-    def function(self, module: Any, name: str) -> Any:
-        return self.make("cuModuleGetFunction", "CUfunction", module, name.encode())
-
-    def launch(
-        self,
-        function: Any,
-        *values: Any,
-        stream: Any = None,
-        grid: tuple[int, int, int] = (2, 1, 1),
-        block: tuple[int, int, int] = (64, 1, 1),
-        shared: int = 0,
-    ) -> None:
-        pointers = (ctypes.c_void_p * max(len(values), 1))(
-            *(ctypes.addressof(value) for value in values)
-        )
-        self.call.cuLaunchKernel(function, *grid, *block, shared, stream, pointers, None)
-
-    def upload(self, address: int, data: np.ndarray[Any, Any], stream: Any = None) -> None:
-        self.call.cuMemcpyHtoDAsync_v2(address, data.ctypes.data, data.nbytes, stream)
-
-    def download(self, address: int, count: int, stream: Any = None) -> np.ndarray[Any, Any]:
-        data = np.zeros(count, np.float32)
-        self.call.cuMemcpyDtoHAsync_v2(data.ctypes.data, address, data.nbytes, stream)
-        return data
-
     def add_one(self, function: Any, count: int, address: int, stream: Any = None) -> None:
         self.launch(function, ctypes.c_uint64(count), ctypes.c_uint64(address), stream=stream)
 
 
-Opener = Callable[..., Driver]
+Opener = Callable[..., PtxDriver]
 
 
 @pytest.fixture(scope="session")
@@ -192,20 +121,13 @@ def kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def opened(kernels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Opener]:
     numbers = itertools.count()
 
-    def open_driver(**settings: str) -> Driver:
+    def open_driver(**settings: str) -> PtxDriver:
         for name in [name for name in os.environ if name.startswith("UHAL_SIM_")]:
             monkeypatch.delenv(name)
         monkeypatch.setenv("UHAL_SIM_KERNELS", str(kernels))
         for name, value in settings.items():
             monkeypatch.setenv(f"UHAL_SIM_{name}", value)
-        # The loader tells libraries apart by file: a copy is a driver of its own.
-        folder = tmp_path / str(next(numbers)) / "build"
-        folder.mkdir(parents=True)
-        for name in ("libcuda.so.1", "python"):
-            shutil.copy(LIBRARY.with_name(name), folder)
-        # Beside which it looks for the translator.
-        (folder.parent / "ptx").symlink_to(ROOT / "simulators" / "ptx")
-        driver = Driver(folder / LIBRARY.name)
+        driver = PtxDriver(copy_of_library(tmp_path / str(next(numbers))))
         # Settings are read at the first call.
         driver.dll.cuDriverGetVersion(ctypes.byref(ctypes.c_int()))
         return driver
@@ -216,10 +138,6 @@ def opened(kernels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
 @pytest.fixture(params=["eager", "lazy", "random:7"])
 def schedule(request: pytest.FixtureRequest) -> str:
     return str(request.param)
-
-
-def refused(name: str, words: str = "") -> Any:
-    return pytest.raises(Failure, match=f"{name}: .*{re.escape(words)}")
 
 
 # What it runs
