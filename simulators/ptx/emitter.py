@@ -15,8 +15,14 @@ from simulators.ptx.layout import FUEL, REQUESTS, THREAD
 from simulators.ptx.program import Function, Instruction, Label, Symbol
 from simulators.ptx.special import read_special
 from simulators.ptx.table import find
+from simulators.ptx.turns import Turns
 from simulators.ptx.types import BITS
 from simulators.ptx.unit import Unit
+
+
+TURN = "turn"
+MAX_THREADS = 1024
+"""Of a block (CUDA Programming Guide, compute capabilities)."""
 
 
 class Emitter(Checks):
@@ -28,6 +34,7 @@ class Emitter(Checks):
         self.is_entry = False
         self.has_spinning_loops = False
         self.called: set[str] = set()
+        self.turns: Turns | None = None
         self._inlined: list[str] = []
         self._return_label = ""
 
@@ -102,6 +109,8 @@ class Emitter(Checks):
             if isinstance(statement, Label):
                 placed.add(statement.name)
                 self.place(self.target(statement.name))
+                if self.turns is not None and self.turns.label == statement.name:
+                    self._end_turn(self.turns)
             else:
                 self._guarded(statement, placed)
         self.line(f'br label %"{return_label}"')
@@ -109,6 +118,44 @@ class Emitter(Checks):
         self._prefix, self._line, self._return_label, self._parameter_pointers = before
         if outer is not None:
             self._function = outer
+
+    # -- turns: functions with `ptr %state, i32 %linear`, which return whether there is another -----
+
+    def _end_turn(self, turns: Turns) -> None:
+        if self._prefix:
+            return  # a label of a callee
+        for name, kind in turns.state:
+            held = self.value(f"load {kind.llvm}, ptr {self._register(name)}")
+            self.line(f"store {kind.llvm} {held}, ptr {self._kept(turns, name)}")
+        self.line("ret i1 true")
+        self.begin(TURN)
+
+    def opening_of_turn(self, function: Function, turns: Turns) -> list[str]:
+        """Lines that bring back what the last turn kept and go on in the middle of the function."""
+        self._function = function
+        self._parameter_pointers = {slot.name: f'%"a.{slot.name}"' for slot in function.parameters}
+        for name, kind in turns.state:
+            held = self.value(f"load {kind.llvm}, ptr {self._kept(turns, name)}")
+            self.line(f"store {kind.llvm} {held}, ptr {self._register(name)}")
+        for one in turns.uniform:
+            self._line = one.line
+            find(one).handler(self, one)
+        self.line(f"br label %{TURN}")
+        opening = self.lines
+        self.lines = []
+        return opening
+
+    def _kept(self, turns: Turns, name: str) -> str:
+        """Where the thread keeps a register: an array for each, so that neighbors lie together."""
+        before = 0
+        for each, kind in turns.state:
+            if each == name:
+                break
+            before += kind.bytes
+        start = self.value(f"getelementptr i8, ptr %state, i64 {before * MAX_THREADS}")
+        kind = self._function.registers[name]
+        index = self.value("zext i32 %linear to i64")
+        return self.value(f"getelementptr i{8 * kind.bytes}, ptr {start}, i64 {index}")
 
     def _declare(self, function: Function) -> None:
         for name, kind in function.registers.items():

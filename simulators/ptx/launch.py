@@ -7,7 +7,7 @@ import functools
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -33,6 +33,9 @@ OUTCOMES = (
     "uninitialized read",
     "assertion",
 )
+
+
+Argument = int | bytes | np.ndarray
 
 
 class _Kernel(ctypes.Structure):
@@ -180,23 +183,45 @@ class Kernel:
         """Shared memory the kernel declares."""
         return int(self._kernel.static_shared_bytes)
 
-    def launch(
+    def launch(self, *arguments: Any, **options: Any) -> None:
+        """Run a grid now: `prepare` and `Prepared.run`."""
+        self.prepare(*arguments, **options).run()
+
+    def prepare(
         self,
         grid: Sequence[int],
         block: Sequence[int],
-        arguments: Sequence[int | bytes | np.ndarray],
+        arguments: Sequence[Argument],
         *,
         memory: Sequence[Allocation] = (),
         shared: int = 0,
         seed: int | None = None,
         workers: int = 0,
         milliseconds: int = 60_000,
-    ) -> None:
-        """Run a grid over host memory; arguments are integers, the parameter's bytes or arrays.
+    ) -> Prepared:
+        """A launch over host memory; arguments are integers, the parameter's bytes or arrays.
 
-        The kernel may access the arrays, the module's variables and `memory`. Raises `LaunchError`
-        with the seed in its words.
+        The kernel may access the arrays, the module's variables and `memory`.
         """
+        parameters = self._packed(arguments)
+        arrays = [one for one in arguments if isinstance(one, np.ndarray)]
+        known = {one.ctypes.data: Allocation(one.ctypes.data, one.nbytes) for one in arrays}
+        ranges = _table([*known.values(), *memory, *self._module.allocations()])
+        launch = _Launch(
+            grid=tuple([*grid, 1, 1][:3]),
+            threads=tuple([*block, 1, 1][:3]),
+            dynamic_shared_bytes=shared,
+            workers=workers,
+            seed=secrets.randbits(63) if seed is None else seed,
+            milliseconds=milliseconds,
+            parameters=ctypes.addressof(parameters),
+            variables=self._module._start,
+            ranges=ctypes.addressof(ranges),
+            range_count=len(ranges),
+        )
+        return Prepared(launch, self._kernel, (self._module, parameters, ranges, arrays))
+
+    def _packed(self, arguments: Sequence[Argument]) -> ctypes.Array[ctypes.c_char]:
         if len(arguments) != len(self.slots):
             raise ValueError(f"the kernel takes {len(self.slots)} arguments, got {len(arguments)}")
         end = max((slot.offset + slot.size for slot in self.slots), default=0)
@@ -209,27 +234,25 @@ class Kernel:
             if len(given) != slot.size:
                 raise ValueError(f"{slot.name} has {slot.size} bytes, got {len(given)}")
             parameters[slot.offset : slot.offset + slot.size] = given
-        held = (ctypes.c_char * len(parameters)).from_buffer(parameters)
-        arrays = [one for one in arguments if isinstance(one, np.ndarray)]
-        known = {one.ctypes.data: Allocation(one.ctypes.data, one.nbytes) for one in arrays}
-        ranges = _table([*known.values(), *memory, *self._module.allocations()])
-        used = secrets.randbits(63) if seed is None else seed
-        launch = _Launch(
-            grid=tuple([*grid, 1, 1][:3]),
-            threads=tuple([*block, 1, 1][:3]),
-            dynamic_shared_bytes=shared,
-            workers=workers,
-            seed=used,
-            milliseconds=milliseconds,
-            parameters=ctypes.addressof(held),
-            variables=self._module._start,
-            ranges=ctypes.addressof(ranges),
-            range_count=len(ranges),
-        )
-        outcome = _runtime().uptx_run(ctypes.byref(self._kernel), ctypes.byref(launch))
+        return (ctypes.c_char * len(parameters)).from_buffer(parameters)
+
+
+class Prepared:
+    """A launch that can be run again and again; it keeps alive what it needs."""
+
+    def __init__(self, launch: _Launch, kernel: _Kernel, needed: tuple[object, ...]) -> None:
+        self._launch = launch
+        self._needed = needed
+        self._arguments = (ctypes.byref(kernel), ctypes.byref(launch))
+        self._uptx_run = _runtime().uptx_run
+
+    def run(self) -> None:
+        """Run the grid to its end. Raises `LaunchError` with the seed in its words."""
+        outcome = self._uptx_run(*self._arguments)
         if outcome:
-            words = launch.message.decode("utf-8", "replace")
-            raise LaunchError(OUTCOMES[outcome], f"{words} (seed {used})", launch.fault)
+            launch = self._launch
+            words = f"{launch.message.decode('utf-8', 'replace')} (seed {launch.seed})"
+            raise LaunchError(OUTCOMES[outcome], words, launch.fault)
 
 
 def _table(allocations: Sequence[Allocation]) -> ctypes.Array[_Range]:
