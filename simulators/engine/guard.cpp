@@ -17,6 +17,7 @@ constexpr int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
 
 thread_local Frame *volatile current_frame = nullptr;
 struct sigaction previous_actions[NSIG];
+bool installed[NSIG];
 
 void on_fault(int number, siginfo_t *information, void *) {
     Frame *frame = current_frame;
@@ -38,7 +39,11 @@ void install() {
         if ((present.sa_flags & SA_SIGINFO) != 0 && present.sa_sigaction == &on_fault) {
             continue;
         }
-        previous_actions[number] = present;
+        // Kept once: of two handlers that pass on to each other, neither would end the process.
+        if (!installed[number]) {
+            previous_actions[number] = present;
+            installed[number] = true;
+        }
         struct sigaction ours = {};
         ours.sa_sigaction = &on_fault;
         ours.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK;

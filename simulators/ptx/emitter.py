@@ -19,7 +19,6 @@ from simulators.ptx.turns import Turns
 from simulators.ptx.types import BITS
 from simulators.ptx.unit import Unit
 
-
 TURN = "turn"
 MAX_THREADS = 1024
 """Of a block (CUDA Programming Guide, compute capabilities)."""

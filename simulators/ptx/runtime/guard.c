@@ -15,7 +15,8 @@
 #endif
 
 static __thread struct uptx_worker *guarded;
-static pthread_once_t once = PTHREAD_ONCE_INIT;
+static pthread_mutex_t installing = PTHREAD_MUTEX_INITIALIZER;
+static int installed;
 static struct sigaction earlier[3];
 static int deadline_signal;
 
@@ -50,9 +51,14 @@ static void on_signal(int number, siginfo_t *info, void *context) {
                  "block (%u, %u, %u): still running after %llu ms: an endless loop?", block[0],
                  block[1], block[2], (unsigned long long)worker->launch->milliseconds);
     } else {
+        const struct uptx_block *known = &worker->block;
+        uint64_t address = (uint64_t)info->si_addr;
+        if (address - known->window_delta - known->window_base < known->window_span) {
+            address -= known->window_delta;
+        }
         worker->outcome = UPTX_ILLEGAL_ADDRESS;
         worker->fault = (struct uptx_fault){.kind = UPTX_UNMAPPED,
-                                            .address = (uint64_t)info->si_addr,
+                                            .address = address,
                                             .block = {block[0], block[1], block[2]}};
         snprintf(worker->message, sizeof worker->message,
                  "block (%u, %u, %u): access to the address %#llx, which is not mapped", block[0],
@@ -61,17 +67,34 @@ static void on_signal(int number, siginfo_t *info, void *context) {
     siglongjmp(worker->escape, 1);
 }
 
-static void install(void) {
+static void install_one(int number, struct sigaction *before) {
+    struct sigaction present;
+    sigaction(number, NULL, &present);
+    if ((present.sa_flags & SA_SIGINFO) && present.sa_sigaction == on_signal) {
+        return;
+    }
     struct sigaction action;
     memset(&action, 0, sizeof action);
     action.sa_sigaction = on_signal;
     action.sa_flags = SA_SIGINFO | SA_NODEFER;
     sigemptyset(&action.sa_mask);
-    sigaction(SIGSEGV, &action, &earlier[0]);
-    sigaction(SIGBUS, &action, &earlier[1]);
-    sigaction(SIGFPE, &action, &earlier[2]);
+    sigaction(number, &action, NULL);
+    /* Kept once: of two handlers that pass on to each other, neither would ever end a process. */
+    if (before != NULL && !installed) {
+        *before = present;
+    }
+}
+
+/* Before every run, because a program may install its own handlers (faulthandler does). */
+static void install(void) {
+    pthread_mutex_lock(&installing);
     deadline_signal = SIGRTMAX - 2;
-    sigaction(deadline_signal, &action, NULL);
+    install_one(SIGSEGV, &earlier[0]);
+    install_one(SIGBUS, &earlier[1]);
+    install_one(SIGFPE, &earlier[2]);
+    install_one(deadline_signal, NULL);
+    installed = 1;
+    pthread_mutex_unlock(&installing);
 }
 
 static int start_deadline(const struct uptx_worker *worker, timer_t *timer) {
@@ -94,7 +117,7 @@ static int start_deadline(const struct uptx_worker *worker, timer_t *timer) {
 }
 
 void uptx_guarded(struct uptx_worker *worker, void (*body)(struct uptx_worker *)) {
-    pthread_once(&once, install);
+    install();
     timer_t timer = 0;
     const int timed = start_deadline(worker, &timer);
     if (sigsetjmp(worker->escape, 1) == 0) {

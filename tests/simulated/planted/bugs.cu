@@ -112,7 +112,7 @@ __constant__ float factors[4] = {1.0f, 2.0f, 3.0f, 4.0f};
 // A constant is memory that kernels must not write.
 __global__ void writes_constant(float *y)
 {
-    *(float *)(factors + threadIdx.x) = 0.0f;
+    asm volatile("st.f32 [%0], 0f00000000;" ::"l"(factors + threadIdx.x) : "memory");
     y[threadIdx.x] = factors[threadIdx.x];
 }
 }
