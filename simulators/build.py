@@ -1,4 +1,4 @@
-"""Builds the simulated drivers into `simulators/build/`: `make simulators`."""
+"""Builds the simulated drivers, into `simulators/build/` (`make simulators`) or into a wheel."""
 
 from __future__ import annotations
 
@@ -30,18 +30,12 @@ IN_KERNELS = SIMULATORS / "ptx" / "runtime" / "numerics.c"
 
 
 def main() -> None:
-    """Bring every library up to date; a failure prints what the compiler said."""
+    """Bring the checkout's libraries up to date; a failure prints what the compiler said."""
     if not sys.platform.startswith("linux"):
         print("The simulated drivers are built on Linux only; tests that need them are skipped.")
         return
-    tools = "".join(
-        subprocess.run([one, "--version"], capture_output=True, text=True, check=False).stdout
-        for one in (COMPILER, C_COMPILER)
-    )
-    folders = {folder: None for folders in DRIVERS.values() for folder in folders}
     try:
-        build([_compile(source, tools) for source in _sources(tuple(folders))], ROOT)
-        build([_link(name, folders, tools) for name, folders in DRIVERS.items()], ROOT)
+        build_drivers(BUILD)
     except BuildError as error:
         raise SystemExit(f"\nThe simulated drivers were not built.\n\n{error}") from None
     link = BUILD / "libcuda.so"
@@ -49,6 +43,17 @@ def main() -> None:
     link.symlink_to("libcuda.so.1")
     # Who translates PTX for the library, unless UHAL_SIM_PYTHON names another.
     (BUILD / "python").write_text(f"{sys.executable}\n")
+
+
+def build_drivers(destination: Path) -> None:
+    """Bring every library of a folder up to date; `BuildError` says what the compiler said."""
+    tools = "".join(
+        subprocess.run([one, "--version"], capture_output=True, text=True, check=False).stdout
+        for one in (COMPILER, C_COMPILER)
+    )
+    every = tuple({folder: None for folders in DRIVERS.values() for folder in folders})
+    build([_compile(source, tools) for source in _sources(every)], ROOT)
+    build([_link(destination / name, folders, tools) for name, folders in DRIVERS.items()], ROOT)
 
 
 def _sources(folders: tuple[str, ...]) -> list[Path]:
@@ -80,13 +85,13 @@ def _compile(source: Path, tools: str) -> Job:
     )
 
 
-def _link(name: str, folders: tuple[str, ...], tools: str) -> Job:
+def _link(library: Path, folders: tuple[str, ...], tools: str) -> Job:
     objects = tuple(_object(source) for source in _sources(folders))
     exports = SIMULATORS / folders[-1] / "exports.map"
     command = (
         COMPILER,
         "-shared",
-        f"-Wl,-soname,{name}",
+        f"-Wl,-soname,{library.name}",
         "-Wl,-z,defs",
         f"-Wl,--version-script={exports}",
         "-o",
@@ -97,8 +102,8 @@ def _link(name: str, folders: tuple[str, ...], tools: str) -> Job:
         "-lm",
     )
     return Job(
-        label=f"link {name}",
-        output=BUILD / name,
+        label=f"link {library.name}",
+        output=library,
         inputs=(*objects, exports),
         commands=(command,),
         weight=1,

@@ -44,7 +44,7 @@ class Driver {
 
     bool initialized = false;
     std::string complaint_;
-    unsigned version_ = 13000;
+    unsigned version_ = UHAL_CUDA_NEWEST_DRIVER;
     sim::Instruments instruments;
     sim::Scheduler scheduler;
     sim::HostMemory host_memory;

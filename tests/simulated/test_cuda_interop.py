@@ -1,27 +1,12 @@
-"""Other libraries and processes on the simulated CUDA driver; cuda.core where it is installed."""
+"""Memory beyond one buffer on the simulated CUDA driver: mapped, pitched, of another process."""
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import subprocess
-import sys
 import textwrap
-from pathlib import Path
 
-import pytest
+from tests.simulated.process import IMAGES, needs_simulator, run_python
 
-ROOT = Path(__file__).resolve().parents[2]
-LIBRARY = ROOT / "simulators" / "build" / "libcuda.so.1"
-IMAGE = ROOT / "ubridge" / "kernels" / "images" / "cuda" / "activation.fatbin"
-
-pytestmark = pytest.mark.skipif(
-    not LIBRARY.is_file(), reason="the simulated CUDA driver is not built: make simulators"
-)
-cuda_core = pytest.mark.skipif(
-    importlib.util.find_spec("cuda") is None or importlib.util.find_spec("cuda.core") is None,
-    reason="cuda.core is not installed",
-)
+pytestmark = needs_simulator
 
 PROLOGUE = """
 import pickle, subprocess, sys
@@ -36,25 +21,9 @@ SHAPE = (2, 3, 0)
 
 
 def run(script: str) -> None:
-    """Run a script in a process of its own, where every library finds the simulated driver."""
-    kernels = sorted((ROOT / "ubridge" / "kernels" / "host").glob("*/activation.so"))
-    if not kernels:
-        pytest.skip("the host kernels are not built")
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", PROLOGUE.format(image=str(IMAGE))
-         + textwrap.dedent(script)],
-        cwd=ROOT,
-        env={
-            **os.environ,
-            "LD_LIBRARY_PATH": str(LIBRARY.parent),
-            "UHAL_CUDA_LIBRARY": str(LIBRARY),
-            "UHAL_SIM_KERNELS": str(kernels[0].parent),
-        },
-        capture_output=True,
-        encoding="utf-8",
-        timeout=120,
-    )  # fmt: skip
-    assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
+    """Run a script on the simulated driver."""
+    image = str(IMAGES / "activation.fatbin")
+    run_python("-c", PROLOGUE.format(image=image) + textwrap.dedent(script))
 
 
 def test_extended_launches_mapped_memory_and_rows() -> None:
@@ -93,40 +62,5 @@ def test_a_buffer_in_another_process() -> None:
         subprocess.run([sys.executable, "-c", code], input=handle, check=True)
         found = x.to_numpy()
         assert found[49] == 49 and not found[50:52].any() and found[52] == 52
-        """
-    )
-
-
-@cuda_core
-def test_cuda_cores_objects_are_taken_and_take_ours() -> None:
-    run(
-        """
-        from cuda.core import Device as TheirDevice
-        from cuda.core.utils import StridedMemoryView
-        theirs = TheirDevice(0)
-        theirs.set_current()
-        stream = theirs.create_stream()
-        x = DeviceBuffer.from_numpy(np.zeros(6, "f4"))
-        x.copy_from(VALUES, stream=stream)
-        launch(relu, 1, 32, (x, *SHAPE), stream=stream)
-        assert np.array_equal(x.to_numpy(stream=stream), CLIPPED)
-        # their buffer as an argument, and taken over
-        raw = theirs.allocate(24, stream=stream)
-        taken = DeviceBuffer.from_dlpack(raw, stream=stream).view("f32")
-        taken.copy_from(VALUES)
-        launch(relu, 1, 32, (raw, *SHAPE), stream=stream)
-        launch(relu, 1, 32, (raw, *SHAPE))
-        assert np.array_equal(taken.to_numpy(), CLIPPED)
-        # ours, theirs
-        ours = Stream()
-        assert int(theirs.create_stream(ours).handle) == ours.handle
-        view = StridedMemoryView.from_any_interface(x, stream_ptr=int(stream.handle))
-        assert (view.ptr, view.shape) == (x.as_device_ptr().address, (6,))
-        view = StridedMemoryView.from_cuda_array_interface(x, stream_ptr=int(stream.handle))
-        assert (view.ptr, view.dtype) == (x.as_device_ptr().address, np.float32)
-        stream.close()
-        device.synchronize()
-        del taken
-        raw.close()
         """
     )
