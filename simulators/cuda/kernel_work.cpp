@@ -216,17 +216,14 @@ std::function<sim::Status()> kernel_work(std::shared_ptr<KernelCall> call) {
     };
 }
 
-std::shared_ptr<Function> function_of(Call &call, CUfunction handle) {
-    const std::shared_ptr<Function> function = call.driver.functions.find(handle);
+CUresult function_of(Call &call, CUfunction handle, std::shared_ptr<Function> &function) {
+    function = call.driver.functions.find(handle);
     if (function != nullptr) {
-        return function;
+        return CUDA_SUCCESS;
     }
-    std::shared_ptr<Function> of_kernel;
     const auto kernel = call.driver.kernels.find(reinterpret_cast<CUkernel>(handle));
-    if (kernel != nullptr && function_of_kernel(call, *kernel, of_kernel) != CUDA_SUCCESS) {
-        return nullptr;
-    }
-    return of_kernel;
+    return kernel == nullptr ? CUDA_ERROR_INVALID_HANDLE
+                             : function_of_kernel(call, *kernel, function);
 }
 
 } // namespace cuda_sim

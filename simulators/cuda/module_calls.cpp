@@ -210,10 +210,8 @@ CUresult cuLibraryGetKernel(CUkernel *pKernel, CUlibrary library, const char *na
             if (pKernel == nullptr || name == nullptr) {
                 return CUDA_ERROR_INVALID_VALUE;
             }
-            std::shared_ptr<Function> function;
-            const CUresult result = find_function(call.driver, module, name, function);
-            if (result != CUDA_SUCCESS) {
-                return result;
+            if (find_entry(*module, name) == nullptr) {
+                return CUDA_ERROR_NOT_FOUND;
             }
             std::shared_ptr<Kernel> &kernel = found.kernels[name];
             if (kernel == nullptr) {

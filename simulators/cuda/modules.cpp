@@ -351,6 +351,13 @@ CUresult borrow_variable(Module &module, const sim::ImageVariable &variable, uin
 
 } // namespace
 
+const sim::ImageEntry *find_entry(const Module &module, const std::string &name) {
+    const auto &entries = module.image.entries;
+    const auto entry = std::find_if(entries.begin(), entries.end(),
+                                    [&](const auto &one) { return one.kernel.entry == name; });
+    return entry == entries.end() ? nullptr : &*entry;
+}
+
 CUresult find_function(Driver &driver, const std::shared_ptr<Module> &module,
                        const std::string &name, std::shared_ptr<Function> &function) {
     const auto known = module->functions.find(name);
@@ -358,10 +365,8 @@ CUresult find_function(Driver &driver, const std::shared_ptr<Module> &module,
         function = known->second;
         return CUDA_SUCCESS;
     }
-    const auto &entries = module->image.entries;
-    const auto entry = std::find_if(entries.begin(), entries.end(),
-                                    [&](const auto &one) { return one.kernel.entry == name; });
-    if (entry == entries.end()) {
+    const sim::ImageEntry *entry = find_entry(*module, name);
+    if (entry == nullptr) {
         return CUDA_ERROR_NOT_FOUND;
     }
     std::unique_ptr<sim::Executable> executable;
@@ -371,7 +376,7 @@ CUresult find_function(Driver &driver, const std::shared_ptr<Module> &module,
     }
     function = std::make_shared<Function>();
     function->module = module;
-    function->entry = &*entry;
+    function->entry = entry;
     function->executable = std::move(executable);
     function->max_dynamic_shared =
         shared_per_block - std::min(shared_per_block, entry->static_shared_bytes);
