@@ -29,10 +29,8 @@ def constant(value: float) -> str:
 
 
 def fma(e: Emitter, first: str, second: str, third: str) -> str:
-    """first * second + third, rounded once."""
-    return e.call(
-        "float", "llvm.fma.f32", f"float {first}", f"float {second}", f"float {third}"
-    )
+    """First * second + third, rounded once."""
+    return e.call("float", "llvm.fma.f32", f"float {first}", f"float {second}", f"float {third}")
 
 
 def polynomial(e: Emitter, x: str, coefficients: Sequence[float]) -> str:

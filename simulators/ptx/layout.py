@@ -32,6 +32,7 @@ BLOCK = {
     "heap_allocate": 152,
     "heap_free": 160,
 }
+BLOCK_BYTES = 168
 THREAD = {
     "request": 0,
     "line": 4,

@@ -53,11 +53,15 @@ def load(e: Emitter, i: Instruction) -> None:
         i.operands[1], space_of(i), kind.bytes * count, "load", synchronizes=_synchronizes(i)
     )
     ordered = _ordering(i, "acquire")
+    # The parameters of a kernel do not change while it runs.
+    constant = ", !invariant.load !0" if e.names_parameter(i.operands[1]) else ""
     values = []
     for index in range(count):
         at = e.value(f"getelementptr i8, ptr {where}, i64 {index * kind.bytes}") if index else where
         values.append(
-            e.value(f"load {ordered[0]} {kind.llvm}, ptr {at}{ordered[1]}, align {kind.bytes}")
+            e.value(
+                f"load {ordered[0]} {kind.llvm}, ptr {at}{ordered[1]}, align {kind.bytes}{constant}"
+            )
         )
     for register, value in zip(elements(i.operands[0]), values, strict=True):
         e.write(register, value, kind)
