@@ -12,14 +12,14 @@ from collections.abc import Mapping
 from simulators.ptx.checks import LOCAL_ALIGNMENT, Checks
 from simulators.ptx.errors import PtxSyntaxError
 from simulators.ptx.layout import FUEL, REQUESTS, THREAD
-from simulators.ptx.program import Function, Instruction, Label, Symbol
+from simulators.ptx.program import Address, Function, Instruction, Label, Operand, Register, Symbol
 from simulators.ptx.special import read_special
 from simulators.ptx.table import find
-from simulators.ptx.turns import Turns
+from simulators.ptx.turns import Counter, Turns, pointer_roots
 from simulators.ptx.types import BITS
 from simulators.ptx.unit import Unit
 
-TURN = "turn"
+TURN = "turn.middle"
 MAX_THREADS = 1024
 """Of a block (CUDA Programming Guide, compute capabilities)."""
 
@@ -94,11 +94,13 @@ class Emitter(Checks):
         if function.name in self._inlined:
             raise self.unsupported(f"{function.name} calls itself and waits for other threads")
         before = (self._prefix, self._line, self._return_label, dict(self._parameter_pointers))
+        roots = self._roots
         outer = self._function if self._inlined else None
         self._inlined.append(function.name)
         self._count += 1
         self._prefix = f"{self._count}." if outer is not None else ""
         self._function = function
+        self._roots = pointer_roots(function) if self.check == "off" else {}
         self._return_label = return_label
         self._parameter_pointers = dict(pointers)
         self._declare(function)
@@ -115,10 +117,12 @@ class Emitter(Checks):
         self.line(f'br label %"{return_label}"')
         self._inlined.pop()
         self._prefix, self._line, self._return_label, self._parameter_pointers = before
+        self._roots = roots
         if outer is not None:
             self._function = outer
 
-    # -- turns: functions with `ptr %state, i32 %linear`, which return whether there is another -----
+    # -- turns -------------------------------------------------------------------------------------
+    # Their functions have `ptr %state, i32 %linear, i32 %turn` and return whether there is another.
 
     def _end_turn(self, turns: Turns) -> None:
         if self._prefix:
@@ -136,13 +140,28 @@ class Emitter(Checks):
         for name, kind in turns.state:
             held = self.value(f"load {kind.llvm}, ptr {self._kept(turns, name)}")
             self.line(f"store {kind.llvm} {held}, ptr {self._register(name)}")
-        for one in turns.uniform:
-            self._line = one.line
-            find(one).handler(self, one)
-        self.line(f"br label %{TURN}")
+        for one in turns.before:
+            self._emit(one)
+        for counter in turns.counters:
+            self._count_to_turn(counter)
+        for one in turns.after:
+            self._emit(one)
+        self.line(f'br label %"{TURN}"')
         opening = self.lines
         self.lines = []
         return opening
+
+    def _emit(self, one: Instruction) -> None:
+        self._line = one.line
+        find(one).handler(self, one)
+
+    def _count_to_turn(self, counter: Counter) -> None:
+        kind = self._function.registers[counter.name]
+        step = self.read(counter.step, kind)
+        turn = self.resized("%turn", 32, kind.width, signed=False)
+        steps = self.value(f"mul {kind.llvm} {step}, {turn}")
+        first = self.read(Register(counter.name), kind)
+        self.write(Register(counter.name), self.value(f"add {kind.llvm} {first}, {steps}"), kind)
 
     def _kept(self, turns: Turns, name: str) -> str:
         """Where the thread keeps a register: an array for each, so that neighbors lie together."""
@@ -199,6 +218,12 @@ class Emitter(Checks):
         if found is None:
             raise PtxSyntaxError(f"{name} is no list of branch targets", self._line)
         return found
+
+    def names_parameter(self, operand: Operand | None) -> bool:
+        """Whether an address names a parameter of the kernel itself."""
+        base = operand.base if isinstance(operand, Address) else None
+        own = self.is_entry and not self._prefix
+        return own and isinstance(base, Symbol) and base.name in self._parameter_pointers
 
     def parameter_memory(self, name: str) -> str:
         """A pointer to the memory of a `.param` variable of the function."""

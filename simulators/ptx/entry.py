@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 
 from simulators.ptx.emitter import MAX_THREADS, Emitter
-from simulators.ptx.layout import BLOCK, REQUESTS, THREAD
+from simulators.ptx.layout import BLOCK, BLOCK_BYTES, REQUESTS, THREAD
 from simulators.ptx.turns import Turns, find_turns
 from simulators.ptx.unit import Unit
 
@@ -32,6 +32,16 @@ METADATA = """\
 !4 = distinct !{!4, !3}
 !5 = distinct !{!5, !3}
 """
+
+
+def metadata(unit: Unit) -> str:
+    """What the lines of a module refer to."""
+    extent = max(unit.function(unit.entry).parameter_bytes, 1)
+    return f"{METADATA}!6 = !{{i64 {extent}}}\n!7 = !{{i64 8}}\n"
+
+
+# Known to be there, so that what is read of it can be read before a loop.
+_BLOCK = f"ptr dereferenceable({BLOCK_BYTES}) align 8 %block"
 _PLACE = "i32 %tx, i32 %ty, i32 %tz"
 _ACCESS = re.compile(r"(?:%\S+ = load|store) (?!atomic|volatile)")
 
@@ -67,6 +77,8 @@ def _body(e: Emitter) -> tuple[list[str], list[str]]:
     statements = e.lines
     e.lines = []
     block = e.field("parameters", "ptr")
+    # Its load is the line before; with the extent known, parameters are read before a loop too.
+    e.lines[-1] += ", !dereferenceable !6, !align !7"
     for slot in function.parameters:
         e.line(f'%"a.{slot.name}" = getelementptr i8, ptr {block}, i64 {slot.offset}')
     return e.lines, statements
@@ -81,13 +93,14 @@ def _thread(e: Emitter, name: str, opening: list[str]) -> str:
         statements = [*opening, '"start":', *statements]
     lines = [*e.slots, *parameters, *statements]
     marked = [f"{one}, !llvm.access.group !2" if _ACCESS.match(one) else one for one in lines]
-    head = f"define internal i1 @{name}(ptr %block, {_PLACE}, ptr %state, i32 %linear) alwaysinline"
+    place = f"{_PLACE}, ptr %state, i32 %linear, i32 %turn"
+    head = f"define internal i1 @{name}({_BLOCK}, {place}) alwaysinline"
     return "\n".join([f"{head} {{", "entry:", *marked, "done:", "ret i1 false", "}"])
 
 
 def _run_block(turns: Turns | None) -> Iterator[str]:
     kept = sum(kind.bytes for _, kind in turns.state) if turns is not None else 0
-    yield "define void @run_block(ptr %block) {"
+    yield f"define void @run_block({_BLOCK}) {{"
     yield "entry:"
     for index, axis in enumerate("xyz"):
         yield f"%at.{axis} = getelementptr i8, ptr %block, i64 {BLOCK['threads'] + 4 * index}"
@@ -98,6 +111,8 @@ def _run_block(turns: Turns | None) -> Iterator[str]:
     if turns is not None:
         yield "next:"
         yield "%more = phi i1 [%first.any, %first.plane.next], [%other.any, %other.plane.next]"
+        yield "%turn = phi i32 [0, %first.plane.next], [%turn1, %other.plane.next]"
+        yield "%turn1 = add i32 %turn, 1"
         yield "br i1 %more, label %other, label %end"
         yield "other:"
         yield from _loops("other", "turn", "other", "next", 5)
@@ -128,7 +143,7 @@ def _loops(name: str, function: str, before: str, after: str, metadata: int) -> 
     yield f"%{name}.alive = getelementptr i8, ptr %alive, i64 %{name}.index"
     call = (
         f"call i1 @{function}(ptr %block, i32 %{name}.x, i32 %{name}.y, i32 %{name}.z, "
-        f"ptr %state, i32 %{name}.linear)"
+        f"ptr %state, i32 %{name}.linear, i32 {'0' if name == 'first' else '%turn'})"
     )
     if name == "first":
         yield f"%{name}.again = {call}"

@@ -108,7 +108,7 @@ def binary(e: Emitter, i: Instruction) -> None:
 def directed(e: Emitter, i: Instruction, kind: PtxType, *values: str) -> str:
     """An operation rounded in another direction than to nearest.
 
-    Those of f64, quotients and roots are left to the helpers in C, which change the processor's mode.
+    Those of f64, quotients and roots are left to the helpers in C, which set the processor's mode.
     """
     real = kind.real
     if real == "float" and i.name in ("add", "sub", "mul", "fma", "mad"):

@@ -33,6 +33,7 @@ BLOCK = {
     "heap_free": 160,
     "assert_failed": 168,
 }
+BLOCK_BYTES = 168
 THREAD = {
     "request": 0,
     "line": 4,

@@ -53,11 +53,15 @@ def load(e: Emitter, i: Instruction) -> None:
         i.operands[1], space_of(i), kind.bytes * count, "load", synchronizes=_synchronizes(i)
     )
     ordered = _ordering(i, "acquire")
+    # The parameters of a kernel do not change while it runs.
+    constant = ", !invariant.load !0" if e.names_parameter(i.operands[1]) else ""
     values = []
     for index in range(count):
         at = e.value(f"getelementptr i8, ptr {where}, i64 {index * kind.bytes}") if index else where
         values.append(
-            e.value(f"load {ordered[0]} {kind.llvm}, ptr {at}{ordered[1]}, align {kind.bytes}")
+            e.value(
+                f"load {ordered[0]} {kind.llvm}, ptr {at}{ordered[1]}, align {kind.bytes}{constant}"
+            )
         )
     for register, value in zip(elements(i.operands[0]), values, strict=True):
         e.write(register, value, kind)
@@ -224,6 +228,10 @@ def wait_for_copies(e: Emitter, i: Instruction) -> None:
 
 SYNC = "9.7.13 Parallel Synchronization and Communication: "
 _SEM = f"{{.relaxed,.acquire,.release,.acq_rel,}}{{.cta,.cluster,.gpu,.sys,}}{{.global,{_SHARED},}}"
+# Triton writes the order of memory last.
+_SEM_LAST = (
+    f"{{.global,{_SHARED},}}{{.cta,.cluster,.gpu,.sys}}{{.relaxed,.acquire,.release,.acq_rel}}"
+)
 _OPERATIONS = (
     "{.and,.or,.xor}{.b32,.b64}",
     "{.add}{.u32,.s32,.u64,.s64,.f32,.f64}",
@@ -238,8 +246,8 @@ _LLVM = {
 
 
 @instruction(
-    *(f"atom{_SEM}{each}" for each in _OPERATIONS),
-    f"atom{_SEM}.exch{{.b32,.b64}}",
+    *(f"atom{order}{each}" for order in (_SEM, _SEM_LAST) for each in _OPERATIONS),
+    *(f"atom{order}.exch{{.b32,.b64}}" for order in (_SEM, _SEM_LAST)),
     section=SYNC + "atom",
 )
 def atomic(e: Emitter, i: Instruction) -> None:
@@ -247,12 +255,17 @@ def atomic(e: Emitter, i: Instruction) -> None:
     e.write(i.operands[0], old, BITS[i.type.width])
 
 
-@instruction(*(f"red{_SEM}{each}" for each in _OPERATIONS), section=SYNC + "red")
+@instruction(
+    *(f"red{order}{each}" for order in (_SEM, _SEM_LAST) for each in _OPERATIONS),
+    section=SYNC + "red",
+)
 def reduce(e: Emitter, i: Instruction) -> None:
     _update(e, i, i.operands[0], i.operands[1])
 
 
-@instruction(f"atom{_SEM}.cas{{.b16,.b32,.b64}}", section=SYNC + "atom")
+@instruction(
+    *(f"atom{order}.cas{{.b16,.b32,.b64}}" for order in (_SEM, _SEM_LAST)), section=SYNC + "atom"
+)
 def compare_and_swap(e: Emitter, i: Instruction) -> None:
     kind = i.type
     where = _reach_atomic(e, i, i.operands[1])

@@ -10,7 +10,7 @@ import llvmlite.binding as llvm
 from simulators.ptx import bits, compare, control, convert, floating, integer, memory, warp
 from simulators.ptx.checks import Check
 from simulators.ptx.emitter import Emitter
-from simulators.ptx.entry import METADATA, entry_text
+from simulators.ptx.entry import entry_text, metadata
 from simulators.ptx.errors import PtxError
 from simulators.ptx.layout import ABI, CHECKS
 from simulators.ptx.program import Program
@@ -57,7 +57,7 @@ def translate(program: Program, entry: str, check: Check = "on") -> Translation:
             declarations.update(callee.declarations)
             pending += sorted(callee.called)
     texts.append(_descriptor(unit))
-    ir = "\n".join([*texts, *declarations.values(), METADATA])
+    ir = "\n".join([*texts, *declarations.values(), metadata(unit)])
     return Translation(ir, unit.waits, unit.static_shared_bytes)
 
 

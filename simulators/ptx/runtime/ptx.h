@@ -181,7 +181,7 @@ struct uptx_launch {
     uint32_t workers; /* 0: as many as there are processors */
     uint64_t seed;    /* of the order in which threads run */
     uint64_t milliseconds; /* after which the run is stopped; 0: never */
-    const void *parameters;
+    const void *parameters; /* at a multiple of 16 */
     uint64_t window_base;
     uint64_t window_span;
     uint64_t window_delta;

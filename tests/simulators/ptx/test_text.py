@@ -11,7 +11,17 @@ import pytest
 from simulators.ptx import launch
 from simulators.ptx.errors import PtxError, PtxSyntaxError, UnsupportedPtxError
 from simulators.ptx.launch import Module
-from simulators.ptx.layout import ACCESSES, BLOCK, CHECKS, FUEL, INTERVAL, REQUESTS, SPACES, THREAD
+from simulators.ptx.layout import (
+    ACCESSES,
+    BLOCK,
+    BLOCK_BYTES,
+    CHECKS,
+    FUEL,
+    INTERVAL,
+    REQUESTS,
+    SPACES,
+    THREAD,
+)
 from simulators.ptx.parser import parse, read_function
 from simulators.ptx.translate import translate
 from tests.simulators.ptx.conftest import HERE
@@ -99,6 +109,7 @@ def test_structures_are_those_of_the_header(tmp_path: Path) -> None:
     ]
     lines.append(f'_Static_assert(sizeof(struct uptx_interval) == {INTERVAL.bytes}, "interval");')
     checks = {f"check_{name}": value for name, value in CHECKS.items()}
+    lines.append(f'_Static_assert(sizeof(struct uptx_block) == {BLOCK_BYTES}, "block");')
     for name, value in (REQUESTS | checks | ACCESSES | SPACES).items():
         lines.append(f'_Static_assert(UPTX_{name.upper()} == {value}, "{name}");')
     for structure in (launch._Launch, launch._Fault, launch._Range):
