@@ -22,7 +22,7 @@ from simulators.ptx.types import BITS
 if TYPE_CHECKING:
     from simulators.ptx.unit import Unit
 
-Check = Literal["off", "on", "strict"]
+Check = Literal["off", "on", "strict", "trace"]
 Kind = Literal["load", "store", "atomic"]
 
 LOCAL_ALIGNMENT = 16

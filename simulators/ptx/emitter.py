@@ -15,8 +15,9 @@ from simulators.ptx.layout import FUEL, REQUESTS, THREAD
 from simulators.ptx.program import Address, Function, Instruction, Label, Operand, Register, Symbol
 from simulators.ptx.special import read_special
 from simulators.ptx.table import find
+from simulators.ptx.trace import trace_instruction, trace_result
 from simulators.ptx.turns import Counter, Turns, pointer_roots
-from simulators.ptx.types import BITS
+from simulators.ptx.types import BITS, PtxType
 from simulators.ptx.unit import Unit
 
 TURN = "turn.middle"
@@ -36,6 +37,13 @@ class Emitter(Checks):
         self.turns: Turns | None = None
         self._inlined: list[str] = []
         self._return_label = ""
+        self._written: list[tuple[str, PtxType]] = []
+
+    def write(self, operand: Operand | None, bits: str, kind: PtxType) -> None:
+        """Store bits of a type into a register, extended as the type's sign says."""
+        super().write(operand, bits, kind)
+        if isinstance(operand, Register):
+            self._written.append((operand.name, kind))
 
     def special(self, name: str, width: int) -> str:
         """The value of a predefined register."""
@@ -196,10 +204,16 @@ class Emitter(Checks):
             taken = self.read(one.guard, BITS[1])
             self.line(f"br i1 {taken}, label %{run}, label %{after}")
             self.begin(run)
+        if self.check == "trace":
+            trace_instruction(self, one.line)
+        self._written.clear()
         try:
             row.handler(self, one)
         except (IndexError, KeyError, ValueError) as error:
             raise PtxSyntaxError(f"{one.spelling}: wrong operands ({error})", one.line) from error
+        if self.check == "trace":
+            for name, kind in list(self._written):
+                trace_result(self, one.line, name, kind)
         if after:
             self.place(after)
 

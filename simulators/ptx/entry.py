@@ -50,7 +50,8 @@ def entry_text(unit: Unit) -> tuple[str, list[Emitter]]:
     """The LLVM text of a kernel's entry and the emitters that wrote it."""
     if unit.waits:
         return _coroutine(unit)
-    turns = find_turns(unit.function(unit.entry))
+    # A trace follows one thread, from its start to its end.
+    turns = None if unit.check == "trace" else find_turns(unit.function(unit.entry))
     first = _emitter(unit, turns)
     texts = [_thread(first, "thread", [])]
     emitters = [first]

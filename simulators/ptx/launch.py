@@ -96,6 +96,10 @@ class _Launch(ctypes.Structure):
         ("ranges", ctypes.c_void_p),
         ("range_count", ctypes.c_uint64),
         ("print", ctypes.c_void_p),
+        ("trace", ctypes.c_void_p),
+        ("trace_text", ctypes.c_void_p),
+        ("trace_block", ctypes.c_uint32 * 3),
+        ("trace_thread", ctypes.c_uint32 * 3),
         ("message", ctypes.c_char * 512),
         ("fault", _Fault),
     ]

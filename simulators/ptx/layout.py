@@ -32,8 +32,9 @@ BLOCK = {
     "heap_allocate": 152,
     "heap_free": 160,
     "assert_failed": 168,
+    "trace": 176,
 }
-BLOCK_BYTES = 168
+BLOCK_BYTES = 184
 THREAD = {
     "request": 0,
     "line": 4,
@@ -51,7 +52,7 @@ class _Interval(NamedTuple):
 
 
 INTERVAL = _Interval(24, {"start": 0, "count": 8, "delta": 16})
-CHECKS = {"off": 0, "on": 1, "strict": 2}
+CHECKS = {"off": 0, "on": 1, "strict": 2, "trace": 3}
 ACCESSES = {"load": 0, "store": 1, "atomic": 2}
 SPACES = {"generic": 0, "global": 1, "shared": 2, "local": 3, "const": 4}
 

@@ -50,6 +50,15 @@ PtxSettings::PtxSettings(std::string &complaint) {
     } else if (!wanted.empty() && wanted != "1") {
         complaint = "UHAL_SIM_CHECK=" + wanted + ": expected 0, 1 or strict";
     }
+    const std::string thread = Settings::text("TRACE");
+    if (!thread.empty()) {
+        if (!TracedThread::parse(thread, traced)) {
+            complaint = "UHAL_SIM_TRACE=" + thread + ": expected block:thread, as in 0,0,0:5,0,0";
+        } else if (check != "on") {
+            complaint = "UHAL_SIM_TRACE goes with UHAL_SIM_CHECK=1 only, got " + wanted;
+        }
+        check = "trace";
+    }
     const uint64_t drawn = std::random_device()();
     seed = Settings::number("SEED", 0, UINT64_MAX, drawn, complaint);
     milliseconds =

@@ -13,15 +13,17 @@
 
 #include "../../engine/executor.h"
 #include "../../engine/memory.h"
+#include "trace.h"
 #include "translator.h"
 
 namespace sim {
 
-// UHAL_SIM_CHECK, UHAL_SIM_SEED and UHAL_SIM_LAUNCH_SECONDS.
+// UHAL_SIM_CHECK, UHAL_SIM_SEED, UHAL_SIM_LAUNCH_SECONDS and UHAL_SIM_TRACE.
 struct PtxSettings {
     explicit PtxSettings(std::string &complaint);
 
-    std::string check = "on"; // off, on, strict: enum uptx_check
+    std::string check = "on"; // off, on, strict, trace: enum uptx_check
+    TracedThread traced;
     uint64_t seed = 0;        // of the order in which threads run
     uint64_t milliseconds = 0;
 };

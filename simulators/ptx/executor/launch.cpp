@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <fstream>
 #include <sstream>
 
 #include "../../engine/printed.h"
@@ -88,10 +87,8 @@ std::string text_line_report(const std::string &text_file, unsigned line) {
     if (line == 0) {
         return "";
     }
-    std::ifstream file(text_file);
-    std::string text;
-    for (unsigned count = 0; count < line && std::getline(file, text); ++count) {
-    }
+    const std::vector<std::string> lines = lines_of(text_file);
+    const std::string text = line <= lines.size() ? lines[line - 1] : "";
     const size_t start = std::min(text.find_first_not_of(" \t"), text.size());
     return "  PTX       line " + std::to_string(line) + " of " + text_file + "\n            " +
            text.substr(start) + "\n";
@@ -133,6 +130,11 @@ Outcome PtxExecutable::run(const LaunchShape &shape, const std::vector<unsigned 
     launch.ranges = reach->ranges.data();
     launch.range_count = reach->ranges.size();
     launch.print = [](const char *text, uint64_t bytes) { print_later(stdout, text, bytes); };
+    std::vector<std::string> lines;
+    if (settings_.traced.wanted) {
+        lines = lines_of(text_file_);
+        trace_launch(launch, settings_.traced, lines);
+    }
     const int outcome = uptx_run(&kernel_, &launch);
     return outcome == UPTX_OK ? Outcome{Status::ok, 0, ""} : explain(outcome, launch, reach);
 }

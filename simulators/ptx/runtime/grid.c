@@ -84,6 +84,17 @@ static void assert_failed(struct uptx_block *block, uint32_t x, uint32_t y, uint
               uptx_reach(block, message));
 }
 
+static void trace(struct uptx_block *block, uint32_t x, uint32_t y, uint32_t z, uint32_t line,
+                  const char *name, const char *type, uint64_t bits) {
+    const struct uptx_launch *launch = ((struct uptx_worker *)block)->launch;
+    const uint32_t thread[3] = {x, y, z};
+    if (launch->trace != NULL &&
+        memcmp(block->block, launch->trace_block, sizeof block->block) == 0 &&
+        memcmp(thread, launch->trace_thread, sizeof thread) == 0) {
+        launch->trace(launch, line, name, type, bits);
+    }
+}
+
 static void run_block(struct uptx_worker *worker) {
     if (worker->kernel->run_block != NULL) {
         worker->kernel->run_block(&worker->block);
@@ -119,6 +130,7 @@ static int open_worker(struct uptx_worker *worker, struct grid *grid) {
     block->heap_allocate = uptx_heap_allocate;
     block->heap_free = uptx_heap_free;
     block->assert_failed = assert_failed;
+    block->trace = trace;
     /* Never at address 0, so that a generic pointer to shared memory is not null. */
     const uint64_t shared = ((uint64_t)block->total_shared_bytes + 255) / 256 * 256;
     block->shared = aligned_alloc(256, shared + 256);

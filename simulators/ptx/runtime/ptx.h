@@ -55,6 +55,10 @@ struct uptx_block {
      * but for the line. */
     void (*assert_failed)(struct uptx_block *, uint32_t x, uint32_t y, uint32_t z, uint32_t line,
                           uint64_t message, uint64_t file, uint32_t number, uint64_t function);
+    /* Called before each instruction of a traced kernel with null for `name`, and after it for each
+     * register that it wrote, with the type it is taken for. */
+    void (*trace)(struct uptx_block *, uint32_t x, uint32_t y, uint32_t z, uint32_t line,
+                  const char *name, const char *type, uint64_t bits);
 };
 
 /* -- memory checks ------------------------------------------------------------------------------ */
@@ -64,6 +68,7 @@ enum uptx_check {
     UPTX_CHECK_OFF,
     UPTX_CHECK_ON,     /* bounds and alignment of every access, freed memory */
     UPTX_CHECK_STRICT, /* also races on shared memory and reads of what nobody wrote */
+    UPTX_CHECK_TRACE,  /* bounds and alignment, and tells what it does */
 };
 
 enum uptx_access { UPTX_LOAD, UPTX_STORE, UPTX_ATOMIC };
@@ -193,6 +198,12 @@ struct uptx_launch {
     uint64_t range_count;
     /* Takes what the kernel prints; NULL: it goes to standard output. Called by several threads. */
     void (*print)(const char *text, uint64_t bytes);
+    /* Takes what a traced kernel tells of one thread. */
+    void (*trace)(const struct uptx_launch *launch, uint32_t line, const char *name,
+                  const char *type, uint64_t bits);
+    const void *trace_text; /* the caller's own */
+    uint32_t trace_block[3];
+    uint32_t trace_thread[3];
     char message[512]; /* out: what went wrong, empty when nothing did */
     struct uptx_fault fault; /* out */
 };
