@@ -91,7 +91,7 @@ def runtime_library() -> Path:
     sources = sorted(one for one in RUNTIME.glob("*.c") if one != NUMERICS)
     target = folder() / f"runtime-{translator_version()[:32]}.so"
     if not target.exists():
-        _compile(target, "-shared", "-pthread", *map(str, sources))
+        _compile(target, "-shared", "-pthread", *map(str, sources), "-lm")
     return target
 
 

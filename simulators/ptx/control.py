@@ -10,6 +10,7 @@ from simulators.ptx.types import U32
 from simulators.ptx.unit import PROVIDED
 
 CHAPTER = "9.7.12 Control Flow: "
+SYNC = "9.7.13 Parallel Synchronization and Communication: "
 MISCELLANEOUS = "9.7.19 Miscellaneous: "
 
 
@@ -59,9 +60,10 @@ def stop(e: Emitter, i: Instruction) -> None:
 
 @instruction("nanosleep.u32", section=MISCELLANEOUS + "nanosleep")
 @instruction("pmevent{.mask,}", section=MISCELLANEOUS + "pmevent")
+@instruction("griddepcontrol{.launch_dependents,.wait}", section=SYNC + "griddepcontrol")
 @instruction("setmaxnreg{.inc,.dec}.sync.aligned.u32", section=MISCELLANEOUS + "setmaxnreg")
 def nothing_to_do(e: Emitter, i: Instruction) -> None:
-    """Time and registers are not modelled."""
+    """Time and registers are not modelled; a grid starts when those it depends on have ended."""
 
 
 def _trap(e: Emitter, i: Instruction) -> None:

@@ -69,6 +69,8 @@ REQUESTS = {
     "elect": 9,
     "matrix_load": 10,
     "matrix_multiply": 11,
+    "matrix_store": 12,
+    "matrix_move": 13,
 }
 """Why a thread came back to the run time."""
 

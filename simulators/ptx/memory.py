@@ -19,7 +19,7 @@ VECTOR = "{.v2,.v4,.v8,}"
 HINTS = (
     "{.ca,.cg,.cs,.lu,.cv,.wb,.wt,}{.L1::evict_normal,.L1::evict_unchanged,.L1::evict_first,"
     ".L1::evict_last,.L1::no_allocate,}{.L2::evict_first,.L2::evict_last,.L2::evict_normal,}"
-    "{.L2::64B,.L2::128B,.L2::256B,}"
+    "{.L2::cache_hint,}{.L2::64B,.L2::128B,.L2::256B,}"
 )
 
 
@@ -164,20 +164,21 @@ def only_a_hint(e: Emitter, i: Instruction) -> None:
 
 
 @instruction(
-    "cp.async{.ca,.cg}.shared{::cta,}.global{.L2::64B,.L2::128B,.L2::256B,}",
+    "cp.async{.ca,.cg}.shared{::cta,}.global{.L2::cache_hint,}{.L2::64B,.L2::128B,.L2::256B,}",
     section=CHAPTER + "cp.async",
 )
 def copy_to_shared(e: Emitter, i: Instruction) -> None:
     """Done at once: the latest time allowed is the wait that follows."""
-    size = e.constant(i.operands[2])
+    operands = i.operands[:-1] if i.has("L2::cache_hint") else i.operands
+    size = e.constant(operands[2])
     target = e.reach(i.operands[0], "shared", size, "store")
     e.declarations["llvm.memset.p0.i64"] = "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)"
     e.declarations["llvm.memcpy.p0.p0.i32"] = (
         "declare void @llvm.memcpy.p0.p0.i32(ptr, ptr, i32, i1)"
     )
     after = ""
-    if len(i.operands) > 3:
-        given = _bytes_asked_for(e, i.operands[3], size)
+    if len(operands) > 3:
+        given = _bytes_asked_for(e, operands[3], size)
         e.line(f"call void @llvm.memset.p0.i64(ptr {target}, i8 0, i64 {size}, i1 false)")
         whole, part, after = e.label(), e.label(), e.label()
         is_whole = e.value(f"icmp eq i32 {given}, {size}")
@@ -214,6 +215,20 @@ def _copy_part(e: Emitter, source: Operand | None, target: str, given: str, size
         e.place(after)
 
 
+_PRIORITY = "{.L2::evict_last,.L2::evict_normal,.L2::evict_first,.L2::evict_unchanged}"
+
+
+@instruction(
+    f"createpolicy.fractional{_PRIORITY}{{.L2::evict_first,.L2::evict_unchanged,}}.b64",
+    f"createpolicy.range{{.global,}}{_PRIORITY}{{.L2::evict_first,.L2::evict_unchanged,}}.b64",
+    "createpolicy.cvt.L2.b64",
+    section=CHAPTER + "createpolicy",
+)
+def create_policy(e: Emitter, i: Instruction) -> None:
+    """What a policy says of caches is not looked at."""
+    e.write(i.operands[0], "0", BITS[64])
+
+
 @instruction(
     "cp.async.commit_group",
     "cp.async.wait_group",
@@ -233,11 +248,17 @@ _SEM_LAST = (
     f"{{.global,{_SHARED},}}{{.cta,.cluster,.gpu,.sys}}{{.relaxed,.acquire,.release,.acq_rel}}"
 )
 _OPERATIONS = (
-    "{.and,.or,.xor}{.b32,.b64}",
-    "{.add}{.u32,.s32,.u64,.s64,.f32,.f64}",
-    "{.inc,.dec}.u32",
-    "{.min,.max}{.u32,.s32,.u64,.s64}",
-    ".add.noftz{.f16,.f16x2,.bf16,.bf16x2}",
+    "{.and,.or,.xor}{.L2::cache_hint,}{.b32,.b64}",
+    ".add{.L2::cache_hint,}{.u32,.s32,.u64,.s64,.f32,.f64}",
+    "{.inc,.dec}{.L2::cache_hint,}.u32",
+    "{.min,.max}{.L2::cache_hint,}{.u32,.s32,.u64,.s64}",
+    ".add.noftz{.L2::cache_hint,}{.f16,.f16x2,.bf16,.bf16x2}",
+)
+_VECTOR_ORDER = "{.relaxed,.acquire,.release,.acq_rel,}{.cta,.cluster,.gpu,.sys,}{.global,}"
+_VECTORS = (
+    ".add{.L2::cache_hint,}{.v2,.v4}.f32",
+    ".add.noftz{.L2::cache_hint,}{.v2,.v4,.v8}{.f16,.bf16}",
+    ".add.noftz{.L2::cache_hint,}{.v2,.v4}{.f16x2,.bf16x2}",
 )
 _LLVM = {
     "and": "and", "or": "or", "xor": "xor", "exch": "xchg", "add": "add",
@@ -280,9 +301,35 @@ def _reach_atomic(e: Emitter, i: Instruction, address: Operand | None) -> str:
     return e.reach(address, space_of(i), i.type.bytes, "atomic", synchronizes=True)
 
 
-def _update(e: Emitter, i: Instruction, address: Operand | None, operand: Operand | None) -> str:
+@instruction(
+    *(f"atom{_VECTOR_ORDER}{each}" for each in _VECTORS),
+    section=SYNC + "atom",
+)
+@instruction(
+    *(f"red{_VECTOR_ORDER}{each}" for each in _VECTORS),
+    section=SYNC + "red",
+)
+def vector_of_atomics(e: Emitter, i: Instruction) -> None:
+    """Each element is atomic, the vector as a whole is not."""
     kind = i.type
-    where = _reach_atomic(e, i, address)
+    returns = i.name == "atom"
+    address, operand = i.operands[returns : returns + 2]
+    values = elements(operand)
+    size = kind.bytes * len(values)
+    start = e.reach(address, space_of(i), size, "atomic", synchronizes=True)
+    for index, value in enumerate(values):
+        at = e.value(f"getelementptr i8, ptr {start}, i64 {index * kind.bytes}")
+        old = _updated(e, i, at, value)
+        if returns:
+            e.write(elements(i.operands[0])[index], old, BITS[kind.width])
+
+
+def _update(e: Emitter, i: Instruction, address: Operand | None, operand: Operand | None) -> str:
+    return _updated(e, i, _reach_atomic(e, i, address), operand)
+
+
+def _updated(e: Emitter, i: Instruction, where: str, operand: Operand | None) -> str:
+    kind = i.type
     operation = i.one_of(*_LLVM, "min", "max")
     if kind.name in ("f32", "f64"):
         value = e.real(operand, kind)

@@ -101,7 +101,6 @@ ABSENT = {
     "tcgen05": "9.7.16 TensorCore 5th Generation",
     "stacksave": "9.7.17 Stack Manipulation",
     "alloca": "9.7.17 Stack Manipulation",
-    "griddepcontrol": "9.7.13 Parallel Synchronization and Communication: griddepcontrol",
     "multimem": "9.7.9 Data Movement and Conversion: multimem",
     "cp": "9.7.9 Data Movement and Conversion: cp.async.bulk",
     "createpolicy": "9.7.9 Data Movement and Conversion: createpolicy",

@@ -23,6 +23,8 @@ enum uptx_request {
     UPTX_ELECT,
     UPTX_MATRIX_LOAD,
     UPTX_MATRIX_MULTIPLY,
+    UPTX_MATRIX_STORE,
+    UPTX_MATRIX_MOVE,
 };
 
 /* What a kernel knows of the block it runs in; constant while the block runs. */
