@@ -169,9 +169,13 @@ def parse(text: str, rng: np.random.Generator) -> Buffer | np.generic[Any] | Non
 def _filled(text: str, kind: DType, count: int, value: str) -> np.ndarray[Any, Any]:
     try:
         number = float(value) if kind.kind == "float" else int(value, 0)
-        return np.full(count, np.array(number).astype(kind.dtype))
-    except (ValueError, OverflowError):
+    except ValueError:
         raise ArgumentError(f"--args {text}: {value!r} is no {kind.name}") from None
+    if kind.min is not None and kind.max is not None and not kind.min <= number <= kind.max:
+        raise ArgumentError(
+            f"--args {text}: expected a number in {kind.min}…{kind.max}, got {value}"
+        )
+    return np.full(count, np.array(number).astype(kind.dtype))
 
 
 def _random(kind: DType, count: int, rng: np.random.Generator) -> np.ndarray[Any, Any]:
