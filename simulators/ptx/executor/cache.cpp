@@ -51,14 +51,13 @@ files::path translator_folder() {
 }
 
 std::string digest_of_sources(const files::path &folder) {
-    std::vector<files::path> sources;
+    // Of the run time, what a translated kernel is made of.
+    std::vector<files::path> sources = {folder / "runtime" / "ptx.h",
+                                        folder / "runtime" / "numerics.c"};
     std::error_code ignored;
-    for (const files::path &place : {folder, folder / "runtime"}) {
-        for (const auto &entry : files::directory_iterator(place, ignored)) {
-            const std::string suffix = entry.path().extension();
-            if (suffix == ".py" || suffix == ".c" || suffix == ".h") {
-                sources.push_back(entry.path());
-            }
+    for (const auto &entry : files::directory_iterator(folder, ignored)) {
+        if (entry.path().extension() == ".py") {
+            sources.push_back(entry.path());
         }
     }
     std::sort(sources.begin(), sources.end());

@@ -19,6 +19,11 @@ static pthread_mutex_t installing = PTHREAD_MUTEX_INITIALIZER;
 static int installed;
 static struct sigaction earlier[3];
 static int deadline_signal;
+static pthread_key_t at_thread_end;
+static __thread struct {
+    timer_t id;
+    int made;
+} timer;
 
 static const struct sigaction *earlier_of(int number) {
     return &earlier[number == SIGSEGV ? 0 : number == SIGBUS ? 1 : 2];
@@ -67,6 +72,11 @@ static void on_signal(int number, siginfo_t *info, void *context) {
     siglongjmp(worker->escape, 1);
 }
 
+static void forget_timer(void *unused) {
+    (void)unused;
+    timer_delete(timer.id);
+}
+
 static void install_one(int number, struct sigaction *before) {
     struct sigaction present;
     sigaction(number, NULL, &present);
@@ -76,7 +86,7 @@ static void install_one(int number, struct sigaction *before) {
     struct sigaction action;
     memset(&action, 0, sizeof action);
     action.sa_sigaction = on_signal;
-    action.sa_flags = SA_SIGINFO | SA_NODEFER;
+    action.sa_flags = SA_SIGINFO | SA_NODEFER | SA_RESTART;
     sigemptyset(&action.sa_mask);
     sigaction(number, &action, NULL);
     /* Kept once: of two handlers that pass on to each other, neither would ever end a process. */
@@ -88,7 +98,10 @@ static void install_one(int number, struct sigaction *before) {
 /* Before every run, because a program may install its own handlers (faulthandler does). */
 static void install(void) {
     pthread_mutex_lock(&installing);
-    deadline_signal = SIGRTMAX - 2;
+    if (!installed) {
+        deadline_signal = SIGRTMAX - 2;
+        pthread_key_create(&at_thread_end, forget_timer);
+    }
     install_one(SIGSEGV, &earlier[0]);
     install_one(SIGBUS, &earlier[1]);
     install_one(SIGFPE, &earlier[2]);
@@ -97,35 +110,40 @@ static void install(void) {
     pthread_mutex_unlock(&installing);
 }
 
-static int start_deadline(const struct uptx_worker *worker, timer_t *timer) {
-    const uint64_t milliseconds = worker->launch->milliseconds;
-    if (milliseconds == 0) {
-        return 0;
+/* Made once for each thread: making one costs more than a small launch. */
+static int make_timer(void) {
+    if (timer.made) {
+        return 1;
     }
     struct sigevent event;
     memset(&event, 0, sizeof event);
     event.sigev_notify = SIGEV_THREAD_ID;
     event.sigev_signo = deadline_signal;
     event.sigev_notify_thread_id = (pid_t)syscall(SYS_gettid);
-    if (timer_create(CLOCK_MONOTONIC, &event, timer) != 0) {
-        return 0;
+    timer.made = timer_create(CLOCK_MONOTONIC, &event, &timer.id) == 0;
+    if (timer.made) {
+        pthread_setspecific(at_thread_end, &timer);
     }
+    return timer.made;
+}
+
+/* Left running after the launch, since the next one sets it again; what comes of it then is
+ * ignored. */
+static void set_deadline(uint64_t milliseconds) {
     const struct itimerspec when = {
         .it_value = {(time_t)(milliseconds / 1000), (long)(milliseconds % 1000) * 1000000}};
-    timer_settime(*timer, 0, &when, NULL);
-    return 1;
+    if (make_timer()) {
+        timer_settime(timer.id, 0, &when, NULL);
+    }
 }
 
 void uptx_guarded(struct uptx_worker *worker, void (*body)(struct uptx_worker *)) {
     install();
-    timer_t timer = 0;
-    const int timed = start_deadline(worker, &timer);
-    if (sigsetjmp(worker->escape, 1) == 0) {
+    set_deadline(worker->launch->milliseconds);
+    /* The handlers block no signal, so there is no mask to restore. */
+    if (sigsetjmp(worker->escape, 0) == 0) {
         guarded = worker;
         body(worker);
     }
     guarded = NULL;
-    if (timed) {
-        timer_delete(timer);
-    }
 }
