@@ -22,7 +22,10 @@ INCLUDE = f"-I{ROOT / 'uhal' / 'include'}"
 C_COMPILER = os.environ.get("CC", "cc")
 C_FLAGS = "-std=gnu11 -O2 -g1 -fPIC -fvisibility=hidden -Wall -Wextra".split()
 
-DRIVERS = {"libcuda.so.1": ("engine", "images", "ptx/runtime", "ptx/executor", "cuda")}
+DRIVERS = {
+    "libcuda.so.1": ("engine", "images", "ptx/runtime", "ptx/executor", "cuda"),
+    "libhsa-runtime64.so.1": ("engine", "images", "hsa"),
+}
 """Libraries by name, and the folders their sources lie in, the vendor's own last."""
 
 IN_KERNELS = SIMULATORS / "ptx" / "runtime" / "numerics.c"
@@ -64,7 +67,7 @@ def _sources(folders: tuple[str, ...]) -> list[Path]:
 def _headers() -> tuple[Path, ...]:
     own = sorted(SIMULATORS.glob("**/*.h"))
     shared = sorted((ROOT / "uhal" / "include" / "uhal").glob("*.h"))
-    return (*own, *shared, ROOT / "cuda_backend" / "abi.h")
+    return (*own, *shared, *sorted(ROOT.glob("*_backend/abi.h")))
 
 
 def _object(source: Path) -> Path:

@@ -37,34 +37,34 @@ char *reserve_range(uint64_t bytes) {
     return range == MAP_FAILED ? nullptr : static_cast<char *>(range);
 }
 
-// The window of the process and what of it the devices have taken.
-struct Reservation {
-    bool open() {
-        if (addresses == nullptr) {
-            addresses = reserve_range(span * devices);
-            view = reserve_range(span * devices);
-        }
-        return addresses != nullptr && view != nullptr && taken < devices;
-    }
-
-    uint64_t devices = 0;
-    uint64_t taken = 0;
-    char *addresses = nullptr;
-    char *view = nullptr;
-};
-
-Reservation reservation;
+// Devices that have no addresses yet.
+uint64_t waiting_devices = 0;
 
 } // namespace
 
+// A window and how many devices have taken their part of it.
+struct DeviceMemory::Reservation {
+    explicit Reservation(uint64_t for_devices)
+        : devices(for_devices), addresses(reserve_range(span * devices)),
+          view(reserve_range(span * devices)) {}
+
+    const uint64_t devices;
+    uint64_t taken = 0;
+    char *const addresses;
+    char *const view;
+};
+
 DeviceMemory::DeviceMemory(uint64_t capacity) : capacity_(capacity) {
-    ++reservation.devices;
+    ++waiting_devices;
 }
 
-Window DeviceMemory::window() {
-    const uint64_t base = reinterpret_cast<uint64_t>(reservation.addresses);
-    const uint64_t view = reinterpret_cast<uint64_t>(reservation.view);
-    return {base, base == 0 ? 0 : span * reservation.devices, view - base};
+Window DeviceMemory::window() const {
+    if (reservation_ == nullptr) {
+        return {0, 0, 0};
+    }
+    const uint64_t base = reinterpret_cast<uint64_t>(reservation_->addresses);
+    const uint64_t view = reinterpret_cast<uint64_t>(reservation_->view);
+    return {base, span * reservation_->devices, view - base};
 }
 
 bool DeviceMemory::open() {
@@ -75,12 +75,19 @@ bool DeviceMemory::open() {
     if (descriptor_ < 0 || ftruncate(descriptor_, static_cast<off_t>(span)) != 0) {
         return false;
     }
-    if (!reservation.open()) {
+    // Of never destroyed memory: a driver has no moment at which its program is surely done.
+    static Reservation *newest = nullptr;
+    if (newest == nullptr || newest->taken == newest->devices) {
+        newest = new Reservation(waiting_devices);
+    }
+    if (newest->addresses == nullptr || newest->view == nullptr) {
         return false;
     }
-    base_ = reinterpret_cast<uint64_t>(reservation.addresses) + reservation.taken * span;
-    view_ = reservation.view + reservation.taken * span;
-    ++reservation.taken;
+    base_ = reinterpret_cast<uint64_t>(newest->addresses) + newest->taken * span;
+    view_ = newest->view + newest->taken * span;
+    reservation_ = newest;
+    ++newest->taken;
+    --waiting_devices;
     span_ = span;
     // The first page is never handed out: an offset of zero is a bug worth seeing.
     next_ = page;
@@ -331,6 +338,11 @@ char *DeviceMemory::view(uint64_t address) const {
         return allocation->view + (address - allocation->address);
     }
     return view_ + (address - base_);
+}
+
+uint64_t DeviceMemory::address_of(uint64_t place) const {
+    const uint64_t offset = place - reinterpret_cast<uint64_t>(view_);
+    return offset < span_ ? base_ + offset : 0;
 }
 
 } // namespace sim

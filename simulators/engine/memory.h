@@ -3,8 +3,8 @@
 // It is mapped at two places. Device addresses lie in the first, which nobody may touch: a host
 // read of a device address faults as it does on hardware. The engine works through the second,
 // its view, where only the pages of live allocations are mapped: a kernel that leaves them faults.
-// All devices of a process share one window, so that one distance leads from any device address to
-// its view.
+// Devices made before the first allocation share one window, so that one distance leads from any of
+// their addresses to its view.
 //
 // Not thread-safe: callers hold the scheduler's lock, except for `view` of a live allocation.
 #pragma once
@@ -73,7 +73,6 @@ struct SharedRange {
 
 class DeviceMemory {
   public:
-    // All devices of a process are made before the first allocation.
     explicit DeviceMemory(uint64_t capacity);
     DeviceMemory(const DeviceMemory &) = delete;
     DeviceMemory &operator=(const DeviceMemory &) = delete;
@@ -119,10 +118,15 @@ class DeviceMemory {
     // Changes whenever `all` or `freed` do.
     uint64_t generation() const { return generation_; }
 
-    // Of every device of the process; zeros before the first allocation.
-    static Window window();
+    // Of this device and those it shares it with; zeros before the first allocation.
+    Window window() const;
+
+    // The device address of a place in the view, for naming a fault there; 0 for any other.
+    uint64_t address_of(uint64_t place) const;
 
   private:
+    struct Reservation;
+
     bool open();
     bool place(uint64_t bytes, uint64_t &offset) const;
     Status insert(uint64_t bytes, Allocation &allocation);
@@ -132,6 +136,7 @@ class DeviceMemory {
 
     const uint64_t capacity_;
     uint64_t used_ = 0;
+    const Reservation *reservation_ = nullptr;
     uint64_t base_ = 0;
     uint64_t span_ = 0;
     char *view_ = nullptr;

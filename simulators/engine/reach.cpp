@@ -32,10 +32,10 @@ void ReachBuilder::add(const HostMemory &memory) {
     }
 }
 
-Reach ReachBuilder::finish() {
+Reach ReachBuilder::finish(const Window &window) {
     std::sort(reach_.ranges.begin(), reach_.ranges.end(),
               [](const auto &left, const auto &right) { return left.address < right.address; });
-    reach_.window = DeviceMemory::window();
+    reach_.window = window;
     return std::move(reach_);
 }
 

@@ -26,7 +26,8 @@ class ReachBuilder {
     void add(const Allocation &allocation);
     void add(const HostMemory &memory);
 
-    Reach finish();
+    // For the kernels of a device with that window.
+    Reach finish(const Window &window);
 
   private:
     void add(uint64_t address, uint64_t bytes, uint32_t state, uint64_t name);

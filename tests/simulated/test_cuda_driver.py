@@ -9,33 +9,23 @@ import textwrap
 
 import pytest
 
-from cuda_backend._backend import FUNCTION_OF_SLOT
 from cuda_backend._library import CANDIDATES
 from tests.sampling import SOAK
-from tests.simulated.process import LIBRARY, ROOT, needs_simulator, run_python
+from tests.simulated.process import ROOT, needs_simulator, run_python
 
 pytestmark = needs_simulator
 
 PROLOGUE = """
-import ctypes, gc
 import numpy as np
-import uhal, ubridge
+import ubridge
 from uhal import *
-from uhal.errors import DeviceError, DeviceWarning, InvalidImageError
-
-simulator = ctypes.CDLL({library!r})
-def live():
-    kinds = ("context", "stream", "event", "module", "allocation", "pinned")
-    return {{kind: simulator.uhal_sim_live(kind.encode()) for kind in kinds}}
-def fail(call, nth, code):
-    simulator.uhal_sim_fail(call.encode(), nth, code)
+from uhal.errors import DeviceError, InvalidImageError
 """
 
 
 def run(script: str, *arguments: str, **environment: str) -> str:
     """Run a script on the simulated driver; return what it printed."""
-    code = PROLOGUE.format(library=str(LIBRARY)) + textwrap.dedent(script)
-    return run_python("-c", code, *arguments, **environment)
+    return run_python("-c", PROLOGUE + textwrap.dedent(script), *arguments, **environment)
 
 
 def test_an_illegal_address_names_its_candidates_and_the_device_is_lost() -> None:
@@ -82,85 +72,6 @@ def test_an_illegal_address_names_its_candidates_and_the_device_is_lost() -> Non
         # Otherwise the second launch may meet the fault of the first.
         UHAL_SIM_SCHEDULE="lazy",
     )
-
-
-WORK = """
-from pathlib import Path
-image = Path("ubridge/kernels/images/cuda/activation.ptx").read_bytes()
-
-def work():
-    with Stream() as stream, Stream(StreamFlags.NON_BLOCKING) as other:
-        pinned = HostBuffer(1000, "f32")
-        pinned.array[:] = 1
-        x = DeviceBuffer.from_numpy(np.ones(1000, "f4"), stream=stream)
-        y = DeviceBuffer.uninitialized_async(1000, "f32", stream, native=True)
-        y.view("u8").set_8(0, stream=stream)
-        y.view("u16").set_16(0, stream=stream)
-        y.set_32(0, stream=stream)
-        y.copy_from_async(x, stream)
-        with Module.from_bytes(image) as module:
-            started = stream.record_event(Event())
-            module.get_function("activationf32")[4, 256, 0, stream](y, 10, 100, 0)
-            event = stream.record_event(Event())
-            other.wait_event(event)
-            y.copy_to_async(pinned, other)
-            other.add_callback(called.append, 1)
-            event.synchronize()
-            other.synchronize()
-            assert event.elapsed_since(started) >= 0
-        stream.synchronize()
-        assert (pinned.array == 1).all()
-        assert (y.to_numpy() == 1).all()
-"""
-
-# What is called when something goes: a destructor warns, and close() raises.
-LETTING_GO = {
-    *("cuMemFree_v2", "cuMemFreeAsync", "cuMemFreeHost", "cuStreamDestroy_v2"),
-    *("cuEventDestroy_v2", "cuModuleUnload"),
-}
-# Not called by the work: another device, a launch with attributes; or an answer and no failure.
-NOT_CALLED = {
-    *("cuMemcpyPeerAsync", "cuLaunchKernelEx", "cuStreamQuery", "cuEventQuery"),
-    "cuCtxSetCurrent",  # the device is current already
-}
-
-
-@pytest.mark.parametrize("code", ["CUDA_ERROR_INVALID_VALUE", "CUDA_ERROR_OUT_OF_MEMORY"])
-def test_every_hot_call_may_fail_once(code: str) -> None:
-    number = {"CUDA_ERROR_INVALID_VALUE": 1, "CUDA_ERROR_OUT_OF_MEMORY": 2}[code]
-    last = 8 if SOAK else 2
-    calls = sorted(set(FUNCTION_OF_SLOT.values()) - NOT_CALLED)
-    out = run(
-        WORK
-        + textwrap.dedent(
-            f"""
-            import warnings
-            called = []
-            device = Api.quick_init()
-            work()
-            for call in {calls!r}:
-                for nth in range(1, {last + 1}):
-                    device.empty_cache()
-                    fail(call, nth, {number})
-                    with warnings.catch_warnings():
-                        warnings.simplefilter("ignore", DeviceWarning)
-                        try:
-                            work()
-                        except DeviceError as error:
-                            assert {code!r} in str(error) or error.code is None, error
-                            print(call)
-                            del error
-                        gc.collect()
-                    fail(call, 0, 0)
-                    work()
-            """
-        ),
-        # Where nothing is done before it is waited for, every wait reaches the driver.
-        UHAL_SIM_SCHEDULE="lazy",
-    )
-    # A full device is asked again once the pool has given back what it keeps.
-    survived = {"cuMemAlloc_v2"} if code == "CUDA_ERROR_OUT_OF_MEMORY" else set()
-    assert set(calls) - LETTING_GO - survived <= set(out.split())
 
 
 def test_old_drivers_take_every_shipped_module_as_ptx() -> None:
