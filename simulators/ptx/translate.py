@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from dataclasses import dataclass
 
 import llvmlite.binding as llvm
@@ -11,10 +12,13 @@ from simulators.ptx import bits, compare, control, convert, floating, integer, m
 from simulators.ptx.checks import Check
 from simulators.ptx.emitter import Emitter
 from simulators.ptx.entry import entry_text, metadata
-from simulators.ptx.errors import PtxError
+from simulators.ptx.errors import PtxError, UnsupportedPtxError
 from simulators.ptx.layout import ABI, CHECKS
 from simulators.ptx.program import Program
 from simulators.ptx.unit import Unit
+
+NEWEST_TARGET = 90
+"""Compute capability, times ten, of the newest targets that are executed."""
 
 FAMILIES = (bits, compare, control, convert, floating, integer, memory, warp)
 """Importing them fills the table."""
@@ -38,6 +42,7 @@ def translate(program: Program, entry: str, check: Check = "on") -> Translation:
     """
     if entry not in program.functions or not program.functions[entry].is_entry:
         raise PtxError(f"there is no kernel {entry}")
+    _check_target(program)
     unit = Unit(program, entry, check)
     texts: list[str] = []
     declarations: dict[str, str] = {}
@@ -87,6 +92,16 @@ def _descriptor(unit: Unit) -> str:
         f"i32 {len(unit.sites)}, i32 0, ptr @sites, "
         f"{start}, {resume}, {run} }}"
     )
+
+
+def _check_target(program: Program) -> None:
+    found = re.match(r"sm_(\d+)", program.target)
+    if found is None or int(found[1]) > NEWEST_TARGET:
+        raise UnsupportedPtxError(
+            f".target {program.target}: at most sm_{NEWEST_TARGET} is executed here "
+            "(PTX ISA §11.1.2 PTX Module Directives: .target)",
+            program.target_line,
+        )
 
 
 @functools.cache

@@ -211,6 +211,20 @@ def test_what_cannot_be_executed_is_refused_when_asked_for(
     assert "line 26 of" in text and "tex.1d.v4.f32.f32 {%f0" in text
 
 
+def test_targets_after_sm_90_are_read_and_not_run(opened: Opener) -> None:
+    driver = opened(CUDA_PROFILE="sm_100")
+    code, log = load_with_log(driver, MODULE.replace("sm_75", "sm_100").replace("7.0", "8.6"))
+    assert (code, log) == (0, "")
+    module = load(driver, MODULE.replace("sm_75", "sm_100").replace("7.0", "8.6"))
+    words = "line 3: .target sm_100: at most sm_90 is executed here (PTX ISA §11.1.2"
+    with refused("CUDA_ERROR_INVALID_PTX", words):
+        driver.function(module, "read")
+    with refused("CUDA_ERROR_INVALID_PTX", "sm_120 cannot be compiled for sm_100"):
+        load(driver, MODULE.replace("sm_75", "sm_120"))
+    with refused("CUDA_ERROR_UNSUPPORTED_PTX_VERSION"):
+        load(driver, MODULE.replace(".version 7.0", ".version 9.9"))
+
+
 def test_what_is_in_the_cache_needs_no_translator(opened: Opener) -> None:
     driver = opened()
     assert read_three(driver, load(driver, MODULE))[0] == 17
