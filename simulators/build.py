@@ -22,9 +22,12 @@ INCLUDE = f"-I{ROOT / 'uhal' / 'include'}"
 C_COMPILER = os.environ.get("CC", "cc")
 C_FLAGS = "-std=gnu11 -O2 -g1 -fPIC -fvisibility=hidden -Wall -Wextra".split()
 
+CUDA = ("engine", "images", "ptx/runtime", "ptx/executor", "cuda")
 DRIVERS = {
-    "libcuda.so.1": ("engine", "images", "ptx/runtime", "ptx/executor", "cuda"),
+    "libcuda.so.1": CUDA,
     "libhsa-runtime64.so.1": ("engine", "images", "hsa"),
+    # For benchmarks: its few functions, linked first, replace those of the same name.
+    "null/libcuda.so.1": ("null", *CUDA),
 }
 """Libraries by name, and the folders their sources lie in, the vendor's own last."""
 
@@ -60,8 +63,8 @@ def build_drivers(destination: Path) -> None:
 
 
 def _sources(folders: tuple[str, ...]) -> list[Path]:
-    found = [path for folder in folders for path in SIMULATORS.glob(f"{folder}/*.c*")]
-    return sorted(path for path in found if path != IN_KERNELS)
+    found = [path for folder in folders for path in sorted(SIMULATORS.glob(f"{folder}/*.c*"))]
+    return [path for path in found if path != IN_KERNELS]
 
 
 def _headers() -> tuple[Path, ...]:
@@ -96,6 +99,7 @@ def _link(library: Path, folders: tuple[str, ...], tools: str) -> Job:
         "-shared",
         f"-Wl,-soname,{library.name}",
         "-Wl,-z,defs",
+        *(("-Wl,--allow-multiple-definition",) if "null" in folders else ()),
         f"-Wl,--version-script={exports}",
         "-o",
         OUTPUT,
