@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from simulators.ptx.checks import LOCAL_ALIGNMENT, Checks
 from simulators.ptx.errors import PtxSyntaxError
-from simulators.ptx.layout import FUEL, REQUESTS, THREAD
+from simulators.ptx.layout import FUEL, MAX_THREADS, REQUESTS, THREAD
 from simulators.ptx.program import Address, Function, Instruction, Label, Operand, Register, Symbol
 from simulators.ptx.special import read_special
 from simulators.ptx.table import find
@@ -21,8 +21,6 @@ from simulators.ptx.types import BITS, PtxType
 from simulators.ptx.unit import Unit
 
 TURN = "turn.middle"
-MAX_THREADS = 1024
-"""Of a block (CUDA Programming Guide, compute capabilities)."""
 
 
 class Emitter(Checks):

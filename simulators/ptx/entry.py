@@ -11,8 +11,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from simulators.ptx.emitter import MAX_THREADS, Emitter
-from simulators.ptx.layout import BLOCK, BLOCK_BYTES, REQUESTS, THREAD
+from simulators.ptx.emitter import Emitter
+from simulators.ptx.layout import BLOCK, BLOCK_BYTES, MAX_THREADS, REQUESTS, THREAD
 from simulators.ptx.turns import Turns, find_turns
 from simulators.ptx.unit import Unit
 
@@ -93,10 +93,14 @@ def _thread(e: Emitter, name: str, opening: list[str]) -> str:
     if opening:
         statements = [*opening, '"start":', *statements]
     lines = [*e.slots, *parameters, *statements]
-    marked = [f"{one}, !llvm.access.group !2" if _ACCESS.match(one) else one for one in lines]
+    # A variable of the thread is one place for all threads of the loop: those do depend.
+    variables = e.unit.function(e.unit.entry).variables.values()
+    independent = not any(one.space in ("local", "param") for one in variables)
+    if independent:
+        lines = [f"{one}, !llvm.access.group !2" if _ACCESS.match(one) else one for one in lines]
     place = f"{_PLACE}, ptr %state, i32 %linear, i32 %turn"
     head = f"define internal i1 @{name}({_BLOCK}, {place}) alwaysinline"
-    return "\n".join([f"{head} {{", "entry:", *marked, "done:", "ret i1 false", "}"])
+    return "\n".join([f"{head} {{", "entry:", *lines, "done:", "ret i1 false", "}"])
 
 
 def _run_block(turns: Turns | None) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from simulators.ptx.cache import kernel_library, runtime_library
+from simulators.ptx.layout import MAX_THREADS
 from simulators.ptx.parser import parse
 from simulators.ptx.program import ParameterSlot
 from simulators.ptx.unit import variable_places
@@ -207,6 +209,8 @@ class Kernel:
 
         The kernel may access the arrays, the module's variables and `memory`.
         """
+        if math.prod(block) > MAX_THREADS:
+            raise ValueError(f"a block has at most {MAX_THREADS} threads, got {tuple(block)}")
         parameters = self._packed(arguments)
         arrays = [one for one in arguments if isinstance(one, np.ndarray)]
         known = {one.ctypes.data: Allocation(one.ctypes.data, one.nbytes) for one in arrays}

@@ -74,5 +74,7 @@ REQUESTS = {
 }
 """Why a thread came back to the run time."""
 
+MAX_THREADS = 1024
+"""Of a block, on every device (CUDA Programming Guide, compute capabilities)."""
 FUEL = 1 << 12
 """Turns of a loop that may wait for another thread before that one gets its chance."""

@@ -243,9 +243,9 @@ def wait_for_copies(e: Emitter, i: Instruction) -> None:
 
 SYNC = "9.7.13 Parallel Synchronization and Communication: "
 _SEM = f"{{.relaxed,.acquire,.release,.acq_rel,}}{{.cta,.cluster,.gpu,.sys,}}{{.global,{_SHARED},}}"
-# Triton writes the order of memory last.
+# nvcc writes the scope behind the space, Triton the order of memory behind both.
 _SEM_LAST = (
-    f"{{.global,{_SHARED},}}{{.cta,.cluster,.gpu,.sys}}{{.relaxed,.acquire,.release,.acq_rel}}"
+    f"{{.global,{_SHARED},}}{{.cta,.cluster,.gpu,.sys}}{{.relaxed,.acquire,.release,.acq_rel,}}"
 )
 _OPERATIONS = (
     "{.and,.or,.xor}{.L2::cache_hint,}{.b32,.b64}",

@@ -126,7 +126,7 @@ def compile_object(ir: str) -> bytes:
     module.triple = llvm.get_default_triple()
     module.data_layout = str(machine.target_data)
     module.verify()
-    options = llvm.create_pipeline_tuning_options(speed_level=2)
+    options = llvm.create_pipeline_tuning_options(speed_level=3)
     options.loop_vectorization = True
     options.slp_vectorization = True
     builder = llvm.create_pass_builder(machine, options)

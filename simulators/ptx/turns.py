@@ -78,9 +78,10 @@ def pointer_roots(function: Function) -> dict[str, str]:
             continue
         if one.name == "cvta" and one.has("to") and one.has("global") and target.name in uniform:
             roots[target.name] = target.name
-        elif one.name == "add":
+        elif one.name in ("add", "mad"):
             found = {roots[name] for name in _read(one) if name in roots}
-            if len(found) == 1:
+            added = one.operands[1:] if one.name == "add" else one.operands[3:]
+            if len(found) == 1 and found <= {roots.get(n) for o in added for n in _registers(o)}:
                 roots[target.name] = found.pop()
     return roots
 

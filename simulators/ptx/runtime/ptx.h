@@ -183,7 +183,7 @@ enum uptx_outcome {
 
 struct uptx_launch {
     uint32_t grid[3];
-    uint32_t threads[3];
+    uint32_t threads[3]; /* 1024 together at most */
     uint32_t dynamic_shared_bytes;
     uint32_t workers; /* 0: as many as there are processors */
     uint64_t seed;    /* of the order in which threads run */

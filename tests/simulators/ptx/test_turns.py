@@ -83,3 +83,22 @@ def test_loops_without_the_grid_s_stride_are_left_alone() -> None:
 def test_local_memory_is_not_cut(rng: np.random.Generator) -> None:
     text = SUMS.replace(".reg .b64 %d<12>;", ".local .align 8 .b8 depot[8]; .reg .b64 %d<12>;")
     assert find_turns(read_function(parse(text), "sums")) is None
+
+
+@pytest.mark.parametrize("check", ["off", "on"])
+def test_local_memory_is_a_thread_s_own(check: str) -> None:
+    """Threads that LLVM runs side by side must not see each other's variables."""
+    text = """
+        .version 8.0 .target sm_80 .address_size 64
+        .entry k(.param .u64 y, .param .u32 four) {
+        .local .align 8 .b8 depot[16]; .reg .b64 %d<9>; .reg .b32 %r<8>;
+        ld.param.u64 %d1, [y]; cvta.to.global.u64 %d2, %d1; mov.u32 %r1, %tid.x;
+        mul.wide.u32 %d3, %r1, 4; add.s64 %d4, %d2, %d3; ld.param.u32 %r6, [four];
+        mov.u64 %d5, depot; and.b32 %r2, %r1, 3; mul.wide.u32 %d6, %r2, 4; add.s64 %d7, %d5, %d6;
+        st.local.u32 [%d7], %r1;
+        add.u32 %r3, %r1, %r6; and.b32 %r4, %r3, 3; mul.wide.u32 %d6, %r4, 4;
+        add.s64 %d8, %d5, %d6; ld.local.u32 %r5, [%d8];
+        st.global.u32 [%d4], %r5; ret; }"""
+    y = np.zeros(512, "u4")
+    Module(text, check).kernel("k").launch([1], [512], [y, 4])
+    np.testing.assert_array_equal(y, np.arange(512))
