@@ -38,6 +38,8 @@ class Site:
     access: Kind
     space: str
     synchronizes: bool = False
+    watched_after: bool = False
+    """Whether strict mode hears of a store when it is done, and can see what it wrote."""
 
     @property
     def constant(self) -> str:
@@ -45,7 +47,8 @@ class Site:
         access, space = ACCESSES[self.access], SPACES[self.space]
         return (
             f"{{ i32, i32, i8, i8, i8, i8 }} {{ i32 {self.line}, i32 {self.bytes}, "
-            f"i8 {access}, i8 {space}, i8 {int(self.synchronizes)}, i8 0 }}"
+            f"i8 {access}, i8 {space}, i8 {int(self.synchronizes)}, "
+            f"i8 {int(self.watched_after)} }}"
         )
 
 
@@ -55,6 +58,7 @@ class Checks(Operands):
     def __init__(self, unit: Unit) -> None:
         super().__init__(unit)
         self.check = unit.check
+        self._stores: list[tuple[int, str, str]] = []
 
     def reach(
         self,
@@ -64,15 +68,16 @@ class Checks(Operands):
         access: Kind,
         *,
         synchronizes: bool = False,
+        watched_after: bool = False,
     ) -> str:
         """A host pointer to `size` bytes that an address operand names, checked.
 
         `space` is as the instruction names it. Parameters are not checked: their addresses are
-        the translator's own.
+        the translator's own. With `watched_after` the caller calls `watch_stores` behind the store.
         """
         if self.check == "off" or space == "param" or self._is_own_variable(operand):
             return self.pointer(operand, space)
-        site = Site(self._line, size, access, space, synchronizes)
+        site = Site(self._line, size, access, space, synchronizes, watched_after)
         if space == "shared":
             return self.reach_shared(self.shared_index(operand), site)
         address = self._address(operand)
@@ -87,7 +92,8 @@ class Checks(Operands):
         count = self.value(f"lshr i64 {total}, {_shift(site.bytes)}")
         right = self.value(f"icmp ult i64 {self._in_units(index, site.bytes)}, {count}")
         self._or_refuse(right, number, index)
-        self._watch(number, index)
+        if self.check == "strict":
+            self._watch(site, number, index, "shared")
         start = self.field("shared", "ptr")
         return self.value(f"getelementptr i8, ptr {start}, i64 {index}")
 
@@ -106,7 +112,7 @@ class Checks(Operands):
         self._call("check", number, address)
         self.place(go_on)
         if self.check == "strict" and site.space == "generic":
-            self._watch_if_shared(number, address)
+            self._watch(site, number, address, "generic")
         delta = self._of_interval(interval, "delta")
         return self.value(f"inttoptr i64 {self.value(f'add i64 {address}, {delta}')} to ptr")
 
@@ -165,9 +171,23 @@ class Checks(Operands):
         self.line("unreachable")
         self.begin(go_on)
 
-    def _watch(self, number: int, index: str) -> None:
-        if self.check == "strict":
-            self._call("watch", number, index)
+    def watch_stores(self) -> None:
+        """Tell strict mode of the stores since the last call, now that they are done."""
+        for number, address, space in self._stores:
+            self._watch_now(number, address, space)
+        self._stores.clear()
+
+    def _watch(self, site: Site, number: int, address: str, space: str) -> None:
+        if site.watched_after:
+            self._stores.append((number, address, space))
+        else:
+            self._watch_now(number, address, space)
+
+    def _watch_now(self, number: int, address: str, space: str) -> None:
+        if space == "shared":
+            self._call("watch", number, address)
+        else:
+            self._watch_if_shared(number, address)
 
     def _watch_if_shared(self, number: int, address: str) -> None:
         start = self.value(f"ptrtoint ptr {self.field('shared', 'ptr')} to i64")

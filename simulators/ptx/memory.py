@@ -78,11 +78,19 @@ def store(e: Emitter, i: Instruction) -> None:
     kind = i.type
     values = [e.read(one, kind) for one in elements(i.operands[1])]
     size = kind.bytes * len(values)
-    where = e.reach(i.operands[0], space_of(i), size, "store", synchronizes=_synchronizes(i))
+    where = e.reach(
+        i.operands[0],
+        space_of(i),
+        size,
+        "store",
+        synchronizes=_synchronizes(i),
+        watched_after=True,
+    )
     ordered = _ordering(i, "release")
     for index, value in enumerate(values):
         at = e.value(f"getelementptr i8, ptr {where}, i64 {index * kind.bytes}") if index else where
         e.line(f"store {ordered[0]} {kind.llvm} {value}, ptr {at}{ordered[1]}, align {kind.bytes}")
+    e.watch_stores()
 
 
 def _synchronizes(i: Instruction) -> bool:

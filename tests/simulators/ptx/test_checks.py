@@ -249,6 +249,7 @@ PROPER = {
         atom.shared.add.u32 %r4, [tile], 1; red.shared.max.u32 [tile], 5;""",
     "own elements": """
         st.shared.u32 [%r2], %r1; ld.shared.u32 %r4, [%r2]; st.shared.u32 [%r2], %r4;""",
+    "one value from all": "bar.sync 0; mov.b32 %r4, 7; st.shared.u32 [tile], %r4;",
     "many readers": "st.shared.u32 [%r2], %r1; bar.sync 0; ld.shared.u32 %r4, [tile];",
 }
 

@@ -99,7 +99,9 @@ def variants(name: str) -> Any:
 def run(variant: str, grid: list[int], arguments: list[Any], seed: int) -> None:
     """Launch as Triton does: behind its arguments come two pointers to scratch memory."""
     how = LAUNCHES[variant]
-    kernel = Module((DATA / "triton" / f"{variant}.ptx").read_text()).kernel(how["kernel"])
+    kernel = Module((DATA / "triton" / f"{variant}.ptx").read_text(), "strict").kernel(
+        how["kernel"]
+    )
     given = [*arguments, *[0] * (len(kernel.slots) - len(arguments))]
     kernel.launch(grid, [how["threads"]], given, shared=how["shared"], seed=seed, workers=2)
 
