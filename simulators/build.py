@@ -57,9 +57,15 @@ def build_drivers(destination: Path) -> None:
         subprocess.run([one, "--version"], capture_output=True, text=True, check=False).stdout
         for one in (COMPILER, C_COMPILER)
     )
-    every = tuple({folder: None for folders in DRIVERS.values() for folder in folders})
+    # What benchmarks need stays in the checkout.
+    wanted = {
+        name: folders
+        for name, folders in DRIVERS.items()
+        if destination == BUILD or "null" not in folders
+    }
+    every = tuple({folder: None for folders in wanted.values() for folder in folders})
     build([_compile(source, tools) for source in _sources(every)], ROOT)
-    build([_link(destination / name, folders, tools) for name, folders in DRIVERS.items()], ROOT)
+    build([_link(destination / name, folders, tools) for name, folders in wanted.items()], ROOT)
 
 
 def _sources(folders: tuple[str, ...]) -> list[Path]:

@@ -12,10 +12,6 @@ namespace {
 
 thread_local bool is_calling_back = false;
 
-// A task that takes longer may be waiting for another one.
-constexpr std::chrono::milliseconds patience{5};
-constexpr unsigned most_reliefs = 64;
-
 } // namespace
 
 bool Scheduler::calling_back() {
@@ -92,7 +88,6 @@ void Scheduler::start() {
     }
     started_ = true;
     start_thread([this] { work_forever(); });
-    start_relief();
     start_thread([this] { call_back_forever(); });
 }
 
@@ -107,9 +102,15 @@ void Scheduler::work_forever() {
 
 // Has a relief look after the tasks that are being run: something else is due.
 void Scheduler::watch() {
-    if (running_ != 0 && !watching_) {
-        watching_ = true;
+    if (running_ == 0 || watching_) {
+        return;
+    }
+    constexpr unsigned most_reliefs = 64;
+    watching_ = true;
+    if (idle_reliefs_ != 0) {
         relief_due_.notify_one();
+    } else if (reliefs_ < most_reliefs) {
+        start_relief();
     }
 }
 
@@ -119,6 +120,8 @@ void Scheduler::start_relief() {
 }
 
 void Scheduler::relieve_forever() {
+    // A task that takes longer may be waiting for another one.
+    constexpr std::chrono::milliseconds patience{5};
     Lock lock(mutex);
     for (;;) {
         ++idle_reliefs_;
@@ -132,9 +135,6 @@ void Scheduler::relieve_forever() {
         --idle_reliefs_;
         if (running_ == 0) {
             continue;
-        }
-        if (idle_reliefs_ == 0 && reliefs_ < most_reliefs) {
-            start_relief();
         }
         while (run_next(lock)) {
         }
@@ -154,6 +154,10 @@ bool Scheduler::run_next(Lock &lock) {
     }
     ++running_;
     ++changes_;
+    const auto waits = [](const auto &one) { return !one->running && one->due > one->finished; };
+    if (std::any_of(active_.begin(), active_.end(), waits)) {
+        watch();
+    }
     run(lock, queue);
     --running_;
     ++changes_;
