@@ -175,7 +175,7 @@ void Processor::run_kernel(Lock &lock, const std::shared_ptr<Queue> &queue,
     if (!refusal) {
         busy_with_ = queue.get();
         lock.unlock();
-        const sim::Outcome outcome = work.code->run(work.shape, work.arguments);
+        const sim::Outcome outcome = work.run();
         lock.lock();
         busy_with_ = nullptr;
         idle_.notify_all();
@@ -183,7 +183,7 @@ void Processor::run_kernel(Lock &lock, const std::shared_ptr<Queue> &queue,
             refusal = {memory_fault, "it touched memory that it may not reach"};
             work.fault = work.addresses.address_of(outcome.address);
         } else if (outcome.status != sim::Status::ok) {
-            refusal = {HSA_STATUS_ERROR_EXCEPTION, "it failed"};
+            refusal = {HSA_STATUS_ERROR_EXCEPTION, "it " + outcome.words};
         }
     }
     if (queue->failed) {

@@ -79,17 +79,11 @@ def compile_for_cuda(source: Path, folder: Path) -> Path:
 
 
 def prepare_simulated_cuda(folder: Path) -> Mapping[str, str]:
-    """Find the simulated driver, and give it host builds of the kernels to run."""
+    """Find the simulated driver; translated kernels are kept from run to run."""
     library = ROOT / "simulators" / "build" / "libcuda.so.1"
     if not library.is_file():
         pytest.skip("the simulated CUDA driver is not built: make simulators")
-    kernels = folder / "simulated"
-    shutil.rmtree(kernels, ignore_errors=True)
-    kernels.mkdir()
-    for source in sorted(KERNELS.glob("*.cu")):
-        built = compile_for_host(source, folder)
-        (kernels / f"{source.stem}.so").symlink_to(built)
-    return {"UHAL_CUDA_LIBRARY": str(library), "UHAL_SIM_KERNELS": str(kernels)}
+    return {"UHAL_CUDA_LIBRARY": str(library), "UHAL_SIM_CACHE": str(folder / "ptx")}
 
 
 def _digest(source: Path, recipe: str) -> str:
