@@ -15,6 +15,7 @@ import ubridge.images
 from uhal import Device
 from uhal.errors import NotFoundError
 from uhal.images import cpu_level
+from uhal.images.elf import Elf
 
 KERNELS = Path(ubridge.images.__file__).parent / "kernels"
 ROOT = Path(__file__).resolve().parents[2]
@@ -50,6 +51,15 @@ def test_every_module_has_its_entries(host: Device) -> None:
         kernels = ubridge.load_module(name, device=host).kernels
         assert sorted(kernels) == sorted(told[name]["signatures"])
     assert ubridge.load_module("activation", device=host).kernels == ("activationf32",)
+
+
+def test_a_library_exports_one_symbol() -> None:
+    """Anything else would join what two modules have of the same name."""
+    for name in ubridge.modules():
+        path, _ = ubridge.images._host_image(name)
+        symbols = Elf(path.read_bytes()).dynamic_symbols
+        exported = [one.name for one in symbols if one.section != 0 and one.other & 3 == 0]
+        assert exported == ["uhal_host_module"], name
 
 
 def test_a_closed_module_is_loaded_again(host: Device) -> None:
