@@ -21,17 +21,24 @@ FLAGS = (
     "-Werror=return-type"
 ).split()
 INCLUDE = f"-I{ROOT / 'uhal' / 'include'}"
+C_COMPILER = os.environ.get("CC", "cc")
+C_FLAGS = "-std=gnu11 -O2 -g1 -fPIC -fvisibility=hidden -Wall -Wextra".split()
 
+CUDA = ("engine", "images", "ptx/runtime", "ptx/executor", "cuda")
 DRIVERS = {
-    "libcuda.so.1": ("engine", "images", "cuda"),
+    "libcuda.so.1": CUDA,
+    "libhsa-runtime64.so.1": ("engine", "images", "hsa"),
     # For benchmarks: its few functions, linked first, replace those of the same name.
-    "null/libcuda.so.1": ("null", "engine", "images", "cuda"),
+    "null/libcuda.so.1": ("null", *CUDA),
     "libtopsrt.so.1": ("engine", "images", "tops", "tops/newer"),
     "libtopsrt.so.2": ("engine", "images", "tops", "tops/older"),
 }
 """Libraries by name, and the folders their sources lie in, the one with the exports last."""
 
 LINKS = {"libcuda.so": "libcuda.so.1", "libtopsrt.so": "libtopsrt.so.1"}
+
+IN_KERNELS = SIMULATORS / "ptx" / "runtime" / "numerics.c"
+"""Linked into every translated kernel, not into a driver."""
 
 
 def main() -> None:
@@ -46,35 +53,48 @@ def main() -> None:
     for link, library in LINKS.items():
         (BUILD / link).unlink(missing_ok=True)
         (BUILD / link).symlink_to(library)
+    # Who translates PTX for the library, unless UHAL_SIM_PYTHON names another.
+    (BUILD / "python").write_text(f"{sys.executable}\n")
 
 
 def build_drivers(destination: Path) -> None:
     """Bring every library of a folder up to date; `BuildError` says what the compiler said."""
-    tools = subprocess.run([COMPILER, "--version"], capture_output=True, text=True, check=False)
-    build([_compile(source, tools.stdout) for source in _sources(("*", "*/*"))], ROOT)
+    tools = "".join(
+        subprocess.run([one, "--version"], capture_output=True, text=True, check=False).stdout
+        for one in (COMPILER, C_COMPILER)
+    )
     # What benchmarks need stays in the checkout.
-    wanted = [one for one in DRIVERS.items() if destination == BUILD or "null" not in one[1]]
-    links = [_link(destination / name, folders, tools.stdout) for name, folders in wanted]
-    build([*links, *_gcu_kernels(destination, tools.stdout)], ROOT)
+    wanted = {
+        name: folders
+        for name, folders in DRIVERS.items()
+        if destination == BUILD or "null" not in folders
+    }
+    every = tuple({folder: None for folders in wanted.values() for folder in folders})
+    build([_compile(source, tools) for source in _sources(every)], ROOT)
+    links = [_link(destination / name, folders, tools) for name, folders in wanted.items()]
+    build([*links, *_gcu_kernels(destination, tools)], ROOT)
     ubridge.write_all(destination / "topsfb")
 
 
 def _sources(folders: tuple[str, ...]) -> list[Path]:
-    return [path for folder in folders for path in sorted(SIMULATORS.glob(f"{folder}/*.cpp"))]
+    found = [path for folder in folders for path in sorted(SIMULATORS.glob(f"{folder}/*.c*"))]
+    return [path for path in found if path != IN_KERNELS]
 
 
 def _headers() -> tuple[Path, ...]:
-    own = sorted(SIMULATORS.glob("*/*.h"))
+    own = sorted(SIMULATORS.glob("**/*.h"))
     shared = sorted((ROOT / "uhal" / "include" / "uhal").glob("*.h"))
     return (*own, *shared, *sorted(ROOT.glob("*_backend/abi.h")))
 
 
 def _object(source: Path) -> Path:
-    return BUILD / "objects" / f"{source.parent.name}-{source.stem}.o"
+    name = "-".join(source.relative_to(SIMULATORS).with_suffix(".o").parts)
+    return BUILD / "objects" / name
 
 
 def _compile(source: Path, tools: str) -> Job:
-    command = (COMPILER, *FLAGS, INCLUDE, "-c", str(source), "-o", OUTPUT)
+    compiler = (C_COMPILER, *C_FLAGS) if source.suffix == ".c" else (COMPILER, *FLAGS, INCLUDE)
+    command = (*compiler, "-c", str(source), "-o", OUTPUT)
     return Job(
         label=f"compile {source.relative_to(ROOT)}",
         output=_object(source),
@@ -100,6 +120,7 @@ def _link(library: Path, folders: tuple[str, ...], tools: str) -> Job:
         *(str(path) for path in objects),
         "-ldl",
         "-lpthread",
+        "-lm",
     )
     return Job(
         label=f"link {library.name}",

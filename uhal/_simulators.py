@@ -1,6 +1,7 @@
 """`python -m uhal sim`: the simulated drivers that lie beside this package.
 
-Loads none of them: a program meets one by the variable or the path that comes out of here.
+`path` loads none of them: a program meets one by the variable or the path that comes out of here.
+`run` opens the CUDA one through the same variable.
 """
 
 from __future__ import annotations
@@ -8,6 +9,8 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+
+from uhal import _simulated_run
 
 LIBRARIES = {
     "cuda": "libcuda.so.1",
@@ -29,14 +32,25 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
         description="Print the file of a simulated driver. Exit status 1 when there is none.",
     )
     path.add_argument("driver", choices=LIBRARIES, help="whose driver it simulates")
+    _simulated_run.add_command(
+        commands.add_parser(
+            "run",
+            help="run a kernel of a PTX file",
+            description=_simulated_run.DESCRIPTION,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+    )
 
 
 def run(options: argparse.Namespace) -> int:
     """Run a command of `sim`; return the exit status."""
-    library = FOLDER / LIBRARIES[options.driver]
+    name = "cuda" if options.sim_command == "run" else options.driver
+    library = FOLDER / LIBRARIES[name]
     if not library.is_file():
         print(_why_absent(library), file=sys.stderr)
         return 1
+    if options.sim_command == "run":
+        return _simulated_run.run(options, library)
     print(library)
     return 0
 

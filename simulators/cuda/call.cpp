@@ -19,6 +19,10 @@ sim::Status sticky_status(CUresult code) {
         return sim::Status::misaligned_address;
     case CUDA_ERROR_LAUNCH_FAILED:
         return sim::Status::launch_failed;
+    case CUDA_ERROR_LAUNCH_TIMEOUT:
+        return sim::Status::launch_timeout;
+    case CUDA_ERROR_ASSERT:
+        return sim::Status::assertion_failed;
     default:
         return sim::Status::ok;
     }
@@ -82,6 +86,10 @@ CUresult to_result(sim::Status status) {
         return CUDA_ERROR_MISALIGNED_ADDRESS;
     case sim::Status::launch_failed:
         return CUDA_ERROR_LAUNCH_FAILED;
+    case sim::Status::launch_timeout:
+        return CUDA_ERROR_LAUNCH_TIMEOUT;
+    case sim::Status::assertion_failed:
+        return CUDA_ERROR_ASSERT;
     }
     return CUDA_ERROR_UNKNOWN;
 }

@@ -12,6 +12,7 @@
 #include "../engine/host_memory.h"
 #include "../engine/instruments.h"
 #include "../engine/scheduler.h"
+#include "../ptx/executor/kernels.h"
 #include "graph.h"
 #include "objects.h"
 
@@ -55,12 +56,16 @@ class Driver {
     sim::Scheduler scheduler;
     sim::HostMemory host_memory;
     sim::HostKernels host_kernels;
+    sim::PtxKernels ptx_kernels;
+    uint64_t access_changes = 0; // of which device may touch whose memory
     std::vector<std::unique_ptr<DeviceState>> devices;
 
     Handles<CUcontext, Context> contexts{0x10};
     Handles<CUstream, Stream> streams{0x11};
     Handles<CUevent, Event> events{0x12};
     Handles<CUmodule, Module> modules{0x13};
+    // Modules that are gone for the program, and the work that may still use them.
+    std::vector<std::pair<std::shared_ptr<Module>, std::vector<sim::Point>>> unloaded;
     Handles<CUfunction, Function> functions{0x14};
     Handles<CUlibrary, Library> libraries{0x15};
     Handles<CUkernel, Kernel> kernels{0x16};

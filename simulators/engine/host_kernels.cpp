@@ -130,8 +130,32 @@ class HostExecutable : public Executable {
 
     uint32_t max_threads() const override { return kernel_.max_threads; }
 
+    bool is_pointer(size_t parameter) const override {
+        return (kernel_.parameters[parameter].flags & UHAL_HOST_PARAMETER_POINTER) != 0;
+    }
+
+    bool may_write(size_t parameter) const override {
+        return is_pointer(parameter) &&
+               (kernel_.parameters[parameter].flags & UHAL_HOST_PARAMETER_CONST) == 0;
+    }
+
+    std::function<Outcome()> prepare(const LaunchShape &shape,
+                                     const std::vector<unsigned char> &parameters,
+                                     const AddressMap &map) const override {
+        Status status = Status::ok;
+        std::vector<unsigned char> bound = bind(parameters, map, status);
+        if (status != Status::ok) {
+            return [status] { return Outcome{status, 0, "was given a misaligned address"}; };
+        }
+        return [this, shape, bound = std::move(bound)] { return run(shape, bound); };
+    }
+
+  private:
+    static constexpr size_t shared_alignment = 64;
+
+    // Translates the pointers of a parameter block.
     std::vector<unsigned char> bind(const std::vector<unsigned char> &block, const AddressMap &map,
-                                    Status &status) const override {
+                                    Status &status) const {
         std::vector<unsigned char> bound = block;
         for (uint32_t index = 0; index < kernel_.parameter_count; ++index) {
             const uhal_host_parameter &parameter = kernel_.parameters[index];
@@ -153,7 +177,7 @@ class HostExecutable : public Executable {
         return bound;
     }
 
-    Outcome run(const LaunchShape &shape, const std::vector<unsigned char> &bound) const override {
+    Outcome run(const LaunchShape &shape, const std::vector<unsigned char> &bound) const {
         std::vector<unsigned char> values = bound;
         std::vector<void *> parameters;
         for (const ParameterLayout &parameter : description_.parameters) {
@@ -169,9 +193,6 @@ class HostExecutable : public Executable {
         const uint64_t blocks = shape.blocks();
         return run_guarded([&] { kernel_.run(&block, blocks, parameters.data()); });
     }
-
-  private:
-    static constexpr size_t shared_alignment = 64;
 
     static uint64_t item_size(uint32_t dtype) {
         switch (dtype) {
@@ -211,6 +232,9 @@ bool agrees(const uhal_host_kernel &kernel, const KernelDescription &description
         const uhal_host_parameter &ours = kernel.parameters[index];
         const ParameterLayout &theirs = description.parameters[index];
         offset = (offset + ours.alignment - 1) / ours.alignment * ours.alignment;
+        if (description.any_order) {
+            offset = theirs.offset / ours.alignment * ours.alignment;
+        }
         if (ours.size != theirs.size || offset != theirs.offset) {
             why = "parameter " + std::to_string(index) + " of its host build has " +
                   std::to_string(ours.size) + " bytes at " + std::to_string(offset) +

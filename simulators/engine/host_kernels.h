@@ -17,12 +17,13 @@
 
 namespace sim {
 
-class HostKernels : public Executor {
+class HostKernels {
   public:
     // `beside`: a folder beside the driver's library, instead of the shipped kernels.
     explicit HostKernels(std::string beside = "") : beside_(std::move(beside)) {}
 
-    std::unique_ptr<ExecutableModule> load(const std::vector<std::string> &entries) override;
+    // The library that has most of these entries.
+    std::unique_ptr<ExecutableModule> load(const std::vector<std::string> &entries);
 
   private:
     struct Library {

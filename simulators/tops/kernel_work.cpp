@@ -155,16 +155,13 @@ std::function<sim::Status()> kernel_work(std::shared_ptr<KernelCall> call) {
         Runtime &runtime = Runtime::get();
         const Function &function = *call->function;
         DeviceState &device = *function.module->device;
-        sim::Outcome outcome = {sim::Status::ok, 0};
-        std::vector<unsigned char> bound;
+        std::function<sim::Outcome()> run;
         {
             const sim::Lock lock(runtime.scheduler.mutex);
-            bound = function.executable->bind(call->parameters, DeviceAddresses(runtime, device),
-                                              outcome.status);
+            run = function.executable->prepare(call->shape, call->parameters,
+                                               DeviceAddresses(runtime, device));
         }
-        if (outcome.status == sim::Status::ok) {
-            outcome = function.executable->run(call->shape, bound);
-        }
+        const sim::Outcome outcome = run();
         if (outcome.status != sim::Status::ok) {
             const sim::Lock lock(runtime.scheduler.mutex);
             device.device.fault_text =

@@ -69,7 +69,7 @@ def compile_for_cuda(source: Path, folder: Path) -> Path:
     """Compile to PTX with nvcc unless the same was compiled before."""
     if shutil.which("nvcc") is None:
         pytest.skip("nvcc is not on the PATH")
-    digest = _digest(source, cuda_kernels.toolkit())
+    digest = _digest(source, cuda_kernels.compiler())
     image = folder / f"{source.stem}-{digest}.ptx"
     if not image.exists():
         unfinished = image.with_suffix(f".{os.getpid()}")
@@ -89,26 +89,25 @@ def compile_for_tops(source: Path, folder: Path) -> Path:
 
 
 def prepare_simulated_cuda(folder: Path) -> Mapping[str, str]:
-    """Find the simulated driver, and give it host builds of the kernels to run."""
-    return _prepare_simulated("UHAL_CUDA_LIBRARY", "libcuda.so.1", folder)
+    """Find the simulated driver; translated kernels are kept from run to run."""
+    library = ROOT / "simulators" / "build" / "libcuda.so.1"
+    if not library.is_file():
+        pytest.skip("the simulated CUDA driver is not built: make simulators")
+    return {"UHAL_CUDA_LIBRARY": str(library), "UHAL_SIM_CACHE": str(folder / "ptx")}
 
 
 def prepare_simulated_tops(folder: Path) -> Mapping[str, str]:
     """Find the simulated runtime, and give it host builds of the kernels to run."""
-    return _prepare_simulated("UHAL_TOPS_LIBRARY", "libtopsrt.so.1", folder)
-
-
-def _prepare_simulated(variable: str, soname: str, folder: Path) -> Mapping[str, str]:
-    library = ROOT / "simulators" / "build" / soname
+    library = ROOT / "simulators" / "build" / "libtopsrt.so.1"
     if not library.is_file():
-        pytest.skip(f"the simulated {soname} is not built: make simulators")
+        pytest.skip("the simulated TopsRuntime is not built: make simulators")
     kernels = folder / "simulated"
     shutil.rmtree(kernels, ignore_errors=True)
     kernels.mkdir()
     for source in sorted(KERNELS.glob("*.cu")):
         built = compile_for_host(source, folder)
         (kernels / f"{source.stem}.so").symlink_to(built)
-    return {variable: str(library), "UHAL_SIM_KERNELS": str(kernels)}
+    return {"UHAL_TOPS_LIBRARY": str(library), "UHAL_SIM_KERNELS": str(kernels)}
 
 
 def _digest(source: Path, recipe: str) -> str:

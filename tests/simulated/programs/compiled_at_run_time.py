@@ -10,7 +10,6 @@ import uhal.compile
 from uhal import Api, DeviceBuffer, Module
 from uhal.errors import DeviceError
 
-# An entry whose host build the simulator has, for as long as it cannot run every PTX.
 SOURCE = """
 extern "C" __global__ void activationf32(float *data, unsigned rows, unsigned columns, int kind) {
     const unsigned long long size = (unsigned long long)rows * columns;
