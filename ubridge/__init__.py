@@ -15,11 +15,14 @@ if not hasattr(uhal, "Api"):
     )
 
 from ubridge.images import load_module, modules
+from ubridge.layout import Layout, Shape
 from ubridge.legacy_ops import Activation, activation, convolution, matmul
 
 __all__ = [
     "load_module",
     "modules",
+    "Layout",
+    "Shape",
     "matmul",
     "activation",
     "convolution",
