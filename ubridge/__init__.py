@@ -17,12 +17,15 @@ if not hasattr(uhal, "Api"):
 from ubridge.images import load_module, modules
 from ubridge.layout import Layout, Shape
 from ubridge.legacy_ops import Activation, activation, convolution, matmul
+from ubridge.slice_ptr import LayoutCache, SlicePtrOrNull
 
 __all__ = [
     "load_module",
     "modules",
     "Layout",
     "Shape",
+    "SlicePtrOrNull",
+    "LayoutCache",
     "matmul",
     "activation",
     "convolution",
