@@ -86,7 +86,7 @@ class Layout:
     Immutable, compared by value. Made by `contiguous` or from strides; the other methods are views.
     """
 
-    __slots__ = ("_words", "is_contiguous", "shape", "size", "start_offset", "strides")
+    __slots__ = ("_extent", "_words", "is_contiguous", "shape", "size", "start_offset", "strides")
 
     shape: Shape
     strides: tuple[int, ...]
@@ -117,6 +117,7 @@ class Layout:
         self.size = self.shape.size
         self.is_contiguous = self.shape.is_contiguous(self.strides)
         self._words: tuple[int, ...] | None = None
+        self._extent = -1
 
     @staticmethod
     def contiguous(shape: int | Iterable[int], start_offset: int = 0) -> Layout:
@@ -139,10 +140,12 @@ class Layout:
     @property
     def extent(self) -> int:
         """Elements of the buffer up to the last one of the tensor; 0 when it has none."""
-        if self.size == 0:
-            return 0
-        steps = zip(self.shape, self.strides, strict=True)
-        return self.start_offset + sum((length - 1) * stride for length, stride in steps) + 1
+        extent = self._extent
+        if extent < 0:
+            steps = zip(self.shape, self.strides, strict=True)
+            last = self.start_offset + sum((length - 1) * stride for length, stride in steps)
+            extent = self._extent = last + 1 if self.size else 0
+        return extent
 
     @property
     def may_alias(self) -> bool:

@@ -1,0 +1,201 @@
+"""How each backend's kernels are named, called and spread over the device: one table, two columns.
+
+A row says, for a family of operations, in which module its kernels are, how an entry is spelled,
+in what order it takes its arguments, and its geometry. CUDA, ROCm and the host share Candle's
+column; GCUs have Ubridge's kernels, which take other arguments in another order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from uhal import DeviceLimits
+
+Configuration: TypeAlias = tuple[int, int | tuple[int, int, int], int]
+"""Grid, block and bytes of dynamic shared memory."""
+Configure: TypeAlias = Callable[..., Configuration]
+"""From what a launch has to do, in the numbers its geometry names, to its configuration."""
+Geometry: TypeAlias = Callable[[DeviceLimits], Configure]
+
+ARGUMENTS: Mapping[str, tuple[str, ...]] = {
+    family: tuple(names.split())
+    for family, names in {
+        "unary": "numel num_dims info inp out",
+        "unary_scalar": "numel num_dims info inp out parameter",
+        "affine": "numel num_dims info inp out multiplier addend",
+        "binary": "numel num_dims info lhs rhs out",
+        "compare": "numel num_dims info lhs rhs out",
+        "cast": "numel num_dims info inp out",
+        "where": "numel num_dims info ids on_true on_false out",
+        "fill": "numel num_dims info value out",
+        "copy2d": "inp out rows columns inp_pitch out_pitch",
+        "index_select": "numel num_dims info ids inp out left inp_length ids_length right",
+        "gather": "numel ids inp out left inp_length ids_length right",
+        "scatter": "ids inp out left inp_length out_length right",
+        "index_add": "ids ids_length inp out left inp_length out_length right",
+        "reduce": "numel reduced num_dims info inp out",
+        "arg_reduce": "numel reduced num_dims info inp out",
+        "softmax": "inp out columns rows",
+        "rmsnorm": "inp out weight columns threads epsilon rows",
+        "layernorm": "inp out weight bias columns threads epsilon rows",
+        "rope_i": "inp cos sin out rows row_size batch_stride",
+        "rope": "inp cos sin out rows row_size width batch_stride",
+        "rope_thd": "inp cos sin out batch positions heads width batch_stride",
+        "sort": "inp out columns padded rows",
+        "im2col1d": "threads length_out length_k stride padding dilation info inp out",
+        "im2col": "numel rows_out columns_out rows_k columns_k stride padding dilation info inp "
+        "out",
+        "col2im1d": "numel length_out length_in channels_out length_k stride inp out",
+        "conv1d": "numel length_out stride padding dilation info inp kernel out",
+        "conv2d": "numel columns_out rows_out stride padding dilation info inp kernel out",
+        "conv_transpose1d": "numel length_out stride padding out_padding dilation info inp kernel "
+        "out",
+        "conv_transpose2d": "numel columns_out rows_out stride padding out_padding dilation info "
+        "inp kernel out",
+        "pool2d": "numel rows_k columns_k row_stride column_stride info inp out",
+        "nearest2d": "rows_out columns_out row_scale column_scale info inp out",
+        "bilinear2d": "columns_out rows_out align_corners has_row_scale row_scale has_column_scale "
+        "column_scale info inp out",
+    }.items()
+}
+"""The arguments of a family in the order ubridge lists them, whatever the backend."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """How one backend launches a family."""
+
+    module: str
+    entry: str
+    """The entry's name, with `{root}`, `{dtype}` and what else tells its kernels apart."""
+    arguments: tuple[str, ...]
+    """The kernel's parameters, named as in `ARGUMENTS`."""
+    geometry: Geometry
+
+
+# -- geometries ----------------------------------------------------------------------------------
+
+
+def strided(limits: DeviceLimits) -> Configure:
+    """Threads that stride over n elements: as many as the device runs well."""
+    block = limits.block_for_elements
+    cap = min(limits.max_grid[0], limits.max_blocks_for_elements or limits.max_grid[0])
+
+    def configure(n: int) -> Configuration:
+        blocks = -(-n // block)
+        return blocks if blocks < cap else cap, block, 0
+
+    return configure
+
+
+def covering(limits: DeviceLimits) -> Configure:
+    """A thread for each of n elements: the kernel does not stride."""
+    block = limits.block_for_elements
+
+    def configure(n: int) -> Configuration:
+        return -(-n // block), block, 0
+
+    return configure
+
+
+def block_per_result(limits: DeviceLimits) -> Configure:
+    """A block for each of `results`, of the power of two that holds its `elements`."""
+    widest = min(1024, limits.max_threads_per_block)
+
+    def configure(results: int, elements: int) -> Configuration:
+        return results, min(widest, power_of_two(elements)), 0
+
+    return configure
+
+
+def warp_per_row(limits: DeviceLimits) -> Configure:
+    """One warp of 32 for each row, along y."""
+
+    def configure(rows: int) -> Configuration:
+        return rows, (1, 32, 1), 0
+
+    return configure
+
+
+def block_per_row(limits: DeviceLimits) -> Configure:
+    """A block of as many threads as the kernel is told, for each row."""
+
+    def configure(rows: int, threads: int) -> Configuration:
+        return rows, threads, 0
+
+    return configure
+
+
+def bitonic(limits: DeviceLimits) -> Configure:
+    """A block for each row with a place in shared memory for each of its `padded` elements."""
+    widest = min(1024, limits.max_threads_per_block)
+
+    def configure(rows: int, padded: int) -> Configuration:
+        return rows, min(padded, widest), 4 * padded
+
+    return configure
+
+
+def power_of_two(n: int) -> int:
+    """Return the least power of two that is at least `n` > 0."""
+    return 1 << (n - 1).bit_length()
+
+
+# -- columns -------------------------------------------------------------------------------------
+
+
+def _row(module: str, entry: str, family: str, geometry: Geometry, without: str = "") -> Row:
+    """A row that takes the family's arguments in the listed order, save those in `without`."""
+    left_out = without.split()
+    kept = tuple(name for name in ARGUMENTS[family] if name not in left_out)
+    return Row(module, entry, kept, geometry)
+
+
+def _candle_scalar() -> Row:
+    names = ("numel", "num_dims", "info", "parameter", "inp", "out")
+    return Row("unary", "{root}_{dtype}", names, strided)
+
+
+_PLAIN = "{root}_{dtype}"
+_BY_IDS = "{root}_{ids}_{dtype}"
+
+CANDLE: Mapping[str, Row] = {
+    "unary": _row("unary", _PLAIN, "unary", strided),
+    "unary_scalar": _candle_scalar(),
+    "affine": _row("affine", _PLAIN, "affine", strided),
+    "binary": _row("binary", _PLAIN, "binary", strided),
+    "compare": _row("binary", _PLAIN, "compare", strided),
+    "cast": _row("cast", "{root}_{dtype}_{to}", "cast", strided),
+    "where": _row("ternary", _BY_IDS, "where", strided),
+    "fill": _row("fill", _PLAIN, "fill", strided),
+    "copy2d": _row("fill", _PLAIN, "copy2d", covering),
+    "index_select": _row("indexing", _BY_IDS, "index_select", strided),
+    "gather": _row("indexing", _BY_IDS, "gather", strided),
+    "scatter": _row("indexing", _BY_IDS, "scatter", strided),
+    "index_add": _row("indexing", _BY_IDS, "index_add", strided),
+    "reduce": _row("reduce", _PLAIN, "reduce", block_per_result),
+    "arg_reduce": _row("reduce", _PLAIN, "arg_reduce", block_per_result),
+    "softmax": _row("reduce", _PLAIN, "softmax", warp_per_row, without="rows"),
+    "rmsnorm": _row("reduce", _PLAIN, "rmsnorm", block_per_row, without="rows"),
+    "layernorm": _row("reduce", _PLAIN, "layernorm", block_per_row, without="rows"),
+    "rope_i": _row("reduce", _PLAIN, "rope_i", covering),
+    "rope": _row("reduce", _PLAIN, "rope", covering),
+    "rope_thd": _row("reduce", _PLAIN, "rope_thd", covering),
+    "sort": _row("sort", _PLAIN, "sort", bitonic, without="rows"),
+    "im2col1d": _row("conv", _PLAIN, "im2col1d", covering),
+    "im2col": _row("conv", _PLAIN, "im2col", covering),
+    "col2im1d": _row("conv", _PLAIN, "col2im1d", covering),
+    "conv1d": _row("conv", _PLAIN, "conv1d", covering),
+    "conv2d": _row("conv", _PLAIN, "conv2d", covering),
+    "conv_transpose1d": _row("conv", _PLAIN, "conv_transpose1d", covering),
+    "conv_transpose2d": _row("conv", _PLAIN, "conv_transpose2d", covering),
+    "pool2d": _row("conv", _PLAIN, "pool2d", covering),
+    "nearest2d": _row("conv", _PLAIN, "nearest2d", covering),
+    "bilinear2d": _row("conv", _PLAIN, "bilinear2d", covering),
+}
+"""Candle's kernels, for CUDA, ROCm and the host."""
+
+COLUMNS: Mapping[str, Mapping[str, Row]] = {"cuda": CANDLE, "rocm": CANDLE, "host": CANDLE}
+"""Backend to its rows, by family."""

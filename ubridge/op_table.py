@@ -1,0 +1,221 @@
+"""Every operation of ubridge, one line each; all else about them is derived from here.
+
+A line holds the operation's name, the root of its kernels' names, the element types it is promised
+for, and what it computes, in numpy. The family says what operands it takes and what shape results.
+How each backend launches a family is in `launch_rows.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Array = Any
+"""A numpy array; the references are written for f64 and for integers."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """Operations with the same operands and the same rule for the result's shape."""
+
+    name: str
+    operands: str
+    """The operands, as the documentation lists them."""
+    shape: str
+    """The result's shape, in words."""
+
+
+FAMILIES = {
+    family.name: family
+    for family in (
+        Family("unary", "x", "that of x"),
+        Family("unary_scalar", "x, parameter", "that of x"),
+        Family("affine", "x, multiplier, addend", "that of x"),
+        Family("binary", "x, y", "what x and y broadcast to"),
+        Family("compare", "x, y", "what x and y broadcast to; of u8, 0 or 1"),
+        Family("cast", "x, dtype", "that of x"),
+        Family("where", "condition, x, y", "what all three broadcast to"),
+        Family("fill", "x, value", "that of x, which is overwritten"),
+        Family("copy2d", "x", "rows of x, which overwrite rows of another buffer"),
+        Family("index_select", "x, ids, axis", "that of x, with as many as ids along the axis"),
+        Family("gather", "x, ids, axis", "that of ids"),
+        Family("scatter", "x, ids, source, axis", "that of x, which is changed in place"),
+        Family("index_add", "x, ids, source, axis", "that of x, which is changed in place"),
+        Family("reduce", "x, axes", "that of x without the axes"),
+        Family("arg_reduce", "x, axis", "that of x without the axis; of u32"),
+        Family("softmax", "x", "that of x; over its last axis"),
+        Family("rmsnorm", "x, weight, epsilon", "that of x; over its last axis"),
+        Family("layernorm", "x, weight, bias, epsilon", "that of x; over its last axis"),
+        Family("rope_i", "x, cos, sin", "that of x: (batch, heads, positions, width)"),
+        Family("rope", "x, cos, sin", "that of x: (batch, heads, positions, width)"),
+        Family("rope_thd", "x, cos, sin", "that of x: (batch, positions, heads, width)"),
+        Family("sort", "x", "that of x; along its last axis; of u32"),
+        Family("im2col1d", "x, window", "(batch, places, channels, kernel)"),
+        Family("im2col", "x, window", "(batch, rows, columns, channels, kernel, kernel)"),
+        Family("col2im1d", "x, window", "(batch, channels, places)"),
+        Family("conv1d", "x, kernel, window", "(batch, channels, places)"),
+        Family("conv2d", "x, kernel, window", "(batch, channels, rows, columns)"),
+        Family("conv_transpose1d", "x, kernel, window", "(batch, channels, places)"),
+        Family("conv_transpose2d", "x, kernel, window", "(batch, channels, rows, columns)"),
+        Family("pool2d", "x, window, stride", "(batch, channels, rows, columns)"),
+        Family("nearest2d", "x, rows, columns", "(batch, channels, rows, columns)"),
+        Family("bilinear2d", "x, rows, columns", "(batch, channels, rows, columns)"),
+    )
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Op:
+    """One operation. There is one object of each: compare with `is`."""
+
+    name: str
+    family: Family
+    root: str
+    """What its kernels' names begin with."""
+    dtypes: tuple[str, ...]
+    """Element types of `x` it is promised for wherever Candle's kernels run."""
+    summary: str
+    reference: Callable[..., Array] | None = None
+    """The same in numpy, where one expression says it."""
+
+    def __repr__(self) -> str:
+        return f"<op {self.name}>"
+
+
+FLOATS = "bf16 f16 f32 f64"
+CANDLE = "bf16 f16 f32 f64 u8 u32 i64"
+"""What most of Candle's kernels come in."""
+SIGNED = "i16 i32 i64"
+
+
+def _erf(x: Array) -> Array:
+    return np.vectorize(math.erf, otypes=[np.float64])(x)
+
+
+def _normcdf(x: Array) -> Array:
+    return np.vectorize(lambda one: math.erfc(-one / math.sqrt(2)) / 2, otypes=[np.float64])(x)
+
+
+def _sigmoid(x: Array) -> Array:
+    return 1 / (1 + np.exp(-x))
+
+
+def _gelu(x: Array) -> Array:
+    inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
+    return 0.5 * x * (1 + np.tanh(inner))
+
+
+def _round_half_away(x: Array) -> Array:
+    return np.copysign(np.floor(np.abs(x) + 0.5), x)
+
+
+def _softmax(x: Array) -> Array:
+    powers = np.exp(x - x.max(-1, keepdims=True))
+    return powers / powers.sum(-1, keepdims=True)
+
+
+def _rmsnorm(x: Array, weight: Array, epsilon: float) -> Array:
+    return x / np.sqrt((x * x).mean(-1, keepdims=True) + epsilon) * weight
+
+
+def _layernorm(x: Array, weight: Array, bias: Array, epsilon: float) -> Array:
+    centered = x - x.mean(-1, keepdims=True)
+    deviation = np.sqrt((centered * centered).mean(-1, keepdims=True) + epsilon)
+    return centered / deviation * weight + bias
+
+
+# name, family, root of the kernels, dtypes, summary, reference
+_LINES: tuple[tuple[str, str, str, str, str, Callable[..., Array] | None], ...] = (
+    ("copy", "unary", "ucopy", CANDLE, "x", lambda x: x),
+    ("negative", "unary", "uneg", FLOATS, "-x", np.negative),
+    ("reciprocal", "unary", "urecip", FLOATS, "1 / x", lambda x: 1 / x),
+    ("exp", "unary", "uexp", FLOATS, "e to the x", np.exp),
+    ("log", "unary", "ulog", FLOATS, "natural logarithm", np.log),
+    ("sin", "unary", "usin", FLOATS, "sine", np.sin),
+    ("cos", "unary", "ucos", FLOATS, "cosine", np.cos),
+    ("tanh", "unary", "utanh", FLOATS, "hyperbolic tangent", np.tanh),
+    ("erf", "unary", "uerf", FLOATS, "error function", _erf),
+    ("ceil", "unary", "uceil", FLOATS, "least integer not below x", np.ceil),
+    ("floor", "unary", "ufloor", FLOATS, "greatest integer not above x", np.floor),
+    ("round", "unary", "uround", FLOATS, "nearest integer, half away from 0", _round_half_away),
+    ("normcdf", "unary", "unormcdf", FLOATS, "share of a normal distribution below x", _normcdf),
+    ("abs", "unary", "uabs", FLOATS, "magnitude", np.abs),
+    ("square", "unary", "usqr", FLOATS, "x times x", np.square),
+    ("sqrt", "unary", "usqrt", FLOATS, "square root", np.sqrt),
+    ("rsqrt", "unary", "ursqrt", "", "1 / square root of x", lambda x: 1 / np.sqrt(x)),
+    ("gelu", "unary", "ugelu", FLOATS, "x times a normal share, tanh form", _gelu),
+    ("gelu_erf", "unary", "ugelu_erf", FLOATS, "x times normcdf(x)", lambda x: x * _normcdf(x)),
+    ("relu", "unary", "urelu", FLOATS, "the larger of x and 0", lambda x: np.maximum(x, 0)),
+    ("silu", "unary", "usilu", FLOATS, "x times sigmoid(x)", lambda x: x * _sigmoid(x)),
+    ("sign", "unary", "usign", FLOATS, "-1, 0 or 1", lambda x: (x > 0) * 1.0 - (x < 0)),
+    ("sigmoid", "unary", "usigmoid", FLOATS, "1 / (1 + e to the -x)", _sigmoid),
+    ("elu", "unary_scalar", "uelu", FLOATS, "x above 0, parameter times (e to the x less 1) below",
+     lambda x, alpha: np.where(x > 0, x, alpha * np.expm1(x))),
+    ("power", "unary_scalar", "upowf", FLOATS, "x to the parameter", np.power),
+    ("affine", "affine", "affine", CANDLE + " i16 i32", "x times multiplier plus addend",
+     lambda x, multiplier, addend: x * multiplier + addend),
+    ("add", "binary", "badd", CANDLE, "x + y", np.add),
+    ("subtract", "binary", "bsub", CANDLE, "x - y", np.subtract),
+    ("multiply", "binary", "bmul", CANDLE, "x times y", np.multiply),
+    ("divide", "binary", "bdiv", CANDLE, "x / y; integers towards 0",
+     lambda x, y: x / y if x.dtype.kind == "f" else np.trunc(x / y).astype(x.dtype)),
+    ("maximum", "binary", "bmaximum", CANDLE, "the larger", np.maximum),
+    ("minimum", "binary", "bminimum", CANDLE, "the smaller", np.minimum),
+    ("mod", "binary", "mod", "", "remainder of x / y", np.fmod),
+    ("equal", "compare", "eq", CANDLE, "x == y", np.equal),
+    ("not_equal", "compare", "ne", CANDLE, "x != y", np.not_equal),
+    ("less", "compare", "lt", CANDLE, "x < y", np.less),
+    ("less_equal", "compare", "le", CANDLE, "x <= y", np.less_equal),
+    ("greater", "compare", "gt", CANDLE, "x > y", np.greater),
+    ("greater_equal", "compare", "ge", CANDLE, "x >= y", np.greater_equal),
+    ("astype", "cast", "cast", CANDLE, "x as another dtype", None),
+    ("where", "where", "where", CANDLE, "x where the condition is not 0, else y", np.where),
+    ("fill", "fill", "const_set", CANDLE, "value everywhere", None),
+    ("copy2d", "copy2d", "copy2d", CANDLE, "rows with a pitch", None),
+    ("index_select", "index_select", "is", CANDLE, "x at ids of an axis",
+     lambda x, ids, axis: np.take(x, ids, axis)),
+    ("gather", "gather", "gather", CANDLE, "x at one id for each element",
+     lambda x, ids, axis: np.take_along_axis(x, ids, axis)),
+    ("scatter", "scatter", "s", CANDLE, "source to one id for each of its elements", None),
+    ("scatter_add", "scatter", "sa", CANDLE, "source added at one id for each element", None),
+    ("index_add", "index_add", "ia", CANDLE, "slices of source added at ids of an axis", None),
+    ("sum", "reduce", "fast_sum", CANDLE, "sum", np.sum),
+    ("min", "reduce", "fast_min", CANDLE, "smallest", np.min),
+    ("max", "reduce", "fast_max", CANDLE, "largest", np.max),
+    ("argmin", "arg_reduce", "fast_argmin", CANDLE, "place of the first smallest", np.argmin),
+    ("argmax", "arg_reduce", "fast_argmax", CANDLE, "place of the first largest", np.argmax),
+    ("softmax", "softmax", "softmax", FLOATS, "e to the x over the sum of them", _softmax),
+    ("rms_norm", "rmsnorm", "rmsnorm", FLOATS, "x over its root mean square", _rmsnorm),
+    ("layer_norm", "layernorm", "layernorm", FLOATS, "x less its mean over its deviation",
+     _layernorm),
+    ("rope_i", "rope_i", "rope_i", FLOATS, "positions as rotations of neighbouring pairs", None),
+    ("rope", "rope", "rope", FLOATS, "positions as rotations of pairs half a width apart", None),
+    ("rope_thd", "rope_thd", "rope_thd", FLOATS, "the same, positions before heads", None),
+    ("argsort", "sort", "asort_asc", CANDLE, "places in rising order", None),
+    ("argsort_descending", "sort", "asort_desc", CANDLE, "places in falling order", None),
+    ("im2col1d", "im2col1d", "im2col1d", "bf16 f16 f32 f64 u8 u32", "windows as rows", None),
+    ("im2col", "im2col", "im2col", "bf16 f16 f32 f64 u8 u32", "windows as rows", None),
+    ("col2im1d", "col2im1d", "col2im1d", "bf16 f16 f32 f64 u8 u32", "rows added as windows", None),
+    ("conv1d", "conv1d", "conv1d", "bf16 f16 f32 f64 u8 u32", "convolution, not flipped", None),
+    ("conv2d", "conv2d", "conv2d", "bf16 f16 f32 f64 u8 u32", "convolution, not flipped", None),
+    ("conv_transpose1d", "conv_transpose1d", "conv_transpose1d", "bf16 f16 f32 f64 u8 u32",
+     "what a convolution's gradient is", None),
+    ("conv_transpose2d", "conv_transpose2d", "conv_transpose2d", "bf16 f16 f32 f64 u8 u32",
+     "what a convolution's gradient is", None),
+    ("avg_pool2d", "pool2d", "avg_pool2d", "bf16 f16 f32 f64 u8 u32", "mean of windows", None),
+    ("max_pool2d", "pool2d", "max_pool2d", "bf16 f16 f32 f64 u8 u32", "largest of windows", None),
+    ("upsample_nearest2d", "nearest2d", "upsample_nearest2d", "bf16 f16 f32 f64 u8 u32",
+     "nearest element", None),
+    ("upsample_bilinear2d", "bilinear2d", "upsample_bilinear2d", "bf16 f16 f32 f64 u8 u32",
+     "between the nearest four", None),
+)  # fmt: skip
+
+OPS = {
+    name: Op(name, FAMILIES[family], root, tuple(dtypes.split()), summary, reference)
+    for name, family, root, dtypes, summary, reference in _LINES
+}
+"""Name to operation, in the order of the table."""
