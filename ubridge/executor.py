@@ -12,6 +12,7 @@ from operator import itemgetter
 from typing import Any
 
 from ubridge.candle_lowering import CandleLowering
+from ubridge.content_cache import ConstantCache
 from ubridge.images import load_module
 from ubridge.launch_rows import ARGUMENTS, COLUMNS, Configure, Row
 from ubridge.op_table import Op
@@ -63,6 +64,7 @@ class DeviceExecutor:
             )
         self.device = device
         self.layouts = LayoutCache(device)
+        self.constants = ConstantCache(device)
         self.lowering = CandleLowering(self)
         self._rows = column
         self._kernels: dict[tuple[str, ...], Kernel] = {}

@@ -1,109 +1,30 @@
 """What a kernel takes as its `info` argument: null, or lengths and strides in device memory.
 
-The arrays are few and used over and over, so they are kept by content, one cache a device. A graph
-being captured must not upload: within `LayoutCache.capture` a miss is refused.
+The arrays are few and used over and over, so they are kept by content, one cache a device.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Literal, NamedTuple
 
 import numpy as np
 
+from ubridge.content_cache import ContentCache
 from ubridge.layout import Layout
-from uhal import Device, DeviceBuffer
-from uhal.errors import DeviceError
+from uhal import DeviceBuffer
 
 Words = tuple[int, ...]
 State = Literal["null", "uploaded", "cached"]
 
-CACHED_ARRAYS = 16384
-"""Arrays a device keeps; beyond them the oldest one goes. Each takes 512 bytes of its pool."""
 
-
-class CacheCounters(NamedTuple):
-    """What a cache did since it was made."""
-
-    hits: int
-    uploads: int
-    dropped: int
-    kept: int
-    """Arrays in the cache now."""
-
-
-class LayoutCache:
+class LayoutCache(ContentCache[Words]):
     """Arrays of u64 in one device's memory, by content. Any thread may use it."""
 
-    def __init__(self, device: Device) -> None:
-        self._device = device
-        self._arrays: dict[Words, DeviceBuffer] = {}
-        self._pinned: set[Words] = set()
-        self._capturing = 0
-        self._lock = threading.Lock()
-        self._hits = 0
-        self._uploads = 0
-        self._dropped = 0
+    what = "layout"
 
-    def get(self, words: Words) -> DeviceBuffer:
-        """Return the array of `words`, uploaded unless it is there. It stays the cache's.
-
-        The first launch on another stream waits for the upload by itself. Raises `DeviceError` when
-        it is not there during a capture.
-        """
-        array = self._arrays.get(words)
-        if array is None or self._capturing:
-            return self._find(words)
-        self._hits += 1
-        return array
-
-    def _find(self, words: Words) -> DeviceBuffer:
-        with self._lock:
-            array = self._arrays.get(words)
-            if array is not None:
-                self._hits += 1
-                if self._capturing:
-                    self._pinned.add(words)
-                return array
-            if self._capturing:
-                raise DeviceError(
-                    f"the layout {list(words)} is not on {self._device!r} yet, and nothing can be "
-                    "uploaded during a capture: the warm-up was incomplete; run the same "
-                    "operations on the same shapes once before capturing them"
-                )
-            array = DeviceBuffer.from_numpy(np.array(words, np.uint64), device=self._device)
-            self._uploads += 1
-            if len(self._arrays) >= CACHED_ARRAYS:
-                self._drop_oldest()
-            self._arrays[words] = array
-            return array
-
-    def _drop_oldest(self) -> None:
-        oldest = next((words for words in self._arrays if words not in self._pinned), None)
-        if oldest is not None:
-            # Launches still pending keep its memory: the pool knows them.
-            del self._arrays[oldest]
-            self._dropped += 1
-
-    @contextmanager
-    def capture(self) -> Iterator[None]:
-        """Within it nothing is uploaded, and what is used stays as long as the cache.
-
-        A graph holds the addresses of the arrays it was captured with.
-        """
-        with self._lock:
-            self._capturing += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._capturing -= 1
-
-    def counters(self) -> CacheCounters:
-        """Return counts since the cache was made; concurrent hits may be counted once."""
-        return CacheCounters(self._hits, self._uploads, self._dropped, len(self._arrays))
+    def values(self, key: Words) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
+        """Return the words as what is uploaded."""
+        return np.array(key, np.uint64)
 
 
 class SlicePtrOrNull(NamedTuple):
@@ -133,7 +54,7 @@ class SlicePtrOrNull(NamedTuple):
     @classmethod
     def from_words(cls, words: Words, cache: LayoutCache) -> SlicePtrOrNull:
         """Return an array of these words, for kernels that never take null."""
-        known = words in cache._arrays
+        known = words in cache
         return cls(cache.get(words), "cached" if known else "uploaded")
 
 

@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-import ubridge.slice_ptr
+import ubridge.content_cache
 from ubridge import Layout, LayoutCache, SlicePtrOrNull
 from uhal import Device, DeviceError, Stream, StreamFlags
 
@@ -67,7 +67,7 @@ def test_a_capture_refuses_to_upload(cache: LayoutCache) -> None:
     SlicePtrOrNull.from_layout(known, cache)
     with cache.capture():
         assert SlicePtrOrNull.from_layout(known, cache).state == "cached"
-        with pytest.raises(DeviceError, match=r"\[2, 3, 1, 4\].*the warm-up was incomplete"):
+        with pytest.raises(DeviceError, match=r"\(2, 3, 1, 4\).*the warm-up was incomplete"):
             SlicePtrOrNull.from_layout(unknown, cache)
     assert SlicePtrOrNull.from_layout(unknown, cache).state == "uploaded"
 
@@ -75,7 +75,7 @@ def test_a_capture_refuses_to_upload(cache: LayoutCache) -> None:
 def test_the_oldest_goes_but_not_a_captured_one(
     cache: LayoutCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ubridge.slice_ptr, "CACHED_ARRAYS", 3)
+    monkeypatch.setattr(ubridge.content_cache, "CACHED_ARRAYS", 3)
     for stride in range(3):
         cache.get((2, stride))
     with cache.capture():
