@@ -86,10 +86,12 @@ class Op:
         return f"<op {self.name}>"
 
 
-FLOATS = "bf16 f16 f32 f64"
+FLOATS = "bf16 f16 f32 f64 f8e4m3"
+INTEGERS = "u8 u32 i16 i32 i64"
+ALL = f"{FLOATS} {INTEGERS}"
 CANDLE = "bf16 f16 f32 f64 u8 u32 i64"
 """What most of Candle's kernels come in."""
-SIGNED = "i16 i32 i64"
+CONVOLVED = "bf16 f16 f32 f64 u8 u32"
 
 
 def _erf(x: Array) -> Array:
@@ -130,8 +132,8 @@ def _layernorm(x: Array, weight: Array, bias: Array, epsilon: float) -> Array:
 
 # name, family, root of the kernels, dtypes, summary, reference
 _LINES: tuple[tuple[str, str, str, str, str, Callable[..., Array] | None], ...] = (
-    ("copy", "unary", "ucopy", CANDLE, "x", lambda x: x),
-    ("negative", "unary", "uneg", FLOATS, "-x", np.negative),
+    ("copy", "unary", "ucopy", ALL, "x", lambda x: x),
+    ("negative", "unary", "uneg", ALL, "-x", np.negative),
     ("reciprocal", "unary", "urecip", FLOATS, "1 / x", lambda x: 1 / x),
     ("exp", "unary", "uexp", FLOATS, "e to the x", np.exp),
     ("log", "unary", "ulog", FLOATS, "natural logarithm", np.log),
@@ -139,19 +141,19 @@ _LINES: tuple[tuple[str, str, str, str, str, Callable[..., Array] | None], ...] 
     ("cos", "unary", "ucos", FLOATS, "cosine", np.cos),
     ("tanh", "unary", "utanh", FLOATS, "hyperbolic tangent", np.tanh),
     ("erf", "unary", "uerf", FLOATS, "error function", _erf),
-    ("ceil", "unary", "uceil", FLOATS, "least integer not below x", np.ceil),
-    ("floor", "unary", "ufloor", FLOATS, "greatest integer not above x", np.floor),
-    ("round", "unary", "uround", FLOATS, "nearest integer, half away from 0", _round_half_away),
+    ("ceil", "unary", "uceil", ALL, "least integer not below x", np.ceil),
+    ("floor", "unary", "ufloor", ALL, "greatest integer not above x", np.floor),
+    ("round", "unary", "uround", ALL, "nearest integer, half away from 0", _round_half_away),
     ("normcdf", "unary", "unormcdf", FLOATS, "share of a normal distribution below x", _normcdf),
-    ("abs", "unary", "uabs", FLOATS, "magnitude", np.abs),
-    ("square", "unary", "usqr", FLOATS, "x times x", np.square),
+    ("abs", "unary", "uabs", ALL, "magnitude", np.abs),
+    ("square", "unary", "usqr", ALL, "x times x", np.square),
     ("sqrt", "unary", "usqrt", FLOATS, "square root", np.sqrt),
     ("rsqrt", "unary", "ursqrt", "", "1 / square root of x", lambda x: 1 / np.sqrt(x)),
     ("gelu", "unary", "ugelu", FLOATS, "x times a normal share, tanh form", _gelu),
     ("gelu_erf", "unary", "ugelu_erf", FLOATS, "x times normcdf(x)", lambda x: x * _normcdf(x)),
-    ("relu", "unary", "urelu", FLOATS, "the larger of x and 0", lambda x: np.maximum(x, 0)),
+    ("relu", "unary", "urelu", ALL, "the larger of x and 0", lambda x: np.maximum(x, 0)),
     ("silu", "unary", "usilu", FLOATS, "x times sigmoid(x)", lambda x: x * _sigmoid(x)),
-    ("sign", "unary", "usign", FLOATS, "-1, 0 or 1", lambda x: (x > 0) * 1.0 - (x < 0)),
+    ("sign", "unary", "usign", ALL, "-1, 0 or 1", np.sign),
     ("sigmoid", "unary", "usigmoid", FLOATS, "1 / (1 + e to the -x)", _sigmoid),
     ("elu", "unary_scalar", "uelu", FLOATS, "x above 0, parameter times (e to the x less 1) below",
      lambda x, alpha: np.where(x > 0, x, alpha * np.expm1(x))),
@@ -197,20 +199,20 @@ _LINES: tuple[tuple[str, str, str, str, str, Callable[..., Array] | None], ...] 
     ("rope_thd", "rope_thd", "rope_thd", FLOATS, "the same, positions before heads", None),
     ("argsort", "sort", "asort_asc", CANDLE, "places in rising order", None),
     ("argsort_descending", "sort", "asort_desc", CANDLE, "places in falling order", None),
-    ("im2col1d", "im2col1d", "im2col1d", "bf16 f16 f32 f64 u8 u32", "windows as rows", None),
-    ("im2col", "im2col", "im2col", "bf16 f16 f32 f64 u8 u32", "windows as rows", None),
-    ("col2im1d", "col2im1d", "col2im1d", "bf16 f16 f32 f64 u8 u32", "rows added as windows", None),
-    ("conv1d", "conv1d", "conv1d", "bf16 f16 f32 f64 u8 u32", "convolution, not flipped", None),
-    ("conv2d", "conv2d", "conv2d", "bf16 f16 f32 f64 u8 u32", "convolution, not flipped", None),
-    ("conv_transpose1d", "conv_transpose1d", "conv_transpose1d", "bf16 f16 f32 f64 u8 u32",
+    ("im2col1d", "im2col1d", "im2col1d", CONVOLVED, "windows as rows", None),
+    ("im2col", "im2col", "im2col", CONVOLVED, "windows as rows", None),
+    ("col2im1d", "col2im1d", "col2im1d", CONVOLVED, "rows added as windows", None),
+    ("conv1d", "conv1d", "conv1d", CONVOLVED, "convolution, not flipped", None),
+    ("conv2d", "conv2d", "conv2d", CONVOLVED, "convolution, not flipped", None),
+    ("conv_transpose1d", "conv_transpose1d", "conv_transpose1d", CONVOLVED,
      "what a convolution's gradient is", None),
-    ("conv_transpose2d", "conv_transpose2d", "conv_transpose2d", "bf16 f16 f32 f64 u8 u32",
+    ("conv_transpose2d", "conv_transpose2d", "conv_transpose2d", CONVOLVED,
      "what a convolution's gradient is", None),
-    ("avg_pool2d", "pool2d", "avg_pool2d", "bf16 f16 f32 f64 u8 u32", "mean of windows", None),
-    ("max_pool2d", "pool2d", "max_pool2d", "bf16 f16 f32 f64 u8 u32", "largest of windows", None),
-    ("upsample_nearest2d", "nearest2d", "upsample_nearest2d", "bf16 f16 f32 f64 u8 u32",
+    ("avg_pool2d", "pool2d", "avg_pool2d", CONVOLVED, "mean of windows", None),
+    ("max_pool2d", "pool2d", "max_pool2d", CONVOLVED, "largest of windows", None),
+    ("upsample_nearest2d", "nearest2d", "upsample_nearest2d", CONVOLVED,
      "nearest element", None),
-    ("upsample_bilinear2d", "bilinear2d", "upsample_bilinear2d", "bf16 f16 f32 f64 u8 u32",
+    ("upsample_bilinear2d", "bilinear2d", "upsample_bilinear2d", CONVOLVED,
      "between the nearest four", None),
 )  # fmt: skip
 
