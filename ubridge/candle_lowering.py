@@ -81,7 +81,7 @@ class CandleLowering:
         # The kernels read it even where everything is contiguous.
         info = self._layouts.get(joined_words(*layouts))
         arguments = (size, layouts[0].rank, info, condition, x, y, out)
-        kernel = self._executor.kernel(_WHERE, x.dtype, ids=condition.dtype)
+        kernel = self._executor.kernel(_WHERE, x.dtype, condition.dtype)
         kernel.launch(arguments, stream, size)
 
     def affine(
@@ -110,7 +110,7 @@ class CandleLowering:
         """Enqueue a conversion to `dtype`."""
         size = layout.size
         info = None if layout.is_contiguous else self._layouts.get(layout.words)
-        kernel = self._executor.kernel(_ASTYPE, x.dtype, to=dtype)
+        kernel = self._executor.kernel(_ASTYPE, x.dtype, dtype)
         kernel.launch((size, len(layout.shape), info, x, out), stream, size)
 
     def fill(

@@ -60,7 +60,8 @@ def unary(
     A tensor keeps its dtype otherwise.
     """
     require_tensors(op.name, x)
-    x = _computable(op, x, stream)
+    if x._dtype.kind != "float" and x._dtype.name not in op.dtypes:
+        x = astype(x, f64, stream=stream)
     executor = x._executor
     if parameter is not None:
         parameter = checked_number(op.name, x._dtype, parameter)
@@ -68,7 +69,7 @@ def unary(
         buffer = floor.launch_unary(
             op, x._buffer, x._layout, parameter=parameter, stream=stream, executor=executor
         )
-        return x._made(buffer, Layout.contiguous(x._layout.shape), x._dtype)
+        return x._made(buffer, result_layout(x._layout), x._dtype)
 
     def enqueue(place: DeviceBuffer | None) -> DeviceBuffer:
         return floor.launch_unary(
@@ -77,13 +78,6 @@ def unary(
         )  # fmt: skip
 
     return delivered(op.name, x._layout.shape, x._dtype, out, (x,), stream, enqueue)
-
-
-def _computable(op: Op, x: DeviceTensor, stream: StreamLike | None) -> DeviceTensor:
-    """The tensor, or its values as f64 where the operation is one of floats only."""
-    if x._dtype.kind == "float" or x._dtype.name in op.dtypes:
-        return x
-    return astype(x, f64, stream=stream)
 
 
 def binary(
@@ -139,7 +133,7 @@ def _paired(
             op, left._buffer, left_layout, right._buffer, right_layout,
             stream=stream, executor=executor,
         )  # fmt: skip
-        made: DeviceTensor = left._made(buffer, Layout.contiguous(left_layout.shape), result)
+        made: DeviceTensor = left._made(buffer, result_layout(left_layout), result)
         return made
 
     def enqueue(place: DeviceBuffer | None) -> DeviceBuffer:
@@ -355,6 +349,13 @@ def _dtype_of_choice(x: Any, y: Any) -> DType:
 
 
 # -- results -------------------------------------------------------------------------------------
+
+
+def result_layout(layout: Layout) -> Layout:
+    """Return the contiguous layout of the shape from the start of a buffer."""
+    if layout.is_contiguous and not layout.start_offset:
+        return layout
+    return Layout.contiguous(layout.shape)
 
 
 def delivered(

@@ -18,6 +18,7 @@ from ubridge.launch_rows import ARGUMENTS, COLUMNS, Configure, Row
 from ubridge.op_table import Op
 from ubridge.slice_ptr import LayoutCache
 from uhal import Device, DeviceBuffer, DType, Function, _lane, launch, registry
+from uhal.dtypes import ALL as ALL_DTYPES
 from uhal.errors import ArgumentTypeError, DeviceError, NotFoundError, NotSupportedError
 from uhal.interop import StreamLike
 
@@ -67,7 +68,7 @@ class DeviceExecutor:
         self.constants = ConstantCache(device)
         self.lowering = CandleLowering(self)
         self._rows = column
-        self._kernels: dict[tuple[str, ...], Kernel] = {}
+        self._kernels: dict[tuple[Op, str, str], Kernel] = {}
 
     @classmethod
     def of(cls, device: Device | None = None) -> DeviceExecutor:
@@ -90,18 +91,19 @@ class DeviceExecutor:
         """
         return load_module(module, device=self.device).get_function(entry)
 
-    def kernel(self, op: Op, dtype: DType, **others: DType) -> Kernel:
-        """Return the kernel of `op` for `dtype` and, where its name has more, `ids=` or `to=`.
+    def kernel(self, op: Op, dtype: DType, other: DType | None = None) -> Kernel:
+        """Return the kernel of `op` for elements of `dtype`.
 
-        Raises `ArgumentTypeError` when the operation has none for these element types.
+        `other` is the ids' type, or the one a cast is to. Raises `ArgumentTypeError` when the
+        operation has none for these element types.
         """
-        key = (op.name, dtype.name, *(one.name for one in others.values()))
+        key = (op, dtype.code, "" if other is None else other.code)
         found = self._kernels.get(key)
         if found is None:
-            found = self._kernels[key] = self._make_kernel(op, dtype, others)
+            found = self._kernels[key] = self._make_kernel(op, dtype, other)
         return found
 
-    def _make_kernel(self, op: Op, dtype: DType, others: dict[str, DType]) -> Kernel:
+    def _make_kernel(self, op: Op, dtype: DType, other: DType | None) -> Kernel:
         family = op.family.name
         row = self._rows.get(family)
         if row is None:
@@ -109,24 +111,26 @@ class DeviceExecutor:
                 f"{op.name}: the {self.device.backend} backend has no such kernel",
                 backend=self.device.backend,
             )
-        names = {name: one.name for name, one in others.items()}
-        entry = row.entry.format(root=op.root, dtype=dtype.name, **names)
+        entry = row.entry.format(root=op.root, dtype=dtype.name, other=other)
         try:
             function = self.get_or_load_func(entry, row.module)
         except NotFoundError as error:
-            raise self._no_kernel(op, row, entry, dtype, names) from error
+            raise self._no_kernel(op, row, entry, dtype, other) from error
         return Kernel(function, row, ARGUMENTS[family], row.geometry(self.device.limits))
 
     def _no_kernel(
-        self, op: Op, row: Row, entry: str, dtype: DType, names: dict[str, str]
+        self, op: Op, row: Row, entry: str, dtype: DType, other: DType | None
     ) -> ArgumentTypeError:
         kernels = load_module(row.module, device=self.device).kernels
-        known = [other for other in _DTYPES if row.entry.format(
-            root=op.root, dtype=other, **names) in kernels]  # fmt: skip
-        with_what = "".join(f", {name} {one}" for name, one in names.items())
-        instead = f"; there are kernels for {' '.join(known)}" if known else ""
+        known = [
+            one.name
+            for one in ALL_DTYPES
+            if row.entry.format(root=op.root, dtype=one.name, other=other) in kernels
+        ]
+        besides = "" if other is None else f" and {other}"
+        instead = f"; there are kernels for {' '.join(known)}{besides}" if known else ""
         return ArgumentTypeError(
-            f"{op.name}: not supported for the dtype {dtype.name}{with_what} on "
+            f"{op.name}: not supported for the dtype {dtype}{besides} on "
             f"{self.device.backend} (no kernel {entry}){instead}",
             backend=self.device.backend,
         )
@@ -141,7 +145,6 @@ class DeviceExecutor:
         return f"<{type(self).__name__} of {self.device!r}>"
 
 
-_DTYPES = tuple(dict.fromkeys("bf16 f16 f32 f64 u8 u32 i16 i32 i64 f8e4m3".split()))
 _executors: dict[_lane.Context, DeviceExecutor] = {}
 _lock = threading.Lock()
 

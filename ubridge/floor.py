@@ -42,13 +42,14 @@ def launch_unary(
     executor: DeviceExecutor | None = None,
 ) -> DeviceBuffer:
     """Apply `kernel` to every element; `parameter` is what `elu` and `power` take besides."""
-    op = named(kernel)
+    op = kernel if type(kernel) is Op else named(kernel)
     at = executor or DeviceExecutor.of(buffer.device)
     start = place(op, "x", buffer, layout)
     if out is None:
         out = at.allocate(layout.size, buffer.dtype, stream)
+    elif out.size < layout.size:
+        require_size(op, "out", out, layout.size)
     if layout.size:
-        require_out(op, out, layout.size)
         at.lowering.unary(op, start, layout, out, parameter, stream)
     return out
 
@@ -68,7 +69,7 @@ def launch_binary(
 
     A comparison's result is of u8.
     """
-    op = named(kernel)
+    op = kernel if type(kernel) is Op else named(kernel)
     at = executor or DeviceExecutor.of(lhs.device)
     require_one_shape(op, lhs_layout, rhs_layout)
     lhs_start = place(op, "x", lhs, lhs_layout)
@@ -77,8 +78,9 @@ def launch_binary(
     if out is None:
         result = u8 if op.family.name == "compare" else lhs.dtype
         out = at.allocate(size, result, stream)
+    elif out.size < size:
+        require_size(op, "out", out, size)
     if size:
-        require_out(op, out, size)
         at.lowering.binary(op, lhs_start, lhs_layout, rhs_start, rhs_layout, out, stream)
     return out
 
@@ -104,8 +106,9 @@ def launch_ternary(
     size = true_layout.size
     if out is None:
         out = at.allocate(size, on_true.dtype, stream)
+    elif out.size < size:
+        require_size(_WHERE, "out", out, size)
     if size:
-        require_out(_WHERE, out, size)
         at.lowering.where(
             (condition_start, true_start, false_start),
             (condition_layout, true_layout, false_layout),
@@ -131,8 +134,9 @@ def launch_affine(
     size = layout.size
     if out is None:
         out = at.allocate(size, buffer.dtype, stream)
+    elif out.size < size:
+        require_size(_AFFINE, "out", out, size)
     if size:
-        require_out(_AFFINE, out, size)
         at.lowering.affine(start, layout, out, multiplier, addend, stream)
     return out
 
@@ -153,8 +157,9 @@ def launch_cast(
     size = layout.size
     if out is None:
         out = at.allocate(size, target, stream)
+    elif out.size < size:
+        require_size(_ASTYPE, "out", out, size)
     if size:
-        require_out(_ASTYPE, out, size)
         at.lowering.cast(start, layout, target, out, stream)
     return out
 
@@ -282,7 +287,7 @@ def launch_reduce(
     A sum has the elements' type; `argmin` and `argmax` take one axis and give u32. Raises
     `ArgumentValueError` for an empty axis, except of a sum.
     """
-    op = named(kernel)
+    op = kernel if type(kernel) is Op else named(kernel)
     at = executor or DeviceExecutor.of(buffer.device)
     places = reduced_axes(op, layout, axes)
     kept = tuple(axis for axis in range(layout.rank) if axis not in places)
@@ -293,9 +298,10 @@ def launch_reduce(
     result = u32 if op.family.name == "arg_reduce" else buffer.dtype
     if out is None:
         out = at.allocate(results, result, stream)
+    elif out.size < results:
+        require_size(op, "out", out, results)
     if results == 0:
         return out
-    require_out(op, out, results)
     if elements == 0:
         if op.name != "sum":
             raise ArgumentValueError(
@@ -324,7 +330,8 @@ def place(op: Op, name: str, buffer: DeviceBuffer, layout: Layout) -> DeviceBuff
     """Return the buffer from the layout's first element on; refuse one that is too short."""
     if layout.extent > buffer.size:
         require_size(op, name, buffer, layout.extent)
-    return buffer[layout.start_offset :] if layout.start_offset else buffer
+    start = layout.start_offset
+    return buffer[start:] if start else buffer
 
 
 def require_size(op: Op, name: str, buffer: DeviceBuffer, elements: int) -> None:
@@ -340,16 +347,10 @@ def require_size(op: Op, name: str, buffer: DeviceBuffer, elements: int) -> None
         )
 
 
-def require_out(op: Op, out: DeviceBuffer, size: int) -> None:
-    """Refuse an output that is too short; its dtype and device are the launch's to check."""
-    if out.size < size:
-        require_size(op, "out", out, size)
-
-
 def require_one_shape(op: Op, first: Layout, *others: Layout) -> None:
     """Refuse operands of different shapes."""
     for other in others:
-        if other.shape != first.shape:
+        if other.shape is not first.shape and other.shape != first.shape:
             shapes = " ".join(str(one.shape) for one in (first, *others))
             raise ArgumentValueError(
                 f"{op.name}: expected operands of one shape, got {shapes}; broadcast_to makes it"

@@ -69,7 +69,7 @@ class Row:
 
     module: str
     entry: str
-    """The entry's name, with `{root}`, `{dtype}` and what else tells its kernels apart."""
+    """The entry's name, with `{root}`, `{dtype}` and, of ids or a cast's result, `{other}`."""
     arguments: tuple[str, ...]
     """The kernel's parameters, named as in `ARGUMENTS`."""
     geometry: Geometry
@@ -159,7 +159,7 @@ def _candle_scalar() -> Row:
 
 
 _PLAIN = "{root}_{dtype}"
-_BY_IDS = "{root}_{ids}_{dtype}"
+_BY_IDS = "{root}_{other}_{dtype}"
 
 CANDLE: Mapping[str, Row] = {
     "unary": _row("unary", _PLAIN, "unary", strided),
@@ -167,7 +167,7 @@ CANDLE: Mapping[str, Row] = {
     "affine": _row("affine", _PLAIN, "affine", strided),
     "binary": _row("binary", _PLAIN, "binary", strided),
     "compare": _row("binary", _PLAIN, "compare", strided),
-    "cast": _row("cast", "{root}_{dtype}_{to}", "cast", strided),
+    "cast": _row("cast", "{root}_{dtype}_{other}", "cast", strided),
     "where": _row("ternary", _BY_IDS, "where", strided),
     "fill": _row("fill", _PLAIN, "fill", strided),
     "copy2d": _row("fill", _PLAIN, "copy2d", covering),

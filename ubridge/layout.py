@@ -86,7 +86,7 @@ class Layout:
     Immutable, compared by value. Made by `contiguous` or from strides; the other methods are views.
     """
 
-    __slots__ = ("_extent", "_words", "is_contiguous", "shape", "size", "start_offset", "strides")
+    __slots__ = ("_words", "extent", "is_contiguous", "shape", "size", "start_offset", "strides")
 
     shape: Shape
     strides: tuple[int, ...]
@@ -94,6 +94,8 @@ class Layout:
     """Elements of the buffer before the first one of the tensor."""
     size: int
     """The number of elements."""
+    extent: int
+    """Elements of the buffer up to the last one of the tensor; 0 when it has none."""
     is_contiguous: bool
     """True in row-major order without gaps, wherever it starts."""
 
@@ -116,8 +118,9 @@ class Layout:
             )
         self.size = self.shape.size
         self.is_contiguous = self.shape.is_contiguous(self.strides)
+        last = sum(map(operator.mul, self.shape, self.strides)) - sum(self.strides)
+        self.extent = self.start_offset + last + 1 if self.size else 0
         self._words: tuple[int, ...] | None = None
-        self._extent = -1
 
     @staticmethod
     def contiguous(shape: int | Iterable[int], start_offset: int = 0) -> Layout:
@@ -136,16 +139,6 @@ class Layout:
         if words is None:
             words = self._words = (*self.shape, *self.strides)
         return words
-
-    @property
-    def extent(self) -> int:
-        """Elements of the buffer up to the last one of the tensor; 0 when it has none."""
-        extent = self._extent
-        if extent < 0:
-            steps = zip(self.shape, self.strides, strict=True)
-            last = self.start_offset + sum((length - 1) * stride for length, stride in steps)
-            extent = self._extent = last + 1 if self.size else 0
-        return extent
 
     @property
     def may_alias(self) -> bool:
