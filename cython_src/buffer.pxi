@@ -384,22 +384,27 @@ cdef class DeviceBuffer:
 
 cdef DeviceBuffer describe(object cls, Context context, object size, object dtype):
     """A buffer without memory; `size` is checked."""
+    cdef Py_ssize_t itemsize = dtype.itemsize
+    elements = size if type(size) is int else element_count(size)
+    if not 0 <= elements < 2**63 // itemsize:
+        raise _errors.ArgumentValueError(f"size: expected 0 or more elements that fit, got {elements}")
+    cdef DeviceBuffer buffer = cls.__new__(cls)
+    buffer.size = elements
+    buffer.nbytes = buffer.size * itemsize
+    buffer.dtype = dtype
+    buffer.context = context
+    return buffer
+
+
+cdef object element_count(object size):
     if isinstance(size, bool):
         raise _errors.ArgumentTypeError("size: expected a number of elements, got bool")
     try:
-        elements = _operator.index(size)
+        return _operator.index(size)
     except TypeError:
         raise _errors.ArgumentTypeError(
             f"size: expected a number of elements, got {type(size).__name__}"
         ) from None
-    if elements < 0 or elements * dtype.itemsize >= 2**63:
-        raise _errors.ArgumentValueError(f"size: expected 0 or more elements that fit, got {elements}")
-    cdef DeviceBuffer buffer = cls.__new__(cls)
-    buffer.size = elements
-    buffer.nbytes = elements * dtype.itemsize
-    buffer.dtype = dtype
-    buffer.context = context
-    return buffer
 
 
 cdef DeviceBuffer new_buffer(

@@ -65,7 +65,12 @@ cdef enum:
 
 cdef double EXIT_DEADLINE_SECONDS = 10.0
 
+cdef object _dtype_class = _dtypes.DType
+
+
 cdef object _as_dtype(object dtype):
+    if type(dtype) is _dtype_class:
+        return dtype
     try:
         return _dtypes.as_dtype(dtype)
     except TypeError as failure:
