@@ -22,6 +22,9 @@ _AFFINE = OPS["affine"]
 _ASTYPE = OPS["astype"]
 _COPY2D = OPS["copy2d"]
 _FILL = OPS["fill"]
+_GATHER = OPS["gather"]
+_INDEX_ADD = OPS["index_add"]
+_INDEX_SELECT = OPS["index_select"]
 _WHERE = OPS["where"]
 
 
@@ -150,3 +153,62 @@ class CandleLowering:
         info = self._layouts.get(ordered.words)
         arguments = (ordered.size, elements, ordered.rank, info, x, out)
         self._executor.kernel(op, x.dtype).launch(arguments, stream, results, elements)
+
+    def index_select(
+        self,
+        x: DeviceBuffer,
+        ids: DeviceBuffer,
+        sizes: tuple[int, int, int, int],
+        out: DeviceBuffer,
+        stream: StreamLike | None,
+    ) -> None:
+        """Enqueue a choice of slices; sizes are (left, length, ids, right)."""
+        left, length, count, right = sizes
+        size = left * count * right
+        # The layout the kernel asks for is that of the ids, which are contiguous.
+        arguments = (size, 1, None, ids, x, out, left, length, count, right)
+        kernel = self._executor.kernel(_INDEX_SELECT, x.dtype, ids.dtype)
+        kernel.launch(arguments, stream, size)
+
+    def gather(
+        self,
+        x: DeviceBuffer,
+        ids: DeviceBuffer,
+        sizes: tuple[int, int, int, int],
+        out: DeviceBuffer,
+        stream: StreamLike | None,
+    ) -> None:
+        """Enqueue a choice of elements; sizes are (left, length, ids along the axis, right)."""
+        left, length, count, right = sizes
+        size = left * count * right
+        arguments = (size, ids, x, out, left, length, count, right)
+        self._executor.kernel(_GATHER, x.dtype, ids.dtype).launch(arguments, stream, size)
+
+    def scatter(
+        self,
+        op: Op,
+        ids: DeviceBuffer,
+        source: DeviceBuffer,
+        target: DeviceBuffer,
+        sizes: tuple[int, int, int, int],
+        stream: StreamLike | None,
+    ) -> None:
+        """Enqueue writes at ids; sizes are (left, source's length, target's, right)."""
+        left, source_length, length, right = sizes
+        arguments = (ids, source, target, left, source_length, length, right)
+        kernel = self._executor.kernel(op, target.dtype, ids.dtype)
+        kernel.launch(arguments, stream, left * right)
+
+    def index_add(
+        self,
+        ids: DeviceBuffer,
+        source: DeviceBuffer,
+        target: DeviceBuffer,
+        sizes: tuple[int, int, int, int],
+        stream: StreamLike | None,
+    ) -> None:
+        """Enqueue sums at ids; sizes are (left, ids, target's length, right)."""
+        left, count, length, right = sizes
+        arguments = (ids, count, source, target, left, count, length, right)
+        kernel = self._executor.kernel(_INDEX_ADD, target.dtype, ids.dtype)
+        kernel.launch(arguments, stream, left * right)

@@ -253,7 +253,8 @@ class StridedTensor:
         if layout.is_contiguous:
             source = self._buffer[layout.start_offset : layout.start_offset + layout.size]
             flat = source.to_numpy(stream=stream)
-            return flat.view(self._dtype.dtype).reshape(layout.shape)
+            whole: npt.NDArray[Any] = flat.view(self._dtype.dtype).reshape(layout.shape)
+            return whole
         if self._buffer.dtype.name in _COPY.dtypes:
             return self.copy(stream=stream).to_numpy(stream=stream)
         # No kernel gathers these: what lies between comes along.
