@@ -19,6 +19,8 @@ Configure: TypeAlias = Callable[..., Configuration]
 """From what a launch has to do, in the numbers its geometry names, to its configuration."""
 Geometry: TypeAlias = Callable[[DeviceLimits], Configure]
 
+_NORM = "inp out weight bias columns threads epsilon rows chunks remove_mean affine"
+
 ARGUMENTS: Mapping[str, tuple[str, ...]] = {
     family: tuple(names.split())
     for family, names in {
@@ -37,13 +39,13 @@ ARGUMENTS: Mapping[str, tuple[str, ...]] = {
         "index_add": "ids ids_length inp out left inp_length out_length right",
         "reduce": "numel reduced num_dims info inp out",
         "arg_reduce": "numel reduced num_dims info inp out",
-        "softmax": "inp out columns rows",
-        "rmsnorm": "inp out weight columns threads epsilon rows",
-        "layernorm": "inp out weight bias columns threads epsilon rows",
+        "softmax": "inp out columns rows chunks",
+        "rmsnorm": _NORM,
+        "layernorm": _NORM,
         "rope_i": "inp cos sin out rows row_size batch_stride",
         "rope": "inp cos sin out rows row_size width batch_stride",
         "rope_thd": "inp cos sin out batch positions heads width batch_stride",
-        "sort": "inp out columns padded rows",
+        "sort": "inp out columns padded rows in_place",
         "im2col1d": "threads length_out length_k stride padding dilation info inp out",
         "im2col": "numel rows_out columns_out rows_k columns_k stride padding dilation info inp "
         "out",
@@ -158,6 +160,7 @@ def _candle_scalar() -> Row:
     return Row("unary", "{root}_{dtype}", names, strided)
 
 
+_GCU_NORM = "rows chunks remove_mean affine"
 _PLAIN = "{root}_{dtype}"
 _BY_IDS = "{root}_{other}_{dtype}"
 
@@ -177,13 +180,13 @@ CANDLE: Mapping[str, Row] = {
     "index_add": _row("indexing", _BY_IDS, "index_add", strided),
     "reduce": _row("reduce", _PLAIN, "reduce", block_per_result),
     "arg_reduce": _row("reduce", _PLAIN, "arg_reduce", block_per_result),
-    "softmax": _row("reduce", _PLAIN, "softmax", warp_per_row, without="rows"),
-    "rmsnorm": _row("reduce", _PLAIN, "rmsnorm", block_per_row, without="rows"),
-    "layernorm": _row("reduce", _PLAIN, "layernorm", block_per_row, without="rows"),
+    "softmax": _row("reduce", _PLAIN, "softmax", warp_per_row, without="rows chunks"),
+    "rmsnorm": _row("reduce", _PLAIN, "rmsnorm", block_per_row, without=f"bias {_GCU_NORM}"),
+    "layernorm": _row("reduce", _PLAIN, "layernorm", block_per_row, without=_GCU_NORM),
     "rope_i": _row("reduce", _PLAIN, "rope_i", covering),
     "rope": _row("reduce", _PLAIN, "rope", covering),
     "rope_thd": _row("reduce", _PLAIN, "rope_thd", covering),
-    "sort": _row("sort", _PLAIN, "sort", bitonic, without="rows"),
+    "sort": _row("sort", _PLAIN, "sort", bitonic, without="rows in_place"),
     "im2col1d": _row("conv", _PLAIN, "im2col1d", covering),
     "im2col": _row("conv", _PLAIN, "im2col", covering),
     "col2im1d": _row("conv", _PLAIN, "col2im1d", covering),

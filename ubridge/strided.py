@@ -260,8 +260,9 @@ class StridedTensor:
         # No kernel gathers these: what lies between comes along.
         span = self._buffer[layout.start_offset : layout.extent].to_numpy(stream=stream)
         steps = [stride * span.itemsize for stride in layout.strides]
-        gathered: npt.NDArray[Any] = np.lib.stride_tricks.as_strided(span, layout.shape, steps)
-        return gathered.copy()
+        gathered: Any = np.lib.stride_tricks.as_strided(span, layout.shape, steps)
+        copied: npt.NDArray[Any] = gathered.copy()
+        return copied
 
     def __array__(
         self, dtype: npt.DTypeLike | None = None, copy: bool | None = None
