@@ -52,6 +52,39 @@ template <> struct Wrapping<true> {
 };
 template <class T> using Modular = typename Wrapping<(sizeof(T) > 4)>::Type;
 
+// The unsigned integer of as many bytes, for values that are only moved.
+template <u64 size> struct WordOf;
+template <> struct WordOf<1> {
+    typedef u8 Type;
+};
+template <> struct WordOf<2> {
+    typedef u16 Type;
+};
+template <> struct WordOf<4> {
+    typedef u32 Type;
+};
+template <> struct WordOf<8> {
+    typedef u64 Type;
+};
+template <class T> using Word = typename WordOf<sizeof(T)>::Type;
+
+template <class T> DEVICE_FUNCTION const Word<T> *words(const T *values)
+{
+    return reinterpret_cast<const Word<T> *>(values);
+}
+
+template <class T> DEVICE_FUNCTION Word<T> *words(T *values)
+{
+    return reinterpret_cast<Word<T> *>(values);
+}
+
+template <class T> DEVICE_FUNCTION Word<T> word(T value)
+{
+    Word<T> bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
 template <class T> struct Limits {
     static constexpr T highest = is_signed<T> ? T(~(u64(1) << (8 * sizeof(T) - 1))) : T(~u64(0));
     static constexpr T lowest = is_signed<T> ? T(u64(1) << (8 * sizeof(T) - 1)) : T(0);

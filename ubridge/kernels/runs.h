@@ -10,25 +10,6 @@
 
 constexpr u64 RUN = 1024;
 
-// Bytes moved as a word of their size may be a value of any type.
-typedef u8 __attribute__((may_alias)) Bytes1;
-typedef u16 __attribute__((may_alias)) Bytes2;
-typedef u32 __attribute__((may_alias)) Bytes4;
-typedef u64 __attribute__((may_alias)) Bytes8;
-template <u64 size> struct WordOf;
-template <> struct WordOf<1> {
-    typedef Bytes1 Type;
-};
-template <> struct WordOf<2> {
-    typedef Bytes2 Type;
-};
-template <> struct WordOf<4> {
-    typedef Bytes4 Type;
-};
-template <> struct WordOf<8> {
-    typedef Bytes8 Type;
-};
-
 // A layout whose innermost dims are joined into one, as far as they lie on one line.
 struct Rows {
     Layout outer;
@@ -59,14 +40,14 @@ struct Rows {
     }
 };
 
-// Elements index … index + count of a strided array, one after the other.
-template <class Word>
-__attribute__((noinline)) void gather(u64 index, u64 count, const Word *data, const Rows &rows,
-                                      Word *run)
+// Elements index … index + count of a strided array, one after the other. T is an unsigned integer:
+// values are only moved.
+template <class T>
+__attribute__((noinline)) void gather(u64 index, u64 count, const T *data, const Rows &rows, T *run)
 {
     while (count > 0) {
         u64 left;
-        const Word *source = data + rows.at(index, left);
+        const T *source = data + rows.at(index, left);
         const u64 length = left < count ? left : count;
         const u64 stride = rows.stride;
         if (stride == 0) {
@@ -130,9 +111,7 @@ template <class T> class Reader {
         const u64 place = rows_.at(index, left);
         if (rows_.stride == 1 && left >= count)
             return data_ + place;
-        typedef typename WordOf<sizeof(T)>::Type Word;
-        Word *run = reinterpret_cast<Word *>(gathered_);
-        gather<Word>(index, count, reinterpret_cast<const Word *>(data_), rows_, run);
+        gather(index, count, words(data_), rows_, words(gathered_));
         return gathered_;
     }
 

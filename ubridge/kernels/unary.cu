@@ -123,6 +123,13 @@ DEVICE_FUNCTION Operand<T> input(u64 num_dims, const u64 *info, const T *inp, co
     {                                                                                              \
         map(THIS_BLOCK, numel, out, Operation{}, input(num_dims, info, inp, out));                 \
     }
+// The same bits again.
+#define COPY(entry, T)                                                                             \
+    KERNEL(entry, (u64 numel, u64 num_dims, const u64 *info, const T *inp, T *out))                \
+    {                                                                                              \
+        map(THIS_BLOCK, numel, words(out), Copy{},                                                 \
+            input(num_dims, info, words(inp), words(out)));                                        \
+    }
 #define UNARY_WITH_PARAMETER(entry, T, Operation)                                                  \
     KERNEL(entry, (u64 numel, u64 num_dims, const u64 *info, T param, const T *inp, T *out))       \
     {                                                                                              \
@@ -130,13 +137,14 @@ DEVICE_FUNCTION Operand<T> input(u64 num_dims, const u64 *info, const T *inp, co
             input(num_dims, info, inp, out));                                                      \
     }
 
-// f8e4m3 has the name Candle asks for and those its kernels have.
+// f8e4m3 under the name Candle asks for, and under the one its kernels have.
 #define FLOATS(KIND, root, Operation)                                                              \
     KIND(root##_bf16, bf16, Operation)                                                             \
     KIND(root##_f16, f16, Operation)                                                               \
     KIND(root##_f32, f32, Operation)                                                               \
     KIND(root##_f64, f64, Operation)                                                               \
-    KIND(root##_f8e4m3, f8e4m3, Operation)
+    KIND(root##_f8e4m3, f8e4m3, Operation)                                                         \
+    KIND(root##_fp8_e4m3, f8e4m3, Operation)
 #define INTEGERS(root, Operation)                                                                  \
     UNARY(root##_u8, u8, Operation)                                                                \
     UNARY(root##_u32, u32, Operation)                                                              \
@@ -144,7 +152,18 @@ DEVICE_FUNCTION Operand<T> input(u64 num_dims, const u64 *info, const T *inp, co
     UNARY(root##_i32, i32, Operation)                                                              \
     UNARY(root##_i64, i64, Operation)
 
-FLOATS(UNARY, ucopy, Copy)
+COPY(ucopy_bf16, bf16)
+COPY(ucopy_f16, f16)
+COPY(ucopy_f32, f32)
+COPY(ucopy_f64, f64)
+COPY(ucopy_f8e4m3, f8e4m3)
+COPY(ucopy_f8_e4m3, f8e4m3)
+COPY(ucopy_u8, u8)
+COPY(ucopy_u32, u32)
+COPY(ucopy_i16, i16)
+COPY(ucopy_i32, i32)
+COPY(ucopy_i64, i64)
+
 FLOATS(UNARY, uneg, NegateFloat)
 FLOATS(UNARY, urecip, Reciprocal)
 FLOATS(UNARY, uexp, Exp)
@@ -169,13 +188,18 @@ FLOATS(UNARY, usigmoid, Sigmoid)
 FLOATS(UNARY_WITH_PARAMETER, uelu, Elu)
 FLOATS(UNARY_WITH_PARAMETER, upowf, Power)
 
-INTEGERS(ucopy, Copy)
 INTEGERS(uneg, Negate)
 INTEGERS(uabs, Absolute)
 INTEGERS(usqr, Square)
 INTEGERS(urelu, Relu)
 INTEGERS(usign, Sign)
 // What is whole already.
-INTEGERS(uceil, Copy)
-INTEGERS(ufloor, Copy)
-INTEGERS(uround, Copy)
+#define WHOLE(root)                                                                                \
+    COPY(root##_u8, u8)                                                                            \
+    COPY(root##_u32, u32)                                                                          \
+    COPY(root##_i16, i16)                                                                          \
+    COPY(root##_i32, i32)                                                                          \
+    COPY(root##_i64, i64)
+WHOLE(uceil)
+WHOLE(ufloor)
+WHOLE(uround)
