@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ubridge import floor
+from ubridge import launches
 from ubridge.layout import Layout, Shape
 from ubridge.op_table import OPS, Op
 from ubridge.promotion import (
@@ -66,13 +66,13 @@ def unary(
     if parameter is not None:
         parameter = checked_number(op.name, x._dtype, parameter)
     if out is None:
-        buffer = floor.launch_unary(
+        buffer = launches.launch_unary(
             op, x._buffer, x._layout, parameter=parameter, stream=stream, executor=executor
         )
         return x._made(buffer, result_layout(x._layout), x._dtype)
 
     def enqueue(place: DeviceBuffer | None) -> DeviceBuffer:
-        return floor.launch_unary(
+        return launches.launch_unary(
             op, x._buffer, x._layout,
             parameter=parameter, out=place, stream=stream, executor=executor,
         )  # fmt: skip
@@ -129,7 +129,7 @@ def _paired(
         left_layout = left_layout.broadcast_to(shape)
         right_layout = right_layout.broadcast_to(shape)
     if out is None:
-        buffer = floor.launch_binary(
+        buffer = launches.launch_binary(
             op, left._buffer, left_layout, right._buffer, right_layout,
             stream=stream, executor=executor,
         )  # fmt: skip
@@ -137,7 +137,7 @@ def _paired(
         return made
 
     def enqueue(place: DeviceBuffer | None) -> DeviceBuffer:
-        return floor.launch_binary(
+        return launches.launch_binary(
             op, left._buffer, left_layout, right._buffer, right_layout,
             out=place, stream=stream, executor=executor,
         )  # fmt: skip
@@ -242,7 +242,7 @@ def _affine(
     executor = x._executor
 
     def enqueue(place: DeviceBuffer | None) -> DeviceBuffer:
-        return floor.launch_affine(
+        return launches.launch_affine(
             x._buffer, x._layout, multiplier, addend, out=place, stream=stream, executor=executor
         )
 
@@ -291,10 +291,10 @@ def astype(
     def enqueue(place: DeviceBuffer | None) -> DeviceBuffer:
         stored = storage_of(target)
         if stored is x._buffer.dtype:
-            return floor.launch_unary(
+            return launches.launch_unary(
                 _COPY, x._buffer, x._layout, out=place, stream=stream, executor=executor
             )
-        return floor.launch_cast(
+        return launches.launch_cast(
             x._buffer, x._layout, stored, out=place, stream=stream, executor=executor
         )
 
@@ -330,7 +330,7 @@ def where(
     layouts = [one._layout.broadcast_to(shape) for one in operands]
 
     def enqueue(place: DeviceBuffer | None) -> DeviceBuffer:
-        return floor.launch_ternary(
+        return launches.launch_ternary(
             buffers[0], layouts[0], buffers[1], layouts[1], buffers[2], layouts[2],
             out=place, stream=stream, executor=executor,
         )  # fmt: skip
@@ -382,7 +382,7 @@ def delivered(
     if layout.is_contiguous and not shares:
         enqueue(out._buffer[layout.start_offset :] if layout.start_offset else out._buffer)
         return out
-    floor.launch_copy(
+    launches.launch_copy(
         enqueue(None), Layout.contiguous(shape), out._buffer, layout,
         stream=stream, executor=out._executor,
     )  # fmt: skip

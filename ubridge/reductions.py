@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from ubridge import floor
+from ubridge import launches
 from ubridge.elementwise import astype, delivered, require_tensors
 from ubridge.layout import Layout, Shape
 from ubridge.op_table import OPS, Op
@@ -45,10 +45,10 @@ def reduced(
 
     def enqueue(place: DeviceBuffer | None) -> DeviceBuffer:
         if not places:
-            return floor.launch_unary(
+            return launches.launch_unary(
                 OPS["copy"], x._buffer, given, out=place, stream=stream, executor=executor
             )
-        return floor.launch_reduce(
+        return launches.launch_reduce(
             op, x._buffer, given, places, out=place, stream=stream, executor=executor
         )
 
@@ -73,7 +73,7 @@ def _axes(op: Op, layout: Layout, axis: Axes) -> tuple[int, ...]:
     if axis is None:
         return tuple(range(layout.rank))
     given = (axis,) if not isinstance(axis, Iterable) else tuple(axis)
-    return floor.reduced_axes(op, layout, given)
+    return launches.reduced_axes(op, layout, given)
 
 
 def sum(  # numpy's name

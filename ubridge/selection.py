@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ubridge import floor_indexing
+from ubridge import indexed_launches
 from ubridge.elementwise import astype, delivered, require_tensors
 from ubridge.layout import Shape
 from ubridge.op_table import OPS
@@ -44,7 +44,7 @@ def take(
     executor = x._executor
 
     def enqueue(target: DeviceBuffer | None) -> DeviceBuffer:
-        return floor_indexing.launch_index_select(
+        return indexed_launches.launch_index_select(
             x._buffer, x._layout, where._buffer, where._layout.reshape(-1) or where._layout, place,
             out=target, stream=stream, executor=executor,
         )  # fmt: skip
@@ -82,7 +82,7 @@ def gather(
     executor = x._executor
 
     def enqueue(target: DeviceBuffer | None) -> DeviceBuffer:
-        return floor_indexing.launch_gather(
+        return indexed_launches.launch_gather(
             x._buffer, x._layout, where._buffer, where._layout, place,
             out=target, stream=stream, executor=executor,
         )  # fmt: skip
@@ -117,7 +117,7 @@ def _scattered(
         )
     _require_alike(name, x.shape, where.shape, place)
     _require_target(name, x, source)
-    floor_indexing.launch_scatter(
+    indexed_launches.launch_scatter(
         OPS[name], x._buffer, x._layout, where._buffer, where._layout, source._buffer,
         source._layout, place, stream=stream, executor=x._executor,
     )  # fmt: skip
@@ -138,7 +138,7 @@ def index_add(
             f"{expected}, got {source.shape} for ids of shape {where.shape}"
         )
     _require_target("index_add", x, source)
-    floor_indexing.launch_index_add(
+    indexed_launches.launch_index_add(
         x._buffer, x._layout, where._buffer, where._layout, source._buffer, source._layout, place,
         stream=stream, executor=x._executor,
     )  # fmt: skip

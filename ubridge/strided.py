@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from ubridge import floor
+from ubridge import launches
 from ubridge.executor import DeviceExecutor
 from ubridge.layout import Layout, Shape
 from ubridge.op_table import OPS
@@ -64,7 +64,7 @@ class StridedTensor:
                     f"dtype: expected that of the buffer, {buffer.dtype}, got {self._dtype}"
                 )
             buffer = buffer.view(u8)
-        floor.place(_COPY, "buffer", buffer, self._layout)
+        launches.place(_COPY, "buffer", buffer, self._layout)
         self._buffer = buffer
         self._executor = DeviceExecutor.of(buffer.device)
 
@@ -205,7 +205,7 @@ class StridedTensor:
     def copy(self: _Self, *, stream: StreamLike | None = None) -> _Self:
         """Return a contiguous copy."""
         layout = Layout.contiguous(self._layout.shape)
-        buffer = floor.launch_unary(
+        buffer = launches.launch_unary(
             _COPY, self._buffer, self._layout, stream=stream, executor=self._executor
         )
         return self._made(buffer, layout, self._dtype)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ubridge import elementwise, floor, reductions
+from ubridge import elementwise, launches, reductions
 from ubridge.op_table import OPS
 from ubridge.printing import text_of
 from ubridge.promotion import checked_number
@@ -62,7 +62,7 @@ class DeviceTensor(StridedTensor):
         if self._layout.may_alias:
             raise ArgumentValueError("fill: the tensor has several elements in one place")
         number = checked_number("fill", self._dtype, value)
-        floor.launch_fill(
+        launches.launch_fill(
             self._buffer, self._layout, number, stream=stream, executor=self._executor
         )
 
@@ -83,7 +83,7 @@ class DeviceTensor(StridedTensor):
                 return
             source = source.copy(stream=stream)
             layout = source._layout.broadcast_to(self._layout.shape)
-        floor.launch_copy(
+        launches.launch_copy(
             source._buffer, layout, self._buffer, self._layout,
             stream=stream, executor=self._executor,
         )  # fmt: skip

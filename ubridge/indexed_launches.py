@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from math import prod
 
-from ubridge import floor
+from ubridge import launches
 from ubridge.executor import DeviceExecutor
 from ubridge.layout import Layout
 from ubridge.op_table import OPS, Op
@@ -41,7 +41,7 @@ def launch_index_select(
     if out is None:
         out = at.allocate(size, buffer.dtype, stream)
     elif out.size < size:
-        floor.require_size(_INDEX_SELECT, "out", out, size)
+        launches.require_size(_INDEX_SELECT, "out", out, size)
     if size:
         require_axis(_INDEX_SELECT, place, length)
         x = gathered(at, _INDEX_SELECT, "x", buffer, layout, stream)
@@ -71,7 +71,7 @@ def launch_gather(
     if out is None:
         out = at.allocate(size, buffer.dtype, stream)
     elif out.size < size:
-        floor.require_size(_GATHER, "out", out, size)
+        launches.require_size(_GATHER, "out", out, size)
     if size:
         require_axis(_GATHER, place, length)
         x = gathered(at, _GATHER, "x", buffer, layout, stream)
@@ -95,10 +95,10 @@ def launch_scatter(
     executor: DeviceExecutor | None = None,
 ) -> None:
     """Write (`scatter`) or add (`scatter_add`) each element of a source at its id, in place."""
-    op = floor.named(kernel)
+    op = launches.named(kernel)
     at = executor or DeviceExecutor.of(buffer.device)
     place = layout.axis(axis)
-    floor.require_one_shape(op, source_layout, ids_layout)
+    launches.require_one_shape(op, source_layout, ids_layout)
     require_same_but(op, layout, ids_layout, place)
     left, length, right = split_at(layout, place)
     if ids_layout.size == 0:
@@ -159,10 +159,10 @@ def gathered(
     stream: StreamLike | None,
 ) -> DeviceBuffer:
     """Return the elements in row-major order from the start of a buffer, copied if need be."""
-    start = floor.place(op, name, buffer, layout)
+    start = launches.place(op, name, buffer, layout)
     if layout.is_contiguous:
         return start
-    return floor.launch_unary(_COPY, buffer, layout, stream=stream, executor=at)
+    return launches.launch_unary(_COPY, buffer, layout, stream=stream, executor=at)
 
 
 def give_back(
@@ -175,7 +175,7 @@ def give_back(
     """Copy what was changed in a contiguous copy to where it belongs."""
     if not layout.is_contiguous:
         whole = Layout.contiguous(layout.shape)
-        floor.launch_copy(changed, whole, buffer, layout, stream=stream, executor=at)
+        launches.launch_copy(changed, whole, buffer, layout, stream=stream, executor=at)
 
 
 def require_axis(op: Op, axis: int, length: int) -> None:

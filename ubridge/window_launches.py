@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ubridge import floor
+from ubridge import launches
 from ubridge.executor import DeviceExecutor
-from ubridge.floor_indexing import gathered
+from ubridge.indexed_launches import gathered
 from ubridge.layout import Layout, Shape
 from ubridge.op_table import OPS, Op
 from uhal import DeviceBuffer
@@ -39,7 +39,7 @@ def launch_convolution(
 
     A weight is (results, channels, …), of the transposed ones (channels, results, …).
     """
-    op = floor.named(kernel)
+    op = launches.named(kernel)
     at = executor or DeviceExecutor.of(buffer.device)
     axes = 2 if op.name.endswith("2d") else 1
     transposed = "transpose" in op.name
@@ -61,8 +61,8 @@ def launch_convolution(
     shape = Shape((layout.shape[0], weight_layout.shape[1 - channel_axis], *places))
     out = _target(at, op, buffer, shape, out, stream)
     if shape.size:
-        x = floor.place(op, "x", buffer, layout)
-        weights = floor.place(op, "kernel", weight, weight_layout)
+        x = launches.place(op, "x", buffer, layout)
+        weights = launches.place(op, "kernel", weight, weight_layout)
         info = at.layouts.get((*layout.words, *weight_layout.words))
         window = (stride, padding, out_padding, dilation) if transposed else (
             stride, padding, dilation)  # fmt: skip
@@ -83,7 +83,7 @@ def launch_pool2d(
     executor: DeviceExecutor | None = None,
 ) -> Result:
     """Enqueue `avg_pool2d` or `max_pool2d` over windows that lie inside."""
-    op = floor.named(kernel)
+    op = launches.named(kernel)
     at = executor or DeviceExecutor.of(buffer.device)
     _require_axes(op, "x", layout, 4)
     places = []
@@ -93,7 +93,7 @@ def launch_pool2d(
     shape = Shape((*layout.shape[:2], *places))
     out = _target(at, op, buffer, shape, out, stream)
     if shape.size:
-        x = floor.place(op, "x", buffer, layout)
+        x = launches.place(op, "x", buffer, layout)
         info = at.layouts.get(layout.words)
         arguments = (layout.size, *window, *stride, info, x, out)
         at.lowering.windows(op, arguments, shape.size, stream)
@@ -117,7 +117,7 @@ def launch_upsample2d(
 
     `scale` is how much larger the result is, where bilinear shall not take it from the sizes.
     """
-    op = floor.named(kernel)
+    op = launches.named(kernel)
     at = executor or DeviceExecutor.of(buffer.device)
     _require_axes(op, "x", layout, 4)
     shape = Shape((*layout.shape[:2], rows, columns))
@@ -125,7 +125,7 @@ def launch_upsample2d(
     if shape.size:
         if layout.size == 0:
             raise ArgumentValueError(f"{op.name}: nothing to enlarge in shape {layout.shape}")
-        x = floor.place(op, "x", buffer, layout)
+        x = launches.place(op, "x", buffer, layout)
         info = at.layouts.get(layout.words)
         arguments: tuple[Any, ...]
         if op.family.name == "nearest2d":
@@ -165,7 +165,7 @@ def launch_im2col(
     shape = Shape((layout.shape[0], *places, layout.shape[1], *window))
     out = _target(at, op, buffer, shape, out, stream)
     if shape.size:
-        x = floor.place(op, "x", buffer, layout)
+        x = launches.place(op, "x", buffer, layout)
         info = at.layouts.get(layout.words)
         # The one with one axis writes a whole window with each thread.
         threads = shape.size // window[0] if len(window) == 1 else shape.size
@@ -244,5 +244,5 @@ def _target(
     if out is None:
         return at.allocate(shape.size, like.dtype, stream)
     if out.size < shape.size:
-        floor.require_size(op, "out", out, shape.size)
+        launches.require_size(op, "out", out, shape.size)
     return out

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from math import prod
 
-from ubridge import floor
+from ubridge import launches
 from ubridge.executor import DeviceExecutor
-from ubridge.floor_indexing import gathered
+from ubridge.indexed_launches import gathered
 from ubridge.layout import Layout
 from ubridge.op_table import OPS, Op
 from uhal import DeviceBuffer
@@ -55,9 +55,9 @@ def launch_norm(
     op = _RMS_NORM if bias is None else _LAYER_NORM
     at = executor or DeviceExecutor.of(buffer.device)
     rows, columns = rows_of(op, layout)
-    floor.require_size(op, "weight", weight, columns)
+    launches.require_size(op, "weight", weight, columns)
     if bias is not None:
-        floor.require_size(op, "bias", bias, columns)
+        launches.require_size(op, "bias", bias, columns)
     out = target(at, op, buffer, layout.size, out, stream)
     if layout.size:
         x = gathered(at, op, "x", buffer, layout, stream)
@@ -75,13 +75,13 @@ def launch_argsort(
     executor: DeviceExecutor | None = None,
 ) -> DeviceBuffer:
     """Give the places of the last axis' elements in order, as u32; equal ones in any order."""
-    op = floor.named(kernel)
+    op = launches.named(kernel)
     at = executor or DeviceExecutor.of(buffer.device)
     rows, columns = rows_of(op, layout)
     if out is None:
         out = at.allocate(layout.size, u32, stream)
     elif out.size < layout.size:
-        floor.require_size(op, "out", out, layout.size)
+        launches.require_size(op, "out", out, layout.size)
     if layout.size:
         x = gathered(at, op, "x", buffer, layout, stream)
         at.lowering.argsort(op, x, out, rows, columns, stream)
@@ -105,7 +105,7 @@ def launch_rope(
     They hold (positions, width / 2) elements, or with `per_batch` as many for each batch. `rope`
     and `rope_i` take (batch, heads, positions, width), `rope_thd` (batch, positions, heads, width).
     """
-    op = floor.named(kernel)
+    op = launches.named(kernel)
     at = executor or DeviceExecutor.of(buffer.device)
     if layout.rank != 4 or layout.shape[3] % 2:
         raise ArgumentValueError(
@@ -113,8 +113,8 @@ def launch_rope(
         )
     positions = layout.shape[1 if op.name == "rope_thd" else 2]
     angles = positions * layout.shape[3] // 2 * (layout.shape[0] if per_batch else 1)
-    floor.require_size(op, "cos", cos, angles)
-    floor.require_size(op, "sin", sin, angles)
+    launches.require_size(op, "cos", cos, angles)
+    launches.require_size(op, "sin", sin, angles)
     out = target(at, op, buffer, layout.size, out, stream)
     if layout.size:
         x = gathered(at, op, "x", buffer, layout, stream)
@@ -141,5 +141,5 @@ def target(
     if out is None:
         return at.allocate(size, like.dtype, stream)
     if out.size < size:
-        floor.require_size(op, "out", out, size)
+        launches.require_size(op, "out", out, size)
     return out
