@@ -41,7 +41,6 @@ _MINIMUM = OPS["minimum"]
 _MULTIPLY = OPS["multiply"]
 _NOT_EQUAL = OPS["not_equal"]
 _POWER = OPS["power"]
-_SQRT = OPS["sqrt"]
 _SQUARE = OPS["square"]
 _SUBTRACT = OPS["subtract"]
 _ON_BOOLEANS = {_ADD: _MAXIMUM, _MULTIPLY: _MINIMUM}
@@ -264,8 +263,6 @@ def power(
     x = astype(x, dtype, stream=stream)
     if exponent == 2 and dtype.name in _SQUARE.dtypes:
         return unary(_SQUARE, x, None, out, stream)
-    if exponent == 0.5 and dtype.kind == "float":
-        return unary(_SQRT, x, None, out, stream)
     return unary(_POWER, x, exponent, out, stream)
 
 
