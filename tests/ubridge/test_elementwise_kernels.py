@@ -161,7 +161,7 @@ def test_affine_in_place(host: Device, rng: np.random.Generator, dtype: str) -> 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS])
-@pytest.mark.parametrize("ids", ["u8", "u32", "i16", "i32", "i64"])
+@pytest.mark.parametrize("ids", ["u8", "u32", "i64"])
 def test_where(host: Device, rng: np.random.Generator, ids: str, dtype: str, layout: str) -> None:
     shape = random_shape(rng, layout)
     condition = strided(rng, ids, "transposed", shape)

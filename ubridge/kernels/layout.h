@@ -28,7 +28,7 @@ struct Layout {
     DEVICE_METHOD bool is_contiguous() const
     {
         u64 expected = 1;
-        for (u64 d = num_dims; d-- > 0;) {
+        ROLLED for (u64 d = num_dims; d-- > 0;) {
             if (dims[d] != 1 && strides[d] != expected)
                 return false;
             expected *= dims[d];
@@ -40,7 +40,7 @@ struct Layout {
     DEVICE_METHOD u64 at(u64 index) const
     {
         u64 place = 0;
-        for (u64 d = num_dims; d-- > 0;) {
+        ROLLED for (u64 d = num_dims; d-- > 0;) {
             u64 coordinate = index;
             index = split_off(coordinate, dims[d]);
             place += coordinate * strides[d];

@@ -36,6 +36,6 @@ struct Select {
 
 WHERE_EACH_TYPE(u8)
 WHERE_EACH_TYPE(u32)
-WHERE_EACH_TYPE(i16)
-WHERE_EACH_TYPE(i32)
 WHERE_EACH_TYPE(i64)
+WHERE(where_i16_fp8_e4m3, i16, f8e4m3)
+WHERE(where_i32_fp8_e4m3, i32, f8e4m3)

@@ -27,8 +27,9 @@
  *
  * A helper that holds regions itself takes the block as its first argument: declare it `BLOCK block`,
  * pass `THIS_BLOCK`, and write THREADS_OF(block, t), GRID_STRIDE_OF(block, i, n) and
- * REGISTER_OF(block, …) there. `DEVICE_METHOD` marks a member function of a helper struct. KERNEL_ON_GPU
- * is 1 or 0, for what a CPU wants written in another way.
+* REGISTER_OF(block, …) there. `DEVICE_METHOD` marks a member function of a helper struct.
+ * KERNEL_ON_GPU is 1 or 0, for what a CPU wants written in another way. ROLLED before a loop keeps a GPU's
+ * compiler from repeating its body.
  *
  * Types: i8 i16 i32 i64 u8 u16 u32 u64 f8e4m3 f16 bf16 f32 f64. f8e4m3, f16 and bf16 are for storage:
  * convert with f32(x) and f16(y).

@@ -17,6 +17,7 @@ typedef __nv_bfloat16 bf16;
 #define DEVICE_FUNCTION static __device__ __forceinline__
 #define DEVICE_METHOD __device__ __forceinline__
 #define BLOCK const uhal_here &
+#define ROLLED _Pragma("unroll 1")
 #define THIS_BLOCK (uhal_here{})
 #define DEVICE_GLOBAL(type, name, count)                                                           \
     extern "C" {                                                                                   \

@@ -15,6 +15,7 @@
 #define DEVICE_FUNCTION UHAL_DEVICE
 #define DEVICE_METHOD __attribute__((device, always_inline)) inline
 #define BLOCK const uhal_here &
+#define ROLLED _Pragma("unroll 1")
 #define THIS_BLOCK (uhal_here{})
 #define DEVICE_GLOBAL(type, name, count)                                                           \
     extern "C" {                                                                                   \

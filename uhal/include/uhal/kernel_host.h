@@ -47,6 +47,7 @@
 #define DEVICE_FUNCTION static inline __attribute__((always_inline))
 #define DEVICE_METHOD inline __attribute__((always_inline))
 #define BLOCK const ::uhal::Block &
+#define ROLLED
 #define THIS_BLOCK (*this)
 #define DEVICE_GLOBAL(type, name, count)                                                           \
     alignas(64) static type name[count];                                                           \
