@@ -7,10 +7,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from uhal.abi import Check, Header, Library, LibrarySearch, find_library
+from uhal.abi import Check, Header, Library, LibrarySearch
 
 LIBRARY_VARIABLE = "UHAL_CUDA_LIBRARY"
 CANDIDATES = (
+    # The toolkit's stub of that name is found out by cuInit.
     "libcuda.so.1",
     # Where Windows puts the driver into WSL 2, which not every distribution searches.
     "/usr/lib/wsl/lib/libcuda.so.1",
@@ -23,11 +24,6 @@ def header() -> Header:
     return Header.parse(Path(__file__).resolve().parent / "abi.h")
 
 
-def find() -> LibrarySearch:
-    """Look for the driver library. The toolkit's stub of that name is found out by cuInit."""
-    return find_library(LIBRARY_VARIABLE, CANDIDATES)
-
-
 def function_type(name: str) -> type[Any]:
     """Return the ctypes type of a driver function that abi.h declares."""
     parameters = header().prototypes[name].parameters
@@ -35,11 +31,11 @@ def function_type(name: str) -> type[Any]:
 
 
 class DriverLibrary(Library):
-    """libcuda. Functions come from cuGetProcAddress where there is one.
+    """libcuda. Functions come from cuGetProcAddress where there is one, by name before CUDA 11.3.
 
-    It is asked for the CUDA version that introduced the form of the function abi.h declares. A
-    function it does not give is looked up by its exported name, which carries the same version
-    (`cuMemAlloc_v2`).
+    It is asked for the CUDA version that introduced the form of the function abi.h declares, and
+    its answer stands: an exported symbol that it denies refuses every call. The exported names
+    carry the same version (`cuMemAlloc_v2`).
     """
 
     def __init__(self, search: LibrarySearch, check: Check) -> None:
@@ -49,20 +45,14 @@ class DriverLibrary(Library):
         super().__init__(search.handle, path, header(), status="CUresult", check=check)
 
     def _symbol(self, name: str) -> Any:
-        address = self._versioned_address(name)
-        if address is None:
-            return super()._symbol(name)
-        return function_type(name)(address)
-
-    def _versioned_address(self, name: str) -> int | None:
         since = self.header.constants.get(f"UHAL_SINCE_{name}")
         asks = self._procedure_finder()
         if since is None or asks is None:
-            return None
+            return super()._symbol(name)
         found = ctypes.c_void_p()
         flags = self.header.constants["CU_GET_PROC_ADDRESS_LEGACY_STREAM"]
         status = asks(_base_name(name).encode(), ctypes.byref(found), since, flags)
-        return found.value if status == 0 else None
+        return function_type(name)(found.value) if status == 0 and found.value else None
 
     def _procedure_finder(self) -> Any:
         """Return cuGetProcAddress as f(name, &address, version, flags), `None` before CUDA 11.3."""

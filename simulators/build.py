@@ -1,4 +1,4 @@
-"""Builds the simulated drivers into `simulators/build/`: `make simulators`."""
+"""Builds the simulated drivers, into `simulators/build/` (`make simulators`) or into a wheel."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 
 from build_support.jobs import OUTPUT, BuildError, Job, build
+from build_support.native import load_cpu_level
+from simulators.topsfb import ubridge
 
 SIMULATORS = Path(__file__).resolve().parent
 ROOT = SIMULATORS.parent
@@ -20,24 +22,37 @@ FLAGS = (
 ).split()
 INCLUDE = f"-I{ROOT / 'uhal' / 'include'}"
 
-DRIVERS = {"libcuda.so.1": ("engine", "images", "cuda")}
-"""Libraries by name, and the folders their sources lie in, the vendor's own last."""
+DRIVERS = {
+    "libcuda.so.1": ("engine", "images", "cuda"),
+    "libtopsrt.so.1": ("engine", "images", "tops", "tops/newer"),
+    "libtopsrt.so.2": ("engine", "images", "tops", "tops/older"),
+}
+"""Libraries by name, and the folders their sources lie in, the one with the exports last."""
+
+LINKS = {"libcuda.so": "libcuda.so.1", "libtopsrt.so": "libtopsrt.so.1"}
 
 
 def main() -> None:
-    """Bring every library up to date; a failure prints what the compiler said."""
+    """Bring the checkout's libraries up to date; a failure prints what the compiler said."""
     if not sys.platform.startswith("linux"):
         print("The simulated drivers are built on Linux only; tests that need them are skipped.")
         return
-    tools = subprocess.run([COMPILER, "--version"], capture_output=True, text=True, check=False)
     try:
-        build([_compile(source, tools.stdout) for source in _sources(("*",))], ROOT)
-        build([_link(name, folders, tools.stdout) for name, folders in DRIVERS.items()], ROOT)
+        build_drivers(BUILD)
     except BuildError as error:
         raise SystemExit(f"\nThe simulated drivers were not built.\n\n{error}") from None
-    link = BUILD / "libcuda.so"
-    link.unlink(missing_ok=True)
-    link.symlink_to("libcuda.so.1")
+    for link, library in LINKS.items():
+        (BUILD / link).unlink(missing_ok=True)
+        (BUILD / link).symlink_to(library)
+
+
+def build_drivers(destination: Path) -> None:
+    """Bring every library of a folder up to date; `BuildError` says what the compiler said."""
+    tools = subprocess.run([COMPILER, "--version"], capture_output=True, text=True, check=False)
+    build([_compile(source, tools.stdout) for source in _sources(("*", "*/*"))], ROOT)
+    links = [_link(destination / name, folders, tools.stdout) for name, folders in DRIVERS.items()]
+    build([*links, *_gcu_kernels(destination, tools.stdout)], ROOT)
+    ubridge.write_all(destination / "topsfb")
 
 
 def _sources(folders: tuple[str, ...]) -> list[Path]:
@@ -48,7 +63,7 @@ def _sources(folders: tuple[str, ...]) -> list[Path]:
 def _headers() -> tuple[Path, ...]:
     own = sorted(SIMULATORS.glob("*/*.h"))
     shared = sorted((ROOT / "uhal" / "include" / "uhal").glob("*.h"))
-    return (*own, *shared, ROOT / "cuda_backend" / "abi.h")
+    return (*own, *shared, *sorted(ROOT.glob("*_backend/abi.h")))
 
 
 def _object(source: Path) -> Path:
@@ -67,13 +82,13 @@ def _compile(source: Path, tools: str) -> Job:
     )
 
 
-def _link(name: str, folders: tuple[str, ...], tools: str) -> Job:
+def _link(library: Path, folders: tuple[str, ...], tools: str) -> Job:
     objects = tuple(_object(source) for source in _sources(folders))
     exports = SIMULATORS / folders[-1] / "exports.map"
     command = (
         COMPILER,
         "-shared",
-        f"-Wl,-soname,{name}",
+        f"-Wl,-soname,{library.name}",
         "-Wl,-z,defs",
         f"-Wl,--version-script={exports}",
         "-o",
@@ -83,13 +98,30 @@ def _link(name: str, folders: tuple[str, ...], tools: str) -> Job:
         "-lpthread",
     )
     return Job(
-        label=f"link {name}",
-        output=BUILD / name,
+        label=f"link {library.name}",
+        output=library,
         inputs=(*objects, exports),
         commands=(command,),
         weight=1,
         tools=tools,
     )
+
+
+def _gcu_kernels(destination: Path, tools: str) -> list[Job]:
+    """Host builds of Ubridge's entries, beside the containers that name them."""
+    folder = SIMULATORS / "tops" / "kernels"
+    flags = load_cpu_level(ROOT).compile_flags()
+    return [
+        Job(
+            label=f"compile {source.relative_to(ROOT)}",
+            output=destination / "topsfb" / f"{source.stem}.so",
+            inputs=(source, folder / "gcu.h", *_headers()),
+            commands=((COMPILER, *flags, INCLUDE, "-x", "c++", str(source), "-o", OUTPUT),),
+            weight=source.stat().st_size,
+            tools=tools,
+        )
+        for source in sorted(folder.glob("*.cu"))
+    ]
 
 
 if __name__ == "__main__":

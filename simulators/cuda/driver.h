@@ -5,15 +5,17 @@
 #include <string>
 #include <vector>
 
+#include "../engine/handles.h"
 #include "../engine/host_kernels.h"
 #include "../engine/host_memory.h"
 #include "../engine/instruments.h"
 #include "../engine/scheduler.h"
 #include "graph.h"
-#include "handles.h"
 #include "objects.h"
 
 namespace cuda_sim {
+
+using sim::Handles;
 
 class Driver {
   public:
@@ -43,7 +45,7 @@ class Driver {
 
     bool initialized = false;
     std::string complaint_;
-    unsigned version_ = 13000;
+    unsigned version_ = UHAL_CUDA_NEWEST_DRIVER;
     sim::Instruments instruments;
     sim::Scheduler scheduler;
     sim::HostMemory host_memory;

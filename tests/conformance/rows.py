@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from build_support import cuda_kernels
+from simulators.topsfb import of_host
 
 ROOT = Path(__file__).resolve().parents[2]
 KERNELS = Path(__file__).resolve().parent / "kernels"
@@ -78,18 +79,36 @@ def compile_for_cuda(source: Path, folder: Path) -> Path:
     return image
 
 
+def compile_for_tops(source: Path, folder: Path) -> Path:
+    """Assemble a container of the host build, which simulated GCUs run, and its sidecar."""
+    library = compile_for_host(source, folder)
+    image = library.with_suffix(".topsfb")
+    image.write_bytes(of_host.assemble(library, "gcu210", "gcu300"))
+    Path(f"{image}.sig").write_text(of_host.sidecar(library), encoding="utf-8")
+    return image
+
+
 def prepare_simulated_cuda(folder: Path) -> Mapping[str, str]:
     """Find the simulated driver, and give it host builds of the kernels to run."""
-    library = ROOT / "simulators" / "build" / "libcuda.so.1"
+    return _prepare_simulated("UHAL_CUDA_LIBRARY", "libcuda.so.1", folder)
+
+
+def prepare_simulated_tops(folder: Path) -> Mapping[str, str]:
+    """Find the simulated runtime, and give it host builds of the kernels to run."""
+    return _prepare_simulated("UHAL_TOPS_LIBRARY", "libtopsrt.so.1", folder)
+
+
+def _prepare_simulated(variable: str, soname: str, folder: Path) -> Mapping[str, str]:
+    library = ROOT / "simulators" / "build" / soname
     if not library.is_file():
-        pytest.skip("the simulated CUDA driver is not built: make simulators")
+        pytest.skip(f"the simulated {soname} is not built: make simulators")
     kernels = folder / "simulated"
     shutil.rmtree(kernels, ignore_errors=True)
     kernels.mkdir()
     for source in sorted(KERNELS.glob("*.cu")):
         built = compile_for_host(source, folder)
         (kernels / f"{source.stem}.so").symlink_to(built)
-    return {"UHAL_CUDA_LIBRARY": str(library), "UHAL_SIM_KERNELS": str(kernels)}
+    return {variable: str(library), "UHAL_SIM_KERNELS": str(kernels)}
 
 
 def _digest(source: Path, recipe: str) -> str:
@@ -167,6 +186,21 @@ ROWS = (
                 f"test_what_is_no_image_is_refused[[]cuda-sim-{damage}]": "damages ELF headers only"
                 for damage in ("wrong class", "wrong machine", "wrong type", "no sections")
             },
+        },
+    ),
+    Row(
+        "tops-sim",
+        "tops",
+        compile_for_tops,
+        # Blocks of real GCUs have 12 threads; the suite's kernels are written for more.
+        environment={"UHAL_SIM_SCHEDULE": SCHEDULE, "UHAL_SIM_TOPS_BLOCK_THREADS": "1024"},
+        two_devices={"UHAL_SIM_TOPS_DEVICES": "2"},
+        prepare=prepare_simulated_tops,
+        unsupported={
+            **{f"test_{name}[[]*": "numpy reads the host's memory only" for name in _NUMPYS},
+            **{f"test_{name}[[]*": _NOT_BY_ITSELF for name in _UNWAITED if SCHEDULE != "eager"},
+            **{f"test_{name}[[]*": _ONE_AT_A_TIME for name in _HELD if SCHEDULE != "lazy"},
+            "test_a_capsule_nobody_takes_frees_its_hold*": "DLPack has no device type for GCUs",
         },
     ),
 )

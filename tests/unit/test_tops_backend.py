@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.fake_libtopsrt import Fake, build
-from tests.topsfb_writer import Gcu, bundle, topsfb
+from simulators.topsfb.writer import Gcu, bundle, topsfb
 from tops_backend import TopsBackend, _errors
 from tops_backend._library import (
     ADAPTER_OF_SLOT,

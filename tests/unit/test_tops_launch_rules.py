@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.sampling import rounds
-from tests.topsfb_writer import Gcu
+from simulators.topsfb.writer import Gcu
 from tops_backend import entries
 from tops_backend.launch_rules import (
     SHARED_CAP,

@@ -8,7 +8,7 @@ import pytest
 
 from tests.children import check_child
 from tests.fake_libtopsrt import Fake, build, newer_functions
-from tests.topsfb_writer import Gcu, topsfb
+from simulators.topsfb.writer import Gcu, topsfb
 from uhal.errors import NotSupportedError
 
 KERNELS = {

@@ -1,0 +1,55 @@
+"""`python -m uhal sim`: the simulated drivers that lie beside this package.
+
+Loads none of them: a program meets one by the variable or the path that comes out of here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+LIBRARIES = {
+    "cuda": "libcuda.so.1",
+    "rocm": "libhsa-runtime64.so.1",
+    "tops": "libtopsrt.so.1",
+}
+"""Backend to the library that stands in for its driver."""
+
+# In a checkout and in an installation alike.
+FOLDER = Path(__file__).resolve().parent.parent / "simulators" / "build"
+
+
+def add_commands(parser: argparse.ArgumentParser) -> None:
+    """Give the parser of `sim` its own commands; `run` answers them."""
+    commands = parser.add_subparsers(dest="sim_command", metavar="command", required=True)
+    path = commands.add_parser(
+        "path",
+        help="print the file of a simulated driver",
+        description="Print the file of a simulated driver. Exit status 1 when there is none.",
+    )
+    path.add_argument("driver", choices=LIBRARIES, help="whose driver it simulates")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run a command of `sim`; return the exit status."""
+    library = FOLDER / LIBRARIES[options.driver]
+    if not library.is_file():
+        print(_why_absent(library), file=sys.stderr)
+        return 1
+    print(library)
+    return 0
+
+
+def _why_absent(library: Path) -> str:
+    if not sys.platform.startswith("linux"):
+        return "Simulated drivers are built on Linux only."
+    checkout = library.parent.parent.parent / "Makefile"
+    if not checkout.is_file():
+        return f"This installation of uhal carries no {library.name}."
+    if not any(library.parent.glob("lib*")):
+        return f"{library} is not built: run `make simulators` in {checkout.parent}."
+    return (
+        f"{library} is not there, and other simulated drivers are: if `make simulators` in "
+        f"{checkout.parent} does not make it, this version of uhal has none."
+    )
