@@ -13,8 +13,9 @@ from typing import Any
 
 from ubridge.candle_lowering import CandleLowering
 from ubridge.content_cache import ConstantCache
+from ubridge.gcu_lowering import GcuLowering
 from ubridge.images import load_module
-from ubridge.launch_rows import ARGUMENTS, COLUMNS, Configure, Row
+from ubridge.launch_rows import ARGUMENTS, COLUMNS, GCU, Configure, Row
 from ubridge.op_table import Op
 from ubridge.slice_ptr import LayoutCache
 from uhal import Device, DeviceBuffer, DType, Function, _lane, launch, registry
@@ -66,9 +67,9 @@ class DeviceExecutor:
         self.device = device
         self.layouts = LayoutCache(device)
         self.constants = ConstantCache(device)
-        self.lowering = CandleLowering(self)
         self._rows = column
         self._kernels: dict[tuple[Op, str, str], Kernel] = {}
+        self.lowering = GcuLowering(self) if column is GCU else CandleLowering(self)
 
     @classmethod
     def of(cls, device: Device | None = None) -> DeviceExecutor:

@@ -11,6 +11,7 @@ import os
 import threading
 from pathlib import Path
 
+from ubridge.topsfb_files import topsfb_file
 from uhal import Device, Module, registry
 from uhal._lane import Context
 from uhal.contract import Chosen, ImageCandidate
@@ -24,6 +25,10 @@ CONTAINERS = {"cuda": ".fatbin", "rocm": ".hipfb"}
 
 The backend chooses the one for the device.
 """
+
+
+FOREIGN = {"tops": topsfb_file}
+"""Backends whose kernels are somebody else's, and where their files are found."""
 
 
 def modules() -> tuple[str, ...]:
@@ -41,9 +46,10 @@ def load_module(name: str, *, device: Device | None = None) -> Module:
     Raises `NotFoundError` for a name that `modules()` does not list and for an image that is not
     built, `NotSupportedError` when there are no images for the device's backend.
     """
-    if name not in modules():
+    found = Device.current() if device is None else device
+    if found.backend not in FOREIGN and name not in modules():
         raise NotFoundError(f"no kernel module {name!r}; there are {', '.join(modules())}")
-    return _loaded.get(name, Device.current() if device is None else device)
+    return _loaded.get(name, found)
 
 
 class _LoadedModules:
@@ -77,6 +83,8 @@ def _load(name: str, device: Device) -> Module:
     if device.backend == "host":
         path, chosen = _host_image(name)
         return Module.from_file(path, device=device, chosen=chosen)
+    if device.backend in FOREIGN:
+        return Module.from_file(FOREIGN[device.backend](name), device=device)
     suffix = CONTAINERS.get(device.backend)
     if suffix is None:
         raise NotSupportedError(

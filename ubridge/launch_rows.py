@@ -21,6 +21,11 @@ Geometry: TypeAlias = Callable[[DeviceLimits], Configure]
 
 _NORM = "inp out weight bias columns threads epsilon rows chunks remove_mean affine"
 
+_PRODUCT = (
+    "dtype batch m k n lhs_multicore rhs_multicore batch_multicore lhs_transpose rhs_transpose "
+    "alpha beta addmm_beta sip_m sip_k sip_n one_weight"
+)
+
 ARGUMENTS: Mapping[str, tuple[str, ...]] = {
     family: tuple(names.split())
     for family, names in {
@@ -58,6 +63,19 @@ ARGUMENTS: Mapping[str, tuple[str, ...]] = {
         "inp kernel out",
         "pool2d": "numel rows_k columns_k row_stride column_stride info inp out",
         "nearest2d": "rows_out columns_out row_scale column_scale info inp out",
+        "strided_copy": "in_size out_size num_dims origin_num_dims info inp out operation",
+        "matmul": f"a b out {_PRODUCT}",
+        "quantized_matmul": f"a b out scales zeros {_PRODUCT} group_size",
+        "kv_concat": "lhs rhs out info num_dims axis",
+        "rotary": "query key cos_sin length pitch positions tokens q_heads k_heads head_size "
+        "rotated halves",
+        "dequantize": "inp out numel",
+        "quantize": "inp out inp_bytes out_bytes",
+        "cache": "key value key_cache value_cache slots tokens heads head_size blocks block_size x "
+        "key_stride value_stride",
+        "paged_attention": "out query key_cache value_cache kv_heads scale block_tables "
+        "context_lengths block_size max_context sequences heads head_size max_blocks query_stride "
+        "kv_block_stride kv_head_stride blocks softcap",
         "bilinear2d": "columns_out rows_out align_corners has_row_scale row_scale has_column_scale "
         "column_scale info inp out",
     }.items()
@@ -200,5 +218,83 @@ CANDLE: Mapping[str, Row] = {
 }
 """Candle's kernels, for CUDA, ROCm and the host."""
 
-COLUMNS: Mapping[str, Mapping[str, Row]] = {"cuda": CANDLE, "rocm": CANDLE, "host": CANDLE}
+_SHARED_BYTES = 1 << 20
+"""L2 of a cluster asked for where a GCU kernel uses some; no public source says how much it is."""
+
+
+def whole_device(shared: int = 0) -> Geometry:
+    """A thread for every SIP: GCU kernels divide their elements among all there are."""
+
+    def geometry(limits: DeviceLimits) -> Configure:
+        configuration = (limits.processors, limits.block_for_elements, shared)
+        return lambda *work: configuration
+
+    return geometry
+
+
+def one_cluster(shared: int = 0) -> Geometry:
+    """The SIPs of one cluster, whose L2 the kernel keeps everything in."""
+
+    def geometry(limits: DeviceLimits) -> Configure:
+        configuration = (1, limits.block_for_elements, shared)
+        return lambda *work: configuration
+
+    return geometry
+
+
+def _gcu(module: str, entry: str, arguments: str, shared: int = 0) -> Row:
+    return Row(module, entry, tuple(arguments.split()), whole_device(shared))
+
+
+def _gcu_all(module: str, entry: str, family: str, shared: int = 0) -> Row:
+    """A row that takes the family's arguments in the listed order."""
+    return Row(module, entry, ARGUMENTS[family], whole_device(shared))
+
+
+_GCU_NORMS = "inp out weight bias rows chunks columns epsilon remove_mean affine"
+_IN_L2 = _SHARED_BYTES
+
+GCU: Mapping[str, Row] = {
+    "unary": _gcu("unary", _PLAIN, "numel inp out"),
+    "unary_scalar": _gcu("unary", _PLAIN, "numel inp out parameter", _IN_L2),
+    "affine": _gcu("affine", _PLAIN, "numel inp out multiplier addend"),
+    "binary": _gcu_all("binary", _PLAIN, "binary"),
+    "compare": _gcu_all("binary", _PLAIN, "compare"),
+    "cast": _gcu("cast", "{root}_{dtype}_{other}", "numel inp out", _IN_L2),
+    "where": _gcu("ternary", _BY_IDS, "ids on_true on_false out numel"),
+    "fill": _gcu("fill", "fill_{dtype}", "out numel value"),
+    "strided_copy": _gcu_all("copy", _PLAIN, "strided_copy", _IN_L2),
+    "index_select": _gcu("indexing", _BY_IDS, "ids_length ids inp out left inp_length right"),
+    "gather": _gcu_all("indexing", _BY_IDS, "gather", _IN_L2),
+    "index_add": _gcu_all("indexing", _BY_IDS, "index_add"),
+    "reduce": _gcu("reduce", _PLAIN, "inp out numel reduced", _IN_L2),
+    "arg_reduce": _gcu("reduce", _PLAIN, "inp out numel reduced", _IN_L2),
+    "softmax": _gcu("reduce", _PLAIN, "inp out rows chunks columns", _IN_L2),
+    "rmsnorm": _gcu("reduce", "layernorm_{dtype}", _GCU_NORMS),
+    "layernorm": _gcu("reduce", "layernorm_{dtype}", _GCU_NORMS),
+    "sort": Row(
+        "sort",
+        _PLAIN,
+        ("inp", "out", "rows", "columns", "padded", "in_place"),
+        one_cluster(_IN_L2),
+    ),
+    "conv1d": Row("conv", _PLAIN, ARGUMENTS["conv1d"], one_cluster(_IN_L2)),
+    "conv2d": _gcu_all("conv", _PLAIN, "conv2d", _IN_L2),
+    "matmul": _gcu_all("matmul", "matmul_{dtype}", "matmul", _IN_L2),
+    "quantized_matmul": _gcu_all("matmul", "matmul_{dtype}_{root}", "quantized_matmul", _IN_L2),
+    "kv_concat": _gcu_all("kvconcat", "kvconcat_{dtype}", "kv_concat"),
+    "rotary": _gcu_all("embedding", _PLAIN, "rotary"),
+    "dequantize": _gcu_all("quant", _PLAIN, "dequantize", _IN_L2),
+    "quantize": _gcu_all("quant", _PLAIN, "quantize", _IN_L2),
+    "cache": _gcu_all("cache", _PLAIN, "cache"),
+    "paged_attention": _gcu_all("attention", _PLAIN, "paged_attention", _IN_L2),
+}
+"""Ubridge's kernels, for GCUs."""
+
+COLUMNS: Mapping[str, Mapping[str, Row]] = {
+    "cuda": CANDLE,
+    "rocm": CANDLE,
+    "host": CANDLE,
+    "tops": GCU,
+}
 """Backend to its rows, by family."""

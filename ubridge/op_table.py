@@ -63,6 +63,15 @@ FAMILIES = {
         Family("conv_transpose2d", "x, kernel, window", "(batch, channels, rows, columns)"),
         Family("pool2d", "x, window, stride", "(batch, channels, rows, columns)"),
         Family("nearest2d", "x, rows, columns", "(batch, channels, rows, columns)"),
+        Family("strided_copy", "x", "that of x"),
+        Family("matmul", "x, y", "(…, rows of x, columns of y)"),
+        Family("quantized_matmul", "x, y, scales, zeros", "(…, rows of x, columns of y)"),
+        Family("kv_concat", "x, y, axis", "that of x, longer along the axis"),
+        Family("rotary", "query, key, angles, positions", "those of query and key, in place"),
+        Family("dequantize", "blocks", "one axis"),
+        Family("quantize", "x", "blocks"),
+        Family("cache", "key, value, caches, slots", "those of the caches, in place"),
+        Family("paged_attention", "query, caches, tables, lengths", "that of query"),
         Family("bilinear2d", "x, rows, columns", "(batch, channels, rows, columns)"),
     )
 }
@@ -214,6 +223,18 @@ _LINES: tuple[tuple[str, str, str, str, str, Callable[..., Array] | None], ...] 
      "nearest element", None),
     ("upsample_bilinear2d", "bilinear2d", "upsample_bilinear2d", CONVOLVED,
      "between the nearest four", None),
+    ("strided_copy", "strided_copy", "ucopy", "", "x in row-major order", None),
+    ("matmul", "matmul", "matmul", "", "matrix product", np.matmul),
+    ("matmul_4bit", "quantized_matmul", "4bit", "", "product with a weight of 4 bits", None),
+    ("matmul_8bit", "quantized_matmul", "8bit", "", "product with a weight of 8 bits", None),
+    ("kv_concat", "kv_concat", "kvconcat", "", "keys or values, longer", None),
+    ("rotary", "rotary", "rope", "", "queries and keys rotated in place", None),
+    ("rotary_f32", "rotary", "rope_f32", "", "the same by angles of f32", None),
+    ("dequantize_q8_0", "dequantize", "dequantize_block_q8_0", "", "elements of blocks", None),
+    ("quantize_q8_0", "quantize", "quantize_block_q8_0", "", "blocks of elements", None),
+    ("reshape_and_cache", "cache", "reshape_and_cache", "", "keys and values kept", None),
+    ("paged_attention", "paged_attention", "paged_attention_v1", "",
+     "attention of one token over kept keys and values", None),
 )  # fmt: skip
 
 OPS = {
