@@ -10,9 +10,21 @@ import pytest
 
 import ubridge
 from tests.sampling import SOAK
+from tests.ubridge.op_rows import OP_ROWS, OpRow, row_of
 from tests.ubridge.operands import LAYOUTS, Array, Operand, assert_close, operand, shape_of
 from ubridge import OPS, DeviceTensor, Op
 from uhal import Device, as_dtype
+
+
+DEVICES = tuple(row.name for row in OP_ROWS)
+
+
+@pytest.fixture(autouse=True)
+def op_row(device: Device) -> OpRow:
+    """What the device under test has."""
+    row = row_of(device.backend)
+    row.require_images()
+    return row
 
 
 def of_family(*families: str) -> list[Op]:
