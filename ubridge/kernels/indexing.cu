@@ -178,3 +178,22 @@ DEVICE_FUNCTION void scatter(BLOCK block, const char *entry, const I *ids, const
 INDEXING_EACH_TYPE(i64)
 INDEXING_EACH_TYPE(u32)
 INDEXING_EACH_TYPE(u8)
+
+// out[j] = row ids[j] of a table with `rows` rows of `width`.
+#define EMBEDDING(I, T)                                                                            \
+    KERNEL(embedding_##I##_##T, (const I *ids, const T *table, T *out, u64 count, u64 rows,        \
+                                 u64 width))                                                       \
+    {                                                                                              \
+        index_select(THIS_BLOCK, "embedding_" #I "_" #T, count * width, Operand<I>(ids),           \
+                     words(table), words(out), rows, count, width);                                \
+    }
+
+#define EMBEDDING_EACH_TYPE(I)                                                                     \
+    EMBEDDING(I, bf16)                                                                             \
+    EMBEDDING(I, f16)                                                                              \
+    EMBEDDING(I, f32)                                                                              \
+    EMBEDDING(I, f64)
+
+EMBEDDING_EACH_TYPE(i64)
+EMBEDDING_EACH_TYPE(u32)
+EMBEDDING_EACH_TYPE(u8)

@@ -1,7 +1,7 @@
 // Reductions of a row of values by one block: what is kept of the values seen (a State), how a value
 // is added to it and how two of them become one.
 //
-//     Sum         compensated: what each addition loses is kept and added in the end
+//     Sum         compensated: what each addition loses is kept and added in the end; PlainSum not
 //     Largest, Smallest        a NaN if there is one
 //     PlaceOfLargest, PlaceOfSmallest      the first of the equal ones; the first NaN if there is one
 //
@@ -13,17 +13,15 @@
 
 #include "elementwise.h"
 
-template <class C> struct Sum {
+template <class C, bool compensated> struct SumOf {
     C value;
     C lost;
 
-    static constexpr bool compensated = !Number<C>::is_integer;
-
-    DEVICE_METHOD static Sum initial() { return {C(0), C(0)}; }
+    DEVICE_METHOD static SumOf initial() { return {C(0), C(0)}; }
     DEVICE_METHOD void step(C x, u64) { merge({x, C(0)}); }
-    DEVICE_METHOD void merge(const Sum &other)
+    DEVICE_METHOD void merge(const SumOf &other)
     {
-        if constexpr (compensated) {
+        if constexpr (compensated && !Number<C>::is_integer) {
             // Knuth's two-sum: what `sum` misses, exactly.
             const C sum = value + other.value;
             const C part = sum - value;
@@ -95,6 +93,8 @@ template <class C, class Order> struct Place {
     DEVICE_METHOD u32 stored(u64 last_dim) const { return u32(index % last_dim); }
 };
 
+template <class C> using Sum = SumOf<C, true>;
+template <class C> using PlainSum = SumOf<C, false>;
 template <class C> using Largest = Extreme<C, Above>;
 template <class C> using Smallest = Extreme<C, Below>;
 template <class C> using PlaceOfLargest = Place<C, Above>;

@@ -39,7 +39,8 @@ template <class Order, class C> __attribute__((noinline)) C best_of_run(u64 coun
     return lanes[0];
 }
 
-template <class C> inline Sum<C> state_of_run(Sum<C> *, u64 count, const C *values, u64)
+template <class C, bool compensated>
+inline SumOf<C, compensated> state_of_run(SumOf<C, compensated> *, u64 count, const C *values, u64)
 {
     return {sum_of_run(count, values), C(0)};
 }
