@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ubridge.candle_products import CandleProducts
 from ubridge.candle_rows import CandleRows
 from ubridge.layout import Layout
 from ubridge.op_table import OPS, Op
@@ -29,7 +30,7 @@ _INDEX_SELECT = OPS["index_select"]
 _WHERE = OPS["where"]
 
 
-class CandleLowering(CandleRows):
+class CandleLowering(CandleRows, CandleProducts):
     """How operations become launches of Candle's kernels on one device."""
 
     def __init__(self, executor: DeviceExecutor) -> None:

@@ -10,7 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ubridge.gcu_indexing import GcuIndexing
+from ubridge.gcu_products import GcuProducts
 from ubridge.gcu_rows import GcuRows
+from ubridge.gemm_tuner import AtenGemmTuner
 from ubridge.layout import Layout
 from ubridge.op_table import OPS, Op
 from uhal import DeviceBuffer, DType
@@ -39,12 +41,13 @@ _THROUGH = {(u8, i32): u32, (u8, i16): u16, (u16, i32): u32}
 """Casts without a kernel that another one does, but for the sign no value of these has."""
 
 
-class GcuLowering(GcuRows, GcuIndexing):
+class GcuLowering(GcuRows, GcuIndexing, GcuProducts):
     """How operations become launches of Ubridge's kernels on one GCU."""
 
     def __init__(self, executor: DeviceExecutor) -> None:
         self._executor = executor
         self._layouts = executor.layouts
+        self._tuner = AtenGemmTuner()
         limits = executor.device.limits
         self._threads = limits.processors * limits.block_for_elements
 

@@ -48,7 +48,7 @@ def mapped(entries: Iterable[str]) -> dict[str, str]:
             for other in (None, *names):
                 entry = entry_name(op, dtype, other)
                 if entry in known and entry not in REFUSED:
-                    found.setdefault(entry, op.name)  # type: ignore[arg-type]
+                    found.setdefault(entry, op.name)
     return found
 
 

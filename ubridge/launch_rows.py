@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from uhal import DeviceLimits
 
-Configuration: TypeAlias = tuple[int, int | tuple[int, int, int], int]
+Configuration: TypeAlias = tuple[int | tuple[int, int, int], int | tuple[int, int, int], int]
 """Grid, block and bytes of dynamic shared memory."""
 Configure: TypeAlias = Callable[..., Configuration]
 """From what a launch has to do, in the numbers its geometry names, to its configuration."""
@@ -64,9 +64,14 @@ ARGUMENTS: Mapping[str, tuple[str, ...]] = {
         "pool2d": "numel rows_k columns_k row_stride column_stride info inp out",
         "nearest2d": "rows_out columns_out row_scale column_scale info inp out",
         "strided_copy": "in_size out_size num_dims origin_num_dims info inp out operation",
-        "matmul": f"a b out {_PRODUCT}",
+        "matmul": "a b out m n k a_batch a_row a_column b_batch b_row b_column out_batch",
+        "attention": "query key value mask out heads kv_heads queries keys width mask_batch "
+        "mask_head scale causal",
+        "gated": "numel gate up out",
+        "log_softmax": "inp out columns compensated",
+        "tiled_matmul": f"a b out {_PRODUCT}",
         "quantized_matmul": f"a b out scales zeros {_PRODUCT} group_size",
-        "kv_concat": "lhs rhs out info num_dims axis",
+        "kv_concat": "lhs rhs out info num_dims axis rows left right",
         "rotary": "query key cos_sin length pitch positions tokens q_heads k_heads head_size "
         "rotated halves",
         "dequantize": "inp out numel",
@@ -158,6 +163,15 @@ def bitonic(limits: DeviceLimits) -> Configure:
     return configure
 
 
+def tiles(limits: DeviceLimits) -> Configure:
+    """A block of 256 for each tile of 64 x 64 results, along z for each product."""
+
+    def configure(m: int, n: int, products: int) -> Configuration:
+        return (-(-n // 64), -(-m // 64), products), 256, 0
+
+    return configure
+
+
 def power_of_two(n: int) -> int:
     """Return the least power of two that is at least `n` > 0."""
     return 1 << (n - 1).bit_length()
@@ -215,8 +229,13 @@ CANDLE: Mapping[str, Row] = {
     "pool2d": _row("conv", _PLAIN, "pool2d", covering),
     "nearest2d": _row("conv", _PLAIN, "nearest2d", covering),
     "bilinear2d": _row("conv", _PLAIN, "bilinear2d", covering),
+    "log_softmax": _row("fused", _PLAIN, "log_softmax", block_per_result),
+    "gated": _row("fused", _PLAIN, "gated", strided),
+    "kv_concat": _row("fused", _PLAIN, "kv_concat", strided, without="info num_dims axis"),
+    "matmul": _row("matmul", _PLAIN, "matmul", tiles),
+    "attention": _row("attention", _PLAIN, "attention", block_per_result),
 }
-"""Candle's kernels, for CUDA, ROCm and the host."""
+"""Candle's kernels and ubridge's own, for CUDA, ROCm and the host."""
 
 _SHARED_BYTES = 1 << 20
 """L2 of a cluster asked for where a GCU kernel uses some; no public source says how much it is."""
@@ -280,9 +299,9 @@ GCU: Mapping[str, Row] = {
     ),
     "conv1d": Row("conv", _PLAIN, ARGUMENTS["conv1d"], one_cluster(_IN_L2)),
     "conv2d": _gcu_all("conv", _PLAIN, "conv2d", _IN_L2),
-    "matmul": _gcu_all("matmul", "matmul_{dtype}", "matmul", _IN_L2),
+    "tiled_matmul": _gcu_all("matmul", _PLAIN, "tiled_matmul", _IN_L2),
     "quantized_matmul": _gcu_all("matmul", "matmul_{dtype}_{root}", "quantized_matmul", _IN_L2),
-    "kv_concat": _gcu_all("kvconcat", "kvconcat_{dtype}", "kv_concat"),
+    "kv_concat": _gcu("kvconcat", _PLAIN, "lhs rhs out info num_dims axis"),
     "rotary": _gcu_all("embedding", _PLAIN, "rotary"),
     "dequantize": _gcu_all("quant", _PLAIN, "dequantize", _IN_L2),
     "quantize": _gcu_all("quant", _PLAIN, "quantize", _IN_L2),

@@ -25,8 +25,14 @@ class OpRow:
     """Whether NaN and infinities are part of what its kernels promise."""
     ulps: float = 1
     """How far results may be from the nearest, in units of what the host's may."""
+    promotes: bool = True
+    """Whether it has the casts and dtypes that numpy's promotions come to."""
     images: str | None = None
     """Folder of the images it needs; a clone without them skips the row."""
+
+    def require_promotions(self) -> None:
+        if not self.promotes:
+            pytest.skip(f"{self.backend} has kernels for few dtypes")
 
     def require_images(self) -> None:
         if self.images is not None and not any((KERNELS / self.images).glob("unary.*")):
@@ -46,7 +52,7 @@ OP_ROWS = (
     OpRow("host", "host", _candle_has),
     OpRow("cuda-sim", "cuda", _candle_has, images="images/cuda"),
     # Halves are rounded after every step of softmax and norms.
-    OpRow("tops-sim", "tops", _gcu_has, special_values=False, ulps=4),
+    OpRow("tops-sim", "tops", _gcu_has, special_values=False, promotes=False, ulps=4),
 )
 
 
