@@ -100,11 +100,11 @@ class Op:
 
 
 FLOATS = "bf16 f16 f32 f64 f8e4m3"
+REALS = "bf16 f16 f32 f64"
 INTEGERS = "u8 u32 i16 i32 i64"
 ALL = f"{FLOATS} {INTEGERS}"
-CANDLE = "bf16 f16 f32 f64 u8 u32 i64"
-"""What most of Candle's kernels come in."""
-CONVOLVED = "bf16 f16 f32 f64 u8 u32"
+ORDERED = f"{REALS} {INTEGERS}"
+CONVOLVED = f"{REALS} u8 u32"
 
 
 def _erf(x: Array) -> Array:
@@ -192,27 +192,27 @@ _LINES: tuple[tuple[str, str, str, str, str, Callable[..., Array] | None], ...] 
     ("where", "where", "where", ALL, "x where the condition is not 0, else y", np.where),
     ("fill", "fill", "const_set", ALL, "value everywhere", None),
     ("copy2d", "copy2d", "copy2d", ALL, "rows with a pitch", None),
-    ("index_select", "index_select", "is", CANDLE, "x at ids of an axis",
+    ("index_select", "index_select", "is", ALL, "x at ids of an axis",
      lambda x, ids, axis: np.take(x, ids, axis)),
-    ("gather", "gather", "gather", CANDLE, "x at one id for each element",
+    ("gather", "gather", "gather", ALL, "x at one id for each element",
      lambda x, ids, axis: np.take_along_axis(x, ids, axis)),
-    ("scatter", "scatter", "s", CANDLE, "source to one id for each of its elements", None),
-    ("scatter_add", "scatter", "sa", CANDLE, "source added at one id for each element", None),
-    ("index_add", "index_add", "ia", CANDLE, "slices of source added at ids of an axis", None),
-    ("sum", "reduce", "fast_sum", CANDLE, "sum", np.sum),
-    ("min", "reduce", "fast_min", CANDLE, "smallest", np.min),
-    ("max", "reduce", "fast_max", CANDLE, "largest", np.max),
-    ("argmin", "arg_reduce", "fast_argmin", CANDLE, "place of the first smallest", np.argmin),
-    ("argmax", "arg_reduce", "fast_argmax", CANDLE, "place of the first largest", np.argmax),
-    ("softmax", "softmax", "softmax", FLOATS, "e to the x over the sum of them", _softmax),
-    ("rms_norm", "rmsnorm", "rmsnorm", FLOATS, "x over its root mean square", _rmsnorm),
-    ("layer_norm", "layernorm", "layernorm", FLOATS, "x less its mean over its deviation",
+    ("scatter", "scatter", "s", ALL, "source to one id for each of its elements", None),
+    ("scatter_add", "scatter", "sa", ALL, "source added at one id for each element", None),
+    ("index_add", "index_add", "ia", ALL, "slices of source added at ids of an axis", None),
+    ("sum", "reduce", "fast_sum", ORDERED, "sum", np.sum),
+    ("min", "reduce", "fast_min", ORDERED, "smallest", np.min),
+    ("max", "reduce", "fast_max", ORDERED, "largest", np.max),
+    ("argmin", "arg_reduce", "fast_argmin", ORDERED, "place of the first smallest", np.argmin),
+    ("argmax", "arg_reduce", "fast_argmax", ORDERED, "place of the first largest", np.argmax),
+    ("softmax", "softmax", "softmax", REALS, "e to the x over the sum of them", _softmax),
+    ("rms_norm", "rmsnorm", "rmsnorm", REALS, "x over its root mean square", _rmsnorm),
+    ("layer_norm", "layernorm", "layernorm", REALS, "x less its mean over its deviation",
      _layernorm),
-    ("rope_i", "rope_i", "rope_i", FLOATS, "positions as rotations of neighbouring pairs", None),
-    ("rope", "rope", "rope", FLOATS, "positions as rotations of pairs half a width apart", None),
-    ("rope_thd", "rope_thd", "rope_thd", FLOATS, "the same, positions before heads", None),
-    ("argsort", "sort", "asort_asc", CANDLE, "places in rising order", None),
-    ("argsort_descending", "sort", "asort_desc", CANDLE, "places in falling order", None),
+    ("rope_i", "rope_i", "rope_i", REALS, "positions as rotations of neighbouring pairs", None),
+    ("rope", "rope", "rope", REALS, "positions as rotations of pairs half a width apart", None),
+    ("rope_thd", "rope_thd", "rope_thd", REALS, "the same, positions before heads", None),
+    ("argsort", "sort", "asort_asc", ORDERED, "places in rising order", None),
+    ("argsort_descending", "sort", "asort_desc", ORDERED, "places in falling order", None),
     ("im2col1d", "im2col1d", "im2col1d", CONVOLVED, "windows as rows", None),
     ("im2col", "im2col", "im2col", CONVOLVED, "windows as rows", None),
     ("col2im1d", "col2im1d", "col2im1d", CONVOLVED, "rows added as windows", None),
@@ -229,15 +229,15 @@ _LINES: tuple[tuple[str, str, str, str, str, Callable[..., Array] | None], ...] 
     ("upsample_bilinear2d", "bilinear2d", "upsample_bilinear2d", CONVOLVED,
      "between the nearest four", None),
     ("strided_copy", "strided_copy", "ucopy", "", "x in row-major order", None),
-    ("matmul", "matmul", "matmul", "bf16 f16 f32 f64", "matrix product", np.matmul),
+    ("matmul", "matmul", "matmul", REALS, "matrix product", np.matmul),
     ("tiled_matmul", "tiled_matmul", "matmul", "", "matrix product", np.matmul),
-    ("attention", "attention", "sdpa", "bf16 f16 f32 f64", "values weighed by softmax", None),
-    ("log_softmax", "log_softmax", "log_softmax", "bf16 f16 f32 f64",
+    ("attention", "attention", "sdpa", REALS, "values weighed by softmax", None),
+    ("log_softmax", "log_softmax", "log_softmax", REALS,
      "x less the logarithm of the sum of e to the x", None),
-    ("silu_mul", "gated", "silu_mul", "bf16 f16 f32 f64", "silu(x) times y", None),
+    ("silu_mul", "gated", "silu_mul", REALS, "silu(x) times y", None),
     ("matmul_4bit", "quantized_matmul", "4bit", "", "product with a weight of 4 bits", None),
     ("matmul_8bit", "quantized_matmul", "8bit", "", "product with a weight of 8 bits", None),
-    ("kv_concat", "kv_concat", "kvconcat", "bf16 f16 f32 f64", "keys or values, longer", None),
+    ("kv_concat", "kv_concat", "kvconcat", REALS, "keys or values, longer", None),
     ("rotary", "rotary", "rope", "", "queries and keys rotated in place", None),
     ("rotary_f32", "rotary", "rope_f32", "", "the same by angles of f32", None),
     ("dequantize_q8_0", "dequantize", "dequantize_block_q8_0", "", "elements of blocks", None),
