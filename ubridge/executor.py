@@ -15,6 +15,7 @@ from ubridge.candle_lowering import CandleLowering
 from ubridge.content_cache import ConstantCache
 from ubridge.gcu_lowering import GcuLowering
 from ubridge.images import load_module
+from ubridge.index_faults import IndexFaults
 from ubridge.launch_rows import ARGUMENTS, COLUMNS, GCU, Configure, Row
 from ubridge.op_table import Op
 from ubridge.slice_ptr import LayoutCache
@@ -67,6 +68,8 @@ class DeviceExecutor:
         self.device = device
         self.layouts = LayoutCache(device)
         self.constants = ConstantCache(device)
+        self.index_faults = IndexFaults(device)
+        self._attached: set[str] = set()
         self._rows = column
         self._kernels: dict[tuple[Op, str, str], Kernel] = {}
         self.lowering = GcuLowering(self) if column is GCU else CandleLowering(self)
@@ -90,7 +93,16 @@ class DeviceExecutor:
 
         Raises `NotFoundError` for a module or an entry that does not exist.
         """
-        return load_module(module, device=self.device).get_function(entry)
+        loaded = load_module(module, device=self.device)
+        if module not in self._attached:
+            self.index_faults.attach(loaded)
+            self._attached.add(module)
+        return loaded.get_function(entry)
+
+    def synchronize(self) -> None:
+        """Wait for everything on the device; `IndexError` for ids out of bounds in it."""
+        self.device.synchronize()
+        self.index_faults.check()
 
     def kernel(self, op: Op, dtype: DType, other: DType | None = None) -> Kernel:
         """Return the kernel of `op` for elements of `dtype`.
@@ -152,7 +164,9 @@ _lock = threading.Lock()
 
 def _forget(context: _lane.Context) -> None:
     with _lock:
-        _executors.pop(context, None)
+        executor = _executors.pop(context, None)
+    if executor is not None:
+        executor.index_faults.close()
 
 
 def _start_afresh() -> None:

@@ -247,8 +247,14 @@ class StridedTensor:
     def to_numpy(self, *, stream: StreamLike | None = None) -> npt.NDArray[Any]:
         """Return a copy of the elements as an array, once they are computed.
 
-        Waits. With a `stream`, only for what is in that one.
+        Waits. With a `stream`, only for what is in that one. Raises `IndexError` when a kernel met
+        an id out of bounds.
         """
+        array = self._fetched(stream)
+        self._executor.index_faults.check()
+        return array
+
+    def _fetched(self, stream: StreamLike | None) -> npt.NDArray[Any]:
         layout = self._layout
         if layout.is_contiguous:
             source = self._buffer[layout.start_offset : layout.start_offset + layout.size]
@@ -256,7 +262,7 @@ class StridedTensor:
             whole: npt.NDArray[Any] = flat.view(self._dtype.dtype).reshape(layout.shape)
             return whole
         if self._buffer.dtype.name in _COPY.dtypes:
-            return self.copy(stream=stream).to_numpy(stream=stream)
+            return self.copy(stream=stream)._fetched(stream)
         # No kernel gathers these: what lies between comes along.
         span = self._buffer[layout.start_offset : layout.extent].to_numpy(stream=stream)
         steps = [stride * span.itemsize for stride in layout.strides]
