@@ -1,7 +1,8 @@
-"""Tensor operations as kernel launches: the kernels that come with uhal, and how each is launched.
+"""Tensor operations as kernel launches: tensors, the floor beneath them, and the kernels.
 
-`load_module("activation")` is the image of a module for the current device; `matmul`, `activation`
-and `convolution` launch a kernel with the geometry and argument order its backend wants.
+`DeviceTensor` is a tensor on a device that numpy users know how to use; functions have numpy's
+names. `launch_*` enqueue the same operations on buffers with layouts, for frameworks with tensors
+of their own. `load_module("unary")` is the image of a module for the current device.
 """
 
 from __future__ import annotations
@@ -90,7 +91,6 @@ from ubridge.launches import (
     launch_unary,
 )
 from ubridge.layout import Layout, Shape
-from ubridge.legacy_ops import Activation, activation, convolution, matmul
 from ubridge.nn import (
     argsort,
     avg_pool2d,
@@ -107,6 +107,8 @@ from ubridge.nn import (
     upsample_nearest2d,
 )
 from ubridge.op_table import OPS, Op
+from ubridge.product_launches import launch_attention, launch_kv_concat, launch_matmul
+from ubridge.products import attention, kv_concat, matmul
 from ubridge.reductions import argmax, argmin, max, mean, min, sum
 from ubridge.row_launches import launch_argsort, launch_norm, launch_rope, launch_softmax
 from ubridge.selection import embedding, gather, index_add, scatter, scatter_add, take
@@ -123,10 +125,6 @@ from ubridge.window_launches import (
 __all__ = [
     "load_module",
     "modules",
-    "matmul",
-    "activation",
-    "convolution",
-    "Activation",
     "DeviceTensor",
     "DeviceExecutor",
     "Layout",
@@ -202,6 +200,9 @@ __all__ = [
     "scatter",
     "scatter_add",
     "take",
+    "matmul",
+    "attention",
+    "kv_concat",
     "argsort",
     "avg_pool2d",
     "conv1d",
@@ -218,6 +219,7 @@ __all__ = [
     "launch_affine",
     "launch_argsort",
     "launch_binary",
+    "launch_attention",
     "launch_cast",
     "launch_col2im1d",
     "launch_convolution",
@@ -228,6 +230,8 @@ __all__ = [
     "launch_im2col",
     "launch_index_add",
     "launch_index_select",
+    "launch_kv_concat",
+    "launch_matmul",
     "launch_norm",
     "launch_pool2d",
     "launch_reduce",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ubridge import elementwise, launches, reductions
+from ubridge import elementwise, launches, products, reductions
 from ubridge.op_table import OPS
 from ubridge.printing import text_of
 from ubridge.promotion import checked_number
@@ -179,6 +179,9 @@ class DeviceTensor(StridedTensor):
 
     def __pow__(self, exponent: float) -> DeviceTensor:
         return elementwise.power(self, exponent)
+
+    def __matmul__(self, other: DeviceTensor) -> DeviceTensor:
+        return products.matmul(self, other)
 
     def __neg__(self) -> DeviceTensor:
         return elementwise.unary(OPS["negative"], self)

@@ -63,7 +63,7 @@ import uhal, ubridge
 for _ in range(3):
     device = uhal.Device(0, backend="host")
     data = uhal.DeviceBuffer.zeros(4, "f32", device=device)
-    ubridge.activation(data, 2, 2, ubridge.Activation.TANH)
+    legacy_ops.activation(data, 2, 2, legacy_ops.Activation.TANH)
     data.to_numpy()
     del data
     device.close()
@@ -116,7 +116,7 @@ child = os.fork()
 if child == 0:
     Api.quick_init(0, backend="host")
     data = DeviceBuffer.from_slice([-1.0, 2.0], "f32")
-    ubridge.activation(data, 1, 2, ubridge.Activation.RELU)
+    legacy_ops.activation(data, 1, 2, legacy_ops.Activation.RELU)
     print(data.to_numpy().tolist(), flush=True)
     os._exit(0)
 raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))

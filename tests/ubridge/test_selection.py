@@ -12,7 +12,7 @@ from tests.sampling import SOAK
 from tests.ubridge.op_rows import OP_ROWS, OpRow, row_of
 from tests.ubridge.operands import LAYOUTS, Array, operand, shape_of
 from ubridge import OPS, DeviceExecutor
-from uhal import Device, as_dtype
+from uhal import Device
 from uhal.errors import ArgumentTypeError, ArgumentValueError
 
 DEVICES = tuple(row.name for row in OP_ROWS)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.fake_libtopsrt import Fake, build
 from simulators.topsfb.writer import Gcu, bundle, topsfb
+from tests.fake_libtopsrt import Fake, build
 from tops_backend import TopsBackend, _errors
 from tops_backend._library import (
     ADAPTER_OF_SLOT,

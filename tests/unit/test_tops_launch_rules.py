@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.sampling import rounds
 from simulators.topsfb.writer import Gcu
+from tests.sampling import rounds
 from tops_backend import entries
 from tops_backend.launch_rules import (
     SHARED_CAP,
