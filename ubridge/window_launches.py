@@ -133,9 +133,9 @@ def launch_upsample2d(
             arguments = (rows, columns, *scales, info, x, out)
         else:
             row_scale, column_scale = scale or (0.0, 0.0)
-            told = int(scale is not None)
+            told = scale is not None
             arguments = (
-                columns, rows, int(align_corners), told, row_scale, told, column_scale, info, x, out
+                columns, rows, bool(align_corners), told, row_scale, told, column_scale, info, x, out
             )  # fmt: skip
         at.lowering.windows(op, arguments, shape.size, stream)
     return out, shape
