@@ -24,6 +24,8 @@ INCLUDE = f"-I{ROOT / 'uhal' / 'include'}"
 
 DRIVERS = {
     "libcuda.so.1": ("engine", "images", "cuda"),
+    # For benchmarks: its few functions, linked first, replace those of the same name.
+    "null/libcuda.so.1": ("null", "engine", "images", "cuda"),
     "libtopsrt.so.1": ("engine", "images", "tops", "tops/newer"),
     "libtopsrt.so.2": ("engine", "images", "tops", "tops/older"),
 }
@@ -56,8 +58,7 @@ def build_drivers(destination: Path) -> None:
 
 
 def _sources(folders: tuple[str, ...]) -> list[Path]:
-    found = [path for folder in folders for path in SIMULATORS.glob(f"{folder}/*.cpp")]
-    return sorted(found)
+    return [path for folder in folders for path in sorted(SIMULATORS.glob(f"{folder}/*.cpp"))]
 
 
 def _headers() -> tuple[Path, ...]:
@@ -90,6 +91,7 @@ def _link(library: Path, folders: tuple[str, ...], tools: str) -> Job:
         "-shared",
         f"-Wl,-soname,{library.name}",
         "-Wl,-z,defs",
+        *(("-Wl,--allow-multiple-definition",) if "null" in folders else ()),
         f"-Wl,--version-script={exports}",
         "-o",
         OUTPUT,
