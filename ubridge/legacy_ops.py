@@ -106,7 +106,7 @@ ROWS: Mapping[tuple[str, str], Row] = {
     ("convolution", "cuda"): _convolution(columns=4),
     ("convolution", "rocm"): _convolution(columns=4),
 }
-"""(operation, backend) to the way it is launched."""
+"""(operation, backend) to the way it is launched; others go through the floor."""
 
 
 def matmul(

@@ -11,9 +11,6 @@ namespace tops_sim {
 
 namespace {
 
-// Tags of the `extra` form of a launch.
-enum : uint64_t { tag_buffer = 1, tag_size = 2, tag_end = 3 };
-
 // Where an address leads that the device may not touch. Wide, so that indexing from it faults too.
 void *forbidden() {
     static void *const range = mmap(nullptr, uint64_t{1} << 36, PROT_NONE,
@@ -91,11 +88,11 @@ topsError_t copy_parameters(const Runtime &runtime, const Function &function, vo
     }
     const void *buffer = nullptr;
     size_t bytes = 0;
-    for (; extra != nullptr && reinterpret_cast<uint64_t>(*extra) != tag_end; extra += 2) {
+    for (; extra != nullptr && reinterpret_cast<uint64_t>(*extra) != UHAL_TOPS_LAUNCH_END; extra += 2) {
         const uint64_t tag = reinterpret_cast<uint64_t>(*extra);
-        if (tag == tag_buffer) {
+        if (tag == UHAL_TOPS_LAUNCH_BUFFER) {
             buffer = extra[1];
-        } else if (tag == tag_size) {
+        } else if (tag == UHAL_TOPS_LAUNCH_BUFFER_SIZE) {
             bytes = *static_cast<const size_t *>(extra[1]);
         } else {
             return topsErrorInvalidValue;

@@ -263,7 +263,7 @@ def test_a_launch_configuration_of_no_known_size(
     fake: Fake, opened: TopsBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("UHAL_TOPS_LAUNCH_CONFIG", "56")
-    with pytest.raises(ArgumentValueError, match="expected 64 or 72, got '56'"):
+    with pytest.raises(ArgumentValueError, match="expected 72 or 64, got '56'"):
         _ = opened.hot_table
 
 

@@ -99,8 +99,8 @@ void multiply(const Sips &sips, const T *a, T *out, const Shape &shape, const We
         });                                                                                        \
     }
 
-#define QUANTIZED_MATMUL(name, type, quantized)                                                    \
-    KERNEL(name, (type * in_a, u8 * in_b, type * out, type * scales, type * zeros,                 \
+#define QUANTIZED_MATMUL(name, type, byte, quantized)                                              \
+    KERNEL(name, (type * in_a, byte * in_b, type * out, type * scales, type * zeros,                 \
                   i32 input_dtype, i32 input_batch, i32 input_m, i32 input_k, i32 input_n,         \
                   i32 lhs_multicore, i32 rhs_multicore, i32 batch_multicore, i32 lhs_transpose,    \
                   i32 rhs_transpose, f32 alpha, f32 beta, f32 addmm_beta, i32 sip_m, i32 sip_k,    \
@@ -110,7 +110,7 @@ void multiply(const Sips &sips, const T *a, T *out, const Shape &shape, const We
         const Shape shape = MATMUL_SHAPE;                                                          \
         multiply(SIPS, in_a, out, shape, [&](i64 batch, i64 k, i64 n) {                            \
             const i64 group = k / group_size * shape.n + n;                                        \
-            const u8 *right = in_b;                                                                \
+            const byte *right = in_b;                                                              \
             return (f32(quantized) - f32(zeros[group])) * f32(scales[group]);                      \
         });                                                                                        \
     }
@@ -123,7 +123,7 @@ void multiply(const Sips &sips, const T *a, T *out, const Shape &shape, const We
 MATMUL(matmul_f32, f32)
 MATMUL(matmul_f16, f16)
 MATMUL(matmul_bf16, bf16)
-QUANTIZED_MATMUL(matmul_f16_4bit, f16, FOUR_BITS)
-QUANTIZED_MATMUL(matmul_bf16_4bit, bf16, FOUR_BITS)
-QUANTIZED_MATMUL(matmul_f16_8bit, f16, EIGHT_BITS)
-QUANTIZED_MATMUL(matmul_bf16_8bit, bf16, EIGHT_BITS)
+QUANTIZED_MATMUL(matmul_f16_4bit, f16, u8, FOUR_BITS)
+QUANTIZED_MATMUL(matmul_bf16_4bit, bf16, u8, FOUR_BITS)
+QUANTIZED_MATMUL(matmul_f16_8bit, f16, i8, EIGHT_BITS)
+QUANTIZED_MATMUL(matmul_bf16_8bit, bf16, i8, EIGHT_BITS)
