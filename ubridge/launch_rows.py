@@ -245,17 +245,21 @@ def whole_device(shared: int = 0) -> Geometry:
     """A thread for every SIP: GCU kernels divide their elements among all there are."""
 
     def geometry(limits: DeviceLimits) -> Configure:
-        configuration = (limits.processors, limits.block_for_elements, shared)
+        configuration = (limits.processors, limits.block_for_elements, _asked(limits, shared))
         return lambda *work: configuration
 
     return geometry
+
+
+def _asked(limits: DeviceLimits, shared: int) -> int:
+    return limits.shared_bytes_for(shared) if shared else 0
 
 
 def one_cluster(shared: int = 0) -> Geometry:
     """The SIPs of one cluster, whose L2 the kernel keeps everything in."""
 
     def geometry(limits: DeviceLimits) -> Configure:
-        configuration = (1, limits.block_for_elements, shared)
+        configuration = (1, limits.block_for_elements, _asked(limits, shared))
         return lambda *work: configuration
 
     return geometry

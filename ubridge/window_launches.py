@@ -129,14 +129,13 @@ def launch_upsample2d(
         info = at.layouts.get(layout.words)
         arguments: tuple[Any, ...]
         if op.family.name == "nearest2d":
-            scales = (layout.shape[2] / rows, layout.shape[3] / columns)
-            arguments = (rows, columns, *scales, info, x, out)
+            steps = (layout.shape[2] / rows, layout.shape[3] / columns)
+            arguments = (rows, columns, *steps, info, x, out)
         else:
             row_scale, column_scale = scale or (0.0, 0.0)
             told = scale is not None
-            arguments = (
-                columns, rows, bool(align_corners), told, row_scale, told, column_scale, info, x, out
-            )  # fmt: skip
+            scales = (told, row_scale, told, column_scale)
+            arguments = (columns, rows, bool(align_corners), *scales, info, x, out)
         at.lowering.windows(op, arguments, shape.size, stream)
     return out, shape
 
