@@ -7,6 +7,7 @@ element, outputs are contiguous, nothing is empty.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ubridge.candle_products import CandleProducts
@@ -14,11 +15,14 @@ from ubridge.candle_rows import CandleRows
 from ubridge.layout import Layout
 from ubridge.op_table import OPS, Op
 from ubridge.slice_ptr import joined_words
-from uhal import DeviceBuffer, DType
+from uhal import DeviceBuffer, DType, launch
+from uhal.dtypes import u8
 from uhal.interop import StreamLike
 
 if TYPE_CHECKING:
     from ubridge.executor import DeviceExecutor
+
+Direct = Callable[[int, tuple[Any, ...], "StreamLike | None"], DeviceBuffer]
 
 _AFFINE = OPS["affine"]
 _ASTYPE = OPS["astype"]
@@ -36,6 +40,40 @@ class CandleLowering(CandleRows, CandleProducts):
     def __init__(self, executor: DeviceExecutor) -> None:
         self._executor = executor
         self._layouts = executor.layouts
+
+    def direct(self, op: Op, dtype: DType) -> Direct:
+        """Return what enqueues an elementwise operation on whole buffers, and nothing but that.
+
+        It takes the number of elements, the operands, then numbers, and the stream, and returns a
+        new buffer. A tensor of few elements is computed in the time the checks above it would take,
+        so they are left to whoever knows that both buffers hold as many elements.
+        """
+        function = self._executor.kernel(op, dtype).function
+        device = self._executor.device
+        limits = device.limits
+        block = limits.block_for_elements
+        cap = min(limits.max_grid[0], limits.max_blocks_for_elements or limits.max_grid[0])
+        result = u8 if op.family.name == "compare" else dtype
+        is_affine = op is _AFFINE
+
+        def enqueue(
+            size: int, operands: tuple[Any, ...], stream: StreamLike | None
+        ) -> DeviceBuffer:
+            if stream is None:
+                out = DeviceBuffer.uninitialized(size, result, device=device)
+            else:
+                out = DeviceBuffer.uninitialized_async(size, result, stream)
+            if size:
+                blocks = -(-size // block)
+                if is_affine:
+                    x, multiplier, addend = operands
+                    arguments = (size, 1, None, x, out, multiplier, addend)
+                else:
+                    arguments = (size, 1, None, *operands, out)
+                launch(function, blocks if blocks < cap else cap, block, arguments, 0, stream)
+            return out
+
+        return enqueue
 
     def unary(
         self,

@@ -58,7 +58,12 @@ def unary(
 
     A tensor keeps its dtype otherwise.
     """
-    require_tensors(op.name, x)
+    if not isinstance(x, StridedTensor):
+        require_tensors(op.name, x)
+    if out is None and parameter is None and x._layout.is_whole:
+        direct = x._executor.direct(op, x._dtype)
+        if direct is not None:
+            return x._made(direct(x._layout.size, (x._buffer,), stream), x._layout, x._dtype)
     if x._dtype.kind != "float" and x._dtype.name not in op.dtypes:
         x = astype(x, f64, stream=stream)
     executor = x._executor
@@ -93,6 +98,14 @@ def binary(
     if not isinstance(x, StridedTensor):
         return with_scalar(op, right, left, True, out, stream)
     dtype = left._dtype
+    layout = left._layout
+    if out is None and layout is right._layout and dtype is right._dtype and layout.is_whole:
+        direct = left._executor.direct(op, dtype)
+        if direct is not None and right._executor is left._executor:
+            buffer = direct(layout.size, (left._buffer, right._buffer), stream)
+            result = bool_ if op.family.name == "compare" else dtype
+            made: DeviceTensor = left._made(buffer, layout, result)
+            return made
     if dtype is not right._dtype:
         dtype = promoted(op.name, dtype, right._dtype)
         left, right = astype(left, dtype, stream=stream), astype(right, dtype, stream=stream)
@@ -168,7 +181,8 @@ def with_scalar(
     dtype = with_number(op.name, x._dtype, number)
     if op is _DIVIDE and dtype.kind != "float":
         dtype = f64
-    x = astype(x, dtype, stream=stream)
+    if dtype is not x._dtype:
+        x = astype(x, dtype, stream=stream)
     value = checked_number(op.name, dtype, number)
     if dtype is not bool_:
         factors = _as_affine(op, dtype, value, number_first)
@@ -239,6 +253,11 @@ def _affine(
     stream: StreamLike | None,
 ) -> DeviceTensor:
     executor = x._executor
+    if out is None and x._layout.is_whole:
+        direct = executor.direct(_AFFINE, x._dtype)
+        if direct is not None:
+            operands = (x._buffer, multiplier, addend)
+            return x._made(direct(x._layout.size, operands, stream), x._layout, x._dtype)
 
     def enqueue(place: DeviceBuffer | None) -> DeviceBuffer:
         return launches.launch_affine(
@@ -350,7 +369,7 @@ def _dtype_of_choice(x: Any, y: Any) -> DType:
 
 def result_layout(layout: Layout) -> Layout:
     """Return the contiguous layout of the shape from the start of a buffer."""
-    if layout.is_contiguous and not layout.start_offset:
+    if layout.is_whole:
         return layout
     return Layout.contiguous(layout.shape)
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from operator import itemgetter
 from typing import Any
 
-from ubridge.candle_lowering import CandleLowering
+from ubridge.candle_lowering import CandleLowering, Direct
 from ubridge.content_cache import ConstantCache
 from ubridge.gcu_lowering import GcuLowering
 from ubridge.images import load_module
@@ -21,6 +21,7 @@ from ubridge.op_table import Op
 from ubridge.slice_ptr import LayoutCache
 from uhal import Device, DeviceBuffer, DType, Function, _lane, launch, registry
 from uhal.dtypes import ALL as ALL_DTYPES
+from uhal.dtypes import bool_
 from uhal.errors import ArgumentTypeError, DeviceError, NotFoundError, NotSupportedError
 from uhal.interop import StreamLike
 
@@ -72,7 +73,10 @@ class DeviceExecutor:
         self._attached: set[str] = set()
         self._rows = column
         self._kernels: dict[tuple[Op, str, str], Kernel] = {}
-        self.lowering = GcuLowering(self) if column is GCU else CandleLowering(self)
+        self._direct: dict[tuple[Op, str], Direct | None] = {}
+        self.lowering: CandleLowering | GcuLowering = (
+            GcuLowering(self) if column is GCU else CandleLowering(self)
+        )
 
     @classmethod
     def of(cls, device: Device | None = None) -> DeviceExecutor:
@@ -115,6 +119,24 @@ class DeviceExecutor:
         if found is None:
             found = self._kernels[key] = self._make_kernel(op, dtype, other)
         return found
+
+    def direct(self, op: Op, dtype: DType) -> Direct | None:
+        """Return the shortest way to an elementwise operation on whole buffers, if there is one.
+
+        Booleans, and integers that are divided, become something else first: they have none.
+        """
+        try:
+            return self._direct[op, dtype.code]
+        except KeyError:
+            found = self._direct[op, dtype.code] = self._find_direct(op, dtype)
+            return found
+
+    def _find_direct(self, op: Op, dtype: DType) -> Direct | None:
+        plain = dtype is not bool_ and (op.name != "divide" or dtype.kind == "float")
+        if not plain or dtype.name not in op.dtypes:
+            return None
+        lowering = self.lowering
+        return lowering.direct(op, dtype) if isinstance(lowering, CandleLowering) else None
 
     def _make_kernel(self, op: Op, dtype: DType, other: DType | None) -> Kernel:
         family = op.family.name

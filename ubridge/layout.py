@@ -86,7 +86,16 @@ class Layout:
     Immutable, compared by value. Made by `contiguous` or from strides; the other methods are views.
     """
 
-    __slots__ = ("_words", "extent", "is_contiguous", "shape", "size", "start_offset", "strides")
+    __slots__ = (
+        "_words",
+        "extent",
+        "is_contiguous",
+        "is_whole",
+        "shape",
+        "size",
+        "start_offset",
+        "strides",
+    )
 
     shape: Shape
     strides: tuple[int, ...]
@@ -98,6 +107,8 @@ class Layout:
     """Elements of the buffer up to the last one of the tensor; 0 when it has none."""
     is_contiguous: bool
     """True in row-major order without gaps, wherever it starts."""
+    is_whole: bool
+    """True when it is contiguous and starts with the buffer."""
 
     def __init__(
         self, shape: int | Iterable[int], strides: Iterable[int], start_offset: int = 0
@@ -118,6 +129,7 @@ class Layout:
             )
         self.size = self.shape.size
         self.is_contiguous = self.shape.is_contiguous(self.strides)
+        self.is_whole = self.is_contiguous and self.start_offset == 0
         last = sum(map(operator.mul, self.shape, self.strides)) - sum(self.strides)
         self.extent = self.start_offset + last + 1 if self.size else 0
         self._words: tuple[int, ...] | None = None

@@ -27,6 +27,7 @@ _LESS_EQUAL = OPS["less_equal"]
 _MAXIMUM = OPS["maximum"]
 _MINIMUM = OPS["minimum"]
 _MULTIPLY = OPS["multiply"]
+_NEGATIVE = OPS["negative"]
 _NOT_EQUAL = OPS["not_equal"]
 _POWER = OPS["power"]
 _SUBTRACT = OPS["subtract"]
@@ -184,7 +185,7 @@ class DeviceTensor(StridedTensor):
         return products.matmul(self, other)
 
     def __neg__(self) -> DeviceTensor:
-        return elementwise.unary(OPS["negative"], self)
+        return elementwise.unary(_NEGATIVE, self)
 
     def __pos__(self) -> DeviceTensor:
         return self.copy()
