@@ -58,7 +58,7 @@ def unary(
 
     A tensor keeps its dtype otherwise.
     """
-    if not isinstance(x, StridedTensor):
+    if not hasattr(x, "_layout"):
         require_tensors(op.name, x)
     if out is None and parameter is None and x._layout.is_whole:
         direct = x._executor.direct(op, x._dtype)
