@@ -46,9 +46,13 @@ PTX_VERSIONS = (
 )
 """Every version since devices of compute capability 7.5, oldest first."""
 
+RECIPE = 1
+"""Counts up when the same sources and nvcc are made into other images."""
+
 COMPILE = ("nvcc", "-std=c++17", "-O3", f"-I{INCLUDE}")
 
 _FAULT_CHANNEL = re.compile(r"^\.global [^;]*\buhal_fault\b", re.MULTILINE)
+_USED_BYTES = re.compile(r'^\s*\.pragma "used_bytes_mask \w+";\n', re.MULTILINE)
 _VERSION_LINE = re.compile(r"^\.version .*$", re.MULTILINE)
 _KERNEL = re.compile(
     r"__attribute__\(\(global\)\)\s+void\s+__attribute__\(\(launch_bounds\([^()]*\)\)\)\s*(\w+)\s*\("
@@ -64,7 +68,7 @@ def main(destination: Path, names: Iterable[str] | None = None) -> None:
     if shutil.which("nvcc") is None:
         raise BuildError("nvcc is not on the PATH: install the CUDA toolkit")
     destination.mkdir(parents=True, exist_ok=True)
-    before = read_manifest(destination / MANIFEST, toolkit())
+    before = read_manifest(destination / MANIFEST, compiler())
     modules: dict[str, Mapping[str, Any]] = {}
     for source in sorted((ROOT / KERNELS).glob("*.cu")):
         if names is not None and source.stem not in names:
@@ -76,7 +80,7 @@ def main(destination: Path, names: Iterable[str] | None = None) -> None:
             continue
         print(f"kernels {source.stem} (CUDA) …", flush=True)
         modules[source.stem] = {"sources": sources, **build_module(source.stem, destination)}
-    write_manifest(destination / MANIFEST, toolkit(), modules)
+    write_manifest(destination / MANIFEST, compiler(), modules)
 
 
 def build_module(name: str, destination: Path) -> dict[str, object]:
@@ -124,6 +128,8 @@ def compile_ptx(source: Path, output: Path, *options: str) -> dict[str, Signatur
     target = f"compute_{PTX_TARGET}"
     _run([*COMPILE, *options, "--ptx", f"-arch={target}", str(source), "-o", str(output)])
     text = _with_visible_globals(output.read_text(encoding="ascii"))
+    # Advice to ptxas that only new ones take.
+    text = _USED_BYTES.sub("", text)
     expanded = _run([*COMPILE, *options, "-E", f"-arch={target}", str(source)])
     signatures = declared_signatures(expanded, _KERNEL, read_ptx(text.encode()).signatures)
     lines = [f"{SIGNATURE_MARK}{name}: {told.declaration}\n" for name, told in signatures.items()]
@@ -152,12 +158,12 @@ def _sources(source: Path) -> list[Path]:
     return sorted({Path(path) for path in relative if not path.startswith("..")})
 
 
-def toolkit() -> str:
-    """Return the compilers' release, without what differs between machines."""
+def compiler() -> str:
+    """Return what the images are made with, without what differs between machines."""
     found = re.search(r"release [\d.]+, (V[\d.]+)", _run(["nvcc", "--version"]))
     if found is None:
         raise BuildError("nvcc --version names no release")
-    return f"nvcc {found[1]}"
+    return f"nvcc {found[1]}, recipe {RECIPE}"
 
 
 def _run(command: Sequence[str]) -> str:

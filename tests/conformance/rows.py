@@ -69,7 +69,7 @@ def compile_for_cuda(source: Path, folder: Path) -> Path:
     """Compile to PTX with nvcc unless the same was compiled before."""
     if shutil.which("nvcc") is None:
         pytest.skip("nvcc is not on the PATH")
-    digest = _digest(source, cuda_kernels.toolkit())
+    digest = _digest(source, cuda_kernels.compiler())
     image = folder / f"{source.stem}-{digest}.ptx"
     if not image.exists():
         unfinished = image.with_suffix(f".{os.getpid()}")

@@ -104,6 +104,20 @@ def test_values(host: Device, rng: np.random.Generator, source: str, target: str
     assert_same(output.to_numpy(), converted(values, source, target))
 
 
+@pytest.mark.parametrize("dtype", ["f8e4m3", "f16", "bf16"])
+def test_every_small_float(host: Device, dtype: str) -> None:
+    """Of all bit patterns, to f32 and back."""
+    size = numpy_dtype(dtype).itemsize
+    patterns = np.arange(1 << 8 * size).astype(np.uint8 if size == 1 else np.uint16)
+    values = patterns.view(numpy_dtype(dtype))
+    wide, back = Output("f32", values.size), Output(dtype, values.size)
+    given = DeviceBuffer.from_numpy(values)
+    run(host, "cast", f"cast_{dtype}_f32", values.size, 1, None, given, wide.buffer)
+    assert_same(wide.to_numpy(), values.astype(np.float32))
+    run(host, "cast", f"cast_f32_{dtype}", values.size, 1, None, wide.buffer, back.buffer)
+    assert_same(back.to_numpy(), values)
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(
     ("source", "target"), [("f32", "f16"), ("u8", "f64"), ("bf16", "f8e4m3"), ("f64", "i64")]

@@ -23,7 +23,8 @@ from tests.ubridge.kernel_bench import (
 from uhal import Device
 
 TYPES = ("bf16", "f16", "f32", "f64", "u8", "u32")
-ROUNDING = {"f32": 2.0**-22, "f64": 2.0**-51, "f16": 2.0**-10, "bf16": 2.0**-7}
+# A sum of 27 products, and storing it.
+ROUNDING = {"f32": 2.0**-19, "f64": 2.0**-48, "f16": 2.0**-10, "bf16": 2.0**-7}
 Wide = np.longdouble
 
 
@@ -270,9 +271,9 @@ def test_bilinear(host: Device, rng: np.random.Generator, align: bool, dtype: st
         got = output.to_numpy()
         if dtype in ("u8", "u32"):
             # Cut, where the sum is not within a rounding of a whole number.
-            whole = np.abs(expected - np.rint(expected)) < 1e-5 * np.maximum(1, np.abs(expected))
+            whole = np.abs(expected - np.rint(expected)) < 1e-4
             same = got.reshape(expected.shape) == np.trunc(expected)
-            near = np.abs(got.reshape(expected.shape) - expected) <= 1
+            near = np.abs(got.reshape(expected.shape) - expected) <= 1.001
             assert np.where(whole, near, same).all()
         else:
             magnitude = np.broadcast_to(np.abs(values).max(), expected.shape)

@@ -62,6 +62,10 @@ template <class T> DEVICE_FUNCTION void softmax(BLOCK block, u64 count, const T 
     typedef Compute<T> C;
     const Operand<T> row(src);
     const C base = reduce_row<Largest<C>>(block, row, 0, count, Same{}).result();
+#if !KERNEL_ON_GPU
+    if constexpr (computes_itself<T>)
+        return store_shares(count, src, dst, ExponentialAbove<C>{base});
+#endif
     const C total =
         reduce_row<Sum<C>>(block, row, 0, count, ExponentialAbove<C>{base}).result();
     map_row(block, count, dst, ShareAbove<C>{base, total}, row);

@@ -3,6 +3,10 @@
 #include "reduction.h"
 #include "rope.h"
 
+#if !KERNEL_ON_GPU
+#include "reduction_columns.h"
+#endif
+
 // fast_<reduction>_<type>: dst[row] of el_per_block elements each. info holds dims and strides of
 // src, the kept dims first and the reduced ones last; null when src is contiguous. Any grid is
 // right, one block a row the fastest on a GPU.
@@ -13,6 +17,13 @@ DEVICE_FUNCTION void reduce_rows(BLOCK block, u64 row, u64 blocks, u64 src_numel
     const Operand<T> operand(src, num_dims, info, info + num_dims);
     const u64 last_dim = info == nullptr || num_dims == 0 ? count : info[num_dims - 1];
     const u64 rows = count == 0 ? 0 : src_numel / count;
+#if !KERNEL_ON_GPU
+    if (!operand.contiguous) {
+        const ColumnGroups<T> groups(operand, count);
+        if (groups.worthwhile())
+            return reduce_columns<State>(groups, row, blocks, rows, count, last_dim, dst);
+    }
+#endif
     ROLLED for (; row < rows; row += blocks) {
         const State state = reduce_row<State>(block, operand, row * count, count, Same{});
         THREADS_OF(block, t) {

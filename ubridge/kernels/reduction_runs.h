@@ -60,8 +60,17 @@ inline Place<C, Order> state_of_run(Place<C, Order> *best, u64 count, const C *v
     found.merge({value, index});
     if (found.index != index)
         return Place<C, Order>::initial();
+    // Whole groups without it are passed over.
+    const bool nan = is_nan(value);
     u64 i = 0;
-    while (!(values[i] == value) && !(is_nan(value) && is_nan(values[i])))
+    for (; i + LANES <= count; i += LANES) {
+        u32 matches = 0;
+        for (u64 lane = 0; lane < LANES; ++lane)
+            matches |= u32(nan ? is_nan(values[i + lane]) : values[i + lane] == value);
+        if (matches != 0)
+            break;
+    }
+    while (nan ? !is_nan(values[i]) : values[i] != value)
         ++i;
     return {value, index + i};
 }
@@ -81,6 +90,22 @@ inline State reduce_runs(Reader<T> &reader, u64 first, u64 count, Function funct
         state.merge(state_of_run(&state, length, values, i));
     }
     return state;
+}
+
+// Raises `row` above `base`, divides by the sum of it all, and needs each exponential only once.
+template <class C, class Function>
+inline void store_shares(u64 count, const C *row, C *out, Function exponential_above)
+{
+    Sum<C> total = Sum<C>::initial();
+    for (u64 i = 0; i < count; i += RUN) {
+        const u64 length = count - i < RUN ? count - i : RUN;
+        apply(length, out + i, exponential_above, row + i);
+        total.merge({sum_of_run(length, out + i), C(0)});
+    }
+    const C all = total.result();
+    UHAL_INDEPENDENT
+    for (u64 i = 0; i < count; ++i)
+        out[i] /= all;
 }
 
 #endif

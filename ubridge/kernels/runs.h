@@ -40,8 +40,7 @@ struct Rows {
     }
 };
 
-// Elements index … index + count of a strided array, one after the other. T is an unsigned integer:
-// values are only moved.
+// Elements index … index + count of a strided array, one after the other.
 template <class T>
 __attribute__((noinline)) void gather(u64 index, u64 count, const T *data, const Rows &rows, T *run)
 {
@@ -111,7 +110,7 @@ template <class T> class Reader {
         const u64 place = rows_.at(index, left);
         if (rows_.stride == 1 && left >= count)
             return data_ + place;
-        gather(index, count, words(data_), rows_, words(gathered_));
+        gather(index, count, data_, rows_, gathered_);
         return gathered_;
     }
 
