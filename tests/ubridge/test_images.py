@@ -73,6 +73,7 @@ def test_a_closed_module_is_loaded_again(host: Device) -> None:
 def test_closing_the_device_unloads_its_modules(tmp_path: Path) -> None:
     script = """
 import uhal, ubridge
+from ubridge import legacy_ops
 for _ in range(3):
     device = uhal.Device(0, backend="host")
     data = uhal.DeviceBuffer.zeros(4, "f32", device=device)
@@ -122,6 +123,7 @@ def test_better_levels_come_first(
 def test_a_forked_child_loads_its_own(tmp_path: Path) -> None:
     script = """
 import os, ubridge
+from ubridge import legacy_ops
 from uhal import Api, DeviceBuffer
 Api.quick_init(0, backend="host")
 ubridge.load_module("activation")
