@@ -260,9 +260,24 @@ def test_out_is_written_through_its_layout(device: Device, rng: np.random.Genera
         assert (whole == 77).to_numpy().sum() == whole.size - out.size
 
 
+def test_few_elements_are_all_that_is_written(device: Device) -> None:
+    """Some of the kernels for GCUs write an element for each thread."""
+    for count in (1, 5):
+        whole = poisoned(device, (100,), "f16")
+        x = ubridge.full((count,), -1, device=device)
+        x.astype("f16", out=whole[:count])
+        assert whole.tolist() == [-1] * count + [77] * (100 - count)
+        whole = poisoned(device, (100,))
+        ubridge.elu(x, 2.0, out=whole[:count])
+        np.testing.assert_array_equal(whole.to_numpy()[count:], 77)
+        ubridge.where(x < 0, x, x, out=whole[:count])
+        assert whole.tolist() == [-1] * count + [77] * (100 - count)
+
+
 def test_out_may_overlap_an_operand(device: Device, rng: np.random.Generator) -> None:
     for _ in range(5):
-        array = operand(rng, device, "contiguous", "f32", (6, 6), special=False).array
+        # More than kernels take at a time.
+        array = rng.normal(size=(150, 150)).astype(np.float32)
         x = ubridge.asarray(array, device=device)
         ubridge.add(x, x.T, out=x)
         np.testing.assert_array_equal(x.to_numpy(), array + array.T)
