@@ -79,7 +79,7 @@ static int tops_stream_callback(void *stream, uhal_host_function function, void 
     return status;
 }
 
-/* -- launches with parameters in one block, for libraries that take no kernelParams ------------- */
+/* -- launches with parameters in one block, for libraries that take no kernelParams ------------ */
 
 enum { MOST_PARAMETER_BYTES = 4096, LAYOUT_CHAINS = 256 };
 
@@ -227,7 +227,7 @@ static int launch_with(const void *config, void *function, void **parameters, vo
 TOPS_LAUNCH_EX(tops_launch_ex_72, uhalTopsLaunchConfig72)
 TOPS_LAUNCH_EX(tops_launch_ex_64, uhalTopsLaunchConfig64)
 
-/* -- launch over topsModuleLaunchKernelEx, for devices that take no other ----------------------- */
+/* -- launch over topsModuleLaunchKernelEx, for devices that take no other ---------------------- */
 
 #define TOPS_LAUNCH(name, extended)                                                                \
     static int name(void *function, unsigned int grid_x, unsigned int grid_y,                      \

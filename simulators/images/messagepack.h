@@ -1,4 +1,4 @@
-// Reads MessagePack: the forms that notes of device images use.
+// Reads MessagePack, the encoding of the metadata in AMD's code objects.
 #pragma once
 
 #include <cstdint>
@@ -10,20 +10,23 @@
 
 namespace sim {
 
-struct PackedValue {
-    enum class Kind { nothing, number, text, array, map };
+class PackedValue {
+  public:
+    enum class Kind { nothing, boolean, number, text, list, map };
 
-    Kind kind = Kind::nothing;
-    int64_t number = 0; // of a boolean 0 or 1
+    Kind kind = Kind::nothing; // also of what a code object has no use for: floats, binary data
+    uint64_t number = 0;       // of a boolean 0 or 1; negative numbers wrap
     std::string text;
-    std::vector<PackedValue> array;
-    std::map<std::string, PackedValue> map; // entries whose key is no text are left out
+    std::vector<PackedValue> items;
+    std::map<std::string, PackedValue> members; // those with a text for a key
 
-    // The entry of a map; one of kind `nothing` when there is none.
-    const PackedValue &at(const std::string &key) const;
+    // The member of a map; `nothing` when there is none or this is no map.
+    const PackedValue &operator[](const std::string &key) const;
+
+    bool is_number(uint64_t most) const { return kind == Kind::number && number <= most; }
 };
 
-// False when the bytes do not begin with a value, or nest too deeply.
-bool read_messagepack(const Bytes &bytes, PackedValue &value);
+// False when the bytes are not exactly one value, or one nested beyond reason.
+bool unpack(const Bytes &bytes, PackedValue &value);
 
 } // namespace sim

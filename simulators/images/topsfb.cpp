@@ -28,7 +28,7 @@ struct Member {
     std::string triple;
 };
 
-// The table of a bundle. `bytes` is what may be read; without a known size the headers are believed.
+// The table of a bundle, of which no more than `bundle` may be read.
 bool read_table(const Bytes &bundle, std::vector<Member> &members) {
     uint64_t count = 0;
     if (bundle.size() < magic_bytes || std::memcmp(bundle.data(), magic, magic_bytes) != 0 ||
@@ -149,17 +149,17 @@ class Reader {
 
     bool read_description(const Bytes &packed) {
         PackedValue description;
-        if (!read_messagepack(packed, description)) {
+        if (!unpack(packed, description)) {
             return false;
         }
-        const std::string &processor = description.at("Processor").text;
+        const std::string &processor = description["Processor"].text;
         image_.target = processor.empty() ? image_.target : processor;
-        for (const PackedValue &kernel : description.at("Kernels").array) {
+        for (const PackedValue &kernel : description["Kernels"].items) {
             const auto entry = std::find_if(
                 image_.entries.begin(), image_.entries.end(),
-                [&](const GcuEntry &one) { return one.kernel.entry == kernel.at("Name").text; });
+                [&](const GcuEntry &one) { return one.kernel.entry == kernel["Name"].text; });
             if (entry != image_.entries.end()) {
-                describe(*entry, kernel.at("Args").array);
+                describe(*entry, kernel["Args"].items);
             }
         }
         return true;
@@ -168,11 +168,11 @@ class Reader {
     static void describe(GcuEntry &entry, const std::vector<PackedValue> &arguments) {
         entry.described = true;
         for (const PackedValue &argument : arguments) {
-            const auto offset = static_cast<uint32_t>(argument.at("Offset").number);
-            const auto size = static_cast<uint32_t>(argument.at("Size").number);
+            const auto offset = static_cast<uint32_t>(argument["Offset"].number);
+            const auto size = static_cast<uint32_t>(argument["Size"].number);
             entry.kernel.parameters.push_back({offset, size});
             entry.kernel.parameter_bytes = std::max(entry.kernel.parameter_bytes, offset + size);
-            entry.buffers.push_back(argument.at("ValueKind").text == "GlobalBuffer");
+            entry.buffers.push_back(argument["ValueKind"].text == "GlobalBuffer");
         }
     }
 

@@ -42,15 +42,11 @@ template <class Body> topsError_t of_device(const char *name, int ordinal, Body 
     });
 }
 
-unsigned threads_of_block(const Runtime &runtime, const Profile &profile) {
-    return runtime.block_threads(profile);
-}
-
 // The published structure, and after it or in it what a newer library added.
 void put_properties(Call &call, const DeviceState &device, topsDeviceProp_t *room) {
     const Profile &profile = device.profile;
     const Readings &readings = call.runtime.readings;
-    const unsigned threads = threads_of_block(call.runtime, profile);
+    const unsigned threads = call.runtime.block_threads(profile);
     topsDeviceProp_t found;
     std::memset(&found, 0, sizeof found);
     std::snprintf(found.name, sizeof found.name, "%s", name_of(profile).c_str());
@@ -185,7 +181,7 @@ topsError_t topsDeviceTotalMem(size_t *bytes, topsDevice_t device) {
 topsError_t topsDeviceGetAttribute(int *pi, topsDeviceAttribute_t attr, int deviceId) {
     return of_device(__func__, deviceId, [&](Call &call, DeviceState &device) {
         const Profile &profile = device.profile;
-        const int threads = static_cast<int>(threads_of_block(call.runtime, profile));
+        const int threads = static_cast<int>(call.runtime.block_threads(profile));
         const auto put = [&](int64_t value) {
             *pi = static_cast<int>(value);
             return topsSuccess;

@@ -88,7 +88,10 @@ topsError_t copy_parameters(const Runtime &runtime, const Function &function, vo
     }
     const void *buffer = nullptr;
     size_t bytes = 0;
-    for (; extra != nullptr && reinterpret_cast<uint64_t>(*extra) != UHAL_TOPS_LAUNCH_END; extra += 2) {
+    const auto ends = [](void **word) {
+        return word == nullptr || reinterpret_cast<uint64_t>(*word) == UHAL_TOPS_LAUNCH_END;
+    };
+    for (; !ends(extra); extra += 2) {
         const uint64_t tag = reinterpret_cast<uint64_t>(*extra);
         if (tag == UHAL_TOPS_LAUNCH_BUFFER) {
             buffer = extra[1];

@@ -18,7 +18,8 @@ template <class Body> topsError_t with_module(const char *name, topsModule_t han
 }
 
 bool ends_in(const std::string &text, const std::string &end) {
-    return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
+    return text.size() >= end.size() &&
+           text.compare(text.size() - end.size(), end.size(), end) == 0;
 }
 
 // The image of a bundle that the runtime would take: the one for the device, or just the first.

@@ -40,8 +40,9 @@ topsError_t topsDeviceEnablePeerAccess(int peerDeviceId, unsigned int flags) {
 topsError_t topsIpcGetMemHandle(topsIpcMemHandle_t *handle, void *devPtr) {
     return on_device(__func__, [&](Call &call) {
         sim::SharedRange range;
-        if (handle == nullptr || call.device->device.memory.share(reinterpret_cast<uint64_t>(devPtr),
-                                                                  range) != sim::Status::ok) {
+        const uint64_t pointer = reinterpret_cast<uint64_t>(devPtr);
+        const sim::DeviceMemory &memory = call.device->device.memory;
+        if (handle == nullptr || memory.share(pointer, range) != sim::Status::ok) {
             return topsErrorInvalidHandle;
         }
         std::memset(handle, 0, sizeof *handle);

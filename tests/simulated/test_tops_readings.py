@@ -15,7 +15,7 @@ import pytest
 
 from simulators.topsfb.writer import Gcu, topsfb
 from tests.children import check_child
-from tests.simulated.tops_runtime import NEWER, OLDER
+from tests.simulated.tops_runtime import NEWER, OLDER, SETTINGS
 from uhal import (
     Api,
     Device,
@@ -34,7 +34,7 @@ FILL = ["float*", "int", "float"]
 def run(check: Callable[..., None], *arguments: object, library: str = "", **settings: str) -> None:
     if not NEWER.is_file():
         pytest.skip("the simulated runtime is not built: make simulators")
-    environment = {"UHAL_TOPS_LIBRARY": library or str(NEWER), "UHAL_SIM_SCHEDULE": "lazy"}
+    environment = {**SETTINGS, "UHAL_TOPS_LIBRARY": library or str(NEWER)}
     check_child(check, *arguments, environment=environment | settings)
 
 

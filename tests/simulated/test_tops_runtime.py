@@ -12,11 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from simulators.topsfb.ubridge import TARGETS, modules
 from simulators.topsfb.writer import Gcu, bundle, topsfb
 from tests.children import check_child
 from tests.sampling import rounds
-from tests.simulated.tops_runtime import BUILD, NEWER, OLDER, Runtime, code, header
+from tests.simulated.tops_runtime import BUILD, NEWER, OLDER, SETTINGS, Runtime, code, header
 from tests.unit.test_tops_hostile import DAMAGES, ORIGINAL
 
 FILL = topsfb(Gcu({"fill_f32": ["float*", "int", "float"]}))
@@ -25,8 +24,7 @@ FILL = topsfb(Gcu({"fill_f32": ["float*", "int", "float"]}))
 def run(check: Callable[[Runtime], None], library: str = str(NEWER), **environment: str) -> None:
     if not NEWER.is_file():
         pytest.skip("the simulated runtime is not built: make simulators")
-    settings = {"UHAL_SIM_SCHEDULE": "lazy", **environment}
-    check_child(in_child, check.__name__, library, environment=settings)
+    check_child(in_child, check.__name__, library, environment=SETTINGS | environment)
 
 
 def in_child(name: str, library: str) -> None:
@@ -353,9 +351,3 @@ def a_wrong_setting(runtime: Runtime) -> None:
 )
 def test_settings_that_mean_nothing(name: str, value: str) -> None:
     run(a_wrong_setting, **{f"UHAL_SIM_TOPS_{name}": value})
-
-
-def test_every_entry_of_ubridge_is_in_a_container() -> None:
-    assert sum(len(kernels) for kernels in modules().values()) == 320
-    assert len(modules()) == 17
-    assert "gcu300" in TARGETS

@@ -14,6 +14,14 @@ BUILD = ROOT / "simulators" / "build"
 NEWER = BUILD / "libtopsrt.so.1"
 OLDER = BUILD / "libtopsrt.so.2"
 
+SETTINGS = {
+    "UHAL_SIM_SCHEDULE": "lazy",
+    # What other tests of this process set is not for the child.
+    "UHAL_SIM_KERNELS": "",
+    "UHAL_SIM_TOPS_BLOCK_THREADS": "",
+}
+"""Of a child that a test runs, before its own."""
+
 
 @cache
 def header() -> Header:

@@ -18,8 +18,8 @@ struct Cached {
 };
 
 template <class T>
-void attend(T *out, const T *query, const T *keys, const T *values, const Cached &cached, i64 tokens,
-            i64 head_size, f32 scale, f32 cap) {
+void attend(T *out, const T *query, const T *keys, const T *values, const Cached &cached,
+            i64 tokens, i64 head_size, f32 scale, f32 cap) {
     std::vector<f32> weights(tokens);
     const auto element = [&](const T *cache, i64 token, i64 i) {
         return f32(cache[cached.place(token) + token % cached.block_size * head_size + i]);

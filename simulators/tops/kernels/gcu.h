@@ -57,7 +57,8 @@ template <class Body> void each_element(const Sips &sips, u64 elements, const Bo
     }
 }
 
-template <class Body> void each_element_carelessly(const Sips &sips, u64 elements, const Body &body) {
+template <class Body>
+void each_element_carelessly(const Sips &sips, u64 elements, const Body &body) {
     for (u64 sip = sips.first; sip < sips.first + sips.count; ++sip) {
         const Piece piece = careless_piece_of(elements, sip, sips.total);
         for (u64 i = piece.first; i < piece.last; ++i) {

@@ -100,7 +100,7 @@ void multiply(const Sips &sips, const T *a, T *out, const Shape &shape, const We
     }
 
 #define QUANTIZED_MATMUL(name, type, byte, quantized)                                              \
-    KERNEL(name, (type * in_a, byte * in_b, type * out, type * scales, type * zeros,                 \
+    KERNEL(name, (type * in_a, byte * in_b, type * out, type * scales, type * zeros,               \
                   i32 input_dtype, i32 input_batch, i32 input_m, i32 input_k, i32 input_n,         \
                   i32 lhs_multicore, i32 rhs_multicore, i32 batch_multicore, i32 lhs_transpose,    \
                   i32 rhs_transpose, f32 alpha, f32 beta, f32 addmm_beta, i32 sip_m, i32 sip_k,    \

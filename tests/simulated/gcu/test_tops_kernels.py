@@ -1,16 +1,16 @@
-"""Every entry of Ubridge on the simulated GCU against numpy, and the mistakes of the real ones."""
+"""Every entry of Ubridge on the simulated GCU against numpy."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
 from simulators.topsfb.ubridge import modules
-from tests.conformance.rows import ROWS
-from tests.simulated.gcu_reference import (
+from tests.simulated.gcu.launcher import SIPS, Gcu
+from tests.simulated.gcu.reference import (
     BINARY,
     NUMPY,
     REDUCE,
@@ -25,62 +25,7 @@ from tests.simulated.gcu_reference import (
     sample,
     softmax,
 )
-from ubridge import load_module
 from ubridge.gemm_tuner import AtenGemmInfo, AtenGemmTuner, DataType
-from uhal import Device, DeviceBuffer, launch
-
-SIPS = 24
-"""Of a whole S60: a launch has that many threads."""
-POISON = 0xA5
-
-
-class Gcu:
-    """A simulated S60 that launches entries on all its SIPs."""
-
-    def __init__(self, device: Device, rng: np.random.Generator) -> None:
-        self.device = device
-        self.rng = rng
-
-    def put(self, values: Array, dtype: str) -> DeviceBuffer:
-        return DeviceBuffer.from_numpy(encoded(np.ascontiguousarray(values), dtype)).view(dtype)
-
-    def out(self, size: int, dtype: str) -> DeviceBuffer:
-        """A poisoned result, with room behind it."""
-        buffer = DeviceBuffer.uninitialized(size + 2 * SIPS, dtype)
-        buffer.set_8(POISON)
-        return buffer
-
-    def run(
-        self, module: str, entry: str, *arguments: object, shared: int = 0, blocks: int = 2
-    ) -> None:
-        kernel = load_module(module, device=self.device).get_function(entry)
-        launch(kernel, blocks, 12, arguments, shared=self.device.limits.shared_bytes_for(shared))
-
-    def got(self, buffer: DeviceBuffer, size: int, dtype: str, written: int | None = None) -> Array:
-        """The result, after a look that exactly `written` elements are no longer poison."""
-        bits = buffer.view("u16" if dtype == "bf16" else dtype).to_numpy()
-        rest = bits[size if written is None else written :]
-        assert (rest.view("u1") == POISON).all()
-        if written is not None:
-            assert (bits[size:written].view("u1") != POISON).any()
-        return decoded(bits[:size], dtype)
-
-
-@pytest.fixture(scope="module")
-def simulated(request: pytest.FixtureRequest) -> Iterator[Device]:
-    row = next(row for row in ROWS if row.name == "tops-sim")
-    assert row.prepare is not None and request.config.cache is not None
-    prepared = row.prepare(request.config.cache.mkdir("kernels"))
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in {**row.environment, **prepared}.items():
-            patch.setenv(name, value)
-        yield Device(0, "tops")
-
-
-@pytest.fixture
-def gcu(simulated: Device, rng: np.random.Generator) -> Iterator[Gcu]:
-    with simulated:
-        yield Gcu(simulated, rng)
 
 
 def size_of(gcu: Gcu) -> int:
@@ -507,60 +452,6 @@ ENTRIES = [(module, entry) for module, kernels in modules().items() for entry in
 @pytest.mark.parametrize(("module", "entry"), ENTRIES, ids=[entry for _, entry in ENTRIES])
 def test_every_entry_against_numpy(gcu: Gcu, module: str, entry: str) -> None:
     FAMILIES[module](gcu, entry)
-
-
-# -- what the real ones do wrong -------------------------------------------------------------------
-
-
-def test_a_row_is_taken_for_one_element_when_any_stride_is_zero(gcu: Gcu) -> None:
-    x, y = sample(gcu.rng, (4, 6), "f32"), sample(gcu.rng, 6, "f32")
-    info = gcu.put(np.array([4, 6, 6, 1, 0, 1]), "i64").view("u64")
-    out = gcu.out(24, "f32")
-    gcu.run("binary", "badd_f32", 24, 2, info, gcu.put(x, "f32"), gcu.put(y, "f32"), out)
-    check(gcu.got(out, 24, "f32"), (x + y[0]).ravel(), "f32")
-
-
-def test_strides_are_not_looked_at(gcu: Gcu) -> None:
-    x, y = (sample(gcu.rng, (4, 6), "f32") for _ in range(2))
-    info = gcu.put(np.array([4, 6, 1, 4, 6, 1]), "i64").view("u64")
-    out = gcu.out(24, "f32")
-    gcu.run("binary", "bmul_f32", 24, 2, info, gcu.put(x, "f32"), gcu.put(y, "f32"), out)
-    check(gcu.got(out, 24, "f32"), (x * y).ravel(), "f32")
-
-
-def test_ids_that_come_twice_lose_what_another_sip_adds(gcu: Gcu) -> None:
-    out = gcu.put(np.zeros((3, 2)), "f32")
-    ids, ones = gcu.put(np.zeros(12), "u32"), gcu.put(np.ones((12, 2)), "f32")
-    gcu.run("indexing", "ia_u32_f32", ids, 12, ones, out, 1, 12, 3, 2, blocks=1)
-    assert out.to_numpy()[:2].tolist() == [1, 1]  # not 12
-    gcu.run("indexing", "ia_u32_f32", ids, 12, ones, out, 1, 12, 3, 2, blocks=1)
-    assert out.to_numpy()[:2].tolist() == [2, 2]
-
-
-def test_gather_knows_of_one_element_behind_the_axis(gcu: Gcu) -> None:
-    x, ids = sample(gcu.rng, (1, 5, 3), "f32"), np.array([[[1, 2, 3], [4, 0, 1]]])
-    out = gcu.out(6, "f32")
-    operands = (gcu.put(ids, "u32"), gcu.put(x, "f32"), out)
-    gcu.run("indexing", "gather_u32_f32", 6, *operands, 1, 5, 2, 3)
-    right = np.take_along_axis(x, ids, 1).ravel()
-    assert not np.array_equal(gcu.got(out, 6, "f32"), right)
-
-
-def test_values_beyond_the_filling_break_the_order(gcu: Gcu) -> None:
-    x = np.array([[20000.0, 1.0, 2.0]])
-    out = gcu.out(3, "u32")
-    gcu.run("sort", "asort_asc_f32", gcu.put(x, "f32"), out, 1, 3, 4, False, shared=64)
-    assert gcu.got(out, 3, "u32").tolist() == [1, 2, 3]  # 3 is the filling's
-
-
-def test_a_convolution_of_one_axis_needs_one_block(gcu: Gcu) -> None:
-    x, kernel = np.ones((1, 1, 100)), np.ones((1, 1, 1))
-    info = gcu.put(np.array([1, 1, 100, 100, 100, 1, 1, 1, 1, 1, 1, 1]), "i64").view("u64")
-    for blocks, right in ((1, 100), (2, 48)):
-        out = gcu.out(100, "f32")
-        operands = (info, gcu.put(x, "f32"), gcu.put(kernel, "f32"), out)
-        gcu.run("conv", "conv1d_f32", 100, 100, 1, 0, 1, *operands, blocks=blocks)
-        assert gcu.got(out, 100, "f32").sum() == right
 
 
 def test_there_are_320() -> None:
