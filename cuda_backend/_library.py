@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,8 @@ CANDIDATES = (
     # Where Windows puts the driver into WSL 2, which not every distribution searches.
     "/usr/lib/wsl/lib/libcuda.so.1",
 )
+
+_FINDER_PARAMETERS = (ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64)
 
 
 @cache
@@ -46,27 +48,32 @@ class DriverLibrary(Library):
 
     def _symbol(self, name: str) -> Any:
         since = self.header.constants.get(f"UHAL_SINCE_{name}")
-        asks = self._procedure_finder()
-        if since is None or asks is None:
+        if since is None or self._finder is None:
             return super()._symbol(name)
+        status, address = self._ask(self._finder, name, since)
+        return function_type(name)(address) if status == 0 and address else None
+
+    @cached_property
+    def _finder(self) -> Any:
+        """The newest form of cuGetProcAddress that works; `None` before CUDA 11.3."""
+        too_new = self.header.constants["CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER"]
+        # The newer form has one parameter more, for a status that the address tells too.
+        for name, further in (("cuGetProcAddress_v2", [ctypes.c_void_p]), ("cuGetProcAddress", [])):
+            finder = super()._symbol(name)
+            if finder is None:
+                continue
+            finder.argtypes = [*_FINDER_PARAMETERS, *further]
+            # A library may export what the driver under it does not have yet.
+            if self._ask(finder, "cuInit", 0)[0] != too_new:
+                return finder
+        return None
+
+    def _ask(self, finder: Any, name: str, since: int) -> tuple[int, int | None]:
         found = ctypes.c_void_p()
         flags = self.header.constants["CU_GET_PROC_ADDRESS_LEGACY_STREAM"]
-        status = asks(_base_name(name).encode(), ctypes.byref(found), since, flags)
-        return function_type(name)(found.value) if status == 0 and found.value else None
-
-    def _procedure_finder(self) -> Any:
-        """Return cuGetProcAddress as f(name, &address, version, flags), `None` before CUDA 11.3."""
-        newer = super()._symbol("cuGetProcAddress_v2")
-        if newer is not None:
-            newer.argtypes = (
-                *(ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64),
-                ctypes.c_void_p,
-            )
-            return lambda *arguments: newer(*arguments, None)
-        older = super()._symbol("cuGetProcAddress")
-        if older is not None:
-            older.argtypes = (ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64)
-        return older
+        rest = [None] * (len(finder.argtypes) - len(_FINDER_PARAMETERS))
+        status = finder(_base_name(name).encode(), ctypes.byref(found), since, flags, *rest)
+        return status, found.value
 
 
 def _base_name(name: str) -> str:

@@ -1,5 +1,7 @@
 #include "driver.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 
 #include "../engine/settings.h"
@@ -51,6 +53,10 @@ void Driver::add_devices() {
         devices.back()->default_pool = make_pool(index);
         devices.back()->pool = devices.back()->default_pool;
     }
+}
+
+bool Driver::left_in_parent() const {
+    return initialized_in != 0 && initialized_in != getpid();
 }
 
 DeviceState *Driver::device(int ordinal) {

@@ -1,6 +1,8 @@
 // The simulated CUDA driver as a whole: its devices, its tables of handles and its settings.
 #pragma once
 
+#include <sys/types.h>
+
 #include <memory>
 #include <string>
 #include <vector>
@@ -40,10 +42,13 @@ class Driver {
     // The allocation that holds the range, on whatever device; null when there is none.
     sim::Allocation *find_allocation(uint64_t address, uint64_t bytes, DeviceState **owner);
 
+    // Whether this process was forked after cuInit: it has neither the threads nor the devices.
+    bool left_in_parent() const;
+
     // Live objects of a kind, -1 for an unknown one.
     long live(const std::string &kind);
 
-    bool initialized = false;
+    pid_t initialized_in = 0; // the process that called cuInit
     std::string complaint_;
     unsigned version_ = UHAL_CUDA_NEWEST_DRIVER;
     sim::Instruments instruments;

@@ -134,16 +134,6 @@ _UNWAITED = (
     "what_a_callback_held_is_let_go",
 )
 
-_ONE_AT_A_TIME = (
-    f"the simulated device runs one kernel at a time, and under {SCHEDULE!r} the one that is held"
-)
-
-# Tests in which a stream goes on beside one that is held.
-_HELD = (
-    "a_stream_goes_on_while_another_is_held",
-    "waiting_is_for_the_record_that_was_made_before",
-)
-
 # Tests in which numpy and a device share memory.
 _NUMPYS = (
     "a_buffer_describes_numpys_memory",
@@ -180,7 +170,6 @@ ROWS = (
         unsupported={
             **{f"test_{name}[[]*": "numpy reads the host's memory only" for name in _NUMPYS},
             **{f"test_{name}[[]*": _NOT_BY_ITSELF for name in _UNWAITED if SCHEDULE != "eager"},
-            **{f"test_{name}[[]*": _ONE_AT_A_TIME for name in _HELD if SCHEDULE != "lazy"},
             "test_events_with_every_flag*INTERPROCESS-*": "such an event has no times",
             **{
                 f"test_what_is_no_image_is_refused[[]cuda-sim-{damage}]": "damages ELF headers only"
@@ -199,7 +188,6 @@ ROWS = (
         unsupported={
             **{f"test_{name}[[]*": "numpy reads the host's memory only" for name in _NUMPYS},
             **{f"test_{name}[[]*": _NOT_BY_ITSELF for name in _UNWAITED if SCHEDULE != "eager"},
-            **{f"test_{name}[[]*": _ONE_AT_A_TIME for name in _HELD if SCHEDULE != "lazy"},
             "test_a_capsule_nobody_takes_frees_its_hold*": "DLPack has no device type for GCUs",
         },
     ),
