@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -11,53 +11,51 @@ from uhal import Device, _lane
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """`device`: the host and simulated CUDA, or what a module of tests names in `DEVICES`."""
     if "device" in metafunc.fixturenames:
-        names = ["host:0", "cuda-sim:0", *metafunc.config.getoption("--device")]
-        if getattr(metafunc.module, "RUNS_ON_GCUS", False):
-            names.append("tops-sim:0")
+        simulated = getattr(metafunc.module, "DEVICES", ("host", "cuda-sim"))
+        names = [
+            *(f"{name}:0" for name in simulated),
+            *metafunc.config.getoption("--device"),
+        ]
         metafunc.parametrize("device", names, indirect=True)
 
 
 @pytest.fixture
 def device(request: pytest.FixtureRequest) -> Iterator[Device]:
     """The device a test runs on, current while it does."""
-    backend, _, ordinal = request.param.partition(":")
-    if backend.endswith("-sim"):
-        backend = backend.removesuffix("-sim")
-        request.getfixturevalue(f"simulated_{backend}")
-    with Device(int(ordinal or 0), backend=backend) as device:
+    name, _, ordinal = request.param.partition(":")
+    if name.endswith("-sim"):
+        request.getfixturevalue("simulated")(name)
+    with Device(int(ordinal or 0), backend=name.removesuffix("-sim")) as device:
         yield device
+
+
+@pytest.fixture(scope="session")
+def simulated(request: pytest.FixtureRequest) -> Iterator[Callable[[str], None]]:
+    """Sets the environment of a simulated driver, as the conformance suite does too."""
+    cache = request.config.cache
+    assert cache is not None
+    folder = cache.mkdir("kernels")
+    ready = set()
+    with pytest.MonkeyPatch.context() as patch:
+
+        def set_up(name: str) -> None:
+            if name in ready:
+                return
+            row = next(row for row in ROWS if row.name == name)
+            assert row.prepare is not None
+            for variable, value in {**row.environment, **row.prepare(folder)}.items():
+                patch.setenv(variable, value)
+            ready.add(name)
+
+        yield set_up
 
 
 @pytest.fixture
-def host() -> Iterator[Device]:
-    """The CPU, current while a test runs."""
-    with Device(0, backend="host") as device:
-        yield device
-
-
-@pytest.fixture(scope="session")
-def simulated_cuda(request: pytest.FixtureRequest) -> Iterator[None]:
-    """The environment of the simulated driver, as the conformance suite sets it too."""
-    yield from _environment_of("cuda-sim", request)
-
-
-@pytest.fixture(scope="session")
-def simulated_tops(request: pytest.FixtureRequest) -> Iterator[None]:
-    """The environment of the simulated runtime."""
-    yield from _environment_of("tops-sim", request)
-
-
-def _environment_of(name: str, request: pytest.FixtureRequest) -> Iterator[None]:
-    cache = request.config.cache
-    assert cache is not None
-    row = next(row for row in ROWS if row.name == name)
-    assert row.prepare is not None
-    prepared = row.prepare(cache.mkdir("kernels"))
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in {**row.environment, **prepared}.items():
-            patch.setenv(name, value)
-        yield
+def simulated_cuda(simulated: Callable[[str], None]) -> None:
+    """The environment of the simulated CUDA driver."""
+    simulated("cuda-sim")
 
 
 @pytest.fixture(autouse=True)
