@@ -76,6 +76,8 @@ class DeviceLimits:
     """Block size of `LaunchConfig.for_num_elems` when none is given."""
     max_blocks_for_elements: int | None = None
     """Grid cap of `LaunchConfig.for_num_elems`; `None` covers every element with one thread."""
+    max_grid_threads: int | None = None
+    """Threads of the grid along an axis, blocks times block; `None` where only blocks count."""
 
 
 @dataclass(frozen=True)
