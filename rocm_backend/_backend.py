@@ -216,7 +216,10 @@ class RocmBackend(ModuleVerbs):
         return {**told, "HSA_AGENT_INFO_ISA": ", ".join(map(str, gpu.target.isas))}
 
     def memory_info(self, ordinal: int) -> tuple[int, int]:
-        """Return free and total bytes; before ROCm 6 what this process has not allocated is free."""
+        """Return free and total bytes.
+
+        A runtime before ROCm 6 does not tell: then what this process has not allocated is free.
+        """
         _, pools = self._host_and_pools(ordinal)
         total = pools.device.bytes
         agent = self._agents.gpus[ordinal].handle

@@ -49,7 +49,7 @@ CLASS_OF: dict[str, type[DeviceError]] = {
     "HSA_STATUS_ERROR_INVALID_QUEUE_CREATION": NotSupportedError,
 }
 
-# After these, which libuhal_hsa answers for a device that is lost, every later call answers the same.
+# What libuhal_hsa answers for a device that is lost. Every later call on it answers the same.
 STICKY_PREFIX = "UHAL_HSA_LOST_"
 
 LOST_TEXT: dict[str, str] = {

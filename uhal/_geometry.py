@@ -143,8 +143,8 @@ def _grid_threads_fault(grid: object, block: object, most: int | None) -> tuple[
         if blocks * threads > most:
             return (
                 f"grid {axis}",
-                f"expected at most {most} threads along an axis of the grid, got {blocks} blocks of "
-                f"{threads}",
+                f"expected at most {most} threads along an axis of the grid, got {blocks} blocks "
+                f"of {threads}",
             )
     return None
 

@@ -18,7 +18,9 @@ from pathlib import Path
 
 import pytest
 
-from build_support import cuda_kernels
+from build_support import cuda_kernels, hip_compiler, rocm_kernels
+from build_support.kernel_declarations import declared_signatures
+from uhal.images.hsaco import read_hsaco
 
 ROOT = Path(__file__).resolve().parents[2]
 KERNELS = Path(__file__).resolve().parent / "kernels"
@@ -78,18 +80,52 @@ def compile_for_cuda(source: Path, folder: Path) -> Path:
     return image
 
 
+def compile_for_rocm(source: Path, folder: Path) -> Path:
+    """Compile to a code object with the pinned clang unless the same was compiled before."""
+    compiler = hip_compiler.toolchain()
+    if compiler is None:
+        pytest.skip(f"needs pip install {hip_compiler.PACKAGE}=={hip_compiler.PINNED}")
+    image = folder / f"{source.stem}-{_digest(source, f'{compiler} {ROCM_TARGET}')}.hsaco"
+    if not image.exists():
+        unfinished = image.with_suffix(f".{os.getpid()}")
+        place = source.relative_to(ROOT)
+        hip_compiler.compile_hsaco(place, ROCM_TARGET, unfinished)
+        signatures = declared_signatures(
+            hip_compiler.preprocess(place, ROCM_TARGET),
+            rocm_kernels.KERNEL,
+            read_hsaco(unfinished.read_bytes()).signatures,
+        )
+        lines = [f"{entry}: {told.declaration}\n" for entry, told in signatures.items()]
+        image.with_name(f"{image.name}.sig").write_text("".join(lines), encoding="utf-8")
+        unfinished.replace(image)
+    return image
+
+
 def prepare_simulated_cuda(folder: Path) -> Mapping[str, str]:
     """Find the simulated driver, and give it host builds of the kernels to run."""
-    library = ROOT / "simulators" / "build" / "libcuda.so.1"
+    return {"UHAL_CUDA_LIBRARY": _simulator("libcuda.so.1"), **_host_builds(folder)}
+
+
+def prepare_simulated_rocm(folder: Path) -> Mapping[str, str]:
+    """Find the simulated runtime, and give it host builds of the kernels to run."""
+    return {"UHAL_ROCM_LIBRARY": _simulator("libhsa-runtime64.so.1"), **_host_builds(folder)}
+
+
+def _simulator(name: str) -> str:
+    library = ROOT / "simulators" / "build" / name
     if not library.is_file():
-        pytest.skip("the simulated CUDA driver is not built: make simulators")
+        pytest.skip(f"the simulated {name} is not built: make simulators")
+    return str(library)
+
+
+def _host_builds(folder: Path) -> Mapping[str, str]:
     kernels = folder / "simulated"
     shutil.rmtree(kernels, ignore_errors=True)
     kernels.mkdir()
     for source in sorted(KERNELS.glob("*.cu")):
         built = compile_for_host(source, folder)
         (kernels / f"{source.stem}.so").symlink_to(built)
-    return {"UHAL_CUDA_LIBRARY": str(library), "UHAL_SIM_KERNELS": str(kernels)}
+    return {"UHAL_SIM_KERNELS": str(kernels)}
 
 
 def _digest(source: Path, recipe: str) -> str:
@@ -99,6 +135,9 @@ def _digest(source: Path, recipe: str) -> str:
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
+
+ROCM_TARGET = "gfx90a"
+"""What the row compiles for: the simulated device's default."""
 
 SCHEDULE = os.environ.get("UHAL_SIM_SCHEDULE", "lazy")
 """When simulated drivers run queued work. One process has one: they read it once."""
@@ -167,6 +206,18 @@ ROWS = (
                 f"test_what_is_no_image_is_refused[[]cuda-sim-{damage}]": "damages ELF headers only"
                 for damage in ("wrong class", "wrong machine", "wrong type", "no sections")
             },
+        },
+    ),
+    Row(
+        "rocm-sim",
+        "rocm",
+        compile_for_rocm,
+        environment={"UHAL_SIM_SCHEDULE": SCHEDULE, "UHAL_SIM_ROCM_PROFILE": ROCM_TARGET},
+        two_devices={"UHAL_SIM_ROCM_DEVICES": "2"},
+        prepare=prepare_simulated_rocm,
+        unsupported={
+            **{f"test_{name}[[]*": "numpy reads the host's memory only" for name in _NUMPYS},
+            **{f"test_{name}[[]*": _NOT_BY_ITSELF for name in _UNWAITED if SCHEDULE != "eager"},
         },
     ),
 )
