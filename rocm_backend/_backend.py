@@ -179,11 +179,11 @@ class RocmBackend(ModuleVerbs):
         return self._agents.gpus[ordinal].name
 
     def device_uuid(self, ordinal: int) -> str:
-        """Return the device's own identifier; for one without, one of its place in this machine."""
+        """Return an identifier made of the device's own, else of its place in this machine."""
         agent = self._agents.gpus[ordinal].handle
         told = _agents.text(self._library, agent, "HSA_AMD_AGENT_INFO_UUID")
         if told and not told.endswith("-XX"):
-            return told
+            return str(uuid.uuid5(uuid.NAMESPACE_OID, f"uhal rocm {told}"))
         try:
             machine = Path("/etc/machine-id").read_text(encoding="ascii").strip()
         except (OSError, UnicodeDecodeError):

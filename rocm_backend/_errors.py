@@ -54,6 +54,7 @@ STICKY_PREFIX = "UHAL_HSA_LOST_"
 
 LOST_TEXT: dict[str, str] = {
     "UHAL_HSA_LOST_COPY": "an asynchronous copy failed",
+    "UHAL_HSA_LOST_PEER": "work of the device waits for another device, and that is lost",
     "UHAL_HSA_LOST_DEADLINE": "the device did nothing for as long as UHAL_ROCM_DEADLINE allows",
 }
 """What the codes mean that are not a status of the runtime."""
@@ -81,6 +82,7 @@ ADVICE: dict[str, str] = {
     "HSA_STATUS_ERROR_FATAL": _RESTART,
     "UHAL_HSA_LOST_COPY": _RESTART,
     "UHAL_HSA_LOST_DEADLINE": _RESTART,
+    "UHAL_HSA_LOST_PEER": _RESTART,
 }
 
 

@@ -41,8 +41,9 @@ enum {
     UHAL_HSA_LOST_INVALID_ISA = 0x1100F,
     UHAL_HSA_LOST_INVALID_CODE_OBJECT = 0x11010,
     UHAL_HSA_LOST_EXCEPTION = 0x11016,
-    UHAL_HSA_LOST_COPY = 0x18001,    /* a copy failed */
-    UHAL_HSA_LOST_DEADLINE = 0x18002 /* nothing moved until the deadline */
+    UHAL_HSA_LOST_COPY = 0x18001,     /* a copy failed */
+    UHAL_HSA_LOST_DEADLINE = 0x18002, /* nothing moved until the deadline */
+    UHAL_HSA_LOST_PEER = 0x18003      /* it waits for a device that is lost */
 };
 
 enum { UHAL_HSA_EVENT_DISABLE_TIMING = 2 };

@@ -31,16 +31,19 @@ static void unlist(uhal_hsa_copy *copy) {
 }
 
 int uhal_hsa_copies_failed(uhal_hsa_device *device, char *words, size_t bytes) {
-    int failed = 0;
+    int code = 0;
     pthread_mutex_lock(&device->lock);
-    for (const uhal_hsa_copy *copy = device->copies; copy != NULL && !failed; copy = copy->next)
-        for (uint32_t i = 0; i < copy->count && !failed; ++i) {
-            failed = uhal_hsa.hsa.hsa_signal_load_scacquire(copy->signals[i]) < 0;
-            if (failed)
-                snprintf(words, bytes, "a copy of %zu bytes failed", copy->bytes);
-        }
+    for (const uhal_hsa_copy *copy = device->copies; copy != NULL && code == 0; copy = copy->next) {
+        for (uint32_t i = 0; i < copy->count; ++i)
+            if (uhal_hsa.hsa.hsa_signal_load_scacquire(copy->signals[i]) < 0)
+                code = UHAL_HSA_LOST_COPY;
+        if (code == 0 && copy->peer != NULL && atomic_load(&copy->peer->lost) != 0)
+            code = UHAL_HSA_LOST_PEER;
+        if (code != 0)
+            snprintf(words, bytes, "it was copying %zu bytes", copy->bytes);
+    }
     pthread_mutex_unlock(&device->lock);
-    return failed;
+    return code;
 }
 
 /* Frees what a copy that is done, or was never submitted, has taken. */
@@ -124,19 +127,20 @@ static int submit(uhal_hsa_stream *stream, uhal_hsa_copy *copy, const uhal_hsa_p
 }
 
 int uhal_hsa_copy_submit(uhal_hsa_stream *stream, const uhal_hsa_part *parts, uint32_t count,
-                         int chained, uhal_hsa_piece *piece, void *pinned, uhal_hsa_copy **kept) {
+                         int chained, uhal_hsa_freight freight, uhal_hsa_copy **kept) {
     uhal_hsa_device *device = stream->queue->device;
     uhal_hsa_copy *copy = calloc(1, sizeof *copy);
     if (copy == NULL) {
-        if (piece != NULL)
-            uhal_hsa_piece_give(device, piece);
-        if (pinned != NULL)
-            uhal_hsa.hsa.hsa_amd_memory_pool_free(pinned);
+        if (freight.piece != NULL)
+            uhal_hsa_piece_give(device, freight.piece);
+        if (freight.pinned != NULL)
+            uhal_hsa.hsa.hsa_amd_memory_pool_free(freight.pinned);
         return HSA_STATUS_ERROR_OUT_OF_RESOURCES;
     }
     copy->device = device;
-    copy->piece = piece;
-    copy->pinned = pinned;
+    copy->piece = freight.piece;
+    copy->pinned = freight.pinned;
+    copy->peer = freight.peer;
     atomic_init(&copy->holders, kept != NULL ? 2 : 1);
     list(copy);
     int status = uhal_hsa_check(device);

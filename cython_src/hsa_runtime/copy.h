@@ -21,6 +21,7 @@ typedef struct uhal_hsa_part {
 /* Copies under way: what must stay until they are done. */
 typedef struct uhal_hsa_copy {
     uhal_hsa_device *device;
+    uhal_hsa_device *peer; /* whose memory it reads; NULL: no other device's */
     uhal_hsa_mark *before; /* NULL: they wait for nothing */
     uhal_hsa_piece *piece; /* of staging memory; NULL: none */
     void *pinned;          /* memory that is freed at the end; NULL: none */
@@ -32,16 +33,24 @@ typedef struct uhal_hsa_copy {
     struct uhal_hsa_copy *next;
 } uhal_hsa_copy;
 
-/* Submits copies; with `chained` each waits for the one before. Takes over `piece` and `pinned`, either
- * may be NULL, also when it fails. With `kept` the caller holds the copy until uhal_hsa_copy_drop. */
+/* What a copy takes over, also when it fails. Each may be NULL. */
+typedef struct uhal_hsa_freight {
+    uhal_hsa_piece *piece;
+    void *pinned;
+    uhal_hsa_device *peer;
+} uhal_hsa_freight;
+
+/* Submits copies; with `chained` each waits for the one before. With `kept` the caller holds the copy
+ * until uhal_hsa_copy_drop. */
 int uhal_hsa_copy_submit(uhal_hsa_stream *stream, const uhal_hsa_part *parts, uint32_t count,
-                         int chained, uhal_hsa_piece *piece, void *pinned, uhal_hsa_copy **kept);
+                         int chained, uhal_hsa_freight freight, uhal_hsa_copy **kept);
 
 /* Waits until every part is done. */
 int uhal_hsa_copy_wait(uhal_hsa_copy *copy);
 void uhal_hsa_copy_drop(void *copy);
 
-/* Whether a copy of the device has failed; says which in words. */
+/* 0, or the code of the loss when a copy of the device has failed or never can be done; says which in
+ * words. */
 int uhal_hsa_copies_failed(uhal_hsa_device *device, char *words, size_t bytes);
 
 #endif

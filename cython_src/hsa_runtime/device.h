@@ -18,6 +18,7 @@ typedef struct uhal_hsa_device {
     atomic_int timed;          /* 1: events of it have times */
     _Atomic uint64_t peers;    /* devices whose kernels use its memory, a bit for each ordinal */
     atomic_size_t allocated;   /* bytes of device memory */
+    _Atomic uint64_t looked_ns; /* when everything under way was looked at last */
     pthread_mutex_t lock;      /* over what follows */
     uhal_hsa_queue *queues[UHAL_HSA_MAX_QUEUES];
     uint32_t queue_count;

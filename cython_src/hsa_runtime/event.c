@@ -86,7 +86,7 @@ uhalHsaResult uhalHsaEventQuery(void *handle) {
     if (mark == NULL)
         return 0;
     if (!uhal_hsa_signal_done(mark->signal)) {
-        status = uhal_hsa_check_work(mark->queue->device);
+        status = uhal_hsa_check_now_and_then(mark->queue->device);
         if (status == 0)
             status = UHAL_HSA_NOT_READY;
     }

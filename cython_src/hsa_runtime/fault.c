@@ -8,6 +8,8 @@
 #include "copy.h"
 #include "ranges.h"
 
+enum { LOOK_NS = 1000000 /* between two looks at everything under way */ };
+
 static pthread_mutex_t fault_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* The lost device this thread was told of last. */
@@ -127,9 +129,27 @@ int uhal_hsa_check(uhal_hsa_device *device) {
 int uhal_hsa_check_work(uhal_hsa_device *device) {
     char words[160];
     const int lost = uhal_hsa_check(device);
-    if (lost != 0 || !uhal_hsa_copies_failed(device, words, sizeof words))
+    if (lost != 0)
         return lost;
-    return uhal_hsa_told(device, lose(device, NULL, UHAL_HSA_LOST_COPY, "%s", words));
+    int code = uhal_hsa_copies_failed(device, words, sizeof words);
+    pthread_mutex_lock(&device->lock);
+    const uint32_t count = device->queue_count;
+    pthread_mutex_unlock(&device->lock);
+    for (uint32_t i = 0; i < count && code == 0; ++i)
+        if (uhal_hsa_queue_is_forsaken(device->queues[i])) {
+            code = UHAL_HSA_LOST_PEER;
+            snprintf(words, sizeof words, "it waits for an event of the other");
+        }
+    return code == 0 ? 0 : uhal_hsa_told(device, lose(device, NULL, code, "%s", words));
+}
+
+int uhal_hsa_check_now_and_then(uhal_hsa_device *device) {
+    const uint64_t now = uhal_hsa_now_ns();
+    const uint64_t before = atomic_exchange_explicit(&device->looked_ns, now, memory_order_relaxed);
+    if (now - before >= LOOK_NS)
+        return uhal_hsa_check_work(device);
+    atomic_store_explicit(&device->looked_ns, before, memory_order_relaxed);
+    return uhal_hsa_check(device);
 }
 
 int uhal_hsa_overdue(uhal_hsa_device *device) {

@@ -16,8 +16,11 @@ hsa_status_t uhal_hsa_system_event(const hsa_amd_event_t *event, void *data);
 /* 0, or the code of a lost device. */
 int uhal_hsa_check(uhal_hsa_device *device);
 
-/* The same, after a look at whether a copy has failed. */
+/* The same, after a look at whether a copy has failed or a device that is waited for is lost. */
 int uhal_hsa_check_work(uhal_hsa_device *device);
+
+/* The same for who asks often: that look only when the last one is a while ago. */
+int uhal_hsa_check_now_and_then(uhal_hsa_device *device);
 
 /* Gives the device up: something took longer than the deadline. Answers its code. */
 int uhal_hsa_overdue(uhal_hsa_device *device);

@@ -152,6 +152,21 @@ void uhal_hsa_queue_hold(uhal_hsa_queue *queue, uint64_t upto, void (*release)(v
     pthread_mutex_unlock(&queue->books);
 }
 
+int uhal_hsa_queue_is_forsaken(uhal_hsa_queue *queue) {
+    int forsaken = 0;
+    pthread_mutex_lock(&queue->books);
+    for (size_t i = 0; i < queue->held_count && !forsaken; ++i) {
+        const uhal_hsa_held *held = &queue->held[(queue->held_first + i) % queue->held_room];
+        if (held->release != uhal_hsa_mark_drop)
+            continue;
+        const uhal_hsa_mark *awaited = held->object;
+        forsaken = atomic_load(&awaited->queue->device->lost) != 0 &&
+                   !uhal_hsa_signal_done(awaited->signal);
+    }
+    pthread_mutex_unlock(&queue->books);
+    return forsaken;
+}
+
 uint64_t uhal_hsa_queue_launches_done(uhal_hsa_queue *queue) {
     return (uint64_t)(PROGRESS_START - uhal_hsa.hsa.hsa_signal_load_scacquire(queue->progress));
 }

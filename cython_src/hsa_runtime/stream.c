@@ -79,7 +79,7 @@ uhalHsaResult uhalHsaStreamQuery(void *handle) {
     const int done = uhal_hsa_signal_done(mark->signal);
     uhal_hsa_mark_drop(mark);
     if (!done) {
-        status = uhal_hsa_check_work(queue->device);
+        status = uhal_hsa_check_now_and_then(queue->device);
         return status != 0 ? status : UHAL_HSA_NOT_READY;
     }
     uhal_hsa_queue_reap(queue);
@@ -102,8 +102,13 @@ uhalHsaResult uhalHsaStreamWaitEvent(void *handle, void *event, unsigned int fla
     if (status != 0)
         return status;
     uhal_hsa_mark *awaited = uhal_hsa_event_mark(event);
-    /* In one queue everything runs in order anyway. */
-    if (awaited == NULL || awaited->queue == queue || uhal_hsa_signal_done(awaited->signal)) {
+    if (awaited == NULL || uhal_hsa_signal_done(awaited->signal)) {
+        uhal_hsa_mark_drop(awaited);
+        return 0;
+    }
+    if (awaited->queue == queue) {
+        /* Packets of one queue run in order anyway; copies are no packets, and wait for `upto`. */
+        uhal_hsa_stream_advance(stream, awaited->upto);
         uhal_hsa_mark_drop(awaited);
         return 0;
     }

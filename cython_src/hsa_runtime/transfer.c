@@ -16,6 +16,8 @@ enum {
     STAGED_BYTES = 1 << 20 /* up to here bytes are moved through staging */
 };
 
+static const uhal_hsa_freight NOTHING = {NULL, NULL, NULL};
+
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
 static uint64_t address_of(const void *pointer) { return (uint64_t)(uintptr_t)pointer; }
@@ -64,7 +66,7 @@ static int stage_in(uhal_hsa_stream *stream, uint64_t destination, const unsigne
         memcpy(piece->memory, source, now);
         const uhal_hsa_part part =
             host_part(device, 1, destination, address_of(piece->memory), now);
-        status = uhal_hsa_copy_submit(stream, &part, 1, 0, piece, NULL, NULL);
+        status = uhal_hsa_copy_submit(stream, &part, 1, 0, (uhal_hsa_freight){.piece = piece}, NULL);
         if (status != 0)
             return status;
         destination += now;
@@ -86,7 +88,7 @@ static int stage_out(uhal_hsa_stream *stream, unsigned char *destination, uint64
         if (status != 0)
             return status;
         const uhal_hsa_part part = host_part(device, 0, source, address_of(piece->memory), now);
-        status = uhal_hsa_copy_submit(stream, &part, 1, 0, piece, NULL, &copy);
+        status = uhal_hsa_copy_submit(stream, &part, 1, 0, (uhal_hsa_freight){.piece = piece}, &copy);
         if (status != 0)
             return status;
         status = uhal_hsa_copy_wait(copy);
@@ -107,7 +109,7 @@ static int copy_locked(uhal_hsa_stream *stream, int to_device, uint64_t on_devic
     uhal_hsa_copy *copy;
     const uhal_hsa_part part =
         host_part(stream->queue->device, to_device, on_device, address_of(locked), bytes);
-    int status = uhal_hsa_copy_submit(stream, &part, 1, 0, NULL, NULL, &copy);
+    int status = uhal_hsa_copy_submit(stream, &part, 1, 0, NOTHING, &copy);
     if (status == 0) {
         status = uhal_hsa_copy_wait(copy);
         if (status == 0)
@@ -138,7 +140,7 @@ uhalHsaResult uhalHsaMemcpyHtoDAsync(uint64_t destination, const void *source, s
         return uhal_hsa_check(device);
     if (is_pinned(source, bytes)) {
         const uhal_hsa_part part = host_part(device, 1, destination, address_of(source), bytes);
-        return uhal_hsa_copy_submit(stream, &part, 1, 0, NULL, NULL, NULL);
+        return uhal_hsa_copy_submit(stream, &part, 1, 0, NOTHING, NULL);
     }
     if (bytes > STAGED_BYTES && lock_host(device, (void *)source, bytes, &locked))
         return copy_locked(stream, 1, destination, (void *)source, locked, bytes);
@@ -154,7 +156,7 @@ uhalHsaResult uhalHsaMemcpyDtoHAsync(void *destination, uint64_t source, size_t 
         return uhal_hsa_check(device);
     if (is_pinned(destination, bytes)) {
         const uhal_hsa_part part = host_part(device, 0, source, address_of(destination), bytes);
-        return uhal_hsa_copy_submit(stream, &part, 1, 0, NULL, NULL, NULL);
+        return uhal_hsa_copy_submit(stream, &part, 1, 0, NOTHING, NULL);
     }
     if (bytes > STAGED_BYTES && lock_host(device, destination, bytes, &locked))
         return copy_locked(stream, 0, source, destination, locked, bytes);
@@ -169,7 +171,7 @@ uhalHsaResult uhalHsaMemcpyDtoDAsync(uint64_t destination, uint64_t source, size
         return uhal_hsa_check(device);
     const uhal_hsa_part part = {destination, source, bytes, owner_of(destination, device->agent),
                                 owner_of(source, device->agent)};
-    return uhal_hsa_copy_submit(stream, &part, 1, 0, NULL, NULL, NULL);
+    return uhal_hsa_copy_submit(stream, &part, 1, 0, NOTHING, NULL);
 }
 
 uhalHsaResult uhalHsaMemcpyPeerAsync(uint64_t destination, void *destination_context,
@@ -180,9 +182,11 @@ uhalHsaResult uhalHsaMemcpyPeerAsync(uint64_t destination, void *destination_con
     uhal_hsa_device *from = source_context;
     if (bytes == 0)
         return uhal_hsa_check(to);
-    if (uhal_hsa_let_in(to, source) == HSA_STATUS_SUCCESS) {
+    /* Either of them may be the one that copies. */
+    if (uhal_hsa_let_in(to, source) == HSA_STATUS_SUCCESS &&
+        uhal_hsa_let_in(from, destination) == HSA_STATUS_SUCCESS) {
         const uhal_hsa_part part = {destination, source, bytes, to->agent, from->agent};
-        return uhal_hsa_copy_submit(stream, &part, 1, 0, NULL, NULL, NULL);
+        return uhal_hsa_copy_submit(stream, &part, 1, 0, (uhal_hsa_freight){.peer = from}, NULL);
     }
     /* No link between them: through host memory that both reach. */
     void *pinned;
@@ -193,7 +197,7 @@ uhalHsaResult uhalHsaMemcpyPeerAsync(uint64_t destination, void *destination_con
         {address_of(pinned), source, bytes, from->host, from->agent},
         {destination, address_of(pinned), bytes, to->agent, to->host},
     };
-    return uhal_hsa_copy_submit(stream, parts, 2, 1, NULL, pinned, NULL);
+    return uhal_hsa_copy_submit(stream, parts, 2, 1, (uhal_hsa_freight){NULL, pinned, from}, NULL);
 }
 
 /* -- fills ------------------------------------------------------------------------------------- */
@@ -223,7 +227,7 @@ static int fill(uint64_t destination, const void *value, size_t width, size_t co
         parts[used] = (uhal_hsa_part){destination + filled, destination, more, owner, owner};
         filled += more;
     }
-    return uhal_hsa_copy_submit(stream, parts, used, 1, piece, NULL, NULL);
+    return uhal_hsa_copy_submit(stream, parts, used, 1, (uhal_hsa_freight){.piece = piece}, NULL);
 }
 
 uhalHsaResult uhalHsaMemsetD8Async(uint64_t destination, unsigned char value, size_t count,

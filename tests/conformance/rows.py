@@ -218,6 +218,8 @@ ROWS = (
         unsupported={
             **{f"test_{name}[[]*": "numpy reads the host's memory only" for name in _NUMPYS},
             **{f"test_{name}[[]*": _NOT_BY_ITSELF for name in _UNWAITED if SCHEDULE != "eager"},
+            "test_native_stream_ordered_memory[[]*": "HSA has no stream-ordered allocation",
+            "test_a_sidecar_file_is_read[[]*": "a code object tells no types to contradict",
         },
     ),
 )
