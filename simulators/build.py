@@ -20,7 +20,10 @@ FLAGS = (
 ).split()
 INCLUDE = f"-I{ROOT / 'uhal' / 'include'}"
 
-DRIVERS = {"libcuda.so.1": ("engine", "images", "cuda")}
+DRIVERS = {
+    "libcuda.so.1": ("engine", "images", "cuda"),
+    "libhsa-runtime64.so.1": ("engine", "images", "hsa"),
+}
 """Libraries by name, and the folders their sources lie in, the vendor's own last."""
 
 
@@ -48,7 +51,7 @@ def _sources(folders: tuple[str, ...]) -> list[Path]:
 def _headers() -> tuple[Path, ...]:
     own = sorted(SIMULATORS.glob("*/*.h"))
     shared = sorted((ROOT / "uhal" / "include" / "uhal").glob("*.h"))
-    return (*own, *shared, ROOT / "cuda_backend" / "abi.h")
+    return (*own, *shared, *sorted(ROOT.glob("*_backend/abi.h")))
 
 
 def _object(source: Path) -> Path:

@@ -22,6 +22,7 @@ struct KernelDescription {
     std::string entry;
     std::vector<ParameterLayout> parameters;
     uint32_t parameter_bytes = 0;
+    bool any_order = false; // the image lays parameters out as it likes, not as C does
 };
 
 struct LaunchShape {
@@ -46,6 +47,9 @@ class Executable {
     virtual ~Executable() = default;
     // The largest block it takes.
     virtual uint32_t max_threads() const = 0;
+    // Whether a parameter is known to be an address, and one the kernel may write to.
+    virtual bool is_pointer(size_t) const { return false; }
+    virtual bool may_write(size_t) const { return false; }
     // Translates the pointers of a parameter block; called with the scheduler's lock.
     virtual std::vector<unsigned char> bind(const std::vector<unsigned char> &block,
                                             const AddressMap &map, Status &status) const = 0;

@@ -128,6 +128,15 @@ class HostExecutable : public Executable {
 
     uint32_t max_threads() const override { return kernel_.max_threads; }
 
+    bool is_pointer(size_t parameter) const override {
+        return (kernel_.parameters[parameter].flags & UHAL_HOST_PARAMETER_POINTER) != 0;
+    }
+
+    bool may_write(size_t parameter) const override {
+        return is_pointer(parameter) &&
+               (kernel_.parameters[parameter].flags & UHAL_HOST_PARAMETER_CONST) == 0;
+    }
+
     std::vector<unsigned char> bind(const std::vector<unsigned char> &block, const AddressMap &map,
                                     Status &status) const override {
         std::vector<unsigned char> bound = block;
@@ -209,6 +218,9 @@ bool agrees(const uhal_host_kernel &kernel, const KernelDescription &description
         const uhal_host_parameter &ours = kernel.parameters[index];
         const ParameterLayout &theirs = description.parameters[index];
         offset = (offset + ours.alignment - 1) / ours.alignment * ours.alignment;
+        if (description.any_order) {
+            offset = theirs.offset / ours.alignment * ours.alignment;
+        }
         if (ours.size != theirs.size || offset != theirs.offset) {
             why = "parameter " + std::to_string(index) + " of its host build has " +
                   std::to_string(ours.size) + " bytes at " + std::to_string(offset) +

@@ -239,4 +239,9 @@ char *DeviceMemory::view(uint64_t address) const {
     return view_ + (address - base_);
 }
 
+uint64_t DeviceMemory::address_of(uint64_t place) const {
+    const uint64_t offset = place - reinterpret_cast<uint64_t>(view_);
+    return offset < span_ ? base_ + offset : 0;
+}
+
 } // namespace sim

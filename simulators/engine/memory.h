@@ -78,6 +78,9 @@ class DeviceMemory {
     // Where the engine finds an address; mapped there only while it is allocated.
     char *view(uint64_t address) const;
 
+    // The device address of a place in the view, for naming a fault there; 0 for any other.
+    uint64_t address_of(uint64_t place) const;
+
   private:
     bool open();
     bool place(uint64_t bytes, uint64_t &offset) const;

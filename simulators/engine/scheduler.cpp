@@ -1,29 +1,15 @@
 #include "scheduler.h"
 
-#include <pthread.h>
-
 #include <algorithm>
 
 #include "device.h"
+#include "thread.h"
 
 namespace sim {
 
 namespace {
 
 thread_local bool is_calling_back = false;
-
-// Host builds of kernels keep a block's shared memory and registers on the stack.
-constexpr size_t kernel_stack = size_t{64} << 20;
-
-void start_thread(void *(*body)(void *), void *argument) {
-    pthread_attr_t attributes;
-    pthread_attr_init(&attributes);
-    pthread_attr_setstacksize(&attributes, kernel_stack);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    pthread_t thread;
-    pthread_create(&thread, &attributes, body, argument);
-    pthread_attr_destroy(&attributes);
-}
 
 } // namespace
 
@@ -99,16 +85,8 @@ void Scheduler::start() {
         return;
     }
     started_ = true;
-    const auto work = [](void *self) -> void * {
-        static_cast<Scheduler *>(self)->work_forever();
-        return nullptr;
-    };
-    const auto call_back = [](void *self) -> void * {
-        static_cast<Scheduler *>(self)->call_back_forever();
-        return nullptr;
-    };
-    start_thread(work, this);
-    start_thread(call_back, this);
+    start_thread([this] { work_forever(); });
+    start_thread([this] { call_back_forever(); });
 }
 
 void Scheduler::work_forever() {

@@ -1,0 +1,34 @@
+#include "thread.h"
+
+#include <pthread.h>
+
+#include <cstddef>
+#include <memory>
+
+namespace sim {
+
+namespace {
+
+// Host builds of kernels keep a block's shared memory and registers on the stack.
+constexpr size_t kernel_stack = size_t{64} << 20;
+
+void *run(void *argument) {
+    const std::unique_ptr<std::function<void()>> body(
+        static_cast<std::function<void()> *>(argument));
+    (*body)();
+    return nullptr;
+}
+
+} // namespace
+
+void start_thread(std::function<void()> body) {
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, kernel_stack);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    pthread_t thread;
+    pthread_create(&thread, &attributes, run, new std::function<void()>(std::move(body)));
+    pthread_attr_destroy(&attributes);
+}
+
+} // namespace sim

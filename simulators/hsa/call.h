@@ -1,0 +1,49 @@
+// What every entry point does before its own work: is this process allowed to call, is the runtime
+// initialized, must this call fail on purpose.
+#pragma once
+
+#include <string>
+
+#include "runtime.h"
+
+namespace hsa_sim {
+
+class Call {
+  public:
+    explicit Call(const char *name);
+
+    // HSA_STATUS_SUCCESS when the entry point may go on.
+    hsa_status_t refusal() const { return refusal_; }
+
+    Runtime &runtime;
+    Lock lock;
+
+  private:
+    hsa_status_t refusal_;
+};
+
+// Answers `code` with words: they are what hsa_status_string says next on this thread.
+hsa_status_t refuse(hsa_status_t code, const std::string &words);
+
+// Words of this thread's last refusal if it was with this code.
+const std::string &words_for(hsa_status_t code);
+
+// True in a process forked from the one that loaded the library: it has none of the threads.
+bool forked();
+
+// For functions that cannot answer with a status: says what is wrong and ends the process, where
+// hardware would go on with somebody else's memory.
+[[noreturn]] void misuse(const char *call, const std::string &words);
+
+template <class Body> hsa_status_t in_runtime(const char *name, Body body) {
+    Call call(name);
+    return call.refusal() != HSA_STATUS_SUCCESS ? call.refusal() : body(call);
+}
+
+// Writes what a query asked for.
+template <class Type> hsa_status_t answer(void *place, const Type &value) {
+    __builtin_memcpy(place, &value, sizeof value);
+    return HSA_STATUS_SUCCESS;
+}
+
+} // namespace hsa_sim

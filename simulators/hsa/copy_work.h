@@ -1,0 +1,26 @@
+// Copies and fills: whether an engine may reach what they name, and the bytes themselves.
+#pragma once
+
+#include "packets.h"
+#include "queue.h"
+
+namespace hsa_sim {
+
+// A copy with addresses of this process.
+struct CopyWork {
+    CopyShape shape;
+    char *destination = nullptr;
+    const char *source = nullptr;
+    uint64_t fault = 0; // the address behind HSA_STATUS_ERROR_MEMORY_FAULT
+};
+
+// For an engine: memory it may reach. A CPU agent reaches all that the program reaches.
+Refusal prepare_copy(Runtime &runtime, const Agent &engine, const CopyShape &shape, CopyWork &work);
+
+// For the program itself, which may reach every allocation and its own memory.
+Refusal prepare_program_copy(Runtime &runtime, const CopyShape &shape, CopyWork &work);
+
+// Moves the bytes, without the lock. `ok`, or what the memory answered.
+sim::Outcome move_bytes(const CopyWork &work);
+
+} // namespace hsa_sim

@@ -1,0 +1,43 @@
+// A kernel's packet made ready to run: its arguments, taken from the kernarg segment where the code
+// object's metadata says they lie, and checked.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "packets.h"
+#include "ranges.h"
+
+namespace hsa_sim {
+
+// Addresses as the kernels of an agent may use them.
+class AgentAddresses : public sim::AddressMap {
+  public:
+    AgentAddresses(Ranges &ranges, const Agent &agent) : ranges_(ranges), agent_(agent) {}
+
+    void *translate(uint64_t address) const override;
+
+    // The address a kernel used when this process met a fault at `place`.
+    uint64_t address_of(uint64_t place) const;
+
+  private:
+    Ranges &ranges_;
+    const Agent &agent_;
+    mutable std::vector<uint64_t> refused_;
+};
+
+struct KernelWork {
+    KernelWork(Ranges &ranges, const Agent &agent) : addresses(ranges, agent) {}
+
+    std::shared_ptr<sim::Executable> code;
+    sim::LaunchShape shape = {};
+    std::vector<unsigned char> arguments; // with addresses of this process
+    std::vector<uint64_t> written;        // addresses the kernel may write to
+    uint64_t fault = 0;                   // the address behind HSA_STATUS_ERROR_MEMORY_FAULT
+    AgentAddresses addresses;
+};
+
+Refusal prepare_kernel(Runtime &runtime, const Queue &queue, const Dispatch &dispatch,
+                       KernelWork &work);
+
+} // namespace hsa_sim

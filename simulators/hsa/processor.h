@@ -1,0 +1,107 @@
+// Plays the packet processors and copy engines of all devices, on one thread, in an order that the
+// schedule picks among those the packets allow:
+//
+//   * packets of a queue start in order; one with the barrier bit waits for all before it to end,
+//     and nothing starts behind a barrier packet before that has ended;
+//   * launched kernels that nothing orders run in any order, and so do copies.
+//
+// Schedules other than eager let work start only when it is due: when somebody waits for a signal
+// that it counts down, for one that depends on it, or for room in its queue. Callers hold the
+// runtime's lock.
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "../engine/schedule.h"
+#include "callbacks.h"
+#include "queue.h"
+
+namespace hsa_sim {
+
+class Runtime;
+
+class Processor {
+  public:
+    Processor(Runtime &runtime, sim::Schedule schedule)
+        : runtime_(runtime), schedule_(std::move(schedule)) {}
+    Processor(const Processor &) = delete;
+    Processor &operator=(const Processor &) = delete;
+
+    // The doorbell of a queue was rung with the index of its last packet.
+    void ring(const std::shared_ptr<Queue> &queue, uint64_t last);
+    void submit(const std::shared_ptr<Copy> &copy);
+
+    // Changes a signal's value and tells whoever waits for that.
+    void set(Signal &signal, hsa_signal_value_t value);
+    void add_handler(const std::shared_ptr<Signal> &signal, const SignalHandler &handler);
+
+    // Until the condition holds or the time, in ticks, is over; returns the value seen last.
+    hsa_signal_value_t wait(Lock &lock, const std::shared_ptr<Signal> &signal,
+                            hsa_signal_condition_t condition, hsa_signal_value_t compared,
+                            uint64_t timeout);
+
+    // The program looked at a signal, or at the read index of a queue: a program that polls gets
+    // there, one step at a time.
+    void poll(Signal &signal);
+    void poll(Queue &queue);
+
+    // Stops a queue for good and tells its program why.
+    void fail(const std::shared_ptr<Queue> &queue, hsa_status_t status, const std::string &words);
+
+    // Drops a queue and what it has not done; waits for what it is doing.
+    void remove(Lock &lock, const std::shared_ptr<Queue> &queue);
+    void remove_all(Lock &lock);
+
+    // How often the thread has woken: it does so only when there is something new.
+    uint64_t wakes() const { return wakes_; }
+
+  private:
+    // One thing to do next: launch a queue's first packet, run a kernel, or copy.
+    struct Step {
+        std::shared_ptr<Queue> queue;
+        std::shared_ptr<Dispatch> dispatch;
+        std::shared_ptr<Copy> copy;
+    };
+
+    void serve_forever();
+    std::vector<Step> ready();
+    bool may_start(Queue &queue);
+    bool satisfied(const Packet &packet);
+    void take(Lock &lock, const Step &step);
+    void start(const std::shared_ptr<Queue> &queue);
+    void start_kernel(const std::shared_ptr<Queue> &queue, const Packet &packet,
+                      uint64_t announcement);
+    void pass_barrier(Queue &queue, const Packet &packet);
+    void run_kernel(Lock &lock, const std::shared_ptr<Queue> &queue,
+                    const std::shared_ptr<Dispatch> &dispatch);
+    void run_copy(Lock &lock, const std::shared_ptr<Copy> &copy);
+    void report_memory_fault(Agent &agent, uint64_t address, const std::string &words);
+    void free_slot(Queue &queue);
+    void complete(const std::shared_ptr<Signal> &signal, bool timed, bool copy, uint64_t start);
+
+    void see_packets(const std::shared_ptr<Queue> &queue);
+    void raise(Queue &queue, uint64_t position);
+    void raise(Copy &copy);
+    void demand_dependencies(const Packet &packet);
+    void demand(Signal &signal);
+    void serve_demands();
+    void raise_randomly();
+
+    Runtime &runtime_;
+    sim::Schedule schedule_;
+    bool started_ = false;
+    uint64_t wakes_ = 0;
+    std::vector<std::shared_ptr<Queue>> queues_;
+    std::vector<std::shared_ptr<Copy>> copies_;
+    std::vector<Signal *> demands_; // signals whose producers are to become due
+    const void *busy_with_ = nullptr; // the queue or copy that is worked on without the lock
+    std::condition_variable work_;
+    std::condition_variable idle_;
+};
+
+bool holds(hsa_signal_condition_t condition, hsa_signal_value_t value, hsa_signal_value_t compared);
+
+} // namespace hsa_sim

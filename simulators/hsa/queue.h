@@ -1,0 +1,104 @@
+// User-mode queues, the packets in them, and copies, as the packet processor sees them.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "fences.h"
+#include "objects.h"
+
+namespace hsa_sim {
+
+union Packet {
+    uint32_t start; // header and setup
+    hsa_kernel_dispatch_packet_t dispatch;
+    hsa_barrier_and_packet_t barrier;
+
+    unsigned type() const { return start & 0xFF; }
+    bool ordered() const { return (start >> HSA_PACKET_HEADER_BARRIER & 1) != 0; }
+    unsigned acquire() const { return start >> HSA_PACKET_HEADER_SCACQUIRE_FENCE_SCOPE & 3; }
+    unsigned release() const { return start >> HSA_PACKET_HEADER_SCRELEASE_FENCE_SCOPE & 3; }
+    bool is_barrier() const {
+        return type() == HSA_PACKET_TYPE_BARRIER_AND || type() == HSA_PACKET_TYPE_BARRIER_OR;
+    }
+};
+
+static_assert(sizeof(Packet) == 64, "packets are 64 bytes in every queue");
+
+// A kernel that was launched and has not run.
+struct Dispatch {
+    Packet packet = {};
+    uint64_t index = 0;
+    uint64_t announcement = 0;
+    QueueFences acquired; // the queue's when it was launched
+    std::shared_ptr<Symbol> kernel;
+};
+
+struct Queue {
+    hsa_queue_t *abi = nullptr; // what the program sees; never freed, so never another queue's
+    Agent *agent = nullptr;
+    hsa_queue_callback_t callback = nullptr;
+    void *data = nullptr;
+    std::shared_ptr<Signal> doorbell;
+    bool profiled = false;
+    bool failed = false; // nothing more is taken from it
+
+    // Indices of packets: each is of the first one for which something has not happened.
+    uint64_t written = 0;   // reserved by the program
+    uint64_t announced = 0; // told by the doorbell
+    uint64_t seen = 0;      // complete in memory, completion signal noted
+    uint64_t due = 0;       // the schedule lets it start
+    uint64_t taken = 0;     // started; its slot is free
+
+    std::deque<uint64_t> announcements; // `announced` after each ring, those not taken through
+    std::vector<std::shared_ptr<Dispatch>> started;
+    QueueFences fences;
+
+    Packet *slot(uint64_t index) const {
+        return static_cast<Packet *>(abi->base_address) + index % abi->size;
+    }
+    // The slot's content, its header first: the program may be writing there.
+    Packet read(uint64_t index) const {
+        Packet packet;
+        const uint32_t start = __atomic_load_n(&slot(index)->start, __ATOMIC_ACQUIRE);
+        packet = *slot(index);
+        packet.start = start;
+        return packet;
+    }
+};
+
+// The packets' memory: page-aligned, and gone when the queue is, so that late writes fault.
+bool make_ring(Queue &queue);
+void free_ring(Queue &queue);
+
+// A copy of `depth` slices of `height` rows of `width` bytes.
+struct CopyShape {
+    struct Side {
+        uint64_t address = 0;
+        uint64_t pitch = 0; // bytes from row to row
+        uint64_t slice = 0; // and from slice to slice
+    };
+
+    Side destination;
+    Side source;
+    uint64_t width = 0;
+    uint64_t height = 1;
+    uint64_t depth = 1;
+
+    // From the first byte of a side to its last.
+    uint64_t extent(const Side &side) const {
+        return (depth - 1) * side.slice + (height - 1) * side.pitch + width;
+    }
+};
+
+struct Copy {
+    CopyShape shape;
+    Agent *engine = nullptr; // whose engine does it
+    std::vector<std::shared_ptr<Signal>> dependencies;
+    std::shared_ptr<Signal> completion;
+    bool due = false;
+    bool profiled = false;
+};
+
+} // namespace hsa_sim

@@ -1,0 +1,73 @@
+// The memory a program got from the runtime, and who may touch it.
+//
+// Memory of a GPU's pool has addresses that only devices can use; of a host pool, addresses that
+// both use; a locked stretch of the program's own memory has a second address, for devices. Not
+// thread-safe: callers hold the runtime's lock, except for accesses to live memory.
+#pragma once
+
+#include <map>
+#include <set>
+
+#include "../engine/host_memory.h"
+#include "objects.h"
+
+namespace hsa_sim {
+
+struct Range {
+    enum class Kind { device, host, locked, variable };
+
+    Kind kind;
+    uint64_t address; // as devices know it
+    uint64_t bytes;   // as asked for
+    uint64_t program; // the program's address; 0 where it has none
+    Agent *owner;
+    uint32_t flags;
+    std::set<const Agent *> allowed;
+
+    // Whether the program can write there without asking the runtime.
+    bool by_program() const { return program != 0; }
+    bool allows(const Agent &agent) const { return allowed.count(&agent) != 0; }
+};
+
+constexpr uint64_t memory_granule = 4096;
+
+class Ranges {
+  public:
+    hsa_status_t allocate(const Pool &pool, uint64_t bytes, void **pointer);
+    hsa_status_t free(uint64_t address);
+    hsa_status_t lock(uint64_t program, uint64_t bytes, Agent &owner,
+                      const std::set<const Agent *> &agents, void **pointer);
+    hsa_status_t unlock(uint64_t program);
+
+    // A variable of a loaded code object. Its memory is the caller's, and so is its end.
+    void add_variable(Agent &owner, uint64_t address, uint64_t bytes);
+    void remove_variable(uint64_t address) { variables_ -= ranges_.erase(address); }
+
+    // The range that holds all of the bytes, by a device's address; null when there is none.
+    Range *find(uint64_t address, uint64_t bytes = 1);
+
+    // The locked range at an address of the program's; null when there is none.
+    const Range *find_locked(uint64_t program, uint64_t bytes = 1) const;
+
+    // True for device addresses, whether there is memory or not: the program cannot use them.
+    bool device_only(uint64_t address) const;
+
+    // Where this process finds memory of a range.
+    void *view(const Range &range, uint64_t address) const;
+
+    size_t allocations() const { return ranges_.size() - locked_.size() - variables_; }
+    size_t locked() const { return locked_.size(); }
+    void clear();
+
+    // Whose device addresses there are, for `device_only`.
+    std::vector<const sim::DeviceMemory *> devices;
+
+  private:
+    std::map<uint64_t, Range> ranges_;           // by address
+    std::multimap<uint64_t, uint64_t> locked_;   // the program's address to the devices'
+    size_t variables_ = 0;
+    sim::HostMemory host_;
+    sim::DeviceMemory window_{UINT64_MAX}; // devices' addresses of locked memory
+};
+
+} // namespace hsa_sim
