@@ -51,10 +51,13 @@ void Fences::release(const Agent &agent, const QueueFences &queue, unsigned scop
         // Another queue's writes go with these once this queue has acquired them.
         const bool taken_over = write.agent == &agent &&
                                 write.released >= HSA_FENCE_SCOPE_AGENT &&
-                                queue.agent_acquired > write.at;
+                                queue.agent_acquired > write.to_agent_at;
         if ((own || taken_over) && write.released < scope) {
+            // Its own agent saw it from the first release on: a later one goes further, not anew.
+            const bool first = write.released < HSA_FENCE_SCOPE_AGENT;
             write.released = scope;
             write.at = ++clock_;
+            write.to_agent_at = first ? write.at : write.to_agent_at;
         }
         if (write.released >= HSA_FENCE_SCOPE_SYSTEM) {
             done.push_back(address);
@@ -67,7 +70,8 @@ void Fences::release(const Agent &agent, const QueueFences &queue, unsigned scop
 
 void Fences::kernel_wrote(const Agent &agent, const QueueFences &queue, uint64_t address,
                           unsigned scope) {
-    writes_[address] = {1, &agent, &queue, scope, ++clock_};
+    ++clock_;
+    writes_[address] = {1, &agent, &queue, scope, clock_, clock_};
     if (scope < HSA_FENCE_SCOPE_SYSTEM) {
         unreleased_.insert(address);
     } else {
@@ -77,7 +81,8 @@ void Fences::kernel_wrote(const Agent &agent, const QueueFences &queue, uint64_t
 
 void Fences::copied_to(uint64_t address, uint64_t bytes) {
     forget(address, bytes);
-    writes_[address] = {bytes, nullptr, nullptr, HSA_FENCE_SCOPE_SYSTEM, ++clock_};
+    ++clock_;
+    writes_[address] = {bytes, nullptr, nullptr, HSA_FENCE_SCOPE_SYSTEM, clock_, clock_};
 }
 
 std::string Fences::kernel_reads(const Agent &agent, const QueueFences &queue, uint64_t address,
@@ -92,8 +97,9 @@ std::string Fences::kernel_reads(const Agent &agent, const QueueFences &queue, u
     if (write->released < needed) {
         return unreleased_words(address, needed);
     }
-    const uint64_t acquired = near ? queue.agent_acquired : queue.system_acquired;
-    return acquired > write->at ? "" : unacquired_words(address, needed);
+    const bool acquired = near ? queue.agent_acquired > write->to_agent_at
+                               : queue.system_acquired > write->at;
+    return acquired ? "" : unacquired_words(address, needed);
 }
 
 std::string Fences::copy_reads(uint64_t address, uint64_t bytes) const {
@@ -118,7 +124,8 @@ void Fences::forget_queue(const QueueFences &queue) {
     // A queue that is destroyed is idle, and a device writes its caches back when it drops one.
     for (auto &[address, write] : writes_) {
         if (write.queue == &queue) {
-            write = {write.bytes, nullptr, nullptr, HSA_FENCE_SCOPE_SYSTEM, ++clock_};
+            ++clock_;
+            write = {write.bytes, nullptr, nullptr, HSA_FENCE_SCOPE_SYSTEM, clock_, clock_};
             unreleased_.erase(address);
         }
     }

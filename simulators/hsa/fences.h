@@ -54,7 +54,8 @@ class Fences {
         const Agent *agent; // null: released to the system, by whom does not matter
         const QueueFences *queue;
         unsigned released;
-        uint64_t at;
+        uint64_t to_agent_at; // when it was released to its own agent
+        uint64_t at;          // and as far as it is now
     };
 
     const Write *find(uint64_t address) const;
