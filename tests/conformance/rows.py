@@ -220,7 +220,7 @@ ROWS = (
             **{f"test_{name}[[]*": _NOT_BY_ITSELF for name in _UNWAITED if SCHEDULE != "eager"},
             **{f"test_{name}[[]*": _ONE_AT_A_TIME for name in _HELD if SCHEDULE != "lazy"},
             "test_a_buffer_closed_by_one_thread_while_others_launch_on_it[[]*": (
-                "two streams write one buffer in no order, which the simulated fences take for reading"
+                "streams write one buffer in no order, which the simulated fences take for reads"
             ),
             "test_native_stream_ordered_memory[[]*": "HSA has no stream-ordered allocation",
             "test_a_sidecar_file_is_read[[]*": "a code object tells no types to contradict",

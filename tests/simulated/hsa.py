@@ -50,9 +50,7 @@ KERNELS = (
     Kernel("add_one", [Argument(0, 8), Argument(8, 8, POINTER)], 16),
     Kernel("double_it", [Argument(0, 8), Argument(8, 8, POINTER)], 16),
     Kernel("scale", [Argument(0, 8, POINTER), Argument(8, 4), Argument(16, 8)], 24),
-    Kernel(
-        "copy_it", [Argument(0, 8), Argument(8, 8, POINTER), Argument(16, 8, POINTER)], 24
-    ),
+    Kernel("copy_it", [Argument(0, 8), Argument(8, 8, POINTER), Argument(16, 8, POINTER)], 24),
     Kernel("read_table", [Argument(0, 8, POINTER)], 8),
     Kernel("narrow", [Argument(0, 8, POINTER)], 8, max_group=64),
     Kernel("spills", [Argument(0, 8, POINTER)], 8, private=64, group=512),
@@ -157,9 +155,7 @@ class Hsa:
 
     def wait(self, signal: Any, below: int = 1, timeout: int = PATIENCE) -> int:
         condition = CONSTANT["HSA_SIGNAL_CONDITION_LT"]
-        return int(
-            self.call.hsa_signal_wait_scacquire(signal, condition, below, timeout, 0)
-        )
+        return int(self.call.hsa_signal_wait_scacquire(signal, condition, below, timeout, 0))
 
     def finish(self, signal: Any) -> None:
         assert self.wait(signal) == 0, self.message()
@@ -167,7 +163,10 @@ class Hsa:
     def load(self, image: bytes | None = None, gpu: int = 0, freeze: bool = True) -> Any:
         image = hsaco_writer.write(KERNELS) if image is None else image
         reader = self.make(
-            "hsa_code_object_reader_create_from_memory", "hsa_code_object_reader_t", image, len(image)
+            "hsa_code_object_reader_create_from_memory",
+            "hsa_code_object_reader_t",
+            image,
+            len(image),
         )
         executable = self.make("hsa_executable_create_alt", "hsa_executable_t", 1, 0, None)
         try:
@@ -261,9 +260,7 @@ class Hsa:
         return events
 
 
-def header(
-    kind: int, barrier: bool = True, acquire: int = SYSTEM, release: int = SYSTEM
-) -> int:
+def header(kind: int, barrier: bool = True, acquire: int = SYSTEM, release: int = SYSTEM) -> int:
     return kind | barrier << 8 | acquire << 9 | release << 11
 
 

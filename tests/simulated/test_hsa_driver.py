@@ -112,7 +112,11 @@ def test_every_attribute_of_the_header_has_an_answer(open_hsa: OpenHsa) -> None:
         ("hsa_system_get_info", (), ("HSA_SYSTEM_INFO_", "HSA_AMD_SYSTEM_INFO_")),
         ("hsa_agent_get_info", (hsa.gpus[0],), ("HSA_AGENT_INFO_", "HSA_AMD_AGENT_INFO_")),
         ("hsa_agent_get_info", (hsa.cpu,), ("HSA_AGENT_INFO_", "HSA_AMD_AGENT_INFO_")),
-        ("hsa_amd_memory_pool_get_info", (hsa.pool(hsa.cpu, FINE),), ("HSA_AMD_MEMORY_POOL_INFO_",)),
+        (
+            "hsa_amd_memory_pool_get_info",
+            (hsa.pool(hsa.cpu, FINE),),
+            ("HSA_AMD_MEMORY_POOL_INFO_",),
+        ),
     ]
     for function, before, prefixes in queries:
         for name, value in CONSTANT.items():
@@ -196,9 +200,7 @@ def test_a_kernel_runs_in_order_under_every_schedule(
     assert not queue.errors
 
 
-def test_arguments_lie_where_the_metadata_says(
-    open_hsa: OpenHsa, rng: np.random.Generator
-) -> None:
+def test_arguments_lie_where_the_metadata_says(open_hsa: OpenHsa, rng: np.random.Generator) -> None:
     hsa = open_hsa()
     data = rng.standard_normal(40).astype(np.float32)
     for offsets in ((0, 8, 16), (16, 4, 8), (8, 20, 0)):
