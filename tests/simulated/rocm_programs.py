@@ -384,3 +384,22 @@ def use_after_fork(image: str, seed: int) -> None:
     assert os.waitpid(child, 0)[1] == 0
     bench.step[1, 1](10, 1, 0, x)
     bench.device.synchronize()
+
+
+def run_images(images: list[str], seed: int) -> None:
+    """Kernels of conformance/kernels/basic.cu, whoever compiled it and to which version."""
+    Api.quick_init(0, "rocm")
+    rng = np.random.default_rng(seed)
+    for image in images:
+        module = Module.from_file(image)
+        x, y = rng.random((2, 1000), "f4")
+        a = np.float32(rng.random())
+        on_device = DeviceBuffer.from_numpy(y)
+        saxpy = module.get_function("saxpy", "u64 n, f32 a, const f32* x, f32* y")
+        saxpy[4, 64](1000, a, DeviceBuffer.from_numpy(x), on_device)
+        expected = a.astype("f8") * x + y
+        assert np.allclose(on_device.to_numpy(), expected, rtol=1e-6), image
+        reverse = module.get_function("reverse", "const f32* x, f32* y")
+        out = DeviceBuffer.from_numpy(np.full(1000, np.nan, "f4"))
+        reverse[10, 100, 400](DeviceBuffer.from_numpy(x), out)
+        assert np.array_equal(out.to_numpy(), x.reshape(10, 100)[:, ::-1].ravel()), image

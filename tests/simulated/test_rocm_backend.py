@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+from build_support import hip_compiler
 from tests import host_kernels, hsaco_writer
 from tests.children import check_child
 from tests.hsaco_writer import Argument, Kernel, v5_hidden
@@ -20,7 +23,7 @@ STEP = Kernel(
 ONE = Kernel("one", [Argument(0, 4), Argument(8, 8, POINTER)], 16)
 WHERE = Kernel("where", [Argument(0, 8, POINTER)], 8)
 GATE = Kernel("gate", [Argument(0, 8, POINTER), Argument(8, 8, POINTER)], 16)
-GATE_SOURCE = (Path(__file__).parents[1] / "conformance" / "kernels" / "basic.cu").read_text()
+BASIC = Path("tests", "conformance", "kernels", "basic.cu")
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip("the simulated HSA runtime is not built: make simulators")
     made = tmp_path_factory.mktemp("rocm")
     (made / "built.so").write_bytes(host_kernels.build(programs.SOURCE))
-    (made / "basic.so").write_bytes(host_kernels.build(GATE_SOURCE))
+    (made / "basic.so").write_bytes(host_kernels.build((hip_compiler.ROOT / BASIC).read_text()))
     return made
 
 
@@ -143,3 +146,34 @@ def test_three_backends_in_one_process(environment: Mapping[str, str], seed: int
 
 def test_a_forked_child_is_told(environment: Mapping[str, str], image: str, seed: int) -> None:
     check_child(programs.use_after_fork, image, seed, environment=environment)
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_code_objects_of_the_pinned_compiler(
+    environment: Mapping[str, str], folder: Path, seed: int, version: int
+) -> None:
+    if hip_compiler.toolchain() is None:
+        pytest.skip(f"needs pip install {hip_compiler.PACKAGE}=={hip_compiler.PINNED}")
+    image = folder / f"pinned_v{version}.hsaco"
+    hip_compiler.compile_hsaco(BASIC, "gfx90a", image, code_object=version)
+    check_child(programs.run_images, [str(image)], seed, environment=environment)
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_code_objects_of_debians_compiler(
+    environment: Mapping[str, str], folder: Path, seed: int, version: int
+) -> None:
+    if shutil.which("clang-19") is None or shutil.which("ld.lld-19") is None:
+        pytest.skip("needs Debian's clang-19 and lld-19")
+    image = folder / f"debian_v{version}.hsaco"
+    builtin = subprocess.run(
+        ["clang-19", "-print-resource-dir"], check=True, capture_output=True, text=True
+    ).stdout.strip()
+    command = [
+        *("clang-19", "--offload-arch=gfx90a", f"-mcode-object-version={version}"),
+        *hip_compiler.COMPILE,
+        *("-nostdinc", f"-I{hip_compiler.INCLUDE}", "-isystem", str(hip_compiler.FREESTANDING)),
+        *("-isystem", f"{builtin}/include", str(BASIC), "-o", str(image)),
+    ]
+    subprocess.run(command, cwd=hip_compiler.ROOT, check=True)
+    check_child(programs.run_images, [str(image)], seed, environment=environment)
