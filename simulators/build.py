@@ -23,6 +23,8 @@ INCLUDE = f"-I{ROOT / 'uhal' / 'include'}"
 DRIVERS = {
     "libcuda.so.1": ("engine", "images", "cuda"),
     "libhsa-runtime64.so.1": ("engine", "images", "hsa"),
+    # For benchmarks: its few functions, linked first, replace those of the same name.
+    "null/libcuda.so.1": ("null", "engine", "images", "cuda"),
 }
 """Libraries by name, and the folders their sources lie in, the vendor's own last."""
 
@@ -44,8 +46,7 @@ def main() -> None:
 
 
 def _sources(folders: tuple[str, ...]) -> list[Path]:
-    found = [path for folder in folders for path in SIMULATORS.glob(f"{folder}/*.cpp")]
-    return sorted(found)
+    return [path for folder in folders for path in sorted(SIMULATORS.glob(f"{folder}/*.cpp"))]
 
 
 def _headers() -> tuple[Path, ...]:
@@ -76,8 +77,9 @@ def _link(name: str, folders: tuple[str, ...], tools: str) -> Job:
     command = (
         COMPILER,
         "-shared",
-        f"-Wl,-soname,{name}",
+        f"-Wl,-soname,{Path(name).name}",
         "-Wl,-z,defs",
+        *(("-Wl,--allow-multiple-definition",) if "null" in folders else ()),
         f"-Wl,--version-script={exports}",
         "-o",
         OUTPUT,

@@ -37,8 +37,15 @@ Call::Call(const char *name)
 
 hsa_status_t refuse(hsa_status_t code, const std::string &words) {
     refused_with = code;
-    sim::Instruments::say(words);
+    sim::Instruments::say(printable(words));
     return code;
+}
+
+std::string printable(std::string text) {
+    for (char &c : text) {
+        c = c >= ' ' && c <= '~' ? c : '?';
+    }
+    return text;
 }
 
 const std::string &words_for(hsa_status_t code) {

@@ -22,6 +22,9 @@ class Call {
     hsa_status_t refusal_;
 };
 
+// A text that may hold names out of a file, fit for a message: ASCII, the rest as '?'.
+std::string printable(std::string text);
+
 // Answers `code` with words: they are what hsa_status_string says next on this thread.
 hsa_status_t refuse(hsa_status_t code, const std::string &words);
 

@@ -2,7 +2,6 @@
 #include <cstring>
 
 #include "call.h"
-#include "pool_info.h"
 
 using namespace hsa_sim;
 
@@ -139,8 +138,9 @@ hsa_status_t hsa_amd_memory_pool_allocate(hsa_amd_memory_pool_t pool, size_t siz
 }
 
 hsa_status_t hsa_amd_memory_pool_free(void *pointer) {
-    return in_runtime("hsa_amd_memory_pool_free",
-                      [&](Call &call) { return free_range(call.runtime, pointer); });
+    return in_runtime("hsa_amd_memory_pool_free", [&](Call &call) {
+        return call.runtime.free_memory(reinterpret_cast<uint64_t>(pointer));
+    });
 }
 
 hsa_status_t hsa_amd_agents_allow_access(uint32_t count, const hsa_agent_t *agents,

@@ -1,14 +1,13 @@
 #include "processor.h"
 
 #include <algorithm>
-#include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
 
+#include "call.h"
 #include "copy_work.h"
 #include "kernel_work.h"
 #include "packets.h"
-#include "runtime.h"
 
 namespace hsa_sim {
 
@@ -227,7 +226,7 @@ void Processor::run_copy(Lock &lock, const std::shared_ptr<Copy> &copy) {
         return;
     }
     if (refusal) {
-        runtime_.fault_words = refusal.words;
+        runtime_.fault_words = printable(refusal.words);
         if (copy->completion != nullptr) {
             set(*copy->completion, copy_failed);
         }
@@ -261,7 +260,8 @@ void Processor::complete(const std::shared_ptr<Signal> &signal, bool timed, bool
     set(*signal, signal->value - 1);
 }
 
-void Processor::report_memory_fault(Agent &agent, uint64_t address, const std::string &words) {
+void Processor::report_memory_fault(Agent &agent, uint64_t address, const std::string &reason) {
+    const std::string words = printable(reason);
     agent.lost = true;
     runtime_.fault_words = words;
     runtime_.callbacks.post([this, &agent, address, words] {
@@ -286,7 +286,8 @@ void Processor::report_memory_fault(Agent &agent, uint64_t address, const std::s
 }
 
 void Processor::fail(const std::shared_ptr<Queue> &queue, hsa_status_t status,
-                     const std::string &words) {
+                     const std::string &reason) {
+    const std::string words = printable(reason);
     queue->failed = true;
     queue->started.clear();
     runtime_.fault_words = words;

@@ -49,7 +49,7 @@ class Processor {
     void poll(Queue &queue);
 
     // Stops a queue for good and tells its program why.
-    void fail(const std::shared_ptr<Queue> &queue, hsa_status_t status, const std::string &words);
+    void fail(const std::shared_ptr<Queue> &queue, hsa_status_t status, const std::string &reason);
 
     // Drops a queue and what it has not done; waits for what it is doing.
     void remove(Lock &lock, const std::shared_ptr<Queue> &queue);
@@ -78,7 +78,7 @@ class Processor {
     void run_kernel(Lock &lock, const std::shared_ptr<Queue> &queue,
                     const std::shared_ptr<Dispatch> &dispatch);
     void run_copy(Lock &lock, const std::shared_ptr<Copy> &copy);
-    void report_memory_fault(Agent &agent, uint64_t address, const std::string &words);
+    void report_memory_fault(Agent &agent, uint64_t address, const std::string &reason);
     void free_slot(Queue &queue);
     void complete(const std::shared_ptr<Signal> &signal, bool timed, bool copy, uint64_t start);
 

@@ -23,6 +23,7 @@ struct Profile {
     uint32_t memory_bits;
     uint32_t l2_bytes;
     uint32_t xccs; // compute dies
+    bool hive;     // several are linked by xGMI
 };
 
 constexpr uint32_t max_group_items = 1024;

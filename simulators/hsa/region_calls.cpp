@@ -1,22 +1,7 @@
 // Memory regions: the interface that pools replaced. A region is a pool by another name.
-#include "pool_info.h"
+#include "call.h"
 
 using namespace hsa_sim;
-
-namespace hsa_sim {
-
-hsa_status_t free_range(Runtime &runtime, void *pointer) {
-    const auto address = reinterpret_cast<uint64_t>(pointer);
-    const Range *range = runtime.ranges.find(address);
-    if (range == nullptr || range->address != address) {
-        return refuse(HSA_STATUS_ERROR_INVALID_ALLOCATION,
-                      "the pointer is not the start of an allocation");
-    }
-    runtime.fences.forget(range->address, range->bytes);
-    return runtime.ranges.free(address);
-}
-
-} // namespace hsa_sim
 
 hsa_status_t hsa_agent_iterate_regions(hsa_agent_t agent, hsa_region_callback_t callback,
                                        void *data) {
@@ -85,6 +70,7 @@ hsa_status_t hsa_memory_allocate(hsa_region_t region, size_t size, void **pointe
 }
 
 hsa_status_t hsa_memory_free(void *pointer) {
-    return in_runtime("hsa_memory_free",
-                      [&](Call &call) { return free_range(call.runtime, pointer); });
+    return in_runtime("hsa_memory_free", [&](Call &call) {
+        return call.runtime.free_memory(reinterpret_cast<uint64_t>(pointer));
+    });
 }

@@ -32,7 +32,8 @@ Runtime &Runtime::get() {
 
 Runtime::Runtime()
     : instruments(complaint_), callbacks(mutex),
-      processor(*this, sim::Schedule::parse(Settings::text("SCHEDULE"), complaint_)) {
+      processor(*this, sim::Schedule::parse(Settings::text("SCHEDULE"), complaint_)),
+      integrated(Settings::number("ROCM_APU", 0, 1, 0, complaint_) != 0) {
     add_cpu();
     add_gpus();
 }
@@ -48,8 +49,10 @@ void Runtime::add_cpu() {
              HSA_AMD_MEMORY_POOL_GLOBAL_FLAG_KERNARG_INIT |
                  HSA_AMD_MEMORY_POOL_GLOBAL_FLAG_FINE_GRAINED,
              host_memory);
-    add_pool(cpu, HSA_AMD_SEGMENT_GLOBAL, HSA_AMD_MEMORY_POOL_GLOBAL_FLAG_COARSE_GRAINED,
-             host_memory);
+    if (!integrated) {
+        add_pool(cpu, HSA_AMD_SEGMENT_GLOBAL, HSA_AMD_MEMORY_POOL_GLOBAL_FLAG_COARSE_GRAINED,
+                 host_memory);
+    }
 }
 
 void Runtime::add_gpus() {
@@ -77,10 +80,9 @@ void Runtime::add_gpus() {
             add_isa(gpu, {profile->generic, target.features});
         }
         add_pool(gpu, HSA_AMD_SEGMENT_GROUP, 0, group_bytes);
-        add_pool(gpu, HSA_AMD_SEGMENT_GLOBAL, HSA_AMD_MEMORY_POOL_GLOBAL_FLAG_COARSE_GRAINED,
-                 bytes);
-        add_pool(gpu, HSA_AMD_SEGMENT_GLOBAL,
-                 HSA_AMD_MEMORY_POOL_GLOBAL_FLAG_EXTENDED_SCOPE_FINE_GRAINED, bytes);
+        if (!integrated) {
+            add_memory_of(gpu, bytes, count > 1 && profile->hive);
+        }
     }
     uint64_t handle = uint64_t{0x20} << 32;
     for (const auto &agent : agents) {
@@ -95,14 +97,23 @@ void Runtime::add_gpus() {
     }
 }
 
-Pool &Runtime::add_pool(Agent &agent, hsa_amd_segment_t segment, uint32_t flags, uint64_t bytes) {
+// A GPU that others are linked to has memory that they share as it changes.
+void Runtime::add_memory_of(Agent &gpu, uint64_t bytes, bool linked) {
+    if (linked) {
+        add_pool(gpu, HSA_AMD_SEGMENT_GLOBAL, HSA_AMD_MEMORY_POOL_GLOBAL_FLAG_FINE_GRAINED, bytes);
+    }
+    add_pool(gpu, HSA_AMD_SEGMENT_GLOBAL,
+             HSA_AMD_MEMORY_POOL_GLOBAL_FLAG_EXTENDED_SCOPE_FINE_GRAINED, bytes);
+    add_pool(gpu, HSA_AMD_SEGMENT_GLOBAL, HSA_AMD_MEMORY_POOL_GLOBAL_FLAG_COARSE_GRAINED, bytes);
+}
+
+void Runtime::add_pool(Agent &agent, hsa_amd_segment_t segment, uint32_t flags, uint64_t bytes) {
     const auto pool = std::make_shared<Pool>();
     pool->agent = &agent;
     pool->segment = segment;
     pool->flags = flags;
     pool->bytes = bytes;
     agent.pools.push_back(pool);
-    return *pool;
 }
 
 void Runtime::add_isa(Agent &agent, const sim::AmdTarget &target) {
@@ -188,6 +199,14 @@ void Runtime::shut_down(Lock &lock) {
     event_handlers.clear();
     fences = Fences();
     copies_profiled = false;
+}
+
+hsa_status_t Runtime::free_memory(uint64_t address) {
+    const Range *range = ranges.find(address);
+    if (range != nullptr && range->address == address) {
+        fences.forget(address, range->bytes);
+    }
+    return ranges.free(address);
 }
 
 long Runtime::live(const std::string &kind) {

@@ -45,6 +45,9 @@ class Runtime {
     // Destroys everything the program has made.
     void shut_down(Lock &lock);
 
+    // Frees an allocation of a pool.
+    hsa_status_t free_memory(uint64_t address);
+
     // Live objects of a kind, -1 for an unknown one.
     long live(const std::string &kind);
 
@@ -62,6 +65,7 @@ class Runtime {
     Fences fences;
     Callbacks callbacks;
     Processor processor;
+    const bool integrated; // the GPUs have no memory of their own
     std::vector<EventHandler> event_handlers;
     bool copies_profiled = false;
     std::string fault_words; // behind the latest queue error or memory fault
@@ -78,7 +82,8 @@ class Runtime {
     Runtime();
     void add_cpu();
     void add_gpus();
-    Pool &add_pool(Agent &agent, hsa_amd_segment_t segment, uint32_t flags, uint64_t bytes);
+    void add_memory_of(Agent &gpu, uint64_t bytes, bool linked);
+    void add_pool(Agent &agent, hsa_amd_segment_t segment, uint32_t flags, uint64_t bytes);
     void add_isa(Agent &agent, const sim::AmdTarget &target);
 };
 

@@ -106,7 +106,9 @@ class Reader {
             const uint64_t name = at + sizeof note;
             const uint64_t content = name + (uint64_t{note.n_namesz} + 3) / 4 * 4;
             if (note.n_type == metadata_note && notes.text(name) == "AMDGPU") {
-                unpack(notes.part(content, note.n_descsz), metadata_);
+                if (!unpack(notes.part(content, note.n_descsz), metadata_)) {
+                    metadata_ = PackedValue();
+                }
                 return true;
             }
             at = content + (uint64_t{note.n_descsz} + 3) / 4 * 4;

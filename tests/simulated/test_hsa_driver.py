@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import struct
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from tests.simulated.hsa import (
     POINTER,
     ROOT,
     Failure,
+    Hsa,
     add_one,
 )
 from uhal.images.offload_bundle import read_offload_bundle
@@ -108,15 +110,12 @@ def test_every_attribute_of_the_header_has_an_answer(open_hsa: OpenHsa) -> None:
     hsa = open_hsa()
     buffer = ctypes.create_string_buffer(256)
     sized = ("HSA_AMD_AGENT_INFO_HDP_FLUSH",)  # registers that no simulation has
+    pool = hsa.pool(hsa.cpu, FINE)
     queries = [
         ("hsa_system_get_info", (), ("HSA_SYSTEM_INFO_", "HSA_AMD_SYSTEM_INFO_")),
         ("hsa_agent_get_info", (hsa.gpus[0],), ("HSA_AGENT_INFO_", "HSA_AMD_AGENT_INFO_")),
         ("hsa_agent_get_info", (hsa.cpu,), ("HSA_AGENT_INFO_", "HSA_AMD_AGENT_INFO_")),
-        (
-            "hsa_amd_memory_pool_get_info",
-            (hsa.pool(hsa.cpu, FINE),),
-            ("HSA_AMD_MEMORY_POOL_INFO_",),
-        ),
+        ("hsa_amd_memory_pool_get_info", (pool,), ("HSA_AMD_MEMORY_POOL_INFO_",)),
     ]
     for function, before, prefixes in queries:
         for name, value in CONSTANT.items():
@@ -133,8 +132,8 @@ def test_iterating_stops_where_the_callback_says(open_hsa: OpenHsa) -> None:
     hsa = open_hsa(ROCM_DEVICES="3")
     seen: list[int] = []
 
-    def first(agent: object, _: object) -> int:
-        seen.append(agent.handle)  # type: ignore[attr-defined]
+    def first(agent: Any, _: Any) -> int:
+        seen.append(agent.handle)
         return CONSTANT["HSA_STATUS_INFO_BREAK"]
 
     callback = HEADER.ctype("hsa_agent_callback_t")(first)
@@ -175,6 +174,35 @@ def test_device_memory_is_counted_and_runs_out(open_hsa: OpenHsa) -> None:
     assert hsa.info("hsa_amd_memory_pool_get_info", group[0], 2, ctypes.c_size_t) == 65536
     with pytest.raises(Failure, match="INVALID_ALLOCATION"):
         hsa.call.hsa_amd_memory_pool_allocate(group[0], 16, 0, ctypes.byref(ctypes.c_void_p()))
+
+
+@pytest.mark.parametrize(
+    ("settings", "of_cpu", "of_gpu"),
+    [
+        ({}, {2, 3, 4, 8}, {0, 4, 8}),
+        ({"ROCM_DEVICES": "2"}, {2, 3, 4, 8}, {0, 2, 4, 8}),
+        ({"ROCM_DEVICES": "2", "ROCM_PROFILE": "gfx1100"}, {2, 3, 4, 8}, {0, 4, 8}),
+        ({"ROCM_APU": "1"}, {2, 3, 8}, {0}),
+    ],
+)
+def test_pools_are_those_of_the_machine(
+    open_hsa: OpenHsa, settings: dict[str, str], of_cpu: set[int], of_gpu: set[int]
+) -> None:
+    hsa = open_hsa(**settings)
+
+    def flags(agent: Any) -> set[int]:
+        call = "hsa_amd_memory_pool_get_info"
+        pools = hsa.visit(
+            "hsa_amd_memory_pool_callback_t", hsa.call.hsa_amd_agent_iterate_memory_pools, agent
+        )
+        return {hsa.info(call, pool, 1, ctypes.c_uint32) for pool in pools}
+
+    assert flags(hsa.cpu) == of_cpu
+    assert all(flags(gpu) == of_gpu for gpu in hsa.gpus)
+    properties = (ctypes.c_uint8 * 8)()
+    attribute = CONSTANT["HSA_AMD_AGENT_INFO_MEMORY_PROPERTIES"]
+    hsa.call.hsa_agent_get_info(hsa.gpus[0], attribute, properties)
+    assert properties[0] == ("ROCM_APU" in settings)
 
 
 # Kernels
@@ -276,20 +304,15 @@ def test_generic_code_loads_where_the_runtime_lists_it(open_hsa: OpenHsa) -> Non
     hsa.load(image)
 
 
-def symbols_of(hsa: object, executable: object) -> list[object]:
-    found: list[object] = []
+def symbols_of(hsa: Hsa, executable: Any) -> list[Any]:
+    found: list[Any] = []
 
-    def note(_: object, __: object, symbol: object, ___: object) -> int:
-        found.append(type(symbol)(symbol.handle))  # type: ignore[attr-defined, call-arg]
+    def note(_: Any, __: Any, symbol: Any, ___: Any) -> int:
+        found.append(type(symbol)(symbol.handle))
         return 0
 
     callback = HEADER.ctype("hsa_executable_symbol_callback_t")(note)
-    hsa.call.hsa_executable_iterate_agent_symbols(  # type: ignore[attr-defined]
-        executable,
-        hsa.gpus[0],  # type: ignore[attr-defined]
-        callback,
-        None,
-    )
+    hsa.call.hsa_executable_iterate_agent_symbols(executable, hsa.gpus[0], callback, None)
     return found
 
 
@@ -340,9 +363,9 @@ def test_executables_have_variables_of_their_own(
 def test_kernels_that_it_cannot_run_are_refused_in_words(open_hsa: OpenHsa) -> None:
     hsa = open_hsa()
     executable = hsa.load()
-    with pytest.raises(Failure, match="NOT_SUPPORTED: kernel nowhere .* no host build"):
+    with pytest.raises(Failure, match=r"NOT_SUPPORTED: kernel nowhere .* no host build"):
         hsa.kernel(executable, "nowhere")
-    with pytest.raises(Failure, match="NOT_SUPPORTED: kernel differs .* takes 1 parameters"):
+    with pytest.raises(Failure, match=r"NOT_SUPPORTED: kernel differs .* takes 1 parameters"):
         hsa.kernel(executable, "differs")
 
 
@@ -474,8 +497,9 @@ def test_locked_memory_has_an_address_of_its_own(open_hsa: OpenHsa) -> None:
     assert address != data.ctypes.data
     assert hsa.live("locked") == 1
     information = HEADER.ctype("hsa_amd_pointer_info_t")(size=56)
+    no_allocator = HEADER.ctype("hsa_amd_allocator_t")()
     for place in (address + 8, data.ctypes.data + 8):
-        hsa.call.hsa_amd_pointer_info(place, ctypes.byref(information), None, None, None)
+        hsa.call.hsa_amd_pointer_info(place, ctypes.byref(information), no_allocator, None, None)
         assert information.type == CONSTANT["HSA_EXT_POINTER_TYPE_LOCKED"]
         assert information.agentBaseAddress == address
         assert information.hostBaseAddress == data.ctypes.data
@@ -497,11 +521,11 @@ def test_pointer_information_lists_who_may(open_hsa: OpenHsa) -> None:
     hsa = open_hsa(ROCM_DEVICES="3")
     address = hsa.allocate(hsa.cpu, FINE, 100, hsa.gpus[0], hsa.gpus[2])
     information = HEADER.ctype("hsa_amd_pointer_info_t")(size=56)
-    kept: list[object] = []
+    kept: list[Any] = []
 
     def allocate(size: int) -> int:
         kept.append(ctypes.create_string_buffer(size))
-        return ctypes.addressof(kept[-1])  # type: ignore[arg-type]
+        return ctypes.addressof(kept[-1])
 
     count = ctypes.c_uint32()
     listed = ctypes.POINTER(HEADER.ctype("hsa_agent_t"))()
@@ -516,7 +540,7 @@ def test_pointer_information_lists_who_may(open_hsa: OpenHsa) -> None:
     handles = {listed[index].handle for index in range(count.value)}
     assert handles == {hsa.cpu.handle, hsa.gpus[0].handle, hsa.gpus[2].handle}
     assert (information.sizeInBytes, information.global_flags) == (100, FINE)
-    hsa.call.hsa_amd_pointer_info(0x1000, ctypes.byref(information), None, None, None)
+    hsa.call.hsa_amd_pointer_info(0x1000, ctypes.byref(information), allocator, None, None)
     assert information.type == CONSTANT["HSA_EXT_POINTER_TYPE_UNKNOWN"]
 
 

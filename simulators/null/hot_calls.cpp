@@ -1,0 +1,204 @@
+// The calls of a launch loop, as cheap as a library can make them: they count, and add up what they
+// were given. Linked in front of the simulated driver they take the place of its own, so that what
+// a benchmark measures is the caller's side. Everything else is the simulated driver's.
+#include "hot_calls.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+#include "../cuda/call.h"
+
+namespace {
+
+using Relaxed = std::atomic<uint64_t>;
+
+// Addresses nobody may use: nothing is ever read or written there.
+constexpr uint64_t first_address = uint64_t{1} << 45;
+constexpr uint64_t address_mask = (uint64_t{1} << 40) - 1;
+constexpr uint64_t alignment = 512;
+
+uhal_null_counts counts;
+uint32_t parameter_sizes[UHAL_NULL_PARAMETERS];
+unsigned parameter_count = 0;
+Relaxed next_address{0};
+
+// One writer at a time is all that benchmarks have; a torn count would show as a wrong total.
+void add(uint64_t &counter, uint64_t amount) {
+    counter += amount;
+}
+
+uint64_t read(const void *parameter, uint32_t size) {
+    if (size == 8) {
+        uint64_t value;
+        std::memcpy(&value, parameter, 8);
+        return value;
+    }
+    uint32_t value;
+    std::memcpy(&value, parameter, 4);
+    return value;
+}
+
+// The block of parameters that came instead of pointers to each.
+const char *packed_parameters(void **extra) {
+    constexpr uintptr_t end = CU_LAUNCH_PARAM_END_AS_INT;
+    constexpr uintptr_t pointer = CU_LAUNCH_PARAM_BUFFER_POINTER_AS_INT;
+    const auto key = [&] { return reinterpret_cast<uintptr_t>(*extra); };
+    while (key() != end && key() != pointer) {
+        extra += 2;
+    }
+    return static_cast<const char *>(extra[1]);
+}
+
+CUresult count_launch(void **parameters, void **extra) {
+    add(counts.launches, 1);
+    uint64_t sum = 0;
+    if (parameters != nullptr) {
+        for (unsigned i = 0; i < parameter_count; ++i) {
+            sum += read(parameters[i], parameter_sizes[i]);
+        }
+    } else if (extra != nullptr) {
+        const char *block = packed_parameters(extra);
+        size_t offset = 0;
+        for (unsigned i = 0; i < parameter_count; ++i) {
+            const size_t size = parameter_sizes[i];
+            offset = (offset + size - 1) & ~(size - 1);
+            sum += read(block + offset, parameter_sizes[i]);
+            offset += size;
+        }
+    }
+    add(counts.checksum, sum);
+    return CUDA_SUCCESS;
+}
+
+CUresult allocate(CUdeviceptr *address, size_t bytes) {
+    const uint64_t step = (bytes + alignment - 1) & ~(alignment - 1);
+    *address =
+        first_address + (next_address.fetch_add(step, std::memory_order_relaxed) & address_mask);
+    add(counts.allocations, 1);
+    return CUDA_SUCCESS;
+}
+
+CUresult release() {
+    add(counts.frees, 1);
+    return CUDA_SUCCESS;
+}
+
+CUresult copy(size_t bytes) {
+    add(counts.copies, 1);
+    add(counts.copied_bytes, bytes);
+    return CUDA_SUCCESS;
+}
+
+} // namespace
+
+void uhal_null_expect(const uint32_t *sizes, unsigned count) {
+    parameter_count = std::min<unsigned>(count, UHAL_NULL_PARAMETERS);
+    std::memcpy(parameter_sizes, sizes, parameter_count * sizeof *sizes);
+}
+
+uhal_null_counts uhal_null_take() {
+    const uhal_null_counts taken = counts;
+    counts = {};
+    return taken;
+}
+
+// -- launches ------------------------------------------------------------------------------------
+
+CUresult cuLaunchKernel(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                        unsigned, CUstream, void **kernelParams, void **extra) {
+    return count_launch(kernelParams, extra);
+}
+
+CUresult cuLaunchKernelEx(const CUlaunchConfig *, CUfunction, void **kernelParams, void **extra) {
+    return count_launch(kernelParams, extra);
+}
+
+// -- the current context -------------------------------------------------------------------------
+
+CUresult cuCtxGetCurrent(CUcontext *pctx) {
+    const std::vector<CUcontext> &stack = cuda_sim::context_stack();
+    *pctx = stack.empty() ? nullptr : stack.back();
+    return CUDA_SUCCESS;
+}
+
+CUresult cuCtxSetCurrent(CUcontext ctx) {
+    std::vector<CUcontext> &stack = cuda_sim::context_stack();
+    if (stack.empty()) {
+        stack.push_back(ctx);
+    } else {
+        stack.back() = ctx;
+    }
+    return CUDA_SUCCESS;
+}
+
+// -- memory --------------------------------------------------------------------------------------
+
+CUresult cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize) {
+    return allocate(dptr, bytesize);
+}
+
+CUresult cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream) {
+    return allocate(dptr, bytesize);
+}
+
+CUresult cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool, CUstream) {
+    return allocate(dptr, bytesize);
+}
+
+CUresult cuMemFree_v2(CUdeviceptr) {
+    return release();
+}
+
+CUresult cuMemFreeAsync(CUdeviceptr, CUstream) {
+    return release();
+}
+
+CUresult cuMemcpyHtoD_v2(CUdeviceptr, const void *, size_t ByteCount) {
+    return copy(ByteCount);
+}
+
+CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr, const void *, size_t ByteCount, CUstream) {
+    return copy(ByteCount);
+}
+
+CUresult cuMemcpyDtoH_v2(void *, CUdeviceptr, size_t ByteCount) {
+    return copy(ByteCount);
+}
+
+CUresult cuMemcpyDtoHAsync_v2(void *, CUdeviceptr, size_t ByteCount, CUstream) {
+    return copy(ByteCount);
+}
+
+CUresult cuMemcpyAsync(CUdeviceptr, CUdeviceptr, size_t ByteCount, CUstream) {
+    return copy(ByteCount);
+}
+
+// -- streams and events --------------------------------------------------------------------------
+
+CUresult cuStreamSynchronize(CUstream) {
+    add(counts.waits, 1);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuStreamQuery(CUstream) {
+    return CUDA_SUCCESS;
+}
+
+CUresult cuEventRecord(CUevent, CUstream) {
+    add(counts.records, 1);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuEventRecordWithFlags(CUevent, CUstream, unsigned) {
+    add(counts.records, 1);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuEventQuery(CUevent) {
+    return CUDA_SUCCESS;
+}
+
+CUresult cuEventSynchronize(CUevent) {
+    return CUDA_SUCCESS;
+}
