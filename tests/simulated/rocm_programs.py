@@ -199,6 +199,7 @@ def lose_a_queue(image: str, seed: int) -> None:
     for stream in streams:
         bench.step[1, 64, 0, stream](100, 1, 1, x[:0] if stream is not streams[0] else x)
         stream.synchronize()
+    bench.device.synchronize()
     fail("packet", 1, "HSA_STATUS_ERROR_ILLEGAL_INSTRUCTION")
     bench.step[1, 64, 0, streams[1]](7, 3, 5, x)
     bench.step[2, 64, 0, streams[1]](7, 3, 5, x)
@@ -227,6 +228,7 @@ def lose_by_a_copy(image: str, seed: int) -> None:
     """A copy that fails leaves its signal negative; nobody waits for it for ever."""
     bench = Bench(image, seed)
     x = DeviceBuffer.from_numpy(bench.values(1000))
+    bench.device.synchronize()
     fail("copy", 1, "HSA_STATUS_ERROR")
     with HostBuffer(1000, "u4") as pinned:
         stream = Stream()
