@@ -59,6 +59,10 @@ class RocmBackend(ModuleVerbs):
 
     name = "rocm"
     dlpack_device_type = 10  # kDLROCM
+    stream_refusal = (
+        "a HIP stream is HIP's own object, not a queue that others may write to; synchronize it, "
+        "and launch in a uhal.Stream"
+    )
 
     def __init__(self, search: LibrarySearch) -> None:
         """Take over an opened library and initialise it. `open` is the way in."""

@@ -140,6 +140,8 @@ class Backend(ABC):
     name: str
     dlpack_device_type: int | None = None
     """DLPack's `DLDeviceType` of the memory; `None` where it has none."""
+    stream_refusal: str = ""
+    """Why streams of other libraries cannot be used here; empty where they can."""
     survives_fork: bool = False
     """True when a forked child may use the backend afresh. Old objects stay refused either way."""
 

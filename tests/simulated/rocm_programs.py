@@ -405,3 +405,46 @@ def run_images(images: list[str], seed: int) -> None:
         out = DeviceBuffer.from_numpy(np.full(1000, np.nan, "f4"))
         reverse[10, 100, 400](DeviceBuffer.from_numpy(x), out)
         assert np.array_equal(out.to_numpy(), x.reshape(10, 100)[:, ::-1].ravel()), image
+
+
+class HipTensor:
+    """Stands for torch's tensors on ROCm: memory by DLPack, and what was asked of it."""
+
+    def __init__(self, memory: DeviceBuffer) -> None:
+        self.memory = memory
+        self.asked: list[dict[str, Any]] = []
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.memory.__dlpack_device__()
+
+    def __dlpack__(self, **asked: Any) -> object:
+        self.asked.append(asked)
+        return self.memory.__dlpack__(**asked)
+
+
+def use_memory_of_hip(image: str, seed: int) -> None:
+    """Memory of other libraries goes in where it is; their streams are refused with the reason."""
+    bench = Bench(image, seed)
+    values = bench.values(100)
+    tensor = HipTensor(DeviceBuffer.from_numpy(values))
+    assert tensor.__dlpack_device__() == (10, 0)
+    bench.step[1, 64](100, 3, 5, tensor)
+    assert tensor.asked and "stream" not in tensor.asked[0]
+    ours = DeviceBuffer.from_dlpack(tensor)
+    assert ours.as_device_ptr() == tensor.memory.as_device_ptr()
+    assert np.array_equal(ours.to_numpy(), values * np.uint32(3) + 5)
+
+    class HipStream:
+        cuda_stream = 0x1234
+
+    for act in (
+        lambda: bench.step[1, 64, 0, HipStream()](100, 3, 5, tensor),
+        lambda: Stream.from_handle(HipStream()),
+        lambda: ours.copy_to_async(HostBuffer(100, "u4"), HipStream()),
+    ):
+        try:
+            act()
+        except DeviceError as error:
+            assert "a HIP stream is HIP's own object" in str(error), error
+        else:
+            raise AssertionError("the stream was taken")

@@ -177,3 +177,9 @@ def test_code_objects_of_debians_compiler(
     ]
     subprocess.run(command, cwd=hip_compiler.ROOT, check=True)
     check_child(programs.run_images, [str(image)], seed, environment=environment)
+
+
+def test_memory_of_hip_goes_in_and_its_streams_do_not(
+    environment: Mapping[str, str], image: str, seed: int
+) -> None:
+    check_child(programs.use_memory_of_hip, image, seed, environment=environment)
