@@ -448,3 +448,13 @@ def use_memory_of_hip(image: str, seed: int) -> None:
             assert "a HIP stream is HIP's own object" in str(error), error
         else:
             raise AssertionError("the stream was taken")
+
+
+def go_round_the_rings(image: str, seed: int, launches: int) -> None:
+    """More launches than the queue has packets and the argument memory has room, none waited for."""
+    bench = Bench(image, seed)
+    counter = DeviceBuffer.zeros(1, "u32")
+    launch = bench.step[1, 1]
+    for _ in range(launches):
+        launch(1, 1, 3, counter)
+    assert counter.to_numpy()[0] == 3 * launches

@@ -183,3 +183,15 @@ def test_memory_of_hip_goes_in_and_its_streams_do_not(
     environment: Mapping[str, str], image: str, seed: int
 ) -> None:
     check_child(programs.use_memory_of_hip, image, seed, environment=environment)
+
+
+def test_queue_and_argument_memory_wrap_around(
+    environment: Mapping[str, str], image: str, seed: int
+) -> None:
+    launches = 40_000
+    # 16384 packets and 2 MiB of arguments, 64 bytes a launch: both wrap around.
+    check_child(
+        *(programs.go_round_the_rings, image, seed, rounds(launches, 10 * launches)),
+        environment=environment,
+        timeout=600,
+    )
