@@ -41,12 +41,16 @@ def native_jobs(root: Path, destination: Path, *, every_level: bool) -> list[Job
     ]
 
 
-def lane_job(root: Path, destination: Path) -> Job:
-    """The extension `uhal._lane`; every file of `cython_src` is an input of it."""
+def lane_job(root: Path, destination: Path, *, unsafe: bool = False) -> Job:
+    """The extension `uhal._lane`; every file of `cython_src` is an input of it.
+
+    `unsafe` makes the one that checks nothing, for benchmarks.
+    """
     import numpy
 
     sources = root / "cython_src"
-    c_file = root / "build" / "lane" / f"{sys.implementation.cache_tag}.c"
+    variant = "-unsafe" if unsafe else ""
+    c_file = root / "build" / "lane" / f"{sys.implementation.cache_tag}{variant}.c"
     c_file.parent.mkdir(parents=True, exist_ok=True)
     translate = (
         *(sys.executable, "-m", "cython", "-3", "--module-name", "uhal._lane", f"-I{sources}"),
@@ -60,6 +64,7 @@ def lane_job(root: Path, destination: Path) -> Job:
         *shlex.split(sysconfig.get_config_var("CFLAGS") or ""),
         *("-O2", "-g0", "-fPIC", "-fvisibility=hidden"),
         "-DNPY_NO_DEPRECATED_API=NPY_1_7_API_VERSION",
+        *(("-DUHAL_LANE_UNSAFE",) if unsafe else ()),
         *shlex.split(os.environ.get("CFLAGS", "")),
         *(f"-I{sysconfig.get_path(name)}" for name in ("include", "platinclude")),
         *(f"-I{numpy.get_include()}", f"-I{sources}"),
@@ -67,7 +72,7 @@ def lane_job(root: Path, destination: Path) -> Job:
         *shlex.split(os.environ.get("LDFLAGS", "")),
     )
     return Job(
-        label="lane",
+        label=f"lane{variant}",
         output=destination / "uhal" / f"_lane{sysconfig.get_config_var('EXT_SUFFIX')}",
         inputs=(
             *_files(sources, "*.pyx", "*.pxd", "*.pxi", "*.h", "*.c"),

@@ -83,7 +83,24 @@ cdef inline size_t class_bytes(int size_class) noexcept:
 # -- stamps ------------------------------------------------------------------------------------------
 
 
-cdef inline int stamp(Block block, uint64_t stream_id, uint64_t ticket) except -1:
+cdef inline bint must_wait(void *block, uint64_t stream_id) noexcept:
+    """Whether work of that stream has to be ordered behind what made the block usable."""
+    return (
+        (<Block>block).ready.stream_id != 0
+        and (<Block>block).ready.stream_id != stream_id
+        and (<Block>block).waited != stream_id
+    )
+
+
+cdef inline bint stamp_again(void *block, uint64_t stream_id, uint64_t ticket) noexcept:
+    """`stamp` for a block this stream used first, which most are; False when it is another."""
+    if (<Block>block).stamp_count == 0 or (<Block>block).stamps.stream_id != stream_id:
+        return False
+    (<Block>block).stamps.ticket = ticket
+    return True
+
+
+cdef int stamp(Block block, uint64_t stream_id, uint64_t ticket) except -1:
     """Record that work `ticket` of a stream uses the block."""
     cdef int i
     for i in range(block.stamp_count):
@@ -124,7 +141,7 @@ cdef int drop_complete_stamps(Context context, Block block, bint ask) except -1:
 
 cdef inline int wait_until_ready(Context context, Block block, StreamCore core) except -1:
     """Order the stream behind the work that made the block usable."""
-    if block.ready.stream_id != 0 and block.ready.stream_id != core.id and block.waited != core.id:
+    if must_wait(<void *>block, core.id):
         if is_complete(context, block.ready.stream_id, block.ready.ticket, True):
             block.ready.stream_id = 0
         else:

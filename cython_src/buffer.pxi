@@ -46,6 +46,7 @@ cdef class DevicePointer:
 
 @cython.nonecheck(True)
 @cython.no_gc_clear
+@cython.freelist(64)
 cdef class DeviceBuffer:
     """A typed, contiguous run of elements in one device's memory.
 
@@ -100,7 +101,7 @@ cdef class DeviceBuffer:
         cdef Context context = context_for(cls, device)
         cdef StreamCore core = core_for(context, stream)
         source = contiguous(array)
-        cdef DeviceBuffer buffer = new_buffer(cls, context, source.size, _as_dtype(source.dtype), core)
+        cdef DeviceBuffer buffer = new_buffer(cls, context, source.size, element_of(source.dtype), core)
         upload(buffer, source, core)
         mark_ready(buffer, core)
         return buffer
@@ -120,7 +121,7 @@ cdef class DeviceBuffer:
         """Make a buffer of `size` elements, every byte 0."""
         cdef Context context = context_for(cls, device)
         cdef StreamCore core = core_for(context, stream)
-        cdef DeviceBuffer buffer = new_buffer(cls, context, size, _as_dtype(dtype), core)
+        cdef DeviceBuffer buffer = new_buffer(cls, context, size, element_of(dtype), core)
         if buffer.nbytes:
             fill(buffer, 1, 0, core)
             mark_ready(buffer, core)
@@ -130,7 +131,7 @@ cdef class DeviceBuffer:
     def uninitialized(cls, size, dtype, *, device=None):
         """Make a buffer of `size` elements with whatever the memory holds."""
         cdef Context context = context_for(cls, device)
-        return new_buffer(cls, context, size, _as_dtype(dtype), None)
+        return new_buffer(cls, context, size, element_of(dtype), None)
 
     @classmethod
     def uninitialized_async(cls, size, dtype, stream, *, bint native=False):
@@ -141,7 +142,7 @@ cdef class DeviceBuffer:
         """
         cdef Context context = context_of_stream(cls, stream)
         cdef StreamCore core = core_for(context, stream)
-        return new_buffer(cls, context, size, _as_dtype(dtype), core, native)
+        return new_buffer(cls, context, size, element_of(dtype), core, native)
 
     @classmethod
     def from_raw(cls, address, size, dtype, *, device=None, owner=None):
@@ -151,7 +152,7 @@ cdef class DeviceBuffer:
             address = DevicePointer(address)
         if not (<DevicePointer>address).address and size:
             raise _errors.ArgumentValueError("address: expected a device address, got 0")
-        cdef DeviceBuffer buffer = describe(cls, context, size, _as_dtype(dtype))
+        cdef DeviceBuffer buffer = describe(cls, context, size, element_of(dtype))
         buffer.address = (<DevicePointer>address).address
         buffer.owner = owner
         live.buffers += 1
@@ -382,30 +383,44 @@ cdef class DeviceBuffer:
 # -- making ------------------------------------------------------------------------------------------
 
 
-cdef DeviceBuffer describe(object cls, Context context, object size, object dtype):
+cdef DeviceBuffer describe(object cls, Context context, object size, Element element):
     """A buffer without memory; `size` is checked."""
-    if isinstance(size, bool):
-        raise _errors.ArgumentTypeError("size: expected a number of elements, got bool")
-    try:
-        elements = _operator.index(size)
-    except TypeError:
-        raise _errors.ArgumentTypeError(
-            f"size: expected a number of elements, got {type(size).__name__}"
-        ) from None
-    if elements < 0 or elements * dtype.itemsize >= 2**63:
-        raise _errors.ArgumentValueError(f"size: expected 0 or more elements that fit, got {elements}")
-    cdef DeviceBuffer buffer = cls.__new__(cls)
-    buffer.size = elements
-    buffer.nbytes = elements * dtype.itemsize
-    buffer.dtype = dtype
+    cdef Py_ssize_t count = element_count(size, element)
+    cdef DeviceBuffer buffer
+    if cls is DeviceBuffer:
+        buffer = DeviceBuffer.__new__(DeviceBuffer)
+    else:
+        buffer = cls.__new__(cls)
+    buffer.size = count
+    buffer.nbytes = count * element.itemsize
+    buffer.dtype = element.dtype
     buffer.context = context
     return buffer
 
 
+cdef Py_ssize_t element_count(object size, Element element) except -1:
+    """`size` as a number of elements whose bytes can be counted."""
+    cdef int overflow = 0
+    cdef long long count
+    if not PyLong_CheckExact(size):
+        if isinstance(size, bool):
+            raise _errors.ArgumentTypeError("size: expected a number of elements, got bool")
+        try:
+            size = _operator.index(size)
+        except TypeError:
+            raise _errors.ArgumentTypeError(
+                f"size: expected a number of elements, got {type(size).__name__}"
+            ) from None
+    count = PyLong_AsLongLongAndOverflow(size, &overflow)
+    if overflow or count < 0 or count > PY_SSIZE_T_MAX // element.itemsize:
+        raise _errors.ArgumentValueError(f"size: expected 0 or more elements that fit, got {size}")
+    return count
+
+
 cdef DeviceBuffer new_buffer(
-    object cls, Context context, object size, object dtype, StreamCore core, bint native=False
+    object cls, Context context, object size, Element element, StreamCore core, bint native=False
 ):
-    cdef DeviceBuffer buffer = describe(cls, context, size, dtype)
+    cdef DeviceBuffer buffer = describe(cls, context, size, element)
     live.buffers += 1
     if buffer.nbytes:
         if native:
@@ -445,7 +460,7 @@ cdef Context context_of_stream(object cls, object stream):
 # -- state -------------------------------------------------------------------------------------------
 
 
-cdef inline bint buffer_closed(DeviceBuffer buffer):
+cdef inline bint buffer_closed(DeviceBuffer buffer) noexcept:
     return buffer.is_closed or (buffer.root is not None and buffer.root.is_closed)
 
 

@@ -11,6 +11,12 @@ cdef enum:
 
 cdef object contiguous(object array):
     """The values as a C-ordered array in native byte order; the same array when it is one."""
+    if (
+        _cnumpy.PyArray_CheckExact(array)
+        and _cnumpy.PyArray_IS_C_CONTIGUOUS(array)
+        and _cnumpy.PyArray_ISNOTSWAPPED(array)
+    ):
+        return array
     source = _numpy.asarray(array)
     if not source.dtype.isnative:
         source = source.astype(source.dtype.newbyteorder("="))
@@ -85,7 +91,7 @@ cdef int copy_d2d(DeviceBuffer destination, DeviceBuffer source, StreamCore core
     if destination.address == source.address:
         return 0
     if destination.address < source.address + count and source.address < destination.address + count:
-        middle = new_buffer(DeviceBuffer, context, source.nbytes, _as_dtype("u8"), core)
+        middle = new_buffer(DeviceBuffer, context, source.nbytes, element_of("u8"), core)
         copy_d2d(middle, source, core)
         return copy_d2d(destination, middle, core)
     order_behind(source, core)
@@ -165,7 +171,7 @@ cdef int settle_stamp(Context context, Stamp stamp) except -1:
 cdef int upload(DeviceBuffer buffer, object array, StreamCore core) except -1:
     """Enqueue a copy of a contiguous array of the buffer's size in bytes."""
     if buffer.nbytes:
-        copy_h2d(buffer, <const void *><uintptr_t>array.ctypes.data, core)
+        copy_h2d(buffer, _cnumpy.PyArray_DATA(array), core)
     return 0
 
 
@@ -203,7 +209,9 @@ cdef int copy_in_async(DeviceBuffer buffer, object source, StreamCore core) exce
             refuse_size("source", f"{buffer.nbytes} bytes", f"{array.nbytes}")
     else:
         array = contiguous(source)
-        require_match(buffer, "source", array.size, _as_dtype(array.dtype))
+        require_match(
+            buffer, "source", _cnumpy.PyArray_SIZE(array), element_of(array.dtype).dtype
+        )
     return upload(buffer, array, core)
 
 
@@ -266,7 +274,7 @@ cdef int copy_out_async(DeviceBuffer buffer, object destination, StreamCore core
     whole = array if array.flags.c_contiguous and array.dtype.isnative else _numpy.empty(
         array.shape, buffer.dtype.dtype
     )
-    copy_d2h(buffer, <void *><uintptr_t>whole.ctypes.data, core)
+    copy_d2h(buffer, _cnumpy.PyArray_DATA(whole), core)
     # The vendors promise that a copy to pageable memory has happened when the call returns; they
     # do not for memory the caller registered with them, which we cannot tell from here.
     synchronize_core(buffer.context, core)
@@ -348,7 +356,9 @@ cdef int refuse_other_dtype(str role, object expected, object given) except -1:
     return 0
 
 
-cdef int require_match(DeviceBuffer buffer, str role, object size, object dtype) except -1:
+cdef int require_match(
+    DeviceBuffer buffer, str role, Py_ssize_t size, object dtype
+) except -1:
     refuse_other_dtype(role, buffer.dtype, dtype)
     if size != buffer.size:
         refuse_size(role, f"{buffer.size} elements", f"{size}")

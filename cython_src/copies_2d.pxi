@@ -222,7 +222,7 @@ cdef int copy_2d_device(
     settle_2d(source, core, wait)
     if overlap(&here, &there):
         middle = new_buffer(
-            DeviceBuffer, source.context, shape[0] * shape[1], source.dtype, core
+            DeviceBuffer, source.context, shape[0] * shape[1], element_of(source.dtype), core
         )
         read_rows("", middle.address, middle.size, middle.dtype, shape, None, &dense)
         order_behind(middle, core)

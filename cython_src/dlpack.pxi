@@ -150,7 +150,11 @@ cdef object export_dlpack(
         raise BufferError(f"a CPU tensor has no stream, got stream={stream!r}")
     if copy:
         exported = new_buffer(
-            DeviceBuffer, buffer.context, buffer.size, buffer.dtype, buffer.context.default_core
+            DeviceBuffer,
+            buffer.context,
+            buffer.size,
+            element_of(buffer.dtype),
+            buffer.context.default_core,
         )
         copy_in(exported, buffer, None)
         flags = UHAL_DLPACK_COPIED

@@ -150,7 +150,7 @@ cdef DeviceBuffer describe_foreign(
     object owner, StreamCore core
 ):
     """A buffer over memory of `owner`. `core`, if given, is the stream it was made ready in."""
-    cdef DeviceBuffer buffer = describe(cls, context, size, dtype)
+    cdef DeviceBuffer buffer = describe(cls, context, size, element_of(dtype))
     cdef Block block = Block.__new__(Block)
     block.foreign = True
     block.owner = owner

@@ -84,6 +84,15 @@ cdef struct Slot:
     PyObject *dtype     # borrowed from the signature; null: any
 
 
+cdef struct KnownGeometry:
+    # The geometry read last, by the objects it was read from; they are owned.
+    PyObject *grid
+    PyObject *block
+    PyObject *shared
+    unsigned int geometry[6]
+    unsigned int shared_bytes
+
+
 @cython.nonecheck(True)
 @cython.no_gc_clear
 cdef class Function:
@@ -109,6 +118,7 @@ cdef class Function:
     cdef unsigned int max_threads
     cdef uint64_t max_grid_threads      # along an axis
     cdef unsigned int max_shared        # dynamic
+    cdef KnownGeometry known
     cdef object __weakref__
 
     def __init__(self, ModuleHandle module not None, uintptr_t handle, str name, signature, attributes):
@@ -138,6 +148,7 @@ cdef class Function:
 
     def __dealloc__(self):
         c_free(self.slots)
+        forget_geometry(&self.known)
         if self.context is not None:
             live.functions -= 1
 
@@ -185,6 +196,7 @@ cdef class Function:
         finally:
             leave(self.context, previous)
         self.max_shared = dynamic_shared_limit(self.context, self.attributes)
+        forget_geometry(&self.known)
 
     def __getitem__(self, configuration):
         return bind(self, configuration)

@@ -81,15 +81,14 @@ cdef class HostBuffer:
     def __init__(self, size, dtype, *, device=None, bint mapped=False):
         cdef unsigned int flags = HOST_ALLOC_PORTABLE | (HOST_ALLOC_MAPPED if mapped else 0)
         cdef Context context = context_for(type(self), device)
-        # the same checks of size and dtype as device memory
-        cdef DeviceBuffer shape = describe(DeviceBuffer, context, size, _as_dtype(dtype))
-        shape.is_closed = True
+        cdef Element element = element_of(dtype)
+        cdef Py_ssize_t count = element_count(size, element)
         cdef HostMemory memory = HostMemory.__new__(HostMemory)
         memory.context = context
-        memory.nbytes = shape.nbytes
+        memory.nbytes = count * element.itemsize
         cdef void *previous = enter(context)
         cdef int status = context.table.host_alloc(
-            &memory.pointer, max(shape.nbytes, 1), flags
+            &memory.pointer, max(memory.nbytes, 1), flags
         )
         leave(context, previous)
         if status != 0:
@@ -103,9 +102,9 @@ cdef class HostBuffer:
         memory.block = block
         live.host_buffers += 1
         self.memory = memory
-        self.size = shape.size
-        self.nbytes = shape.nbytes
-        self.dtype = shape.dtype
+        self.size = count
+        self.nbytes = memory.nbytes
+        self.dtype = element.dtype
         self.mapped = mapped
 
     @property

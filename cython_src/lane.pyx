@@ -10,6 +10,7 @@ of only around native calls that may block.
 One translation unit, a file an idea:
 
     native.pxi       the C it is written against
+    elements.pxi     element types
     context.pxi      an opened device: binding it, its state, native failures
     process.pxi      which device is meant; fork and exit
     stream_core.pxi  the native half of a stream, and what is known to be done in it
@@ -65,13 +66,6 @@ cdef enum:
 
 cdef double EXIT_DEADLINE_SECONDS = 10.0
 
-cdef object _as_dtype(object dtype):
-    try:
-        return _dtypes.as_dtype(dtype)
-    except TypeError as failure:
-        raise _errors.ArgumentTypeError(f"dtype: {failure}") from None
-
-
 # These modules import the lane, so the lane imports them when first needed.
 cdef object _words = None
 cdef object _config_class = None
@@ -108,6 +102,7 @@ cdef class Function
 cdef class BoundLaunch
 cdef struct Packed
 
+include "elements.pxi"
 include "context.pxi"
 include "process.pxi"
 include "stream_core.pxi"

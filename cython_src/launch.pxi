@@ -23,7 +23,7 @@ cdef int launch_checked(
     cdef void *pointers[STACK_PARAMETERS]
     cdef void *blocks[STACK_PARAMETERS]
     cdef Packed packed
-    if function.module.closed or core.state.word & UHAL_STATE_REFUSES:
+    if UHAL_CHECKED and (function.module.closed or core.state.word & UHAL_STATE_REFUSES):
         refuse_closed(function, core)
     packed.block_count = 0
     packed.foreign = NULL
@@ -61,9 +61,13 @@ cdef inline int pack_and_submit(
     PyObject **arguments, Packed *packed
 ) except -1:
     cdef Py_ssize_t index
+    cdef Slot *slots = function.slots
+    cdef unsigned char *out
     for index in range(function.count):
-        pack_one(function, index, arguments[index], packed)
-        packed.pointers[index] = packed.bytes + function.slots[index].offset
+        out = packed.bytes + slots[index].offset
+        packed.pointers[index] = out
+        if not pack_common(function, &slots[index], arguments[index], out, packed):
+            pack_other(function, index, arguments[index], out, packed)
     if packed.ran_python:
         refuse_closed_meanwhile(function, core, arguments, function.count)
     return submit(function, core, geometry, shared_bytes, packed, function.packed_bytes)
@@ -127,11 +131,10 @@ cdef inline int submit(
     cdef int instruction_offset = 0
     cdef void *previous
     cdef PyObject *code
-    cdef list held = None
-    cdef Block block
     cdef bint keep_gil = core.ticket - core.completed < PENDING_LIMIT
-    for i in range(packed.block_count):
-        wait_until_ready(context, <Block>packed.blocks[i], core)
+    for i in range(packed.block_count if UHAL_CHECKED else 0):
+        if must_wait(packed.blocks[i], core.id):
+            wait_until_ready(context, <Block>packed.blocks[i], core)
     if packed.foreign != NULL:
         order_behind_foreign(context, core, packed)
     if core.ledger == NULL:
@@ -146,39 +149,62 @@ cdef inline int submit(
             function.handle_, geometry[0], geometry[1], geometry[2], geometry[3], geometry[4],
             geometry[5], shared_bytes, core.handle, packed.pointers, NULL,
         )
+        if status == 0:
+            core.ticket += 1
+            stamp_all(packed, core)
     else:
-        # another thread may close a buffer meanwhile
-        held = [<Block>packed.blocks[i] for i in range(packed.block_count)]
-        for block in held:
-            block.holds += 1
-        if packed.extended != NULL:
-            status = launch_extended(context, function, packed)
-        else:
-            with nogil:
-                status = table.launch(
-                    function.handle_, geometry[0], geometry[1], geometry[2], geometry[3],
-                    geometry[4], geometry[5], shared_bytes, core.handle, packed.pointers, NULL,
-                )
-    if status == 0:
-        core.ticket += 1
-        for i in range(packed.block_count):
-            stamp(<Block>packed.blocks[i], core.id, core.ticket)
-    if held is not None:
-        for block in held:
-            let_go(context, block)
+        status = launch_unlocked(function, core, geometry, shared_bytes, packed)
     leave(context, previous)
     if status != 0:
         raise_native(context, status, "launch" if packed.extended == NULL else "launch_ex")
-    code = uhal_callsite(&instruction_offset)
-    uhal_ledger_write(
-        core.ledger, core.ticket, <PyObject *>function.ledger_key, code, instruction_offset,
-        geometry, shared_bytes, packed.bytes, packed_bytes,
-    )
+    if UHAL_CHECKED:
+        code = uhal_callsite(&instruction_offset)
+        uhal_ledger_write(
+            core.ledger, core.ticket, <PyObject *>function.ledger_key, code, instruction_offset,
+            geometry, shared_bytes, packed.bytes, packed_bytes,
+        )
     if packed.foreign != NULL:
         keep_foreign(context, core, packed)
     if core.state.word:
         after_launch(context, core)
     return 0
+
+
+cdef inline int stamp_all(Packed *packed, StreamCore core) except -1:
+    cdef Py_ssize_t i
+    for i in range(packed.block_count if UHAL_CHECKED else 0):
+        if not stamp_again(packed.blocks[i], core.id, core.ticket):
+            stamp(<Block>packed.blocks[i], core.id, core.ticket)
+    return 0
+
+
+cdef int launch_unlocked(
+    Function function, StreamCore core, const unsigned int *geometry, unsigned int shared_bytes,
+    Packed *packed
+) except? -1:
+    """The native call without the GIL; its status. Another thread may close a buffer meanwhile."""
+    cdef Context context = function.context
+    cdef uhal_hot_table *table = context.table
+    cdef int status
+    cdef Py_ssize_t i
+    cdef Block block
+    cdef list held = [<Block>packed.blocks[i] for i in range(packed.block_count)]
+    for block in held:
+        block.holds += 1
+    if packed.extended != NULL:
+        status = launch_extended(context, function, packed)
+    else:
+        with nogil:
+            status = table.launch(
+                function.handle_, geometry[0], geometry[1], geometry[2], geometry[3], geometry[4],
+                geometry[5], shared_bytes, core.handle, packed.pointers, NULL,
+            )
+    if status == 0:
+        core.ticket += 1
+        stamp_all(packed, core)
+    for block in held:
+        let_go(context, block)
+    return status
 
 
 # -- entry points ------------------------------------------------------------------------------------
@@ -215,7 +241,34 @@ cdef enum:
     LAUNCH_CONFIG = 6
     LAUNCH_PARAMETERS = 7
 
+cdef object NO_BYTES = 0
 cdef tuple LAUNCH_NAMES = ("function", "grid", "block", "args", "shared", "stream", "config")
+
+
+cdef struct KnownKeywords:
+    # The keywords read last, by the tuple of their names, which is owned: a line of a program
+    # passes the same one each time.
+    PyObject *names
+    int places[LAUNCH_PARAMETERS]
+
+cdef KnownKeywords known_keywords
+known_keywords.names = NULL
+
+
+cdef int read_keywords(PyObject *names) except -1:
+    """Fill `known_keywords` with where each of the names goes."""
+    cdef int places[LAUNCH_PARAMETERS]
+    cdef Py_ssize_t index, count = PyTuple_GET_SIZE(<object>names)
+    cdef PyObject *old = known_keywords.names
+    if count > LAUNCH_PARAMETERS:
+        for index in range(count):
+            launch_keyword(<object>PyTuple_GET_ITEM(<object>names, index))
+    for index in range(count):
+        places[index] = launch_keyword(<object>PyTuple_GET_ITEM(<object>names, index))
+    memcpy(known_keywords.places, places, sizeof(places))
+    known_keywords.names = own(<object>names)
+    Py_XDECREF(old)
+    return 0
 
 
 cdef int launch_keyword(object name) except -1:
@@ -234,21 +287,21 @@ cdef object launch_entry(object self, PyObject **given, Py_ssize_t count, PyObje
     cdef PyObject *values[LAUNCH_PARAMETERS]
     cdef unsigned int geometry[6]
     cdef unsigned int shared_bytes
-    cdef uhal_launch_config extended
-    cdef const uhal_launch_config *wanted = NULL
     cdef Py_ssize_t index
     cdef int place
     cdef Function function
     cdef StreamCore core
-    cdef object arguments, config
+    cdef tuple arguments
     memset(values, 0, sizeof(values))
     if count > LAUNCH_CONFIG:
         raise TypeError(f"launch() takes at most {LAUNCH_CONFIG} positional arguments, got {count}")
     for index in range(count):
         values[index] = given[index]
     if keywords != NULL:
+        if keywords != known_keywords.names:
+            read_keywords(keywords)
         for index in range(PyTuple_GET_SIZE(<object>keywords)):
-            place = launch_keyword(<object>PyTuple_GET_ITEM(<object>keywords, index))
+            place = known_keywords.places[index]
             if values[place] != NULL:
                 raise TypeError(f"launch() got '{LAUNCH_NAMES[place]}' twice")
             values[place] = given[count + index]
@@ -258,49 +311,77 @@ cdef object launch_entry(object self, PyObject **given, Py_ssize_t count, PyObje
         words().refuse_function(<object>values[LAUNCH_FUNCTION])
     function = <Function>values[LAUNCH_FUNCTION]
     if values[LAUNCH_CONFIG] != NULL and values[LAUNCH_CONFIG] != Py_None:
-        config = <object>values[LAUNCH_CONFIG]
-        for place in (LAUNCH_GRID, LAUNCH_BLOCK, LAUNCH_SHARED):
-            if values[place] != NULL:
-                raise TypeError(f"launch() got both config and '{LAUNCH_NAMES[place]}'")
-        if not is_config(config):
-            raise TypeError(f"config: expected a uhal.LaunchConfig, got {type(config).__name__}")
-        if config.is_empty:
-            return None
-        read_geometry(
-            function, config.grid, config.block, config.shared, geometry, &shared_bytes
-        )
+        return launch_configured(function, values)
+    if values[LAUNCH_SHARED] == NULL:
+        values[LAUNCH_SHARED] = <PyObject *>NO_BYTES
+    if is_known(
+        function, values[LAUNCH_GRID], values[LAUNCH_BLOCK], values[LAUNCH_SHARED]
+    ):
+        memcpy(geometry, function.known.geometry, sizeof(geometry))
+        shared_bytes = function.known.shared_bytes
     else:
         read_geometry(
             function,
             <object>values[LAUNCH_GRID] if values[LAUNCH_GRID] != NULL else None,
             <object>values[LAUNCH_BLOCK] if values[LAUNCH_BLOCK] != NULL else None,
-            <object>values[LAUNCH_SHARED] if values[LAUNCH_SHARED] != NULL else 0,
+            <object>values[LAUNCH_SHARED],
             geometry,
             &shared_bytes,
         )
     core = stream_of_launch(
         function, <object>values[LAUNCH_STREAM] if values[LAUNCH_STREAM] != NULL else None
     )
-    if values[LAUNCH_CONFIG] != NULL and values[LAUNCH_CONFIG] != Py_None:
-        config = <object>values[LAUNCH_CONFIG]
-        if read_extended(function, config, geometry, shared_bytes, core, &extended):
-            wanted = &extended
-    if values[LAUNCH_ARGS] == NULL:
-        arguments = ()
-    else:
-        arguments = <object>values[LAUNCH_ARGS]
-        if isinstance(arguments, list):
-            arguments = tuple(arguments)
-        elif not isinstance(arguments, tuple):
-            raise _errors.ArgumentTypeError(
-                f"{function.name}, args: expected a tuple of kernel arguments, got "
-                f"{type(arguments).__name__}. The kernel was not launched. [{words().call_site()}]"
-            )
+    arguments = arguments_of_launch(function, values[LAUNCH_ARGS])
     launch_checked(
         function, core, geometry, shared_bytes, tuple_items(arguments),
-        PyTuple_GET_SIZE(arguments), wanted,
+        PyTuple_GET_SIZE(arguments), NULL,
     )
     return None
+
+
+cdef object launch_configured(Function function, PyObject **values):
+    """A launch whose geometry, and more, is in a LaunchConfig."""
+    cdef unsigned int geometry[6]
+    cdef unsigned int shared_bytes
+    cdef uhal_launch_config extended
+    cdef int place
+    cdef StreamCore core
+    config = <object>values[LAUNCH_CONFIG]
+    for place in (LAUNCH_GRID, LAUNCH_BLOCK, LAUNCH_SHARED):
+        if values[place] != NULL:
+            raise TypeError(f"launch() got both config and '{LAUNCH_NAMES[place]}'")
+    if not is_config(config):
+        raise TypeError(f"config: expected a uhal.LaunchConfig, got {type(config).__name__}")
+    if config.is_empty:
+        return None
+    read_geometry(function, config.grid, config.block, config.shared, geometry, &shared_bytes)
+    core = stream_of_launch(
+        function, <object>values[LAUNCH_STREAM] if values[LAUNCH_STREAM] != NULL else None
+    )
+    has_more = read_extended(function, config, geometry, shared_bytes, core, &extended)
+    arguments = arguments_of_launch(function, values[LAUNCH_ARGS])
+    launch_checked(
+        function, core, geometry, shared_bytes, tuple_items(arguments),
+        PyTuple_GET_SIZE(arguments), &extended if has_more else NULL,
+    )
+    return None
+
+
+cdef inline tuple arguments_of_launch(Function function, PyObject *given):
+    if given == NULL:
+        return ()
+    if PyTuple_CheckExact(<object>given):
+        return <tuple>given
+    return other_arguments(function, <object>given)
+
+
+cdef tuple other_arguments(Function function, object given):
+    if isinstance(given, (tuple, list)):
+        return tuple(given)
+    raise _errors.ArgumentTypeError(
+        f"{function.name}, args: expected a tuple of kernel arguments, got "
+        f"{type(given).__name__}. The kernel was not launched. [{words().call_site()}]"
+    )
 
 
 cdef PyMethodDef launch_method

@@ -42,6 +42,26 @@ static void uhal_ledger_delete(uhal_ledger *ledger) {
     free(ledger);
 }
 
+/* By words, in place: arguments are few, and a call of memcpy would cost more than they do. */
+static inline void uhal_ledger_copy(unsigned char *to, const unsigned char *from, size_t bytes) {
+    for (; bytes >= 32; bytes -= 32, to += 32, from += 32) {
+        memcpy(to, from, 32);
+    }
+    if (bytes & 16) {
+        memcpy(to, from, 16);
+        to += 16;
+        from += 16;
+    }
+    if (bytes & 8) {
+        memcpy(to, from, 8);
+        to += 8;
+        from += 8;
+    }
+    for (bytes &= 7; bytes > 0; bytes--) {
+        *to++ = *from++;
+    }
+}
+
 static inline void uhal_ledger_write(uhal_ledger *ledger, uint64_t ticket, PyObject *kernel,
                                      PyObject *code, int instruction_offset,
                                      const unsigned int *geometry, unsigned int shared_bytes,
@@ -59,7 +79,7 @@ static inline void uhal_ledger_write(uhal_ledger *ledger, uint64_t ticket, PyObj
     record->shared_bytes = shared_bytes;
     record->argument_bytes =
         (unsigned int)(argument_bytes < UHAL_LEDGER_BYTES ? argument_bytes : UHAL_LEDGER_BYTES);
-    memcpy(record->arguments, arguments, record->argument_bytes);
+    uhal_ledger_copy(record->arguments, (const unsigned char *)arguments, record->argument_bytes);
     /* last: dropping a reference may run Python code that launches */
     Py_XDECREF(old_kernel);
     Py_XDECREF(old_code);

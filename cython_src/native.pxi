@@ -1,10 +1,10 @@
 # C the lane is written against: the hot table and the small headers beside this file.
 
 from libc.stdint cimport (
-    int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t,
+    int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t, UINT32_MAX,
 )
 from libc.stdlib cimport calloc, free as c_free, malloc, realloc
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy, memmove, memset
 from libc.math cimport fabs, isfinite
 from libc.float cimport FLT_MAX
 from cpython.object cimport PyObject, PyTypeObject
@@ -13,6 +13,8 @@ from cpython.long cimport PyLong_CheckExact
 from cpython.exc cimport PyErr_SetObject, PyErr_WriteUnraisable
 from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
 from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_ITEM, PyTuple_GET_SIZE
+from cpython.pyport cimport PY_SSIZE_T_MAX
+from cpython.unicode cimport PyUnicode_CheckExact
 from cpython.pycapsule cimport (
     PyCapsule_GetPointer, PyCapsule_IsValid, PyCapsule_New, PyCapsule_SetName,
 )
@@ -160,6 +162,12 @@ cdef extern from "ledger.h":
                            unsigned int shared_bytes, const void *arguments,
                            size_t argument_bytes)
 
+
+cdef extern from "checked.h":
+    enum: UHAL_CHECKED
+
+cdef extern from "compact_int.h":
+    bint uhal_compact_int(PyObject *object, long long *value) noexcept
 
 cdef extern from "numpy_scalar.h":
     int uhal_numpy_scalar(PyObject *object, char code, void *out)

@@ -39,7 +39,7 @@ cdef inline int read_dimension(object given, unsigned int *out) noexcept:
     if not PyLong_CheckExact(given):
         return read_other_dimension(given, out)
     value = PyLong_AsLongLongAndOverflow(given, &overflow)
-    if overflow or value < 0 or value > 0xFFFFFFFF:
+    if overflow or <unsigned long long>value > UINT32_MAX:
         return 0
     out[0] = <unsigned int>value
     return 1
@@ -64,6 +64,65 @@ cdef inline int read_geometry(
     unsigned int *geometry, unsigned int *shared_bytes
 ) except -1:
     """Fill geometry and shared_bytes, or raise what is wrong with them."""
+    if is_known(function, <PyObject *>grid, <PyObject *>block, <PyObject *>shared):
+        memcpy(geometry, function.known.geometry, sizeof(function.known.geometry))
+        shared_bytes[0] = function.known.shared_bytes
+        return 0
+    read_new_geometry(function, grid, block, shared, geometry, shared_bytes)
+    if is_constant(grid) and is_constant(block) and PyLong_CheckExact(shared):
+        forget_geometry(&function.known)
+        function.known.grid = own(grid)
+        function.known.block = own(block)
+        function.known.shared = own(shared)
+        memcpy(function.known.geometry, geometry, sizeof(function.known.geometry))
+        function.known.shared_bytes = shared_bytes[0]
+    return 0
+
+
+cdef inline bint is_known(
+    Function function, PyObject *grid, PyObject *block, PyObject *shared
+) noexcept:
+    """Whether the kernel was launched last with the very same objects.
+
+    Most launches of a kernel come from one line, whose constants are the same objects each time.
+    """
+    return (
+        grid == function.known.grid
+        and block == function.known.block
+        and shared == function.known.shared
+        and grid != NULL
+    )
+
+
+cdef inline PyObject *own(object value):
+    Py_INCREF(value)
+    return <PyObject *>value
+
+
+cdef void forget_geometry(KnownGeometry *known) noexcept:
+    Py_XDECREF(known.grid)
+    Py_XDECREF(known.block)
+    Py_XDECREF(known.shared)
+    known.grid = known.block = known.shared = NULL
+
+
+cdef bint is_constant(object given) noexcept:
+    """Whether a grid or block means the same for as long as it lives: ints, and tuples of them."""
+    cdef Py_ssize_t axis
+    if PyLong_CheckExact(given):
+        return True
+    if not PyTuple_CheckExact(given):
+        return False
+    for axis in range(PyTuple_GET_SIZE(given)):
+        if not PyLong_CheckExact(<object>PyTuple_GET_ITEM(given, axis)):
+            return False
+    return True
+
+
+cdef int read_new_geometry(
+    Function function, object grid, object block, object shared,
+    unsigned int *geometry, unsigned int *shared_bytes
+) except -1:
     cdef int axis
     cdef bint good = (
         read_dimensions(grid, geometry)
@@ -113,30 +172,54 @@ cdef int refuse_closed(Function function, StreamCore core) except -1:
 # -- arguments ---------------------------------------------------------------------------------------
 
 
-cdef inline int pack_one(
-    Function function, Py_ssize_t index, PyObject *argument, Packed *packed
-) except -1:
-    """Put one argument into its slot; everything out of the ordinary goes to `pack_rare`."""
-    cdef Slot *slot = &function.slots[index]
-    cdef unsigned char *out = packed.bytes + slot.offset
+cdef inline bint pack_common(
+    Function function, Slot *slot, PyObject *argument, unsigned char *out, Packed *packed
+) noexcept:
+    """Put an argument of the usual kinds into its slot; False when it takes `pack_other`."""
     cdef char code = slot.code
-    cdef DeviceBuffer buffer
+    cdef long long value
+    cdef double number
+    if code == c'P':
+        if PyObject_TypeCheck(argument, <PyTypeObject *>DeviceBuffer):
+            return take_buffer(function, slot, argument, out, packed)
+        if argument == Py_None:
+            (<uint64_t *>out)[0] = 0
+            return True
+        return False
+    if PyLong_CheckExact(<object>argument):
+        if not uhal_compact_int(argument, &value):
+            return False
+        if code == c'I':
+            (<uint32_t *>out)[0] = <uint32_t>value
+            return not UHAL_CHECKED or 0 <= value <= 4294967295LL
+        if code == c'i':
+            (<int32_t *>out)[0] = <int32_t>value
+            return not UHAL_CHECKED or -2147483648LL <= value <= 2147483647LL
+        if code == c'Q' or code == c'q':
+            (<int64_t *>out)[0] = value
+            return not UHAL_CHECKED or value >= 0 or code == c'q'
+        if code == c'f':
+            (<float *>out)[0] = <float>value
+            return True
+        return False
+    if code == c'f' and PyFloat_CheckExact(<object>argument):
+        number = PyFloat_AS_DOUBLE(<object>argument)
+        (<float *>out)[0] = <float>number
+        return not UHAL_CHECKED or fabs(number) <= FLT_MAX or not isfinite(number)
+    return False
+
+
+cdef int pack_other(
+    Function function, Py_ssize_t index, PyObject *argument, unsigned char *out, Packed *packed
+) except -1:
+    """Put any argument into its slot, or raise what is wrong with it."""
+    cdef Slot *slot = &function.slots[index]
+    cdef char code = slot.code
     cdef long long value
     cdef int overflow = 0
-    cdef double number
     if code == c'P' or (code == c'U' and slot.size == sizeof(uint64_t)):
         if PyObject_TypeCheck(argument, <PyTypeObject *>DeviceBuffer):
-            buffer = <DeviceBuffer>argument
-            if (
-                buffer.context is function.context
-                and not buffer_closed(buffer)
-                and (slot.dtype == NULL or slot.dtype == <PyObject *>buffer.dtype)
-                and (slot.is_const or not buffer.readonly)
-            ):
-                (<uint64_t *>out)[0] = buffer.address
-                if buffer.block is not None:
-                    packed.blocks[packed.block_count] = <void *>buffer.block
-                    packed.block_count += 1
+            if take_buffer(function, slot, argument, out, packed):
                 return 0
         elif argument == Py_None:
             (<uint64_t *>out)[0] = 0
@@ -149,44 +232,57 @@ cdef inline int pack_one(
     if PyLong_CheckExact(<object>argument):
         value = PyLong_AsLongLongAndOverflow(<object>argument, &overflow)
         if overflow == 0:
-            if code == c'i':
-                if -2147483648LL <= value <= 2147483647LL:
-                    (<int32_t *>out)[0] = <int32_t>value
-                    return 0
-            elif code == c'I':
-                if 0 <= value <= 4294967295LL:
-                    (<uint32_t *>out)[0] = <uint32_t>value
-                    return 0
-            elif code == c'q':
+            if code == c'i' and -2147483648LL <= value <= 2147483647LL:
+                (<int32_t *>out)[0] = <int32_t>value
+                return 0
+            if code == c'I' and 0 <= value <= 4294967295LL:
+                (<uint32_t *>out)[0] = <uint32_t>value
+                return 0
+            if code == c'q' or (code == c'Q' and value >= 0):
                 (<int64_t *>out)[0] = value
                 return 0
-            elif code == c'Q':
-                if value >= 0:
-                    (<uint64_t *>out)[0] = <uint64_t>value
-                    return 0
-            elif code == c'f':
+            if code == c'f':
                 (<float *>out)[0] = <float>value
                 return 0
-            elif code == c'd':
+            if code == c'd':
                 (<double *>out)[0] = <double>value
                 return 0
         return pack_rare(function, index, argument, out, slot.size, packed)
-    if PyFloat_CheckExact(<object>argument):
-        number = PyFloat_AS_DOUBLE(<object>argument)
-        if code == c'f':
-            if fabs(number) <= FLT_MAX or not isfinite(number):
-                (<float *>out)[0] = <float>number
-                return 0
-        elif code == c'd':
-            (<double *>out)[0] = number
-            return 0
-        return pack_rare(function, index, argument, out, slot.size, packed)
+    if code == c'd' and PyFloat_CheckExact(<object>argument):
+        (<double *>out)[0] = PyFloat_AS_DOUBLE(<object>argument)
+        return 0
     if code == c'?' and (argument == Py_True or argument == Py_False):
         out[0] = argument == Py_True
         return 0
     if uhal_numpy_scalar(argument, code, out):
         return 0
     return pack_rare(function, index, argument, out, slot.size, packed)
+
+
+cdef inline bint take_buffer(
+    Function function, Slot *slot, PyObject *argument, unsigned char *out, Packed *packed
+) noexcept:
+    """Pack a DeviceBuffer and note its block; False when it must not be passed here."""
+    # Casts in place, not a variable: this runs for every buffer of every launch, and a variable
+    # would count references.
+    if UHAL_CHECKED and (
+        (<DeviceBuffer>argument).context is not function.context
+        or (<DeviceBuffer>argument).is_closed
+        or (slot.dtype != NULL and slot.dtype != <PyObject *>(<DeviceBuffer>argument).dtype)
+        or ((<DeviceBuffer>argument).readonly and not slot.is_const)
+    ):
+        return False
+    if (
+        UHAL_CHECKED
+        and (<DeviceBuffer>argument).root is not None
+        and (<DeviceBuffer>argument).root.is_closed
+    ):
+        return False
+    (<uint64_t *>out)[0] = (<DeviceBuffer>argument).address
+    if (<DeviceBuffer>argument).block is not None:
+        packed.blocks[packed.block_count] = <void *>(<DeviceBuffer>argument).block
+        packed.block_count += 1
+    return True
 
 
 cdef int pack_rare(

@@ -17,11 +17,20 @@ cdef enum:
     SCAN_LIMIT = 16                   # free blocks of a class looked at before growing
 
 
+cdef struct FreeList:
+    # The free blocks of one size class, owned, the youngest last. It keeps the room it once needed:
+    # a program that allocates and frees in turn would grow and shrink a Python list each time.
+    PyObject **blocks
+    Py_ssize_t count
+    Py_ssize_t capacity
+    uint64_t taken      # how often one was taken out: whoever walks the list sees it change
+
+
 @cython.final
 @cython.no_gc
 cdef class Pool:
     cdef int mode
-    cdef list free_lists            # of Blocks, by size class; None where there never was one
+    cdef FreeList free_lists[CLASS_COUNT]
     cdef list segments
     cdef list waiting               # Blocks of the direct modes whose stamps are not complete
     cdef Segment shared_segment     # the one small blocks are being cut from
@@ -34,9 +43,44 @@ cdef class Pool:
 
     def __init__(self, int mode):
         self.mode = mode
-        self.free_lists = [None] * CLASS_COUNT
         self.segments = []
         self.waiting = []
+
+    def __dealloc__(self):
+        cdef int size_class
+        for size_class in range(CLASS_COUNT):
+            drop_all(&self.free_lists[size_class])
+            c_free(self.free_lists[size_class].blocks)
+
+
+cdef int put_free(FreeList *free, Block block) except -1:
+    cdef PyObject **grown
+    if free.count == free.capacity:
+        grown = <PyObject **>realloc(free.blocks, (2 * free.capacity + 8) * sizeof(PyObject *))
+        if grown == NULL:
+            raise MemoryError
+        free.blocks = grown
+        free.capacity = 2 * free.capacity + 8
+    free.blocks[free.count] = own(block)
+    free.count += 1
+    return 0
+
+
+cdef Block take_out(FreeList *free, Py_ssize_t index):
+    block = <Block>free.blocks[index]
+    free.count -= 1
+    free.taken += 1
+    memmove(
+        free.blocks + index, free.blocks + index + 1, (free.count - index) * sizeof(PyObject *)
+    )
+    Py_DECREF(block)
+    return block
+
+
+cdef void drop_all(FreeList *free) noexcept:
+    while free.count:
+        free.count -= 1
+        Py_XDECREF(free.blocks[free.count])
 
 
 cdef int _pool_mode() except -1:
@@ -76,31 +120,40 @@ cdef Block pool_alloc(Context context, size_t bytes, StreamCore core):
 
 
 cdef Block take_free(Context context, int size_class, StreamCore core, bint ask):
-    """The youngest free block of the class that may be handed out now, or None."""
-    cdef list blocks = context.pool.free_lists[size_class]
+    """A free block of the class that may be handed out now, or None.
+
+    The youngest for which `core` has nothing to wait for, else the youngest there is.
+    """
+    cdef FreeList *free = &context.pool.free_lists[size_class]
     cdef Block block
-    cdef Py_ssize_t index, last
+    cdef Py_ssize_t index = free.count - 1
+    cdef Py_ssize_t last = max(0, index - SCAN_LIMIT)
+    cdef Py_ssize_t other = -1      # a block whose next user waits for another stream
+    cdef uint64_t taken = free.taken
     cdef int left
-    if blocks is None or not blocks:
-        return None
-    index = len(blocks) - 1
-    last = max(0, index - SCAN_LIMIT)
     while index >= last:
-        block = <Block>blocks[index]
+        block = <Block>free.blocks[index]
         left = drop_complete_stamps(context, block, ask)
+        if free.taken != taken:
+            # what completed let go of an object whose destructor allocated from here
+            return take_free(context, size_class, core, ask)
         if block.exported and ask:
             # other threads run while this one waits: they must not find the block
-            blocks.pop(index)
+            take_out(free, index)
             try:
                 settle_exported(context, block)
             except BaseException:
-                blocks.append(block)
+                put_free(free, block)
                 raise
             return hand_out(block)
         if not block.exported and left <= 1:
-            blocks.pop(index)
-            return hand_out(block)
+            if left == 0 or core is None or block.stamps[0].stream_id == core.id:
+                return hand_out(take_out(free, index))
+            if other < 0:
+                other = index
         index -= 1
+    if other >= 0:
+        return hand_out(take_out(free, other))
     return None
 
 
@@ -179,7 +232,6 @@ cdef uint64_t driver_alloc(Context context, size_t bytes) except? 0:
 cdef int pool_free(Context context, Block block) except -1:
     """Take a block back; it is reused when its work allows. Never blocks."""
     cdef Pool pool = context.pool
-    cdef list blocks
     cdef int i
     if block.foreign:
         return release_foreign(context, block)
@@ -205,11 +257,7 @@ cdef int pool_free(Context context, Block block) except -1:
         release_waiting(context)
         return 0
     block.segment.blocks_in_use -= 1
-    blocks = pool.free_lists[block.size_class]
-    if blocks is None:
-        blocks = pool.free_lists[block.size_class] = []
-    blocks.append(block)
-    return 0
+    return put_free(&pool.free_lists[block.size_class], block)
 
 
 cdef inline int let_go(Context context, Block block) except -1:
@@ -236,25 +284,27 @@ cdef Py_ssize_t pool_empty_cache(Context context) except? -1:
     cdef Pool pool = context.pool
     cdef Segment segment
     cdef Block block
-    cdef list kept
+    cdef FreeList *free
+    cdef int size_class
+    cdef Py_ssize_t index
     cdef Py_ssize_t freed = 0
     release_waiting(context)
     settle_all_exported(context)
     busy = set()
-    for blocks in pool.free_lists:
-        for block in blocks or ():
-            if drop_complete_stamps(context, block, True) > 0:
-                busy.add(block.segment)
+    for block in free_blocks(pool):
+        if drop_complete_stamps(context, block, True) > 0:
+            busy.add(block.segment)
     unused = {
         segment for segment in pool.segments
         if (<Segment>segment).blocks_in_use == 0 and segment not in busy
     }
     if not unused:
         return 0
-    for index in range(CLASS_COUNT):
-        if pool.free_lists[index]:
-            kept = [b for b in pool.free_lists[index] if (<Block>b).segment not in unused]
-            pool.free_lists[index] = kept
+    for size_class in range(CLASS_COUNT):
+        free = &pool.free_lists[size_class]
+        for index in reversed(range(free.count)):
+            if (<Block>free.blocks[index]).segment in unused:
+                take_out(free, index)
     if pool.shared_segment in unused:
         pool.shared_segment = None
     for segment in unused:
@@ -265,21 +315,35 @@ cdef Py_ssize_t pool_empty_cache(Context context) except? -1:
     return freed
 
 
+cdef list free_blocks(Pool pool):
+    """All of them: asking about one may run Python code, which changes the lists."""
+    cdef int size_class
+    cdef Py_ssize_t index
+    return [
+        <Block>pool.free_lists[size_class].blocks[index]
+        for size_class in range(CLASS_COUNT)
+        for index in range(pool.free_lists[size_class].count)
+    ]
+
+
 cdef int settle_all_exported(Context context) except -1:
     """Make the free blocks that were used out of our sight ordinary ones."""
     cdef Block block
-    cdef list blocks
+    cdef FreeList *free
+    cdef int size_class
+    cdef Py_ssize_t index
     cdef list exported = []
-    for blocks in context.pool.free_lists:
-        if blocks:
-            exported += [block for block in blocks if (<Block>block).exported]
-            blocks[:] = [block for block in blocks if not (<Block>block).exported]
+    for size_class in range(CLASS_COUNT):
+        free = &context.pool.free_lists[size_class]
+        for index in reversed(range(free.count)):
+            if (<Block>free.blocks[index]).exported:
+                exported.append(take_out(free, index))
     try:
         for block in exported:
             settle_exported(context, block)
     finally:
         for block in exported:
-            (<list>context.pool.free_lists[block.size_class]).append(block)
+            put_free(&context.pool.free_lists[block.size_class], block)
     return 0
 
 

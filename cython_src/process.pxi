@@ -5,10 +5,13 @@
 
 cdef Context default_context = None
 cdef object thread_contexts = _threading.local()
+cdef Py_ssize_t pushed_contexts = 0     # on all threads: while there are none, no stack is looked up
 
 
 def current_context():
     """Return the calling thread's context, else the process default, else None."""
+    if pushed_contexts == 0:
+        return default_context
     stack = getattr(thread_contexts, "stack", None)
     return stack[-1] if stack else default_context
 
@@ -23,22 +26,26 @@ def set_default_context(Context context):
 
 def push_context(Context context not None):
     """Make `context` current on the calling thread until the matching `pop_context`."""
+    global pushed_contexts
     require_usable(context)
     stack = getattr(thread_contexts, "stack", None)
     if stack is None:
         stack = thread_contexts.stack = []
     stack.append(context)
+    pushed_contexts += 1
 
 
 def pop_context():
     """Undo the calling thread's last `push_context`."""
+    global pushed_contexts
     thread_contexts.stack.pop()
+    pushed_contexts -= 1
 
 
 cdef Context context_for(object cls, object device):
     """The context an object of `cls` belongs on: the device given, else the current one."""
     cdef Context context
-    fixed = getattr(cls, "_fixed_backend", None)
+    fixed = None if cls is DeviceBuffer else getattr(cls, "_fixed_backend", None)
     if device is not None:
         context = getattr(device, "_context", None)
         if context is None:

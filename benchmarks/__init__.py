@@ -1,0 +1,1 @@
+"""Measurements beside other libraries: ratios from one run on one machine, never in a test."""

@@ -1,0 +1,143 @@
+"""Instructions the lane itself executes for a call: `python -m benchmarks.instructions`.
+
+Counted by valgrind's callgrind, so the same on a busy machine and an idle one. Only instructions of
+the lane's own library count, not those of Python or of the driver. The budget beside this file was
+written with `--write`; the exit status is 1 when a call takes a tenth more than it says. Counts
+depend on compiler and Python; a pair the budget does not know is compared with nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from benchmarks.launch_overhead import NULL_DRIVER, ROOT
+
+BUDGET = Path(__file__).with_name("instructions.json")
+CALLS = 2000
+TOLERANCE = 1.1
+STATEMENTS = {
+    "launch, 3 arguments": "launch(three, grid=(8,), block=(256,), args=(1000, x, y), stream=s)",
+    "launch, 8 arguments": "launch(eight, grid=(8,), block=(256,), "
+    "args=(1000, 1, None, x, y, 1.0, 2.0, 3), stream=s)",
+    "bound, 3 arguments": "bound_three(1000, x, y)",
+    "bound, 8 arguments": "bound_eight(1000, 1, None, x, y, 1.0, 2.0, 3)",
+    "alloc+free": "DeviceBuffer.uninitialized(1024, 'f32')",
+    "copy 4 KiB": "x.copy_from(page, stream=s)",
+    "sync": "s.synchronize()",
+    "record": "event.record(s)",
+}
+PROGRAM = """
+import ctypes
+import sys
+import numpy as np
+from benchmarks import kernels
+from benchmarks.measuring import loop
+from uhal import Api, DeviceBuffer, Event, Module, Stream, launch
+Api.quick_init(0, backend="cuda")
+module, s, event = Module.from_bytes(kernels.ptx()), Stream(), Event()
+x, y = (DeviceBuffer.uninitialized(1024, "f32") for _ in range(2))
+three, eight = module.get_function("three"), module.get_function("eight")
+bound_three, bound_eight = three[8, 256, 0, s], eight[8, 256, 0, s]
+page = np.zeros(1024, np.float32)
+names = {k: v for k, v in globals().items() if k.islower() and k != "loop"}
+mark = ctypes.CDLL(sys.argv[1]).mark
+for statement in sys.argv[3:]:
+    run = loop(statement, DeviceBuffer=DeviceBuffer, **names)
+    run(10)
+    mark()
+    run(int(sys.argv[2]))
+    mark()
+"""
+MARK_SOURCE = Path(__file__).with_name("workers") / "callgrind_mark.c"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.instructions")
+    parser.add_argument("--write", action="store_true", help="make what is counted the budget")
+    options = parser.parse_args()
+    found = count()
+    budgets = json.loads(BUDGET.read_text()) if BUDGET.is_file() else {}
+    if options.write:
+        budgets[toolchain()] = found
+        BUDGET.write_text(json.dumps(budgets, indent=2, sort_keys=True) + "\n")
+    budget = budgets.get(toolchain(), {})
+    for name, instructions in found.items():
+        limit = f"budget {budget[name]}" if name in budget else f"no budget for {toolchain()}"
+        print(f"{name:24}{instructions:8} instructions, {limit}")
+    return 1 if over_budget(found, budget) else 0
+
+
+def over_budget(found: dict[str, int], budget: dict[str, int]) -> list[str]:
+    """Names of the calls that take more than a tenth over what the budget allows."""
+    return [name for name in found if found[name] > TOLERANCE * budget.get(name, sys.maxsize)]
+
+
+def toolchain() -> str:
+    """What the counts depend on."""
+    compiler = os.environ.get("CC", "cc").split()[0]
+    said = subprocess.run([compiler, "-dumpversion"], capture_output=True, text=True, check=True)
+    name = "clang" if "clang" in os.path.realpath(shutil.which(compiler) or "") else "gcc"
+    python = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    return f"{name} {said.stdout.split('.')[0].strip()}, Python {python}"
+
+
+def count() -> dict[str, int]:
+    """Instructions of the lane for one execution of each statement."""
+    with tempfile.TemporaryDirectory() as folder:
+        output, mark = Path(folder, "callgrind"), Path(folder, "mark.so")
+        compiler = os.environ.get("CC", "cc").split()
+        subprocess.run([*compiler, "-shared", "-fPIC", MARK_SOURCE, "-o", mark], check=True)
+        subprocess.run(
+            [
+                *("valgrind", "--tool=callgrind", f"--callgrind-out-file={output}"),
+                *(sys.executable, "-c", PROGRAM, str(mark), str(CALLS)),
+                *STATEMENTS.values(),
+            ],
+            cwd=ROOT,
+            env={
+                **os.environ,
+                "UHAL_CUDA_LIBRARY": str(NULL_DRIVER),
+                "OPENBLAS_NUM_THREADS": "1",
+                "PYTHONHASHSEED": "0",
+            },
+            check=True,
+            capture_output=True,
+        )
+        # the part that ends at the second of a statement's two marks is its loop
+        return {
+            name: round(_own_instructions(Path(f"{output}.{2 * place + 2}").read_text()) / CALLS)
+            for place, name in enumerate(STATEMENTS)
+        }
+
+
+def _own_instructions(profile: str) -> int:
+    """The sum over the functions of the lane, what they call left out (callgrind's format)."""
+    total = 0
+    names: dict[str, str] = {}
+    ours = is_call = False
+    for line in profile.splitlines():
+        if line.startswith(("ob=", "cob=")):
+            number, _, name = line.partition("=")[2].partition(" ")
+            if name:
+                names[number] = name
+            if line.startswith("ob="):
+                ours = "/_lane." in names[number]
+        elif line.startswith("calls="):
+            is_call = True
+        elif re.match(r"[0-9+*-]", line):
+            if ours and not is_call:
+                total += int(line.split()[1])
+            is_call = False
+    return total
+
+
+if __name__ == "__main__":
+    sys.exit(main())

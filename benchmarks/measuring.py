@@ -1,0 +1,191 @@
+"""How a form of a call is timed, and how what it did is held against what it meant to do.
+
+A worker times all its forms in turn, round after round, so that what disturbs the machine disturbs
+them alike; and what is counted is the processor time of the calling thread, which others on the
+same machine do not add to. Every round asks the do-nothing driver what arrived: a form that
+launches too little, or with other arguments, ends the benchmark.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import repeat
+
+ROUNDS = 25
+ROUND_SECONDS = 0.005
+
+
+class Counts(ctypes.Structure):
+    """`uhal_null_counts` of simulators/null/hot_calls.h."""
+
+    _fields_ = [
+        (name, ctypes.c_uint64)
+        for name in (
+            "launches checksum allocations frees copies copied_bytes waits records".split()
+        )
+    ]
+
+
+class NullDriver:
+    """The do-nothing driver this process has loaded."""
+
+    def __init__(self, path: str) -> None:
+        self._library = ctypes.CDLL(path)
+        self._library.uhal_null_take.restype = Counts
+
+    def expect(self, sizes: Sequence[int]) -> None:
+        """Say how the next launches lay out their parameters: 4 or 8 bytes each."""
+        self._library.uhal_null_expect((ctypes.c_uint32 * len(sizes))(*sizes), len(sizes))
+
+    def take(self) -> dict[str, int]:
+        """What arrived since the last call."""
+        counts = self._library.uhal_null_take()
+        return {name: getattr(counts, name) for name, _ in Counts._fields_}
+
+
+@dataclass
+class Form:
+    """One way of making one call."""
+
+    name: str
+    what: str
+    """`launch`, `alloc+free`, `copy 4 KiB`, `get_function`, `sync`, `record` or `control`."""
+    run: Callable[[int], object]
+    """Makes the call that many times."""
+    arguments: Sequence[tuple[int, int]] = ()
+    """Size in bytes and unsigned value of each parameter, as the driver must see them."""
+    expected: dict[str, int] = field(default_factory=dict)
+    """Counts of the driver one call raises, and by how much."""
+
+
+@dataclass
+class Row:
+    """What one form cost; times in nanoseconds a call."""
+
+    library: str
+    form: str
+    what: str
+    args: int
+    median_ns: float
+    spread_ns: float
+    """Half the distance between the quartiles."""
+    launches: int
+    checksum: int
+
+
+def calls(function: Callable[[], object]) -> Callable[[int], None]:
+    """A loop over a call without arguments; for calls with some, write the loop out."""
+
+    def run(count: int) -> None:
+        for _ in repeat(None, count):
+            function()
+
+    return run
+
+
+def loop(statement: str, **names: object) -> Callable[[int], None]:
+    """A loop over a statement as a program spells it: what it names are local variables."""
+    source = (
+        f"def run(count, repeat, {', '.join(names)}):\n"
+        f"    for _ in repeat(None, count):\n"
+        f"        {statement}\n"
+    )
+    made: dict[str, Callable[..., None]] = {}
+    exec(source, made)
+    return lambda count: made["run"](count, repeat, *names.values())
+
+
+def spelled(values: Sequence[object]) -> tuple[str, dict[str, object]]:
+    """`a0, a1, …` for use in a statement, and the values by those names."""
+    names = {f"a{index}": value for index, value in enumerate(values)}
+    return ", ".join(names), names
+
+
+def launch_form(
+    name: str, run: Callable[[int], object], arguments: Sequence[tuple[int, int]]
+) -> Form:
+    """The form of a launch that must arrive with these arguments."""
+    checksum = sum(value for _, value in arguments) % 2**64
+    return Form(name, "launch", run, arguments, {"launches": 1, "checksum": checksum})
+
+
+def measure(library: str, forms: Sequence[Form], driver: NullDriver | None) -> list[Row]:
+    """Time every form; raises SystemExit when something else arrived than was sent."""
+    counts = [_calibrate(form, driver) for form in forms]
+    times: list[list[float]] = [[] for _ in forms]
+    totals = [[0, 0] for _ in forms]
+    for _ in range(ROUNDS):
+        for form, count, found, total in zip(forms, counts, times, totals, strict=True):
+            arrived = _timed(form, count, driver, found)
+            total[0] += arrived.get("launches", 0)
+            total[1] = (total[1] + arrived.get("checksum", 0)) % 2**64
+    rows = []
+    for form, found, (launches, checksum) in zip(forms, times, totals, strict=True):
+        quartiles = statistics.quantiles(found, n=4)
+        rows.append(
+            Row(
+                library,
+                form.name,
+                form.what,
+                len(form.arguments),
+                round(statistics.median(found), 1),
+                round((quartiles[2] - quartiles[0]) / 2, 1),
+                launches,
+                checksum,
+            )
+        )
+    return rows
+
+
+def _timed(form: Form, count: int, driver: NullDriver | None, found: list[float]) -> dict[str, int]:
+    if driver is not None:
+        driver.expect([size for size, _ in form.arguments])
+        driver.take()
+    start = time.thread_time_ns()
+    form.run(count)
+    found.append((time.thread_time_ns() - start) / count)
+    if driver is None:
+        return {}
+    arrived = driver.take()
+    for name, each in form.expected.items():
+        if arrived[name] != each * count % 2**64:
+            sys.exit(
+                f"{form.name}, {form.what}: {count} calls should bring {name} to "
+                f"{each * count % 2**64}, the driver saw {arrived[name]}"
+            )
+    return arrived
+
+
+def _calibrate(form: Form, driver: NullDriver | None) -> int:
+    """How many calls fill a round."""
+    count = 16
+    while True:
+        found: list[float] = []
+        _timed(form, count, driver, found)
+        if found[0] * count >= ROUND_SECONDS * 1e9 / 4 or count >= 1 << 22:
+            return max(1, int(ROUND_SECONDS * 1e9 / max(found[0], 1.0)))
+        count *= 4
+
+
+def pin() -> None:
+    """Keep to one processor, where the system lets a process choose."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+
+
+def report(rows: Sequence[Row], **facts: object) -> None:
+    """Hand a worker's result to the benchmark: one JSON object on standard output."""
+    print(json.dumps({"rows": [asdict(row) for row in rows], **facts}))
+
+
+def control() -> Form:
+    """What the loop itself and the cheapest of calls cost, beside every library."""
+    nothing = iter(repeat(None)).__next__
+    return Form("loop over a C function", "control", calls(nothing))

@@ -1,0 +1,12 @@
+/* UHAL_LANE_UNSAFE builds a lane without checks of arguments, stamps and ledger, only to measure
+ * what they cost (benchmarks/launch_overhead.py). It is never installed. */
+#ifndef UHAL_CHECKED_H
+#define UHAL_CHECKED_H
+
+#ifdef UHAL_LANE_UNSAFE
+enum { UHAL_CHECKED = 0 };
+#else
+enum { UHAL_CHECKED = 1 };
+#endif
+
+#endif
