@@ -5,6 +5,7 @@
 #include <deque>
 #include <functional>
 #include <mutex>
+#include <thread>
 
 namespace hsa_sim {
 
@@ -14,16 +15,30 @@ class Callbacks {
   public:
     explicit Callbacks(std::mutex &mutex) : mutex_(mutex) {}
 
-    // Runs `call` soon, without the lock; the caller holds it.
-    void post(std::function<void()> call);
+    // Runs `call` soon, without the lock; the caller holds it. `about` is what it may be withdrawn
+    // with.
+    void post(const void *about, std::function<void()> call);
+
+    // Takes back the calls about something, of everything when it is null, and waits for one that
+    // is being made, unless by the call itself.
+    void withdraw(Lock &lock, const void *about);
 
   private:
+    struct Call {
+        const void *about;
+        std::function<void()> make;
+    };
+
     void serve_forever();
 
     std::mutex &mutex_;
     bool started_ = false;
-    std::deque<std::function<void()>> calls_;
+    bool calling_ = false;
+    const void *calling_about_ = nullptr;
+    std::thread::id thread_;
+    std::deque<Call> calls_;
     std::condition_variable posted_;
+    std::condition_variable called_;
 };
 
 } // namespace hsa_sim

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <chrono>
 
-#include "../engine/thread.h"
 #include "runtime.h"
 
 namespace hsa_sim {
@@ -40,16 +39,14 @@ void Processor::ring(const std::shared_ptr<Queue> &queue, uint64_t last) {
     if (queue->failed) {
         return;
     }
-    if (!started_) {
-        started_ = true;
-        sim::start_thread([this] { serve_forever(); });
-    }
+    start_thread();
     if (queue->announced == 0) {
         queues_.push_back(queue);
     }
-    if (last >= queue->written || last - queue->taken >= queue->abi->size) {
-        const char *problem = last >= queue->written ? ", which was never reserved"
-                                                     : ", which overwrote one that was not taken";
+    const bool reserved = last < queue->written;
+    if (!reserved || last >= queue->taken + queue->abi->size) {
+        const char *problem =
+            reserved ? ", which overwrote one that was not taken" : ", which was never reserved";
         fail(queue, HSA_STATUS_ERROR_INVALID_PACKET_FORMAT,
              "the doorbell was rung for packet " + std::to_string(last) + problem);
         return;
@@ -75,10 +72,7 @@ void Processor::ring(const std::shared_ptr<Queue> &queue, uint64_t last) {
 }
 
 void Processor::submit(const std::shared_ptr<Copy> &copy) {
-    if (!started_) {
-        started_ = true;
-        sim::start_thread([this] { serve_forever(); });
-    }
+    start_thread();
     copies_.push_back(copy);
     if (copy->completion != nullptr) {
         copy->completion->producers.push_back({{}, 0, copy});
@@ -242,7 +236,7 @@ void Processor::set(Signal &signal, hsa_signal_value_t value) {
         if (!met(handler)) {
             continue;
         }
-        runtime_.callbacks.post([this, handler, value, handle = signal.handle] {
+        runtime_.callbacks.post(&signal, [this, handler, value, handle = signal.handle] {
             const bool stays = handler.function(value, handler.data);
             const Lock lock(runtime_.mutex);
             const auto found = runtime_.signals.find(handle);

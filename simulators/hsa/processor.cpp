@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "../engine/thread.h"
 #include "call.h"
 #include "copy_work.h"
 #include "kernel_work.h"
@@ -19,12 +20,23 @@ constexpr size_t most_started = 32;
 // What a copy that failed leaves in its completion signal.
 constexpr hsa_signal_value_t copy_failed = -1;
 
+std::string packet_words(const Queue &queue, const Refusal &refusal) {
+    return "packet " + std::to_string(queue.taken) + ": " + refusal.words;
+}
+
 [[noreturn]] void abort_as_the_runtime_does(const std::string &words) {
     std::fprintf(stderr, "%s\n", words.c_str());
     std::abort();
 }
 
 } // namespace
+
+void Processor::start_thread() {
+    if (!started_) {
+        started_ = true;
+        sim::start_thread([this] { serve_forever(); });
+    }
+}
 
 void Processor::serve_forever() {
     Lock lock(runtime_.mutex);
@@ -113,8 +125,7 @@ void Processor::start(const std::shared_ptr<Queue> &queue) {
     const Refusal refusal = planned != 0 ? Refusal{static_cast<hsa_status_t>(planned), "injected"}
                                          : check_packet(runtime_, packet);
     if (refusal) {
-        fail(queue, refusal.status,
-             "packet " + std::to_string(queue->taken) + ": " + refusal.words);
+        fail(queue, refusal.status, packet_words(*queue, refusal));
         return;
     }
     runtime_.fences.acquire(queue->fences, packet.acquire(), announcements.front());
@@ -134,8 +145,7 @@ void Processor::start_kernel(const std::shared_ptr<Queue> &queue, const Packet &
     dispatch->acquired = queue->fences;
     const Refusal refusal = check_dispatch(runtime_, *queue, packet.dispatch, dispatch->kernel);
     if (refusal) {
-        fail(queue, refusal.status,
-             "packet " + std::to_string(queue->taken) + ": " + refusal.words);
+        fail(queue, refusal.status, packet_words(*queue, refusal));
         return;
     }
     queue->started.push_back(dispatch);
@@ -246,7 +256,7 @@ void Processor::complete(const std::shared_ptr<Signal> &signal, bool timed, bool
     signal->timed_copy = copy;
     signal->start = start;
     signal->end = std::max(now(), start + 1);
-    // What has ended is the producer's no longer; the oldest of them ends first or does not matter.
+    // Producers that have ended are no longer of interest.
     auto &producers = signal->producers;
     producers.erase(std::remove_if(producers.begin(), producers.end(),
                                    [](const Producer &producer) {
@@ -264,7 +274,7 @@ void Processor::report_memory_fault(Agent &agent, uint64_t address, const std::s
     const std::string words = printable(reason);
     agent.lost = true;
     runtime_.fault_words = words;
-    runtime_.callbacks.post([this, &agent, address, words] {
+    runtime_.callbacks.post(&agent, [this, &agent, address, words] {
         sim::Instruments::say(words);
         std::vector<EventHandler> handlers;
         {
@@ -291,7 +301,7 @@ void Processor::fail(const std::shared_ptr<Queue> &queue, hsa_status_t status,
     queue->failed = true;
     queue->started.clear();
     runtime_.fault_words = words;
-    runtime_.callbacks.post([queue, status, words] {
+    runtime_.callbacks.post(queue.get(), [queue, status, words] {
         if (queue->callback == nullptr) {
             abort_as_the_runtime_does("Queue error without a callback, status " +
                                       std::to_string(status) + ": " + words);

@@ -66,6 +66,7 @@ class Processor {
         std::shared_ptr<Copy> copy;
     };
 
+    void start_thread();
     void serve_forever();
     std::vector<Step> ready();
     bool may_start(Queue &queue);

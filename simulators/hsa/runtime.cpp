@@ -167,6 +167,7 @@ void Runtime::destroy_queue(Lock &lock, const std::shared_ptr<Queue> &queue) {
     queues.erase(queue->abi);
     signals.remove(queue->doorbell->handle);
     processor.remove(lock, queue);
+    callbacks.withdraw(lock, queue.get());
     fences.forget_queue(queue->fences);
     free_ring(*queue);
 }
@@ -187,6 +188,7 @@ void Runtime::destroy_executable(const std::shared_ptr<Executable> &executable) 
 
 void Runtime::shut_down(Lock &lock) {
     processor.remove_all(lock);
+    callbacks.withdraw(lock, nullptr);
     while (!queues.empty()) {
         destroy_queue(lock, std::shared_ptr<Queue>(queues.begin()->second));
     }

@@ -6,6 +6,7 @@ import ctypes
 import os
 import signal
 import struct
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -454,3 +455,29 @@ def _forked(path: str) -> None:
 
 def test_a_forked_child_has_no_devices(hsa_kernels: Path) -> None:
     check_child(_forked, str(LIBRARY), options=("-W", "ignore"))
+
+
+def test_a_queue_goes_when_its_callback_is_done(open_hsa: OpenHsa) -> None:
+    hsa = open_hsa()
+    called, leave, gone = threading.Event(), threading.Event(), threading.Event()
+
+    def callback(*_: Any) -> None:
+        called.set()
+        leave.wait(20)
+
+    pointer = ctypes.POINTER(HEADER.ctype("hsa_queue_t"))()
+    kept = HEADER.ctype("hsa_queue_callback_t")(callback)
+    hsa.call.hsa_queue_create(hsa.gpus[0], 64, 0, kept, None, 0, 0, ctypes.byref(pointer))
+    hsa.call.hsa_signal_store_relaxed(pointer.contents.doorbell_signal, 5)
+    assert called.wait(20)
+
+    def destroy() -> None:
+        hsa.call.hsa_queue_destroy(pointer)
+        gone.set()
+
+    thread = threading.Thread(target=destroy)
+    thread.start()
+    assert not gone.wait(0.05)
+    leave.set()
+    thread.join(20)
+    assert gone.is_set()
