@@ -460,7 +460,7 @@ def use_memory_of_hip(image: str, seed: int) -> None:
 
 
 def go_round_the_rings(image: str, seed: int, launches: int) -> None:
-    """More launches than the queue has packets and the argument memory has room, none waited for."""
+    """More launches than the queue and the argument memory hold, and no wait between them."""
     bench = Bench(image, seed)
     counter = DeviceBuffer.zeros(1, "u32")
     launch = bench.step[1, 1]
