@@ -11,6 +11,7 @@ from pathlib import Path
 
 from setuptools import Extension, find_packages, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
 # A build front end runs this file without its folder on the path.
@@ -19,6 +20,7 @@ sys.path.insert(0, str(ROOT))
 from build_support.jobs import BuildError, build
 from build_support.native import native_jobs
 from build_support.requirements import build_requirements, unmet
+from simulators.build import build_drivers
 
 if sys.platform == "win32":
     raise SystemExit("uhal runs on Linux and macOS; on Windows use it inside WSL 2.")
@@ -31,7 +33,10 @@ if missing:
 
 
 class BuildNative(build_ext):
-    """Builds the lane, the host runtime and the host kernels in one parallel pool."""
+    """Builds the lane, the host runtime and the host kernels in one parallel pool.
+
+    For a wheel also the simulated drivers; a checkout makes those with `make simulators`.
+    """
 
     def run(self) -> None:
         in_place = bool(self.inplace) or self.editable_mode
@@ -39,6 +44,8 @@ class BuildNative(build_ext):
         try:
             jobs = native_jobs(ROOT, destination, every_level=not in_place)
             build(jobs, ROOT)
+            if not in_place and sys.platform.startswith("linux"):
+                build_drivers(destination / "simulators" / "build")
         except BuildError as error:
             raise SystemExit(f"\nuhal was not built.\n\n{error}") from None
 
@@ -53,10 +60,21 @@ class BuildNative(build_ext):
         return []
 
 
+class BuildPython(build_py):
+    """Leaves `simulators/build.py` behind, with the rest of what only builds."""
+
+    def find_package_modules(self, package: str, package_dir: str) -> list[tuple[str, str, str]]:
+        found = super().find_package_modules(package, package_dir)
+        return [module for module in found if module[:2] != ("simulators", "build")]
+
+
 setup(
-    packages=[*find_packages(include=["uhal*", "ubridge*", "*_backend*"]), "uhal.examples"],
+    packages=[
+        *find_packages(include=["uhal*", "ubridge*", "*_backend*", "simulators*"]),
+        "uhal.examples",
+    ],
     package_dir={"uhal.examples": "examples"},
     # Declared so that the wheel is tagged for this interpreter; BuildNative does the work.
     ext_modules=[Extension("uhal._lane", ["cython_src/lane.pyx"])],
-    cmdclass={"build_ext": BuildNative},
+    cmdclass={"build_ext": BuildNative, "build_py": BuildPython},
 )

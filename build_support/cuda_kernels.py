@@ -3,22 +3,32 @@
 The images are committed, so that nobody needs nvcc to use them. Each module becomes PTX for every
 device from compute capability 7.5 on, binaries for the most used ones, and a fatbin of them all,
 which is what is loaded. The same sources and the same nvcc give the same bytes in any directory.
+
+Only what changed is compiled: a module whose sources and compiler are those of the manifest, and
+whose images are those the manifest lists, is left alone.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from build_support.kernel_declarations import DeclarationError, declared_signatures
+from build_support.kernel_declarations import DeclarationError, declared_signatures, sidecar_text
+from build_support.kernel_manifest import (
+    MANIFEST,
+    digest,
+    digests,
+    is_current,
+    read_manifest,
+    write_manifest,
+)
 from uhal.images.fatbin import read_fatbin
 from uhal.images.ptx import SIGNATURE_MARK, read_ptx
 from uhal.signature import Signature
@@ -27,7 +37,6 @@ ROOT = Path(__file__).resolve().parents[1]
 KERNELS = Path("ubridge", "kernels")
 IMAGES = KERNELS / "images" / "cuda"
 INCLUDE = Path("uhal", "include")
-MANIFEST = "manifest.json"
 
 PTX_TARGET = "75"
 CUBIN_TARGETS = ("80", "90")
@@ -37,8 +46,13 @@ PTX_VERSIONS = (
 )
 """Every version since devices of compute capability 7.5, oldest first."""
 
+RECIPE = 1
+"""Counts up when the same sources and nvcc are made into other images."""
+
 COMPILE = ("nvcc", "-std=c++17", "-O3", f"-I{INCLUDE}")
 
+_FAULT_CHANNEL = re.compile(r"^\.global [^;]*\buhal_fault\b", re.MULTILINE)
+_USED_BYTES = re.compile(r'^\s*\.pragma "used_bytes_mask \w+";\n', re.MULTILINE)
 _VERSION_LINE = re.compile(r"^\.version .*$", re.MULTILINE)
 _KERNEL = re.compile(
     r"__attribute__\(\(global\)\)\s+void\s+__attribute__\(\(launch_bounds\([^()]*\)\)\)\s*(\w+)\s*\("
@@ -49,23 +63,28 @@ class BuildError(Exception):
     """A compiler failed or is missing."""
 
 
-def main(destination: Path) -> None:
-    """Compile every module into `destination` and write the manifest there."""
-    tool = shutil.which("nvcc")
-    if tool is None:
+def main(destination: Path, names: Iterable[str] | None = None) -> None:
+    """Bring the named modules in `destination`, or all, up to date, and the manifest there."""
+    if shutil.which("nvcc") is None:
         raise BuildError("nvcc is not on the PATH: install the CUDA toolkit")
     destination.mkdir(parents=True, exist_ok=True)
-    modules: dict[str, object] = {}
+    before = read_manifest(destination / MANIFEST, compiler())
+    modules: dict[str, Mapping[str, Any]] = {}
     for source in sorted((ROOT / KERNELS).glob("*.cu")):
+        if names is not None and source.stem not in names:
+            continue
+        sources = digests(ROOT, _sources(KERNELS / source.name))
+        known = before.get(source.stem)
+        if known is not None and is_current(known, sources, destination):
+            modules[source.stem] = known
+            continue
         print(f"kernels {source.stem} (CUDA) …", flush=True)
-        modules[source.stem] = build_module(source.stem, destination)
-    manifest = {"compiler": toolkit(), "modules": modules}
-    text = json.dumps(manifest, indent=2, sort_keys=True) + "\n"
-    (destination / MANIFEST).write_text(text, encoding="utf-8")
+        modules[source.stem] = {"sources": sources, **build_module(source.stem, destination)}
+    write_manifest(destination / MANIFEST, compiler(), modules)
 
 
 def build_module(name: str, destination: Path) -> dict[str, object]:
-    """Compile one module; return its part of the manifest."""
+    """Compile one module; return its part of the manifest, but for the sources."""
     source = KERNELS / f"{name}.cu"
     with tempfile.TemporaryDirectory() as folder:
         parts = Path(folder)
@@ -74,7 +93,7 @@ def build_module(name: str, destination: Path) -> dict[str, object]:
         images = [f"--image3=kind=ptx,sm={PTX_TARGET},file={ptx}"]
         for target in CUBIN_TARGETS:
             cubin = parts / f"{target}.cubin"
-            _run([*COMPILE, "--cubin", f"-arch=sm_{target}", str(source), "-o", str(cubin)])
+            compile_cubin(source, target, cubin)
             images.append(f"--image3=kind=elf,sm={target},file={cubin}")
         fatbin = parts / f"{name}.fatbin"
         # LZ4, which the reader needs no package for.
@@ -82,17 +101,23 @@ def build_module(name: str, destination: Path) -> dict[str, object]:
         _run(["fatbinary", "-64", *compression, f"--create={fatbin}", *images])
         # fatbinary drops the comments of PTX, the signatures among them.
         sidecar = parts / f"{fatbin.name}.sig"
-        lines = [f"{entry}: {signature.declaration}\n" for entry, signature in signatures.items()]
-        sidecar.write_text("".join(lines), encoding="utf-8")
+        sidecar.write_text(sidecar_text(signatures), encoding="utf-8")
         made = (ptx, fatbin, sidecar)
         for path in made:
             shutil.copyfile(path, destination / path.name)
         return {
-            "sources": {str(path): _digest(ROOT / path) for path in _sources(source)},
-            "images": {path.name: _digest(path) for path in made},
+            "images": {path.name: digest(path) for path in made},
             "targets": [entry.description for entry in read_fatbin(fatbin.read_bytes())],
             "signatures": {entry: told.declaration for entry, told in signatures.items()},
         }
+
+
+def compile_cubin(source: Path, target: str, output: Path) -> None:
+    """Compile a source for one compute capability (`80`), by way of its PTX."""
+    ptx = output.with_suffix(".ptx")
+    _run([*COMPILE, "--ptx", f"-arch=compute_{target}", str(source), "-o", str(ptx)])
+    ptx.write_text(_with_visible_globals(ptx.read_text(encoding="ascii")), encoding="ascii")
+    _run(["ptxas", "-O3", f"-arch=sm_{target}", str(ptx), "-o", str(output)])
 
 
 def compile_ptx(source: Path, output: Path, *options: str) -> dict[str, Signature]:
@@ -102,7 +127,9 @@ def compile_ptx(source: Path, output: Path, *options: str) -> dict[str, Signatur
     """
     target = f"compute_{PTX_TARGET}"
     _run([*COMPILE, *options, "--ptx", f"-arch={target}", str(source), "-o", str(output)])
-    text = output.read_text(encoding="ascii")
+    text = _with_visible_globals(output.read_text(encoding="ascii"))
+    # Advice to ptxas that only new ones take.
+    text = _USED_BYTES.sub("", text)
     expanded = _run([*COMPILE, *options, "-E", f"-arch={target}", str(source)])
     signatures = declared_signatures(expanded, _KERNEL, read_ptx(text.encode()).signatures)
     lines = [f"{SIGNATURE_MARK}{name}: {told.declaration}\n" for name, told in signatures.items()]
@@ -115,6 +142,14 @@ def compile_ptx(source: Path, output: Path, *options: str) -> dict[str, Signatur
     raise BuildError(f"ptxas takes {source.name} under no version of PTX")
 
 
+def _with_visible_globals(ptx: str) -> str:
+    """Let a loaded module be asked for its `uhal_fault`.
+
+    Without -rdc=true nvcc keeps every global to itself, and with it a cubin must still be linked.
+    """
+    return _FAULT_CHANNEL.sub(r".visible \g<0>", ptx)
+
+
 def _sources(source: Path) -> list[Path]:
     """The files of this repository that an image depends on, relative to its root."""
     rule = _run([*COMPILE, "-M", f"-arch=compute_{PTX_TARGET}", str(source)])
@@ -123,12 +158,12 @@ def _sources(source: Path) -> list[Path]:
     return sorted({Path(path) for path in relative if not path.startswith("..")})
 
 
-def toolkit() -> str:
-    """Return the compilers' release, without what differs between machines."""
+def compiler() -> str:
+    """Return what the images are made with, without what differs between machines."""
     found = re.search(r"release [\d.]+, (V[\d.]+)", _run(["nvcc", "--version"]))
     if found is None:
         raise BuildError("nvcc --version names no release")
-    return f"nvcc {found[1]}"
+    return f"nvcc {found[1]}, recipe {RECIPE}"
 
 
 def _run(command: Sequence[str]) -> str:
@@ -137,10 +172,6 @@ def _run(command: Sequence[str]) -> str:
     if done.returncode != 0:
         raise BuildError(f"$ {' '.join(command)}\n{done.stdout}{done.stderr}")
     return done.stdout
-
-
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 if __name__ == "__main__":

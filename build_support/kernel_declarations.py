@@ -35,6 +35,11 @@ def declared_signatures(
     return {name: _describe(declared[name], told) for name, told in compiled.items()}
 
 
+def sidecar_text(signatures: Mapping[str, Signature]) -> str:
+    """Return the lines of a `.sig` file."""
+    return "".join(f"{entry}: {told.declaration}\n" for entry, told in signatures.items())
+
+
 def _describe(parts: list[str], compiled: Signature) -> Signature:
     """The source's words for the parameters; a structure is as many bytes as were compiled."""
     words = []

@@ -1,20 +1,20 @@
 """Compiles the kernels of `ubridge/kernels` for AMD's devices: `make kernels`.
 
 The images are committed, so that nobody needs a compiler to use them. Each module becomes one
-offload bundle, which HIP loads too, with a code object for every target below. The same sources and
-the same compiler give the same bytes in any directory.
+compressed offload bundle, which HIP loads too, with a code object for every target below. The same
+sources, compiler and zlib give the same bytes in any directory; only what changed is compiled.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 import struct
 import sys
 import tempfile
-from collections.abc import Mapping
+import zlib
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from build_support.hip_compiler import (
     ROOT,
@@ -24,14 +24,21 @@ from build_support.hip_compiler import (
     preprocess,
     toolchain,
 )
-from build_support.kernel_declarations import DeclarationError, declared_signatures
+from build_support.kernel_declarations import DeclarationError, declared_signatures, sidecar_text
+from build_support.kernel_manifest import (
+    MANIFEST,
+    digest,
+    digests,
+    is_current,
+    read_manifest,
+    write_manifest,
+)
 from uhal.images.hsaco import read_hsaco
-from uhal.images.offload_bundle import MAGIC
+from uhal.images.offload_bundle import COMPRESSED_MAGIC, MAGIC
 from uhal.signature import Signature
 
 KERNELS = Path("ubridge", "kernels")
 IMAGES = KERNELS / "images" / "rocm"
-MANIFEST = "manifest.json"
 SUFFIX = ".hipfb"
 
 TARGETS = ("gfx90a", "gfx942", "gfx1030", "gfx1100", "gfx1201")
@@ -48,21 +55,33 @@ KERNEL = re.compile(
 )
 
 
-def main(destination: Path, root: Path = ROOT) -> None:
-    """Compile every module under `root` into `destination` and write the manifest there."""
-    compiler = toolchain()
+def main(destination: Path, root: Path = ROOT, names: Iterable[str] | None = None) -> None:
+    """Bring the named modules under `root`, or all, up to date in `destination`."""
     destination.mkdir(parents=True, exist_ok=True)
-    modules: dict[str, object] = {}
+    before = read_manifest(destination / MANIFEST, compiler())
+    modules: dict[str, Mapping[str, Any]] = {}
     for source in sorted((root / KERNELS).glob("*.cu")):
+        if names is not None and source.stem not in names:
+            continue
+        expanded = preprocess(KERNELS / source.name, TARGETS[0], root=root)
+        sources = digests(root, included_files(expanded, root=root))
+        known = before.get(source.stem)
+        if known is not None and is_current(known, sources, destination):
+            modules[source.stem] = known
+            continue
         print(f"kernels {source.stem} (ROCm) …", flush=True)
-        modules[source.stem] = build_module(source.stem, destination, root)
-    manifest = {"compiler": compiler, "modules": modules}
-    text = json.dumps(manifest, indent=2, sort_keys=True) + "\n"
-    (destination / MANIFEST).write_text(text, encoding="utf-8")
+        modules[source.stem] = {"sources": sources, **build_module(source.stem, destination, root)}
+    write_manifest(destination / MANIFEST, compiler(), modules)
+
+
+def compiler() -> str | None:
+    """Return what the images are made with, `None` without the pinned compiler."""
+    found = toolchain()
+    return None if found is None else f"{found}, zlib {zlib.ZLIB_RUNTIME_VERSION}"
 
 
 def build_module(name: str, destination: Path, root: Path) -> dict[str, object]:
-    """Compile one module; return its part of the manifest."""
+    """Compile one module; return its part of the manifest, but for the sources."""
     source = KERNELS / f"{name}.cu"
     objects: dict[str, bytes] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -72,14 +91,11 @@ def build_module(name: str, destination: Path, root: Path) -> dict[str, object]:
             objects[target] = output.read_bytes()
     signatures = _signatures(source, objects, root)
     bundle = destination / f"{name}{SUFFIX}"
-    bundle.write_bytes(_bundle(objects))
+    bundle.write_bytes(_compressed(_bundle(objects)))
     sidecar = destination / f"{bundle.name}.sig"
-    lines = [f"{entry}: {signature.declaration}\n" for entry, signature in signatures.items()]
-    sidecar.write_text("".join(lines), encoding="utf-8")
-    sources = included_files(preprocess(source, TARGETS[0], root=root), root=root)
+    sidecar.write_text(sidecar_text(signatures), encoding="utf-8")
     return {
-        "sources": {path.as_posix(): _digest(root / path) for path in sources},
-        "images": {path.name: _digest(path) for path in (bundle, sidecar)},
+        "images": {path.name: digest(path) for path in (bundle, sidecar)},
         "targets": list(objects),
         "signatures": {entry: told.declaration for entry, told in signatures.items()},
     }
@@ -112,8 +128,16 @@ def _bundle(objects: Mapping[str, bytes]) -> bytes:
     return table.ljust(start, b"\0") + body
 
 
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+def _compressed(bundle: bytes) -> bytes:
+    """The bundle as clang's --offload-compress writes it with zlib, in version 2 of that header.
+
+    The digest of the contents is of no use to a reader; clang's own differs between its versions.
+    """
+    packed = zlib.compress(bundle, 9)
+    header = struct.Struct("<4sHHIIQ")
+    unused_digest = 0
+    size = header.size + len(packed)
+    return header.pack(COMPRESSED_MAGIC, 2, 0, size, len(bundle), unused_digest) + packed
 
 
 if __name__ == "__main__":

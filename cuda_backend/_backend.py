@@ -20,19 +20,19 @@ from cuda_backend._errors import (
     MISSING_TEXT,
     STICKY,
 )
-from cuda_backend._library import LIBRARY_VARIABLE, DriverLibrary, find, function_type, header
+from cuda_backend._library import (
+    CANDIDATES,
+    LIBRARY_VARIABLE,
+    DriverLibrary,
+    function_type,
+    header,
+)
 from cuda_backend._memory import MemoryVerbs
 from cuda_backend._modules import ModuleVerbs
 from cuda_backend.targets import DeviceTarget, Version
 from uhal._lane import HotTable, slot_adapter
-from uhal.abi import LibrarySearch
-from uhal.contract import (
-    BackendRecord,
-    DeviceLimits,
-    DeviceSummary,
-    ErrorText,
-    joined_reasons,
-)
+from uhal.abi import LibraryBackend, LibraryFacts, LibrarySearch
+from uhal.contract import DeviceLimits, DeviceSummary, ErrorText
 from uhal.errors import DeviceError, LibraryNotFoundError, from_code
 
 FUNCTION_OF_SLOT = {
@@ -70,10 +70,6 @@ FUNCTION_OF_SLOT = {
 }
 OPTIONAL_SLOTS = frozenset(("launch_ex", "alloc_async", "free_async", "copy_peer"))
 
-_INSTALL = (
-    "install the NVIDIA driver (nvidia-smi then lists the device; a container needs "
-    f"--gpus all), or set {LIBRARY_VARIABLE} to its libcuda.so.1"
-)
 _LARGE_PARAMETERS_DRIVER = (12, 1)
 _LARGE_PARAMETERS_CAPABILITY = (7, 0)
 _LARGE_PARAMETER_BYTES = 32764
@@ -82,11 +78,22 @@ _PORTABLE_CLUSTER_BLOCKS = 8
 """Blocks of a cluster that every device with clusters takes (Programming Guide, "Clusters")."""
 
 
-class CudaBackend(ModuleVerbs, MemoryVerbs):
+class CudaBackend(ModuleVerbs, MemoryVerbs, LibraryBackend):
     """NVIDIA's devices. Any thread may call any method."""
 
     name = "cuda"
     dlpack_device_type = 2  # kDLCUDA
+    library = LibraryFacts(
+        variable=LIBRARY_VARIABLE,
+        candidates=CANDIDATES,
+        purpose="CUDA",
+        software="driver for CUDA",
+        install=(
+            "install the NVIDIA driver (nvidia-smi then lists the device; a container needs "
+            f"--gpus all), or set {LIBRARY_VARIABLE} to its libcuda.so.1"
+        ),
+        no_device=ADVICE["CUDA_ERROR_NO_DEVICE"],
+    )
 
     def __init__(self, search: LibrarySearch) -> None:
         """Take over an opened library and initialise it. `open` is the way in."""
@@ -103,44 +110,6 @@ class CudaBackend(ModuleVerbs, MemoryVerbs):
         self._contexts: dict[int, int] = {}
         self._stand_ins: list[object] = []
         self._table: HotTable | None = None
-
-    # -- finding the library -----------------------------------------------------------------------
-
-    @classmethod
-    def probe(cls) -> BackendRecord:
-        """Open libcuda and list its devices. Creates no context on any."""
-        search = find()
-        if search.handle is None:
-            reason = joined_reasons(search.attempts)
-            return BackendRecord(cls.name, "absent", reason, _INSTALL, search.attempts)
-        try:
-            opened = cls(search)
-            count = opened.device_count()
-            devices = tuple(opened._summary(ordinal) for ordinal in range(count))
-        except DeviceError as error:
-            # The message ends with the advice for the code, where there is some.
-            return BackendRecord(cls.name, "refused", str(error), "", search.attempts, search.path)
-        found = f"{len(devices)} device{'' if len(devices) == 1 else 's'}"
-        return BackendRecord(
-            cls.name,
-            "ok" if devices else "absent",
-            f"{found}, driver for CUDA {opened.version()}",
-            "" if devices else ADVICE["CUDA_ERROR_NO_DEVICE"],
-            search.attempts,
-            search.path,
-            opened.version(),
-            devices,
-        )
-
-    @classmethod
-    def open(cls) -> CudaBackend:
-        """Open and initialise libcuda. `LibraryNotFoundError` when there is none."""
-        search = find()
-        if search.handle is None:
-            raise LibraryNotFoundError(
-                f"{joined_reasons(search.attempts)}. To use CUDA, {_INSTALL}.", backend=cls.name
-            )
-        return cls(search)
 
     # -- the process and its devices ---------------------------------------------------------------
 
@@ -190,6 +159,18 @@ class CudaBackend(ModuleVerbs, MemoryVerbs):
         found = header().ctype("CUuuid")()
         self._library.cuDeviceGetUuid_v2(found, self._device(ordinal))
         return str(uuid.UUID(bytes=bytes(found)))
+
+    def device_summary(self, ordinal: int) -> DeviceSummary:
+        """Describe a device; no context is made on it."""
+        total = ctypes.c_size_t()
+        self._library.cuDeviceTotalMem_v2(total, self._device(ordinal))
+        processors = self._attribute(ordinal, "MULTIPROCESSOR_COUNT")
+        capability = _dotted(self._capability(ordinal))
+        description = (
+            f"compute capability {capability}, {processors} multiprocessors, "
+            f"{total.value / 2**30:.0f} GB"
+        )
+        return DeviceSummary(ordinal, self.device_name(ordinal), description)
 
     def device_limits(self, ordinal: int) -> DeviceLimits:
         """Return the limits of a launch, without opting in to more shared memory."""
@@ -317,17 +298,6 @@ class CudaBackend(ModuleVerbs, MemoryVerbs):
 
     def _target(self, ordinal: int) -> DeviceTarget:
         return DeviceTarget(f"cuda:{ordinal}", self._capability(ordinal), self._driver)
-
-    def _summary(self, ordinal: int) -> DeviceSummary:
-        total = ctypes.c_size_t()
-        self._library.cuDeviceTotalMem_v2(total, self._device(ordinal))
-        processors = self._attribute(ordinal, "MULTIPROCESSOR_COUNT")
-        capability = _dotted(self._capability(ordinal))
-        description = (
-            f"compute capability {capability}, {processors} multiprocessors, "
-            f"{total.value / 2**30:.0f} GB"
-        )
-        return DeviceSummary(ordinal, self.device_name(ordinal), description)
 
     @contextmanager
     def _bound(self, ordinal: int) -> Iterator[None]:

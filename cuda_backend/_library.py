@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import ctypes
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from uhal.abi import Check, Header, Library, LibrarySearch, find_library
+from uhal.abi import Check, Header, Library, LibrarySearch
 
 LIBRARY_VARIABLE = "UHAL_CUDA_LIBRARY"
 CANDIDATES = (
+    # The toolkit's stub of that name is found out by cuInit.
     "libcuda.so.1",
     # Where Windows puts the driver into WSL 2, which not every distribution searches.
     "/usr/lib/wsl/lib/libcuda.so.1",
 )
+
+_FINDER_PARAMETERS = (ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64)
 
 
 @cache
 def header() -> Header:
     """The interface as the backend knows it."""
     return Header.parse(Path(__file__).resolve().parent / "abi.h")
-
-
-def find() -> LibrarySearch:
-    """Look for the driver library. The toolkit's stub of that name is found out by cuInit."""
-    return find_library(LIBRARY_VARIABLE, CANDIDATES)
 
 
 def function_type(name: str) -> type[Any]:
@@ -35,11 +33,11 @@ def function_type(name: str) -> type[Any]:
 
 
 class DriverLibrary(Library):
-    """libcuda. Functions come from cuGetProcAddress where there is one.
+    """libcuda. Functions come from cuGetProcAddress where there is one, by name before CUDA 11.3.
 
-    It is asked for the CUDA version that introduced the form of the function abi.h declares. A
-    function it does not give is looked up by its exported name, which carries the same version
-    (`cuMemAlloc_v2`).
+    It is asked for the CUDA version that introduced the form of the function abi.h declares, and
+    its answer stands: an exported symbol that it denies refuses every call. The exported names
+    carry the same version (`cuMemAlloc_v2`).
     """
 
     def __init__(self, search: LibrarySearch, check: Check) -> None:
@@ -49,34 +47,33 @@ class DriverLibrary(Library):
         super().__init__(search.handle, path, header(), status="CUresult", check=check)
 
     def _symbol(self, name: str) -> Any:
-        address = self._versioned_address(name)
-        if address is None:
-            return super()._symbol(name)
-        return function_type(name)(address)
-
-    def _versioned_address(self, name: str) -> int | None:
         since = self.header.constants.get(f"UHAL_SINCE_{name}")
-        asks = self._procedure_finder()
-        if since is None or asks is None:
-            return None
+        if since is None or self._finder is None:
+            return super()._symbol(name)
+        status, address = self._ask(self._finder, name, since)
+        return function_type(name)(address) if status == 0 and address else None
+
+    @cached_property
+    def _finder(self) -> Any:
+        """The newest form of cuGetProcAddress that works; `None` before CUDA 11.3."""
+        too_new = self.header.constants["CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER"]
+        # The newer form has one parameter more, for a status that the address tells too.
+        for name, further in (("cuGetProcAddress_v2", [ctypes.c_void_p]), ("cuGetProcAddress", [])):
+            finder = super()._symbol(name)
+            if finder is None:
+                continue
+            finder.argtypes = [*_FINDER_PARAMETERS, *further]
+            # A library may export what the driver under it does not have yet.
+            if self._ask(finder, "cuInit", 0)[0] != too_new:
+                return finder
+        return None
+
+    def _ask(self, finder: Any, name: str, since: int) -> tuple[int, int | None]:
         found = ctypes.c_void_p()
         flags = self.header.constants["CU_GET_PROC_ADDRESS_LEGACY_STREAM"]
-        status = asks(_base_name(name).encode(), ctypes.byref(found), since, flags)
-        return found.value if status == 0 else None
-
-    def _procedure_finder(self) -> Any:
-        """Return cuGetProcAddress as f(name, &address, version, flags), `None` before CUDA 11.3."""
-        newer = super()._symbol("cuGetProcAddress_v2")
-        if newer is not None:
-            newer.argtypes = (
-                *(ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64),
-                ctypes.c_void_p,
-            )
-            return lambda *arguments: newer(*arguments, None)
-        older = super()._symbol("cuGetProcAddress")
-        if older is not None:
-            older.argtypes = (ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64)
-        return older
+        rest = [None] * (len(finder.argtypes) - len(_FINDER_PARAMETERS))
+        status = finder(_base_name(name).encode(), ctypes.byref(found), since, flags, *rest)
+        return status, found.value
 
 
 def _base_name(name: str) -> str:

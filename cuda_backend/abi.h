@@ -19,9 +19,9 @@
 extern "C" {
 #endif
 
-/* The oldest driver the backend is written for, and the newest interface it knows. */
+/* The oldest driver the backend is written for, and the newest it knows of. */
 #define UHAL_CUDA_OLDEST_DRIVER 11040
-#define UHAL_CUDA_NEWEST_DRIVER 13000
+#define UHAL_CUDA_NEWEST_DRIVER 13050
 
 typedef int CUdevice;
 typedef unsigned long long CUdeviceptr;

@@ -12,7 +12,7 @@ from uhal.images.chooser import Fit, Judgement, choose
 from uhal.images.cubin import CubinImage, is_cubin, read_cubin
 from uhal.images.fatbin import FatbinEntry, is_fatbin, read_fatbin
 from uhal.images.ptx import PtxImage, is_ptx, read_ptx
-from uhal.signature import Signature, merge
+from uhal.signature import LazySignatures, Signature, merge
 
 
 @dataclass(frozen=True)
@@ -93,19 +93,23 @@ def _in_fatbin(entry: FatbinEntry, device: DeviceTarget) -> _Candidate:
     return _ptx(payload, device) if entry.kind == "PTX" else _cubin(payload, device)
 
 
-def _signatures(winner: _Candidate, candidates: list[_Candidate]) -> dict[str, Signature]:
+def _signatures(winner: _Candidate, candidates: list[_Candidate]) -> Mapping[str, Signature]:
     """What the chosen image says; of a cubin also what PTX of the same program says."""
     if winner.contents is None:
         return {}
     found = winner.contents.signatures
     if isinstance(winner.contents, PtxImage):
         return found
-    for candidate in candidates:
-        if isinstance(candidate.contents, PtxImage):
-            for name, told in candidate.contents.signatures.items():
-                if name in found:
-                    found[name] = _merged(found[name], told)
-    return found
+    texts = [one.contents.signatures for one in candidates if isinstance(one.contents, PtxImage)]
+
+    def signature(name: str) -> Signature:
+        known = found[name]
+        for text in texts:
+            if name in text:
+                known = _merged(known, text[name])
+        return known
+
+    return LazySignatures(found, signature)
 
 
 def _merged(cubin: Signature, ptx: Signature) -> Signature:

@@ -42,6 +42,10 @@ PTX_OF_CUDA: tuple[tuple[Version, Version], ...] = (
     ((12, 9), (8, 8)),
     ((13, 0), (9, 0)),
     ((13, 1), (9, 1)),
+    ((13, 2), (9, 2)),
+    ((13, 3), (9, 3)),
+    ((13, 4), (9, 4)),
+    ((13, 5), (9, 5)),
 )
 """CUDA version of a driver to the newest PTX ISA it compiles, by the release notes of the ISA."""
 

@@ -223,11 +223,9 @@ def live_counts():
 cdef inline void *enter(Context context) except? NULL:
     """Bind the device to this thread unless it is bound already; return what was bound before."""
     cdef void *previous = NULL
-    cdef int status = context.table.current(&previous)
-    if status == 0 and previous != context.token_pointer:
-        status = context.table.bind(context.token_pointer)
-    if status != 0:
-        raise_native(context, status, "bind")
+    check(context, context.table.current(&previous), "current")
+    if previous != context.token_pointer:
+        check(context, context.table.bind(context.token_pointer), "bind")
     return previous
 
 
@@ -282,6 +280,12 @@ cdef inline int check(Context context, int status, str slot) except -1:
     if status != 0:
         raise_native(context, status, slot)
     return 0
+
+
+cdef str lacking(Context context, str slot):
+    """Which function of the vendor's is not there, in brackets; nothing where it has none."""
+    name = context.hot_table.names.get(slot)
+    return f" (it lacks {name})" if name else ""
 
 
 cdef int raise_native(Context context, int status, str slot) except -1:

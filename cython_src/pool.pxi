@@ -413,9 +413,10 @@ cdef Block native_block(Context context, size_t bytes, StreamCore core):
     cdef Block block = Block.__new__(Block)
     cdef Pool pool = context.pool
     if context.table.alloc_async == NULL or context.table.free_async == NULL:
+        slot = "alloc_async" if context.table.alloc_async == NULL else "free_async"
         raise _errors.NotSupportedError(
-            f"{context.backend_name} has no stream-ordered allocation of its own; leave out "
-            "native=True to use the pool",
+            f"{context.backend_name} has no stream-ordered allocation of its own"
+            f"{lacking(context, slot)}; leave out native=True to use the pool",
             backend=context.backend_name,
         )
     cdef void *previous = enter(context)

@@ -1,4 +1,4 @@
-"""Builds the simulated drivers into `simulators/build/`: `make simulators`."""
+"""Builds the simulated drivers, into `simulators/build/` (`make simulators`) or into a wheel."""
 
 from __future__ import annotations
 
@@ -19,48 +19,74 @@ FLAGS = (
     "-Werror=return-type"
 ).split()
 INCLUDE = f"-I{ROOT / 'uhal' / 'include'}"
+C_COMPILER = os.environ.get("CC", "cc")
+C_FLAGS = "-std=gnu11 -O2 -g1 -fPIC -fvisibility=hidden -Wall -Wextra".split()
 
+CUDA = ("engine", "images", "ptx/runtime", "ptx/executor", "cuda")
 DRIVERS = {
-    "libcuda.so.1": ("engine", "images", "cuda"),
+    "libcuda.so.1": CUDA,
     "libhsa-runtime64.so.1": ("engine", "images", "hsa"),
     # For benchmarks: its few functions, linked first, replace those of the same name.
-    "null/libcuda.so.1": ("null", "engine", "images", "cuda"),
+    "null/libcuda.so.1": ("null", *CUDA),
 }
 """Libraries by name, and the folders their sources lie in, the vendor's own last."""
 
+IN_KERNELS = SIMULATORS / "ptx" / "runtime" / "numerics.c"
+"""Linked into every translated kernel, not into a driver."""
+
 
 def main() -> None:
-    """Bring every library up to date; a failure prints what the compiler said."""
+    """Bring the checkout's libraries up to date; a failure prints what the compiler said."""
     if not sys.platform.startswith("linux"):
         print("The simulated drivers are built on Linux only; tests that need them are skipped.")
         return
-    tools = subprocess.run([COMPILER, "--version"], capture_output=True, text=True, check=False)
     try:
-        build([_compile(source, tools.stdout) for source in _sources(("*",))], ROOT)
-        build([_link(name, folders, tools.stdout) for name, folders in DRIVERS.items()], ROOT)
+        build_drivers(BUILD)
     except BuildError as error:
         raise SystemExit(f"\nThe simulated drivers were not built.\n\n{error}") from None
     link = BUILD / "libcuda.so"
     link.unlink(missing_ok=True)
     link.symlink_to("libcuda.so.1")
+    # Who translates PTX for the library, unless UHAL_SIM_PYTHON names another.
+    (BUILD / "python").write_text(f"{sys.executable}\n")
+
+
+def build_drivers(destination: Path) -> None:
+    """Bring every library of a folder up to date; `BuildError` says what the compiler said."""
+    tools = "".join(
+        subprocess.run([one, "--version"], capture_output=True, text=True, check=False).stdout
+        for one in (COMPILER, C_COMPILER)
+    )
+    # What benchmarks need stays in the checkout.
+    wanted = {
+        name: folders
+        for name, folders in DRIVERS.items()
+        if destination == BUILD or "null" not in folders
+    }
+    every = tuple({folder: None for folders in wanted.values() for folder in folders})
+    build([_compile(source, tools) for source in _sources(every)], ROOT)
+    build([_link(destination / name, folders, tools) for name, folders in wanted.items()], ROOT)
 
 
 def _sources(folders: tuple[str, ...]) -> list[Path]:
-    return [path for folder in folders for path in sorted(SIMULATORS.glob(f"{folder}/*.cpp"))]
+    found = [path for folder in folders for path in sorted(SIMULATORS.glob(f"{folder}/*.c*"))]
+    return [path for path in found if path != IN_KERNELS]
 
 
 def _headers() -> tuple[Path, ...]:
-    own = sorted(SIMULATORS.glob("*/*.h"))
+    own = sorted(SIMULATORS.glob("**/*.h"))
     shared = sorted((ROOT / "uhal" / "include" / "uhal").glob("*.h"))
     return (*own, *shared, *sorted(ROOT.glob("*_backend/abi.h")))
 
 
 def _object(source: Path) -> Path:
-    return BUILD / "objects" / f"{source.parent.name}-{source.stem}.o"
+    name = "-".join(source.relative_to(SIMULATORS).with_suffix(".o").parts)
+    return BUILD / "objects" / name
 
 
 def _compile(source: Path, tools: str) -> Job:
-    command = (COMPILER, *FLAGS, INCLUDE, "-c", str(source), "-o", OUTPUT)
+    compiler = (C_COMPILER, *C_FLAGS) if source.suffix == ".c" else (COMPILER, *FLAGS, INCLUDE)
+    command = (*compiler, "-c", str(source), "-o", OUTPUT)
     return Job(
         label=f"compile {source.relative_to(ROOT)}",
         output=_object(source),
@@ -71,13 +97,13 @@ def _compile(source: Path, tools: str) -> Job:
     )
 
 
-def _link(name: str, folders: tuple[str, ...], tools: str) -> Job:
+def _link(library: Path, folders: tuple[str, ...], tools: str) -> Job:
     objects = tuple(_object(source) for source in _sources(folders))
     exports = SIMULATORS / folders[-1] / "exports.map"
     command = (
         COMPILER,
         "-shared",
-        f"-Wl,-soname,{Path(name).name}",
+        f"-Wl,-soname,{library.name}",
         "-Wl,-z,defs",
         *(("-Wl,--allow-multiple-definition",) if "null" in folders else ()),
         f"-Wl,--version-script={exports}",
@@ -86,10 +112,11 @@ def _link(name: str, folders: tuple[str, ...], tools: str) -> Job:
         *(str(path) for path in objects),
         "-ldl",
         "-lpthread",
+        "-lm",
     )
     return Job(
-        label=f"link {name}",
-        output=BUILD / name,
+        label=f"link {library.name}",
+        output=library,
         inputs=(*objects, exports),
         commands=(command,),
         weight=1,

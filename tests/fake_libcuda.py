@@ -20,6 +20,7 @@ _PROTOTYPE = re.compile(r"^CUresult (\w+)\(([^;]*)\);", re.MULTILINE)
 # Functions that answer something; the others only return what they were told.
 _WRITTEN = r"""
 #include <dlfcn.h>
+#include <stdio.h>
 #include <string.h>
 #include "abi.h"
 
@@ -157,13 +158,23 @@ CUresult cuGetErrorString(CUresult error, const char **out) {
 """
 
 _FINDER = r"""
-/* Hides the version in the name, as the driver does: the plain name is found, the other is not. */
+/* Finds a function by its name without the version, as the driver does, and denies one it has. */
 CUresult cuGetProcAddress_v2(const char *symbol, void **pfn, int wanted, cuuint64_t flags,
                              CUdriverProcAddressQueryResult *status) {
+    static const char *const endings[] = {"_v2", ""};
+    Dl_info self;
     *pfn = 0;
     if (!strcmp(symbol, "cuMemAlloc")) {
         asked_version = wanted;
-        *pfn = dlsym(RTLD_DEFAULT, "nothing") ? 0 : (void *)hidden_alloc;
+        *pfn = (void *)hidden_alloc;
+    } else if (strcmp(symbol, "cuMemsetD16Async") && dladdr((void *)hidden_alloc, &self)) {
+        void *library = dlopen(self.dli_fname, RTLD_NOW | RTLD_NOLOAD);
+        for (int i = 0; i < 2 && !*pfn; ++i) {
+            char name[128];
+            snprintf(name, sizeof name, "%s%s", symbol, endings[i]);
+            *pfn = dlsym(library, name);
+        }
+        dlclose(library);
     }
     return 0;
 }

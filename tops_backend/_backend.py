@@ -23,85 +23,51 @@ from tops_backend._errors import (
     STICKY,
 )
 from tops_backend._library import (
+    CANDIDATES,
     FUNCTION_OF_SLOT,
     LIBRARY_VARIABLE,
     TopsLibrary,
-    find,
     header,
 )
 from tops_backend._texts import name_of, words_of
 from tops_backend.images import select
 from tops_backend.launch_rules import Told, architecture, device_limits
 from uhal._lane import HotTable
-from uhal.abi import LibrarySearch
+from uhal.abi import LibraryBackend, LibraryFacts, LibrarySearch
 from uhal.contract import (
-    Backend,
-    BackendRecord,
     DeviceLimits,
     DeviceSummary,
     ErrorText,
     FunctionAttributes,
     LoadedModule,
-    joined_reasons,
 )
-from uhal.errors import DeviceError, LibraryNotFoundError, from_code
+from uhal.errors import DeviceError, from_code
 from uhal.images.topsfb import target_of_id
 
-_INSTALL = (
-    "install TopsRider, whose runtime is in /opt/tops/lib (efsmi then lists the device; a "
-    f"container needs /dev/gcu0), or set {LIBRARY_VARIABLE} to its libtopsrt.so"
-)
 _MOST_CLUSTERS = 4096
 
 
-class TopsBackend(Backend):
+class TopsBackend(LibraryBackend):
     """Enflame's GCUs. Any thread may call any method."""
 
     name = "tops"
+    library = LibraryFacts(
+        variable=LIBRARY_VARIABLE,
+        candidates=CANDIDATES,
+        purpose="a GCU",
+        software="TopsRuntime",
+        install=(
+            "install TopsRider, whose runtime is in /opt/tops/lib (efsmi then lists the device; a "
+            f"container needs /dev/gcu0), or set {LIBRARY_VARIABLE} to its libtopsrt.so"
+        ),
+        no_device=ADVICE["topsErrorNoDevice"],
+    )
 
     def __init__(self, search: LibrarySearch) -> None:
         """Take over an opened library and initialise it. `open` is the way in."""
         self._library = TopsLibrary(search, self._fail)
         self._library.topsInit(0)
         self._table: HotTable | None = None
-
-    # -- finding the library -----------------------------------------------------------------------
-
-    @classmethod
-    def probe(cls) -> BackendRecord:
-        """Open libtopsrt and list its devices."""
-        search = find()
-        if search.handle is None:
-            reason = joined_reasons(search.attempts)
-            return BackendRecord(cls.name, "absent", reason, _INSTALL, search.attempts)
-        try:
-            opened = cls(search)
-            count = opened.device_count()
-            devices = tuple(opened._summary(ordinal) for ordinal in range(count))
-        except DeviceError as error:
-            # The message ends with the advice for the code, where there is some.
-            return BackendRecord(cls.name, "refused", str(error), "", search.attempts, search.path)
-        found = f"{len(devices)} device{'' if len(devices) == 1 else 's'}"
-        return BackendRecord(
-            cls.name,
-            "ok" if devices else "absent",
-            f"{found}, TopsRuntime {opened.version()}",
-            "" if devices else ADVICE["topsErrorNoDevice"],
-            search.attempts,
-            search.path,
-            opened.version(),
-            devices,
-        )
-
-    @classmethod
-    def open(cls) -> TopsBackend:
-        """Open and initialise libtopsrt. `LibraryNotFoundError` when there is none."""
-        search = find()
-        if search.handle is None:
-            raise LibraryNotFoundError(
-                f"{joined_reasons(search.attempts)}. To use a GCU, {_INSTALL}.", backend=cls.name
-            )
-        return cls(search)
 
     # -- the process and its devices ---------------------------------------------------------------
 
@@ -157,6 +123,20 @@ class TopsBackend(Backend):
         except (OSError, UnicodeDecodeError):
             machine = platform.node()
         return str(uuid.uuid5(uuid.NAMESPACE_OID, f"uhal tops {machine} {address}"))
+
+    def device_summary(self, ordinal: int) -> DeviceSummary:
+        """Describe a device; nothing is created on it."""
+        total = ctypes.c_size_t()
+        self._library.topsDeviceTotalMem(total, self._device(ordinal))
+        told = self._told(ordinal)
+        limits = device_limits(told)
+        product = architecture(told.target).product
+        parts = (
+            " ".join(word for word in (told.target or "unknown architecture", product) if word),
+            f"{limits.processors} clusters of {limits.block_for_elements} SIPs",
+            f"{total.value / 2**30:.0f} GB",
+        )
+        return DeviceSummary(ordinal, self.device_name(ordinal), ", ".join(parts))
 
     def device_limits(self, ordinal: int) -> DeviceLimits:
         """Return the limits of a launch: the device's own, where it tells them."""
@@ -343,19 +323,6 @@ class TopsBackend(Backend):
             max_grid=(of("MaxGridDimX"), of("MaxGridDimY"), of("MaxGridDimZ")),
             shared_bytes=of("MaxSharedMemoryPerBlock"),
         )
-
-    def _summary(self, ordinal: int) -> DeviceSummary:
-        total = ctypes.c_size_t()
-        self._library.topsDeviceTotalMem(total, self._device(ordinal))
-        told = self._told(ordinal)
-        limits = device_limits(told)
-        product = architecture(told.target).product
-        parts = (
-            " ".join(word for word in (told.target or "unknown architecture", product) if word),
-            f"{limits.processors} clusters of {limits.block_for_elements} SIPs",
-            f"{total.value / 2**30:.0f} GB",
-        )
-        return DeviceSummary(ordinal, self.device_name(ordinal), ", ".join(parts))
 
 
 def _text(field: bytes) -> str:

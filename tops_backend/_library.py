@@ -10,7 +10,7 @@ from typing import Any
 
 from tops_backend._errors import MISSING_FUNCTION
 from uhal._lane import slot_adapter
-from uhal.abi import Check, Header, Library, LibrarySearch, find_library
+from uhal.abi import Check, Header, Library, LibrarySearch
 from uhal.errors import ArgumentValueError
 
 LIBRARY_VARIABLE = "UHAL_TOPS_LIBRARY"
@@ -69,11 +69,6 @@ OPTIONAL_SLOTS = frozenset(("launch_ex", "alloc_async", "free_async"))
 def header() -> Header:
     """The interface as the backend knows it."""
     return Header.parse(Path(__file__).resolve().parent / "abi.h")
-
-
-def find() -> LibrarySearch:
-    """Look for the runtime library."""
-    return find_library(LIBRARY_VARIABLE, CANDIDATES)
 
 
 class TopsLibrary(Library):

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from uhal import _simulators
 from uhal._version import __version__
 from uhal.images.cpu_level import compile_flags
 
@@ -54,6 +55,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description=_CFLAGS_HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    _simulators.add_commands(
+        commands.add_parser("sim", help="find the simulated drivers that tests run on")
+    )
 
     options, rest = parser.parse_known_args(arguments)
     if options.command == "network_test":
@@ -64,6 +68,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from uhal.doctor import run
 
         return run(verbose=options.verbose, as_json=options.json)
+    if options.command == "sim":
+        return _simulators.run(options)
     print(cflags())
     return 0
 

@@ -85,12 +85,15 @@ def refuse_extended(function: Function, config: LaunchConfig) -> NoReturn:
         )
         if given
     ]
-    backend = function.context.backend_name
+    context = function.context
+    missing = context.backend.hot_table.names.get("launch_ex")
+    lacks = f" (it lacks {missing})" if missing else ""
     refuse(
         f"{function.name}, config",
-        f"{' and '.join(asked)}: this {backend} driver has no launch that takes more than geometry",
+        f"{' and '.join(asked)}: this {context.backend_name} driver has no launch that takes more "
+        f"than geometry{lacks}",
         NotSupportedError,
-        backend,
+        context.backend_name,
     )
 
 

@@ -11,17 +11,27 @@ import ctypes
 import functools
 import os
 import sys
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 from uhal._c_header import HeaderError, parse_declarations, parse_parameter_list
 from uhal._c_types import Prototype, result_ctype
-from uhal.contract import LibraryAttempt
-from uhal.errors import LibraryNotFoundError
+from uhal.contract import Backend, BackendRecord, DeviceSummary, LibraryAttempt, joined_reasons
+from uhal.errors import DeviceError, LibraryNotFoundError
 
-__all__ = ["Check", "Header", "HeaderError", "Library", "LibrarySearch", "find_library"]
+__all__ = [
+    "Check",
+    "Header",
+    "HeaderError",
+    "Library",
+    "LibraryBackend",
+    "LibraryFacts",
+    "LibrarySearch",
+    "find_library",
+]
 
 Check = Callable[[str, int], None]
 """Called with a function's name and its non-zero result; raises what the backend makes of it."""
@@ -103,6 +113,80 @@ def find_library(variable: str, candidates: Sequence[str]) -> LibrarySearch:
         attempts.append(LibraryAttempt(candidate, "opened"))
         return LibrarySearch(handle, _path_of(handle) or candidate, tuple(attempts))
     return LibrarySearch(None, None, tuple(attempts))
+
+
+_Self = TypeVar("_Self", bound="LibraryBackend")
+
+
+@dataclass(frozen=True)
+class LibraryFacts:
+    """Where a driver library is found, and what is said of it in clauses without a full stop."""
+
+    variable: str
+    candidates: tuple[str, ...]
+    """Both as `find_library` takes them."""
+    purpose: str
+    """What the library is for, such as `CUDA`."""
+    software: str
+    """What its version is the version of."""
+    install: str
+    """How to get the library."""
+    no_device: str
+    """What to look at when the library shows no device."""
+
+
+class LibraryBackend(Backend):
+    """A backend over one driver library: how it is probed and opened.
+
+    A subclass is made from a successful search, which initializes the library and may raise
+    `DeviceError`.
+    """
+
+    library: ClassVar[LibraryFacts]
+
+    @abstractmethod
+    def __init__(self, search: LibrarySearch) -> None: ...
+
+    @abstractmethod
+    def device_summary(self, ordinal: int) -> DeviceSummary:
+        """Describe a device without creating anything on it."""
+
+    @classmethod
+    def probe(cls) -> BackendRecord:
+        """Open the library and list its devices. Creates nothing on any."""
+        search = find_library(cls.library.variable, cls.library.candidates)
+        if search.handle is None:
+            reason = joined_reasons(search.attempts)
+            return BackendRecord(cls.name, "absent", reason, cls.library.install, search.attempts)
+        try:
+            opened = cls(search)
+            count = opened.device_count()
+            devices = tuple(opened.device_summary(ordinal) for ordinal in range(count))
+            version = opened.version()
+        except DeviceError as error:
+            # The message ends with the advice for the code, where there is some.
+            return BackendRecord(cls.name, "refused", str(error), "", search.attempts, search.path)
+        return BackendRecord(
+            cls.name,
+            "ok" if devices else "absent",
+            f"{count} device{'' if count == 1 else 's'}, {cls.library.software} {version}",
+            "" if devices else cls.library.no_device,
+            search.attempts,
+            search.path,
+            version,
+            devices,
+        )
+
+    @classmethod
+    def open(cls: type[_Self]) -> _Self:
+        """Open and initialize the library. `LibraryNotFoundError` when there is none."""
+        search = find_library(cls.library.variable, cls.library.candidates)
+        if search.handle is None:
+            tried = joined_reasons(search.attempts)
+            raise LibraryNotFoundError(
+                f"{tried}. To use {cls.library.purpose}, {cls.library.install}.", backend=cls.name
+            )
+        return cls(search)
 
 
 class Library:

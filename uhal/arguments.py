@@ -53,6 +53,7 @@ def pack(function: Function, index: int, value: object) -> bytes:
         return pack_untyped(function, index, value)
     parameter = function.signature[index]
     packer = _Packer(function, index)
+    value = _our_pointer(value)
     if parameter.kind == "pointer":
         return packer.pointer(value, parameter.dtype, written=not parameter.is_const)
     if parameter.kind == "aggregate":
@@ -64,7 +65,7 @@ def pack(function: Function, index: int, value: object) -> bytes:
 
 def pack_untyped(function: Function, index: int, value: object) -> bytes:
     """Return the bytes of `value` for a kernel of which nothing is known: typed values only."""
-    return _Packer(function, index).typed(value, None)
+    return _Packer(function, index).typed(_our_pointer(value), None)
 
 
 def refuse_count(function: Function, given: int) -> NoReturn:
@@ -268,6 +269,14 @@ class _Packer:
 
     def _fail(self, problem: str, error: type[DeviceError] = ArgumentTypeError) -> NoReturn:
         _refuse_at(argument_name(self._function, self._index), problem, error, self._function)
+
+
+def _our_pointer(value: object) -> object:
+    """Return a DevicePointer for cuda.bindings' CUdeviceptr, which is one by its type."""
+    kind = type(value)
+    if kind.__name__ == "CUdeviceptr" and kind.__module__.startswith("cuda."):
+        return DevicePointer(int(value))  # type: ignore[call-overload]
+    return value
 
 
 def _wanted(dtype: DType) -> str:

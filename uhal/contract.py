@@ -108,7 +108,10 @@ class LoadedModule:
     handle: int
     chosen: Chosen
     signatures: Mapping[str, Signature] = field(default_factory=dict)
-    """Entry name to what the image itself says of its parameters, in the image's order."""
+    """Entry name to what the image itself says of its parameters, in the image's order.
+
+    May be lazy; it is asked for one entry at a time, when that is looked up.
+    """
 
 
 @dataclass(frozen=True)

@@ -91,12 +91,21 @@ class NoDeviceError(DeviceError):
     `records` holds one `BackendRecord` per backend looked at; the message prints them one a line.
     """
 
-    def __init__(self, message: str = "", *, records: Sequence[BackendRecord] = ()) -> None:
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        backend: str | None = None,
+        call: str | None = None,
+        code: int | None = None,
+        name: str | None = None,
+        records: Sequence[BackendRecord] = (),
+    ) -> None:
         lines = [message]
         for record in records:
             advice = f" → {record.next_step}" if record.next_step else ""
             lines.append(f"  {record.name:<6} {record.verdict:<8} {record.reason}{advice}")
-        super().__init__("\n".join(lines))
+        super().__init__("\n".join(lines), backend=backend, call=call, code=code, name=name)
         self.records = tuple(records)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, TypeVar
@@ -87,13 +87,14 @@ class Module:
             loaded = context.backend.module_load(context.ordinal, image, path=path)
         handle = ModuleHandle(context, loaded.handle)
         try:
-            signatures = _merge_all(loaded, sidecar, path)
+            signatures = _merged_sidecar(loaded, sidecar, path)
         except BaseException:
             handle.close()
             raise
         module = object.__new__(cls)
         module._handle = handle
         module._signatures = signatures
+        module._image_signatures = loaded.signatures
         module._names = tuple(loaded.signatures)
         module._chosen = loaded.chosen
         module._functions = {}
@@ -102,6 +103,8 @@ class Module:
 
     _handle: ModuleHandle
     _signatures: dict[str, Signature]
+    """Of the kernels that the sidecar describes, what the image says merged in."""
+    _image_signatures: Mapping[str, Signature]
     _names: tuple[str, ...]
     _chosen: Chosen
     _functions: dict[str, Function]
@@ -154,7 +157,8 @@ class Module:
             raise ArgumentTypeError(
                 f"get_function, signature: expected a str or Signature, got {describe(declared)}"
             )
-        return merge(self._signatures.get(name), declared)
+        signatures = self._signatures if name in self._signatures else self._image_signatures
+        return merge(signatures.get(name), declared)
 
     def _make_function(self, name: str, signature: Signature | None) -> Function:
         context = self._handle.context
@@ -223,17 +227,17 @@ class Module:
         )
 
 
-def _merge_all(
+def _merged_sidecar(
     loaded: LoadedModule, sidecar: dict[str, Signature], path: Path | None
 ) -> dict[str, Signature]:
-    signatures = dict(loaded.signatures)
+    signatures: dict[str, Signature] = {}
     for entry, declared in sidecar.items():
-        if signatures and entry not in signatures:
+        if loaded.signatures and entry not in loaded.signatures:
             raise NotFoundError(
                 f"{path}.sig describes {entry!r}, which the image has not"
-                f"{_similar(entry, signatures)}"
+                f"{_similar(entry, loaded.signatures)}"
             )
-        merged = merge(signatures.get(entry), declared)
+        merged = merge(loaded.signatures.get(entry), declared)
         if merged is not None:
             signatures[entry] = merged
     return signatures

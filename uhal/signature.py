@@ -6,7 +6,7 @@ sidecar file or from the caller, and `merge` puts them together.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, overload
 
@@ -182,6 +182,33 @@ class Signature(Sequence[Parameter]):
 
     def __repr__(self) -> str:
         return f"Signature.parse({self.declaration!r}, entry={self.entry!r})"
+
+
+class LazySignatures(Mapping[str, Signature]):
+    """Signatures by kernel, each worked out when it is first asked for. Any thread may ask.
+
+    Following the registers of a large PTX text takes long, and few programs use all its kernels.
+    `make` may raise what reading a signature raises, anew each time.
+    """
+
+    def __init__(self, names: Iterable[str], make: Callable[[str], Signature]) -> None:
+        self._made: dict[str, Signature | None] = dict.fromkeys(names)
+        self._make = make
+
+    def __getitem__(self, name: str) -> Signature:
+        signature = self._made[name]
+        if signature is None:
+            signature = self._made[name] = self._make(name)
+        return signature
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._made
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._made)
+
+    def __len__(self) -> int:
+        return len(self._made)
 
 
 def merge(image: Signature | None, declared: Signature | None) -> Signature | None:

@@ -1,7 +1,5 @@
 #include "call.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 
 namespace cuda_sim {
@@ -12,8 +10,6 @@ thread_local CUresult refused_with = CUDA_SUCCESS;
 thread_local std::vector<CUcontext> stack;
 thread_local unsigned per_thread_depth = 0;
 
-const pid_t first_process = getpid();
-
 // Results after which the context answers nothing else. Used when one is injected.
 sim::Status sticky_status(CUresult code) {
     switch (code) {
@@ -23,6 +19,10 @@ sim::Status sticky_status(CUresult code) {
         return sim::Status::misaligned_address;
     case CUDA_ERROR_LAUNCH_FAILED:
         return sim::Status::launch_failed;
+    case CUDA_ERROR_LAUNCH_TIMEOUT:
+        return sim::Status::launch_timeout;
+    case CUDA_ERROR_ASSERT:
+        return sim::Status::assertion_failed;
     default:
         return sim::Status::ok;
     }
@@ -36,15 +36,14 @@ Call::Call(const char *name, Need need)
 
 CUresult Call::check(const char *name, Need need) {
     refused_with = CUDA_SUCCESS;
-    // A forked child has neither the threads nor the device.
-    if (getpid() != first_process) {
+    if (driver.left_in_parent()) {
         return refuse(CUDA_ERROR_NOT_INITIALIZED, "this process was forked from one using CUDA");
     }
     if (sim::Scheduler::calling_back()) {
         return refuse(CUDA_ERROR_NOT_PERMITTED, "a host function must not call CUDA");
     }
     lock.lock();
-    if (!driver.initialized) {
+    if (driver.initialized_in == 0) {
         return CUDA_ERROR_NOT_INITIALIZED;
     }
     if (since(name) > driver.version()) {
@@ -87,6 +86,10 @@ CUresult to_result(sim::Status status) {
         return CUDA_ERROR_MISALIGNED_ADDRESS;
     case sim::Status::launch_failed:
         return CUDA_ERROR_LAUNCH_FAILED;
+    case sim::Status::launch_timeout:
+        return CUDA_ERROR_LAUNCH_TIMEOUT;
+    case sim::Status::assertion_failed:
+        return CUDA_ERROR_ASSERT;
     }
     return CUDA_ERROR_UNKNOWN;
 }

@@ -317,6 +317,7 @@ CUresult cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags) {
         if (peer->device == call.device) {
             return CUDA_ERROR_INVALID_DEVICE;
         }
+        ++call.driver.access_changes;
         return call.context->peers.insert(peer.get()).second
                    ? CUDA_SUCCESS
                    : CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
@@ -329,6 +330,7 @@ CUresult cuCtxDisablePeerAccess(CUcontext peerContext) {
         if (peer == nullptr) {
             return CUDA_ERROR_INVALID_CONTEXT;
         }
+        ++call.driver.access_changes;
         return call.context->peers.erase(peer.get()) != 0 ? CUDA_SUCCESS
                                                           : CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
     });

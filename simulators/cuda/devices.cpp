@@ -1,4 +1,6 @@
 // Initialization, versions and devices.
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -96,6 +98,9 @@ CUuuid uuid_of(const DeviceState &device) {
 
 CUresult cuInit(unsigned int Flags) {
     Driver &driver = Driver::get();
+    if (driver.left_in_parent()) {
+        return refuse(CUDA_ERROR_NOT_INITIALIZED, "this process was forked from one using CUDA");
+    }
     const sim::Lock lock(driver.scheduler.mutex);
     if (Flags != 0) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -108,7 +113,7 @@ CUresult cuInit(unsigned int Flags) {
     if (planned != 0) {
         return static_cast<CUresult>(planned);
     }
-    driver.initialized = true;
+    driver.initialized_in = getpid();
     return driver.devices.empty() ? CUDA_ERROR_NO_DEVICE : CUDA_SUCCESS;
 }
 

@@ -1,8 +1,13 @@
 #include "driver.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 
+#include "../engine/printed.h"
+#include "../engine/report.h"
 #include "../engine/settings.h"
+#include "modules.h"
 
 namespace cuda_sim {
 
@@ -24,7 +29,9 @@ Driver &Driver::get() {
 
 Driver::Driver()
     : instruments(complaint_),
-      scheduler(sim::Schedule::parse(Settings::text("SCHEDULE"), complaint_)) {
+      scheduler(sim::Schedule::parse(Settings::text("SCHEDULE"), complaint_)),
+      ptx_kernels(complaint_) {
+    sim::start_reporting(complaint_);
     version_ = static_cast<unsigned>(Settings::number("CUDA_DRIVER", UHAL_CUDA_OLDEST_DRIVER,
                                                       UHAL_CUDA_NEWEST_DRIVER,
                                                       UHAL_CUDA_NEWEST_DRIVER, complaint_));
@@ -51,6 +58,10 @@ void Driver::add_devices() {
         devices.back()->default_pool = make_pool(index);
         devices.back()->pool = devices.back()->default_pool;
     }
+}
+
+bool Driver::left_in_parent() const {
+    return initialized_in != 0 && initialized_in != getpid();
 }
 
 DeviceState *Driver::device(int ordinal) {
@@ -80,6 +91,7 @@ std::shared_ptr<Context> Driver::make_context(DeviceState &device, unsigned flag
 void Driver::destroy_context(sim::Lock &lock, const std::shared_ptr<Context> &context) {
     context->alive = false;
     scheduler.wait(lock, scheduler.pending(context->device->device));
+    sim::print_now();
     const auto drop = [&](auto &table) {
         const auto all = table.all();
         for (const auto &[value, object] : all) {
@@ -96,6 +108,13 @@ void Driver::destroy_context(sim::Lock &lock, const std::shared_ptr<Context> &co
     }
     drop(streams);
     drop(events);
+    release_unloaded(*this);
+    const auto all_modules = modules.all();
+    for (const auto &[value, module] : all_modules) {
+        if (module->context == context) {
+            release_variables(*module);
+        }
+    }
     drop(modules);
     drop(graph_execs);
     contexts.remove(context->handle);

@@ -1,6 +1,8 @@
 // The simulated CUDA driver as a whole: its devices, its tables of handles and its settings.
 #pragma once
 
+#include <sys/types.h>
+
 #include <memory>
 #include <string>
 #include <vector>
@@ -9,6 +11,7 @@
 #include "../engine/host_memory.h"
 #include "../engine/instruments.h"
 #include "../engine/scheduler.h"
+#include "../ptx/executor/kernels.h"
 #include "graph.h"
 #include "handles.h"
 #include "objects.h"
@@ -38,22 +41,29 @@ class Driver {
     // The allocation that holds the range, on whatever device; null when there is none.
     sim::Allocation *find_allocation(uint64_t address, uint64_t bytes, DeviceState **owner);
 
+    // Whether this process was forked after cuInit: it has neither the threads nor the devices.
+    bool left_in_parent() const;
+
     // Live objects of a kind, -1 for an unknown one.
     long live(const std::string &kind);
 
-    bool initialized = false;
+    pid_t initialized_in = 0; // the process that called cuInit
     std::string complaint_;
-    unsigned version_ = 13000;
+    unsigned version_ = UHAL_CUDA_NEWEST_DRIVER;
     sim::Instruments instruments;
     sim::Scheduler scheduler;
     sim::HostMemory host_memory;
     sim::HostKernels host_kernels;
+    sim::PtxKernels ptx_kernels;
+    uint64_t access_changes = 0; // of which device may touch whose memory
     std::vector<std::unique_ptr<DeviceState>> devices;
 
     Handles<CUcontext, Context> contexts{0x10};
     Handles<CUstream, Stream> streams{0x11};
     Handles<CUevent, Event> events{0x12};
     Handles<CUmodule, Module> modules{0x13};
+    // Modules that are gone for the program, and the work that may still use them.
+    std::vector<std::pair<std::shared_ptr<Module>, std::vector<sim::Point>>> unloaded;
     Handles<CUfunction, Function> functions{0x14};
     Handles<CUlibrary, Library> libraries{0x15};
     Handles<CUkernel, Kernel> kernels{0x16};

@@ -70,6 +70,7 @@
     ENTRY(cuFuncSetSharedMemConfig, cuFuncSetSharedMemConfig)                                      \
     ENTRY(cuGetErrorName, cuGetErrorName)                                                          \
     ENTRY(cuGetErrorString, cuGetErrorString)                                                      \
+    ENTRY(cuGetExportTable, cuGetExportTable)                                                      \
     ENTRY(cuGetProcAddress, cuGetProcAddress)                                                      \
     ENTRY(cuGetProcAddress, cuGetProcAddress_v2)                                                   \
     ENTRY(cuGraphAddEmptyNode, cuGraphAddEmptyNode)                                                \

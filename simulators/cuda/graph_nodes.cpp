@@ -45,9 +45,10 @@ CUresult add_step(Call &call, const std::shared_ptr<Graph> &graph, CUgraphNode *
 template <class Parameters>
 CUresult kernel_call(Call &call, const Parameters &from, CUfunction handle,
                      std::shared_ptr<KernelCall> &made) {
-    const std::shared_ptr<Function> function = function_of(call, handle);
-    if (function == nullptr) {
-        return CUDA_ERROR_INVALID_HANDLE;
+    std::shared_ptr<Function> function;
+    const CUresult refusal = function_of(call, handle, function);
+    if (refusal != CUDA_SUCCESS) {
+        return refusal;
     }
     const sim::LaunchShape shape = {{from.gridDimX, from.gridDimY, from.gridDimZ},
                                     {from.blockDimX, from.blockDimY, from.blockDimZ},

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <cstring>
-#include <sstream>
 
+#include "../engine/reach.h"
 #include "modules.h"
 
 namespace cuda_sim {
@@ -21,7 +21,7 @@ void *forbidden() {
 
 class ContextAddresses : public sim::AddressMap {
   public:
-    ContextAddresses(Driver &driver, const Context &context) : driver_(driver), context_(context) {}
+    ContextAddresses(Driver &driver, Context &context) : driver_(driver), context_(context) {}
 
     void *translate(uint64_t address) const override {
         for (const auto &device : driver_.devices) {
@@ -34,7 +34,42 @@ class ContextAddresses : public sim::AddressMap {
         return pinned ? reinterpret_cast<void *>(address) : forbidden();
     }
 
+    std::shared_ptr<const sim::Reach> reach() const override {
+        const uint64_t state = state_now();
+        if (context_.reach == nullptr || context_.reach_state != state) {
+            sim::ReachBuilder builder;
+            for (const auto &device : driver_.devices) {
+                gather(*device, builder);
+            }
+            builder.add(driver_.host_memory);
+            context_.reach = std::make_shared<const sim::Reach>(builder.finish(context_.device->device.memory.window()));
+            context_.reach_state = state;
+        }
+        return context_.reach;
+    }
+
   private:
+    // Changes with everything that `reach` depends on: all its terms only ever grow.
+    uint64_t state_now() const {
+        uint64_t state = driver_.access_changes + driver_.host_memory.generation();
+        for (const auto &device : driver_.devices) {
+            state += device->device.memory.generation();
+        }
+        return state;
+    }
+
+    void gather(const DeviceState &device, sim::ReachBuilder &builder) const {
+        if (&device == context_.device) {
+            builder.add(device.device.memory);
+            return;
+        }
+        for (const auto &[address, allocation] : device.device.memory.all()) {
+            if (reachable(device, address)) {
+                builder.add(allocation);
+            }
+        }
+    }
+
     bool reachable(const DeviceState &device, uint64_t address) const {
         if (&device == context_.device) {
             return true;
@@ -49,7 +84,7 @@ class ContextAddresses : public sim::AddressMap {
     }
 
     Driver &driver_;
-    const Context &context_;
+    Context &context_;
 };
 
 CUresult check_shape(const Function &function, const sim::LaunchShape &shape) {
@@ -115,19 +150,6 @@ CUresult copy_parameters(const Function &function, void **parameters, void **ext
     return CUDA_SUCCESS;
 }
 
-std::string fault_words(const Function &function, const sim::Outcome &outcome) {
-    std::ostringstream words;
-    words << "kernel " << function.entry->kernel.entry;
-    if (outcome.status == sim::Status::illegal_address) {
-        words << " touched memory that it may not reach";
-    } else if (outcome.status == sim::Status::misaligned_address) {
-        words << " was given a misaligned address";
-    } else {
-        words << " failed";
-    }
-    return words.str();
-}
-
 } // namespace
 
 unsigned max_threads(const Function &function) {
@@ -177,36 +199,31 @@ std::function<sim::Status()> kernel_work(std::shared_ptr<KernelCall> call) {
     return [call = std::move(call)] {
         Driver &driver = Driver::get();
         const Function &function = *call->function;
-        const Context &context = *function.module->context;
-        sim::Outcome outcome = {sim::Status::ok, 0};
-        std::vector<unsigned char> bound;
+        Context &context = *function.module->context;
+        std::function<sim::Outcome()> run;
         {
             const sim::Lock lock(driver.scheduler.mutex);
-            bound = function.executable->bind(call->parameters, ContextAddresses(driver, context),
-                                              outcome.status);
+            run = function.executable->prepare(call->shape, call->parameters,
+                                               ContextAddresses(driver, context));
         }
-        if (outcome.status == sim::Status::ok) {
-            outcome = function.executable->run(call->shape, bound);
-        }
+        const sim::Outcome outcome = run();
         if (outcome.status != sim::Status::ok) {
             const sim::Lock lock(driver.scheduler.mutex);
-            context.device->device.fault_text = fault_words(function, outcome);
+            context.device->device.fault_text =
+                "kernel " + function.entry->kernel.entry + " " + outcome.words;
         }
         return outcome.status;
     };
 }
 
-std::shared_ptr<Function> function_of(Call &call, CUfunction handle) {
-    const std::shared_ptr<Function> function = call.driver.functions.find(handle);
+CUresult function_of(Call &call, CUfunction handle, std::shared_ptr<Function> &function) {
+    function = call.driver.functions.find(handle);
     if (function != nullptr) {
-        return function;
+        return CUDA_SUCCESS;
     }
-    std::shared_ptr<Function> of_kernel;
     const auto kernel = call.driver.kernels.find(reinterpret_cast<CUkernel>(handle));
-    if (kernel != nullptr && function_of_kernel(call, *kernel, of_kernel) != CUDA_SUCCESS) {
-        return nullptr;
-    }
-    return of_kernel;
+    return kernel == nullptr ? CUDA_ERROR_INVALID_HANDLE
+                             : function_of_kernel(call, *kernel, function);
 }
 
 } // namespace cuda_sim

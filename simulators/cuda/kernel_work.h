@@ -17,7 +17,7 @@ unsigned resident_blocks(const Function &function, unsigned threads, size_t dyna
 // The largest block the function takes.
 unsigned max_threads(const Function &function);
 
-// The function of a CUfunction or of a CUkernel cast to one; null for a stale handle.
-std::shared_ptr<Function> function_of(Call &call, CUfunction handle);
+// The function of a CUfunction, or of a CUkernel cast to one, which may have to be translated first.
+CUresult function_of(Call &call, CUfunction handle, std::shared_ptr<Function> &function);
 
 } // namespace cuda_sim

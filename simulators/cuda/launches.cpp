@@ -13,8 +13,9 @@ constexpr unsigned occupancy_flags = 1; // disable caching override
 
 template <class Body> CUresult with_function(const char *name, CUfunction handle, Body body) {
     return in_context(name, [&](Call &call) {
-        const std::shared_ptr<Function> function = function_of(call, handle);
-        return function == nullptr ? CUDA_ERROR_INVALID_HANDLE : body(call, function);
+        std::shared_ptr<Function> function;
+        const CUresult refusal = function_of(call, handle, function);
+        return refusal != CUDA_SUCCESS ? refusal : body(call, function);
     });
 }
 

@@ -91,7 +91,7 @@ CUresult cuModuleUnload(CUmodule hmod) {
         if (unsafe != CUDA_SUCCESS) {
             return unsafe;
         }
-        unload_module(call.driver, module);
+        unload_module(call, module);
         return CUDA_SUCCESS;
     });
 }
@@ -193,7 +193,7 @@ CUresult cuLibraryUnload(CUlibrary library) {
     return with_library(__func__, library, [&](Call &call, const std::shared_ptr<Library> &found) {
         for (const auto &[context, module] : found->modules) {
             if (module->loaded) {
-                unload_module(call.driver, module);
+                unload_module(call, module);
             }
         }
         for (const auto &[name, kernel] : found->kernels) {
@@ -210,10 +210,8 @@ CUresult cuLibraryGetKernel(CUkernel *pKernel, CUlibrary library, const char *na
             if (pKernel == nullptr || name == nullptr) {
                 return CUDA_ERROR_INVALID_VALUE;
             }
-            std::shared_ptr<Function> function;
-            const CUresult result = find_function(call.driver, module, name, function);
-            if (result != CUDA_SUCCESS) {
-                return result;
+            if (find_entry(*module, name) == nullptr) {
+                return CUDA_ERROR_NOT_FOUND;
             }
             std::shared_ptr<Kernel> &kernel = found.kernels[name];
             if (kernel == nullptr) {

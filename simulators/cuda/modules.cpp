@@ -80,6 +80,7 @@ CUresult read_text(const Driver &driver, const Profile &profile, std::string_vie
     }
     // The version first: a newer one may hold anything further on.
     const bool readable = sim::read_ptx(text, image, why);
+    image.text = text;
     if (image.ptx_version > newest_ptx(driver.version())) {
         return check_ptx(driver, profile, image, why);
     }
@@ -207,8 +208,53 @@ size_t image_bytes(const void *image) {
     return strnlen(static_cast<const char *>(image), longest_ptx);
 }
 
+namespace {
+
+CUresult result_of(const sim::TranslatorAnswer &problem) {
+    switch (problem.kind) {
+    case sim::TranslatorAnswer::Kind::done:
+        return CUDA_SUCCESS;
+    case sim::TranslatorAnswer::Kind::no_ptx:
+    case sim::TranslatorAnswer::Kind::unsupported:
+        return CUDA_ERROR_INVALID_PTX;
+    case sim::TranslatorAnswer::Kind::unavailable:
+        return CUDA_ERROR_JIT_COMPILER_NOT_FOUND;
+    case sim::TranslatorAnswer::Kind::failed:
+        return CUDA_ERROR_OPERATING_SYSTEM;
+    }
+    return CUDA_ERROR_UNKNOWN;
+}
+
+std::string words_of(const sim::TranslatorAnswer &problem) {
+    const std::string line = problem.line == 0 ? "" : "line " + std::to_string(problem.line) + ": ";
+    return line + problem.words;
+}
+
+// What runs the module's kernels: PTX itself, and for machine code the host build of its source.
+CUresult make_executable(Driver &driver, Module &module, JitLog &log) {
+    if (module.image.kind == sim::Image::Kind::cubin) {
+        std::vector<std::string> entries;
+        for (const sim::ImageEntry &entry : module.image.entries) {
+            entries.push_back(entry.kernel.entry);
+        }
+        module.executable = driver.host_kernels.load(entries);
+        return CUDA_SUCCESS;
+    }
+    sim::TranslatorAnswer problem;
+    module.ptx = driver.ptx_kernels.load(module.image.text, module.context->device->device.memory,
+                                         problem);
+    if (module.ptx == nullptr) {
+        log.error(words_of(problem));
+        log.finish();
+    }
+    return module.ptx != nullptr ? CUDA_SUCCESS : refuse(result_of(problem), words_of(problem));
+}
+
+} // namespace
+
 CUresult load_module(Call &call, const std::shared_ptr<Context> &context, const void *image,
                      JitLog &log, std::shared_ptr<Module> &module) {
+    release_unloaded(call.driver);
     module = std::make_shared<Module>();
     module->context = context;
     std::string why;
@@ -219,27 +265,97 @@ CUresult load_module(Call &call, const std::shared_ptr<Context> &context, const 
         log.finish();
         return refuse(result, why);
     }
-    std::vector<std::string> entries;
-    for (const sim::ImageEntry &entry : module->image.entries) {
-        entries.push_back(entry.kernel.entry);
+    const CUresult unloadable = make_executable(call.driver, *module, log);
+    if (unloadable != CUDA_SUCCESS) {
+        return unloadable;
     }
-    module->executable = call.driver.host_kernels.load(entries);
     call.driver.modules.add(module);
     log.finish();
     return CUDA_SUCCESS;
 }
 
-void unload_module(Driver &driver, const std::shared_ptr<Module> &module) {
+void unload_module(Call &call, const std::shared_ptr<Module> &module) {
     for (const auto &[name, function] : module->functions) {
-        driver.functions.remove(function->handle);
-    }
-    for (const auto &[name, address] : module->variables) {
-        module->context->device->device.memory.release(address);
+        call.driver.functions.remove(function->handle);
     }
     module->functions.clear();
-    module->variables.clear();
     module->loaded = false;
-    driver.modules.remove(module->handle);
+    call.driver.modules.remove(module->handle);
+    // Kernels on the way may use its variables.
+    call.driver.unloaded.emplace_back(
+        module, call.driver.scheduler.pending(module->context->device->device));
+    release_unloaded(call.driver);
+}
+
+void release_unloaded(Driver &driver) {
+    auto &unloaded = driver.unloaded;
+    const auto unused = [](const auto &one) {
+        const auto &[module, points] = one;
+        if (!std::all_of(points.begin(), points.end(),
+                         [](const sim::Point &point) { return point.reached(); })) {
+            return false;
+        }
+        release_variables(*module);
+        return true;
+    };
+    unloaded.erase(std::remove_if(unloaded.begin(), unloaded.end(), unused), unloaded.end());
+}
+
+void release_variables(Module &module) {
+    for (const auto &[name, address] : module.variables) {
+        module.context->device->device.memory.release(address);
+    }
+    module.variables.clear();
+    if (module.ptx != nullptr) {
+        module.ptx->release();
+    }
+}
+
+namespace {
+
+CUresult make_kernel(Module &module, const sim::KernelDescription &kernel,
+                     std::unique_ptr<sim::Executable> &executable) {
+    const std::string refused = "kernel " + kernel.entry + " cannot be simulated: ";
+    if (module.ptx != nullptr) {
+        sim::TranslatorAnswer problem;
+        executable = module.ptx->kernel(kernel, problem);
+        return executable != nullptr ? CUDA_SUCCESS
+                                     : refuse(result_of(problem), refused + words_of(problem));
+    }
+    std::string why;
+    executable = module.executable->kernel(kernel, why);
+    return executable != nullptr ? CUDA_SUCCESS : refuse(CUDA_ERROR_NOT_SUPPORTED, refused + why);
+}
+
+// Where a variable of a cubin is: in the host build, which gets a device address.
+CUresult borrow_variable(Module &module, const sim::ImageVariable &variable, uint64_t &address) {
+    const auto known = module.variables.find(variable.name);
+    if (known != module.variables.end()) {
+        address = known->second;
+        return CUDA_SUCCESS;
+    }
+    const sim::ExecutableVariable *host = module.executable->variable(variable.name);
+    if (host == nullptr || host->bytes != variable.bytes) {
+        return refuse(CUDA_ERROR_NOT_SUPPORTED,
+                      "variable " + variable.name +
+                          " cannot be simulated: the host build has none of " +
+                          std::to_string(variable.bytes) + " bytes");
+    }
+    const sim::Status status = module.context->device->device.memory.borrow(
+        static_cast<char *>(host->address), host->bytes, address);
+    if (status == sim::Status::ok) {
+        module.variables.emplace(variable.name, address);
+    }
+    return to_result(status);
+}
+
+} // namespace
+
+const sim::ImageEntry *find_entry(const Module &module, const std::string &name) {
+    const auto &entries = module.image.entries;
+    const auto entry = std::find_if(entries.begin(), entries.end(),
+                                    [&](const auto &one) { return one.kernel.entry == name; });
+    return entry == entries.end() ? nullptr : &*entry;
 }
 
 CUresult find_function(Driver &driver, const std::shared_ptr<Module> &module,
@@ -249,20 +365,18 @@ CUresult find_function(Driver &driver, const std::shared_ptr<Module> &module,
         function = known->second;
         return CUDA_SUCCESS;
     }
-    const auto &entries = module->image.entries;
-    const auto entry = std::find_if(entries.begin(), entries.end(),
-                                    [&](const auto &one) { return one.kernel.entry == name; });
-    if (entry == entries.end()) {
+    const sim::ImageEntry *entry = find_entry(*module, name);
+    if (entry == nullptr) {
         return CUDA_ERROR_NOT_FOUND;
     }
-    std::string why;
-    auto executable = module->executable->kernel(entry->kernel, why);
-    if (executable == nullptr) {
-        return refuse(CUDA_ERROR_NOT_SUPPORTED, "kernel " + name + " cannot be simulated: " + why);
+    std::unique_ptr<sim::Executable> executable;
+    const CUresult refusal = make_kernel(*module, entry->kernel, executable);
+    if (refusal != CUDA_SUCCESS) {
+        return refusal;
     }
     function = std::make_shared<Function>();
     function->module = module;
-    function->entry = &*entry;
+    function->entry = entry;
     function->executable = std::move(executable);
     function->max_dynamic_shared =
         shared_per_block - std::min(shared_per_block, entry->static_shared_bytes);
@@ -280,27 +394,21 @@ CUresult find_variable(Driver &driver, const std::shared_ptr<Module> &module,
     if (variable == variables.end()) {
         return CUDA_ERROR_NOT_FOUND;
     }
-    uint64_t &place = module->variables[name];
-    if (place == 0) {
-        const sim::ExecutableVariable *host = module->executable->variable(name);
-        if (host == nullptr || host->bytes != variable->bytes) {
-            module->variables.erase(name);
-            return refuse(CUDA_ERROR_NOT_SUPPORTED,
-                          "variable " + name + " cannot be simulated: the host build has none of " +
-                              std::to_string(variable->bytes) + " bytes");
+    uint64_t place = 0;
+    uint64_t placed_bytes = variable->bytes;
+    if (module->ptx == nullptr) {
+        const CUresult refusal = borrow_variable(*module, *variable, place);
+        if (refusal != CUDA_SUCCESS) {
+            return refusal;
         }
-        const sim::Status status = module->context->device->device.memory.borrow(
-            static_cast<char *>(host->address), host->bytes, place);
-        if (status != sim::Status::ok) {
-            module->variables.erase(name);
-            return to_result(status);
-        }
+    } else if (!module->ptx->variable(name, place, placed_bytes)) {
+        return CUDA_ERROR_NOT_FOUND;
     }
     if (address != nullptr) {
         *address = place;
     }
     if (bytes != nullptr) {
-        *bytes = variable->bytes;
+        *bytes = placed_bytes;
     }
     return CUDA_SUCCESS;
 }

@@ -33,8 +33,18 @@ size_t image_bytes(const void *image);
 
 CUresult load_module(Call &call, const std::shared_ptr<Context> &context, const void *image,
                      JitLog &log, std::shared_ptr<Module> &module);
-void unload_module(Driver &driver, const std::shared_ptr<Module> &module);
+void unload_module(Call &call, const std::shared_ptr<Module> &module);
 
+// Gives back the variables of unloaded modules whose kernels have run.
+void release_unloaded(Driver &driver);
+
+// Nothing may use them any more.
+void release_variables(Module &module);
+
+// The entry of that name; null when the image has none.
+const sim::ImageEntry *find_entry(const Module &module, const std::string &name);
+
+// Makes the function at its first use: PTX is translated then.
 CUresult find_function(Driver &driver, const std::shared_ptr<Module> &module,
                        const std::string &name, std::shared_ptr<Function> &function);
 CUresult find_variable(Driver &driver, const std::shared_ptr<Module> &module,

@@ -13,6 +13,7 @@
 #include "../engine/executor.h"
 #include "../engine/queue.h"
 #include "../images/image.h"
+#include "../ptx/executor/kernels.h"
 #include "profile.h"
 
 // What the ABI headers declare is what the library exports.
@@ -81,7 +82,8 @@ struct Module {
     CUmodule handle = nullptr;
     std::shared_ptr<Context> context;
     sim::Image image;
-    std::unique_ptr<sim::ExecutableModule> executable;
+    std::unique_ptr<sim::ExecutableModule> executable; // of a cubin
+    std::unique_ptr<sim::PtxModule> ptx;
     std::map<std::string, std::shared_ptr<Function>> functions;
     std::map<std::string, uint64_t> variables; // addresses given out
     bool loaded = true;
@@ -116,6 +118,8 @@ struct Context {
     std::vector<std::shared_ptr<sim::Queue>> blocking; // what the legacy stream waits for
     std::set<Context *> peers;
     std::map<CUlimit, size_t> limits;
+    std::shared_ptr<const sim::Reach> reach; // what kernels may touch, as of `reach_state`
+    uint64_t reach_state = 0;
 };
 
 struct DeviceState {

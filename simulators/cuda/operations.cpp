@@ -1,5 +1,7 @@
 #include "operations.h"
 
+#include "../engine/printed.h"
+
 #include "kernel_work.h"
 
 namespace cuda_sim {
@@ -109,6 +111,7 @@ std::function<sim::Status()> work_of(const Operation &operation) {
 
 CUresult wait_for(Call &call, const std::vector<sim::Point> &points) {
     call.driver.scheduler.wait(call.lock, points);
+    sim::print_now();
     const CUresult fault = call.fault();
     return fault == CUDA_SUCCESS ? fault : refuse(fault, call.device->device.fault_text);
 }

@@ -127,6 +127,7 @@ CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep) {
 
 CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count) {
     return with_pool(__func__, pool, [&](Call &call, Pool &found) {
+        ++call.driver.access_changes;
         for (size_t index = 0; index < count; ++index) {
             const CUmemLocation &location = map[index].location;
             if (location.type != CU_MEM_LOCATION_TYPE_DEVICE ||

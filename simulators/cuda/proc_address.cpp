@@ -121,3 +121,13 @@ CUresult cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersion, cu
     // This form answers by the pointer and the status.
     return result == CUDA_ERROR_NOT_FOUND ? CUDA_SUCCESS : result;
 }
+
+// Tables of functions that NVIDIA's libraries share among themselves and do not document. NVRTC
+// asks for one and does without when told that there is none.
+CUresult cuGetExportTable(const void **ppExportTable, const CUuuid *pExportTableId) {
+    if (ppExportTable == nullptr || pExportTableId == nullptr) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *ppExportTable = nullptr;
+    return CUDA_ERROR_NOT_FOUND;
+}

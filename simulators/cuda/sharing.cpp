@@ -66,7 +66,7 @@ CUresult cuIpcCloseMemHandle(CUdeviceptr dptr) {
     return in_context(__func__, [&](Call &call) {
         DeviceState *owner = nullptr;
         const sim::Allocation *allocation = call.driver.find_allocation(dptr, 1, &owner);
-        if (allocation == nullptr || allocation->unmap_bytes == 0) {
+        if (allocation == nullptr || !allocation->imported) {
             return CUDA_ERROR_INVALID_VALUE;
         }
         call.driver.scheduler.wait(call.lock, call.driver.scheduler.pending(owner->device));

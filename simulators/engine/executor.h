@@ -1,9 +1,11 @@
 // What runs a kernel: the interface between the drivers, which know images and queues, and
-// whatever can execute one. Today the host build of the same source (host_kernels.h).
+// whatever can execute one: the host build of the same source (host_kernels.h), or for PTX its own
+// instructions (../ptx/executor).
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,6 +13,8 @@
 #include "guard.h"
 
 namespace sim {
+
+struct Reach;
 
 struct ParameterLayout {
     uint32_t offset; // bytes, in the parameter block
@@ -39,6 +43,8 @@ class AddressMap {
     virtual ~AddressMap() = default;
     // Never null: an address the device may not touch becomes one whose access faults.
     virtual void *translate(uint64_t address) const = 0;
+    // All that the device may touch; null when this device does not tell.
+    virtual std::shared_ptr<const Reach> reach() const { return nullptr; }
 };
 
 // A kernel ready to run. Launches may overlap.
@@ -50,12 +56,11 @@ class Executable {
     // Whether a parameter is known to be an address, and one the kernel may write to.
     virtual bool is_pointer(size_t) const { return false; }
     virtual bool may_write(size_t) const { return false; }
-    // Translates the pointers of a parameter block; called with the scheduler's lock.
-    virtual std::vector<unsigned char> bind(const std::vector<unsigned char> &block,
-                                            const AddressMap &map, Status &status) const = 0;
-    // Runs all blocks; called without the lock.
-    virtual Outcome run(const LaunchShape &shape,
-                        const std::vector<unsigned char> &bound) const = 0;
+    // Makes a launch ready; called with the scheduler's lock. What it returns runs all blocks and
+    // is called without the lock.
+    virtual std::function<Outcome()> prepare(const LaunchShape &shape,
+                                             const std::vector<unsigned char> &parameters,
+                                             const AddressMap &map) const = 0;
 };
 
 struct ExecutableVariable {
@@ -72,12 +77,6 @@ class ExecutableModule {
                                                std::string &why) = 0;
     // Null when there is no such variable.
     virtual const ExecutableVariable *variable(const std::string &name) = 0;
-};
-
-class Executor {
-  public:
-    virtual ~Executor() = default;
-    virtual std::unique_ptr<ExecutableModule> load(const std::vector<std::string> &entries) = 0;
 };
 
 } // namespace sim

@@ -17,6 +17,7 @@ constexpr int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
 
 thread_local Frame *volatile current_frame = nullptr;
 struct sigaction previous_actions[NSIG];
+bool installed[NSIG];
 
 void on_fault(int number, siginfo_t *information, void *) {
     Frame *frame = current_frame;
@@ -38,7 +39,11 @@ void install() {
         if ((present.sa_flags & SA_SIGINFO) != 0 && present.sa_sigaction == &on_fault) {
             continue;
         }
-        previous_actions[number] = present;
+        // Kept once: of two handlers that pass on to each other, neither would end the process.
+        if (!installed[number]) {
+            previous_actions[number] = present;
+            installed[number] = true;
+        }
         struct sigaction ours = {};
         ours.sa_sigaction = &on_fault;
         ours.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK;
@@ -55,7 +60,11 @@ Outcome run_guarded(const std::function<void()> &body) {
     if (sigsetjmp(frame.jump, 0) != 0) {
         current_frame = nullptr;
         const bool memory = frame.signal == SIGSEGV || frame.signal == SIGBUS;
-        return {memory ? Status::illegal_address : Status::launch_failed, frame.address};
+        if (memory) {
+            return {Status::illegal_address, frame.address,
+                    "touched memory that it may not reach"};
+        }
+        return {Status::launch_failed, frame.address, "failed"};
     }
     current_frame = &frame;
     Status status = Status::ok;
@@ -65,7 +74,7 @@ Outcome run_guarded(const std::function<void()> &body) {
         status = Status::launch_failed;
     }
     current_frame = nullptr;
-    return {status, 0};
+    return {status, 0, status == Status::ok ? "" : "failed"};
 }
 
 } // namespace sim

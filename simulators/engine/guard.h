@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 
 #include "status.h"
 
@@ -11,7 +12,8 @@ namespace sim {
 
 struct Outcome {
     Status status;
-    uint64_t address; // of the faulting access, where there is one
+    uint64_t address;  // of the faulting access, where there is one
+    std::string words; // what the kernel did, as they follow its name
 };
 
 // The body must own nothing that needs unwinding: a fault leaves it by a jump.

@@ -137,8 +137,23 @@ class HostExecutable : public Executable {
                (kernel_.parameters[parameter].flags & UHAL_HOST_PARAMETER_CONST) == 0;
     }
 
+    std::function<Outcome()> prepare(const LaunchShape &shape,
+                                     const std::vector<unsigned char> &parameters,
+                                     const AddressMap &map) const override {
+        Status status = Status::ok;
+        std::vector<unsigned char> bound = bind(parameters, map, status);
+        if (status != Status::ok) {
+            return [status] { return Outcome{status, 0, "was given a misaligned address"}; };
+        }
+        return [this, shape, bound = std::move(bound)] { return run(shape, bound); };
+    }
+
+  private:
+    static constexpr size_t shared_alignment = 64;
+
+    // Translates the pointers of a parameter block.
     std::vector<unsigned char> bind(const std::vector<unsigned char> &block, const AddressMap &map,
-                                    Status &status) const override {
+                                    Status &status) const {
         std::vector<unsigned char> bound = block;
         for (uint32_t index = 0; index < kernel_.parameter_count; ++index) {
             const uhal_host_parameter &parameter = kernel_.parameters[index];
@@ -160,7 +175,7 @@ class HostExecutable : public Executable {
         return bound;
     }
 
-    Outcome run(const LaunchShape &shape, const std::vector<unsigned char> &bound) const override {
+    Outcome run(const LaunchShape &shape, const std::vector<unsigned char> &bound) const {
         std::vector<unsigned char> values = bound;
         std::vector<void *> parameters;
         for (const ParameterLayout &parameter : description_.parameters) {
@@ -176,9 +191,6 @@ class HostExecutable : public Executable {
         const uint64_t blocks = shape.blocks();
         return run_guarded([&] { kernel_.run(&block, blocks, parameters.data()); });
     }
-
-  private:
-    static constexpr size_t shared_alignment = 64;
 
     static uint64_t item_size(uint32_t dtype) {
         switch (dtype) {

@@ -28,6 +28,7 @@ void *HostMemory::allocate(uint64_t bytes, unsigned flags) {
     mprotect(static_cast<char *>(mapped) + pages, page, PROT_NONE);
     const uint64_t address = reinterpret_cast<uint64_t>(mapped);
     std::memset(mapped, pattern, std::min(bytes, uint64_t{1} << 20));
+    ++generation_;
     ranges_.emplace(address, HostRange{address, bytes, flags, false, pages + page, ++serial_});
     return mapped;
 }
@@ -35,6 +36,7 @@ void *HostMemory::allocate(uint64_t bytes, unsigned flags) {
 void HostMemory::release(uint64_t address) {
     const auto found = ranges_.find(address);
     munmap(reinterpret_cast<void *>(address), found->second.mapped_bytes);
+    ++generation_;
     ranges_.erase(found);
 }
 
@@ -46,6 +48,7 @@ bool HostMemory::add(uint64_t address, uint64_t bytes, unsigned flags) {
             return false;
         }
     }
+    ++generation_;
     ranges_.emplace(address, HostRange{address, bytes, flags, true, 0, ++serial_});
     return true;
 }
@@ -55,6 +58,7 @@ bool HostMemory::remove(uint64_t address) {
     if (found == ranges_.end() || !found->second.registered) {
         return false;
     }
+    ++generation_;
     ranges_.erase(found);
     return true;
 }

@@ -31,10 +31,15 @@ class HostMemory {
     const HostRange *find(uint64_t address, uint64_t bytes = 1) const;
 
     size_t size() const { return ranges_.size(); }
+    const std::map<uint64_t, HostRange> &all() const { return ranges_; }
+
+    // Changes whenever `all` does.
+    uint64_t generation() const { return generation_; }
 
   private:
     std::map<uint64_t, HostRange> ranges_; // by address
     uint64_t serial_ = 0;
+    uint64_t generation_ = 0;
 };
 
 } // namespace sim

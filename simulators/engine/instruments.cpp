@@ -1,5 +1,6 @@
 #include "instruments.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "settings.h"
@@ -30,18 +31,28 @@ void Instruments::fail(const std::string &call, unsigned nth, int code) {
     if (nth == 0 || code == 0) {
         planned_.erase(call);
     } else {
-        planned_[call] = {nth, code};
+        planned_[call].push_back({nth, code});
     }
 }
 
 int Instruments::on_call(const char *call) {
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto found = planned_.empty() ? planned_.end() : planned_.find(call);
-    if (found == planned_.end() || --found->second.remaining != 0) {
+    if (found == planned_.end()) {
         return 0;
     }
-    const int code = found->second.code;
-    planned_.erase(found);
+    std::vector<Failure> &failures = found->second;
+    int code = 0;
+    for (Failure &failure : failures) {
+        if (--failure.remaining == 0) {
+            code = failure.code;
+        }
+    }
+    const auto done = [](const Failure &failure) { return failure.remaining == 0; };
+    failures.erase(std::remove_if(failures.begin(), failures.end(), done), failures.end());
+    if (failures.empty()) {
+        planned_.erase(found);
+    }
     return code;
 }
 

@@ -5,6 +5,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <vector>
 
 namespace sim {
 
@@ -13,7 +14,8 @@ class Instruments {
     // Calls named in UHAL_SIM_FAIL, `call:nth:code` separated by commas.
     explicit Instruments(std::string &complaint);
 
-    // The nth call of that name from now on answers `code`, once; a code of 0 takes it back.
+    // The nth call of that name from now on answers `code`, once; several may be planned. A code of
+    // 0 takes all of them back.
     void fail(const std::string &call, unsigned nth, int code);
 
     // Counts one call; the code it must answer with, 0 to go on.
@@ -24,13 +26,13 @@ class Instruments {
     static const std::string &said();
 
   private:
-    struct Planned {
+    struct Failure {
         unsigned remaining;
         int code;
     };
 
     std::mutex mutex_;
-    std::map<std::string, Planned> planned_;
+    std::map<std::string, std::vector<Failure>> planned_;
 };
 
 } // namespace sim

@@ -13,7 +13,8 @@ namespace sim {
 namespace {
 
 constexpr uint64_t page = 4096;
-constexpr uint64_t span = uint64_t{1} << 38;
+constexpr uint64_t span = uint64_t{1} << 38; // of addresses, per device
+constexpr size_t most_freed = 256;
 // What drivers promise at least. Allocations end at the end of a page, so that a kernel that runs
 // past one meets unmapped memory after at most this many bytes.
 constexpr uint64_t alignment = 256;
@@ -36,7 +37,35 @@ char *reserve_range(uint64_t bytes) {
     return range == MAP_FAILED ? nullptr : static_cast<char *>(range);
 }
 
+// Devices that have no addresses yet.
+uint64_t waiting_devices = 0;
+
 } // namespace
+
+// A window and how many devices have taken their part of it.
+struct DeviceMemory::Reservation {
+    explicit Reservation(uint64_t for_devices)
+        : devices(for_devices), addresses(reserve_range(span * devices)),
+          view(reserve_range(span * devices)) {}
+
+    const uint64_t devices;
+    uint64_t taken = 0;
+    char *const addresses;
+    char *const view;
+};
+
+DeviceMemory::DeviceMemory(uint64_t capacity) : capacity_(capacity) {
+    ++waiting_devices;
+}
+
+Window DeviceMemory::window() const {
+    if (reservation_ == nullptr) {
+        return {0, 0, 0};
+    }
+    const uint64_t base = reinterpret_cast<uint64_t>(reservation_->addresses);
+    const uint64_t view = reinterpret_cast<uint64_t>(reservation_->view);
+    return {base, span * reservation_->devices, view - base};
+}
 
 bool DeviceMemory::open() {
     if (base_ != 0) {
@@ -46,12 +75,19 @@ bool DeviceMemory::open() {
     if (descriptor_ < 0 || ftruncate(descriptor_, static_cast<off_t>(span)) != 0) {
         return false;
     }
-    char *device_view = reserve_range(span);
-    view_ = reserve_range(span);
-    if (device_view == nullptr || view_ == nullptr) {
+    // Of never destroyed memory: a driver has no moment at which its program is surely done.
+    static Reservation *newest = nullptr;
+    if (newest == nullptr || newest->taken == newest->devices) {
+        newest = new Reservation(waiting_devices);
+    }
+    if (newest->addresses == nullptr || newest->view == nullptr) {
         return false;
     }
-    base_ = reinterpret_cast<uint64_t>(device_view);
+    base_ = reinterpret_cast<uint64_t>(newest->addresses) + newest->taken * span;
+    view_ = newest->view + newest->taken * span;
+    reservation_ = newest;
+    ++newest->taken;
+    --waiting_devices;
     span_ = span;
     // The first page is never handed out: an offset of zero is a bug worth seeing.
     next_ = page;
@@ -88,7 +124,33 @@ Status DeviceMemory::insert(uint64_t bytes, Allocation &allocation) {
     allocation.address = base_ + offset + pages - padded;
     allocation.bytes = bytes;
     allocation.serial = ++serial_;
+    ++generation_;
+    forget_freed(allocation.address, padded);
     return Status::ok;
+}
+
+void DeviceMemory::forget_freed(uint64_t address, uint64_t bytes) {
+    const auto overlaps = [&](const FreedRange &range) {
+        return range.address < address + bytes && address < range.address + range.bytes;
+    };
+    freed_.erase(std::remove_if(freed_.begin(), freed_.end(), overlaps), freed_.end());
+}
+
+Status DeviceMemory::map(uint64_t address, uint64_t bytes) {
+    const uint64_t first = page_of(address) - base_;
+    const uint64_t pages = round_up(address + bytes, page) - page_of(address);
+    void *mapped = mmap(view_ + first, pages, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+                        descriptor_, static_cast<off_t>(first));
+    return mapped == MAP_FAILED ? Status::out_of_memory : Status::ok;
+}
+
+void DeviceMemory::unmap(uint64_t address, uint64_t bytes) {
+    const uint64_t first = page_of(address) - base_;
+    const uint64_t pages = round_up(address + bytes, page) - page_of(address);
+    mmap(view_ + first, pages, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
+         -1, 0);
+    fallocate(descriptor_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(first),
+              static_cast<off_t>(pages));
 }
 
 Status DeviceMemory::reserve(uint64_t bytes, uint64_t &address) {
@@ -111,13 +173,11 @@ Status DeviceMemory::reserve(uint64_t bytes, uint64_t &address) {
 
 Status DeviceMemory::commit(uint64_t address) {
     Allocation &allocation = allocations_.at(address);
-    const uint64_t first = page_of(address) - base_;
-    const uint64_t bytes = round_up(address + allocation.bytes, page) - page_of(address);
-    void *mapped = mmap(view_ + first, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
-                        descriptor_, static_cast<off_t>(first));
-    if (mapped == MAP_FAILED) {
+    if (map(address, allocation.bytes) != Status::ok) {
         return Status::out_of_memory;
     }
+    allocation.mapped = true;
+    ++generation_;
     std::memset(allocation.view, pattern, std::min(allocation.bytes, largest_fill));
     if (allocation.state == AllocationState::reserved) {
         allocation.state = AllocationState::live;
@@ -145,10 +205,49 @@ Status DeviceMemory::borrow(char *memory, uint64_t bytes, uint64_t &address) {
     }
     allocation.state = AllocationState::live;
     allocation.borrowed = true;
+    allocation.mapped = true;
     allocation.view = memory;
     address = allocation.address;
     allocations_.emplace(address, allocation);
     return Status::ok;
+}
+
+Status DeviceMemory::allocate_area(uint64_t bytes, const std::vector<AreaPart> &parts,
+                                   uint64_t &area) {
+    Allocation whole = {};
+    Status status = insert(bytes, whole);
+    if (status == Status::ok) {
+        status = map(whole.address, bytes);
+    }
+    if (status != Status::ok) {
+        return status;
+    }
+    area = whole.address;
+    areas_.emplace(area, bytes);
+    for (const AreaPart &part : parts) {
+        Allocation allocation = whole;
+        allocation.address = area + part.offset;
+        allocation.bytes = part.bytes;
+        allocation.state = AllocationState::live;
+        allocation.borrowed = true;
+        allocation.mapped = true;
+        allocation.view = view_ + (allocation.address - base_);
+        allocation.read_only = part.read_only;
+        allocation.name = part.name;
+        allocation.serial = ++serial_;
+        if (part.bytes != 0) {
+            allocations_.emplace(allocation.address, allocation);
+        }
+    }
+    return Status::ok;
+}
+
+void DeviceMemory::release_area(uint64_t area) {
+    const uint64_t bytes = areas_.at(area);
+    allocations_.erase(allocations_.lower_bound(area), allocations_.lower_bound(area + bytes));
+    areas_.erase(area);
+    unmap(area, bytes);
+    ++generation_;
 }
 
 Status DeviceMemory::share(uint64_t address, SharedRange &range) const {
@@ -168,45 +267,47 @@ Status DeviceMemory::import(const SharedRange &range, uint64_t &address) {
     const std::string path =
         "/proc/" + std::to_string(range.process) + "/fd/" + std::to_string(range.descriptor);
     const int descriptor = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
-    if (descriptor < 0) {
+    Allocation allocation = {};
+    if (descriptor < 0 || insert(range.bytes, allocation) != Status::ok) {
+        close(descriptor);
         return Status::illegal_address;
     }
-    const uint64_t first = page_of(range.offset);
-    const uint64_t bytes = round_up(range.offset + range.bytes, page) - first;
-    void *mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor,
-                        static_cast<off_t>(first));
+    // Both ends place an allocation of so many bytes at the same place in its last page.
+    const uint64_t first = page_of(allocation.address);
+    const uint64_t bytes = round_up(allocation.address + range.bytes, page) - first;
+    allocation.view = view_ + (allocation.address - base_);
+    void *mapped = mmap(view_ + (first - base_), bytes, PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_FIXED, descriptor,
+                        static_cast<off_t>(page_of(range.offset)));
     close(descriptor);
     if (mapped == MAP_FAILED) {
         return Status::illegal_address;
     }
-    char *memory = static_cast<char *>(mapped) + (range.offset - first);
-    const Status status = borrow(memory, range.bytes, address);
-    if (status != Status::ok) {
-        munmap(mapped, bytes);
-        return status;
-    }
-    allocations_.at(address).unmap_bytes = bytes;
-    return status;
+    allocation.state = AllocationState::live;
+    allocation.borrowed = true;
+    allocation.imported = true;
+    allocation.mapped = true;
+    address = allocation.address;
+    allocations_.emplace(address, allocation);
+    return Status::ok;
 }
 
 void DeviceMemory::release(uint64_t address) {
     const auto found = allocations_.find(address);
     const Allocation allocation = found->second;
     allocations_.erase(found);
-    if (allocation.borrowed) {
-        if (allocation.unmap_bytes != 0) {
-            const uint64_t first = page_of(reinterpret_cast<uint64_t>(allocation.view));
-            munmap(reinterpret_cast<void *>(first), allocation.unmap_bytes);
-        }
+    ++generation_;
+    if (allocation.borrowed && !allocation.imported) {
         return;
     }
-    used_ -= round_up(allocation.bytes, alignment);
-    const uint64_t first = page_of(address) - base_;
-    const uint64_t bytes = round_up(address + allocation.bytes, page) - page_of(address);
-    mmap(view_ + first, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
-         -1, 0);
-    fallocate(descriptor_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(first),
-              static_cast<off_t>(bytes));
+    unmap(address, allocation.bytes);
+    freed_.push_back({address, allocation.bytes});
+    if (freed_.size() > most_freed) {
+        freed_.pop_front();
+    }
+    if (!allocation.imported) {
+        used_ -= round_up(allocation.bytes, alignment);
+    }
 }
 
 size_t DeviceMemory::allocations() const {

@@ -3,13 +3,18 @@
 // It is mapped at two places. Device addresses lie in the first, which nobody may touch: a host
 // read of a device address faults as it does on hardware. The engine works through the second,
 // its view, where only the pages of live allocations are mapped: a kernel that leaves them faults.
+// Devices made before the first allocation share one window, so that one distance leads from any of
+// their addresses to its view.
 //
 // Not thread-safe: callers hold the scheduler's lock, except for `view` of a live allocation.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
+#include <string>
+#include <vector>
 
 #include "status.h"
 
@@ -27,10 +32,34 @@ struct Allocation {
     AllocationState state;
     bool stream_ordered;
     bool borrowed;        // the memory behind it is somebody else's, at `view`
-    uint64_t unmap_bytes; // of an imported range: what to unmap around `view` at the end
+    bool imported;        // borrowed from another process
     char *view;
     uint64_t serial; // never reused, unlike the address
     const void *pool;
+    bool mapped;      // there is memory behind it
+    bool read_only;   // for kernels
+    std::string name; // of a variable, for messages
+};
+
+// Memory that is gone, to name what a stale address belonged to.
+struct FreedRange {
+    uint64_t address;
+    uint64_t bytes;
+};
+
+// A variable of a module, by its place in the module's area.
+struct AreaPart {
+    std::string name;
+    uint64_t offset;
+    uint64_t bytes;
+    bool read_only;
+};
+
+// Where device addresses lie and how far their view is from them.
+struct Window {
+    uint64_t base;
+    uint64_t bytes;
+    uint64_t delta;
 };
 
 // Where another process finds an allocation.
@@ -44,7 +73,7 @@ struct SharedRange {
 
 class DeviceMemory {
   public:
-    explicit DeviceMemory(uint64_t capacity) : capacity_(capacity) {}
+    explicit DeviceMemory(uint64_t capacity);
     DeviceMemory(const DeviceMemory &) = delete;
     DeviceMemory &operator=(const DeviceMemory &) = delete;
 
@@ -62,6 +91,11 @@ class DeviceMemory {
     // A device address for host memory that outlives it: the variables of a kernel library.
     Status borrow(char *memory, uint64_t bytes, uint64_t &address);
 
+    // Memory filled with zeros for the variables of a module. Each is an allocation of its own to
+    // whoever looks one up; nothing else in the area is.
+    Status allocate_area(uint64_t bytes, const std::vector<AreaPart> &parts, uint64_t &area);
+    void release_area(uint64_t area);
+
     Status share(uint64_t address, SharedRange &range) const;
     Status import(const SharedRange &range, uint64_t &address);
 
@@ -78,23 +112,41 @@ class DeviceMemory {
     // Where the engine finds an address; mapped there only while it is allocated.
     char *view(uint64_t address) const;
 
+    const std::map<uint64_t, Allocation> &all() const { return allocations_; }
+    const std::deque<FreedRange> &freed() const { return freed_; }
+
+    // Changes whenever `all` or `freed` do.
+    uint64_t generation() const { return generation_; }
+
+    // Of this device and those it shares it with; zeros before the first allocation.
+    Window window() const;
+
     // The device address of a place in the view, for naming a fault there; 0 for any other.
     uint64_t address_of(uint64_t place) const;
 
   private:
+    struct Reservation;
+
     bool open();
     bool place(uint64_t bytes, uint64_t &offset) const;
     Status insert(uint64_t bytes, Allocation &allocation);
+    Status map(uint64_t address, uint64_t bytes);
+    void unmap(uint64_t address, uint64_t bytes);
+    void forget_freed(uint64_t address, uint64_t bytes);
 
     const uint64_t capacity_;
     uint64_t used_ = 0;
+    const Reservation *reservation_ = nullptr;
     uint64_t base_ = 0;
     uint64_t span_ = 0;
     char *view_ = nullptr;
     int descriptor_ = -1;
     uint64_t next_ = 0;
     uint64_t serial_ = 0;
+    uint64_t generation_ = 0;
     std::map<uint64_t, Allocation> allocations_; // by address
+    std::map<uint64_t, uint64_t> areas_;         // bytes by address
+    std::deque<FreedRange> freed_;               // the latest ones, oldest first
 };
 
 } // namespace sim

@@ -1,6 +1,7 @@
 #include "scheduler.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "device.h"
 #include "thread.h"
@@ -70,6 +71,7 @@ void Scheduler::make_due(const Point &point) {
     }
     point.queue->due = point.position;
     work_due_.notify_one();
+    watch();
 }
 
 void Scheduler::make_random_due() {
@@ -98,6 +100,47 @@ void Scheduler::work_forever() {
     }
 }
 
+// Has a relief look after the tasks that are being run: something else is due.
+void Scheduler::watch() {
+    if (running_ == 0 || watching_) {
+        return;
+    }
+    constexpr unsigned most_reliefs = 64;
+    watching_ = true;
+    if (idle_reliefs_ != 0) {
+        relief_due_.notify_one();
+    } else if (reliefs_ < most_reliefs) {
+        start_relief();
+    }
+}
+
+void Scheduler::start_relief() {
+    ++reliefs_;
+    start_thread([this] { relieve_forever(); });
+}
+
+void Scheduler::relieve_forever() {
+    // A task that takes longer may be waiting for another one.
+    constexpr std::chrono::milliseconds patience{5};
+    Lock lock(mutex);
+    for (;;) {
+        ++idle_reliefs_;
+        relief_due_.wait(lock, [&] { return watching_; });
+        uint64_t seen;
+        do {
+            seen = changes_;
+            relief_due_.wait_for(lock, patience, [] { return false; });
+        } while (running_ != 0 && changes_ != seen);
+        watching_ = false;
+        --idle_reliefs_;
+        if (running_ == 0) {
+            continue;
+        }
+        while (run_next(lock)) {
+        }
+    }
+}
+
 bool Scheduler::run_next(Lock &lock) {
     const std::shared_ptr<Queue> queue = next_queue();
     if (queue == nullptr) {
@@ -107,9 +150,17 @@ bool Scheduler::run_next(Lock &lock) {
     if (queue->waiting.front().calls_back && queue->device.fault == Status::ok) {
         to_call_back_.push_back(queue);
         call_due_.notify_one();
-    } else {
-        run(lock, queue);
+        return true;
     }
+    ++running_;
+    ++changes_;
+    const auto waits = [](const auto &one) { return !one->running && one->due > one->finished; };
+    if (std::any_of(active_.begin(), active_.end(), waits)) {
+        watch();
+    }
+    run(lock, queue);
+    --running_;
+    ++changes_;
     return true;
 }
 
@@ -172,6 +223,7 @@ void Scheduler::finish(const std::shared_ptr<Queue> &queue, Status status) {
     }
     progress_.notify_all();
     work_due_.notify_one();
+    watch();
 }
 
 void Scheduler::call_back_forever() {

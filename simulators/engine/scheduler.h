@@ -1,7 +1,8 @@
 // Runs the tasks of all queues of a simulated driver in an order its schedule picks.
 //
-// One thread plays every device; one more calls the program back. Both start with the first task
-// and are never joined: a driver library has no moment at which its program is surely done.
+// One thread plays every device, and takes its time: one task after the other. While one of them
+// stands still, as a kernel does that waits for a flag, others relieve it and run what independent
+// queues have ready. One more thread calls the program back. They start when they are needed.
 //
 // `mutex` guards everything the simulated driver owns, not only the queues.
 #pragma once
@@ -51,8 +52,11 @@ class Scheduler {
   private:
     void start();
     void work_forever();
+    void relieve_forever();
     void call_back_forever();
     bool run_next(Lock &lock);
+    void watch();
+    void start_relief();
     std::shared_ptr<Queue> next_queue();
     bool startable(const Queue &queue);
     void run(Lock &lock, const std::shared_ptr<Queue> &queue);
@@ -64,7 +68,13 @@ class Scheduler {
     bool started_ = false;
     std::vector<std::shared_ptr<Queue>> active_; // with unfinished tasks, oldest first
     std::deque<std::shared_ptr<Queue>> to_call_back_;
+    unsigned running_ = 0;         // tasks being run, but for calls back
+    uint64_t changes_ = 0;         // how often one of them started or ended
+    bool watching_ = false;        // a relief looks whether they stand still
+    unsigned reliefs_ = 0;
+    unsigned idle_reliefs_ = 0;
     std::condition_variable work_due_;
+    std::condition_variable relief_due_;
     std::condition_variable call_due_;
     std::condition_variable progress_;
 };

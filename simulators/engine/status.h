@@ -9,6 +9,8 @@ enum class Status {
     illegal_address,
     misaligned_address,
     launch_failed,
+    launch_timeout,
+    assertion_failed,
 };
 
 } // namespace sim

@@ -16,8 +16,7 @@ const pid_t first_process = getpid();
 } // namespace
 
 Call::Call(const char *name)
-    : runtime(Runtime::get()), lock(runtime.mutex, std::defer_lock),
-      refusal_(HSA_STATUS_SUCCESS) {
+    : runtime(Runtime::get()), lock(runtime.mutex, std::defer_lock), refusal_(HSA_STATUS_SUCCESS) {
     refused_with = HSA_STATUS_SUCCESS;
     if (forked()) {
         refusal_ = refuse(HSA_STATUS_ERROR_NOT_INITIALIZED,

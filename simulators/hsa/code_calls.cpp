@@ -17,8 +17,7 @@ template <class Body>
 hsa_status_t with_executable(const char *name, hsa_executable_t handle, Body body) {
     return in_runtime(name, [&](Call &call) {
         const auto executable = call.runtime.executables.find(handle);
-        return executable == nullptr ? HSA_STATUS_ERROR_INVALID_EXECUTABLE
-                                     : body(call, executable);
+        return executable == nullptr ? HSA_STATUS_ERROR_INVALID_EXECUTABLE : body(call, executable);
     });
 }
 
@@ -123,27 +122,27 @@ hsa_status_t hsa_executable_create_alt(hsa_profile_t profile,
 hsa_status_t hsa_executable_load_agent_code_object(hsa_executable_t executable, hsa_agent_t agent,
                                                    hsa_code_object_reader_t reader, const char *,
                                                    hsa_loaded_code_object_t *loaded) {
-    return with_executable(
-        "hsa_executable_load_agent_code_object", executable,
-        [&](Call &call, const std::shared_ptr<Executable> &found) {
-            Agent *device = call.runtime.find_agent(agent);
-            const auto source = call.runtime.readers.find(reader);
-            if (device == nullptr || !device->gpu()) {
-                return HSA_STATUS_ERROR_INVALID_AGENT;
-            }
-            if (source == nullptr) {
-                return HSA_STATUS_ERROR_INVALID_CODE_OBJECT_READER;
-            }
-            if (found->frozen) {
-                return HSA_STATUS_ERROR_FROZEN_EXECUTABLE;
-            }
-            const hsa_status_t status =
-                load_code_object(call.runtime, found, *device, *source);
-            if (status == HSA_STATUS_SUCCESS && loaded != nullptr) {
-                loaded->handle = reinterpret_cast<uint64_t>(found->objects.back().get());
-            }
-            return status;
-        });
+    return with_executable("hsa_executable_load_agent_code_object", executable,
+                           [&](Call &call, const std::shared_ptr<Executable> &found) {
+                               Agent *device = call.runtime.find_agent(agent);
+                               const auto source = call.runtime.readers.find(reader);
+                               if (device == nullptr || !device->gpu()) {
+                                   return HSA_STATUS_ERROR_INVALID_AGENT;
+                               }
+                               if (source == nullptr) {
+                                   return HSA_STATUS_ERROR_INVALID_CODE_OBJECT_READER;
+                               }
+                               if (found->frozen) {
+                                   return HSA_STATUS_ERROR_FROZEN_EXECUTABLE;
+                               }
+                               const hsa_status_t status =
+                                   load_code_object(call.runtime, found, *device, *source);
+                               if (status == HSA_STATUS_SUCCESS && loaded != nullptr) {
+                                   loaded->handle =
+                                       reinterpret_cast<uint64_t>(found->objects.back().get());
+                               }
+                               return status;
+                           });
 }
 
 hsa_status_t hsa_executable_freeze(hsa_executable_t executable, const char *) {
@@ -183,7 +182,8 @@ hsa_status_t hsa_executable_get_symbol_by_name(hsa_executable_t executable, cons
                 return HSA_STATUS_ERROR_INVALID_ARGUMENT;
             }
             const Agent *device = agent == nullptr ? nullptr : call.runtime.find_agent(*agent);
-            // Without an agent only symbols of whole programs are found, and none are made any more.
+            // Without an agent only symbols of whole programs are found, and none are made any
+            // more.
             for (const auto &one : found->symbols) {
                 if (one->name == name && one->agent == device) {
                     *symbol = one->handle;
@@ -199,26 +199,26 @@ hsa_status_t hsa_executable_get_symbol_by_name(hsa_executable_t executable, cons
 hsa_status_t hsa_executable_iterate_agent_symbols(hsa_executable_t executable, hsa_agent_t agent,
                                                   hsa_executable_symbol_callback_t callback,
                                                   void *data) {
-    return with_executable(
-        "hsa_executable_iterate_agent_symbols", executable,
-        [&](Call &call, const std::shared_ptr<Executable> &found) {
-            const Agent *device = call.runtime.find_agent(agent);
-            if (device == nullptr || callback == nullptr) {
-                return device == nullptr ? HSA_STATUS_ERROR_INVALID_AGENT
-                                         : HSA_STATUS_ERROR_INVALID_ARGUMENT;
-            }
-            const auto symbols = found->symbols;
-            call.lock.unlock();
-            for (const auto &symbol : symbols) {
-                const hsa_status_t status = symbol->agent == device
-                                                ? callback(executable, agent, symbol->handle, data)
-                                                : HSA_STATUS_SUCCESS;
-                if (status != HSA_STATUS_SUCCESS) {
-                    return status;
-                }
-            }
-            return HSA_STATUS_SUCCESS;
-        });
+    return with_executable("hsa_executable_iterate_agent_symbols", executable,
+                           [&](Call &call, const std::shared_ptr<Executable> &found) {
+                               const Agent *device = call.runtime.find_agent(agent);
+                               if (device == nullptr || callback == nullptr) {
+                                   return device == nullptr ? HSA_STATUS_ERROR_INVALID_AGENT
+                                                            : HSA_STATUS_ERROR_INVALID_ARGUMENT;
+                               }
+                               const auto symbols = found->symbols;
+                               call.lock.unlock();
+                               for (const auto &symbol : symbols) {
+                                   const hsa_status_t status =
+                                       symbol->agent == device
+                                           ? callback(executable, agent, symbol->handle, data)
+                                           : HSA_STATUS_SUCCESS;
+                                   if (status != HSA_STATUS_SUCCESS) {
+                                       return status;
+                                   }
+                               }
+                               return HSA_STATUS_SUCCESS;
+                           });
 }
 
 hsa_status_t hsa_executable_symbol_get_info(hsa_executable_symbol_t symbol,

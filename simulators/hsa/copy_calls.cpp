@@ -60,7 +60,8 @@ CopyShape::Side side_of(const hsa_pitched_ptr_t &memory, const hsa_dim3_t &offse
 
 bool rows_fit(const hsa_pitched_ptr_t &memory, const hsa_dim3_t &offset, const hsa_dim3_t &range) {
     const bool rows = range.y <= 1 || uint64_t{offset.x} + range.x <= memory.pitch;
-    const bool slices = range.z <= 1 || (uint64_t{offset.y} + range.y) * memory.pitch <= memory.slice;
+    const bool slices =
+        range.z <= 1 || (uint64_t{offset.y} + range.y) * memory.pitch <= memory.slice;
     return memory.base != nullptr && rows && slices;
 }
 
@@ -95,8 +96,8 @@ hsa_status_t hsa_memory_copy(void *destination, const void *source, size_t size)
 
 hsa_status_t hsa_amd_memory_async_copy(void *destination, hsa_agent_t destination_agent,
                                        const void *source, hsa_agent_t source_agent, size_t size,
-                                       uint32_t dependency_count,
-                                       const hsa_signal_t *dependencies, hsa_signal_t completion) {
+                                       uint32_t dependency_count, const hsa_signal_t *dependencies,
+                                       hsa_signal_t completion) {
     return in_runtime("hsa_amd_memory_async_copy", [&](Call &call) {
         Runtime &runtime = call.runtime;
         Agent *to = runtime.find_agent(destination_agent);

@@ -68,10 +68,9 @@ sim::Outcome move_bytes(const CopyWork &work) {
     return sim::run_guarded([&] {
         for (uint64_t z = 0; z < shape.depth; ++z) {
             for (uint64_t y = 0; y < shape.height; ++y) {
-                std::memmove(work.destination + z * shape.destination.slice +
-                                 y * shape.destination.pitch,
-                             work.source + z * shape.source.slice + y * shape.source.pitch,
-                             shape.width);
+                std::memmove(
+                    work.destination + z * shape.destination.slice + y * shape.destination.pitch,
+                    work.source + z * shape.source.slice + y * shape.source.pitch, shape.width);
             }
         }
     });

@@ -139,8 +139,7 @@ bool find_code(Symbol &symbol) {
         symbol.code =
             symbol.module->kernel(describe(*symbol.kernel, symbol.explicit_arguments), why);
         if (symbol.code == nullptr) {
-            symbol.refusal =
-                "kernel " + symbol.kernel->name + " cannot be simulated: " + why;
+            symbol.refusal = "kernel " + symbol.kernel->name + " cannot be simulated: " + why;
         }
     }
     return symbol.code != nullptr;

@@ -49,8 +49,7 @@ void Fences::release(const Agent &agent, const QueueFences &queue, unsigned scop
         Write &write = writes_.at(address);
         const bool own = write.queue == &queue;
         // Another queue's writes go with these once this queue has acquired them.
-        const bool taken_over = write.agent == &agent &&
-                                write.released >= HSA_FENCE_SCOPE_AGENT &&
+        const bool taken_over = write.agent == &agent && write.released >= HSA_FENCE_SCOPE_AGENT &&
                                 queue.agent_acquired > write.to_agent_at;
         if ((own || taken_over) && write.released < scope) {
             // Its own agent saw it from the first release on: a later one goes further, not anew.
@@ -97,8 +96,8 @@ std::string Fences::kernel_reads(const Agent &agent, const QueueFences &queue, u
     if (write->released < needed) {
         return unreleased_words(address, needed);
     }
-    const bool acquired = near ? queue.agent_acquired > write->to_agent_at
-                               : queue.system_acquired > write->at;
+    const bool acquired =
+        near ? queue.agent_acquired > write->to_agent_at : queue.system_acquired > write->at;
     return acquired ? "" : unacquired_words(address, needed);
 }
 

@@ -50,7 +50,7 @@ class Fences {
 
   private:
     struct Write {
-        uint64_t bytes; // of a kernel's write, of which only the address is known, 1
+        uint64_t bytes;     // of a kernel's write, of which only the address is known, 1
         const Agent *agent; // null: released to the system, by whom does not matter
         const QueueFences *queue;
         unsigned released;

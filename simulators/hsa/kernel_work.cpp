@@ -91,8 +91,8 @@ Refusal read_arguments(Runtime &runtime, const Queue &queue, const Dispatch &dis
         return {memory_fault, "the kernel's arguments lie where the agent may not read"};
     }
     const bool by_program = range->by_program();
-    const std::string unseen = runtime.fences.kernel_reads(
-        *queue.agent, dispatch.acquired, address, by_program, dispatch.announcement);
+    const std::string unseen = runtime.fences.kernel_reads(*queue.agent, dispatch.acquired, address,
+                                                           by_program, dispatch.announcement);
     if (!unseen.empty()) {
         return {HSA_STATUS_ERROR_EXCEPTION, "its arguments may be old: " + unseen};
     }
@@ -178,11 +178,7 @@ Refusal prepare_kernel(Runtime &runtime, const Queue &queue, const Dispatch &dis
     work.shape = {{grid[0] / group[0], grid[1] / group[1], grid[2] / group[2]},
                   group,
                   packet.group_segment_size - kernel.kernel->group_bytes};
-    sim::Status status = sim::Status::ok;
-    work.arguments = work.code->bind(work.arguments, work.addresses, status);
-    if (status != sim::Status::ok) {
-        return {HSA_STATUS_ERROR_EXCEPTION, "it was given a misaligned address"};
-    }
+    work.run = work.code->prepare(work.shape, work.arguments, work.addresses);
     return {};
 }
 

@@ -2,6 +2,7 @@
 // object's metadata says they lie, and checked.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -31,7 +32,8 @@ struct KernelWork {
 
     std::shared_ptr<sim::Executable> code;
     sim::LaunchShape shape = {};
-    std::vector<unsigned char> arguments; // with addresses of this process
+    std::vector<unsigned char> arguments;
+    std::function<sim::Outcome()> run;
     std::vector<uint64_t> written;        // addresses the kernel may write to
     uint64_t fault = 0;                   // the address behind HSA_STATUS_ERROR_MEMORY_FAULT
     AgentAddresses addresses;

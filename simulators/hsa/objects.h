@@ -23,7 +23,8 @@
 namespace hsa_sim {
 
 // AMD's codes are of another enum, and answered like the rest.
-constexpr auto invalid_memory_pool = static_cast<hsa_status_t>(HSA_STATUS_ERROR_INVALID_MEMORY_POOL);
+constexpr auto invalid_memory_pool =
+    static_cast<hsa_status_t>(HSA_STATUS_ERROR_INVALID_MEMORY_POOL);
 constexpr auto memory_fault = static_cast<hsa_status_t>(HSA_STATUS_ERROR_MEMORY_FAULT);
 constexpr auto not_supported = static_cast<hsa_status_t>(HSA_STATUS_ERROR_NOT_SUPPORTED);
 
@@ -76,11 +77,11 @@ struct SignalHandler {
 struct Signal {
     hsa_signal_t handle = {};
     hsa_signal_value_t value = 0;
-    std::weak_ptr<Queue> rings;       // the queue whose doorbell it is
-    std::condition_variable changed;  // for the program's waits
-    unsigned waits = 0;               // by the program, its handlers included
-    bool demanded = false;            // something due waits for it
-    std::vector<Producer> producers;  // known so far, oldest first
+    std::weak_ptr<Queue> rings;      // the queue whose doorbell it is
+    std::condition_variable changed; // for the program's waits
+    unsigned waits = 0;              // by the program, its handlers included
+    bool demanded = false;           // something due waits for it
+    std::vector<Producer> producers; // known so far, oldest first
     std::vector<SignalHandler> handlers;
     bool timed = false; // the times below are those of its latest packet
     bool timed_copy = false;

@@ -29,22 +29,21 @@ Refusal check_extents(const hsa_kernel_dispatch_packet_t &packet) {
         }
         if (axis >= dimensions && (grid[axis] != 1 || group[axis] != 1)) {
             return {HSA_STATUS_ERROR_INCOMPATIBLE_ARGUMENTS,
-                    "it has " + number(dimensions) + " dimensions and an extent other than 1 along " +
-                        name};
+                    "it has " + number(dimensions) +
+                        " dimensions and an extent other than 1 along " + name};
         }
     }
     const uint64_t items = uint64_t{group[0]} * group[1] * group[2];
     if (items > max_group_items) {
-        return {HSA_STATUS_ERROR_INVALID_ARGUMENT,
-                "its work-group has " + number(items) + " work-items, the device takes " +
-                    number(max_group_items)};
+        return {HSA_STATUS_ERROR_INVALID_ARGUMENT, "its work-group has " + number(items) +
+                                                       " work-items, the device takes " +
+                                                       number(max_group_items)};
     }
     return {};
 }
 
 Refusal check_segments(const hsa_kernel_dispatch_packet_t &packet, const sim::HsacoKernel &kernel) {
-    if (packet.group_segment_size > group_bytes ||
-        packet.group_segment_size < kernel.group_bytes) {
+    if (packet.group_segment_size > group_bytes || packet.group_segment_size < kernel.group_bytes) {
         return {HSA_STATUS_ERROR_INVALID_ALLOCATION,
                 "it has " + number(packet.group_segment_size) + " bytes of LDS, the kernel needs " +
                     number(kernel.group_bytes) + " and the device has " + number(group_bytes)};
@@ -70,9 +69,9 @@ Refusal check_kernel(const hsa_kernel_dispatch_packet_t &packet, const Symbol &s
     const uint64_t items = uint64_t{group[0]} * group[1] * group[2];
     const uint32_t most = std::min(kernel.max_work_items, symbol.code->max_threads());
     if (items > most) {
-        return {HSA_STATUS_ERROR_INVALID_ARGUMENT,
-                "its work-group has " + number(items) + " work-items, the kernel takes " +
-                    number(most)};
+        return {HSA_STATUS_ERROR_INVALID_ARGUMENT, "its work-group has " + number(items) +
+                                                       " work-items, the kernel takes " +
+                                                       number(most)};
     }
     if (kernel.required_group[0] != 0 && kernel.required_group != group) {
         return {HSA_STATUS_ERROR_INCOMPATIBLE_ARGUMENTS,

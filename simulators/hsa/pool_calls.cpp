@@ -154,8 +154,7 @@ hsa_status_t hsa_amd_agents_allow_access(uint32_t count, const hsa_agent_t *agen
         }
         const auto address = reinterpret_cast<uint64_t>(pointer);
         Range *range = call.runtime.ranges.find(address);
-        if (range == nullptr || range->address != address ||
-            range->kind == Range::Kind::locked) {
+        if (range == nullptr || range->address != address || range->kind == Range::Kind::locked) {
             return refuse(HSA_STATUS_ERROR_INVALID_ALLOCATION,
                           "the pointer is not the start of an allocation");
         }
@@ -248,8 +247,7 @@ hsa_status_t hsa_amd_memory_lock(void *host, size_t size, hsa_agent_t *agents, i
 hsa_status_t hsa_amd_memory_unlock(void *host) {
     return in_runtime("hsa_amd_memory_unlock", [&](Call &call) {
         const hsa_status_t status = call.runtime.ranges.unlock(reinterpret_cast<uint64_t>(host));
-        return status == HSA_STATUS_SUCCESS
-                   ? status
-                   : refuse(status, "nothing is locked that begins there");
+        return status == HSA_STATUS_SUCCESS ? status
+                                            : refuse(status, "nothing is locked that begins there");
     });
 }

@@ -79,8 +79,7 @@ bool Processor::may_start(Queue &queue) {
         return false;
     }
     const Packet packet = queue.read(queue.taken);
-    if (packet.type() == HSA_PACKET_TYPE_INVALID ||
-        (packet.ordered() && !queue.started.empty())) {
+    if (packet.type() == HSA_PACKET_TYPE_INVALID || (packet.ordered() && !queue.started.empty())) {
         return false;
     }
     return !packet.is_barrier() || satisfied(packet);
@@ -176,7 +175,7 @@ void Processor::run_kernel(Lock &lock, const std::shared_ptr<Queue> &queue,
     if (!refusal) {
         busy_with_ = queue.get();
         lock.unlock();
-        const sim::Outcome outcome = work.code->run(work.shape, work.arguments);
+        const sim::Outcome outcome = work.run();
         lock.lock();
         busy_with_ = nullptr;
         idle_.notify_all();
@@ -184,7 +183,7 @@ void Processor::run_kernel(Lock &lock, const std::shared_ptr<Queue> &queue,
             refusal = {memory_fault, "it touched memory that it may not reach"};
             work.fault = work.addresses.address_of(outcome.address);
         } else if (outcome.status != sim::Status::ok) {
-            refusal = {HSA_STATUS_ERROR_EXCEPTION, "it failed"};
+            refusal = {HSA_STATUS_ERROR_EXCEPTION, "it " + outcome.words};
         }
     }
     if (queue->failed) {
@@ -261,9 +260,9 @@ void Processor::complete(const std::shared_ptr<Signal> &signal, bool timed, bool
     producers.erase(std::remove_if(producers.begin(), producers.end(),
                                    [](const Producer &producer) {
                                        const auto queue = producer.queue.lock();
-                                       const bool waits = queue != nullptr &&
-                                                          (producer.packet >= queue->taken ||
-                                                           !queue->started.empty());
+                                       const bool waits =
+                                           queue != nullptr && (producer.packet >= queue->taken ||
+                                                                !queue->started.empty());
                                        return !waits && producer.copy.expired();
                                    }),
                     producers.end());

@@ -97,7 +97,7 @@ class Processor {
     uint64_t wakes_ = 0;
     std::vector<std::shared_ptr<Queue>> queues_;
     std::vector<std::shared_ptr<Copy>> copies_;
-    std::vector<Signal *> demands_; // signals whose producers are to become due
+    std::vector<Signal *> demands_;   // signals whose producers are to become due
     const void *busy_with_ = nullptr; // the queue or copy that is worked on without the lock
     std::condition_variable work_;
     std::condition_variable idle_;

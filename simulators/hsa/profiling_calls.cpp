@@ -54,13 +54,11 @@ hsa_status_t hsa_amd_profiling_get_dispatch_time(hsa_agent_t agent, hsa_signal_t
 
 hsa_status_t hsa_amd_profiling_get_async_copy_time(hsa_signal_t signal,
                                                    hsa_amd_profiling_async_copy_time_t *time) {
-    return in_runtime("hsa_amd_profiling_get_async_copy_time", [&](Call &call) {
-        return times_of(call.runtime, signal, true, time);
-    });
+    return in_runtime("hsa_amd_profiling_get_async_copy_time",
+                      [&](Call &call) { return times_of(call.runtime, signal, true, time); });
 }
 
-hsa_status_t hsa_amd_profiling_convert_tick_to_system_domain(hsa_agent_t agent,
-                                                             uint64_t agent_tick,
+hsa_status_t hsa_amd_profiling_convert_tick_to_system_domain(hsa_agent_t agent, uint64_t agent_tick,
                                                              uint64_t *system_tick) {
     return in_runtime("hsa_amd_profiling_convert_tick_to_system_domain", [&](Call &call) {
         const Agent *found = call.runtime.find_agent(agent);

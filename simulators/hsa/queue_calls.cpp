@@ -178,12 +178,11 @@ uint64_t hsa_queue_add_write_index_scacq_screl(const hsa_queue_t *queue, uint64_
 
 uint64_t hsa_queue_cas_write_index_scacq_screl(const hsa_queue_t *queue, uint64_t expected,
                                                uint64_t value) {
-    return with_queue("hsa_queue_cas_write_index_scacq_screl", queue,
-                      [&](Runtime &, Queue &found) {
-                          const uint64_t before = found.written;
-                          found.written = before == expected ? value : before;
-                          return before;
-                      });
+    return with_queue("hsa_queue_cas_write_index_scacq_screl", queue, [&](Runtime &, Queue &found) {
+        const uint64_t before = found.written;
+        found.written = before == expected ? value : before;
+        return before;
+    });
 }
 
 void hsa_queue_store_write_index_relaxed(const hsa_queue_t *queue, uint64_t value) {

@@ -39,9 +39,8 @@ hsa_status_t Ranges::allocate(const Pool &pool, uint64_t bytes, void **pointer) 
 
 hsa_status_t Ranges::free(uint64_t address) {
     const auto found = ranges_.find(address);
-    const bool allocated =
-        found != ranges_.end() && (found->second.kind == Range::Kind::device ||
-                                   found->second.kind == Range::Kind::host);
+    const bool allocated = found != ranges_.end() && (found->second.kind == Range::Kind::device ||
+                                                      found->second.kind == Range::Kind::host);
     if (!allocated) {
         return HSA_STATUS_ERROR_INVALID_ALLOCATION;
     }
@@ -81,8 +80,7 @@ hsa_status_t Ranges::unlock(uint64_t program) {
 
 void Ranges::add_variable(Agent &owner, uint64_t address, uint64_t bytes) {
     ++variables_;
-    ranges_.emplace(address,
-                    Range{Range::Kind::variable, address, bytes, 0, &owner, 0, {&owner}});
+    ranges_.emplace(address, Range{Range::Kind::variable, address, bytes, 0, &owner, 0, {&owner}});
 }
 
 Range *Ranges::find(uint64_t address, uint64_t bytes) {

@@ -63,8 +63,8 @@ class Ranges {
     std::vector<const sim::DeviceMemory *> devices;
 
   private:
-    std::map<uint64_t, Range> ranges_;           // by address
-    std::multimap<uint64_t, uint64_t> locked_;   // the program's address to the devices'
+    std::map<uint64_t, Range> ranges_;         // by address
+    std::multimap<uint64_t, uint64_t> locked_; // the program's address to the devices'
     size_t variables_ = 0;
     sim::HostMemory host_;
     sim::DeviceMemory window_{UINT64_MAX}; // devices' addresses of locked memory

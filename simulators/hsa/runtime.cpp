@@ -158,8 +158,7 @@ std::shared_ptr<Isa> Runtime::find_isa(hsa_isa_t handle) const {
 
 std::shared_ptr<Symbol> Runtime::find_kernel(uint64_t address) const {
     const auto found = kernels.find(address);
-    const auto executable =
-        found == kernels.end() ? nullptr : found->second->executable.lock();
+    const auto executable = found == kernels.end() ? nullptr : found->second->executable.lock();
     return executable != nullptr && executable->frozen ? found->second : nullptr;
 }
 
@@ -214,9 +213,12 @@ hsa_status_t Runtime::free_memory(uint64_t address) {
 long Runtime::live(const std::string &kind) {
     const Lock lock(mutex);
     const std::map<std::string, size_t> sizes = {
-        {"queue", queues.size()},           {"signal", signals.size() - queues.size()},
-        {"executable", executables.size()}, {"reader", readers.size()},
-        {"allocation", ranges.allocations()}, {"locked", ranges.locked()},
+        {"queue", queues.size()},
+        {"signal", signals.size() - queues.size()},
+        {"executable", executables.size()},
+        {"reader", readers.size()},
+        {"allocation", ranges.allocations()},
+        {"locked", ranges.locked()},
     };
     const auto found = sizes.find(kind);
     return found == sizes.end() ? -1 : static_cast<long>(found->second);

@@ -6,8 +6,8 @@ using namespace hsa_sim;
 namespace {
 
 // Runs `body` with a signal and the lock; returns what it returns.
-template <class Body> hsa_signal_value_t with_signal(const char *name, hsa_signal_t handle,
-                                                     Body body) {
+template <class Body>
+hsa_signal_value_t with_signal(const char *name, hsa_signal_t handle, Body body) {
     Runtime &runtime = Runtime::get();
     if (forked()) {
         misuse(name, "this process was forked from one using the runtime");
@@ -20,8 +20,8 @@ template <class Body> hsa_signal_value_t with_signal(const char *name, hsa_signa
     return body(runtime, lock, signal);
 }
 
-template <class Change> hsa_signal_value_t change(const char *name, hsa_signal_t handle,
-                                                  Change changed) {
+template <class Change>
+hsa_signal_value_t change(const char *name, hsa_signal_t handle, Change changed) {
     return with_signal(name, handle,
                        [&](Runtime &runtime, Lock &, const std::shared_ptr<Signal> &signal) {
                            const hsa_signal_value_t before = signal->value;
@@ -157,9 +157,8 @@ hsa_signal_value_t hsa_signal_exchange_scacq_screl(hsa_signal_t signal, hsa_sign
 
 hsa_signal_value_t hsa_signal_cas_scacq_screl(hsa_signal_t signal, hsa_signal_value_t expected,
                                               hsa_signal_value_t value) {
-    return change("hsa_signal_cas_scacq_screl", signal, [&](hsa_signal_value_t before) {
-        return before == expected ? value : before;
-    });
+    return change("hsa_signal_cas_scacq_screl", signal,
+                  [&](hsa_signal_value_t before) { return before == expected ? value : before; });
 }
 
 hsa_signal_value_t hsa_signal_wait_scacquire(hsa_signal_t signal, hsa_signal_condition_t condition,
@@ -175,8 +174,8 @@ hsa_signal_value_t hsa_signal_wait_relaxed(hsa_signal_t signal, hsa_signal_condi
 }
 
 hsa_status_t hsa_amd_signal_async_handler(hsa_signal_t signal, hsa_signal_condition_t condition,
-                                          hsa_signal_value_t value,
-                                          hsa_amd_signal_handler handler, void *data) {
+                                          hsa_signal_value_t value, hsa_amd_signal_handler handler,
+                                          void *data) {
     return in_runtime("hsa_amd_signal_async_handler", [&](Call &call) {
         const auto found = call.runtime.signals.find(signal);
         if (found == nullptr) {

@@ -53,10 +53,10 @@ class Reader {
     }
 
     bool read_header() {
-        if (!elf_.read(0, header_) ||
-            __builtin_memcmp(header_.e_ident, ELFMAG, SELFMAG) != 0 ||
+        if (!elf_.read(0, header_) || __builtin_memcmp(header_.e_ident, ELFMAG, SELFMAG) != 0 ||
             header_.e_ident[EI_CLASS] != ELFCLASS64 || header_.e_machine != machine_amdgpu ||
-            header_.e_shentsize != sizeof(Elf64_Shdr) || header_.e_phentsize != sizeof(Elf64_Phdr)) {
+            header_.e_shentsize != sizeof(Elf64_Shdr) ||
+            header_.e_phentsize != sizeof(Elf64_Phdr)) {
             return fail("it is no ELF file for AMD devices");
         }
         if (header_.e_ident[EI_OSABI] != osabi_hsa || header_.e_type != ET_DYN) {

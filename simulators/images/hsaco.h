@@ -14,7 +14,7 @@ namespace sim {
 // What code was compiled for, or what a device is: a processor and its features. Of code, a feature
 // that is not named may be on or off; a device does not have those that are not named.
 struct AmdTarget {
-    std::string processor;               // "gfx90a"
+    std::string processor;                // "gfx90a"
     std::map<std::string, bool> features; // "sramecc", "xnack"
 
     // "gfx90a:sramecc+:xnack-"
@@ -44,7 +44,7 @@ struct HsacoKernel {
     uint32_t kernarg_bytes = 0;
     uint32_t group_bytes = 0;
     uint32_t private_bytes = 0;
-    uint32_t max_work_items = 0; // of a work-group
+    uint32_t max_work_items = 0;                        // of a work-group
     std::array<uint32_t, 3> required_group = {0, 0, 0}; // zeros: any
     bool dynamic_stack = false;
     std::array<unsigned char, 64> descriptor = {};

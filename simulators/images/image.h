@@ -32,6 +32,7 @@ struct Image {
     unsigned toolkit = 0;     // of a cubin, 10 * major + minor; 0: unknown
     std::vector<ImageEntry> entries;
     std::vector<ImageVariable> variables;
+    std::string text; // of PTX
 };
 
 // A stretch of bytes that is never read past its end.

@@ -2,9 +2,12 @@
 
     source, parser, body   text → program (program.py)
     table + the families   one row per instruction: which forms exist, what they mean
-    emitter, translate     program → LLVM IR → object code, one kernel at a time
+    checks                 accesses to memory, checked as the caller asks: off, on, strict
+    turns                  loops that stride over the grid, cut so that neighbors stay together
+    emitter, entry         functions → LLVM IR; how a kernel's threads are run
+    translate              LLVM IR → object code, one kernel at a time
     cache                  object code → a shared library, kept between processes
-    runtime/               C: blocks over threads, barriers, warp operations, faults
+    runtime/               C: blocks over threads, barriers, warp operations, checks, faults
     launch                 a kernel from Python, for tests and a quick look
 
 Sections named in the table are those of the PTX ISA manual, version 9.0.

@@ -1,9 +1,12 @@
 """The translator as a child process: how a simulated driver, or anyone, gets a kernel's library.
 
     python -I simulators/ptx/__main__.py check FILE          read the text, list kernels, variables
-    python -I simulators/ptx/__main__.py library FILE ENTRY  translate a kernel, print its library
+    python -I simulators/ptx/__main__.py library FILE ENTRY [off|on|strict]
+                                                             translate a kernel, print its library
     python -I simulators/ptx/__main__.py runtime             build the run time, print its library
+    python -I simulators/ptx/__main__.py serve               answer questions (serve.py)
 
+`off`, `on` and `strict` say which accesses to memory the kernel checks, `on` when it is not said.
 Standard output holds one line of JSON. Exit status: 0 done, 1 the text is no PTX, 2 it cannot be
 executed here, 3 there is no working C compiler, 4 llvmlite is not installed; but for 0 the JSON is
 {"problem": words, "line": number}.
@@ -14,7 +17,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 # Isolated (-I), no folder of ours is on the path.
 ROOT = str(Path(__file__).resolve().parents[2])
@@ -24,11 +27,18 @@ if ROOT not in sys.path:
 from simulators.ptx.cache import BuildError, kernel_library, runtime_library  # noqa: E402
 from simulators.ptx.errors import PtxError, UnsupportedPtxError  # noqa: E402
 from simulators.ptx.parser import parse  # noqa: E402
+from simulators.ptx.serve import serve  # noqa: E402
 from simulators.ptx.unit import variable_places  # noqa: E402
+
+if TYPE_CHECKING:
+    from simulators.ptx.checks import Check
 
 
 def main(arguments: list[str]) -> int:
     """Answer one request; returns the exit status."""
+    if arguments == ["serve"]:
+        serve()
+        return 0
     try:
         answer = _answer(arguments)
     except UnsupportedPtxError as error:
@@ -48,8 +58,10 @@ def _answer(arguments: list[str]) -> dict[str, Any]:
         return {"library": str(runtime_library())}
     if len(arguments) == 2 and arguments[0] == "check":
         return describe(_text(arguments[1]))
-    if len(arguments) == 3 and arguments[0] == "library":
-        return {"library": str(kernel_library(_text(arguments[1]), arguments[2]))}
+    if len(arguments) in (3, 4) and arguments[0] == "library":
+        return {
+            "library": str(kernel_library(_text(arguments[1]), arguments[2], _check(arguments[3:])))
+        }
     raise SystemExit(__doc__)
 
 
@@ -81,6 +93,17 @@ def describe(text: str) -> dict[str, Any]:
         "variables": variables,
         "variable_bytes": size,
     }
+
+
+def _check(said: list[str]) -> Check:
+    match said:
+        case [] | ["on"]:
+            return "on"
+        case ["off"]:
+            return "off"
+        case ["strict"]:
+            return "strict"
+    raise SystemExit(__doc__)
 
 
 def _text(path: str) -> str:

@@ -1,12 +1,13 @@
 """The body of a function: registers, variables, labels and instructions in nested blocks.
 
-A block may declare a register or a variable whose name an outer block uses (ISA manual §4.2, §9.2);
+A block may declare a register or a variable whose name an outer block uses (ISA manual §9.7.12.1);
 each gets its own name here, so that what follows knows no blocks.
 """
 
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Callable
 from dataclasses import replace
 from typing import NoReturn
@@ -210,7 +211,7 @@ class _Body:
         if real is not None:
             return Immediate(int(real[2], 16), 32 if real[1] in "fF" else 64)
         if _DECIMAL.match(text):
-            self._fail(f"decimal constants are not read: {text}")
+            return Immediate(int.from_bytes(struct.pack("<d", float(text)), "little"), 64)
         added = _SUM.match(text)
         if added is not None:
             return Symbol(self._resolved(added[1]), int(added[2].replace(" ", ""), 0))

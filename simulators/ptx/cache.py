@@ -12,9 +12,13 @@ import os
 import subprocess
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from simulators.ptx.parser import parse
 from simulators.ptx.program import Program
+
+if TYPE_CHECKING:
+    from simulators.ptx.checks import Check
 
 HERE = Path(__file__).resolve().parent
 RUNTIME = HERE / "runtime"
@@ -48,21 +52,30 @@ def translator_version() -> str:
     return digest.hexdigest()
 
 
-def kernel_library(text: str, entry: str, program: Program | None = None) -> Path:
+def kernel_library(
+    text: str, entry: str, check: Check = "on", program: Program | None = None
+) -> Path:
     """The library of one kernel of a PTX text, translated when it is not there yet.
 
-    It exports `uptx_kernel`, a `struct uptx_kernel` of runtime/ptx.h. Raises `PtxError` for what
+    It exports `uptx_kernel`, a `struct uptx_kernel` of runtime/ptx.h; with other checks it is
+    another library, so that one without them pays for none. Raises `PtxError` for what
     cannot be translated and `BuildError` when there is no working C compiler to link with.
     """
-    from simulators.ptx.translate import compile_object, cpu_features, translate
+    from simulators.ptx.translate import cpu_features
 
-    made_of = "\0".join((text, entry, translator_version(), cpu_features()))
+    made_of = "\0".join((text, entry, check, translator_version(), cpu_features()))
     name = hashlib.sha256(made_of.encode()).hexdigest()[:40]
     target = folder() / f"{name}.so"
-    if target.exists():
-        return target
-    translation = translate(parse(text) if program is None else program, entry)
-    code = compile_object(translation.ir)
+    if not target.exists():
+        make_library(parse(text) if program is None else program, entry, check, target)
+    return target
+
+
+def make_library(program: Program, entry: str, check: Check, target: Path) -> None:
+    """Translate a kernel into a library at `target`; raises what `kernel_library` does."""
+    from simulators.ptx.translate import compile_object, translate
+
+    code = compile_object(translate(program, entry, check).ir)
     numerics = _numerics_object()
     with tempfile.TemporaryDirectory(dir=_made(target.parent)) as scratch:
         kernel = Path(scratch) / "kernel.o"
@@ -71,7 +84,6 @@ def kernel_library(text: str, entry: str, program: Program | None = None) -> Pat
         # -z defs: a helper that is missing shows here and not in the middle of a launch.
         _run("-shared", "-Wl,-z,defs", "-o", str(linked), str(kernel), str(numerics), "-lm")
         os.replace(linked, target)
-    return target
 
 
 def runtime_library() -> Path:
@@ -79,7 +91,7 @@ def runtime_library() -> Path:
     sources = sorted(one for one in RUNTIME.glob("*.c") if one != NUMERICS)
     target = folder() / f"runtime-{translator_version()[:32]}.so"
     if not target.exists():
-        _compile(target, "-shared", "-pthread", *map(str, sources))
+        _compile(target, "-shared", "-pthread", *map(str, sources), "-lm")
     return target
 
 

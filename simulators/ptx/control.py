@@ -10,6 +10,7 @@ from simulators.ptx.types import U32
 from simulators.ptx.unit import PROVIDED
 
 CHAPTER = "9.7.12 Control Flow: "
+SYNC = "9.7.13 Parallel Synchronization and Communication: "
 MISCELLANEOUS = "9.7.19 Miscellaneous: "
 
 
@@ -59,14 +60,29 @@ def stop(e: Emitter, i: Instruction) -> None:
 
 @instruction("nanosleep.u32", section=MISCELLANEOUS + "nanosleep")
 @instruction("pmevent{.mask,}", section=MISCELLANEOUS + "pmevent")
+@instruction("griddepcontrol{.launch_dependents,.wait}", section=SYNC + "griddepcontrol")
 @instruction("setmaxnreg{.inc,.dec}.sync.aligned.u32", section=MISCELLANEOUS + "setmaxnreg")
 def nothing_to_do(e: Emitter, i: Instruction) -> None:
-    """Time and registers are not modelled."""
+    """Time and registers are not modelled; a grid starts when those it depends on have ended."""
 
 
 def _trap(e: Emitter, i: Instruction) -> None:
     function = e.field("trap", "ptr")
     e.line(f"call void {function}(ptr %block, i32 %tx, i32 %ty, i32 %tz, i32 {i.line})")
+    e.line("unreachable")
+    e.begin(e.label())
+
+
+def _fail_assertion(e: Emitter, i: Instruction, pointers: list[str]) -> None:
+    if len(pointers) < 4:
+        raise PtxSyntaxError("__assertfail takes message, file, line and function", i.line)
+    message, file, function = (e.value(f"load i64, ptr {pointers[at]}") for at in (0, 1, 3))
+    number = e.value(f"load i32, ptr {pointers[2]}")
+    fail = e.field("assert_failed", "ptr")
+    e.line(
+        f"call void {fail}(ptr %block, i32 %tx, i32 %ty, i32 %tz, i32 {i.line}, "
+        f"i64 {message}, i64 {file}, i32 {number}, i64 {function})"
+    )
     e.line("unreachable")
     e.begin(e.label())
 
@@ -106,7 +122,7 @@ def _names(operand: Operand | None) -> list[str]:
 
 def _call_system(e: Emitter, i: Instruction, name: str, pointers: list[str]) -> None:
     if name == "__assertfail":
-        _trap(e, i)
+        _fail_assertion(e, i, pointers)
         return
     words = [e.value(f"load i64, ptr {one}") for one in pointers[1 if name != "free" else 0 :]]
     if name == "vprintf":
@@ -114,7 +130,10 @@ def _call_system(e: Emitter, i: Instruction, name: str, pointers: list[str]) -> 
         count = e.value(f"call i32 {function}(ptr %block, i64 {words[0]}, i64 {words[1]})")
         e.line(f"store i32 {count}, ptr {pointers[0]}")
     elif name == "malloc":
-        memory = e.call("ptr", "malloc", f"i64 {words[0]}")
+        function = e.field("heap_allocate", "ptr")
+        memory = e.value(f"call ptr {function}(ptr %block, i64 {words[0]})")
         e.line(f"store ptr {memory}, ptr {pointers[0]}")
     else:
-        e.call("void", "free", f"ptr {e.value(f'inttoptr i64 {words[0]} to ptr')}")
+        function = e.field("heap_free", "ptr")
+        memory = e.value(f"inttoptr i64 {words[0]} to ptr")
+        e.line(f"call void {function}(ptr %block, ptr {memory})")

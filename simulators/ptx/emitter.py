@@ -9,17 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from simulators.ptx.checks import LOCAL_ALIGNMENT, Checks
 from simulators.ptx.errors import PtxSyntaxError
-from simulators.ptx.layout import FUEL, REQUESTS, THREAD
-from simulators.ptx.operands import Operands
-from simulators.ptx.program import Function, Instruction, Label, Symbol
+from simulators.ptx.layout import FUEL, MAX_THREADS, REQUESTS, THREAD
+from simulators.ptx.program import Address, Function, Instruction, Label, Operand, Register, Symbol
 from simulators.ptx.special import read_special
 from simulators.ptx.table import find
-from simulators.ptx.types import BITS
+from simulators.ptx.trace import trace_instruction, trace_result
+from simulators.ptx.turns import Counter, Turns, pointer_roots
+from simulators.ptx.types import BITS, PtxType
 from simulators.ptx.unit import Unit
 
+TURN = "turn.middle"
 
-class Emitter(Operands):
+
+class Emitter(Checks):
     """Emits statements; what the table's handlers are given."""
 
     def __init__(self, unit: Unit, *, is_coroutine: bool) -> None:
@@ -28,8 +32,16 @@ class Emitter(Operands):
         self.is_entry = False
         self.has_spinning_loops = False
         self.called: set[str] = set()
+        self.turns: Turns | None = None
         self._inlined: list[str] = []
         self._return_label = ""
+        self._written: list[tuple[str, PtxType]] = []
+
+    def write(self, operand: Operand | None, bits: str, kind: PtxType) -> None:
+        """Store bits of a type into a register, extended as the type's sign says."""
+        super().write(operand, bits, kind)
+        if isinstance(operand, Register):
+            self._written.append((operand.name, kind))
 
     def special(self, name: str, width: int) -> str:
         """The value of a predefined register."""
@@ -88,11 +100,13 @@ class Emitter(Operands):
         if function.name in self._inlined:
             raise self.unsupported(f"{function.name} calls itself and waits for other threads")
         before = (self._prefix, self._line, self._return_label, dict(self._parameter_pointers))
+        roots = self._roots
         outer = self._function if self._inlined else None
         self._inlined.append(function.name)
         self._count += 1
         self._prefix = f"{self._count}." if outer is not None else ""
         self._function = function
+        self._roots = pointer_roots(function) if self.check == "off" else {}
         self._return_label = return_label
         self._parameter_pointers = dict(pointers)
         self._declare(function)
@@ -102,20 +116,77 @@ class Emitter(Operands):
             if isinstance(statement, Label):
                 placed.add(statement.name)
                 self.place(self.target(statement.name))
+                if self.turns is not None and self.turns.label == statement.name:
+                    self._end_turn(self.turns)
             else:
                 self._guarded(statement, placed)
         self.line(f'br label %"{return_label}"')
         self._inlined.pop()
         self._prefix, self._line, self._return_label, self._parameter_pointers = before
+        self._roots = roots
         if outer is not None:
             self._function = outer
+
+    # -- turns -------------------------------------------------------------------------------------
+    # Their functions have `ptr %state, i32 %linear, i32 %turn` and return whether there is another.
+
+    def _end_turn(self, turns: Turns) -> None:
+        if self._prefix:
+            return  # a label of a callee
+        for name, kind in turns.state:
+            held = self.value(f"load {kind.llvm}, ptr {self._register(name)}")
+            self.line(f"store {kind.llvm} {held}, ptr {self._kept(turns, name)}")
+        self.line("ret i1 true")
+        self.begin(TURN)
+
+    def opening_of_turn(self, function: Function, turns: Turns) -> list[str]:
+        """Lines that bring back what the last turn kept and go on in the middle of the function."""
+        self._function = function
+        self._parameter_pointers = {slot.name: f'%"a.{slot.name}"' for slot in function.parameters}
+        for name, kind in turns.state:
+            held = self.value(f"load {kind.llvm}, ptr {self._kept(turns, name)}")
+            self.line(f"store {kind.llvm} {held}, ptr {self._register(name)}")
+        for one in turns.before:
+            self._emit(one)
+        for counter in turns.counters:
+            self._count_to_turn(counter)
+        for one in turns.after:
+            self._emit(one)
+        self.line(f'br label %"{TURN}"')
+        opening = self.lines
+        self.lines = []
+        return opening
+
+    def _emit(self, one: Instruction) -> None:
+        self._line = one.line
+        find(one).handler(self, one)
+
+    def _count_to_turn(self, counter: Counter) -> None:
+        kind = self._function.registers[counter.name]
+        step = self.read(counter.step, kind)
+        turn = self.resized("%turn", 32, kind.width, signed=False)
+        steps = self.value(f"mul {kind.llvm} {step}, {turn}")
+        first = self.read(Register(counter.name), kind)
+        self.write(Register(counter.name), self.value(f"add {kind.llvm} {first}, {steps}"), kind)
+
+    def _kept(self, turns: Turns, name: str) -> str:
+        """Where the thread keeps a register: an array for each, so that neighbors lie together."""
+        before = 0
+        for each, kind in turns.state:
+            if each == name:
+                break
+            before += kind.bytes
+        start = self.value(f"getelementptr i8, ptr %state, i64 {before * MAX_THREADS}")
+        kind = self._function.registers[name]
+        index = self.value("zext i32 %linear to i64")
+        return self.value(f"getelementptr i{8 * kind.bytes}, ptr {start}, i64 {index}")
 
     def _declare(self, function: Function) -> None:
         for name, kind in function.registers.items():
             self.slots.append(f"{self._register(name)} = alloca {kind.llvm}")
         for name, variable in function.variables.items():
             if variable.space in ("local", "param"):
-                alignment = max(variable.alignment, 8)
+                alignment = max(variable.alignment, LOCAL_ALIGNMENT)
                 size = max(variable.size, 8)
                 memory = f'%"m.{self._prefix}{name}"'
                 self.slots.append(f"{memory} = alloca [{size} x i8], align {alignment}")
@@ -131,10 +202,16 @@ class Emitter(Operands):
             taken = self.read(one.guard, BITS[1])
             self.line(f"br i1 {taken}, label %{run}, label %{after}")
             self.begin(run)
+        if self.check == "trace":
+            trace_instruction(self, one.line)
+        self._written.clear()
         try:
             row.handler(self, one)
         except (IndexError, KeyError, ValueError) as error:
             raise PtxSyntaxError(f"{one.spelling}: wrong operands ({error})", one.line) from error
+        if self.check == "trace":
+            for name, kind in list(self._written):
+                trace_result(self, one.line, name, kind)
         if after:
             self.place(after)
 
@@ -153,6 +230,12 @@ class Emitter(Operands):
         if found is None:
             raise PtxSyntaxError(f"{name} is no list of branch targets", self._line)
         return found
+
+    def names_parameter(self, operand: Operand | None) -> bool:
+        """Whether an address names a parameter of the kernel itself."""
+        base = operand.base if isinstance(operand, Address) else None
+        own = self.is_entry and not self._prefix
+        return own and isinstance(base, Symbol) and base.name in self._parameter_pointers
 
     def parameter_memory(self, name: str) -> str:
         """A pointer to the memory of a `.param` variable of the function."""

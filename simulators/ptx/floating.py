@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from simulators.ptx import approximate as inline
 from simulators.ptx.emitter import Emitter
 from simulators.ptx.program import Instruction, Operand
 from simulators.ptx.table import instruction
@@ -105,10 +106,16 @@ def binary(e: Emitter, i: Instruction) -> None:
 
 
 def directed(e: Emitter, i: Instruction, kind: PtxType, *values: str) -> str:
-    """An operation rounded in another direction than to nearest: the helpers in C do it."""
+    """An operation rounded in another direction than to nearest.
+
+    Those of f64, quotients and roots are left to the helpers in C, which set the processor's mode.
+    """
     real = kind.real
+    if real == "float" and i.name in ("add", "sub", "mul", "fma", "mad"):
+        return inline.directed(e, i.name, rounding(i), values)
     arguments = (f"{real} {one}" for one in values)
-    return e.call(real, f"uptx_{i.name}_{suffix(real)}", *arguments, f"i32 {rounding(i)}")
+    name = "fma" if i.name == "mad" else i.name
+    return e.call(real, f"uptx_{name}_{suffix(real)}", *arguments, f"i32 {rounding(i)}")
 
 
 @instruction("div{.approx,.full}{.ftz,}.f32", section=CHAPTER + "div")
@@ -124,9 +131,7 @@ def approximate_division(e: Emitter, i: Instruction) -> None:
 def fused(e: Emitter, i: Instruction) -> None:
     def compute(values: Sequence[str], kind: PtxType) -> str:
         if rounding(i):
-            arguments = (f"{kind.real} {one}" for one in values)
-            name = f"uptx_fma_{suffix(kind.real)}"
-            result = e.call(kind.real, name, *arguments, f"i32 {rounding(i)}")
+            result = directed(e, i, kind, *values)
         elif kind.width == 16:
             # Rounding the f32 result once more could round twice; the helper keeps what decides.
             result = e.call("float", "uptx_fma_narrow", *(f"float {one}" for one in values))
@@ -241,7 +246,7 @@ def root_or_reciprocal(e: Emitter, i: Instruction) -> None:
     each(e, i, 1, compute)
 
 
-FUNCTIONS = {"sin": "sin", "cos": "cos", "lg2": "log2", "ex2": "exp2", "tanh": "tanh"}
+INLINE = {"lg2": inline.log2, "ex2": inline.exp2}
 
 
 @instruction("sin.approx{.ftz,}.f32", section=CHAPTER + "sin")
@@ -252,10 +257,11 @@ FUNCTIONS = {"sin": "sin", "cos": "cos", "lg2": "log2", "ex2": "exp2", "tanh": "
 @instruction("tanh.approx{.f16,.f16x2,.bf16,.bf16x2}", section=HALF + "tanh")
 @instruction("ex2.approx{.f16,.f16x2}", "ex2.approx.ftz{.bf16,.bf16x2}", section=HALF + "ex2")
 def approximate(e: Emitter, i: Instruction) -> None:
-    """The mathematics library's value: nearer than the approximation the manual allows."""
-    name = FUNCTIONS[i.name]
+    """Inline where it pays, else the mathematics library's value, nearer than the manual asks."""
 
     def compute(values: Sequence[str], kind: PtxType) -> str:
-        return e.call("float", f"{name}f", f"float {values[0]}")
+        if i.name in INLINE:
+            return INLINE[i.name](e, values[0])
+        return e.call("float", f"{i.name}f", f"float {values[0]}")
 
     each(e, i, 1, compute)

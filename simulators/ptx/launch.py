@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
 import secrets
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from simulators.ptx.cache import kernel_library, runtime_library
+from simulators.ptx.layout import MAX_THREADS
 from simulators.ptx.parser import parse
 from simulators.ptx.program import ParameterSlot
 from simulators.ptx.unit import variable_places
+
+if TYPE_CHECKING:
+    from simulators.ptx.checks import Check
 
 OUTCOMES = (
     "ok",
@@ -21,7 +30,14 @@ OUTCOMES = (
     "bad mask",
     "timeout",
     "no memory",
+    "misaligned address",
+    "shared race",
+    "uninitialized read",
+    "assertion",
 )
+
+
+Argument = int | bytes | np.ndarray
 
 
 class _Kernel(ctypes.Structure):
@@ -29,6 +45,40 @@ class _Kernel(ctypes.Structure):
         ("abi", ctypes.c_uint32),
         ("parameter_bytes", ctypes.c_uint32),
         ("static_shared_bytes", ctypes.c_uint32),
+        ("check", ctypes.c_uint32),
+    ]
+
+
+_STATES = {"live": 0, "read-only": 1, "freed": 2}
+
+
+class _Range(ctypes.Structure):
+    _fields_ = [
+        ("address", ctypes.c_uint64),
+        ("bytes", ctypes.c_uint64),
+        ("state", ctypes.c_uint32),
+        ("unused", ctypes.c_uint32),
+        ("tag", ctypes.c_uint64),
+    ]
+
+
+class _Fault(ctypes.Structure):
+    _fields_ = [
+        ("kind", ctypes.c_uint32),
+        ("access", ctypes.c_uint32),
+        ("space", ctypes.c_uint32),
+        ("bytes", ctypes.c_uint32),
+        ("address", ctypes.c_uint64),
+        ("line", ctypes.c_uint32),
+        ("has_thread", ctypes.c_uint32),
+        ("block", ctypes.c_uint32 * 3),
+        ("thread", ctypes.c_uint32 * 3),
+        ("other_line", ctypes.c_uint32),
+        ("has_range", ctypes.c_uint32),
+        ("other_thread", ctypes.c_uint32 * 3),
+        ("unused", ctypes.c_uint32),
+        ("range", _Range),
+        ("distance", ctypes.c_int64),
     ]
 
 
@@ -45,25 +95,48 @@ class _Launch(ctypes.Structure):
         ("window_span", ctypes.c_uint64),
         ("window_delta", ctypes.c_uint64),
         ("variables", ctypes.c_uint64),
+        ("ranges", ctypes.c_void_p),
+        ("range_count", ctypes.c_uint64),
+        ("print", ctypes.c_void_p),
+        ("trace", ctypes.c_void_p),
+        ("trace_text", ctypes.c_void_p),
+        ("trace_block", ctypes.c_uint32 * 3),
+        ("trace_thread", ctypes.c_uint32 * 3),
         ("message", ctypes.c_char * 512),
-        ("address", ctypes.c_uint64),
+        ("fault", _Fault),
     ]
 
 
 class LaunchError(Exception):
     """A kernel did what a device answers with a fault. `outcome` is one of `OUTCOMES`."""
 
-    def __init__(self, outcome: str, message: str) -> None:
+    def __init__(self, outcome: str, message: str, fault: _Fault) -> None:
         super().__init__(f"{outcome}: {message}")
         self.outcome = outcome
         self.message = message
+        self.line = int(fault.line)
+        """Of the PTX text; 0 when it is not known."""
+        self.address = int(fault.address)
+        """Of the access; of shared memory, the offset there."""
+        self.thread = tuple(fault.thread) if fault.has_thread else None
+        self.block = tuple(fault.block)
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """Memory a kernel may access, or might have: `state` is a key of `_STATES`."""
+
+    address: int
+    bytes: int
+    state: str = "live"
 
 
 class Module:
     """A PTX text whose kernels can be launched. Its variables live as long as it does."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, check: Check = "on") -> None:
         self._text = text
+        self._check: Check = check
         self._program = parse(text)
         self.kernels = tuple(self._program.entries)
         self._offsets, size = variable_places(self._program.variables)
@@ -84,9 +157,18 @@ class Module:
         """The address of a global or constant variable. Raises `KeyError`."""
         return self._start + self._offsets[name]
 
+    def allocations(self) -> list[Allocation]:
+        """The variables, as memory the module's kernels may access."""
+        found = []
+        for name in self._offsets:
+            variable = self._program.variables[name]
+            state = "read-only" if variable.space == "const" else "live"
+            found.append(Allocation(self.address(name), variable.size, state))
+        return found
+
     def kernel(self, name: str) -> Kernel:
         """A kernel, translated now. Raises `PtxError`."""
-        library = ctypes.CDLL(str(kernel_library(self._text, name, self._program)))
+        library = ctypes.CDLL(str(kernel_library(self._text, name, self._check, self._program)))
         slots = self._program.functions[name].head.parameters
         return Kernel(self, library, slots)
 
@@ -107,49 +189,85 @@ class Kernel:
         """Shared memory the kernel declares."""
         return int(self._kernel.static_shared_bytes)
 
-    def launch(
+    def launch(self, *arguments: Any, **options: Any) -> None:
+        """Run a grid now: `prepare` and `Prepared.run`."""
+        self.prepare(*arguments, **options).run()
+
+    def prepare(
         self,
         grid: Sequence[int],
         block: Sequence[int],
-        arguments: Sequence[int | bytes],
+        arguments: Sequence[Argument],
         *,
+        memory: Sequence[Allocation] = (),
         shared: int = 0,
         seed: int | None = None,
         workers: int = 0,
         milliseconds: int = 60_000,
-    ) -> None:
-        """Run a grid over host memory; arguments are integers or the parameter's bytes.
+    ) -> Prepared:
+        """A launch over host memory; arguments are integers, the parameter's bytes or arrays.
 
-        Raises `LaunchError` with the seed in its words.
+        The kernel may access the arrays, the module's variables and `memory`.
         """
+        if math.prod(block) > MAX_THREADS:
+            raise ValueError(f"a block has at most {MAX_THREADS} threads, got {tuple(block)}")
+        parameters = self._packed(arguments)
+        arrays = [one for one in arguments if isinstance(one, np.ndarray)]
+        known = {one.ctypes.data: Allocation(one.ctypes.data, one.nbytes) for one in arrays}
+        ranges = _table([*known.values(), *memory, *self._module.allocations()])
+        launch = _Launch(
+            grid=tuple([*grid, 1, 1][:3]),
+            threads=tuple([*block, 1, 1][:3]),
+            dynamic_shared_bytes=shared,
+            workers=workers,
+            seed=secrets.randbits(63) if seed is None else seed,
+            milliseconds=milliseconds,
+            parameters=ctypes.addressof(parameters),
+            variables=self._module._start,
+            ranges=ctypes.addressof(ranges),
+            range_count=len(ranges),
+        )
+        return Prepared(launch, self._kernel, (self._module, parameters, ranges, arrays))
+
+    def _packed(self, arguments: Sequence[Argument]) -> ctypes.Array[ctypes.c_char]:
         if len(arguments) != len(self.slots):
             raise ValueError(f"the kernel takes {len(self.slots)} arguments, got {len(arguments)}")
         end = max((slot.offset + slot.size for slot in self.slots), default=0)
         parameters = bytearray(end + 16)
         for slot, argument in zip(self.slots, arguments, strict=True):
-            given = argument
+            given = int(argument.ctypes.data) if isinstance(argument, np.ndarray) else argument
             if isinstance(given, int):
                 mask = (1 << 8 * slot.size) - 1
                 given = (given & mask).to_bytes(slot.size, "little")
             if len(given) != slot.size:
                 raise ValueError(f"{slot.name} has {slot.size} bytes, got {len(given)}")
             parameters[slot.offset : slot.offset + slot.size] = given
-        held = (ctypes.c_char * len(parameters)).from_buffer(parameters)
-        used = secrets.randbits(63) if seed is None else seed
-        launch = _Launch(
-            grid=tuple([*grid, 1, 1][:3]),
-            threads=tuple([*block, 1, 1][:3]),
-            dynamic_shared_bytes=shared,
-            workers=workers,
-            seed=used,
-            milliseconds=milliseconds,
-            parameters=ctypes.addressof(held),
-            variables=self._module._start,
-        )
-        outcome = _runtime().uptx_run(ctypes.byref(self._kernel), ctypes.byref(launch))
+        return (ctypes.c_char * len(parameters)).from_buffer(parameters)
+
+
+class Prepared:
+    """A launch that can be run again and again; it keeps alive what it needs."""
+
+    def __init__(self, launch: _Launch, kernel: _Kernel, needed: tuple[object, ...]) -> None:
+        self._launch = launch
+        self._needed = needed
+        self._arguments = (ctypes.byref(kernel), ctypes.byref(launch))
+        self._uptx_run = _runtime().uptx_run
+
+    def run(self) -> None:
+        """Run the grid to its end. Raises `LaunchError` with the seed in its words."""
+        outcome = self._uptx_run(*self._arguments)
         if outcome:
-            words = launch.message.decode("utf-8", "replace")
-            raise LaunchError(OUTCOMES[outcome], f"{words} (seed {used})")
+            launch = self._launch
+            words = f"{launch.message.decode('utf-8', 'replace')} (seed {launch.seed})"
+            raise LaunchError(OUTCOMES[outcome], words, launch.fault)
+
+
+def _table(allocations: Sequence[Allocation]) -> ctypes.Array[_Range]:
+    ordered = sorted((one for one in allocations if one.bytes), key=lambda one: one.address)
+    return (_Range * len(ordered))(
+        *(_Range(one.address, one.bytes, _STATES[one.state], 0, 0) for one in ordered)
+    )
 
 
 @functools.cache

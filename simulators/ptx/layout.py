@@ -5,7 +5,9 @@ The test suite compares them with what the C compiler makes of the header.
 
 from __future__ import annotations
 
-ABI = 1
+from typing import NamedTuple
+
+ABI = 3
 """Changes whenever the structures or their meaning do."""
 
 BLOCK = {
@@ -21,10 +23,18 @@ BLOCK = {
     "dynamic_shared_bytes": 84,
     "total_shared_bytes": 88,
     "grid_id": 96,
-    "allocate": 104,
-    "trap": 112,
-    "print": 120,
+    "intervals": 104,
+    "allocate": 112,
+    "trap": 120,
+    "print": 128,
+    "check": 136,
+    "watch": 144,
+    "heap_allocate": 152,
+    "heap_free": 160,
+    "assert_failed": 168,
+    "trace": 176,
 }
+BLOCK_BYTES = 184
 THREAD = {
     "request": 0,
     "line": 4,
@@ -34,6 +44,17 @@ THREAD = {
     "handle": 24,
     "words": 32,
 }
+
+
+class _Interval(NamedTuple):
+    bytes: int
+    offsets: dict[str, int]
+
+
+INTERVAL = _Interval(24, {"start": 0, "count": 8, "delta": 16})
+CHECKS = {"off": 0, "on": 1, "strict": 2, "trace": 3}
+ACCESSES = {"load": 0, "store": 1, "atomic": 2}
+SPACES = {"generic": 0, "global": 1, "shared": 2, "local": 3, "const": 4}
 
 REQUESTS = {
     "exit": 0,
@@ -48,8 +69,12 @@ REQUESTS = {
     "elect": 9,
     "matrix_load": 10,
     "matrix_multiply": 11,
+    "matrix_store": 12,
+    "matrix_move": 13,
 }
 """Why a thread came back to the run time."""
 
+MAX_THREADS = 1024
+"""Of a block, on every device (CUDA Programming Guide, compute capabilities)."""
 FUEL = 1 << 12
 """Turns of a loop that may wait for another thread before that one gets its chance."""

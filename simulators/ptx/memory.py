@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simulators.ptx.emitter import Emitter
-from simulators.ptx.program import Instruction, Operand, Vector
+from simulators.ptx.program import Address, Instruction, Operand, Register, Vector
 from simulators.ptx.table import instruction
 from simulators.ptx.types import B32, BITS, PRED, U64, PtxType
 
@@ -19,7 +19,7 @@ VECTOR = "{.v2,.v4,.v8,}"
 HINTS = (
     "{.ca,.cg,.cs,.lu,.cv,.wb,.wt,}{.L1::evict_normal,.L1::evict_unchanged,.L1::evict_first,"
     ".L1::evict_last,.L1::no_allocate,}{.L2::evict_first,.L2::evict_last,.L2::evict_normal,}"
-    "{.L2::64B,.L2::128B,.L2::256B,}"
+    "{.L2::cache_hint,}{.L2::64B,.L2::128B,.L2::256B,}"
 )
 
 
@@ -48,13 +48,20 @@ def elements(operand: Operand | None) -> tuple[Operand | None, ...]:
 @instruction(f"ldu{{.global,}}{VECTOR}{TYPES}", section=CHAPTER + "ldu")
 def load(e: Emitter, i: Instruction) -> None:
     kind = i.type
-    where = e.pointer(i.operands[1], space_of(i))
+    count = len(elements(i.operands[0]))
+    where = e.reach(
+        i.operands[1], space_of(i), kind.bytes * count, "load", synchronizes=_synchronizes(i)
+    )
     ordered = _ordering(i, "acquire")
+    # The parameters of a kernel do not change while it runs.
+    constant = ", !invariant.load !0" if e.names_parameter(i.operands[1]) else ""
     values = []
-    for index in range(len(elements(i.operands[0]))):
+    for index in range(count):
         at = e.value(f"getelementptr i8, ptr {where}, i64 {index * kind.bytes}") if index else where
         values.append(
-            e.value(f"load {ordered[0]} {kind.llvm}, ptr {at}{ordered[1]}, align {kind.bytes}")
+            e.value(
+                f"load {ordered[0]} {kind.llvm}, ptr {at}{ordered[1]}, align {kind.bytes}{constant}"
+            )
         )
     for register, value in zip(elements(i.operands[0]), values, strict=True):
         e.write(register, value, kind)
@@ -69,12 +76,26 @@ def load(e: Emitter, i: Instruction) -> None:
 )
 def store(e: Emitter, i: Instruction) -> None:
     kind = i.type
-    where = e.pointer(i.operands[0], space_of(i))
-    ordered = _ordering(i, "release")
     values = [e.read(one, kind) for one in elements(i.operands[1])]
+    size = kind.bytes * len(values)
+    where = e.reach(
+        i.operands[0],
+        space_of(i),
+        size,
+        "store",
+        synchronizes=_synchronizes(i),
+        watched_after=True,
+    )
+    ordered = _ordering(i, "release")
     for index, value in enumerate(values):
         at = e.value(f"getelementptr i8, ptr {where}, i64 {index * kind.bytes}") if index else where
         e.line(f"store {ordered[0]} {kind.llvm} {value}, ptr {at}{ordered[1]}, align {kind.bytes}")
+    e.watch_stores()
+
+
+def _synchronizes(i: Instruction) -> bool:
+    """Whether an access is one by which threads may tell each other something (§8.4)."""
+    return any(i.has(one) for one in ("volatile", "relaxed", "acquire", "release", "mmio"))
 
 
 def _ordering(i: Instruction, strong: str) -> tuple[str, str]:
@@ -151,23 +172,69 @@ def only_a_hint(e: Emitter, i: Instruction) -> None:
 
 
 @instruction(
-    "cp.async{.ca,.cg}.shared{::cta,}.global{.L2::64B,.L2::128B,.L2::256B,}",
+    "cp.async{.ca,.cg}.shared{::cta,}.global{.L2::cache_hint,}{.L2::64B,.L2::128B,.L2::256B,}",
     section=CHAPTER + "cp.async",
 )
 def copy_to_shared(e: Emitter, i: Instruction) -> None:
     """Done at once: the latest time allowed is the wait that follows."""
-    target, source = e.pointer(i.operands[0], "shared"), e.pointer(i.operands[1], "global")
-    size = e.constant(i.operands[2])
-    given = str(size)
-    if len(i.operands) > 3:
-        asked = e.read(i.operands[3], B32)
-        given = e.call("i32", "llvm.umin.i32", f"i32 {asked}", f"i32 {size}")
-        e.declarations["llvm.memset.p0.i64"] = "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)"
-        e.line(f"call void @llvm.memset.p0.i64(ptr {target}, i8 0, i64 {size}, i1 false)")
+    operands = i.operands[:-1] if i.has("L2::cache_hint") else i.operands
+    size = e.constant(operands[2])
+    target = e.reach(i.operands[0], "shared", size, "store")
+    e.declarations["llvm.memset.p0.i64"] = "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)"
     e.declarations["llvm.memcpy.p0.p0.i32"] = (
         "declare void @llvm.memcpy.p0.p0.i32(ptr, ptr, i32, i1)"
     )
-    e.line(f"call void @llvm.memcpy.p0.p0.i32(ptr {target}, ptr {source}, i32 {given}, i1 false)")
+    after = ""
+    if len(operands) > 3:
+        given = _bytes_asked_for(e, operands[3], size)
+        e.line(f"call void @llvm.memset.p0.i64(ptr {target}, i8 0, i64 {size}, i1 false)")
+        whole, part, after = e.label(), e.label(), e.label()
+        is_whole = e.value(f"icmp eq i32 {given}, {size}")
+        e.line(f"br i1 {is_whole}, label %{whole}, label %{part}")
+        e.begin(part)
+        _copy_part(e, i.operands[1], target, given, size)
+        e.line(f"br label %{after}")
+        e.begin(whole)
+    source = e.reach(i.operands[1], "global", size, "load")
+    e.line(f"call void @llvm.memcpy.p0.p0.i32(ptr {target}, ptr {source}, i32 {size}, i1 false)")
+    if after:
+        e.place(after)
+
+
+def _bytes_asked_for(e: Emitter, operand: Operand | None, size: int) -> str:
+    """How much of the source is read: a number of bytes, or a predicate that says none."""
+    if isinstance(operand, Register) and e.register_type(operand) is PRED:
+        return e.value(f"select i1 {e.read(operand, PRED)}, i32 0, i32 {size}")
+    return e.call("i32", "llvm.umin.i32", f"i32 {e.read(operand, B32)}", f"i32 {size}")
+
+
+def _copy_part(e: Emitter, source: Operand | None, target: str, given: str, size: int) -> None:
+    """Byte by byte, so that no byte beyond those asked for is touched."""
+    for index in range(size):
+        wanted, after = e.label(), e.label()
+        is_wanted = e.value(f"icmp ugt i32 {given}, {index}")
+        e.line(f"br i1 {is_wanted}, label %{wanted}, label %{after}")
+        e.begin(wanted)
+        assert isinstance(source, Address)
+        place = Address(source.base, source.offset + index)
+        byte = e.value(f"load i8, ptr {e.reach(place, 'global', 1, 'load')}")
+        at = e.value(f"getelementptr i8, ptr {target}, i64 {index}")
+        e.line(f"store i8 {byte}, ptr {at}")
+        e.place(after)
+
+
+_PRIORITY = "{.L2::evict_last,.L2::evict_normal,.L2::evict_first,.L2::evict_unchanged}"
+
+
+@instruction(
+    f"createpolicy.fractional{_PRIORITY}{{.L2::evict_first,.L2::evict_unchanged,}}.b64",
+    f"createpolicy.range{{.global,}}{_PRIORITY}{{.L2::evict_first,.L2::evict_unchanged,}}.b64",
+    "createpolicy.cvt.L2.b64",
+    section=CHAPTER + "createpolicy",
+)
+def create_policy(e: Emitter, i: Instruction) -> None:
+    """What a policy says of caches is not looked at."""
+    e.write(i.operands[0], "0", BITS[64])
 
 
 @instruction(
@@ -184,12 +251,22 @@ def wait_for_copies(e: Emitter, i: Instruction) -> None:
 
 SYNC = "9.7.13 Parallel Synchronization and Communication: "
 _SEM = f"{{.relaxed,.acquire,.release,.acq_rel,}}{{.cta,.cluster,.gpu,.sys,}}{{.global,{_SHARED},}}"
+# nvcc writes the scope behind the space, Triton the order of memory behind both.
+_SEM_LAST = (
+    f"{{.global,{_SHARED},}}{{.cta,.cluster,.gpu,.sys}}{{.relaxed,.acquire,.release,.acq_rel,}}"
+)
 _OPERATIONS = (
-    "{.and,.or,.xor}{.b32,.b64}",
-    "{.add}{.u32,.s32,.u64,.s64,.f32,.f64}",
-    "{.inc,.dec}.u32",
-    "{.min,.max}{.u32,.s32,.u64,.s64}",
-    ".add.noftz{.f16,.f16x2,.bf16,.bf16x2}",
+    "{.and,.or,.xor}{.L2::cache_hint,}{.b32,.b64}",
+    ".add{.L2::cache_hint,}{.u32,.s32,.u64,.s64,.f32,.f64}",
+    "{.inc,.dec}{.L2::cache_hint,}.u32",
+    "{.min,.max}{.L2::cache_hint,}{.u32,.s32,.u64,.s64}",
+    ".add.noftz{.L2::cache_hint,}{.f16,.f16x2,.bf16,.bf16x2}",
+)
+_VECTOR_ORDER = "{.relaxed,.acquire,.release,.acq_rel,}{.cta,.cluster,.gpu,.sys,}{.global,}"
+_VECTORS = (
+    ".add{.L2::cache_hint,}{.v2,.v4}.f32",
+    ".add.noftz{.L2::cache_hint,}{.v2,.v4,.v8}{.f16,.bf16}",
+    ".add.noftz{.L2::cache_hint,}{.v2,.v4}{.f16x2,.bf16x2}",
 )
 _LLVM = {
     "and": "and", "or": "or", "xor": "xor", "exch": "xchg", "add": "add",
@@ -198,8 +275,8 @@ _LLVM = {
 
 
 @instruction(
-    *(f"atom{_SEM}{each}" for each in _OPERATIONS),
-    f"atom{_SEM}.exch{{.b32,.b64}}",
+    *(f"atom{order}{each}" for order in (_SEM, _SEM_LAST) for each in _OPERATIONS),
+    *(f"atom{order}.exch{{.b32,.b64}}" for order in (_SEM, _SEM_LAST)),
     section=SYNC + "atom",
 )
 def atomic(e: Emitter, i: Instruction) -> None:
@@ -207,15 +284,20 @@ def atomic(e: Emitter, i: Instruction) -> None:
     e.write(i.operands[0], old, BITS[i.type.width])
 
 
-@instruction(*(f"red{_SEM}{each}" for each in _OPERATIONS), section=SYNC + "red")
+@instruction(
+    *(f"red{order}{each}" for order in (_SEM, _SEM_LAST) for each in _OPERATIONS),
+    section=SYNC + "red",
+)
 def reduce(e: Emitter, i: Instruction) -> None:
     _update(e, i, i.operands[0], i.operands[1])
 
 
-@instruction(f"atom{_SEM}.cas{{.b16,.b32,.b64}}", section=SYNC + "atom")
+@instruction(
+    *(f"atom{order}.cas{{.b16,.b32,.b64}}" for order in (_SEM, _SEM_LAST)), section=SYNC + "atom"
+)
 def compare_and_swap(e: Emitter, i: Instruction) -> None:
     kind = i.type
-    where = e.pointer(i.operands[1], space_of(i))
+    where = _reach_atomic(e, i, i.operands[1])
     expected, wanted = e.read(i.operands[2], kind), e.read(i.operands[3], kind)
     both = e.value(
         f"cmpxchg ptr {where}, {kind.llvm} {expected}, {kind.llvm} {wanted} seq_cst seq_cst"
@@ -223,9 +305,39 @@ def compare_and_swap(e: Emitter, i: Instruction) -> None:
     e.write(i.operands[0], e.value(f"extractvalue {{{kind.llvm}, i1}} {both}, 0"), kind)
 
 
-def _update(e: Emitter, i: Instruction, address: Operand | None, operand: Operand | None) -> str:
+def _reach_atomic(e: Emitter, i: Instruction, address: Operand | None) -> str:
+    return e.reach(address, space_of(i), i.type.bytes, "atomic", synchronizes=True)
+
+
+@instruction(
+    *(f"atom{_VECTOR_ORDER}{each}" for each in _VECTORS),
+    section=SYNC + "atom",
+)
+@instruction(
+    *(f"red{_VECTOR_ORDER}{each}" for each in _VECTORS),
+    section=SYNC + "red",
+)
+def vector_of_atomics(e: Emitter, i: Instruction) -> None:
+    """Each element is atomic, the vector as a whole is not."""
     kind = i.type
-    where = e.pointer(address, space_of(i))
+    returns = i.name == "atom"
+    address, operand = i.operands[returns : returns + 2]
+    values = elements(operand)
+    size = kind.bytes * len(values)
+    start = e.reach(address, space_of(i), size, "atomic", synchronizes=True)
+    for index, value in enumerate(values):
+        at = e.value(f"getelementptr i8, ptr {start}, i64 {index * kind.bytes}")
+        old = _updated(e, i, at, value)
+        if returns:
+            e.write(elements(i.operands[0])[index], old, BITS[kind.width])
+
+
+def _update(e: Emitter, i: Instruction, address: Operand | None, operand: Operand | None) -> str:
+    return _updated(e, i, _reach_atomic(e, i, address), operand)
+
+
+def _updated(e: Emitter, i: Instruction, where: str, operand: Operand | None) -> str:
+    kind = i.type
     operation = i.one_of(*_LLVM, "min", "max")
     if kind.name in ("f32", "f64"):
         value = e.real(operand, kind)

@@ -33,6 +33,7 @@ class Operands(Reals):
         self._parameter_pointers: dict[str, str] = {}
         self._line = 0
         self._carry = ""
+        self._roots: dict[str, str] = {}
 
     def unsupported(self, what: str) -> UnsupportedPtxError:
         """The error for something valid that is not executed; the caller raises it."""
@@ -184,9 +185,15 @@ class Operands(Reals):
         address = self.read(base, BITS[64])
         if offset:
             address = self.value(f"add i64 {address}, {offset}")
-        if space not in ("local", "param"):
-            address = self.translated(address)
-        return self.value(f"inttoptr i64 {address} to ptr")
+        if space in ("local", "param"):
+            return self.value(f"inttoptr i64 {address} to ptr")
+        root = self._root(base)
+        if root is None:
+            return self.value(f"inttoptr i64 {self._on_the_host(address)} to ptr")
+        # As an offset from a pointer, which is what LLVM follows through a loop.
+        start = self.value(f"inttoptr i64 {self._on_the_host(root)} to ptr")
+        distance = self.value(f"sub i64 {address}, {root}")
+        return self.value(f"getelementptr i8, ptr {start}, i64 {distance}")
 
     def _shared_index(self, base: Operand) -> str:
         if isinstance(base, Register):
@@ -205,7 +212,16 @@ class Operands(Reals):
     def _moved(self, pointer: str, offset: int) -> str:
         return self.value(f"getelementptr i8, ptr {pointer}, i64 {offset}") if offset else pointer
 
-    def translated(self, address: str) -> str:
+    def _root(self, base: Operand) -> str | None:
+        """The pointer an address was made from, when all threads have the same one.
+
+        Then the distance to host memory is found once and not in every turn of a loop.
+        """
+        if not isinstance(base, Register) or base.name not in self._roots:
+            return None
+        return self.read(Register(self._roots[base.name]), BITS[64])
+
+    def _on_the_host(self, address: str) -> str:
         """A device address as the engine reaches it; every other address as it is."""
         base = self.field("window_base", "i64")
         span = self.field("window_span", "i64")

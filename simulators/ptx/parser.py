@@ -60,7 +60,8 @@ def parse(text: str) -> Program:
         raise PtxSyntaxError("the text does not begin with .version and .target", 1)
     if header[4] == "32":
         raise UnsupportedPtxError("32-bit addresses (.address_size 32)", lines.at(header.end()))
-    program = Program((int(header[1]), int(header[2])), header[3], {}, {})
+    version = (int(header[1]), int(header[2]))
+    program = Program(version, header[3], lines.at(header.start(3)), {}, {})
     functions: dict[str, FunctionText] = {}
     variables: dict[str, Variable] = {}
     position = header.end()

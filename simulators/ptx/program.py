@@ -198,6 +198,7 @@ class Program:
 
     version: tuple[int, int]
     target: str
+    target_line: int
     functions: Mapping[str, FunctionText]
     variables: Mapping[str, Variable]
 

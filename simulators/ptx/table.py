@@ -84,6 +84,8 @@ def find(one: Instruction) -> Row:
     raise UnsupportedPtxError(f"{one.spelling} is not executed here (PTX ISA §{section})", one.line)
 
 
+_VIDEO = "9.7.18 Video"
+
 ABSENT = {
     "tex": "9.7.10 Texture",
     "tld4": "9.7.10 Texture",
@@ -99,11 +101,46 @@ ABSENT = {
     "tcgen05": "9.7.16 TensorCore 5th Generation",
     "stacksave": "9.7.17 Stack Manipulation",
     "alloca": "9.7.17 Stack Manipulation",
-    "griddepcontrol": "9.7.13 Parallel Synchronization and Communication: griddepcontrol",
     "multimem": "9.7.9 Data Movement and Conversion: multimem",
     "cp": "9.7.9 Data Movement and Conversion: cp.async.bulk",
+    "createpolicy": "9.7.9 Data Movement and Conversion: createpolicy",
+    "mapa": "9.7.9 Data Movement and Conversion: mapa",
+    "getctarank": "9.7.9 Data Movement and Conversion: getctarank",
+    "tensormap": "9.7.9 Data Movement and Conversion: tensormap.replace",
+    "stmatrix": "9.7.14 Warp-Level Matrix: stmatrix",
+    "movmatrix": "9.7.14 Warp-Level Matrix: movmatrix",
+    "clusterlaunchcontrol": "9.7.13 Parallel Synchronization and Communication",
+    "stackrestore": "9.7.17 Stack Manipulation",
+    "vadd": _VIDEO,
+    "vsub": _VIDEO,
+    "vabsdiff": _VIDEO,
+    "vmin": _VIDEO,
+    "vmax": _VIDEO,
+    "vshl": _VIDEO,
+    "vshr": _VIDEO,
+    "vmad": _VIDEO,
+    "vset": _VIDEO,
+    "vadd2": _VIDEO,
+    "vsub2": _VIDEO,
+    "vavrg2": _VIDEO,
+    "vabsdiff2": _VIDEO,
+    "vmin2": _VIDEO,
+    "vmax2": _VIDEO,
+    "vset2": _VIDEO,
+    "vadd4": _VIDEO,
+    "vsub4": _VIDEO,
+    "vavrg4": _VIDEO,
+    "vabsdiff4": _VIDEO,
+    "vmin4": _VIDEO,
+    "vmax4": _VIDEO,
+    "vset4": _VIDEO,
 }
 """Instructions that are known and have no row, with their sections."""
+
+
+def is_known(name: str) -> bool:
+    """Say whether the manual has an opcode, executed here or not."""
+    return name in _BY_NAME or name in ABSENT
 
 
 def _absent_section(one: Instruction) -> str:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from simulators.ptx.parser import read_function
 from simulators.ptx.program import Function, Instruction, Label, Program, Symbol, Variable
 from simulators.ptx.table import find
+
+if TYPE_CHECKING:
+    from simulators.ptx.checks import Check, Site
 
 PROVIDED = {"vprintf", "malloc", "free", "__assertfail"}
 """Functions every device has without defining them (CUDA's system calls)."""
@@ -18,9 +22,11 @@ _WATCHES = {"volatile", "acquire", "relaxed"}
 class Unit:
     """One kernel of a program, ready to be emitted."""
 
-    def __init__(self, program: Program, entry: str) -> None:
+    def __init__(self, program: Program, entry: str, check: Check) -> None:
         self.program = program
         self.entry = entry
+        self.check = check
+        self.sites: list[Site] = []
         self._functions: dict[str, Function] = {}
         self._callees: dict[str, set[str]] = {}
         self._gather(entry)
@@ -39,6 +45,11 @@ class Unit:
     def function(self, name: str) -> Function:
         """A function the kernel reaches."""
         return self._functions[name]
+
+    def add_site(self, site: Site) -> int:
+        """Note a place that accesses memory; returns its number."""
+        self.sites.append(site)
+        return len(self.sites) - 1
 
     def must_inline(self, name: str) -> bool:
         """Whether a callee's waiting must become the kernel's own."""

@@ -5,17 +5,23 @@ The operands go to the run time as words; runtime/warp.c says what it answers.
 
 from __future__ import annotations
 
+from typing import Literal
+
+from simulators.ptx.checks import Site
 from simulators.ptx.emitter import Emitter
 from simulators.ptx.memory import elements, space_of
 from simulators.ptx.program import Instruction, Operand, Pair
 from simulators.ptx.table import instruction
-from simulators.ptx.types import B32, PRED, U32
+from simulators.ptx.types import B32, BITS, PRED, U32, PtxType
 
 SYNC = "9.7.13 Parallel Synchronization and Communication: "
 SHUFFLE = "9.7.9 Data Movement and Conversion: shfl.sync"
 MATRIX = "9.7.14 Warp-Level Matrix: "
 
 SYNC_BARRIER, ARRIVE, COUNT, ALL, ANY = range(5)
+WARP = 32
+ROW_BYTES = 16
+"""Of a matrix that ldmatrix loads: eight 16-bit values."""
 ALIGNED = 16
 """Added to a barrier's operation when all threads of a warp must come together."""
 
@@ -142,11 +148,41 @@ def elect(e: Emitter, i: Instruction) -> None:
     suspends=True,
 )
 def load_matrices(e: Emitter, i: Instruction) -> None:
-    row = e.value(f"ptrtoint ptr {e.pointer(i.operands[1], space_of(i))} to i64")
     registers = elements(i.operands[0])
+    row = e.value(f"ptrtoint ptr {_row(e, i, 8 * len(registers), 'load')} to i64")
     e.ask("matrix_load", len(registers) + (8 if i.has("trans") else 0), "-1", row)
     for index, register in enumerate(registers):
         e.write(register, e.answer(index, 32), B32)
+
+
+@instruction(
+    "stmatrix.sync.aligned.m8n8{.x1,.x2,.x4}{.trans,}{.shared,.shared::cta,}.b16",
+    section=MATRIX + "stmatrix",
+    suspends=True,
+)
+def store_matrices(e: Emitter, i: Instruction) -> None:
+    registers = elements(i.operands[1])
+    row = e.value(f"ptrtoint ptr {_row(e, i, 8 * len(registers), 'store')} to i64")
+    operation = len(registers) + (8 if i.has("trans") else 0)
+    e.ask("matrix_store", operation, "-1", row, *(word(e, one) for one in registers))
+
+
+@instruction("movmatrix.sync.aligned.m8n8.trans.b16", section=MATRIX + "movmatrix", suspends=True)
+def move_matrix(e: Emitter, i: Instruction) -> None:
+    e.ask("matrix_move", 0, "-1", word(e, i.operands[1]))
+    e.write(i.operands[0], e.answer(0, 32), B32)
+
+
+def _row(e: Emitter, i: Instruction, lanes: int, access: Literal["load", "store"]) -> str:
+    """The row a lane names; only the first lanes do, what the others hold is not looked at."""
+    address = i.operands[access == "load"]
+    if e.check == "off" or space_of(i) != "shared" or lanes == WARP:
+        return e.reach(address, space_of(i), ROW_BYTES, access)
+    index = e.shared_index(address)
+    lane = e.special("%laneid", 32)
+    names_one = e.value(f"icmp ult i32 {lane}, {lanes}")
+    used = e.value(f"select i1 {names_one}, i64 {index}, i64 0")
+    return e.reach_shared(used, Site(i.line, ROW_BYTES, access, "shared"))
 
 
 _SHAPES = {
@@ -158,7 +194,12 @@ _SHAPES = {
     "m16n8k8.row.col.f32.tf32.tf32.f32": 5,
     "m16n8k8.row.col.f16.f16.f16.f16": 6,
     "m16n8k4.row.col.f32.tf32.tf32.f32": 7,
-}
+    "m8n8k4.row.col.f64.f64.f64.f64": 8,
+} | {
+    f"m16n8k{depth}.row.col{clamp}.s32.{a}8.{b}8.s32": 16
+    + (depth == 32) + 2 * (a == "s") + 4 * (b == "s") + 8 * bool(clamp)
+    for depth in (16, 32) for a in "su" for b in "su" for clamp in ("", ".satfinite")
+}  # fmt: skip
 """The shapes executed, as runtime/matrix.c counts them."""
 
 
@@ -170,7 +211,12 @@ def multiply_matrices(e: Emitter, i: Instruction) -> None:
     words = ["-1"] + ["0"] * 12
     for operand, first in zip(i.operands[1:4], (1, 5, 9), strict=True):
         for index, register in enumerate(elements(operand)):
-            words[first + index] = word(e, register)
+            words[first + index] = _fragment(e, register, i.type)
     e.ask("matrix_multiply", shape, *words)
+    kind = BITS[max(i.type.width, 32)]
     for index, register in enumerate(elements(i.operands[0])):
-        e.write(register, e.answer(index, 32), B32)
+        e.write(register, e.answer(index, kind.width), kind)
+
+
+def _fragment(e: Emitter, register: Operand | None, kind: PtxType) -> str:
+    return e.read(register, kind) if kind.width == 64 else word(e, register)

@@ -70,7 +70,7 @@ def compile_for_cuda(source: Path, folder: Path) -> Path:
     """Compile to PTX with nvcc unless the same was compiled before."""
     if shutil.which("nvcc") is None:
         pytest.skip("nvcc is not on the PATH")
-    digest = _digest(source, cuda_kernels.toolkit())
+    digest = _digest(source, cuda_kernels.compiler())
     image = folder / f"{source.stem}-{digest}.ptx"
     if not image.exists():
         unfinished = image.with_suffix(f".{os.getpid()}")
@@ -102,8 +102,8 @@ def compile_for_rocm(source: Path, folder: Path) -> Path:
 
 
 def prepare_simulated_cuda(folder: Path) -> Mapping[str, str]:
-    """Find the simulated driver, and give it host builds of the kernels to run."""
-    return {"UHAL_CUDA_LIBRARY": _simulator("libcuda.so.1"), **_host_builds(folder)}
+    """Find the simulated driver; translated kernels are kept from run to run."""
+    return {"UHAL_CUDA_LIBRARY": _simulator("libcuda.so.1"), "UHAL_SIM_CACHE": str(folder / "ptx")}
 
 
 def prepare_simulated_rocm(folder: Path) -> Mapping[str, str]:
@@ -154,16 +154,6 @@ _UNWAITED = (
     "what_a_callback_held_is_let_go",
 )
 
-_ONE_AT_A_TIME = (
-    f"the simulated device runs one kernel at a time, and under {SCHEDULE!r} the one that is held"
-)
-
-# Tests in which a stream goes on beside one that is held.
-_HELD = (
-    "a_stream_goes_on_while_another_is_held",
-    "waiting_is_for_the_record_that_was_made_before",
-)
-
 # Tests in which numpy and a device share memory.
 _NUMPYS = (
     "a_buffer_describes_numpys_memory",
@@ -200,7 +190,6 @@ ROWS = (
         unsupported={
             **{f"test_{name}[[]*": "numpy reads the host's memory only" for name in _NUMPYS},
             **{f"test_{name}[[]*": _NOT_BY_ITSELF for name in _UNWAITED if SCHEDULE != "eager"},
-            **{f"test_{name}[[]*": _ONE_AT_A_TIME for name in _HELD if SCHEDULE != "lazy"},
             "test_events_with_every_flag*INTERPROCESS-*": "such an event has no times",
             **{
                 f"test_what_is_no_image_is_refused[[]cuda-sim-{damage}]": "damages ELF headers only"

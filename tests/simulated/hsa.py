@@ -221,7 +221,7 @@ class Hsa:
         )
         return done
 
-    def upload(self, address: int, data: np.ndarray[Any, Any], gpu: int = 0) -> None:
+    def upload(self, address: int, data: np.ndarray[Any, Any]) -> None:
         self.call.hsa_memory_copy(address, data.ctypes.data, data.nbytes)
 
     def download(self, address: int, count: int) -> np.ndarray[Any, Any]:

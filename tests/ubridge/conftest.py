@@ -27,6 +27,13 @@ def device(request: pytest.FixtureRequest) -> Iterator[Device]:
         yield device
 
 
+@pytest.fixture
+def host() -> Iterator[Device]:
+    """The CPU, current while a test runs."""
+    with Device(0, backend="host") as device:
+        yield device
+
+
 @pytest.fixture(scope="session")
 def simulated_cuda(request: pytest.FixtureRequest) -> Iterator[None]:
     """The environment of the simulated driver, as the conformance suite sets it too."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -14,7 +15,9 @@ import ubridge.images
 from uhal import Device
 from uhal.errors import NotFoundError
 from uhal.images import cpu_level
+from uhal.images.elf import Elf
 
+KERNELS = Path(ubridge.images.__file__).parent / "kernels"
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -41,12 +44,22 @@ def test_a_module_is_loaded_once(host: Device) -> None:
 
 
 def test_every_module_has_its_entries(host: Device) -> None:
-    entries = {name: ubridge.load_module(name, device=host).kernels for name in ubridge.modules()}
-    assert entries == {
-        "activation": ("activationf32",),
-        "batch_matmul_legacy": ("batch_matmul_legacy",),
-        "convolution": ("convolution",),
-    }
+    """The host's libraries, made on this machine, have what the committed images have."""
+    told = json.loads((KERNELS / "images" / "cuda" / "manifest.json").read_text("utf-8"))["modules"]
+    assert sorted(told) == sorted(ubridge.modules())
+    for name in ubridge.modules():
+        kernels = ubridge.load_module(name, device=host).kernels
+        assert sorted(kernels) == sorted(told[name]["signatures"])
+    assert ubridge.load_module("activation", device=host).kernels == ("activationf32",)
+
+
+def test_a_library_exports_one_symbol() -> None:
+    """Anything else would join what two modules have of the same name."""
+    for name in ubridge.modules():
+        path, _ = ubridge.images._host_image(name)
+        symbols = Elf(path.read_bytes()).dynamic_symbols
+        exported = [one.name for one in symbols if one.section != 0 and one.other & 3 == 0]
+        assert exported == ["uhal_host_module"], name
 
 
 def test_a_closed_module_is_loaded_again(host: Device) -> None:

@@ -52,7 +52,7 @@ def use(path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
 
 def test_every_slot_has_the_prototype_of_its_function() -> None:
     slots = _lane.slot_prototypes()
-    assert set(FUNCTION_OF_SLOT) == set(slots) - {"prepare_function"}
+    assert set(FUNCTION_OF_SLOT) == set(slots) - {"prepare_function", "stream_progress"}
     for slot, name in FUNCTION_OF_SLOT.items():
         need, text = slots[slot]
         for ours, theirs in (
@@ -222,8 +222,22 @@ def test_functions_come_in_the_version_that_is_declared(
     assert allocate(ctypes.addressof(address), 4) == 0
     assert address.value == 0xABC4
     assert fake.asked_version == 3020
-    # What cuGetProcAddress does not give is found by its exported name.
     assert backend.device_name(0) == "Fake GPU"
+
+
+def test_what_the_driver_denies_is_not_taken_by_its_exported_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = build(tmp_path, finder=True)
+    assert ctypes.CDLL(str(path)).cuMemsetD16Async
+    use(path, monkeypatch)
+    backend = CudaBackend.open()
+    slots = backend.hot_table.slots
+    memset = ctypes.CFUNCTYPE(
+        *(ctypes.c_int, ctypes.c_uint64, ctypes.c_ushort, ctypes.c_size_t, ctypes.c_void_p)
+    )
+    assert memset(slots["memset_16"])(0x1000, 7, 1, None) == _errors.MISSING_FUNCTION
+    assert memset(slots["memset_32"])(0x1000, 7, 1, None) == 0
 
 
 # -- verbs -----------------------------------------------------------------------------------------

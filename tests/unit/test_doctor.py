@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from uhal import __version__, doctor
+from uhal import __version__, _simulators, doctor
+from uhal.__main__ import main
 from uhal.contract import BackendRecord, DeviceSummary, LibraryAttempt
 from uhal.doctor import Check, Report
 
@@ -99,6 +100,29 @@ def test_cflags_compile_a_kernel_source(tmp_path: Path) -> None:
     include = next(flag for flag in shlex.split(flags) if flag.startswith("-I"))
     assert Path(include[2:], "uhal", "kernel.h").is_file()
     assert "unrecognized arguments: -x" in uhal_command("cflags", "-x", status=2).stderr
+
+
+def test_a_simulated_driver_is_found_or_why_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "simulators" / "build"
+    folder.mkdir(parents=True)
+    monkeypatch.setattr(_simulators, "FOLDER", folder)
+
+    def said(driver: str, status: int) -> str:
+        assert main(["sim", "path", driver]) == status
+        out, err = capsys.readouterr()
+        return err if status else out
+
+    assert "carries no libcuda.so.1" in said("cuda", 1)
+    (tmp_path / "Makefile").touch()
+    assert said("cuda", 1).endswith(f"run `make simulators` in {tmp_path}.\n")
+    (folder / "libcuda.so.1").touch()
+    assert said("cuda", 0) == f"{folder / 'libcuda.so.1'}\n"
+    assert "libtopsrt.so.1 is not there, and other simulated drivers are" in said("tops", 1)
+    with pytest.raises(SystemExit):
+        main(["sim", "path", "host"])
+    assert "choose from" in capsys.readouterr().err
 
 
 def test_network_test_gets_the_rest_of_the_line() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import subprocess
 from typing import Any
 
@@ -24,6 +25,9 @@ SOURCE = """
 #define UHAL_MATH static inline
 namespace device {
 #include <uhal/hip/functions.h>
+#include <uhal/hip/error_function.h>
+#include <uhal/hip/power.h>
+#include <uhal/hip/trigonometry.h>
 }
 #define EACH(name, type, call)                                                    \\
     extern "C" void name(long count, const type *x, const type *y, type *out) {  \\
@@ -36,6 +40,17 @@ EACH(log_f64, double, log(x[i]))
 EACH(tanh_f64, double, tanh(x[i]))
 EACH(tanh_f32, float, tanhf(x[i]))
 EACH(pow_f32, float, powf(x[i], y[i]))
+EACH(pow_f64, double, pow(x[i], y[i]))
+EACH(expm1_f64, double, expm1(x[i]))
+EACH(expm1_f32, float, expm1f(x[i]))
+EACH(sin_f64, double, sin(x[i]))
+EACH(cos_f64, double, cos(x[i]))
+EACH(sin_f32, float, sinf(x[i]))
+EACH(cos_f32, float, cosf(x[i]))
+EACH(erf_f64, double, erf(x[i]))
+EACH(erfc_f64, double, erfc(x[i]))
+EACH(erf_f32, float, erff(x[i]))
+EACH(erfc_f32, float, erfcf(x[i]))
 """
 COUNT = rounds(200_000, 20_000_000)
 SPECIAL = [0.0, 1.0, 2.0, 3.0, 0.5, np.inf, np.nan, 1e-45, 3e38, 16777217.0, 1e30]
@@ -90,6 +105,12 @@ def worst(got: Any, exact: Any) -> float:
         ("log_f64", np.log, 20.0, 3.0),
         ("tanh_f64", np.tanh, 25.0, 3.0),
         ("tanh_f32", np.tanh, 12.0, 0.501),
+        ("expm1_f64", np.expm1, 750.0, 3.0),
+        ("expm1_f32", np.expm1, 90.0, 0.501),
+        ("sin_f64", np.sin, 1e6, 2.0),
+        ("cos_f64", np.cos, 1e6, 2.0),
+        ("sin_f32", np.sin, 1e4, 0.501),
+        ("cos_f32", np.cos, 1e4, 0.501),
     ],
 )
 def test_one_argument(
@@ -100,13 +121,34 @@ def test_one_argument(
         assert worst(run(library, name, x), exact(x.astype(np.longdouble))) < bound
 
 
-def test_powers(library: ctypes.CDLL, seed: int) -> None:
-    x = inputs(seed, 40.0, np.float32)
-    y = inputs(seed + 1, 20.0, np.float32)
+@pytest.mark.parametrize(
+    ("name", "exact", "reach", "bound"),
+    [
+        ("erf_f64", math.erf, 6.0, 3.0),
+        ("erfc_f64", math.erfc, 27.0, 5.0),
+        ("erf_f32", math.erf, 4.0, 0.501),
+        ("erfc_f32", math.erfc, 10.0, 0.501),
+    ],
+)
+def test_error_function(
+    library: ctypes.CDLL, seed: int, name: str, exact: Any, reach: float, bound: float
+) -> None:
+    """Against the C library's, which is itself within an ulp of f64."""
+    x = inputs(seed, reach, np.float64 if name.endswith("f64") else np.float32)
+    x = np.concatenate([x[:: COUNT // 10_000], x[-2 * len(SPECIAL) :]])
+    expected = np.array([exact(one) for one in x.tolist()])
+    assert worst(run(library, name, x), expected) < bound
+
+
+@pytest.mark.parametrize(("name", "bound"), [("pow_f32", 0.501), ("pow_f64", 3.0)])
+def test_powers(library: ctypes.CDLL, seed: int, name: str, bound: float) -> None:
+    dtype = np.float32 if name.endswith("f32") else np.float64
+    x = inputs(seed, 40.0, dtype)
+    y = inputs(seed + 1, 20.0, dtype)
     y[::5] = np.rint(y[::5])
-    special = np.array([*SPECIAL, *(-one for one in SPECIAL)], np.float32)
+    special = np.array([*SPECIAL, *(-one for one in SPECIAL)], dtype)
     grid = np.meshgrid(special, special)
     x, y = np.concatenate([x, grid[0].ravel()]), np.concatenate([y, grid[1].ravel()])
     with np.errstate(all="ignore"):
         exact = np.power(x.astype(np.longdouble), y.astype(np.longdouble))
-        assert worst(run(library, "pow_f32", x, y), exact) < 0.501
+        assert worst(run(library, name, x, y), exact) < bound

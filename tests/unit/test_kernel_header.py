@@ -34,6 +34,15 @@ KERNEL(halves, (u64 n, const f16 *x, const bf16 *y, f16 *z)) {
     GRID_STRIDE(i, n) { z[i] = f16(f32(x[i]) + f32(y[i])); }
 }
 KERNEL(nothing, ()) {}
+struct Doubled { DEVICE_METHOD f32 operator()(f32 x) const { return x + x; } };
+template <class T> DEVICE_FUNCTION void helped(BLOCK block, u64 n, const T *x, T *y) {
+    REGISTER_OF(block, f32, value, MAX_THREADS);
+    THREADS_OF(block, t) { value(t) = 1; }
+    BARRIER();
+    THREADS_OF(block, t) { value(t) += 1; }
+    GRID_STRIDE_OF(block, i, n) { y[i] = T(Doubled{}(f32(x[i]))); }
+}
+KERNEL(helper, (u64 n, const f8e4m3 *x, f8e4m3 *y)) { helped(THIS_BLOCK, n, x, y); }
 KERNEL_BOUNDED(tiles, 128, (const f32 *x, f32 *out, bool flag)) {
     SHARED(f32, line, 128);
     SHARED(f32, tile, 8, 9);
@@ -245,7 +254,7 @@ def test_the_same_source_is_cuda(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     ptx = target.read_text(encoding="utf-8")
     assert set(re.findall(r"\.entry (\w+)", ptx)) == {
-        "stream_like", "transcendental", "halves", "nothing", "tiles",
+        "stream_like", "transcendental", "halves", "nothing", "helper", "tiles",
     }  # fmt: skip
     assert re.search(r"\.visible \.global .* table\[256\]", ptx)
     assert "bar.sync" in ptx and ".maxntid 128" in ptx

@@ -142,7 +142,7 @@ def test_an_ordinary_failure_is_told_once_and_leaves_nothing(bench: Bench, site:
         site.act(props)
     error = caught.value
     assert driver.failures == {site.slot: []}, "the slot was not called"
-    call = {"launch": "countLaunchKernel", "current": "bind"}.get(site.slot, site.slot)
+    call = {"launch": "countLaunchKernel"}.get(site.slot, site.slot)
     assert (error.call, error.code, error.name) == (call, INVALID_HANDLE, "INVALID_HANDLE")
     assert str(error) == f"{call}: INVALID_HANDLE (400): as the test asked."
     assert bench.context.lost is None

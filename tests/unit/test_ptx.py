@@ -12,6 +12,7 @@ import pytest
 
 from tests.sampling import rounds
 from uhal.errors import InvalidImageError
+from uhal.images import ptx
 from uhal.images.ptx import PtxEntry, PtxImage, is_ptx, read_ptx
 from uhal.signature import Signature
 
@@ -348,3 +349,30 @@ def test_damaged_text_is_refused_or_read(seed: int) -> None:
             assert isinstance(one.signature, Signature)
             total = one.signature.total_bytes
             assert total is not None and total <= 32764
+
+
+def test_registers_are_followed_only_in_kernels_that_are_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    followed: list[list[str]] = []
+
+    def classify(names: dict[str, int], body: list[str]) -> dict[int, str]:
+        followed.append(list(names))
+        return dict.fromkeys(names.values(), "pointer")
+
+    monkeypatch.setattr(ptx, "classify_words", classify)
+    kernels = "".join(
+        f".entry {name}(.param .u64 {name}_p) {{ ret; }}\n" for name in ("first", "second")
+    )
+    signatures = read(f"//uhal.sig second: f32* x\n{HEADER}{kernels}").signatures
+    assert (list(signatures), len(signatures), "second" in signatures) == (
+        ["first", "second"],
+        2,
+        True,
+    )
+    assert signatures["second"].declaration == "f32* x"
+    assert followed == []
+    assert signatures["first"].declaration == signatures["first"].declaration == "ptr"
+    assert followed == [["first_p"]]
+    with pytest.raises(KeyError):
+        signatures["third"]

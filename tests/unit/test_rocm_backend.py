@@ -12,8 +12,9 @@ import pytest
 from rocm_backend import backend
 from rocm_backend._errors import ADVICE, CLASS_OF, LOST_TEXT, STICKY_PREFIX, status_name
 from rocm_backend._library import LIBRARY_VARIABLE, header
-from rocm_backend._runtime import runtime_header
+from rocm_backend._runtime import FUNCTION_OF_SLOT, runtime_header
 from tests.unit.host_driver import ROOT
+from uhal import _lane
 
 CC = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
 
@@ -217,3 +218,13 @@ def test_amds_runtime_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
         assert record.verdict == "absent"
         assert record.reason.startswith("runtime found, no device (hsa_init: ")
         assert "load the amdgpu kernel driver" in record.next_step
+
+
+def test_every_slot_has_the_prototype_of_its_function() -> None:
+    slots = _lane.slot_prototypes()
+    unused = {"launch_ex", "prepare_function", "alloc_async", "free_async"}
+    assert set(FUNCTION_OF_SLOT) == set(slots) - unused
+    for slot, name in FUNCTION_OF_SLOT.items():
+        prototype = runtime_header().prototypes[name]
+        ours = tuple(parameter.type.canonical() for parameter in prototype.parameters)
+        assert ours == runtime_header().canonical_parameters(slots[slot][1]), slot

@@ -6,7 +6,6 @@ import ctypes
 import itertools
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -18,11 +17,8 @@ import numpy as np
 import pytest
 
 from tests import children, host_kernels
-from uhal.abi import Header, Library
+from tests.simulated_driver import HEADER, LIBRARY, ROOT, Driver, copy_of_library, refused
 
-ROOT = Path(__file__).resolve().parents[2]
-LIBRARY = ROOT / "simulators" / "build" / "libcuda.so.1"
-HEADER = Header.parse(ROOT / "cuda_backend" / "abi.h")
 VENDOR = next(
     (path for path in Path("/usr/local").glob("cuda*/include") if (path / "cuda.h").is_file()), None
 )
@@ -31,116 +27,93 @@ pytestmark = pytest.mark.skipif(
     not LIBRARY.exists() or not host_kernels.has_compiler(), reason="make simulators"
 )
 
-KERNELS = """
+HOST_KERNELS = """
 #include <uhal/kernel.h>
-DEVICE_GLOBAL(u32, table, 4);
-KERNEL(add_one, (u64 n, f32 *values)) { GRID_STRIDE(i, n) { values[i] += 1.0f; } }
-KERNEL(scale, (f32 *values, u32 n, f64 by)) { GRID_STRIDE(i, n) { values[i] *= f32(by); } }
-KERNEL(read_table, (u32 *out)) { GRID_STRIDE(i, 4) { out[i] = table[i]; } }
-KERNEL(differs, (u32 *out)) { GRID_STRIDE(i, 1) { out[i] = 0; } }
+KERNEL(saxpy, (u64 n, f32 a, const f32 *x, f32 *y)) { GRID_STRIDE(i, n) { y[i] += a * x[i]; } }
+KERNEL(unused, (u32 *out)) { GRID_STRIDE(i, 1) { out[i] = 0; } }
 """
+"""What runs in place of the machine code of tests/data/cuda/sm_80.cubin."""
+
+CUBIN = ROOT / "tests" / "data" / "cuda" / "sm_80.cubin"
 
 PTX = """
 .version {version}
 .target {target}
 .address_size 64
 .visible .global .align 4 .b8 table[16];
-.visible .entry add_one(.param .u64 n, .param .u64 values) .maxntid 512, 1, 1 {{ ret; }}
-.visible .entry scale(.param .u64 values, .param .u32 n, .param .f64 by) {{
-    .shared .align 4 .b8 tile[128];
+
+.visible .entry add_one(.param .u64 n, .param .u64 values) .maxntid 512, 1, 1 {{
+    .reg .pred %p; .reg .b32 %r<6>; .reg .b64 %d<6>; .reg .f32 %f;
+    ld.param.u64 %d0, [n];
+    ld.param.u64 %d1, [values];
+    mov.u32 %r0, %ctaid.x; mov.u32 %r1, %ntid.x; mov.u32 %r2, %tid.x;
+    mad.lo.u32 %r3, %r0, %r1, %r2;
+    mov.u32 %r4, %nctaid.x; mul.lo.u32 %r5, %r4, %r1;
+    cvt.u64.u32 %d2, %r3; cvt.u64.u32 %d3, %r5;
+next:
+    setp.ge.u64 %p, %d2, %d0;
+    @%p bra done;
+    shl.b64 %d4, %d2, 2; add.u64 %d5, %d1, %d4;
+    ld.global.f32 %f, [%d5]; add.f32 %f, %f, 0f3F800000; st.global.f32 [%d5], %f;
+    add.u64 %d2, %d2, %d3;
+    bra next;
+done:
     ret;
 }}
-.visible .entry read_table(.param .u64 out) {{ ret; }}
-.visible .entry differs(.param .u64 out, .param .u32 extra) {{ ret; }}
-.visible .entry nowhere(.param .u64 out) {{ ret; }}
+
+.visible .entry scale(.param .u64 values, .param .u32 n, .param .f64 by) {{
+    .reg .pred %p; .reg .b32 %r<3>; .reg .b64 %d<3>; .reg .f32 %f<2>; .reg .f64 %by;
+    .shared .align 4 .b8 tile[128];
+    ld.param.u64 %d0, [values]; ld.param.u32 %r0, [n]; ld.param.f64 %by, [by];
+    mov.u32 %r1, %tid.x;
+    mov.u32 %r2, %ctaid.x;
+    add.u32 %r2, %r2, %r1;
+    setp.ne.u32 %p, %r2, %r1;
+    @%p ret;
+    setp.ge.u32 %p, %r1, %r0;
+    @%p ret;
+    mul.wide.u32 %d1, %r1, 4; add.u64 %d2, %d0, %d1;
+    cvt.rn.f32.f64 %f0, %by;
+    ld.global.f32 %f1, [%d2]; mul.f32 %f1, %f1, %f0; st.global.f32 [%d2], %f1;
+    ret;
+}}
+
+.visible .entry read_table(.param .u64 out) {{
+    .reg .b32 %r<4>; .reg .b64 %d;
+    ld.param.u64 %d, [out];
+    ld.global.v2.u32 {{%r0, %r1}}, [table];
+    ld.global.v2.u32 {{%r2, %r3}}, [table+8];
+    st.global.v4.u32 [%d], {{%r0, %r1, %r2, %r3}};
+    ret;
+}}
+
+.visible .entry textured(.param .u64 out) {{
+    .reg .f32 %f<5>; .reg .b64 %d;
+    ld.param.u64 %d, [out];
+    tex.1d.v4.f32.f32 {{%f0, %f1, %f2, %f3}}, [%d, {{%f4}}];
+    ret;
+}}
 """
 
 
-class Failure(Exception):
-    """A driver function answered with an error."""
-
-    def __init__(self, call: str, name: str, text: str) -> None:
-        super().__init__(f"{call}: {name}: {text}")
-        self.name = name
-        self.text = text
-
-
-class Driver:
-    """One instance of the simulated driver: a library of its own, settings of its own."""
-
-    def __init__(self, path: Path) -> None:
-        self.dll = ctypes.CDLL(str(path))
-        self.dll.uhal_sim_live.restype = ctypes.c_long
-        self.call = Library(self.dll, str(path), HEADER, status="CUresult", check=self.check)
-
-    def check(self, call: str, code: int) -> None:
-        name = ctypes.c_char_p()
-        text = ctypes.c_char_p()
-        self.dll.cuGetErrorName(code, ctypes.byref(name))
-        self.dll.cuGetErrorString(code, ctypes.byref(text))
-        raise Failure(call, (name.value or b"?").decode(), (text.value or b"?").decode())
-
-    def make(self, function: str, kind: str, *arguments: Any) -> Any:
-        """Call a function whose first parameter receives a new handle or address."""
-        made = HEADER.ctype(kind)()
-        getattr(self.call, function)(ctypes.byref(made), *arguments)
-        return made
-
-    def open(self, ordinal: int = 0) -> Any:
-        self.call.cuInit(0)
-        context = self.make("cuDevicePrimaryCtxRetain", "CUcontext", ordinal)
-        self.call.cuCtxSetCurrent(context)
-        return context
-
-    def live(self, kind: str) -> int:
-        return int(self.dll.uhal_sim_live(kind.encode()))
-
-    def fail(self, call: str, nth: int, code: int) -> None:
-        self.dll.uhal_sim_fail(call.encode(), nth, code)
-
-    def allocate(self, count: int) -> int:
-        return int(self.make("cuMemAlloc_v2", "CUdeviceptr", 4 * count).value)
+class PtxDriver(Driver):
+    """A driver with the kernels of this file."""
 
     def load(self, version: str = "6.4", target: str = "sm_75") -> Any:
         image = PTX.format(version=version, target=target).encode()
         return self.make("cuModuleLoadData", "CUmodule", image)
 
-    def function(self, module: Any, name: str) -> Any:
-        return self.make("cuModuleGetFunction", "CUfunction", module, name.encode())
-
-    def launch(
-        self,
-        function: Any,
-        *values: Any,
-        stream: Any = None,
-        grid: tuple[int, int, int] = (2, 1, 1),
-        block: tuple[int, int, int] = (64, 1, 1),
-        shared: int = 0,
-    ) -> None:
-        pointers = (ctypes.c_void_p * max(len(values), 1))(
-            *(ctypes.addressof(value) for value in values)
-        )
-        self.call.cuLaunchKernel(function, *grid, *block, shared, stream, pointers, None)
-
-    def upload(self, address: int, data: np.ndarray[Any, Any], stream: Any = None) -> None:
-        self.call.cuMemcpyHtoDAsync_v2(address, data.ctypes.data, data.nbytes, stream)
-
-    def download(self, address: int, count: int, stream: Any = None) -> np.ndarray[Any, Any]:
-        data = np.zeros(count, np.float32)
-        self.call.cuMemcpyDtoHAsync_v2(data.ctypes.data, address, data.nbytes, stream)
-        return data
-
     def add_one(self, function: Any, count: int, address: int, stream: Any = None) -> None:
         self.launch(function, ctypes.c_uint64(count), ctypes.c_uint64(address), stream=stream)
 
 
-Opener = Callable[..., Driver]
+Opener = Callable[..., PtxDriver]
 
 
 @pytest.fixture(scope="session")
 def kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("simulated") / "kernels.so"
-    path.write_bytes(host_kernels.build(KERNELS))
+    path.write_bytes(host_kernels.build(HOST_KERNELS))
     return path
 
 
@@ -148,16 +121,13 @@ def kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def opened(kernels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Opener]:
     numbers = itertools.count()
 
-    def open_driver(**settings: str) -> Driver:
+    def open_driver(**settings: str) -> PtxDriver:
         for name in [name for name in os.environ if name.startswith("UHAL_SIM_")]:
             monkeypatch.delenv(name)
         monkeypatch.setenv("UHAL_SIM_KERNELS", str(kernels))
         for name, value in settings.items():
             monkeypatch.setenv(f"UHAL_SIM_{name}", value)
-        # The loader tells libraries apart by file: a copy is a driver of its own.
-        path = tmp_path / f"libcuda-{next(numbers)}.so"
-        shutil.copy(LIBRARY, path)
-        driver = Driver(path)
+        driver = PtxDriver(copy_of_library(tmp_path / str(next(numbers))))
         # Settings are read at the first call.
         driver.dll.cuDriverGetVersion(ctypes.byref(ctypes.c_int()))
         return driver
@@ -168,10 +138,6 @@ def opened(kernels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
 @pytest.fixture(params=["eager", "lazy", "random:7"])
 def schedule(request: pytest.FixtureRequest) -> str:
     return str(request.param)
-
-
-def refused(name: str, words: str = "") -> Any:
-    return pytest.raises(Failure, match=f"{name}: .*{re.escape(words)}")
 
 
 # What it runs
@@ -323,16 +289,34 @@ def test_a_driver_has_the_functions_of_its_version(opened: Opener) -> None:
         assert bool(address.value) == (expected == 0)
 
 
-def test_kernels_that_it_cannot_run(opened: Opener) -> None:
-    driver = opened()
+def test_kernels_that_it_cannot_run(opened: Opener, tmp_path: Path) -> None:
+    report = tmp_path / "report"
+    driver = opened(REPORT=str(report))
     driver.open()
     module = driver.load()
-    with refused("CUDA_ERROR_NOT_SUPPORTED", "no host build of this kernel"):
-        driver.function(module, "nowhere")
-    with refused("CUDA_ERROR_NOT_SUPPORTED", "takes 1 parameters, the image's 2"):
-        driver.function(module, "differs")
+    words = "tex.1d.v4.f32.f32 is not executed here (PTX ISA §9.7.10 Texture)"
+    with refused("CUDA_ERROR_INVALID_PTX", words):
+        driver.function(module, "textured")
+    assert words in report.read_text()
+    assert re.search(r"PTX +line 55 of .*\n +tex\.1d", report.read_text())
     with refused("CUDA_ERROR_NOT_FOUND"):
         driver.function(module, "missing")
+
+
+def test_machine_code_runs_through_a_host_build(opened: Opener) -> None:
+    driver = opened(CUDA_PROFILE="sm_80")
+    driver.open()
+    module = driver.make("cuModuleLoadData", "CUmodule", CUBIN.read_bytes() + bytes(64))
+    x, y = driver.allocate(8), driver.allocate(8)
+    driver.upload(x, np.arange(8, dtype=np.float32))
+    driver.upload(y, np.ones(8, np.float32))
+    values = (ctypes.c_uint64(8), ctypes.c_float(3), ctypes.c_uint64(x), ctypes.c_uint64(y))
+    driver.launch(driver.function(module, "saxpy"), *values)
+    np.testing.assert_array_equal(driver.download(y, 8), 3 * np.arange(8) + 1)
+    with refused("CUDA_ERROR_NOT_SUPPORTED", "no host build of this kernel"):
+        driver.function(module, "indexed")
+    with refused("CUDA_ERROR_NOT_SUPPORTED", "takes 1 parameters, the image's 3"):
+        driver.function(module, "unused")
 
 
 @pytest.mark.parametrize(

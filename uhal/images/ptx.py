@@ -12,14 +12,15 @@ Everything is found in passes that are linear in the length of the text.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NoReturn
 
 from uhal.dtypes import as_dtype
 from uhal.errors import ArgumentValueError, InvalidImageError
 from uhal.images.ptx_addresses import AddressUse, classify_words
-from uhal.signature import Parameter, ParameterKind, Signature, merge
+from uhal.signature import LazySignatures, Parameter, ParameterKind, Signature, merge
 
 MAX_BYTES = 256 << 20
 MAX_PARAMETERS = 4096
@@ -64,14 +65,21 @@ class PtxEntry:
     """A kernel of a PTX text."""
 
     name: str
-    signature: Signature
-    """Of the text and its `//uhal.sig` line together."""
+    _make_signature: Callable[[], Signature] = field(repr=False, compare=False)
     static_shared_bytes: int
     """Shared memory the kernel declares or names; what functions it calls use is not in it."""
     max_block: Extent | None = None
     """`.maxntid`: its product is the most threads of a block."""
     required_block: Extent | None = None
     """`.reqntid`: the only block the kernel may be launched with."""
+
+    @cached_property
+    def signature(self) -> Signature:
+        """Of the text and its `//uhal.sig` line together.
+
+        `InvalidImageError` when a pointer of the line is an integer by its use, or the reverse.
+        """
+        return self._make_signature()
 
 
 @dataclass(frozen=True)
@@ -85,9 +93,10 @@ class PtxImage:
     entries: tuple[PtxEntry, ...]
 
     @property
-    def signatures(self) -> dict[str, Signature]:
+    def signatures(self) -> LazySignatures:
         """Entry name to signature, in the text's order."""
-        return {entry.name: entry.signature for entry in self.entries}
+        entries = {entry.name: entry for entry in self.entries}
+        return LazySignatures(entries, lambda name: entries[name].signature)
 
 
 def is_ptx(image: bytes) -> bool:
@@ -290,15 +299,17 @@ def _shared_bytes(body: Iterable[str], module_shared: dict[str, tuple[int, int]]
 def _entry(raw: _RawEntry, declared: Signature | None) -> PtxEntry:
     extents = {found[1]: found.groups()[1:] for found in _EXTENT.finditer(raw.directives)}
     parameters, names = _parameters(raw)
+    stated = _merged(Signature(parameters, raw.name), declared)
     # A declaration that leaves nothing open saves following the registers.
     told = declared is not None and all(one.kind != "unknown" for one in declared)
-    uses = {} if told else classify_words(names, raw.body)
-    described = [_with_use(parameter, uses.get(parameter.index)) for parameter in parameters]
-    try:
-        signature = merge(Signature(described, raw.name), declared)
-    except ArgumentValueError as error:
-        _fail(str(error))
-    assert signature is not None
+
+    def signature() -> Signature:
+        if told or not names:
+            return stated
+        uses = classify_words(names, raw.body)
+        described = [_with_use(parameter, uses.get(parameter.index)) for parameter in parameters]
+        return _merged(Signature(described, raw.name), declared)
+
     return PtxEntry(
         raw.name,
         signature,
@@ -306,6 +317,13 @@ def _entry(raw: _RawEntry, declared: Signature | None) -> PtxEntry:
         max_block=_extent(extents.get("maxntid")),
         required_block=_extent(extents.get("reqntid")),
     )
+
+
+def _merged(image: Signature, declared: Signature | None) -> Signature:
+    try:
+        return merge(image, declared) or image
+    except ArgumentValueError as error:
+        _fail(str(error))
 
 
 def _extent(numbers: tuple[str | None, ...] | None) -> Extent | None:

@@ -51,9 +51,48 @@ static void *allocate(struct uptx_block *block, uint64_t bytes) {
     return memory;
 }
 
+static void note_place(struct uptx_block *block, uint32_t x, uint32_t y, uint32_t z,
+                       uint32_t line) {
+    ((struct uptx_worker *)block)->fault = (struct uptx_fault){
+        .line = line,
+        .has_thread = 1,
+        .block = {block->block[0], block->block[1], block->block[2]},
+        .thread = {x, y, z},
+    };
+}
+
 static void trap(struct uptx_block *block, uint32_t x, uint32_t y, uint32_t z, uint32_t line) {
-    uptx_fail((struct uptx_worker *)block, UPTX_TRAP, "thread (%u, %u, %u) trapped in line %u", x,
+    note_place(block, x, y, z, line);
+    struct uptx_worker *worker = (struct uptx_worker *)block;
+    worker->fault = (struct uptx_fault){
+        .line = line,
+        .has_thread = 1,
+        .block = {block->block[0], block->block[1], block->block[2]},
+        .thread = {x, y, z},
+    };
+    uptx_fail(worker, UPTX_TRAP, "thread (%u, %u, %u) trapped in line %u", x,
               y, z, line);
+}
+
+static void assert_failed(struct uptx_block *block, uint32_t x, uint32_t y, uint32_t z,
+                          uint32_t line, uint64_t message, uint64_t file, uint32_t number,
+                          uint64_t function) {
+    note_place(block, x, y, z, line);
+    uptx_fail((struct uptx_worker *)block, UPTX_ASSERTION,
+              "thread (%u, %u, %u): %s:%u: %s: assertion `%s` failed", x, y, z,
+              uptx_reach(block, file), number, uptx_reach(block, function),
+              uptx_reach(block, message));
+}
+
+static void trace(struct uptx_block *block, uint32_t x, uint32_t y, uint32_t z, uint32_t line,
+                  const char *name, const char *type, uint64_t bits) {
+    const struct uptx_launch *launch = ((struct uptx_worker *)block)->launch;
+    const uint32_t thread[3] = {x, y, z};
+    if (launch->trace != NULL &&
+        memcmp(block->block, launch->trace_block, sizeof block->block) == 0 &&
+        memcmp(thread, launch->trace_thread, sizeof thread) == 0) {
+        launch->trace(launch, line, name, type, bits);
+    }
 }
 
 static void run_block(struct uptx_worker *worker) {
@@ -86,11 +125,24 @@ static int open_worker(struct uptx_worker *worker, struct grid *grid) {
     block->allocate = allocate;
     block->trap = trap;
     block->print = uptx_print;
+    block->check = uptx_check;
+    block->watch = uptx_watch_access;
+    block->heap_allocate = uptx_heap_allocate;
+    block->heap_free = uptx_heap_free;
+    block->assert_failed = assert_failed;
+    block->trace = trace;
     /* Never at address 0, so that a generic pointer to shared memory is not null. */
     const uint64_t shared = ((uint64_t)block->total_shared_bytes + 255) / 256 * 256;
     block->shared = aligned_alloc(256, shared + 256);
-    if (block->shared == NULL) {
+    block->intervals = calloc(grid->kernel->site_count + 1, sizeof *block->intervals);
+    if (block->shared == NULL || block->intervals == NULL) {
         return 0;
+    }
+    if (grid->kernel->check == UPTX_CHECK_STRICT) {
+        worker->watch = uptx_watch_open(block->total_shared_bytes);
+        if (worker->watch == NULL) {
+            return 0;
+        }
     }
     if (grid->kernel->run_block != NULL) {
         return 1;
@@ -105,6 +157,8 @@ static int open_worker(struct uptx_worker *worker, struct grid *grid) {
 
 static void close_worker(struct uptx_worker *worker) {
     free(worker->block.shared);
+    free(worker->block.intervals);
+    uptx_watch_close(worker->watch);
     free(worker->threads);
     free(worker->order);
     if (worker->arena != NULL && worker->arena != MAP_FAILED) {
@@ -116,7 +170,7 @@ static void report(struct grid *grid, const struct uptx_worker *worker) {
     pthread_mutex_lock(&grid->mutex);
     if (grid->outcome == UPTX_OK) {
         grid->outcome = worker->outcome;
-        grid->launch->address = worker->address;
+        grid->launch->fault = worker->fault;
         memcpy(grid->launch->message, worker->message, sizeof worker->message);
     }
     pthread_mutex_unlock(&grid->mutex);
@@ -136,6 +190,9 @@ static void run_blocks(struct uptx_worker *worker) {
         worker->block.block[2] = index / extent[0] / extent[1];
         worker->random = grid->launch->seed * 0x9E3779B97F4A7C15u + index * 0xD1B54A32D192ED03u + 1;
         worker->arena_used = 0;
+        if (worker->watch != NULL) {
+            uptx_watch_block(worker->watch);
+        }
         run_block(worker);
     }
 }
@@ -178,7 +235,7 @@ int uptx_run(const struct uptx_kernel *kernel, struct uptx_launch *launch) {
     grid.blocks = (uint64_t)launch->grid[0] * launch->grid[1] * launch->grid[2];
     grid.id = atomic_fetch_add(&launches, 1);
     launch->message[0] = 0;
-    launch->address = 0;
+    launch->fault = (struct uptx_fault){0};
     pthread_mutex_init(&grid.mutex, NULL);
     pthread_t helpers[64];
     uint32_t started = 0;

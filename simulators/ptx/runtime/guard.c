@@ -15,9 +15,15 @@
 #endif
 
 static __thread struct uptx_worker *guarded;
-static pthread_once_t once = PTHREAD_ONCE_INIT;
+static pthread_mutex_t installing = PTHREAD_MUTEX_INITIALIZER;
+static int installed;
 static struct sigaction earlier[3];
 static int deadline_signal;
+static pthread_key_t at_thread_end;
+static __thread struct {
+    timer_t id;
+    int made;
+} timer;
 
 static const struct sigaction *earlier_of(int number) {
     return &earlier[number == SIGSEGV ? 0 : number == SIGBUS ? 1 : 2];
@@ -50,57 +56,94 @@ static void on_signal(int number, siginfo_t *info, void *context) {
                  "block (%u, %u, %u): still running after %llu ms: an endless loop?", block[0],
                  block[1], block[2], (unsigned long long)worker->launch->milliseconds);
     } else {
+        const struct uptx_block *known = &worker->block;
+        uint64_t address = (uint64_t)info->si_addr;
+        if (address - known->window_delta - known->window_base < known->window_span) {
+            address -= known->window_delta;
+        }
         worker->outcome = UPTX_ILLEGAL_ADDRESS;
-        worker->address = (uint64_t)info->si_addr;
+        worker->fault = (struct uptx_fault){.kind = UPTX_UNMAPPED,
+                                            .address = address,
+                                            .block = {block[0], block[1], block[2]}};
         snprintf(worker->message, sizeof worker->message,
                  "block (%u, %u, %u): access to the address %#llx, which is not mapped", block[0],
-                 block[1], block[2], (unsigned long long)worker->address);
+                 block[1], block[2], (unsigned long long)worker->fault.address);
     }
     siglongjmp(worker->escape, 1);
 }
 
-static void install(void) {
+static void forget_timer(void *unused) {
+    (void)unused;
+    timer_delete(timer.id);
+}
+
+static void install_one(int number, struct sigaction *before) {
+    struct sigaction present;
+    sigaction(number, NULL, &present);
+    if ((present.sa_flags & SA_SIGINFO) && present.sa_sigaction == on_signal) {
+        return;
+    }
     struct sigaction action;
     memset(&action, 0, sizeof action);
     action.sa_sigaction = on_signal;
-    action.sa_flags = SA_SIGINFO | SA_NODEFER;
+    action.sa_flags = SA_SIGINFO | SA_NODEFER | SA_RESTART;
     sigemptyset(&action.sa_mask);
-    sigaction(SIGSEGV, &action, &earlier[0]);
-    sigaction(SIGBUS, &action, &earlier[1]);
-    sigaction(SIGFPE, &action, &earlier[2]);
-    deadline_signal = SIGRTMAX - 2;
-    sigaction(deadline_signal, &action, NULL);
+    sigaction(number, &action, NULL);
+    /* Kept once: of two handlers that pass on to each other, neither would ever end a process. */
+    if (before != NULL && !installed) {
+        *before = present;
+    }
 }
 
-static int start_deadline(const struct uptx_worker *worker, timer_t *timer) {
-    const uint64_t milliseconds = worker->launch->milliseconds;
-    if (milliseconds == 0) {
-        return 0;
+/* Before every run, because a program may install its own handlers (faulthandler does). */
+static void install(void) {
+    pthread_mutex_lock(&installing);
+    if (!installed) {
+        deadline_signal = SIGRTMAX - 2;
+        pthread_key_create(&at_thread_end, forget_timer);
+    }
+    install_one(SIGSEGV, &earlier[0]);
+    install_one(SIGBUS, &earlier[1]);
+    install_one(SIGFPE, &earlier[2]);
+    install_one(deadline_signal, NULL);
+    installed = 1;
+    pthread_mutex_unlock(&installing);
+}
+
+/* Made once for each thread: making one costs more than a small launch. */
+static int make_timer(void) {
+    if (timer.made) {
+        return 1;
     }
     struct sigevent event;
     memset(&event, 0, sizeof event);
     event.sigev_notify = SIGEV_THREAD_ID;
     event.sigev_signo = deadline_signal;
     event.sigev_notify_thread_id = (pid_t)syscall(SYS_gettid);
-    if (timer_create(CLOCK_MONOTONIC, &event, timer) != 0) {
-        return 0;
+    timer.made = timer_create(CLOCK_MONOTONIC, &event, &timer.id) == 0;
+    if (timer.made) {
+        pthread_setspecific(at_thread_end, &timer);
     }
+    return timer.made;
+}
+
+/* Left running after the launch, since the next one sets it again; what comes of it then is
+ * ignored. */
+static void set_deadline(uint64_t milliseconds) {
     const struct itimerspec when = {
         .it_value = {(time_t)(milliseconds / 1000), (long)(milliseconds % 1000) * 1000000}};
-    timer_settime(*timer, 0, &when, NULL);
-    return 1;
+    if (make_timer()) {
+        timer_settime(timer.id, 0, &when, NULL);
+    }
 }
 
 void uptx_guarded(struct uptx_worker *worker, void (*body)(struct uptx_worker *)) {
-    pthread_once(&once, install);
-    timer_t timer = 0;
-    const int timed = start_deadline(worker, &timer);
-    if (sigsetjmp(worker->escape, 1) == 0) {
+    install();
+    set_deadline(worker->launch->milliseconds);
+    /* The handlers block no signal, so there is no mask to restore. */
+    if (sigsetjmp(worker->escape, 0) == 0) {
         guarded = worker;
         body(worker);
     }
     guarded = NULL;
-    if (timed) {
-        timer_delete(timer);
-    }
 }

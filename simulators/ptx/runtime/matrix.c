@@ -2,6 +2,7 @@
  *
  * words[1…4] hold A, words[5…8] B, words[9…12] C; the answer is D in words[0…3].
  */
+#include <math.h>
 #include <string.h>
 
 #include "ptx.h"
@@ -63,7 +64,80 @@ static float b_value(const struct uptx_thread *warp, const struct shape *shape, 
     return element(warp[lane].words + 5, k / (4 * run) * run + k % run, shape->element);
 }
 
+/* Bits of an operation on integers of 8 bits; others count `shapes`, and DOUBLES is one alone. */
+enum { DOUBLES = 8, INTEGERS = 16, DEPTH_32 = 1, A_SIGNED = 2, B_SIGNED = 4, SATURATED = 8 };
+
+/* Byte `place` of those packed in consecutive registers. */
+static int32_t byte_of(const uint64_t *registers, uint32_t place, int is_signed) {
+    const uint8_t bits = (uint8_t)(registers[place / 4] >> place % 4 * 8);
+    return is_signed ? (int8_t)bits : bits;
+}
+
+static void multiply_integers(struct uptx_thread *warp, uint32_t operation) {
+    const uint32_t depth = operation & DEPTH_32 ? 32 : 16;
+    int32_t a[16][32];
+    int32_t b[32][8];
+    for (uint32_t k = 0; k < depth; ++k) {
+        for (uint32_t row = 0; row < 16; ++row) {
+            const uint64_t *words = warp[row % 8 * 4 + k / 4 % 4].words + 1;
+            const uint32_t group = row / 8 + 2 * (k / 16);
+            a[row][k] = byte_of(words, group * 4 + k % 4, operation & A_SIGNED);
+        }
+        for (uint32_t column = 0; column < 8; ++column) {
+            const uint64_t *words = warp[column * 4 + k / 4 % 4].words + 5;
+            b[k][column] = byte_of(words, k / 16 * 4 + k % 4, operation & B_SIGNED);
+        }
+    }
+    for (uint32_t lane = 0; lane < UPTX_WARP; ++lane) {
+        uint64_t *words = warp[lane].words;
+        for (uint32_t place = 0; place < 4; ++place) {
+            int64_t sum = (int32_t)words[9 + place];
+            for (uint32_t k = 0; k < depth; ++k) {
+                sum += (int64_t)a[lane / 4 + place / 2 * 8][k] * b[k][lane % 4 * 2 + place % 2];
+            }
+            if (operation & SATURATED) {
+                sum = sum > INT32_MAX ? INT32_MAX : sum < INT32_MIN ? INT32_MIN : sum;
+            }
+            words[place] = (uint32_t)sum;
+        }
+    }
+}
+
+static double double_of(uint64_t bits) {
+    double value;
+    memcpy(&value, &bits, 8);
+    return value;
+}
+
+/* m8n8k4: a lane holds one element of A and of B, two of C. */
+static void multiply_doubles(struct uptx_thread *warp) {
+    double a[8][4];
+    double b[4][8];
+    for (uint32_t lane = 0; lane < UPTX_WARP; ++lane) {
+        a[lane / 4][lane % 4] = double_of(warp[lane].words[1]);
+        b[lane % 4][lane / 4] = double_of(warp[lane].words[5]);
+    }
+    for (uint32_t lane = 0; lane < UPTX_WARP; ++lane) {
+        uint64_t *words = warp[lane].words;
+        for (uint32_t place = 0; place < 2; ++place) {
+            double sum = double_of(words[9 + place]);
+            for (uint32_t k = 0; k < 4; ++k) {
+                sum = fma(a[lane / 4][k], b[k][lane % 4 * 2 + place], sum);
+            }
+            memcpy(&words[place], &sum, 8);
+        }
+    }
+}
+
 void uptx_multiply(struct uptx_thread *warp, uint32_t operation) {
+    if (operation >= INTEGERS) {
+        multiply_integers(warp, operation - INTEGERS);
+        return;
+    }
+    if (operation == DOUBLES) {
+        multiply_doubles(warp);
+        return;
+    }
     const struct shape *shape = &shapes[operation];
     float a[16][16];
     float b[16][8];

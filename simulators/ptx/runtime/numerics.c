@@ -25,14 +25,9 @@ static int enter(int32_t mode) {
         return result;                                                                             \
     }
 
-DIRECTED(uptx_add_f32, float, (volatile float a, volatile float b, int32_t mode), a + b)
-DIRECTED(uptx_sub_f32, float, (volatile float a, volatile float b, int32_t mode), a - b)
-DIRECTED(uptx_mul_f32, float, (volatile float a, volatile float b, int32_t mode), a *b)
 DIRECTED(uptx_div_f32, float, (volatile float a, volatile float b, int32_t mode), a / b)
 DIRECTED(uptx_rcp_f32, float, (volatile float a, int32_t mode), 1.0f / a)
 DIRECTED(uptx_sqrt_f32, float, (volatile float a, int32_t mode), sqrtf(a))
-DIRECTED(uptx_fma_f32, float, (volatile float a, volatile float b, volatile float c, int32_t mode),
-         fmaf(a, b, c))
 DIRECTED(uptx_add_f64, double, (volatile double a, volatile double b, int32_t mode), a + b)
 DIRECTED(uptx_sub_f64, double, (volatile double a, volatile double b, int32_t mode), a - b)
 DIRECTED(uptx_mul_f64, double, (volatile double a, volatile double b, int32_t mode), a *b)

@@ -4,7 +4,11 @@
 #include <setjmp.h>
 #include <stdint.h>
 
-enum { UPTX_ABI = 1, UPTX_WORDS = 16, UPTX_WARP = 32, UPTX_BARRIERS = 16 };
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { UPTX_ABI = 3, UPTX_WORDS = 16, UPTX_WARP = 32, UPTX_BARRIERS = 16 };
 
 enum uptx_request {
     UPTX_EXIT,
@@ -19,6 +23,8 @@ enum uptx_request {
     UPTX_ELECT,
     UPTX_MATRIX_LOAD,
     UPTX_MATRIX_MULTIPLY,
+    UPTX_MATRIX_STORE,
+    UPTX_MATRIX_MOVE,
 };
 
 /* What a kernel knows of the block it runs in; constant while the block runs. */
@@ -35,9 +41,102 @@ struct uptx_block {
     uint32_t dynamic_shared_bytes;
     uint32_t total_shared_bytes;
     uint64_t grid_id;
+    struct uptx_interval *intervals; /* one for every site of the kernel */
     void *(*allocate)(struct uptx_block *, uint64_t bytes);
     void (*trap)(struct uptx_block *, uint32_t x, uint32_t y, uint32_t z, uint32_t line);
     int (*print)(struct uptx_block *, uint64_t format, uint64_t arguments);
+    /* Called where an access is not in its site's interval: sets that, or ends the run. */
+    void (*check)(struct uptx_block *, uint32_t site, uint64_t address, uint32_t x, uint32_t y,
+                  uint32_t z);
+    /* Called in strict mode for every access to shared memory, by its offset there. */
+    void (*watch)(struct uptx_block *, uint32_t site, uint64_t offset, uint32_t x, uint32_t y,
+                  uint32_t z);
+    void *(*heap_allocate)(struct uptx_block *, uint64_t bytes);
+    void (*heap_free)(struct uptx_block *, void *memory);
+    /* Ends the run. The words of an assertion: message, file, line, function; addresses of text
+     * but for the line. */
+    void (*assert_failed)(struct uptx_block *, uint32_t x, uint32_t y, uint32_t z, uint32_t line,
+                          uint64_t message, uint64_t file, uint32_t number, uint64_t function);
+    /* Called before each instruction of a traced kernel with null for `name`, and after it for each
+     * register that it wrote, with the type it is taken for. */
+    void (*trace)(struct uptx_block *, uint32_t x, uint32_t y, uint32_t z, uint32_t line,
+                  const char *name, const char *type, uint64_t bits);
+};
+
+/* -- memory checks ------------------------------------------------------------------------------ */
+
+/* How a kernel was translated: `library FILE ENTRY off|on|strict`. */
+enum uptx_check {
+    UPTX_CHECK_OFF,
+    UPTX_CHECK_ON,     /* bounds and alignment of every access, freed memory */
+    UPTX_CHECK_STRICT, /* also races on shared memory and reads of what nobody wrote */
+    UPTX_CHECK_TRACE,  /* bounds and alignment, and tells what it does */
+};
+
+enum uptx_access { UPTX_LOAD, UPTX_STORE, UPTX_ATOMIC };
+
+enum uptx_space { UPTX_GENERIC, UPTX_GLOBAL, UPTX_SHARED, UPTX_LOCAL, UPTX_CONST };
+
+/* A place of the text that accesses memory. */
+struct uptx_site {
+    uint32_t line;
+    uint32_t bytes;  /* of one access, all elements of a vector together */
+    uint8_t access;  /* enum uptx_access */
+    uint8_t space;   /* enum uptx_space */
+    uint8_t synchronizes; /* volatile, relaxed or stronger: no data race with another such */
+    uint8_t watched_after; /* strict mode hears of it when the bytes are written */
+};
+
+/* Where a site's accesses are known to be right: aligned addresses, `count` times `bytes`. */
+struct uptx_interval {
+    uint64_t start;
+    uint64_t count;
+    uint64_t delta; /* from the kernel's address to the host's */
+};
+
+enum uptx_range_state {
+    UPTX_LIVE,
+    UPTX_READ_ONLY,
+    UPTX_FREED, /* kept to name what a stale pointer belonged to; nothing live overlaps it */
+};
+
+/* Memory a kernel may access, or might have. */
+struct uptx_range {
+    uint64_t address; /* as kernels hold it */
+    uint64_t bytes;
+    uint32_t state;
+    uint32_t unused;
+    uint64_t tag; /* the caller's own; comes back in the fault */
+};
+
+enum uptx_fault_kind {
+    UPTX_NO_FAULT,
+    UPTX_OUT_OF_BOUNDS,
+    UPTX_MISALIGNED,
+    UPTX_USE_AFTER_FREE,
+    UPTX_WRITE_TO_READ_ONLY,
+    UPTX_UNINITIALIZED, /* strict */
+    UPTX_RACE,          /* strict */
+    UPTX_UNMAPPED,      /* the processor's own fault, in a kernel without checks */
+};
+
+/* What went wrong, for whoever writes the report; all of it is in the message too. */
+struct uptx_fault {
+    uint32_t kind;   /* enum uptx_fault_kind; UPTX_NO_FAULT when the outcome is not an access */
+    uint32_t access; /* enum uptx_access */
+    uint32_t space;  /* enum uptx_space: where the address lies, or what the instruction names */
+    uint32_t bytes;
+    uint64_t address;  /* of shared memory: the offset in the block's part */
+    uint32_t line;     /* of the PTX text; 0 when unknown */
+    uint32_t has_thread;
+    uint32_t block[3];
+    uint32_t thread[3]; /* valid when `has_thread` */
+    uint32_t other_line;
+    uint32_t has_range;
+    uint32_t other_thread[3]; /* of a race */
+    uint32_t unused;
+    struct uptx_range range; /* the nearest one, valid when `has_range` */
+    int64_t distance; /* from the range's start to the address, valid when `has_range` */
 };
 
 /* A thread of a kernel whose threads wait for each other. */
@@ -56,7 +155,10 @@ struct uptx_kernel {
     uint32_t abi;
     uint32_t parameter_bytes;
     uint32_t static_shared_bytes;
+    uint32_t check; /* enum uptx_check */
+    uint32_t site_count;
     uint32_t unused;
+    const struct uptx_site *sites;
     /* Either both: run a thread to where it waits first, and from there on … */
     void *(*start)(struct uptx_block *, struct uptx_thread *, uint32_t x, uint32_t y, uint32_t z);
     void (*resume)(void *handle);
@@ -73,22 +175,39 @@ enum uptx_outcome {
     UPTX_BAD_MASK,
     UPTX_TIMEOUT,
     UPTX_NO_MEMORY,
+    UPTX_MISALIGNED_ADDRESS,
+    UPTX_SHARED_RACE,
+    UPTX_UNINITIALIZED_READ,
+    UPTX_ASSERTION,
 };
 
 struct uptx_launch {
     uint32_t grid[3];
-    uint32_t threads[3];
+    uint32_t threads[3]; /* 1024 together at most */
     uint32_t dynamic_shared_bytes;
     uint32_t workers; /* 0: as many as there are processors */
     uint64_t seed;    /* of the order in which threads run */
     uint64_t milliseconds; /* after which the run is stopped; 0: never */
-    const void *parameters;
+    const void *parameters; /* at a multiple of 16 */
     uint64_t window_base;
     uint64_t window_span;
     uint64_t window_delta;
     uint64_t variables;
+    /* For a kernel with checks: all that it may access but for its shared and local memory and its
+     * parameters, sorted by address, apart from each other; the module's variables are the
+     * caller's to list. Must not change while the launch runs. */
+    const struct uptx_range *ranges;
+    uint64_t range_count;
+    /* Takes what the kernel prints; NULL: it goes to standard output. Called by several threads. */
+    void (*print)(const char *text, uint64_t bytes);
+    /* Takes what a traced kernel tells of one thread. */
+    void (*trace)(const struct uptx_launch *launch, uint32_t line, const char *name,
+                  const char *type, uint64_t bits);
+    const void *trace_text; /* the caller's own */
+    uint32_t trace_block[3];
+    uint32_t trace_thread[3];
     char message[512]; /* out: what went wrong, empty when nothing did */
-    uint64_t address;  /* out: of the faulting access */
+    struct uptx_fault fault; /* out */
 };
 
 /* Runs a grid and returns its outcome. May be called by several threads at once. */
@@ -112,13 +231,34 @@ struct uptx_worker {
     uint64_t arena_used;
     sigjmp_buf escape;
     int outcome;
-    uint64_t address;
+    struct uptx_watch *watch; /* of shared memory, in strict mode */
+    struct uptx_fault fault;
     char message[512];
 };
 
 /* Ends the run with an outcome other than UPTX_OK. */
-_Noreturn void uptx_fail(struct uptx_worker *worker, int outcome, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+void uptx_fail(struct uptx_worker *worker, int outcome, const char *format, ...)
+    __attribute__((noreturn, format(printf, 3, 4)));
+
+/* Finds out whether an access that its site does not know is right (check.c). */
+void uptx_check(struct uptx_block *block, uint32_t number, uint64_t address, uint32_t x,
+                uint32_t y, uint32_t z);
+void *uptx_heap_allocate(struct uptx_block *block, uint64_t bytes);
+void uptx_heap_free(struct uptx_block *block, void *memory);
+
+/* Strict mode (watch.c): who accesses shared memory between which barriers. */
+struct uptx_watch *uptx_watch_open(uint32_t shared_bytes);
+void uptx_watch_close(struct uptx_watch *watch);
+void uptx_watch_block(struct uptx_watch *watch);   /* a block begins */
+void uptx_watch_barrier(struct uptx_watch *watch); /* all that waited may go on */
+void uptx_watch_warp(struct uptx_watch *watch, uint32_t warp); /* the same for bar.warp.sync */
+void uptx_watch_access(struct uptx_block *block, uint32_t number, uint64_t offset, uint32_t x,
+                       uint32_t y, uint32_t z);
+
+/* Notes an access in the worker's fault. */
+struct uptx_fault *uptx_note(struct uptx_worker *worker, uint32_t kind,
+                             const struct uptx_site *site, uint64_t address, const uint32_t *thread);
+const char *uptx_access_name(uint32_t access);
 
 /* Runs the threads of a block that wait for each other. */
 void uptx_run_waiting(struct uptx_worker *worker);
@@ -128,8 +268,15 @@ uint32_t uptx_answer_warp(struct uptx_worker *worker, struct uptx_thread *warp, 
 uint32_t uptx_answer_active_mask(struct uptx_thread *warp, uint32_t lanes);
 void uptx_multiply(struct uptx_thread *warp, uint32_t operation);
 
+/* Where the host finds what a kernel's generic address means. */
+const char *uptx_reach(const struct uptx_block *block, uint64_t address);
+
 int uptx_print(struct uptx_block *block, uint64_t format, uint64_t arguments);
 
 /* Runs `body` so that a fault or the deadline ends in the worker's outcome. */
 void uptx_guarded(struct uptx_worker *worker, void (*body)(struct uptx_worker *));
 const char *uptx_request_name(uint32_t request);
+
+#ifdef __cplusplus
+}
+#endif

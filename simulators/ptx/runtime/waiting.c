@@ -33,6 +33,7 @@ const char *uptx_request_name(uint32_t request) {
     static const char *const names[] = {
         "the end",    "a loop",     "a barrier",   "bar.warp.sync", "shfl.sync", "vote.sync",
         "match.sync", "redux.sync", "activemask",  "elect.sync",    "ldmatrix",  "mma.sync",
+        "stmatrix",   "movmatrix",
     };
     return names[request];
 }
@@ -154,6 +155,9 @@ static int open_barrier(struct uptx_worker *worker, uint64_t barrier, uint32_t *
         }
     }
     *arrived = 0;
+    if (worker->watch != NULL) {
+        uptx_watch_barrier(worker->watch);
+    }
     return 1;
 }
 

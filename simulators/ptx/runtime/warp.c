@@ -162,6 +162,39 @@ static void load_matrices(struct uptx_thread *warp, const struct inputs *in) {
     }
 }
 
+static void store_matrices(struct uptx_thread *warp, const struct inputs *in) {
+    for (uint32_t lane = 0; lane < UPTX_WARP; ++lane) {
+        const uint32_t count = warp[lane].operation & 7;
+        const int transposed = (warp[lane].operation & 8) != 0;
+        for (uint32_t matrix = 0; matrix < count; ++matrix) {
+            for (uint32_t half = 0; half < 2; ++half) {
+                const uint32_t row = transposed ? lane % 4 * 2 + half : lane / 4;
+                const uint32_t column = transposed ? lane / 4 : lane % 4 * 2 + half;
+                const uint16_t value = (uint16_t)(warp[lane].words[2 + matrix] >> 16 * half);
+                char *start = (char *)in->value[8 * matrix + row];
+                memcpy(start + 2 * column, &value, 2);
+            }
+        }
+    }
+    for (uint32_t lane = 0; lane < UPTX_WARP; ++lane) {
+        release(&warp[lane], 0, 0);
+    }
+}
+
+/* The matrix whose fragments the lanes hold, transposed. */
+static void move_matrix(struct uptx_thread *warp, const struct inputs *in) {
+    for (uint32_t lane = 0; lane < UPTX_WARP; ++lane) {
+        uint64_t pair = 0;
+        for (uint32_t half = 0; half < 2; ++half) {
+            const uint32_t row = lane % 4 * 2 + half;
+            const uint32_t column = lane / 4;
+            const uint64_t other = in->value[4 * row + column / 2] >> 16 * (column % 2);
+            pair |= (other & 0xFFFF) << 16 * half;
+        }
+        release(&warp[lane], pair, 0);
+    }
+}
+
 static void answer(struct uptx_thread *warp, uint32_t members, uint32_t request) {
     struct inputs in;
     for (uint32_t lane = 0; lane < UPTX_WARP; ++lane) {
@@ -187,6 +220,12 @@ static void answer(struct uptx_thread *warp, uint32_t members, uint32_t request)
         return;
     case UPTX_MATRIX_LOAD:
         load_matrices(warp, &in);
+        return;
+    case UPTX_MATRIX_STORE:
+        store_matrices(warp, &in);
+        return;
+    case UPTX_MATRIX_MOVE:
+        move_matrix(warp, &in);
         return;
     case UPTX_MATRIX_MULTIPLY:
         uptx_multiply(warp, warp[leader].operation);
@@ -227,6 +266,9 @@ uint32_t uptx_answer_warp(struct uptx_worker *worker, struct uptx_thread *warp, 
             uptx_fail(worker, UPTX_BAD_MASK, "%s in line %u needs all 32 lanes, %u are there",
                       uptx_request_name(request), one->line,
                       (unsigned)__builtin_popcount(members));
+        }
+        if (request == UPTX_WARP_BARRIER && worker->watch != NULL) {
+            uptx_watch_warp(worker->watch, one->linear / UPTX_WARP);
         }
         answer(warp, members, request);
         freed += (uint32_t)__builtin_popcount(members);

@@ -143,5 +143,5 @@ def execute(cases: Sequence[Case], inputs: Sequence[Sequence[Sequence[int]]]) ->
     given = np.array(flat, np.uint64)
     results = np.zeros(len(cases) * count, np.uint64)
     module = Module(kernel_text(cases, count))
-    module.kernel("batch").launch([1], [count], [given.ctypes.data, results.ctypes.data])
+    module.kernel("batch").launch([1], [count], [given, results])
     return [[int(one) for one in row] for row in results.reshape(len(cases), count)]

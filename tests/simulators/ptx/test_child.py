@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from simulators.ptx.layout import ABI
 from tests.simulators.ptx.conftest import HERE
 
 PROGRAM = HERE.parents[2] / "simulators" / "ptx" / "__main__.py"
@@ -33,7 +34,7 @@ def test_a_library_is_made_once(tmp_path: Path) -> None:
     assert status == 0
     library = Path(answer["library"])
     made = library.stat().st_mtime_ns
-    assert ctypes.c_uint32.in_dll(ctypes.CDLL(str(library)), "uptx_kernel").value == 1
+    assert ctypes.c_uint32.in_dll(ctypes.CDLL(str(library)), "uptx_kernel").value == ABI
     assert ask("library", KERNELS, "scan", cache=tmp_path) == (0, answer)
     assert library.stat().st_mtime_ns == made
     other = tmp_path / "other.ptx"
@@ -90,5 +91,5 @@ def test_a_changed_constant_changes_the_answer() -> None:
     for constant in ("1234", "987654"):
         out = np.zeros(1, "u4")
         kernel = Module(text.replace("1234", constant)).kernel("renamed")
-        kernel.launch([1], [1], [int(out.ctypes.data)])
+        kernel.launch([1], [1], [out])
         assert out[0] == int(constant)

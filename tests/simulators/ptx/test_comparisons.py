@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 
 import numpy as np
@@ -44,10 +45,13 @@ def truth(parts: list[str], kind: str, a: int, b: int) -> bool:
 
 
 def sampled(name: str, rng: np.random.Generator, most: int) -> list[str]:
-    spelt = sorted(one for row in ROWS if row.name == name for one in row.spellings())
-    spelt = [one for one in spelt if not one.endswith("x2")]
-    order = rng.permutation(len(spelt))[: rounds(most, len(spelt))]
-    return [spelt[int(index)] for index in order]
+    """Spellings of an opcode, at random, from each of its rows in turn."""
+    found = []
+    for row in (one for one in ROWS if one.name == name):
+        spelt = sorted(one for one in row.spellings() if not one.endswith("x2"))
+        found.append([spelt[int(index)] for index in rng.permutation(len(spelt))])
+    turns = [one for turn in itertools.zip_longest(*found) for one in turn if one is not None]
+    return list(dict.fromkeys(turns))[: rounds(most, len(turns))]
 
 
 @pytest.mark.parametrize("name", ["setp", "set"])

@@ -24,7 +24,7 @@ def run(body: str, count: int, *, block: tuple[int, ...] = (1,), shared: int = 0
     """Execute statements that store 64-bit words at %out; return the words."""
     text = f"{HEAD}.visible .entry k(.param .u64 out)\n{{\n{REGISTERS}{body}\nret;\n}}\n"
     out = np.zeros(count, "u8")
-    Module(text).kernel("k").launch([1], block, [int(out.ctypes.data)], shared=shared)
+    Module(text).kernel("k").launch([1], block, [out], shared=shared)
     return [int(one) for one in out]
 
 
@@ -229,3 +229,60 @@ def test_rare_forms() -> None:
         block=(64,),
     )
     assert words == [5, 120] * 64
+
+
+def test_hints_and_policies() -> None:
+    """Of caches nothing shows; what comes behind the operands must not be taken for one."""
+    words = run(
+        """
+        .shared .align 16 .b8 tile[32];
+        createpolicy.fractional.L2::evict_last.L2::evict_first.b64 %d1, 0.5;
+        createpolicy.fractional.L2::evict_first.b64 %d1;
+        createpolicy.range.global.L2::evict_last.b64 %d1, [%out], 16, 32;
+        createpolicy.cvt.L2.b64 %d1, %d1;
+        mov.b64 %d2, 77; mov.u32 %r1, 0; mov.u32 %r2, tile;
+        st.global.L1::no_allocate.L2::cache_hint.b64 [%out], %d2, %d1;
+        cp.async.ca.shared.global.L2::cache_hint.L2::128B [%r2], [%out], 8, %d1;
+        cp.async.wait_all;
+        ld.shared.u64 %d3, [%r2]; st.global.u64 [%out+8], %d3;
+        red.global.add.L2::cache_hint.u64 [%out+8], 3, %d1;
+        ld.global.L1::evict_last.L2::cache_hint.b64 %d4, [%out+8], %d1;
+        griddepcontrol.wait; griddepcontrol.launch_dependents;
+        setmaxnreg.inc.sync.aligned.u32 96;
+        st.global.u64 [%out+16], %d4;
+        """,
+        3,
+    )
+    assert words == [77, 80, 80]
+
+
+@pytest.mark.parametrize(
+    ("form", "kind", "one", "four"),
+    [
+        ("v2", "f32", 0x3F800000, 0x40800000),
+        ("v4", "f32", 0x3F800000, 0x40800000),
+        ("noftz.v2", "f16", 0x3C00, 0x4400),
+        ("noftz.v8", "bf16", 0x3F80, 0x4080),
+        ("noftz.v4", "f16x2", 0x3C003C00, 0x44004400),
+    ],
+)
+def test_vectors_of_atomics(form: str, kind: str, one: int, four: int) -> None:
+    count, width = int(form[-1]), 16 if kind in ("f16", "bf16") else 32
+    ones = "{" + ", ".join(["%v1"] * count) + "}"
+    old = "{" + ", ".join(f"%v{2 + index}" for index in range(count)) + "}"
+    words = run(
+        f"""
+        .reg .b{width} %v<10>; mov.b{width} %v1, {one};
+        red.relaxed.gpu.global.add.{form}.{kind} [%out], {ones};
+        atom.global.add.{form}.{kind} {old}, [%out], {ones};
+        """,
+        2,
+        block=(2,),
+    )
+    raw = np.array(words, "u8").view(f"u{width // 8}")
+    assert raw.tolist() == [four] * count + [0] * (len(raw) - count)
+
+
+def test_a_breakpoint_ends_the_run() -> None:
+    with pytest.raises(LaunchError, match="trapped in line"):
+        run("brkpt;", 1)

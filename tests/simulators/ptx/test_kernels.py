@@ -15,13 +15,13 @@ from tests.simulators.ptx.conftest import HERE
 TEXT = (HERE / "kernels.ptx").read_text()
 
 
-@pytest.fixture(scope="module")
-def module() -> Module:
-    return Module(TEXT)
+@pytest.fixture(scope="module", params=["off", "on", "strict"])
+def module(request: pytest.FixtureRequest) -> Module:
+    return Module(TEXT, request.param)
 
 
-def at(array: np.ndarray) -> int:
-    return int(array.ctypes.data)
+def at(array: np.ndarray) -> np.ndarray:
+    return array
 
 
 @pytest.mark.parametrize("n", [1, 255, 256, 1000, 20_000])
@@ -215,7 +215,7 @@ def test_printing() -> None:
         "from simulators.ptx.launch import Module\n"
         f"text = open({str(HERE / 'kernels.ptx')!r}).read()\n"
         "x = np.array([1.5, -2.25], 'f4')\n"
-        "Module(text).kernel('say').launch([1], [2], [x.ctypes.data])\n"
+        "Module(text).kernel('say').launch([1], [2], [x])\n"
     )
     root = HERE.parents[2]
     done = subprocess.run(
@@ -227,12 +227,14 @@ def test_printing() -> None:
 # -- what a device punishes ------------------------------------------------------------------------
 
 
-def test_a_missing_barrier_shows(module: Module, rng: np.random.Generator) -> None:
+def test_a_missing_barrier_shows(rng: np.random.Generator) -> None:
     """Threads that never wait run in order: half of them read what is not yet written."""
     x = rng.integers(1, 1 << 30, 256, dtype="i4")
     y = np.zeros(256, "i4")
-    module.kernel("missing_barrier").launch([1], [256], [at(x), at(y)])
+    Module(TEXT).kernel("missing_barrier").launch([1], [256], [at(x), at(y)])
     assert not np.array_equal(y, x[::-1])
+    with pytest.raises(LaunchError, match="which no thread of the block has written"):
+        Module(TEXT, "strict").kernel("missing_barrier").launch([1], [256], [at(x), at(y)])
 
 
 @pytest.mark.parametrize(
@@ -242,7 +244,7 @@ def test_a_missing_barrier_shows(module: Module, rng: np.random.Generator) -> No
         ("endless_quietly", 1, "timeout", "block (0, 0, 0)"),
         ("divergent_barrier", 32, "divergent barrier", "of the same warp"),
         ("lonely_shuffle", 32, "deadlock", "shfl.sync of line"),
-        ("wild_store", 1, "illegal address", "which is not mapped"),
+        ("wild_store", 1, "illegal address", "block (0, 0, 0)"),
         ("stopped", 4, "trap", "thread (3, 0, 0) trapped in line"),
     ],
 )

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import ctypes
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from simulators.ptx import launch
 from simulators.ptx.errors import PtxError, PtxSyntaxError, UnsupportedPtxError
 from simulators.ptx.launch import Module
-from simulators.ptx.layout import BLOCK, FUEL, REQUESTS, THREAD
+from simulators.ptx.layout import (
+    ACCESSES,
+    BLOCK,
+    BLOCK_BYTES,
+    CHECKS,
+    FUEL,
+    INTERVAL,
+    REQUESTS,
+    SPACES,
+    THREAD,
+)
 from simulators.ptx.parser import parse, read_function
 from simulators.ptx.translate import translate
 from tests.simulators.ptx.conftest import HERE
@@ -80,7 +92,7 @@ def test_names_of_inner_blocks_are_their_own() -> None:
     import numpy as np
 
     out = np.zeros(3, np.uint32)
-    Module(entry(body, ".param .u64 out")).kernel("k").launch([1], [1], [out.ctypes.data])
+    Module(entry(body, ".param .u64 out")).kernel("k").launch([1], [1], [out])
     assert out.tolist() == [1, 7, 5]
 
 
@@ -91,8 +103,20 @@ def test_structures_are_those_of_the_header(tmp_path: Path) -> None:
             lines.append(
                 f'_Static_assert(offsetof(struct {name}, {field}) == {offset}, "{field}");'
             )
-    for name, value in REQUESTS.items():
+    lines += [
+        f'_Static_assert(offsetof(struct uptx_interval, {field}) == {offset}, "{field}");'
+        for field, offset in INTERVAL.offsets.items()
+    ]
+    lines.append(f'_Static_assert(sizeof(struct uptx_interval) == {INTERVAL.bytes}, "interval");')
+    checks = {f"check_{name}": value for name, value in CHECKS.items()}
+    lines.append(f'_Static_assert(sizeof(struct uptx_block) == {BLOCK_BYTES}, "block");')
+    for name, value in (REQUESTS | checks | ACCESSES | SPACES).items():
         lines.append(f'_Static_assert(UPTX_{name.upper()} == {value}, "{name}");')
+    for structure in (launch._Launch, launch._Fault, launch._Range):
+        name = "uptx" + structure.__name__.lower()
+        lines.append(
+            f'_Static_assert(sizeof(struct {name}) == {ctypes.sizeof(structure)}, "{name}");'
+        )
     source = tmp_path / "layout.c"
     source.write_text("\n".join(lines))
     include = ROOT / "simulators" / "ptx" / "runtime"

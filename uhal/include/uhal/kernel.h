@@ -25,8 +25,14 @@
  *   DEVICE_GLOBAL(f32, table, 64)         a module variable, found by Module.get_global;
  *                                         nvcc needs -rdc=true to let it be found
  *
- * Types: i8 i16 i32 i64 u8 u16 u32 u64 f16 bf16 f32 f64. f16 and bf16 are for storage: convert with
- * f32(x) and f16(y).
+ * A helper that holds regions itself takes the block as its first argument: declare it `BLOCK block`,
+ * pass `THIS_BLOCK`, and write THREADS_OF(block, t), GRID_STRIDE_OF(block, i, n) and
+* REGISTER_OF(block, …) there. `DEVICE_METHOD` marks a member function of a helper struct.
+ * KERNEL_ON_GPU is 1 or 0, for what a CPU wants written in another way. ROLLED before a loop keeps a GPU's
+ * compiler from repeating its body.
+ *
+ * Types: i8 i16 i32 i64 u8 u16 u32 u64 f8e4m3 f16 bf16 f32 f64. f8e4m3, f16 and bf16 are for storage:
+ * convert with f32(x) and f16(y).
  */
 #ifndef UHAL_KERNEL_H
 #define UHAL_KERNEL_H
@@ -52,17 +58,23 @@ typedef double f64;
 
 #define KERNEL(entry, parameters) UHAL_KERNEL(entry, MAX_THREADS, parameters)
 #define KERNEL_BOUNDED(entry, max_threads, parameters) UHAL_KERNEL(entry, max_threads, parameters)
+#define THREADS(t) THREADS_OF(THIS_BLOCK, t)
+#define REGISTER(type, name, count) REGISTER_OF(THIS_BLOCK, type, name, count)
+#define GRID_STRIDE(i, n) GRID_STRIDE_OF(THIS_BLOCK, i, n)
 #define UHAL_EXTENTS(...) UHAL_EXTENTS_OF(__VA_ARGS__, 3, 2, 1)(__VA_ARGS__)
 #define UHAL_EXTENTS_OF(a, b, c, count, ...) UHAL_EXTENTS_##count
 #define UHAL_EXTENTS_1(a) [a]
 #define UHAL_EXTENTS_2(a, b) [a][b]
 #define UHAL_EXTENTS_3(a, b, c) [a][b][c]
 
+#define KERNEL_ON_GPU 1
 #if defined(__CUDACC__)
 #include <uhal/kernel_cuda.h>
 #elif defined(__HIP__)
 #include <uhal/kernel_hip.h>
 #else
+#undef KERNEL_ON_GPU
+#define KERNEL_ON_GPU 0
 #include <uhal/kernel_host.h>
 #endif
 

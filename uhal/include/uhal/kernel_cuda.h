@@ -5,13 +5,21 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#define UHAL_FLOAT8 __device__ __forceinline__
+#include <uhal/float8.h>
+
 typedef __half f16;
 typedef __nv_bfloat16 bf16;
 
 #define UHAL_KERNEL(entry, max_threads, parameters)                                                \
     extern "C" __global__ void __launch_bounds__(max_threads) entry parameters
 
-#define DEVICE_FUNCTION static __device__ __forceinline__
+/* Not static: what a static function holds in shared memory is named after the path of the source. */
+#define DEVICE_FUNCTION __device__ __forceinline__
+#define DEVICE_METHOD __device__ __forceinline__
+#define BLOCK const uhal_here &
+#define ROLLED _Pragma("unroll 1")
+#define THIS_BLOCK (uhal_here{})
 #define DEVICE_GLOBAL(type, name, count)                                                           \
     extern "C" {                                                                                   \
     __device__ type name[count];                                                                   \
@@ -19,7 +27,8 @@ typedef __nv_bfloat16 bf16;
     static_assert(true, "")
 
 /* One pass of a loop, so that `continue` means the same on every target. */
-#define THREADS(t) for (u32 t = uhal_thread(), t##_once = 1; t##_once != 0; t##_once = 0)
+#define THREADS_OF(block, t)                                                                       \
+    for (u32 t = ((void)(block), uhal_thread()), t##_once = 1; t##_once != 0; t##_once = 0)
 #define THREAD_X(t) ((void)(t), threadIdx.x)
 #define THREAD_Y(t) ((void)(t), threadIdx.y)
 #define THREAD_Z(t) ((void)(t), threadIdx.z)
@@ -28,9 +37,13 @@ typedef __nv_bfloat16 bf16;
 #define DYNAMIC_SHARED(type, name)                                                                 \
     extern __shared__ __align__(16) unsigned char uhal_dynamic_shared[];                           \
     type *const name = reinterpret_cast<type *>(uhal_dynamic_shared)
-#define REGISTER(type, name, count) uhal_register<type> name
-#define GRID_STRIDE(i, n)                                                                          \
-    for (u64 i = uhal_first(), i##_step = uhal_step(), i##_end = (n); i < i##_end; i += i##_step)
+#define REGISTER_OF(block, type, name, count) uhal_register<type> name
+#define GRID_STRIDE_OF(block, i, n)                                                                \
+    for (u64 i = ((void)(block), uhal_first()), i##_step = uhal_step(), i##_end = (n);             \
+         i < i##_end; i += i##_step)
+
+/* A work-item knows its block by itself. */
+struct uhal_here {};
 
 DEVICE_FUNCTION u32 uhal_thread() {
     return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);

@@ -5,12 +5,18 @@
 #define UHAL_KERNEL_HIP_H
 
 #define UHAL_DEVICE static inline __attribute__((device, always_inline))
+#define UHAL_FLOAT8 __attribute__((device, always_inline)) inline
+#include <uhal/float8.h>
 
 #define UHAL_KERNEL(entry, max_threads, parameters)                                                \
     extern "C" __attribute__((global, amdgpu_flat_work_group_size(1, max_threads))) void entry     \
         parameters
 
 #define DEVICE_FUNCTION UHAL_DEVICE
+#define DEVICE_METHOD __attribute__((device, always_inline)) inline
+#define BLOCK const uhal_here &
+#define ROLLED _Pragma("unroll 1")
+#define THIS_BLOCK (uhal_here{})
 #define DEVICE_GLOBAL(type, name, count)                                                           \
     extern "C" {                                                                                   \
     __attribute__((device)) type name[count];                                                      \
@@ -18,7 +24,8 @@
     static_assert(true, "")
 
 /* One pass of a loop, so that `continue` means the same on every target. */
-#define THREADS(t) for (u32 t = uhal_thread(), t##_once = 1; t##_once != 0; t##_once = 0)
+#define THREADS_OF(block, t)                                                                       \
+    for (u32 t = ((void)(block), uhal_thread()), t##_once = 1; t##_once != 0; t##_once = 0)
 #define THREAD_X(t) ((void)(t), __builtin_amdgcn_workitem_id_x())
 #define THREAD_Y(t) ((void)(t), __builtin_amdgcn_workitem_id_y())
 #define THREAD_Z(t) ((void)(t), __builtin_amdgcn_workitem_id_z())
@@ -27,9 +34,13 @@
 #define DYNAMIC_SHARED(type, name)                                                                 \
     extern __attribute__((shared, aligned(16))) unsigned char uhal_dynamic_shared[];               \
     type *const name = reinterpret_cast<type *>(uhal_dynamic_shared)
-#define REGISTER(type, name, count) uhal_register<type> name
-#define GRID_STRIDE(i, n)                                                                          \
-    for (u64 i = uhal_first(), i##_step = uhal_step(), i##_end = (n); i < i##_end; i += i##_step)
+#define REGISTER_OF(block, type, name, count) uhal_register<type> name
+#define GRID_STRIDE_OF(block, i, n)                                                                \
+    for (u64 i = ((void)(block), uhal_first()), i##_step = uhal_step(), i##_end = (n);             \
+         i < i##_end; i += i##_step)
+
+/* A work-item knows its block by itself. */
+struct uhal_here {};
 
 struct uhal_extent {
     u32 x;

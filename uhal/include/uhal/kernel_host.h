@@ -21,6 +21,7 @@
 #include <type_traits>
 #include <utility>
 
+#include <uhal/float8.h>
 #include <uhal/half.h>
 #include <uhal/host_module.h>
 #include <uhal/vector_math.h>
@@ -44,6 +45,10 @@
 #define UHAL_RESTRICT __restrict__
 
 #define DEVICE_FUNCTION static inline __attribute__((always_inline))
+#define DEVICE_METHOD inline __attribute__((always_inline))
+#define BLOCK const ::uhal::Block &
+#define ROLLED
+#define THIS_BLOCK (*this)
 #define DEVICE_GLOBAL(type, name, count)                                                           \
     alignas(64) static type name[count];                                                           \
     static const ::uhal_host_global uhal_describe_##name = {#name, name, sizeof name};             \
@@ -59,8 +64,8 @@
 #endif
 
 /* The inner declaration is what BARRIER() sees when it is misused. */
-#define THREADS(t)                                                                                 \
-    UHAL_INDEPENDENT for (u32 t = 0, t##_end = this->uhal_threads(); t < t##_end; ++t)             \
+#define THREADS_OF(block, t)                                                                       \
+    UHAL_INDEPENDENT for (u32 t = 0, t##_end = (block).uhal_threads(); t < t##_end; ++t)           \
         if constexpr ([[maybe_unused]] constexpr bool uhal_inside_region = true; true)
 #define THREAD_X(t) ((t) % blockDim.x)
 #define THREAD_Y(t) ((t) / blockDim.x % blockDim.y)
@@ -70,11 +75,12 @@
     alignas(64) type name UHAL_EXTENTS(__VA_ARGS__);                                               \
     static_assert(sizeof name <= UHAL_HOST_MAX_SHARED_BYTES, "a block has 48 KiB of shared memory")
 #define DYNAMIC_SHARED(type, name) type *const name = static_cast<type *>(this->dynamic_shared)
-#define REGISTER(type, name, count) ::uhal::Register<type, count> name(this->uhal_threads())
+#define REGISTER_OF(block, type, name, count)                                                      \
+    ::uhal::Register<type, count> name((block).uhal_threads())
 /* One contiguous piece per block: the loop has unit stride. */
-#define GRID_STRIDE(i, n)                                                                          \
-    UHAL_INDEPENDENT for (u64 i = this->uhal_first(n), i##_end = this->uhal_last(n); i < i##_end;  \
-                          ++i)                                                                     \
+#define GRID_STRIDE_OF(block, i, n)                                                                \
+    UHAL_INDEPENDENT for (u64 i = (block).uhal_first(n), i##_end = (block).uhal_last(n);           \
+                          i < i##_end; ++i)                                                        \
         if constexpr ([[maybe_unused]] constexpr bool uhal_inside_region = true; true)
 
 constexpr bool uhal_inside_region = false;
@@ -182,6 +188,8 @@ template <class Type> constexpr u32 dtype_code() {
         return 'e';
     } else if constexpr (std::is_same_v<Plain, bf16>) {
         return 'g';
+    } else if constexpr (std::is_same_v<Plain, f8e4m3>) {
+        return '8';
     } else if constexpr (std::is_same_v<Plain, f32>) {
         return 'f';
     } else if constexpr (std::is_same_v<Plain, f64>) {

@@ -1,7 +1,7 @@
 /* <math.h> for device code compiled without a C library and without AMD's device libraries. What
  * the compiler itself makes code of rounds to nearest as IEEE 754 asks, but for the exponentials
- * and logarithms of f32, which it makes for the three ulp that OpenCL allows; functions.h has the
- * rest of what there is: exp, log, tanh, tanhf and powf.
+ * and logarithms of f32, which it makes for the three ulp that OpenCL allows; the
+ * rest of what there is stands in the headers included below.
  */
 #ifndef UHAL_HIP_MATH_H
 #define UHAL_HIP_MATH_H
@@ -40,6 +40,10 @@ UHAL_MATH float log2f(float x) { return __builtin_log2f(x); }
 UHAL_MATH float log10f(float x) { return __builtin_log10f(x); }
 
 #include "functions.h"
+
+#include "error_function.h"
+#include "power.h"
+#include "trigonometry.h"
 
 #undef UHAL_MATH
 #undef UHAL_MATH_1

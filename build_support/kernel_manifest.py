@@ -1,0 +1,47 @@
+"""The manifest beside compiled kernels: of what they were made, and whether that is still so."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+MANIFEST = "manifest.json"
+
+
+def read_manifest(path: Path, compiler: str | None) -> Mapping[str, Mapping[str, Any]]:
+    """Return the modules a manifest lists; none without one, or when another compiler wrote it."""
+    try:
+        manifest = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        return {}
+    modules: Mapping[str, Mapping[str, Any]] = manifest["modules"]
+    return modules if manifest["compiler"] == compiler else {}
+
+
+def write_manifest(
+    path: Path, compiler: str | None, modules: Mapping[str, Mapping[str, Any]]
+) -> None:
+    """Write what `read_manifest` reads, the same bytes for the same contents."""
+    manifest = {"compiler": compiler, "modules": modules}
+    path.write_text(json.dumps(manifest, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def is_current(module: Mapping[str, Any], sources: Mapping[str, str], folder: Path) -> bool:
+    """Say whether a module was made of these sources and its images are as they were made."""
+    return module["sources"] == sources and all(
+        (folder / name).is_file() and digest(folder / name) == known
+        for name, known in module["images"].items()
+    )
+
+
+def digests(root: Path, paths: Iterable[Path]) -> dict[str, str]:
+    """Return the digests of files, whose paths are relative to `root`."""
+    return {path.as_posix(): digest(root / path) for path in paths}
+
+
+def digest(path: Path) -> str:
+    """Return the SHA-256 of a file in hexadecimal."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()

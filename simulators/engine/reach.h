@@ -1,0 +1,39 @@
+// All the memory a kernel may touch, as the PTX run time wants to know it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "../ptx/runtime/ptx.h"
+#include "host_memory.h"
+#include "memory.h"
+
+namespace sim {
+
+struct Reach {
+    // Sorted by address; a range's tag is the index of its name.
+    std::vector<uptx_range> ranges;
+    std::vector<std::string> names;
+    Window window;
+};
+
+// Gathers ranges in any order.
+class ReachBuilder {
+  public:
+    // Everything of a device that kernels may touch now, and what it had lately.
+    void add(const DeviceMemory &memory);
+    void add(const Allocation &allocation);
+    void add(const HostMemory &memory);
+
+    // For the kernels of a device with that window.
+    Reach finish(const Window &window);
+
+  private:
+    void add(uint64_t address, uint64_t bytes, uint32_t state, uint64_t name);
+    uint64_t name(const std::string &text);
+
+    Reach reach_;
+};
+
+} // namespace sim

@@ -1,0 +1,56 @@
+#include "report.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "settings.h"
+
+namespace sim {
+
+namespace {
+
+std::string place;
+
+// -1 when it cannot be opened, or nobody wants to read.
+int open_report() {
+    if (place == "stderr") {
+        return STDERR_FILENO;
+    }
+    return place.empty() ? -1 : open(place.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+}
+
+void close_report(int descriptor) {
+    if (descriptor != STDERR_FILENO) {
+        close(descriptor);
+    }
+}
+
+} // namespace
+
+void start_reporting(std::string &complaint) {
+    place = Settings::text("REPORT");
+    const int descriptor = open_report();
+    if (descriptor < 0 && !place.empty()) {
+        complaint = "UHAL_SIM_REPORT=" + place + ": expected `stderr` or a file that can be written";
+        return;
+    }
+    close_report(descriptor);
+}
+
+void report(const std::string &text) {
+    const int descriptor = open_report();
+    if (descriptor < 0) {
+        return;
+    }
+    size_t written = 0;
+    while (written < text.size()) {
+        const ssize_t more = write(descriptor, text.data() + written, text.size() - written);
+        if (more <= 0) {
+            break;
+        }
+        written += static_cast<size_t>(more);
+    }
+    close_report(descriptor);
+}
+
+} // namespace sim

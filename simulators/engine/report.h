@@ -1,0 +1,15 @@
+// What a simulated driver has to say beyond its interface: texts for the person who reads
+// UHAL_SIM_REPORT, a file that is appended to, or `stderr`.
+#pragma once
+
+#include <string>
+
+namespace sim {
+
+// Finds out where to; what is wrong with that place goes to `complaint`.
+void start_reporting(std::string &complaint);
+
+// Appends a text of several lines at once, so that processes may share a file.
+void report(const std::string &text);
+
+} // namespace sim

@@ -1,0 +1,149 @@
+#include "cache.h"
+
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <system_error>
+#include <vector>
+
+#include "../../engine/settings.h"
+#include "sha256.h"
+
+namespace sim {
+
+namespace {
+
+namespace files = std::filesystem;
+
+std::string contents(const files::path &path) {
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::string chosen_folder() {
+    const std::string chosen = Settings::text("CACHE");
+    if (!chosen.empty()) {
+        return chosen;
+    }
+    const char *base = std::getenv("XDG_CACHE_HOME");
+    const char *home = std::getenv("HOME");
+    if (base != nullptr && *base != 0) {
+        return std::string(base) + "/uhal/ptx";
+    }
+    return home == nullptr ? "" : std::string(home) + "/.cache/uhal/ptx";
+}
+
+// simulators/ptx, from simulators/build/libcuda.so.1
+files::path translator_folder() {
+    Dl_info here = {};
+    if (dladdr(reinterpret_cast<void *>(&translator_folder), &here) == 0) {
+        return {};
+    }
+    std::error_code ignored;
+    const files::path library = files::canonical(here.dli_fname, ignored);
+    return library.parent_path().parent_path() / "ptx";
+}
+
+std::string digest_of_sources(const files::path &folder) {
+    // Of the run time, what a translated kernel is made of.
+    std::vector<files::path> sources = {folder / "runtime" / "ptx.h",
+                                        folder / "runtime" / "numerics.c"};
+    std::error_code ignored;
+    for (const auto &entry : files::directory_iterator(folder, ignored)) {
+        if (entry.path().extension() == ".py") {
+            sources.push_back(entry.path());
+        }
+    }
+    std::sort(sources.begin(), sources.end());
+    std::string all;
+    for (const files::path &source : sources) {
+        all += source.filename().string() + '\0' + contents(source) + '\0';
+    }
+    return sha256(all);
+}
+
+std::string describe_processor() {
+    static const std::vector<std::string> telling = {"model name", "flags", "Features", "CPU part"};
+    std::ifstream file("/proc/cpuinfo");
+    std::string all;
+    for (std::string line; std::getline(file, line) && !line.empty();) {
+        const std::string key = line.substr(0, line.find_last_not_of("\t ", line.find(':') - 1) + 1);
+        if (std::find(telling.begin(), telling.end(), key) != telling.end()) {
+            all += line + '\n';
+        }
+    }
+    return all;
+}
+
+} // namespace
+
+bool file_exists(const std::string &path) {
+    return access(path.c_str(), R_OK) == 0;
+}
+
+const PtxCache *PtxCache::get(std::string &why) {
+    static PtxCache cache;
+    static std::string problem;
+    static const bool opened = cache.open(problem);
+    why = problem;
+    return opened ? &cache : nullptr;
+}
+
+bool PtxCache::open(std::string &why) {
+    const files::path beside = translator_folder();
+    translator_ = (beside / "__main__.py").string();
+    if (!file_exists(translator_)) {
+        why = "the translator of PTX is not where it belongs: " + translator_;
+        return false;
+    }
+    folder_ = chosen_folder();
+    std::error_code problem;
+    files::create_directories(folder_, problem);
+    if (folder_.empty() || problem || access(folder_.c_str(), W_OK) != 0) {
+        why = "no folder for translated kernels: '" + folder_ +
+              "' cannot be written; UHAL_SIM_CACHE names another";
+        return false;
+    }
+    if (folder_.find_first_of("\t\n") != std::string::npos) {
+        why = "the folder for translated kernels has a tab or a line end in its name";
+        return false;
+    }
+    version_ = digest_of_sources(beside);
+    processor_ = describe_processor();
+    return true;
+}
+
+std::string PtxCache::keep_text(std::string_view text, const std::string &digest) const {
+    const std::string path = folder_ + "/" + digest.substr(0, 40) + ".ptx";
+    if (file_exists(path)) {
+        return path;
+    }
+    static std::atomic<unsigned> count{0};
+    const std::string unfinished =
+        path + "." + std::to_string(getpid()) + "-" + std::to_string(++count);
+    std::ofstream file(unfinished, std::ios::binary);
+    file.write(text.data(), static_cast<std::streamsize>(text.size()));
+    file.close();
+    std::error_code problem;
+    files::rename(unfinished, path, problem);
+    return file.fail() || problem ? "" : path;
+}
+
+std::string PtxCache::description_file(const std::string &digest) const {
+    return folder_ + "/" + sha256(digest + '\0' + version_).substr(0, 40) + ".module";
+}
+
+std::string PtxCache::library_file(const std::string &digest, const std::string &entry,
+                                   const std::string &check) const {
+    const std::string made_of =
+        digest + '\0' + entry + '\0' + check + '\0' + version_ + '\0' + processor_;
+    return folder_ + "/" + sha256(made_of).substr(0, 40) + ".so";
+}
+
+} // namespace sim

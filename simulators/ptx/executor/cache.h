@@ -1,0 +1,41 @@
+// Where translated kernels are kept between processes: UHAL_SIM_CACHE, or a folder of the user's.
+//
+// A file's name is made of all that its bytes depend on, so that finding a kernel needs no
+// translator: the PTX, the kernel, how it is checked, the translator's sources, the processor. Files
+// appear whole, by renaming. Nothing is ever removed; the folder may be deleted at any time.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace sim {
+
+class PtxCache {
+  public:
+    // Null with words in `why` when there is no such folder or no translator beside the library.
+    static const PtxCache *get(std::string &why);
+
+    // The file with this text, written when it is not there; empty when it cannot be.
+    std::string keep_text(std::string_view text, const std::string &digest) const;
+
+    // Where the description of a module with this text belongs, and the library of a kernel of it.
+    std::string description_file(const std::string &digest) const;
+    std::string library_file(const std::string &digest, const std::string &entry,
+                             const std::string &check) const;
+
+    // simulators/ptx/__main__.py
+    const std::string &translator() const { return translator_; }
+
+  private:
+    PtxCache() = default;
+    bool open(std::string &why);
+
+    std::string folder_;
+    std::string translator_;
+    std::string version_;   // digest of the translator's sources
+    std::string processor_; // what decides which instructions it has
+};
+
+bool file_exists(const std::string &path);
+
+} // namespace sim

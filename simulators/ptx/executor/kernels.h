@@ -1,0 +1,79 @@
+// Runs kernels of PTX modules: their own instructions, translated to this processor's.
+//
+// A module's text is checked when it is loaded; a kernel is translated when it is asked for, by the
+// translator (translator.h) or long ago (cache.h). Callers hold the scheduler's lock, except where a
+// prepared launch runs.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "../../engine/executor.h"
+#include "../../engine/memory.h"
+#include "trace.h"
+#include "translator.h"
+
+namespace sim {
+
+// UHAL_SIM_CHECK, UHAL_SIM_SEED, UHAL_SIM_LAUNCH_SECONDS and UHAL_SIM_TRACE.
+struct PtxSettings {
+    explicit PtxSettings(std::string &complaint);
+
+    std::string check = "on"; // off, on, strict, trace: enum uptx_check
+    TracedThread traced;
+    uint64_t seed = 0;        // of the order in which threads run
+    uint64_t milliseconds = 0;
+};
+
+// A loaded module: its text and its variables in device memory.
+class PtxModule {
+  public:
+    PtxModule(std::string text_file, std::string digest, DeviceMemory &memory,
+              const PtxSettings &settings, Translator &translator);
+    PtxModule(const PtxModule &) = delete;
+    PtxModule &operator=(const PtxModule &) = delete;
+
+    // Places the variables a description file tells of.
+    Status place(const std::string &description_file);
+
+    // Null with the reason in `problem` when this kernel cannot be run.
+    std::unique_ptr<Executable> kernel(const KernelDescription &description,
+                                       TranslatorAnswer &problem);
+
+    // False when there is no such variable.
+    bool variable(const std::string &name, uint64_t &address, uint64_t &bytes) const;
+
+    // Gives the variables' memory back; nothing may use it any more.
+    void release();
+
+  private:
+    void fill(const std::vector<std::vector<std::string>> &lines);
+    void *open_library(const KernelDescription &description, TranslatorAnswer &problem);
+
+    const std::string text_file_;
+    const std::string digest_;
+    DeviceMemory &memory_;
+    const PtxSettings &settings_;
+    Translator &translator_;
+    std::vector<AreaPart> variables_;
+    uint64_t area_ = 0;
+};
+
+class PtxKernels {
+  public:
+    explicit PtxKernels(std::string &complaint) : settings_(complaint) {}
+
+    // Null with the reason in `problem` when the text is not PTX or there is nothing to check it
+    // with. It may lie in longer memory that begins with it.
+    std::unique_ptr<PtxModule> load(std::string_view text, DeviceMemory &memory,
+                                    TranslatorAnswer &problem);
+
+  private:
+    const PtxSettings settings_;
+    Translator translator_;
+};
+
+} // namespace sim

@@ -1,0 +1,28 @@
+// UHAL_SIM_TRACE: every instruction of one thread on standard error, with what it wrote.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "../runtime/ptx.h"
+
+namespace sim {
+
+struct TracedThread {
+    // `bx,by,bz:tx,ty,tz`; false for anything else.
+    static bool parse(const std::string &text, TracedThread &thread);
+
+    bool wanted = false;
+    std::array<uint32_t, 3> block = {};
+    std::array<uint32_t, 3> thread = {};
+};
+
+// Makes a launch tell what a thread does; `lines` are those of the kernel's text and outlive it.
+void trace_launch(uptx_launch &launch, const TracedThread &traced,
+                  const std::vector<std::string> &lines);
+
+std::vector<std::string> lines_of(const std::string &text_file);
+
+} // namespace sim

@@ -1,0 +1,124 @@
+"""Answers a simulated driver's questions, one a line, until it goes away.
+
+    describe TEXT-FILE DESCRIPTION-FILE              check a text; write what a driver must know
+    translate TEXT-FILE ENTRY CHECK LIBRARY-FILE     translate a kernel into a shared library
+
+Words are separated by tabs. The answer is `done`, or kind, line of the text and words of a problem,
+separated by tabs; kinds are no_ptx, unsupported, unavailable and failed. Files appear by renaming.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import select
+import sys
+import tempfile
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+
+from simulators.ptx.cache import BuildError, make_library
+from simulators.ptx.errors import PtxError, PtxSyntaxError, UnsupportedPtxError
+from simulators.ptx.parser import parse, read_function
+from simulators.ptx.program import Instruction, Program
+from simulators.ptx.table import is_known
+from simulators.ptx.unit import variable_places
+
+IDLE_SECONDS = 30
+"""How long to stay without a question: a driver starts another one when it needs it."""
+
+
+def serve() -> None:
+    """Answer until standard input ends or nobody asks."""
+    # What the driver's process had open is not ours.
+    os.closerange(3, 4096)
+    pending = b""
+    while select.select([0], [], [], IDLE_SECONDS)[0]:
+        received = os.read(0, 1 << 16)
+        if not received:
+            return
+        *questions, pending = (pending + received).split(b"\n")
+        for question in questions:
+            os.write(1, (answer(question.decode()) + "\n").encode("utf-8", "replace"))
+
+
+def answer(question: str) -> str:
+    """Do what one line asks and return the line to answer."""
+    try:
+        match question.split("\t"):
+            case ["describe", text, description]:
+                _write(Path(description), "\n".join(describe(program_in(text))) + "\n")
+            case ["translate", text, entry, "off" | "on" | "strict" | "trace" as check, library]:
+                make_library(program_in(text), entry, check, Path(library))
+            case _:
+                return _problem("failed", 0, f"not understood: {question}")
+    except UnsupportedPtxError as error:
+        return _problem("unsupported", error.line, error.problem)
+    except PtxError as error:
+        return _problem("no_ptx", error.line, error.problem)
+    except BuildError as error:
+        return _problem("unavailable", 0, str(error))
+    except ModuleNotFoundError as error:
+        words = f"{error.name} is not installed for {sys.executable}: pip install 'uhal-py[sim]'"
+        return _problem("unavailable", 0, words)
+    except Exception:
+        return _problem("failed", 0, traceback.format_exc())
+    return "done"
+
+
+@functools.lru_cache(maxsize=8)
+def program_in(path: str) -> Program:
+    """The program of a file. Raises `PtxError`."""
+    # Names and directives are ASCII; comments may hold anything.
+    return parse(Path(path).read_bytes().decode("latin-1"))
+
+
+def describe(program: Program) -> Iterator[str]:
+    """Lines about a module whose text holds up: the variables in its area, by offset.
+
+    `area BYTES`, then for each variable `variable SPACE OFFSET BYTES NAME`, and for what it starts
+    with `data OFFSET HEXADECIMAL`, `reference OFFSET NAME ADDEND` (the address of another variable)
+    and `unresolved OFFSET NAME`; offsets count from the start of the area.
+    """
+    _check_functions(program)
+    offsets, size = variable_places(program.variables)
+    yield f"area {size}"
+    for name, offset in offsets.items():
+        variable = program.variables[name]
+        yield f"variable {variable.space} {offset} {variable.size} {name}"
+        if variable.data.strip(b"\0"):
+            yield f"data {offset} {variable.data.hex()}"
+        for one in variable.references:
+            place = offset + one.offset
+            if one.symbol in offsets:
+                yield f"reference {place} {one.symbol} {one.addend}"
+            else:
+                yield f"unresolved {place} {one.symbol}"
+
+
+def _check_functions(program: Program) -> None:
+    # Importing the families fills the table.
+    from simulators.ptx import bits, compare, control, convert, floating, integer, memory, warp  # noqa: F401
+
+    for name, function in program.functions.items():
+        if function.body is None:
+            continue
+        try:
+            statements = read_function(program, name).statements
+        except UnsupportedPtxError:
+            continue  # told when the kernel is asked for
+        for one in statements:
+            if isinstance(one, Instruction) and not is_known(one.name):
+                raise PtxSyntaxError(f"there is no instruction {one.spelling}", one.line)
+
+
+def _write(path: Path, text: str) -> None:
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
+        file.write(text)
+    os.replace(file.name, path)
+
+
+def _problem(kind: str, line: int, words: str) -> str:
+    cleaned = words.replace("\t", " ").strip().replace("\n", "\\n")
+    return f"{kind}\t{line}\t{cleaned}"

@@ -1,0 +1,40 @@
+"""What a kernel tells when it is traced: each instruction before it runs, each register it wrote.
+
+The run time passes on what the chosen thread tells (`trace` in runtime/ptx.h) and drops the rest.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from simulators.ptx.program import Register
+from simulators.ptx.types import PtxType
+
+if TYPE_CHECKING:
+    from simulators.ptx.emitter import Emitter
+
+
+def trace_instruction(e: Emitter, line: int) -> None:
+    """Tell that the instruction of a line is about to run."""
+    _tell(e, line, "null", "null", "0")
+
+
+def trace_result(e: Emitter, line: int, name: str, kind: PtxType) -> None:
+    """Tell what a register holds now; `kind` is what the instruction takes it for."""
+    if kind.width <= 64:
+        bits = e.resized(e.read(Register(name), kind), kind.width, 64, signed=False)
+        _tell(e, line, _text(e, name), _text(e, kind.name), bits)
+
+
+def _tell(e: Emitter, line: int, name: str, kind: str, bits: str) -> None:
+    function = e.field("trace", "ptr")
+    place = "ptr %block, i32 %tx, i32 %ty, i32 %tz"
+    e.line(f"call void {function}({place}, i32 {line}, ptr {name}, ptr {kind}, i64 {bits})")
+
+
+def _text(e: Emitter, text: str) -> str:
+    symbol = f'@"text.{text}"'
+    size = len(text) + 1
+    constant = f'private constant [{size} x i8] c"{text}\\00"'
+    e.declarations[f"text.{text}"] = f"{symbol} = {constant}"
+    return symbol

@@ -1,0 +1,103 @@
+"""Translates kernels.cu and kernels.py to the PTX the tests execute; run when they change.
+
+    python tests/data/ptx/make.py nvrtc     takes the wheels nvidia-cuda-nvrtc and cuda-bindings
+    python tests/data/ptx/make.py clang     takes the wheel ziglang, whose clang has an NVPTX target
+    python tests/data/ptx/make.py triton    takes the wheel triton; no GPU
+
+Every file begins with a line that names the compiler and its version.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+SOURCE = HERE / "kernels.cu"
+ARCHITECTURES = (80, 90)
+
+
+def nvrtc() -> None:
+    """One file for each architecture."""
+    from cuda.bindings import nvrtc as library
+
+    def checked(answer: tuple[object, ...]) -> list[object]:
+        if answer[0].value:  # type: ignore[attr-defined]
+            raise SystemExit(f"nvrtc: {answer[0]}")
+        return list(answer[1:])
+
+    major, minor = checked(library.nvrtcVersion())
+    for architecture in ARCHITECTURES:
+        (program,) = checked(
+            library.nvrtcCreateProgram(SOURCE.read_bytes(), b"kernels.cu", 0, [], [])
+        )
+        options = [f"--gpu-architecture=compute_{architecture}".encode(), b"--std=c++17"]
+        answer = library.nvrtcCompileProgram(program, len(options), options)
+        if answer[0].value:
+            (size,) = checked(library.nvrtcGetProgramLogSize(program))
+            log = b" " * size
+            checked(library.nvrtcGetProgramLog(program, log))
+            raise SystemExit(log.decode())
+        (size,) = checked(library.nvrtcGetPTXSize(program))
+        text = b" " * size
+        checked(library.nvrtcGetPTX(program, text))
+        _write("nvrtc", f"sm_{architecture}", f"NVRTC {major}.{minor}", text.decode().rstrip("\0"))
+
+
+def clang() -> None:
+    """One file for each architecture."""
+    version = importlib.metadata.version("ziglang")
+    for architecture in ARCHITECTURES:
+        command = [
+            sys.executable, "-m", "ziglang", "clang", "-x", "cuda", "--cuda-device-only", "-S",
+            "-O2", "-nocudainc", "-nocudalib", "-std=c++17", "-target", "x86_64-linux-gnu",
+            f"--cuda-gpu-arch=sm_{architecture}", "-Wno-unknown-cuda-version", "-o", "-",
+            str(SOURCE),
+        ]  # fmt: skip
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise SystemExit(done.stderr)
+        _write("clang", f"sm_{architecture}", f"clang of ziglang {version}", done.stdout)
+
+
+def triton() -> None:
+    """One file for each kernel, type and architecture; launches.json says how each is launched."""
+    import triton as package
+    from triton.backends.compiler import GPUTarget
+
+    sys.path.insert(0, str(HERE))
+    from kernels import VARIANTS
+
+    launches = {}
+    for kernel, name, kinds, constants, architectures in VARIANTS:
+        names = [one for one in kernel.arg_names if one not in constants]
+        signature = dict(zip(names, kinds.split(), strict=True))
+        signature |= dict.fromkeys(constants, "constexpr")
+        source = package.compiler.ASTSource(kernel, signature, constants)
+        for architecture in architectures:
+            made = package.compile(source, target=GPUTarget("cuda", architecture, 32))
+            file = f"{name}_sm_{architecture}"
+            _write("triton", file, f"Triton {package.__version__}", made.asm["ptx"])
+            launches[file] = {
+                "kernel": made.metadata.name,
+                "threads": 32 * made.metadata.num_warps,
+                "shared": made.metadata.shared,
+            }
+    path = HERE / "triton" / "launches.json"
+    path.write_text(json.dumps(launches, indent=1, sort_keys=True) + "\n")
+
+
+def _write(folder: str, name: str, made_with: str, text: str) -> None:
+    # Debug information is most of the text and of no use here.
+    lines = text.split(".section\t.debug_")[0].splitlines()
+    kept = [one for one in lines if one.split()[:1] not in ([".loc"], [".file"])]
+    path = HERE / folder / f"{name}.ptx"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("\n".join([f"// Made with {made_with} by make.py.", *kept]).rstrip() + "\n")
+
+
+if __name__ == "__main__":
+    {"nvrtc": nvrtc, "clang": clang, "triton": triton}[sys.argv[1]]()

@@ -1,0 +1,100 @@
+"""What a real NVIDIA device adds to the conformance suite, which runs there too.
+
+Whether the shipped images suit it, whether the driver agrees with our readers about parameters, and
+whether the simulator's profile of such a device tells the truth.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ubridge
+from tests.simulated.process import LIBRARY, needs_simulator
+from uhal import Device, DeviceBuffer, Module, Stream, registry
+
+ROOT = Path(__file__).resolve().parents[2]
+IMAGES = ROOT / "ubridge" / "kernels" / "images" / "cuda"
+
+
+def capability(device: Device) -> tuple[int, int]:
+    name = "CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_"
+    attributes = device.attributes
+    return int(attributes[name + "MAJOR"]), int(attributes[name + "MINOR"])
+
+
+def driver_version() -> tuple[int, ...]:
+    version = registry.record("cuda").version
+    assert version is not None
+    return tuple(map(int, version.split(".")))
+
+
+def test_a_binary_for_this_device_is_chosen_where_one_is_shipped(cuda: Device) -> None:
+    shipped = {(8, 0), (9, 0)}
+    for name in ubridge.modules():
+        chosen = ubridge.load_module(name, device=cuda).chosen
+        exact = capability(cuda) in shipped and driver_version() >= (13,)
+        assert chosen.description.startswith("cubin for" if exact else ("cubin", "PTX")), chosen
+
+
+def test_the_driver_compiles_the_shipped_text_and_it_computes(
+    cuda: Device, rng: np.random.Generator
+) -> None:
+    values = rng.standard_normal((37, 53), dtype=np.float32)
+    with cuda, Module.from_file(IMAGES / "activation.ptx", device=cuda) as module:
+        data = DeviceBuffer.from_numpy(values)
+        module.get_function("activationf32")[8, 256](data, 37, 53, 0)
+        assert np.array_equal(data.to_numpy().reshape(37, 53), np.maximum(values, 0))
+
+
+def test_the_driver_places_every_parameter_where_the_readers_say(cuda: Device) -> None:
+    if driver_version() < (12, 4):
+        pytest.skip("cuFuncGetParamInfo came with CUDA 12.4")
+    for path in sorted(IMAGES.glob("*.fatbin")):
+        with Module.from_file(path, device=cuda) as module:
+            for name in module.kernels:
+                # Looking it up compares the two; a difference is an error.
+                function = module.get_function(name)
+                assert function.signature is not None
+                assert all(one.offset is not None for one in function.signature), name
+
+
+@needs_simulator
+def test_the_simulated_device_of_this_kind_has_the_same_limits(cuda: Device) -> None:
+    major, minor = capability(cuda)
+    profile = f"sm_{major}{minor}"
+    program = (
+        "from dataclasses import asdict; from uhal import Api;"
+        "print(asdict(Api.quick_init(0, 'cuda').limits))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        env={"UHAL_CUDA_LIBRARY": str(LIBRARY), "UHAL_SIM_CUDA_PROFILE": profile},
+        capture_output=True,
+        encoding="utf-8",
+    )
+    if f"UHAL_SIM_CUDA_PROFILE={profile}" in done.stderr:
+        pytest.skip(f"the simulator has no profile {profile}")
+    simulated = ast.literal_eval(done.stdout)
+    # Products of one capability differ in their size, and the driver's version in one limit.
+    same = {**asdict(cuda.limits), "processors": simulated["processors"]}
+    if driver_version() < (12, 1):
+        same["max_parameter_bytes"] = simulated["max_parameter_bytes"]
+    assert same == simulated
+
+
+def test_a_timed_event_pair_measures_the_device(cuda: Device) -> None:
+    with cuda, Stream() as stream:
+        data = DeviceBuffer.zeros(64 << 20, "u8")
+        first = stream.record_event()
+        data.set_8(1, stream=stream)
+        last = stream.record_event()
+        last.synchronize()
+        assert 0 < last.elapsed_since(first) < 10_000

@@ -1,0 +1,54 @@
+"""Runs a program in a process of its own on the simulated CUDA driver.
+
+A driver reads its settings once and a fault is for good, so what is about either needs a process.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAMS = Path(__file__).resolve().parent / "programs"
+IMAGES = ROOT / "ubridge" / "kernels" / "images" / "cuda"
+LIBRARY = ROOT / "simulators" / "build" / "libcuda.so.1"
+
+needs_simulator = pytest.mark.skipif(
+    not LIBRARY.is_file(), reason="the simulated CUDA driver is not built: make simulators"
+)
+
+
+def run_python(*arguments: str, **environment: str) -> str:
+    """Run the interpreter where every library finds the simulator; return what it prints.
+
+    It must end well and say nothing on standard error. No variable of uhal's is inherited.
+    """
+    inherited = {name: value for name, value in os.environ.items() if "UHAL_" not in name}
+    settings = {
+        "LD_LIBRARY_PATH": str(LIBRARY.parent),
+        "PYTHONPATH": str(ROOT),
+        "UHAL_BACKEND": "cuda",
+        "UHAL_CUDA_LIBRARY": str(LIBRARY),
+        **environment,
+    }
+    done = subprocess.run(
+        [sys.executable, "-W", "error", *arguments],
+        cwd=ROOT,
+        env={**inherited, **settings},
+        capture_output=True,
+        encoding="utf-8",
+        timeout=300,
+    )
+    told = " ".join(f"{name}={value}" for name, value in environment.items())
+    said = f"{told} python {' '.join(arguments)}\n{done.stdout}{done.stderr}"
+    assert (done.returncode, done.stderr) == (0, ""), said
+    return done.stdout
+
+
+def run_program(name: str, *arguments: str, **environment: str) -> str:
+    """Run a file of `programs/`; return what it prints."""
+    return run_python(str(PROGRAMS / name), *arguments, **environment)

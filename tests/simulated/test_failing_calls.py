@@ -1,0 +1,42 @@
+"""Every call of the driver made to fail: the right class, nothing left, no hang, no crash."""
+
+from __future__ import annotations
+
+import pytest
+
+from cuda_backend._backend import FUNCTION_OF_SLOT
+from tests.sampling import SOAK
+from tests.simulated.process import needs_simulator, run_program
+
+pytestmark = needs_simulator
+
+CALLS = set(FUNCTION_OF_SLOT.values())
+# What is called when something goes: most of it by destructors, which warn.
+LETTING_GO = {
+    *("cuMemFree_v2", "cuMemFreeAsync", "cuMemFreeHost", "cuStreamDestroy_v2"),
+    *("cuEventDestroy_v2", "cuModuleUnload"),
+}
+# The pool has all the memory it needs by then.
+NOT_CALLED_AGAIN = {"cuMemAlloc_v2"}
+# Where nothing is done before it is waited for, every wait reaches the driver.
+SETTINGS = {"UHAL_SIM_SCHEDULE": "lazy", "UHAL_SIM_CUDA_DEVICES": "2"}
+
+
+@pytest.mark.parametrize("code", [1, 2], ids=["INVALID_VALUE", "OUT_OF_MEMORY"])
+def test_every_call_may_fail_once(code: int) -> None:
+    out = run_program("failing_calls.py", "once", str(code), "8" if SOAK else "2", **SETTINGS)
+    # A full device is asked again once the pool has given back what it keeps.
+    survived = {"cuMemAlloc_v2"} if code == 2 else set()
+    assert CALLS - LETTING_GO - survived <= set(out.split())
+
+
+def test_every_allocation_may_find_the_device_full() -> None:
+    out = run_program("failing_calls.py", "memory", **SETTINGS)
+    assert set(out.split()) == {"cuMemAlloc_v2", "cuMemAllocAsync", "cuMemHostAlloc"}
+
+
+@pytest.mark.parametrize("code", [700, *([716, 719] if SOAK else [])])
+def test_every_call_may_bring_the_news_that_the_device_is_lost(code: int) -> None:
+    out = run_program("failing_calls.py", "sticky", str(code), **SETTINGS)
+    raised = set(out.splitlines())
+    assert raised >= CALLS - LETTING_GO - NOT_CALLED_AGAIN

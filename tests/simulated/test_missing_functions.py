@@ -1,0 +1,44 @@
+"""A driver that lacks one function: only what needs it is refused, and the function is named."""
+
+from __future__ import annotations
+
+import json
+
+from tests.simulated.process import IMAGES, needs_simulator, run_program
+
+pytestmark = needs_simulator
+
+EVERYTHING = "everything after it"
+# Without one of these there is no device, no stream, no memory or no kernel at all.
+NEEDED_BY_ALL = {
+    *("cuInit", "cuDriverGetVersion", "cuDeviceGetCount", "cuDeviceGet", "cuDeviceGetName"),
+    *("cuDeviceTotalMem_v2", "cuDeviceGetAttribute", "cuDevicePrimaryCtxRetain"),
+    *("cuCtxGetCurrent", "cuCtxSetCurrent", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2"),
+    *("cuCtxGetStreamPriorityRange", "cuStreamCreateWithPriority", "cuMemAlloc_v2"),
+    *("cuModuleLoadDataEx", "cuModuleGetFunction", "cuFuncGetAttribute"),
+}
+# What every copy or wait asks; refused with them is more than a step or two.
+NEEDED_BY_MANY = {"cuStreamQuery", "cuStreamSynchronize", "cuEventCreate", "cuEventRecord"}
+
+
+def test_only_what_needs_a_missing_function_is_refused_and_by_its_name() -> None:
+    out = run_program(
+        "missing_functions.py",
+        str(IMAGES / "activation.fatbin"),
+        UHAL_SIM_CUDA_DEVICES="2",
+        UHAL_SIM_SCHEDULE="lazy",
+    )
+    refused: dict[str, dict[str, str]] = dict(json.loads(line) for line in out.splitlines())
+    # The one thing refused by a driver that lacks nothing: a variable that does not exist.
+    complete = refused.pop("")
+    assert set(complete) == {"global"}
+    needed_by_all = set()
+    for function, steps in refused.items():
+        new = {step for step, words in steps.items() if words != complete.get(step)}
+        if EVERYTHING in new:
+            needed_by_all.add(function)
+        elif function not in NEEDED_BY_MANY:
+            assert len(new) <= 3, (function, new)
+        for step in new - {"global"}:
+            assert function in steps[step], (function, step, steps[step])
+    assert needed_by_all == NEEDED_BY_ALL

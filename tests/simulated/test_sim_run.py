@@ -1,0 +1,132 @@
+"""`python -m uhal sim run`: a kernel from the command line."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.simulated_driver import LIBRARY, ROOT
+from uhal._simulated_run import ArgumentError, Buffer, parse, show
+
+PTX = "tests/simulated/planted/bugs.ptx"
+
+pytestmark = pytest.mark.skipif(not LIBRARY.exists(), reason="make simulators")
+
+
+@pytest.fixture
+def cache(request: pytest.FixtureRequest) -> str:
+    assert request.config.cache is not None
+    return str(request.config.cache.mkdir("kernels") / "ptx")
+
+
+def sim_run(cache: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if "UHAL" not in name}
+    return subprocess.run(
+        [sys.executable, "-m", "uhal", "sim", "run", *arguments],
+        cwd=ROOT,
+        env={**environment, "UHAL_SIM_CACHE": cache},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_buffers_are_printed(cache: str, tmp_path: Path, rng: np.random.Generator) -> None:
+    x = rng.standard_normal(256).astype(np.float32)
+    np.save(tmp_path / "x.npy", x)
+    arguments = ("--entry", "with_barrier", "--block", "256", "--seed", "5")
+    done = sim_run(cache, PTX, *arguments, "--args", f"f32[]={tmp_path / 'x.npy'}", "f32[256]")
+    assert done.returncode == 0, done
+    lines = done.stdout.splitlines()
+    assert lines[0] == "with_barrier: ptr, ptr  # PTX by its use"
+    first, second = (
+        [
+            float(one)
+            for one in re.findall(r"-?[\d.e-]+", lines[at].partition("] [")[2])
+            if one != "..."
+        ]
+        for at in (1, 3)
+    )
+    np.testing.assert_allclose(first, [*x[:8], *x[-8:]], rtol=1e-6)
+    assert second == first[::-1]
+    assert lines[-1] == "seed 5"
+
+
+def test_a_thread_is_traced(cache: str) -> None:
+    arguments = ("--entry", "with_barrier", "--block", "256", "--trace", "0:7")
+    done = sim_run(cache, PTX, *arguments, "--args", "f32[256]=range", "f32[256]=0")
+    assert done.returncode == 0, done
+    text = (ROOT / PTX).read_text().splitlines()
+    told = re.findall(r"^ *(\d+)  (.+)$", done.stderr, re.MULTILINE)
+    body = [one for one in told if not one[1].startswith("%")]
+    assert all(" ".join(text[int(line) - 1].split()) == words for line, words in body)
+    assert body[-1][1] == "ret;"
+    assert re.search(r"mov\.u32 %r1, %tid\.x;\n +%r1 = 0x7\n", done.stderr)
+    assert re.search(r"ld\.shared\.f32 .*\n +%f2 = 248 ", done.stderr)
+
+
+def test_a_fault_is_told_in_words(cache: str) -> None:
+    done = sim_run(cache, PTX, "--entry", "store_past_end", "--block", "32", "--args", "f32[32]")
+    assert done.returncode == 1
+    assert "0 bytes past the end of allocation of 128 bytes" in done.stderr
+    assert "CUDA_ERROR_ILLEGAL_ADDRESS" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_what_is_printed_is_seen(cache: str) -> None:
+    done = sim_run(cache, PTX, "--entry", "prints", "--block", "1", "--args", "u32=1")
+    assert "thread 0 of block 0: text 0.00 c %" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--args", "f32[4]"), "--entry: expected one of missing_barrier, with_barrier"),
+        (("--entry", "copy", "--args", "f33[4]"), "expected a dtype, one of bool i8"),
+        (("--entry", "copy", "--args", "f32[4]"), "copy, arguments: expected 2 arguments"),
+        (
+            (
+                "--entry",
+                "absent",
+            ),
+            "absent",
+        ),
+        (("--entry", "copy", "--block", "1x"), "expected one to three numbers, got '1x'"),
+    ],
+)
+def test_mistakes_are_told_in_words(cache: str, arguments: tuple[str, ...], words: str) -> None:
+    done = sim_run(cache, PTX, *arguments)
+    assert done.returncode != 0
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_arguments_are_what_they_say(rng: np.random.Generator) -> None:
+    scalar = parse("i16=-5", rng)
+    assert (type(scalar), int(scalar)) == (np.int16, -5)
+    assert parse("null", rng) is None
+    filled = parse("u8[3]=0x10", rng)
+    assert isinstance(filled, Buffer) and filled.start is not None
+    assert filled.start.tolist() == [16, 16, 16]
+    unwritten = parse("f64[7]", rng)
+    assert isinstance(unwritten, Buffer) and unwritten.start is None and unwritten.count == 7
+    drawn = parse("i32[4096]=random", rng)
+    assert isinstance(drawn, Buffer) and drawn.start is not None
+    assert drawn.start.min() < 0 < drawn.start.max()
+
+
+@pytest.mark.parametrize("text", ["", "f32", "f32[]", "f32[4]=much", "i8=300", "u32=1.5", "x y"])
+def test_arguments_that_say_nothing(text: str, rng: np.random.Generator) -> None:
+    with pytest.raises(ArgumentError, match=r"^--args "):
+        parse(text, rng)
+
+
+def test_what_is_not_finite_is_counted() -> None:
+    assert show(np.array([1, np.nan, np.inf], np.float32)).endswith("2 not finite")
+    assert show(np.zeros(0, np.float32)) == "[0] []"

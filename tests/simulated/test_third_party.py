@@ -1,0 +1,76 @@
+"""Other people's libraries from PyPI, unchanged, on the simulated CUDA driver.
+
+What they trip over is a bug of the simulator. Each program runs in a process of its own, under a
+schedule in which a forgotten wait shows.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.sampling import SOAK
+from tests.simulated import third_party
+from tests.simulated.process import IMAGES, LIBRARY, ROOT, needs_simulator, run_program
+
+IMAGE = str(IMAGES / "activation.ptx")
+
+pytestmark = needs_simulator
+schedules = pytest.mark.parametrize("schedule", ["lazy", "random"])
+
+
+@pytest.fixture(scope="session")
+def folder(request: pytest.FixtureRequest) -> Path:
+    """Where installed libraries are kept from run to run."""
+    cache = request.config.cache
+    assert cache is not None
+    return cache.mkdir("third_party")
+
+
+@pytest.fixture(scope="session")
+def nvidia(folder: Path) -> Path:
+    """cuda.core, cuda.bindings and NVRTC."""
+    return third_party.install(folder, third_party.NVIDIA)
+
+
+def run(program: str, libraries: Path, schedule: str, seed: int, *arguments: str) -> None:
+    """Run a program with the installed libraries; it must say nothing."""
+    # NVRTC is looked for in an interpreter's own folders, else where the loader looks.
+    folders = (LIBRARY.parent, *libraries.glob("nvidia/*/lib"))
+    out = run_program(
+        program,
+        *arguments,
+        str(seed),
+        LD_LIBRARY_PATH=os.pathsep.join(map(str, folders)),
+        PYTHONPATH=os.pathsep.join((str(libraries), str(ROOT))),
+        UHAL_SIM_SCHEDULE=f"random:{seed}" if schedule == "random" else schedule,
+    )
+    assert out == ""
+
+
+@schedules
+def test_cuda_core(nvidia: Path, schedule: str, seed: int) -> None:
+    run("through_cuda_core.py", nvidia, schedule, seed, IMAGE)
+
+
+@schedules
+def test_cuda_bindings(nvidia: Path, schedule: str, seed: int) -> None:
+    run("through_cuda_bindings.py", nvidia, schedule, seed, IMAGE)
+
+
+@schedules
+def test_objects_go_both_ways(nvidia: Path, schedule: str, seed: int) -> None:
+    run("objects_both_ways.py", nvidia, schedule, seed, IMAGE)
+
+
+def test_a_kernel_compiled_at_run_time(nvidia: Path, seed: int) -> None:
+    run("compiled_at_run_time.py", nvidia, "lazy", seed)
+
+
+@pytest.mark.skipif(not SOAK, reason="compiling PyCUDA takes two minutes: make soak")
+@schedules
+def test_pycuda(folder: Path, schedule: str, seed: int) -> None:
+    libraries = third_party.install_pycuda(folder, LIBRARY)
+    run("through_pycuda.py", libraries, schedule, seed, IMAGE)

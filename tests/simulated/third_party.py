@@ -1,0 +1,79 @@
+"""Installs other people's CUDA libraries, each set in a folder that is kept from run to run."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+# Their dependencies too, for pip is told to take no others: numpy is ours.
+NVIDIA = (
+    "cuda-core==1.2.2",
+    "cuda-bindings==13.5.0",
+    "cuda-pathfinder==1.9.0",
+    "nvidia-cuda-nvrtc==13.5.37",
+)
+# PyCUDA is compiled here; the headers of the driver API come in wheels.
+PYCUDA = (
+    *("pycuda==2026.1", "pytools==2026.1.1", "siphash24==1.9", "platformdirs==4.14.5"),
+    *("typing-extensions==4.16.0", "mako==1.4.3", "MarkupSafe==3.0.4"),
+)
+PYCUDA_HEADERS = ("nvidia-cuda-runtime==13.5.37", "nvidia-cuda-profiler-api==13.5.25")
+_PYCUDA_SETTINGS = "CUDA_ENABLE_CURAND = False\nCUDA_ENABLE_GL = False\n"
+
+_NO_NETWORK = (
+    "Temporary failure in name resolution",
+    "Name or service not known",
+    "Network is unreachable",
+    "Connection refused",
+    "timed out",
+)
+
+
+def install(folder: Path, packages: tuple[str, ...], **environment: str) -> Path:
+    """Install exactly these packages unless they are there already; return their folder.
+
+    Skips the test without a network; fails with pip's words when pip fails otherwise.
+    """
+    recipe = f"{sys.version_info[:2]} {' '.join(packages)}"
+    site = folder / hashlib.sha256(recipe.encode()).hexdigest()[:16]
+    if site.is_dir():
+        return site
+    unfinished = folder / f"unfinished-{os.getpid()}"
+    shutil.rmtree(unfinished, ignore_errors=True)
+    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check")
+    options = ("--no-deps", "--retries", "1", "--timeout", "20", "--target", str(unfinished))
+    done = subprocess.run(
+        [*pip, "install", *options, *packages],
+        env={**os.environ, **environment},
+        capture_output=True,
+        encoding="utf-8",
+    )
+    said = done.stdout + done.stderr
+    if done.returncode != 0 and any(words in said for words in _NO_NETWORK):
+        pytest.skip(f"there is no network to install {packages[0]} from")
+    assert done.returncode == 0, said[-5000:]
+    unfinished.replace(site)
+    return site
+
+
+def install_pycuda(folder: Path, driver: Path) -> Path:
+    """Compile and install PyCUDA, which links against the simulated `driver`."""
+    headers = install(folder, PYCUDA_HEADERS)
+    include = next(headers.glob("nvidia/*/include/cuda.h")).parent
+    home = folder / "home"
+    home.mkdir(exist_ok=True)
+    (home / ".aksetup-defaults.py").write_text(_PYCUDA_SETTINGS)
+    return install(
+        folder,
+        PYCUDA,
+        HOME=str(home),
+        CPATH=str(include),
+        CFLAGS="-O0 -g0 -w",
+        LIBRARY_PATH=str(driver.parent),
+    )

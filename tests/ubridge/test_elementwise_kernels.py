@@ -1,0 +1,180 @@
+"""The affine, binary and ternary kernels against numpy, in every layout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from tests.sampling import rounds
+from tests.ubridge.kernel_bench import (
+    FLOATS,
+    HALVES,
+    INTEGERS,
+    LAYOUTS,
+    Array,
+    Output,
+    Strided,
+    assert_same,
+    assert_within,
+    numpy_dtype,
+    random_geometry,
+    random_shape,
+    random_values,
+    run,
+    scalar,
+    strided,
+    words,
+)
+from uhal import Device, DeviceBuffer
+
+
+def quotient(a: Array, b: Array) -> Array:
+    if not np.issubdtype(a.dtype, np.integer):
+        return a / b
+    wide_a, wide_b = a.astype(object), b.astype(object)
+    pairs = zip(wide_a.ravel().tolist(), wide_b.ravel().tolist(), strict=True)
+    cut = [0 if y == 0 else abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1) for x, y in pairs]
+    modulus = 1 << 8 * a.itemsize
+    return np.array([one % modulus for one in cut], np.uint64).astype(a.dtype).reshape(a.shape)
+
+
+ARITHMETIC: dict[str, Callable[[Array, Array], Array]] = {
+    "badd": np.add,
+    "bsub": np.subtract,
+    "bmul": np.multiply,
+    "bdiv": quotient,
+    "bmaximum": np.maximum,
+    "bminimum": np.minimum,
+}
+COMPARISONS: dict[str, Callable[[Array, Array], Array]] = {
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+}
+
+
+def in_f32(function: Callable[[Array, Array], Array], a: Array, b: Array, dtype: str) -> Array:
+    """The result of floats: in f32 and rounded once for the small ones, f8 saturating."""
+    if dtype not in HALVES:
+        return function(a, b)
+    result = function(a.astype(np.float32), b.astype(np.float32))
+    if dtype == "f8e4m3":
+        result = np.where(np.isnan(result), result, np.clip(result, -448, 448))
+    return result.astype(numpy_dtype(dtype))
+
+
+def info_of(*operands: Strided) -> DeviceBuffer | None:
+    if all(operand.is_contiguous() for operand in operands):
+        return None
+    return words(operands[0].shape, *(operand.strides for operand in operands))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS])
+@pytest.mark.parametrize("operation", ARITHMETIC)
+def test_arithmetic(
+    host: Device, rng: np.random.Generator, operation: str, dtype: str, layout: str
+) -> None:
+    for _ in range(rounds(1, 50)):
+        lhs = strided(rng, dtype, layout)
+        rhs = strided(rng, dtype, str(rng.choice(["contiguous", layout])), lhs.shape)
+        output = Output(dtype, lhs.numel)
+        run(
+            host, "binary", f"{operation}_{dtype}", lhs.numel, len(lhs.shape),
+            info_of(lhs, rhs), lhs.buffer(), rhs.buffer(), output.buffer, **random_geometry(rng),
+        )  # fmt: skip
+        with np.errstate(all="ignore"):
+            expected = in_f32(ARITHMETIC[operation], lhs.values, rhs.values, dtype)
+        assert_same(output.to_numpy(), expected)
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS])
+@pytest.mark.parametrize("comparison", COMPARISONS)
+def test_comparisons(host: Device, rng: np.random.Generator, comparison: str, dtype: str) -> None:
+    for layout in LAYOUTS:
+        lhs = strided(rng, dtype, layout)
+        rhs = strided(rng, dtype, "transposed", lhs.shape)
+        output = Output("u8", lhs.numel)
+        run(
+            host, "binary", f"{comparison}_{dtype}", lhs.numel, len(lhs.shape),
+            info_of(lhs, rhs), lhs.buffer(), rhs.buffer(), output.buffer, **random_geometry(rng),
+        )  # fmt: skip
+        expected = COMPARISONS[comparison](lhs.values, rhs.values).astype(np.uint8)
+        assert_same(output.to_numpy(), expected)
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_the_divisions_a_cpu_cannot_do(host: Device, dtype: str) -> None:
+    numbers = np.iinfo(numpy_dtype(dtype))
+    lhs = np.array([5, 0, numbers.min, numbers.max, numbers.min], numbers.dtype)
+    rhs = np.array([0, 0, 0, 0, 0], numbers.dtype)
+    rhs[4] -= numbers.dtype.type(1) if numbers.min < 0 else rhs[4]
+    output = Output(dtype, 5)
+    given = DeviceBuffer.from_numpy(lhs), DeviceBuffer.from_numpy(rhs)
+    run(host, "binary", f"bdiv_{dtype}", 5, 1, None, *given, output.buffer)
+    expected = [0, 0, 0, 0, numbers.min if numbers.min < 0 else 0]
+    assert output.to_numpy().tolist() == expected
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS])
+def test_affine(host: Device, rng: np.random.Generator, dtype: str, layout: str) -> None:
+    for _ in range(rounds(2, 100)):
+        given = strided(rng, dtype, layout)
+        mul, add = random_values(rng, dtype, 2, special=False)
+        output = Output(dtype, given.numel)
+        run(
+            host, "affine", f"affine_{dtype}", given.numel, len(given.shape), info_of(given),
+            given.buffer(), output.buffer, mul, add, **random_geometry(rng),
+        )  # fmt: skip
+        with np.errstate(all="ignore"):
+            if dtype in INTEGERS:
+                assert_same(output.to_numpy(), given.values * mul + add)
+                continue
+            factors = np.longdouble(mul), np.longdouble(add)
+            values = given.values.astype(np.longdouble)
+            expected = values * factors[0] + factors[1]
+            if dtype == "f8e4m3":
+                expected = np.where(np.isnan(expected), expected, np.clip(expected, -448, 448))
+            # Where nothing is fused, the product is rounded too.
+            largest = np.abs(values * factors[0]) + abs(factors[1])
+            finite = largest[np.isfinite(largest)]
+        floor = float(np.finfo(np.float64 if dtype == "f64" else np.float32).eps)
+        floor *= float(finite.max()) if finite.size else 0.0
+        assert_within(output.to_numpy(), expected, dtype, 0.51, floor=max(floor, 1e-300))
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "i64"])
+def test_affine_in_place(host: Device, rng: np.random.Generator, dtype: str) -> None:
+    given = strided(rng, dtype, "transposed", (5, 401), special=False)
+    output = Output.holding(dtype, given.values)
+    info = words(given.shape, given.strides)
+    two, zero = scalar(dtype, 2), scalar(dtype, 0)
+    run(host, "affine", f"affine_{dtype}", given.numel, 2, info, None, output.buffer, two, zero)
+    assert_same(output.to_numpy(), given.values + given.values)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS])
+@pytest.mark.parametrize("ids", ["u8", "u32", "i64"])
+def test_where(host: Device, rng: np.random.Generator, ids: str, dtype: str, layout: str) -> None:
+    shape = random_shape(rng, layout)
+    condition = strided(rng, ids, "transposed", shape)
+    yes = strided(rng, dtype, layout, shape)
+    no = strided(rng, dtype, "contiguous", shape)
+    output = Output(dtype, yes.numel)
+    info = words(shape, condition.strides, yes.strides, no.strides)
+    if layout in ("one", "empty", "prime", "contiguous") and rng.random() < 0.5:
+        condition = strided(rng, ids, "contiguous", shape)
+        yes = strided(rng, dtype, "contiguous", shape)
+        info = None
+    run(
+        host, "ternary", f"where_{ids}_{dtype}", yes.numel, len(shape), info, condition.buffer(),
+        yes.buffer(), no.buffer(), output.buffer, **random_geometry(rng),
+    )  # fmt: skip
+    assert_same(output.to_numpy(), np.where(condition.values != 0, yes.values, no.values))

@@ -1,0 +1,47 @@
+"""A wheel carries what a program needs besides modules: the simulated drivers, and finds them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.sampling import SOAK
+
+ROOT = Path(__file__).resolve().parents[2]
+
+pytestmark = [
+    pytest.mark.skipif(not SOAK, reason="building a wheel takes half a minute: make soak"),
+    pytest.mark.skipif(sys.platform != "linux", reason="simulated drivers are built on Linux"),
+]
+
+
+def test_a_wheel_carries_the_simulated_drivers(tmp_path: Path) -> None:
+    pip = [sys.executable, "-m", "pip", "-q", "--disable-pip-version-check"]
+    options = ["--no-deps", "--no-build-isolation", "-w", str(tmp_path)]
+    subprocess.run([*pip, "wheel", *options, "."], cwd=ROOT, check=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    site = tmp_path / "site"
+    subprocess.run([*pip, "install", "--no-deps", "--target", str(site), str(wheel)], check=True)
+
+    def uhal(*arguments: str, **environment: str) -> str:
+        return subprocess.run(
+            [sys.executable, "-m", "uhal", *arguments],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(site), **environment},
+            check=True,
+            capture_output=True,
+            encoding="utf-8",
+        ).stdout
+
+    library = uhal("sim", "path", "cuda").strip()
+    assert Path(library).is_relative_to(site)
+    told = uhal("doctor", UHAL_CUDA_LIBRARY=library, UHAL_BACKEND="cuda")
+    assert "cuda   ok       compute capability 8.6" in told
+    assert "kernel right" in told
+    # What only builds stays behind; what runs PTX comes along.
+    assert not (site / "simulators" / "build.py").exists()
+    assert (site / "simulators" / "ptx" / "runtime" / "grid.c").is_file()

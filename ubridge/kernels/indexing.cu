@@ -1,0 +1,199 @@
+// Selecting and adding by index: `is_`, `gather_`, `ia_`, `s_`, `sa_` + `<type of ids>_<type>`.
+//
+// Arrays are seen as (left, dim, right) around the dim that is indexed and are contiguous. The
+// highest value of the ids' type means "none": selecting gives 0 there, writing skips it. Any other
+// id out of bounds does the same and is reported (uhal/report.h).
+#include "layout.h"
+#include "number.h"
+
+#include <uhal/report.h>
+
+// Whether an id selects something; reports it when it should have.
+template <class I>
+DEVICE_FUNCTION bool selects(const char *entry, I id, u64 position, u64 bound, u64 &index)
+{
+    index = u64(id);
+    if (index < bound && id != Limits<I>::highest)
+        return true;
+    if (id != Limits<I>::highest)
+        report_index(entry, position, i64(id), bound);
+    return false;
+}
+
+// out[l, j, r] = inp[l, ids[j], r]
+template <class I, class T>
+DEVICE_FUNCTION void index_select(BLOCK block, const char *entry, u64 numel,
+                                  const Operand<I> &ids, const T *inp, T *out, u64 src_dim,
+                                  u64 ids_dim, u64 right)
+{
+#if KERNEL_ON_GPU
+    GRID_STRIDE_OF(block, i, numel) {
+        u64 column = i;
+        u64 position = split_off(column, right);
+        const u64 before = split_off(position, ids_dim);
+        u64 index;
+        if (selects(entry, ids[position], position, src_dim, index))
+            out[i] = inp[(before * src_dim + index) * right + column];
+        else
+            out[i] = 0;
+    }
+#else
+    const u64 last = block.uhal_last(numel);
+    for (u64 i = block.uhal_first(numel); i < last;) {
+        u64 column = i;
+        u64 position = split_off(column, right);
+        const u64 before = split_off(position, ids_dim);
+        const u64 length = right - column < last - i ? right - column : last - i;
+        u64 index;
+        if (selects(entry, ids[position], position, src_dim, index))
+            memcpy(out + i, inp + (before * src_dim + index) * right + column, length * sizeof(T));
+        else
+            memset(out + i, 0, length * sizeof(T));
+        i += length;
+    }
+#endif
+}
+
+// out[l, j, r] = inp[l, ids[l, j, r], r]
+template <class I, class T>
+DEVICE_FUNCTION void gather(BLOCK block, const char *entry, u64 numel, const I *ids, const T *inp,
+                            T *out, u64 src_dim, u64 ids_dim, u64 right)
+{
+    GRID_STRIDE_OF(block, i, numel) {
+        u64 column = i;
+        u64 position = split_off(column, right);
+        const u64 before = split_off(position, ids_dim);
+        u64 index;
+        const bool found = selects(entry, ids[i], i, src_dim, index);
+        out[i] = found ? inp[(before * src_dim + index) * right + column] : T(0);
+    }
+}
+
+// What happens to an element of out that an id selects.
+template <class T> struct Store {
+    DEVICE_METHOD void operator()(T &target, T value) const { target = value; }
+};
+template <class T> struct Accumulate {
+    DEVICE_METHOD void operator()(T &target, T value) const
+    {
+        target = narrow<T>(add(widen(target), widen(value)));
+    }
+};
+
+// out[l, id, r] becomes update(out[l, id, r], inp[l, j, r]) for j = 0, 1, … in this order. An id is
+// ids[j], or ids[l, j, r] with `id_each`. A work-item owns all of one l and r, so nothing races.
+template <bool id_each, class I, class T, class Update>
+DEVICE_FUNCTION void scatter(BLOCK block, const char *entry, const I *ids, const T *inp, T *out,
+                             u64 left, u64 src_dim, u64 dst_dim, u64 right, Update update)
+{
+#if KERNEL_ON_GPU
+    GRID_STRIDE_OF(block, i, left * right) {
+        u64 column = i;
+        const u64 before = split_off(column, right);
+        ROLLED for (u64 j = 0; j < src_dim; ++j) {
+            const u64 source = (before * src_dim + j) * right + column;
+            const u64 position = id_each ? source : j;
+            u64 index;
+            if (selects(entry, ids[position], position, dst_dim, index))
+                update(out[(before * dst_dim + index) * right + column], inp[source]);
+        }
+    }
+#else
+    // Whole rows: the order of updates of an element is the same.
+    const u64 last = block.uhal_last(left * right);
+    for (u64 i = block.uhal_first(left * right); i < last;) {
+        u64 column = i;
+        const u64 before = split_off(column, right);
+        const u64 length = right - column < last - i ? right - column : last - i;
+        for (u64 j = 0; j < src_dim; ++j) {
+            const u64 source = (before * src_dim + j) * right + column;
+            T *const target = out + before * dst_dim * right + column;
+            u64 index;
+            if constexpr (id_each) {
+                for (u64 k = 0; k < length; ++k)
+                    if (selects(entry, ids[source + k], source + k, dst_dim, index))
+                        update(target[index * right + k], inp[source + k]);
+            } else if (selects(entry, ids[j], j, dst_dim, index)) {
+                UHAL_INDEPENDENT
+                for (u64 k = 0; k < length; ++k)
+                    update(target[index * right + k], inp[source + k]);
+            }
+        }
+        i += length;
+    }
+#endif
+}
+
+// info of is_: dims and strides of ids, null when they are contiguous. ids_dim of ia_ is the indexed
+// dim of inp too. What a kernel does not need is there because Candle passes it.
+#define INDEXING(I, name, T)                                                                       \
+    KERNEL(is_##I##_##name, (u64 numel, u64 num_dims, const u64 *info, const I *ids, const T *inp, \
+                             T *out, u64 left, u64 src_dim, u64 ids_dim, u64 right))               \
+    {                                                                                              \
+        (void)left;                                                                                \
+        index_select(THIS_BLOCK, "is_" #I "_" #name, numel,                                        \
+                     Operand<I>(ids, num_dims, info, info + num_dims), words(inp), words(out),     \
+                     src_dim, ids_dim, right);                                                     \
+    }                                                                                              \
+    KERNEL(gather_##I##_##name, (u64 numel, const I *ids, const T *inp, T *out, u64 left,          \
+                                 u64 src_dim, u64 ids_dim, u64 right))                             \
+    {                                                                                              \
+        (void)left;                                                                                \
+        gather(THIS_BLOCK, "gather_" #I "_" #name, numel, ids, words(inp), words(out), src_dim,    \
+               ids_dim, right);                                                                    \
+    }                                                                                              \
+    KERNEL(ia_##I##_##name, (const I *ids, u64 ids_dim, const T *inp, T *out, u64 left,            \
+                             u64 src_dim, u64 dst_dim, u64 right))                                 \
+    {                                                                                              \
+        (void)src_dim;                                                                             \
+        scatter<false>(THIS_BLOCK, "ia_" #I "_" #name, ids, inp, out, left, ids_dim, dst_dim,      \
+                       right, Accumulate<T>{});                                                    \
+    }                                                                                              \
+    KERNEL(s_##I##_##name, (const I *ids, const T *inp, T *out, u64 left, u64 src_dim,             \
+                            u64 dst_dim, u64 right))                                               \
+    {                                                                                              \
+        scatter<true>(THIS_BLOCK, "s_" #I "_" #name, ids, words(inp), words(out), left, src_dim,   \
+                      dst_dim, right, Store<Word<T>>{});                                           \
+    }                                                                                              \
+    KERNEL(sa_##I##_##name, (const I *ids, const T *inp, T *out, u64 left, u64 src_dim,            \
+                             u64 dst_dim, u64 right))                                              \
+    {                                                                                              \
+        scatter<true>(THIS_BLOCK, "sa_" #I "_" #name, ids, inp, out, left, src_dim, dst_dim,       \
+                      right, Accumulate<T>{});                                                     \
+    }
+
+#define INDEXING_EACH_TYPE(I)                                                                      \
+    INDEXING(I, bf16, bf16)                                                                        \
+    INDEXING(I, f16, f16)                                                                          \
+    INDEXING(I, f32, f32)                                                                          \
+    INDEXING(I, f64, f64)                                                                          \
+    INDEXING(I, f8e4m3, f8e4m3)                                                                    \
+    INDEXING(I, f8_e4m3, f8e4m3)                                                                   \
+    INDEXING(I, u8, u8)                                                                            \
+    INDEXING(I, u32, u32)                                                                          \
+    INDEXING(I, i16, i16)                                                                          \
+    INDEXING(I, i32, i32)                                                                          \
+    INDEXING(I, i64, i64)
+
+INDEXING_EACH_TYPE(i64)
+INDEXING_EACH_TYPE(u32)
+INDEXING_EACH_TYPE(u8)
+
+// out[j] = row ids[j] of a table with `rows` rows of `width`.
+#define EMBEDDING(I, T)                                                                            \
+    KERNEL(embedding_##I##_##T, (const I *ids, const T *table, T *out, u64 count, u64 rows,        \
+                                 u64 width))                                                       \
+    {                                                                                              \
+        index_select(THIS_BLOCK, "embedding_" #I "_" #T, count * width, Operand<I>(ids),           \
+                     words(table), words(out), rows, count, width);                                \
+    }
+
+#define EMBEDDING_EACH_TYPE(I)                                                                     \
+    EMBEDDING(I, bf16)                                                                             \
+    EMBEDDING(I, f16)                                                                              \
+    EMBEDDING(I, f32)                                                                              \
+    EMBEDDING(I, f64)
+
+EMBEDDING_EACH_TYPE(i64)
+EMBEDDING_EACH_TYPE(u32)
+EMBEDDING_EACH_TYPE(u8)

@@ -1,0 +1,111 @@
+// For CPUs: reductions of contiguous runs, in as many lanes as vector registers hold, so that the
+// loops become vector code without leave to reorder additions.
+#ifndef UBRIDGE_REDUCTION_RUNS_H
+#define UBRIDGE_REDUCTION_RUNS_H
+
+#include "runs.h"
+
+enum : u64 { LANES = 32 };
+
+template <class C> __attribute__((noinline)) C sum_of_run(u64 count, const C *values)
+{
+    C lanes[LANES] = {};
+    u64 i = 0;
+    for (; i + LANES <= count; i += LANES)
+        for (u64 lane = 0; lane < LANES; ++lane)
+            lanes[lane] = add(lanes[lane], values[i + lane]);
+    for (u64 lane = 0; i + lane < count; ++lane)
+        lanes[lane] = add(lanes[lane], values[i + lane]);
+    for (u64 width = LANES / 2; width > 0; width /= 2)
+        for (u64 lane = 0; lane < width; ++lane)
+            lanes[lane] = add(lanes[lane], lanes[lane + width]);
+    return lanes[0];
+}
+
+template <class Order, class C> __attribute__((noinline)) C best_of_run(u64 count, const C *values)
+{
+    C lanes[LANES];
+    for (u64 lane = 0; lane < LANES; ++lane)
+        lanes[lane] = Order::template worst<C>();
+    u64 i = 0;
+    for (; i + LANES <= count; i += LANES)
+        for (u64 lane = 0; lane < LANES; ++lane)
+            lanes[lane] = Order::of_all(lanes[lane], values[i + lane]);
+    for (u64 lane = 0; i + lane < count; ++lane)
+        lanes[lane] = Order::of_all(lanes[lane], values[i + lane]);
+    for (u64 width = LANES / 2; width > 0; width /= 2)
+        for (u64 lane = 0; lane < width; ++lane)
+            lanes[lane] = Order::of_all(lanes[lane], lanes[lane + width]);
+    return lanes[0];
+}
+
+template <class C, bool compensated>
+inline SumOf<C, compensated> state_of_run(SumOf<C, compensated> *, u64 count, const C *values, u64)
+{
+    return {sum_of_run(count, values), C(0)};
+}
+
+template <class C, class Order>
+inline Extreme<C, Order> state_of_run(Extreme<C, Order> *, u64 count, const C *values, u64)
+{
+    return {best_of_run<Order>(count, values)};
+}
+
+template <class C, class Order>
+inline Place<C, Order> state_of_run(Place<C, Order> *best, u64 count, const C *values, u64 index)
+{
+    const C value = best_of_run<Order>(count, values);
+    // Most runs hold nothing better than what was found before.
+    Place<C, Order> found = *best;
+    found.merge({value, index});
+    if (found.index != index)
+        return Place<C, Order>::initial();
+    // Whole groups without it are passed over.
+    const bool nan = is_nan(value);
+    u64 i = 0;
+    for (; i + LANES <= count; i += LANES) {
+        u32 matches = 0;
+        for (u64 lane = 0; lane < LANES; ++lane)
+            matches |= u32(nan ? is_nan(values[i + lane]) : values[i + lane] == value);
+        if (matches != 0)
+            break;
+    }
+    while (nan ? !is_nan(values[i]) : values[i] != value)
+        ++i;
+    return {value, index + i};
+}
+
+template <class State, class T, class Function>
+inline State reduce_runs(Reader<T> &reader, u64 first, u64 count, Function function)
+{
+    State state = State::initial();
+    alignas(64) Compute<T> results[same_type<Function, Same> ? 1 : RUN];
+    for (u64 i = 0; i < count; i += RUN) {
+        const u64 length = count - i < RUN ? count - i : RUN;
+        const Compute<T> *values = reader.read(first + i, length);
+        if constexpr (!same_type<Function, Same>) {
+            apply(length, results, function, values);
+            values = results;
+        }
+        state.merge(state_of_run(&state, length, values, i));
+    }
+    return state;
+}
+
+// Raises `row` above `base`, divides by the sum of it all, and needs each exponential only once.
+template <class C, class Function>
+inline void store_shares(u64 count, const C *row, C *out, Function exponential_above)
+{
+    Sum<C> total = Sum<C>::initial();
+    for (u64 i = 0; i < count; i += RUN) {
+        const u64 length = count - i < RUN ? count - i : RUN;
+        apply(length, out + i, exponential_above, row + i);
+        total.merge({sum_of_run(length, out + i), C(0)});
+    }
+    const C all = total.result();
+    UHAL_INDEPENDENT
+    for (u64 i = 0; i < count; ++i)
+        out[i] /= all;
+}
+
+#endif

@@ -1,0 +1,69 @@
+// Rotary embeddings: each pair (x1, x2) becomes (x1 cos - x2 sin, x1 sin + x2 cos), computed in f32
+// for f16 and bf16. `pair` counts pairs; the three layouts differ in where a pair lies.
+//
+// cos and sin have d / 2 values for each of t positions. With stride_b, the elements of a batch in
+// src, each batch has its own.
+#ifndef UBRIDGE_ROPE_H
+#define UBRIDGE_ROPE_H
+
+#include "layout.h"
+#include "number.h"
+
+template <class T>
+DEVICE_FUNCTION void rotate(const T *src, T *dst, u64 first, u64 second, T cos, T sin)
+{
+    const Compute<T> x1 = widen(src[first]);
+    const Compute<T> x2 = widen(src[second]);
+    const Compute<T> c = widen(cos);
+    const Compute<T> s = widen(sin);
+    dst[first] = narrow<T>(x1 * c - x2 * s);
+    dst[second] = narrow<T>(x1 * s + x2 * c);
+}
+
+DEVICE_FUNCTION u64 batch_angles(u64 pair, u64 stride_b, u64 angles)
+{
+    u64 element = 2 * pair;
+    return stride_b == 0 ? 0 : split_off(element, stride_b) * angles;
+}
+
+// src is (b, h, t, d); a pair lies in neighboring elements.
+template <class T>
+DEVICE_FUNCTION void rope_interleaved(u64 pair, const T *src, const T *cos, const T *sin, T *dst,
+                                      u64 td, u64 stride_b)
+{
+    u64 angle = pair;
+    split_off(angle, td / 2);
+    angle += batch_angles(pair, stride_b, td / 2);
+    rotate(src, dst, 2 * pair, 2 * pair + 1, cos[angle], sin[angle]);
+}
+
+// src is (b, h, t, d); a pair lies d / 2 apart.
+template <class T>
+DEVICE_FUNCTION void rope_halves(u64 pair, const T *src, const T *cos, const T *sin, T *dst, u64 td,
+                                 u64 d, u64 stride_b)
+{
+    u64 column = pair;
+    const u64 row = split_off(column, d / 2);
+    u64 angle = pair;
+    split_off(angle, td / 2);
+    angle += batch_angles(pair, stride_b, td / 2);
+    const u64 first = row * d + column;
+    rotate(src, dst, first, first + d / 2, cos[angle], sin[angle]);
+}
+
+// src is (b, t, h, d); a pair lies d / 2 apart.
+template <class T>
+DEVICE_FUNCTION void rope_by_position(u64 pair, const T *src, const T *cos, const T *sin, T *dst,
+                                      u64 t, u64 h, u64 d, u64 stride_b)
+{
+    u64 column = pair;
+    const u64 row = split_off(column, d / 2);
+    u64 head = row;
+    u64 position = split_off(head, h);
+    split_off(position, t);
+    const u64 angle = position * (d / 2) + column + batch_angles(pair, stride_b, t * d / 2);
+    const u64 first = row * d + column;
+    rotate(src, dst, first, first + d / 2, cos[angle], sin[angle]);
+}
+
+#endif

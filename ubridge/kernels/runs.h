@@ -1,0 +1,152 @@
+// For CPUs: an operand or a result as contiguous runs of the type it is computed in.
+//
+// A run is short enough to stay in the nearest cache. Where the data already lie as wanted, a run
+// is the data themselves and nothing is copied.
+#ifndef UBRIDGE_RUNS_H
+#define UBRIDGE_RUNS_H
+
+#include "layout.h"
+#include "number.h"
+
+constexpr u64 RUN = 1024;
+
+// A layout whose innermost dims are joined into one, as far as they lie on one line.
+struct Rows {
+    Layout outer;
+    u64 length;
+    u64 stride;
+
+    explicit Rows(const Layout &layout) : outer(layout), length(1), stride(1)
+    {
+        while (outer.num_dims > 0) {
+            const u64 d = outer.num_dims - 1;
+            if (layout.dims[d] != 1) {
+                if (length != 1 && layout.strides[d] != stride * length)
+                    break;
+                stride = length == 1 ? layout.strides[d] : stride;
+                length *= layout.dims[d];
+            }
+            --outer.num_dims;
+        }
+    }
+
+    // The place of element `index`, and how many from there on lie on one line.
+    u64 at(u64 index, u64 &left) const
+    {
+        u64 column = index;
+        const u64 row = split_off(column, length);
+        left = length - column;
+        return outer.at(row) + column * stride;
+    }
+};
+
+// Elements index … index + count of a strided array, one after the other.
+template <class T>
+__attribute__((noinline)) void gather(u64 index, u64 count, const T *data, const Rows &rows, T *run)
+{
+    while (count > 0) {
+        u64 left;
+        const T *source = data + rows.at(index, left);
+        const u64 length = left < count ? left : count;
+        const u64 stride = rows.stride;
+        if (stride == 0) {
+            for (u64 i = 0; i < length; ++i)
+                run[i] = *source;
+        } else {
+            for (u64 i = 0; i < length; ++i)
+                run[i] = source[i * stride];
+        }
+        run += length;
+        index += length;
+        count -= length;
+    }
+}
+
+template <class T>
+__attribute__((noinline)) void widen_run(u64 count, const T *values, Compute<T> *run)
+{
+    UHAL_INDEPENDENT
+    for (u64 i = 0; i < count; ++i)
+        run[i] = widen(values[i]);
+}
+
+template <class T>
+__attribute__((noinline)) void narrow_run(u64 count, const Compute<T> *run, T *values)
+{
+    UHAL_INDEPENDENT
+    for (u64 i = 0; i < count; ++i)
+        values[i] = narrow<T>(run[i]);
+}
+
+template <class T> class Reader {
+  public:
+    // Every run is the operand itself, so that one may be as long as the operand.
+    const bool in_place;
+
+    explicit Reader(const Operand<T> &operand)
+        : in_place(operand.contiguous && computes_itself<T>), contiguous_(operand.contiguous),
+          data_(operand.data), rows_(operand.contiguous ? Layout{} : operand.layout)
+    {
+    }
+
+    // Valid until the next call; at most RUN elements unless in_place.
+    const Compute<T> *read(u64 index, u64 count)
+    {
+        const T *values = stored(index, count);
+        if constexpr (computes_itself<T>) {
+            return values;
+        } else {
+            widen_run(count, values, wide_);
+            return wide_;
+        }
+    }
+
+  private:
+    const T *stored(u64 index, u64 count)
+    {
+        if (contiguous_)
+            return data_ + index;
+        u64 left;
+        const u64 place = rows_.at(index, left);
+        if (rows_.stride == 1 && left >= count)
+            return data_ + place;
+        gather(index, count, data_, rows_, gathered_);
+        return gathered_;
+    }
+
+    const bool contiguous_;
+    const T *const data_;
+    const Rows rows_;
+    alignas(64) T gathered_[RUN];
+    alignas(64) Compute<T> wide_[computes_itself<T> ? 1 : RUN];
+};
+
+// A contiguous result.
+template <class T> class Writer {
+  public:
+    static constexpr bool in_place = computes_itself<T>;
+
+    explicit Writer(T *data) : data_(data) {}
+
+    // Where the run that starts at `index` is to be computed.
+    Compute<T> *begin(u64 index)
+    {
+        if constexpr (computes_itself<T>)
+            return data_ + index;
+        else
+            return wide_;
+    }
+    void end(u64 index, u64 count)
+    {
+        if constexpr (!computes_itself<T>)
+            narrow_run(count, wide_, data_ + index);
+        else
+            (void)(index + count);
+    }
+
+  private:
+    T *const data_;
+    alignas(64) Compute<T> wide_[computes_itself<T> ? 1 : RUN];
+};
+
+#endif
