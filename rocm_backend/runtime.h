@@ -22,6 +22,7 @@ extern "C" {
 #define UHAL_HSA_VERSION 1
 
 typedef int uhalHsaResult;
+typedef void (*uhal_host_function)(void *user_data);
 
 /* The device is lost: every later call on it answers the same. Those that tell what its queue
  * reported are UHAL_HSA_LOST + that hsa_status_t. */
@@ -166,8 +167,7 @@ uhalHsaResult uhalHsaStreamDestroy(void *stream);
 uhalHsaResult uhalHsaStreamSynchronize(void *stream);
 uhalHsaResult uhalHsaStreamQuery(void *stream);
 uhalHsaResult uhalHsaStreamWaitEvent(void *stream, void *event, unsigned int flags);
-uhalHsaResult uhalHsaLaunchHostFunc(void *stream, void (*function)(void *user_data),
-                                    void *user_data);
+uhalHsaResult uhalHsaLaunchHostFunc(void *stream, uhal_host_function function, void *user_data);
 /* Of the launches a stream was given: how many have completed, and how many of the others may have
  * begun. After a loss the second tells the suspects. */
 uhalHsaResult uhalHsaStreamProgress(void *stream, uint64_t *completed, uint64_t *begun);

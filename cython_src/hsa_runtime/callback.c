@@ -10,7 +10,7 @@
 typedef struct uhal_hsa_callback {
     uhal_hsa_queue *queue;
     uhal_hsa_mark *mark;
-    void (*function)(void *user_data);
+    uhal_host_function function;
     void *user_data;
     atomic_int holders; /* the list and the handler */
     struct uhal_hsa_callback *next;
@@ -60,8 +60,7 @@ static void take_back(uhal_hsa_queue *queue, callback *newest) {
     queue->last_callback = before;
 }
 
-uhalHsaResult uhalHsaLaunchHostFunc(void *handle, void (*function)(void *user_data),
-                                    void *user_data) {
+uhalHsaResult uhalHsaLaunchHostFunc(void *handle, uhal_host_function function, void *user_data) {
     uhal_hsa_stream *stream = handle;
     uhal_hsa_queue *queue = stream->queue;
     int status = uhal_hsa_check(queue->device);
