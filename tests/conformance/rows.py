@@ -154,6 +154,16 @@ _UNWAITED = (
     "what_a_callback_held_is_let_go",
 )
 
+_ONE_AT_A_TIME = (
+    f"the simulated device runs one kernel at a time, and under {SCHEDULE!r} the one that is held"
+)
+
+# Tests in which a stream goes on beside one that is held.
+_HELD = (
+    "a_stream_goes_on_while_another_is_held",
+    "waiting_is_for_the_record_that_was_made_before",
+)
+
 # Tests in which numpy and a device share memory.
 _NUMPYS = (
     "a_buffer_describes_numpys_memory",
