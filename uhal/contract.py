@@ -78,6 +78,8 @@ class DeviceLimits:
     """Grid cap of `LaunchConfig.for_num_elems`; `None` covers every element with one thread."""
     shared_granule: int = 0
     """Bytes to which a launch rounds its dynamic shared memory, and adds as many; 0: as it is."""
+    max_grid_threads: int | None = None
+    """Threads of the grid along an axis, blocks times block; `None` where only blocks count."""
 
     def shared_bytes_for(self, wanted: int) -> int:
         """Return what to ask of a launch whose kernel uses `wanted` bytes of shared memory.
@@ -157,6 +159,8 @@ class Backend(ABC):
     name: str
     dlpack_device_type: int | None = None
     """DLPack's `DLDeviceType` of the memory; `None` where it has none."""
+    stream_refusal: str = ""
+    """Why streams of other libraries cannot be used here; empty where they can."""
     survives_fork: bool = False
     """True when a forked child may use the backend afresh. Old objects stay refused either way."""
 
