@@ -72,7 +72,7 @@ topsError_t topsIpcCloseMemHandle(void *devPtr) {
         const uint64_t pointer = reinterpret_cast<uint64_t>(devPtr);
         sim::DeviceMemory &memory = call.device->device.memory;
         const sim::Allocation *allocation = memory.find(pointer);
-        if (allocation == nullptr || allocation->unmap_bytes == 0) {
+        if (allocation == nullptr || !allocation->imported) {
             return topsErrorInvalidHandle;
         }
         memory.release(allocation->address);
