@@ -13,7 +13,8 @@ namespace sim {
 namespace {
 
 constexpr uint64_t page = 4096;
-constexpr uint64_t span = uint64_t{1} << 38; // of addresses, per device
+// Addresses of a device without a capacity: memory of the program that it reaches.
+constexpr uint64_t unlimited_span = uint64_t{1} << 36;
 constexpr size_t most_freed = 256;
 // What drivers promise at least. Allocations end at the end of a page, so that a kernel that runs
 // past one meets unmapped memory after at most this many bytes.
@@ -37,25 +38,34 @@ char *reserve_range(uint64_t bytes) {
     return range == MAP_FAILED ? nullptr : static_cast<char *>(range);
 }
 
-// Devices that have no addresses yet.
-uint64_t waiting_devices = 0;
+// Room for millions of small allocations, each of which takes two pages.
+constexpr uint64_t least_span = uint64_t{1} << 35;
+
+// Addresses for a device: twice its memory, so that stale ones stay invalid for a while. Reserving
+// more would leave no room for the many drivers a test process opens.
+uint64_t span_for(uint64_t capacity) {
+    return capacity == UINT64_MAX ? unlimited_span
+                                  : std::max(round_up(2 * capacity, page), least_span);
+}
+
+// What devices without addresses yet will need.
+uint64_t waiting_bytes = 0;
 
 } // namespace
 
-// A window and how many devices have taken their part of it.
+// A window and how much of it devices have taken.
 struct DeviceMemory::Reservation {
-    explicit Reservation(uint64_t for_devices)
-        : devices(for_devices), addresses(reserve_range(span * devices)),
-          view(reserve_range(span * devices)) {}
+    explicit Reservation(uint64_t for_bytes)
+        : bytes(for_bytes), addresses(reserve_range(bytes)), view(reserve_range(bytes)) {}
 
-    const uint64_t devices;
+    const uint64_t bytes;
     uint64_t taken = 0;
     char *const addresses;
     char *const view;
 };
 
-DeviceMemory::DeviceMemory(uint64_t capacity) : capacity_(capacity) {
-    ++waiting_devices;
+DeviceMemory::DeviceMemory(uint64_t capacity) : capacity_(capacity), span_(span_for(capacity)) {
+    waiting_bytes += span_;
 }
 
 Window DeviceMemory::window() const {
@@ -64,7 +74,7 @@ Window DeviceMemory::window() const {
     }
     const uint64_t base = reinterpret_cast<uint64_t>(reservation_->addresses);
     const uint64_t view = reinterpret_cast<uint64_t>(reservation_->view);
-    return {base, span * reservation_->devices, view - base};
+    return {base, reservation_->bytes, view - base};
 }
 
 bool DeviceMemory::open() {
@@ -72,23 +82,22 @@ bool DeviceMemory::open() {
         return true;
     }
     descriptor_ = memfd_create("uhal-simulated-device", MFD_CLOEXEC);
-    if (descriptor_ < 0 || ftruncate(descriptor_, static_cast<off_t>(span)) != 0) {
+    if (descriptor_ < 0 || ftruncate(descriptor_, static_cast<off_t>(span_)) != 0) {
         return false;
     }
     // Of never destroyed memory: a driver has no moment at which its program is surely done.
     static Reservation *newest = nullptr;
-    if (newest == nullptr || newest->taken == newest->devices) {
-        newest = new Reservation(waiting_devices);
+    if (newest == nullptr || newest->taken == newest->bytes) {
+        newest = new Reservation(waiting_bytes);
     }
     if (newest->addresses == nullptr || newest->view == nullptr) {
         return false;
     }
-    base_ = reinterpret_cast<uint64_t>(newest->addresses) + newest->taken * span;
-    view_ = newest->view + newest->taken * span;
+    base_ = reinterpret_cast<uint64_t>(newest->addresses) + newest->taken;
+    view_ = newest->view + newest->taken;
     reservation_ = newest;
-    ++newest->taken;
-    --waiting_devices;
-    span_ = span;
+    newest->taken += span_;
+    waiting_bytes -= span_;
     // The first page is never handed out: an offset of zero is a bug worth seeing.
     next_ = page;
     return true;
@@ -116,7 +125,7 @@ Status DeviceMemory::insert(uint64_t bytes, Allocation &allocation) {
     const uint64_t padded = round_up(bytes, alignment);
     const uint64_t pages = round_up(padded, page);
     uint64_t offset = 0;
-    if (pages < bytes || pages > span || !open() || !place(pages, offset)) {
+    if (pages < bytes || pages > span_ || !open() || !place(pages, offset)) {
         return Status::out_of_memory;
     }
     // One page between neighbours stays unmapped.
@@ -342,7 +351,7 @@ char *DeviceMemory::view(uint64_t address) const {
 
 uint64_t DeviceMemory::address_of(uint64_t place) const {
     const uint64_t offset = place - reinterpret_cast<uint64_t>(view_);
-    return offset < span_ ? base_ + offset : 0;
+    return base_ != 0 && offset < span_ ? base_ + offset : 0;
 }
 
 } // namespace sim

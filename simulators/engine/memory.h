@@ -107,7 +107,7 @@ class DeviceMemory {
     const Allocation *find(uint64_t address, uint64_t bytes = 1) const;
 
     // True for every address this device ever hands out, allocated or not.
-    bool covers(uint64_t address) const { return address - base_ < span_; }
+    bool covers(uint64_t address) const { return base_ != 0 && address - base_ < span_; }
 
     // Where the engine finds an address; mapped there only while it is allocated.
     char *view(uint64_t address) const;
@@ -135,10 +135,10 @@ class DeviceMemory {
     void forget_freed(uint64_t address, uint64_t bytes);
 
     const uint64_t capacity_;
+    const uint64_t span_; // of addresses
     uint64_t used_ = 0;
     const Reservation *reservation_ = nullptr;
-    uint64_t base_ = 0;
-    uint64_t span_ = 0;
+    uint64_t base_ = 0; // 0 before the first allocation
     char *view_ = nullptr;
     int descriptor_ = -1;
     uint64_t next_ = 0;
