@@ -50,12 +50,16 @@ def test_the_barrier_bit_waits_for_everything_before_it(open_hsa: OpenHsa) -> No
         kernel = hsa.kernel(hsa.load(), "add_one")
         queue = hsa.queue()
         hsa.call.hsa_amd_profiling_set_profiler_enabled(queue.pointer, 1)
+        # None starts before all are there, or those rung first would always be first.
+        gate = hsa.signal()
+        queue.barrier(after=[gate])
         signals = [hsa.signal() for _ in range(4)]
         for done, start in zip(
             signals, (UNORDERED, UNORDERED, UNORDERED, header(DISPATCH)), strict=True
         ):
             arguments = hsa.kernarg(add_one(1, zeros(hsa, 1)))
             queue.dispatch(kernel, arguments, start=start, done=done)
+        hsa.call.hsa_signal_store_screlease(gate, 0)
         queue.drain()
         starts = [started(hsa, signal) for signal in signals]
         assert max(starts) == starts[3]
