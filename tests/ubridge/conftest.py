@@ -2,28 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import random
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 from tests.conformance.rows import ROWS
+from tests.conftest import SEED
+from tests.sampling import SOAK
+from tests.ubridge.kernel_bench import ENTRIES, LAUNCHED
 from uhal import Device, _lane
+
+DRAWN_CASES = 2
+"""Of each test marked `entries`, on a simulated device: translating an entry takes 0.1 to 1 s."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "entries: on simulated devices a sample of the cases runs")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Draw, from the seed of the run, what runs on simulated devices; in a soak everything does."""
+    if SOAK:
+        return
+    cases: dict[tuple[str, str], list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        callspec = getattr(item, "callspec", None)
+        name = str(callspec.params.get("device", "")) if callspec is not None else ""
+        if item.get_closest_marker("entries") and "-sim" in name:
+            cases[item.nodeid.partition("[")[0], name].append(item)
+    rng = random.Random(config.stash[SEED])
+    drawn = {
+        item.nodeid
+        for found in cases.values()
+        for item in rng.sample(found, min(len(found), DRAWN_CASES))
+    }
+    left_out = [item for found in cases.values() for item in found if item.nodeid not in drawn]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        gone = {item.nodeid for item in left_out}
+        items[:] = [item for item in items if item.nodeid not in gone]
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Tell how many of the entries of each module were launched."""
+    for backend, launched in LAUNCHED.items():
+        counts = [(name, len(launched[name]), len(ENTRIES[name])) for name in sorted(launched)]
+        told = ", ".join(f"{name} {count} of {all_of_it}" for name, count, all_of_it in counts)
+        terminalreporter.line(f"entries launched on {backend}: {told}")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """`device`: the host and simulated CUDA, or what a module of tests names in `DEVICES`."""
     if "device" in metafunc.fixturenames:
-        names = ["host:0", "cuda-sim:0", *metafunc.config.getoption("--device")]
+        simulated = getattr(metafunc.module, "DEVICES", ("host", "cuda-sim"))
+        names = [
+            *(f"{name}:0" for name in simulated),
+            *metafunc.config.getoption("--device"),
+        ]
         metafunc.parametrize("device", names, indirect=True)
 
 
 @pytest.fixture
 def device(request: pytest.FixtureRequest) -> Iterator[Device]:
     """The device a test runs on, current while it does."""
-    backend, _, ordinal = request.param.partition(":")
-    if backend.endswith("-sim"):
-        request.getfixturevalue("simulated_cuda")
-        backend = backend.removesuffix("-sim")
-    with Device(int(ordinal or 0), backend=backend) as device:
+    name, _, ordinal = request.param.partition(":")
+    if name.endswith("-sim"):
+        request.getfixturevalue("simulated")(name)
+    with Device(int(ordinal or 0), backend=name.removesuffix("-sim")) as device:
         yield device
 
 
@@ -35,17 +84,30 @@ def host() -> Iterator[Device]:
 
 
 @pytest.fixture(scope="session")
-def simulated_cuda(request: pytest.FixtureRequest) -> Iterator[None]:
-    """The environment of the simulated driver, as the conformance suite sets it too."""
+def simulated(request: pytest.FixtureRequest) -> Iterator[Callable[[str], None]]:
+    """Sets the environment of a simulated driver, as the conformance suite does too."""
     cache = request.config.cache
     assert cache is not None
-    row = next(row for row in ROWS if row.name == "cuda-sim")
-    assert row.prepare is not None
-    prepared = row.prepare(cache.mkdir("kernels"))
+    folder = cache.mkdir("kernels")
+    ready = set()
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in {**row.environment, **prepared}.items():
-            patch.setenv(name, value)
-        yield
+
+        def set_up(name: str) -> None:
+            if name in ready:
+                return
+            row = next(row for row in ROWS if row.name == name)
+            assert row.prepare is not None
+            for variable, value in {**row.environment, **row.prepare(folder)}.items():
+                patch.setenv(variable, value)
+            ready.add(name)
+
+        yield set_up
+
+
+@pytest.fixture
+def simulated_cuda(simulated: Callable[[str], None]) -> None:
+    """The environment of the simulated CUDA driver."""
+    simulated("cuda-sim")
 
 
 @pytest.fixture(autouse=True)
