@@ -15,7 +15,7 @@ from tests.sampling import SOAK
 from tests.ubridge.kernel_bench import ENTRIES, LAUNCHED
 from uhal import Device, _lane
 
-DRAWN_CASES = 2
+DRAWN_CASES = 3
 """Of each test marked `entries`, on a simulated device: translating an entry takes 0.1 to 1 s."""
 
 
