@@ -1,7 +1,8 @@
 """What the compiled parts are and how each is compiled, as jobs for `build_support.jobs`.
 
-Three kinds: the lane (Cython, a Python extension), the host runtime (C++, a plain shared library
-loaded like a vendor's driver) and the host kernels (one shared library a module and level).
+Four kinds: the lane (Cython, a Python extension), the host runtime (C++, a plain shared library
+loaded like a vendor's driver), the HSA runtime (C, a plain shared library over AMD's) and the host
+kernels (one shared library a module and level).
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ def native_jobs(root: Path, destination: Path, *, every_level: bool) -> list[Job
     return [
         lane_job(root, destination),
         runtime_job(root, destination),
+        *hsa_runtime_jobs(root, destination),
         *kernel_jobs(root, destination, every_level=every_level),
     ]
 
@@ -108,6 +110,38 @@ def runtime_job(root: Path, destination: Path) -> Job:
         weight=1 << 39,
         tools=_version(_cxx()[0]),
     )
+
+
+def hsa_runtime_jobs(root: Path, destination: Path) -> list[Job]:
+    """`rocm_backend/libuhal_hsa.so`, from every C file of the HSA runtime; on Linux only.
+
+    It needs nothing of ROCm: the runtime's functions are handed to it as addresses.
+    """
+    if not sys.platform.startswith("linux"):
+        return []
+    sources = root / "cython_src" / "hsa_runtime"
+    folders = (sources, root / "cython_src", root / "rocm_backend")
+    units = _files(sources, "*.c")
+    command = (
+        *_cc(),
+        *("-std=c11", "-O2", "-g0", "-pthread", "-shared", "-fPIC"),
+        *("-fvisibility=hidden", *STRICT_WARNINGS),
+        *shlex.split(os.environ.get("CFLAGS", "")),
+        *(f"-I{folder}" for folder in folders),
+        *(str(unit) for unit in units or (sources / "*.c",)),
+        *("-o", OUTPUT, *LINK_COMPLETE),
+        *shlex.split(os.environ.get("LDFLAGS", "")),
+    )
+    return [
+        Job(
+            label="HSA runtime",
+            output=destination / "rocm_backend" / "libuhal_hsa.so",
+            inputs=(*units, *(header for folder in folders for header in _files(folder, "*.h"))),
+            commands=(command,),
+            weight=1 << 38,
+            tools=_version(_cc()[0]),
+        )
+    ]
 
 
 def kernel_jobs(root: Path, destination: Path, *, every_level: bool) -> list[Job]:

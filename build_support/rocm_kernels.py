@@ -50,7 +50,7 @@ _DEVICE_ENTRY = "hipv4-amdgcn-amd-amdhsa--"
 _ALIGNMENT = 256
 """Of each code object in the bundle, as of the code in it."""
 
-_KERNEL = re.compile(
+KERNEL = re.compile(
     r"__attribute__\(\(global, amdgpu_flat_work_group_size\([^()]*\)\)\)\s+void\s+(\w+)\s*\("
 )
 
@@ -106,7 +106,7 @@ def _signatures(source: Path, objects: Mapping[str, bytes], root: Path) -> dict[
     found: dict[str, Signature] = {}
     for target, image in objects.items():
         expanded = preprocess(source, target, root=root)
-        declared = declared_signatures(expanded, _KERNEL, read_hsaco(image).signatures)
+        declared = declared_signatures(expanded, KERNEL, read_hsaco(image).signatures)
         if found and declared != found:
             raise DeclarationError(f"{source} declares other kernels for {target}")
         found = declared

@@ -316,13 +316,20 @@ cdef list suspects(Context context):
     found = []
     cdef StreamCore core
     cdef uhal_launch_record *record
-    cdef int slot
+    cdef uint64_t launch, completed, begun
+    cdef uint64_t length = UHAL_LEDGER_LENGTH
     for core in context.streams.values():
         if core.ledger == NULL:
             continue
         read_mark(core)
-        for slot in range(UHAL_LEDGER_LENGTH):
-            record = &core.ledger.records[slot]
+        completed = 0
+        begun = core.ledger.count
+        if context.table.stream_progress != NULL and not core.closed:
+            context.table.stream_progress(core.handle, &completed, &begun)
+        if core.ledger.count > completed + length:
+            completed = core.ledger.count - length
+        for launch in range(completed, min(begun, core.ledger.count)):
+            record = &core.ledger.records[launch % length]
             if record.ticket <= core.completed:
                 continue
             name, signature = <object>record.kernel

@@ -116,6 +116,7 @@ cdef class Function:
     cdef unsigned int max_grid[3]
     cdef unsigned int max_block[3]
     cdef unsigned int max_threads
+    cdef uint64_t max_grid_threads      # along an axis
     cdef unsigned int max_shared        # dynamic
     cdef KnownGeometry known
     cdef object __weakref__
@@ -136,6 +137,7 @@ cdef class Function:
             self.max_grid[axis] = limits.max_grid[axis]
             self.max_block[axis] = limits.max_block[axis]
         self.max_threads = min(limits.max_threads_per_block, attributes.max_threads_per_block)
+        self.max_grid_threads = limits.max_grid_threads or 0xFFFFFFFFFFFFFFFF
         self.max_shared = dynamic_shared_limit(context, attributes)
         self.vectorcall = <uhal_vectorcall>refuse_call
         self.count = -1

@@ -65,6 +65,7 @@ cdef extern from "hot_table.h" nogil:
         int (*stream_query)(void *) noexcept nogil
         int (*stream_wait_event)(void *, void *, unsigned int) noexcept nogil
         int (*stream_callback)(void *, uhal_host_function, void *) noexcept nogil
+        int (*stream_progress)(void *, uint64_t *, uint64_t *) noexcept nogil
         int (*event_create)(void **, unsigned int) noexcept nogil
         int (*event_destroy)(void *) noexcept nogil
         int (*event_record)(void *, void *) noexcept nogil
@@ -152,6 +153,7 @@ cdef extern from "ledger.h":
         unsigned int argument_bytes
         unsigned char arguments[1]
     ctypedef struct uhal_ledger:
+        uint64_t count
         uhal_launch_record records[1]
     uhal_ledger *uhal_ledger_new()
     void uhal_ledger_delete(uhal_ledger *ledger)

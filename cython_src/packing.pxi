@@ -135,6 +135,8 @@ cdef int read_new_geometry(
                 good = False
             if geometry[3 + axis] - 1 >= function.max_block[axis]:
                 good = False
+            if <uint64_t>geometry[axis] * geometry[3 + axis] > function.max_grid_threads:
+                good = False
     if (
         not good
         or <uint64_t>geometry[3] * geometry[4] * geometry[5] > function.max_threads

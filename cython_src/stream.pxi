@@ -77,6 +77,10 @@ cdef class Stream:
                 "Stream.legacy() and Stream.per_thread()"
             )
         cdef Context context = context_for(cls, device)
+        if context.backend.stream_refusal:
+            raise _errors.NotSupportedError(
+                f"handle: {context.backend.stream_refusal}", backend=context.backend_name
+            )
         cdef Stream stream = wrap_core(
             cls, context, list_core(context, <void *><uintptr_t>address, False)
         )
@@ -238,9 +242,9 @@ cdef StreamCore core_for(Context context, object stream):
         if foreign is not None:
             require_stream(context, foreign)
             return foreign
+        advice = context.backend.stream_refusal or "Stream.from_handle wraps other libraries' streams"
         raise _errors.ArgumentTypeError(
-            f"stream: expected a uhal.Stream or None, got {type(stream).__name__}; "
-            "Stream.from_handle wraps other libraries' streams"
+            f"stream: expected a uhal.Stream or None, got {type(stream).__name__}; {advice}"
         )
     require_stream((<Stream>stream).context, (<Stream>stream).core)
     if (<Stream>stream).context is not context:

@@ -2,6 +2,7 @@
  * that none is null. */
 #include "tops_adapters.h"
 
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -78,39 +79,190 @@ static int tops_stream_callback(void *stream, uhal_host_function function, void 
     return status;
 }
 
+/* -- launches with parameters in one block, for libraries that take no kernelParams ------------ */
+
+enum { MOST_PARAMETER_BYTES = 4096, LAYOUT_CHAINS = 256 };
+
+struct layout {
+    void *function;
+    uint32_t bytes;
+    uint32_t count;
+    struct layout *earlier;
+    struct uhal_parameter parameters[];
+};
+
+/* Only grows: a launch may read it while another thread adds to it. */
+static _Atomic(struct layout *) layouts[LAYOUT_CHAINS];
+
+static int packs_parameters;
+
+static _Atomic(struct layout *) *chain_of(const void *function) {
+    return &layouts[((uintptr_t)function >> 4) % LAYOUT_CHAINS];
+}
+
+/* The newest: the runtime may give a handle of an unloaded function to another one. */
+static const struct layout *layout_of(const void *function) {
+    const struct layout *layout = atomic_load(chain_of(function));
+    while (layout != NULL && layout->function != function)
+        layout = layout->earlier;
+    return layout;
+}
+
+static int tops_prepare_function(void *function, const struct uhal_signature *signature) {
+    const size_t room = signature->count * sizeof(struct uhal_parameter);
+    const struct layout *known = layout_of(function);
+    struct layout *layout;
+    uint32_t index;
+    if (known != NULL && known->count == signature->count &&
+        memcmp(known->parameters, signature->parameters, room) == 0)
+        return topsSuccess;
+    layout = calloc(1, sizeof(*layout) + room);
+    if (layout == NULL)
+        return topsErrorOutOfMemory;
+    layout->function = function;
+    layout->count = signature->count;
+    for (index = 0; index < signature->count; ++index) {
+        const struct uhal_parameter *parameter = &signature->parameters[index];
+        layout->parameters[index] = *parameter;
+        if (parameter->offset + parameter->size > layout->bytes)
+            layout->bytes = parameter->offset + parameter->size;
+    }
+    layout->earlier = atomic_load(chain_of(function));
+    while (!atomic_compare_exchange_weak(chain_of(function), &layout->earlier, layout))
+        continue;
+    return topsSuccess;
+}
+
+struct packed {
+    unsigned char block[MOST_PARAMETER_BYTES];
+    size_t bytes;
+    void *extra[5];
+};
+
+/* Fills the five words of `extra`. A function that was never prepared has unknown parameters. */
+static topsError_t pack(const void *function, void **parameters, struct packed *packed) {
+    const struct layout *layout = layout_of(function);
+    uint32_t index;
+    if (layout == NULL || layout->bytes > sizeof(packed->block))
+        return topsErrorInvalidDeviceFunction;
+    memset(packed->block, 0, layout->bytes);
+    for (index = 0; index < layout->count; ++index)
+        memcpy(packed->block + layout->parameters[index].offset, parameters[index],
+               layout->parameters[index].size);
+    packed->bytes = layout->bytes;
+    packed->extra[0] = (void *)(uintptr_t)UHAL_TOPS_LAUNCH_BUFFER;
+    packed->extra[1] = packed->block;
+    packed->extra[2] = (void *)(uintptr_t)UHAL_TOPS_LAUNCH_BUFFER_SIZE;
+    packed->extra[3] = &packed->bytes;
+    packed->extra[4] = (void *)(uintptr_t)UHAL_TOPS_LAUNCH_END;
+    return topsSuccess;
+}
+
+static topsError_t (*launch_kernel)(topsFunction_t function, unsigned int grid_x,
+                                    unsigned int grid_y, unsigned int grid_z,
+                                    unsigned int block_x, unsigned int block_y,
+                                    unsigned int block_z, unsigned int shared_bytes,
+                                    topsStream_t stream, void **parameters, void **extra);
+
+static int tops_launch_packed(void *function, unsigned int grid_x, unsigned int grid_y,
+                              unsigned int grid_z, unsigned int block_x, unsigned int block_y,
+                              unsigned int block_z, unsigned int shared_bytes, void *stream,
+                              void **parameters, void **extra) {
+    struct packed packed;
+    const topsError_t status = pack(function, parameters, &packed);
+    (void)extra;
+    return status != topsSuccess
+               ? status
+               : launch_kernel((topsFunction_t)function, grid_x, grid_y, grid_z, block_x, block_y,
+                               block_z, shared_bytes, (topsStream_t)stream, NULL, packed.extra);
+}
+
 /* -- launch_ex over topsModuleLaunchKernelEx, in both readings of its configuration ------------ */
 
 static topsError_t (*launch_kernel_ex)(const void *config, topsFunction_t function,
                                        void **parameters, void **extra);
 
+/* From gcu400 on a launch says how many threads a SIP has, and blocks have two axes: the third one
+ * of a launch is those threads. */
+static int has_sub_threads;
+
+static int launch_with(const void *config, void *function, void **parameters, void **extra) {
+    struct packed packed;
+    topsError_t status;
+    if (!packs_parameters)
+        return launch_kernel_ex(config, (topsFunction_t)function, parameters, extra);
+    status = pack(function, parameters, &packed);
+    return status != topsSuccess
+               ? status
+               : launch_kernel_ex(config, (topsFunction_t)function, NULL, packed.extra);
+}
+
 #define TOPS_LAUNCH_EX(name, configuration)                                                        \
     static int name(const struct uhal_launch_config *wanted, void *function, void **parameters,    \
                     void **extra) {                                                                \
-        topsLaunchAttribute attribute;                                                             \
+        topsLaunchAttribute attributes[2];                                                         \
         configuration config;                                                                      \
-        memset(&attribute, 0, sizeof(attribute));                                                  \
+        memset(attributes, 0, sizeof(attributes));                                                 \
         memset(&config, 0, sizeof(config));                                                        \
         memcpy(&config.gridDim, wanted->grid, sizeof(config.gridDim));                             \
         memcpy(&config.blockDim, wanted->block, sizeof(config.blockDim));                          \
         config.dynamicSmemBytes = wanted->shared_bytes;                                            \
         config.stream = (topsStream_t)wanted->stream;                                              \
+        config.attrs = attributes;                                                                 \
         if (wanted->cooperative) {                                                                 \
-            attribute.id = topsLaunchAttributeCooperative;                                         \
-            attribute.val.cooperative = 1;                                                         \
-            config.attrs = &attribute;                                                             \
-            config.numAttrs = 1;                                                                   \
+            attributes[config.numAttrs].id = topsLaunchAttributeCooperative;                       \
+            attributes[config.numAttrs++].val.cooperative = 1;                                     \
         }                                                                                          \
-        return launch_kernel_ex(&config, (topsFunction_t)function, parameters, extra);             \
+        if (has_sub_threads) {                                                                     \
+            topsLaunchAttribute *const attribute = &attributes[config.numAttrs++];                 \
+            attribute->id = topsLaunchAttributeThreadDimension;                                    \
+            attribute->val.ThreadDim[0] = config.blockDim.z;                                       \
+            attribute->val.ThreadDim[1] = 1;                                                       \
+            attribute->val.ThreadDim[2] = 1;                                                       \
+            config.blockDim.z = 1;                                                                 \
+        }                                                                                          \
+        return launch_with(&config, function, parameters, extra);                                  \
     }
 
 TOPS_LAUNCH_EX(tops_launch_ex_72, uhalTopsLaunchConfig72)
 TOPS_LAUNCH_EX(tops_launch_ex_64, uhalTopsLaunchConfig64)
+
+/* -- launch over topsModuleLaunchKernelEx, for devices that take no other ---------------------- */
+
+#define TOPS_LAUNCH(name, extended)                                                                \
+    static int name(void *function, unsigned int grid_x, unsigned int grid_y,                      \
+                    unsigned int grid_z, unsigned int block_x, unsigned int block_y,               \
+                    unsigned int block_z, unsigned int shared_bytes, void *stream,                 \
+                    void **parameters, void **extra) {                                             \
+        struct uhal_launch_config wanted;                                                          \
+        memset(&wanted, 0, sizeof(wanted));                                                        \
+        wanted.grid[0] = grid_x;                                                                   \
+        wanted.grid[1] = grid_y;                                                                   \
+        wanted.grid[2] = grid_z;                                                                   \
+        wanted.block[0] = block_x;                                                                 \
+        wanted.block[1] = block_y;                                                                 \
+        wanted.block[2] = block_z;                                                                 \
+        wanted.shared_bytes = shared_bytes;                                                        \
+        wanted.stream = stream;                                                                    \
+        return extended(&wanted, function, parameters, extra);                                     \
+    }
+
+TOPS_LAUNCH(tops_launch_72, tops_launch_ex_72)
+TOPS_LAUNCH(tops_launch_64, tops_launch_ex_64)
 
 /* -- by name ----------------------------------------------------------------------------------- */
 
 #define TOPS_ADAPTER(adapter, target)                                                              \
     if (strcmp(name, #adapter) == 0) {                                                             \
         target = (__typeof__(target))vendor;                                                       \
+        return (uhal_any_function)adapter;                                                         \
+    }
+
+/* Which launches a process makes is known by the adapters that are asked for. */
+#define TOPS_CHOICE(adapter, target, flag)                                                         \
+    if (strcmp(name, #adapter) == 0) {                                                             \
+        target = (__typeof__(target))vendor;                                                       \
+        flag = 1;                                                                                  \
         return (uhal_any_function)adapter;                                                         \
     }
 
@@ -122,5 +274,9 @@ uhal_any_function uhal_tops_adapter(const char *name, uhal_any_function vendor) 
     TOPS_ADAPTER(tops_stream_callback, stream_add_callback)
     TOPS_ADAPTER(tops_launch_ex_72, launch_kernel_ex)
     TOPS_ADAPTER(tops_launch_ex_64, launch_kernel_ex)
+    TOPS_ADAPTER(tops_launch_packed, launch_kernel)
+    TOPS_CHOICE(tops_prepare_function, launch_kernel, packs_parameters)
+    TOPS_CHOICE(tops_launch_72, launch_kernel_ex, has_sub_threads)
+    TOPS_CHOICE(tops_launch_64, launch_kernel_ex, has_sub_threads)
     return NULL;
 }

@@ -8,7 +8,7 @@ import argparse
 
 import numpy as np
 
-import ubridge
+from ubridge import legacy_ops
 from uhal import Api, DeviceBuffer, Event, HostBuffer, Stream, StreamFlags
 
 N = 512
@@ -30,7 +30,7 @@ def main() -> None:
     with Stream(StreamFlags.NON_BLOCKING) as compute, Stream(StreamFlags.NON_BLOCKING) as copy:
         start, end = Event(), Event()
         start.record(compute)
-        ubridge.matmul(a, b, product, N, N, N, compute)
+        legacy_ops.matmul(a, b, product, N, N, N, compute)
         end.record(compute)
 
         # Without this line the copy could read the product before it is there.

@@ -7,8 +7,8 @@ import argparse
 
 import numpy as np
 
-import ubridge
-from ubridge import Activation
+from ubridge import legacy_ops
+from ubridge.legacy_ops import Activation
 from uhal import Api, DeviceBuffer
 
 
@@ -25,7 +25,7 @@ def main() -> None:
     # A slice is a view: relu over the middle changes the buffer it belongs to.
     data = DeviceBuffer.from_slice([-1.0, -2.0, -3.0, -4.0, 5.0, -6.0], "f32")
     middle = data[1:5]
-    ubridge.activation(middle, 1, middle.size, Activation.RELU)
+    legacy_ops.activation(middle, 1, middle.size, Activation.RELU)
     print("data  ", data.to_numpy())
 
     # A view of a view, and the same bytes as another type.

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-import ubridge
-from ubridge import Activation
+from ubridge import legacy_ops
+from ubridge.legacy_ops import Activation
 from uhal import Api, Device, DeviceBuffer, Event, Stream
 from uhal.errors import DeviceError
 
@@ -106,11 +106,13 @@ def forward(inputs: dict[str, Matrix], stream: Stream) -> list[Layer]:
         start, end = Event(device=device), Event(device=device)
         start.record(stream)
         if weight is None:
-            ubridge.activation(out, side, side, Activation[operation.upper()], stream)
+            legacy_ops.activation(out, side, side, Activation[operation.upper()], stream)
         elif operation == "matmul":
-            ubridge.matmul(values, weight, out, side, side, side, stream)
+            legacy_ops.matmul(values, weight, out, side, side, side, stream)
         else:
-            ubridge.convolution(values, weight, out, side, side, KERNEL_SIDE, KERNEL_SIDE, stream)
+            legacy_ops.convolution(
+                values, weight, out, side, side, KERNEL_SIDE, KERNEL_SIDE, stream
+            )
         end.record(stream)
         values, side = out, out_side
         layers.append(Layer(f"{operation} {operand or ''}".strip(), side, out, start, end))

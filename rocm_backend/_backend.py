@@ -1,35 +1,92 @@
 """The ROCm backend's verbs: what `uhal` asks of a backend, answered by the HSA runtime.
 
-So far: finding the runtime and its devices. `probe` says that launching is not there yet, so that
-nothing chooses the backend.
+Launches, copies and waits are in libuhal_hsa, which is reached through `runtime.h` and calls the
+runtime itself. Validates nothing but images.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
-from typing import NoReturn
+import platform
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NoReturn
 
-from rocm_backend._agents import Gpu, gpus
-from rocm_backend._errors import ADVICE, CLASS_OF, status_name
+from rocm_backend import _agents
+from rocm_backend._agents import Agents, Gpu
+from rocm_backend._errors import ADVICE, CLASS_OF, LOST_TEXT, STICKY_PREFIX, status_name
 from rocm_backend._library import LIBRARY_VARIABLE, bind, find, header
-from uhal.abi import Library
-from uhal.contract import Backend, BackendRecord, DeviceSummary, joined_reasons
-from uhal.errors import DeviceError, NotSupportedError
+from rocm_backend._modules import ModuleVerbs
+from rocm_backend._pools import DevicePools
+from rocm_backend._runtime import FUNCTION_OF_SLOT, hand_over, open_runtime, runtime_header
+from rocm_backend.targets import DeviceTarget
+from uhal._lane import HotTable
+from uhal.abi import Library, LibrarySearch
+from uhal.contract import (
+    BackendRecord,
+    DeviceLimits,
+    DeviceSummary,
+    ErrorText,
+    joined_reasons,
+)
+from uhal.errors import DeviceError, LibraryNotFoundError, from_code
 
 _INSTALL = (
     "install AMD's ROCm runtime (Debian and Ubuntu: libhsa-runtime64-1), or set "
     f"{LIBRARY_VARIABLE} to its libhsa-runtime64.so.1"
 )
 _KERNEL_DRIVER = "/dev/kfd"
-_NOT_YET = "launching on AMD devices is not in this version of uhal"
+_QUEUE_PACKETS = 16384
+"""Packets a queue holds. The lane keeps the GIL while a stream has few launches pending: this many
+are room for all the streams that share a queue."""
+_FAULT_BYTES = 512
+_MOST_WORK_ITEMS = 0xFFFFFFFF
+"""Of a grid along an axis: a packet counts them in 32 bits."""
+
+_KINDS = {
+    "streams": "UHAL_HSA_KIND_STREAM",
+    "events": "UHAL_HSA_KIND_EVENT",
+    "modules": "UHAL_HSA_KIND_MODULE",
+    "allocations": "UHAL_HSA_KIND_ALLOCATION",
+    "pinned": "UHAL_HSA_KIND_PINNED",
+}
 
 
-class RocmBackend(Backend):
-    """AMD's devices. Only `probe` works in this version."""
+class RocmBackend(ModuleVerbs):
+    """AMD's devices. Any thread may call any method."""
 
     name = "rocm"
     dlpack_device_type = 10  # kDLROCM
+    stream_refusal = (
+        "a HIP stream is HIP's own object, not a queue that others may write to; synchronize it, "
+        "and launch in a uhal.Stream"
+    )
+
+    def __init__(self, search: LibrarySearch) -> None:
+        """Take over an opened library and initialise it. `open` is the way in."""
+        self._runtime = open_runtime(self._fail)
+        self._library = bind(search, self._fail)
+        self._library.hsa_init()
+        self._agents: Agents = _agents.agents(self._library)
+        self._pools: dict[int, tuple[int, DevicePools]] = {}
+        self._contexts: dict[int, int] = {}
+        frequency = ctypes.c_uint64()
+        attribute = header().constants["HSA_SYSTEM_INFO_TIMESTAMP_FREQUENCY"]
+        self._library.hsa_system_get_info(attribute, ctypes.byref(frequency))
+        handles = [gpu.handle for gpu in self._agents.gpus]
+        hand_over(self._runtime, self._library, frequency.value, handles)
+        constants = runtime_header().constants
+        self._hot_table = HotTable(
+            {slot: self._runtime.address(name) for slot, name in FUNCTION_OF_SLOT.items()},
+            not_ready=constants["UHAL_HSA_NOT_READY"],
+            out_of_memory=header().constants["HSA_STATUS_ERROR_OUT_OF_RESOURCES"],
+            sticky=[code for name, code in constants.items() if name.startswith(STICKY_PREFIX)],
+            names=FUNCTION_OF_SLOT,
+        )
+
+    # -- finding the library -----------------------------------------------------------------------
 
     @classmethod
     def probe(cls) -> BackendRecord:
@@ -38,56 +95,258 @@ class RocmBackend(Backend):
         if search.handle is None:
             reason = joined_reasons(search.attempts)
             return BackendRecord(cls.name, "absent", reason, _INSTALL, search.attempts)
-        found: list[Gpu] = []
+        gpus: tuple[Gpu, ...] = ()
         version = None
-        library = bind(search, cls._fail)
+        library = bind(search, _fail_in_probe)
         try:
+            open_runtime(_fail_in_probe)
             status = library.unchecked("hsa_init")()
             if status == 0:
                 try:
                     version = _version(library)
-                    found.extend(gpus(library))
+                    gpus = _agents.agents(library).gpus
                 finally:
                     library.unchecked("hsa_shut_down")()
         except DeviceError as error:
             return BackendRecord(cls.name, "refused", str(error), "", search.attempts, search.path)
+        if not gpus:
+            said = f" (hsa_init: {_words(library, status)})" if status else ""
+            reason = f"runtime found, no device{said}"
+            return BackendRecord(
+                *(cls.name, "absent", reason, _why_no_device(), search.attempts, search.path),
+                version,
+            )
         devices = tuple(
             DeviceSummary(
                 ordinal,
                 gpu.name,
                 f"{', '.join(map(str, gpu.target.isas))}, {gpu.compute_units} compute units",
             )
-            for ordinal, gpu in enumerate(found)
+            for ordinal, gpu in enumerate(gpus)
         )
-        if devices:
-            reason, next_step = f"{_devices(len(devices))}; {_NOT_YET}", ""
-        else:
-            reason = "runtime found, no device" + (
-                f" (hsa_init: {_words(library, status)})" if status else ""
-            )
-            next_step = _why_no_device()
+        reason = f"{len(devices)} device{'' if len(devices) == 1 else 's'}, {version}"
         return BackendRecord(
-            cls.name,
-            "refused" if devices else "absent",
-            reason,
-            next_step,
-            search.attempts,
-            search.path,
-            version,
-            devices,
+            cls.name, "ok", reason, "", search.attempts, search.path, version, devices
         )
 
     @classmethod
-    def open(cls) -> NoReturn:
-        """Refuse: `NotSupportedError`."""
-        raise NotSupportedError(_NOT_YET, backend=cls.name)
+    def open(cls) -> RocmBackend:
+        """Open and initialise the runtime. `LibraryNotFoundError` when there is none."""
+        search = find()
+        if search.handle is None:
+            raise LibraryNotFoundError(
+                f"{joined_reasons(search.attempts)}. To use AMD devices, {_INSTALL}.",
+                backend=cls.name,
+            )
+        return cls(search)
 
-    @classmethod
-    def _fail(cls, call: str, code: int) -> NoReturn:
-        name = status_name(header().constants, code)
-        advice = f". {ADVICE[name]}" if name in ADVICE else ""
-        error = CLASS_OF.get(name, DeviceError)
-        raise error(f"{call}: {name} ({code}){advice}", backend=cls.name, call=call, code=code)
+    # -- the process and its devices ---------------------------------------------------------------
+
+    @property
+    def hot_table(self) -> HotTable:
+        """The addresses of libuhal_hsa."""
+        return self._hot_table
+
+    def version(self) -> str:
+        """Return the version of HSA the runtime implements, such as `HSA 1.1`."""
+        return _version(self._library)
+
+    def device_count(self) -> int:
+        """Return how many GPUs the runtime shows this process."""
+        return len(self._agents.gpus)
+
+    def device_context(self, ordinal: int) -> int:
+        """Open the device: its queues are made with its streams."""
+        gpu = self._agents.gpus[ordinal]
+        host, pools = self._host_and_pools(ordinal)
+        info = runtime_header().ctype("uhalHsaDeviceInfo")()
+        info.agent = gpu.handle
+        info.host_agent = host
+        info.device_pool = pools.device.handle
+        info.pinned_pool = pools.pinned.handle
+        info.kernarg_pool = pools.kernarg.handle
+        info.device_pool_is_host = pools.device_is_host
+        most = self._number(ordinal, "HSA_AGENT_INFO_QUEUE_MAX_SIZE")
+        info.queue_packets = min(most, _QUEUE_PACKETS)
+        info.ordinal = ordinal
+        context = ctypes.c_void_p()
+        self._runtime.uhalHsaDeviceOpen(context, info)
+        self._contexts[ordinal] = context.value or 0
+        return self._contexts[ordinal]
+
+    def release_device_context(self, ordinal: int) -> None:
+        """Close the device and destroy its queues."""
+        self._runtime.uhalHsaDeviceClose(self._contexts.pop(ordinal))
+
+    def device_name(self, ordinal: int) -> str:
+        """Return what the device is sold as, or its processor."""
+        return self._agents.gpus[ordinal].name
+
+    def device_uuid(self, ordinal: int) -> str:
+        """Return an identifier made of the device's own, else of its place in this machine."""
+        agent = self._agents.gpus[ordinal].handle
+        told = _agents.text(self._library, agent, "HSA_AMD_AGENT_INFO_UUID")
+        if told and not told.endswith("-XX"):
+            return str(uuid.uuid5(uuid.NAMESPACE_OID, f"uhal rocm {told}"))
+        try:
+            machine = Path("/etc/machine-id").read_text(encoding="ascii").strip()
+        except (OSError, UnicodeDecodeError):
+            machine = platform.node()
+        place = self._number(ordinal, "HSA_AMD_AGENT_INFO_BDFID")
+        return str(uuid.uuid5(uuid.NAMESPACE_OID, f"uhal rocm {machine} {place}"))
+
+    def device_limits(self, ordinal: int) -> DeviceLimits:
+        """Return the limits of a launch; the grid is limited in work-items, not in blocks."""
+        agent = self._agents.gpus[ordinal].handle
+        block = _agents.extents(
+            self._library, agent, "HSA_AGENT_INFO_WORKGROUP_MAX_DIM", ctypes.c_uint16
+        )
+        grid = _agents.extents(self._library, agent, "HSA_AGENT_INFO_GRID_MAX_DIM", ctypes.c_uint32)
+        _, pools = self._host_and_pools(ordinal)
+        return DeviceLimits(
+            max_grid=grid,
+            max_block=block,
+            max_threads_per_block=self._number(ordinal, "HSA_AGENT_INFO_WORKGROUP_MAX_SIZE"),
+            max_shared_bytes_per_block=pools.group_bytes,
+            warp_size=self._number(ordinal, "HSA_AGENT_INFO_WAVEFRONT_SIZE"),
+            processors=self._agents.gpus[ordinal].compute_units,
+            max_grid_threads=_MOST_WORK_ITEMS,
+        )
+
+    def device_attributes(self, ordinal: int) -> Mapping[str, int | str]:
+        """Return what the runtime tells beyond the limits, and the targets it loads code for."""
+        gpu = self._agents.gpus[ordinal]
+        told = _agents.told_attributes(self._library, gpu.handle)
+        return {**told, "HSA_AGENT_INFO_ISA": ", ".join(map(str, gpu.target.isas))}
+
+    def memory_info(self, ordinal: int) -> tuple[int, int]:
+        """Return free and total bytes.
+
+        A runtime before ROCm 6 does not tell: then what this process has not allocated is free.
+        """
+        _, pools = self._host_and_pools(ordinal)
+        total = pools.device.bytes
+        agent = self._agents.gpus[ordinal].handle
+        free = _agents.optional_number(self._library, agent, "HSA_AMD_AGENT_INFO_MEMORY_AVAIL")
+        if free is None:
+            allocated = ctypes.c_size_t()
+            self._runtime.uhalHsaDeviceAllocated(allocated, self._contexts[ordinal])
+            free = max(total - allocated.value, 0)
+        return min(free, total), total
+
+    def synchronize_device(self, ordinal: int) -> None:
+        """Wait for every queue uhal has on the device."""
+        self._runtime.uhalHsaDeviceSynchronize(self._contexts[ordinal])
+
+    def host_device_pointer(self, pointer: int) -> int:
+        """Return the pointer: host and devices share one space of addresses."""
+        return pointer
+
+    def pointer_device(self, address: int) -> int | None:
+        """Return whose memory it is, of whichever library in this process."""
+        agent = ctypes.c_uint64()
+        self._runtime.unchecked("uhalHsaMemGetDevice")(agent, address)
+        for ordinal, gpu in enumerate(self._agents.gpus):
+            if gpu.handle == agent.value:
+                return ordinal
+        return None
+
+    def can_access_peer(self, ordinal: int, peer: int) -> bool:
+        """Ask whether the device may ever be let into the pool of `peer`."""
+        _, pools = self._host_and_pools(peer)
+        access = ctypes.c_int32()
+        types = self._library.header
+        self._library.hsa_amd_agent_memory_pool_get_info(
+            types.ctype("hsa_agent_t")(self._agents.gpus[ordinal].handle),
+            types.ctype("hsa_amd_memory_pool_t")(pools.device.handle),
+            types.constants["HSA_AMD_AGENT_MEMORY_POOL_INFO_ACCESS"],
+            ctypes.byref(access),
+        )
+        return access.value != types.constants["HSA_AMD_MEMORY_POOL_ACCESS_NEVER_ALLOWED"]
+
+    def enable_peer_access(self, ordinal: int, peer: int) -> None:
+        """Let the device into all memory of `peer`, there now and allocated later."""
+        if peer not in self._contexts:
+            raise DeviceError(
+                f"open {self.name}:{peer} before its memory is shared: Device({peer}, 'rocm')",
+                backend=self.name,
+            )
+        self._runtime.uhalHsaMemAllowAccess(self._contexts[ordinal], self._contexts[peer])
+
+    def live_counts(self) -> Mapping[str, int]:
+        """Count the native library's own objects in this process."""
+        counts: dict[str, int] = {}
+        for kind, constant in _KINDS.items():
+            count = ctypes.c_size_t()
+            self._runtime.uhalHsaLiveCount(runtime_header().constants[constant], count)
+            counts[kind] = count.value
+        return counts
+
+    # -- errors ------------------------------------------------------------------------------------
+
+    def error_text(self, code: int) -> ErrorText:
+        """Return the runtime's words for a status; of a lost device with what is known of it."""
+        lost = runtime_header().constants["UHAL_HSA_LOST"]
+        if code < lost:
+            name = status_name(header().constants, code)
+            return ErrorText(name, _words(self._library, code, name), ADVICE.get(name, ""))
+        name = _lost_name(code)
+        text = LOST_TEXT.get(name) or _words(self._library, code - lost, name)
+        detail = ctypes.create_string_buffer(_FAULT_BYTES)
+        self._runtime.unchecked("uhalHsaFaultText")(detail, len(detail))
+        told = detail.value.decode("utf-8", "replace")
+        return ErrorText(
+            name, f"{text.rstrip('.')}; {told}" if told else text, ADVICE.get(name, "")
+        )
+
+    def error_class(self, code: int) -> type[Exception]:
+        """Look the code up in the table. The loss of a device is no mistake of the call."""
+        if code >= runtime_header().constants["UHAL_HSA_LOST"]:
+            return DeviceError
+        return CLASS_OF.get(status_name(header().constants, code), DeviceError)
+
+    def _fail(self, call: str, code: int) -> NoReturn:
+        raise from_code(self, call, code)
+
+    # -- helpers -----------------------------------------------------------------------------------
+
+    def _target(self, ordinal: int) -> DeviceTarget:
+        return self._agents.gpus[ordinal].target
+
+    def _number(self, ordinal: int, attribute: str, of: type[Any] = ctypes.c_uint32) -> int:
+        return _agents.number(self._library, self._agents.gpus[ordinal].handle, attribute, of)
+
+    def _host_and_pools(self, ordinal: int) -> tuple[int, DevicePools]:
+        found = self._pools.get(ordinal)
+        if found is None:
+            gpu = self._agents.gpus[ordinal]
+            found = _agents.host_and_pools(self._library, gpu, self._agents.cpus)
+            self._pools[ordinal] = found
+        return found
+
+
+def _fail_in_probe(call: str, code: int) -> NoReturn:
+    """Like `_fail`, of a backend that is not open."""
+    name = status_name(header().constants, code)
+    advice = f". {ADVICE[name]}" if name in ADVICE else ""
+    error = CLASS_OF.get(name, DeviceError)
+    raise error(f"{call}: {name} ({code}){advice}", backend="rocm", call=call, code=code)
+
+
+def _lost_name(code: int) -> str:
+    """The status a queue reported, or our own name of what is none."""
+    constants = runtime_header().constants
+    name = next(
+        (
+            name
+            for name, value in constants.items()
+            if value == code and name.startswith(STICKY_PREFIX)
+        ),
+        f"{code:#x}",
+    )
+    if name in LOST_TEXT:
+        return name
+    return status_name(header().constants, code - constants["UHAL_HSA_LOST"])
 
 
 def _version(library: Library) -> str:
@@ -100,12 +359,12 @@ def _version(library: Library) -> str:
     return f"HSA {'.'.join(numbers)}"
 
 
-def _words(library: Library, status: int) -> str:
-    """What the runtime calls a status."""
+def _words(library: Library, status: int, name: str = "") -> str:
+    """What the runtime calls a status, without the name it begins with."""
     text = ctypes.c_char_p()
     if library.unchecked("hsa_status_string")(status, ctypes.byref(text)) or text.value is None:
         return f"status {status:#x}"
-    return text.value.decode("utf-8", "replace")
+    return text.value.decode("utf-8", "replace").removeprefix(f"{name}: ")
 
 
 def _why_no_device() -> str:
@@ -117,7 +376,3 @@ def _why_no_device() -> str:
     if not os.access(_KERNEL_DRIVER, os.R_OK | os.W_OK):
         return f"{_KERNEL_DRIVER} may not be opened: join the group render"
     return "rocminfo lists what the runtime sees; is ROCR_VISIBLE_DEVICES empty?"
-
-
-def _devices(count: int) -> str:
-    return f"{count} device{'' if count == 1 else 's'}"

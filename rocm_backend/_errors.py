@@ -1,4 +1,6 @@
-"""Codes of the HSA runtime and the exceptions they become. The one table of this backend.
+"""Codes of the HSA runtime and of libuhal_hsa, and the exceptions they become.
+
+The one table of this backend.
 
 Names and meanings are those of `hsa_status_t` in the "HSA Runtime Programmer's Reference Manual"
 and of AMD's extensions to it.
@@ -47,6 +49,16 @@ CLASS_OF: dict[str, type[DeviceError]] = {
     "HSA_STATUS_ERROR_INVALID_QUEUE_CREATION": NotSupportedError,
 }
 
+# What libuhal_hsa answers for a device that is lost. Every later call on it answers the same.
+STICKY_PREFIX = "UHAL_HSA_LOST_"
+
+LOST_TEXT: dict[str, str] = {
+    "UHAL_HSA_LOST_COPY": "an asynchronous copy failed",
+    "UHAL_HSA_LOST_PEER": "work of the device waits for another device, and that is lost",
+    "UHAL_HSA_LOST_DEADLINE": "the device did nothing for as long as UHAL_ROCM_DEADLINE allows",
+}
+"""What the codes mean that are not a status of the runtime."""
+
 _STATUS_PREFIXES = ("HSA_STATUS_ERROR", "HSA_STATUS_INFO", "HSA_STATUS_CU")
 _RESTART = "Start a new process: what the device holds is lost"
 
@@ -68,6 +80,9 @@ ADVICE: dict[str, str] = {
     "HSA_STATUS_ERROR_MEMORY_FAULT": _RESTART,
     "HSA_STATUS_ERROR_EXCEPTION": f"dmesg may say more; look for lines with amdgpu. {_RESTART}",
     "HSA_STATUS_ERROR_FATAL": _RESTART,
+    "UHAL_HSA_LOST_COPY": _RESTART,
+    "UHAL_HSA_LOST_DEADLINE": _RESTART,
+    "UHAL_HSA_LOST_PEER": _RESTART,
 }
 
 

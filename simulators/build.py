@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 
 from build_support.jobs import OUTPUT, BuildError, Job, build
+from build_support.native import load_cpu_level
+from simulators.topsfb import ubridge
 
 SIMULATORS = Path(__file__).resolve().parent
 ROOT = SIMULATORS.parent
@@ -28,8 +30,12 @@ DRIVERS = {
     "libhsa-runtime64.so.1": ("engine", "images", "hsa"),
     # For benchmarks: its few functions, linked first, replace those of the same name.
     "null/libcuda.so.1": ("null", *CUDA),
+    "libtopsrt.so.1": ("engine", "images", "tops", "tops/newer"),
+    "libtopsrt.so.2": ("engine", "images", "tops", "tops/older"),
 }
-"""Libraries by name, and the folders their sources lie in, the vendor's own last."""
+"""Libraries by name, and the folders their sources lie in, the one with the exports last."""
+
+LINKS = {"libcuda.so": "libcuda.so.1", "libtopsrt.so": "libtopsrt.so.1"}
 
 IN_KERNELS = SIMULATORS / "ptx" / "runtime" / "numerics.c"
 """Linked into every translated kernel, not into a driver."""
@@ -44,9 +50,9 @@ def main() -> None:
         build_drivers(BUILD)
     except BuildError as error:
         raise SystemExit(f"\nThe simulated drivers were not built.\n\n{error}") from None
-    link = BUILD / "libcuda.so"
-    link.unlink(missing_ok=True)
-    link.symlink_to("libcuda.so.1")
+    for link, library in LINKS.items():
+        (BUILD / link).unlink(missing_ok=True)
+        (BUILD / link).symlink_to(library)
     # Who translates PTX for the library, unless UHAL_SIM_PYTHON names another.
     (BUILD / "python").write_text(f"{sys.executable}\n")
 
@@ -65,7 +71,9 @@ def build_drivers(destination: Path) -> None:
     }
     every = tuple({folder: None for folders in wanted.values() for folder in folders})
     build([_compile(source, tools) for source in _sources(every)], ROOT)
-    build([_link(destination / name, folders, tools) for name, folders in wanted.items()], ROOT)
+    links = [_link(destination / name, folders, tools) for name, folders in wanted.items()]
+    build([*links, *_gcu_kernels(destination, tools)], ROOT)
+    ubridge.write_all(destination / "topsfb")
 
 
 def _sources(folders: tuple[str, ...]) -> list[Path]:
@@ -122,6 +130,23 @@ def _link(library: Path, folders: tuple[str, ...], tools: str) -> Job:
         weight=1,
         tools=tools,
     )
+
+
+def _gcu_kernels(destination: Path, tools: str) -> list[Job]:
+    """Host builds of Ubridge's entries, beside the containers that name them."""
+    folder = SIMULATORS / "tops" / "kernels"
+    flags = load_cpu_level(ROOT).compile_flags()
+    return [
+        Job(
+            label=f"compile {source.relative_to(ROOT)}",
+            output=destination / "topsfb" / f"{source.stem}.so",
+            inputs=(source, folder / "gcu.h", *_headers()),
+            commands=((COMPILER, *flags, INCLUDE, "-x", "c++", str(source), "-o", OUTPUT),),
+            weight=source.stat().st_size,
+            tools=tools,
+        )
+        for source in sorted(folder.glob("*.cu"))
+    ]
 
 
 if __name__ == "__main__":

@@ -24,8 +24,8 @@ from tops_backend._errors import (
 )
 from tops_backend._library import (
     CANDIDATES,
-    FUNCTION_OF_SLOT,
     LIBRARY_VARIABLE,
+    LaunchForms,
     TopsLibrary,
     header,
 )
@@ -76,12 +76,14 @@ class TopsBackend(LibraryBackend):
         """The runtime's addresses; a function it lacks is refused by name when it is called."""
         if self._table is None:
             constants = header().constants
+            forms = LaunchForms.told(sub_threads=self._has_sub_threads())
+            functions = forms.functions()
             self._table = HotTable(
-                self._library.slots(),
+                self._library.slots(functions, forms),
                 not_ready=constants["topsErrorNotReady"],
                 out_of_memory=constants["topsErrorOutOfMemory"],
                 sticky=[constants[name] for name in STICKY],
-                names=FUNCTION_OF_SLOT,
+                names=functions,
             )
         return self._table
 
@@ -179,6 +181,18 @@ class TopsBackend(LibraryBackend):
         self._library.topsHostGetDevicePointer(address, pointer, 0)
         return address.value or 0
 
+    def device_address(self, pointer: int) -> int:
+        """Return the hardware's address of memory of the current device.
+
+        A pointer is a handle, and launches convert those that are parameters. A kernel that takes
+        an address inside an integer or a structure needs this one.
+        """
+        # How many bytes are written is told of some attributes only.
+        address = ctypes.c_uint64()
+        attribute = header().constants["TOPS_POINTER_ATTRIBUTE_DEVICE_POINTER"]
+        self._library.topsPointerGetAttribute(ctypes.byref(address), attribute, pointer)
+        return address.value
+
     def ipc_export(self, address: int) -> bytes:
         """Return the runtime's handle of an allocation, for another process."""
         handle = header().ctype("topsIpcMemHandle_t")()
@@ -222,9 +236,12 @@ class TopsBackend(LibraryBackend):
 
     def function_attributes(self, function: int, name: str) -> FunctionAttributes:
         """Return what the runtime tells of a kernel; what it does not is the device's."""
-        threads = self._function_attribute(function, "MAX_THREADS_PER_BLOCK")
+        most = self._current_limits().max_threads_per_block
+        # It counts SIPs; of a device whose SIPs have threads the limits count those.
+        sips = self._function_attribute(function, "MAX_THREADS_PER_BLOCK")
+        threads = sips * max(architecture(self._current_target()).sub_threads, 1) if sips else most
         return FunctionAttributes(
-            max_threads_per_block=threads or self._current_limits().max_threads_per_block,
+            max_threads_per_block=threads,
             static_shared_bytes=self._function_attribute(function, "SHARED_SIZE_BYTES"),
             local_bytes=self._function_attribute(function, "LOCAL_SIZE_BYTES"),
             registers=self._function_attribute(function, "NUM_REGS"),
@@ -281,14 +298,24 @@ class TopsBackend(LibraryBackend):
         return value.value if status == 0 and value.value >= 0 else None
 
     def _current_limits(self) -> DeviceLimits:
+        return self.device_limits(self._current())
+
+    def _current_target(self) -> str | None:
+        return self._target(self._current())
+
+    def _current(self) -> int:
         ordinal = ctypes.c_int()
         self._library.topsGetDevice(ordinal)
-        return self.device_limits(ordinal.value)
+        return ordinal.value
 
     def _bus_address(self, ordinal: int) -> str:
         text = ctypes.create_string_buffer(64)
         status = self._library.unchecked("topsDeviceGetPCIBusId")(text, len(text), ordinal)
         return text.value.decode("ascii", "replace") if status == 0 else ""
+
+    def _has_sub_threads(self) -> bool:
+        targets = [self._target(ordinal) for ordinal in range(self.device_count())]
+        return bool(targets) and all(architecture(target).sub_threads for target in targets)
 
     def _properties(self, ordinal: int) -> Any:
         """Return the properties, or `None` when the structure is not the one we know."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,11 @@ from uhal.errors import ArgumentValueError
 LIBRARY_VARIABLE = "UHAL_TOPS_LIBRARY"
 CONFIG_VARIABLE = "UHAL_TOPS_LAUNCH_CONFIG"
 """Bytes of the configuration of extended launches, 72 or 64: no public header tells."""
+PARAMETERS_VARIABLE = "UHAL_TOPS_PARAMETERS"
+"""How launches pass parameters: `pointers`, an array of them, or `block`, all in one.
+
+Newer code does the first only; the published header calls it unimplemented.
+"""
 
 _SONAMES = ("libtopsrt.so", "libtopsrt.so.1", "libtopsrt.so.2")
 CANDIDATES = (*_SONAMES, *(f"/opt/tops/lib/{name}" for name in _SONAMES))
@@ -62,6 +69,7 @@ ADAPTER_OF_SLOT = {
     "stream_create": "tops_stream_create",
     "launch_ex": "tops_launch_ex_72",
 }
+"""The launching ones are chosen by `LaunchForms`."""
 OPTIONAL_SLOTS = frozenset(("launch_ex", "alloc_async", "free_async"))
 
 
@@ -81,17 +89,15 @@ class TopsLibrary(Library):
         super().__init__(search.handle, path, header(), status="topsError_t", check=check)
         self._stand_ins: list[object] = []
 
-    def slots(self) -> dict[str, int]:
+    def slots(self, functions: Mapping[str, str], forms: LaunchForms) -> dict[str, int]:
         """Return the address of every slot: 0 for an optional function the library lacks."""
-        return {slot: self._slot(slot) for slot in FUNCTION_OF_SLOT}
+        adapters = {**ADAPTER_OF_SLOT, **forms.adapters()}
+        return {slot: self._slot(slot, name, adapters) for slot, name in functions.items()}
 
-    def _slot(self, slot: str) -> int:
-        name = FUNCTION_OF_SLOT[slot]
+    def _slot(self, slot: str, name: str, adapters: Mapping[str, str]) -> int:
         if self.has(name):
             address = self.address(name)
-            adapter = ADAPTER_OF_SLOT.get(slot)
-            if slot == "launch_ex" and launch_config_bytes() == 64:
-                adapter = "tops_launch_ex_64"
+            adapter = adapters.get(slot)
             return address if adapter is None else slot_adapter(adapter, address)
         if slot == "stream_callback" and self.has("topsStreamAddCallback"):
             return slot_adapter("tops_stream_callback", self.address("topsStreamAddCallback"))
@@ -109,9 +115,50 @@ class TopsLibrary(Library):
         return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
-def launch_config_bytes() -> int:
-    """Return how many bytes the library's launch configuration has, as the user says."""
-    told = os.environ.get(CONFIG_VARIABLE, "").strip() or "72"
-    if told not in ("64", "72"):
-        raise ArgumentValueError(f"{CONFIG_VARIABLE}: expected 64 or 72, got {told!r}")
-    return int(told)
+@dataclass(frozen=True)
+class LaunchForms:
+    """In which of several ways this process launches."""
+
+    config_bytes: int
+    """Of the library's launch configuration, as the user says."""
+    packed: bool
+    """Parameters go in one block, as the user says."""
+    sub_threads: bool
+    """The devices take launches through `topsModuleLaunchKernelEx` only, with threads of a SIP."""
+
+    @classmethod
+    def told(cls, *, sub_threads: bool) -> LaunchForms:
+        """Read the variables. `ArgumentValueError` for a value that means nothing."""
+        config = _one_of(CONFIG_VARIABLE, "72", "64")
+        return cls(
+            int(config), _one_of(PARAMETERS_VARIABLE, "pointers", "block") == "block", sub_threads
+        )
+
+    def functions(self) -> dict[str, str]:
+        """Return the runtime's function behind each slot."""
+        functions = dict(FUNCTION_OF_SLOT)
+        if self.sub_threads:
+            functions["launch"] = functions["launch_ex"]
+        if self.packed:
+            # It remembers where parameters lie, for the launches.
+            functions["prepare_function"] = FUNCTION_OF_SLOT["launch"]
+        return functions
+
+    def adapters(self) -> dict[str, str]:
+        """Return the adapters of the launching slots."""
+        adapters = {"launch_ex": f"tops_launch_ex_{self.config_bytes}"}
+        if self.packed:
+            adapters |= {
+                "launch": "tops_launch_packed",
+                "prepare_function": "tops_prepare_function",
+            }
+        if self.sub_threads:
+            adapters["launch"] = f"tops_launch_{self.config_bytes}"
+        return adapters
+
+
+def _one_of(variable: str, usual: str, other: str) -> str:
+    told = os.environ.get(variable, "").strip() or usual
+    if told not in (usual, other):
+        raise ArgumentValueError(f"{variable}: expected {usual} or {other}, got {told!r}")
+    return told

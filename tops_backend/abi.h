@@ -262,6 +262,11 @@ typedef struct topsDim3 {
     unsigned int x, y, z;
 } topsDim3;
 
+/* The words of a launch's `extra`, which ends with the third (in CUDA with 0). */
+#define UHAL_TOPS_LAUNCH_BUFFER 1
+#define UHAL_TOPS_LAUNCH_BUFFER_SIZE 2
+#define UHAL_TOPS_LAUNCH_END 3
+
 /* Of the value's 32 bytes the cooperative flag takes the first 4, ThreadDim the first 12. */
 typedef struct topsLaunchAttribute {
     topsLaunchAttributeID id;

@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from uhal.contract import DeviceLimits
-from uhal.errors import ArgumentValueError
 
 SHARED_CAP = 60 << 20
 """Bytes of a cluster's L2 that a launch may take, as Ubridge has it; 64 MiB are reported."""
 SHARED_GRANULE = 4096
+"""Ubridge asks for the next multiple of it, and for as many bytes more."""
 
 _MOST_THREADS_OF_AN_AXIS = (1 << 32) - 1
 _MOST_INT = (1 << 31) - 1
@@ -32,8 +32,8 @@ class Architecture:
     shared_bytes: int | None = None
     """L2 of a cluster."""
     max_grid: tuple[int, int, int] | None = None
-    flat_blocks: bool = False
-    """Blocks have no third axis."""
+    sub_threads: int = 0
+    """Threads of a SIP that a launch may ask for, by the third axis that blocks do not have."""
 
 
 _ARCHITECTURES = {
@@ -43,8 +43,8 @@ _ARCHITECTURES = {
         # 12 SIPs by the vendor's documents; Ubridge launched 6.
         Architecture("gcu210", "i20", 2, 12, 24 << 20, (65536, 256, 256)),
         Architecture("gcu300", "S60", 2, 12, 64 << 20),
-        Architecture("gcu400", "Libra", None, 6, flat_blocks=True),
-        Architecture("gcu410", "Libra", None, 6, flat_blocks=True),
+        Architecture("gcu400", "Libra", None, 6, sub_threads=8),
+        Architecture("gcu410", "Libra", None, 6, sub_threads=8),
     )
 }
 _UNKNOWN = Architecture("", "", None, 6)
@@ -74,7 +74,9 @@ def device_limits(told: Told) -> DeviceLimits:
     known = architecture(told.target)
     sips = told.sips or known.sips
     threads = told.max_threads_per_block or sips
-    block = _filled(told.max_block, (threads, threads, 1 if known.flat_blocks else threads))
+    block = _filled(told.max_block, (threads, threads, threads))
+    if known.sub_threads:
+        block = (block[0], 1, known.sub_threads)
     grid = _filled(told.max_grid, known.max_grid or (_MOST_INT, _MOST_INT, _MOST_INT))
     clusters = told.clusters or known.clusters or 1
     return DeviceLimits(
@@ -85,7 +87,7 @@ def device_limits(told: Told) -> DeviceLimits:
             min(grid[2], _MOST_THREADS_OF_AN_AXIS // block[2]),
         ),
         max_block=block,
-        max_threads_per_block=threads,
+        max_threads_per_block=threads * max(known.sub_threads, 1),
         max_shared_bytes_per_block=min(
             told.shared_bytes or known.shared_bytes or SHARED_CAP, SHARED_CAP
         ),
@@ -94,27 +96,8 @@ def device_limits(told: Told) -> DeviceLimits:
         max_cluster_blocks=1,
         block_for_elements=min(sips, threads),
         max_blocks_for_elements=clusters,
+        shared_granule=SHARED_GRANULE,
     )
-
-
-def shared_bytes(wanted: int, limits: DeviceLimits) -> int:
-    """Return what to ask of a launch whose kernel uses `wanted` bytes of shared memory.
-
-    Rounded up to 4096 and 4096 more, as Ubridge does, up to the device's cap. Raises
-    `ArgumentValueError` for what no launch gets.
-    """
-    most = limits.max_shared_bytes_per_block
-    if not 0 <= wanted <= most:
-        raise ArgumentValueError(
-            f"shared memory of a GCU kernel: expected 0…{most} bytes, the part of a cluster's L2 "
-            f"that a launch may take, got {wanted}"
-        )
-    return min(-(-wanted // SHARED_GRANULE) * SHARED_GRANULE + SHARED_GRANULE, most)
-
-
-def whole_device(limits: DeviceLimits) -> tuple[int, int]:
-    """Return (blocks, threads of a block) that give every SIP one thread."""
-    return limits.processors, limits.block_for_elements
 
 
 def _filled(told: tuple[int, int, int], known: tuple[int, int, int]) -> tuple[int, int, int]:

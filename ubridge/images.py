@@ -2,7 +2,8 @@
 
 The sources lie in `ubridge/kernels/<module>.cu`. For CPUs the build makes one shared library of
 each in `kernels/host/<level>/`, a folder an instruction level; the best one the CPU runs is taken.
-For accelerators `make kernels` makes one file of each in `kernels/images/<backend>/`.
+For accelerators `make kernels` makes one file of each in `kernels/images/<backend>/`. GCUs run
+Ubridge's own modules (`gcu_images`), which have other names.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import threading
 from pathlib import Path
 
+from ubridge import gcu_images
 from uhal import Device, Module, registry
 from uhal._lane import Context
 from uhal.contract import Chosen, ImageCandidate
@@ -41,9 +43,10 @@ def load_module(name: str, *, device: Device | None = None) -> Module:
     Raises `NotFoundError` for a name that `modules()` does not list and for an image that is not
     built, `NotSupportedError` when there are no images for the device's backend.
     """
-    if name not in modules():
+    device = Device.current() if device is None else device
+    if device.backend != gcu_images.BACKEND and name not in modules():
         raise NotFoundError(f"no kernel module {name!r}; there are {', '.join(modules())}")
-    return _loaded.get(name, Device.current() if device is None else device)
+    return _loaded.get(name, device)
 
 
 class _LoadedModules:
@@ -77,6 +80,8 @@ def _load(name: str, device: Device) -> Module:
     if device.backend == "host":
         path, chosen = _host_image(name)
         return Module.from_file(path, device=device, chosen=chosen)
+    if device.backend == gcu_images.BACKEND:
+        return Module.from_file(gcu_images.find(name), device=device)
     suffix = CONTAINERS.get(device.backend)
     if suffix is None:
         raise NotSupportedError(

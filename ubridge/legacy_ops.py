@@ -1,7 +1,8 @@
-"""The three operations of the demo network: how each is launched on each backend, in one table.
+"""The three operations of the demo network, with the kernels it has had since before Candle's.
 
 A row holds the module and entry of the kernel, the order of its arguments and the geometry of a
-launch. The functions check what the kernel cannot: that the buffers hold what the sizes say.
+launch. Where there are no such kernels the same is launched through the floor beneath tensors. The
+functions check what the kernel cannot: that the buffers hold what the sizes say.
 """
 
 from __future__ import annotations
@@ -12,6 +13,10 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from ubridge.images import load_module
+from ubridge.launches import launch_unary
+from ubridge.layout import Layout
+from ubridge.product_launches import launch_matmul
+from ubridge.window_launches import launch_convolution
 from uhal import Device, DeviceBuffer, LaunchConfig, Stream, launch
 from uhal.errors import (
     ArgumentRangeError,
@@ -101,7 +106,7 @@ ROWS: Mapping[tuple[str, str], Row] = {
     ("convolution", "cuda"): _convolution(columns=4),
     ("convolution", "rocm"): _convolution(columns=4),
 }
-"""(operation, backend) to the way it is launched."""
+"""(operation, backend) to the way it is launched; others go through the floor."""
 
 
 def matmul(
@@ -210,8 +215,52 @@ def _enqueue(
     """Launch through the table. The lane checks dtypes, devices and the stream."""
     row = ROWS.get((operation, device.backend))
     if row is None:
-        raise NotSupportedError(f"{operation} has no kernel on the {device.backend} backend")
+        _THROUGH_FLOOR[operation](buffers, sizes, stream)
+        return
     values: Mapping[str, object] = {**buffers, **sizes}
     arguments = tuple(values[name] for name in row.arguments)
     function = load_module(row.module, device=device).get_function(row.entry)
     launch(function, args=arguments, stream=stream, config=row.geometry(device, sizes))
+
+
+# -- without kernels of its own -------------------------------------------------------------------
+
+_OPERATIONS = {Activation.RELU: "relu", Activation.GELU: "gelu", Activation.TANH: "tanh"}
+
+
+def _floor_matmul(buffers: Mapping[str, DeviceBuffer], sizes: Sizes, stream: Stream | None) -> None:
+    left = Layout.contiguous((sizes["m"], sizes["k"]))
+    right = Layout.contiguous((sizes["k"], sizes["n"]))
+    launch_matmul(buffers["a"], left, buffers["b"], right, out=buffers["out"], stream=stream)
+
+
+def _floor_activation(
+    buffers: Mapping[str, DeviceBuffer], sizes: Sizes, stream: Stream | None
+) -> None:
+    data = buffers["data"]
+    operation = _OPERATIONS.get(Activation(sizes["kind"]))
+    if operation is None:
+        raise NotSupportedError(
+            f"activation: no kernel of {Activation(sizes['kind']).name} on the "
+            f"{data.device.backend} backend"
+        )
+    layout = Layout.contiguous(sizes["rows"] * sizes["cols"])
+    launch_unary(operation, data, layout, out=data, stream=stream)
+
+
+def _floor_convolution(
+    buffers: Mapping[str, DeviceBuffer], sizes: Sizes, stream: Stream | None
+) -> None:
+    image = Layout.contiguous((1, 1, sizes["height"], sizes["width"]))
+    window = Layout.contiguous((1, 1, sizes["kh"], sizes["kw"]))
+    launch_convolution(
+        "conv2d", buffers["input"], image, buffers["weight"], window,
+        out=buffers["out"], stream=stream,
+    )  # fmt: skip
+
+
+_THROUGH_FLOOR: Mapping[str, Callable[[Mapping[str, DeviceBuffer], Sizes, Stream | None], None]] = {
+    "matmul": _floor_matmul,
+    "activation": _floor_activation,
+    "convolution": _floor_convolution,
+}

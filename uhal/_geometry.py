@@ -50,6 +50,7 @@ def find_geometry_fault(
         or _threads_fault(
             block, min(limits.max_threads_per_block, attributes.max_threads_per_block)
         )
+        or _grid_threads_fault(grid, block, limits.max_grid_threads)
         or _shared_fault(function, shared)
     )
 
@@ -133,6 +134,21 @@ def _threads_fault(block: object, most: int) -> tuple[str, str] | None:
         threads *= operator.index(size)
     if threads > most:
         return "block", f"expected at most {most} threads in a block, got {threads}: {block!r}"
+    return None
+
+
+def _grid_threads_fault(grid: object, block: object, most: int | None) -> tuple[str, str] | None:
+    if most is None:
+        return None
+    given = (extent if isinstance(extent, tuple) else (extent,) for extent in (grid, block))
+    padded = ([*map(operator.index, extent), 1, 1][:3] for extent in given)
+    for axis, blocks, threads in zip(_AXES, *padded, strict=True):
+        if blocks * threads > most:
+            return (
+                f"grid {axis}",
+                f"expected at most {most} threads along an axis of the grid, got {blocks} blocks "
+                f"of {threads}",
+            )
     return None
 
 

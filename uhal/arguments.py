@@ -99,7 +99,9 @@ def refuse_stream(function: Function, stream: object) -> NoReturn:
     where = f"{function.name}, stream"
     if not isinstance(stream, Stream):
         advice = ""
-        if isinstance(stream, int) or hasattr(stream, "__cuda_stream__"):
+        if function.context.backend.stream_refusal:
+            advice = f"; {function.context.backend.stream_refusal}"
+        elif isinstance(stream, int) or hasattr(stream, "__cuda_stream__"):
             advice = "; another library's stream comes in by Stream.from_handle(stream)"
         problem = f"expected a Stream or None, got {describe(stream)}{advice}"
         _refuse_at(where, problem, ArgumentTypeError, function)

@@ -1,19 +1,20 @@
 """Compiling kernel sources at run time, for those who have a compiler: nothing in uhal needs it.
 
 `cuda` goes through cuda.core's `Program`, that is NVRTC, both of which come with the extra `cuda`
-(`pip install "uhal-py[cuda]"`). The result goes to `Module.from_bytes`.
+(`pip install "uhal-py[cuda]"`). `hip` goes through hip-python's hiprtc, which needs ROCm. What they
+return goes to `Module.from_bytes`.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from uhal._refusal import describe
 from uhal.errors import ArgumentTypeError, ArgumentValueError, DeviceError, LibraryNotFoundError
 
-__all__ = ["cuda"]
+__all__ = ["cuda", "hip"]
 
 _MODULES = ("cuda.core", "cuda.core.experimental")
 """Where cuda.core keeps `Program`: the second is its place before version 1.0."""
@@ -83,3 +84,58 @@ def _refused(error: Exception) -> DeviceError:
             f"Install them: {_INSTALL}"
         )
     return DeviceError(f"uhal.compile.cuda: {said}", call="Program.compile")
+
+
+# -- hip -------------------------------------------------------------------------------------------
+
+
+def hip(source: str, options: Sequence[str] = ()) -> bytes:
+    """Compile HIP C++ to a code object for `Module.from_bytes`.
+
+    `options` are hiprtc's, such as `["--offload-arch=gfx90a"]`; without that one hiprtc asks HIP
+    for the current device's. Only `extern "C"` kernels keep their names.
+
+    Raises `LibraryNotFoundError` when hip-python or ROCm is missing, `DeviceError` with the
+    compiler's log when the source does not compile.
+    """
+    if not isinstance(source, str):
+        raise ArgumentTypeError(f"source: expected a str, got {describe(source)}")
+    if isinstance(options, str) or not all(isinstance(option, str) for option in options):
+        raise ArgumentTypeError(f"options: expected a sequence of str, got {describe(options)}")
+    hiprtc = _hiprtc()
+    flags = [option.encode() for option in options]
+    (program,) = _done(hiprtc, "hiprtcCreateProgram", source.encode(), b"uhal.hip", 0, None, None)
+    try:
+        (status,) = hiprtc.hiprtcCompileProgram(program, len(flags), flags)
+        if status != hiprtc.hiprtcResult.HIPRTC_SUCCESS:
+            log = _read(hiprtc, program, "hiprtcGetProgramLogSize", "hiprtcGetProgramLog")
+            said = log.decode("utf-8", "replace").rstrip("\0 \n") or str(status)
+            raise DeviceError(f"uhal.compile.hip: {said}", call="hiprtcCompileProgram")
+        return _read(hiprtc, program, "hiprtcGetCodeSize", "hiprtcGetCode")
+    finally:
+        hiprtc.hiprtcDestroyProgram(program.createRef())
+
+
+def _hiprtc() -> Any:
+    try:
+        return importlib.import_module("hip.hiprtc")
+    except (ImportError, OSError) as error:
+        raise LibraryNotFoundError(
+            f"uhal.compile.hip needs hip-python and the ROCm it is made for ({error}). Install "
+            "them: https://rocm.docs.amd.com/projects/hip-python"
+        ) from error
+
+
+def _done(hiprtc: Any, call: str, *arguments: Any) -> tuple[Any, ...]:
+    """Call a function of hiprtc; its results without the status, which must say success."""
+    status, *results = getattr(hiprtc, call)(*arguments)
+    if status != hiprtc.hiprtcResult.HIPRTC_SUCCESS:
+        raise DeviceError(f"uhal.compile.hip: {call}: {status}", call=call)
+    return tuple(results)
+
+
+def _read(hiprtc: Any, program: Any, size_call: str, call: str) -> bytes:
+    (size,) = _done(hiprtc, size_call, program)
+    held = bytearray(size)
+    _done(hiprtc, call, program, held)
+    return bytes(held)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from uhal.errors import NotSupportedError
+from uhal.errors import ArgumentValueError, NotSupportedError
 
 if TYPE_CHECKING:
     from uhal._lane import HotTable
@@ -76,6 +76,24 @@ class DeviceLimits:
     """Block size of `LaunchConfig.for_num_elems` when none is given."""
     max_blocks_for_elements: int | None = None
     """Grid cap of `LaunchConfig.for_num_elems`; `None` covers every element with one thread."""
+    shared_granule: int = 0
+    """Bytes to which a launch rounds its dynamic shared memory, and adds as many; 0: as it is."""
+    max_grid_threads: int | None = None
+    """Threads of the grid along an axis, blocks times block; `None` where only blocks count."""
+
+    def shared_bytes_for(self, wanted: int) -> int:
+        """Return what to ask of a launch whose kernel uses `wanted` bytes of shared memory.
+
+        Raises `ArgumentValueError` for more than a block can have.
+        """
+        most = self.max_shared_bytes_per_block
+        if not 0 <= wanted <= most:
+            raise ArgumentValueError(
+                f"dynamic shared memory: expected 0…{most} bytes, what a block can have, got "
+                f"{wanted}"
+            )
+        granule = self.shared_granule
+        return min(-(-wanted // granule) * granule + granule, most) if granule else wanted
 
 
 @dataclass(frozen=True)
@@ -141,6 +159,8 @@ class Backend(ABC):
     name: str
     dlpack_device_type: int | None = None
     """DLPack's `DLDeviceType` of the memory; `None` where it has none."""
+    stream_refusal: str = ""
+    """Why streams of other libraries cannot be used here; empty where they can."""
     survives_fork: bool = False
     """True when a forked child may use the backend afresh. Old objects stay refused either way."""
 

@@ -86,7 +86,7 @@ def describe_site(code: CodeType | None, offset: int) -> str:
 
 def _tell(candidates: Sequence[Launch]) -> str:
     if not candidates:
-        return "No launch of this process was pending."
+        return "No launch of the last 256 of each stream was pending."
     if len(candidates) == 1:
         return f"It was this one: {candidates[0]}"
     lines = [f"It was one of the {len(candidates)} launches since the last known completion:"]

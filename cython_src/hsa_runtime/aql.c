@@ -44,18 +44,26 @@ static int failure_of(uhal_aql_writer *writer) {
     return atomic_load_explicit(&writer->failure, memory_order_acquire);
 }
 
-/* Lets a little time pass. Answers other than 0 when there is nothing to wait for any more. */
-static int wait_a_little(uhal_aql_writer *writer, patience *spent) {
+/* Answers other than 0 when there is nothing to wait for any more. */
+static int give_up(uhal_aql_writer *writer, patience *spent) {
     const int failure = failure_of(writer);
     if (failure != 0)
         return failure;
-    if (++spent->looks < BRIEF_WAITS)
-        return 0;
     const uint64_t now = now_ns();
     if (spent->since_ns == 0)
         spent->since_ns = now;
     else if (writer->deadline_ns != 0 && now - spent->since_ns > writer->deadline_ns)
         return UHAL_AQL_TIMEOUT;
+    return 0;
+}
+
+/* Lets a little time pass, unless it is time to give up. */
+static int wait_a_little(uhal_aql_writer *writer, patience *spent) {
+    if (++spent->looks < BRIEF_WAITS)
+        return failure_of(writer);
+    const int status = give_up(writer, spent);
+    if (status != 0)
+        return status;
     const struct timespec pause = {0, 20000};
     nanosleep(&pause, NULL);
     return 0;
@@ -75,7 +83,7 @@ static void ring(uhal_aql_writer *writer) {
 
 /* Waits for a free slot and finds it. The slot is the writer's until `publish`. */
 static int reserve(uhal_aql_writer *writer, unsigned char **slot) {
-    const uhal_aql_functions *functions = writer->functions;
+    const uhal_hsa_functions *functions = writer->functions;
     hsa_queue_t *queue = writer->queue;
     const uint64_t index = writer->next;
     patience spent = {0, 0};
@@ -127,8 +135,10 @@ static int wait_for_piece(uhal_aql_writer *writer, uint32_t piece) {
         return 0;
     ring(writer);
     patience spent = {0, 0};
-    while (writer->functions->hsa_signal_load_scacquire(writer->closed[piece]) > 0) {
-        const int status = wait_a_little(writer, &spent);
+    while (writer->functions->hsa_signal_wait_scacquire(
+               writer->closed[piece], HSA_SIGNAL_CONDITION_LT, 1, writer->slice_ticks,
+               HSA_WAIT_STATE_BLOCKED) >= 1) {
+        const int status = give_up(writer, &spent);
         if (status != 0)
             return status;
     }
@@ -219,7 +229,7 @@ static int fits(const uhal_aql_writer *writer, const uhal_aql_kernel *kernel,
 
 static int launch_locked(uhal_aql_writer *writer, const uhal_aql_kernel *kernel,
                          const uhal_aql_geometry *geometry, void *const *parameters,
-                         hsa_signal_t completion) {
+                         hsa_signal_t completion, uhal_aql_place *place) {
     unsigned char *memory;
     int status = take_kernarg(writer, kernel->kernarg_bytes, &memory);
     if (status != 0)
@@ -245,23 +255,26 @@ static int launch_locked(uhal_aql_writer *writer, const uhal_aql_kernel *kernel,
         .completion_signal = completion,
     };
     memcpy(slot + 4, (const unsigned char *)&packet + 4, PACKET_BYTES - 4);
+    place->index = writer->next;
+    place->launch = writer->launches;
     publish(writer, slot, LAUNCH_START);
+    writer->launches += 1;
     return 0;
 }
 
 int uhal_aql_launch(uhal_aql_writer *writer, const uhal_aql_kernel *kernel,
                     const uhal_aql_geometry *geometry, void *const *parameters,
-                    hsa_signal_t completion) {
+                    hsa_signal_t completion, uhal_aql_place *place) {
     if (!fits(writer, kernel, geometry))
         return HSA_STATUS_ERROR_INVALID_ARGUMENT;
     pthread_mutex_lock(&writer->lock);
-    const int status = launch_locked(writer, kernel, geometry, parameters, completion);
+    const int status = launch_locked(writer, kernel, geometry, parameters, completion, place);
     pthread_mutex_unlock(&writer->lock);
     return status;
 }
 
 int uhal_aql_barrier(uhal_aql_writer *writer, const hsa_signal_t *dependencies, uint32_t count,
-                     hsa_signal_t completion) {
+                     hsa_signal_t completion, uhal_aql_place *place) {
     int status = 0;
     pthread_mutex_lock(&writer->lock);
     /* One packet waits for five signals; those before the last only wait. */
@@ -272,6 +285,8 @@ int uhal_aql_barrier(uhal_aql_writer *writer, const hsa_signal_t *dependencies, 
     }
     if (status == 0)
         status = write_barrier(writer, dependencies, count, completion);
+    place->index = writer->next - 1;
+    place->launch = writer->launches;
     pthread_mutex_unlock(&writer->lock);
     return status;
 }
@@ -290,6 +305,13 @@ void uhal_aql_end_batch(uhal_aql_writer *writer) {
     pthread_mutex_unlock(&writer->lock);
 }
 
+uint64_t uhal_aql_submitted(uhal_aql_writer *writer) {
+    pthread_mutex_lock(&writer->lock);
+    const uint64_t submitted = writer->next;
+    pthread_mutex_unlock(&writer->lock);
+    return submitted;
+}
+
 uint64_t uhal_aql_waiting(uhal_aql_writer *writer) {
     pthread_mutex_lock(&writer->lock);
     const uint64_t taken = writer->functions->hsa_queue_load_read_index_scacquire(writer->queue);
@@ -300,14 +322,15 @@ uint64_t uhal_aql_waiting(uhal_aql_writer *writer) {
 
 /* -- life -------------------------------------------------------------------------------------- */
 
-int uhal_aql_open(uhal_aql_writer *writer, const uhal_aql_functions *functions, hsa_queue_t *queue,
+int uhal_aql_open(uhal_aql_writer *writer, const uhal_hsa_functions *functions, hsa_queue_t *queue,
                   void *kernarg, uint32_t kernarg_bytes, const hsa_signal_t *closed,
-                  uint64_t deadline_ns) {
+                  uint64_t deadline_ns, uint64_t slice_ticks) {
     const uint32_t piece = kernarg_bytes / UHAL_AQL_PIECES;
     memset(writer, 0, sizeof *writer);
     writer->functions = functions;
     writer->queue = queue;
     writer->deadline_ns = deadline_ns;
+    writer->slice_ticks = slice_ticks;
     writer->kernarg = kernarg;
     writer->piece_bytes = piece & ~(uint32_t)(UHAL_AQL_KERNARG_ALIGNMENT - 1);
     memcpy(writer->closed, closed, sizeof writer->closed);
@@ -319,9 +342,9 @@ int uhal_aql_open(uhal_aql_writer *writer, const uhal_aql_functions *functions, 
 
 void uhal_aql_close(uhal_aql_writer *writer) { pthread_mutex_destroy(&writer->lock); }
 
-void uhal_aql_fail(uhal_aql_writer *writer, hsa_status_t status) {
+void uhal_aql_fail(uhal_aql_writer *writer, int failure) {
     int none = 0;
-    atomic_compare_exchange_strong(&writer->failure, &none, (int)status);
+    atomic_compare_exchange_strong(&writer->failure, &none, failure);
 }
 
 uint32_t uhal_aql_largest_kernarg(const uhal_aql_writer *writer) { return writer->piece_bytes; }

@@ -12,20 +12,11 @@
 #ifndef UHAL_HSA_AQL_H
 #define UHAL_HSA_AQL_H
 
-#include "abi.h"
+#include "functions.h"
 #include "hot_table.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
-
-/* The runtime's functions of these names, as abi.h declares them. */
-typedef struct uhal_aql_functions {
-    uint64_t (*hsa_queue_add_write_index_screlease)(const hsa_queue_t *queue, uint64_t value);
-    uint64_t (*hsa_queue_load_read_index_scacquire)(const hsa_queue_t *queue);
-    hsa_signal_value_t (*hsa_signal_load_scacquire)(hsa_signal_t signal);
-    void (*hsa_signal_store_relaxed)(hsa_signal_t signal, hsa_signal_value_t value);
-    void (*hsa_signal_store_screlease)(hsa_signal_t signal, hsa_signal_value_t value);
-} uhal_aql_functions;
 
 /* Answers beside those of hsa_status_t. */
 enum {
@@ -69,19 +60,28 @@ typedef struct uhal_aql_geometry {
     uint32_t shared_bytes;
 } uhal_aql_geometry;
 
+/* Where a packet went: its index in the queue and, of a launch, how many launches of the queue are in
+ * front of it. */
+typedef struct uhal_aql_place {
+    uint64_t index;
+    uint64_t launch;
+} uhal_aql_place;
+
 /* Argument memory is a ring of this many pieces. A piece is used again when the barrier that closed
  * it has completed. */
 enum { UHAL_AQL_PIECES = 4, UHAL_AQL_KERNARG_ALIGNMENT = 64 };
 
 typedef struct uhal_aql_writer {
-    const uhal_aql_functions *functions;
+    const uhal_hsa_functions *functions;
     hsa_queue_t *queue;
     pthread_mutex_t lock;
-    atomic_int failure; /* status of the queue's error callback; 0 while all is well */
+    atomic_int failure; /* what uhal_aql_fail was told; 0 while all is well */
     uint64_t next;      /* index of the next packet; doorbells up to `rung` were rung */
     uint64_t rung;
+    uint64_t launches; /* among the packets */
     uint32_t batches;
-    uint64_t deadline_ns; /* longest wait for a full queue that does not move; 0: no limit */
+    uint64_t deadline_ns; /* longest wait for a full ring that does not move; 0: no limit */
+    uint64_t slice_ticks; /* longest wait between two looks at `failure` */
 
     unsigned char *kernarg;
     uint32_t piece_bytes;
@@ -94,37 +94,41 @@ typedef struct uhal_aql_writer {
 /* Takes over an empty queue. `kernarg` is memory of the kernarg pool that the device may access,
  * aligned to UHAL_AQL_KERNARG_ALIGNMENT; `closed` are signals nobody else uses. All of them stay the
  * caller's, and must stay until the queue is destroyed. */
-int uhal_aql_open(uhal_aql_writer *writer, const uhal_aql_functions *functions, hsa_queue_t *queue,
+int uhal_aql_open(uhal_aql_writer *writer, const uhal_hsa_functions *functions, hsa_queue_t *queue,
                   void *kernarg, uint32_t kernarg_bytes, const hsa_signal_t *closed,
-                  uint64_t deadline_ns);
+                  uint64_t deadline_ns, uint64_t slice_ticks);
 
 /* After the queue was destroyed. */
 void uhal_aql_close(uhal_aql_writer *writer);
 
-/* For the queue's error callback, on any thread: the first status is kept, and whoever waits for
- * the queue or submits to it gets it. */
-void uhal_aql_fail(uhal_aql_writer *writer, hsa_status_t status);
+/* On any thread: the first failure is kept, and whoever waits for the queue or submits to it gets it.
+ * It is no 0. */
+void uhal_aql_fail(uhal_aql_writer *writer, int failure);
 
 /* The most bytes of arguments a kernel may have. */
 uint32_t uhal_aql_largest_kernarg(const uhal_aql_writer *writer);
 
 /* Launches a kernel. `parameters` are the addresses of the arguments, one for each of the kernel's
  * parameters, copied before it returns. `completion` is counted down at the end; handle 0: none.
- * Waits while the queue or the argument memory is full. Answers 0, the failure of the queue,
+ * Says in `place` where it went. Waits while the queue or the argument memory is full. Answers 0, the failure of the queue,
  * UHAL_AQL_TIMEOUT, or HSA_STATUS_ERROR_INVALID_ARGUMENT for a grid of 2^32 or more work-items along
  * an axis, a block of 2^16 or more and for arguments that are too large. */
 int uhal_aql_launch(uhal_aql_writer *writer, const uhal_aql_kernel *kernel,
                     const uhal_aql_geometry *geometry, void *const *parameters,
-                    hsa_signal_t completion);
+                    hsa_signal_t completion, uhal_aql_place *place);
 
 /* Puts a barrier behind everything submitted: it waits for the signals to become 0, makes all that
- * was written before visible to the system, and counts `completion` down. Answers as a launch. */
+ * was written before visible to the system, and counts `completion` down. Says in `place` where its
+ * last packet went. Answers as a launch. */
 int uhal_aql_barrier(uhal_aql_writer *writer, const hsa_signal_t *dependencies, uint32_t count,
-                     hsa_signal_t completion);
+                     hsa_signal_t completion, uhal_aql_place *place);
 
 /* Between these the device is not told of packets, unless the queue is full; may be nested. */
 void uhal_aql_begin_batch(uhal_aql_writer *writer);
 void uhal_aql_end_batch(uhal_aql_writer *writer);
+
+/* Packets submitted so far. */
+uint64_t uhal_aql_submitted(uhal_aql_writer *writer);
 
 /* Packets submitted that the device has not taken yet. */
 uint64_t uhal_aql_waiting(uhal_aql_writer *writer);

@@ -7,16 +7,18 @@
 #include <string>
 #include <vector>
 
+#include "../engine/handles.h"
 #include "../engine/host_kernels.h"
 #include "../engine/host_memory.h"
 #include "../engine/instruments.h"
 #include "../engine/scheduler.h"
 #include "../ptx/executor/kernels.h"
 #include "graph.h"
-#include "handles.h"
 #include "objects.h"
 
 namespace cuda_sim {
+
+using sim::Handles;
 
 class Driver {
   public:

@@ -70,16 +70,18 @@ void *load_copy(const std::string &path) {
     return library;
 }
 
-std::vector<std::string> default_folders() {
+std::vector<std::string> folders_of_driver(const std::string &beside) {
     Dl_info here = {};
-    if (dladdr(reinterpret_cast<void *>(&default_folders), &here) == 0) {
+    if (dladdr(reinterpret_cast<void *>(&folders_of_driver), &here) == 0) {
         return {};
     }
-    // simulators/build/libcuda.so.1 -> ubridge/kernels/host/<level>
     std::error_code ignored;
-    const files::path library = files::canonical(here.dli_fname, ignored);
-    const files::path host =
-        library.parent_path().parent_path().parent_path() / "ubridge" / "kernels" / "host";
+    const files::path build = files::canonical(here.dli_fname, ignored).parent_path();
+    if (!beside.empty()) {
+        return {(build / beside).string()};
+    }
+    // simulators/build -> ubridge/kernels/host/<level>
+    const files::path host = build.parent_path().parent_path() / "ubridge" / "kernels" / "host";
     std::vector<std::string> folders;
     for (const auto &entry : files::directory_iterator(host, ignored)) {
         folders.push_back(entry.path().string());
@@ -324,7 +326,7 @@ std::unique_ptr<ExecutableModule> HostKernels::load(const std::vector<std::strin
 const std::vector<HostKernels::Library> &HostKernels::libraries() {
     std::call_once(searched_, [this] {
         std::vector<std::string> places = Settings::list("KERNELS", ':');
-        const std::vector<std::string> shipped = default_folders();
+        const std::vector<std::string> shipped = folders_of_driver(beside_);
         places.insert(places.end(), shipped.begin(), shipped.end());
         for (const std::string &place : places) {
             for (const std::string &path : libraries_in(place)) {

@@ -2,7 +2,8 @@
 // <uhal/kernel.h>, searched by entry name.
 //
 // Libraries are looked for in UHAL_SIM_KERNELS (files and folders, separated by colons, first one
-// wins) and then where a checkout and a wheel keep the shipped kernels' host builds.
+// wins) and then where the driver's own are: beside it, or where a checkout and a wheel keep the
+// shipped kernels' host builds.
 #pragma once
 
 #include <memory>
@@ -18,6 +19,9 @@ namespace sim {
 
 class HostKernels {
   public:
+    // `beside`: a folder beside the driver's library, instead of the shipped kernels.
+    explicit HostKernels(std::string beside = "") : beside_(std::move(beside)) {}
+
     // The library that has most of these entries.
     std::unique_ptr<ExecutableModule> load(const std::vector<std::string> &entries);
 
@@ -29,6 +33,7 @@ class HostKernels {
 
     const std::vector<Library> &libraries();
 
+    const std::string beside_;
     std::once_flag searched_;
     std::vector<Library> libraries_;
 };

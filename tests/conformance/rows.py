@@ -18,7 +18,10 @@ from pathlib import Path
 
 import pytest
 
-from build_support import cuda_kernels
+from build_support import cuda_kernels, hip_compiler, rocm_kernels
+from build_support.kernel_declarations import declared_signatures
+from simulators.topsfb import of_host
+from uhal.images.hsaco import read_hsaco
 
 ROOT = Path(__file__).resolve().parents[2]
 KERNELS = Path(__file__).resolve().parent / "kernels"
@@ -78,12 +81,66 @@ def compile_for_cuda(source: Path, folder: Path) -> Path:
     return image
 
 
+def compile_for_rocm(source: Path, folder: Path) -> Path:
+    """Compile to a code object with the pinned clang unless the same was compiled before."""
+    compiler = hip_compiler.toolchain()
+    if compiler is None:
+        pytest.skip(f"needs pip install {hip_compiler.PACKAGE}=={hip_compiler.PINNED}")
+    image = folder / f"{source.stem}-{_digest(source, f'{compiler} {ROCM_TARGET}')}.hsaco"
+    if not image.exists():
+        unfinished = image.with_suffix(f".{os.getpid()}")
+        place = source.relative_to(ROOT)
+        hip_compiler.compile_hsaco(place, ROCM_TARGET, unfinished)
+        signatures = declared_signatures(
+            hip_compiler.preprocess(place, ROCM_TARGET),
+            rocm_kernels.KERNEL,
+            read_hsaco(unfinished.read_bytes()).signatures,
+        )
+        lines = [f"{entry}: {told.declaration}\n" for entry, told in signatures.items()]
+        image.with_name(f"{image.name}.sig").write_text("".join(lines), encoding="utf-8")
+        unfinished.replace(image)
+    return image
+
+
+def compile_for_tops(source: Path, folder: Path) -> Path:
+    """Assemble a container of the host build, which simulated GCUs run, and its sidecar."""
+    library = compile_for_host(source, folder)
+    image = library.with_suffix(".topsfb")
+    image.write_bytes(of_host.assemble(library, "gcu210", "gcu300"))
+    Path(f"{image}.sig").write_text(of_host.sidecar(library), encoding="utf-8")
+    return image
+
+
 def prepare_simulated_cuda(folder: Path) -> Mapping[str, str]:
     """Find the simulated driver; translated kernels are kept from run to run."""
-    library = ROOT / "simulators" / "build" / "libcuda.so.1"
+    return {"UHAL_CUDA_LIBRARY": _simulator("libcuda.so.1"), "UHAL_SIM_CACHE": str(folder / "ptx")}
+
+
+def prepare_simulated_rocm(folder: Path) -> Mapping[str, str]:
+    """Find the simulated runtime, and give it host builds of the kernels to run."""
+    return {"UHAL_ROCM_LIBRARY": _simulator("libhsa-runtime64.so.1"), **_host_builds(folder)}
+
+
+def prepare_simulated_tops(folder: Path) -> Mapping[str, str]:
+    """Find the simulated runtime, and give it host builds of the kernels to run."""
+    return {"UHAL_TOPS_LIBRARY": _simulator("libtopsrt.so.1"), **_host_builds(folder)}
+
+
+def _simulator(name: str) -> str:
+    library = ROOT / "simulators" / "build" / name
     if not library.is_file():
-        pytest.skip("the simulated CUDA driver is not built: make simulators")
-    return {"UHAL_CUDA_LIBRARY": str(library), "UHAL_SIM_CACHE": str(folder / "ptx")}
+        pytest.skip(f"the simulated {name} is not built: make simulators")
+    return str(library)
+
+
+def _host_builds(folder: Path) -> Mapping[str, str]:
+    kernels = folder / "simulated"
+    shutil.rmtree(kernels, ignore_errors=True)
+    kernels.mkdir()
+    for source in sorted(KERNELS.glob("*.cu")):
+        built = compile_for_host(source, folder)
+        (kernels / f"{source.stem}.so").symlink_to(built)
+    return {"UHAL_SIM_KERNELS": str(kernels)}
 
 
 def _digest(source: Path, recipe: str) -> str:
@@ -93,6 +150,9 @@ def _digest(source: Path, recipe: str) -> str:
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
+
+ROCM_TARGET = "gfx90a"
+"""What the row compiles for: the simulated device's default."""
 
 SCHEDULE = os.environ.get("UHAL_SIM_SCHEDULE", "lazy")
 """When simulated drivers run queued work. One process has one: they read it once."""
@@ -107,6 +167,16 @@ _UNWAITED = (
     "callbacks_run_in_order_when_the_stream_gets_there",
     "the_stream_does_not_wait_for_the_python_body",
     "what_a_callback_held_is_let_go",
+)
+
+_ONE_AT_A_TIME = (
+    f"the simulated device runs one kernel at a time, and under {SCHEDULE!r} the one that is held"
+)
+
+# Tests in which a stream goes on beside one that is held.
+_HELD = (
+    "a_stream_goes_on_while_another_is_held",
+    "waiting_is_for_the_record_that_was_made_before",
 )
 
 # Tests in which numpy and a device share memory.
@@ -150,6 +220,39 @@ ROWS = (
                 f"test_what_is_no_image_is_refused[[]cuda-sim-{damage}]": "damages ELF headers only"
                 for damage in ("wrong class", "wrong machine", "wrong type", "no sections")
             },
+        },
+    ),
+    Row(
+        "rocm-sim",
+        "rocm",
+        compile_for_rocm,
+        environment={"UHAL_SIM_SCHEDULE": SCHEDULE, "UHAL_SIM_ROCM_PROFILE": ROCM_TARGET},
+        two_devices={"UHAL_SIM_ROCM_DEVICES": "2"},
+        prepare=prepare_simulated_rocm,
+        unsupported={
+            **{f"test_{name}[[]*": "numpy reads the host's memory only" for name in _NUMPYS},
+            **{f"test_{name}[[]*": _NOT_BY_ITSELF for name in _UNWAITED if SCHEDULE != "eager"},
+            **{f"test_{name}[[]*": _ONE_AT_A_TIME for name in _HELD if SCHEDULE != "lazy"},
+            "test_a_buffer_closed_by_one_thread_while_others_launch_on_it[[]*": (
+                "streams write one buffer in no order, which the simulated fences take for reads"
+            ),
+            "test_streams_of_other_libraries[[]*": "HIP's streams are no queues",
+            "test_native_stream_ordered_memory[[]*": "HSA has no stream-ordered allocation",
+            "test_a_sidecar_file_is_read[[]*": "a code object tells no types to contradict",
+        },
+    ),
+    Row(
+        "tops-sim",
+        "tops",
+        compile_for_tops,
+        # Blocks of real GCUs have 12 threads; the suite's kernels are written for more.
+        environment={"UHAL_SIM_SCHEDULE": SCHEDULE, "UHAL_SIM_TOPS_BLOCK_THREADS": "1024"},
+        two_devices={"UHAL_SIM_TOPS_DEVICES": "2"},
+        prepare=prepare_simulated_tops,
+        unsupported={
+            **{f"test_{name}[[]*": "numpy reads the host's memory only" for name in _NUMPYS},
+            **{f"test_{name}[[]*": _NOT_BY_ITSELF for name in _UNWAITED if SCHEDULE != "eager"},
+            "test_a_capsule_nobody_takes_frees_its_hold*": "DLPack has no device type for GCUs",
         },
     ),
 )

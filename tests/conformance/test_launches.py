@@ -270,7 +270,7 @@ def wrong_launches(fill: Function, out: DeviceBuffer) -> list[tuple[type[DeviceE
         (InvalidHandleError, lambda: fill[1, 1, 0, stream](100, 1, out)),
         (ArgumentValueError, lambda: fill[0, 1](*good)),
         (ArgumentValueError, lambda: fill[1, 1025](*good)),
-        (ArgumentValueError, lambda: fill[(1, 65536), 1](*good)),
+        (ArgumentValueError, lambda: fill[(1, fill.device.limits.max_grid[1] + 1), 1](*good)),
         (ArgumentValueError, lambda: fill[1, (32, 33)](*good)),
         (ArgumentValueError, lambda: fill[1, 1, -1](*good)),
         (ArgumentValueError, lambda: fill[1.5, 1](*good)),

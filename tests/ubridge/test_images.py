@@ -73,10 +73,11 @@ def test_a_closed_module_is_loaded_again(host: Device) -> None:
 def test_closing_the_device_unloads_its_modules(tmp_path: Path) -> None:
     script = """
 import uhal, ubridge
+from ubridge import legacy_ops
 for _ in range(3):
     device = uhal.Device(0, backend="host")
     data = uhal.DeviceBuffer.zeros(4, "f32", device=device)
-    ubridge.activation(data, 2, 2, ubridge.Activation.TANH)
+    legacy_ops.activation(data, 2, 2, legacy_ops.Activation.TANH)
     data.to_numpy()
     del data
     device.close()
@@ -122,6 +123,7 @@ def test_better_levels_come_first(
 def test_a_forked_child_loads_its_own(tmp_path: Path) -> None:
     script = """
 import os, ubridge
+from ubridge import legacy_ops
 from uhal import Api, DeviceBuffer
 Api.quick_init(0, backend="host")
 ubridge.load_module("activation")
@@ -129,7 +131,7 @@ child = os.fork()
 if child == 0:
     Api.quick_init(0, backend="host")
     data = DeviceBuffer.from_slice([-1.0, 2.0], "f32")
-    ubridge.activation(data, 1, 2, ubridge.Activation.RELU)
+    legacy_ops.activation(data, 1, 2, legacy_ops.Activation.RELU)
     print(data.to_numpy().tolist(), flush=True)
     os._exit(0)
 raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))

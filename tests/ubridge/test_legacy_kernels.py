@@ -10,8 +10,8 @@ import pytest
 
 import ubridge
 from tests.sampling import rounds
-from ubridge import Activation
-from ubridge.legacy_ops import ROWS
+from ubridge import legacy_ops
+from ubridge.legacy_ops import ROWS, Activation
 from uhal import Device, DeviceBuffer, Function, launch
 from uhal.errors import ArgumentRangeError, ArgumentTypeError, ArgumentValueError, NotFoundError
 
@@ -81,7 +81,7 @@ class TestMatmul:
     def product(self, a: Matrix, b: Matrix) -> Matrix:
         (m, k), n = a.shape, b.shape[1]
         out = Output(m, n)
-        ubridge.matmul(
+        legacy_ops.matmul(
             DeviceBuffer.from_numpy(a.ravel()),
             DeviceBuffer.from_numpy(b.ravel()),
             out.buffer,
@@ -144,7 +144,7 @@ class TestActivation:
             values = random_matrix(rng, rows, cols) * np.float32(10.0 ** rng.uniform(-6, 2))
             data = Output(rows, cols)
             data.buffer.copy_from(values.ravel())
-            ubridge.activation(data.buffer, rows, cols, kind)
+            legacy_ops.activation(data.buffer, rows, cols, kind)
             assert_close(data.to_numpy(), REFERENCES[kind](values.astype(np.float64)))
 
     @pytest.mark.parametrize("kind", Activation)
@@ -156,7 +156,7 @@ class TestActivation:
         values = rng.uniform(least, 30.0, 10_000).astype(np.float32)
         values[:5_000] *= (10.0 ** rng.uniform(-10, 0, 5_000)).astype(np.float32)
         data = DeviceBuffer.from_numpy(values)
-        ubridge.activation(data, 1, values.size, kind)
+        legacy_ops.activation(data, 1, values.size, kind)
         expected = REFERENCES[kind](values.astype(np.float64))
         # At -3 gelu magnifies a rounded exponent x² + 1 = 10 times.
         tolerance = 3e-6 if kind is Activation.GELU else 1e-6
@@ -166,7 +166,7 @@ class TestActivation:
     def test_special_values(self, device: Device, kind: Activation) -> None:
         values = np.array([np.nan, np.inf, -np.inf, 0.0, 1e38, -1e38, 1e-45, -1e-45], np.float32)
         data = DeviceBuffer.from_numpy(values)
-        ubridge.activation(data, 2, 4, kind)
+        legacy_ops.activation(data, 2, 4, kind)
         with np.errstate(all="ignore"):
             expected = REFERENCES[kind](values.astype(np.float64)).astype(np.float32)
         np.testing.assert_allclose(data.to_numpy(), expected, rtol=1e-6, atol=1e-44)
@@ -187,19 +187,19 @@ class TestActivation:
     def test_unknown_kind_is_refused_and_poisons(self, device: Device, kind: int) -> None:
         data = DeviceBuffer.zeros(9, "f32")
         with pytest.raises(ArgumentValueError, match="expected one of 0 RELU, 1 GELU"):
-            ubridge.activation(data, 3, 3, kind)
+            legacy_ops.activation(data, 3, 3, kind)
         kernel("activation", "activationf32")[1, 9](data, 3, 3, kind)
         assert np.isnan(data.to_numpy()).all()
 
     def test_nothing_launches_nothing(self, device: Device) -> None:
-        ubridge.activation(DeviceBuffer.zeros(0, "f32"), 0, 7, Activation.TANH)
+        legacy_ops.activation(DeviceBuffer.zeros(0, "f32"), 0, 7, Activation.TANH)
 
 
 class TestConvolution:
     def result(self, values: Matrix, weight: Matrix) -> Matrix:
         (height, width), (kh, kw) = values.shape, weight.shape
         out = Output(height - kh + 1, width - kw + 1)
-        ubridge.convolution(
+        legacy_ops.convolution(
             DeviceBuffer.from_numpy(values.ravel()),
             DeviceBuffer.from_numpy(weight.ravel()),
             out.buffer,
@@ -248,7 +248,7 @@ class TestConvolution:
         with pytest.raises(
             ArgumentValueError, match="at least 1 x 1 and at most the input's 4 x 5"
         ):
-            ubridge.convolution(values, weight, out.buffer, 5, 4, kw, kh)
+            legacy_ops.convolution(values, weight, out.buffer, 5, 4, kw, kh)
         kernel("convolution", "convolution")[2, 8](values, weight, out.buffer, 5, 4, kw, kh)
         assert np.isnan(out.to_numpy()).all()
 
@@ -271,11 +271,11 @@ class TestRefusals:
     def test_short_buffers_are_named(self, device: Device) -> None:
         short, enough = DeviceBuffer.zeros(11, "f32"), DeviceBuffer.zeros(12, "f32")
         with pytest.raises(ArgumentValueError, match="matmul, 'b': expected at least 12 elements"):
-            ubridge.matmul(enough, short, enough, 3, 4, 3)
+            legacy_ops.matmul(enough, short, enough, 3, 4, 3)
         with pytest.raises(ArgumentValueError, match="activation, 'data': expected at least 12"):
-            ubridge.activation(short, 3, 4, Activation.RELU)
+            legacy_ops.activation(short, 3, 4, Activation.RELU)
         with pytest.raises(ArgumentValueError, match="convolution, 'input': expected at least 12"):
-            ubridge.convolution(short, enough, enough, 3, 4, 2, 2)
+            legacy_ops.convolution(short, enough, enough, 3, 4, 2, 2)
 
     @pytest.mark.parametrize(
         "size, error", [(-1, ArgumentRangeError), (1 << 32, ArgumentRangeError)]
@@ -285,18 +285,18 @@ class TestRefusals:
     ) -> None:
         data = DeviceBuffer.zeros(4, "f32")
         with pytest.raises(error, match=r"matmul, 'm': expected an int in 0…4294967295"):
-            ubridge.matmul(data, data, data, size, 1, 1)
+            legacy_ops.matmul(data, data, data, size, 1, 1)
 
     def test_kinds_of_arguments(self, device: Device) -> None:
         data = DeviceBuffer.zeros(4, "f32")
         with pytest.raises(ArgumentTypeError, match=r"matmul, 'k': expected an int, got float"):
-            ubridge.matmul(data, data, data, 2, 2.0, 2)  # type: ignore[arg-type]
+            legacy_ops.matmul(data, data, data, 2, 2.0, 2)  # type: ignore[arg-type]
         with pytest.raises(ArgumentTypeError, match="'data': expected a DeviceBuffer, got ndarray"):
-            ubridge.activation(np.zeros(4), 2, 2, Activation.RELU)  # type: ignore[arg-type]
+            legacy_ops.activation(np.zeros(4), 2, 2, Activation.RELU)  # type: ignore[arg-type]
 
     def test_wrong_dtype_is_the_lane_s_to_refuse(self, device: Device) -> None:
         with pytest.raises(ArgumentTypeError, match="activationf32, argument 0 'data'"):
-            ubridge.activation(DeviceBuffer.zeros(4, "f64"), 2, 2, Activation.RELU)
+            legacy_ops.activation(DeviceBuffer.zeros(4, "f64"), 2, 2, Activation.RELU)
 
     def test_unknown_module(self, device: Device) -> None:
         with pytest.raises(

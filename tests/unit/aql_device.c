@@ -15,7 +15,7 @@ enum { THREADS = 64, INVALID_HEADER = HSA_PACKET_TYPE_INVALID };
 typedef struct device {
     hsa_queue_t queue;
     uhal_aql_writer writer;
-    uhal_aql_functions functions;
+    uhal_hsa_functions functions;
     _Atomic uint64_t write_index;
     _Atomic uint64_t read_index;
     _Atomic int64_t doorbell;
@@ -63,6 +63,19 @@ static uint64_t load_read_index(const hsa_queue_t *queue) {
 
 static hsa_signal_value_t load_signal(hsa_signal_t signal) {
     return atomic_load_explicit(value_of(signal), memory_order_acquire);
+}
+
+/* Only ever asked to wait for less than 1. */
+static hsa_signal_value_t wait_signal(hsa_signal_t signal, hsa_signal_condition_t condition,
+                                      hsa_signal_value_t compared, uint64_t timeout,
+                                      hsa_wait_state_t state) {
+    if (condition != HSA_SIGNAL_CONDITION_LT || compared != 1 || state != HSA_WAIT_STATE_BLOCKED)
+        complain("a wait for something else than the end", 0);
+    for (uint64_t slept = 0; load_signal(signal) >= 1 && slept < timeout; slept += 1000) {
+        const struct timespec pause = {0, 1000};
+        nanosleep(&pause, NULL);
+    }
+    return load_signal(signal);
 }
 
 static void store_relaxed(hsa_signal_t signal, hsa_signal_value_t value) {
@@ -159,8 +172,13 @@ static void *serve(void *unused) {
 uhal_aql_writer *device_open(uint32_t packets, uint32_t kernarg_bytes, uint64_t deadline_ns) {
     hsa_signal_t closed[UHAL_AQL_PIECES];
     here = calloc(1, sizeof *here);
-    here->functions = (uhal_aql_functions){add_write_index, load_read_index, load_signal,
-                                           store_relaxed, store_release};
+    here->functions = (uhal_hsa_functions){
+        .hsa_queue_add_write_index_screlease = add_write_index,
+        .hsa_queue_load_read_index_scacquire = load_read_index,
+        .hsa_signal_store_relaxed = store_relaxed,
+        .hsa_signal_store_screlease = store_release,
+        .hsa_signal_wait_scacquire = wait_signal,
+    };
     here->queue.size = packets;
     here->queue.base_address = aligned_alloc(64, 64 * (size_t)packets);
     for (uint32_t i = 0; i < packets; ++i)
@@ -174,7 +192,7 @@ uhal_aql_writer *device_open(uint32_t packets, uint32_t kernarg_bytes, uint64_t 
     for (int i = 0; i < UHAL_AQL_PIECES; ++i)
         closed[i] = signal_of(&here->closed[i]);
     if (uhal_aql_open(&here->writer, &here->functions, &here->queue, here->kernarg, kernarg_bytes,
-                      closed, deadline_ns) != 0)
+                      closed, deadline_ns, 1000000) != 0)
         return NULL;
     return &here->writer;
 }
@@ -227,12 +245,13 @@ static void *submit(void *argument) {
         uint64_t number = self->number;
         void *values[] = {&number, &i};
         const hsa_signal_t none = {0};
+        uhal_aql_place place;
         const unsigned int choice = random >> 16 & 15U;
         if (choice == 0)
             uhal_aql_begin_batch(&here->writer);
-        self->status = uhal_aql_launch(&here->writer, &kernel, &one, values, none);
+        self->status = uhal_aql_launch(&here->writer, &kernel, &one, values, none, &place);
         if (choice == 1 && self->status == 0)
-            self->status = uhal_aql_barrier(&here->writer, NULL, 0, none);
+            self->status = uhal_aql_barrier(&here->writer, NULL, 0, none, &place);
         if (choice == 0)
             uhal_aql_end_batch(&here->writer);
     }

@@ -65,6 +65,10 @@ class Geometry(ctypes.Structure):
     )
 
 
+class Place(ctypes.Structure):
+    _fields_ = (("index", ctypes.c_uint64), ("launch", ctypes.c_uint64))
+
+
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     if CC is None:
@@ -89,6 +93,7 @@ class Device:
 
     def __init__(self, library: ctypes.CDLL, packets: int, kernarg: int, deadline: float) -> None:
         self.library = library
+        self.place = Place()
         self.writer = ctypes.c_void_p(library.device_open(packets, kernarg, int(deadline * 1e9)))
         assert self.writer
 
@@ -113,6 +118,7 @@ class Device:
                 ctypes.byref(geometry),
                 pointers,
                 _signal(completion),
+                ctypes.byref(self.place),
             )
         )
 
@@ -121,7 +127,8 @@ class Device:
     ) -> int:
         signals = (ctypes.c_uint64 * len(dependencies))(*map(ctypes.addressof, dependencies))
         call = self.library.uhal_aql_barrier
-        return int(call(self.writer, signals, len(dependencies), _signal(completion)))
+        place = ctypes.byref(self.place)
+        return int(call(self.writer, signals, len(dependencies), _signal(completion), place))
 
     def packet(self, index: int) -> tuple[int, ...]:
         data = ctypes.string_at(self.library.device_packets() + 64 * index, PACKET.size)

@@ -81,7 +81,7 @@ def test_without_a_signature_the_bytes_are_shown(bench: Bench) -> None:
 
 
 def test_no_launch_pending(bench: Bench) -> None:
-    assert str(bench.fail()).endswith("No launch of this process was pending.")
+    assert str(bench.fail()).endswith("No launch of the last 256 of each stream was pending.")
 
 
 def test_arguments_beyond_the_ledger_are_marked(bench: Bench) -> None:

@@ -8,16 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from simulators.topsfb.writer import Gcu
 from tests.sampling import rounds
-from tests.topsfb_writer import Gcu
 from tops_backend import entries
 from tops_backend.launch_rules import (
     SHARED_CAP,
     Told,
     architecture,
     device_limits,
-    shared_bytes,
-    whole_device,
 )
 from uhal.errors import ArgumentValueError
 from uhal.images.topsfb import read_gcu
@@ -32,7 +30,7 @@ def test_a_device_that_tells_everything() -> None:
     assert limits.max_grid == (65536, 256, 256)
     assert limits.max_block == (12, 1, 1)
     assert limits.max_shared_bytes_per_block == 24 << 20
-    assert whole_device(limits) == (2, 12)
+    assert (limits.processors, limits.block_for_elements) == (2, 12)
 
 
 @pytest.mark.parametrize(
@@ -50,15 +48,17 @@ def test_a_device_that_tells_nothing(
     target: str | None, whole: tuple[int, int], shared: int
 ) -> None:
     limits = device_limits(Told(target))
-    assert whole_device(limits) == whole
+    assert (limits.processors, limits.block_for_elements) == whole
     assert limits.max_shared_bytes_per_block == shared
-    assert limits.max_block[2] == (1 if target == "gcu400" else whole[1])
+    sub_threads = 8 if target == "gcu400" else 1
+    assert limits.max_block[2] == (8 if target == "gcu400" else whole[1])
+    assert limits.max_threads_per_block == whole[1] * sub_threads
     assert architecture("gcu300").product == "S60"
 
 
 def test_what_is_told_counts_more_than_what_is_known() -> None:
     limits = device_limits(Told("gcu210", clusters=4, sips=6, max_threads_per_block=6))
-    assert whole_device(limits) == (4, 6)
+    assert (limits.processors, limits.block_for_elements) == (4, 6)
     assert limits.max_threads_per_block == 6
 
 
@@ -84,13 +84,13 @@ def test_threads_of_an_axis_stay_below_two_to_the_32(seed: int) -> None:
     ],
 )
 def test_shared_memory_is_rounded_as_ubridge_does(wanted: int, given: int) -> None:
-    assert shared_bytes(wanted, device_limits(S60)) == given
+    assert device_limits(S60).shared_bytes_for(wanted) == given
 
 
 @pytest.mark.parametrize("wanted", [-1, SHARED_CAP + 1, 1 << 40])
 def test_shared_memory_that_no_launch_gets(wanted: int) -> None:
     with pytest.raises(ArgumentValueError, match=f"expected 0…{SHARED_CAP} bytes.*, got {wanted}"):
-        shared_bytes(wanted, device_limits(S60))
+        device_limits(S60).shared_bytes_for(wanted)
 
 
 # -- Ubridge's kernels -----------------------------------------------------------------------------

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from simulators.topsfb.writer import Gcu, topsfb
 from tests.children import check_child
 from tests.fake_libtopsrt import Fake, build, newer_functions
-from tests.topsfb_writer import Gcu, topsfb
 from uhal.errors import NotSupportedError
 
 KERNELS = {

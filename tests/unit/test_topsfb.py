@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from simulators.topsfb.writer import Gcu, bundle, describe, topsfb
 from tests.sampling import rounds
-from tests.topsfb_writer import Gcu, bundle, describe, topsfb
 from uhal.errors import InvalidImageError, NotSupportedError
 from uhal.images import elf
 from uhal.images.topsfb import (

@@ -3,7 +3,7 @@
 
 KERNEL(fault, (u32 now, u32 *out)) {
     if (now) {
-#if defined(__CUDACC__)
+#if defined(__CUDACC__) || defined(__HIP__)
         *(volatile u32 *)nullptr = 1;
 #else
         REGISTER(u32, too_few, 1);

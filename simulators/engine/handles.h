@@ -6,7 +6,7 @@
 #include <map>
 #include <memory>
 
-namespace cuda_sim {
+namespace sim {
 
 template <class Handle, class Object> class Handles {
   public:
@@ -39,4 +39,4 @@ template <class Handle, class Object> class Handles {
     std::map<uint64_t, std::shared_ptr<Object>> objects_;
 };
 
-} // namespace cuda_sim
+} // namespace sim

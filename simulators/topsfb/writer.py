@@ -1,13 +1,18 @@
-"""Writes `.topsfb` files as the vendor's compiler does, from C parameter lists. No code in them."""
+"""Writes `.topsfb` files as the vendor's compiler does, from C parameter lists. No code in them.
+
+A `.topsfb` is an offload bundle of ELF files; each has a symbol for every kernel, and a note in
+MessagePack that describes the kernels' parameters.
+"""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 FLAGS = {"gcu200": 2, "gcu210": 3, "gcu300": 4}
+"""ELF flags of an architecture; the later ones have none that are known."""
 HOST = "host-x86_64-unknown-linux"
 
 _C_TYPES = {
@@ -25,6 +30,7 @@ _C_TYPES = {
     "uint32_t": (4, "U32"),
     "u_int32_t": (4, "U32"),
     "int64_t": (8, "I64"),
+    "uint64_t": (8, "U64"),
     "size_t": (8, "U64"),
     "float": (4, "F32"),
     "double": (8, "F64"),
@@ -71,22 +77,34 @@ def _counted(short: int, long: int, count: int) -> bytes:
     return bytes([short | count]) if count < 16 else bytes([long]) + struct.pack(">H", count)
 
 
-def describe(parameters: Sequence[str]) -> list[dict[str, Any]]:
-    """The note's `Args` for parameters such as `float*` and `size_t`."""
+@dataclass(frozen=True)
+class Aggregate:
+    """A structure that a kernel takes by value."""
+
+    spelling: str
+    size: int
+    alignment: int
+
+
+CType = str | Aggregate
+"""A parameter's type: `float*`, `size_t`, or a structure of a known size."""
+
+
+def describe(parameters: Sequence[CType]) -> list[dict[str, Any]]:
+    """The note's `Args` for parameters."""
     offset = 0
     described = []
-    for spelling in parameters:
+    for parameter in parameters:
+        spelling = parameter if isinstance(parameter, str) else parameter.spelling
         pointer = spelling.endswith("*")
-        element = spelling.removeprefix("const ").rstrip("*").strip()
-        known = _C_TYPES.get(element, (4, "Struct"))
-        size, value_type = (8, known[1]) if pointer else known
-        offset = -(-offset // size) * size
+        size, alignment, value_type = _measure(parameter)
+        offset = -(-offset // alignment) * alignment
         described.append(
             {
                 "Name": "Unknown",
                 "TypeName": spelling,
                 "Size": size,
-                "Align": size,
+                "Align": alignment,
                 "Offset": offset,
                 "ValueKind": "GlobalBuffer" if pointer else "ByValue",
                 "ValueType": value_type,
@@ -98,11 +116,20 @@ def describe(parameters: Sequence[str]) -> list[dict[str, Any]]:
     return described
 
 
+def _measure(parameter: CType) -> tuple[int, int, str]:
+    """Return size, alignment and the note's `ValueType`."""
+    if isinstance(parameter, Aggregate):
+        return parameter.size, parameter.alignment, "Struct"
+    element = parameter.removeprefix("const ").rstrip("*").strip()
+    size, value_type = _C_TYPES.get(element, (4, "Struct"))
+    return (8, 8, value_type) if parameter.endswith("*") else (size, size, value_type)
+
+
 @dataclass(frozen=True)
 class Gcu:
     """A GCU image to write."""
 
-    kernels: Mapping[str, Sequence[str]]
+    kernels: Mapping[str, Sequence[CType]]
     """Kernel name to the C types of its parameters."""
     target: str = "gcu300"
     processor: str | None = None
@@ -113,6 +140,8 @@ class Gcu:
     undescribed: Sequence[str] = ()
     """Kernels that only the symbol table has."""
     relocatable: bool = False
+    variables: Mapping[str, int] = field(default_factory=dict)
+    """Name of a module's variable to its bytes."""
 
     def elf(self) -> bytes:
         """The ELF file."""
@@ -124,9 +153,17 @@ class Gcu:
             for name, types in self.kernels.items()
         ]
         notes = _note(pack({"Kernels": kernels, **tags})) + _note(pack(tags))
-        names = [*self.kernels, *self.undescribed]
+        # A helper is an ordinary function; a kernel has the type that systems may define.
+        symbols = [
+            ("__boot__", _FUNCTION, 64),
+            *((name, _KERNEL, 64) for name in (*self.kernels, *self.undescribed)),
+            *((name, _OBJECT, nbytes) for name, nbytes in self.variables.items()),
+        ]
         flags = FLAGS.get(self.target, 0) if self.flags is None else self.flags
-        return _elf(names, notes, flags, 1 if self.relocatable else 3)
+        return _elf(symbols, notes, flags, 1 if self.relocatable else 3)
+
+
+_OBJECT, _FUNCTION, _KERNEL = 1, 2, 10
 
 
 def _note(description: bytes) -> bytes:
@@ -134,12 +171,11 @@ def _note(description: bytes) -> bytes:
     return struct.pack("<III", 8, len(description), 0x20) + b"TOPSDTU\0" + padded
 
 
-def _elf(kernels: Sequence[str], notes: bytes, flags: int, kind: int) -> bytes:
+def _elf(defined: Sequence[tuple[str, int, int]], notes: bytes, flags: int, kind: int) -> bytes:
     strings = bytearray(b"\0")
     symbols = bytearray(24)
-    # A helper is an ordinary function; a kernel has the type that systems may define.
-    for name, symbol_type in [("__boot__", 2), *((kernel, 10) for kernel in kernels)]:
-        symbols += struct.pack("<IBBHQQ", len(strings), 1 << 4 | symbol_type, 0, 1, 0x100, 64)
+    for name, symbol_type, nbytes in defined:
+        symbols += struct.pack("<IBBHQQ", len(strings), 1 << 4 | symbol_type, 0, 1, 0x100, nbytes)
         strings += name.encode() + b"\0"
     table = 2 if kind == 1 else 11
     parts = [

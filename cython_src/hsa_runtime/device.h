@@ -1,0 +1,53 @@
+/* A device: its queues, the copies under way, and whether it is lost. Any thread may use one; it is
+ * closed by one thread, when nothing of it is in use any more. A lost device is never freed.
+ */
+#ifndef UHAL_HSA_DEVICE_H
+#define UHAL_HSA_DEVICE_H
+
+#include "queue.h"
+
+enum { UHAL_HSA_FAULT_TEXT = 400 };
+
+struct uhal_hsa_copy;
+struct uhal_hsa_piece;
+
+typedef struct uhal_hsa_device {
+    uhalHsaDeviceInfo info;
+    hsa_agent_t agent;
+    hsa_agent_t host;
+    atomic_int timed;          /* 1: events of it have times */
+    _Atomic uint64_t peers;    /* devices whose kernels use its memory, a bit for each ordinal */
+    atomic_size_t allocated;   /* bytes of device memory */
+    _Atomic uint64_t looked_ns; /* when everything under way was looked at last */
+    pthread_mutex_t lock;      /* over what follows */
+    uhal_hsa_queue *queues[UHAL_HSA_MAX_QUEUES];
+    uint32_t queue_count;
+    struct uhal_hsa_copy *copies;    /* not known to be done */
+    struct uhal_hsa_piece *pieces[2]; /* of staging memory that is free, small and large */
+
+    atomic_int lost;           /* the code every call answers; 0 while all is well */
+    uhal_hsa_queue *_Atomic failed_queue; /* where it happened; NULL: not told */
+    char fault[UHAL_HSA_FAULT_TEXT];
+} uhal_hsa_device;
+
+/* The device current on this thread, NULL for none. */
+uhal_hsa_device *uhal_hsa_current(void);
+
+/* The open device of an agent or ordinal, NULL when it is not open. */
+uhal_hsa_device *uhal_hsa_device_of(hsa_agent_t agent);
+uhal_hsa_device *uhal_hsa_device_numbered(uint32_t ordinal);
+
+/* A queue for one more stream: an idle one, a new one, or that of the fewest streams. */
+hsa_status_t uhal_hsa_device_join_queue(uhal_hsa_device *device, uhal_hsa_queue **queue);
+void uhal_hsa_device_leave_queue(uhal_hsa_queue *queue);
+
+/* Makes events of the device have times from now on. */
+hsa_status_t uhal_hsa_device_time(uhal_hsa_device *device);
+
+/* Waits until the signal is below 1, looking every now and then at whether the device is lost. */
+int uhal_hsa_wait(uhal_hsa_device *device, hsa_signal_t signal);
+
+/* Waits until the first `upto` packets of a queue are done. */
+int uhal_hsa_wait_queue(uhal_hsa_queue *queue, uint64_t upto);
+
+#endif

@@ -1,0 +1,43 @@
+/* What the process has once: the runtime's functions, the settings, the signals that wait to be used
+ * again, and how many objects of a kind are alive. Any thread may use everything here; the functions
+ * and settings are written once, before the first device is opened.
+ */
+#ifndef UHAL_HSA_PROCESS_H
+#define UHAL_HSA_PROCESS_H
+
+#include "functions.h"
+
+/* Everything else is built hidden. */
+#pragma GCC visibility push(default)
+#include "runtime.h"
+#pragma GCC visibility pop
+
+#include <stdatomic.h>
+
+enum { UHAL_HSA_KINDS = UHAL_HSA_KIND_PINNED + 1, UHAL_HSA_SLICE_MS = 20 };
+
+typedef struct uhal_hsa_process {
+    uhal_hsa_functions hsa;
+    uhalHsaSettings settings;
+    uint64_t slice_ticks; /* longest wait between two looks at whether the device is lost */
+    atomic_size_t live[UHAL_HSA_KINDS];
+} uhal_hsa_process;
+
+extern uhal_hsa_process uhal_hsa;
+
+uint64_t uhal_hsa_now_ns(void);
+
+/* Takes a signal of value 1, one used before where there is one. */
+hsa_status_t uhal_hsa_signal_take(hsa_signal_t *signal);
+
+/* Gives one back. Nothing on a device may still wait for it or count it down. */
+void uhal_hsa_signal_give(hsa_signal_t signal);
+
+/* Destroys those that wait to be used again. */
+void uhal_hsa_signals_drop(void);
+
+static inline int uhal_hsa_signal_done(hsa_signal_t signal) {
+    return uhal_hsa.hsa.hsa_signal_load_scacquire(signal) < 1;
+}
+
+#endif

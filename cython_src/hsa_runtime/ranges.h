@@ -1,0 +1,37 @@
+/* Which memory is whose: the allocations made here, by address. Copies name the agents that own both
+ * ends, and only memory the device sees as it is may be copied while the caller goes on. Any thread
+ * may call everything.
+ */
+#ifndef UHAL_HSA_RANGES_H
+#define UHAL_HSA_RANGES_H
+
+#include "process.h"
+
+typedef struct uhal_hsa_range {
+    uint64_t start;
+    size_t bytes;
+    hsa_agent_t owner;       /* a CPU for pinned memory */
+    const void *device;      /* that it was allocated for; identity only */
+    uint64_t peers;          /* devices let in besides, a bit for each ordinal */
+    int pinned;
+} uhal_hsa_range;
+
+/* HSA_STATUS_ERROR_OUT_OF_RESOURCES when there is no room to note it. */
+hsa_status_t uhal_hsa_ranges_add(const uhal_hsa_range *range);
+
+/* Forgets the range that starts there; 0 when there is none. */
+int uhal_hsa_ranges_remove(uint64_t start, uhal_hsa_range *removed);
+
+/* The range an address lies in; 0 when there is none. */
+int uhal_hsa_ranges_find(uint64_t address, uhal_hsa_range *found);
+
+/* The ranges of a device, one after another: `start` is where to go on, 0 to begin. 0 at the end. */
+int uhal_hsa_ranges_next(const void *device, uint64_t *start, uhal_hsa_range *found);
+
+/* Notes that devices were let in. */
+void uhal_hsa_ranges_let_in(uint64_t start, uint64_t peers);
+
+/* Says in words where an address lies: in which allocation, or how far from the nearest. */
+void uhal_hsa_ranges_describe(uint64_t address, char *text, size_t bytes);
+
+#endif

@@ -1,0 +1,147 @@
+#include "stream.h"
+
+#include <stdlib.h>
+
+#include "event.h"
+#include "fault.h"
+#include "module.h"
+
+void uhal_hsa_stream_advance(uhal_hsa_stream *stream, uint64_t upto) {
+    uint64_t known = atomic_load(&stream->upto);
+    while (known < upto && !atomic_compare_exchange_weak(&stream->upto, &known, upto)) {
+    }
+}
+
+uhalHsaResult uhalHsaStreamCreate(void **handle, unsigned int flags, int priority) {
+    (void)flags;
+    (void)priority;
+    uhal_hsa_device *device = uhal_hsa_current();
+    if (device == NULL)
+        return HSA_STATUS_ERROR_INVALID_AGENT;
+    int status = uhal_hsa_check(device);
+    if (status != 0)
+        return status;
+    uhal_hsa_stream *stream = calloc(1, sizeof *stream);
+    if (stream == NULL)
+        return HSA_STATUS_ERROR_OUT_OF_RESOURCES;
+    status = (int)uhal_hsa_device_join_queue(device, &stream->queue);
+    if (status != 0) {
+        free(stream);
+        return status;
+    }
+    atomic_fetch_add(&uhal_hsa.live[UHAL_HSA_KIND_STREAM], 1);
+    *handle = stream;
+    return 0;
+}
+
+/* What is pending in its queue still runs: nothing there points to the stream. */
+uhalHsaResult uhalHsaStreamDestroy(void *handle) {
+    uhal_hsa_stream *stream = handle;
+    uhal_hsa_device_leave_queue(stream->queue);
+    free(stream);
+    atomic_fetch_sub(&uhal_hsa.live[UHAL_HSA_KIND_STREAM], 1);
+    return 0;
+}
+
+uhalHsaResult uhalHsaLaunchKernel(void *function, unsigned int grid_x, unsigned int grid_y,
+                                  unsigned int grid_z, unsigned int block_x, unsigned int block_y,
+                                  unsigned int block_z, unsigned int shared_bytes, void *handle,
+                                  void **parameters, void **extra) {
+    (void)extra;
+    const uhal_hsa_kernel *kernel = function;
+    uhal_hsa_stream *stream = handle;
+    uhal_hsa_queue *queue = stream->queue;
+    const uhal_aql_geometry geometry = {
+        {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes};
+    uhal_aql_place place;
+    const int status = uhal_aql_launch(&queue->writer, &kernel->aql, &geometry, parameters,
+                                       queue->progress, &place);
+    if (status != 0)
+        return uhal_hsa_told(queue->device, status);
+    const uint64_t number = atomic_fetch_add(&stream->launches, 1);
+    atomic_store_explicit(&stream->places[number % UHAL_HSA_REMEMBERED_LAUNCHES], place.launch,
+                          memory_order_relaxed);
+    uhal_hsa_stream_advance(stream, place.index + 1);
+    return 0;
+}
+
+uhalHsaResult uhalHsaStreamQuery(void *handle) {
+    uhal_hsa_stream *stream = handle;
+    uhal_hsa_queue *queue = stream->queue;
+    const uint64_t upto = atomic_load(&stream->upto);
+    uhal_hsa_mark *mark;
+    int status = uhal_hsa_check(queue->device);
+    if (status != 0)
+        return status;
+    status = uhal_hsa_queue_cover(queue, upto, &mark);
+    if (status != 0 || mark == NULL)
+        return status;
+    const int done = uhal_hsa_signal_done(mark->signal);
+    uhal_hsa_mark_drop(mark);
+    if (!done) {
+        status = uhal_hsa_check_now_and_then(queue->device);
+        return status != 0 ? status : UHAL_HSA_NOT_READY;
+    }
+    uhal_hsa_queue_reap(queue);
+    return 0;
+}
+
+uhalHsaResult uhalHsaStreamSynchronize(void *handle) {
+    uhal_hsa_stream *stream = handle;
+    const int status = uhal_hsa_check(stream->queue->device);
+    if (status != 0)
+        return status;
+    return uhal_hsa_wait_queue(stream->queue, atomic_load(&stream->upto));
+}
+
+uhalHsaResult uhalHsaStreamWaitEvent(void *handle, void *event, unsigned int flags) {
+    (void)flags;
+    uhal_hsa_stream *stream = handle;
+    uhal_hsa_queue *queue = stream->queue;
+    int status = uhal_hsa_check(queue->device);
+    if (status != 0)
+        return status;
+    uhal_hsa_mark *awaited = uhal_hsa_event_mark(event);
+    if (awaited == NULL || uhal_hsa_signal_done(awaited->signal)) {
+        uhal_hsa_mark_drop(awaited);
+        return 0;
+    }
+    if (awaited->queue == queue) {
+        /* Packets of one queue run in order anyway; copies are no packets, and wait for `upto`. */
+        uhal_hsa_stream_advance(stream, awaited->upto);
+        uhal_hsa_mark_drop(awaited);
+        return 0;
+    }
+    const hsa_signal_t none = {0};
+    uhal_aql_place place;
+    status = uhal_aql_barrier(&queue->writer, &awaited->signal, 1, none, &place);
+    if (status != 0) {
+        uhal_hsa_mark_drop(awaited);
+        return uhal_hsa_told(queue->device, status);
+    }
+    uhal_hsa_queue_hold(queue, place.index + 1, uhal_hsa_mark_drop, awaited);
+    uhal_hsa_stream_advance(stream, place.index + 1);
+    return 0;
+}
+
+uhalHsaResult uhalHsaStreamProgress(void *handle, uint64_t *completed, uint64_t *begun) {
+    uhal_hsa_stream *stream = handle;
+    uhal_hsa_queue *queue = stream->queue;
+    const uhal_hsa_queue *failed = atomic_load(&queue->device->failed_queue);
+    const uint64_t launches = atomic_load(&stream->launches);
+    const uint64_t done = uhal_hsa_queue_launches_done(queue);
+    const uint64_t oldest = launches > UHAL_HSA_REMEMBERED_LAUNCHES
+                                ? launches - UHAL_HSA_REMEMBERED_LAUNCHES
+                                : 0;
+    uint64_t next = launches;
+    while (next > oldest &&
+           atomic_load(&stream->places[(next - 1) % UHAL_HSA_REMEMBERED_LAUNCHES]) >= done)
+        next -= 1;
+    *completed = next;
+    *begun = next;
+    /* A queue runs one launch at a time. */
+    if ((failed == NULL || failed == queue) && next < launches &&
+        atomic_load(&stream->places[next % UHAL_HSA_REMEMBERED_LAUNCHES]) == done)
+        *begun = next + 1;
+    return 0;
+}

@@ -1,0 +1,22 @@
+"""Collects what the HSA runtime's iterating functions visit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from uhal.abi import Library
+
+
+def handles(
+    library: Library, callback_type: str, iterate: Callable[[Any, Any], object]
+) -> list[int]:
+    """Return the handles `iterate` calls its callback with, in its order."""
+    found: list[int] = []
+
+    def visit(handle: Any, _: object) -> int:
+        found.append(handle.handle)
+        return 0
+
+    iterate(library.header.ctype(callback_type)(visit), None)
+    return found

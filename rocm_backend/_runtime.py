@@ -1,0 +1,125 @@
+"""libuhal_hsa, our native library over the HSA runtime: how it is opened and what fills which slot.
+
+It links nothing of ROCm. It is handed the addresses of the runtime's functions and offers the hot
+table's, as `runtime.h` declares them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from functools import cache
+from pathlib import Path
+
+from uhal.abi import Check, Header, Library
+from uhal.errors import LibraryNotFoundError
+
+FUNCTION_OF_SLOT = {
+    "current": "uhalHsaCtxGetCurrent",
+    "bind": "uhalHsaCtxSetCurrent",
+    "launch": "uhalHsaLaunchKernel",
+    "alloc": "uhalHsaMemAlloc",
+    "free": "uhalHsaMemFree",
+    "host_alloc": "uhalHsaMemHostAlloc",
+    "host_free": "uhalHsaMemFreeHost",
+    "copy_h2d": "uhalHsaMemcpyHtoDAsync",
+    "copy_d2h": "uhalHsaMemcpyDtoHAsync",
+    "copy_d2d": "uhalHsaMemcpyDtoDAsync",
+    "copy_peer": "uhalHsaMemcpyPeerAsync",
+    "memset_8": "uhalHsaMemsetD8Async",
+    "memset_16": "uhalHsaMemsetD16Async",
+    "memset_32": "uhalHsaMemsetD32Async",
+    "stream_create": "uhalHsaStreamCreate",
+    "stream_destroy": "uhalHsaStreamDestroy",
+    "stream_synchronize": "uhalHsaStreamSynchronize",
+    "stream_query": "uhalHsaStreamQuery",
+    "stream_wait_event": "uhalHsaStreamWaitEvent",
+    "stream_callback": "uhalHsaLaunchHostFunc",
+    "stream_progress": "uhalHsaStreamProgress",
+    "event_create": "uhalHsaEventCreate",
+    "event_destroy": "uhalHsaEventDestroy",
+    "event_record": "uhalHsaEventRecord",
+    "event_synchronize": "uhalHsaEventSynchronize",
+    "event_query": "uhalHsaEventQuery",
+    "event_elapsed": "uhalHsaEventElapsedTime",
+    "get_function": "uhalHsaModuleGetFunction",
+    "module_unload": "uhalHsaModuleUnload",
+}
+
+QUEUES_VARIABLE = "UHAL_ROCM_QUEUES"
+DEADLINE_VARIABLE = "UHAL_ROCM_DEADLINE"
+
+_FOLDER = Path(__file__).resolve().parent
+_LIBRARY = _FOLDER / "libuhal_hsa.so"
+_DEFAULT_QUEUES = 4
+"""As HIP does: a device has few hardware queues, and more than those take turns."""
+_BUILD = "build it: python setup.py build_ext --inplace"
+
+
+@cache
+def runtime_header() -> Header:
+    """The interface of libuhal_hsa."""
+    return Header.parse(_FOLDER / "runtime.h")
+
+
+def open_runtime(check: Check) -> Library:
+    """Open libuhal_hsa. `LibraryNotFoundError` when it was not built or is another version's."""
+    try:
+        handle = ctypes.CDLL(str(_LIBRARY))
+    except OSError as error:
+        raise LibraryNotFoundError(f"{error}. {_BUILD}", backend="rocm") from error
+    library = Library(handle, str(_LIBRARY), runtime_header(), status="uhalHsaResult", check=check)
+    missing = library.missing()
+    if missing:
+        raise LibraryNotFoundError(f"{_LIBRARY} has no {missing[0]}. {_BUILD}", backend="rocm")
+    version = ctypes.c_int()
+    library.uhalHsaVersion(version)
+    expected = runtime_header().constants["UHAL_HSA_VERSION"]
+    if version.value != expected:
+        raise LibraryNotFoundError(
+            f"{_LIBRARY} has version {version.value} of its interface, expected {expected}. "
+            f"{_BUILD}",
+            backend="rocm",
+        )
+    return library
+
+
+def hand_over(runtime: Library, hsa: Library, frequency: int, agents: list[int]) -> None:
+    """Give libuhal_hsa the functions of the HSA runtime it calls, and its settings.
+
+    `frequency` is of the system's clock in ticks a second, `agents` are the handles of all GPUs.
+    `LibraryNotFoundError` when the runtime lacks one of the functions.
+    """
+    addresses = [hsa.address(name) for name in _function_names(runtime)]
+    settings = runtime_header().ctype("uhalHsaSettings")()
+    settings.timestamp_frequency = frequency
+    settings.deadline_ns = int(_number(DEADLINE_VARIABLE, 0.0) * 1e9)
+    settings.queues = int(_number(QUEUES_VARIABLE, _DEFAULT_QUEUES))
+    settings.agent_count = len(agents)
+    settings.agents[: len(agents)] = agents
+    array = (ctypes.c_void_p * len(addresses))(*addresses)
+    runtime.uhalHsaOpen(array, len(addresses), settings)
+
+
+def _function_names(runtime: Library) -> list[str]:
+    names: list[str] = []
+    name = ctypes.c_char_p()
+    ask = runtime.unchecked("uhalHsaFunctionName")
+    while ask(name, len(names)) == 0:
+        names.append((name.value or b"").decode())
+    return names
+
+
+def _number(variable: str, default: float) -> float:
+    text = os.environ.get(variable, "")
+    if not text:
+        return default
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    whole = variable != QUEUES_VARIABLE or value == int(value)
+    if not 0 <= value < 1e9 or not whole:
+        kind = "a number of queues" if variable == QUEUES_VARIABLE else "seconds"
+        raise ValueError(f"{variable}: expected {kind}, got {text!r}")
+    return value

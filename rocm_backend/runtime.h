@@ -1,0 +1,187 @@
+/* C interface of libuhal_hsa.so: streams, events, copies and launches over the HSA runtime, in the
+ * shapes of the hot table. The library links nothing of ROCm; it is handed the addresses of the
+ * functions it calls.
+ *
+ * Readers: uhal/abi.py (ctypes) and the library itself, which includes it so that a drifted
+ * prototype does not compile. Subset: integer defines, enums, typedefs, structs, prototypes.
+ *
+ * Any function may be called from any thread, those that open and close a device one at a time.
+ * Handles are trusted: the interface above checks. A result is 0, a hsa_status_t as the HSA runtime
+ * answered it, or one of the codes below.
+ */
+#ifndef UHAL_HSA_RUNTIME_H
+#define UHAL_HSA_RUNTIME_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define UHAL_HSA_VERSION 1
+
+typedef int uhalHsaResult;
+typedef void (*uhal_host_function)(void *user_data);
+
+/* The device is lost: every later call on it answers the same. Those that tell what its queue
+ * reported are UHAL_HSA_LOST + that hsa_status_t. */
+enum {
+    UHAL_HSA_NOT_READY = 0x8000,
+    UHAL_HSA_LOST = 0x10000,
+    UHAL_HSA_LOST_MEMORY_APERTURE_VIOLATION = 0x10029,
+    UHAL_HSA_LOST_ILLEGAL_INSTRUCTION = 0x1002A,
+    UHAL_HSA_LOST_MEMORY_FAULT = 0x1002B,
+    UHAL_HSA_LOST_OUT_OF_REGISTERS = 0x1002D,
+    UHAL_HSA_LOST_ERROR = 0x11000, /* any that is not in this list */
+    UHAL_HSA_LOST_INVALID_ARGUMENT = 0x11001,
+    UHAL_HSA_LOST_INVALID_ALLOCATION = 0x11003,
+    UHAL_HSA_LOST_OUT_OF_RESOURCES = 0x11008,
+    UHAL_HSA_LOST_INVALID_PACKET_FORMAT = 0x11009,
+    UHAL_HSA_LOST_INCOMPATIBLE_ARGUMENTS = 0x1100D,
+    UHAL_HSA_LOST_INVALID_ISA = 0x1100F,
+    UHAL_HSA_LOST_INVALID_CODE_OBJECT = 0x11010,
+    UHAL_HSA_LOST_EXCEPTION = 0x11016,
+    UHAL_HSA_LOST_COPY = 0x18001,     /* a copy failed */
+    UHAL_HSA_LOST_DEADLINE = 0x18002, /* nothing moved until the deadline */
+    UHAL_HSA_LOST_PEER = 0x18003      /* it waits for a device that is lost */
+};
+
+enum { UHAL_HSA_EVENT_DISABLE_TIMING = 2 };
+enum { UHAL_HSA_MAX_QUEUES = 64, UHAL_HSA_MAX_DEVICES = 64 };
+
+typedef enum uhalHsaKind {
+    UHAL_HSA_KIND_STREAM = 0,
+    UHAL_HSA_KIND_EVENT = 1,
+    UHAL_HSA_KIND_MODULE = 2,
+    UHAL_HSA_KIND_ALLOCATION = 3,
+    UHAL_HSA_KIND_PINNED = 4
+} uhalHsaKind;
+
+/* What holds for every device. `agents` are all GPUs, open or not: pinned memory is theirs too. */
+typedef struct uhalHsaSettings {
+    uint64_t timestamp_frequency; /* ticks a second */
+    uint64_t deadline_ns;         /* longest wait of the host; 0: no limit */
+    uint32_t queues;              /* shared by a device's streams; 0: one for each stream */
+    uint32_t agent_count;
+    uint64_t agents[UHAL_HSA_MAX_DEVICES];
+} uhalHsaSettings;
+
+/* A GPU, and the pools to allocate from, by their handles. */
+typedef struct uhalHsaDeviceInfo {
+    uint64_t agent;
+    uint64_t host_agent;   /* the CPU that its copies from and to the host name */
+    uint64_t device_pool;
+    uint64_t pinned_pool;  /* of host memory that the device sees as it is */
+    uint64_t kernarg_pool;
+    uint32_t device_pool_is_host; /* 1: the device has no memory of its own */
+    uint32_t queue_packets;
+    uint32_t ordinal;
+} uhalHsaDeviceInfo;
+
+/* One argument that a caller gives. */
+typedef struct uhalHsaParameter {
+    uint32_t offset;
+    uint32_t size;
+    uint32_t is_pointer;
+} uhalHsaParameter;
+
+/* One that the launcher fills; `kind` is the metadata's word, such as hidden_block_count_x. */
+typedef struct uhalHsaHidden {
+    const char *kind;
+    uint32_t offset;
+} uhalHsaHidden;
+
+/* A kernel as its metadata tells it. Everything is copied. */
+typedef struct uhalHsaKernelInfo {
+    const char *name;
+    const char *symbol;
+    const uhalHsaParameter *parameters;
+    const uhalHsaHidden *hidden;
+    uint32_t parameter_count;
+    uint32_t hidden_count;
+    uint32_t kernarg_bytes;
+    uint32_t group_bytes;
+    uint32_t private_bytes;
+    uint32_t max_block_threads;
+    uint32_t vector_registers; /* 0: not told */
+    uint32_t foreign;          /* 1: it takes arguments that no caller here can give */
+} uhalHsaKernelInfo;
+
+/* Process and devices. `functions` has an address for each name that uhalHsaFunctionName counts
+ * through, in that order. */
+uhalHsaResult uhalHsaVersion(int *version);
+uhalHsaResult uhalHsaFunctionName(const char **name, unsigned int index);
+uhalHsaResult uhalHsaOpen(void *const *functions, unsigned int count,
+                          const uhalHsaSettings *settings);
+uhalHsaResult uhalHsaLiveCount(uhalHsaKind kind, size_t *count);
+uhalHsaResult uhalHsaDeviceOpen(void **context, const uhalHsaDeviceInfo *info);
+uhalHsaResult uhalHsaDeviceClose(void *context);
+uhalHsaResult uhalHsaDeviceSynchronize(void *context);
+uhalHsaResult uhalHsaDeviceAllocated(size_t *bytes, void *context);
+/* What is known of the loss this thread was told of last; empty when there was none. */
+uhalHsaResult uhalHsaFaultText(char *text, size_t bytes);
+uhalHsaResult uhalHsaCtxGetCurrent(void **context);
+uhalHsaResult uhalHsaCtxSetCurrent(void *context);
+
+/* Modules of the current device. `call` says which function of the runtime failed. */
+uhalHsaResult uhalHsaModuleLoad(void **module, const void *image, size_t bytes,
+                                const uhalHsaKernelInfo *kernels, unsigned int count,
+                                const char **call);
+uhalHsaResult uhalHsaModuleUnload(void *module);
+uhalHsaResult uhalHsaModuleGetFunction(void **function, void *module, const char *name);
+uhalHsaResult uhalHsaModuleGetGlobal(uint64_t *address, size_t *bytes, void *module,
+                                     const char *name);
+uhalHsaResult uhalHsaFuncGetInfo(uhalHsaKernelInfo *info, void *function);
+uhalHsaResult uhalHsaLaunchKernel(void *function, unsigned int grid_x, unsigned int grid_y,
+                                  unsigned int grid_z, unsigned int block_x, unsigned int block_y,
+                                  unsigned int block_z, unsigned int shared_bytes, void *stream,
+                                  void **parameters, void **extra);
+
+/* Memory of the current device */
+uhalHsaResult uhalHsaMemAlloc(uint64_t *address, size_t bytes);
+uhalHsaResult uhalHsaMemFree(uint64_t address);
+uhalHsaResult uhalHsaMemHostAlloc(void **pointer, size_t bytes, unsigned int flags);
+uhalHsaResult uhalHsaMemFreeHost(void *pointer);
+uhalHsaResult uhalHsaMemAllowAccess(void *context, void *peer);
+uhalHsaResult uhalHsaMemGetDevice(uint64_t *agent, uint64_t address);
+uhalHsaResult uhalHsaMemcpyHtoDAsync(uint64_t destination, const void *source, size_t bytes,
+                                     void *stream);
+uhalHsaResult uhalHsaMemcpyDtoHAsync(void *destination, uint64_t source, size_t bytes,
+                                     void *stream);
+uhalHsaResult uhalHsaMemcpyDtoDAsync(uint64_t destination, uint64_t source, size_t bytes,
+                                     void *stream);
+uhalHsaResult uhalHsaMemcpyPeerAsync(uint64_t destination, void *destination_context,
+                                     uint64_t source, void *source_context, size_t bytes,
+                                     void *stream);
+uhalHsaResult uhalHsaMemsetD8Async(uint64_t destination, unsigned char value, size_t count,
+                                   void *stream);
+uhalHsaResult uhalHsaMemsetD16Async(uint64_t destination, unsigned short value, size_t count,
+                                    void *stream);
+uhalHsaResult uhalHsaMemsetD32Async(uint64_t destination, unsigned int value, size_t count,
+                                    void *stream);
+
+/* Streams of the current device. Flags and priorities mean nothing here. */
+uhalHsaResult uhalHsaStreamCreate(void **stream, unsigned int flags, int priority);
+uhalHsaResult uhalHsaStreamDestroy(void *stream);
+uhalHsaResult uhalHsaStreamSynchronize(void *stream);
+uhalHsaResult uhalHsaStreamQuery(void *stream);
+uhalHsaResult uhalHsaStreamWaitEvent(void *stream, void *event, unsigned int flags);
+uhalHsaResult uhalHsaLaunchHostFunc(void *stream, uhal_host_function function, void *user_data);
+/* Of the launches a stream was given: how many have completed, and how many of the others may have
+ * begun. After a loss the second tells the suspects. */
+uhalHsaResult uhalHsaStreamProgress(void *stream, uint64_t *completed, uint64_t *begun);
+
+/* Events of the current device */
+uhalHsaResult uhalHsaEventCreate(void **event, unsigned int flags);
+uhalHsaResult uhalHsaEventDestroy(void *event);
+uhalHsaResult uhalHsaEventRecord(void *event, void *stream);
+uhalHsaResult uhalHsaEventSynchronize(void *event);
+uhalHsaResult uhalHsaEventQuery(void *event);
+uhalHsaResult uhalHsaEventElapsedTime(float *milliseconds, void *start, void *end);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

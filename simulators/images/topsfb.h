@@ -1,0 +1,37 @@
+// Reads .topsfb files: offload bundles of GCU ELF files, whose notes describe the kernels.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "image.h"
+
+namespace sim {
+
+struct GcuEntry {
+    KernelDescription kernel;
+    std::vector<bool> buffers; // by parameter: the note calls it a buffer
+    bool described = false;    // the note has it
+};
+
+struct GcuImage {
+    std::string target; // gcu300; empty when it does not tell
+    std::vector<GcuEntry> entries;
+    std::vector<ImageVariable> variables;
+};
+
+struct TopsfbMember {
+    std::string triple; // tops-dtu-enflame-tops--gcu300
+    Bytes content;
+};
+
+// The bytes a bundle says it has; 0 when it is none.
+uint64_t topsfb_bytes(const void *image);
+
+// False with words in `why` when the bundle is broken. Members for hosts are left out.
+bool read_topsfb(const Bytes &bundle, std::vector<TopsfbMember> &members, std::string &why);
+
+// False with words in `why` when the bytes are no GCU ELF file.
+bool read_gcu(const Bytes &elf, GcuImage &image, std::string &why);
+
+} // namespace sim

@@ -1,0 +1,63 @@
+// What every entry point does before its own work: is this thread allowed to call, must this call
+// fail on purpose, which device is current, is it lost.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "runtime.h"
+
+namespace tops_sim {
+
+class Call {
+  public:
+    enum class Need { nothing, device };
+
+    Call(const char *name, Need need);
+
+    // topsSuccess when the entry point may go on.
+    topsError_t refusal() const { return refusal_; }
+
+    // The error of the current device, topsSuccess while it has none. Tells it for the first or
+    // for every time, as the readings say.
+    topsError_t fault() const;
+
+    Runtime &runtime;
+    sim::Lock lock;
+    DeviceState *device = nullptr; // current on this thread
+
+  private:
+    topsError_t check(const char *name, Need need);
+
+    topsError_t refusal_;
+};
+
+topsError_t to_result(sim::Status status);
+
+// Answers `code` with words: they are what topsGetErrorString says next on this thread.
+topsError_t refuse(topsError_t code, const std::string &words);
+
+// Words of this thread's last refusal if it was with this code.
+const std::string &words_for(topsError_t code);
+
+// Keeps what a call answers for topsGetLastError.
+topsError_t remember(topsError_t result);
+
+// This thread's last error; `clear` forgets it.
+topsError_t last_error(bool clear);
+
+// Ordinal of this thread's device.
+int &current_device();
+
+template <class Body> topsError_t in_process(const char *name, Body body) {
+    Call call(name, Call::Need::nothing);
+    return remember(call.refusal() != topsSuccess ? call.refusal() : body(call));
+}
+
+template <class Body> topsError_t on_device(const char *name, Body body) {
+    Call call(name, Call::Need::device);
+    return remember(call.refusal() != topsSuccess ? call.refusal() : body(call));
+}
+
+} // namespace tops_sim

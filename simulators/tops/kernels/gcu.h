@@ -1,0 +1,87 @@
+/* What the host builds of Ubridge's entries share: how a GCU kernel divides its work.
+ *
+ * A thread is a SIP, and a kernel is written for the SIPs of the whole launch: each takes one piece
+ * of the elements, whatever the geometry. The entries here take the arguments of the real ones in
+ * their order and compute what those do, faults included; the launch sees the same mistakes.
+ */
+#ifndef UHAL_SIMULATED_GCU_H
+#define UHAL_SIMULATED_GCU_H
+
+#include <uhal/kernel.h>
+
+#include <stdexcept>
+#include <type_traits>
+
+/* The SIPs that the block being run has, of all of the launch. */
+struct Sips {
+    u64 first;
+    u64 count;
+    u64 total;
+};
+
+inline Sips sips_of(const uhal_block &block) {
+    const u64 threads = (u64)block.blockDim.x * block.blockDim.y * block.blockDim.z;
+    const u64 blocks = (u64)block.gridDim.x * block.gridDim.y * block.gridDim.z;
+    const u64 rank = ((u64)block.blockIdx.z * block.gridDim.y + block.blockIdx.y) *
+                         block.gridDim.x + block.blockIdx.x;
+    return {rank * threads, threads, blocks * threads};
+}
+
+#define SIPS sips_of(*this)
+
+struct Piece {
+    u64 first;
+    u64 last;
+};
+
+/* One element each while there are enough SIPs, else equal pieces of which the last is longer. */
+inline Piece piece_of(u64 elements, u64 sip, u64 sips) {
+    if (elements <= sips) {
+        return {sip, sip < elements ? sip + 1 : sip};
+    }
+    const u64 step = elements / sips;
+    return {sip * step, sip + 1 == sips ? elements : (sip + 1) * step};
+}
+
+/* cast, where and elu forget to look: with fewer elements than SIPs each still takes one. */
+inline Piece careless_piece_of(u64 elements, u64 sip, u64 sips) {
+    return elements < sips ? Piece{sip, sip + 1} : piece_of(elements, sip, sips);
+}
+
+template <class Body> void each_element(const Sips &sips, u64 elements, const Body &body) {
+    for (u64 sip = sips.first; sip < sips.first + sips.count; ++sip) {
+        const Piece piece = piece_of(elements, sip, sips.total);
+        for (u64 i = piece.first; i < piece.last; ++i) {
+            body(i);
+        }
+    }
+}
+
+template <class Body>
+void each_element_carelessly(const Sips &sips, u64 elements, const Body &body) {
+    for (u64 sip = sips.first; sip < sips.first + sips.count; ++sip) {
+        const Piece piece = careless_piece_of(elements, sip, sips.total);
+        for (u64 i = piece.first; i < piece.last; ++i) {
+            body(i);
+        }
+    }
+}
+
+/* Kernels that keep data in their cluster's L2 need to be launched with some. */
+inline void require_shared(const uhal_block &block, u64 bytes) {
+    if (block.dynamic_shared_bytes < bytes) {
+        throw std::length_error("the launch gives the kernel too little of its cluster's L2");
+    }
+}
+
+#define NEEDS_SHARED() require_shared(*this, 1)
+
+/* Kernels compute half types in f32. */
+template <class T>
+using Wide = std::conditional_t<std::is_same_v<T, f16> || std::is_same_v<T, bf16>, f32, T>;
+
+template <class T> Wide<T> wide(T x) {
+    return Wide<T>(x);
+}
+
+#endif

@@ -1,0 +1,56 @@
+/* Ubridge's sort of rows: the order goes to `dst`, and into `x` too when that is asked for. Rows
+ * are filled up with 10000, or -10000 downwards; a value beyond them comes out among the filling,
+ * whose index is the number of columns. One block does all the work. */
+#include "gcu.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace {
+
+template <class T> struct Item {
+    T value;
+    u32 index;
+};
+
+template <class T, bool ascending>
+void sort(const Sips &sips, T *x, u32 *dst, u64 rows, u64 columns, u64 padded, bool inplace) {
+    if (sips.first != 0) {
+        return;
+    }
+    const Sips block = {0, sips.count, sips.count};
+    const T filling = T(Wide<T>(ascending ? i64(10000) : i64(-10000)));
+    each_element(block, rows, [&](u64 row) {
+        std::vector<Item<T>> items(padded, Item<T>{filling, u32(columns)});
+        for (u64 i = 0; i < columns; ++i) {
+            items[i] = {x[row * columns + i], u32(i)};
+        }
+        std::stable_sort(items.begin(), items.end(), [](const Item<T> &a, const Item<T> &b) {
+            return ascending ? wide(a.value) < wide(b.value) : wide(a.value) > wide(b.value);
+        });
+        for (u64 i = 0; i < columns; ++i) {
+            dst[row * columns + i] = items[i].index;
+            if (inplace) {
+                x[row * columns + i] = items[i].value;
+            }
+        }
+    });
+}
+
+} // namespace
+
+#define SORT(name, type, ascending)                                                                \
+    KERNEL(name, (type * x, u32 * dst, i32 nrows, i32 ncols, i32 ncols_pad, bool inplace)) {       \
+        require_shared(*this, (u64)ncols_pad *(sizeof(type) + sizeof(u32)));                       \
+        sort<type, ascending>(SIPS, x, dst, (u64)nrows, (u64)ncols, (u64)ncols_pad, inplace);      \
+    }
+#define SORTS(suffix, type)                                                                        \
+    SORT(asort_asc_##suffix, type, true) SORT(asort_desc_##suffix, type, false)
+
+SORTS(bf16, bf16)
+SORTS(f16, f16)
+SORTS(f32, f32)
+SORTS(f64, f64)
+SORTS(u8, u8)
+SORTS(u32, u32)
+SORTS(i64, i64)

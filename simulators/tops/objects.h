@@ -1,0 +1,135 @@
+// The things Tops handles stand for. All of them are guarded by the scheduler's mutex.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "../engine/device.h"
+#include "../engine/executor.h"
+#include "../engine/queue.h"
+#include "../images/topsfb.h"
+#include "profile.h"
+
+// What the ABI headers declare is what the library exports.
+#pragma GCC visibility push(default)
+#include "wider_abi.h"
+#pragma GCC visibility pop
+
+namespace tops_sim {
+
+struct Capture;
+struct DeviceState;
+struct Module;
+
+struct Stream {
+    enum class Kind { null, blocking, non_blocking };
+
+    Kind kind = Kind::blocking;
+    bool implicit = false; // the null stream or one of a thread: never created, never destroyed
+    topsStream_t handle = nullptr;
+    DeviceState *device = nullptr;
+    std::shared_ptr<sim::Queue> queue;
+    std::shared_ptr<Capture> capture; // null when the stream is not capturing
+    bool capture_origin = false;
+    std::vector<size_t> capture_ends; // steps the next captured operation comes after
+    size_t limit_clusters = 0;        // of its launches; 0: none set
+    size_t limit_sips = 0;
+};
+
+// When an event's latest record was reached.
+struct Stamp {
+    bool reached = false;
+    int64_t nanoseconds = 0;
+};
+
+struct Event {
+    topsEvent_t handle = nullptr;
+    unsigned flags = 0;
+    DeviceState *device = nullptr;
+    std::vector<sim::Point> points; // all of them make the latest record; none: never recorded
+    std::shared_ptr<Stamp> stamp;
+    std::shared_ptr<Capture> capture; // the latest record was captured, not queued
+    std::vector<size_t> capture_ends;
+};
+
+struct Function {
+    topsFunction_t handle = nullptr;
+    std::shared_ptr<Module> module;
+    const sim::GcuEntry *entry = nullptr;
+    std::unique_ptr<sim::Executable> executable;
+};
+
+struct Module {
+    topsModule_t handle = nullptr;
+    DeviceState *device = nullptr;
+    sim::GcuImage image;
+    std::unique_ptr<sim::ExecutableModule> executable;
+    std::map<std::string, std::shared_ptr<Function>> functions;
+    std::map<std::string, uint64_t> variables; // pointers given out
+};
+
+// A launch with its parameters copied.
+struct KernelCall {
+    std::shared_ptr<Function> function;
+    sim::LaunchShape shape;
+    std::vector<unsigned char> parameters;
+};
+
+struct Operation {
+    std::function<sim::Status()> work; // of everything but kernels
+    std::shared_ptr<KernelCall> kernel;
+    bool calls_back = false;
+};
+
+struct GraphStep {
+    Operation operation;
+    std::vector<size_t> after; // indices of earlier steps
+};
+
+struct Graph {
+    topsGraph_t handle = nullptr;
+    std::vector<GraphStep> steps; // each comes after earlier ones only
+    std::weak_ptr<Capture> capture;
+};
+
+struct GraphExec {
+    topsGraphExec_t handle = nullptr;
+    DeviceState *device = nullptr;
+    std::vector<GraphStep> steps;
+    sim::Point last_launch; // launches of one executable graph follow each other
+};
+
+// A capture in progress, shared by the streams that joined it.
+struct Capture {
+    uint64_t id = 0;
+    topsStreamCaptureMode mode = topsStreamCaptureModeGlobal;
+    std::thread::id thread;
+    bool valid = true;
+    std::shared_ptr<Graph> graph;
+    std::set<Stream *> streams;
+};
+
+struct Pool {
+    topsMemPool_t handle = nullptr;
+    DeviceState *device = nullptr;
+};
+
+struct DeviceState {
+    DeviceState(int ordinal, uint64_t bytes, const Profile &device_profile)
+        : device(ordinal, bytes), profile(device_profile) {}
+
+    sim::Device device;
+    const Profile &profile;
+    std::shared_ptr<Pool> pool;
+    std::shared_ptr<Stream> null_stream;
+    std::map<std::thread::id, std::shared_ptr<Stream>> per_thread;
+    std::vector<std::shared_ptr<sim::Queue>> blocking; // what the null stream waits for
+};
+
+} // namespace tops_sim

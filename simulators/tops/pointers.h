@@ -1,0 +1,34 @@
+// What a pointer is: memory of the current device, page-locked host memory, or the program's own.
+//
+// topsMalloc gives out handles. What kernels work with is the device's own address, which launches
+// put in the place of handles.
+#pragma once
+
+#include "call.h"
+
+namespace tops_sim {
+
+struct Place {
+    enum class Kind {
+        device,
+        pinned,
+        pageable,
+        invalid, // a pointer of another device, or one at which nothing is allocated
+    };
+
+    Kind kind;
+};
+
+// Of all of pointer … pointer + bytes - 1, for the current device. Host memory that is pinned only
+// in part is pageable.
+Place place_of(Call &call, uint64_t pointer, uint64_t bytes);
+
+// Where the engine finds memory that place_of knows. Null when it is gone by now.
+char *view_of(Runtime &runtime, DeviceState &device, uint64_t pointer, uint64_t bytes,
+              Place::Kind expected);
+
+// The device's own address of a handle, and back.
+uint64_t address_of(const Runtime &runtime, uint64_t pointer);
+uint64_t pointer_of(const Runtime &runtime, uint64_t address);
+
+} // namespace tops_sim

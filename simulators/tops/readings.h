@@ -1,0 +1,36 @@
+// What no public document tells of the runtime: each point has two readings here, chosen by a
+// variable, so that a client can be tried against both.
+#pragma once
+
+#include <string>
+
+namespace tops_sim {
+
+struct Readings {
+    explicit Readings(std::string &complaint);
+
+    // Bytes of the configuration of topsModuleLaunchKernelEx: is localSmemBytes a size_t?
+    unsigned launch_config = 72;
+    // Where the newer library's sipCount went: behind everything, or into the middle.
+    bool properties_grew_in_the_middle = false;
+    // The SIPs of a cluster as topsDeviceProp_t tells them: the header says 0, Ubridge read 12.
+    bool properties_tell_sips = true;
+    // Whether kernelParams works; the published header calls it unimplemented.
+    bool takes_kernel_parameters = true;
+    // Whether a pointer is a handle that launches convert, or the device's own address.
+    bool pointers_are_handles = true;
+    // Of an image's parameters, whether only those it calls buffers are converted.
+    bool converts_buffers_only = true;
+    // Whether an error of the device stays for every later call.
+    bool faults_stay = true;
+    // Of a bundle of several images: the one for the device, or just the first.
+    bool chooses_in_bundles = true;
+    // Whether streams allocate.
+    bool allocates_in_order = true;
+    // Whether an attribute of a pointer is written as 8 bytes whatever it is.
+    bool wide_attributes = false;
+    unsigned sips = 0;          // of a cluster, instead of the profile's
+    unsigned block_threads = 0; // that a block may have, instead of the SIPs of a cluster
+};
+
+} // namespace tops_sim

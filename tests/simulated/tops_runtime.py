@@ -1,0 +1,90 @@
+"""The simulated TopsRuntime as a program in C would use it: every call by its ABI header."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from uhal.abi import Header
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = ROOT / "simulators" / "build"
+NEWER = BUILD / "libtopsrt.so.1"
+OLDER = BUILD / "libtopsrt.so.2"
+
+SETTINGS = {
+    "UHAL_SIM_SCHEDULE": "lazy",
+    # What other tests of this process set is not for the child.
+    "UHAL_SIM_KERNELS": "",
+    "UHAL_SIM_TOPS_BLOCK_THREADS": "",
+}
+"""Of a child that a test runs, before its own."""
+
+
+@cache
+def header() -> Header:
+    return Header.parse(ROOT / "tops_backend" / "abi.h")
+
+
+def code(name: str) -> int:
+    """`NoDevice` → 100."""
+    return header().constants[f"topsError{name}"]
+
+
+class Runtime:
+    """A library whose calls raise `Refused` unless they answer 0."""
+
+    class Refused(Exception):
+        def __init__(self, call: str, status: int, words: str) -> None:
+            super().__init__(f"{call}: {status} {words}")
+            self.status = status
+            self.words = words
+
+    def __init__(self, path: str) -> None:
+        self.library = ctypes.CDLL(path)
+        self.library.topsGetErrorString.restype = ctypes.c_char_p
+        self.library.topsGetErrorName.restype = ctypes.c_char_p
+        self.library.uhal_sim_live.restype = ctypes.c_long
+        for prototype in header().prototypes.values():
+            function = getattr(self.library, prototype.name, None)
+            if function is not None:
+                function.argtypes = [one.type.ctype() for one in prototype.parameters]
+
+    def has(self, name: str) -> bool:
+        return hasattr(self.library, name)
+
+    def call(self, name: str, *arguments: Any) -> None:
+        status = getattr(self.library, name)(*arguments)
+        if status != 0:
+            words = self.library.topsGetErrorString(status).decode()
+            raise Runtime.Refused(name, status, words)
+
+    def made(self, name: str, *arguments: Any) -> int:
+        """Call what writes a handle or pointer through its first argument."""
+        made = ctypes.c_void_p()
+        self.call(name, ctypes.byref(made), *arguments)
+        return made.value or 0
+
+    def refused(self, expected: str, name: str, *arguments: Any) -> str:
+        """The words of a call that must answer with an error."""
+        try:
+            self.call(name, *arguments)
+        except Runtime.Refused as refusal:
+            assert refusal.status == code(expected), refusal
+            return refusal.words
+        raise AssertionError(f"{name} was not refused")
+
+    def live(self, kind: str) -> int:
+        return int(self.library.uhal_sim_live(kind.encode()))
+
+    def upload(self, data: bytes) -> int:
+        pointer = self.made("topsMalloc", len(data))
+        self.call("topsMemcpyHtoDAsync", pointer, ctypes.c_char_p(data), len(data), None)
+        return pointer
+
+    def download(self, pointer: int, size: int) -> bytes:
+        room = ctypes.create_string_buffer(size)
+        self.call("topsMemcpyDtoHAsync", room, pointer, size, None)
+        return room.raw

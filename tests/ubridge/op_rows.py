@@ -1,0 +1,60 @@
+"""The devices that tests of operations run on, and what each has kernels for: one row each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from tops_backend import entries
+from ubridge import Op
+from ubridge.gcu_mapping import REFUSED, entry_name
+from ubridge.images import KERNELS
+
+
+@dataclass(frozen=True)
+class OpRow:
+    """A device under test by the name conformance has for it."""
+
+    name: str
+    backend: str
+    has: Callable[[Op, str, str | None], bool]
+    """Whether there is a kernel for an operation on a dtype, with ids or a result of another."""
+    special_values: bool = True
+    """Whether NaN and infinities are part of what its kernels promise."""
+    ulps: float = 1
+    """How far results may be from the nearest, in units of what the host's may."""
+    promotes: bool = True
+    """Whether it has the casts and dtypes that numpy's promotions come to."""
+    images: str | None = None
+    """Folder of the images it needs; a clone without them skips the row."""
+
+    def require_promotions(self) -> None:
+        if not self.promotes:
+            pytest.skip(f"{self.backend} has kernels for few dtypes")
+
+    def require_images(self) -> None:
+        if self.images is not None and not any((KERNELS / self.images).glob("unary.*")):
+            pytest.skip(f"no images of the kernels for {self.backend}: make kernels")
+
+
+def _candle_has(op: Op, dtype: str, other: str | None) -> bool:
+    return dtype in op.dtypes
+
+
+def _gcu_has(op: Op, dtype: str, other: str | None) -> bool:
+    name = entry_name(op, dtype, other)
+    return name is not None and name in entries.signatures() and name not in REFUSED
+
+
+OP_ROWS = (
+    OpRow("host", "host", _candle_has),
+    OpRow("cuda-sim", "cuda", _candle_has, images="images/cuda"),
+    # Halves are rounded after every step of softmax and norms.
+    OpRow("tops-sim", "tops", _gcu_has, special_values=False, promotes=False, ulps=4),
+)
+
+
+def row_of(backend: str) -> OpRow:
+    return next(row for row in OP_ROWS if row.backend == backend)

@@ -1,0 +1,302 @@
+"""Every elementwise operation x dtype x class of layout against numpy in higher precision."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ubridge
+from tests.sampling import SOAK
+from tests.ubridge.op_rows import OP_ROWS, OpRow, row_of
+from tests.ubridge.operands import LAYOUTS, Array, Operand, assert_close, operand, shape_of
+from ubridge import OPS, DeviceTensor, Op
+from uhal import Device, as_dtype
+
+DEVICES = tuple(row.name for row in OP_ROWS)
+
+
+@pytest.fixture(autouse=True)
+def op_row(device: Device) -> OpRow:
+    """What the device under test has."""
+    row = row_of(device.backend)
+    row.require_images()
+    return row
+
+
+def of_family(*families: str) -> list[Op]:
+    return [op for op in OPS.values() if op.family.name in families and op.dtypes]
+
+
+def cases(row: OpRow, rng: np.random.Generator, op: Op) -> Iterator[tuple[str, str]]:
+    """Every dtype with every layout in soak; else every dtype with three layouts."""
+    dtypes = [dtype for dtype in op.dtypes if row.has(op, dtype, None)]
+    if not dtypes:
+        pytest.skip(f"{row.backend} has no kernel of {op.name}")
+    for dtype in dtypes:
+        layouts = LAYOUTS if SOAK else rng.choice(LAYOUTS, 3, replace=False)
+        for layout in layouts:
+            yield dtype, str(layout)
+
+
+def drawn(row: OpRow, rng: np.random.Generator, device: Device, layout: str, dtype: str) -> Operand:
+    shape = shape_of(rng, layout)
+    return operand(rng, device, layout, dtype, shape, special=row.special_values)
+
+
+def wide(array: Array) -> Array:
+    """In the precision a reference is computed in."""
+    if array.dtype.kind in "iu":
+        return array
+    return array.astype(np.longdouble if array.dtype == np.float64 else np.float64)
+
+
+def reference(op: Op, *arrays: Array, **others: Any) -> Array:
+    assert op.reference is not None
+    with np.errstate(all="ignore"):
+        return np.asarray(op.reference(*arrays, **others))
+
+
+@pytest.mark.parametrize("op", of_family("unary"), ids=lambda op: op.name)
+def test_unary(op: Op, op_row: OpRow, device: Device, rng: np.random.Generator) -> None:
+    function = getattr(ubridge, op.name)
+    for dtype, layout in cases(op_row, rng, op):
+        x = operand(
+            rng, device, layout, dtype, shape_of(rng, layout), special=op_row.special_values
+        )
+        told = f"{op.name} {dtype} {layout} {x.array.shape}"
+        got = function(x.tensor)
+        assert got.dtype.name == dtype, told
+        if as_dtype(dtype).kind != "float":
+            expected = reference(op, x.array)
+            if op.name == "round":
+                expected = x.array
+            np.testing.assert_array_equal(got.to_numpy(), expected.astype(x.array.dtype), told)
+            continue
+        assert_close(got.to_numpy(), reference(op, wide(x.array)), dtype, told, 2)
+
+
+@pytest.mark.parametrize("op", of_family("binary", "compare"), ids=lambda op: op.name)
+def test_binary(op: Op, op_row: OpRow, device: Device, rng: np.random.Generator) -> None:
+    function = getattr(ubridge, op.name)
+    for dtype, layout in cases(op_row, rng, op):
+        shape = shape_of(rng, layout)
+        special = op_row.special_values
+        x = operand(rng, device, layout, dtype, shape, special=special)
+        y = operand(rng, device, str(rng.choice(LAYOUTS[:5])), dtype, shape, special=special)
+        if op.name == "divide" and as_dtype(dtype).kind != "float":
+            continue  # the quotient of integers is f64: tested with the promotions
+        told = f"{op.name} {dtype} {layout} and {y.layout} {shape}"
+        got = function(x.tensor, y.tensor)
+        if op.family.name == "compare":
+            assert got.dtype.name == "bool"
+            np.testing.assert_array_equal(
+                got.to_numpy(), reference(op, wide(x.array), wide(y.array)), told
+            )
+            continue
+        expected = reference(op, wide(x.array), wide(y.array))
+        assert_close(got.to_numpy(), expected, dtype, told)
+
+
+@pytest.mark.parametrize("op", of_family("unary_scalar"), ids=lambda op: op.name)
+def test_elu_and_power(op: Op, op_row: OpRow, device: Device, rng: np.random.Generator) -> None:
+    function = {"elu": ubridge.elu, "power": ubridge.power}[op.name]
+    for dtype, layout in cases(op_row, rng, op):
+        x = drawn(op_row, rng, device, layout, dtype)
+        parameter = float(rng.choice([0.5, 1.5, 3.0]))
+        got = function(x.tensor, parameter)
+        told = f"{op.name} {parameter} {dtype} {layout}"
+        assert_close(got.to_numpy(), reference(op, wide(x.array), parameter), dtype, told, 2)
+
+
+def test_affine(op_row: OpRow, device: Device, rng: np.random.Generator) -> None:
+    for dtype, layout in cases(op_row, rng, OPS["affine"]):
+        x = operand(
+            rng, device, layout, dtype, shape_of(rng, layout), special=op_row.special_values
+        )
+        multiplier, addend = int(rng.integers(1, 4)), int(rng.integers(0, 9))
+        got = ubridge.affine(x.tensor, multiplier, addend).to_numpy()
+        with np.errstate(all="ignore"):
+            expected = wide(x.array) * multiplier + addend
+        told = f"affine {multiplier} {addend} {dtype} {layout}"
+        if as_dtype(dtype).kind == "float":
+            # x * multiplier may cancel the addend.
+            finite = np.isfinite(expected.astype(np.float64))
+            spread = np.abs(expected) + abs(addend)
+            step = {"f64": 3e-16, "f32": 2e-7, "f16": 1e-3, "bf16": 8e-3, "f8e4m3": 0.13}[dtype]
+            difference = np.abs(got.astype(np.float64)[finite] - expected[finite])
+            assert (difference <= step * spread[finite] + 2**-9 * (dtype == "f8e4m3")).all(), told
+            np.testing.assert_array_equal(np.isnan(got), np.isnan(expected), told)
+        else:
+            np.testing.assert_array_equal(got, expected.astype(x.array.dtype), told)
+
+
+def test_where(op_row: OpRow, device: Device, rng: np.random.Generator) -> None:
+    conditions = ("bool", "u8", "u32", "i64", *(("i32", "f32") if op_row.promotes else ()))
+    for dtype in OPS["where"].dtypes:
+        if not op_row.has(OPS["where"], dtype, "u8"):
+            continue
+        for condition_dtype in conditions:
+            layout = str(rng.choice(LAYOUTS))
+            shape = shape_of(rng, layout)
+            condition = operand(rng, device, layout, condition_dtype, shape)
+            x = operand(rng, device, str(rng.choice(LAYOUTS[:5])), dtype, shape)
+            y = operand(rng, device, str(rng.choice(LAYOUTS[:5])), dtype, shape)
+            got = ubridge.where(condition.tensor, x.tensor, y.tensor).to_numpy()
+            expected = np.where(condition.array, x.array, y.array)
+            told = f"where {condition_dtype} {dtype} {layout} {x.layout} {y.layout}"
+            assert got.dtype == expected.dtype, told
+            assert got.tobytes() == expected.tobytes(), told
+
+
+def cast_pairs() -> list[tuple[str, str]]:
+    dtypes = OPS["astype"].dtypes
+    return [(one, other) for one in dtypes for other in dtypes]
+
+
+def test_casts(op_row: OpRow, device: Device, rng: np.random.Generator) -> None:
+    for source, target in cast_pairs():
+        if source != target and not op_row.has(OPS["astype"], source, target):
+            continue
+        layouts = LAYOUTS if SOAK else rng.choice(LAYOUTS, 2, replace=False)
+        for layout in layouts:
+            x = operand(rng, device, str(layout), source, shape_of(rng, str(layout)), special=False)
+            got = x.tensor.astype(target)
+            told = f"{source} to {target} {layout}"
+            assert got.dtype.name == target, told
+            exact = x.array
+            if as_dtype(source).kind == "float" and as_dtype(target).kind != "float":
+                least = as_dtype(target).min
+                exact = np.maximum(np.trunc(exact.astype(np.float64)), least)
+            elif as_dtype(source).kind == "float":
+                exact = exact.astype(np.float64)
+            np.testing.assert_array_equal(
+                got.to_numpy(), exact.astype(as_dtype(target).dtype), told
+            )
+
+
+def test_out_of_range_floats_saturate(op_row: OpRow, device: Device) -> None:
+    op_row.require_promotions()
+    given = np.array([np.nan, np.inf, -np.inf, 300.7, -5.5, 1e30], np.float32)
+    x = ubridge.asarray(given, device=device)
+    assert x.astype("u8").tolist() == [0, 255, 0, 255, 0, 255]
+    assert x.astype("u32").tolist() == [0, 2**32 - 1, 0, 300, 0, 2**32 - 1]
+    assert x.astype("i64").tolist() == [0, 2**63 - 1, -(2**63), 300, -5, 2**63 - 1]
+    assert x.astype("bool").tolist() == [True] * 6
+
+
+@pytest.mark.parametrize("operator", ["+", "-", "*", "/", "<", ">=", "=="])
+@pytest.mark.parametrize("number_first", [False, True])
+def test_numbers_adapt_to_the_tensor(
+    operator: str, number_first: bool, op_row: OpRow, device: Device, rng: np.random.Generator
+) -> None:
+    op_row.require_promotions()
+    for dtype in ("f32", "f64", "f16", "u8", "i64", "i32", "bool"):
+        for number in (3, 0.5, 2.0, True):
+            array = operand(rng, device, "contiguous", dtype, (5, 4), special=False).array
+            if dtype == "bool" and operator == "-" and isinstance(number, bool):
+                continue
+            if operator == "/" and number_first and dtype == "bool":
+                array = np.ones_like(array)
+            x = ubridge.asarray(array, device=device)
+            text = f"number {operator} x" if number_first else f"x {operator} number"
+            with np.errstate(all="ignore"):
+                expected = eval(text, {"x": array, "number": number})
+            got = eval(text, {"x": x, "number": number})
+            assert got.dtype == expected.dtype, (text, dtype, number)
+            np.testing.assert_allclose(
+                got.to_numpy().astype(np.float64),
+                expected.astype(np.float64),
+                rtol=1e-3 if dtype == "f16" else 1e-6,
+                atol=1e-6,
+                err_msg=f"{text} {dtype} {number}",
+            )
+
+
+def test_dtypes_are_promoted_as_numpy_does(
+    op_row: OpRow, device: Device, rng: np.random.Generator
+) -> None:
+    op_row.require_promotions()
+    kinds = ("f16", "f32", "f64", "u8", "u32", "i64", "bool")
+    for first in kinds:
+        for second in kinds:
+            x = operand(rng, device, "contiguous", first, (3, 4), special=False)
+            y = operand(rng, device, "broadcast", second, (3, 4), special=False)
+            expected = x.array + y.array
+            got = x.tensor + y.tensor
+            assert got.dtype == expected.dtype, (first, second)
+            np.testing.assert_allclose(got.to_numpy(), expected, rtol=2e-3)
+
+
+def broadcasting(rng: np.random.Generator, device: Device) -> tuple[Operand, Operand]:
+    x = operand(rng, device, "stepped", "f32", (4, 1, 5), special=False)
+    y = operand(rng, device, "transposed", "f32", (3, 1), special=False)
+    return x, y
+
+
+def test_shapes_are_broadcast(device: Device, rng: np.random.Generator) -> None:
+    x, y = broadcasting(rng, device)
+    np.testing.assert_array_equal((x.tensor * y.tensor).to_numpy(), x.array * y.array)
+    got = ubridge.where(x.tensor > 0, y.tensor, 1)
+    np.testing.assert_array_equal(got.to_numpy(), np.where(x.array > 0, y.array, np.float32(1)))
+
+
+def poisoned(device: Device, shape: tuple[int, ...], dtype: str = "f32") -> DeviceTensor:
+    return ubridge.full(shape, 77, dtype, device=device)
+
+
+def test_out_is_written_through_its_layout(device: Device, rng: np.random.Generator) -> None:
+    x = operand(rng, device, "transposed", "f32", (4, 6), special=False)
+    whole = poisoned(device, (6, 9))
+    for out in (whole[1:5, 2:8], whole.T[2:8, 1:5].T, whole[::2, ::3].broadcast_to((3, 3))):
+        whole.fill(77)
+        source = x.tensor[: out.shape[0], : out.shape[1]]
+        result = ubridge.negative(source, out=out)
+        assert result is out
+        expected = -x.array[: out.shape[0], : out.shape[1]]
+        np.testing.assert_array_equal(out.to_numpy(), expected)
+        assert (whole == 77).to_numpy().sum() == whole.size - out.size
+
+
+def test_few_elements_are_all_that_is_written(device: Device) -> None:
+    """Some of the kernels for GCUs write an element for each thread."""
+    for count in (1, 5):
+        whole = poisoned(device, (100,), "f16")
+        x = ubridge.full((count,), -1, device=device)
+        x.astype("f16", out=whole[:count])
+        assert whole.tolist() == [-1] * count + [77] * (100 - count)
+        whole = poisoned(device, (100,))
+        ubridge.elu(x, 2.0, out=whole[:count])
+        np.testing.assert_array_equal(whole.to_numpy()[count:], 77)
+        ubridge.where(x < 0, x, x, out=whole[:count])
+        assert whole.tolist() == [-1] * count + [77] * (100 - count)
+
+
+def test_out_may_overlap_an_operand(device: Device, rng: np.random.Generator) -> None:
+    for _ in range(5):
+        # More than kernels take at a time.
+        array = rng.normal(size=(150, 150)).astype(np.float32)
+        x = ubridge.asarray(array, device=device)
+        ubridge.add(x, x.T, out=x)
+        np.testing.assert_array_equal(x.to_numpy(), array + array.T)
+        y = ubridge.asarray(array, device=device)
+        y[1:] = y[:-1]
+        shifted = array.copy()
+        shifted[1:] = array[:-1]
+        np.testing.assert_array_equal(y.to_numpy(), shifted)
+        z = ubridge.asarray(array, device=device)
+        z *= z
+        np.testing.assert_array_equal(z.to_numpy(), array * array)
+
+
+def test_streams_are_given(device: Device, rng: np.random.Generator) -> None:
+    from uhal import Stream, StreamFlags
+
+    x = operand(rng, device, "stepped", "f32", (40, 30), special=False)
+    with Stream(StreamFlags.NON_BLOCKING, device=device) as stream:
+        y = ubridge.exp(x.tensor, stream=stream)
+        z = ubridge.multiply(y, y.T.T, stream=stream)
+        got = z.to_numpy(stream=stream)
+    np.testing.assert_allclose(got, np.exp(x.array.astype(np.float64)) ** 2, rtol=1e-5)

@@ -1,0 +1,41 @@
+"""All of Ubridge's entries: mapped to an operation, or refused with the reason."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tops_backend import entries
+from ubridge.gcu_mapping import REFUSED, entry_name, mapped, markdown_table
+from ubridge.launch_rows import GCU
+from ubridge.op_table import OPS
+
+TABLE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "gcu_entries.md"
+ALL = [entry for family in entries.families().values() for entry in family]
+
+
+def test_every_entry_is_mapped_or_refused() -> None:
+    found = mapped(ALL)
+    assert len(ALL) == len(set(ALL)) == 320
+    assert set(found) | set(REFUSED) == set(ALL)
+    assert not set(found) & set(REFUSED)
+    assert (len(found), len(REFUSED)) == (311, 9)
+
+
+def test_rows_pass_as_many_arguments_as_an_entry_takes() -> None:
+    for entry, name in mapped(ALL).items():
+        op = OPS["strided_copy" if name == "copy" else name]
+        row = GCU[op.family.name]
+        signature = entries.signatures()[entry]
+        assert len(row.arguments) == len(signature), (entry, row.arguments)
+        assert entry in entries.families()[row.module], entry
+
+
+def test_what_has_no_row_has_no_entry() -> None:
+    assert entry_name(OPS["scatter"], "f32", "u32") is None
+    assert entry_name(OPS["exp"], "f32", "u32") is None
+    assert entry_name(OPS["exp"], "f32") == "uexp_f32"
+
+
+def test_the_documented_table_is_the_mapping() -> None:
+    """Written by `python -m build_support.gcu_table`."""
+    assert markdown_table(entries.families()) in TABLE.read_text(encoding="utf-8")

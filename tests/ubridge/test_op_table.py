@@ -1,0 +1,114 @@
+"""The op table against the kernels there are, the functions there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import ubridge
+from ubridge import OPS
+from ubridge.launch_rows import ARGUMENTS, CANDLE, GCU
+from uhal import Device, Signature
+
+DEVICES = ("host",)
+UNREACHED = {
+    "fill": "const_set does the same and takes strides",
+    "embedding": "index_select gives the same rows",
+    "sum": "fast_sum sums any axes and needs no zeros before",
+}
+MODULES = ("affine", "binary", "cast", "conv", "fill", "indexing", "reduce", "sort", "ternary",
+           "unary")  # fmt: skip
+
+
+def promised() -> Iterator[tuple[str, str, str]]:
+    """Every (operation, module, entry) that the table promises."""
+    others = {"cast": OPS["astype"].dtypes}
+    ids = ("u8", "u32", "i64")
+    for op in OPS.values():
+        row = CANDLE.get(op.family.name)
+        if row is None:
+            assert not op.dtypes, f"{op.name} promises dtypes without a row"
+            continue
+        for dtype in op.dtypes:
+            has_other = "{other}" in row.entry
+            for other in others.get(op.family.name, ids) if has_other else (None,):
+                yield op.name, row.module, row.entry.format(root=op.root, dtype=dtype, other=other)
+
+
+def test_every_kernel_promised_is_there(device: Device) -> None:
+    kernels = {module: set(ubridge.load_module(module).kernels) for module in ubridge.modules()}
+    missing = [(name, entry) for name, module, entry in promised() if entry not in kernels[module]]
+    assert not missing
+
+
+def test_every_kernel_there_is_promised(device: Device) -> None:
+    """But those for another spelling of f8, for other ids, and two of Candle's that none calls."""
+    entries = {entry for _, _, entry in promised()}
+    forgotten = []
+    for module in MODULES:
+        for entry in ubridge.load_module(module).kernels:
+            parts = entry.split("_")
+            other_spelling = "e4m3" in parts
+            other_ids = parts[0] == "where" and parts[1] in ("i16", "i32")
+            left_out = parts[0] in UNREACHED or other_spelling or other_ids
+            if entry not in entries and not left_out:
+                forgotten.append(entry)
+    assert not forgotten
+
+
+def test_rows_take_arguments_of_their_family(device: Device) -> None:
+    """And as many as the kernel has parameters, pointers where it has pointers."""
+    pointers = {
+        *("info", "inp", "out", "lhs", "rhs", "ids", "on_true", "on_false", "kernel", "weight"),
+        *("bias", "cos", "sin", "a", "b", "query", "key", "value", "mask", "gate", "up"),
+    }
+    for op in OPS.values():
+        row = CANDLE.get(op.family.name)
+        if row is None or not op.dtypes:
+            continue
+        assert set(row.arguments) <= set(ARGUMENTS[op.family.name])
+        entry = row.entry.format(root=op.root, dtype=op.dtypes[0], other="u8")
+        signature = ubridge.load_module(row.module).get_function(entry).signature
+        assert isinstance(signature, Signature)
+        names = row.arguments
+        number = {"value"} if op.family.name == "fill" else set()
+        told = [name in pointers - number for name in names]
+        assert [parameter.is_pointer for parameter in signature] == told, (entry, names)
+
+
+def test_gcu_rows_take_arguments_of_their_family() -> None:
+    for family, row in GCU.items():
+        assert set(row.arguments) <= set(ARGUMENTS[family]), family
+
+
+def test_elementwise_operations_have_functions() -> None:
+    families = ("unary", "unary_scalar", "binary", "compare")
+    for op in OPS.values():
+        if op.family.name in families:
+            function = getattr(ubridge, op.name)
+            assert op.name in ubridge.__all__
+            assert function.__name__ == op.name
+            assert function.__doc__
+
+
+def test_names_are_unique_and_exported() -> None:
+    assert len(set(ubridge.__all__)) == len(ubridge.__all__)
+    for name in ubridge.__all__:
+        assert hasattr(ubridge, name)
+
+
+@pytest.mark.parametrize("name", ["nothing", "Exp"])
+def test_an_unknown_operation_is_named(name: str, device: Device) -> None:
+    x = ubridge.zeros(3, device=device)
+    with pytest.raises(KeyError, match=f"no operation '{name}'; there are copy, negative"):
+        ubridge.launch_unary(name, x.buffer, x.layout)
+
+
+def test_an_unsupported_dtype_says_what_there_is(device: Device) -> None:
+    x = ubridge.from_numpy([1, 2], "u16", device=device)
+    with pytest.raises(
+        TypeError,
+        match=r"add: not supported for the dtype u16.*for u8 i16",
+    ):
+        x + x

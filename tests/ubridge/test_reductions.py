@@ -1,0 +1,281 @@
+"""Reductions, softmax, norms, rope and sorts by dtype and layout against numpy in f64."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import ubridge
+from tests.sampling import SOAK
+from tests.ubridge.op_rows import OP_ROWS, OpRow, row_of
+from tests.ubridge.operands import LAYOUTS, Array, operand, shape_of
+from ubridge import OPS
+from uhal import Device
+from uhal.errors import ArgumentTypeError, ArgumentValueError
+
+DEVICES = tuple(row.name for row in OP_ROWS)
+STEP = {"f64": 2e-16, "f32": 1.2e-7, "f16": 9.8e-4, "bf16": 7.8e-3, "f8e4m3": 0.125}
+
+
+@pytest.fixture(autouse=True)
+def op_row(device: Device) -> OpRow:
+    """What the device under test has."""
+    row = row_of(device.backend)
+    row.require_images()
+    return row
+
+
+def cases(row: OpRow, rng: np.random.Generator, name: str) -> Iterator[tuple[str, str]]:
+    dtypes = [dtype for dtype in OPS[name].dtypes if row.has(OPS[name], dtype, None)]
+    if not dtypes:
+        pytest.skip(f"{row.backend} has no kernel of {name}")
+    for dtype in dtypes:
+        for layout in LAYOUTS if SOAK else rng.choice(LAYOUTS, 4, replace=False):
+            yield dtype, str(layout)
+
+
+def some_axes(rng: np.random.Generator, rank: int) -> tuple[int, ...]:
+    count = int(rng.integers(1, rank + 1))
+    return tuple(int(axis) for axis in rng.choice(rank, count, replace=False))
+
+
+def test_sums(op_row: OpRow, device: Device, rng: np.random.Generator) -> None:
+    """Within a rounding to the dtype of the sum, and of the magnitudes added up in f32."""
+    for dtype, layout in cases(op_row, rng, "sum"):
+        for _ in range(3):
+            x = operand(rng, device, layout, dtype, shape_of(rng, layout), special=False)
+            axes = some_axes(rng, x.array.ndim) if x.array.ndim else ()
+            keep = bool(rng.integers(0, 2))
+            got = x.tensor.sum(axes, keepdims=keep)
+            told = f"sum {dtype} {layout} {x.array.shape} over {axes}"
+            assert got.dtype.name == dtype
+            if x.array.dtype.kind in "iu":
+                expected = x.array.sum(axes, keepdims=keep, dtype=x.array.dtype)
+                np.testing.assert_array_equal(got.to_numpy(), expected, told)
+                continue
+            exact = x.array.astype(np.float64)
+            total = exact.sum(axes, keepdims=keep)
+            bound = STEP[dtype] * np.abs(total) * op_row.ulps
+            bound = bound + 1e-7 * np.abs(exact).sum(axes, keepdims=keep) * (dtype != "f64")
+            bound = bound + 1e-13 + (2**-6 if dtype == "f8e4m3" else 0)
+            difference = np.abs(got.to_numpy().astype(np.float64) - total)
+            assert (difference <= bound).all(), (told, difference.max(), bound)
+
+
+@pytest.mark.parametrize("name", ["min", "max"])
+def test_extremes(name: str, op_row: OpRow, device: Device, rng: np.random.Generator) -> None:
+    """numpy's rule: NaN where there is one."""
+    for dtype, layout in cases(op_row, rng, name):
+        shape = shape_of(rng, layout)
+        x = operand(rng, device, layout, dtype, shape, special=op_row.special_values)
+        axes = some_axes(rng, x.array.ndim) if x.array.ndim else ()
+        told = f"{name} {dtype} {layout} {x.array.shape} over {axes}"
+        if np.prod([x.array.shape[axis] for axis in axes]) == 0 and 0 not in [
+            length for axis, length in enumerate(x.array.shape) if axis not in axes
+        ]:
+            with pytest.raises(ArgumentValueError, match="zero-size array to reduction operation"):
+                getattr(x.tensor, name)(axes)
+            continue
+        got = getattr(x.tensor, name)(axes).to_numpy()
+        exact = x.array.astype(np.float64) if x.array.dtype.kind not in "iu" else x.array
+        expected = getattr(np, name)(exact, axis=axes)
+        np.testing.assert_array_equal(got.astype(expected.dtype), expected, told)
+
+
+@pytest.mark.parametrize("name", ["argmin", "argmax"])
+def test_places(name: str, op_row: OpRow, device: Device, rng: np.random.Generator) -> None:
+    """The first of equal ones, as numpy."""
+    for dtype, layout in cases(op_row, rng, name):
+        if layout in ("empty", "scalar"):
+            continue
+        x = operand(rng, device, layout, dtype, shape_of(rng, layout), special=False)
+        axis = int(rng.integers(-x.array.ndim, x.array.ndim))
+        exact = np.round(x.array.astype(np.float64))
+        rounded = ubridge.from_numpy(exact.astype(x.array.dtype), device=device)
+        told = f"{name} {dtype} {layout} {x.array.shape} along {axis}"
+        got = getattr(rounded, name)(axis)
+        assert got.dtype.name == "u32"
+        np.testing.assert_array_equal(got.to_numpy(), getattr(np, name)(exact, axis), told)
+        straight = getattr(x.tensor, name)(axis).to_numpy()
+        exact = x.array.astype(np.float64)
+        np.testing.assert_array_equal(straight, getattr(np, name)(exact, axis), told)
+
+
+def test_without_an_axis_everything_is_reduced(device: Device, rng: np.random.Generator) -> None:
+    x = operand(rng, device, "transposed", "f32", (5, 7, 3), special=False)
+    assert x.tensor.max().item() == x.array.max()
+    assert x.tensor.argmax().item() == x.array.argmax()
+    assert x.tensor.sum(keepdims=True).shape == (1, 1, 1)
+    np.testing.assert_allclose(x.tensor.mean().item(), x.array.mean(), rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(x.tensor.sum(()).to_numpy(), x.array)
+
+
+def test_averages(op_row: OpRow, device: Device, rng: np.random.Generator) -> None:
+    op_row.require_promotions()
+    for dtype in ("f16", "bf16", "f32", "f64", "u8", "i64", "bool"):
+        x = operand(rng, device, "stepped", dtype, (6, 9), special=False)
+        expected = x.array.astype(np.float64).mean(1)
+        got = x.tensor.mean(1)
+        assert got.dtype.name == (dtype if x.array.dtype.kind in "fV" else "f64")
+        step = STEP.get(dtype, 1e-7)
+        np.testing.assert_allclose(got.to_numpy().astype(np.float64), expected, step, step * 4)
+
+
+def test_booleans_are_counted(op_row: OpRow, device: Device, rng: np.random.Generator) -> None:
+    op_row.require_promotions()
+    x = operand(rng, device, "transposed", "bool", (30, 40))
+    counted = x.tensor.sum(0)
+    assert counted.dtype.name == "i64"
+    np.testing.assert_array_equal(counted.to_numpy(), x.array.sum(0))
+
+
+def test_long_and_many_rows(op_row: OpRow, device: Device, rng: np.random.Generator) -> None:
+    for shape in ((2, 70001), (70001, 2), (1, 1024), (3, 1025)):
+        x = operand(rng, device, "contiguous", "f32", shape, special=False)
+        np.testing.assert_array_equal(x.tensor.max(1).to_numpy(), x.array.max(1))
+        np.testing.assert_array_equal(x.tensor.argmin(1).to_numpy(), x.array.argmin(1))
+        np.testing.assert_allclose(
+            x.tensor.sum(1).to_numpy(), x.array.astype(np.float64).sum(1), 1e-4, 2e-2
+        )
+
+
+def assert_near(got: Array, expected: Array, dtype: str, told: str, ulps: float) -> None:
+    """Compare with the step of the dtype at the largest value, and at a value's own."""
+    scale = np.abs(expected).max(initial=0)
+    bound = STEP[dtype] * ulps * (np.abs(expected) + 0.1 * scale) + 1e-30
+    if dtype == "f8e4m3":
+        bound = bound + 2**-9
+    difference = np.abs(got.astype(np.float64) - expected)
+    assert (difference <= bound).all(), (told, difference.max(initial=0))
+
+
+def test_softmax(op_row: OpRow, device: Device, rng: np.random.Generator) -> None:
+    for dtype, layout in cases(op_row, rng, "softmax"):
+        if layout == "scalar":
+            continue
+        x = operand(rng, device, layout, dtype, shape_of(rng, layout), special=False)
+        axis = int(rng.integers(-x.array.ndim, x.array.ndim))
+        told = f"softmax {dtype} {layout} {x.array.shape} along {axis}"
+        exact = np.moveaxis(x.array.astype(np.float64), axis, -1)
+        if exact.size:
+            exact = OPS["softmax"].reference(exact)  # type: ignore[misc]
+        got = ubridge.softmax(x.tensor, axis).to_numpy()
+        # f32 powers of e add an error of their own.
+        assert_near(got, np.moveaxis(exact, -1, axis), dtype, told, 12 * op_row.ulps)
+
+
+def test_norms(op_row: OpRow, device: Device, rng: np.random.Generator) -> None:
+    for dtype, layout in cases(op_row, rng, "rms_norm"):
+        if layout in ("scalar", "empty"):
+            continue
+        x = operand(rng, device, layout, dtype, shape_of(rng, layout), special=False)
+        columns = x.array.shape[-1]
+        weight = operand(rng, device, "stepped", dtype, (columns,), special=False)
+        bias = operand(rng, device, "offset", dtype, (columns,), special=False)
+        epsilon = 0.5
+        wide = [one.array.astype(np.float64) for one in (x, weight, bias)]
+        told = f"{dtype} {layout} {x.array.shape}"
+        ulps = 24 * op_row.ulps
+        # Both are computed in f32 at least.
+        got = ubridge.rms_norm(x.tensor, weight.tensor, epsilon).to_numpy()
+        expected = OPS["rms_norm"].reference(*wide[:2], epsilon)  # type: ignore[misc]
+        precision = "f32" if dtype == "f64" else dtype
+        assert_near(got, expected, precision, f"rms_norm {told}", ulps)
+        got = ubridge.layer_norm(x.tensor, weight.tensor, bias.tensor, epsilon).to_numpy()
+        expected = OPS["layer_norm"].reference(*wide, epsilon)  # type: ignore[misc]
+        assert_near(got, expected, precision, f"layer_norm {told}", ulps)
+
+
+def rotated(x: Array, cos: Array, sin: Array, interleaved: bool) -> Array:
+    """(batch, heads, positions, width) by angles (batch or 1, 1, positions, width / 2)."""
+    if interleaved:
+        first, second = x[..., ::2], x[..., 1::2]
+    else:
+        first, second = np.split(x, 2, -1)
+    one, other = first * cos - second * sin, first * sin + second * cos
+    if interleaved:
+        return np.stack((one, other), -1).reshape(x.shape)
+    return np.concatenate((one, other), -1)
+
+
+@pytest.mark.parametrize("kind", ["rope", "rope_i", "rope_thd"])
+@pytest.mark.parametrize("per_batch", [False, True])
+def test_rope(
+    kind: str, per_batch: bool, op_row: OpRow, device: Device, rng: np.random.Generator
+) -> None:
+    dtypes = ("f32", "f16", "bf16") if op_row.backend == "tops" else ("f32", "f16", "bf16", "f64")
+    for dtype in dtypes:
+        batch, heads, positions, width = 2, 3, 5, 8
+        heads_last = kind == "rope_thd"
+        shape = (batch, positions, heads, width) if heads_last else (
+            batch, heads, positions, width)  # fmt: skip
+        x = operand(rng, device, "transposed", dtype, shape, special=False)
+        table = (batch, positions, width // 2) if per_batch else (positions, width // 2)
+        cos = operand(rng, device, "contiguous", dtype, table, special=False)
+        sin = operand(rng, device, "stepped", dtype, table, special=False)
+        got = ubridge.rope(
+            x.tensor, cos.tensor, sin.tensor, interleaved=kind == "rope_i", heads_last=heads_last
+        ).to_numpy()
+        exact = x.array.astype(np.float64)
+        if heads_last:
+            exact = exact.swapaxes(1, 2)
+        angles = [one.array.astype(np.float64).reshape(-1, 1, *table[-2:]) for one in (cos, sin)]
+        expected = rotated(exact, *angles, kind == "rope_i")
+        if heads_last:
+            expected = expected.swapaxes(1, 2)
+        assert_near(got, expected, dtype, f"{kind} {dtype} {per_batch}", 4)
+
+
+@pytest.mark.parametrize("descending", [False, True])
+def test_sorts(descending: bool, op_row: OpRow, device: Device, rng: np.random.Generator) -> None:
+    name = "argsort_descending" if descending else "argsort"
+    for dtype, layout in cases(op_row, rng, name):
+        if layout == "scalar":
+            continue
+        x = operand(rng, device, layout, dtype, shape_of(rng, layout), special=False)
+        axis = int(rng.integers(-x.array.ndim, x.array.ndim))
+        told = f"{name} {dtype} {layout} {x.array.shape} along {axis}"
+        got = ubridge.argsort(x.tensor, axis, descending)
+        assert got.dtype.name == "u32"
+        places = got.to_numpy().astype(np.int64)
+        exact = x.array.astype(np.float64)
+        ordered = np.sort(exact, axis)
+        if descending:
+            ordered = np.flip(ordered, axis)
+        np.testing.assert_array_equal(np.take_along_axis(exact, places, axis), ordered, told)
+        np.testing.assert_array_equal(
+            np.sort(places, axis),
+            np.moveaxis(
+                np.broadcast_to(
+                    np.arange(x.array.shape[axis]), np.moveaxis(exact, axis, -1).shape
+                ), -1, axis,
+            ), told,
+        )  # fmt: skip
+
+
+def test_wrong_axes_are_refused(device: Device) -> None:
+    x = ubridge.zeros((2, 3), device=device)
+    with pytest.raises(ArgumentValueError, match="axis 2 is out of bounds for array of dimension"):
+        x.sum(2)
+    with pytest.raises(ArgumentValueError, match="sum: duplicate value in 'axis'"):
+        x.sum((0, -2))
+    with pytest.raises(ArgumentTypeError, match="argmax: expected one axis"):
+        ubridge.argmax(x, (0, 1))  # type: ignore[arg-type]
+    with pytest.raises(ArgumentValueError, match=r"rms_norm: expected weights of shape \(3,\)"):
+        ubridge.rms_norm(x, ubridge.zeros(2, device=device))
+
+
+def test_results_go_where_they_are_wanted(device: Device, rng: np.random.Generator) -> None:
+    x = operand(rng, device, "stepped", "f32", (4, 6), special=False)
+    whole = ubridge.full((4, 12), 77, device=device)
+    out = whole[:, ::2]
+    assert ubridge.softmax(x.tensor, 0, out=out) is out
+    expected = OPS["softmax"].reference(x.array.T.astype(np.float64)).T  # type: ignore[misc]
+    assert_near(out.to_numpy(), expected, "f32", "softmax into a view", 12)
+    assert (whole[:, 1::2].to_numpy() == 77).all()
+    row = ubridge.full((8,), 77, device=device)
+    ubridge.max(x.tensor, 1, out=row[1:8:2])
+    np.testing.assert_array_equal(row.to_numpy()[1::2], x.array.max(1))
+    assert (row.to_numpy()[::2] == 77).all()

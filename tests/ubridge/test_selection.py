@@ -1,0 +1,176 @@
+"""Elements chosen by ids, by dtype, kind of ids and layout, against numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import ubridge
+from tests.sampling import SOAK
+from tests.ubridge.op_rows import OP_ROWS, OpRow, row_of
+from tests.ubridge.operands import LAYOUTS, Array, operand, shape_of
+from ubridge import OPS, DeviceExecutor
+from uhal import Device
+from uhal.errors import ArgumentTypeError, ArgumentValueError
+
+DEVICES = tuple(row.name for row in OP_ROWS)
+
+
+@pytest.fixture(autouse=True)
+def op_row(device: Device) -> OpRow:
+    """What the device under test has."""
+    row = row_of(device.backend)
+    row.require_images()
+    return row
+
+
+def cases(row: OpRow, rng: np.random.Generator, name: str) -> Iterator[tuple[str, str, str]]:
+    for dtype in OPS[name].dtypes:
+        for ids in ("u8", "u32", "i64"):
+            if not row.has(OPS[name], dtype, ids):
+                continue
+            wanted = [layout for layout in LAYOUTS if layout not in ("empty", "scalar")]
+            for layout in wanted if SOAK else rng.choice(wanted, 2, replace=False):
+                yield dtype, ids, str(layout)
+
+
+def drawn_ids(
+    rng: np.random.Generator, device: Device, length: int, shape: tuple[int, ...], dtype: str
+) -> tuple[ubridge.DeviceTensor, Array]:
+    most = min(length, 250 if dtype == "u8" else length)
+    array = rng.integers(0, most, shape).astype(
+        np.dtype({"u8": "u1", "u32": "u4"}.get(dtype, "i8"))
+    )
+    if rng.random() < 0.5 and len(shape):
+        spread = np.repeat(array, 2, axis=-1)
+        return ubridge.from_numpy(spread, device=device)[..., ::2], array
+    return ubridge.from_numpy(array, device=device), array
+
+
+def test_take(op_row: OpRow, device: Device, rng: np.random.Generator) -> None:
+    for dtype, kind, layout in cases(op_row, rng, "index_select"):
+        x = operand(rng, device, layout, dtype, shape_of(rng, layout), special=False)
+        axis = int(rng.integers(-x.array.ndim, x.array.ndim))
+        shape = tuple(int(one) for one in rng.integers(0, 6, int(rng.integers(0, 3))))
+        ids, array = drawn_ids(rng, device, x.array.shape[axis], shape, kind)
+        got = ubridge.take(x.tensor, ids, axis).to_numpy()
+        expected = np.take(x.array, array.astype(np.int64), axis)
+        told = f"take {dtype} by {kind} {layout} {x.array.shape} along {axis}"
+        assert got.shape == expected.shape, told
+        assert got.tobytes() == expected.tobytes(), told
+
+
+def test_gather(op_row: OpRow, device: Device, rng: np.random.Generator) -> None:
+    for dtype, kind, layout in cases(op_row, rng, "gather"):
+        x = operand(rng, device, layout, dtype, shape_of(rng, layout), special=False)
+        axis = int(rng.integers(-x.array.ndim, x.array.ndim))
+        shape = list(x.array.shape)
+        shape[axis] = int(rng.integers(1, 9))
+        ids, array = drawn_ids(rng, device, x.array.shape[axis], tuple(shape), kind)
+        got = ubridge.gather(x.tensor, ids, axis).to_numpy()
+        expected = np.take_along_axis(x.array, array.astype(np.int64), axis)
+        told = f"gather {dtype} by {kind} {layout} {x.array.shape} along {axis}"
+        assert got.tobytes() == expected.tobytes(), told
+
+
+@pytest.mark.parametrize("name", ["scatter", "scatter_add"])
+def test_scatter(name: str, op_row: OpRow, device: Device, rng: np.random.Generator) -> None:
+    for dtype, kind, layout in [*cases(op_row, rng, name)] or [("f32", "i64", "stepped")]:
+        if layout == "broadcast" or dtype in ("f16", "bf16", "f8e4m3"):
+            continue
+        x = operand(rng, device, layout, dtype, shape_of(rng, layout), special=False)
+        axis = int(rng.integers(-x.array.ndim, x.array.ndim))
+        shape = list(x.array.shape)
+        shape[axis] = int(rng.integers(1, 9))
+        ids, array = drawn_ids(rng, device, x.array.shape[axis], tuple(shape), kind)
+        source = operand(rng, device, "transposed", dtype, tuple(shape), special=False)
+        expected = np.array(x.array)
+        front = np.moveaxis(expected, axis, 0)
+        values = np.moveaxis(source.array, axis, 0)
+        where = np.moveaxis(array.astype(np.int64), axis, 0)
+        for place in np.ndindex(where.shape):
+            at = (where[place], *place[1:])
+            front[at] = values[place] + (front[at] if name == "scatter_add" else 0)
+        returned = getattr(ubridge, name)(x.tensor, ids, source.tensor, axis)
+        assert returned is x.tensor
+        told = f"{name} {dtype} by {kind} {layout} {x.array.shape} along {axis}"
+        np.testing.assert_allclose(
+            x.tensor.to_numpy().astype(np.float64), expected.astype(np.float64), 1e-6, 1e-6,
+            err_msg=told,
+        )  # fmt: skip
+
+
+def test_index_add(op_row: OpRow, device: Device, rng: np.random.Generator) -> None:
+    for dtype, kind, layout in cases(op_row, rng, "index_add"):
+        if layout == "broadcast" or dtype in ("f16", "bf16", "f8e4m3"):
+            continue
+        x = operand(rng, device, layout, dtype, shape_of(rng, layout), special=False)
+        axis = int(rng.integers(-x.array.ndim, x.array.ndim))
+        ids, array = drawn_ids(rng, device, x.array.shape[axis], (int(rng.integers(1, 9)),), kind)
+        shape = list(x.array.shape)
+        shape[axis] = array.size
+        source = operand(rng, device, "stepped", dtype, tuple(shape), special=False)
+        expected = np.array(x.array)
+        front = np.moveaxis(expected, axis, 0)
+        np.add.at(front, array.astype(np.int64), np.moveaxis(source.array, axis, 0))
+        ubridge.index_add(x.tensor, ids, source.tensor, axis)
+        np.testing.assert_allclose(
+            x.tensor.to_numpy().astype(np.float64), expected.astype(np.float64), 1e-5, 1e-5,
+            err_msg=f"index_add {dtype} by {kind} {layout} {x.array.shape} along {axis}",
+        )  # fmt: skip
+
+
+def test_embedding_and_ids_from_the_host(device: Device, rng: np.random.Generator) -> None:
+    table = operand(rng, device, "offset", "f32", (11, 6), special=False)
+    ids = rng.integers(-11, 11, (3, 4))
+    got = ubridge.embedding(ids, table.tensor)
+    np.testing.assert_array_equal(got.to_numpy(), table.array[ids])
+    np.testing.assert_array_equal(
+        ubridge.take(table.tensor, [2, -1], 1).to_numpy(), table.array[:, [2, -1]]
+    )
+    assert ubridge.take(table.tensor, [], 0).shape == (0, 6)
+
+
+@pytest.mark.parametrize("wrong", [11, -12, 1 << 40])
+def test_ids_from_the_host_are_checked_before_anything_runs(device: Device, wrong: int) -> None:
+    table = ubridge.zeros((11, 6), device=device)
+    with pytest.raises(IndexError, match=f"index {wrong} is out of bounds for axis with size 11"):
+        ubridge.embedding([0, wrong], table)
+    with pytest.raises(IndexError, match=f"take: index {wrong} is out of bounds"):
+        ubridge.take(table, [[wrong]], 0)
+
+
+def test_ids_on_the_device_are_checked_there(device: Device, rng: np.random.Generator) -> None:
+    """The error comes with the result, once, and the device lives on."""
+    table = operand(rng, device, "contiguous", "f32", (11, 6), special=False)
+    for wrong in (11, -3):
+        ids = ubridge.from_numpy(np.array([1, wrong, 2]), device=device)
+        with pytest.raises(IndexError, match=f"index {wrong} is out of bounds for axis with size"):
+            ubridge.take(table.tensor, ids, 0).to_numpy()
+        right = ubridge.from_numpy(np.array([1, 2]), device=device)
+        got = ubridge.take(table.tensor, right, 0).to_numpy()
+        np.testing.assert_array_equal(got, table.array[[1, 2]])
+        with pytest.raises(IndexError, match="out of bounds"):
+            ubridge.index_add(ubridge.zeros((5, 2), device=device), ids, ubridge.zeros((3, 2)), 0)
+            DeviceExecutor.of(device).synchronize()
+
+
+def test_what_does_not_fit_is_refused(device: Device) -> None:
+    x = ubridge.zeros((3, 4), device=device)
+    with pytest.raises(ArgumentTypeError, match="arrays used as indices must be of integer"):
+        ubridge.take(x, [0.5])
+    with pytest.raises(ArgumentTypeError, match="arrays used as indices must be of integer"):
+        ubridge.take(x, ubridge.zeros(2, device=device))
+    with pytest.raises(ArgumentValueError, match="axis 2 is out of bounds"):
+        ubridge.take(x, [0], 2)
+    with pytest.raises(ArgumentValueError, match=r"gather: expected ids of the tensor's shape but"):
+        ubridge.gather(x, [[0, 1]], 0)
+    with pytest.raises(ArgumentValueError, match=r"index_add: expected a slice of the source for"):
+        ubridge.index_add(x, [0], ubridge.zeros((2, 4), device=device), 0)
+    with pytest.raises(ArgumentTypeError, match="expected a source of the tensor's dtype f32"):
+        ubridge.index_add(x, [0], ubridge.zeros((1, 4), "f64", device=device), 0)
+    with pytest.raises(IndexError, match="cannot take from axis 0, which has size 0"):
+        ids = ubridge.zeros(2, "u32", device=device)
+        ubridge.take(ubridge.zeros((0, 4), device=device), ids)

@@ -1,0 +1,254 @@
+"""Launches in Candle's calling convention: CUDA, ROCm and the host.
+
+Kernels walk strides themselves and are told of them by an array of lengths and strides, or by null
+where everything is contiguous. Everything was checked before: buffers begin at their layout's first
+element, outputs are contiguous, nothing is empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ubridge.candle_products import CandleProducts
+from ubridge.candle_rows import CandleRows
+from ubridge.layout import Layout
+from ubridge.op_table import OPS, Op
+from ubridge.slice_ptr import joined_words
+from uhal import DeviceBuffer, DType, launch
+from uhal.dtypes import u8
+from uhal.interop import StreamLike
+
+if TYPE_CHECKING:
+    from ubridge.executor import DeviceExecutor
+
+Direct = Callable[[int, tuple[Any, ...], "StreamLike | None"], DeviceBuffer]
+
+_AFFINE = OPS["affine"]
+_ASTYPE = OPS["astype"]
+_COPY2D = OPS["copy2d"]
+_FILL = OPS["fill"]
+_GATHER = OPS["gather"]
+_INDEX_ADD = OPS["index_add"]
+_INDEX_SELECT = OPS["index_select"]
+_WHERE = OPS["where"]
+
+
+class CandleLowering(CandleRows, CandleProducts):
+    """How operations become launches of Candle's kernels on one device."""
+
+    def __init__(self, executor: DeviceExecutor) -> None:
+        self._executor = executor
+        self._layouts = executor.layouts
+
+    def direct(self, op: Op, dtype: DType) -> Direct:
+        """Return what enqueues an elementwise operation on whole buffers, and nothing but that.
+
+        It takes the number of elements, the operands, then numbers, and the stream, and returns a
+        new buffer. A tensor of few elements is computed in the time the checks above it would take,
+        so they are left to whoever knows that both buffers hold as many elements.
+        """
+        function = self._executor.kernel(op, dtype).function
+        device = self._executor.device
+        limits = device.limits
+        block = limits.block_for_elements
+        cap = min(limits.max_grid[0], limits.max_blocks_for_elements or limits.max_grid[0])
+        result = u8 if op.family.name == "compare" else dtype
+        is_affine = op is _AFFINE
+
+        def enqueue(
+            size: int, operands: tuple[Any, ...], stream: StreamLike | None
+        ) -> DeviceBuffer:
+            if stream is None:
+                out = DeviceBuffer.uninitialized(size, result, device=device)
+            else:
+                out = DeviceBuffer.uninitialized_async(size, result, stream)
+            if size:
+                blocks = -(-size // block)
+                if is_affine:
+                    x, multiplier, addend = operands
+                    arguments = (size, 1, None, x, out, multiplier, addend)
+                else:
+                    arguments = (size, 1, None, *operands, out)
+                launch(function, blocks if blocks < cap else cap, block, arguments, 0, stream)
+            return out
+
+        return enqueue
+
+    def unary(
+        self,
+        op: Op,
+        x: DeviceBuffer,
+        layout: Layout,
+        out: DeviceBuffer,
+        parameter: float | None,
+        stream: StreamLike | None,
+    ) -> None:
+        """Enqueue an operation on one operand, with its parameter if it has one."""
+        size = layout.size
+        info = None if layout.is_contiguous else self._layouts.get(layout.words)
+        arguments: tuple[Any, ...] = (size, len(layout.shape), info, x, out)
+        if parameter is not None:
+            arguments = (*arguments, parameter)
+        self._executor.kernel(op, x.dtype).launch(arguments, stream, size)
+
+    def binary(
+        self,
+        op: Op,
+        x: DeviceBuffer,
+        x_layout: Layout,
+        y: DeviceBuffer,
+        y_layout: Layout,
+        out: DeviceBuffer,
+        stream: StreamLike | None,
+    ) -> None:
+        """Enqueue an operation on two operands of one shape."""
+        size = x_layout.size
+        if x_layout.is_contiguous and y_layout.is_contiguous:
+            info = None
+        else:
+            info = self._layouts.get(joined_words(x_layout, y_layout))
+        arguments = (size, len(x_layout.shape), info, x, y, out)
+        self._executor.kernel(op, x.dtype).launch(arguments, stream, size)
+
+    def where(
+        self,
+        operands: tuple[DeviceBuffer, DeviceBuffer, DeviceBuffer],
+        layouts: tuple[Layout, Layout, Layout],
+        out: DeviceBuffer,
+        stream: StreamLike | None,
+    ) -> None:
+        """Enqueue a choice by (condition, x, y)."""
+        condition, x, y = operands
+        size = layouts[0].size
+        # The kernels read it even where everything is contiguous.
+        info = self._layouts.get(joined_words(*layouts))
+        arguments = (size, layouts[0].rank, info, condition, x, y, out)
+        kernel = self._executor.kernel(_WHERE, x.dtype, condition.dtype)
+        kernel.launch(arguments, stream, size)
+
+    def affine(
+        self,
+        x: DeviceBuffer,
+        layout: Layout,
+        out: DeviceBuffer,
+        multiplier: float,
+        addend: float,
+        stream: StreamLike | None,
+    ) -> None:
+        """Enqueue `x * multiplier + addend`."""
+        size = layout.size
+        info = None if layout.is_contiguous else self._layouts.get(layout.words)
+        arguments = (size, len(layout.shape), info, x, out, multiplier, addend)
+        self._executor.kernel(_AFFINE, x.dtype).launch(arguments, stream, size)
+
+    def cast(
+        self,
+        x: DeviceBuffer,
+        layout: Layout,
+        dtype: DType,
+        out: DeviceBuffer,
+        stream: StreamLike | None,
+    ) -> None:
+        """Enqueue a conversion to `dtype`."""
+        size = layout.size
+        info = None if layout.is_contiguous else self._layouts.get(layout.words)
+        kernel = self._executor.kernel(_ASTYPE, x.dtype, dtype)
+        kernel.launch((size, len(layout.shape), info, x, out), stream, size)
+
+    def fill(
+        self, x: DeviceBuffer, layout: Layout, value: float, stream: StreamLike | None
+    ) -> None:
+        """Enqueue setting every element."""
+        info = None if layout.is_contiguous else self._layouts.get(layout.words)
+        arguments = (layout.size, len(layout.shape), info, value, x)
+        self._executor.kernel(_FILL, x.dtype).launch(arguments, stream, layout.size)
+
+    def copy2d(
+        self,
+        source: DeviceBuffer,
+        destination: DeviceBuffer,
+        rows: int,
+        columns: int,
+        source_pitch: int,
+        destination_pitch: int,
+        stream: StreamLike | None,
+    ) -> None:
+        """Enqueue a copy of rows."""
+        arguments = (source, destination, rows, columns, source_pitch, destination_pitch)
+        self._executor.kernel(_COPY2D, source.dtype).launch(arguments, stream, rows * columns)
+
+    def reduce(
+        self,
+        op: Op,
+        x: DeviceBuffer,
+        ordered: Layout,
+        results: int,
+        elements: int,
+        out: DeviceBuffer,
+        stream: StreamLike | None,
+    ) -> None:
+        """Enqueue a reduction; `ordered` has the axes that stay first."""
+        # Never null: the kernels read it even where everything is contiguous.
+        info = self._layouts.get(ordered.words)
+        arguments = (ordered.size, elements, ordered.rank, info, x, out)
+        self._executor.kernel(op, x.dtype).launch(arguments, stream, results, elements)
+
+    def index_select(
+        self,
+        x: DeviceBuffer,
+        ids: DeviceBuffer,
+        sizes: tuple[int, int, int, int],
+        out: DeviceBuffer,
+        stream: StreamLike | None,
+    ) -> None:
+        """Enqueue a choice of slices; sizes are (left, length, ids, right)."""
+        left, length, count, right = sizes
+        size = left * count * right
+        # The layout the kernel asks for is that of the ids, which are contiguous.
+        arguments = (size, 1, None, ids, x, out, left, length, count, right)
+        kernel = self._executor.kernel(_INDEX_SELECT, x.dtype, ids.dtype)
+        kernel.launch(arguments, stream, size)
+
+    def gather(
+        self,
+        x: DeviceBuffer,
+        ids: DeviceBuffer,
+        sizes: tuple[int, int, int, int],
+        out: DeviceBuffer,
+        stream: StreamLike | None,
+    ) -> None:
+        """Enqueue a choice of elements; sizes are (left, length, ids along the axis, right)."""
+        left, length, count, right = sizes
+        size = left * count * right
+        arguments = (size, ids, x, out, left, length, count, right)
+        self._executor.kernel(_GATHER, x.dtype, ids.dtype).launch(arguments, stream, size)
+
+    def scatter(
+        self,
+        op: Op,
+        ids: DeviceBuffer,
+        source: DeviceBuffer,
+        target: DeviceBuffer,
+        sizes: tuple[int, int, int, int],
+        stream: StreamLike | None,
+    ) -> None:
+        """Enqueue writes at ids; sizes are (left, source's length, target's, right)."""
+        left, source_length, length, right = sizes
+        arguments = (ids, source, target, left, source_length, length, right)
+        kernel = self._executor.kernel(op, target.dtype, ids.dtype)
+        kernel.launch(arguments, stream, left * right)
+
+    def index_add(
+        self,
+        ids: DeviceBuffer,
+        source: DeviceBuffer,
+        target: DeviceBuffer,
+        sizes: tuple[int, int, int, int],
+        stream: StreamLike | None,
+    ) -> None:
+        """Enqueue sums at ids; sizes are (left, ids, target's length, right)."""
+        left, count, length, right = sizes
+        arguments = (ids, count, source, target, left, count, length, right)
+        kernel = self._executor.kernel(_INDEX_ADD, target.dtype, ids.dtype)
+        kernel.launch(arguments, stream, left * right)

@@ -1,0 +1,97 @@
+"""Launches of Candle's kernels along the last axis, and of those on windows."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from ubridge.launch_rows import power_of_two
+from ubridge.layout import Shape
+from ubridge.op_table import OPS, Op
+from uhal import DeviceBuffer
+from uhal.interop import StreamLike
+
+if TYPE_CHECKING:
+    from ubridge.executor import DeviceExecutor
+
+_SOFTMAX = OPS["softmax"]
+
+
+class CandleRows:
+    """The part of Candle's calling convention that takes contiguous rows."""
+
+    _executor: DeviceExecutor
+
+    def softmax(
+        self,
+        x: DeviceBuffer,
+        out: DeviceBuffer,
+        rows: int,
+        columns: int,
+        stream: StreamLike | None,
+    ) -> None:
+        """Enqueue a softmax of each row."""
+        arguments = (x, out, columns, rows, 1)
+        self._executor.kernel(_SOFTMAX, x.dtype).launch(arguments, stream, rows)
+
+    def norm(
+        self,
+        op: Op,
+        x: DeviceBuffer,
+        weight: DeviceBuffer,
+        bias: DeviceBuffer | None,
+        out: DeviceBuffer,
+        rows: int,
+        columns: int,
+        epsilon: float,
+        stream: StreamLike | None,
+    ) -> None:
+        """Enqueue a norm of each row."""
+        # The kernels know blocks of these two sizes.
+        threads = 32 if columns < 1024 else 1024
+        arguments = (x, out, weight, bias, columns, threads, epsilon, rows, 1, 0, 0)
+        self._executor.kernel(op, x.dtype).launch(arguments, stream, rows, threads)
+
+    def argsort(
+        self,
+        op: Op,
+        x: DeviceBuffer,
+        out: DeviceBuffer,
+        rows: int,
+        columns: int,
+        stream: StreamLike | None,
+    ) -> None:
+        """Enqueue a sort of each row's places."""
+        padded = power_of_two(columns)
+        arguments = (x, out, columns, padded, rows, False)
+        self._executor.kernel(op, x.dtype).launch(arguments, stream, rows, padded)
+
+    def rope(
+        self,
+        op: Op,
+        x: DeviceBuffer,
+        shape: Shape,
+        cos: DeviceBuffer,
+        sin: DeviceBuffer,
+        per_batch: bool,
+        out: DeviceBuffer,
+        stream: StreamLike | None,
+    ) -> None:
+        """Enqueue rotations by position."""
+        batch, second, third, width = shape
+        of_batch = second * third * width if per_batch else 0
+        sizes: tuple[int, ...]
+        if op.name == "rope_thd":
+            sizes = (batch, second, third, width, of_batch)
+        elif op.name == "rope_i":
+            sizes = (batch * second, third * width, of_batch)
+        else:
+            sizes = (batch * second, third * width, width, of_batch)
+        arguments = (x, cos, sin, out, *sizes)
+        self._executor.kernel(op, x.dtype).launch(arguments, stream, prod(shape) // 2)
+
+    def windows(
+        self, op: Op, arguments: tuple[Any, ...], threads: int, stream: StreamLike | None
+    ) -> None:
+        """Enqueue a convolution, pooling or resizing; the arguments end with `x, …, out`."""
+        self._executor.kernel(op, arguments[-1].dtype).launch(arguments, stream, threads)

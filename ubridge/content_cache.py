@@ -1,0 +1,125 @@
+"""Small arrays kept in a device's memory by content, so that each is uploaded once.
+
+A graph being captured must not upload: within `ContentCache.capture` a miss is refused.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from uhal import Device, DeviceBuffer, as_dtype
+from uhal.errors import DeviceError
+
+Key = TypeVar("Key", bound=Hashable)
+
+CACHED_ARRAYS = 16384
+"""Arrays a cache keeps; beyond them the oldest one goes. Each takes 512 bytes of the pool."""
+
+
+class CacheCounters(NamedTuple):
+    """What a cache did since it was made."""
+
+    hits: int
+    uploads: int
+    dropped: int
+    kept: int
+    """Arrays in the cache now."""
+
+
+class ContentCache(ABC, Generic[Key]):
+    """Arrays in one device's memory, by what they hold. Any thread may use it."""
+
+    what: ClassVar[str]
+    """What a key is called in messages."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._arrays: dict[Key, DeviceBuffer] = {}
+        self._pinned: set[Key] = set()
+        self._capturing = 0
+        self._lock = threading.Lock()
+        self._hits = 0
+        self._uploads = 0
+        self._dropped = 0
+
+    @abstractmethod
+    def values(self, key: Key) -> npt.NDArray[Any]:
+        """Return what is uploaded for a key."""
+
+    def get(self, key: Key) -> DeviceBuffer:
+        """Return the array of a key, uploaded unless it is there. It stays the cache's.
+
+        The first launch on another stream waits for the upload by itself. Raises `DeviceError` when
+        it is not there during a capture.
+        """
+        array = self._arrays.get(key)
+        if array is None or self._capturing:
+            return self._find(key)
+        self._hits += 1
+        return array
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._arrays
+
+    def _find(self, key: Key) -> DeviceBuffer:
+        with self._lock:
+            array = self._arrays.get(key)
+            if array is not None:
+                self._hits += 1
+                if self._capturing:
+                    self._pinned.add(key)
+                return array
+            if self._capturing:
+                raise DeviceError(
+                    f"the {self.what} {key!r} is not on {self._device!r} yet, and nothing can be "
+                    "uploaded during a capture: the warm-up was incomplete; run the same "
+                    "operations on the same shapes once before capturing them"
+                )
+            array = DeviceBuffer.from_numpy(self.values(key), device=self._device)
+            self._uploads += 1
+            if len(self._arrays) >= CACHED_ARRAYS:
+                self._drop_oldest()
+            self._arrays[key] = array
+            return array
+
+    def _drop_oldest(self) -> None:
+        oldest = next((key for key in self._arrays if key not in self._pinned), None)
+        if oldest is not None:
+            # Launches still pending keep its memory: the pool knows them.
+            del self._arrays[oldest]
+            self._dropped += 1
+
+    @contextmanager
+    def capture(self) -> Iterator[None]:
+        """Within it nothing is uploaded, and what is used stays as long as the cache.
+
+        A graph holds the addresses of the arrays it was captured with.
+        """
+        with self._lock:
+            self._capturing += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._capturing -= 1
+
+    def counters(self) -> CacheCounters:
+        """Return counts since the cache was made; concurrent hits may be counted once."""
+        return CacheCounters(self._hits, self._uploads, self._dropped, len(self._arrays))
+
+
+class ConstantCache(ContentCache[tuple[str, bytes]]):
+    """Single elements in one device's memory, by dtype name and bytes."""
+
+    what = "constant"
+
+    def values(self, key: tuple[str, bytes]) -> npt.NDArray[Any]:
+        """Return the element as what is uploaded."""
+        return np.frombuffer(key[1], as_dtype(key[0]).dtype)

@@ -1,0 +1,239 @@
+"""Tensors from nothing, from the host, and from other tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ubridge.elementwise import astype, require_out, require_tensors
+from ubridge.executor import DeviceExecutor
+from ubridge.layout import Layout, Shape, checked_axis
+from ubridge.promotion import promoted
+from ubridge.strided import storage_of
+from ubridge.tensor import DeviceTensor
+from uhal import Device, DeviceBuffer, as_dtype
+from uhal.dtypes import DTypeLike, f32
+from uhal.errors import ArgumentValueError, InvalidHandleError
+from uhal.interop import StreamLike
+
+
+def empty(
+    shape: int | Iterable[int],
+    dtype: DTypeLike = f32,
+    *,
+    device: Device | None = None,
+    stream: StreamLike | None = None,
+) -> DeviceTensor:
+    """Make a tensor with whatever the memory holds, f32 by default, on the current device."""
+    layout = Layout.contiguous(shape)
+    element = as_dtype(dtype)
+    executor = DeviceExecutor.of(device)
+    buffer = executor.allocate(layout.size, storage_of(element), stream)
+    return DeviceTensor(buffer, layout, element)
+
+
+def zeros(
+    shape: int | Iterable[int],
+    dtype: DTypeLike = f32,
+    *,
+    device: Device | None = None,
+    stream: StreamLike | None = None,
+) -> DeviceTensor:
+    """Make a tensor of zeros, f32 by default, on the current device."""
+    layout = Layout.contiguous(shape)
+    element = as_dtype(dtype)
+    buffer = DeviceBuffer.zeros(layout.size, storage_of(element), device=device, stream=stream)
+    return DeviceTensor(buffer, layout, element)
+
+
+def ones(
+    shape: int | Iterable[int],
+    dtype: DTypeLike = f32,
+    *,
+    device: Device | None = None,
+    stream: StreamLike | None = None,
+) -> DeviceTensor:
+    """Make a tensor of ones, f32 by default, on the current device."""
+    return full(shape, 1, dtype, device=device, stream=stream)
+
+
+def full(
+    shape: int | Iterable[int],
+    value: Any,
+    dtype: DTypeLike = f32,
+    *,
+    device: Device | None = None,
+    stream: StreamLike | None = None,
+) -> DeviceTensor:
+    """Make a tensor of one number, f32 by default, on the current device."""
+    tensor = empty(shape, dtype, device=device, stream=stream)
+    tensor.fill(value, stream=stream)
+    return tensor
+
+
+def empty_like(x: DeviceTensor, dtype: DTypeLike | None = None) -> DeviceTensor:
+    """Make a contiguous tensor of the shape, device and, by default, dtype of another."""
+    require_tensors("empty_like", x)
+    return empty(x.shape, x.dtype if dtype is None else dtype, device=x.device)
+
+
+def zeros_like(x: DeviceTensor, dtype: DTypeLike | None = None) -> DeviceTensor:
+    """Make a tensor of zeros of the shape, device and, by default, dtype of another."""
+    require_tensors("zeros_like", x)
+    return zeros(x.shape, x.dtype if dtype is None else dtype, device=x.device)
+
+
+def ones_like(x: DeviceTensor, dtype: DTypeLike | None = None) -> DeviceTensor:
+    """Make a tensor of ones of the shape, device and, by default, dtype of another."""
+    require_tensors("ones_like", x)
+    return ones(x.shape, x.dtype if dtype is None else dtype, device=x.device)
+
+
+def full_like(x: DeviceTensor, value: Any, dtype: DTypeLike | None = None) -> DeviceTensor:
+    """Make a tensor of one number of the shape, device and, by default, dtype of another."""
+    require_tensors("full_like", x)
+    return full(x.shape, value, x.dtype if dtype is None else dtype, device=x.device)
+
+
+def asarray(
+    values: Any,
+    dtype: DTypeLike | None = None,
+    *,
+    device: Device | None = None,
+    stream: StreamLike | None = None,
+) -> DeviceTensor:
+    """Return a tensor of what is given: a tensor as it is, anything numpy takes as a copy.
+
+    Floats that are no numpy array become f32, as everything made here does; numpy's own dtypes
+    stay. Raises `InvalidHandleError` for a tensor on another device than the one asked for.
+    """
+    if isinstance(values, DeviceTensor):
+        if device is not None and values.device != device:
+            raise InvalidHandleError(
+                f"asarray: expected a tensor on {device!r}, got one on {values.device!r}; copy it "
+                "through the host: ubridge.asarray(tensor.to_numpy(), device=...)"
+            )
+        return values if dtype is None else astype(values, dtype, stream=stream)
+    array = np.asarray(values, None if dtype is None else as_dtype(dtype).dtype)
+    is_numpys = isinstance(values, (np.ndarray, np.generic))
+    if dtype is None and not is_numpys and array.dtype == np.float64:
+        array = array.astype(np.float32)
+    return DeviceTensor.from_numpy(array, device=device, stream=stream)
+
+
+def from_numpy(
+    array: npt.ArrayLike,
+    dtype: DTypeLike | None = None,
+    *,
+    device: Device | None = None,
+    stream: StreamLike | None = None,
+) -> DeviceTensor:
+    """Copy an array to a device; the dtype stays unless another is given."""
+    return DeviceTensor.from_numpy(array, dtype, device=device, stream=stream)
+
+
+def from_dlpack(
+    source: Any, *, device: Device | None = None, stream: StreamLike | None = None
+) -> DeviceTensor:
+    """Take over another library's contiguous tensor without copying."""
+    return DeviceTensor.from_dlpack(source, device=device, stream=stream)
+
+
+def arange(
+    start: float,
+    stop: float | None = None,
+    step: float = 1,
+    dtype: DTypeLike | None = None,
+    *,
+    device: Device | None = None,
+    stream: StreamLike | None = None,
+) -> DeviceTensor:
+    """Make the numbers from `start` up to `stop`, as numpy does; i64 of ints, else f32."""
+    if stop is None:
+        start, stop = 0, start
+    whole = all(isinstance(number, int) for number in (start, stop, step))
+    element = as_dtype(("i64" if whole else "f32") if dtype is None else dtype)
+    values = np.arange(start, stop, step).astype(element.dtype)
+    return DeviceTensor.from_numpy(values, device=device, stream=stream)
+
+
+def cat(
+    tensors: Sequence[DeviceTensor],
+    axis: int = 0,
+    *,
+    out: DeviceTensor | None = None,
+    stream: StreamLike | None = None,
+) -> DeviceTensor:
+    """Join tensors along an axis; dtypes are promoted."""
+    if len(tensors) == 0:
+        raise ArgumentValueError("cat: need at least one array to concatenate")
+    require_tensors("cat", *tensors)
+    first = tensors[0]
+    place = checked_axis(axis, first.ndim)
+    dtype = first.dtype
+    for tensor in tensors[1:]:
+        dtype = promoted("cat", dtype, tensor.dtype)
+        _require_joinable(first, tensor, place)
+    lengths = [tensor.shape[place] for tensor in tensors]
+    shape = list(first.shape)
+    shape[place] = sum(lengths)
+    if out is None:
+        out = empty(shape, dtype, device=first.device, stream=stream)
+    else:
+        require_out("cat", out, Shape(shape), dtype, first)
+        if any(tensor.buffer is out.buffer for tensor in tensors):
+            raise ArgumentValueError("cat, out: expected other memory than the tensors'")
+    start = 0
+    for tensor, length in zip(tensors, lengths, strict=True):
+        out.narrow(place, start, length).copy_from(tensor, stream=stream)
+        start += length
+    return out
+
+
+def _require_joinable(first: DeviceTensor, other: DeviceTensor, axis: int) -> None:
+    if other.ndim != first.ndim:
+        raise ArgumentValueError(
+            "cat: all the input array dimensions must match exactly, but along dimension count "
+            f"there are {first.ndim} and {other.ndim}"
+        )
+    for place, (one, two) in enumerate(zip(first.shape, other.shape, strict=True)):
+        if place != axis and one != two:
+            raise ArgumentValueError(
+                "cat: all the input array dimensions except for the concatenation axis must match "
+                f"exactly, but along dimension {place}, the sizes are {one} and {two}"
+            )
+
+
+def stack(
+    tensors: Sequence[DeviceTensor],
+    axis: int = 0,
+    *,
+    out: DeviceTensor | None = None,
+    stream: StreamLike | None = None,
+) -> DeviceTensor:
+    """Join tensors of one shape along a new axis."""
+    require_tensors("stack", *tensors)
+    if len({tensor.shape for tensor in tensors}) > 1:
+        raise ArgumentValueError("stack: all input arrays must have the same shape")
+    return cat([tensor.expand_dims(axis) for tensor in tensors], axis, out=out, stream=stream)
+
+
+__all__ = [
+    "arange",
+    "asarray",
+    "cat",
+    "empty",
+    "empty_like",
+    "from_dlpack",
+    "from_numpy",
+    "full",
+    "full_like",
+    "ones",
+    "ones_like",
+    "stack",
+    "zeros",
+    "zeros_like",
+]

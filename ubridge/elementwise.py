@@ -1,0 +1,437 @@
+"""Operations element by element on tensors: dtypes promoted, shapes broadcast, results placed.
+
+Every function takes `out=`, a tensor of the result's shape and dtype that is written instead of a
+new one and returned, and `stream=`, the device's default stream unless given. They enqueue and
+return at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ubridge import launches
+from ubridge.layout import Layout, Shape
+from ubridge.op_table import OPS, Op
+from ubridge.promotion import (
+    checked_number,
+    element_bytes,
+    is_exact_reciprocal,
+    promoted,
+    with_number,
+)
+from ubridge.strided import StridedTensor, storage_of
+from uhal import DeviceBuffer, DType, as_dtype
+from uhal.dtypes import DTypeLike, bool_, f64
+from uhal.errors import ArgumentTypeError, ArgumentValueError, InvalidHandleError
+from uhal.interop import StreamLike
+
+if TYPE_CHECKING:
+    from ubridge.tensor import DeviceTensor
+
+_ADD = OPS["add"]
+_AFFINE = OPS["affine"]
+_COPY = OPS["copy"]
+_DIVIDE = OPS["divide"]
+_MAXIMUM = OPS["maximum"]
+_MINIMUM = OPS["minimum"]
+_MULTIPLY = OPS["multiply"]
+_NOT_EQUAL = OPS["not_equal"]
+_POWER = OPS["power"]
+_SQUARE = OPS["square"]
+_SUBTRACT = OPS["subtract"]
+_ON_BOOLEANS = {_ADD: _MAXIMUM, _MULTIPLY: _MINIMUM}
+"""What numpy's sums and products of booleans are: or and and."""
+
+
+def unary(
+    op: Op,
+    x: DeviceTensor,
+    parameter: float | None = None,
+    out: DeviceTensor | None = None,
+    stream: StreamLike | None = None,
+) -> DeviceTensor:
+    """Apply an operation to every element. Booleans and integers it has no kernel for become f64.
+
+    A tensor keeps its dtype otherwise.
+    """
+    if not hasattr(x, "_layout"):
+        require_tensors(op.name, x)
+    if out is None and parameter is None and x._layout.is_whole:
+        direct = x._executor.direct(op, x._dtype)
+        if direct is not None:
+            return x._made(direct(x._layout.size, (x._buffer,), stream), x._layout, x._dtype)
+    if x._dtype.kind != "float" and x._dtype.name not in op.dtypes:
+        x = astype(x, f64, stream=stream)
+    executor = x._executor
+    if parameter is not None:
+        parameter = checked_number(op.name, x._dtype, parameter)
+    if out is None:
+        buffer = launches.launch_unary(
+            op, x._buffer, x._layout, parameter=parameter, stream=stream, executor=executor
+        )
+        return x._made(buffer, result_layout(x._layout), x._dtype)
+
+    def enqueue(place: DeviceBuffer | None) -> DeviceBuffer:
+        return launches.launch_unary(
+            op, x._buffer, x._layout,
+            parameter=parameter, out=place, stream=stream, executor=executor,
+        )  # fmt: skip
+
+    return delivered(op.name, x._layout.shape, x._dtype, out, (x,), stream, enqueue)
+
+
+def binary(
+    op: Op,
+    x: Any,
+    y: Any,
+    out: DeviceTensor | None = None,
+    stream: StreamLike | None = None,
+) -> DeviceTensor:
+    """Apply an operation to pairs of elements of two tensors, or of a tensor and a number."""
+    left, right = x, y
+    if not isinstance(y, StridedTensor):
+        return with_scalar(op, left, right, False, out, stream)
+    if not isinstance(x, StridedTensor):
+        return with_scalar(op, right, left, True, out, stream)
+    dtype = left._dtype
+    layout = left._layout
+    if out is None and layout is right._layout and dtype is right._dtype and layout.is_whole:
+        direct = left._executor.direct(op, dtype)
+        if direct is not None and right._executor is left._executor:
+            buffer = direct(layout.size, (left._buffer, right._buffer), stream)
+            result = bool_ if op.family.name == "compare" else dtype
+            made: DeviceTensor = left._made(buffer, layout, result)
+            return made
+    if dtype is not right._dtype:
+        dtype = promoted(op.name, dtype, right._dtype)
+        left, right = astype(left, dtype, stream=stream), astype(right, dtype, stream=stream)
+    return _paired(op, left, right, dtype, out, stream)
+
+
+def _paired(
+    op: Op,
+    left: Any,
+    right: Any,
+    dtype: DType,
+    out: DeviceTensor | None,
+    stream: StreamLike | None,
+) -> DeviceTensor:
+    """Two tensors of one dtype."""
+    executor = left._executor
+    if right._executor is not executor:
+        raise InvalidHandleError(
+            f"{op.name}: expected operands on one device, got {left.device!r} and {right.device!r}"
+        )
+    result = dtype
+    if op.family.name == "compare":
+        result = bool_
+    elif dtype is bool_:
+        op = _boolean(op)
+    elif op is _DIVIDE and dtype.kind != "float":
+        # numpy's quotient of integers is f64; the kernels' is an integer.
+        return binary(op, astype(left, f64, stream=stream), astype(right, f64, stream=stream),
+                      out, stream)  # fmt: skip
+    left_layout, right_layout = left._layout, right._layout
+    if left_layout.shape != right_layout.shape:
+        shape = left_layout.shape.broadcast_with(right_layout.shape)
+        left_layout = left_layout.broadcast_to(shape)
+        right_layout = right_layout.broadcast_to(shape)
+    if out is None:
+        buffer = launches.launch_binary(
+            op, left._buffer, left_layout, right._buffer, right_layout,
+            stream=stream, executor=executor,
+        )  # fmt: skip
+        made: DeviceTensor = left._made(buffer, result_layout(left_layout), result)
+        return made
+
+    def enqueue(place: DeviceBuffer | None) -> DeviceBuffer:
+        return launches.launch_binary(
+            op, left._buffer, left_layout, right._buffer, right_layout,
+            out=place, stream=stream, executor=executor,
+        )  # fmt: skip
+
+    inputs = (left, right)
+    return delivered(op.name, left_layout.shape, result, out, inputs, stream, enqueue)
+
+
+def _boolean(op: Op) -> Op:
+    """The operation on 0 and 1 that numpy's does on booleans."""
+    if op is _SUBTRACT:
+        raise ArgumentTypeError(
+            "numpy boolean subtract, the `-` operator, is not supported, use the bitwise_xor, the "
+            "`^` operator, instead"
+        )
+    return _ON_BOOLEANS.get(op, op)
+
+
+def with_scalar(
+    op: Op,
+    x: DeviceTensor,
+    number: Any,
+    number_first: bool,
+    out: DeviceTensor | None,
+    stream: StreamLike | None,
+) -> DeviceTensor:
+    """Apply a binary operation to a tensor and a number, in the order said."""
+    require_tensors(op.name, x)
+    dtype = with_number(op.name, x._dtype, number)
+    if op is _DIVIDE and dtype.kind != "float":
+        dtype = f64
+    if dtype is not x._dtype:
+        x = astype(x, dtype, stream=stream)
+    value = checked_number(op.name, dtype, number)
+    if dtype is not bool_:
+        factors = _as_affine(op, dtype, value, number_first)
+        if factors is not None:
+            return _affine(op, x, *factors, out, stream)
+    constant = x._executor.constants.get((storage_of(dtype).name, element_bytes(dtype, value)))
+    other = x._made(constant, _spread(x._layout.shape), dtype)
+    pair = (other, x) if number_first else (x, other)
+    return _paired(op, *pair, dtype, out, stream)
+
+
+@lru_cache(maxsize=4096)
+def _spread(shape: Shape) -> Layout:
+    """One element as a tensor of a shape."""
+    return Layout(shape, (0,) * len(shape))
+
+
+def _as_affine(op: Op, dtype: DType, value: Any, number_first: bool) -> tuple[float, float] | None:
+    """(multiplier, addend) that give the very same result in one pass over memory, if any do."""
+    if dtype.name not in _AFFINE.dtypes:
+        return None
+    # x * value + -0.0 keeps the sign of a product that is 0.
+    nothing = -0.0 if dtype.kind == "float" else 0
+    if op is _MULTIPLY:
+        return value, nothing
+    if op is _ADD:
+        return 1, value
+    if op is _SUBTRACT:
+        return (_wrapped(dtype, -1), value) if number_first else (1, _wrapped(dtype, -value))
+    if op is _DIVIDE and not number_first and is_exact_reciprocal(value):
+        return 1 / value, nothing
+    return None
+
+
+def _wrapped(dtype: DType, value: Any) -> Any:
+    """The value of an integer type that has the same low bits."""
+    if dtype.kind == "float":
+        return value
+    modulus = 1 << 8 * dtype.itemsize
+    rest = value % modulus
+    return rest - modulus if dtype.kind == "int" and rest >= modulus // 2 else rest
+
+
+def affine(
+    x: DeviceTensor,
+    multiplier: float,
+    addend: float,
+    *,
+    out: DeviceTensor | None = None,
+    stream: StreamLike | None = None,
+) -> DeviceTensor:
+    """Return `x * multiplier + addend`, rounded once where the device can."""
+    require_tensors(_AFFINE.name, x)
+    dtype = with_number(_AFFINE.name, with_number(_AFFINE.name, x._dtype, multiplier), addend)
+    factors = (
+        checked_number(_AFFINE.name, dtype, multiplier),
+        checked_number(_AFFINE.name, dtype, addend),
+    )
+    return _affine(_AFFINE, astype(x, dtype, stream=stream), *factors, out, stream)
+
+
+def _affine(
+    op: Op,
+    x: DeviceTensor,
+    multiplier: float,
+    addend: float,
+    out: DeviceTensor | None,
+    stream: StreamLike | None,
+) -> DeviceTensor:
+    executor = x._executor
+    if out is None and x._layout.is_whole:
+        direct = executor.direct(_AFFINE, x._dtype)
+        if direct is not None:
+            operands = (x._buffer, multiplier, addend)
+            return x._made(direct(x._layout.size, operands, stream), x._layout, x._dtype)
+
+    def enqueue(place: DeviceBuffer | None) -> DeviceBuffer:
+        return launches.launch_affine(
+            x._buffer, x._layout, multiplier, addend, out=place, stream=stream, executor=executor
+        )
+
+    return delivered(op.name, x._layout.shape, x._dtype, out, (x,), stream, enqueue)
+
+
+def power(
+    x: DeviceTensor,
+    exponent: Any,
+    *,
+    out: DeviceTensor | None = None,
+    stream: StreamLike | None = None,
+) -> DeviceTensor:
+    """Return the elements to a power, which is a number."""
+    require_tensors("power", x)
+    if isinstance(exponent, StridedTensor):
+        raise ArgumentTypeError("power: expected a number as exponent, got a DeviceTensor")
+    dtype = with_number("power", x._dtype, exponent)
+    x = astype(x, dtype, stream=stream)
+    if exponent == 2 and dtype.name in _SQUARE.dtypes:
+        return unary(_SQUARE, x, None, out, stream)
+    return unary(_POWER, x, exponent, out, stream)
+
+
+def astype(
+    x: DeviceTensor,
+    dtype: DTypeLike,
+    *,
+    out: DeviceTensor | None = None,
+    stream: StreamLike | None = None,
+) -> DeviceTensor:
+    """Return the elements as another dtype; the tensor itself when it has that one.
+
+    Floats are cut to integers; what is out of range becomes the nearest that is in it, and NaN 0.
+    """
+    require_tensors("astype", x)
+    target = as_dtype(dtype)
+    if target is x._dtype and out is None:
+        return x
+    if target is bool_ and x._dtype is not bool_:
+        return with_scalar(_NOT_EQUAL, x, 0, False, out, stream)
+    executor = x._executor
+
+    def enqueue(place: DeviceBuffer | None) -> DeviceBuffer:
+        stored = storage_of(target)
+        if stored is x._buffer.dtype:
+            return launches.launch_unary(
+                _COPY, x._buffer, x._layout, out=place, stream=stream, executor=executor
+            )
+        return launches.launch_cast(
+            x._buffer, x._layout, stored, out=place, stream=stream, executor=executor
+        )
+
+    return delivered("astype", x._layout.shape, target, out, (x,), stream, enqueue)
+
+
+def where(
+    condition: DeviceTensor,
+    x: Any,
+    y: Any,
+    *,
+    out: DeviceTensor | None = None,
+    stream: StreamLike | None = None,
+) -> DeviceTensor:
+    """Return `x` where the condition is not 0, else `y`; either may be a number."""
+    require_tensors("where", condition)
+    dtype = _dtype_of_choice(x, y)
+    executor = condition._executor
+    if condition._dtype.name not in ("bool", "u8", "u32", "i64"):
+        condition = astype(condition, bool_, stream=stream)
+    operands = [condition]
+    for operand in (x, y):
+        if isinstance(operand, StridedTensor):
+            tensor: Any = operand
+            operands.append(astype(tensor, dtype, stream=stream))
+        else:
+            value = checked_number("where", dtype, operand)
+            key = (storage_of(dtype).name, element_bytes(dtype, value))
+            constant = executor.constants.get(key)
+            operands.append(condition._made(constant, Layout.contiguous(()), dtype))
+    shape = operands[0]._layout.shape.broadcast_with(*(one._layout.shape for one in operands[1:]))
+    buffers = [one._buffer for one in operands]
+    layouts = [one._layout.broadcast_to(shape) for one in operands]
+
+    def enqueue(place: DeviceBuffer | None) -> DeviceBuffer:
+        return launches.launch_ternary(
+            buffers[0], layouts[0], buffers[1], layouts[1], buffers[2], layouts[2],
+            out=place, stream=stream, executor=executor,
+        )  # fmt: skip
+
+    return delivered("where", shape, dtype, out, tuple(operands), stream, enqueue)
+
+
+def _dtype_of_choice(x: Any, y: Any) -> DType:
+    if isinstance(x, StridedTensor) and isinstance(y, StridedTensor):
+        return promoted("where", x._dtype, y._dtype)
+    if isinstance(x, StridedTensor):
+        return with_number("where", x._dtype, y)
+    if isinstance(y, StridedTensor):
+        return with_number("where", y._dtype, x)
+    return as_dtype(np.result_type(x, y))
+
+
+# -- results -------------------------------------------------------------------------------------
+
+
+def result_layout(layout: Layout) -> Layout:
+    """Return the contiguous layout of the shape from the start of a buffer."""
+    if layout.is_whole:
+        return layout
+    return Layout.contiguous(layout.shape)
+
+
+def delivered(
+    name: str,
+    shape: Shape,
+    dtype: DType,
+    out: DeviceTensor | None,
+    inputs: tuple[Any, ...],
+    stream: StreamLike | None,
+    enqueue: Callable[[DeviceBuffer | None], DeviceBuffer],
+) -> DeviceTensor:
+    """Return what `enqueue` computes: a new tensor, or `out` written through its layout.
+
+    `enqueue` takes the buffer to write to, or None to allocate one. An `out` that overlaps an input
+    elsewhere than element on element is written through a temporary.
+    """
+    made: DeviceTensor
+    if out is None:
+        made = inputs[0]._made(enqueue(None), Layout.contiguous(shape), dtype)
+        return made
+    require_out(name, out, shape, dtype, inputs[0])
+    layout = out._layout
+    shares = any(one._buffer is out._buffer and one._layout != layout for one in inputs)
+    if layout.is_contiguous and not shares:
+        enqueue(out._buffer[layout.start_offset :] if layout.start_offset else out._buffer)
+        return out
+    launches.launch_copy(
+        enqueue(None), Layout.contiguous(shape), out._buffer, layout,
+        stream=stream, executor=out._executor,
+    )  # fmt: skip
+    return out
+
+
+def require_out(name: str, out: Any, shape: Shape, dtype: DType, like: Any) -> None:
+    """Refuse an `out` of another kind, shape, dtype or device, or with elements in one place."""
+    if not isinstance(out, StridedTensor):
+        raise ArgumentTypeError(f"{name}, out: expected a DeviceTensor, got {type(out).__name__}")
+    if out._layout.shape != shape:
+        raise ArgumentValueError(
+            f"{name}: non-broadcastable output operand with shape {out._layout.shape} doesn't "
+            f"match the broadcast shape {shape}"
+        )
+    if out._dtype is not dtype:
+        raise ArgumentTypeError(f"{name}: cannot cast output from {dtype} to {out._dtype}")
+    if out._executor is not like._executor:
+        raise InvalidHandleError(
+            f"{name}, out: expected a tensor on {like.device!r}, got one on {out.device!r}"
+        )
+    if out._layout.may_alias:
+        raise ArgumentValueError(f"{name}: output array has several elements in one place")
+
+
+def require_tensors(name: str, *operands: object) -> None:
+    """Refuse anything that is no tensor."""
+    for operand in operands:
+        if not isinstance(operand, StridedTensor):
+            advice = "; ubridge.asarray makes one" if isinstance(operand, np.ndarray) else ""
+            raise ArgumentTypeError(
+                f"{name}: expected a DeviceTensor, got {type(operand).__name__}{advice}"
+            )
+
+
+__all__ = ["affine", "astype", "binary", "power", "unary", "where", "with_scalar"]

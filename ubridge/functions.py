@@ -1,0 +1,126 @@
+"""The operations of the table as functions on tensors, under the table's names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ubridge import elementwise
+from ubridge.op_table import OPS
+from uhal.interop import StreamLike
+
+if TYPE_CHECKING:
+    from ubridge.tensor import DeviceTensor
+
+
+class UnaryFunction(Protocol):
+    """An operation on one tensor."""
+
+    def __call__(
+        self,
+        x: DeviceTensor,
+        *,
+        out: DeviceTensor | None = None,
+        stream: StreamLike | None = None,
+    ) -> DeviceTensor:
+        """Compute it for every element."""
+
+
+class BinaryFunction(Protocol):
+    """An operation on two tensors, or a tensor and a number."""
+
+    def __call__(
+        self,
+        x: Any,
+        y: Any,
+        *,
+        out: DeviceTensor | None = None,
+        stream: StreamLike | None = None,
+    ) -> DeviceTensor:
+        """Compute it for every pair of elements."""
+
+
+def _unary(name: str) -> UnaryFunction:
+    op = OPS[name]
+
+    def function(
+        x: DeviceTensor,
+        *,
+        out: DeviceTensor | None = None,
+        stream: StreamLike | None = None,
+    ) -> DeviceTensor:
+        return elementwise.unary(op, x, None, out, stream)
+
+    _present(function, name, op.summary)
+    return function
+
+
+def _binary(name: str) -> BinaryFunction:
+    op = OPS[name]
+
+    def function(
+        x: Any,
+        y: Any,
+        *,
+        out: DeviceTensor | None = None,
+        stream: StreamLike | None = None,
+    ) -> DeviceTensor:
+        return elementwise.binary(op, x, y, out, stream)
+
+    _present(function, name, op.summary)
+    return function
+
+
+def _present(function: Callable[..., Any], name: str, summary: str) -> None:
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"Return {summary}, element by element, in `out` if given."
+
+
+abs = _unary("abs")  # numpy's name
+ceil = _unary("ceil")
+copy = _unary("copy")
+cos = _unary("cos")
+erf = _unary("erf")
+exp = _unary("exp")
+floor = _unary("floor")
+gelu = _unary("gelu")
+gelu_erf = _unary("gelu_erf")
+log = _unary("log")
+negative = _unary("negative")
+normcdf = _unary("normcdf")
+reciprocal = _unary("reciprocal")
+relu = _unary("relu")
+round = _unary("round")  # numpy's name
+rsqrt = _unary("rsqrt")
+sigmoid = _unary("sigmoid")
+sign = _unary("sign")
+silu = _unary("silu")
+sin = _unary("sin")
+sqrt = _unary("sqrt")
+square = _unary("square")
+tanh = _unary("tanh")
+
+add = _binary("add")
+divide = _binary("divide")
+maximum = _binary("maximum")
+minimum = _binary("minimum")
+mod = _binary("mod")
+multiply = _binary("multiply")
+subtract = _binary("subtract")
+equal = _binary("equal")
+greater = _binary("greater")
+greater_equal = _binary("greater_equal")
+less = _binary("less")
+less_equal = _binary("less_equal")
+not_equal = _binary("not_equal")
+
+
+def elu(
+    x: DeviceTensor,
+    alpha: float = 1.0,
+    *,
+    out: DeviceTensor | None = None,
+    stream: StreamLike | None = None,
+) -> DeviceTensor:
+    """Return x above 0 and `alpha * (e to the x - 1)` below, element by element."""
+    return elementwise.unary(OPS["elu"], x, alpha, out, stream)

@@ -1,0 +1,44 @@
+"""Finds Ubridge's compiled modules for GCUs, which this project does not ship.
+
+A module is one file, `unary.topsfb`. `UHAL_TOPS_KERNELS` names the folder they are in; without it
+they are looked for in `topsfb/` beside the runtime library that was loaded.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from uhal import Api
+from uhal.errors import NotFoundError
+
+BACKEND = "tops"
+VARIABLE = "UHAL_TOPS_KERNELS"
+SUFFIX = ".topsfb"
+REPOSITORY = "https://github.com/EnflameTechnology/Ubridge"
+
+
+def find(module: str) -> Path:
+    """Return the file of a module.
+
+    Raises `NotFoundError` that names the folder looked into, the variable, and where the files are
+    published.
+    """
+    folder = _folder()
+    if folder is not None:
+        path = folder / f"{module}{SUFFIX}"
+        if path.is_file():
+            return path
+    looked = "the runtime's path is unknown" if folder is None else f"it is not in {folder}"
+    raise NotFoundError(
+        f"no {module}{SUFFIX} for GCUs: {looked}. Set {VARIABLE} to the folder with Ubridge's "
+        f"compiled kernels, kernels/scorpio of {REPOSITORY}"
+    )
+
+
+def _folder() -> Path | None:
+    told = os.environ.get(VARIABLE, "").strip()
+    if told:
+        return Path(told)
+    library = next((one.path for one in Api.backends() if one.name == BACKEND), None)
+    return None if library is None else Path(library).resolve().parent / "topsfb"

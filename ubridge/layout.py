@@ -1,0 +1,380 @@
+"""Where the elements of a tensor lie in its buffer: `Shape`, and `Layout` of strides and an offset.
+
+Everything counts in elements. A layout is a value: every method returns another one, and none
+touches memory. Strides are never negative, because kernels read them as u64.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from math import prod
+from typing import SupportsIndex
+
+from uhal.errors import ArgumentTypeError, ArgumentValueError
+
+_REMEMBERED_LAYOUTS = 4096
+
+
+class Shape(tuple[int, ...]):
+    """The lengths of a tensor's axes, outermost first. A tuple that knows its strides."""
+
+    __slots__ = ()
+
+    def __new__(cls, lengths: int | Iterable[int] = ()) -> Shape:
+        """Take an int or a sequence of ints of at least 0; `ArgumentValueError` for others."""
+        if isinstance(lengths, Shape):
+            return lengths
+        checked = _lengths(lengths)
+        if checked and min(checked) < 0:
+            raise ArgumentValueError(f"negative dimensions are not allowed: {checked}")
+        return super().__new__(cls, checked)
+
+    @property
+    def size(self) -> int:
+        """The number of elements; 1 for a shape without axes."""
+        return prod(self)
+
+    def contiguous_strides(self) -> tuple[int, ...]:
+        """Return the strides of row-major order without gaps."""
+        strides = []
+        stride = 1
+        for length in reversed(self):
+            strides.append(stride)
+            stride *= length
+        return tuple(reversed(strides))
+
+    def is_contiguous(self, strides: Sequence[int]) -> bool:
+        """Return whether `strides` are those of row-major order without gaps.
+
+        An axis of at most one element may have any stride: it is never taken. Kernels test the same
+        way.
+        """
+        expected = 1
+        for length, stride in zip(reversed(self), reversed(strides), strict=True):
+            if length > 1 and stride != expected:
+                return False
+            expected *= length
+        return True
+
+    def broadcast_with(self, *others: Shape) -> Shape:
+        """Return the shape all broadcast to by numpy's rules; `ArgumentValueError` if none."""
+        rank = max(len(shape) for shape in (self, *others))
+        lengths = [1] * rank
+        for shape in (self, *others):
+            for axis, length in enumerate(shape, rank - len(shape)):
+                if lengths[axis] == 1:
+                    lengths[axis] = length
+                elif length not in (1, lengths[axis]):
+                    listed = " ".join(str(tuple(one)) for one in (self, *others))
+                    raise ArgumentValueError(
+                        f"operands could not be broadcast together with shapes {listed}"
+                    )
+        return Shape(lengths)
+
+    def __repr__(self) -> str:
+        return tuple.__repr__(self)
+
+    def __getnewargs__(self) -> tuple[tuple[int, ...]]:
+        return (tuple(self),)
+
+
+class Layout:
+    """Shape, strides and start offset of a tensor in its buffer, in elements.
+
+    Immutable, compared by value. Made by `contiguous` or from strides; the other methods are views.
+    """
+
+    __slots__ = (
+        "_words",
+        "extent",
+        "is_contiguous",
+        "is_whole",
+        "shape",
+        "size",
+        "start_offset",
+        "strides",
+    )
+
+    shape: Shape
+    strides: tuple[int, ...]
+    start_offset: int
+    """Elements of the buffer before the first one of the tensor."""
+    size: int
+    """The number of elements."""
+    extent: int
+    """Elements of the buffer up to the last one of the tensor; 0 when it has none."""
+    is_contiguous: bool
+    """True in row-major order without gaps, wherever it starts."""
+    is_whole: bool
+    """True when it is contiguous and starts with the buffer."""
+
+    def __init__(
+        self, shape: int | Iterable[int], strides: Iterable[int], start_offset: int = 0
+    ) -> None:
+        """Check and hold them; `ArgumentValueError` for a negative stride or offset."""
+        self.shape = Shape(shape)
+        self.strides = tuple(operator.index(stride) for stride in strides)
+        self.start_offset = operator.index(start_offset)
+        if len(self.strides) != len(self.shape):
+            raise ArgumentValueError(
+                f"strides: expected {len(self.shape)} of them for shape {self.shape}, "
+                f"got {self.strides}"
+            )
+        if self.start_offset < 0 or any(stride < 0 for stride in self.strides):
+            raise ArgumentValueError(
+                f"strides and start offset: expected none below 0, got {self.strides} from "
+                f"{self.start_offset}; kernels read them as u64"
+            )
+        self.size = self.shape.size
+        self.is_contiguous = self.shape.is_contiguous(self.strides)
+        self.is_whole = self.is_contiguous and self.start_offset == 0
+        last = sum(map(operator.mul, self.shape, self.strides)) - sum(self.strides)
+        self.extent = self.start_offset + last + 1 if self.size else 0
+        self._words: tuple[int, ...] | None = None
+
+    @staticmethod
+    def contiguous(shape: int | Iterable[int], start_offset: int = 0) -> Layout:
+        """Return the layout of row-major order without gaps. The same shape gives one object."""
+        return _contiguous(Shape(shape), start_offset)
+
+    @property
+    def rank(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    @property
+    def words(self) -> tuple[int, ...]:
+        """The lengths and then the strides: what a kernel is told of a layout."""
+        words = self._words
+        if words is None:
+            words = self._words = (*self.shape, *self.strides)
+        return words
+
+    @property
+    def may_alias(self) -> bool:
+        """True when one place may hold several elements: such a tensor cannot be written to."""
+        reached = 0
+        axes = sorted(
+            (stride, length)
+            for length, stride in zip(self.shape, self.strides, strict=True)
+            if length > 1
+        )
+        for stride, length in axes:
+            if stride <= reached:
+                return self.size > 0
+            reached += (length - 1) * stride
+        return False
+
+    def axis(self, axis: int, name: str = "axis") -> int:
+        """Return `axis` counted from the front; `ArgumentValueError` in numpy's words if none."""
+        return checked_axis(axis, self.rank, name)
+
+    def narrow(self, axis: int, start: int, length: int) -> Layout:
+        """Return the view of `length` elements of an axis, from `start`."""
+        place = self.axis(axis)
+        whole = self.shape[place]
+        if not 0 <= start <= whole or not 0 <= length <= whole - start:
+            raise ArgumentValueError(
+                f"narrow: elements {start} to {start + length} are out of bounds for axis {place} "
+                f"with size {whole}"
+            )
+        return self._sliced(place, start, length, 1)
+
+    def sliced(self, axis: int, elements: slice) -> Layout:
+        """Return the view of a slice of an axis; steps of at least 1."""
+        place = self.axis(axis)
+        start, stop, step = elements.indices(self.shape[place])
+        if step < 1:
+            raise ArgumentValueError(
+                f"slice {elements}: expected a step of at least 1, got {step}: kernels take no "
+                "negative strides"
+            )
+        return self._sliced(place, start, max(0, -(-(stop - start) // step)), step)
+
+    def _sliced(self, axis: int, start: int, length: int, step: int) -> Layout:
+        shape, strides = list(self.shape), list(self.strides)
+        stride = strides[axis]
+        shape[axis] = length
+        strides[axis] = stride * step
+        # Nothing lies past the end, so that an empty view keeps inside its buffer.
+        offset = self.start_offset + (start * stride if length else 0)
+        return Layout(shape, strides, offset)
+
+    def selected(self, axis: int, index: int) -> Layout:
+        """Return the view at one index of an axis, without that axis."""
+        place = self.axis(axis)
+        length = self.shape[place]
+        if not -length <= index < length:
+            raise IndexError(f"index {index} is out of bounds for axis {place} with size {length}")
+        offset = self.start_offset + index % length * self.strides[place]
+        return Layout(
+            (*self.shape[:place], *self.shape[place + 1 :]),
+            (*self.strides[:place], *self.strides[place + 1 :]),
+            offset,
+        )
+
+    def expanded(self, axis: int) -> Layout:
+        """Return the view with an axis of one element more, before `axis`."""
+        place = checked_axis(axis, self.rank + 1, "axis")
+        return Layout(
+            (*self.shape[:place], 1, *self.shape[place:]),
+            (*self.strides[:place], 0, *self.strides[place:]),
+            self.start_offset,
+        )
+
+    def squeezed(self, axis: int | None = None) -> Layout:
+        """Return the view without one axis of one element, or without all of them."""
+        if axis is not None:
+            place = self.axis(axis)
+            if self.shape[place] != 1:
+                raise ArgumentValueError(
+                    "cannot select an axis to squeeze out which has size not equal to one"
+                )
+            return self.selected(place, 0)
+        kept = [place for place, length in enumerate(self.shape) if length != 1]
+        return Layout(
+            [self.shape[place] for place in kept],
+            [self.strides[place] for place in kept],
+            self.start_offset,
+        )
+
+    def transpose(self, first: int = -2, second: int = -1) -> Layout:
+        """Return the view with two axes exchanged."""
+        order = list(range(self.rank))
+        one, other = self.axis(first), self.axis(second)
+        order[one], order[other] = order[other], order[one]
+        return self.permute(order)
+
+    def permute(self, axes: Sequence[int]) -> Layout:
+        """Return the view whose axis i is axis `axes[i]` of this one."""
+        order = [self.axis(axis) for axis in axes]
+        if len(order) != self.rank:
+            raise ArgumentValueError("axes don't match array")
+        if len(set(order)) != self.rank:
+            raise ArgumentValueError("repeated axis in transpose")
+        return Layout(
+            [self.shape[axis] for axis in order],
+            [self.strides[axis] for axis in order],
+            self.start_offset,
+        )
+
+    def broadcast_to(self, shape: int | Iterable[int]) -> Layout:
+        """Return the view of another shape by numpy's rules: repeated axes have stride 0."""
+        wanted = Shape(shape)
+        if wanted == self.shape:
+            return self
+        added = len(wanted) - self.rank
+        if added < 0:
+            raise ArgumentValueError(
+                f"input operand has more dimensions than allowed by the axis remapping: "
+                f"shape {self.shape} to shape {wanted}"
+            )
+        strides = [0] * added
+        for length, stride, target in zip(self.shape, self.strides, wanted[added:], strict=True):
+            if length not in (1, target):
+                raise ArgumentValueError(
+                    f"operands could not be broadcast together with remapped shapes "
+                    f"[original->remapped]: {self.shape} and requested shape {wanted}"
+                )
+            strides.append(stride if length == target else 0)
+        return Layout(wanted, strides, self.start_offset)
+
+    def reshape(self, shape: int | Iterable[int]) -> Layout | None:
+        """Return the view of another shape with the same order; `None` when only a copy has it.
+
+        One length may be -1. `ArgumentValueError` when the number of elements differs.
+        """
+        wanted = self._inferred(shape)
+        if self.is_contiguous:
+            return Layout.contiguous(wanted, self.start_offset)
+        if self.size == 0:
+            return Layout.contiguous(wanted, self.start_offset)
+        strides = _reshaped_strides(self.shape, self.strides, wanted)
+        return None if strides is None else Layout(wanted, strides, self.start_offset)
+
+    def _inferred(self, shape: int | Iterable[int]) -> Shape:
+        given = _lengths(shape)
+        lengths = list(given)
+        told = prod(length for length in lengths if length != -1)
+        unknown = lengths.count(-1)
+        if unknown > 1:
+            raise ArgumentValueError("can only specify one unknown dimension")
+        if unknown and told and self.size % told == 0:
+            lengths[lengths.index(-1)] = self.size // told
+        if -1 in lengths or prod(lengths) != self.size:
+            raise ArgumentValueError(f"cannot reshape array of size {self.size} into shape {given}")
+        return Shape(lengths)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Layout):
+            return NotImplemented
+        return self.words == other.words and self.start_offset == other.start_offset
+
+    def __hash__(self) -> int:
+        return hash((self.words, self.start_offset))
+
+    def __repr__(self) -> str:
+        return f"Layout({self.shape}, {self.strides}, {self.start_offset})"
+
+
+def checked_axis(axis: int, rank: int, name: str = "axis") -> int:
+    """Return `axis` counted from the front; `ArgumentValueError` in numpy's words if none."""
+    try:
+        place = operator.index(axis)
+    except TypeError:
+        raise ArgumentTypeError(
+            f"{name}: expected an int, got {type(axis).__name__} {axis!r}"
+        ) from None
+    if not -rank <= place < rank:
+        raise ArgumentValueError(f"{name} {place} is out of bounds for array of dimension {rank}")
+    return place % rank
+
+
+@lru_cache(maxsize=_REMEMBERED_LAYOUTS)
+def _contiguous(shape: Shape, start_offset: int) -> Layout:
+    return Layout(shape, shape.contiguous_strides(), start_offset)
+
+
+def _lengths(given: int | Iterable[int]) -> tuple[int, ...]:
+    try:
+        if isinstance(given, SupportsIndex):
+            return (operator.index(given),)
+        return tuple(operator.index(length) for length in given)
+    except TypeError:
+        raise ArgumentTypeError(
+            f"shape: expected an int or a sequence of ints, got {given!r}"
+        ) from None
+
+
+def _reshaped_strides(
+    shape: Sequence[int], strides: Sequence[int], wanted: Sequence[int]
+) -> list[int] | None:
+    """Strides of `wanted` over the same elements in the same order, `None` when there are none.
+
+    Runs of axes that lie behind each other without a gap are one axis; each must be cut into
+    whole axes of the new shape.
+    """
+    runs: list[tuple[int, int]] = []
+    for length, stride in zip(shape, strides, strict=True):
+        if length == 1:
+            continue
+        if runs and runs[-1][1] == length * stride:
+            runs[-1] = (runs[-1][0] * length, stride)
+        else:
+            runs.append((length, stride))
+    found: list[int] = []
+    pending = list(reversed(wanted))
+    for length, stride in reversed(runs):
+        left, step = length, stride
+        while left > 1:
+            part = pending.pop(0)
+            if left % part:
+                return None
+            found.append(step)
+            step *= part
+            left //= part
+    # What is left has length 1 throughout.
+    found.extend(0 for _ in pending)
+    return list(reversed(found))

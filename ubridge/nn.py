@@ -1,0 +1,347 @@
+"""What neural networks are made of, on tensors: softmax, norms, rotary positions, convolutions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ubridge import row_launches, window_launches
+from ubridge.elementwise import delivered, require_tensors
+from ubridge.launches import launch_unary
+from ubridge.layout import Layout
+from ubridge.op_table import OPS, Op
+from uhal import DeviceBuffer
+from uhal.dtypes import u32
+from uhal.errors import ArgumentTypeError, ArgumentValueError, InvalidHandleError
+from uhal.interop import StreamLike
+
+if TYPE_CHECKING:
+    from ubridge.tensor import DeviceTensor
+
+
+def softmax(
+    x: DeviceTensor,
+    axis: int = -1,
+    *,
+    out: DeviceTensor | None = None,
+    stream: StreamLike | None = None,
+) -> DeviceTensor:
+    """Return e to the x over the sum of them along an axis."""
+
+    def along_last(one: DeviceTensor, place: DeviceBuffer | None) -> DeviceBuffer:
+        return row_launches.launch_softmax(
+            one._buffer, one._layout, out=place, stream=stream, executor=one._executor
+        )
+
+    return _along("softmax", x, axis, out, stream, along_last)
+
+
+def argsort(
+    x: DeviceTensor,
+    axis: int = -1,
+    descending: bool = False,
+    *,
+    out: DeviceTensor | None = None,
+    stream: StreamLike | None = None,
+) -> DeviceTensor:
+    """Return the places of an axis' elements in order, as u32; equal ones in any order."""
+    op = OPS["argsort_descending" if descending else "argsort"]
+
+    def along_last(one: DeviceTensor, place: DeviceBuffer | None) -> DeviceBuffer:
+        return row_launches.launch_argsort(
+            op, one._buffer, one._layout, out=place, stream=stream, executor=one._executor
+        )
+
+    return _along("argsort", x, axis, out, stream, along_last, is_places=True)
+
+
+def _along(
+    name: str,
+    x: DeviceTensor,
+    axis: int,
+    out: DeviceTensor | None,
+    stream: StreamLike | None,
+    enqueue: Callable[[DeviceTensor, DeviceBuffer | None], DeviceBuffer],
+    is_places: bool = False,
+) -> DeviceTensor:
+    """Bring an axis to the end, and the result's back to its place."""
+    require_tensors(name, x)
+    place = x.layout.axis(axis)
+    dtype = u32 if is_places else x.dtype
+    if place == x.ndim - 1:
+        return delivered(name, x.shape, dtype, out, (x,), stream, lambda target: enqueue(x, target))
+    turned = x.swapaxes(place, -1)
+    found = turned._made(enqueue(turned, None), Layout.contiguous(turned.shape), dtype)
+    result = found.swapaxes(place, -1)
+    if out is None:
+        return result
+    return delivered(
+        name, x.shape, dtype, out, (x,), stream,
+        lambda target: result.copy(stream=stream)._buffer if target is None
+        else _copied(result, target, stream),
+    )  # fmt: skip
+
+
+def _copied(x: DeviceTensor, place: DeviceBuffer, stream: StreamLike | None) -> DeviceBuffer:
+    return launch_unary(
+        OPS["copy"], x._buffer, x._layout, out=place, stream=stream, executor=x._executor
+    )
+
+
+def rms_norm(
+    x: DeviceTensor,
+    weight: DeviceTensor,
+    epsilon: float = 1e-5,
+    *,
+    out: DeviceTensor | None = None,
+    stream: StreamLike | None = None,
+) -> DeviceTensor:
+    """Return x over the root of its mean square along the last axis, times a weight."""
+    return _norm(OPS["rms_norm"], x, weight, None, epsilon, out, stream)
+
+
+def layer_norm(
+    x: DeviceTensor,
+    weight: DeviceTensor,
+    bias: DeviceTensor,
+    epsilon: float = 1e-5,
+    *,
+    out: DeviceTensor | None = None,
+    stream: StreamLike | None = None,
+) -> DeviceTensor:
+    """Return x less its mean over its deviation along the last axis, times weight, plus bias."""
+    return _norm(OPS["layer_norm"], x, weight, bias, epsilon, out, stream)
+
+
+def _norm(
+    op: Op,
+    x: DeviceTensor,
+    weight: DeviceTensor,
+    bias: DeviceTensor | None,
+    epsilon: float,
+    out: DeviceTensor | None,
+    stream: StreamLike | None,
+) -> DeviceTensor:
+    weights = [weight] if bias is None else [weight, bias]
+    require_tensors(op.name, x, *weights)
+    for one in weights:
+        _require_like(op.name, x, one)
+        if one.shape != x.shape[-1:]:
+            raise ArgumentValueError(
+                f"{op.name}: expected weights of shape {x.shape[-1:]}, got {one.shape}"
+            )
+    starts = [_start(one, stream) for one in weights]
+    executor = x._executor
+
+    def enqueue(place: DeviceBuffer | None) -> DeviceBuffer:
+        return row_launches.launch_norm(
+            x._buffer, x._layout, starts[0], starts[1] if bias is not None else None, epsilon,
+            out=place, stream=stream, executor=executor,
+        )  # fmt: skip
+
+    return delivered(op.name, x.shape, x.dtype, out, (x, *weights), stream, enqueue)
+
+
+def rope(
+    x: DeviceTensor,
+    cos: DeviceTensor,
+    sin: DeviceTensor,
+    *,
+    interleaved: bool = False,
+    heads_last: bool = False,
+    out: DeviceTensor | None = None,
+    stream: StreamLike | None = None,
+) -> DeviceTensor:
+    """Return x with pairs of its last axis rotated by angles of their positions.
+
+    `x` is (batch, heads, positions, width), or with `heads_last` (batch, positions, heads, width).
+    `cos` and `sin` are (positions, width / 2), or with a batch before. A pair is two elements half
+    a width apart, `interleaved` two neighbours.
+    """
+    if interleaved and heads_last:
+        raise ArgumentValueError("rope: no kernel takes interleaved pairs with heads last")
+    op = OPS["rope_i" if interleaved else "rope_thd" if heads_last else "rope"]
+    require_tensors(op.name, x, cos, sin)
+    if x.ndim != 4 or x.shape[3] % 2:
+        raise ArgumentValueError(
+            f"{op.name}: expected four axes, the last of an even length, got {x.shape}"
+        )
+    positions = x.shape[1 if heads_last else 2]
+    plain = (positions, x.shape[3] // 2)
+    for one in (cos, sin):
+        _require_like(op.name, x, one)
+        if one.shape not in (plain, (x.shape[0], *plain)) or one.shape != cos.shape:
+            raise ArgumentValueError(
+                f"{op.name}: expected cos and sin of shape {plain} or {(x.shape[0], *plain)}, got "
+                f"{cos.shape} and {sin.shape}"
+            )
+    angles = (_start(cos, stream), _start(sin, stream))
+    executor = x._executor
+
+    def enqueue(place: DeviceBuffer | None) -> DeviceBuffer:
+        return row_launches.launch_rope(
+            op, x._buffer, x._layout, *angles, per_batch=cos.ndim == 3,
+            out=place, stream=stream, executor=executor,
+        )  # fmt: skip
+
+    return delivered(op.name, x.shape, x.dtype, out, (x, cos, sin), stream, enqueue)
+
+
+def conv1d(
+    x: DeviceTensor,
+    weight: DeviceTensor,
+    *,
+    stride: int = 1,
+    padding: int = 0,
+    dilation: int = 1,
+    stream: StreamLike | None = None,
+) -> DeviceTensor:
+    """Convolve (batch, channels, places) with (results, channels, window), not flipped."""
+    return _convolved("conv1d", x, weight, stride, padding, dilation, 0, stream)
+
+
+def conv2d(
+    x: DeviceTensor,
+    weight: DeviceTensor,
+    *,
+    stride: int = 1,
+    padding: int = 0,
+    dilation: int = 1,
+    stream: StreamLike | None = None,
+) -> DeviceTensor:
+    """Convolve (batch, channels, rows, columns) with (results, channels, rows, columns)."""
+    return _convolved("conv2d", x, weight, stride, padding, dilation, 0, stream)
+
+
+def conv_transpose1d(
+    x: DeviceTensor,
+    weight: DeviceTensor,
+    *,
+    stride: int = 1,
+    padding: int = 0,
+    out_padding: int = 0,
+    dilation: int = 1,
+    stream: StreamLike | None = None,
+) -> DeviceTensor:
+    """Add a window (channels, results, window) for each element where it lies."""
+    return _convolved("conv_transpose1d", x, weight, stride, padding, dilation, out_padding, stream)
+
+
+def conv_transpose2d(
+    x: DeviceTensor,
+    weight: DeviceTensor,
+    *,
+    stride: int = 1,
+    padding: int = 0,
+    out_padding: int = 0,
+    dilation: int = 1,
+    stream: StreamLike | None = None,
+) -> DeviceTensor:
+    """Add a window (channels, results, rows, columns) for each element where it lies."""
+    return _convolved("conv_transpose2d", x, weight, stride, padding, dilation, out_padding, stream)
+
+
+def _convolved(
+    name: str,
+    x: DeviceTensor,
+    weight: DeviceTensor,
+    stride: int,
+    padding: int,
+    dilation: int,
+    out_padding: int,
+    stream: StreamLike | None,
+) -> DeviceTensor:
+    require_tensors(name, x, weight)
+    _require_like(name, x, weight)
+    buffer, shape = window_launches.launch_convolution(
+        name, x._buffer, x._layout, weight._buffer, weight._layout,
+        stride=stride, padding=padding, dilation=dilation, out_padding=out_padding,
+        stream=stream, executor=x._executor,
+    )  # fmt: skip
+    return x._made(buffer, Layout.contiguous(shape), x.dtype)
+
+
+def avg_pool2d(
+    x: DeviceTensor,
+    window: int | tuple[int, int],
+    stride: int | tuple[int, int] | None = None,
+    *,
+    stream: StreamLike | None = None,
+) -> DeviceTensor:
+    """Return the mean of each window of (batch, channels, rows, columns)."""
+    return _pooled("avg_pool2d", x, window, stride, stream)
+
+
+def max_pool2d(
+    x: DeviceTensor,
+    window: int | tuple[int, int],
+    stride: int | tuple[int, int] | None = None,
+    *,
+    stream: StreamLike | None = None,
+) -> DeviceTensor:
+    """Return the largest of each window of (batch, channels, rows, columns)."""
+    return _pooled("max_pool2d", x, window, stride, stream)
+
+
+def _pooled(
+    name: str,
+    x: DeviceTensor,
+    window: int | tuple[int, int],
+    step: int | tuple[int, int] | None,
+    stream: StreamLike | None,
+) -> DeviceTensor:
+    require_tensors(name, x)
+    sizes = (window, window) if isinstance(window, int) else window
+    steps = sizes if step is None else (step, step) if isinstance(step, int) else step
+    buffer, shape = window_launches.launch_pool2d(
+        name, x._buffer, x._layout, sizes, steps, stream=stream, executor=x._executor
+    )
+    return x._made(buffer, Layout.contiguous(shape), x.dtype)
+
+
+def upsample_nearest2d(
+    x: DeviceTensor, rows: int, columns: int, *, stream: StreamLike | None = None
+) -> DeviceTensor:
+    """Resize (batch, channels, rows, columns) by taking the nearest element."""
+    require_tensors("upsample_nearest2d", x)
+    buffer, shape = window_launches.launch_upsample2d(
+        "upsample_nearest2d", x._buffer, x._layout, rows, columns,
+        stream=stream, executor=x._executor,
+    )  # fmt: skip
+    return x._made(buffer, Layout.contiguous(shape), x.dtype)
+
+
+def upsample_bilinear2d(
+    x: DeviceTensor,
+    rows: int,
+    columns: int,
+    *,
+    align_corners: bool = False,
+    scale: tuple[float, float] | None = None,
+    stream: StreamLike | None = None,
+) -> DeviceTensor:
+    """Resize (batch, channels, rows, columns) between the nearest four elements."""
+    require_tensors("upsample_bilinear2d", x)
+    buffer, shape = window_launches.launch_upsample2d(
+        "upsample_bilinear2d", x._buffer, x._layout, rows, columns,
+        align_corners=align_corners, scale=scale, stream=stream, executor=x._executor,
+    )  # fmt: skip
+    return x._made(buffer, Layout.contiguous(shape), x.dtype)
+
+
+def _start(x: DeviceTensor, stream: StreamLike | None) -> DeviceBuffer:
+    """The buffer from a small operand's first element on, contiguous."""
+    whole = x.contiguous(stream=stream)
+    start = whole._layout.start_offset
+    return whole._buffer[start:] if start else whole._buffer
+
+
+def _require_like(name: str, x: DeviceTensor, other: DeviceTensor) -> None:
+    if other.dtype is not x.dtype:
+        raise ArgumentTypeError(
+            f"{name}: expected operands of one dtype, got {x.dtype} and {other.dtype}"
+        )
+    if other._executor is not x._executor:
+        raise InvalidHandleError(
+            f"{name}: expected operands on one device, got {x.device!r} and {other.device!r}"
+        )

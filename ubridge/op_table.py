@@ -1,0 +1,254 @@
+"""Every operation of ubridge, one line each; all else about them is derived from here.
+
+A line holds the operation's name, the root of its kernels' names, the element types it is promised
+for, and what it computes, in numpy. The family says what operands it takes and what shape results.
+How each backend launches a family is in `launch_rows.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Array = Any
+"""A numpy array; the references are written for f64 and for integers."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """Operations with the same operands and the same rule for the result's shape."""
+
+    name: str
+    operands: str
+    """The operands, as the documentation lists them."""
+    shape: str
+    """The result's shape, in words."""
+
+
+FAMILIES = {
+    family.name: family
+    for family in (
+        Family("unary", "x", "that of x"),
+        Family("unary_scalar", "x, parameter", "that of x"),
+        Family("affine", "x, multiplier, addend", "that of x"),
+        Family("binary", "x, y", "what x and y broadcast to"),
+        Family("compare", "x, y", "what x and y broadcast to; of u8, 0 or 1"),
+        Family("cast", "x, dtype", "that of x"),
+        Family("where", "condition, x, y", "what all three broadcast to"),
+        Family("fill", "x, value", "that of x, which is overwritten"),
+        Family("copy2d", "x", "rows of x, which overwrite rows of another buffer"),
+        Family("index_select", "x, ids, axis", "that of x, with as many as ids along the axis"),
+        Family("gather", "x, ids, axis", "that of ids"),
+        Family("scatter", "x, ids, source, axis", "that of x, which is changed in place"),
+        Family("index_add", "x, ids, source, axis", "that of x, which is changed in place"),
+        Family("reduce", "x, axes", "that of x without the axes"),
+        Family("arg_reduce", "x, axis", "that of x without the axis; of u32"),
+        Family("softmax", "x", "that of x; over its last axis"),
+        Family("rmsnorm", "x, weight, epsilon", "that of x; over its last axis"),
+        Family("layernorm", "x, weight, bias, epsilon", "that of x; over its last axis"),
+        Family("rope_i", "x, cos, sin", "that of x: (batch, heads, positions, width)"),
+        Family("rope", "x, cos, sin", "that of x: (batch, heads, positions, width)"),
+        Family("rope_thd", "x, cos, sin", "that of x: (batch, positions, heads, width)"),
+        Family("sort", "x", "that of x; along its last axis; of u32"),
+        Family("im2col1d", "x, window", "(batch, places, channels, kernel)"),
+        Family("im2col", "x, window", "(batch, rows, columns, channels, kernel, kernel)"),
+        Family("col2im1d", "x, window", "(batch, channels, places)"),
+        Family("conv1d", "x, kernel, window", "(batch, channels, places)"),
+        Family("conv2d", "x, kernel, window", "(batch, channels, rows, columns)"),
+        Family("conv_transpose1d", "x, kernel, window", "(batch, channels, places)"),
+        Family("conv_transpose2d", "x, kernel, window", "(batch, channels, rows, columns)"),
+        Family("pool2d", "x, window, stride", "(batch, channels, rows, columns)"),
+        Family("nearest2d", "x, rows, columns", "(batch, channels, rows, columns)"),
+        Family("strided_copy", "x", "that of x"),
+        Family("matmul", "x, y", "(…, rows of x, columns of y)"),
+        Family("tiled_matmul", "x, y", "(…, rows of x, columns of y)"),
+        Family("attention", "query, key, value, mask", "that of query"),
+        Family("log_softmax", "x", "that of x; over its last axis"),
+        Family("gated", "x, y", "that of x"),
+        Family("quantized_matmul", "x, y, scales, zeros", "(…, rows of x, columns of y)"),
+        Family("kv_concat", "x, y, axis", "that of x, longer along the axis"),
+        Family("rotary", "query, key, angles, positions", "those of query and key, in place"),
+        Family("dequantize", "blocks", "one axis"),
+        Family("quantize", "x", "blocks"),
+        Family("cache", "key, value, caches, slots", "those of the caches, in place"),
+        Family("paged_attention", "query, caches, tables, lengths", "that of query"),
+        Family("bilinear2d", "x, rows, columns", "(batch, channels, rows, columns)"),
+    )
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Op:
+    """One operation. There is one object of each: compare with `is`."""
+
+    name: str
+    family: Family
+    root: str
+    """What its kernels' names begin with."""
+    dtypes: tuple[str, ...]
+    """Element types of `x` it is promised for wherever Candle's kernels run."""
+    summary: str
+    reference: Callable[..., Array] | None = None
+    """The same in numpy, where one expression says it."""
+
+    def __repr__(self) -> str:
+        return f"<op {self.name}>"
+
+
+FLOATS = "bf16 f16 f32 f64 f8e4m3"
+REALS = "bf16 f16 f32 f64"
+INTEGERS = "u8 u32 i16 i32 i64"
+ALL = f"{FLOATS} {INTEGERS}"
+ORDERED = f"{REALS} {INTEGERS}"
+CONVOLVED = f"{REALS} u8 u32"
+
+
+def _erf(x: Array) -> Array:
+    return np.vectorize(math.erf, otypes=[np.float64])(x)
+
+
+def _normcdf(x: Array) -> Array:
+    return np.vectorize(lambda one: math.erfc(-one / math.sqrt(2)) / 2, otypes=[np.float64])(x)
+
+
+def _sigmoid(x: Array) -> Array:
+    return 1 / (1 + np.exp(-x))
+
+
+def _gelu(x: Array) -> Array:
+    inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
+    return 0.5 * x * (1 + np.tanh(inner))
+
+
+def _round_half_away(x: Array) -> Array:
+    return np.copysign(np.floor(np.abs(x) + 0.5), x)
+
+
+def _softmax(x: Array) -> Array:
+    powers = np.exp(x - x.max(-1, keepdims=True))
+    return powers / powers.sum(-1, keepdims=True)
+
+
+def _rmsnorm(x: Array, weight: Array, epsilon: float) -> Array:
+    return x / np.sqrt((x * x).mean(-1, keepdims=True) + epsilon) * weight
+
+
+def _layernorm(x: Array, weight: Array, bias: Array, epsilon: float) -> Array:
+    centered = x - x.mean(-1, keepdims=True)
+    deviation = np.sqrt((centered * centered).mean(-1, keepdims=True) + epsilon)
+    return centered / deviation * weight + bias
+
+
+# name, family, root of the kernels, dtypes, summary, reference
+_LINES: tuple[tuple[str, str, str, str, str, Callable[..., Array] | None], ...] = (
+    ("copy", "unary", "ucopy", ALL, "x", lambda x: x),
+    ("negative", "unary", "uneg", ALL, "-x", np.negative),
+    ("reciprocal", "unary", "urecip", FLOATS, "1 / x", lambda x: 1 / x),
+    ("exp", "unary", "uexp", FLOATS, "e to the x", np.exp),
+    ("log", "unary", "ulog", FLOATS, "natural logarithm", np.log),
+    ("sin", "unary", "usin", FLOATS, "sine", np.sin),
+    ("cos", "unary", "ucos", FLOATS, "cosine", np.cos),
+    ("tanh", "unary", "utanh", FLOATS, "hyperbolic tangent", np.tanh),
+    ("erf", "unary", "uerf", FLOATS, "error function", _erf),
+    ("ceil", "unary", "uceil", ALL, "least integer not below x", np.ceil),
+    ("floor", "unary", "ufloor", ALL, "greatest integer not above x", np.floor),
+    ("round", "unary", "uround", ALL, "nearest integer, half away from 0", _round_half_away),
+    ("normcdf", "unary", "unormcdf", FLOATS, "share of a normal distribution below x", _normcdf),
+    ("abs", "unary", "uabs", ALL, "magnitude", np.abs),
+    ("square", "unary", "usqr", ALL, "x times x", np.square),
+    ("sqrt", "unary", "usqrt", FLOATS, "square root", np.sqrt),
+    ("rsqrt", "unary", "ursqrt", "", "1 / square root of x", lambda x: 1 / np.sqrt(x)),
+    ("gelu", "unary", "ugelu", FLOATS, "x times a normal share, tanh form", _gelu),
+    ("gelu_erf", "unary", "ugelu_erf", FLOATS, "x times normcdf(x)", lambda x: x * _normcdf(x)),
+    ("relu", "unary", "urelu", ALL, "the larger of x and 0", lambda x: np.maximum(x, 0)),
+    ("silu", "unary", "usilu", FLOATS, "x times sigmoid(x)", lambda x: x * _sigmoid(x)),
+    ("sign", "unary", "usign", ALL, "-1, 0 or 1", np.sign),
+    ("sigmoid", "unary", "usigmoid", FLOATS, "1 / (1 + e to the -x)", _sigmoid),
+    ("elu", "unary_scalar", "uelu", FLOATS, "x above 0, parameter times (e to the x less 1) below",
+     lambda x, alpha: np.where(x > 0, x, alpha * np.expm1(x))),
+    ("power", "unary_scalar", "upowf", FLOATS, "x to the parameter",
+     lambda x, exponent: np.power(x, np.full_like(x, exponent))),
+    ("affine", "affine", "affine", ALL, "x times multiplier plus addend",
+     lambda x, multiplier, addend: x * multiplier + addend),
+    ("add", "binary", "badd", ALL, "x + y", np.add),
+    ("subtract", "binary", "bsub", ALL, "x - y", np.subtract),
+    ("multiply", "binary", "bmul", ALL, "x times y", np.multiply),
+    ("divide", "binary", "bdiv", ALL, "x / y; integers towards 0",
+     lambda x, y: x / y if x.dtype.kind == "f" else np.trunc(x / y).astype(x.dtype)),
+    ("maximum", "binary", "bmaximum", ALL, "the larger", np.maximum),
+    ("minimum", "binary", "bminimum", ALL, "the smaller", np.minimum),
+    ("mod", "binary", "mod", "", "remainder of x / y", np.fmod),
+    ("equal", "compare", "eq", ALL, "x == y", np.equal),
+    ("not_equal", "compare", "ne", ALL, "x != y", np.not_equal),
+    ("less", "compare", "lt", ALL, "x < y", np.less),
+    ("less_equal", "compare", "le", ALL, "x <= y", np.less_equal),
+    ("greater", "compare", "gt", ALL, "x > y", np.greater),
+    ("greater_equal", "compare", "ge", ALL, "x >= y", np.greater_equal),
+    ("astype", "cast", "cast", ALL, "x as another dtype", None),
+    ("where", "where", "where", ALL, "x where the condition is not 0, else y", np.where),
+    ("fill", "fill", "const_set", ALL, "value everywhere", None),
+    ("copy2d", "copy2d", "copy2d", ALL, "rows with a pitch", None),
+    ("index_select", "index_select", "is", ALL, "x at ids of an axis",
+     lambda x, ids, axis: np.take(x, ids, axis)),
+    ("gather", "gather", "gather", ALL, "x at one id for each element",
+     lambda x, ids, axis: np.take_along_axis(x, ids, axis)),
+    ("scatter", "scatter", "s", ALL, "source to one id for each of its elements", None),
+    ("scatter_add", "scatter", "sa", ALL, "source added at one id for each element", None),
+    ("index_add", "index_add", "ia", ALL, "slices of source added at ids of an axis", None),
+    ("sum", "reduce", "fast_sum", ORDERED, "sum", np.sum),
+    ("min", "reduce", "fast_min", ORDERED, "smallest", np.min),
+    ("max", "reduce", "fast_max", ORDERED, "largest", np.max),
+    ("argmin", "arg_reduce", "fast_argmin", ORDERED, "place of the first smallest", np.argmin),
+    ("argmax", "arg_reduce", "fast_argmax", ORDERED, "place of the first largest", np.argmax),
+    ("softmax", "softmax", "softmax", REALS, "e to the x over the sum of them", _softmax),
+    ("rms_norm", "rmsnorm", "rmsnorm", REALS, "x over its root mean square", _rmsnorm),
+    ("layer_norm", "layernorm", "layernorm", REALS, "x less its mean over its deviation",
+     _layernorm),
+    ("rope_i", "rope_i", "rope_i", REALS, "positions as rotations of neighbouring pairs", None),
+    ("rope", "rope", "rope", REALS, "positions as rotations of pairs half a width apart", None),
+    ("rope_thd", "rope_thd", "rope_thd", REALS, "the same, positions before heads", None),
+    ("argsort", "sort", "asort_asc", ORDERED, "places in rising order", None),
+    ("argsort_descending", "sort", "asort_desc", ORDERED, "places in falling order", None),
+    ("im2col1d", "im2col1d", "im2col1d", CONVOLVED, "windows as rows", None),
+    ("im2col", "im2col", "im2col", CONVOLVED, "windows as rows", None),
+    ("col2im1d", "col2im1d", "col2im1d", CONVOLVED, "rows added as windows", None),
+    ("conv1d", "conv1d", "conv1d", CONVOLVED, "convolution, not flipped", None),
+    ("conv2d", "conv2d", "conv2d", CONVOLVED, "convolution, not flipped", None),
+    ("conv_transpose1d", "conv_transpose1d", "conv_transpose1d", CONVOLVED,
+     "what a convolution's gradient is", None),
+    ("conv_transpose2d", "conv_transpose2d", "conv_transpose2d", CONVOLVED,
+     "what a convolution's gradient is", None),
+    ("avg_pool2d", "pool2d", "avg_pool2d", CONVOLVED, "mean of windows", None),
+    ("max_pool2d", "pool2d", "max_pool2d", CONVOLVED, "largest of windows", None),
+    ("upsample_nearest2d", "nearest2d", "upsample_nearest2d", CONVOLVED,
+     "nearest element", None),
+    ("upsample_bilinear2d", "bilinear2d", "upsample_bilinear2d", CONVOLVED,
+     "between the nearest four", None),
+    ("strided_copy", "strided_copy", "ucopy", "", "x in row-major order", None),
+    ("matmul", "matmul", "matmul", REALS, "matrix product", np.matmul),
+    ("tiled_matmul", "tiled_matmul", "matmul", "", "matrix product", np.matmul),
+    ("attention", "attention", "sdpa", REALS, "values weighed by softmax", None),
+    ("log_softmax", "log_softmax", "log_softmax", REALS,
+     "x less the logarithm of the sum of e to the x", None),
+    ("silu_mul", "gated", "silu_mul", REALS, "silu(x) times y", None),
+    ("matmul_4bit", "quantized_matmul", "4bit", "", "product with a weight of 4 bits", None),
+    ("matmul_8bit", "quantized_matmul", "8bit", "", "product with a weight of 8 bits", None),
+    ("kv_concat", "kv_concat", "kvconcat", REALS, "keys or values, longer", None),
+    ("rotary", "rotary", "rope", "", "queries and keys rotated in place", None),
+    ("rotary_f32", "rotary", "rope_f32", "", "the same by angles of f32", None),
+    ("dequantize_q8_0", "dequantize", "dequantize_block_q8_0", "", "elements of blocks", None),
+    ("quantize_q8_0", "quantize", "quantize_block_q8_0", "", "blocks of elements", None),
+    ("reshape_and_cache", "cache", "reshape_and_cache", "", "keys and values kept", None),
+    ("paged_attention", "paged_attention", "paged_attention_v1", "",
+     "attention of one token over kept keys and values", None),
+)  # fmt: skip
+
+OPS = {
+    name: Op(name, FAMILIES[family], root, tuple(dtypes.split()), summary, reference)
+    for name, family, root, dtypes, summary, reference in _LINES
+}
+"""Name to operation, in the order of the table."""

@@ -1,0 +1,70 @@
+"""Which dtype an operation is computed in, by numpy's rules; Python numbers adapt to the tensor."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from uhal import DType, as_dtype
+from uhal.dtypes import bool_, f64, i64
+from uhal.errors import ArgumentRangeError, ArgumentTypeError
+
+
+@cache
+def promoted(name: str, first: DType, second: DType) -> DType:
+    """Return the dtype two tensors are brought to for the operation `name`.
+
+    Raises `ArgumentTypeError` when numpy has none for them, or one no kernel has.
+    """
+    if first is second:
+        return first
+    try:
+        return as_dtype(np.result_type(first.dtype, second.dtype))
+    except TypeError:
+        raise ArgumentTypeError(
+            f"{name}: no dtype holds the values of both {first} and {second}; astype one of them"
+        ) from None
+
+
+def with_number(name: str, dtype: DType, number: Any) -> DType:
+    """Return the dtype a tensor and a number are brought to: a Python number has none itself."""
+    if isinstance(number, (bool, np.bool_)):
+        return dtype
+    if isinstance(number, np.generic):
+        return promoted(name, dtype, as_dtype(number.dtype))
+    if isinstance(number, int):
+        return i64 if dtype is bool_ else dtype
+    if isinstance(number, float):
+        return dtype if dtype.kind == "float" else f64
+    raise ArgumentTypeError(
+        f"{name}: unsupported operand type {type(number).__name__!r}; expected a DeviceTensor or "
+        "a number"
+    )
+
+
+def checked_number(name: str, dtype: DType, number: Any) -> Any:
+    """Return a number as Python's for elements of `dtype`; refuse ints beyond its range."""
+    if dtype.kind == "float":
+        return float(number)
+    whole = int(number)
+    assert dtype.kind == "bool" or (dtype.min is not None and dtype.max is not None)
+    if dtype.kind != "bool" and not dtype.min <= whole <= dtype.max:  # type: ignore[operator]
+        raise ArgumentRangeError(f"{name}: Python integer {whole} out of bounds for {dtype.name}")
+    return whole
+
+
+def element_bytes(dtype: DType, number: Any) -> bytes:
+    """Return one element of `dtype`, as it lies in memory."""
+    with np.errstate(over="ignore"):
+        return np.array(number).astype(dtype.dtype).tobytes()
+
+
+def is_exact_reciprocal(number: float) -> bool:
+    """Return whether multiplying by `1 / number` is dividing by it, in any float type."""
+    if not math.isfinite(number) or number == 0:
+        return False
+    mantissa, exponent = math.frexp(number)
+    return abs(mantissa) == 0.5 and abs(exponent) < 14

@@ -1,0 +1,145 @@
+"""Sums, extremes and their places along axes, and what is made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from ubridge import launches
+from ubridge.elementwise import astype, delivered, require_tensors
+from ubridge.layout import Layout, Shape
+from ubridge.op_table import OPS, Op
+from uhal import DeviceBuffer
+from uhal.dtypes import DTypeLike, bool_, f32, f64, i64, u32
+from uhal.errors import ArgumentValueError
+from uhal.interop import StreamLike
+
+if TYPE_CHECKING:
+    from ubridge.tensor import DeviceTensor
+
+Axes = int | Iterable[int] | None
+
+
+def reduced(
+    op: Op,
+    x: DeviceTensor,
+    axis: Axes = None,
+    keepdims: bool = False,
+    out: DeviceTensor | None = None,
+    stream: StreamLike | None = None,
+) -> DeviceTensor:
+    """Reduce over axes, over all of them by default. The result has the tensor's dtype."""
+    require_tensors(op.name, x)
+    given = x._layout
+    if axis is None and op.family.name == "arg_reduce":
+        return _over_all(op, x, keepdims, out, stream)
+    places = _axes(op, given, axis)
+    shape = Shape(
+        1 if place in places else length
+        for place, length in enumerate(given.shape)
+        if keepdims or place not in places
+    )
+    dtype = u32 if op.family.name == "arg_reduce" else x._dtype
+    executor = x._executor
+
+    def enqueue(place: DeviceBuffer | None) -> DeviceBuffer:
+        if not places:
+            return launches.launch_unary(
+                OPS["copy"], x._buffer, given, out=place, stream=stream, executor=executor
+            )
+        return launches.launch_reduce(
+            op, x._buffer, given, places, out=place, stream=stream, executor=executor
+        )
+
+    return delivered(op.name, shape, dtype, out, (x,), stream, enqueue)
+
+
+def _over_all(
+    op: Op,
+    x: DeviceTensor,
+    keepdims: bool,
+    out: DeviceTensor | None,
+    stream: StreamLike | None,
+) -> DeviceTensor:
+    """The place in row-major order, as numpy counts without an axis."""
+    shape = (1,) * x.ndim if keepdims else ()
+    if out is None:
+        return reduced(op, x.reshape(-1), 0, stream=stream).reshape(shape)
+    return reduced(op, x.reshape(-1), 0, out=out.reshape(()), stream=stream).reshape(shape)
+
+
+def _axes(op: Op, layout: Layout, axis: Axes) -> tuple[int, ...]:
+    if axis is None:
+        return tuple(range(layout.rank))
+    given = (axis,) if not isinstance(axis, Iterable) else tuple(axis)
+    return launches.reduced_axes(op, layout, given)
+
+
+def sum(  # numpy's name
+    x: DeviceTensor,
+    axis: Axes = None,
+    dtype: DTypeLike | None = None,
+    keepdims: bool = False,
+    *,
+    out: DeviceTensor | None = None,
+    stream: StreamLike | None = None,
+) -> DeviceTensor:
+    """Sum over axes, in the tensor's dtype unless `dtype` says another; booleans are counted."""
+    require_tensors("sum", x)
+    if dtype is None and x._dtype is bool_:
+        dtype = i64
+    if dtype is not None:
+        x = astype(x, dtype, stream=stream)
+    return reduced(OPS["sum"], x, axis, keepdims, out, stream)
+
+
+def mean(
+    x: DeviceTensor,
+    axis: Axes = None,
+    keepdims: bool = False,
+    *,
+    out: DeviceTensor | None = None,
+    stream: StreamLike | None = None,
+) -> DeviceTensor:
+    """Average over axes; halves are summed in f32, integers in f64."""
+    require_tensors("mean", x)
+    op = OPS["sum"]
+    count = prod(x.shape[place] for place in _axes(op, x._layout, axis))
+    if count == 0:
+        raise ArgumentValueError("mean: of an empty slice")
+    result = x._dtype if x._dtype.kind == "float" else f64
+    wide = f32 if result.itemsize < 4 else result
+    total = reduced(op, astype(x, wide, stream=stream), axis, keepdims, None, stream)
+    from ubridge.elementwise import with_scalar
+
+    average = with_scalar(OPS["divide"], total, count, False, None, stream)
+    return astype(average, result, out=out, stream=stream)
+
+
+def min(  # numpy's name
+    x: DeviceTensor, axis: Axes = None, keepdims: bool = False, **options: Any
+) -> DeviceTensor:
+    """Return the smallest over axes; NaN where there is one. Options are `out` and `stream`."""
+    return reduced(OPS["min"], x, axis, keepdims, **options)
+
+
+def max(  # numpy's name
+    x: DeviceTensor, axis: Axes = None, keepdims: bool = False, **options: Any
+) -> DeviceTensor:
+    """Return the largest over axes; NaN where there is one. Options are `out` and `stream`."""
+    return reduced(OPS["max"], x, axis, keepdims, **options)
+
+
+def argmin(
+    x: DeviceTensor, axis: int | None = None, keepdims: bool = False, **options: Any
+) -> DeviceTensor:
+    """Return the place of the first smallest along an axis, as u32; without one, of all."""
+    return reduced(OPS["argmin"], x, axis, keepdims, **options)
+
+
+def argmax(
+    x: DeviceTensor, axis: int | None = None, keepdims: bool = False, **options: Any
+) -> DeviceTensor:
+    """Return the place of the first largest along an axis, as u32; without one, of all."""
+    return reduced(OPS["argmax"], x, axis, keepdims, **options)

@@ -1,0 +1,195 @@
+"""Elements chosen by ids: take, gather, scatter, and their sums.
+
+Ids are tensors of u8, u32 or i64, or anything numpy makes an integer array of. Those from the host
+are checked before anything is launched, and may be negative as numpy's; those on the device are the
+kernels' to check. The largest value of an id's type is Candle's mark for no id: nothing is read or
+written there, and a zero stands for it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ubridge import indexed_launches
+from ubridge.elementwise import astype, delivered, require_tensors
+from ubridge.layout import Shape
+from ubridge.op_table import OPS
+from ubridge.strided import StridedTensor
+from uhal import DeviceBuffer
+from uhal.dtypes import i64
+from uhal.errors import ArgumentTypeError, ArgumentValueError
+from uhal.interop import StreamLike
+
+if TYPE_CHECKING:
+    from ubridge.tensor import DeviceTensor
+
+_ID_DTYPES = ("u8", "u32", "i64")
+
+
+def take(
+    x: DeviceTensor,
+    ids: Any,
+    axis: int = 0,
+    *,
+    out: DeviceTensor | None = None,
+    stream: StreamLike | None = None,
+) -> DeviceTensor:
+    """Return the slices of `x` at `ids` along an axis; the ids' shape stands for the axis."""
+    require_tensors("take", x)
+    place = x.layout.axis(axis)
+    where = _ids("take", x, ids, x.shape[place], stream)
+    shape = Shape((*x.shape[:place], *where.shape, *x.shape[place + 1 :]))
+    executor = x._executor
+
+    def enqueue(target: DeviceBuffer | None) -> DeviceBuffer:
+        return indexed_launches.launch_index_select(
+            x._buffer, x._layout, where._buffer, where._layout.reshape(-1) or where._layout, place,
+            out=target, stream=stream, executor=executor,
+        )  # fmt: skip
+
+    return delivered("take", shape, x.dtype, out, (x,), stream, enqueue)
+
+
+def embedding(
+    ids: Any,
+    table: DeviceTensor,
+    *,
+    out: DeviceTensor | None = None,
+    stream: StreamLike | None = None,
+) -> DeviceTensor:
+    """Return the rows of a table at ids: shape of the ids, then the table's width."""
+    require_tensors("embedding", table)
+    if table.ndim != 2:
+        raise ArgumentValueError(f"embedding: expected a table of two axes, got {table.shape}")
+    return take(table, ids, 0, out=out, stream=stream)
+
+
+def gather(
+    x: DeviceTensor,
+    ids: Any,
+    axis: int,
+    *,
+    out: DeviceTensor | None = None,
+    stream: StreamLike | None = None,
+) -> DeviceTensor:
+    """Return an element of `x` for each id, as numpy's `take_along_axis`; the ids' shape."""
+    require_tensors("gather", x)
+    place = x.layout.axis(axis)
+    where = _ids("gather", x, ids, x.shape[place], stream)
+    _require_alike("gather", x.shape, where.shape, place)
+    executor = x._executor
+
+    def enqueue(target: DeviceBuffer | None) -> DeviceBuffer:
+        return indexed_launches.launch_gather(
+            x._buffer, x._layout, where._buffer, where._layout, place,
+            out=target, stream=stream, executor=executor,
+        )  # fmt: skip
+
+    return delivered("gather", where.shape, x.dtype, out, (x,), stream, enqueue)
+
+
+def scatter(
+    x: DeviceTensor, ids: Any, source: DeviceTensor, axis: int, *, stream: StreamLike | None = None
+) -> DeviceTensor:
+    """Write an element of `source` at each id of an axis of `x`, in place; of several the last."""
+    return _scattered("scatter", x, ids, source, axis, stream)
+
+
+def scatter_add(
+    x: DeviceTensor, ids: Any, source: DeviceTensor, axis: int, *, stream: StreamLike | None = None
+) -> DeviceTensor:
+    """Add an element of `source` at each id of an axis of `x`, in place."""
+    return _scattered("scatter_add", x, ids, source, axis, stream)
+
+
+def _scattered(
+    name: str, x: DeviceTensor, ids: Any, source: Any, axis: int, stream: StreamLike | None
+) -> DeviceTensor:
+    require_tensors(name, x, source)
+    place = x.layout.axis(axis)
+    where = _ids(name, x, ids, x.shape[place], stream)
+    if where.shape != source.shape:
+        raise ArgumentValueError(
+            f"{name}: expected an id for each element of the source, got {where.shape} for "
+            f"{source.shape}"
+        )
+    _require_alike(name, x.shape, where.shape, place)
+    _require_target(name, x, source)
+    indexed_launches.launch_scatter(
+        OPS[name], x._buffer, x._layout, where._buffer, where._layout, source._buffer,
+        source._layout, place, stream=stream, executor=x._executor,
+    )  # fmt: skip
+    return x
+
+
+def index_add(
+    x: DeviceTensor, ids: Any, source: DeviceTensor, axis: int, *, stream: StreamLike | None = None
+) -> DeviceTensor:
+    """Add the slices of `source` to those of `x` at ids of an axis, in place."""
+    require_tensors("index_add", x, source)
+    place = x.layout.axis(axis)
+    where = _ids("index_add", x, ids, x.shape[place], stream)
+    expected = (*x.shape[:place], where.size, *x.shape[place + 1 :])
+    if where.ndim != 1 or source.shape != expected:
+        raise ArgumentValueError(
+            f"index_add: expected a slice of the source for each id along axis {place}, so shape "
+            f"{expected}, got {source.shape} for ids of shape {where.shape}"
+        )
+    _require_target("index_add", x, source)
+    indexed_launches.launch_index_add(
+        x._buffer, x._layout, where._buffer, where._layout, source._buffer, source._layout, place,
+        stream=stream, executor=x._executor,
+    )  # fmt: skip
+    return x
+
+
+def _ids(
+    name: str, x: DeviceTensor, ids: Any, length: int, stream: StreamLike | None
+) -> DeviceTensor:
+    """The ids as a tensor on the device, of a type kernels take."""
+    if isinstance(ids, StridedTensor):
+        found: Any = ids
+        if found.dtype.kind not in ("int", "uint"):
+            raise ArgumentTypeError(
+                f"{name}, ids: arrays used as indices must be of integer (or boolean) type, got "
+                f"{found.dtype}"
+            )
+        tensor: DeviceTensor = found
+        return tensor if found.dtype.name in _ID_DTYPES else astype(found, i64, stream=stream)
+    array = np.asarray(ids)
+    if array.size == 0:
+        array = array.astype(np.int64)
+    if array.dtype.kind not in "iu":
+        raise ArgumentTypeError(
+            f"{name}, ids: arrays used as indices must be of integer (or boolean) type, got "
+            f"{array.dtype}"
+        )
+    wrong = (array < -length) | (array >= length)
+    if wrong.any():
+        first = array[wrong].flat[0]
+        raise IndexError(f"{name}: index {first} is out of bounds for axis with size {length}")
+    positive = np.where(array < 0, array + length, array).astype(np.int64)
+    return type(x).from_numpy(positive, device=x.device, stream=stream)
+
+
+def _require_alike(name: str, shape: Shape, ids: Shape, axis: int) -> None:
+    """Refuse ids whose other axes differ from the tensor's."""
+    others = [place for place in range(len(shape)) if place != axis]
+    if len(ids) != len(shape) or any(ids[place] != shape[place] for place in others):
+        raise ArgumentValueError(
+            f"{name}: expected ids of the tensor's shape but for axis {axis}, got {ids} for {shape}"
+        )
+
+
+def _require_target(name: str, x: DeviceTensor, source: DeviceTensor) -> None:
+    if source.dtype is not x.dtype:
+        raise ArgumentTypeError(
+            f"{name}: expected a source of the tensor's dtype {x.dtype}, got {source.dtype}"
+        )
+    if x.layout.may_alias:
+        raise ArgumentValueError(f"{name}: the tensor has several elements in one place")
+
+
+__all__ = ["embedding", "gather", "index_add", "scatter", "scatter_add", "take"]

@@ -1,0 +1,252 @@
+"""`DeviceTensor`: a tensor on a device that numpy users know how to use.
+
+Operations enqueue and return at once; what gives numbers to the host (`to_numpy`, `item`, printing,
+`bool`) waits.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ubridge import elementwise, launches, products, reductions
+from ubridge.op_table import OPS
+from ubridge.printing import text_of
+from ubridge.promotion import checked_number
+from ubridge.strided import Index, StridedTensor, indexed
+from uhal.dtypes import DTypeLike, bool_
+from uhal.errors import ArgumentTypeError, ArgumentValueError, InvalidHandleError
+from uhal.interop import StreamLike
+
+_ADD = OPS["add"]
+_DIVIDE = OPS["divide"]
+_EQUAL = OPS["equal"]
+_GREATER = OPS["greater"]
+_GREATER_EQUAL = OPS["greater_equal"]
+_LESS = OPS["less"]
+_LESS_EQUAL = OPS["less_equal"]
+_MAXIMUM = OPS["maximum"]
+_MINIMUM = OPS["minimum"]
+_MULTIPLY = OPS["multiply"]
+_NEGATIVE = OPS["negative"]
+_NOT_EQUAL = OPS["not_equal"]
+_POWER = OPS["power"]
+_SUBTRACT = OPS["subtract"]
+
+
+class DeviceTensor(StridedTensor):
+    """A tensor on a device: a buffer, a layout and a dtype.
+
+    Made by `ubridge.asarray`, `zeros`, `arange` and their kin, or over a `DeviceBuffer`. Views
+    share the buffer and keep it alive. Any thread may use it; operators enqueue on the device's
+    default stream, functions take `stream=`.
+    """
+
+    __slots__ = ()
+
+    # numpy arrays and scalars on the left leave the operation to us.
+    __array_ufunc__ = None
+
+    # -- elements --------------------------------------------------------------------------------
+
+    def astype(
+        self,
+        dtype: DTypeLike,
+        *,
+        out: DeviceTensor | None = None,
+        stream: StreamLike | None = None,
+    ) -> DeviceTensor:
+        """Return the elements as another dtype; the tensor itself when it has that one."""
+        return elementwise.astype(self, dtype, out=out, stream=stream)
+
+    def fill(self, value: Any, *, stream: StreamLike | None = None) -> None:
+        """Set every element to a number."""
+        if self._layout.may_alias:
+            raise ArgumentValueError("fill: the tensor has several elements in one place")
+        number = checked_number("fill", self._dtype, value)
+        launches.launch_fill(
+            self._buffer, self._layout, number, stream=stream, executor=self._executor
+        )
+
+    def copy_from(self, source: DeviceTensor, *, stream: StreamLike | None = None) -> None:
+        """Overwrite the elements with those of a tensor that broadcasts to this shape.
+
+        They are converted to this tensor's dtype. Overlapping views copy as if through a temporary.
+        """
+        elementwise.require_tensors("copy_from", source)
+        if source._executor is not self._executor:
+            raise InvalidHandleError(
+                f"copy_from: expected a tensor on {self.device!r}, got one on {source.device!r}"
+            )
+        source = source.astype(self._dtype, stream=stream)
+        layout = source._layout.broadcast_to(self._layout.shape)
+        if source._buffer is self._buffer:
+            if layout == self._layout:
+                return
+            source = source.copy(stream=stream)
+            layout = source._layout.broadcast_to(self._layout.shape)
+        launches.launch_copy(
+            source._buffer, layout, self._buffer, self._layout,
+            stream=stream, executor=self._executor,
+        )  # fmt: skip
+
+    def __setitem__(self, index: Index | tuple[Index, ...], value: Any) -> None:
+        view = self._viewed(indexed(self._layout, index))
+        if isinstance(value, DeviceTensor):
+            view.copy_from(value)
+        elif isinstance(value, (bool, int, float)) or not hasattr(value, "shape"):
+            view.fill(value)
+        else:
+            view.copy_from(type(self).from_numpy(value, device=self.device))
+
+    # -- reductions ------------------------------------------------------------------------------
+
+    def sum(
+        self,
+        axis: reductions.Axes = None,
+        dtype: DTypeLike | None = None,
+        keepdims: bool = False,
+        **options: Any,
+    ) -> DeviceTensor:
+        """Sum over axes; as `ubridge.sum`."""
+        return reductions.sum(self, axis, dtype, keepdims, **options)
+
+    def mean(
+        self, axis: reductions.Axes = None, keepdims: bool = False, **options: Any
+    ) -> DeviceTensor:
+        """Average over axes; as `ubridge.mean`."""
+        return reductions.mean(self, axis, keepdims, **options)
+
+    def min(
+        self, axis: reductions.Axes = None, keepdims: bool = False, **options: Any
+    ) -> DeviceTensor:
+        """Return the smallest over axes; as `ubridge.min`."""
+        return reductions.min(self, axis, keepdims, **options)
+
+    def max(
+        self, axis: reductions.Axes = None, keepdims: bool = False, **options: Any
+    ) -> DeviceTensor:
+        """Return the largest over axes; as `ubridge.max`."""
+        return reductions.max(self, axis, keepdims, **options)
+
+    def argmin(
+        self, axis: int | None = None, keepdims: bool = False, **options: Any
+    ) -> DeviceTensor:
+        """Return the place of the first smallest; as `ubridge.argmin`."""
+        return reductions.argmin(self, axis, keepdims, **options)
+
+    def argmax(
+        self, axis: int | None = None, keepdims: bool = False, **options: Any
+    ) -> DeviceTensor:
+        """Return the place of the first largest; as `ubridge.argmax`."""
+        return reductions.argmax(self, axis, keepdims, **options)
+
+    # -- operators -------------------------------------------------------------------------------
+
+    def __add__(self, other: Any) -> DeviceTensor:
+        return elementwise.binary(_ADD, self, other)
+
+    def __radd__(self, other: Any) -> DeviceTensor:
+        return elementwise.binary(_ADD, other, self)
+
+    def __iadd__(self, other: Any) -> DeviceTensor:
+        return elementwise.binary(_ADD, self, other, self)
+
+    def __sub__(self, other: Any) -> DeviceTensor:
+        return elementwise.binary(_SUBTRACT, self, other)
+
+    def __rsub__(self, other: Any) -> DeviceTensor:
+        return elementwise.binary(_SUBTRACT, other, self)
+
+    def __isub__(self, other: Any) -> DeviceTensor:
+        return elementwise.binary(_SUBTRACT, self, other, self)
+
+    def __mul__(self, other: Any) -> DeviceTensor:
+        return elementwise.binary(_MULTIPLY, self, other)
+
+    def __rmul__(self, other: Any) -> DeviceTensor:
+        return elementwise.binary(_MULTIPLY, other, self)
+
+    def __imul__(self, other: Any) -> DeviceTensor:
+        return elementwise.binary(_MULTIPLY, self, other, self)
+
+    def __truediv__(self, other: Any) -> DeviceTensor:
+        return elementwise.binary(_DIVIDE, self, other)
+
+    def __rtruediv__(self, other: Any) -> DeviceTensor:
+        return elementwise.binary(_DIVIDE, other, self)
+
+    def __itruediv__(self, other: Any) -> DeviceTensor:
+        return elementwise.binary(_DIVIDE, self, other, self)
+
+    def __pow__(self, exponent: float) -> DeviceTensor:
+        return elementwise.power(self, exponent)
+
+    def __matmul__(self, other: DeviceTensor) -> DeviceTensor:
+        return products.matmul(self, other)
+
+    def __neg__(self) -> DeviceTensor:
+        return elementwise.unary(_NEGATIVE, self)
+
+    def __pos__(self) -> DeviceTensor:
+        return self.copy()
+
+    def __abs__(self) -> DeviceTensor:
+        return elementwise.unary(OPS["abs"], self)
+
+    def __eq__(self, other: object) -> DeviceTensor:  # type: ignore[override]
+        return elementwise.binary(_EQUAL, self, other)
+
+    def __ne__(self, other: object) -> DeviceTensor:  # type: ignore[override]
+        return elementwise.binary(_NOT_EQUAL, self, other)
+
+    # Comparing gives a tensor, so that tensors are no keys of dictionaries, as with numpy.
+    __hash__ = None  # type: ignore[assignment]
+
+    def __lt__(self, other: Any) -> DeviceTensor:
+        return elementwise.binary(_LESS, self, other)
+
+    def __le__(self, other: Any) -> DeviceTensor:
+        return elementwise.binary(_LESS_EQUAL, self, other)
+
+    def __gt__(self, other: Any) -> DeviceTensor:
+        return elementwise.binary(_GREATER, self, other)
+
+    def __ge__(self, other: Any) -> DeviceTensor:
+        return elementwise.binary(_GREATER_EQUAL, self, other)
+
+    def __and__(self, other: Any) -> DeviceTensor:
+        return elementwise.binary(_MINIMUM, *_booleans("&", self, other))
+
+    def __or__(self, other: Any) -> DeviceTensor:
+        return elementwise.binary(_MAXIMUM, *_booleans("|", self, other))
+
+    def __xor__(self, other: Any) -> DeviceTensor:
+        return elementwise.binary(_NOT_EQUAL, *_booleans("^", self, other))
+
+    __rand__ = __and__
+    __ror__ = __or__
+    __rxor__ = __xor__
+
+    def __invert__(self) -> DeviceTensor:
+        return elementwise.binary(_EQUAL, *_booleans("~", self, False))
+
+    # -- text ------------------------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        device = f"{self.device.backend}:{self.device.ordinal}"
+        text = text_of(self, "DeviceTensor(")
+        return f"DeviceTensor({text}, dtype={self._dtype}, device={device!r})"
+
+    def __str__(self) -> str:
+        return text_of(self, "")
+
+
+def _booleans(operator: str, x: DeviceTensor, y: Any) -> tuple[DeviceTensor, Any]:
+    """The operands, which are booleans: kernels have no bits of integers."""
+    dtype = y._dtype if isinstance(y, DeviceTensor) else bool_ if isinstance(y, bool) else None
+    if x._dtype is not bool_ or dtype is not bool_:
+        given = dtype or type(y).__name__
+        raise ArgumentTypeError(
+            f"{operator}: expected booleans, as comparisons give, got {x._dtype} and {given}"
+        )
+    return x, y
