@@ -15,12 +15,17 @@ from tests.sampling import SOAK
 from tests.ubridge.kernel_bench import ENTRIES, LAUNCHED
 from uhal import Device, _lane
 
+KERNELS_RUN_ON = ("host", "cuda-sim", "rocm-sim")
+"""The devices of tests marked `entries`, by the names of the conformance suite."""
 DRAWN_CASES = 3
 """Of each test marked `entries`, on a simulated device: translating an entry takes 0.1 to 1 s."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "entries: on simulated devices a sample of the cases runs")
+    config.addinivalue_line(
+        "markers",
+        "entries: launches kernels itself; on simulated devices a sample of the cases runs",
+    )
 
 
 @pytest.hookimpl(trylast=True)
@@ -58,9 +63,10 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """`device`: the host and simulated CUDA, or what a module of tests names in `DEVICES`."""
     if "device" in metafunc.fixturenames:
-        simulated = getattr(metafunc.module, "DEVICES", ("host", "cuda-sim"))
+        kernels = metafunc.definition.get_closest_marker("entries") is not None
+        usual = KERNELS_RUN_ON if kernels else ("host", "cuda-sim")
         names = [
-            *(f"{name}:0" for name in simulated),
+            *(f"{name}:0" for name in getattr(metafunc.module, "DEVICES", usual)),
             *metafunc.config.getoption("--device"),
         ]
         metafunc.parametrize("device", names, indirect=True)
