@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from tests.sampling import SOAK
 from tests.ubridge.kernel_bench import ENTRIES, LAUNCHED
 from uhal import Device, _lane
 
+HERE = Path(__file__).resolve().parent
 KERNELS_RUN_ON = ("host", "cuda-sim", "rocm-sim")
 """The devices of tests marked `entries`, by the names of the conformance suite."""
 DRAWN_CASES = 3
@@ -58,6 +60,24 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         counts = [(name, len(launched[name]), len(ENTRIES[name])) for name in sorted(launched)]
         told = ", ".join(f"{name} {count} of {all_of_it}" for name, count, all_of_it in counts)
         terminalreporter.line(f"entries launched on {backend}: {told}")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail a whole run that launched not every entry: on the host, and in a soak anywhere."""
+    collected = {item.path for item in session.items}
+    options = session.config.option
+    chosen = options.keyword or options.markexpr or any("::" in one for one in options.file_or_dir)
+    whole = collected >= set(HERE.glob("test_*_kernels.py")) and not chosen
+    if not whole or session.testsfailed or options.collectonly:
+        return
+    for backend, launched in LAUNCHED.items():
+        if backend != "host" and not SOAK:
+            continue
+        for module, entries in ENTRIES.items():
+            missing = sorted(set(entries) - launched[module])
+            if missing:
+                print(f"\nno test launched on {backend}: {module} {', '.join(missing)}")
+                session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -67,7 +67,7 @@ def reduced(
     run(
         device, "reduce", entry, given.numel, count, len(shape), info, given.buffer(),
         output.buffer, grid=(int(rng.integers(1, rows + 2)), int(rng.integers(1, 3))),
-        block=row_block(rng),
+        block=row_block(rng, rows),
     )  # fmt: skip
     return output.to_numpy()
 
