@@ -134,6 +134,35 @@ def _simulator(name: str) -> str:
 
 
 def _host_builds(folder: Path) -> Mapping[str, str]:
+    built = {path.stem: compile_for_host(path, folder) for path in sorted(KERNELS.glob("*.cu"))}
+    digest = hashlib.sha256(" ".join(path.name for path in built.values()).encode()).hexdigest()
+    kernels = folder / f"simulated-{digest[:16]}"
+    if not kernels.is_dir():
+        # made aside: another run of the tests may be looking for it
+        unfinished = folder / f"simulated-{os.getpid()}"
+        unfinished.mkdir()
+        for name, path in built.items():
+            (unfinished / f"{name}.so").symlink_to(path)
+        try:
+            unfinished.replace(kernels)
+        except OSError:
+            shutil.rmtree(unfinished)
+    return {"UHAL_SIM_KERNELS": str(kernels)}
+
+
+def prepare_simulated_tops(folder: Path) -> Mapping[str, str]:
+    """Find the simulated runtime, and give it host builds of the kernels to run."""
+    return {"UHAL_TOPS_LIBRARY": _simulator("libtopsrt.so.1"), **_host_builds(folder)}
+
+
+def _simulator(name: str) -> str:
+    library = ROOT / "simulators" / "build" / name
+    if not library.is_file():
+        pytest.skip(f"the simulated {name} is not built: make simulators")
+    return str(library)
+
+
+def _host_builds(folder: Path) -> Mapping[str, str]:
     kernels = folder / "simulated"
     shutil.rmtree(kernels, ignore_errors=True)
     kernels.mkdir()
