@@ -150,11 +150,6 @@ def _host_builds(folder: Path) -> Mapping[str, str]:
     return {"UHAL_SIM_KERNELS": str(kernels)}
 
 
-def prepare_simulated_tops(folder: Path) -> Mapping[str, str]:
-    """Find the simulated runtime, and give it host builds of the kernels to run."""
-    return {"UHAL_TOPS_LIBRARY": _simulator("libtopsrt.so.1"), **_host_builds(folder)}
-
-
 def _simulator(name: str) -> str:
     library = ROOT / "simulators" / "build" / name
     if not library.is_file():
