@@ -48,7 +48,10 @@ class GraphNames:
 
 
 class GraphVerbs(LibraryBackend):
-    """The part of a backend that records and launches graphs. Any thread may call any method."""
+    """The part of a backend that records and launches graphs. Any thread may call any method.
+
+    A subclass fills in `graph_names`, and adds `instantiate_graph` and `update_kernel`.
+    """
 
     graph_names: ClassVar[GraphNames]
 
