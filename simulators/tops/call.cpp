@@ -84,6 +84,10 @@ topsError_t to_result(sim::Status status) {
         return topsErrorIllegalAddress;
     case sim::Status::launch_failed:
         return topsErrorLaunchFailure;
+    case sim::Status::launch_timeout:
+        return topsErrorLaunchTimeOut;
+    case sim::Status::assertion_failed:
+        return topsErrorAssert;
     }
     return topsErrorUnknown;
 }

@@ -53,7 +53,7 @@ def test_buffers_are_printed(cache: str, tmp_path: Path, rng: np.random.Generato
         ]
         for at in (1, 3)
     )
-    np.testing.assert_allclose(first, [*x[:8], *x[-8:]], rtol=1e-6)
+    np.testing.assert_allclose(first, [*x[:8], *x[-8:]], rtol=5e-6)  # six digits are printed
     assert second == first[::-1]
     assert lines[-1] == "seed 5"
 
