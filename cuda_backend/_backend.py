@@ -20,6 +20,7 @@ from cuda_backend._errors import (
     MISSING_TEXT,
     STICKY,
 )
+from cuda_backend._graphs import CudaGraphVerbs
 from cuda_backend._library import (
     CANDIDATES,
     LIBRARY_VARIABLE,
@@ -31,7 +32,7 @@ from cuda_backend._memory import MemoryVerbs
 from cuda_backend._modules import ModuleVerbs
 from cuda_backend.targets import DeviceTarget, Version
 from uhal._lane import HotTable, slot_adapter
-from uhal.abi import LibraryBackend, LibraryFacts, LibrarySearch
+from uhal.abi import LibraryFacts, LibrarySearch
 from uhal.contract import DeviceLimits, DeviceSummary, ErrorText
 from uhal.errors import DeviceError, LibraryNotFoundError, from_code
 
@@ -78,7 +79,7 @@ _PORTABLE_CLUSTER_BLOCKS = 8
 """Blocks of a cluster that every device with clusters takes (Programming Guide, "Clusters")."""
 
 
-class CudaBackend(ModuleVerbs, MemoryVerbs, LibraryBackend):
+class CudaBackend(CudaGraphVerbs, ModuleVerbs, MemoryVerbs):
     """NVIDIA's devices. Any thread may call any method."""
 
     name = "cuda"

@@ -651,6 +651,8 @@ CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode);
 CUresult cuGraphCreate(CUgraph *phGraph, unsigned int flags);
 CUresult cuGraphDestroy(CUgraph hGraph);
 CUresult cuGraphGetNodes(CUgraph hGraph, CUgraphNode *nodes, size_t *numNodes);
+CUresult cuGraphNodeGetDependencies(CUgraphNode hNode, CUgraphNode *dependencies,
+                                    size_t *numDependencies);
 CUresult cuGraphNodeGetType(CUgraphNode hNode, CUgraphNodeType *type);
 CUresult cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph hGraph,
                                      unsigned long long flags);
@@ -780,6 +782,7 @@ CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphNode h
 #define UHAL_SINCE_cuGraphCreate 10000
 #define UHAL_SINCE_cuGraphDestroy 10000
 #define UHAL_SINCE_cuGraphGetNodes 10000
+#define UHAL_SINCE_cuGraphNodeGetDependencies 10000
 #define UHAL_SINCE_cuGraphNodeGetType 10000
 #define UHAL_SINCE_cuGraphInstantiateWithFlags 11040
 #define UHAL_SINCE_cuGraphExecDestroy 10000

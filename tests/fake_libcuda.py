@@ -114,6 +114,26 @@ CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest) {
     *greatest = -5;
     return 0;
 }
+/* A graph of three: kernel 1, then a copy, then kernel 3; the last is listed first. */
+CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *number) {
+    BEGIN(cuGraphGetNodes);
+    for (uintptr_t i = 0; nodes && i < 3; ++i)
+        nodes[i] = (CUgraphNode)(3 - i);
+    *number = 3;
+    return 0;
+}
+CUresult cuGraphNodeGetDependencies(CUgraphNode node, CUgraphNode *nodes, size_t *number) {
+    BEGIN(cuGraphNodeGetDependencies);
+    *number = (uintptr_t)node > 1;
+    if (nodes)
+        nodes[0] = (CUgraphNode)((uintptr_t)node - 1);
+    return 0;
+}
+CUresult cuGraphNodeGetType(CUgraphNode node, CUgraphNodeType *type) {
+    BEGIN(cuGraphNodeGetType);
+    *type = (uintptr_t)node == 2 ? CU_GRAPH_NODE_TYPE_MEMCPY : CU_GRAPH_NODE_TYPE_KERNEL;
+    return 0;
+}
 CUresult cuModuleLoadDataEx(CUmodule *out, const void *image, unsigned int count,
                             CUjit_option *options, void **values) {
     int code = answer("cuModuleLoadDataEx");

@@ -22,6 +22,7 @@ from tops_backend._errors import (
     MISSING_TEXT,
     STICKY,
 )
+from tops_backend._graphs import TopsGraphVerbs
 from tops_backend._library import (
     CANDIDATES,
     LIBRARY_VARIABLE,
@@ -33,7 +34,7 @@ from tops_backend._texts import name_of, words_of
 from tops_backend.images import select
 from tops_backend.launch_rules import Told, architecture, device_limits
 from uhal._lane import HotTable
-from uhal.abi import LibraryBackend, LibraryFacts, LibrarySearch
+from uhal.abi import LibraryFacts, LibrarySearch
 from uhal.contract import (
     DeviceLimits,
     DeviceSummary,
@@ -47,7 +48,7 @@ from uhal.images.topsfb import target_of_id
 _MOST_CLUSTERS = 4096
 
 
-class TopsBackend(LibraryBackend):
+class TopsBackend(TopsGraphVerbs):
     """Enflame's GCUs. Any thread may call any method."""
 
     name = "tops"

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NoReturn
 
 from uhal.errors import ArgumentValueError, NotSupportedError
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from uhal.signature import Signature
 
 Verdict = Literal["ok", "absent", "refused"]
+CaptureStatus = Literal["none", "active", "invalidated"]
+"""Of a stream: launches run; they are recorded; they were, and a mistake has spoilt the capture."""
 
 
 @dataclass(frozen=True)
@@ -139,6 +141,31 @@ class FunctionAttributes:
     local_bytes: int | None = None
     registers: int | None = None
     max_dynamic_shared_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class ExecutableGraph:
+    """What `Backend.instantiate_graph` returns. The caller owns `handle` and destroys it."""
+
+    handle: int
+    kernels: tuple[int, ...] | None
+    """The kernel launches, each after those it waits for: of one stream, in the order of launches.
+
+    They belong to the graph this was made of. `None` where the library does not list them.
+    """
+
+
+@dataclass(frozen=True)
+class KernelCall:
+    """One whole launch of a kernel: what `Backend.update_kernel` puts in place of another."""
+
+    function: int
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared_bytes: int
+    """Dynamic."""
+    parameters: Sequence[bytes]
+    """The value of each, as wide as the kernel has it."""
 
 
 @dataclass(frozen=True)
@@ -312,6 +339,59 @@ class Backend(ABC):
 
     def ipc_close(self, address: int) -> None:
         """Undo one `ipc_open`. The device is current; its work on the memory is done."""
+
+    # Graphs: launches recorded once and run as a whole. A stream belongs to one capture at a time,
+    # and only one thread may use it meanwhile. The device is current in every verb.
+
+    def begin_capture(self, stream: int) -> None:
+        """Record what is launched on the stream from now on, instead of running it.
+
+        `NotSupportedError` where there are no graphs. What is recorded must outlive the graphs made
+        of it: kernels, and the memory their parameters point to.
+        """
+        self._refuse_graphs()
+
+    def capture_status(self, stream: int) -> CaptureStatus:
+        """Say whether the stream records."""
+        return "none"
+
+    def end_capture(self, stream: int) -> int:
+        """End the capture that began on this stream; the graph, which the caller destroys.
+
+        The stream runs its launches again, also after the failure that a spoilt capture ends with:
+        then there is no graph.
+        """
+        self._refuse_graphs()
+
+    def instantiate_graph(self, graph: int) -> ExecutableGraph:
+        """Make a graph ready to be launched. It is not changed and stays the caller's."""
+        self._refuse_graphs()
+
+    def update_kernel(self, executable: int, node: int, call: KernelCall) -> None:
+        """Let later launches of an executable graph make `call` at one of its `kernels`.
+
+        Launches already made keep the old one. The graph it was made of is still alive; parameters
+        are copied. No other thread may use the executable graph meanwhile.
+        """
+        self._refuse_graphs()
+
+    def launch_graph(self, executable: int, stream: int) -> None:
+        """Enqueue the whole graph. Launches of one executable graph never overlap."""
+        self._refuse_graphs()
+
+    def destroy_executable_graph(self, executable: int) -> None:
+        """Free it. Its launches are done."""
+        self._refuse_graphs()
+
+    def destroy_graph(self, graph: int) -> None:
+        """Free it, after the executable graphs whose launches are still to be changed."""
+        self._refuse_graphs()
+
+    def _refuse_graphs(self) -> NoReturn:
+        raise NotSupportedError(
+            f"{self.name}: launches cannot be captured into a graph; make them one by one",
+            backend=self.name,
+        )
 
     def live_counts(self) -> Mapping[str, int]:
         """Native objects alive by kind, where the driver counts them."""

@@ -237,8 +237,6 @@ CUresult cuGraphAddHostNode(CUgraphNode *phGraphNode, CUgraph hGraph,
                             const CUgraphNode *dependencies, size_t numDependencies,
                             const CUDA_HOST_NODE_PARAMS *nodeParams);
 CUresult cuGraphGetRootNodes(CUgraph hGraph, CUgraphNode *rootNodes, size_t *numRootNodes);
-CUresult cuGraphNodeGetDependencies(CUgraphNode hNode, CUgraphNode *dependencies,
-                                    size_t *numDependencies);
 CUresult cuGraphDebugDotPrint(CUgraph hGraph, const char *path, unsigned int flags);
 CUresult cuUserObjectCreate(CUuserObject *object_out, void *ptr, CUhostFn destroy,
                             unsigned int initialRefcount, unsigned int flags);
@@ -326,7 +324,6 @@ CUresult cuGraphReleaseUserObject(CUgraph graph, CUuserObject object, unsigned i
 #define UHAL_SINCE_cuGraphAddKernelNode_v2 12000
 #define UHAL_SINCE_cuGraphAddHostNode 10000
 #define UHAL_SINCE_cuGraphGetRootNodes 10000
-#define UHAL_SINCE_cuGraphNodeGetDependencies 10000
 #define UHAL_SINCE_cuGraphDebugDotPrint 11030
 #define UHAL_SINCE_cuUserObjectCreate 11030
 #define UHAL_SINCE_cuUserObjectRetain 11030

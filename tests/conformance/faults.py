@@ -8,6 +8,7 @@ import numpy as np
 
 from uhal import Api, Device, DeviceBuffer, Module, Stream, launch
 from uhal.errors import DeviceError
+from uhal.registry import backend as opened_backend
 
 
 class Broken:
@@ -62,6 +63,27 @@ def name_the_suspects(backend: str, image: str) -> None:
     expect_lost(broken)
     del broken
     gc.collect()
+
+
+def fault_in_a_graph(backend: str, image: str) -> None:
+    broken = Broken(backend, image)
+    broken.run(0)
+    broken.stream.synchronize()
+    verbs = opened_backend(backend)
+    verbs.begin_capture(broken.stream.handle)
+    broken.run(0)
+    broken.run(1)
+    graph = verbs.end_capture(broken.stream.handle)
+    executable = verbs.instantiate_graph(graph)
+    # Nothing of it has run yet.
+    broken.stream.synchronize()
+    try:
+        verbs.launch_graph(executable.handle, broken.stream.handle)
+        broken.stream.synchronize()
+    except DeviceError as error:
+        assert "lost" in str(error), error
+    else:
+        raise AssertionError("the fault was not told")
 
 
 def lose_one_and_use_the_other(backend: str, image: str) -> None:

@@ -264,6 +264,11 @@ def the_older_library_works() -> None:
         stream.synchronize()
     with pytest.raises(NotSupportedError, match="no launch that takes more than geometry"):
         check_fill(LaunchConfig(2, 12, cooperative=True))
+    verbs = registry.backend("tops")
+    with Stream() as stream:
+        with pytest.raises(NotSupportedError, match="it lacks topsStreamBeginCapture, "):
+            verbs.begin_capture(stream.handle)
+        assert verbs.capture_status(stream.handle) == "none"
 
 
 def test_the_older_generation() -> None:

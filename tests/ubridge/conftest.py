@@ -2,20 +2,91 @@
 
 from __future__ import annotations
 
+import random
+from collections import defaultdict
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.conformance.rows import ROWS
+from tests.conftest import SEED
+from tests.sampling import SOAK
+from tests.ubridge.kernel_bench import ENTRIES, LAUNCHED
 from uhal import Device, _lane
+
+HERE = Path(__file__).resolve().parent
+KERNELS_RUN_ON = ("host", "cuda-sim", "rocm-sim")
+"""The devices of tests marked `entries`, by the names of the conformance suite."""
+DRAWN_CASES = 3
+"""Of each test marked `entries`, on a simulated device: translating an entry takes 0.1 to 1 s."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers",
+        "entries: launches kernels itself; on simulated devices a sample of the cases runs",
+    )
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Draw, from the seed of the run, what runs on simulated devices; in a soak everything does."""
+    if SOAK:
+        return
+    cases: dict[tuple[str, str], list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        callspec = getattr(item, "callspec", None)
+        name = str(callspec.params.get("device", "")) if callspec is not None else ""
+        if item.get_closest_marker("entries") and "-sim" in name:
+            cases[item.nodeid.partition("[")[0], name].append(item)
+    rng = random.Random(config.stash[SEED])
+    drawn = {
+        item.nodeid
+        for found in cases.values()
+        for item in rng.sample(found, min(len(found), DRAWN_CASES))
+    }
+    left_out = [item for found in cases.values() for item in found if item.nodeid not in drawn]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        gone = {item.nodeid for item in left_out}
+        items[:] = [item for item in items if item.nodeid not in gone]
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Tell how many of the entries of each module were launched."""
+    for backend, launched in LAUNCHED.items():
+        counts = [(name, len(launched[name]), len(ENTRIES[name])) for name in sorted(launched)]
+        told = ", ".join(f"{name} {count} of {all_of_it}" for name, count, all_of_it in counts)
+        terminalreporter.line(f"entries launched on {backend}: {told}")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail a whole run that launched not every entry: on the host, and in a soak anywhere."""
+    collected = {item.path for item in session.items}
+    options = session.config.option
+    chosen = options.keyword or options.markexpr or any("::" in one for one in options.file_or_dir)
+    whole = collected >= set(HERE.glob("test_*_kernels.py")) and not chosen
+    if not whole or session.testsfailed or options.collectonly:
+        return
+    for backend, launched in LAUNCHED.items():
+        if backend != "host" and not SOAK:
+            continue
+        for module, entries in ENTRIES.items():
+            missing = sorted(set(entries) - launched[module])
+            if missing:
+                print(f"\nno test launched on {backend}: {module} {', '.join(missing)}")
+                session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """`device`: the host and simulated CUDA, or what a module of tests names in `DEVICES`."""
     if "device" in metafunc.fixturenames:
-        simulated = getattr(metafunc.module, "DEVICES", ("host", "cuda-sim"))
+        kernels = metafunc.definition.get_closest_marker("entries") is not None
+        usual = KERNELS_RUN_ON if kernels else ("host", "cuda-sim")
         names = [
-            *(f"{name}:0" for name in simulated),
+            *(f"{name}:0" for name in getattr(metafunc.module, "DEVICES", usual)),
             *metafunc.config.getoption("--device"),
         ]
         metafunc.parametrize("device", names, indirect=True)
@@ -28,6 +99,13 @@ def device(request: pytest.FixtureRequest) -> Iterator[Device]:
     if name.endswith("-sim"):
         request.getfixturevalue("simulated")(name)
     with Device(int(ordinal or 0), backend=name.removesuffix("-sim")) as device:
+        yield device
+
+
+@pytest.fixture
+def host() -> Iterator[Device]:
+    """The CPU, current while a test runs."""
+    with Device(0, backend="host") as device:
         yield device
 
 

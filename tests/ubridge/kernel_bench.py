@@ -1,4 +1,4 @@
-"""Launches kernels of `ubridge/kernels` on the host and checks what they wrote.
+"""Launches kernels of `ubridge/kernels` on a device and checks what they wrote.
 
 Arrays come in the layouts kernels meet, outputs are poisoned and guarded, and every input is drawn
 from the test's generator.
@@ -6,6 +6,7 @@ from the test's generator.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +25,14 @@ FLOATS = ("f32", "f64", "f16", "bf16", "f8e4m3")
 INTEGERS = ("u8", "u32", "i16", "i32", "i64")
 LAYOUTS = ("contiguous", "offset", "transposed", "broadcast", "stepped", "one", "empty", "prime")
 
+ENTRIES: dict[str, tuple[str, ...]] = {}
+"""What the modules that were launched have."""
+LAUNCHED: defaultdict[str, defaultdict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+"""Entries that `run` launched, by backend and module."""
+
 GUARD = 67
+MOST_THREADS = 1 << 16
+"""Of rows together, where each row meets barriers."""
 SPECIAL = (0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.5, np.nan, np.inf, -np.inf)
 
 
@@ -169,7 +177,10 @@ def run(
     block: tuple[int, ...] | int = 64,
     shared: int = 0,
 ) -> None:
-    function = ubridge.load_module(module, device=device).get_function(entry)
+    loaded = ubridge.load_module(module, device=device)
+    function = loaded.get_function(entry)
+    ENTRIES[module] = loaded.kernels
+    LAUNCHED[device.backend][module].add(entry)
     grid = grid if isinstance(grid, tuple) else (grid,)
     block = block if isinstance(block, tuple) else (block,)
     launch(function, grid=grid, block=block, args=args, shared=shared)
@@ -211,6 +222,16 @@ def assert_same(got: Array, expected: Array) -> None:
     same = (got == expected) | ((got != got) & (expected != expected))
     wrong = np.flatnonzero(~same)[:5]
     assert same.all(), f"at {wrong}: got {got[wrong]}, expected {expected[wrong]}"
+
+
+def row_block(rng: np.random.Generator, rows: int = 1) -> tuple[int, ...]:
+    """A block of a kernel whose blocks take rows: Candle's, and sizes of all kinds.
+
+    Many rows get small ones, because a simulated device takes its time at every barrier.
+    """
+    blocks = [(1,), (7,), (1, 32), (32,), (200,), (256,), (1024,)]
+    bearable = [block for block in blocks if rows * int(np.prod(block)) <= MOST_THREADS]
+    return blocks[int(rng.integers(max(len(bearable), 1)))]
 
 
 def random_geometry(rng: np.random.Generator) -> dict[str, tuple[int, ...]]:

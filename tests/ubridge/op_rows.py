@@ -25,6 +25,8 @@ class OpRow:
     """Whether NaN and infinities are part of what its kernels promise."""
     ulps: float = 1
     """How far results may be from the nearest, in units of what the host's may."""
+    adds_in_order: bool = False
+    """Whether sums are made one element after the other: then errors grow with their number."""
     promotes: bool = True
     """Whether it has the casts and dtypes that numpy's promotions come to."""
     images: str | None = None
@@ -53,7 +55,15 @@ OP_ROWS = (
     OpRow("cuda-sim", "cuda", _candle_has, images="images/cuda"),
     OpRow("rocm-sim", "rocm", _candle_has, images="images/rocm"),
     # Halves are rounded after every step of softmax and norms.
-    OpRow("tops-sim", "tops", _gcu_has, special_values=False, promotes=False, ulps=4),
+    OpRow(
+        "tops-sim",
+        "tops",
+        _gcu_has,
+        special_values=False,
+        promotes=False,
+        ulps=4,
+        adds_in_order=True,
+    ),
 )
 
 

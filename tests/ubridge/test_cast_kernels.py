@@ -24,6 +24,8 @@ from tests.ubridge.kernel_bench import (
 )
 from uhal import Device, DeviceBuffer
 
+pytestmark = pytest.mark.entries
+
 TYPES = (*FLOATS, *INTEGERS)
 FRACTION_BITS = {"f16": 10, "bf16": 7, "f8e4m3": 3, "f32": 23, "f64": 52}
 LOWEST_EXPONENT = {"f16": -14, "bf16": -126, "f8e4m3": -6, "f32": -126, "f64": -1022}
@@ -96,25 +98,25 @@ def inputs(rng: np.random.Generator, source: str) -> Array:
 
 @pytest.mark.parametrize("target", TYPES)
 @pytest.mark.parametrize("source", TYPES)
-def test_values(host: Device, rng: np.random.Generator, source: str, target: str) -> None:
+def test_values(device: Device, rng: np.random.Generator, source: str, target: str) -> None:
     values = inputs(rng, source)
     output = Output(target, values.size)
     given = DeviceBuffer.from_numpy(values)
-    run(host, "cast", f"cast_{source}_{target}", values.size, 1, None, given, output.buffer)
+    run(device, "cast", f"cast_{source}_{target}", values.size, 1, None, given, output.buffer)
     assert_same(output.to_numpy(), converted(values, source, target))
 
 
 @pytest.mark.parametrize("dtype", ["f8e4m3", "f16", "bf16"])
-def test_every_small_float(host: Device, dtype: str) -> None:
+def test_every_small_float(device: Device, dtype: str) -> None:
     """Of all bit patterns, to f32 and back."""
     size = numpy_dtype(dtype).itemsize
     patterns = np.arange(1 << 8 * size).astype(np.uint8 if size == 1 else np.uint16)
     values = patterns.view(numpy_dtype(dtype))
     wide, back = Output("f32", values.size), Output(dtype, values.size)
     given = DeviceBuffer.from_numpy(values)
-    run(host, "cast", f"cast_{dtype}_f32", values.size, 1, None, given, wide.buffer)
+    run(device, "cast", f"cast_{dtype}_f32", values.size, 1, None, given, wide.buffer)
     assert_same(wide.to_numpy(), values.astype(np.float32))
-    run(host, "cast", f"cast_f32_{dtype}", values.size, 1, None, wide.buffer, back.buffer)
+    run(device, "cast", f"cast_f32_{dtype}", values.size, 1, None, wide.buffer, back.buffer)
     assert_same(back.to_numpy(), values)
 
 
@@ -123,22 +125,23 @@ def test_every_small_float(host: Device, dtype: str) -> None:
     ("source", "target"), [("f32", "f16"), ("u8", "f64"), ("bf16", "f8e4m3"), ("f64", "i64")]
 )
 def test_layouts(
-    host: Device, rng: np.random.Generator, source: str, target: str, layout: str
+    device: Device, rng: np.random.Generator, source: str, target: str, layout: str
 ) -> None:
     given = strided(rng, source, layout)
     output = Output(target, given.numel)
     info = None if given.is_contiguous() else words(given.shape, given.strides)
     run(
-        host, "cast", f"cast_{source}_{target}",
+        device, "cast", f"cast_{source}_{target}",
         given.numel, len(given.shape), info, given.buffer(), output.buffer, **random_geometry(rng),
     )  # fmt: skip
     assert_same(output.to_numpy(), converted(given.values.ravel(), source, target))
 
 
 @pytest.mark.parametrize("pair", ["f8_e4m3_f32", "f32_f8_e4m3", "f8_e4m3_f8_e4m3"])
-def test_candles_spelling(host: Device, rng: np.random.Generator, pair: str) -> None:
+def test_candles_spelling(device: Device, rng: np.random.Generator, pair: str) -> None:
     types = pair.replace("f8_e4m3", "f8e4m3").split("_")
     values = random_values(rng, types[0], 100)
     output = Output(types[1], 100)
-    run(host, "cast", f"cast_{pair}", 100, 1, None, DeviceBuffer.from_numpy(values), output.buffer)
+    given = DeviceBuffer.from_numpy(values)
+    run(device, "cast", f"cast_{pair}", 100, 1, None, given, output.buffer)
     assert_same(output.to_numpy(), converted(values, types[0], types[1]))

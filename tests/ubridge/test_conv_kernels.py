@@ -22,6 +22,8 @@ from tests.ubridge.kernel_bench import (
 )
 from uhal import Device
 
+pytestmark = pytest.mark.entries
+
 TYPES = ("bf16", "f16", "f32", "f64", "u8", "u32")
 # A sum of 27 products, and storing it.
 ROUNDING = {"f32": 2.0**-19, "f64": 2.0**-48, "f16": 2.0**-10, "bf16": 2.0**-7}
@@ -97,7 +99,7 @@ def convolved(
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("rank", [1, 2])
 def test_convolution(
-    host: Device, rng: np.random.Generator, rank: int, transposed: bool, dtype: str
+    device: Device, rng: np.random.Generator, rank: int, transposed: bool, dtype: str
 ) -> None:
     for _ in range(rounds(3, 60)):
         stride, dilation = (int(one) for one in rng.integers(1, 4, 2))
@@ -117,14 +119,14 @@ def test_convolution(
         middle = (extra,) if transposed else ()
         name = f"conv{'_transpose' if transposed else ''}{rank}d_{dtype}"
         run(
-            host, "conv", name, x.numel, *lengths, stride, padding, *middle, dilation,
+            device, "conv", name, x.numel, *lengths, stride, padding, *middle, dilation,
             info_of(x, k), x.buffer(), k.buffer(), output.buffer, **random_geometry(rng),
         )  # fmt: skip
         check(output.to_numpy(), expected, magnitude, dtype)
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-def test_windows(host: Device, rng: np.random.Generator, dtype: str) -> None:
+def test_windows(device: Device, rng: np.random.Generator, dtype: str) -> None:
     for _ in range(rounds(3, 60)):
         stride, dilation = (int(one) for one in rng.integers(1, 4, 2))
         padding = int(rng.integers(0, 3))
@@ -142,7 +144,7 @@ def test_windows(host: Device, rng: np.random.Generator, dtype: str) -> None:
             ]
         output = Output(dtype, expected.size)
         run(
-            host, "conv", f"im2col_{dtype}", expected.size, h_out, w_out, h_k, w_k, stride,
+            device, "conv", f"im2col_{dtype}", expected.size, h_out, w_out, h_k, w_k, stride,
             padding, dilation, info_of(x), x.buffer(), output.buffer, **random_geometry(rng),
         )  # fmt: skip
         assert_same(output.to_numpy(), expected)
@@ -153,14 +155,14 @@ def test_windows(host: Device, rng: np.random.Generator, dtype: str) -> None:
             expected[:, i, :, p] = padded[:, :, i * stride + p * dilation]
         output = Output(dtype, expected.size)
         run(
-            host, "conv", f"im2col1d_{dtype}", b * w_out * c, w_out, w_k, stride, padding,
+            device, "conv", f"im2col1d_{dtype}", b * w_out * c, w_out, w_k, stride, padding,
             dilation, info_of(line), line.buffer(), output.buffer, **random_geometry(rng),
         )  # fmt: skip
         assert_same(output.to_numpy(), expected)
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-def test_windows_added_up(host: Device, rng: np.random.Generator, dtype: str) -> None:
+def test_windows_added_up(device: Device, rng: np.random.Generator, dtype: str) -> None:
     for _ in range(rounds(3, 60)):
         b, l_in, c, k, stride = (int(one) for one in rng.integers(1, 5, 5))
         x = strided(rng, dtype, "contiguous", (b, l_in, c, k), special=False)
@@ -173,7 +175,7 @@ def test_windows_added_up(host: Device, rng: np.random.Generator, dtype: str) ->
             magnitude[:, :, i * stride + tap] += np.abs(values[:, i, :, tap])
         output = Output(dtype, expected.size)
         run(
-            host, "conv", f"col2im1d_{dtype}", expected.size, l_out, l_in, c, k, stride,
+            device, "conv", f"col2im1d_{dtype}", expected.size, l_out, l_in, c, k, stride,
             x.buffer(), output.buffer, **random_geometry(rng),
         )  # fmt: skip
         check(output.to_numpy(), expected, magnitude, dtype)
@@ -181,7 +183,7 @@ def test_windows_added_up(host: Device, rng: np.random.Generator, dtype: str) ->
 
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("kind", ["avg", "max"])
-def test_pooling(host: Device, rng: np.random.Generator, kind: str, dtype: str) -> None:
+def test_pooling(device: Device, rng: np.random.Generator, kind: str, dtype: str) -> None:
     for _ in range(rounds(4, 60)):
         k = [int(one) for one in rng.integers(1, 4, 2)]
         stride = [int(one) for one in rng.integers(1, 4, 2)]
@@ -201,26 +203,26 @@ def test_pooling(host: Device, rng: np.random.Generator, kind: str, dtype: str) 
                 expected[:, :, i, j] = window.mean((2, 3))
         output = Output(dtype, expected.size)
         run(
-            host, "conv", f"{kind}_pool2d_{dtype}", x.numel, *k, *stride, info_of(x), x.buffer(),
+            device, "conv", f"{kind}_pool2d_{dtype}", x.numel, *k, *stride, info_of(x), x.buffer(),
             output.buffer, **random_geometry(rng),
         )  # fmt: skip
         largest = np.broadcast_to(np.abs(values).max(), expected.shape)
         check(output.to_numpy(), expected, largest, dtype)
 
 
-def test_the_largest_of_a_window_with_nan_is_nan(host: Device) -> None:
+def test_the_largest_of_a_window_with_nan_is_nan(device: Device) -> None:
     x = np.array([1, np.nan, 3, 4], np.float32)
     given_x = Strided(x, 0, (1, 1, 2, 2), (4, 4, 2, 1))
     output = Output("f32", 1)
     run(
-        host, "conv", "max_pool2d_f32", 4, 2, 2, 1, 1, info_of(given_x), given_x.buffer(),
+        device, "conv", "max_pool2d_f32", 4, 2, 2, 1, 1, info_of(given_x), given_x.buffer(),
         output.buffer,
     )  # fmt: skip
     assert np.isnan(output.to_numpy()).all()
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-def test_nearest(host: Device, rng: np.random.Generator, dtype: str) -> None:
+def test_nearest(device: Device, rng: np.random.Generator, dtype: str) -> None:
     for _ in range(rounds(4, 60)):
         x = given(rng, dtype, (2, 2, int(rng.integers(1, 8)), int(rng.integers(1, 8))))
         outs = [int(one) for one in rng.integers(1, 17, 2)]
@@ -232,7 +234,7 @@ def test_nearest(host: Device, rng: np.random.Generator, dtype: str) -> None:
         expected = x.values[:, :, places[0]][:, :, :, places[1]]
         output = Output(dtype, expected.size)
         run(
-            host, "conv", f"upsample_nearest2d_{dtype}", *outs, *scales, info_of(x), x.buffer(),
+            device, "conv", f"upsample_nearest2d_{dtype}", *outs, *scales, info_of(x), x.buffer(),
             output.buffer, **random_geometry(rng),
         )  # fmt: skip
         assert_same(output.to_numpy(), expected)
@@ -240,7 +242,7 @@ def test_nearest(host: Device, rng: np.random.Generator, dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("align", [False, True])
-def test_bilinear(host: Device, rng: np.random.Generator, align: bool, dtype: str) -> None:
+def test_bilinear(device: Device, rng: np.random.Generator, align: bool, dtype: str) -> None:
     for _ in range(rounds(4, 60)):
         x = given(rng, dtype, (2, 2, int(rng.integers(1, 8)), int(rng.integers(1, 8))))
         h_out, w_out = (int(one) for one in rng.integers(1, 17, 2))
@@ -265,7 +267,7 @@ def test_bilinear(host: Device, rng: np.random.Generator, align: bool, dtype: st
         output = Output(dtype, expected.size)
         arguments = [part for factor in factors for part in (factor is not None, factor or 0.0)]
         run(
-            host, "conv", f"upsample_bilinear2d_{dtype}", w_out, h_out, align, *arguments,
+            device, "conv", f"upsample_bilinear2d_{dtype}", w_out, h_out, align, *arguments,
             info_of(x), x.buffer(), output.buffer, **random_geometry(rng),
         )  # fmt: skip
         got = output.to_numpy()

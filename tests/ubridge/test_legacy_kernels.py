@@ -56,12 +56,12 @@ def random_matrix(rng: np.random.Generator, rows: int, cols: int) -> Matrix:
     return rng.standard_normal((rows, cols), np.float32)
 
 
-def assert_close(got: Matrix, expected: Reference) -> None:
-    """The same NaNs and infinities, everything else within the tolerance of the largest."""
+def assert_close(got: Matrix, expected: Reference, largest: float = 0.0) -> None:
+    """The same NaNs and infinities, the rest within the tolerance of the largest, or of more."""
     finite = np.isfinite(expected)
     np.testing.assert_array_equal(got[~finite], expected[~finite].astype(np.float32))
     if finite.any():
-        largest = np.abs(expected[finite]).max()
+        largest = max(largest, np.abs(expected[finite]).max())
         error = np.abs(got[finite] - expected[finite]).max()
         assert error <= TOLERANCE * largest, f"error {error} of at most {largest}"
 
@@ -145,7 +145,10 @@ class TestActivation:
             data = Output(rows, cols)
             data.buffer.copy_from(values.ravel())
             legacy_ops.activation(data.buffer, rows, cols, kind)
-            assert_close(data.to_numpy(), REFERENCES[kind](values.astype(np.float64)))
+            # Of few values all may be some -4, where gelu is a small difference of x and x.
+            largest = float(np.abs(values).max()) if kind is Activation.GELU else 0.0
+            expected = REFERENCES[kind](values.astype(np.float64))
+            assert_close(data.to_numpy(), expected, largest)
 
     @pytest.mark.parametrize("kind", Activation)
     def test_each_value_to_a_few_ulps(

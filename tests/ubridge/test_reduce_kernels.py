@@ -20,11 +20,14 @@ from tests.ubridge.kernel_bench import (
     assert_same,
     numpy_dtype,
     random_values,
+    row_block,
     run,
     strided,
     words,
 )
 from uhal import Device, DeviceBuffer
+
+pytestmark = pytest.mark.entries
 
 REAL = ("f32", "f64", "f16", "bf16")
 TYPES = (*REAL, *INTEGERS)
@@ -64,7 +67,7 @@ def reduced(
     run(
         device, "reduce", entry, given.numel, count, len(shape), info, given.buffer(),
         output.buffer, grid=(int(rng.integers(1, rows + 2)), int(rng.integers(1, 3))),
-        block=(int(rng.choice([1, 7, 32, 256])), 1, 1),
+        block=row_block(rng, rows),
     )  # fmt: skip
     return output.to_numpy()
 
@@ -82,10 +85,10 @@ def cases(
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-def test_sums(host: Device, rng: np.random.Generator, dtype: str) -> None:
+def test_sums(device: Device, rng: np.random.Generator, dtype: str) -> None:
     for special in (False, True):
         for given, axes in cases(rng, dtype, special=special):
-            got = reduced(host, rng, f"fast_sum_{dtype}", given, axes, dtype)
+            got = reduced(device, rng, f"fast_sum_{dtype}", given, axes, dtype)
             if dtype in INTEGERS:
                 with np.errstate(over="ignore"):
                     assert_same(got, given.values.sum(tuple(axes), dtype=given.values.dtype))
@@ -97,22 +100,22 @@ def test_sums(host: Device, rng: np.random.Generator, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16"])
-def test_a_long_sum_keeps_its_bound(host: Device, rng: np.random.Generator, dtype: str) -> None:
+def test_a_long_sum_keeps_its_bound(device: Device, rng: np.random.Generator, dtype: str) -> None:
     count = rounds(1_000_003, 50_000_017)
     values = rng.uniform(0, 1e-2, count).astype(numpy_dtype(dtype))
     output = Output(dtype, 1)
     given = DeviceBuffer.from_numpy(values)
-    run(host, "reduce", f"fast_sum_{dtype}", count, count, 1, None, given, output.buffer)
+    run(device, "reduce", f"fast_sum_{dtype}", count, count, 1, None, given, output.buffer)
     expected = values.astype(np.float64).sum(keepdims=True).astype(Wide)
     close(output.to_numpy(), expected, expected, dtype, 24)
 
 
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("reduction", ["min", "max"])
-def test_extremes(host: Device, rng: np.random.Generator, reduction: str, dtype: str) -> None:
+def test_extremes(device: Device, rng: np.random.Generator, reduction: str, dtype: str) -> None:
     for special in (False, True):
         for given, axes in cases(rng, dtype, special=special):
-            got = reduced(host, rng, f"fast_{reduction}_{dtype}", given, axes, dtype)
+            got = reduced(device, rng, f"fast_{reduction}_{dtype}", given, axes, dtype)
             expected = getattr(np, reduction)(given.values, tuple(axes))
             assert_same(got, np.asarray(expected, given.values.dtype))
 
@@ -120,14 +123,14 @@ def test_extremes(host: Device, rng: np.random.Generator, reduction: str, dtype:
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("reduction", ["argmin", "argmax"])
 def test_the_first_of_the_best(
-    host: Device, rng: np.random.Generator, reduction: str, dtype: str
+    device: Device, rng: np.random.Generator, reduction: str, dtype: str
 ) -> None:
     for special in (False, True):
         for given, axes in cases(rng, dtype, special=special):
             # Few different values: most rows have ties.
             few = random_values(rng, dtype, 4, special=special)
             given.storage[...] = rng.choice(few, given.storage.size)
-            got = reduced(host, rng, f"fast_{reduction}_{dtype}", given, axes[:1], "u32")
+            got = reduced(device, rng, f"fast_{reduction}_{dtype}", given, axes[:1], "u32")
             values = given.values
             if dtype == "bf16":
                 values = values.astype(np.float32)
@@ -135,22 +138,24 @@ def test_the_first_of_the_best(
             assert_same(got, np.asarray(expected))
 
 
-def test_what_candle_gets_wrong_in_ties(host: Device) -> None:
+def test_what_candle_gets_wrong_in_ties(device: Device) -> None:
     for row, expected in (([0, 5, 5, 0], 1), ([0, 7, 0, 7, 7, 0, 0, 7], 1)):
         output = Output("u32", 1)
         given = DeviceBuffer.from_numpy(np.array(row, np.float32))
-        run(host, "reduce", "fast_argmax_f32", len(row), len(row), 1, None, given, output.buffer)
+        run(device, "reduce", "fast_argmax_f32", len(row), len(row), 1, None, given, output.buffer)
         assert output.to_numpy().tolist() == [expected]
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "f16", "f32", "f64", "u32"])
-def test_sum_into(host: Device, rng: np.random.Generator, dtype: str) -> None:
+def test_sum_into(device: Device, rng: np.random.Generator, dtype: str) -> None:
     for layout in ("contiguous", "transposed"):
         given = strided(rng, dtype, layout, (3, 5, 7), special=False)
         output = Output.holding(dtype, np.zeros(5, numpy_dtype(dtype)))
         # dims 0 and 2 of 3 x 5 x 7: first the last one, then the first of what remains.
         info = words(given.shape, given.strides, (7, 3), (1, 5))
-        run(host, "reduce", f"sum_{dtype}", given.numel, 3, 2, info, given.buffer(), output.buffer)
+        run(
+            device, "reduce", f"sum_{dtype}", given.numel, 3, 2, info, given.buffer(), output.buffer
+        )
         if dtype == "u32":
             assert_same(output.to_numpy(), given.values.sum((0, 2), dtype=np.uint32))
         else:
@@ -167,14 +172,15 @@ def rows_of(rng: np.random.Generator, dtype: str) -> tuple[int, int, Array]:
 
 
 @pytest.mark.parametrize("dtype", REAL)
-def test_softmax(host: Device, rng: np.random.Generator, dtype: str) -> None:
+def test_softmax(device: Device, rng: np.random.Generator, dtype: str) -> None:
     for _ in range(rounds(6, 300)):
         rows, cols, values = rows_of(rng, dtype)
         output = Output(dtype, rows * cols)
         given = DeviceBuffer.from_numpy(values.ravel())
         run(
-            host, "reduce", f"softmax_{dtype}", given, output.buffer, cols, grid=rows, block=(1, 32)
-        )
+            device, "reduce", f"softmax_{dtype}", given, output.buffer, cols,
+            grid=rows, block=row_block(rng),
+        )  # fmt: skip
         wide = values.astype(Wide)
         raised = np.exp(wide - wide.max(1, keepdims=True))
         expected = raised / raised.sum(1, keepdims=True)
@@ -183,11 +189,11 @@ def test_softmax(host: Device, rng: np.random.Generator, dtype: str) -> None:
         close(output.to_numpy(), expected, expected, dtype, 30 + span)
 
 
-def test_softmax_of_infinities(host: Device) -> None:
+def test_softmax_of_infinities(device: Device) -> None:
     values = np.array([[0, -np.inf, 1], [np.nan, 0, 1], [-np.inf] * 3], np.float32)
     output = Output("f32", 9)
     given = DeviceBuffer.from_numpy(values.ravel())
-    run(host, "reduce", "softmax_f32", given, output.buffer, 3, grid=3, block=(1, 32))
+    run(device, "reduce", "softmax_f32", given, output.buffer, 3, grid=3, block=(1, 32))
     got = output.to_numpy().reshape(3, 3)
     assert got[0, 1] == 0 and abs(got[0].sum() - 1) < 1e-6
     assert np.isnan(got[1:]).all()
@@ -195,7 +201,7 @@ def test_softmax_of_infinities(host: Device) -> None:
 
 @pytest.mark.parametrize("dtype", REAL)
 @pytest.mark.parametrize("kind", ["rms", "layer"])
-def test_norms(host: Device, rng: np.random.Generator, kind: str, dtype: str) -> None:
+def test_norms(device: Device, rng: np.random.Generator, kind: str, dtype: str) -> None:
     for _ in range(rounds(6, 300)):
         rows, cols, values = rows_of(rng, dtype)
         values = (values.astype(np.float64) + rng.uniform(-3, 3)).astype(values.dtype)
@@ -209,8 +215,8 @@ def test_norms(host: Device, rng: np.random.Generator, kind: str, dtype: str) ->
             weights.append(DeviceBuffer.from_numpy(beta) if with_beta else None)
         eps = 1e-5
         run(
-            host, "reduce", f"{kind}norm_{dtype}", given, output.buffer, *weights, cols, 32, eps,
-            grid=rows, block=32,
+            device, "reduce", f"{kind}norm_{dtype}", given, output.buffer, *weights, cols, 32, eps,
+            grid=rows, block=row_block(rng),
         )  # fmt: skip
         wide = values.astype(Wide)
         mean = wide.mean(1, keepdims=True) if kind == "layer" else 0
@@ -225,13 +231,13 @@ def test_norms(host: Device, rng: np.random.Generator, kind: str, dtype: str) ->
         close(output.to_numpy(), expected, magnitude, dtype, 40)
 
 
-def test_a_variance_that_cancels(host: Device, rng: np.random.Generator) -> None:
+def test_a_variance_that_cancels(device: Device, rng: np.random.Generator) -> None:
     """E[x^2] - mean^2 of numbers far from zero is noise."""
     values = (1e4 + rng.standard_normal(4096)).astype(np.float32)
     output = Output("f32", values.size)
     given = DeviceBuffer.from_numpy(values)
     run(
-        host, "reduce", "layernorm_f32", given, output.buffer, None, None, values.size, 1024,
+        device, "reduce", "layernorm_f32", given, output.buffer, None, None, values.size, 1024,
         1e-6, grid=1, block=64,
     )  # fmt: skip
     wide = values.astype(Wide)
@@ -242,7 +248,9 @@ def test_a_variance_that_cancels(host: Device, rng: np.random.Generator) -> None
 @pytest.mark.parametrize("batched", [False, True])
 @pytest.mark.parametrize("dtype", REAL)
 @pytest.mark.parametrize("kind", ["rope_i", "rope", "rope_thd"])
-def test_rope(host: Device, rng: np.random.Generator, kind: str, dtype: str, batched: bool) -> None:
+def test_rope(
+    device: Device, rng: np.random.Generator, kind: str, dtype: str, batched: bool
+) -> None:
     b, h, t, d = (int(size) for size in rng.integers(1, 6, 4))
     d *= 2
     shape = (b, t, h, d) if kind == "rope_thd" else (b, h, t, d)
@@ -257,7 +265,7 @@ def test_rope(host: Device, rng: np.random.Generator, kind: str, dtype: str, bat
         "rope": (b * h, t * d, d, stride_b),
         "rope_thd": (b, t, h, d, stride_b),
     }[kind]
-    run(host, "reduce", f"{kind}_{dtype}", *buffers, output.buffer, *sizes)
+    run(device, "reduce", f"{kind}_{dtype}", *buffers, output.buffer, *sizes)
     wide, c, s = (one.astype(Wide) for one in (values, cos, sin))
     if not batched:
         c, s = (np.broadcast_to(one, (b, t, d // 2)) for one in (c, s))

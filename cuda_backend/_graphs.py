@@ -1,0 +1,77 @@
+"""The verbs of graphs: how CUDA instantiates one, lists its kernels and changes them."""
+
+from __future__ import annotations
+
+import ctypes
+from graphlib import TopologicalSorter
+
+from cuda_backend._library import DriverLibrary, header
+from uhal._library_graphs import GraphNames, GraphVerbs
+from uhal.contract import ExecutableGraph, KernelCall
+
+
+class CudaGraphVerbs(GraphVerbs):
+    """The part of the CUDA backend that deals with graphs. Any thread may call any method."""
+
+    graph_names = GraphNames(
+        begin="cuStreamBeginCapture_v2",
+        end="cuStreamEndCapture",
+        status="cuStreamIsCapturing",
+        instantiate="cuGraphInstantiateWithFlags",
+        launch="cuGraphLaunch",
+        destroy="cuGraphDestroy",
+        destroy_executable="cuGraphExecDestroy",
+        relaxed="CU_STREAM_CAPTURE_MODE_RELAXED",
+        statuses=(
+            "CU_STREAM_CAPTURE_STATUS_NONE",
+            "CU_STREAM_CAPTURE_STATUS_ACTIVE",
+            "CU_STREAM_CAPTURE_STATUS_INVALIDATED",
+        ),
+        advice="Update the NVIDIA driver",
+    )
+
+    _library: DriverLibrary
+
+    def instantiate_graph(self, graph: int) -> ExecutableGraph:
+        """Make a graph ready to be launched, and list its kernels."""
+        kernels = self._kernels(graph)
+        executable = ctypes.c_void_p()
+        self._library.cuGraphInstantiateWithFlags(executable, graph, 0)
+        return ExecutableGraph(executable.value or 0, kernels)
+
+    def update_kernel(self, executable: int, node: int, call: KernelCall) -> None:
+        """Change one kernel launch of an executable graph."""
+        values = [ctypes.create_string_buffer(value, len(value)) for value in call.parameters]
+        pointers = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
+        # The form before CUDA 12, which every driver takes: what it lacks names other functions.
+        launch = header().ctype("CUDA_KERNEL_NODE_PARAMS_v1")()
+        launch.func = call.function
+        launch.gridDimX, launch.gridDimY, launch.gridDimZ = call.grid
+        launch.blockDimX, launch.blockDimY, launch.blockDimZ = call.block
+        launch.sharedMemBytes = call.shared_bytes
+        launch.kernelParams = pointers
+        self._library.cuGraphExecKernelNodeSetParams(executable, node, launch)
+
+    def _kernels(self, graph: int) -> tuple[int, ...]:
+        # The driver does not say in which order it lists them.
+        after = {
+            node: self._nodes("cuGraphNodeGetDependencies", node)
+            for node in self._nodes("cuGraphGetNodes", graph)
+        }
+        return tuple(
+            node for node in TopologicalSorter(after).static_order() if self._is_kernel(node)
+        )
+
+    def _nodes(self, call: str, asked: int) -> list[int]:
+        function = getattr(self._library, call)
+        count = ctypes.c_size_t()
+        function(asked, None, count)
+        nodes = (ctypes.c_void_p * count.value)()
+        if nodes:
+            function(asked, nodes, count)
+        return list(nodes)
+
+    def _is_kernel(self, node: int) -> bool:
+        kind = ctypes.c_int()
+        self._library.cuGraphNodeGetType(node, kind)
+        return kind.value == header().constants["CU_GRAPH_NODE_TYPE_KERNEL"]

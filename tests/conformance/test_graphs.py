@@ -1,0 +1,230 @@
+"""Launches captured into a graph run when the graph is launched, as often as that is."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.children import check_child
+from tests.conformance import faults
+from tests.conformance.rows import Row
+from tests.sampling import rounds
+from uhal import Device, DeviceBuffer, Function, Module, Stream
+from uhal.abi import LibraryBackend
+from uhal.contract import Backend, ExecutableGraph, KernelCall
+from uhal.errors import DeviceError
+from uhal.registry import backend as opened_backend
+
+BLOCK = 128
+GRID = 3
+
+
+@pytest.fixture
+def backend(device: Device) -> Iterator[Backend]:
+    """The backend of the device; every graph made with it is gone at the end."""
+    backend = opened_backend(device.backend)
+    assert isinstance(backend, LibraryBackend)
+    before = graphs_alive(backend)
+    yield backend
+    assert graphs_alive(backend) == before
+
+
+def graphs_alive(backend: LibraryBackend) -> list[int]:
+    """Graphs and executable graphs, which a simulated library counts."""
+    path = os.environ.get(backend.library.variable, "")
+    count = getattr(ctypes.CDLL(path), "uhal_sim_live", None) if path else None
+    return [count(kind) for kind in (b"graph", b"graph_exec")] if count is not None else []
+
+
+@pytest.fixture
+def stream(device: Device) -> Iterator[Stream]:
+    with Stream() as stream:
+        yield stream
+
+
+class Chain:
+    """Three launches of x → x * multiply + add, exactly known: any other order shows."""
+
+    def __init__(self, basic: Module, rng: np.random.Generator) -> None:
+        self._rng = rng
+        self.kernel: Function = basic.get_function("step")
+        self.expected = rng.integers(0, 2**32, 1000, "u4")
+        self.buffer = DeviceBuffer.from_numpy(self.expected)
+        self.factors = [self.draw() for _ in range(3)]
+
+    def use_on(self, stream: Stream) -> None:
+        """Launch once: the stream then has waited for what filled the buffer elsewhere.
+
+        During a capture it could not: that work is not part of the graph.
+        """
+        self.launch(stream)
+        self.advance()
+        stream.synchronize()
+
+    def draw(self) -> tuple[int, int]:
+        multiply, add = (int(number) for number in self._rng.integers(0, 2**31, 2))
+        return 2 * multiply + 1, add
+
+    def launch(self, stream: Stream) -> None:
+        for multiply, add in self.factors:
+            self.kernel[GRID, BLOCK, 0, stream](self.buffer.size, multiply, add, self.buffer)
+
+    def advance(self) -> None:
+        """Expect that the launches have run once more."""
+        for multiply, add in self.factors:
+            self.expected = self.expected * np.uint32(multiply) + np.uint32(add)
+
+    def check(self) -> None:
+        assert np.array_equal(self.buffer.to_numpy(), self.expected)
+
+    def call(self, index: int) -> KernelCall:
+        """The launch at this place, in parts."""
+        multiply, add = self.factors[index]
+        values = (
+            np.uint64(self.buffer.size),
+            np.uint32(multiply),
+            np.uint32(add),
+            np.uint64(int(self.buffer.as_device_ptr())),
+        )
+        return KernelCall(
+            function=self.kernel.handle,
+            grid=(GRID, 1, 1),
+            block=(BLOCK, 1, 1),
+            shared_bytes=0,
+            parameters=[value.tobytes() for value in values],
+        )
+
+
+@pytest.fixture
+def chains(basic: Module, rng: np.random.Generator, stream: Stream) -> Callable[[], Chain]:
+    def make() -> Chain:
+        chain = Chain(basic, rng)
+        chain.use_on(stream)
+        return chain
+
+    return make
+
+
+@contextmanager
+def captured(backend: Backend, stream: Stream, chain: Chain) -> Iterator[ExecutableGraph]:
+    """The chain's launches, recorded on the stream."""
+    backend.begin_capture(stream.handle)
+    chain.launch(stream)
+    with ExitStack() as stack:
+        graph = backend.end_capture(stream.handle)
+        stack.callback(backend.destroy_graph, graph)
+        executable = backend.instantiate_graph(graph)
+        stack.callback(backend.destroy_executable_graph, executable.handle)
+        yield executable
+        stream.synchronize()
+
+
+def test_a_graph_repeats_what_was_captured(
+    backend: Backend, stream: Stream, chains: Callable[[], Chain]
+) -> None:
+    chain = chains()
+    chain = chains()
+    with captured(backend, stream, chain) as executable:
+        chain.check()
+        for _ in range(rounds(5, 500)):
+            backend.launch_graph(executable.handle, stream.handle)
+            chain.advance()
+        stream.synchronize()
+        chain.check()
+
+
+def test_a_graph_runs_in_order_with_other_work(
+    backend: Backend, stream: Stream, chains: Callable[[], Chain]
+) -> None:
+    chain = chains()
+    with captured(backend, stream, chain) as executable:
+        for _ in range(5):
+            chain.launch(stream)
+            backend.launch_graph(executable.handle, stream.handle)
+            chain.advance()
+            chain.advance()
+        stream.synchronize()
+        chain.check()
+
+
+def test_a_graph_can_be_launched_on_another_stream(
+    backend: Backend, stream: Stream, chains: Callable[[], Chain]
+) -> None:
+    chain = chains()
+    with captured(backend, stream, chain) as executable, Stream() as other:
+        backend.launch_graph(executable.handle, other.handle)
+        chain.advance()
+        other.synchronize()
+        chain.check()
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_a_graph_takes_other_parameters(
+    backend: Backend, stream: Stream, chains: Callable[[], Chain], place: int
+) -> None:
+    chain = chains()
+    with captured(backend, stream, chain) as executable:
+        assert executable.kernels is not None
+        assert len(set(executable.kernels)) == 3
+        for _ in range(5):
+            # What is launched keeps its parameters, whether it has run or not.
+            backend.launch_graph(executable.handle, stream.handle)
+            chain.advance()
+            chain.factors[place] = chain.draw()
+            node = executable.kernels[place]
+            backend.update_kernel(executable.handle, node, chain.call(place))
+        backend.launch_graph(executable.handle, stream.handle)
+        chain.advance()
+        stream.synchronize()
+        chain.check()
+
+
+def test_a_graph_of_an_abandoned_capture_leaves_nothing(
+    backend: Backend, stream: Stream, chains: Callable[[], Chain]
+) -> None:
+    chain = chains()
+    assert backend.capture_status(stream.handle) == "none"
+    backend.begin_capture(stream.handle)
+    chain.launch(stream)
+    assert backend.capture_status(stream.handle) == "active"
+    backend.destroy_graph(backend.end_capture(stream.handle))
+    assert backend.capture_status(stream.handle) == "none"
+    chain.check()
+    chain.launch(stream)
+    chain.advance()
+    stream.synchronize()
+    chain.check()
+
+
+def test_a_graph_is_not_made_of_a_spoilt_capture(
+    backend: Backend, stream: Stream, chains: Callable[[], Chain]
+) -> None:
+    chain = chains()
+    backend.begin_capture(stream.handle)
+    chain.launch(stream)
+    with pytest.raises(DeviceError):
+        stream.synchronize()
+    assert backend.capture_status(stream.handle) == "invalidated"
+    with pytest.raises(DeviceError):
+        backend.end_capture(stream.handle)
+    assert backend.capture_status(stream.handle) == "none"
+    chain.launch(stream)
+    chain.advance()
+    stream.synchronize()
+    chain.check()
+
+
+def test_a_graph_that_faults(row: Row, image: Callable[[str], Path]) -> None:
+    check_child(
+        faults.fault_in_a_graph,
+        row.backend,
+        str(image("fault")),
+        environment=row.environment,
+        options=("-W", "error"),
+    )

@@ -1,0 +1,50 @@
+"""The verbs of graphs, which the newer generation of TopsRuntime has.
+
+No function is known that lists the nodes of a graph or changes one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+from tops_backend._library import TopsLibrary
+from uhal._library_graphs import GraphNames, GraphVerbs
+from uhal.contract import ExecutableGraph, KernelCall
+from uhal.errors import NotSupportedError
+
+
+class TopsGraphVerbs(GraphVerbs):
+    """The part of the Tops backend that deals with graphs. Any thread may call any method."""
+
+    graph_names = GraphNames(
+        begin="topsStreamBeginCapture",
+        end="topsStreamEndCapture",
+        status="topsStreamIsCapturing",
+        instantiate="topsGraphInstantiate",
+        launch="topsGraphLaunch",
+        destroy="topsGraphDestroy",
+        destroy_executable="topsGraphExecDestroy",
+        relaxed="topsStreamCaptureModeRelaxed",
+        statuses=(
+            "topsStreamCaptureStatusNone",
+            "topsStreamCaptureStatusActive",
+            "topsStreamCaptureStatusInvalidated",
+        ),
+        advice="TopsRider 3.x has graphs; with an older one, make the launches one by one",
+    )
+
+    _library: TopsLibrary
+
+    def instantiate_graph(self, graph: int) -> ExecutableGraph:
+        """Make a graph ready to be launched; its kernels are not known."""
+        executable = ctypes.c_void_p()
+        self._library.topsGraphInstantiate(executable, graph, None, None, 0)
+        return ExecutableGraph(executable.value or 0, kernels=None)
+
+    def update_kernel(self, executable: int, node: int, call: KernelCall) -> None:
+        """Refuse it."""
+        raise NotSupportedError(
+            "TopsRuntime has no known function that changes a launch inside a graph; capture "
+            "again, or let kernels read what changes from memory",
+            backend=self.name,
+        )
