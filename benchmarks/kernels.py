@@ -1,8 +1,10 @@
-"""The kernels every library launches: PTX with nothing in it but its parameters."""
+"""The kernels every library launches, with nothing in them but their parameters."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+
+from tests import hsaco_writer
 
 THREE = ("u64 n", "const f32* x", "f32* out")
 EIGHT = (
@@ -25,6 +27,26 @@ def ptx() -> bytes:
         )
         text.append(f".visible .entry {entry}({declared}) {{ {_reads(entry, parameters)} ret; }}")
     return ("\n".join(text) + "\n").encode()
+
+
+def hsaco() -> bytes:
+    """A code object with all of them; what it does not tell, `declaration` does."""
+    made = []
+    for entry, parameters in KERNELS.items():
+        arguments = []
+        end = 0
+        for parameter, size in zip(parameters, sizes(entry), strict=True):
+            offset = -(-end // size) * size
+            kind = "global_buffer" if "*" in parameter else "by_value"
+            arguments.append(hsaco_writer.Argument(offset, size, kind))
+            end = offset + size
+        made.append(hsaco_writer.Kernel(entry, arguments, -(-end // 8) * 8))
+    return hsaco_writer.write(made)
+
+
+def declaration(entry: str) -> str:
+    """The words `Module.get_function` takes."""
+    return ", ".join(KERNELS[entry])
 
 
 def sizes(entry: str) -> list[int]:

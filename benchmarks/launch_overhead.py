@@ -8,6 +8,7 @@ with the reason.
     python -m benchmarks.launch_overhead --peers PYTHON   a Python that has cuda-core, pycuda, …
     python -m benchmarks.launch_overhead --json
     python -m benchmarks.launch_overhead --write docs/performance.md
+    python -m benchmarks.launch_overhead --backend rocm --peers PYTHON   one that has hip-python
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-NULL_DRIVER = ROOT / "simulators" / "build" / "null" / "libcuda.so.1"
+NULL_DRIVERS = ROOT / "simulators" / "build" / "null"
+NULL_DRIVER = NULL_DRIVERS / "libcuda.so.1"
+NULL_RUNTIME = NULL_DRIVERS / "libhsa-runtime64.so.1"
+NULL_HIP = NULL_DRIVERS / "libamdhip64.so"
 SECONDS = 180
 IMPORTS = 5
 
@@ -40,9 +44,11 @@ class Library:
     """Runs in this environment; others run in that of the peers."""
     module: str = ""
     """What a program imports of it."""
+    driver: Path = NULL_DRIVER
+    """What it launches through."""
 
 
-LIBRARIES = (
+CUDA_LIBRARIES = (
     Library("floor", "floor"),
     Library("ctypes", "ctypes_calls"),
     Library("uhal", "uhal_calls", module="uhal"),
@@ -50,6 +56,11 @@ LIBRARIES = (
     Library("cuda.bindings", "cuda_bindings_calls", ours=False, module="cuda.bindings.driver"),
     Library("cuda.core", "cuda_core_calls", ours=False, module="cuda.core"),
     Library("PyCUDA", "pycuda_calls", ours=False, module="pycuda.driver"),
+)
+ROCM_LIBRARIES = (
+    Library("ctypes", "hip_ctypes_calls", driver=NULL_HIP),
+    Library("uhal", "uhal_rocm_calls", module="uhal", driver=NULL_RUNTIME),
+    Library("hip-python", "hip_python_calls", ours=False, module="hip", driver=NULL_HIP),
 )
 
 
@@ -72,7 +83,7 @@ UNCHECKED = ("uhal, unchecked",)
 # Safety may cost 30 % of a launch.
 SAFETY = 1 / 0.7
 PEERS = ("ctypes", "cuda.bindings", "cuda.core", "PyCUDA")
-GATES = (
+CUDA_GATES = (
     Gate("launch", 3, "launch, keywords", ("cuda.core",), 0.2),
     Gate("launch", 8, "launch, keywords", ("cuda.core",), 0.2),
     Gate("launch", 3, "bound", ("cuda.core",), 0.15),
@@ -86,6 +97,28 @@ GATES = (
     Gate("record", 0, "Event.record", PEERS, 0.6),
     Gate("sync", 0, "Stream.synchronize", PEERS, 1.2),
 )
+
+HIP = ("ctypes", "hip-python")
+ROCM_GATES = (
+    Gate("launch", 3, "launch, keywords", HIP, 1.0),
+    Gate("launch", 8, "launch, keywords", HIP, 1.0),
+    Gate("launch", 3, "bound", HIP, 1.0),
+    Gate("launch", 8, "bound", HIP, 1.0),
+)
+
+
+@dataclass(frozen=True)
+class Suite:
+    """What is measured of a backend, and the bounds."""
+
+    libraries: tuple[Library, ...]
+    gates: tuple[Gate, ...]
+
+
+SUITES = {
+    "cuda": Suite(CUDA_LIBRARIES, CUDA_GATES),
+    "rocm": Suite(ROCM_LIBRARIES, ROCM_GATES),
+}
 
 
 @dataclass
@@ -124,30 +157,33 @@ def main() -> int:
     parser.add_argument(
         "--peers", default=sys.executable, help="the Python that has the other libraries"
     )
+    parser.add_argument("--backend", choices=SUITES, default="cuda")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--write", type=Path, help="also write the tables to this Markdown file")
     options = parser.parse_args()
-    if not NULL_DRIVER.is_file():
-        parser.error("the do-nothing driver is not built: make simulators")
-    result = run(options.peers)
-    outcomes = [(gate, _ratio(result, gate)) for gate in GATES]
+    suite = SUITES[options.backend]
+    if not all(library.driver.is_file() for library in suite.libraries):
+        parser.error("the do-nothing drivers are not built: make simulators")
+    result = run(suite, options.peers)
+    outcomes = [(gate, _ratio(result, gate)) for gate in suite.gates]
     if options.json:
         print(json.dumps(_as_json(result)))
     else:
         print(tables(result, outcomes))
     if options.write:
-        options.write.write_text(_document(result, outcomes), encoding="utf-8")
+        text = _document(options.backend, options.write, result, outcomes)
+        options.write.write_text(text, encoding="utf-8")
     missed = [gate for gate, ratio in outcomes if ratio is not None and ratio > gate.limit]
     return 1 if missed or "uhal" in result.missing else 0
 
 
-def run(peers: str) -> Result:
+def run(suite: Suite, peers: str) -> Result:
     """Run every worker; a library that cannot take part says why."""
     result = Result()
-    for library in LIBRARIES:
+    for library in suite.libraries:
         python = sys.executable if library.ours else peers
         try:
-            answer = _worker(library.worker, python)
+            answer = _worker(library, python)
             if library.module:
                 result.imports[library.module] = _import_milliseconds(library.module, python)
         except RuntimeError as failure:
@@ -158,8 +194,8 @@ def run(peers: str) -> Result:
     return result
 
 
-def _worker(name: str, python: str) -> dict[str, Any]:
-    said = _said([python, "-m", f"benchmarks.workers.{name}", str(NULL_DRIVER)])
+def _worker(library: Library, python: str) -> dict[str, Any]:
+    said = _said([python, "-m", f"benchmarks.workers.{library.worker}", str(library.driver)])
     answer: dict[str, Any] = json.loads(said.splitlines()[-1])
     return answer
 
@@ -177,7 +213,8 @@ def _said(command: list[str]) -> str:
     environment = {
         **os.environ,
         "UHAL_CUDA_LIBRARY": str(NULL_DRIVER),
-        "LD_LIBRARY_PATH": str(NULL_DRIVER.parent),
+        "UHAL_ROCM_LIBRARY": str(NULL_RUNTIME),
+        "LD_LIBRARY_PATH": str(NULL_DRIVERS),
         "OPENBLAS_NUM_THREADS": "1",
     }
     try:
@@ -257,12 +294,15 @@ def tables(result: Result, outcomes: list[tuple[Gate, float | None]]) -> str:
     return "\n".join(text)
 
 
-def _document(result: Result, outcomes: list[tuple[Gate, float | None]]) -> str:
+def _document(
+    backend: str, path: Path, result: Result, outcomes: list[tuple[Gate, float | None]]
+) -> str:
+    asked = "" if backend == "cuda" else f"--backend {backend} "
     today = datetime.date.today().isoformat()
     versions = ", ".join(f"{name} {version}" for name, version in result.versions.items())
     return f"""# Performance
 
-Written by `python -m benchmarks.launch_overhead --write docs/performance.md` on {today}.
+Written by `python -m benchmarks.launch_overhead {asked}--write {path}` on {today}.
 
 {machine()}; Python {platform.python_version()}; {versions}.
 

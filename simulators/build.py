@@ -25,11 +25,15 @@ C_COMPILER = os.environ.get("CC", "cc")
 C_FLAGS = "-std=gnu11 -O2 -g1 -fPIC -fvisibility=hidden -Wall -Wextra".split()
 
 CUDA = ("engine", "images", "ptx/runtime", "ptx/executor", "cuda")
+HSA = ("engine", "images", "hsa")
 DRIVERS = {
     "libcuda.so.1": CUDA,
-    "libhsa-runtime64.so.1": ("engine", "images", "hsa"),
-    # For benchmarks: its few functions, linked first, replace those of the same name.
-    "null/libcuda.so.1": ("null", *CUDA),
+    "libhsa-runtime64.so.1": HSA,
+    # For benchmarks: their few functions, linked first, replace those of the same name.
+    "null/libcuda.so.1": ("null", "null/kernels", "null/cuda", *CUDA),
+    "null/libhsa-runtime64.so.1": ("null", "null/kernels", "null/hsa", *HSA),
+    # Others launch through this one; nothing simulates the rest of it.
+    "null/libamdhip64.so": ("null", "null/hip"),
     "libtopsrt.so.1": ("engine", "images", "tops", "tops/newer"),
     "libtopsrt.so.2": ("engine", "images", "tops", "tops/older"),
 }

@@ -1,8 +1,8 @@
 """Compiling kernel sources at run time, for those who have a compiler: nothing in uhal needs it.
 
 `cuda` goes through cuda.core's `Program`, that is NVRTC, both of which come with the extra `cuda`
-(`pip install "uhal-py[cuda]"`). `hip` goes through hip-python's hiprtc, which needs ROCm. What they
-return goes to `Module.from_bytes`.
+(`pip install "uhal-py[cuda]"`). `hip` goes through hip-python's hiprtc, which comes with the extra
+`rocm` and needs ROCm's `libhiprtc.so`. What they return goes to `Module.from_bytes`.
 """
 
 from __future__ import annotations
@@ -118,12 +118,17 @@ def hip(source: str, options: Sequence[str] = ()) -> bytes:
 
 def _hiprtc() -> Any:
     try:
-        return importlib.import_module("hip.hiprtc")
-    except (ImportError, OSError) as error:
+        package = importlib.import_module("hip")
+        # A submodule in older releases of hip-python, in newer ones only a name in the package.
+        hiprtc = getattr(package, "hiprtc", None) or importlib.import_module("hip.hiprtc")
+        # Loads ROCm's library, which its import does not; RuntimeError when there is none.
+        hiprtc.hiprtcVersion()
+    except (ImportError, OSError, RuntimeError) as error:
         raise LibraryNotFoundError(
-            f"uhal.compile.hip needs hip-python and the ROCm it is made for ({error}). Install "
-            "them: https://rocm.docs.amd.com/projects/hip-python"
+            f"uhal.compile.hip needs hip-python and ROCm's libhiprtc ({error}). Install them: "
+            'pip install "uhal-py[rocm]", https://rocm.docs.amd.com/projects/hip-python'
         ) from error
+    return hiprtc
 
 
 def _done(hiprtc: Any, call: str, *arguments: Any) -> tuple[Any, ...]:

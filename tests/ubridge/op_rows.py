@@ -53,6 +53,7 @@ def _gcu_has(op: Op, dtype: str, other: str | None) -> bool:
 OP_ROWS = (
     OpRow("host", "host", _candle_has),
     OpRow("cuda-sim", "cuda", _candle_has, images="images/cuda"),
+    OpRow("rocm-sim", "rocm", _candle_has, images="images/rocm"),
     # Halves are rounded after every step of softmax and norms.
     OpRow(
         "tops-sim",

@@ -25,6 +25,12 @@ class FakeHiprtc(ModuleType):
         self.texts = {"Code": b"\x7fELF code", "ProgramLog": b"line 1: error\n\0"}
         self.seen: list[Any] = []
         self.alive = 0
+        self.library_is_missing = False
+
+    def hiprtcVersion(self) -> tuple[int, int, int]:
+        if self.library_is_missing:
+            raise RuntimeError("failed to dlopen libhiprtc.so")
+        return SUCCESS, 10, 0
 
     def hiprtcCreateProgram(self, *arguments: Any) -> tuple[int, Any]:
         self.seen.append(arguments)
@@ -87,5 +93,19 @@ def test_what_is_no_source_is_refused(hiprtc: FakeHiprtc) -> None:
 def test_without_hip_python(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "hip", None)
     monkeypatch.setitem(sys.modules, "hip.hiprtc", None)
-    with pytest.raises(LibraryNotFoundError, match="needs hip-python and the ROCm it is made for"):
+    with pytest.raises(LibraryNotFoundError, match="needs hip-python and ROCm's libhiprtc"):
         uhal.compile.hip(SOURCE)
+
+
+def test_a_name_in_the_package(hiprtc: FakeHiprtc, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Newer releases of hip-python have no module of that name."""
+    monkeypatch.delitem(sys.modules, "hip.hiprtc")
+    monkeypatch.setattr(sys.modules["hip"], "hiprtc", hiprtc, raising=False)
+    assert uhal.compile.hip(SOURCE) == b"\x7fELF code"
+
+
+def test_without_rocm(hiprtc: FakeHiprtc) -> None:
+    hiprtc.library_is_missing = True
+    with pytest.raises(LibraryNotFoundError, match=r"failed to dlopen libhiprtc\.so"):
+        uhal.compile.hip(SOURCE)
+    assert hiprtc.alive == 0

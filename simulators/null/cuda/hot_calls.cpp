@@ -1,13 +1,12 @@
 // The calls of a launch loop, as cheap as a library can make them: they count, and add up what they
 // were given. Linked in front of the simulated driver they take the place of its own, so that what
 // a benchmark measures is the caller's side. Everything else is the simulated driver's.
-#include "hot_calls.h"
-
-#include <algorithm>
 #include <atomic>
-#include <cstring>
 
-#include "../cuda/call.h"
+#include "../../cuda/call.h"
+#include "../counting.h"
+
+using null_driver::counts;
 
 namespace {
 
@@ -18,25 +17,10 @@ constexpr uint64_t first_address = uint64_t{1} << 45;
 constexpr uint64_t address_mask = (uint64_t{1} << 40) - 1;
 constexpr uint64_t alignment = 512;
 
-uhal_null_counts counts;
-uint32_t parameter_sizes[UHAL_NULL_PARAMETERS];
-unsigned parameter_count = 0;
 Relaxed next_address{0};
 
-// One writer at a time is all that benchmarks have; a torn count would show as a wrong total.
 void add(uint64_t &counter, uint64_t amount) {
     counter += amount;
-}
-
-uint64_t read(const void *parameter, uint32_t size) {
-    if (size == 8) {
-        uint64_t value;
-        std::memcpy(&value, parameter, 8);
-        return value;
-    }
-    uint32_t value;
-    std::memcpy(&value, parameter, 4);
-    return value;
 }
 
 // The block of parameters that came instead of pointers to each.
@@ -51,23 +35,13 @@ const char *packed_parameters(void **extra) {
 }
 
 CUresult count_launch(void **parameters, void **extra) {
-    add(counts.launches, 1);
-    uint64_t sum = 0;
-    if (parameters != nullptr) {
-        for (unsigned i = 0; i < parameter_count; ++i) {
-            sum += read(parameters[i], parameter_sizes[i]);
-        }
-    } else if (extra != nullptr) {
-        const char *block = packed_parameters(extra);
-        size_t offset = 0;
-        for (unsigned i = 0; i < parameter_count; ++i) {
-            const size_t size = parameter_sizes[i];
-            offset = (offset + size - 1) & ~(size - 1);
-            sum += read(block + offset, parameter_sizes[i]);
-            offset += size;
-        }
+    if (parameters == nullptr && extra != nullptr) {
+        null_driver::count_packed(packed_parameters(extra));
+    } else if (parameters != nullptr) {
+        null_driver::count_pointers(parameters);
+    } else {
+        add(counts.launches, 1);
     }
-    add(counts.checksum, sum);
     return CUDA_SUCCESS;
 }
 
@@ -91,17 +65,6 @@ CUresult copy(size_t bytes) {
 }
 
 } // namespace
-
-void uhal_null_expect(const uint32_t *sizes, unsigned count) {
-    parameter_count = std::min<unsigned>(count, UHAL_NULL_PARAMETERS);
-    std::memcpy(parameter_sizes, sizes, parameter_count * sizeof *sizes);
-}
-
-uhal_null_counts uhal_null_take() {
-    const uhal_null_counts taken = counts;
-    counts = {};
-    return taken;
-}
 
 // -- launches ------------------------------------------------------------------------------------
 

@@ -1,0 +1,75 @@
+// What the do-nothing drivers count, and tell a benchmark, which holds it against what it meant to
+// do.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+enum { UHAL_NULL_PARAMETERS = 32 };
+
+struct uhal_null_counts {
+    uint64_t launches;
+    uint64_t checksum; // sum of all parameters, each read as an unsigned integer of its size
+    uint64_t allocations;
+    uint64_t frees;
+    uint64_t copies;
+    uint64_t copied_bytes;
+    uint64_t waits; // for a stream
+    uint64_t records;
+};
+
+#pragma GCC visibility push(default)
+extern "C" {
+
+// How launches lay out their parameters from now on: 4 or 8 bytes each.
+void uhal_null_expect(const uint32_t *sizes, unsigned count);
+
+// What was counted since the last call.
+uhal_null_counts uhal_null_take();
+}
+#pragma GCC visibility pop
+
+namespace null_driver {
+
+// One writer at a time is all that benchmarks have; a torn count would show as a wrong total.
+extern uhal_null_counts counts;
+extern uint32_t parameter_sizes[UHAL_NULL_PARAMETERS];
+extern unsigned parameter_count;
+
+inline uint64_t read(const void *parameter, uint32_t size) {
+    if (size == 8) {
+        uint64_t value;
+        std::memcpy(&value, parameter, 8);
+        return value;
+    }
+    uint32_t value;
+    std::memcpy(&value, parameter, 4);
+    return value;
+}
+
+// A launch whose parameters lie in one block, each aligned to its size.
+inline void count_packed(const void *block) {
+    uint64_t sum = 0;
+    size_t offset = 0;
+    for (unsigned i = 0; i < parameter_count; ++i) {
+        const size_t size = parameter_sizes[i];
+        offset = (offset + size - 1) & ~(size - 1);
+        sum += read(static_cast<const char *>(block) + offset, parameter_sizes[i]);
+        offset += size;
+    }
+    counts.launches += 1;
+    counts.checksum += sum;
+}
+
+// A launch with a pointer to each parameter.
+inline void count_pointers(void *const *parameters) {
+    uint64_t sum = 0;
+    for (unsigned i = 0; i < parameter_count; ++i) {
+        sum += read(parameters[i], parameter_sizes[i]);
+    }
+    counts.launches += 1;
+    counts.checksum += sum;
+}
+
+} // namespace null_driver

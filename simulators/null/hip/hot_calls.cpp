@@ -1,0 +1,60 @@
+// What a program needs of libamdhip64 to launch kernels, by a device that does nothing: launches
+// are counted and their arguments added up. Handles stand for nothing.
+#include "hip.h"
+
+#include "../counting.h"
+
+namespace {
+
+// Addresses nobody may use: nothing is ever read or written there.
+uint64_t next_address = uint64_t{1} << 45;
+constexpr uint64_t alignment = 512;
+
+void *next_handle() {
+    next_address += alignment;
+    return reinterpret_cast<void *>(next_address);
+}
+
+} // namespace
+
+hipError_t hipInit(unsigned) {
+    return hipSuccess;
+}
+
+hipError_t hipMalloc(void **pointer, size_t bytes) {
+    *pointer = next_handle();
+    next_address += (bytes + alignment - 1) & ~(alignment - 1);
+    return hipSuccess;
+}
+
+hipError_t hipModuleLoadData(void **module, const void *) {
+    *module = next_handle();
+    return hipSuccess;
+}
+
+hipError_t hipModuleGetFunction(void **function, void *, const char *) {
+    *function = next_handle();
+    return hipSuccess;
+}
+
+hipError_t hipStreamCreate(void **stream) {
+    *stream = next_handle();
+    return hipSuccess;
+}
+
+hipError_t hipModuleLaunchKernel(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                                 unsigned, void *, void **parameters, void **extra) {
+    if (parameters != nullptr) {
+        null_driver::count_pointers(parameters);
+        return hipSuccess;
+    }
+    // Pairs of a key and a value: the keys are small integers in place of pointers.
+    for (; extra != nullptr && *extra != HIP_LAUNCH_PARAM_END; extra += 2) {
+        if (*extra == HIP_LAUNCH_PARAM_BUFFER_POINTER) {
+            null_driver::count_packed(extra[1]);
+            return hipSuccess;
+        }
+    }
+    null_driver::counts.launches += 1;
+    return hipSuccess;
+}

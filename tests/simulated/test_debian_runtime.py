@@ -1,0 +1,57 @@
+"""The ROCm backend on AMD's own runtime, as Debian ships it, where there is no device for it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.children import ROOT, check_child
+from tests.simulated import debian_runtime
+from uhal import Api, NoDeviceError
+
+FOUND = "runtime found, no device"
+
+
+@pytest.fixture(scope="module")
+def environment(request: pytest.FixtureRequest) -> Mapping[str, str]:
+    """Where a program finds the runtime, and that finds its own libraries."""
+    if Path("/dev/kfd").exists():
+        pytest.skip("there is a driver for AMD devices here: tests with --device rocm use it")
+    cache = request.config.cache
+    assert cache is not None
+    library = debian_runtime.unpack(cache.mkdir("debian"))
+    return {"UHAL_ROCM_LIBRARY": str(library), "LD_LIBRARY_PATH": str(library.parent)}
+
+
+def test_doctor_finds_the_runtime(environment: Mapping[str, str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "uhal", "doctor", "--json"],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        encoding="utf-8",
+        timeout=120,
+    )
+    # An abort would be a negative status; the host computes.
+    assert done.returncode == 0, done.stderr
+    (record,) = (found for found in json.loads(done.stdout)["records"] if found["name"] == "rocm")
+    assert record["verdict"] == "absent" and record["reason"].startswith(FOUND)
+    assert record["path"] == environment["UHAL_ROCM_LIBRARY"]
+    assert "/dev/kfd" in record["next_step"]
+
+
+def ask_for_a_device() -> None:
+    """Twice: the runtime is as ready to be asked again as it was before."""
+    for _ in range(2):
+        with pytest.raises(NoDeviceError, match=FOUND):
+            Api.quick_init(0, "rocm")
+
+
+def test_a_program_is_told(environment: Mapping[str, str]) -> None:
+    assert check_child(ask_for_a_device, environment=environment) == ""
