@@ -1,4 +1,4 @@
-"""Installs other people's CUDA libraries, each set in a folder that is kept from run to run."""
+"""Installs other people's libraries, each set in a folder that is kept from run to run."""
 
 from __future__ import annotations
 
@@ -17,6 +17,10 @@ NVIDIA = (
     "cuda-bindings==13.5.0",
     "cuda-pathfinder==1.9.0",
     "nvidia-cuda-nvrtc==13.5.37",
+)
+HIP_PYTHON = (
+    *("hip-python==10.0.0.0.1.2", "rocm-bindings-hip==10.0.0.0.1.2"),
+    "rocm-bindings-core==10.0.0.0.1.2",
 )
 # PyCUDA is compiled here; the headers of the driver API come in wheels.
 PYCUDA = (
