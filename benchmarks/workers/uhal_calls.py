@@ -1,4 +1,4 @@
-"""uhal's own forms: `launch`, `function[…](…)`, bound, and the calls around a launch."""
+"""uhal's own forms: `launch`, `subscripted`, bound, and the calls around a launch."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def launches(function: uhal.Function, values: tuple[object, ...], stream: Stream
     statements = {
         "launch, keywords": f"launch(k, grid=(8,), block=(256,), args={args}, stream=stream)",
         "launch, positions": f"launch(k, (8,), (256,), {args}, 0, stream)",
-        "function[…](…)": f"k[8, 256, 0, stream]({listed})",
+        "subscripted": f"k[8, 256, 0, stream]({listed})",
     }
     forms = [
         launch_form(name, loop(statement, **names), arrived)
