@@ -9,12 +9,14 @@ depend on compiler and Python; a pair the budget does not know is compared with 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 from pathlib import Path
 
@@ -86,7 +88,9 @@ def toolchain() -> str:
     said = subprocess.run([compiler, "-dumpversion"], capture_output=True, text=True, check=True)
     name = "clang" if "clang" in os.path.realpath(shutil.which(compiler) or "") else "gcc"
     python = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    return f"{name} {said.stdout.split('.')[0].strip()}, Python {python}"
+    # Python hands its own flags to what is compiled for it.
+    flags = hashlib.sha256(str(sysconfig.get_config_var("CFLAGS")).encode()).hexdigest()[:8]
+    return f"{name} {said.stdout.split('.')[0].strip()}, Python {python}, flags {flags}"
 
 
 def count() -> dict[str, int]:

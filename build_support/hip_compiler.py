@@ -75,21 +75,30 @@ def preprocess(source: Path, target: str, *, root: Path = ROOT) -> str:
 
 
 def included_files(expanded: str, *, root: Path = ROOT) -> list[Path]:
-    """Return the files under `root` that a preprocessed source was made of, relative to `root`."""
+    """Return the files under `root` that a preprocessed source was made of, relative to `root`.
+
+    Headers of the compiler are none of them, wherever it is installed: its version stands for them.
+    """
     named = (root / name for name in set(_LINE_MARKER.findall(expanded)))
+    builtin = _builtin_headers()
     # The compiler also marks pieces that lie in no file.
     paths = (path.resolve() for path in named if path.is_file())
-    return sorted(path.relative_to(root) for path in paths if path.is_relative_to(root))
+    own = (path for path in paths if not path.is_relative_to(builtin))
+    return sorted(path.relative_to(root) for path in own if path.is_relative_to(root))
 
 
 def _clang() -> list[str]:
     if toolchain() is None:
         raise CompilerError(f"needs pip install {PACKAGE}=={PINNED}")
+    builtin = str(_builtin_headers())
+    headers = ("-nostdinc", f"-I{INCLUDE}", "-isystem", str(FREESTANDING), "-isystem", builtin)
+    return [sys.executable, "-m", PACKAGE, "clang", *headers]
+
+
+def _builtin_headers() -> Path:
     found = importlib.util.find_spec(PACKAGE)
     assert found is not None and found.origin is not None
-    builtin = Path(found.origin).parent / "lib" / "include"
-    headers = ("-nostdinc", f"-I{INCLUDE}", "-isystem", str(FREESTANDING), "-isystem", str(builtin))
-    return [sys.executable, "-m", PACKAGE, "clang", *headers]
+    return Path(found.origin).resolve().parent / "lib" / "include"
 
 
 def _write_linker(folder: Path) -> None:

@@ -60,6 +60,7 @@ def test_images_are_as_new_as_their_sources(module: str, manifest: dict[str, Any
     assert not changed, STALE
     assert f"ubridge/kernels/{module}.cu" in made["sources"]
     assert "uhal/include/uhal/kernel_hip.h" in made["sources"]
+    assert all(path.startswith(("uhal/", "ubridge/")) for path in made["sources"])
     for name, known in made["images"].items():
         assert digest(IMAGES / name) == known, f"{name} is not what make kernels made"
 
