@@ -83,6 +83,13 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 PASSED = pytest.StashKey[bool]()
 
 
+@pytest.fixture(autouse=True, scope="module")
+def settled_heap() -> None:
+    """Keep what outlives a module of tests from being gone through at every count of objects."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture
 def bench(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     """A counting device, current on this thread; afterwards nothing of it may be left.
