@@ -150,23 +150,6 @@ def _host_builds(folder: Path) -> Mapping[str, str]:
     return {"UHAL_SIM_KERNELS": str(kernels)}
 
 
-def _simulator(name: str) -> str:
-    library = ROOT / "simulators" / "build" / name
-    if not library.is_file():
-        pytest.skip(f"the simulated {name} is not built: make simulators")
-    return str(library)
-
-
-def _host_builds(folder: Path) -> Mapping[str, str]:
-    kernels = folder / "simulated"
-    shutil.rmtree(kernels, ignore_errors=True)
-    kernels.mkdir()
-    for source in sorted(KERNELS.glob("*.cu")):
-        built = compile_for_host(source, folder)
-        (kernels / f"{source.stem}.so").symlink_to(built)
-    return {"UHAL_SIM_KERNELS": str(kernels)}
-
-
 def _digest(source: Path, recipe: str) -> str:
     """Digest of a source, the headers it may include, and how it is compiled."""
     digest = hashlib.sha256(recipe.encode())
