@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import textwrap
 
 import pytest
 
 from cuda_backend._library import CANDIDATES
-from tests.sampling import SOAK
-from tests.simulated.process import ROOT, needs_simulator, run_python
+from tests.simulated.process import needs_simulator, run_python
 
 pytestmark = needs_simulator
 
@@ -169,19 +165,3 @@ def test_without_a_driver_the_error_says_what_was_tried_and_what_to_do(named: st
     if out and not named:
         pytest.skip("this machine has an NVIDIA driver")
     assert out == ""
-
-
-@pytest.mark.parametrize(
-    "schedule",
-    ["random:{seed}", pytest.param("eager", marks=pytest.mark.skipif(not SOAK, reason="soak"))],
-)
-def test_the_conformance_suite_under_other_schedules(schedule: str, seed: int) -> None:
-    chosen = schedule.format(seed=seed % 100_000)
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "tests/conformance", "-k", "cuda-sim"],
-        cwd=ROOT,
-        env={**os.environ, "UHAL_SIM_SCHEDULE": chosen},
-        capture_output=True,
-        encoding="utf-8",
-    )
-    assert done.returncode == 0, f"UHAL_SIM_SCHEDULE={chosen}\n{done.stdout[-5000:]}"

@@ -1,0 +1,43 @@
+"""The conformance suite under schedules other than the one a run of the tests has by itself."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from build_support import hip_compiler
+from tests.conformance.rows import ROWS
+from tests.sampling import SOAK
+from tests.simulated.process import ROOT, needs_simulator
+
+pytestmark = needs_simulator
+
+SIMULATED = [row.name for row in ROWS if row.name.endswith("-sim")]
+SOME = 200
+"""A row of which fewer tests pass was skipped, and a suite that skips all succeeds."""
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    ["random:{seed}", pytest.param("eager", marks=pytest.mark.skipif(not SOAK, reason="soak"))],
+)
+@pytest.mark.parametrize("row", SIMULATED)
+def test_the_conformance_suite(row: str, schedule: str, seed: int) -> None:
+    if row == "rocm-sim" and hip_compiler.toolchain() is None:
+        pytest.skip(f"needs pip install {hip_compiler.PACKAGE}=={hip_compiler.PINNED}")
+    chosen = schedule.format(seed=seed % 100_000)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "tests/conformance", "-k", row],
+        cwd=ROOT,
+        env={**os.environ, "UHAL_SIM_SCHEDULE": chosen},
+        capture_output=True,
+        encoding="utf-8",
+    )
+    said = f"UHAL_SIM_SCHEDULE={chosen}\n{done.stdout[-5000:]}"
+    assert done.returncode == 0, said
+    passed = re.search(r"(\d+) passed", done.stdout)
+    assert passed is not None and int(passed[1]) > SOME, said
