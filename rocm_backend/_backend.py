@@ -17,26 +17,21 @@ from typing import Any, NoReturn
 from rocm_backend import _agents
 from rocm_backend._agents import Agents, Gpu
 from rocm_backend._errors import ADVICE, CLASS_OF, LOST_TEXT, STICKY_PREFIX, status_name
-from rocm_backend._library import LIBRARY_VARIABLE, bind, find, header
+from rocm_backend._library import CANDIDATES, LIBRARY_VARIABLE, bind, header
 from rocm_backend._modules import ModuleVerbs
 from rocm_backend._pools import DevicePools
 from rocm_backend._runtime import FUNCTION_OF_SLOT, hand_over, open_runtime, runtime_header
 from rocm_backend.targets import DeviceTarget
 from uhal._lane import HotTable
-from uhal.abi import Library, LibrarySearch
+from uhal.abi import Library, LibraryBackend, LibraryFacts, LibrarySearch
 from uhal.contract import (
     BackendRecord,
     DeviceLimits,
     DeviceSummary,
     ErrorText,
-    joined_reasons,
 )
-from uhal.errors import DeviceError, LibraryNotFoundError, from_code
+from uhal.errors import DeviceError, from_code
 
-_INSTALL = (
-    "install AMD's ROCm runtime (Debian and Ubuntu: libhsa-runtime64-1), or set "
-    f"{LIBRARY_VARIABLE} to its libhsa-runtime64.so.1"
-)
 _KERNEL_DRIVER = "/dev/kfd"
 _QUEUE_PACKETS = 16384
 """Packets a queue holds. The lane keeps the GIL while a stream has few launches pending: this many
@@ -54,10 +49,21 @@ _KINDS = {
 }
 
 
-class RocmBackend(ModuleVerbs):
+class RocmBackend(ModuleVerbs, LibraryBackend):
     """AMD's devices. Any thread may call any method."""
 
     name = "rocm"
+    library = LibraryFacts(
+        variable=LIBRARY_VARIABLE,
+        candidates=CANDIDATES,
+        purpose="AMD devices",
+        software="HSA",
+        install=(
+            "install AMD's ROCm runtime (Debian and Ubuntu: libhsa-runtime64-1), or set "
+            f"{LIBRARY_VARIABLE} to its libhsa-runtime64.so.1"
+        ),
+        no_device=f"see {_KERNEL_DRIVER}",
+    )
     dlpack_device_type = 10  # kDLROCM
     stream_refusal = (
         "a HIP stream is HIP's own object, not a queue that others may write to; synchronize it, "
@@ -89,26 +95,19 @@ class RocmBackend(ModuleVerbs):
     # -- finding the library -----------------------------------------------------------------------
 
     @classmethod
-    def probe(cls) -> BackendRecord:
-        """Open the HSA runtime, list its GPUs and close it again. Creates nothing on them."""
-        search = find()
-        if search.handle is None:
-            reason = joined_reasons(search.attempts)
-            return BackendRecord(cls.name, "absent", reason, _INSTALL, search.attempts)
+    def _probe_found(cls, search: LibrarySearch) -> BackendRecord:
+        """List the runtime's GPUs and shut it down again."""
         gpus: tuple[Gpu, ...] = ()
         version = None
         library = bind(search, _fail_in_probe)
-        try:
-            open_runtime(_fail_in_probe)
-            status = library.unchecked("hsa_init")()
-            if status == 0:
-                try:
-                    version = _version(library)
-                    gpus = _agents.agents(library).gpus
-                finally:
-                    library.unchecked("hsa_shut_down")()
-        except DeviceError as error:
-            return BackendRecord(cls.name, "refused", str(error), "", search.attempts, search.path)
+        open_runtime(_fail_in_probe)
+        status = library.unchecked("hsa_init")()
+        if status == 0:
+            try:
+                version = _version(library)
+                gpus = _agents.agents(library).gpus
+            finally:
+                library.unchecked("hsa_shut_down")()
         if not gpus:
             said = f" (hsa_init: {_words(library, status)})" if status else ""
             reason = f"runtime found, no device{said}"
@@ -116,29 +115,11 @@ class RocmBackend(ModuleVerbs):
                 *(cls.name, "absent", reason, _why_no_device(), search.attempts, search.path),
                 version,
             )
-        devices = tuple(
-            DeviceSummary(
-                ordinal,
-                gpu.name,
-                f"{', '.join(map(str, gpu.target.isas))}, {gpu.compute_units} compute units",
-            )
-            for ordinal, gpu in enumerate(gpus)
-        )
+        devices = tuple(_summary(ordinal, gpu) for ordinal, gpu in enumerate(gpus))
         reason = f"{len(devices)} device{'' if len(devices) == 1 else 's'}, {version}"
         return BackendRecord(
             cls.name, "ok", reason, "", search.attempts, search.path, version, devices
         )
-
-    @classmethod
-    def open(cls) -> RocmBackend:
-        """Open and initialise the runtime. `LibraryNotFoundError` when there is none."""
-        search = find()
-        if search.handle is None:
-            raise LibraryNotFoundError(
-                f"{joined_reasons(search.attempts)}. To use AMD devices, {_INSTALL}.",
-                backend=cls.name,
-            )
-        return cls(search)
 
     # -- the process and its devices ---------------------------------------------------------------
 
@@ -154,6 +135,10 @@ class RocmBackend(ModuleVerbs):
     def device_count(self) -> int:
         """Return how many GPUs the runtime shows this process."""
         return len(self._agents.gpus)
+
+    def device_summary(self, ordinal: int) -> DeviceSummary:
+        """Describe a GPU without creating anything on it."""
+        return _summary(ordinal, self._agents.gpus[ordinal])
 
     def device_context(self, ordinal: int) -> int:
         """Open the device: its queues are made with its streams."""
@@ -323,6 +308,11 @@ class RocmBackend(ModuleVerbs):
             found = _agents.host_and_pools(self._library, gpu, self._agents.cpus)
             self._pools[ordinal] = found
         return found
+
+
+def _summary(ordinal: int, gpu: Gpu) -> DeviceSummary:
+    targets = ", ".join(map(str, gpu.target.isas))
+    return DeviceSummary(ordinal, gpu.name, f"{targets}, {gpu.compute_units} compute units")
 
 
 def _fail_in_probe(call: str, code: int) -> NoReturn:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from uhal.abi import Check, Header, Library, LibrarySearch, find_library
+from uhal.abi import Check, Header, Library, LibrarySearch
 
 LIBRARY_VARIABLE = "UHAL_ROCM_LIBRARY"
 CANDIDATES = (
@@ -19,11 +19,6 @@ CANDIDATES = (
 def header() -> Header:
     """The interface as the backend knows it."""
     return Header.parse(Path(__file__).resolve().parent / "abi.h")
-
-
-def find() -> LibrarySearch:
-    """Look for the runtime."""
-    return find_library(LIBRARY_VARIABLE, CANDIDATES)
 
 
 def bind(search: LibrarySearch, check: Check) -> Library:

@@ -139,7 +139,7 @@ class LibraryBackend(Backend):
     """A backend over one driver library: how it is probed and opened.
 
     A subclass is made from a successful search, which initializes the library and may raise
-    `DeviceError`.
+    `DeviceError`. One that must undo that initialization after a probe overrides `_probe_found`.
     """
 
     library: ClassVar[LibraryFacts]
@@ -159,13 +159,18 @@ class LibraryBackend(Backend):
             reason = joined_reasons(search.attempts)
             return BackendRecord(cls.name, "absent", reason, cls.library.install, search.attempts)
         try:
-            opened = cls(search)
-            count = opened.device_count()
-            devices = tuple(opened.device_summary(ordinal) for ordinal in range(count))
-            version = opened.version()
+            return cls._probe_found(search)
         except DeviceError as error:
             # The message ends with the advice for the code, where there is some.
             return BackendRecord(cls.name, "refused", str(error), "", search.attempts, search.path)
+
+    @classmethod
+    def _probe_found(cls, search: LibrarySearch) -> BackendRecord:
+        """Say what an opened library shows. May raise `DeviceError`."""
+        opened = cls(search)
+        count = opened.device_count()
+        devices = tuple(opened.device_summary(ordinal) for ordinal in range(count))
+        version = opened.version()
         return BackendRecord(
             cls.name,
             "ok" if devices else "absent",
