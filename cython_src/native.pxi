@@ -74,6 +74,10 @@ cdef extern from "hot_table.h" nogil:
         int (*event_elapsed)(float *, void *, void *) noexcept nogil
         int (*get_function)(void **, void *, const char *) noexcept nogil
         int (*module_unload)(void *) noexcept nogil
+        int (*graph_launch)(void *, void *) noexcept nogil
+        int (*graph_update_kernel)(void *, void *, void *, unsigned int, unsigned int,
+                                   unsigned int, unsigned int, unsigned int, unsigned int,
+                                   unsigned int, void **) noexcept nogil
         int not_ready
         int out_of_memory
         int sticky_count
