@@ -214,7 +214,6 @@ ROWS = (
         two_devices={"UHAL_HOST_DEVICES": "2"},
         unsupported={
             "test_events_with_every_flag*INTERPROCESS*": "memory of one process",
-            **_NO_GRAPHS,
         },
     ),
     Row(
