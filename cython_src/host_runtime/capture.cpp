@@ -187,6 +187,9 @@ int Capture::wait(Stream &stream, Event &event) {
     if (const std::shared_ptr<const CapturePlace> place = event.place()) {
         return place->capture->join(stream, *place);
     }
+    if (event.latest() == nullptr) {
+        return UHAL_HOST_SUCCESS; // never recorded: nothing to wait for
+    }
     if (stream.capture == nullptr) {
         return ended();
     }

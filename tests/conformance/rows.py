@@ -186,8 +186,6 @@ _HELD = (
     "waiting_is_for_the_record_that_was_made_before",
 )
 
-_NO_GRAPHS = {"test_a_graph_*": "graphs come with the graph executor"}
-
 # Tests in which numpy and a device share memory.
 _NUMPYS = (
     "a_buffer_describes_numpys_memory",
@@ -250,7 +248,6 @@ ROWS = (
             "test_streams_of_other_libraries[[]*": "HIP's streams are no queues",
             "test_native_stream_ordered_memory[[]*": "HSA has no stream-ordered allocation",
             "test_a_sidecar_file_is_read[[]*": "a code object tells no types to contradict",
-            **_NO_GRAPHS,
         },
     ),
     Row(
