@@ -18,7 +18,11 @@ One translation unit, a file an idea:
     callbacks.pxi    host callbacks
     event.pxi        events
     block.pxi        pieces of device memory, and who still uses them
+    free_list.pxi    blocks that nobody has
+    segments.pxi     what the pool has from the driver
+    exported.pxi     memory used out of the pool's sight
     pool.pxi         device memory handed out and taken back
+    pool_native.pxi  stream-ordered allocation by the driver itself
     pool_modes.pxi   UHAL_POOL=direct and guard
     buffer.pxi       DeviceBuffer and its views
     host_buffer.pxi  pinned host memory
@@ -110,7 +114,11 @@ include "stream.pxi"
 include "callbacks.pxi"
 include "event.pxi"
 include "block.pxi"
+include "free_list.pxi"
+include "segments.pxi"
+include "exported.pxi"
 include "pool.pxi"
+include "pool_native.pxi"
 include "pool_modes.pxi"
 include "buffer.pxi"
 include "host_buffer.pxi"
