@@ -18,6 +18,7 @@ One translation unit, a file an idea:
     callbacks.pxi    host callbacks
     event.pxi        events
     block.pxi        pieces of device memory, and who still uses them
+    owners.pxi       who has memory, for when there is none left
     free_list.pxi    blocks that nobody has
     segments.pxi     what the pool has from the driver
     exported.pxi     memory used out of the pool's sight
@@ -68,10 +69,12 @@ cdef enum:
     DL_CUDA_HOST = 3
     DL_CUDA_MANAGED = 13
 
+cdef size_t NO_LIMIT = <size_t>-1
 cdef double EXIT_DEADLINE_SECONDS = 10.0
 
 # These modules import the lane, so the lane imports them when first needed.
 cdef object _words = None
+cdef object _memory = None
 cdef object _config_class = None
 
 
@@ -81,6 +84,14 @@ cdef object words():
         from uhal import arguments
         _words = arguments
     return _words
+
+
+cdef object memory_words():
+    global _memory
+    if _memory is None:
+        from uhal import memory
+        _memory = memory
+    return _memory
 
 
 cdef bint is_config(object value) except -1:
@@ -113,6 +124,7 @@ include "stream_core.pxi"
 include "stream.pxi"
 include "callbacks.pxi"
 include "event.pxi"
+include "owners.pxi"
 include "block.pxi"
 include "free_list.pxi"
 include "segments.pxi"

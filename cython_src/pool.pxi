@@ -25,20 +25,32 @@ cdef class Pool:
     cdef list segments
     cdef list waiting               # Blocks of the direct modes whose stamps are not complete
     cdef Segment shared_segment     # the one small blocks are being cut from
+    cdef OwnerLink owners           # the head of the blocks in use
+    cdef size_t limit               # of bytes_reserved
     cdef size_t bytes_in_use
     cdef size_t bytes_reserved
     cdef size_t peak_bytes_in_use
+    cdef size_t peak_bytes_reserved
     cdef Py_ssize_t blocks_in_use
     cdef uint64_t driver_allocations
+    cdef uint64_t driver_frees
+    cdef uint64_t fresh_blocks      # handed out for the first time
     cdef uint64_t reuses
+    cdef uint64_t retries           # allocations that had to empty the cache first
+    cdef uint64_t out_of_memory
 
-    def __init__(self, int mode):
+    def __cinit__(self):
+        self.owners.previous = self.owners.next = &self.owners
+
+    def __init__(self, int mode, limit):
         self.mode = mode
+        self.limit = NO_LIMIT if limit is None else limit
         self.segments = []
         self.waiting = []
 
     def __dealloc__(self):
         cdef int size_class
+        forget_owners(self)
         for size_class in range(CLASS_COUNT):
             drop_all(&self.free_lists[size_class])
             c_free(self.free_lists[size_class].blocks)
@@ -67,17 +79,30 @@ cdef Block pool_alloc(Context context, size_t bytes, StreamCore core):
             block = take_free(context, size_class, core, True)
         if block is None:
             block = cut_block(context, size_class)
+            pool.fresh_blocks += 1
         else:
             pool.reuses += 1
         block.segment.blocks_in_use += 1
     else:
         release_waiting(context)
         block = direct_block(context, bytes)
+        pool.fresh_blocks += 1
     block.requested = bytes
+    count_in(pool, block)
+    return block
+
+
+cdef inline void count_in(Pool pool, Block block) noexcept:
     pool.bytes_in_use += block.bytes
     pool.peak_bytes_in_use = max(pool.peak_bytes_in_use, pool.bytes_in_use)
     pool.blocks_in_use += 1
-    return block
+    note_owner(pool, block)
+
+
+cdef inline void count_out(Pool pool, Block block) noexcept:
+    pool.bytes_in_use -= block.bytes
+    pool.blocks_in_use -= 1
+    forget_owner(&block.owner_link)
 
 
 cdef Block take_free(Context context, int size_class, StreamCore core, bint ask):
@@ -155,8 +180,7 @@ cdef int pool_free(Context context, Block block) except -1:
     cdef int i
     if block.foreign:
         return release_foreign(context, block)
-    pool.blocks_in_use -= 1
-    pool.bytes_in_use -= block.bytes
+    count_out(pool, block)
     if context.state.word & UHAL_STATE_LOST:
         return 0
     if block.native_stream is not None:
@@ -195,7 +219,13 @@ cdef dict pool_statistics(Context context):
         "bytes_in_use": pool.bytes_in_use,
         "peak_bytes_in_use": pool.peak_bytes_in_use,
         "bytes_reserved": pool.bytes_reserved,
+        "peak_bytes_reserved": pool.peak_bytes_reserved,
         "blocks_in_use": pool.blocks_in_use,
-        "driver_allocations": pool.driver_allocations,
+        "segments": len(pool.segments),
+        "allocations": pool.fresh_blocks + pool.reuses,
         "reuses": pool.reuses,
+        "driver_allocations": pool.driver_allocations,
+        "driver_frees": pool.driver_frees,
+        "retries": pool.retries,
+        "out_of_memory": pool.out_of_memory,
     }

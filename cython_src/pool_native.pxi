@@ -3,7 +3,6 @@
 
 cdef Block native_block(Context context, size_t bytes, StreamCore core):
     cdef Block block = Block.__new__(Block)
-    cdef Pool pool = context.pool
     if context.table.alloc_async == NULL or context.table.free_async == NULL:
         slot = "alloc_async" if context.table.alloc_async == NULL else "free_async"
         raise _errors.NotSupportedError(
@@ -11,17 +10,14 @@ cdef Block native_block(Context context, size_t bytes, StreamCore core):
             f"{lacking(context, slot)}; leave out native=True to use the pool",
             backend=context.backend_name,
         )
-    cdef void *previous = enter(context)
-    cdef int status = context.table.alloc_async(&block.address, bytes, core.handle)
-    leave(context, previous)
-    check(context, status, "alloc_async")
+    block.address = driver_alloc(context, bytes, core)
     core.ticket += 1
     block.bytes = block.requested = bytes
     block.native_stream = core
     block.ready.stream_id = core.id
     block.ready.ticket = core.ticket
-    pool.blocks_in_use += 1
-    pool.bytes_in_use += bytes
+    context.pool.fresh_blocks += 1
+    count_in(context.pool, block)
     return block
 
 
@@ -39,4 +35,6 @@ cdef int free_native(Context context, Block block) except -1:
     status = context.table.free_async(block.address, core.handle)
     leave(context, previous)
     core.ticket += 1
+    context.pool.bytes_reserved -= block.bytes
+    context.pool.driver_frees += 1
     return check(context, status, "free_async")

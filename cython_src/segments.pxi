@@ -9,37 +9,79 @@ cdef Segment new_segment(Context context, size_t bytes):
     return segment
 
 
-cdef int try_alloc(Context context, size_t bytes, uint64_t *address) except? -1:
+cdef uint64_t driver_alloc(Context context, size_t bytes, StreamCore ordered_in=None) except? 0:
+    """Memory from the driver; when there is none, after giving back what lies unused here.
+
+    `ordered_in` asks the driver's stream-ordered allocator instead of the plain one.
+    """
+    cdef Pool pool = context.pool
+    cdef uint64_t address = 0
+    cdef int status
+    slot = "alloc" if ordered_in is None else "alloc_async"
+    stay_within_limit(context, bytes)
+    # counted before the call, during which other threads may allocate
+    pool.bytes_reserved += bytes
+    try:
+        status = try_alloc(context, bytes, ordered_in, &address)
+        if status == context.table.out_of_memory:
+            pool.retries += 1
+            context.synchronize()
+            pool_empty_cache(context)
+            status = try_alloc(context, bytes, ordered_in, &address)
+    except BaseException:
+        pool.bytes_reserved -= bytes
+        raise
+    if status != 0:
+        pool.bytes_reserved -= bytes
+    if status == context.table.out_of_memory:
+        pool.out_of_memory += 1
+        raise _errors.from_code(
+            context.backend,
+            context.hot_table.names.get(slot, slot),
+            status,
+            memory_words().full_device_note(context, bytes),
+        )
+    check(context, status, slot)
+    pool.peak_bytes_reserved = max(pool.peak_bytes_reserved, pool.bytes_reserved)
+    pool.driver_allocations += 1
+    return address
+
+
+cdef int try_alloc(
+    Context context, size_t bytes, StreamCore ordered_in, uint64_t *address
+) except? -1:
     cdef void *previous = enter(context)
     cdef int status
-    with nogil:
-        status = context.table.alloc(address, bytes)
+    if ordered_in is not None:
+        status = context.table.alloc_async(address, bytes, ordered_in.handle)
+    else:
+        with nogil:
+            status = context.table.alloc(address, bytes)
     leave(context, previous)
     return status
 
 
-cdef uint64_t driver_alloc(Context context, size_t bytes) except? 0:
-    """Memory from the driver; when it has none, after giving back what lies unused here."""
+cdef inline bint fits_limit(Pool pool, size_t bytes) noexcept:
+    return pool.bytes_reserved <= pool.limit and bytes <= pool.limit - pool.bytes_reserved
+
+
+cdef int stay_within_limit(Context context, size_t bytes) except -1:
+    """Make room for `bytes` more under the pool's limit, or refuse."""
     cdef Pool pool = context.pool
-    cdef uint64_t address = 0
-    cdef int status = try_alloc(context, bytes, &address)
-    if status == context.table.out_of_memory:
-        context.synchronize()
+    if fits_limit(pool, bytes):
+        return 0
+    if bytes <= pool.limit:
+        pool.retries += 1
         pool_empty_cache(context)
-        status = try_alloc(context, bytes, &address)
-    if status == context.table.out_of_memory:
-        raise _errors.from_code(
-            context.backend,
-            context.hot_table.names.get("alloc", "alloc"),
-            status,
-            f"Asked for {bytes} bytes; {pool.blocks_in_use} live buffers hold "
-            f"{pool.bytes_in_use} bytes and {pool.bytes_reserved - pool.bytes_in_use} more are "
-            "reserved by the pool",
-        )
-    check(context, status, "alloc")
-    pool.driver_allocations += 1
-    pool.bytes_reserved += bytes
-    return address
+        if not fits_limit(pool, bytes):
+            context.synchronize()
+            pool_empty_cache(context)
+        if fits_limit(pool, bytes):
+            return 0
+    pool.out_of_memory += 1
+    raise _errors.OutOfMemoryError(
+        memory_words().limit_note(context, bytes), backend=context.backend_name
+    )
 
 
 cdef int driver_free(Context context, Segment segment) except -1:
@@ -49,6 +91,7 @@ cdef int driver_free(Context context, Segment segment) except -1:
         status = context.table.free(segment.address)
     leave(context, previous)
     context.pool.bytes_reserved -= segment.bytes
+    context.pool.driver_frees += 1
     return check(context, status, "free")
 
 
