@@ -124,7 +124,7 @@ def test_a_device_keeps_to_its_limit_and_names_who_has_the_memory(
     fill = basic.get_function("fill")
     device.empty_cache()
     size = 1 << 20
-    device.memory_limit = device.pool_statistics()["bytes_reserved"] + 10 * size
+    device.memory_limit = device.pool_statistics()["bytes_reserved"] + 11 * size
     try:
         held = DeviceBuffer.uninitialized(size, "u32")
         with pytest.raises(OutOfMemoryError, match=r"memory limit .*\n  .*\[test_pool.py:\d+\]"):

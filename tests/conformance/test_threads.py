@@ -180,3 +180,5 @@ def test_a_stream_and_an_event_closed_while_others_wait_for_them(
                 failure = wait.exception(60)
                 assert failure is None or isinstance(failure, InvalidHandleError)
         assert (buffer.to_numpy() == 5).all()
+        # while the next gate is shut, freeing might wait for it
+        buffer.close()
