@@ -116,7 +116,9 @@ cdef class Context:
         self.peers = frozenset()
         self.launch_marks = _launch_marks()
         blocking = _environment_flag("UHAL_LAUNCH_BLOCKING")
-        self.pool = Pool(_pool_mode())
+        self.pool = Pool(
+            _pool_mode(), memory_words().limit_from_environment(self.backend_name, ordinal)
+        )
         # From here on __dealloc__ has something to tear down.
         self.state = uhal_state_new()
         if self.state == NULL:
@@ -163,6 +165,27 @@ cdef class Context:
     def pool_statistics(self):
         """Return bytes and counts of the pool by name."""
         return pool_statistics(self)
+
+    def pool_owners(self):
+        """Return (bytes, bytes asked for, code object or None, instruction offset) of live blocks."""
+        return pool_owners(self)
+
+    def reset_peak_statistics(self):
+        """Let the pool's peaks begin anew at what is in use now."""
+        self.pool.peak_bytes_in_use = self.pool.bytes_in_use
+        self.pool.peak_bytes_reserved = self.pool.bytes_reserved
+
+    @property
+    def memory_limit(self):
+        """Most bytes the pool takes from the driver; None: as many as there are."""
+        return None if self.pool.limit == NO_LIMIT else self.pool.limit
+
+    @memory_limit.setter
+    def memory_limit(self, limit):
+        require_usable(self)
+        self.pool.limit = NO_LIMIT if limit is None else limit
+        if self.pool.bytes_reserved > self.pool.limit:
+            pool_empty_cache(self)
 
     def empty_cache(self):
         """Give unused pool segments back to the driver and return the bytes freed."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from types import TracebackType
+from types import CodeType, TracebackType
 from typing import Any, TypeAlias, TypeVar, final
 
 import numpy.typing as npt
@@ -79,6 +79,15 @@ class Context:
     def synchronize(self) -> None:
         """Wait for every live stream of the device."""
     def pool_statistics(self) -> dict[str, int]: ...
+    def reset_peak_statistics(self) -> None:
+        """Let the pool's peaks begin anew at what is in use now."""
+    def pool_owners(self) -> list[tuple[int, int, CodeType | None, int]]:
+        """(bytes, bytes asked for, code object, instruction offset) of each block in use."""
+    @property
+    def memory_limit(self) -> int | None:
+        """Most bytes the pool takes from the driver; `None`: as many as there are."""
+    @memory_limit.setter
+    def memory_limit(self, limit: int | None) -> None: ...
     @property
     def peers(self) -> frozenset[int]:
         """Ordinals of the devices whose memory kernels of this one may use."""
