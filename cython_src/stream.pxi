@@ -132,9 +132,13 @@ cdef class Stream:
         return self.core.closed
 
     def synchronize(self):
-        """Wait until everything put into the stream so far is done; raise a fault it met."""
+        """Wait until everything put into the stream so far is done; raise a fault it met.
+
+        Raises `IndexError` for an id out of bounds in any finished work of the device.
+        """
         require_stream(self.context, self.core)
         synchronize_core(self.context, self.core)
+        check_index_faults(self.context)
 
     def query(self):
         """Return True when nothing is pending; never waits."""

@@ -78,6 +78,13 @@ class Context:
         """Context manager: the device is current on this thread inside, the caller's restored."""
     def synchronize(self) -> None:
         """Wait for every live stream of the device."""
+    def watch_index_faults(self, word: int, report: Callable[[], None]) -> None:
+        """Call `report` after a wait of the user's that finds the word at an address not 0.
+
+        An address of 0 ends it.
+        """
+    def check_index_faults(self) -> None:
+        """Raise what kernels that were waited for reported of ids out of bounds."""
     def pool_statistics(self) -> dict[str, int]: ...
     @property
     def peers(self) -> frozenset[int]:
