@@ -114,6 +114,27 @@ def set_initialization_site(site: str) -> None: ...
 def live_counts() -> dict[str, int]:
     """Open objects by kind: contexts, streams, events, modules, functions, (host_)buffers."""
 
+def dlpack_of(
+    source: Any,
+    buffer: DeviceBuffer,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    *,
+    copied: bool = False,
+    stream: int | None = None,
+    max_version: tuple[int, int] | None = None,
+    dl_device: tuple[int, int] | None = None,
+) -> Any:
+    """A DLPack capsule of a tensor that begins with a buffer; strides in elements.
+
+    `source.to_numpy()` is asked for a consumer on the host.
+    """
+
+def strided_dlpack(
+    source: Any, device: Device | None = None, stream: StreamLike | None = None
+) -> tuple[DeviceBuffer, tuple[int, ...], tuple[int, ...]]:
+    """Take over a tensor of any strides but negative ones: (buffer, lengths, strides)."""
+
 # -- public --------------------------------------------------------------------------------------
 
 @final
