@@ -26,7 +26,7 @@ class UncheckedLane(MetaPathFinder):
         return importlib.util.spec_from_file_location(name, self._path)
 
 
-def main(library: str) -> None:
+def main(library: str, backend: str) -> None:
     job = lane_job(ROOT, ROOT / "build" / "unsafe", unsafe=True)
     output = sys.stdout
     sys.stdout = sys.stderr
@@ -37,8 +37,8 @@ def main(library: str) -> None:
     sys.meta_path.insert(0, UncheckedLane(job.output))
     from benchmarks.workers import uhal_calls
 
-    uhal_calls.main(library, "uhal, unchecked")
+    uhal_calls.main(library, backend, "uhal, unchecked")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])
