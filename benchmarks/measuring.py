@@ -23,6 +23,8 @@ from itertools import repeat
 from types import ModuleType
 from typing import NoReturn, Protocol
 
+# What compiles, or learns how long a kernel takes, has done so by then.
+WARMING_CALLS = 500
 ROUNDS = 7
 ROUND_SECONDS = 0.005
 
@@ -178,6 +180,7 @@ def _timed(form: Form, count: int, driver: Driver | None, found: list[float]) ->
 
 def _calibrate(form: Form, driver: Driver | None) -> int:
     """How many calls fill a round."""
+    _timed(form, WARMING_CALLS, driver, [])
     count = 16
     while True:
         found: list[float] = []
