@@ -211,7 +211,9 @@ def main() -> int:
         return 0
     misses = []
     environments = {"host": {}, "rocm": {"UHAL_ROCM_LIBRARY": str(NULL_RUNTIME)}}
-    print(f"{LAUNCHES} launches     eager, µs (total)    replay, µs (total)    ratio (total)  change")
+    print(
+        f"{LAUNCHES} launches     eager, µs (total)    replay, µs (total)    ratio (total)  change"
+    )
     for name, environment in environments.items():
         done = subprocess.run(
             [sys.executable, "-m", "benchmarks.graph_replay", name],
