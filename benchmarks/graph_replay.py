@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from benchmarks import kernels
-from benchmarks.launch_overhead import NULL_RUNTIME, ROOT
+from benchmarks.suites import NULL_RUNTIME, ROOT
 from tests.host_kernels import build
 from uhal import Api, DeviceBuffer, Function, Module, Stream
 from uhal.contract import Backend
