@@ -158,5 +158,12 @@ include "recording.pxi"
 include "capture.pxi"
 include "plan.pxi"
 
+# A free-threaded Python turns its lock on for a module that does not say it can do without, and this
+# one does not, unless it was started with the lock forced off.
+if hasattr(_sys, "_is_gil_enabled") and not _sys._is_gil_enabled():
+    raise ImportError(
+        "uhal keeps its books under the GIL, and this Python was started with it forced off: leave "
+        "out PYTHON_GIL=0 and -X gil=0"
+    )
 if uhal_state_watch_forks() != 0:
     raise OSError("pthread_atfork failed")

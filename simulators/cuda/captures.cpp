@@ -1,6 +1,4 @@
 // Stream capture: streams that record into a graph instead of running.
-#include <algorithm>
-
 #include "operations.h"
 
 using namespace cuda_sim;
@@ -14,38 +12,8 @@ template <class Body> CUresult with_stream(const char *name, CUstream handle, Bo
     });
 }
 
-uint64_t last_capture_id = 0;
-
 CUstreamCaptureStatus status_of(const Stream &stream) {
-    if (stream.capture == nullptr) {
-        return CU_STREAM_CAPTURE_STATUS_NONE;
-    }
-    return stream.capture->valid ? CU_STREAM_CAPTURE_STATUS_ACTIVE
-                                 : CU_STREAM_CAPTURE_STATUS_INVALIDATED;
-}
-
-// Every captured operation must lead to the end of the stream the capture began on.
-bool all_joined(const Capture &capture, const Stream &origin) {
-    const std::vector<GraphStep> &steps = capture.graph->steps;
-    std::vector<bool> reached(steps.size(), false);
-    std::vector<size_t> todo = origin.capture_ends;
-    while (!todo.empty()) {
-        const size_t step = todo.back();
-        todo.pop_back();
-        if (!reached[step]) {
-            reached[step] = true;
-            todo.insert(todo.end(), steps[step].after.begin(), steps[step].after.end());
-        }
-    }
-    return std::all_of(reached.begin(), reached.end(), [](bool yes) { return yes; });
-}
-
-void leave(Capture &capture) {
-    for (Stream *stream : capture.streams) {
-        stream->capture_origin = false;
-        stream->capture_ends.clear();
-        stream->capture = nullptr;
-    }
+    return static_cast<CUstreamCaptureStatus>(sim::capture_status(stream));
 }
 
 CUresult info(const char *name, CUstream handle, CUstreamCaptureStatus *status, cuuint64_t *id,
@@ -82,84 +50,65 @@ CUresult info(const char *name, CUstream handle, CUstreamCaptureStatus *status, 
 
 } // namespace
 
-CUresult cuda_sim::join_capture(Stream &stream, const Event &event) {
-    const std::shared_ptr<Capture> &capture = event.capture;
-    if (!capture->valid) {
-        return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-    }
-    if (stream.kind == Stream::Kind::legacy) {
-        return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
-    }
-    if (stream.capture != nullptr && stream.capture != capture) {
-        return CUDA_ERROR_STREAM_CAPTURE_MERGE;
-    }
-    // After the end of a capture its events lead nowhere.
-    if (capture->streams.empty()) {
+CUresult cuda_sim::to_result(sim::CaptureAnswer answer) {
+    switch (answer) {
+    case sim::CaptureAnswer::ok:
+        return CUDA_SUCCESS;
+    case sim::CaptureAnswer::captured_event:
         return CUDA_ERROR_CAPTURED_EVENT;
+    case sim::CaptureAnswer::illegal_state:
+        return CUDA_ERROR_ILLEGAL_STATE;
+    case sim::CaptureAnswer::implicit:
+        return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+    case sim::CaptureAnswer::invalid_value:
+        return CUDA_ERROR_INVALID_VALUE;
+    case sim::CaptureAnswer::invalidated:
+        return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    case sim::CaptureAnswer::merge:
+        return CUDA_ERROR_STREAM_CAPTURE_MERGE;
+    case sim::CaptureAnswer::unjoined:
+        return CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
+    case sim::CaptureAnswer::unmatched:
+        return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
+    case sim::CaptureAnswer::unsupported:
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    case sim::CaptureAnswer::wrong_thread:
+        return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
     }
-    stream.capture = capture;
-    capture->streams.insert(&stream);
-    for (const size_t end : event.capture_ends) {
-        auto &ends = stream.capture_ends;
-        if (std::find(ends.begin(), ends.end(), end) == ends.end()) {
-            ends.push_back(end);
-        }
-    }
-    return CUDA_SUCCESS;
+    return CUDA_ERROR_UNKNOWN;
 }
 
 CUresult cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode mode) {
     return with_stream(__func__, hStream, [&](Call &call, Stream &stream) {
-        if (stream.kind == Stream::Kind::legacy) {
-            return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+        const sim::CaptureAnswer answer = sim::may_begin_capture(stream, mode);
+        if (answer != sim::CaptureAnswer::ok) {
+            return to_result(answer);
         }
-        if (stream.capture != nullptr || mode > CU_STREAM_CAPTURE_MODE_RELAXED) {
-            return stream.capture != nullptr ? CUDA_ERROR_ILLEGAL_STATE : CUDA_ERROR_INVALID_VALUE;
-        }
-        const auto capture = std::make_shared<Capture>();
-        capture->id = ++last_capture_id;
-        capture->mode = mode;
-        capture->thread = std::this_thread::get_id();
-        capture->graph = std::make_shared<Graph>();
-        capture->graph->capture = capture;
-        capture->streams = {&stream};
-        call.driver.graphs.add(capture->graph);
-        stream.capture = capture;
-        stream.capture_origin = true;
-        stream.capture_ends.clear();
+        const auto graph = std::make_shared<Graph>();
+        call.driver.graphs.add(graph);
+        sim::begin_capture<Capture>(stream, mode, graph);
         return CUDA_SUCCESS;
     });
 }
 
 CUresult cuStreamEndCapture(CUstream hStream, CUgraph *phGraph) {
     return with_stream(__func__, hStream, [&](Call &call, Stream &stream) {
-        const std::shared_ptr<Capture> capture = stream.capture;
         if (phGraph == nullptr) {
             return CUDA_ERROR_INVALID_VALUE;
         }
         *phGraph = nullptr;
-        if (capture == nullptr) {
-            return CUDA_ERROR_ILLEGAL_STATE;
+        sim::CaptureAnswer answer = sim::may_end_capture(stream);
+        if (answer != sim::CaptureAnswer::ok) {
+            return to_result(answer);
         }
-        if (!stream.capture_origin) {
-            capture->valid = false;
-            return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
+        const std::shared_ptr<Graph> graph = stream.capture->graph;
+        answer = sim::end_capture(stream);
+        if (answer != sim::CaptureAnswer::ok) {
+            call.driver.graphs.remove(graph->handle);
+            return to_result(answer);
         }
-        if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED &&
-            capture->thread != std::this_thread::get_id()) {
-            return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
-        }
-        const bool joined = all_joined(*capture, stream);
-        const bool valid = capture->valid;
-        leave(*capture);
-        capture->streams.clear();
-        if (!valid || !joined) {
-            call.driver.graphs.remove(capture->graph->handle);
-            return valid ? CUDA_ERROR_STREAM_CAPTURE_UNJOINED
-                         : CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-        }
-        name_nodes(call.driver, capture->graph);
-        *phGraph = capture->graph->handle;
+        name_nodes(call.driver, graph);
+        *phGraph = graph->handle;
         return CUDA_SUCCESS;
     });
 }
@@ -195,11 +144,6 @@ CUresult cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStatus *capt
 }
 
 CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode) {
-    return initialized(__func__, [&](Call &) {
-        if (mode == nullptr || *mode > CU_STREAM_CAPTURE_MODE_RELAXED) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
-        std::swap(*mode, thread_capture_mode());
-        return CUDA_SUCCESS;
-    });
+    return initialized(__func__,
+                       [&](Call &) { return to_result(sim::exchange_capture_mode(mode)); });
 }

@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "../engine/capture.h"
 #include "objects.h"
 
 namespace cuda_sim {
@@ -65,14 +66,7 @@ struct GraphExec {
     sim::Point last_launch; // launches of one executable graph follow each other
 };
 
-// A capture in progress, shared by the streams that joined it.
-struct Capture {
-    uint64_t id = 0;
-    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
-    std::thread::id thread;
-    bool valid = true;
-    std::shared_ptr<Graph> graph;
-    std::set<Stream *> streams;
+struct Capture : sim::CaptureState<Stream, Graph> {
     std::vector<CUgraphNode> answered; // the last answer to "after which nodes"
 };
 

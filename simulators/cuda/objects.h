@@ -40,6 +40,9 @@ struct Pool {
 struct Stream {
     enum class Kind { legacy, blocking, non_blocking };
 
+    bool is_default() const { return kind == Kind::legacy; }
+    bool is_blocking() const { return kind == Kind::blocking; }
+
     Kind kind = Kind::blocking;
     bool implicit = false; // legacy or per-thread: never created, never destroyed
     CUstream handle = nullptr;

@@ -8,8 +8,6 @@ namespace cuda_sim {
 
 namespace {
 
-thread_local CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
-
 std::shared_ptr<Stream> per_thread_stream(Call &call) {
     std::shared_ptr<Stream> &stream = call.context->per_thread[std::this_thread::get_id()];
     if (stream == nullptr) {
@@ -19,48 +17,8 @@ std::shared_ptr<Stream> per_thread_stream(Call &call) {
     return stream;
 }
 
-// The captures of streams that an operation on the legacy stream would have to wait for.
-CUresult check_implicit_order(Call &call, const Stream &stream) {
-    if (stream.kind != Stream::Kind::legacy) {
-        return CUDA_SUCCESS;
-    }
-    CUresult result = CUDA_SUCCESS;
-    for (const auto &[handle, other] : call.driver.streams.all()) {
-        if (other->capture != nullptr && other->context == stream.context &&
-            other->kind == Stream::Kind::blocking) {
-            other->capture->valid = false;
-            result = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
-        }
-    }
-    return result;
-}
-
 std::vector<sim::Point> implicit_order(const Stream &stream) {
-    std::vector<sim::Point> points;
-    const auto add = [&](const std::shared_ptr<sim::Queue> &queue) {
-        if (!queue->empty()) {
-            points.push_back({queue, queue->submitted});
-        }
-    };
-    if (stream.kind == Stream::Kind::legacy) {
-        for (const auto &queue : stream.context->blocking) {
-            add(queue);
-        }
-    } else if (stream.kind == Stream::Kind::blocking && stream.context->legacy != nullptr) {
-        add(stream.context->legacy->queue);
-    }
-    return points;
-}
-
-CUresult record(Stream &stream, Operation operation) {
-    Capture &capture = *stream.capture;
-    if (!capture.valid) {
-        return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-    }
-    std::vector<GraphStep> &steps = capture.graph->steps;
-    steps.push_back({std::move(operation), stream.capture_ends, nullptr, {}});
-    stream.capture_ends = {steps.size() - 1};
-    return CUDA_SUCCESS;
+    return sim::implicit_order(stream, stream.context->blocking, stream.context->legacy);
 }
 
 } // namespace
@@ -77,12 +35,15 @@ std::shared_ptr<Stream> stream_of(Call &call, CUstream handle) {
 }
 
 CUresult enqueue(Call &call, Stream &stream, Operation operation, std::vector<sim::Point> after) {
-    const CUresult implicit = check_implicit_order(call, stream);
-    if (implicit != CUDA_SUCCESS) {
-        return implicit;
+    const sim::CaptureAnswer implicit =
+        sim::check_implicit_order(call.driver.streams.all(), stream, [&](const Stream &other) {
+            return other.context == stream.context;
+        });
+    if (implicit != sim::CaptureAnswer::ok) {
+        return to_result(implicit);
     }
     if (stream.capture != nullptr) {
-        return record(stream, std::move(operation));
+        return to_result(sim::record_in_capture(stream, std::move(operation)));
     }
     sim::Task task;
     task.work = work_of(operation);
@@ -117,38 +78,11 @@ CUresult wait_for(Call &call, const std::vector<sim::Point> &points) {
 }
 
 CUresult check_capture_unsafe(Call &call) {
-    if (capture_mode == CU_STREAM_CAPTURE_MODE_RELAXED) {
-        return CUDA_SUCCESS;
-    }
-    CUresult result = CUDA_SUCCESS;
-    for (const auto &[handle, graph] : call.driver.graphs.all()) {
-        const std::shared_ptr<Capture> captured = graph->capture.lock();
-        if (captured == nullptr || captured->streams.empty()) {
-            continue;
-        }
-        Capture &capture = *captured;
-        const bool everywhere = capture.mode == CU_STREAM_CAPTURE_MODE_GLOBAL &&
-                                capture_mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
-        const bool here = capture.mode != CU_STREAM_CAPTURE_MODE_RELAXED &&
-                          capture.thread == std::this_thread::get_id();
-        if (everywhere || here) {
-            capture.valid = false;
-            result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-        }
-    }
-    return result;
+    return to_result(sim::check_capture_unsafe(call.driver.graphs.all()));
 }
 
 CUresult check_not_capturing(Stream &stream) {
-    if (stream.capture == nullptr) {
-        return CUDA_SUCCESS;
-    }
-    stream.capture->valid = false;
-    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-}
-
-CUstreamCaptureMode &thread_capture_mode() {
-    return capture_mode;
+    return to_result(sim::check_not_capturing(stream));
 }
 
 } // namespace cuda_sim

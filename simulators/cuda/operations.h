@@ -28,10 +28,8 @@ CUresult check_capture_unsafe(Call &call);
 // The error for waiting on a stream that is capturing, which spoils the capture.
 CUresult check_not_capturing(Stream &stream);
 
-CUstreamCaptureMode &thread_capture_mode();
-
-// Makes a stream wait for a captured event, by which it joins that capture.
-CUresult join_capture(Stream &stream, const Event &event);
+// What a rule of captures answered, in CUDA's words.
+CUresult to_result(sim::CaptureAnswer answer);
 
 // Gives handles to the nodes that have none yet.
 void name_nodes(Driver &driver, const std::shared_ptr<Graph> &graph);

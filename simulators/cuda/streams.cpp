@@ -50,11 +50,7 @@ CUresult cuStreamDestroy_v2(CUstream hStream) {
         if (stream.implicit) {
             return CUDA_ERROR_INVALID_HANDLE;
         }
-        if (stream.capture != nullptr) {
-            stream.capture->valid = false;
-            stream.capture->streams.erase(&stream);
-            stream.capture = nullptr;
-        }
+        sim::leave_capture(stream);
         // Work that is queued runs on; the queue lives until it is done.
         call.driver.streams.remove(hStream);
         return CUDA_SUCCESS;
@@ -97,7 +93,7 @@ CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags)
             return CUDA_ERROR_INVALID_VALUE;
         }
         if (event->capture != nullptr) {
-            return join_capture(stream, *event);
+            return to_result(sim::join_capture(stream, *event));
         }
         if (stream.capture != nullptr) {
             stream.capture->valid = false;

@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "../engine/capture.h"
 #include "../engine/device.h"
 #include "../engine/executor.h"
 #include "../engine/queue.h"
@@ -29,6 +30,9 @@ struct Module;
 
 struct Stream {
     enum class Kind { null, blocking, non_blocking };
+
+    bool is_default() const { return kind == Kind::null; }
+    bool is_blocking() const { return kind == Kind::blocking; }
 
     Kind kind = Kind::blocking;
     bool implicit = false; // the null stream or one of a thread: never created, never destroyed
@@ -105,15 +109,7 @@ struct GraphExec {
     sim::Point last_launch; // launches of one executable graph follow each other
 };
 
-// A capture in progress, shared by the streams that joined it.
-struct Capture {
-    uint64_t id = 0;
-    topsStreamCaptureMode mode = topsStreamCaptureModeGlobal;
-    std::thread::id thread;
-    bool valid = true;
-    std::shared_ptr<Graph> graph;
-    std::set<Stream *> streams;
-};
+struct Capture : sim::CaptureState<Stream, Graph> {};
 
 struct Pool {
     topsMemPool_t handle = nullptr;

@@ -28,9 +28,7 @@ topsError_t check_capture_unsafe(Call &call);
 // The error for waiting on a stream that is capturing, which spoils the capture.
 topsError_t check_not_capturing(Stream &stream);
 
-topsStreamCaptureMode &thread_capture_mode();
-
-// Makes a stream wait for a captured event, by which it joins that capture.
-topsError_t join_capture(Stream &stream, const Event &event);
+// What a rule of captures answered, in TopsRuntime's words.
+topsError_t to_result(sim::CaptureAnswer answer);
 
 } // namespace tops_sim

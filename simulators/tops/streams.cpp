@@ -65,11 +65,7 @@ topsError_t topsStreamDestroy(topsStream_t handle) {
         if (stream.implicit) {
             return topsErrorInvalidHandle;
         }
-        if (stream.capture != nullptr) {
-            stream.capture->valid = false;
-            stream.capture->streams.erase(&stream);
-            stream.capture = nullptr;
-        }
+        sim::leave_capture(stream);
         // Work that is queued runs on; the queue lives until it is done.
         call.runtime.streams.remove(handle);
         return topsSuccess;
@@ -113,7 +109,7 @@ topsError_t topsStreamWaitEvent(topsStream_t handle, topsEvent_t event_handle,
             return topsErrorInvalidValue;
         }
         if (event->capture != nullptr) {
-            return join_capture(stream, *event);
+            return to_result(sim::join_capture(stream, *event));
         }
         if (stream.capture != nullptr) {
             stream.capture->valid = false;

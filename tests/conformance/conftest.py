@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import fnmatch
 import gc
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -79,7 +81,16 @@ def native_objects(backend: str) -> dict[str, int]:
     """What the driver counts, less what the pool keeps for later."""
     kept = {"allocations", "events"}
     native = diagnostics()["native"][backend]
-    return {kind: count for kind, count in native.items() if kind not in kept}
+    counted = {kind: count for kind, count in native.items() if kind not in kept}
+    return {**counted, **simulated_objects(backend)}
+
+
+def simulated_objects(backend: str) -> dict[str, int]:
+    """What a simulated driver counts beyond the vendor's interface; -1: it has no such kind."""
+    path = os.environ.get(f"UHAL_{backend.upper()}_LIBRARY", "")
+    count = getattr(ctypes.CDLL(path), "uhal_sim_live", None) if path else None
+    kinds = ("stream", "module", "function", "pinned", "graph", "graph_exec")
+    return {kind: count(kind.encode()) for kind in kinds} if count is not None else {}
 
 
 @pytest.fixture

@@ -195,3 +195,20 @@ except ImportError as error:
     said = run_python(program, tmp_path)
     assert words in said
     assert "\n" not in said
+
+
+def test_a_python_whose_lock_is_forced_off_is_refused() -> None:
+    """As a free-threaded Python answers that was started with -X gil=0."""
+    said = run_python(
+        """
+import sys
+sys._is_gil_enabled = lambda: False
+try:
+    import uhal
+except ImportError as error:
+    print(error)
+""",
+        ROOT,
+    )
+    assert "uhal keeps its books under the GIL" in said
+    assert said.endswith("leave out PYTHON_GIL=0 and -X gil=0")

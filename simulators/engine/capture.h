@@ -1,0 +1,269 @@
+// The rules of stream capture, which the vendors share: which operation goes into which graph, what
+// spoils a capture, and in what order streams run that nothing captures.
+//
+// The things a vendor's handles stand for are parameters. A Stream has `capture`, `capture_origin`,
+// `capture_ends`, `queue`, `is_default()` and `is_blocking()`; an Event `capture` and
+// `capture_ends`; a Graph a weak `capture` and `steps`, each an `operation` and the earlier ones it
+// comes `after`. What a rule answers the vendor says in its own codes.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "queue.h"
+
+namespace sim {
+
+enum class CaptureAnswer {
+    ok,
+    captured_event, // of a capture that has ended
+    illegal_state,
+    implicit, // the default stream may not take part
+    invalid_value,
+    invalidated,
+    merge, // of two captures
+    unjoined,
+    unmatched, // ended on another stream than it began on
+    unsupported,
+    wrong_thread,
+};
+
+// As both vendors number them.
+enum class CaptureMode : unsigned { global, of_thread, relaxed };
+enum class CaptureStatus : unsigned { none, active, invalidated };
+
+// A capture in progress, shared by the streams that joined it.
+template <class Stream, class Graph> struct CaptureState {
+    uint64_t id = 0;
+    CaptureMode mode = CaptureMode::global;
+    std::thread::id thread;
+    bool valid = true;
+    std::shared_ptr<Graph> graph;
+    std::set<Stream *> streams;
+};
+
+// How strict captures are with this thread; a program may change it.
+CaptureMode &thread_capture_mode();
+
+uint64_t next_capture_id();
+
+// -- the life of a capture ---------------------------------------------------------------------
+
+template <class Stream> CaptureStatus capture_status(const Stream &stream) {
+    if (stream.capture == nullptr) {
+        return CaptureStatus::none;
+    }
+    return stream.capture->valid ? CaptureStatus::active : CaptureStatus::invalidated;
+}
+
+template <class Stream> CaptureAnswer may_begin_capture(const Stream &stream, unsigned mode) {
+    if (stream.is_default()) {
+        return CaptureAnswer::unsupported;
+    }
+    if (stream.capture != nullptr) {
+        return CaptureAnswer::illegal_state;
+    }
+    return mode > static_cast<unsigned>(CaptureMode::relaxed) ? CaptureAnswer::invalid_value
+                                                              : CaptureAnswer::ok;
+}
+
+// After may_begin_capture. `graph` is new.
+template <class Capture, class Stream, class Graph>
+void begin_capture(Stream &stream, unsigned mode, const std::shared_ptr<Graph> &graph) {
+    const auto capture = std::make_shared<Capture>();
+    capture->id = next_capture_id();
+    capture->mode = static_cast<CaptureMode>(mode);
+    capture->thread = std::this_thread::get_id();
+    capture->graph = graph;
+    capture->streams = {&stream};
+    graph->capture = capture;
+    stream.capture = capture;
+    stream.capture_origin = true;
+    stream.capture_ends.clear();
+}
+
+// Makes a stream wait for a captured event, by which it joins that capture.
+template <class Stream, class Event> CaptureAnswer join_capture(Stream &stream, const Event &event) {
+    const auto &capture = event.capture;
+    if (!capture->valid) {
+        return CaptureAnswer::invalidated;
+    }
+    if (stream.is_default()) {
+        return CaptureAnswer::implicit;
+    }
+    if (stream.capture != nullptr && stream.capture != capture) {
+        return CaptureAnswer::merge;
+    }
+    // After the end of a capture its events lead nowhere.
+    if (capture->streams.empty()) {
+        return CaptureAnswer::captured_event;
+    }
+    stream.capture = capture;
+    capture->streams.insert(&stream);
+    for (const size_t end : event.capture_ends) {
+        auto &ends = stream.capture_ends;
+        if (std::find(ends.begin(), ends.end(), end) == ends.end()) {
+            ends.push_back(end);
+        }
+    }
+    return CaptureAnswer::ok;
+}
+
+// Whether every captured operation leads to the end of the stream the capture began on.
+template <class Stream> bool all_joined(const Stream &origin) {
+    const auto &steps = origin.capture->graph->steps;
+    std::vector<bool> reached(steps.size(), false);
+    std::vector<size_t> todo = origin.capture_ends;
+    while (!todo.empty()) {
+        const size_t step = todo.back();
+        todo.pop_back();
+        if (!reached[step]) {
+            reached[step] = true;
+            todo.insert(todo.end(), steps[step].after.begin(), steps[step].after.end());
+        }
+    }
+    return std::all_of(reached.begin(), reached.end(), [](bool yes) { return yes; });
+}
+
+template <class Stream> CaptureAnswer may_end_capture(Stream &stream) {
+    if (stream.capture == nullptr) {
+        return CaptureAnswer::illegal_state;
+    }
+    auto &capture = *stream.capture;
+    if (!stream.capture_origin) {
+        capture.valid = false;
+        return CaptureAnswer::unmatched;
+    }
+    const bool elsewhere = capture.thread != std::this_thread::get_id();
+    return capture.mode != CaptureMode::relaxed && elsewhere ? CaptureAnswer::wrong_thread
+                                                             : CaptureAnswer::ok;
+}
+
+// After may_end_capture: every stream leaves, and unless ok is answered the graph is worth nothing.
+template <class Stream> CaptureAnswer end_capture(Stream &origin) {
+    const auto capture = origin.capture;
+    const bool joined = all_joined(origin);
+    for (Stream *stream : capture->streams) {
+        stream->capture_origin = false;
+        stream->capture_ends.clear();
+        stream->capture = nullptr;
+    }
+    capture->streams.clear();
+    if (!capture->valid) {
+        return CaptureAnswer::invalidated;
+    }
+    return joined ? CaptureAnswer::ok : CaptureAnswer::unjoined;
+}
+
+// A stream that is destroyed while it captures.
+template <class Stream> void leave_capture(Stream &stream) {
+    if (stream.capture != nullptr) {
+        stream.capture->valid = false;
+        stream.capture->streams.erase(&stream);
+        stream.capture = nullptr;
+    }
+}
+
+// -- what is captured, and what may not be while something is ----------------------------------
+
+template <class Stream, class Operation>
+CaptureAnswer record_in_capture(Stream &stream, Operation operation) {
+    if (!stream.capture->valid) {
+        return CaptureAnswer::invalidated;
+    }
+    auto &steps = stream.capture->graph->steps;
+    steps.emplace_back();
+    steps.back().operation = std::move(operation);
+    steps.back().after = stream.capture_ends;
+    stream.capture_ends = {steps.size() - 1};
+    return CaptureAnswer::ok;
+}
+
+// For a wait on the host, which no graph can hold.
+template <class Stream> CaptureAnswer check_not_capturing(Stream &stream) {
+    if (stream.capture == nullptr) {
+        return CaptureAnswer::ok;
+    }
+    stream.capture->valid = false;
+    return CaptureAnswer::unsupported;
+}
+
+// For a call that endangers the captures of this thread, or of any in the global mode. `graphs` are
+// pairs whose second is a graph.
+template <class Graphs> CaptureAnswer check_capture_unsafe(const Graphs &graphs) {
+    const CaptureMode mode = thread_capture_mode();
+    CaptureAnswer answer = CaptureAnswer::ok;
+    for (const auto &[handle, graph] : graphs) {
+        const auto capture = graph->capture.lock();
+        if (mode == CaptureMode::relaxed || capture == nullptr || capture->streams.empty()) {
+            continue;
+        }
+        const bool everywhere =
+            capture->mode == CaptureMode::global && mode == CaptureMode::global;
+        const bool here = capture->mode != CaptureMode::relaxed &&
+                          capture->thread == std::this_thread::get_id();
+        if (everywhere || here) {
+            capture->valid = false;
+            answer = CaptureAnswer::unsupported;
+        }
+    }
+    return answer;
+}
+
+// For an operation on the default stream, which would have to wait for the captures of blocking
+// ones. `streams` are pairs whose second is a stream; `beside` says which are of the same device.
+template <class Streams, class Stream, class Beside>
+CaptureAnswer check_implicit_order(const Streams &streams, const Stream &stream, Beside beside) {
+    CaptureAnswer answer = CaptureAnswer::ok;
+    for (const auto &[handle, other] : streams) {
+        if (stream.is_default() && other->capture != nullptr && other->is_blocking() &&
+            beside(*other)) {
+            other->capture->valid = false;
+            answer = CaptureAnswer::implicit;
+        }
+    }
+    return answer;
+}
+
+// -- the order of what is not captured ---------------------------------------------------------
+
+// What an operation waits for besides its own queue: one on the default stream for the `blocking`
+// queues, one on a blocking stream for the default one's, which may be gone.
+template <class Stream>
+std::vector<Point> implicit_order(const Stream &stream,
+                                  const std::vector<std::shared_ptr<Queue>> &blocking,
+                                  const std::shared_ptr<Stream> &default_stream) {
+    std::vector<Point> points;
+    const auto add = [&](const std::shared_ptr<Queue> &queue) {
+        if (!queue->empty()) {
+            points.push_back({queue, queue->submitted});
+        }
+    };
+    if (stream.is_default()) {
+        for (const auto &queue : blocking) {
+            add(queue);
+        }
+    } else if (stream.is_blocking() && default_stream != nullptr) {
+        add(default_stream->queue);
+    }
+    return points;
+}
+
+// A program's pointer to a mode, exchanged for this thread's. `Mode` is the vendor's.
+template <class Mode> CaptureAnswer exchange_capture_mode(Mode *mode) {
+    if (mode == nullptr ||
+        static_cast<unsigned>(*mode) > static_cast<unsigned>(CaptureMode::relaxed)) {
+        return CaptureAnswer::invalid_value;
+    }
+    const CaptureMode before = thread_capture_mode();
+    thread_capture_mode() = static_cast<CaptureMode>(*mode);
+    *mode = static_cast<Mode>(before);
+    return CaptureAnswer::ok;
+}
+
+} // namespace sim
