@@ -113,8 +113,7 @@ cdef int pack_described(
     if buffer.readonly and (slot == NULL or not slot.is_const):
         raise BufferError("it is read-only, and the kernel may write through this parameter")
     (<uint64_t *>out)[0] = buffer.address
-    packed.blocks[packed.block_count] = <void *>buffer.block
-    packed.block_count += 1
+    note_block(packed, <PyObject *>buffer.block)
     remember(packed, buffer, None)
     return 0
 

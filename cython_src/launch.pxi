@@ -27,51 +27,68 @@ cdef int launch_checked(
         if divert(function, core, geometry, shared_bytes, arguments, given, extended):
             return 0
     packed.block_count = 0
+    packed.unready = False
     packed.foreign = NULL
     packed.core = <PyObject *>core
     packed.extended = extended
     packed.ran_python = False
-    if function.count < 0:
-        return launch_untyped(function, core, geometry, shared_bytes, arguments, given, &packed)
-    if given != function.count:
-        words().refuse_count(function, given)
-    if function.count <= STACK_PARAMETERS and function.packed_bytes <= STACK_BYTES:
-        packed.bytes = bytes
-        packed.pointers = pointers
-        packed.blocks = blocks
-        try:
-            return pack_and_submit(function, core, geometry, shared_bytes, arguments, &packed)
-        finally:
-            Py_XDECREF(packed.foreign)
-    packed.bytes = <unsigned char *>malloc(
-        function.packed_bytes + 2 * function.count * sizeof(void *)
-    )
-    if packed.bytes == NULL:
+    packed.memory = NULL
+    packed.kept = NULL
+    packed.bytes = bytes
+    packed.pointers = pointers
+    packed.blocks = blocks
+    packed.byte_count = function.packed_bytes
+    try:
+        if function.count < 0:
+            pack_untyped_arguments(function, core, arguments, given, &packed)
+        else:
+            if given != function.count:
+                words().refuse_count(function, given)
+            if given > STACK_PARAMETERS or function.packed_bytes > STACK_BYTES:
+                make_room(function, &packed)
+            pack_arguments(function, core, arguments, given, &packed)
+        return submit(function, core, geometry, shared_bytes, &packed)
+    finally:
+        if packed.foreign != NULL or packed.memory != NULL:
+            release_packed(&packed)
+
+
+cdef int make_room(Function function, Packed *packed) except -1:
+    """Memory for the arguments of a kernel that has very many."""
+    packed.memory = malloc(function.packed_bytes + 2 * function.count * sizeof(void *))
+    if packed.memory == NULL:
         raise MemoryError
+    packed.bytes = <unsigned char *>packed.memory
     packed.pointers = <void **>(packed.bytes + function.packed_bytes)
     packed.blocks = packed.pointers + function.count
-    try:
-        return pack_and_submit(function, core, geometry, shared_bytes, arguments, &packed)
-    finally:
-        c_free(packed.bytes)
-        Py_XDECREF(packed.foreign)
+    return 0
 
 
-cdef inline int pack_and_submit(
-    Function function, StreamCore core, const unsigned int *geometry, unsigned int shared_bytes,
-    PyObject **arguments, Packed *packed
+cdef int release_packed(Packed *packed) except -1:
+    c_free(packed.memory)
+    Py_XDECREF(packed.kept)
+    Py_XDECREF(packed.foreign)
+    return 0
+
+
+cdef inline int pack_arguments(
+    Function function, StreamCore core, PyObject **arguments, Py_ssize_t count, Packed *packed
 ) except -1:
     cdef Py_ssize_t index
-    cdef Slot *slots = function.slots
+    cdef Slot *slot = function.slots
+    # what another thread or a conversion cannot change is read once
+    cdef unsigned char *bytes = packed.bytes
+    cdef void **pointers = packed.pointers
     cdef unsigned char *out
-    for index in range(function.count):
-        out = packed.bytes + slots[index].offset
-        packed.pointers[index] = out
-        if not pack_common(function, &slots[index], arguments[index], out, packed):
+    for index in range(count):
+        out = bytes + slot.offset
+        pointers[index] = out
+        if not pack_common(function, slot, arguments[index], out, packed):
             pack_other(function, index, arguments[index], out, packed)
+        slot += 1
     if packed.ran_python:
-        refuse_closed_meanwhile(function, core, arguments, function.count)
-    return submit(function, core, geometry, shared_bytes, packed, function.packed_bytes)
+        refuse_closed_meanwhile(function, core, arguments, count)
+    return 0
 
 
 cdef int refuse_closed_meanwhile(
@@ -90,39 +107,35 @@ cdef int refuse_closed_meanwhile(
     return 0
 
 
-cdef int launch_untyped(
-    Function function, StreamCore core, const unsigned int *geometry, unsigned int shared_bytes,
-    PyObject **arguments, Py_ssize_t given, Packed *packed
+cdef int pack_untyped_arguments(
+    Function function, StreamCore core, PyObject **arguments, Py_ssize_t given, Packed *packed
 ) except -1:
     """A kernel nothing is known about: every argument brings its own size."""
     cdef Py_ssize_t index
     cdef list converted = []
-    cdef void **tables = <void **>malloc(max(2 * given, 1) * sizeof(void *))
-    if tables == NULL:
+    packed.memory = malloc(max(2 * given, 1) * sizeof(void *))
+    if packed.memory == NULL:
         raise MemoryError
-    packed.pointers = tables
-    packed.blocks = tables + given
-    try:
-        for index in range(given):
-            converted.append(pack_untyped(function, index, <object>arguments[index], packed))
-        refuse_closed_meanwhile(function, core, arguments, given)
-        joined = b"".join(converted)
-        packed.bytes = <unsigned char *><const char *>joined
-        for index in range(given):
-            packed.pointers[index] = <void *><const char *>(<bytes>converted[index])
-            if isinstance(<object>arguments[index], DeviceBuffer):
-                if (<DeviceBuffer>arguments[index]).block is not None:
-                    packed.blocks[packed.block_count] = <void *>(<DeviceBuffer>arguments[index]).block
-                    packed.block_count += 1
-        return submit(function, core, geometry, shared_bytes, packed, len(joined))
-    finally:
-        c_free(tables)
-        Py_XDECREF(packed.foreign)
+    packed.pointers = <void **>packed.memory
+    packed.blocks = packed.pointers + given
+    for index in range(given):
+        converted.append(pack_untyped(function, index, <object>arguments[index], packed))
+    refuse_closed_meanwhile(function, core, arguments, given)
+    joined = b"".join(converted)
+    for index in range(given):
+        packed.pointers[index] = <void *><const char *>(<bytes>converted[index])
+        if isinstance(<object>arguments[index], DeviceBuffer):
+            if (<DeviceBuffer>arguments[index]).block is not None:
+                note_block(packed, <PyObject *>(<DeviceBuffer>arguments[index]).block)
+    packed.bytes = <unsigned char *><const char *>joined
+    packed.byte_count = len(joined)
+    packed.kept = own((converted, joined))
+    return 0
 
 
 cdef inline int submit(
     Function function, StreamCore core, const unsigned int *geometry, unsigned int shared_bytes,
-    Packed *packed, size_t packed_bytes
+    Packed *packed
 ) except -1:
     """The native call, and the books: ticket, stamps, ledger."""
     cdef Context context = function.context
@@ -133,8 +146,8 @@ cdef inline int submit(
     cdef void *previous
     cdef PyObject *code
     cdef bint keep_gil = core.ticket - core.completed < PENDING_LIMIT
-    for i in range(packed.block_count if UHAL_CHECKED else 0):
-        if must_wait(packed.blocks[i], core.id):
+    if UHAL_CHECKED and packed.unready:
+        for i in range(packed.block_count):
             wait_until_ready(context, <Block>packed.blocks[i], core)
     if packed.foreign != NULL:
         order_behind_foreign(context, core, packed)
@@ -162,7 +175,7 @@ cdef inline int submit(
         code = uhal_callsite(&instruction_offset)
         uhal_ledger_write(
             core.ledger, core.ticket, <PyObject *>function.ledger_key, code, instruction_offset,
-            geometry, shared_bytes, packed.bytes, packed_bytes,
+            geometry, shared_bytes, packed.bytes, packed.byte_count,
         )
     if packed.foreign != NULL:
         keep_foreign(context, core, packed)
@@ -172,10 +185,13 @@ cdef inline int submit(
 
 
 cdef inline int stamp_all(Packed *packed, StreamCore core) except -1:
-    cdef Py_ssize_t i
-    for i in range(packed.block_count if UHAL_CHECKED else 0):
-        if not stamp_again(packed.blocks[i], core.id, core.ticket):
-            stamp(<Block>packed.blocks[i], core.id, core.ticket)
+    cdef uint64_t stream_id = core.id, ticket = core.ticket
+    cdef void **block = packed.blocks
+    cdef void **end = block + packed.block_count
+    while UHAL_CHECKED and block < end:
+        if not stamp_again(block[0], stream_id, ticket):
+            stamp(<Block>block[0], stream_id, ticket)
+        block += 1
     return 0
 
 
@@ -332,9 +348,12 @@ cdef object launch_entry(object self, PyObject **given, Py_ssize_t count, PyObje
             geometry,
             &shared_bytes,
         )
-    core = stream_of_launch(
-        function, <object>values[LAUNCH_STREAM] if values[LAUNCH_STREAM] != NULL else None
-    )
+    if is_own_stream(function, values[LAUNCH_STREAM]):
+        core = (<Stream>values[LAUNCH_STREAM]).core
+    else:
+        core = stream_of_launch(
+            function, <object>values[LAUNCH_STREAM] if values[LAUNCH_STREAM] != NULL else None
+        )
     arguments = arguments_of_launch(function, values[LAUNCH_ARGS])
     launch_checked(
         function, core, geometry, shared_bytes, tuple_items(arguments),

@@ -185,6 +185,7 @@ cdef extern from "vectorcall.h":
     void uhal_enable_vectorcall(object type, Py_ssize_t offset)
     Py_ssize_t PyVectorcall_NARGS(size_t flags)
     bint PyObject_TypeCheck(PyObject *object, PyTypeObject *type)
+    bint Py_IS_TYPE(PyObject *object, PyTypeObject *type)
     long long PyLong_AsLongLongAndOverflow(object value, int *overflow)
     unsigned long long PyLong_AsUnsignedLongLong(object value) except? 0xFFFFFFFFFFFFFFFF
     double PyLong_AsDouble(object value) except? -1.0

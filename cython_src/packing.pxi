@@ -7,12 +7,16 @@ cdef struct Packed:
     # Where the arguments of one launch lie, on the stack unless there are very many.
     unsigned char *bytes
     void **pointers
+    size_t byte_count
     void **blocks           # Block objects the launch uses, borrowed from the arguments
     Py_ssize_t block_count
+    bint unready            # one of them may have to be waited for
     PyObject *foreign       # list of other libraries' memory and streams, owned; null: none
     PyObject *core          # the StreamCore it goes to, borrowed
     const uhal_launch_config *extended   # null: an ordinary launch
     bint ran_python         # while packing: buffers packed before may be closed by now
+    void *memory            # what the tables lie in when they are not on the stack, owned
+    PyObject *kept          # what `bytes` and `pointers` lead into beside that memory, owned
 
 
 # -- geometry ----------------------------------------------------------------------------------------
@@ -145,6 +149,15 @@ cdef int read_new_geometry(
         words().refuse_geometry(function, grid, block, shared)
         raise SystemError("uhal.arguments.refuse_geometry returned")
     return 0
+
+
+cdef inline bint is_own_stream(Function function, PyObject *stream) noexcept:
+    """Whether it is a Stream, of no subclass, on the kernel's device: the usual one of a launch."""
+    return (
+        stream != NULL
+        and Py_IS_TYPE(stream, <PyTypeObject *>Stream)
+        and (<Stream>stream).context is function.context
+    )
 
 
 cdef StreamCore stream_of_launch(Function function, object stream):
@@ -280,9 +293,16 @@ cdef inline bint take_buffer(
         return False
     (<uint64_t *>out)[0] = (<DeviceBuffer>argument).address
     if (<DeviceBuffer>argument).block is not None:
-        packed.blocks[packed.block_count] = <void *>(<DeviceBuffer>argument).block
-        packed.block_count += 1
+        note_block(packed, <PyObject *>(<DeviceBuffer>argument).block)
     return True
+
+
+cdef inline void note_block(Packed *packed, PyObject *block) noexcept:
+    """Remember that the launch uses the block."""
+    packed.blocks[packed.block_count] = <void *>block
+    packed.block_count += 1
+    if (<Block>block).ready.stream_id != 0:
+        packed.unready = True
 
 
 cdef int pack_rare(

@@ -1,4 +1,4 @@
-"""The do-nothing HSA runtime and HIP that launches are measured on: they see what was sent."""
+"""The do-nothing runtimes that launches are measured on see what was sent."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks import kernels
 from benchmarks.measuring import NullDriver, launch_form, measure
-from benchmarks.suites import NULL_HIP, NULL_RUNTIME
+from benchmarks.suites import NULL_HIP, NULL_RUNTIME, NULL_TOPS
 from benchmarks.workers.uhal_calls import as_seen
 from tests.children import check_child
 from uhal import Api, DeviceBuffer, Module, Stream
@@ -75,3 +75,33 @@ def launch_through_hip(library: str, seed: int) -> None:
 @needs(NULL_HIP)
 def test_launches_of_hip_are_counted(seed: int) -> None:
     check_child(launch_through_hip, str(NULL_HIP), seed)
+
+
+def launch_on_a_gcu(library: str, seed: int) -> None:
+    """Launches and what is around them, through uhal."""
+    rng = np.random.default_rng(seed)
+    Api.quick_init(0, "tops")
+    function = Module.from_bytes(kernels.topsfb()).get_function(
+        "eight", kernels.declaration("eight")
+    )
+    driver = NullDriver(library)
+    driver.expect(kernels.sizes("eight"))
+    x, out = (DeviceBuffer.uninitialized(1024, "f32") for _ in range(2))
+    with Stream() as stream:
+        count = int(rng.integers(2, 3000))
+        values = (int(rng.integers(2**63)), 1, None, x, out, float(rng.random()), 2.0, 3)
+        driver.take()
+        for _ in range(count):
+            function[2, 4, 0, stream](*values)
+        x.copy_from(np.zeros(1024, np.float32), stream=stream)
+        arrived = driver.take()
+    total = sum(bits for _, bits in as_seen("eight", values))
+    assert arrived["launches"] == count
+    assert arrived["checksum"] == count * total % 2**64
+    assert (arrived["copies"], arrived["copied_bytes"]) == (1, 4096)
+
+
+@needs(NULL_TOPS)
+def test_launches_of_a_gcu_are_counted(seed: int) -> None:
+    library = str(NULL_TOPS)
+    check_child(*(launch_on_a_gcu, library, seed), environment={"UHAL_TOPS_LIBRARY": library})

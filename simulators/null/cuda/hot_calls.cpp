@@ -80,8 +80,13 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig *, CUfunction, void **kernelParam
 // -- the current context -------------------------------------------------------------------------
 
 CUresult cuCtxGetCurrent(CUcontext *pctx) {
-    const std::vector<CUcontext> &stack = cuda_sim::context_stack();
-    *pctx = stack.empty() ? nullptr : stack.back();
+    // Found once a thread: what belongs to a thread and has a constructor is slow to find.
+    static thread_local const std::vector<CUcontext> *found
+        __attribute__((tls_model("initial-exec"))) = nullptr;
+    if (found == nullptr) {
+        found = &cuda_sim::context_stack();
+    }
+    *pctx = found->empty() ? nullptr : found->back();
     return CUDA_SUCCESS;
 }
 
