@@ -114,7 +114,7 @@ cdef int end_capture(Plan plan) except -1:
     try:
         require_usable(context)
         require_joined(plan)
-        require_slots_used(plan)
+        require_slots(plan)
         previous = enter(context)
     except BaseException:
         abandon_capture(plan)
@@ -524,7 +524,7 @@ cdef object follow(
     cdef uint64_t offset = 0
     if isinstance(value, PlanSlot):
         slot = <PlanSlot>value
-        if plan.slots.get(slot.name) is not slot:
+        if plan.slot_of_name.get(slot.name) is not slot:
             capture_words().refuse_slot_name(plan, slot.name, "it is a slot of another plan")
         value = slot.value
     elif isinstance(value, DeviceBuffer):

@@ -39,10 +39,16 @@ cdef inline Block hold(DeviceBuffer buffer):
     return buffer.block
 
 
-cdef inline void take_ticket(StreamCore core) noexcept:
-    """Count what was just put into the stream, unless it was only recorded."""
+cdef inline int note_work(
+    StreamCore core, int status, OperationKind kind, uint64_t destination, uint64_t source,
+    size_t count, unsigned int value
+) except -1:
+    """Count what was just put into the stream, or keep what was only recorded."""
     if not core.state.word & UHAL_STATE_CAPTURING:
         core.ticket += 1
+    elif status == 0:
+        add_operation(core.capture.recording, kind, destination, source, count, value)
+    return 0
 
 
 cdef int used(Context context, Block block, StreamCore core, int status) except -1:
@@ -69,7 +75,7 @@ cdef int copy_h2d(DeviceBuffer buffer, const void *source, StreamCore core) exce
     else:
         with nogil:
             status = context.table.copy_h2d(buffer.address, source, count, core.handle)
-    take_ticket(core)
+    note_work(core, status, OPERATION_H2D, buffer.address, <uintptr_t>source, count, 0)
     used(context, block, core, status)
     leave(context, previous)
     return check(context, status, "copy_h2d")
@@ -84,7 +90,7 @@ cdef int copy_d2h(DeviceBuffer buffer, void *destination, StreamCore core) excep
     cdef Block block = hold(buffer)
     with nogil:
         status = context.table.copy_d2h(destination, buffer.address, count, core.handle)
-    take_ticket(core)
+    note_work(core, status, OPERATION_D2H, <uintptr_t>destination, buffer.address, count, 0)
     used(context, block, core, status)
     leave(context, previous)
     return check(context, status, "copy_d2h")
@@ -109,7 +115,7 @@ cdef int copy_d2d(DeviceBuffer destination, DeviceBuffer source, StreamCore core
     cdef Block from_block = hold(source)
     with nogil:
         status = context.table.copy_d2d(destination.address, source.address, count, core.handle)
-    take_ticket(core)
+    note_work(core, status, OPERATION_D2D, destination.address, source.address, count, 0)
     used(context, to_block, core, status)
     used(context, from_block, core, status)
     leave(context, previous)
@@ -137,7 +143,7 @@ cdef int copy_peer(DeviceBuffer destination, DeviceBuffer source, StreamCore cor
                 destination.address, context.token_pointer, source.address,
                 source.context.token_pointer, source.nbytes, core.handle,
             )
-        take_ticket(core)
+        core.ticket += 1
         used(context, to_block, core, status)
         leave(context, previous)
         check(context, status, "copy_peer")
@@ -319,6 +325,9 @@ cdef int fill(DeviceBuffer buffer, int width, unsigned int value, StreamCore cor
     cdef size_t count = buffer.nbytes // width
     cdef void *previous
     cdef int status
+    cdef OperationKind kind = (
+        OPERATION_SET_8 if width == 1 else OPERATION_SET_16 if width == 2 else OPERATION_SET_32
+    )
     order_behind(buffer, core)
     previous = enter(context)
     cdef Block block = hold(buffer)
@@ -329,7 +338,7 @@ cdef int fill(DeviceBuffer buffer, int width, unsigned int value, StreamCore cor
             status = context.table.memset_16(buffer.address, value, count, core.handle)
         else:
             status = context.table.memset_32(buffer.address, value, count, core.handle)
-    take_ticket(core)
+    note_work(core, status, kind, buffer.address, 0, count, value)
     used(context, block, core, status)
     leave(context, previous)
     return check(
