@@ -158,7 +158,7 @@ cdef class Context:
         """Wait for every stream of the device; raise what the waiting brings to light."""
         require_usable(self)
         for plan in self.captures:
-            refuse_capturing((<Plan>plan).core, "Device.synchronize", NOTHING_RUNS)
+            refuse_capturing((<Plan>plan).core, "Device.synchronize", "nothing runs")
         synchronize_streams(self)
 
     def pool_statistics(self):

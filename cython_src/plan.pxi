@@ -412,7 +412,7 @@ cdef int replay_plan(Plan plan, object stream, dict values) except -1:
             capture_words().refuse_plan(plan, "a value given to a replay asks for another replay")
         core = core_for(plan.context, stream) if stream is not None else plan.core
         require_stream(plan.context, core)
-        refuse_capturing(core, "Plan.replay", NO_PLAN_IN_A_PLAN)
+        refuse_capturing(core, "Plan.replay", "no plan in a plan")
         if core.state.word & UHAL_STATE_BARRED:
             refuse_barred(plan.context, core, "Plan.replay")
         plan.replaying = True
@@ -423,12 +423,6 @@ cdef int replay_plan(Plan plan, object stream, dict values) except -1:
         finally:
             plan.replaying = False
     return 0
-
-
-cdef tuple NO_PLAN_IN_A_PLAN = (
-    "a plan cannot be part of another",
-    "capture its launches again, or replay the two plans in turn",
-)
 
 
 cdef int require_plan(Plan plan) except -1:

@@ -133,14 +133,12 @@ cdef class Stream:
 
     def synchronize(self):
         """Wait until everything put into the stream so far is done; raise a fault it met."""
-        require_working(self.context, self.core, "Stream.synchronize")
-        refuse_capturing(self.core, "Stream.synchronize", NOTHING_RUNS)
+        require_running(self.context, self.core, "Stream.synchronize", "nothing runs")
         synchronize_core(self.context, self.core)
 
     def query(self):
         """Return True when nothing is pending; never waits."""
-        require_working(self.context, self.core, "Stream.query")
-        refuse_capturing(self.core, "Stream.query", NOTHING_RUNS)
+        require_running(self.context, self.core, "Stream.query", "nothing runs")
         return core_is_idle(self.context, self.core)
 
     def wait_event(self, Event event not None):
@@ -150,7 +148,7 @@ cdef class Stream:
         if event.captured is not None or self.core.state.word & UHAL_STATE_CAPTURING:
             wait_captured(self, event)
             return
-        require_working(self.context, self.core, "Stream.wait_event")
+        require_running(self.context, self.core, "Stream.wait_event", "an event outside")
         if event.context is not self.context:
             if event.context.backend_name != self.context.backend_name:
                 raise _errors.InvalidHandleError(
@@ -176,8 +174,7 @@ cdef class Stream:
 
         The stream goes on without waiting for it. An exception goes to sys.unraisablehook.
         """
-        require_working(self.context, self.core, "Stream.add_callback")
-        refuse_capturing(self.core, "Stream.add_callback", NO_CALLBACKS)
+        require_running(self.context, self.core, "Stream.add_callback", "no Python")
         if not callable(function):
             raise TypeError(f"function: expected a callable, got {type(function).__name__}")
         start_dispatcher()
@@ -205,7 +202,7 @@ cdef class Stream:
             return
         if self.core.state.word & UHAL_STATE_FORKED:
             return
-        refuse_capturing(self.core, "Stream.close", NOT_CLOSED)
+        refuse_capturing(self.core, "Stream.close", "nothing closes")
         close_core(self.context, self.core)
 
     def capture(self, name=None):
@@ -257,7 +254,7 @@ cdef StreamCore core_for(Context context, object stream):
     cdef StreamCore foreign
     if stream is None:
         if context.default_core.state.word & UHAL_STATE_BARRED:
-            refuse_barred(context, context.default_core, "stream=None")
+            refuse_barred(context, context.default_core, "work without stream=")
         return context.default_core
     if not isinstance(stream, Stream):
         foreign = foreign_core(context, stream)
@@ -275,7 +272,7 @@ cdef StreamCore core_for(Context context, object stream):
             f"{(<Stream>stream).context.backend_name}:{(<Stream>stream).context.ordinal}"
         )
     if (<Stream>stream).core.state.word & UHAL_STATE_BARRED:
-        refuse_barred(context, (<Stream>stream).core, "stream=")
+        refuse_barred(context, (<Stream>stream).core, "work on it")
     return (<Stream>stream).core
 
 

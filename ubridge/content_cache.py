@@ -58,8 +58,8 @@ class ContentCache(ABC, Generic[Key]):
     def get(self, key: Key) -> DeviceBuffer:
         """Return the array of a key, uploaded unless it is there. It stays the cache's.
 
-        The first launch on another stream waits for the upload by itself. Raises `CaptureError` when
-        it is not there during a capture.
+        The first launch on another stream waits for the upload by itself. `CaptureError` when it is
+        not there during a capture.
         """
         array = self._arrays.get(key)
         if array is None or self._capturing:
