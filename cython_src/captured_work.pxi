@@ -16,9 +16,7 @@ cdef int keep_for_plan(Plan plan, Block block) except -1:
     plan.held[block] = {}
     block.holds += 1
     block.abandoned = True
-    pool = plan.context.pool
-    (<Pool>pool).blocks_in_use += 1
-    (<Pool>pool).bytes_in_use += block.bytes
+    count_in(plan.context.pool, block)
     return 0
 
 

@@ -26,7 +26,6 @@ typedef struct uhal_launch_record {
 
 typedef struct uhal_ledger {
     uint64_t count; /* records written so far; the next one goes to count % UHAL_LEDGER_LENGTH */
-    uint64_t beyond; /* launches of replays beyond one a record, which a stream counts each */
     uhal_launch_record records[UHAL_LEDGER_LENGTH];
 } uhal_ledger;
 

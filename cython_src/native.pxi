@@ -161,7 +161,6 @@ cdef extern from "ledger.h":
         unsigned char arguments[1]
     ctypedef struct uhal_ledger:
         uint64_t count
-        uint64_t beyond
         uhal_launch_record records[1]
     uhal_ledger *uhal_ledger_new()
     void uhal_ledger_delete(uhal_ledger *ledger)

@@ -479,18 +479,22 @@ cdef int run_plan(Plan plan, StreamCore core) except -1:
     previous = enter(context)
     if plan.one_by_one:
         called = "launch"
+        hold_core(core)
         with nogil:
             for index in range(recording.operation_count):
                 status = run_operation(table, recording, index, core.handle)
                 if status != 0:
                     break
+        let_go_core(context, core)
     else:
         called = "graph_update_kernel"
         status = tell_changes(plan, executable)
         if status == 0:
             called = "graph_launch"
+            hold_core(core)
             with nogil:
                 status = table.graph_launch(executable, core.handle)
+            let_go_core(context, core)
     # also after a failure: a part may run
     core.ticket += 1
     stamp_plan(plan, core)
@@ -511,7 +515,6 @@ cdef int note_replay(StreamCore core, Recording recording) except -1:
         core.ledger, core.ticket + 1, <PyObject *>recording, code, instruction_offset, geometry,
         0, b"", 0,
     )
-    core.ledger.beyond += <uint64_t>(recording.count - 1)
     return 0
 
 
