@@ -64,6 +64,11 @@ cdef Plan begin_capture(Stream stream, object name):
         capture_words().refuse_capture(
             "the legacy default stream cannot be captured; capture a Stream of your own"
         )
+    if core is context.default_core:
+        capture_words().refuse_capture(
+            "the default stream cannot be captured, for it serves every call without stream=; "
+            "capture a Stream of your own"
+        )
     plan = new_plan(context, core, name, capture_words().call_site())
     settle_before_capture(context, core)
     previous = enter(context)
@@ -71,6 +76,7 @@ cdef Plan begin_capture(Stream stream, object name):
         context.backend.begin_capture(<uintptr_t>core.handle)
     finally:
         leave(context, previous)
+    plan.stream = stream
     plan.state = PLAN_RECORDING
     live.plans += 1
     context.captures.append(plan)

@@ -96,6 +96,14 @@ cdef int refuse_barred(Context context, StreamCore core, str call) except -1:
     return 0
 
 
+cdef int refuse_captured_handle(Plan plan, uintptr_t handle) except -1:
+    """Refuse to make a stream that is being captured wait for what is not."""
+    for stream in plan.members:
+        if <uintptr_t>(<Stream>stream).core.handle == handle:
+            refuse_in_capture((<Stream>stream).core, "DeviceBuffer.__dlpack__", "nothing exported")
+    return 0
+
+
 # -- order between streams ---------------------------------------------------------------------------
 #
 # Every stream counts what it recorded, and keeps how far it has waited for the others. What one of

@@ -73,6 +73,10 @@ _WHY = {
         "a plan cannot wait for another library's streams",
         "take its memory over before the capture, with DeviceBuffer.from_dlpack",
     ),
+    "nothing exported": (
+        "a plan cannot wait for what made the memory ready",
+        "export it before the capture, or for another stream",
+    ),
     "an event outside": (
         "the event was not recorded in this capture",
         "wait for it before the capture, or let the stream of the replay wait for it",
