@@ -19,7 +19,9 @@ cdef class _ForeignTensor:
 
 cdef DeviceBuffer import_dlpack(object cls, object source, object device, object stream):
     cdef Context context = context_for(cls, device)
-    return import_tensor(cls, context, core_for(context, stream), source)
+    cdef StreamCore core = core_for(context, stream)
+    refuse_capturing(core, "DeviceBuffer.from_dlpack", "no other library")
+    return import_tensor(cls, context, core, source)
 
 
 cdef DeviceBuffer import_tensor(object cls, Context context, StreamCore core, object source):

@@ -91,7 +91,7 @@ cdef int order_behind_handle(Context context, StreamCore core, uintptr_t handle)
     cdef int status = 0
     if handle == <uintptr_t>core.handle:
         return 0
-    refuse_capturing(core, "waiting for another library's stream", NOTHING_FOREIGN)
+    refuse_capturing(core, "waiting for another library's stream", "no other library")
     slot = "event_create"
     previous = enter(context)
     if context.idle_events:
@@ -118,6 +118,8 @@ cdef int order_foreign_behind(DeviceBuffer buffer, uintptr_t handle) except -1:
     cdef Context context = buffer.context
     cdef Block block = buffer.block
     cdef int i
+    for plan in context.captures:
+        refuse_captured_handle(<Plan>plan, handle)
     if block is None:
         return 0
     if block.ready.stream_id != 0:
@@ -194,7 +196,9 @@ cdef int keep(Context context, StreamCore core, object memory) except -1:
 cdef DeviceBuffer import_array_interface(object cls, object source, object device, object stream):
     """`__cuda_array_interface__`, versions 2 and 3."""
     cdef Context context = context_for(cls, device)
-    return import_array_interface_on(cls, context, core_for(context, stream), source)
+    cdef StreamCore core = core_for(context, stream)
+    refuse_capturing(core, "DeviceBuffer.from_cuda_array_interface", "no other library")
+    return import_array_interface_on(cls, context, core, source)
 
 
 cdef DeviceBuffer import_array_interface_on(

@@ -37,7 +37,7 @@ cdef int release_waiting(Context context) except -1:
     cdef Pool pool = context.pool
     cdef Block block
     cdef list waiting = pool.waiting
-    if not waiting:
+    if not waiting or context.captures:
         return 0
     # checking a red zone may run Python code (a warning's filter) that frees another buffer
     pool.waiting = []

@@ -104,6 +104,8 @@ cdef Py_ssize_t pool_empty_cache(Context context) except? -1:
     cdef int size_class
     cdef Py_ssize_t index
     cdef Py_ssize_t freed = 0
+    if context.captures:
+        return 0  # what was exported could be freed after waiting for the device, and nobody can
     release_waiting(context)
     settle_all_exported(context)
     busy = set()

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from uhal._geometry import read_extended, refuse_call, refuse_extended, refuse_geometry
-from uhal._lane import DeviceBuffer, DevicePointer, Function, HostBuffer, Stream
+from uhal._lane import DeviceBuffer, DevicePointer, Function, HostBuffer, PlanSlot, Stream
 from uhal._refusal import argument_name, call_site, counted, describe, describe_size, refuse
 from uhal._small_floats import pack_small_float
 from uhal.dtypes import DType, as_dtype
@@ -321,6 +321,8 @@ def _structure_bytes(value: object) -> bytes | None:
 
 def _pointer_advice(value: object, element: DType | None) -> str:
     """Say how to make a device pointer of what was given instead."""
+    if isinstance(value, PlanSlot):
+        return _slot_advice(value)
     if isinstance(value, np.ndarray):
         return "; copy it to the device: DeviceBuffer.from_numpy(array)"
     if isinstance(value, HostBuffer):
@@ -341,4 +343,10 @@ def _scalar_advice(value: object) -> str:
     """Say how to get a number out of what was given instead."""
     if isinstance(value, np.ndarray) and value.size == 1:
         return "; take the number out: array.item()"
+    return _slot_advice(value)
+
+
+def _slot_advice(value: object) -> str:
+    if isinstance(value, PlanSlot):
+        return "; a slot is an argument only while its plan is captured"
     return ""

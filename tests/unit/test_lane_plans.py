@@ -1,0 +1,178 @@
+"""What a capture and a replay ask of a driver, and what happens when it refuses."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+
+from tests.counting_driver import CountingDriver
+from uhal import _lane, launch
+from uhal.contract import CaptureStatus, ExecutableGraph
+from uhal.device import Device
+from uhal.errors import ArgumentRangeError, CaptureError, DeviceError, OutOfMemoryError, from_code
+from uhal.signature import Signature
+
+SIGNATURE = Signature.parse("u32 n, u64 pos, f32* x")
+BOOKS = ("current", "bind", "stream_query", "event_record", "event_query", "event_create")
+
+
+class GraphDriver(CountingDriver):
+    """A counting driver with graphs: it knows how many launches a capture got."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.graphs: set[int] = set()
+        self.fail_at = ""
+        self._begun = 0
+
+    def _step(self, name: str) -> None:
+        self.calls.append((name, ()))
+        if self.fail_at == name:
+            raise from_code(self, name, 1)
+
+    def begin_capture(self, stream: int) -> None:
+        self._step("begin_capture")
+        self._begun = self.count("launch")
+
+    def capture_status(self, stream: int) -> CaptureStatus:
+        return "none"
+
+    def end_capture(self, stream: int) -> int:
+        self._step("end_capture")
+        self.graphs.add(0x77)
+        return 0x77
+
+    def instantiate_graph(self, graph: int) -> ExecutableGraph:
+        self._step("instantiate_graph")
+        self.graphs.add(0x88)
+        return ExecutableGraph(0x88, tuple(range(1, self.count("launch") - self._begun + 1)))
+
+    def destroy_graph(self, graph: int) -> None:
+        self._step("destroy_graph")
+        self.graphs.remove(graph)
+
+    def destroy_executable_graph(self, executable: int) -> None:
+        self._step("destroy_executable_graph")
+        self.graphs.remove(executable)
+
+
+class Bench:
+    """A stream, a kernel and memory of a driver that captures."""
+
+    def __init__(self) -> None:
+        self.driver = GraphDriver()
+        self.context = self.driver.open_context()
+        self.device = Device._of(self.context)
+        self.stream = _lane.Stream(device=self.device)
+        self.kernel = self.driver.function(self.context, SIGNATURE, "rope")
+        self.x = _lane.DeviceBuffer.uninitialized(64, "f32", device=self.device)
+
+    def launch(self, n: object = 1, pos: object = 2) -> None:
+        launch(self.kernel, 1, 1, (n, pos, self.x), stream=self.stream)
+
+    def slots_called(self) -> list[str]:
+        called = self.driver.slots(*BOOKS)
+        self.driver.calls.clear()
+        return called
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    bench = Bench()
+    before = _lane.live_counts()
+    yield bench
+    gc.collect()
+    after = _lane.live_counts()
+    assert after == before
+    assert not bench.driver.graphs
+    assert not bench.driver.misuse
+
+
+def test_a_replay_is_one_call_and_one_for_each_changed_launch(bench: Bench) -> None:
+    with bench.stream.capture() as plan:
+        pos = plan.slot("pos", 3)
+        for _ in range(4):
+            bench.launch()
+        bench.launch(pos=pos)
+        bench.launch(n=pos, pos=pos)
+    bench.slots_called()
+    plan.replay()
+    assert bench.slots_called() == ["graph_launch"]
+    plan.replay(pos=3)
+    assert bench.slots_called() == ["graph_launch"]
+    plan.replay(pos=4)
+    assert bench.slots_called() == ["graph_update_kernel"] * 2 + ["graph_launch"]
+    for wrong, error in ((-1, ArgumentRangeError), (2**32, ArgumentRangeError)):
+        with pytest.raises(error, match=r"plan 'test_lane_plans.py:\d+', slot 'pos': rope, arg"):
+            plan.replay(pos=wrong)
+    assert bench.slots_called() == []
+    plan.replay()
+    assert bench.slots_called() == ["graph_launch"]
+    plan.close()
+
+
+def test_a_refused_change_is_made_by_the_next_replay(bench: Bench) -> None:
+    with bench.stream.capture() as plan:
+        pos = plan.slot("pos", 3)
+        bench.launch(pos=pos)
+        bench.launch(pos=pos)
+    bench.slots_called()
+    bench.driver.failures["graph_update_kernel"] = [0, 1]
+    with pytest.raises(DeviceError, match="graph_update_kernel"):
+        plan.replay(pos=4)
+    assert bench.slots_called() == ["graph_update_kernel"] * 2
+    plan.replay()
+    assert bench.slots_called() == ["graph_update_kernel", "graph_launch"]
+    bench.driver.failures["graph_launch"] = [2]
+    with pytest.raises(OutOfMemoryError, match="graph_launch"):
+        plan.replay()
+    plan.close()
+
+
+@pytest.mark.parametrize("step", ["begin_capture", "end_capture", "instantiate_graph"])
+def test_a_driver_that_refuses_a_step_leaves_the_stream_usable(bench: Bench, step: str) -> None:
+    bench.driver.fail_at = step
+    with pytest.raises(DeviceError, match=f"^{step}: "), bench.stream.capture() as plan:
+        bench.launch()
+    bench.driver.fail_at = ""
+    bench.slots_called()
+    bench.launch()
+    bench.stream.synchronize()
+    assert bench.slots_called() == ["launch"]
+    if step != "begin_capture":
+        assert plan.closed
+
+
+def test_a_failing_launch_does_not_count(bench: Bench) -> None:
+    with bench.stream.capture() as plan:
+        bench.launch()
+        bench.driver.failures["launch"] = [1]
+        with pytest.raises(DeviceError):
+            bench.launch()
+    assert plan.kernels == ("rope",)
+    plan.close()
+
+
+def test_launches_unknown_to_uhal_and_slots_do_not_go_together(bench: Bench) -> None:
+    with pytest.raises(CaptureError, match="captured 3 kernels into plan 'p' and uhal launched 1"):
+        with bench.stream.capture("p") as plan:
+            bench.launch(pos=plan.slot("pos", 1))
+            # another library's launches on the same stream
+            bench.driver.calls.extend([("launch", ())] * 2)
+
+
+def test_a_closed_buffer_is_given_back_with_the_plan(bench: Bench) -> None:
+    in_use = bench.context.pool_statistics()["blocks_in_use"]
+    y = _lane.DeviceBuffer.uninitialized(64, "f32", device=bench.device)
+    with bench.stream.capture() as plan:
+        launch(bench.kernel, 1, 1, (1, 2, y), stream=bench.stream)
+    y.close()
+    assert bench.context.pool_statistics()["blocks_in_use"] == in_use + 1
+    plan.replay()
+    bench.driver.busy.add(bench.stream.handle)
+    plan.close()
+    # it waited for the replay
+    assert not bench.driver.busy
+    assert bench.context.pool_statistics()["blocks_in_use"] == in_use
