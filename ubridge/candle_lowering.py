@@ -1,8 +1,7 @@
 """Launches in Candle's calling convention: CUDA, ROCm and the host.
 
 Kernels walk strides themselves and are told of them by an array of lengths and strides, or by null
-where everything is contiguous. Everything was checked before: buffers begin at their layout's first
-element, outputs are contiguous, nothing is empty.
+where everything is contiguous.
 """
 
 from __future__ import annotations
@@ -85,7 +84,6 @@ class CandleLowering(CandleRows, CandleProducts):
         parameter: float | None,
         stream: StreamLike | None,
     ) -> None:
-        """Enqueue an operation on one operand, with its parameter if it has one."""
         size = layout.size
         info = None if layout.is_contiguous else self._layouts.get(layout.words)
         arguments: tuple[Any, ...] = (size, len(layout.shape), info, x, out)
@@ -103,7 +101,6 @@ class CandleLowering(CandleRows, CandleProducts):
         out: DeviceBuffer,
         stream: StreamLike | None,
     ) -> None:
-        """Enqueue an operation on two operands of one shape."""
         size = x_layout.size
         if x_layout.is_contiguous and y_layout.is_contiguous:
             info = None
@@ -119,7 +116,6 @@ class CandleLowering(CandleRows, CandleProducts):
         out: DeviceBuffer,
         stream: StreamLike | None,
     ) -> None:
-        """Enqueue a choice by (condition, x, y)."""
         condition, x, y = operands
         size = layouts[0].size
         # The kernels read it even where everything is contiguous.
@@ -138,7 +134,6 @@ class CandleLowering(CandleRows, CandleProducts):
         out: DeviceBuffer,
         stream: StreamLike | None,
     ) -> None:
-        """Enqueue a fill by a mask of u8."""
         size = x_layout.size
         if mask_layout.is_contiguous and x_layout.is_contiguous:
             info = None
@@ -156,7 +151,6 @@ class CandleLowering(CandleRows, CandleProducts):
         out: DeviceBuffer,
         stream: StreamLike | None,
     ) -> None:
-        """Enqueue an activation times another operand, both contiguous."""
         self._executor.kernel(op, gate.dtype).launch((size, gate, up, out), stream, size)
 
     def affine(
@@ -168,7 +162,6 @@ class CandleLowering(CandleRows, CandleProducts):
         addend: float,
         stream: StreamLike | None,
     ) -> None:
-        """Enqueue `x * multiplier + addend`."""
         size = layout.size
         info = None if layout.is_contiguous else self._layouts.get(layout.words)
         arguments = (size, len(layout.shape), info, x, out, multiplier, addend)
@@ -182,7 +175,6 @@ class CandleLowering(CandleRows, CandleProducts):
         out: DeviceBuffer,
         stream: StreamLike | None,
     ) -> None:
-        """Enqueue a conversion to `dtype`."""
         size = layout.size
         info = None if layout.is_contiguous else self._layouts.get(layout.words)
         kernel = self._executor.kernel(_ASTYPE, x.dtype, dtype)
@@ -191,7 +183,6 @@ class CandleLowering(CandleRows, CandleProducts):
     def fill(
         self, x: DeviceBuffer, layout: Layout, value: float, stream: StreamLike | None
     ) -> None:
-        """Enqueue setting every element."""
         info = None if layout.is_contiguous else self._layouts.get(layout.words)
         arguments = (layout.size, len(layout.shape), info, value, x)
         self._executor.kernel(_FILL, x.dtype).launch(arguments, stream, layout.size)
@@ -206,7 +197,6 @@ class CandleLowering(CandleRows, CandleProducts):
         destination_pitch: int,
         stream: StreamLike | None,
     ) -> None:
-        """Enqueue a copy of rows."""
         arguments = (source, destination, rows, columns, source_pitch, destination_pitch)
         self._executor.kernel(_COPY2D, source.dtype).launch(arguments, stream, rows * columns)
 
@@ -220,7 +210,6 @@ class CandleLowering(CandleRows, CandleProducts):
         out: DeviceBuffer,
         stream: StreamLike | None,
     ) -> None:
-        """Enqueue a reduction; `ordered` has the axes that stay first."""
         # Never null: the kernels read it even where everything is contiguous.
         info = self._layouts.get(ordered.words)
         arguments = (ordered.size, elements, ordered.rank, info, x, out)
@@ -234,7 +223,6 @@ class CandleLowering(CandleRows, CandleProducts):
         out: DeviceBuffer,
         stream: StreamLike | None,
     ) -> None:
-        """Enqueue a choice of slices; sizes are (left, length, ids, right)."""
         left, length, count, right = sizes
         size = left * count * right
         # The layout the kernel asks for is that of the ids, which are contiguous.
@@ -250,7 +238,6 @@ class CandleLowering(CandleRows, CandleProducts):
         out: DeviceBuffer,
         stream: StreamLike | None,
     ) -> None:
-        """Enqueue a choice of elements; sizes are (left, length, ids along the axis, right)."""
         left, length, count, right = sizes
         size = left * count * right
         arguments = (size, ids, x, out, left, length, count, right)
@@ -265,7 +252,6 @@ class CandleLowering(CandleRows, CandleProducts):
         sizes: tuple[int, int, int, int],
         stream: StreamLike | None,
     ) -> None:
-        """Enqueue writes at ids; sizes are (left, source's length, target's, right)."""
         left, source_length, length, right = sizes
         arguments = (ids, source, target, left, source_length, length, right)
         kernel = self._executor.kernel(op, target.dtype, ids.dtype)
@@ -279,7 +265,6 @@ class CandleLowering(CandleRows, CandleProducts):
         sizes: tuple[int, int, int, int],
         stream: StreamLike | None,
     ) -> None:
-        """Enqueue sums at ids; sizes are (left, ids, target's length, right)."""
         left, count, length, right = sizes
         arguments = (ids, count, source, target, left, count, length, right)
         kernel = self._executor.kernel(_INDEX_ADD, target.dtype, ids.dtype)

@@ -27,7 +27,6 @@ class CandleRows(Lowering):
         columns: int,
         stream: StreamLike | None,
     ) -> None:
-        """Enqueue a softmax of each row."""
         arguments = (x, out, columns, rows, 1)
         self._executor.kernel(_SOFTMAX, x.dtype).launch(arguments, stream, rows)
 
@@ -56,7 +55,6 @@ class CandleRows(Lowering):
         epsilon: float,
         stream: StreamLike | None,
     ) -> None:
-        """Enqueue a norm of each row."""
         # The kernels know blocks of these two sizes.
         threads = 32 if columns < 1024 else 1024
         arguments = (x, out, weight, bias, columns, threads, epsilon, rows, 1, 0, 0)
@@ -71,7 +69,6 @@ class CandleRows(Lowering):
         columns: int,
         stream: StreamLike | None,
     ) -> None:
-        """Enqueue a sort of each row's places."""
         padded = power_of_two(columns)
         arguments = (x, out, columns, padded, rows, False)
         self._executor.kernel(op, x.dtype).launch(arguments, stream, rows, padded)
@@ -87,7 +84,6 @@ class CandleRows(Lowering):
         out: DeviceBuffer,
         stream: StreamLike | None,
     ) -> None:
-        """Enqueue rotations by position."""
         batch, second, third, width = shape
         of_batch = second * third * width if per_batch else 0
         sizes: tuple[int, ...]
@@ -103,5 +99,4 @@ class CandleRows(Lowering):
     def windows(
         self, op: Op, arguments: tuple[Any, ...], threads: int, stream: StreamLike | None
     ) -> None:
-        """Enqueue a convolution, pooling or resizing; the arguments end with `x, …, out`."""
         self._executor.kernel(op, arguments[-1].dtype).launch(arguments, stream, threads)

@@ -16,6 +16,7 @@ import numpy as np
 from ubridge import launches
 from ubridge.layout import Layout, Shape
 from ubridge.op_table import OPS, Op
+from ubridge.operand_checks import one_shape, require_one_device
 from ubridge.promotion import (
     checked_number,
     element_bytes,
@@ -65,7 +66,10 @@ def unary(
         if direct is not None:
             return x._made(direct(x._layout.size, (x._buffer,), stream), x._layout, x._dtype)
     if x._dtype.kind != "float" and x._dtype.name not in op.dtypes:
-        x = astype(x, f64, stream=stream)
+        try:
+            x = astype(x, f64, stream=stream)
+        except ArgumentTypeError as error:
+            raise ArgumentTypeError(f"{op.name}: {error}") from None
     executor = x._executor
     if parameter is not None:
         parameter = checked_number(op.name, x._dtype, parameter)
@@ -137,7 +141,7 @@ def _paired(
                       out, stream)  # fmt: skip
     left_layout, right_layout = left._layout, right._layout
     if left_layout.shape != right_layout.shape:
-        shape = left_layout.shape.broadcast_with(right_layout.shape)
+        shape = one_shape(op.name, left_layout.shape, right_layout.shape)
         left_layout = left_layout.broadcast_to(shape)
         right_layout = right_layout.broadcast_to(shape)
     if out is None:
@@ -297,7 +301,10 @@ def astype(
     Floats are cut to integers; what is out of range becomes the nearest that is in it, and NaN 0.
     """
     require_tensors("astype", x)
-    target = as_dtype(dtype)
+    try:
+        target = as_dtype(dtype)
+    except TypeError as error:
+        raise ArgumentTypeError(f"astype: {error}") from None
     if target is x._dtype and out is None:
         return x
     if target is bool_ and x._dtype is not bool_:
@@ -341,7 +348,8 @@ def where(
             key = (storage_of(dtype).name, element_bytes(dtype, value))
             constant = executor.constants.get(key)
             operands.append(condition._made(constant, Layout.contiguous(()), dtype))
-    shape = operands[0]._layout.shape.broadcast_with(*(one._layout.shape for one in operands[1:]))
+    require_one_device("where", *operands)
+    shape = one_shape("where", *(one._layout.shape for one in operands))
     buffers = [one._buffer for one in operands]
     layouts = [one._layout.broadcast_to(shape) for one in operands]
 

@@ -17,6 +17,7 @@ from ubridge.gcu_lowering import GcuLowering
 from ubridge.images import load_module
 from ubridge.index_faults import IndexFaults
 from ubridge.launch_rows import ARGUMENTS, COLUMNS, GCU, Configure, Row
+from ubridge.lowering import Lowering
 from ubridge.op_table import Op
 from ubridge.slice_ptr import LayoutCache
 from uhal import Device, DeviceBuffer, DType, Function, _lane, launch, registry
@@ -74,9 +75,7 @@ class DeviceExecutor:
         self._rows = column
         self._kernels: dict[tuple[Op, str, str], Kernel] = {}
         self._direct: dict[tuple[Op, str], Direct | None] = {}
-        self.lowering: CandleLowering | GcuLowering = (
-            GcuLowering(self) if column is GCU else CandleLowering(self)
-        )
+        self.lowering: Lowering = GcuLowering(self) if column is GCU else CandleLowering(self)
 
     @classmethod
     def of(cls, device: Device | None = None) -> DeviceExecutor:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ubridge import elementwise, fused_launches
 from ubridge.elementwise import delivered, require_tensors
 from ubridge.op_table import OPS
-from ubridge.operand_checks import require_one_device, require_one_kind
+from ubridge.operand_checks import one_shape, require_one_device, require_one_kind
 from ubridge.promotion import checked_number, with_number
 from uhal import DeviceBuffer
 from uhal.dtypes import bool_
@@ -61,7 +61,7 @@ def masked_fill(
     if x.dtype.name not in OPS["masked_fill"].dtypes:
         return elementwise.where(mask, number, x, out=out, stream=stream)
     chosen = elementwise.astype(mask, bool_, stream=stream)
-    shape = x.shape.broadcast_with(mask.shape)
+    shape = one_shape("masked_fill", x.shape, mask.shape)
     layouts = [one._layout.broadcast_to(shape) for one in (x, chosen)]
 
     def enqueue(place: DeviceBuffer | None) -> DeviceBuffer:

@@ -39,7 +39,6 @@ class GcuIndexing(GcuCopies):
         out: DeviceBuffer,
         stream: StreamLike | None,
     ) -> None:
-        """Enqueue a choice of slices; sizes are (left, length, ids, right)."""
         left, length, count, right = sizes
         _checked(_INDEX_SELECT, ids, count, length, stream)
         moved = _MOVED_AS.get(x.dtype, x.dtype)
@@ -66,7 +65,6 @@ class GcuIndexing(GcuCopies):
         out: DeviceBuffer,
         stream: StreamLike | None,
     ) -> None:
-        """Enqueue a choice of elements; sizes are (left, length, ids along the axis, right)."""
         left, length, count, right = sizes
         size = left * count * right
         _checked(_GATHER, ids, size, length, stream)

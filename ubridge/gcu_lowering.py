@@ -2,7 +2,7 @@
 
 They know no strides: operands are made contiguous first, and broadcasts are materialized except of
 a single element. Some write past few elements, some are wrong with repeated ids or several axes:
-those get room, or another path. Everything else was checked before, as for Candle's.
+those get room, or another path.
 """
 
 from __future__ import annotations
@@ -44,7 +44,6 @@ class GcuLowering(GcuRows, GcuIndexing, GcuProducts, GcuComposed):
         parameter: float | None,
         stream: StreamLike | None,
     ) -> None:
-        """Enqueue an operation on one operand, with its parameter if it has one."""
         if op is _COPY:
             self.copy_strided(x, layout, out, stream)
             return
@@ -70,7 +69,6 @@ class GcuLowering(GcuRows, GcuIndexing, GcuProducts, GcuComposed):
         out: DeviceBuffer,
         stream: StreamLike | None,
     ) -> None:
-        """Enqueue an operation on two operands of one shape."""
         kernel = self._executor.kernel(op, x.dtype)
         size = x_layout.size
         left = self.whole(x, x_layout, stream)
@@ -87,7 +85,6 @@ class GcuLowering(GcuRows, GcuIndexing, GcuProducts, GcuComposed):
         out: DeviceBuffer,
         stream: StreamLike | None,
     ) -> None:
-        """Enqueue a choice by (condition, x, y)."""
         size = layouts[0].size
         condition, on_true, on_false = (
             self.roomy(self.whole(buffer, layout, stream), size, stream)
@@ -137,7 +134,6 @@ class GcuLowering(GcuRows, GcuIndexing, GcuProducts, GcuComposed):
         out: DeviceBuffer,
         stream: StreamLike | None,
     ) -> None:
-        """Enqueue a conversion to `dtype`."""
         through = _THROUGH.get((x.dtype, dtype), dtype)
         kernel = self._executor.kernel(_ASTYPE, x.dtype, through)
         size = layout.size

@@ -36,7 +36,6 @@ class GcuRows(GcuCopies):
         out: DeviceBuffer,
         stream: StreamLike | None,
     ) -> None:
-        """Enqueue a reduction; `ordered` has the axes that stay first."""
         kernel = self._executor.kernel(op, x.dtype)
         source = self.whole(x, ordered, stream)
         for start in range(0, results, _MOST_ROWS):
@@ -53,7 +52,6 @@ class GcuRows(GcuCopies):
         columns: int,
         stream: StreamLike | None,
     ) -> None:
-        """Enqueue a softmax of each row."""
         arguments = (x, out, columns, rows, 1)
         self._executor.kernel(_SOFTMAX, x.dtype).launch(arguments, stream)
 

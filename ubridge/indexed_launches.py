@@ -12,6 +12,7 @@ from ubridge import launches
 from ubridge.executor import DeviceExecutor
 from ubridge.layout import Layout
 from ubridge.op_table import OPS, Op
+from ubridge.operand_checks import axis_of
 from uhal import DeviceBuffer
 from uhal.errors import ArgumentValueError
 from uhal.interop import StreamLike
@@ -35,7 +36,7 @@ def launch_index_select(
 ) -> DeviceBuffer:
     """Take the slices of an axis at ids of one axis: the ids stand where the axis was."""
     at = executor or DeviceExecutor.of(buffer.device)
-    place = layout.axis(axis)
+    place = axis_of(_INDEX_SELECT.name, layout, axis)
     left, length, right = split_at(layout, place)
     size = left * ids_layout.size * right
     if out is None:
@@ -64,7 +65,7 @@ def launch_gather(
 ) -> DeviceBuffer:
     """Take an element at each id; ids have the layout's shape but along the axis."""
     at = executor or DeviceExecutor.of(buffer.device)
-    place = layout.axis(axis)
+    place = axis_of(_GATHER.name, layout, axis)
     require_same_but(_GATHER, layout, ids_layout, place)
     left, length, right = split_at(layout, place)
     size = ids_layout.size
@@ -97,7 +98,7 @@ def launch_scatter(
     """Write (`scatter`) or add (`scatter_add`) each element of a source at its id, in place."""
     op = launches.named(kernel)
     at = executor or DeviceExecutor.of(buffer.device)
-    place = layout.axis(axis)
+    place = axis_of(op.name, layout, axis)
     launches.require_one_shape(op, source_layout, ids_layout)
     require_same_but(op, layout, ids_layout, place)
     left, length, right = split_at(layout, place)
@@ -126,7 +127,7 @@ def launch_index_add(
 ) -> None:
     """Add the slices of a source to those at ids of an axis, in place."""
     at = executor or DeviceExecutor.of(buffer.device)
-    place = layout.axis(axis)
+    place = axis_of(_INDEX_ADD.name, layout, axis)
     expected = (*layout.shape[:place], ids_layout.size, *layout.shape[place + 1 :])
     if source_layout.shape != expected:
         raise ArgumentValueError(

@@ -18,6 +18,7 @@ import math
 from ubridge.executor import DeviceExecutor
 from ubridge.layout import Layout, merged_axes
 from ubridge.op_table import OPS, Op
+from ubridge.operand_checks import axis_of
 from uhal import DeviceBuffer, as_dtype
 from uhal.dtypes import DTypeLike, u8, u32
 from uhal.errors import ArgumentTypeError, ArgumentValueError, NotFoundError
@@ -346,7 +347,7 @@ def require_one_shape(op: Op, first: Layout, *others: Layout) -> None:
 
 def reduced_axes(op: Op, layout: Layout, axes: tuple[int, ...]) -> tuple[int, ...]:
     """Return the axes counted from the front; refuse repeated ones and several for a place."""
-    places = tuple(layout.axis(axis) for axis in axes)
+    places = tuple(axis_of(op.name, layout, axis) for axis in axes)
     if len(set(places)) != len(places):
         raise ArgumentValueError(f"{op.name}: duplicate value in 'axis'")
     if op.family.name == "arg_reduce" and len(places) != 1:

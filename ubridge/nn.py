@@ -10,7 +10,7 @@ from ubridge.elementwise import delivered, require_tensors
 from ubridge.launches import launch_unary
 from ubridge.layout import Layout
 from ubridge.op_table import OPS, Op
-from ubridge.operand_checks import require_one_kind
+from ubridge.operand_checks import axis_of, require_one_kind
 from uhal import DeviceBuffer
 from uhal.dtypes import u32
 from uhal.errors import ArgumentValueError
@@ -90,7 +90,7 @@ def _along(
 ) -> DeviceTensor:
     """Bring an axis to the end, and the result's back to its place."""
     require_tensors(name, x)
-    place = x.layout.axis(axis)
+    place = axis_of(name, x.layout, axis)
     dtype = u32 if is_places else x.dtype
     if place == x.ndim - 1:
         return delivered(name, x.shape, dtype, out, (x,), stream, lambda target: enqueue(x, target))

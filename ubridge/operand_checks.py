@@ -1,10 +1,11 @@
-"""What operations of several tensors refuse: other devices, other dtypes."""
+"""What operations refuse, in numpy's words after their name: devices, dtypes, shapes, axes."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from uhal.errors import ArgumentTypeError, InvalidHandleError
+from ubridge.layout import Layout, Shape
+from uhal.errors import ArgumentTypeError, ArgumentValueError, InvalidHandleError
 
 if TYPE_CHECKING:
     from ubridge.tensor import DeviceTensor
@@ -32,4 +33,20 @@ def require_one_kind(name: str, x: DeviceTensor, *others: DeviceTensor) -> None:
     require_one_device(name, x, *others)
 
 
-__all__ = ["require_one_device", "require_one_kind"]
+def axis_of(name: str, layout: Layout, axis: int) -> int:
+    """Return an axis counted from the front; `ArgumentValueError` when there is none."""
+    try:
+        return layout.axis(axis)
+    except ArgumentValueError as error:
+        raise ArgumentValueError(f"{name}: {error}") from None
+
+
+def one_shape(name: str, first: Shape, *others: Shape) -> Shape:
+    """Return the shape all broadcast to; `ArgumentValueError` when there is none."""
+    try:
+        return first.broadcast_with(*others)
+    except ArgumentValueError as error:
+        raise ArgumentValueError(f"{name}: {error}") from None
+
+
+__all__ = ["axis_of", "one_shape", "require_one_device", "require_one_kind"]

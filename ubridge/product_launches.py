@@ -9,6 +9,7 @@ from ubridge.executor import DeviceExecutor
 from ubridge.indexed_launches import gathered
 from ubridge.layout import Layout, Shape
 from ubridge.op_table import OPS
+from ubridge.operand_checks import axis_of, one_shape
 from ubridge.row_launches import target
 from uhal import DeviceBuffer
 from uhal.errors import ArgumentValueError
@@ -41,7 +42,7 @@ def launch_matmul(
         )
     m, k = a_layout.shape[-2:]
     n = b_layout.shape[-1]
-    batch = Shape(a_layout.shape[:-2]).broadcast_with(Shape(b_layout.shape[:-2]))
+    batch = one_shape(_MATMUL.name, Shape(a_layout.shape[:-2]), Shape(b_layout.shape[:-2]))
     shape = Shape((*batch, m, n))
     out = target(at, _MATMUL, a, shape.size, out, stream)
     if shape.size == 0:
@@ -99,7 +100,12 @@ def launch_attention(
     added = None
     strides: tuple[int, ...] = (0, 0)
     if mask is not None and mask_layout is not None:
-        whole = mask_layout.broadcast_to((batch, heads, queries, keys))
+        scores = Shape((batch, heads, queries, keys))
+        if one_shape(_ATTENTION.name, mask_layout.shape, scores) != scores:
+            raise ArgumentValueError(
+                f"attention: expected a mask that broadcasts to {scores}, got {mask_layout.shape}"
+            )
+        whole = mask_layout.broadcast_to(scores)
         rows = Layout(whole.shape[2:], whole.strides[2:])
         if rows.is_contiguous:
             added, strides = launches.place(_ATTENTION, "mask", mask, whole), whole.strides[:2]
@@ -127,7 +133,7 @@ def launch_kv_concat(
 ) -> tuple[DeviceBuffer, Shape]:
     """Join two tensors along an axis in one launch. Returns the result's shape too."""
     at = executor or DeviceExecutor.of(left.device)
-    place = left_layout.axis(axis)
+    place = axis_of(_KV_CONCAT.name, left_layout, axis)
     others = [(one[:place], one[place + 1 :]) for one in (left_layout.shape, right_layout.shape)]
     if left_layout.rank != right_layout.rank or others[0] != others[1]:
         raise ArgumentValueError(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ubridge import product_launches
 from ubridge.elementwise import astype, delivered, require_tensors
 from ubridge.layout import Layout, Shape
-from ubridge.operand_checks import require_one_device, require_one_kind
+from ubridge.operand_checks import axis_of, one_shape, require_one_device, require_one_kind
 from ubridge.promotion import promoted
 from uhal import DeviceBuffer
 from uhal.errors import ArgumentValueError
@@ -45,7 +45,7 @@ def matmul(
             "matmul: Input operand 1 has a mismatch in its core dimension 0, with gufunc signature "
             f"(n?,k),(k,m?)->(n?,m?) (size {right.shape[-2]} is different from {left.shape[-1]})"
         )
-    batch = Shape(left.shape[:-2]).broadcast_with(Shape(right.shape[:-2]))
+    batch = one_shape("matmul", Shape(left.shape[:-2]), Shape(right.shape[:-2]))
     rows = left.shape[-2:-1] if x.ndim > 1 else ()
     columns = right.shape[-1:] if y.ndim > 1 else ()
 
@@ -112,7 +112,7 @@ def kv_concat(
         )
         return x._made(buffer, Layout.contiguous(shape), x.dtype)
     _require_apart("kv_concat", out, x, y)
-    place = x.layout.axis(axis)
+    place = axis_of("kv_concat", x.layout, axis)
     both = x.shape[place] + (y.shape[place] if y.ndim == x.ndim else 0)
     shape = Shape((*x.shape[:place], both, *x.shape[place + 1 :]))
 

@@ -16,6 +16,7 @@ from ubridge import indexed_launches
 from ubridge.elementwise import astype, delivered, require_tensors
 from ubridge.layout import Shape
 from ubridge.op_table import OPS
+from ubridge.operand_checks import axis_of, require_one_device
 from ubridge.strided import StridedTensor
 from uhal import DeviceBuffer
 from uhal.dtypes import i64
@@ -38,7 +39,7 @@ def take(
 ) -> DeviceTensor:
     """Return the slices of `x` at `ids` along an axis; the ids' shape stands for the axis."""
     require_tensors("take", x)
-    place = x.layout.axis(axis)
+    place = axis_of("take", x.layout, axis)
     where = _ids("take", x, ids, x.shape[place], stream)
     shape = Shape((*x.shape[:place], *where.shape, *x.shape[place + 1 :]))
     executor = x._executor
@@ -76,7 +77,7 @@ def gather(
 ) -> DeviceTensor:
     """Return an element of `x` for each id, as numpy's `take_along_axis`; the ids' shape."""
     require_tensors("gather", x)
-    place = x.layout.axis(axis)
+    place = axis_of("gather", x.layout, axis)
     where = _ids("gather", x, ids, x.shape[place], stream)
     _require_alike("gather", x.shape, where.shape, place)
     executor = x._executor
@@ -108,7 +109,7 @@ def _scattered(
     name: str, x: DeviceTensor, ids: Any, source: Any, axis: int, stream: StreamLike | None
 ) -> DeviceTensor:
     require_tensors(name, x, source)
-    place = x.layout.axis(axis)
+    place = axis_of(name, x.layout, axis)
     where = _ids(name, x, ids, x.shape[place], stream)
     if where.shape != source.shape:
         raise ArgumentValueError(
@@ -129,7 +130,7 @@ def index_add(
 ) -> DeviceTensor:
     """Add the slices of `source` to those of `x` at ids of an axis, in place."""
     require_tensors("index_add", x, source)
-    place = x.layout.axis(axis)
+    place = axis_of("index_add", x.layout, axis)
     where = _ids("index_add", x, ids, x.shape[place], stream)
     expected = (*x.shape[:place], where.size, *x.shape[place + 1 :])
     if where.ndim != 1 or source.shape != expected:
@@ -151,6 +152,7 @@ def _ids(
     """The ids as a tensor on the device, of a type kernels take."""
     if isinstance(ids, StridedTensor):
         found: Any = ids
+        require_one_device(name, x, found)
         if found.dtype.kind not in ("int", "uint"):
             raise ArgumentTypeError(
                 f"{name}, ids: arrays used as indices must be of integer (or boolean) type, got "
@@ -184,6 +186,7 @@ def _require_alike(name: str, shape: Shape, ids: Shape, axis: int) -> None:
 
 
 def _require_target(name: str, x: DeviceTensor, source: DeviceTensor) -> None:
+    require_one_device(name, x, source)
     if source.dtype is not x.dtype:
         raise ArgumentTypeError(
             f"{name}: expected a source of the tensor's dtype {x.dtype}, got {source.dtype}"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from tops_backend import entries
-from ubridge import Op
+from ubridge import OPS, Op
 from ubridge.gcu_composed import COMPOSED
 from ubridge.gcu_mapping import REFUSED, entry_name
 from ubridge.images import KERNELS
@@ -26,6 +26,8 @@ class OpRow:
     """Whether NaN and infinities are part of what its kernels promise."""
     ulps: float = 1
     """How far results may be from the nearest, in units of what the host's may."""
+    rounds_each_step: bool = False
+    """Whether halves are computed in halves: nobody says then how far results may be."""
     adds_in_order: bool = False
     """Whether sums are made one element after the other: then errors grow with their number."""
     promotes: bool = True
@@ -46,7 +48,12 @@ def _candle_has(op: Op, dtype: str, other: str | None) -> bool:
     return dtype in op.dtypes
 
 
+GCU_KERNELS = {"matmul": "tiled_matmul", "rope": "rotary", "rope_i": "rotary", "rope_thd": "rotary"}
+"""What GCUs launch for an operation, where that has another name."""
+
+
 def _gcu_has(op: Op, dtype: str, other: str | None) -> bool:
+    op = OPS[GCU_KERNELS.get(op.name, op.name)]
     if op.name in COMPOSED:
         return dtype in ("f32", "f16", "bf16")
     name = entry_name(op, dtype, other)
@@ -65,6 +72,7 @@ OP_ROWS = (
         special_values=False,
         promotes=False,
         ulps=4,
+        rounds_each_step=True,
         adds_in_order=True,
     ),
 )

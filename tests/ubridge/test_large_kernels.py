@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
+import ubridge
 from tests.sampling import SOAK
 from tests.ubridge.kernel_bench import Output, assert_same, run, words
 from uhal import Device, DeviceBuffer
@@ -52,3 +55,80 @@ def test_a_contiguous_operation_beyond_32_bits(host: Device, rng: np.random.Gene
     run(host, "binary", "badd_u8", BEYOND, 1, None, given, given, output, grid=64)
     assert_same(output[BEYOND - 3 :].to_numpy(), marked + marked)
     assert not output[: 1 << 20].to_numpy().any()
+
+
+LARGE = (1 << 31) + 4096 + 7
+"""Bytes of an operand, and as many u8."""
+PERIOD = 4093
+"""The operand repeats after so many elements: a prime, so that no row of a block is another."""
+
+
+@pytest.mark.skipif(not SOAK, reason="takes 10 GB of memory: UHAL_TEST_SOAK=1")
+@pytest.mark.parametrize(
+    "name", ["square", "add", "greater", "affine", "astype", "where", "masked_fill", "reverse",
+             "max", "argmax", "sum", "take", "cat", "softmax"],
+)  # fmt: skip
+def test_an_operand_of_more_than_2_to_31_bytes(
+    name: str, host: Device, rng: np.random.Generator
+) -> None:
+    """Both ends and a sample between are numpy's; the whole would take numpy minutes."""
+    size = LARGE // 2 if name == "softmax" else LARGE
+    block = rng.integers(0, 200, PERIOD, np.uint8)
+    x = ubridge.from_numpy(np.resize(block, size), device=host)
+    places = np.r_[:3, size - 3 : size, rng.integers(0, size, 2000)]
+    given = block[places % PERIOD]
+
+    def chosen(result: Any) -> Any:
+        """The sampled elements of a result as long as the operand, taken without large ids."""
+        flat = result.reshape(-1)
+        return np.array([flat[int(place)].item() for place in places])
+
+    if name == "max":
+        assert x.max().item() == block.max()
+    elif name == "argmax":
+        x[-2] = 255
+        assert x.argmax().item() == size - 2
+    elif name == "sum":
+        whole, rest = divmod(size, PERIOD)
+        total = whole * int(block.sum()) + int(block[:rest].sum())
+        assert x.sum().item() == total % 256
+    elif name == "take":
+        rows = x[: size // 7 * 7].reshape(-1, 7)
+        last = rows.shape[0] - 1
+        got = ubridge.take(rows, [last, 0], 0).to_numpy()
+        assert got.tobytes() == np.resize(block, 7 * last + 7)[[*range(7 * last, 7 * last + 7),
+                                                               *range(7)]].tobytes()  # fmt: skip
+    elif name == "cat":
+        got = ubridge.cat([x, x[:5]])
+        assert got.shape == (size + 5,)
+        np.testing.assert_array_equal(got[-5:].to_numpy(), block[:5])
+        np.testing.assert_array_equal(chosen(got), given)
+    elif name == "softmax":
+        rows = x[: size // 64 * 64].reshape(-1, 64).astype("f16")
+        shares = ubridge.softmax(rows)
+        last = rows.shape[0] - 1
+        wide = rows[last].to_numpy().astype(np.float64)
+        expected = np.exp(wide - wide.max()) / np.exp(wide - wide.max()).sum()
+        np.testing.assert_allclose(shares[last].to_numpy(), expected, 2e-3, 1e-7)
+    else:
+        wanted = {
+            "square": (lambda: ubridge.square(x), given * given),
+            "add": (lambda: x + x, given + given),
+            "greater": (lambda: x > 100, given > 100),
+            "affine": (lambda: ubridge.affine(x, 3, 5), given * 3 + 5),
+            "astype": (lambda: x.astype("i16"), given),
+            "where": (lambda: ubridge.where(x, x, 9), np.where(given, given, 9)),
+            "masked_fill": (
+                lambda: ubridge.masked_fill(x, x > 50, 1), np.where(given > 50, 1, given)),
+            "reverse": (lambda: x[: size // 5 * 5].reshape(5, -1).T.copy().T, given),
+        }  # fmt: skip
+        compute, expected = wanted[name]
+        got = compute()
+        if name == "reverse":
+            inside = places < size // 5 * 5
+            places, expected = places[inside], expected[inside]
+            wide_row = size // 5
+            found = [got[int(place) // wide_row, int(place) % wide_row].item() for place in places]
+            np.testing.assert_array_equal(found, expected)
+        else:
+            np.testing.assert_array_equal(chosen(got), expected)

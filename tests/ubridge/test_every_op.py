@@ -1,0 +1,97 @@
+"""Every operation x dtype x class of layout within the accuracy it promises: none is left out.
+
+A sample of dtypes and layouts in `make test`, all of them in a soak.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tests.ubridge.op_runs_windows
+from tests.sampling import SOAK, rounds
+from tests.ubridge.op_rows import OP_ROWS, OpRow, row_of
+from tests.ubridge.op_runs import RUNS, Outcome, Trial
+from tests.ubridge.operands import LARGEST, LAYOUTS
+from ubridge import OPS, Op
+from ubridge.accuracy import EXACT, ROUNDING, Accuracy, accuracy_of, markdown_table
+from uhal import Device, as_dtype
+
+DEVICES = tuple(row.name for row in OP_ROWS)
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "operations.md"
+SUBNORMAL = {"f64": 2.0**-1074, "f32": 2.0**-149, "f16": 2.0**-24, "bf16": 2.0**-133}
+PROMISED = [op for op in OPS.values() if op.dtypes]
+
+assert tests.ubridge.op_runs_windows  # it adds its runs
+
+
+def within(outcome: Outcome, accuracy: Accuracy, row: OpRow, told: str) -> None:
+    """Fail for a result further from the exact one than promised; NaN answers NaN."""
+    got, exact = outcome.got, outcome.exact
+    assert got.shape == exact.shape, told
+    dtype = as_dtype(got.dtype).name
+    if as_dtype(dtype).kind != "float":
+        np.testing.assert_array_equal(got, exact.astype(got.dtype), told)
+        return
+    wide = exact.astype(np.longdouble)
+    if dtype == "f8e4m3":
+        wide = np.clip(wide, -448, 448)
+    with np.errstate(all="ignore"):
+        rounded = wide.astype(got.dtype).astype(np.longdouble)
+        bound = row.ulps * accuracy.bound(dtype, wide, outcome.magnitude, outcome.terms)
+        if row.rounds_each_step:
+            parts = (1 + accuracy.relative) * abs(wide) + outcome.terms * outcome.magnitude
+            bound = np.maximum(bound, row.ulps * ROUNDING[dtype] * parts)
+    found = got.astype(np.longdouble)
+    if accuracy is EXACT:
+        # What only moves, or is rounded once, is the nearest there is.
+        np.testing.assert_array_equal(found, rounded, told)
+        return
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(rounded), told)
+    largest = LARGEST[dtype] * (1 - 2.0**-8)
+    plain = np.isfinite(rounded) & (abs(wide) < largest)
+    # At the edge of the range rounding may go either way.
+    np.testing.assert_array_equal(abs(found[~plain]) >= largest, abs(rounded[~plain]) >= largest)
+    least = SUBNORMAL.get(dtype, 2.0**-9) / 2
+    bound = np.broadcast_to(bound, wide.shape)[plain] + least
+    off = abs(found[plain] - wide[plain])
+    assert (off <= bound).all(), f"{told}: {(off / bound).max()} times what is promised"
+
+
+@pytest.mark.parametrize("op", PROMISED, ids=lambda op: op.name)
+def test_every_operation(op: Op, device: Device, rng: np.random.Generator) -> None:
+    row: OpRow = row_of(device.backend)
+    row.require_images()
+    family = op.family.name
+    assert family in RUNS, f"{op.name}: no run for the family {family}: write one in op_runs.py"
+    others = OPS["astype"].dtypes if family == "cast" else ("u8", "u32", "i64")
+    dtypes = [
+        dtype
+        for dtype in op.dtypes
+        if row.has(op, dtype, None) or any(row.has(op, dtype, other) for other in others)
+    ]
+    if not dtypes:
+        pytest.skip(f"{row.backend} has no kernel of {op.name}")
+    tried = 0
+    # Translating an entry for a simulated device takes a while.
+    some = 2 if row.backend == "host" else 1
+    for dtype in dtypes if SOAK else rng.permutation(dtypes)[:some]:
+        for layout in LAYOUTS if SOAK else rng.permutation(LAYOUTS)[:2]:
+            for _ in range(rounds(1, 4)):
+                trial = Trial(row, device, rng, op, str(dtype), str(layout))
+                told = f"{op.name} {dtype} {layout} on {row.backend}"
+                for outcome in RUNS[family](trial):
+                    within(outcome, accuracy_of(op), row, told)
+                    tried += 1
+    assert tried or not SOAK
+
+
+def test_every_family_tried_has_operations() -> None:
+    assert set(RUNS) == {op.family.name for op in PROMISED}
+
+
+def test_the_documented_table_is_the_op_table() -> None:
+    """Written by `python -m build_support.operations_table`."""
+    assert markdown_table() in PAGE.read_text(encoding="utf-8")

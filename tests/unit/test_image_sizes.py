@@ -1,0 +1,23 @@
+"""The images of ubridge's kernels stay small enough for a wheel that carries all of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from uhal.images import cpu_level
+
+KERNELS = Path(__file__).resolve().parents[2] / "ubridge" / "kernels"
+MOST_BYTES = 20_000_000
+"""Of the images for CUDA, ROCm and every level of the host; a wheel has 25 MB, packed."""
+
+
+def size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def test_images_stay_small() -> None:
+    """A checkout builds the host's kernels for one level; a wheel has them for all, as large."""
+    built = [size(folder) for folder in (KERNELS / "host").iterdir() if folder.is_dir()]
+    sizes = {folder.name: size(folder) for folder in (KERNELS / "images").iterdir()}
+    sizes["host, all levels"] = max(built) * len(cpu_level.machine_levels())
+    assert sum(sizes.values()) <= MOST_BYTES, sizes
