@@ -43,6 +43,8 @@ _NOT_EQUAL = OPS["not_equal"]
 _POWER = OPS["power"]
 _SQUARE = OPS["square"]
 _SUBTRACT = OPS["subtract"]
+_REMEMBERED = 4096
+"""Layouts that were worked out before; a program meets the same few again and again."""
 _ON_BOOLEANS = {_ADD: _MAXIMUM, _MULTIPLY: _MINIMUM}
 """What numpy's sums and products of booleans are: or and and."""
 
@@ -137,9 +139,7 @@ def _paired(
                       out, stream)  # fmt: skip
     left_layout, right_layout = left._layout, right._layout
     if left_layout.shape != right_layout.shape:
-        shape = left_layout.shape.broadcast_with(right_layout.shape)
-        left_layout = left_layout.broadcast_to(shape)
-        right_layout = right_layout.broadcast_to(shape)
+        left_layout, right_layout = _broadcast(left_layout, right_layout)
     if out is None:
         buffer = launches.launch_binary(
             op, left._buffer, left_layout, right._buffer, right_layout,
@@ -156,6 +156,13 @@ def _paired(
 
     inputs = (left, right)
     return delivered(op.name, left_layout.shape, result, out, inputs, stream, enqueue)
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _broadcast(left: Layout, right: Layout) -> tuple[Layout, Layout]:
+    """Two layouts of the shape both broadcast to."""
+    shape = left.shape.broadcast_with(right.shape)
+    return left.broadcast_to(shape), right.broadcast_to(shape)
 
 
 def _boolean(op: Op) -> Op:
@@ -194,7 +201,7 @@ def with_scalar(
     return _paired(op, *pair, dtype, out, stream)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=_REMEMBERED)
 def _spread(shape: Shape) -> Layout:
     """One element as a tensor of a shape."""
     return Layout(shape, (0,) * len(shape))

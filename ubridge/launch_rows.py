@@ -126,11 +126,15 @@ def covering(limits: DeviceLimits) -> Configure:
 
 
 def block_per_result(limits: DeviceLimits) -> Configure:
-    """A block for each of `results`, of the power of two that holds its `elements`."""
+    """A block for each of `results`, of the power of two that holds its `elements`.
+
+    Where a device has a number of blocks it runs well, each takes several results.
+    """
     widest = min(1024, limits.max_threads_per_block)
+    cap = limits.max_blocks_for_elements or limits.max_grid[0]
 
     def configure(results: int, elements: int) -> Configuration:
-        return results, min(widest, power_of_two(elements)), 0
+        return min(results, cap), min(widest, power_of_two(elements)), 0
 
     return configure
 
