@@ -107,8 +107,9 @@ from ubridge.nn import (
     upsample_nearest2d,
 )
 from ubridge.op_table import OPS, Op
+from ubridge.product_choice import ProductChoice
 from ubridge.product_launches import launch_attention, launch_kv_concat, launch_matmul
-from ubridge.products import attention, kv_concat, matmul
+from ubridge.products import attention, kv_concat, matmul, matmul_choice
 from ubridge.reductions import argmax, argmin, max, mean, min, sum
 from ubridge.row_launches import launch_argsort, launch_norm, launch_rope, launch_softmax
 from ubridge.selection import embedding, gather, index_add, scatter, scatter_add, take
@@ -201,6 +202,8 @@ __all__ = [
     "scatter_add",
     "take",
     "matmul",
+    "matmul_choice",
+    "ProductChoice",
     "attention",
     "kv_concat",
     "argsort",

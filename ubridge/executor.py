@@ -14,9 +14,10 @@ from typing import Any
 from ubridge.candle_lowering import CandleLowering, Direct
 from ubridge.content_cache import ConstantCache
 from ubridge.gcu_lowering import GcuLowering
+from ubridge.host_lowering import HostLowering
 from ubridge.images import load_module
 from ubridge.index_faults import IndexFaults
-from ubridge.launch_rows import ARGUMENTS, COLUMNS, GCU, Configure, Row
+from ubridge.launch_rows import ARGUMENTS, COLUMNS, Configure, Row
 from ubridge.op_table import Op
 from ubridge.slice_ptr import LayoutCache
 from uhal import Device, DeviceBuffer, DType, Function, _lane, launch, registry
@@ -24,6 +25,12 @@ from uhal.dtypes import ALL as ALL_DTYPES
 from uhal.dtypes import bool_
 from uhal.errors import ArgumentTypeError, DeviceError, NotFoundError, NotSupportedError
 from uhal.interop import StreamLike
+
+_LOWERINGS: dict[str, type[CandleLowering] | type[GcuLowering]] = {
+    "host": HostLowering,
+    "tops": GcuLowering,
+}
+"""Backend to how it launches, where not as Candle does."""
 
 
 class Kernel:
@@ -74,9 +81,8 @@ class DeviceExecutor:
         self._rows = column
         self._kernels: dict[tuple[Op, str, str], Kernel] = {}
         self._direct: dict[tuple[Op, str], Direct | None] = {}
-        self.lowering: CandleLowering | GcuLowering = (
-            GcuLowering(self) if column is GCU else CandleLowering(self)
-        )
+        lowering = _LOWERINGS.get(device.backend, CandleLowering)
+        self.lowering: CandleLowering | GcuLowering = lowering(self)
 
     @classmethod
     def of(cls, device: Device | None = None) -> DeviceExecutor:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from ubridge.gemm_tuner import AtenGemmInfo, AtenGemmTuner, DataType
 from ubridge.layout import Layout, Shape
 from ubridge.op_table import OPS, Op
-from uhal import DeviceBuffer
+from ubridge.product_choice import OWN_KERNEL, ProductChoice
+from uhal import DeviceBuffer, DType
 from uhal.errors import ArgumentValueError, NotSupportedError
 from uhal.interop import StreamLike
 
@@ -37,6 +38,10 @@ class GcuProducts:
     ) -> None:
         """Enqueue a copy of a layout to row-major order."""
         raise NotImplementedError
+
+    def matmul_choice(self, dtype: DType, m: int, n: int, k: int) -> ProductChoice:
+        """Return who multiplies (m, k) by (k, n)."""
+        return OWN_KERNEL
 
     def matmul(
         self,

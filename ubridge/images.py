@@ -1,9 +1,9 @@
 """Finds the image of a kernel module for a device, and loads it once.
 
-The sources lie in `ubridge/kernels/<module>.cu`. For CPUs the build makes one shared library of
-each in `kernels/host/<level>/`, a folder an instruction level; the best one the CPU runs is taken.
-For accelerators `make kernels` makes one file of each in `kernels/images/<backend>/`. GCUs run
-Ubridge's own modules (`gcu_images`), which have other names.
+The sources lie in `ubridge/kernels/<module>.cu`, those for the host alone in `<module>.cpp`. For
+CPUs the build makes one shared library of each in `kernels/host/<level>/`, a folder an instruction
+level; the best one the CPU runs is taken. For accelerators `make kernels` makes one file of each in
+`kernels/images/<backend>/`. GCUs run Ubridge's own modules (`gcu_images`), which have other names.
 """
 
 from __future__ import annotations
@@ -29,8 +29,13 @@ The backend chooses the one for the device.
 
 
 def modules() -> tuple[str, ...]:
-    """Names `load_module` knows, in alphabetical order."""
+    """Names `load_module` knows on every backend but Tops, in alphabetical order."""
     return tuple(sorted(source.stem for source in KERNELS.glob("*.cu")))
+
+
+def host_modules() -> tuple[str, ...]:
+    """Names `load_module` knows on the host besides, in alphabetical order."""
+    return tuple(sorted(source.stem for source in KERNELS.glob("*.cpp")))
 
 
 def load_module(name: str, *, device: Device | None = None) -> Module:
@@ -44,8 +49,10 @@ def load_module(name: str, *, device: Device | None = None) -> Module:
     built, `NotSupportedError` when there are no images for the device's backend.
     """
     device = Device.current() if device is None else device
-    if device.backend != gcu_images.BACKEND and name not in modules():
-        raise NotFoundError(f"no kernel module {name!r}; there are {', '.join(modules())}")
+    if device.backend != gcu_images.BACKEND:
+        known = modules() + (host_modules() if device.backend == "host" else ())
+        if name not in known:
+            raise NotFoundError(f"no kernel module {name!r}; there are {', '.join(known)}")
     return _loaded.get(name, device)
 
 

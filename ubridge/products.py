@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ubridge import product_launches
 from ubridge.elementwise import astype, delivered, require_tensors
 from ubridge.layout import Layout, Shape
+from ubridge.product_choice import ProductChoice
 from ubridge.promotion import promoted
 from uhal import DeviceBuffer
 from uhal.errors import ArgumentTypeError, ArgumentValueError, InvalidHandleError
@@ -36,26 +38,47 @@ def matmul(
             "signature (n?,k),(k,m?)->(n?,m?) requires 1)"
         )
     dtype = promoted("matmul", x.dtype, y.dtype)
-    x, y = astype(x, dtype, stream=stream), astype(y, dtype, stream=stream)
-    left = x.layout if x.ndim > 1 else x.layout.expanded(0)
-    right = y.layout if y.ndim > 1 else y.layout.expanded(1)
-    if left.shape[-1] != right.shape[-2]:
-        raise ArgumentValueError(
-            "matmul: Input operand 1 has a mismatch in its core dimension 0, with gufunc signature "
-            f"(n?,k),(k,m?)->(n?,m?) (size {right.shape[-2]} is different from {left.shape[-1]})"
-        )
-    batch = Shape(left.shape[:-2]).broadcast_with(Shape(right.shape[:-2]))
-    rows = left.shape[-2:-1] if x.ndim > 1 else ()
-    columns = right.shape[-1:] if y.ndim > 1 else ()
+    if x._dtype is not y._dtype:
+        x, y = astype(x, dtype, stream=stream), astype(y, dtype, stream=stream)
+    left, right, result = _matrices(x._layout, y._layout)
 
     def enqueue(place: DeviceBuffer | None) -> DeviceBuffer:
         return product_launches.launch_matmul(
             x._buffer, left, y._buffer, right, out=place, stream=stream, executor=x._executor
         )[0]
 
-    shape = Shape((*batch, *rows, *columns))
+    if out is None:
+        return x._made(enqueue(None), result, dtype)
     _require_apart("matmul", out, x, y)
-    return delivered("matmul", shape, dtype, out, (x, y), stream, enqueue)
+    return delivered("matmul", result.shape, dtype, out, (x, y), stream, enqueue)
+
+
+@lru_cache(maxsize=4096)
+def _matrices(left: Layout, right: Layout) -> tuple[Layout, Layout, Layout]:
+    """Two operands as matrices, a row on the left or a column on the right, and the result."""
+    rows = left.shape[-2:-1]
+    columns = right.shape[-1:] if right.rank > 1 else ()
+    left = left if left.rank > 1 else left.expanded(0)
+    right = right if right.rank > 1 else right.expanded(1)
+    if left.shape[-1] != right.shape[-2]:
+        raise ArgumentValueError(
+            "matmul: Input operand 1 has a mismatch in its core dimension 0, with gufunc signature "
+            f"(n?,k),(k,m?)->(n?,m?) (size {right.shape[-2]} is different from {left.shape[-1]})"
+        )
+    batch = Shape(left.shape[:-2]).broadcast_with(Shape(right.shape[:-2]))
+    return left, right, Layout.contiguous((*batch, *rows, *columns))
+
+
+def matmul_choice(x: DeviceTensor, y: DeviceTensor) -> ProductChoice:
+    """Return which implementation `matmul(x, y)` takes, and why. Nothing is computed.
+
+    Raises what `matmul` raises for the operands.
+    """
+    require_tensors("matmul", x, y)
+    dtype = promoted("matmul", x.dtype, y.dtype)
+    left, right, _ = _matrices(x._layout, y._layout)
+    sizes = (left.shape[-2], right.shape[-1], left.shape[-1])
+    return x._executor.lowering.matmul_choice(dtype, *sizes)
 
 
 def attention(
