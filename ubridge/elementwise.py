@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
+from math import copysign
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -45,6 +46,8 @@ _SQUARE = OPS["square"]
 _SUBTRACT = OPS["subtract"]
 _REMEMBERED = 4096
 """Layouts that were worked out before; a program meets the same few again and again."""
+_CONDITIONS = ("u8", "u32", "i64")
+"""Element types of buffers that kernels choose by."""
 _ON_BOOLEANS = {_ADD: _MAXIMUM, _MULTIPLY: _MINIMUM}
 """What numpy's sums and products of booleans are: or and and."""
 
@@ -69,6 +72,10 @@ def unary(
     if x._dtype.kind != "float" and x._dtype.name not in op.dtypes:
         x = astype(x, f64, stream=stream)
     executor = x._executor
+    if out is None and parameter is None and executor.plans:
+        plan = executor.plans.unary(op, x._dtype, x._layout)
+        if plan is not None:
+            return x._made(plan.enqueue((x._buffer,), stream), plan.layout, plan.dtype)
     if parameter is not None:
         parameter = checked_number(op.name, x._dtype, parameter)
     if out is None:
@@ -108,6 +115,13 @@ def binary(
             result = bool_ if op.family.name == "compare" else dtype
             made: DeviceTensor = left._made(buffer, layout, result)
             return made
+    executor = left._executor
+    if out is None and dtype is right._dtype and executor.plans and right._executor is executor:
+        plan = executor.plans.pair(op, dtype, layout, right._layout)
+        if plan is not None:
+            buffer = plan.enqueue((left._buffer, right._buffer), stream)
+            planned: DeviceTensor = left._made(buffer, plan.layout, plan.dtype)
+            return planned
     if dtype is not right._dtype:
         dtype = promoted(op.name, dtype, right._dtype)
         left, right = astype(left, dtype, stream=stream), astype(right, dtype, stream=stream)
@@ -184,7 +198,8 @@ def with_scalar(
     stream: StreamLike | None,
 ) -> DeviceTensor:
     """Apply a binary operation to a tensor and a number, in the order said."""
-    require_tensors(op.name, x)
+    if not hasattr(x, "_layout"):
+        require_tensors(op.name, x)
     dtype = with_number(op.name, x._dtype, number)
     if op is _DIVIDE and dtype.kind != "float":
         dtype = f64
@@ -195,10 +210,18 @@ def with_scalar(
         factors = _as_affine(op, dtype, value, number_first)
         if factors is not None:
             return _affine(op, x, *factors, out, stream)
-    constant = x._executor.constants.get((storage_of(dtype).name, element_bytes(dtype, value)))
+    sign = copysign(1, value) if dtype.kind == "float" else 0
+    constant = x._executor.constants.get(_constant(dtype.name, value, sign))
     other = x._made(constant, _spread(x._layout.shape), dtype)
     pair = (other, x) if number_first else (x, other)
-    return _paired(op, *pair, dtype, out, stream)
+    return binary(op, *pair, out, stream)
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _constant(dtype: str, value: Any, sign: float) -> tuple[str, bytes]:
+    """The key of a constant. Its sign is told apart, for -0.0 equals 0.0."""
+    element = as_dtype(dtype)
+    return storage_of(element).name, element_bytes(element, value)
 
 
 @lru_cache(maxsize=_REMEMBERED)
@@ -303,13 +326,18 @@ def astype(
 
     Floats are cut to integers; what is out of range becomes the nearest that is in it, and NaN 0.
     """
-    require_tensors("astype", x)
+    if not hasattr(x, "_layout"):
+        require_tensors("astype", x)
     target = as_dtype(dtype)
     if target is x._dtype and out is None:
         return x
     if target is bool_ and x._dtype is not bool_:
         return with_scalar(_NOT_EQUAL, x, 0, False, out, stream)
     executor = x._executor
+    if out is None and executor.plans and x._dtype is not bool_:
+        plan = executor.plans.cast(x._dtype, target, x._layout)
+        if plan is not None:
+            return x._made(plan.enqueue((x._buffer,), stream), plan.layout, target)
 
     def enqueue(place: DeviceBuffer | None) -> DeviceBuffer:
         stored = storage_of(target)
@@ -336,7 +364,14 @@ def where(
     require_tensors("where", condition)
     dtype = _dtype_of_choice(x, y)
     executor = condition._executor
-    if condition._dtype.name not in ("bool", "u8", "u32", "i64"):
+    kind = storage_of(condition._dtype)
+    if out is None and executor.plans and kind.name in _CONDITIONS and _are_tensors(dtype, x, y):
+        planned = (condition._layout, x._layout, y._layout)
+        plan = executor.plans.where(kind, dtype, planned)
+        if plan is not None and x._executor is executor and y._executor is executor:
+            buffers_of = (condition._buffer, x._buffer, y._buffer)
+            return condition._made(plan.enqueue(buffers_of, stream), plan.layout, dtype)
+    if kind.name not in _CONDITIONS:
         condition = astype(condition, bool_, stream=stream)
     operands = [condition]
     for operand in (x, y):
@@ -361,9 +396,14 @@ def where(
     return delivered("where", shape, dtype, out, tuple(operands), stream, enqueue)
 
 
+def _are_tensors(dtype: DType, *operands: Any) -> bool:
+    """Whether all are tensors of the dtype."""
+    return all(isinstance(one, StridedTensor) and one._dtype is dtype for one in operands)
+
+
 def _dtype_of_choice(x: Any, y: Any) -> DType:
     if isinstance(x, StridedTensor) and isinstance(y, StridedTensor):
-        return promoted("where", x._dtype, y._dtype)
+        return x._dtype if x._dtype is y._dtype else promoted("where", x._dtype, y._dtype)
     if isinstance(x, StridedTensor):
         return with_number("where", x._dtype, y)
     if isinstance(y, StridedTensor):
@@ -397,7 +437,9 @@ def delivered(
     """
     made: DeviceTensor
     if out is None:
-        made = inputs[0]._made(enqueue(None), Layout.contiguous(shape), dtype)
+        like = inputs[0]._layout
+        layout = like if like.is_whole and like.shape is shape else Layout.contiguous(shape)
+        made = inputs[0]._made(enqueue(None), layout, dtype)
         return made
     require_out(name, out, shape, dtype, inputs[0])
     layout = out._layout

@@ -17,8 +17,9 @@ from ubridge.gcu_lowering import GcuLowering
 from ubridge.host_lowering import HostLowering
 from ubridge.images import load_module
 from ubridge.index_faults import IndexFaults
-from ubridge.launch_rows import ARGUMENTS, COLUMNS, Configure, Row
+from ubridge.launch_rows import ARGUMENTS, COLUMNS, Configuration, Configure, Row
 from ubridge.op_table import Op
+from ubridge.plans import Plans
 from ubridge.slice_ptr import LayoutCache
 from uhal import Device, DeviceBuffer, DType, Function, _lane, launch, registry
 from uhal.dtypes import ALL as ALL_DTYPES
@@ -49,6 +50,10 @@ class Kernel:
     def function(self) -> Function:
         """The entry itself."""
         return self._function
+
+    def configuration(self, *work: int) -> Configuration:
+        """Return grid, block and bytes of shared memory for as much work."""
+        return self._configure(*work)
 
     def launch(self, arguments: tuple[Any, ...], stream: StreamLike | None, *work: int) -> None:
         """Enqueue one launch.
@@ -83,6 +88,7 @@ class DeviceExecutor:
         self._direct: dict[tuple[Op, str], Direct | None] = {}
         lowering = _LOWERINGS.get(device.backend, CandleLowering)
         self.lowering: CandleLowering | GcuLowering = lowering(self)
+        self.plans = Plans(self) if isinstance(self.lowering, CandleLowering) else None
 
     @classmethod
     def of(cls, device: Device | None = None) -> DeviceExecutor:

@@ -250,16 +250,7 @@ class Layout:
 
     def permute(self, axes: Sequence[int]) -> Layout:
         """Return the view whose axis i is axis `axes[i]` of this one."""
-        order = [self.axis(axis) for axis in axes]
-        if len(order) != self.rank:
-            raise ArgumentValueError("axes don't match array")
-        if len(set(order)) != self.rank:
-            raise ArgumentValueError("repeated axis in transpose")
-        return Layout(
-            [self.shape[axis] for axis in order],
-            [self.strides[axis] for axis in order],
-            self.start_offset,
-        )
+        return _permuted(self, tuple(self.axis(axis) for axis in axes))
 
     def broadcast_to(self, shape: int | Iterable[int]) -> Layout:
         """Return the view of another shape by numpy's rules: repeated axes have stride 0."""
@@ -324,6 +315,8 @@ class Layout:
 
 def checked_axis(axis: int, rank: int, name: str = "axis") -> int:
     """Return `axis` counted from the front; `ArgumentValueError` in numpy's words if none."""
+    if type(axis) is int and 0 <= axis < rank:
+        return axis
     try:
         place = operator.index(axis)
     except TypeError:
@@ -338,6 +331,19 @@ def checked_axis(axis: int, rank: int, name: str = "axis") -> int:
 @lru_cache(maxsize=_REMEMBERED_LAYOUTS)
 def _contiguous(shape: Shape, start_offset: int) -> Layout:
     return Layout(shape, shape.contiguous_strides(), start_offset)
+
+
+@lru_cache(maxsize=_REMEMBERED_LAYOUTS)
+def _permuted(layout: Layout, order: tuple[int, ...]) -> Layout:
+    if len(order) != layout.rank:
+        raise ArgumentValueError("axes don't match array")
+    if len(set(order)) != layout.rank:
+        raise ArgumentValueError("repeated axis in transpose")
+    return Layout(
+        [layout.shape[axis] for axis in order],
+        [layout.strides[axis] for axis in order],
+        layout.start_offset,
+    )
 
 
 def _lengths(given: int | Iterable[int]) -> tuple[int, ...]:

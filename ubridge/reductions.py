@@ -8,7 +8,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from ubridge import launches
-from ubridge.elementwise import astype, delivered, require_tensors
+from ubridge.elementwise import astype, delivered, require_tensors, with_scalar
 from ubridge.layout import Layout
 from ubridge.op_table import OPS, Op
 from uhal import DeviceBuffer
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from ubridge.tensor import DeviceTensor
 
 Axes = int | Iterable[int] | None
+_OVER_ALL = (OPS["sum"], OPS["min"], OPS["max"])
+"""What takes several axes at once."""
 
 
 def reduced(
@@ -34,6 +36,11 @@ def reduced(
     if not hasattr(x, "_layout"):
         require_tensors(op.name, x)
     given = x._layout
+    plans = x._executor.plans
+    if out is None and plans and (type(axis) is int or (axis is None and op in _OVER_ALL)):
+        plan = plans.reduction(op, x._dtype, given, axis, keepdims)
+        if plan is not None:
+            return x._made(plan.enqueue((x._buffer,), stream), plan.layout, plan.dtype)
     if axis is None and op.family.name == "arg_reduce":
         return _over_all(op, x, keepdims, out, stream)
     places = _axes(op, given, axis)
@@ -119,8 +126,6 @@ def mean(
     result = x._dtype if x._dtype.kind == "float" else f64
     wide = f32 if result.itemsize < 4 else result
     total = reduced(op, astype(x, wide, stream=stream), axis, keepdims, None, stream)
-    from ubridge.elementwise import with_scalar
-
     average = with_scalar(OPS["divide"], total, count, False, None, stream)
     return astype(average, result, out=out, stream=stream)
 

@@ -8,13 +8,14 @@ written there, and a zero stands for it.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ubridge import indexed_launches
 from ubridge.elementwise import astype, delivered, require_tensors
-from ubridge.layout import Shape
+from ubridge.layout import Layout, Shape
 from ubridge.op_table import OPS
 from ubridge.strided import StridedTensor
 from uhal import DeviceBuffer
@@ -40,16 +41,25 @@ def take(
     require_tensors("take", x)
     place = x.layout.axis(axis)
     where = _ids("take", x, ids, x.shape[place], stream)
-    shape = Shape((*x.shape[:place], *where.shape, *x.shape[place + 1 :]))
+    ids_layout, result = _taken(x._layout, where._layout, place)
     executor = x._executor
 
     def enqueue(target: DeviceBuffer | None) -> DeviceBuffer:
         return indexed_launches.launch_index_select(
-            x._buffer, x._layout, where._buffer, where._layout.reshape(-1) or where._layout, place,
+            x._buffer, x._layout, where._buffer, ids_layout, place,
             out=target, stream=stream, executor=executor,
         )  # fmt: skip
 
-    return delivered("take", shape, x.dtype, out, (x,), stream, enqueue)
+    if out is None:
+        return x._made(enqueue(None), result, x._dtype)
+    return delivered("take", result.shape, x.dtype, out, (x,), stream, enqueue)
+
+
+@lru_cache(maxsize=4096)
+def _taken(layout: Layout, ids: Layout, axis: int) -> tuple[Layout, Layout]:
+    """The ids along one axis where that is a view, and the result's layout."""
+    shape = (*layout.shape[:axis], *ids.shape, *layout.shape[axis + 1 :])
+    return ids.reshape(-1) or ids, Layout.contiguous(shape)
 
 
 def embedding(
@@ -87,6 +97,8 @@ def gather(
             out=target, stream=stream, executor=executor,
         )  # fmt: skip
 
+    if out is None:
+        return x._made(enqueue(None), Layout.contiguous(where._layout.shape), x._dtype)
     return delivered("gather", where.shape, x.dtype, out, (x,), stream, enqueue)
 
 
