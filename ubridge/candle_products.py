@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from math import prod
-from typing import TYPE_CHECKING
 
 from ubridge.layout import Layout, Shape
-from ubridge.op_table import OPS, Op
-from ubridge.product_choice import OWN_KERNEL, ProductChoice
-from uhal import DeviceBuffer, DType
+from ubridge.lowering import Lowering
+from ubridge.op_table import OPS
+from uhal import DeviceBuffer
 from uhal.interop import StreamLike
-
-if TYPE_CHECKING:
-    from ubridge.executor import DeviceExecutor
 
 _ATTENTION = OPS["attention"]
 _COPY = OPS["copy"]
@@ -21,26 +16,8 @@ _KV_CONCAT = OPS["kv_concat"]
 _MATMUL = OPS["matmul"]
 
 
-class CandleProducts:
+class CandleProducts(Lowering):
     """The part of the launches on CUDA, ROCm and the host that multiplies."""
-
-    _executor: DeviceExecutor
-
-    def unary(
-        self,
-        op: Op,
-        x: DeviceBuffer,
-        layout: Layout,
-        out: DeviceBuffer,
-        parameter: float | None,
-        stream: StreamLike | None,
-    ) -> None:
-        """Enqueue an operation on one operand."""
-        raise NotImplementedError
-
-    def matmul_choice(self, dtype: DType, m: int, n: int, k: int) -> ProductChoice:
-        """Return who multiplies (m, k) by (k, n)."""
-        return OWN_KERNEL
 
     def matmul(
         self,
@@ -72,9 +49,16 @@ class CandleProducts:
         self, x: DeviceBuffer, layout: Layout, stream: StreamLike | None
     ) -> tuple[DeviceBuffer, int, Layout]:
         """The operand with one stride from product to product: copied where it has several."""
-        stride = batch_stride(layout)
-        if stride is not None:
-            return x, stride, layout
+        merged: list[tuple[int, int]] = []
+        for length, stride in zip(layout.shape[:-2], layout.strides[:-2], strict=True):
+            if length == 1:
+                continue
+            if merged and merged[-1][1] == length * stride:
+                merged[-1] = (merged[-1][0] * length, stride)
+            else:
+                merged.append((length, stride))
+        if len(merged) <= 1:
+            return x, merged[0][1] if merged else 0, layout
         whole = Layout.contiguous(layout.shape)
         out = self._executor.allocate(layout.size, x.dtype, stream)
         self.unary(_COPY, x, layout, out, None, stream)
@@ -114,19 +98,3 @@ class CandleProducts:
         arguments = (x, y, out, None, 0, 0, rows, left, right)
         kernel = self._executor.kernel(_KV_CONCAT, x.dtype)
         kernel.launch(arguments, stream, rows * (left + right))
-
-
-@lru_cache(maxsize=4096)
-def batch_stride(layout: Layout) -> int | None:
-    """Return the one stride from matrix to matrix, `None` where there are several."""
-    merged: list[tuple[int, int]] = []
-    for length, stride in zip(layout.shape[:-2], layout.strides[:-2], strict=True):
-        if length == 1:
-            continue
-        if merged and merged[-1][1] == length * stride:
-            merged[-1] = (merged[-1][0] * length, stride)
-        else:
-            merged.append((length, stride))
-    if len(merged) > 1:
-        return None
-    return merged[0][1] if merged else 0
