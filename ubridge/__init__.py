@@ -109,6 +109,7 @@ from ubridge.nn import (
 from ubridge.op_table import OPS, Op
 from ubridge.product_launches import launch_attention, launch_kv_concat, launch_matmul
 from ubridge.products import attention, kv_concat, matmul
+from ubridge.quantized import QuantizedWeight, launch_quantized_matvec, quantized_matmul
 from ubridge.reductions import argmax, argmin, max, mean, min, sum
 from ubridge.row_launches import launch_argsort, launch_norm, launch_rope, launch_softmax
 from ubridge.selection import embedding, gather, index_add, scatter, scatter_add, take
@@ -203,6 +204,8 @@ __all__ = [
     "matmul",
     "attention",
     "kv_concat",
+    "QuantizedWeight",
+    "quantized_matmul",
     "argsort",
     "avg_pool2d",
     "conv1d",
@@ -234,6 +237,7 @@ __all__ = [
     "launch_matmul",
     "launch_norm",
     "launch_pool2d",
+    "launch_quantized_matvec",
     "launch_reduce",
     "launch_rope",
     "launch_scatter",

@@ -81,6 +81,23 @@ class CandleProducts:
         self.unary(_COPY, x, layout, out, None, stream)
         return out, prod(layout.shape[-2:]), whole
 
+    def quantized_matvec(
+        self,
+        op: Op,
+        weight: DeviceBuffer,
+        x: DeviceBuffer,
+        out: DeviceBuffer,
+        sizes: tuple[int, int, int],
+        stream: StreamLike | None,
+    ) -> None:
+        """Enqueue products of a weight of blocks; sizes are (vectors, rows, columns)."""
+        vectors, rows, columns = sizes
+        kernel = self._executor.kernel(op, x.dtype)
+        most = self._executor.device.limits.max_grid[1]
+        for first in range(0, vectors, most):
+            arguments = (weight, x[first * columns :], out[first * rows :], columns, rows)
+            kernel.launch(arguments, stream, rows, min(most, vectors - first))
+
     def attention(
         self,
         query: DeviceBuffer,

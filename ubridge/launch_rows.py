@@ -71,6 +71,7 @@ ARGUMENTS: Mapping[str, tuple[str, ...]] = {
         "log_softmax": "inp out columns compensated",
         "tiled_matmul": f"a b out {_PRODUCT}",
         "quantized_matmul": f"a b out scales zeros {_PRODUCT} group_size",
+        "quantized_matvec": "weight inp out columns rows",
         "kv_concat": "lhs rhs out info num_dims axis rows left right",
         "rotary": "query key cos_sin length pitch positions tokens q_heads k_heads head_size "
         "rotated halves",
@@ -172,6 +173,15 @@ def tiles(limits: DeviceLimits) -> Configure:
     return configure
 
 
+def warp_for_each_row(limits: DeviceLimits) -> Configure:
+    """Blocks of four warps of 32, a row of the weight for each, along y for each vector."""
+
+    def configure(rows: int, vectors: int) -> Configuration:
+        return (-(-rows // 4), vectors, 1), (32, 4, 1), 0
+
+    return configure
+
+
 def power_of_two(n: int) -> int:
     """Return the least power of two that is at least `n` > 0."""
     return 1 << (n - 1).bit_length()
@@ -234,6 +244,7 @@ CANDLE: Mapping[str, Row] = {
     "kv_concat": _row("fused", _PLAIN, "kv_concat", strided, without="info num_dims axis"),
     "matmul": _row("matmul", _PLAIN, "matmul", tiles),
     "attention": _row("attention", _PLAIN, "attention", block_per_result),
+    "quantized_matvec": _row("quantized", "{root}", "quantized_matvec", warp_for_each_row),
 }
 """Candle's kernels and ubridge's own, for CUDA, ROCm and the host."""
 
