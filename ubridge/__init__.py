@@ -91,6 +91,7 @@ from ubridge.launches import (
     launch_unary,
 )
 from ubridge.layout import Layout, Shape
+from ubridge.matmul_kernels import MatmulChoice
 from ubridge.nn import (
     argsort,
     avg_pool2d,
@@ -108,7 +109,7 @@ from ubridge.nn import (
 )
 from ubridge.op_table import OPS, Op
 from ubridge.product_launches import launch_attention, launch_kv_concat, launch_matmul
-from ubridge.products import attention, kv_concat, matmul
+from ubridge.products import attention, kv_concat, matmul, matmul_choice
 from ubridge.quantized import QuantizedWeight, launch_quantized_matvec, quantized_matmul
 from ubridge.reductions import argmax, argmin, max, mean, min, sum
 from ubridge.row_launches import launch_argsort, launch_norm, launch_rope, launch_softmax
@@ -202,6 +203,8 @@ __all__ = [
     "scatter_add",
     "take",
     "matmul",
+    "matmul_choice",
+    "MatmulChoice",
     "attention",
     "kv_concat",
     "QuantizedWeight",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -120,6 +120,12 @@ class DeviceExecutor:
             found = self._kernels[key] = self._make_kernel(op, dtype, other)
         return found
 
+    @property
+    def matmul_launches(self) -> Mapping[str, int]:
+        """How many products each kernel took, by name; `ubridge.matmul_choice` says why."""
+        lowering = self.lowering
+        return dict(lowering.matmuls.launched) if isinstance(lowering, CandleLowering) else {}
+
     def direct(self, op: Op, dtype: DType) -> Direct | None:
         """Return the shortest way to an elementwise operation on whole buffers, if there is one.
 
@@ -189,6 +195,8 @@ def _forget(context: _lane.Context) -> None:
         executor = _executors.pop(context, None)
     if executor is not None:
         executor.index_faults.close()
+        if isinstance(executor.lowering, CandleLowering):
+            executor.lowering.matmuls.close()
 
 
 def _start_afresh() -> None:

@@ -66,6 +66,8 @@ FAMILIES = {
         Family("strided_copy", "x", "that of x"),
         Family("matmul", "x, y", "(…, rows of x, columns of y)"),
         Family("tiled_matmul", "x, y", "(…, rows of x, columns of y)"),
+        Family("tensor_matmul_128", "x, y", "(…, rows of x, columns of y)"),
+        Family("tensor_matmul_64", "x, y", "(…, rows of x, columns of y)"),
         Family("attention", "query, key, value, mask", "that of query"),
         Family("log_softmax", "x", "that of x; over its last axis"),
         Family("gated", "x, y", "that of x"),
@@ -232,6 +234,9 @@ _LINES: tuple[tuple[str, str, str, str, str, Callable[..., Array] | None], ...] 
     ("strided_copy", "strided_copy", "ucopy", "", "x in row-major order", None),
     ("matmul", "matmul", "matmul", REALS, "matrix product", np.matmul),
     ("tiled_matmul", "tiled_matmul", "matmul", "", "matrix product", np.matmul),
+    *((f"matmul_tensor_{tile}_{layouts}", f"tensor_matmul_{tile}", f"matmul_tensor{tile}_{layouts}",
+       "", "matrix product on tensor cores", np.matmul)
+      for tile in (128, 64) for layouts in ("nn", "nt", "tn", "tt")),
     ("attention", "attention", "sdpa", REALS, "values weighed by softmax", None),
     ("log_softmax", "log_softmax", "log_softmax", REALS,
      "x less the logarithm of the sum of e to the x", None),

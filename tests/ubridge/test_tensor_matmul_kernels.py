@@ -51,7 +51,9 @@ def test_products(
         )  # fmt: skip
         wide = a.astype(np.float64), b.astype(np.float64)
         expected = wide[0] @ wide[1]
-        allowed = HALF_ULP[dtype] * np.abs(expected) + 2.0**-20 * (np.abs(wide[0]) @ np.abs(wide[1]))
+        allowed = HALF_ULP[dtype] * np.abs(expected) + 2.0**-20 * (
+            np.abs(wide[0]) @ np.abs(wide[1])
+        )
         got = output.to_numpy().astype(np.float64).reshape(expected.shape)
         worst = np.abs(got - expected) / (allowed + 2.0**-24)
         assert (worst <= 1).all(), float(worst.max())
