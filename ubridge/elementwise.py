@@ -200,28 +200,37 @@ def with_scalar(
     """Apply a binary operation to a tensor and a number, in the order said."""
     if not hasattr(x, "_layout"):
         require_tensors(op.name, x)
-    dtype = with_number(op.name, x._dtype, number)
-    if op is _DIVIDE and dtype.kind != "float":
-        dtype = f64
+    # Types of numbers tell dtypes apart, and signs zeros: 0 == 0.0 == -0.0.
+    if type(number) is float:
+        known = _scalar(op, x._dtype.name, number, copysign(1, number), number_first)
+    elif type(number) is int:
+        known = _scalar(op, x._dtype.name, number, 0, number_first)
+    else:
+        known = _scalar.__wrapped__(op, x._dtype.name, number, 0, number_first)
+    dtype, factors, constant = known
     if dtype is not x._dtype:
         x = astype(x, dtype, stream=stream)
-    value = checked_number(op.name, dtype, number)
-    if dtype is not bool_:
-        factors = _as_affine(op, dtype, value, number_first)
-        if factors is not None:
-            return _affine(op, x, *factors, out, stream)
-    sign = copysign(1, value) if dtype.kind == "float" else 0
-    constant = x._executor.constants.get(_constant(dtype.name, value, sign))
-    other = x._made(constant, _spread(x._layout.shape), dtype)
+    if factors is not None:
+        return _affine(op, x, *factors, out, stream)
+    other = x._made(x._executor.constants.get(constant), _spread(x._layout.shape), dtype)
     pair = (other, x) if number_first else (x, other)
     return binary(op, *pair, out, stream)
 
 
-@lru_cache(maxsize=_REMEMBERED)
-def _constant(dtype: str, value: Any, sign: float) -> tuple[str, bytes]:
-    """The key of a constant. Its sign is told apart, for -0.0 equals 0.0."""
-    element = as_dtype(dtype)
-    return storage_of(element).name, element_bytes(element, value)
+@lru_cache(maxsize=_REMEMBERED, typed=True)
+def _scalar(
+    op: Op, name: str, number: Any, sign: float, number_first: bool
+) -> tuple[DType, tuple[float, float] | None, tuple[str, bytes]]:
+    """What an operation of a tensor and a number is done in, as affine factors if it can, and by.
+
+    The last is the number's key among the constants; `sign` only tells numbers apart.
+    """
+    dtype = with_number(op.name, as_dtype(name), number)
+    if op is _DIVIDE and dtype.kind != "float":
+        dtype = f64
+    value = checked_number(op.name, dtype, number)
+    factors = None if dtype is bool_ else _as_affine(op, dtype, value, number_first)
+    return dtype, factors, (storage_of(dtype).name, element_bytes(dtype, value))
 
 
 @lru_cache(maxsize=_REMEMBERED)

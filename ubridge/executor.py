@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
 from ubridge.candle_lowering import CandleLowering, Direct
 from ubridge.content_cache import ConstantCache
 from ubridge.gcu_lowering import GcuLowering
-from ubridge.host_lowering import HostLowering
 from ubridge.images import load_module
 from ubridge.index_faults import IndexFaults
-from ubridge.launch_rows import ARGUMENTS, COLUMNS, Configuration, Configure, Row
+from ubridge.launch_rows import ARGUMENTS, COLUMNS, GCU, Configuration, Configure, Row
 from ubridge.op_table import Op
 from ubridge.plans import Plans
 from ubridge.slice_ptr import LayoutCache
@@ -26,12 +25,6 @@ from uhal.dtypes import ALL as ALL_DTYPES
 from uhal.dtypes import bool_
 from uhal.errors import ArgumentTypeError, DeviceError, NotFoundError, NotSupportedError
 from uhal.interop import StreamLike
-
-_LOWERINGS: dict[str, type[CandleLowering] | type[GcuLowering]] = {
-    "host": HostLowering,
-    "tops": GcuLowering,
-}
-"""Backend to how it launches, where not as Candle does."""
 
 
 class Kernel:
@@ -86,8 +79,9 @@ class DeviceExecutor:
         self._rows = column
         self._kernels: dict[tuple[Op, str, str], Kernel] = {}
         self._direct: dict[tuple[Op, str], Direct | None] = {}
-        lowering = _LOWERINGS.get(device.backend, CandleLowering)
-        self.lowering: CandleLowering | GcuLowering = lowering(self)
+        self.lowering: CandleLowering | GcuLowering = (
+            GcuLowering(self) if column is GCU else CandleLowering(self)
+        )
         self.plans = Plans(self) if isinstance(self.lowering, CandleLowering) else None
 
     @classmethod
@@ -130,6 +124,12 @@ class DeviceExecutor:
         if found is None:
             found = self._kernels[key] = self._make_kernel(op, dtype, other)
         return found
+
+    @property
+    def matmul_launches(self) -> Mapping[str, int]:
+        """How many products each kernel took, by name; `ubridge.matmul_choice` says why."""
+        lowering = self.lowering
+        return dict(lowering.matmuls.launched) if isinstance(lowering, CandleLowering) else {}
 
     def direct(self, op: Op, dtype: DType) -> Direct | None:
         """Return the shortest way to an elementwise operation on whole buffers, if there is one.
@@ -200,6 +200,8 @@ def _forget(context: _lane.Context) -> None:
         executor = _executors.pop(context, None)
     if executor is not None:
         executor.index_faults.close()
+        if isinstance(executor.lowering, CandleLowering):
+            executor.lowering.matmuls.close()
 
 
 def _start_afresh() -> None:

@@ -8,8 +8,10 @@ layouts, so it is kept as a `Plan` by these.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING, NamedTuple
+from math import prod
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ubridge.launch_rows import norm_threads
 from ubridge.layout import Layout
 from ubridge.op_table import OPS, Op
 from ubridge.slice_ptr import joined_words
@@ -23,14 +25,20 @@ if TYPE_CHECKING:
 REMEMBERED = 4096
 """Plans an executor keeps; beyond them it starts anew."""
 
+Operands = tuple[DeviceBuffer, ...]
+Arrange = Callable[[Operands, DeviceBuffer], tuple[Any, ...]]
+"""From the operands' buffers and the result's to the arguments of a kernel."""
+
 _ASTYPE = OPS["astype"]
+_GATHER = OPS["gather"]
+_SOFTMAX = OPS["softmax"]
 _WHERE = OPS["where"]
 
 
 class Plan(NamedTuple):
     """How to launch one operation, and what comes out."""
 
-    enqueue: Callable[[tuple[DeviceBuffer, ...], StreamLike | None], DeviceBuffer]
+    enqueue: Callable[[Operands, StreamLike | None], DeviceBuffer]
     """From the operands' buffers and the stream to a new buffer with the result."""
     layout: Layout
     dtype: DType
@@ -92,6 +100,34 @@ class Plans:
             spread = tuple(one.broadcast_to(shape) for one in layouts)
             return self._keep(key, self._elementwise(_WHERE, dtype, kind, spread, dtype))
 
+    def softmax(self, dtype: DType, layout: Layout) -> Plan | None:
+        """Return the plan of a softmax along the last axis."""
+        key = (_SOFTMAX, dtype.code, layout)
+        try:
+            return self._known[key]
+        except KeyError:
+            return self._keep(key, self._rows(_SOFTMAX, dtype, layout, (), ()))
+
+    def norm(self, op: Op, dtype: DType, layout: Layout, epsilon: float) -> Plan | None:
+        """Return the plan of a norm along the last axis by contiguous weights."""
+        key = (op, dtype.code, layout, epsilon)
+        try:
+            return self._known[key]
+        except KeyError:
+            threads = norm_threads(layout.shape[-1]) if layout.rank else 0
+            plan = self._rows(op, dtype, layout, (threads,), (threads, epsilon))
+            return self._keep(key, plan)
+
+    def take(
+        self, op: Op, dtype: DType, kind: DType, layout: Layout, ids: Layout, axis: int
+    ) -> Plan | None:
+        """Return the plan of `index_select` or `gather`, of ids of dtype `kind` and a tensor."""
+        key = (op, dtype.code, kind.code, layout, ids, axis)
+        try:
+            return self._known[key]
+        except KeyError:
+            return self._keep(key, self._take(op, dtype, kind, layout, ids, axis))
+
     def reduction(
         self, op: Op, dtype: DType, layout: Layout, axis: int | None, keepdims: bool
     ) -> Plan | None:
@@ -120,12 +156,14 @@ class Plans:
         if first.size == 0 or any(one.start_offset for one in layouts) or dtype is bool_:
             return None
         kernel = self._executor.kernel(op, dtype, other)
-        # The kernels of a choice read the layout even where everything is contiguous.
-        plain = op is not _WHERE and all(one.is_contiguous for one in layouts)
-        words = None if plain else joined_words(*layouts)
         head = (first.size, first.rank)
-        enqueue = self._enqueue(kernel, (first.size,), head, words, first.size, _stored(result))
-        return Plan(enqueue, Layout.contiguous(first.shape), result)
+        layout = Layout.contiguous(first.shape)
+        # The kernels of a choice read the layouts even where everything is contiguous.
+        if op is not _WHERE and all(one.is_contiguous for one in layouts):
+            arrange = _in_order((*head, None), ())
+        else:
+            arrange = self._with_layout(head, joined_words(*layouts))
+        return self._plan(kernel, (first.size,), arrange, layout, result)
 
     def _reduction(
         self, op: Op, dtype: DType, layout: Layout, axis: int | None, keepdims: bool
@@ -143,41 +181,85 @@ class Plans:
         )
         elements = layout.size // left.size
         result = u32 if op.family.name == "arg_reduce" else dtype
-        kernel = self._executor.kernel(op, dtype)
-        head = (layout.size, elements, rank)
         # The kernels read the layout even where everything is contiguous.
-        work = (left.size, elements)
-        enqueue = self._enqueue(kernel, work, head, ordered.words, left.size, result)
-        return Plan(enqueue, left, result)
+        arrange = self._with_layout((layout.size, elements, rank), ordered.words)
+        kernel = self._executor.kernel(op, dtype)
+        return self._plan(kernel, (left.size, elements), arrange, left, result)
 
-    def _enqueue(
+    def _rows(
+        self,
+        op: Op,
+        dtype: DType,
+        layout: Layout,
+        work: tuple[int, ...],
+        numbers: tuple[float, ...],
+    ) -> Plan | None:
+        if layout.size == 0 or layout.rank == 0 or not layout.is_whole:
+            return None
+        columns = layout.shape[-1]
+        kernel = self._executor.kernel(op, dtype)
+
+        def arrange(operands: Operands, out: DeviceBuffer) -> tuple[Any, ...]:
+            x, *others = operands
+            return (x, out, *others, columns, *numbers)
+
+        return self._plan(kernel, (layout.size // columns, *work), arrange, layout, dtype)
+
+    def _take(
+        self, op: Op, dtype: DType, kind: DType, layout: Layout, ids: Layout, axis: int
+    ) -> Plan | None:
+        if not (layout.is_whole and ids.is_whole and layout.size and ids.size) or dtype is bool_:
+            return None
+        shape = layout.shape
+        left, right = prod(shape[:axis]), prod(shape[axis + 1 :])
+        head: tuple[int | None, ...]
+        if op is _GATHER:
+            result = Layout.contiguous(ids.shape)
+            count, head = ids.shape[axis], (result.size,)
+        else:
+            result = Layout.contiguous((*shape[:axis], *ids.shape, *shape[axis + 1 :]))
+            # The layout the kernel asks for is that of the ids.
+            count, head = ids.size, (result.size, 1, None)
+        arrange = _in_order(head, (left, shape[axis], count, right))
+        return self._plan(self._executor.kernel(op, dtype, kind), (result.size,), arrange, result,
+                          dtype)  # fmt: skip
+
+    def _with_layout(self, head: tuple[int, ...], words: tuple[int, ...]) -> Arrange:
+        layouts = self._executor.layouts
+
+        def arrange(operands: Operands, out: DeviceBuffer) -> tuple[Any, ...]:
+            # Asked for each time: a capture keeps what it was given.
+            return (*head, layouts.get(words), *operands, out)
+
+        return arrange
+
+    def _plan(
         self,
         kernel: Kernel,
         work: tuple[int, ...],
-        head: tuple[int, ...],
-        words: tuple[int, ...] | None,
-        size: int,
-        stored: DType,
-    ) -> Callable[[tuple[DeviceBuffer, ...], StreamLike | None], DeviceBuffer]:
-        """What launches a kernel of `head`, layout, operands and the result."""
+        arrange: Arrange,
+        layout: Layout,
+        result: DType,
+    ) -> Plan:
+        """What launches a kernel on as much work, into a new buffer of this layout and dtype."""
         function = kernel.function
         grid, block, shared = kernel.configuration(*work)
         device = self._executor.device
-        layouts = self._executor.layouts
+        size, stored = layout.size, u8 if result is bool_ else result
 
-        def enqueue(operands: tuple[DeviceBuffer, ...], stream: StreamLike | None) -> DeviceBuffer:
+        def enqueue(operands: Operands, stream: StreamLike | None) -> DeviceBuffer:
             if stream is None:
                 out = DeviceBuffer.uninitialized(size, stored, device=device)
             else:
                 out = DeviceBuffer.uninitialized_async(size, stored, stream)
-            # Asked for each time: a capture keeps what it was given.
-            info = None if words is None else layouts.get(words)
-            launch(function, grid, block, (*head, info, *operands, out), shared, stream)
+            launch(function, grid, block, arrange(operands, out), shared, stream)
             return out
 
-        return enqueue
+        return Plan(enqueue, layout, result)
 
 
-def _stored(dtype: DType) -> DType:
-    """What a buffer of tensors of the dtype holds."""
-    return u8 if dtype is bool_ else dtype
+def _in_order(head: tuple[int | None, ...], tail: tuple[int, ...]) -> Arrange:
+    def arrange(operands: Operands, out: DeviceBuffer) -> tuple[Any, ...]:
+        return (*head, *operands, out, *tail)
+
+    return arrange

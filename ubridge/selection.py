@@ -16,7 +16,7 @@ import numpy as np
 from ubridge import indexed_launches
 from ubridge.elementwise import astype, delivered, require_tensors
 from ubridge.layout import Layout, Shape
-from ubridge.op_table import OPS
+from ubridge.op_table import OPS, Op
 from ubridge.strided import StridedTensor
 from uhal import DeviceBuffer
 from uhal.dtypes import i64
@@ -26,6 +26,8 @@ from uhal.interop import StreamLike
 if TYPE_CHECKING:
     from ubridge.tensor import DeviceTensor
 
+_GATHER = OPS["gather"]
+_INDEX_SELECT = OPS["index_select"]
 _ID_DTYPES = ("u8", "u32", "i64")
 
 
@@ -41,6 +43,8 @@ def take(
     require_tensors("take", x)
     place = x.layout.axis(axis)
     where = _ids("take", x, ids, x.shape[place], stream)
+    if out is None and (planned := _planned(_INDEX_SELECT, x, where, place, stream)) is not None:
+        return planned
     ids_layout, result = _taken(x._layout, where._layout, place)
     executor = x._executor
 
@@ -50,9 +54,20 @@ def take(
             out=target, stream=stream, executor=executor,
         )  # fmt: skip
 
-    if out is None:
-        return x._made(enqueue(None), result, x._dtype)
     return delivered("take", result.shape, x.dtype, out, (x,), stream, enqueue)
+
+
+def _planned(
+    op: Op, x: DeviceTensor, ids: DeviceTensor, axis: int, stream: StreamLike | None
+) -> DeviceTensor | None:
+    """The result by a plan, where there is one."""
+    executor = x._executor
+    if executor.plans is None or ids._executor is not executor:
+        return None
+    plan = executor.plans.take(op, x._dtype, ids._dtype, x._layout, ids._layout, axis)
+    if plan is None:
+        return None
+    return x._made(plan.enqueue((ids._buffer, x._buffer), stream), plan.layout, plan.dtype)
 
 
 @lru_cache(maxsize=4096)
@@ -89,6 +104,8 @@ def gather(
     place = x.layout.axis(axis)
     where = _ids("gather", x, ids, x.shape[place], stream)
     _require_alike("gather", x.shape, where.shape, place)
+    if out is None and (planned := _planned(_GATHER, x, where, place, stream)) is not None:
+        return planned
     executor = x._executor
 
     def enqueue(target: DeviceBuffer | None) -> DeviceBuffer:
@@ -97,8 +114,6 @@ def gather(
             out=target, stream=stream, executor=executor,
         )  # fmt: skip
 
-    if out is None:
-        return x._made(enqueue(None), Layout.contiguous(where._layout.shape), x._dtype)
     return delivered("gather", where.shape, x.dtype, out, (x,), stream, enqueue)
 
 

@@ -62,7 +62,7 @@ class Ubridge:
 
     def versions(self) -> dict[str, str]:
         left = right = ubridge.ones((1, 1))
-        return {"uhal": uhal.__version__, "product": ubridge.matmul_choice(left, right).name}
+        return {"uhal": uhal.__version__, "product": ubridge.matmul_choice(left, right).kernel}
 
 
 if __name__ == "__main__":

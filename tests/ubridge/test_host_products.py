@@ -12,7 +12,7 @@ import ubridge
 from tests.children import check_child, run_child
 from tests.sampling import rounds
 from tests.ubridge.operands import Array
-from ubridge import DeviceTensor, host_blas, host_lowering
+from ubridge import DeviceTensor, blas_products, host_blas
 from uhal import Device, Stream
 
 HALF_STEP = {"f64": 1.2e-16, "f32": 6e-8, "f16": 4.9e-4, "bf16": 3.9e-3}
@@ -81,19 +81,19 @@ def test_products_of_every_form(
     dtype: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Pieces as small as can be, so that each product is shared out.
-    monkeypatch.setattr(host_lowering, "_PIECE", 1)
-    monkeypatch.setattr(host_lowering, "_WIDENING_PAYS", 1)
-    host_lowering._pieces.cache_clear()
+    monkeypatch.setattr(blas_products, "_PIECE", 1)
+    monkeypatch.setattr(blas_products, "_WIDENING_PAYS", 1)
+    blas_products._pieces.cache_clear()
     for _ in range(rounds(40, 1000)):
         m, n, k = drawn_shapes(rng)
         batch = tuple(int(length) for length in rng.integers(1, 4, int(rng.integers(0, 3))))
         x, left, one = matrices(rng, batch, m, k, dtype)
         y, right, other = matrices(rng, batch, k, n, dtype)
         choice = ubridge.matmul_choice(x, y)
-        assert choice.name == ("blas" if dtype in ("f32", "f64") else "blas in f32")
+        assert choice.kernel == ("blas" if dtype in ("f32", "f64") else "blas_in_f32")
         got = poisoned(x, y, (*batch, m, n))
         assert_product(got, left, right, dtype, f"{batch} {(m, n, k)} {one} {other}")
-    host_lowering._pieces.cache_clear()
+    blas_products._pieces.cache_clear()
 
 
 @needs_blas
@@ -131,7 +131,7 @@ def test_products_keep_the_order_of_their_stream(rng: np.random.Generator) -> No
 @needs_blas
 def test_small_halves_are_left_to_the_kernel(rng: np.random.Generator) -> None:
     x = ubridge.from_numpy(rng.standard_normal((8, 8))).astype("f16")
-    assert ubridge.matmul_choice(x, x).name == "tiled"
+    assert ubridge.matmul_choice(x, x).kernel == "tiled"
     assert_product(poisoned(x, x, (8, 8)), x.to_numpy(), x.to_numpy(), "f16", "small")
 
 
@@ -146,8 +146,8 @@ def test_without_a_blas_the_kernel_multiplies(
             x, left, one = matrices(rng, (2,), 33, 65, dtype)
             y, right, other = matrices(rng, (2,), 65, 70, dtype)
             choice = ubridge.matmul_choice(x, y)
-            assert choice.name == "tiled"
-            assert "pip install uhal-py[blas]" in choice.reason
+            assert choice.kernel == "tiled"
+            assert "pip install uhal-py[blas]" in str(choice)
             got = poisoned(x, y, (2, 33, 70))
             assert_product(got, left, right, dtype, f"{one} {other}")
     finally:
