@@ -25,8 +25,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.launch_overhead import ROOT, machine
+from benchmarks.launch_overhead import machine
 from benchmarks.ops import COLUMNS, FEW, OPERATIONS, PRODUCTS, Row
+from benchmarks.suites import ROOT
 
 PEERS = ("numpy", "torch")
 OURS = "ubridge"
