@@ -40,7 +40,9 @@ def assert_product(got: Array, x: Array, y: Array, dtype: str, told: str) -> Non
     exact = np.matmul(*wide)
     magnitude = np.matmul(*map(np.abs, wide))
     added = HALF_STEP["f64" if dtype == "f64" else "f32"] * (x.shape[-1] + 2)
-    bound = 1.01 * HALF_STEP[dtype] * np.abs(exact) + added * magnitude
+    # The least step of f16, which its small results are rounded to.
+    floor = 2.0**-25 if dtype == "f16" else 0.0
+    bound = 1.01 * HALF_STEP[dtype] * np.abs(exact) + added * magnitude + floor
     difference = np.abs(got.astype(np.float64) - exact)
     assert (difference <= bound).all(), (told, float(difference.max(initial=0)))
 
