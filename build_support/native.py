@@ -152,7 +152,7 @@ def kernel_jobs(root: Path, destination: Path, *, every_level: bool) -> list[Job
     include = root / "uhal" / "include"
     headers = (*_files(include, "**/*.h"), *_files(sources, "*.h", "*.cuh"))
     jobs = []
-    for source in _files(sources, "*.cu"):
+    for source in _files(sources, "*.cu", "*.cpp"):
         for level in levels:
             command = (
                 *(*_cxx(), *cpu_level.compile_flags(level), *STRICT_WARNINGS),

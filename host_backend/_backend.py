@@ -74,8 +74,10 @@ FUNCTION_OF_SLOT = {
 
 _FOLDER = Path(__file__).resolve().parent
 _BLOCK_FOR_ELEMENTS = 1024
-# A block is run by one thread: some blocks per core even out, more only cost.
+# A block is run by one thread: some blocks per core even out, many more only cost. With this many
+# at least, the runtime can tell a short launch from a long one by the number of its blocks.
 _BLOCKS_PER_CORE = 8
+_BLOCKS = 128
 
 
 class HostBackend(OwnGraphVerbs):
@@ -219,7 +221,7 @@ class HostBackend(OwnGraphVerbs):
             processors=properties.processors,
             max_parameter_bytes=properties.max_parameter_bytes,
             block_for_elements=_BLOCK_FOR_ELEMENTS,
-            max_blocks_for_elements=_BLOCKS_PER_CORE * properties.processors,
+            max_blocks_for_elements=max(_BLOCKS, _BLOCKS_PER_CORE * properties.processors),
         )
 
     def device_attributes(self, ordinal: int) -> Mapping[str, int | str]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ubridge.candle_products import CandleProducts
 from ubridge.candle_rows import CandleRows
 from ubridge.layout import Layout
+from ubridge.matmul_table import MatmulKernels
 from ubridge.op_table import OPS, Op
 from ubridge.slice_ptr import joined_words
 from uhal import DeviceBuffer, DType, launch
@@ -40,6 +41,7 @@ class CandleLowering(CandleRows, CandleProducts):
     def __init__(self, executor: DeviceExecutor) -> None:
         self._executor = executor
         self._layouts = executor.layouts
+        self.matmuls = MatmulKernels(executor)
 
     def direct(self, op: Op, dtype: DType) -> Direct:
         """Return what enqueues an elementwise operation on whole buffers, and nothing but that.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from ubridge.launch_rows import power_of_two
+from ubridge.launch_rows import norm_threads, power_of_two
 from ubridge.layout import Shape
 from ubridge.lowering import Lowering
 from ubridge.op_table import OPS, Op
@@ -55,8 +55,7 @@ class CandleRows(Lowering):
         epsilon: float,
         stream: StreamLike | None,
     ) -> None:
-        # The kernels know blocks of these two sizes.
-        threads = 32 if columns < 1024 else 1024
+        threads = norm_threads(columns)
         arguments = (x, out, weight, bias, columns, threads, epsilon, rows, 1, 0, 0)
         self._executor.kernel(op, x.dtype).launch(arguments, stream, rows, threads)
 

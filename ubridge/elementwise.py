@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
+from math import copysign
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -44,6 +45,10 @@ _NOT_EQUAL = OPS["not_equal"]
 _POWER = OPS["power"]
 _SQUARE = OPS["square"]
 _SUBTRACT = OPS["subtract"]
+_REMEMBERED = 4096
+"""Layouts that were worked out before; a program meets the same few again and again."""
+_CONDITIONS = ("u8", "u32", "i64")
+"""Element types of buffers that kernels choose by."""
 _ON_BOOLEANS = {_ADD: _MAXIMUM, _MULTIPLY: _MINIMUM}
 """What numpy's sums and products of booleans are: or and and."""
 
@@ -71,6 +76,10 @@ def unary(
         except ArgumentTypeError as error:
             raise ArgumentTypeError(f"{op.name}: {error}") from None
     executor = x._executor
+    if out is None and parameter is None and executor.plans:
+        plan = executor.plans.unary(op, x._dtype, x._layout)
+        if plan is not None:
+            return x._made(plan.enqueue((x._buffer,), stream), plan.layout, plan.dtype)
     if parameter is not None:
         parameter = checked_number(op.name, x._dtype, parameter)
     if out is None:
@@ -110,6 +119,13 @@ def binary(
             result = bool_ if op.family.name == "compare" else dtype
             made: DeviceTensor = left._made(buffer, layout, result)
             return made
+    executor = left._executor
+    if out is None and dtype is right._dtype and executor.plans and right._executor is executor:
+        plan = executor.plans.pair(op, dtype, layout, right._layout)
+        if plan is not None:
+            buffer = plan.enqueue((left._buffer, right._buffer), stream)
+            planned: DeviceTensor = left._made(buffer, plan.layout, plan.dtype)
+            return planned
     if dtype is not right._dtype:
         dtype = promoted(op.name, dtype, right._dtype)
         left, right = astype(left, dtype, stream=stream), astype(right, dtype, stream=stream)
@@ -141,9 +157,7 @@ def _paired(
                       out, stream)  # fmt: skip
     left_layout, right_layout = left._layout, right._layout
     if left_layout.shape != right_layout.shape:
-        shape = one_shape(op.name, left_layout.shape, right_layout.shape)
-        left_layout = left_layout.broadcast_to(shape)
-        right_layout = right_layout.broadcast_to(shape)
+        left_layout, right_layout = _broadcast(op.name, left_layout, right_layout)
     if out is None:
         buffer = launches.launch_binary(
             op, left._buffer, left_layout, right._buffer, right_layout,
@@ -160,6 +174,13 @@ def _paired(
 
     inputs = (left, right)
     return delivered(op.name, left_layout.shape, result, out, inputs, stream, enqueue)
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _broadcast(name: str, left: Layout, right: Layout) -> tuple[Layout, Layout]:
+    """Two layouts of the shape both broadcast to."""
+    shape = one_shape(name, left.shape, right.shape)
+    return left.broadcast_to(shape), right.broadcast_to(shape)
 
 
 def _boolean(op: Op) -> Op:
@@ -181,24 +202,42 @@ def with_scalar(
     stream: StreamLike | None,
 ) -> DeviceTensor:
     """Apply a binary operation to a tensor and a number, in the order said."""
-    require_tensors(op.name, x)
-    dtype = with_number(op.name, x._dtype, number)
-    if op is _DIVIDE and dtype.kind != "float":
-        dtype = f64
+    if not hasattr(x, "_layout"):
+        require_tensors(op.name, x)
+    # Types of numbers tell dtypes apart, and signs zeros: 0 == 0.0 == -0.0.
+    if type(number) is float:
+        known = _scalar(op, x._dtype.name, number, copysign(1, number), number_first)
+    elif type(number) is int:
+        known = _scalar(op, x._dtype.name, number, 0, number_first)
+    else:
+        known = _scalar.__wrapped__(op, x._dtype.name, number, 0, number_first)
+    dtype, factors, constant = known
     if dtype is not x._dtype:
         x = astype(x, dtype, stream=stream)
-    value = checked_number(op.name, dtype, number)
-    if dtype is not bool_:
-        factors = _as_affine(op, dtype, value, number_first)
-        if factors is not None:
-            return _affine(op, x, *factors, out, stream)
-    constant = x._executor.constants.get((storage_of(dtype).name, element_bytes(dtype, value)))
-    other = x._made(constant, _spread(x._layout.shape), dtype)
+    if factors is not None:
+        return _affine(op, x, *factors, out, stream)
+    other = x._made(x._executor.constants.get(constant), _spread(x._layout.shape), dtype)
     pair = (other, x) if number_first else (x, other)
-    return _paired(op, *pair, dtype, out, stream)
+    return binary(op, *pair, out, stream)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=_REMEMBERED, typed=True)
+def _scalar(
+    op: Op, name: str, number: Any, sign: float, number_first: bool
+) -> tuple[DType, tuple[float, float] | None, tuple[str, bytes]]:
+    """What an operation of a tensor and a number is done in, as affine factors if it can, and by.
+
+    The last is the number's key among the constants; `sign` only tells numbers apart.
+    """
+    dtype = with_number(op.name, as_dtype(name), number)
+    if op is _DIVIDE and dtype.kind != "float":
+        dtype = f64
+    value = checked_number(op.name, dtype, number)
+    factors = None if dtype is bool_ else _as_affine(op, dtype, value, number_first)
+    return dtype, factors, (storage_of(dtype).name, element_bytes(dtype, value))
+
+
+@lru_cache(maxsize=_REMEMBERED)
 def _spread(shape: Shape) -> Layout:
     """One element as a tensor of a shape."""
     return Layout(shape, (0,) * len(shape))
@@ -300,7 +339,8 @@ def astype(
 
     Floats are cut to integers; what is out of range becomes the nearest that is in it, and NaN 0.
     """
-    require_tensors("astype", x)
+    if not hasattr(x, "_layout"):
+        require_tensors("astype", x)
     try:
         target = as_dtype(dtype)
     except TypeError as error:
@@ -310,6 +350,10 @@ def astype(
     if target is bool_ and x._dtype is not bool_:
         return with_scalar(_NOT_EQUAL, x, 0, False, out, stream)
     executor = x._executor
+    if out is None and executor.plans and x._dtype is not bool_:
+        plan = executor.plans.cast(x._dtype, target, x._layout)
+        if plan is not None:
+            return x._made(plan.enqueue((x._buffer,), stream), plan.layout, target)
 
     def enqueue(place: DeviceBuffer | None) -> DeviceBuffer:
         stored = storage_of(target)
@@ -336,7 +380,14 @@ def where(
     require_tensors("where", condition)
     dtype = _dtype_of_choice(x, y)
     executor = condition._executor
-    if condition._dtype.name not in ("bool", "u8", "u32", "i64"):
+    kind = storage_of(condition._dtype)
+    if out is None and executor.plans and kind.name in _CONDITIONS and _are_tensors(dtype, x, y):
+        planned = (condition._layout, x._layout, y._layout)
+        plan = executor.plans.where(kind, dtype, planned)
+        if plan is not None and x._executor is executor and y._executor is executor:
+            buffers_of = (condition._buffer, x._buffer, y._buffer)
+            return condition._made(plan.enqueue(buffers_of, stream), plan.layout, dtype)
+    if kind.name not in _CONDITIONS:
         condition = astype(condition, bool_, stream=stream)
     operands = [condition]
     for operand in (x, y):
@@ -362,9 +413,14 @@ def where(
     return delivered("where", shape, dtype, out, tuple(operands), stream, enqueue)
 
 
+def _are_tensors(dtype: DType, *operands: Any) -> bool:
+    """Whether all are tensors of the dtype."""
+    return all(isinstance(one, StridedTensor) and one._dtype is dtype for one in operands)
+
+
 def _dtype_of_choice(x: Any, y: Any) -> DType:
     if isinstance(x, StridedTensor) and isinstance(y, StridedTensor):
-        return promoted("where", x._dtype, y._dtype)
+        return x._dtype if x._dtype is y._dtype else promoted("where", x._dtype, y._dtype)
     if isinstance(x, StridedTensor):
         return with_number("where", x._dtype, y)
     if isinstance(y, StridedTensor):
@@ -398,7 +454,9 @@ def delivered(
     """
     made: DeviceTensor
     if out is None:
-        made = inputs[0]._made(enqueue(None), Layout.contiguous(shape), dtype)
+        like = inputs[0]._layout
+        layout = like if like.is_whole and like.shape is shape else Layout.contiguous(shape)
+        made = inputs[0]._made(enqueue(None), layout, dtype)
         return made
     require_out(name, out, shape, dtype, inputs[0])
     layout = out._layout

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -16,9 +16,10 @@ from ubridge.content_cache import ConstantCache
 from ubridge.gcu_lowering import GcuLowering
 from ubridge.images import load_module
 from ubridge.index_faults import IndexFaults
-from ubridge.launch_rows import ARGUMENTS, COLUMNS, GCU, Configure, Row
+from ubridge.launch_rows import ARGUMENTS, COLUMNS, GCU, Configuration, Configure, Row
 from ubridge.lowering import Lowering
 from ubridge.op_table import Op
+from ubridge.plans import Plans
 from ubridge.slice_ptr import LayoutCache
 from uhal import Device, DeviceBuffer, DType, Function, _lane, launch, registry
 from uhal.dtypes import ALL as ALL_DTYPES
@@ -43,6 +44,10 @@ class Kernel:
     def function(self) -> Function:
         """The entry itself."""
         return self._function
+
+    def configuration(self, *work: int) -> Configuration:
+        """Return grid, block and bytes of shared memory for as much work."""
+        return self._configure(*work)
 
     def launch(self, arguments: tuple[Any, ...], stream: StreamLike | None, *work: int) -> None:
         """Enqueue one launch.
@@ -76,6 +81,7 @@ class DeviceExecutor:
         self._kernels: dict[tuple[Op, str, str], Kernel] = {}
         self._direct: dict[tuple[Op, str], Direct | None] = {}
         self.lowering: Lowering = GcuLowering(self) if column is GCU else CandleLowering(self)
+        self.plans = Plans(self) if isinstance(self.lowering, CandleLowering) else None
 
     @classmethod
     def of(cls, device: Device | None = None) -> DeviceExecutor:
@@ -117,6 +123,12 @@ class DeviceExecutor:
         if found is None:
             found = self._kernels[key] = self._make_kernel(op, dtype, other)
         return found
+
+    @property
+    def matmul_launches(self) -> Mapping[str, int]:
+        """How many products each kernel took, by name; `ubridge.matmul_choice` says why."""
+        lowering = self.lowering
+        return dict(lowering.matmuls.launched) if isinstance(lowering, CandleLowering) else {}
 
     def direct(self, op: Op, dtype: DType) -> Direct | None:
         """Return the shortest way to an elementwise operation on whole buffers, if there is one.
@@ -187,6 +199,8 @@ def _forget(context: _lane.Context) -> None:
         executor = _executors.pop(context, None)
     if executor is not None:
         executor.index_faults.close()
+        if isinstance(executor.lowering, CandleLowering):
+            executor.lowering.matmuls.close()
 
 
 def _start_afresh() -> None:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from ubridge.gcu_copies import GcuCopies
 from ubridge.gemm_tuner import AtenGemmInfo, AtenGemmTuner, DataType
 from ubridge.layout import Layout, Shape
+from ubridge.matmul_kernels import MatmulChoice
 from ubridge.op_table import OPS, Op
-from uhal import DeviceBuffer
+from uhal import DeviceBuffer, DType
 from uhal.errors import ArgumentValueError
 from uhal.interop import StreamLike
 
@@ -56,6 +57,9 @@ class GcuProducts(GcuCopies):
         product = _product(self._tuner, code, code, (batch, m, k, n), transposed, one_weight)
         kernel = self._executor.kernel(_TILED_MATMUL, a.dtype)
         kernel.launch((self.whole(a, left, stream), weight, out, *product), stream)
+
+    def matmul_choice(self, dtype: DType, left: Layout, right: Layout) -> MatmulChoice:
+        return MatmulChoice("tiled_matmul", "GCUs have one, with tiles by the gemm tuner")
 
     def quantized_matmul(
         self,

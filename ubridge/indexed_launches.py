@@ -6,6 +6,7 @@ place is copied back.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import prod
 
 from ubridge import launches
@@ -145,6 +146,7 @@ def launch_index_add(
     give_back(at, target, buffer, layout, stream)
 
 
+@lru_cache(maxsize=4096)
 def split_at(layout: Layout, axis: int) -> tuple[int, int, int]:
     """Return the elements before an axis, along it and after it."""
     shape = layout.shape

@@ -14,6 +14,7 @@ is launched.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 from ubridge.executor import DeviceExecutor
 from ubridge.layout import Layout, merged_axes
@@ -277,14 +278,23 @@ def launch_reduce(
     """
     op = kernel if type(kernel) is Op else named(kernel)
     at = executor or DeviceExecutor.of(buffer.device)
-    places = reduced_axes(op, layout, axes)
-    kept = tuple(axis for axis in range(layout.rank) if axis not in places)
-    ordered = layout.permute((*kept, *places))
-    elements = math.prod(layout.shape[axis] for axis in places)
-    results = math.prod(layout.shape[axis] for axis in kept)
+    return reduce_over(op, buffer, layout, reduced_axes(op, layout, axes), out, stream, at)
+
+
+def reduce_over(
+    op: Op,
+    buffer: DeviceBuffer,
+    layout: Layout,
+    places: tuple[int, ...],
+    out: DeviceBuffer | None,
+    stream: StreamLike | None,
+    at: DeviceExecutor,
+) -> DeviceBuffer:
+    """Do what `launch_reduce` does, over axes that `reduced_axes` has seen."""
+    ordered, results, elements = _reduction(layout, places)
     start = place(op, "x", buffer, layout)
-    result = u32 if op.family.name == "arg_reduce" else buffer.dtype
     if out is None:
+        result = u32 if op.family.name == "arg_reduce" else buffer.dtype
         out = at.allocate(results, result, stream)
     elif out.size < results:
         require_size(op, "out", out, results)
@@ -299,6 +309,15 @@ def launch_reduce(
         return out
     at.lowering.reduce(op, start, ordered, results, elements, out, stream)
     return out
+
+
+@lru_cache(maxsize=4096)
+def _reduction(layout: Layout, places: tuple[int, ...]) -> tuple[Layout, int, int]:
+    """The layout with the reduced axes last, how many results there are, and elements of each."""
+    kept = tuple(axis for axis in range(layout.rank) if axis not in places)
+    elements = math.prod(layout.shape[axis] for axis in places)
+    results = math.prod(layout.shape[axis] for axis in kept)
+    return layout.permute((*kept, *places)), results, elements
 
 
 # -- checks --------------------------------------------------------------------------------------

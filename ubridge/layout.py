@@ -10,7 +10,6 @@ import operator
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from math import prod
-from typing import SupportsIndex
 
 from uhal.errors import ArgumentTypeError, ArgumentValueError
 
@@ -24,7 +23,7 @@ class Shape(tuple[int, ...]):
 
     def __new__(cls, lengths: int | Iterable[int] = ()) -> Shape:
         """Take an int or a sequence of ints of at least 0; `ArgumentValueError` for others."""
-        if isinstance(lengths, Shape):
+        if type(lengths) is Shape:
             return lengths
         checked = _lengths(lengths)
         if checked and min(checked) < 0:
@@ -87,6 +86,7 @@ class Layout:
     """
 
     __slots__ = (
+        "_hash",
         "_words",
         "extent",
         "is_contiguous",
@@ -115,14 +115,14 @@ class Layout:
     ) -> None:
         """Check and hold them; `ArgumentValueError` for a negative stride or offset."""
         self.shape = Shape(shape)
-        self.strides = tuple(operator.index(stride) for stride in strides)
+        self.strides = tuple(map(operator.index, strides))
         self.start_offset = operator.index(start_offset)
         if len(self.strides) != len(self.shape):
             raise ArgumentValueError(
                 f"strides: expected {len(self.shape)} of them for shape {self.shape}, "
                 f"got {self.strides}"
             )
-        if self.start_offset < 0 or any(stride < 0 for stride in self.strides):
+        if self.start_offset < 0 or min(self.strides, default=0) < 0:
             raise ArgumentValueError(
                 f"strides and start offset: expected none below 0, got {self.strides} from "
                 f"{self.start_offset}; kernels read them as u64"
@@ -133,6 +133,7 @@ class Layout:
         last = sum(map(operator.mul, self.shape, self.strides)) - sum(self.strides)
         self.extent = self.start_offset + last + 1 if self.size else 0
         self._words: tuple[int, ...] | None = None
+        self._hash = hash((self.shape, self.strides, self.start_offset))
 
     @staticmethod
     def contiguous(shape: int | Iterable[int], start_offset: int = 0) -> Layout:
@@ -249,16 +250,7 @@ class Layout:
 
     def permute(self, axes: Sequence[int]) -> Layout:
         """Return the view whose axis i is axis `axes[i]` of this one."""
-        order = [self.axis(axis) for axis in axes]
-        if len(order) != self.rank:
-            raise ArgumentValueError("axes don't match array")
-        if len(set(order)) != self.rank:
-            raise ArgumentValueError("repeated axis in transpose")
-        return Layout(
-            [self.shape[axis] for axis in order],
-            [self.strides[axis] for axis in order],
-            self.start_offset,
-        )
+        return _permuted(self, tuple(self.axis(axis) for axis in axes))
 
     def broadcast_to(self, shape: int | Iterable[int]) -> Layout:
         """Return the view of another shape by numpy's rules: repeated axes have stride 0."""
@@ -308,12 +300,14 @@ class Layout:
         return Shape(lengths)
 
     def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
         if not isinstance(other, Layout):
             return NotImplemented
         return self.words == other.words and self.start_offset == other.start_offset
 
     def __hash__(self) -> int:
-        return hash((self.words, self.start_offset))
+        return self._hash
 
     def __repr__(self) -> str:
         return f"Layout({self.shape}, {self.strides}, {self.start_offset})"
@@ -321,6 +315,8 @@ class Layout:
 
 def checked_axis(axis: int, rank: int, name: str = "axis") -> int:
     """Return `axis` counted from the front; `ArgumentValueError` in numpy's words if none."""
+    if type(axis) is int and 0 <= axis < rank:
+        return axis
     try:
         place = operator.index(axis)
     except TypeError:
@@ -337,11 +333,25 @@ def _contiguous(shape: Shape, start_offset: int) -> Layout:
     return Layout(shape, shape.contiguous_strides(), start_offset)
 
 
+@lru_cache(maxsize=_REMEMBERED_LAYOUTS)
+def _permuted(layout: Layout, order: tuple[int, ...]) -> Layout:
+    if len(order) != layout.rank:
+        raise ArgumentValueError("axes don't match array")
+    if len(set(order)) != layout.rank:
+        raise ArgumentValueError("repeated axis in transpose")
+    return Layout(
+        [layout.shape[axis] for axis in order],
+        [layout.strides[axis] for axis in order],
+        layout.start_offset,
+    )
+
+
 def _lengths(given: int | Iterable[int]) -> tuple[int, ...]:
     try:
-        if isinstance(given, SupportsIndex):
-            return (operator.index(given),)
-        return tuple(operator.index(length) for length in given)
+        # Asking `isinstance(given, SupportsIndex)` takes longer than a launch.
+        if isinstance(given, (tuple, list)) or not hasattr(type(given), "__index__"):
+            return tuple(map(operator.index, given))  # type: ignore[arg-type]
+        return (operator.index(given),)  # type: ignore[arg-type]
     except TypeError:
         raise ArgumentTypeError(
             f"shape: expected an int or a sequence of ints, got {given!r}"

@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from ubridge.layout import Layout, Shape
+from ubridge.matmul_kernels import MatmulChoice
 from ubridge.op_table import Op
 from uhal import DeviceBuffer, DType
 from uhal.interop import StreamLike
@@ -277,6 +278,10 @@ class Lowering(ABC):
         stream: StreamLike | None,
     ) -> None:
         """Enqueue products of matrices; the layouts have one batch, and begin with a and b."""
+
+    @abstractmethod
+    def matmul_choice(self, dtype: DType, left: Layout, right: Layout) -> MatmulChoice:
+        """Say which kernel takes products of one batch."""
 
     @abstractmethod
     def attention(

@@ -28,6 +28,10 @@ def softmax(
     stream: StreamLike | None = None,
 ) -> DeviceTensor:
     """Return e to the x over the sum of them along an axis."""
+    if out is None and axis == -1 and hasattr(x, "_layout") and x._executor.plans:
+        plan = x._executor.plans.softmax(x._dtype, x._layout)
+        if plan is not None:
+            return x._made(plan.enqueue((x._buffer,), stream), plan.layout, plan.dtype)
 
     def along_last(one: DeviceTensor, place: DeviceBuffer | None) -> DeviceBuffer:
         return row_launches.launch_softmax(
@@ -154,8 +158,13 @@ def _norm(
             raise ArgumentValueError(
                 f"{op.name}: expected weights of shape {x.shape[-1:]}, got {one.shape}"
             )
-    starts = [_start(one, stream) for one in weights]
     executor = x._executor
+    if out is None and executor.plans and all(one._layout.is_whole for one in weights):
+        plan = executor.plans.norm(op, x._dtype, x._layout, epsilon)
+        if plan is not None:
+            buffers = (x._buffer, *(one._buffer for one in weights))
+            return x._made(plan.enqueue(buffers, stream), plan.layout, plan.dtype)
+    starts = [_start(one, stream) for one in weights]
 
     def enqueue(place: DeviceBuffer | None) -> DeviceBuffer:
         return row_launches.launch_norm(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import prod
 
 from ubridge import launches
@@ -35,28 +36,33 @@ def launch_matmul(
     Sums of halves are taken in f32. Transposed operands cost no copy on CUDA, ROCm and the host.
     """
     at = executor or DeviceExecutor.of(a.device)
-    if a_layout.rank < 2 or b_layout.rank < 2 or a_layout.shape[-1] != b_layout.shape[-2]:
-        raise ArgumentValueError(
-            "matmul: input operands have a mismatch in their core dimensions, with signature "
-            f"(n?,k),(k,m?)->(n?,m?): got shapes {a_layout.shape} and {b_layout.shape}"
-        )
-    m, k = a_layout.shape[-2:]
-    n = b_layout.shape[-1]
-    batch = one_shape(_MATMUL.name, Shape(a_layout.shape[:-2]), Shape(b_layout.shape[:-2]))
-    shape = Shape((*batch, m, n))
+    left, right, shape = _product(a_layout, b_layout)
     out = target(at, _MATMUL, a, shape.size, out, stream)
     if shape.size == 0:
         return out, shape
-    if k == 0:
+    if left.shape[-1] == 0:
         launches.launch_fill(out, Layout.contiguous(shape), 0, stream=stream, executor=at)
         return out, shape
-    left = a_layout.broadcast_to((*batch, m, k))
-    right = b_layout.broadcast_to((*batch, k, n))
     at.lowering.matmul(
         launches.place(_MATMUL, "x", a, left), left,
         launches.place(_MATMUL, "y", b, right), right, out, stream,
     )  # fmt: skip
     return out, shape
+
+
+@lru_cache(maxsize=4096)
+def _product(left: Layout, right: Layout) -> tuple[Layout, Layout, Shape]:
+    """Both operands with all the products' leading axes, and the result's shape."""
+    if left.rank < 2 or right.rank < 2 or left.shape[-1] != right.shape[-2]:
+        raise ArgumentValueError(
+            "matmul: input operands have a mismatch in their core dimensions, with signature "
+            f"(n?,k),(k,m?)->(n?,m?): got shapes {left.shape} and {right.shape}"
+        )
+    m, k = left.shape[-2:]
+    n = right.shape[-1]
+    batch = one_shape(_MATMUL.name, Shape(left.shape[:-2]), Shape(right.shape[:-2]))
+    shape = Shape((*batch, m, n))
+    return left.broadcast_to((*batch, m, k)), right.broadcast_to((*batch, k, n)), shape
 
 
 def launch_attention(

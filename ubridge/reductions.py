@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 from ubridge import launches
-from ubridge.elementwise import astype, delivered, require_tensors
-from ubridge.layout import Layout, Shape
+from ubridge.elementwise import astype, delivered, require_tensors, with_scalar
+from ubridge.layout import Layout
 from ubridge.op_table import OPS, Op
 from uhal import DeviceBuffer
 from uhal.dtypes import DTypeLike, bool_, f32, f64, i64, u32
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from ubridge.tensor import DeviceTensor
 
 Axes = int | Iterable[int] | None
+_OVER_ALL = (OPS["sum"], OPS["min"], OPS["max"])
+"""What takes several axes at once."""
 
 
 def reduced(
@@ -30,16 +33,18 @@ def reduced(
     stream: StreamLike | None = None,
 ) -> DeviceTensor:
     """Reduce over axes, over all of them by default. The result has the tensor's dtype."""
-    require_tensors(op.name, x)
+    if not hasattr(x, "_layout"):
+        require_tensors(op.name, x)
     given = x._layout
+    plans = x._executor.plans
+    if out is None and plans and (type(axis) is int or (axis is None and op in _OVER_ALL)):
+        plan = plans.reduction(op, x._dtype, given, axis, keepdims)
+        if plan is not None:
+            return x._made(plan.enqueue((x._buffer,), stream), plan.layout, plan.dtype)
     if axis is None and op.family.name == "arg_reduce":
         return _over_all(op, x, keepdims, out, stream)
     places = _axes(op, given, axis)
-    shape = Shape(
-        1 if place in places else length
-        for place, length in enumerate(given.shape)
-        if keepdims or place not in places
-    )
+    result = _result(given, places, keepdims)
     dtype = u32 if op.family.name == "arg_reduce" else x._dtype
     executor = x._executor
 
@@ -48,11 +53,21 @@ def reduced(
             return launches.launch_unary(
                 OPS["copy"], x._buffer, given, out=place, stream=stream, executor=executor
             )
-        return launches.launch_reduce(
-            op, x._buffer, given, places, out=place, stream=stream, executor=executor
-        )
+        return launches.reduce_over(op, x._buffer, given, places, place, stream, executor)
 
-    return delivered(op.name, shape, dtype, out, (x,), stream, enqueue)
+    if out is None:
+        return x._made(enqueue(None), result, dtype)
+    return delivered(op.name, result.shape, dtype, out, (x,), stream, enqueue)
+
+
+@lru_cache(maxsize=4096)
+def _result(layout: Layout, places: tuple[int, ...], keepdims: bool) -> Layout:
+    """The layout of what is left of a tensor without some axes."""
+    return Layout.contiguous(
+        1 if place in places else length
+        for place, length in enumerate(layout.shape)
+        if keepdims or place not in places
+    )
 
 
 def _over_all(
@@ -71,8 +86,8 @@ def _over_all(
 
 def _axes(op: Op, layout: Layout, axis: Axes) -> tuple[int, ...]:
     if axis is None:
-        return tuple(range(layout.rank))
-    given = (axis,) if not isinstance(axis, Iterable) else tuple(axis)
+        return tuple(range(len(layout.shape)))
+    given = tuple(axis) if isinstance(axis, Iterable) else (axis,)
     return launches.reduced_axes(op, layout, given)
 
 
@@ -111,8 +126,6 @@ def mean(
     result = x._dtype if x._dtype.kind == "float" else f64
     wide = f32 if result.itemsize < 4 else result
     total = reduced(op, astype(x, wide, stream=stream), axis, keepdims, None, stream)
-    from ubridge.elementwise import with_scalar
-
     average = with_scalar(OPS["divide"], total, count, False, None, stream)
     return astype(average, result, out=out, stream=stream)
 

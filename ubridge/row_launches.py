@@ -150,7 +150,8 @@ def rows_of(op: Op, layout: Layout) -> tuple[int, int]:
     """Return how many rows there are and how long they are."""
     if not layout.shape:
         raise ArgumentValueError(f"{op.name}: expected at least one axis, got shape ()")
-    return prod(layout.shape[:-1]), layout.shape[-1]
+    columns = layout.shape[-1]
+    return (layout.size // columns if columns else prod(layout.shape[:-1])), columns
 
 
 def target(

@@ -8,14 +8,15 @@ written there, and a zero stands for it.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ubridge import indexed_launches
 from ubridge.elementwise import astype, delivered, require_tensors
-from ubridge.layout import Shape
-from ubridge.op_table import OPS
+from ubridge.layout import Layout, Shape
+from ubridge.op_table import OPS, Op
 from ubridge.operand_checks import axis_of, require_one_device
 from ubridge.strided import StridedTensor
 from uhal import DeviceBuffer
@@ -26,6 +27,8 @@ from uhal.interop import StreamLike
 if TYPE_CHECKING:
     from ubridge.tensor import DeviceTensor
 
+_GATHER = OPS["gather"]
+_INDEX_SELECT = OPS["index_select"]
 _ID_DTYPES = ("u8", "u32", "i64")
 
 
@@ -41,16 +44,38 @@ def take(
     require_tensors("take", x)
     place = axis_of("take", x.layout, axis)
     where = _ids("take", x, ids, x.shape[place], stream)
-    shape = Shape((*x.shape[:place], *where.shape, *x.shape[place + 1 :]))
+    if out is None and (planned := _planned(_INDEX_SELECT, x, where, place, stream)) is not None:
+        return planned
+    ids_layout, result = _taken(x._layout, where._layout, place)
     executor = x._executor
 
     def enqueue(target: DeviceBuffer | None) -> DeviceBuffer:
         return indexed_launches.launch_index_select(
-            x._buffer, x._layout, where._buffer, where._layout.reshape(-1) or where._layout, place,
+            x._buffer, x._layout, where._buffer, ids_layout, place,
             out=target, stream=stream, executor=executor,
         )  # fmt: skip
 
-    return delivered("take", shape, x.dtype, out, (x,), stream, enqueue)
+    return delivered("take", result.shape, x.dtype, out, (x,), stream, enqueue)
+
+
+def _planned(
+    op: Op, x: DeviceTensor, ids: DeviceTensor, axis: int, stream: StreamLike | None
+) -> DeviceTensor | None:
+    """The result by a plan, where there is one."""
+    executor = x._executor
+    if executor.plans is None or ids._executor is not executor:
+        return None
+    plan = executor.plans.take(op, x._dtype, ids._dtype, x._layout, ids._layout, axis)
+    if plan is None:
+        return None
+    return x._made(plan.enqueue((ids._buffer, x._buffer), stream), plan.layout, plan.dtype)
+
+
+@lru_cache(maxsize=4096)
+def _taken(layout: Layout, ids: Layout, axis: int) -> tuple[Layout, Layout]:
+    """The ids along one axis where that is a view, and the result's layout."""
+    shape = (*layout.shape[:axis], *ids.shape, *layout.shape[axis + 1 :])
+    return ids.reshape(-1) or ids, Layout.contiguous(shape)
 
 
 def embedding(
@@ -80,6 +105,8 @@ def gather(
     place = axis_of("gather", x.layout, axis)
     where = _ids("gather", x, ids, x.shape[place], stream)
     _require_alike("gather", x.shape, where.shape, place)
+    if out is None and (planned := _planned(_GATHER, x, where, place, stream)) is not None:
+        return planned
     executor = x._executor
 
     def enqueue(target: DeviceBuffer | None) -> DeviceBuffer:

@@ -30,7 +30,8 @@ struct Function {
     }
 
     // Slower than thought, or seen at a larger size, counts at once; faster only by and by. A wrong
-    // guess on the slow side costs a queued launch, on the fast side a blocked caller.
+    // guess on the slow side costs a queued launch, on the fast side a blocked caller. A thread that
+    // was not running for a while is no slow kernel, so a guess does not grow by more than 4 at once.
     void learn(uint64_t items, double nanoseconds) {
         const float old = nanoseconds_per_item.load(std::memory_order_relaxed);
         if (old < 0) {
@@ -41,8 +42,9 @@ struct Function {
         const float sample = static_cast<float>(nanoseconds / static_cast<double>(items));
         const bool larger = items > learned_items.load(std::memory_order_relaxed);
         if (old < 0 || sample > old || larger) {
+            const bool credible = old <= 0 || larger || sample < 4 * old;
             learned_items.store(items, std::memory_order_relaxed);
-            nanoseconds_per_item.store(sample, std::memory_order_relaxed);
+            nanoseconds_per_item.store(credible ? sample : 4 * old, std::memory_order_relaxed);
         } else {
             nanoseconds_per_item.store(old + (sample - old) / 4, std::memory_order_relaxed);
         }

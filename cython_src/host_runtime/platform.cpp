@@ -149,6 +149,11 @@ unsigned usable_cores() {
     return std::min(cores, quota_cores());
 }
 
+bool spinning_pays() {
+    static const bool pays = usable_cores() > 1;
+    return pays;
+}
+
 unsigned instruction_level() {
 #if defined(__x86_64__)
     __builtin_cpu_init();

@@ -41,6 +41,9 @@ double measure_nanoseconds_per_tick();
 // Cores this process may use: its affinity, and less when its control group is held to less.
 unsigned usable_cores();
 
+// Whether what a thread spins for can happen meanwhile: false where all share one core.
+bool spinning_pays();
+
 // x86-64 level of this CPU, 1 to 4; 0 on other machines.
 unsigned instruction_level();
 

@@ -124,7 +124,7 @@ void Pool::work_forever(void *pointer) {
         if (pool.help()) {
             continue;
         }
-        const int64_t end = monotonic_nanoseconds() + spin_nanoseconds;
+        const int64_t end = spinning_pays() ? monotonic_nanoseconds() + spin_nanoseconds : 0;
         while (pool.generation_.load() == seen && monotonic_nanoseconds() < end) {
             relax();
         }

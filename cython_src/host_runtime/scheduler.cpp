@@ -90,7 +90,7 @@ void Scheduler::run_forever(void *pointer) {
         }
         ++self.spinning_;
         guard.unlock();
-        const int64_t end = monotonic_nanoseconds() + spin_nanoseconds;
+        const int64_t end = spinning_pays() ? monotonic_nanoseconds() + spin_nanoseconds : 0;
         while (self.ready_count_.load(std::memory_order_relaxed) == 0 &&
                monotonic_nanoseconds() < end) {
             relax();

@@ -37,9 +37,9 @@ template <class Set> uint64_t Stream::submit(Set &&set) {
     {
         std::unique_lock<std::mutex> guard(lock_);
         if (queued_ >= queue_depth) {
-            waiters_.fetch_add(1);
-            changed_.wait(guard, [this] { return queued_ < queue_depth; });
-            waiters_.fetch_sub(1);
+            ++waiting_for_room_;
+            room_.wait(guard, [this] { return queued_ <= queue_room; });
+            --waiting_for_room_;
         }
         (last_ != nullptr ? last_->next : first_) = task;
         last_ = task;
@@ -249,12 +249,14 @@ void Stream::wait_for(MarkHold mark) {
 
 template <class Condition> void Stream::wait_until(Condition &&condition) {
     constexpr int64_t spin_nanoseconds = 5'000;
-    const int64_t end = monotonic_nanoseconds() + spin_nanoseconds;
-    while (monotonic_nanoseconds() < end) {
-        if (condition()) {
-            return;
+    if (spinning_pays()) {
+        const int64_t end = monotonic_nanoseconds() + spin_nanoseconds;
+        while (monotonic_nanoseconds() < end) {
+            if (condition()) {
+                return;
+            }
+            relax();
         }
-        relax();
     }
     std::unique_lock<std::mutex> guard(lock_);
     // Counted before the look; the owner changes the state before it looks at the count.

@@ -20,6 +20,9 @@ struct Device;
 class Stream {
   public:
     static constexpr uint32_t queue_depth = 1024;
+    // A caller that met a full queue goes on when it has emptied to here: one at a time, caller and
+    // runner would wake each other for every task.
+    static constexpr uint32_t queue_room = queue_depth - queue_depth / 4;
     // Pageable sources up to here are copied aside rather than waited for.
     static constexpr size_t snapshot_bytes = 64 << 10;
 
@@ -95,10 +98,12 @@ class Stream {
 
     alignas(64) std::mutex lock_; // of what follows
     std::condition_variable changed_;
+    std::condition_variable room_; // for callers that met a full queue
     Task *first_ = nullptr;
     Task *last_ = nullptr;
     Task *spare_ = nullptr;
     uint32_t queued_ = 0;
+    uint32_t waiting_for_room_ = 0;
     uint64_t submitted_ = 0;
 
     Stream *next_ready_ = nullptr;  // the scheduler's

@@ -43,6 +43,9 @@ void Stream::run() {
                 last_ = nullptr;
             }
             --queued_;
+            if (waiting_for_room_ != 0 && queued_ <= queue_room) {
+                room_.notify_all();
+            }
             task->next = spare_;
             spare_ = task;
             task = first_;

@@ -5,10 +5,29 @@
 
 #include "runs.h"
 
-enum : u64 { LANES = 32 };
+enum : u64 { LANES = 32, FEW_LANES = 8 };
+
+// Of less than LANES values: what wide lanes cost to fill and to join would be most of the time.
+template <class C> inline C sum_of_few(u64 count, const C *values)
+{
+    C lanes[FEW_LANES] = {};
+    u64 i = 0;
+    for (; i + FEW_LANES <= count; i += FEW_LANES)
+        for (u64 lane = 0; lane < FEW_LANES; ++lane)
+            lanes[lane] = add(lanes[lane], values[i + lane]);
+    C rest = C(0);
+    for (; i < count; ++i)
+        rest = add(rest, values[i]);
+    for (u64 width = FEW_LANES / 2; width > 0; width /= 2)
+        for (u64 lane = 0; lane < width; ++lane)
+            lanes[lane] = add(lanes[lane], lanes[lane + width]);
+    return add(lanes[0], rest);
+}
 
 template <class C> __attribute__((noinline)) C sum_of_run(u64 count, const C *values)
 {
+    if (count < LANES)
+        return sum_of_few(count, values);
     C lanes[LANES] = {};
     u64 i = 0;
     for (; i + LANES <= count; i += LANES)

@@ -1,0 +1,190 @@
+"""Products of matrices on the host: by a BLAS where there is one, else by ubridge's own kernel."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import ubridge
+from tests.children import check_child, run_child
+from tests.sampling import rounds
+from tests.ubridge.operands import Array
+from ubridge import DeviceTensor, blas_products, host_blas
+from uhal import Device, Stream
+
+HALF_STEP = {"f64": 1.2e-16, "f32": 6e-8, "f16": 4.9e-4, "bf16": 3.9e-3}
+
+needs_blas = pytest.mark.skipif(
+    importlib.util.find_spec(host_blas.WHEEL) is None, reason="scipy-openblas32 is not installed"
+)
+
+
+@pytest.fixture(autouse=True)
+def on_host(host: Device) -> Iterator[Device]:
+    yield host
+
+
+def poisoned(x: DeviceTensor, y: DeviceTensor, shape: tuple[int, ...]) -> Array:
+    """The product, written over NaNs."""
+    out = ubridge.full(shape, np.nan, dtype=x.dtype)
+    assert ubridge.matmul(x, y, out=out) is out
+    return out.to_numpy()
+
+
+def assert_product(got: Array, x: Array, y: Array, dtype: str, told: str) -> None:
+    """Within the rounding of k additions in the type they are made in, and of the result."""
+    wide = x.astype(np.float64), y.astype(np.float64)
+    exact = np.matmul(*wide)
+    magnitude = np.matmul(*map(np.abs, wide))
+    added = HALF_STEP["f64" if dtype == "f64" else "f32"] * (x.shape[-1] + 2)
+    # The least step of f16, which its small results are rounded to.
+    floor = 2.0**-25 if dtype == "f16" else 0.0
+    bound = 1.01 * HALF_STEP[dtype] * np.abs(exact) + added * magnitude + floor
+    difference = np.abs(got.astype(np.float64) - exact)
+    assert (difference <= bound).all(), (told, float(difference.max(initial=0)))
+
+
+def drawn_shapes(rng: np.random.Generator) -> tuple[int, int, int]:
+    lengths = [1, 2, 3, 31, 32, 33, 64, 65, 130, 257]
+    m, n, k = (int(length) for length in rng.choice(lengths, 3))
+    return m, n, k
+
+
+def matrices(
+    rng: np.random.Generator, batch: tuple[int, ...], rows: int, columns: int, dtype: str
+) -> tuple[DeviceTensor, Array, str]:
+    """Matrices in one of the forms that a BLAS takes or does not take."""
+
+    def made(*shape: int) -> DeviceTensor:
+        return ubridge.from_numpy(rng.standard_normal(shape)).astype(dtype)
+
+    form = str(rng.choice(["rows", "columns", "padded", "stepped", "repeated", "one for all"]))
+    if form == "columns":
+        x = made(*batch, columns, rows).mT
+    elif form == "padded":
+        x = made(*batch, rows + 3, columns + 5)[..., 1:-2, 2:-3]
+    elif form == "stepped":
+        x = made(*batch, 2 * rows, 3 * columns)[..., ::2, ::3]
+    elif form == "repeated":
+        x = made(*batch, 1, columns).broadcast_to((*batch, rows, columns))
+    elif form == "one for all":
+        x = made(rows, columns).broadcast_to((*batch, rows, columns))
+    else:
+        x = made(*batch, rows, columns)
+    return x, x.to_numpy(), form
+
+
+@needs_blas
+@pytest.mark.parametrize("dtype", ["f32", "f64", "f16", "bf16"])
+def test_products_of_every_form(
+    dtype: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Pieces as small as can be, so that each product is shared out.
+    monkeypatch.setattr(blas_products, "_PIECE", 1)
+    monkeypatch.setattr(blas_products, "_WIDENING_PAYS", 1)
+    blas_products._pieces.cache_clear()
+    for _ in range(rounds(40, 1000)):
+        m, n, k = drawn_shapes(rng)
+        batch = tuple(int(length) for length in rng.integers(1, 4, int(rng.integers(0, 3))))
+        x, left, one = matrices(rng, batch, m, k, dtype)
+        y, right, other = matrices(rng, batch, k, n, dtype)
+        choice = ubridge.matmul_choice(x, y)
+        assert choice.kernel == ("blas" if dtype in ("f32", "f64") else "blas_in_f32")
+        got = poisoned(x, y, (*batch, m, n))
+        assert_product(got, left, right, dtype, f"{batch} {(m, n, k)} {one} {other}")
+    blas_products._pieces.cache_clear()
+
+
+@needs_blas
+def test_more_products_than_a_grid_has_layers(rng: np.random.Generator) -> None:
+    count = 65535 + 7
+    x, y = rng.standard_normal((count, 2, 3)), rng.standard_normal((count, 3, 1))
+    got = poisoned(ubridge.from_numpy(x), ubridge.from_numpy(y), (count, 2, 1))
+    assert_product(got, x, y, "f64", "many")
+
+
+@needs_blas
+def test_nan_infinity_and_what_out_held(rng: np.random.Generator) -> None:
+    x, y = rng.standard_normal((70, 80)), rng.standard_normal((80, 90))
+    x[3, 4], x[5, 6] = np.nan, np.inf
+    got = poisoned(ubridge.from_numpy(x), ubridge.from_numpy(y), (70, 90))
+    assert np.isnan(got[3]).all() and np.isinf(got[5]).all()
+    rest = [row for row in range(70) if row not in (3, 5)]
+    assert_product(got[rest], x[rest], y, "f64", "rest")
+
+
+@needs_blas
+def test_products_keep_the_order_of_their_stream(rng: np.random.Generator) -> None:
+    """Each product needs the one before; nothing waits in between."""
+    n, stream = 150, Stream()
+    turn = np.linalg.qr(rng.standard_normal((n, n)))[0]
+    x = y = ubridge.from_numpy(turn, stream=stream)
+    exact = turn
+    for _ in range(20):
+        y = ubridge.multiply(ubridge.matmul(x, y, stream=stream), 0.5, stream=stream)
+        exact = turn @ exact * 0.5
+    stream.synchronize()
+    np.testing.assert_allclose(y.to_numpy(), exact, rtol=1e-9, atol=1e-12 * 0.5**20)
+
+
+@needs_blas
+def test_small_halves_are_left_to_the_kernel(rng: np.random.Generator) -> None:
+    x = ubridge.from_numpy(rng.standard_normal((8, 8))).astype("f16")
+    assert ubridge.matmul_choice(x, x).kernel == "tiled"
+    assert_product(poisoned(x, x, (8, 8)), x.to_numpy(), x.to_numpy(), "f16", "small")
+
+
+def test_without_a_blas_the_kernel_multiplies(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host_blas, "_wheel_libraries", list)
+    monkeypatch.delenv(host_blas.VARIABLE, raising=False)
+    host_blas.find_blas.cache_clear()
+    try:
+        for dtype in ("f32", "f64", "f16", "bf16"):
+            x, left, one = matrices(rng, (2,), 33, 65, dtype)
+            y, right, other = matrices(rng, (2,), 65, 70, dtype)
+            choice = ubridge.matmul_choice(x, y)
+            assert choice.kernel == "tiled"
+            assert "pip install uhal-py[blas]" in str(choice)
+            got = poisoned(x, y, (2, 33, 70))
+            assert_product(got, left, right, dtype, f"{one} {other}")
+    finally:
+        host_blas.find_blas.cache_clear()
+
+
+def multiplied() -> None:
+    with Device(0, backend="host"):
+        x = ubridge.ones((40, 40))
+        assert ((x @ x).to_numpy() == 40).all()
+        print(ubridge.matmul_choice(x, x).reason)
+
+
+def imported() -> None:
+    import sys
+
+    import ubridge  # noqa: F401
+
+    print(host_blas.WHEEL in sys.modules, host_blas.find_blas.cache_info().currsize)
+
+
+@needs_blas
+def test_the_wheel_is_found_at_the_first_product() -> None:
+    assert check_child(imported).split() == ["False", "0"]
+    assert "libscipy_openblas" in check_child(multiplied)
+    for threads in ("1", "3"):
+        check_child(multiplied, environment={"UHAL_HOST_THREADS": threads})
+
+
+@needs_blas
+def test_the_variable_names_the_library() -> None:
+    (library,) = host_blas._wheel_libraries()
+    assert library in check_child(multiplied, environment={host_blas.VARIABLE: library})
+    # Neither a missing file nor a library of something else is passed over.
+    for wrong, said in (("/nowhere/libblas.so", "nowhere"), ("libm.so.6", "has no cblas_sgemm")):
+        result = run_child(multiplied, environment={host_blas.VARIABLE: wrong})
+        assert "LibraryNotFoundError" in result.stderr and said in result.stderr
+        assert host_blas.VARIABLE in result.stderr

@@ -1,0 +1,107 @@
+"""Operations that are repeated: what is remembered of one must not leak into another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import ubridge
+from tests.sampling import rounds
+from tests.ubridge.operands import LAYOUTS, operand, shape_of
+from ubridge import DeviceExecutor, plans
+from uhal import Device, Stream
+from uhal.errors import ArgumentTypeError, DeviceError
+
+
+@pytest.fixture(autouse=True)
+def on_host(host: Device) -> Iterator[Device]:
+    yield host
+
+
+def plans_of(device: Device) -> plans.Plans:
+    found = DeviceExecutor.of(device).plans
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "i64", "u8"])
+def test_repeated_operations_of_changing_operands(
+    dtype: str, host: Device, rng: np.random.Generator
+) -> None:
+    """The same layouts come again and again, with other elements, dtypes and streams."""
+    stream = Stream()
+    shapes = [shape_of(rng, layout, 2) for layout in LAYOUTS]
+    for _ in range(rounds(60, 2000)):
+        place = int(rng.integers(0, len(shapes)))
+        x = operand(rng, host, LAYOUTS[place], dtype, shapes[place], special=False)
+        y = operand(rng, host, str(rng.choice(LAYOUTS[:5])), dtype, shapes[place], special=False)
+        told = f"{x.layout} {y.layout} {shapes[place]}"
+        given = stream if rng.random() < 0.5 else None
+        stream.synchronize()
+        added = ubridge.add(x.tensor, y.tensor, stream=given).to_numpy()
+        np.testing.assert_array_equal(added, x.array + y.array, told)
+        chosen = ubridge.where(ubridge.less(x.tensor, y.tensor), x.tensor, y.tensor)
+        np.testing.assert_array_equal(chosen.to_numpy(), np.minimum(x.array, y.array), told)
+        cast = x.tensor.astype("f16").to_numpy()
+        np.testing.assert_array_equal(cast, x.array.astype(np.float16), told)
+        if x.array.size:
+            for axis in (0, -1, None):
+                largest = x.tensor.max(axis, bool(rng.integers(0, 2))).to_numpy()
+                exact = x.array.max(axis)
+                np.testing.assert_array_equal(largest.ravel(), exact.ravel(), told)
+            rows = rng.integers(0, shapes[place][0], 3)
+            for ids in (rows, ubridge.asarray(rows)):
+                taken = ubridge.take(x.tensor, ids).to_numpy()
+                np.testing.assert_array_equal(taken, x.array[rows], told)
+
+
+def test_numbers_that_are_equal_but_not_the_same() -> None:
+    zeros = ubridge.asarray(np.array([0.0, -0.0]))
+    ones = ubridge.asarray(np.array([1, 2], np.int64))
+    for _ in range(2):
+        assert np.signbit((zeros + 0.0).to_numpy()).tolist() == [False, False]
+        assert np.signbit((zeros + -0.0).to_numpy()).tolist() == [False, True]
+        assert np.signbit(ubridge.maximum(zeros, -0.0).to_numpy()).tolist()[1]
+        assert (ones * 1).dtype.name == "i64"
+        assert (ones * 1.0).dtype.name == "f64"
+        assert (ones * True).dtype.name == "i64"
+        assert (zeros * np.float32(1)).dtype.name == "f64"
+        with pytest.raises(ArgumentTypeError, match="unsupported operand type 'list'"):
+            zeros * [1]
+
+
+def test_axes_that_are_equal_but_no_axes() -> None:
+    x = ubridge.ones((2, 3))
+    assert x.sum(1).shape == (2,)
+    for wrong in (1.0, "1"):
+        with pytest.raises(ArgumentTypeError, match="axis: expected an int"):
+            x.sum(wrong)  # type: ignore[arg-type]
+
+
+def test_plans_are_few(host: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plans, "REMEMBERED", 5)
+    for length in range(1, 30):
+        assert ubridge.ones((length, 1)).sum(0).to_numpy() == length
+        assert len(plans_of(host)._known) <= 5
+
+
+def test_what_has_no_plan(host: Device) -> None:
+    x = ubridge.ones((4, 5))
+    found = plans_of(host)
+    add = ubridge.OPS["add"]
+    assert found.pair(add, x.dtype, x.layout, x.layout) is not None
+    assert found.pair(add, x.dtype, x[1:].layout, x[1:].layout) is None
+    assert found.pair(add, x.dtype, x[:0].layout, x[:0].layout) is None
+
+
+def test_a_capture_meets_what_is_not_uploaded(host: Device) -> None:
+    """A plan asks the cache of layouts at each launch, so that a graph keeps what it was given."""
+    layouts = DeviceExecutor.of(host).layouts
+    x = ubridge.ones((3, 7))
+    x.sum(0)
+    with layouts.capture():
+        assert (x.sum(0).to_numpy() == 3).all()
+        with pytest.raises(DeviceError, match="the warm-up was incomplete"):
+            ubridge.ones((3, 11)).sum(0)

@@ -1,0 +1,178 @@
+"""Products of matrices on the host by a BLAS, as two lines of `matmul_table`."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from ubridge.host_blas import find_blas
+from ubridge.layout import Layout
+from ubridge.matmul_kernels import MatmulKernel, Product
+from ubridge.op_table import OPS
+from uhal import DeviceBuffer, DType, Function, launch
+from uhal.dtypes import f32
+from uhal.interop import StreamLike
+
+if TYPE_CHECKING:
+    from ubridge.executor import DeviceExecutor
+
+_COPY = OPS["copy"]
+
+_MODULE = "blas"
+_LONGEST = 2**31 - 1
+"""What a BLAS with 32-bit integers can count."""
+_WIDENING_PAYS = 32**3
+"""Multiplications from which on halves are widened for the BLAS."""
+_PIECE = 2**21
+"""Multiplications that are worth a piece of their own."""
+_PER_THREAD = 2**12
+"""Multiplications a work-item stands for: the runtime tells the short launches by their number."""
+
+
+class Operand(NamedTuple):
+    """Matrices as a BLAS takes them."""
+
+    buffer: DeviceBuffer
+    batch: int
+    leading: int
+    transposed: bool
+
+
+class BlasProducts(MatmulKernel):
+    """A BLAS whose calls are kernels of ours, on the host's threads and in the stream's order."""
+
+    name = "blas"
+    dtypes: tuple[str, ...] = ("f32", "f64")
+
+    def __init__(self, executor: DeviceExecutor) -> None:
+        self._executor = executor
+        self._functions: dict[str, Function] = {}
+
+    @property
+    def reason(self) -> str:  # type: ignore[override]
+        """Which library it is."""
+        return find_blas().reason
+
+    def refusal(self, product: Product) -> str:
+        """Say what keeps a product from the BLAS, which is looked for when first asked."""
+        if product.dtype.name not in self.dtypes:
+            return f"for {' and '.join(self.dtypes)}, not {product.dtype}"
+        if max(product.m, product.n, product.k) > _LONGEST:
+            return f"an axis longer than {_LONGEST}"
+        blas = find_blas()
+        return "" if blas.gemm else blas.reason
+
+    def launch(
+        self,
+        product: Product,
+        a: DeviceBuffer,
+        b: DeviceBuffer,
+        out: DeviceBuffer,
+        stream: StreamLike | None,
+    ) -> bool:
+        """Enqueue products, after a copy of what the BLAS does not take as it lies."""
+        self._multiply(product, product.dtype, a, b, out, stream)
+        return True
+
+    def _multiply(
+        self,
+        product: Product,
+        dtype: DType,
+        a: DeviceBuffer,
+        b: DeviceBuffer,
+        out: DeviceBuffer,
+        stream: StreamLike | None,
+    ) -> None:
+        """Enqueue products into `out`, which has the dtype they are computed in."""
+        batch, m, n, k = product.batch, product.m, product.n, product.k
+        left = Layout((batch, m, k), (product.a_batch, product.a_row, product.a_column))
+        right = Layout((batch, k, n), (product.b_batch, product.b_row, product.b_column))
+        x = self._operand(a, left, dtype, stream)
+        y = self._operand(b, right, dtype, stream)
+        limits = self._executor.device.limits
+        columns, rows = _pieces(limits.processors, batch, m, n, k)
+        work = m * n * k // (columns * rows) // _PER_THREAD
+        threads = min(max(work, 1), limits.max_threads_per_block)
+        arguments = (
+            *(find_blas().gemm[dtype.name], x.buffer, y.buffer, out, m, n, k),
+            *(x.batch, x.leading, x.transposed, y.batch, y.leading, y.transposed),
+        )
+        launch(self._function(dtype), (columns, rows, batch), threads, arguments, 0, stream)
+
+    def _operand(
+        self, x: DeviceBuffer, layout: Layout, dtype: DType, stream: StreamLike | None
+    ) -> Operand:
+        """The matrices as the BLAS takes them; those that one stands for are copied once."""
+        batch = layout.strides[0]
+        form = _form(layout)
+        if form is not None and x.dtype is dtype:
+            return Operand(x, batch, *form)
+        count, rows, columns = layout.shape
+        each = rows * columns
+        apart = Layout((count if batch else 1, rows, columns), layout.strides)
+        copied = self._executor.allocate(apart.size, dtype, stream)
+        if x.dtype is dtype:
+            self._executor.lowering.unary(_COPY, x, apart, copied, None, stream)
+        else:
+            self._executor.lowering.cast(x, apart, dtype, copied, stream)
+        return Operand(copied, each if batch else 0, columns, False)
+
+    def _function(self, dtype: DType) -> Function:
+        found = self._functions.get(dtype.name)
+        if found is None:
+            found = self._executor.get_or_load_func(f"blas_matmul_{dtype}", _MODULE)
+            self._functions[dtype.name] = found
+        return found
+
+
+class WidenedProducts(BlasProducts):
+    """The BLAS for halves, which are widened to f32 and rounded once."""
+
+    name = "blas_in_f32"
+    dtypes = ("bf16", "f16")
+
+    def refusal(self, product: Product) -> str:
+        """Say what keeps a product from the BLAS, or whether widening costs more than it saves."""
+        few = product.m * product.n * product.k < _WIDENING_PAYS
+        return super().refusal(product) or ("too small for widening to pay" if few else "")
+
+    def launch(
+        self,
+        product: Product,
+        a: DeviceBuffer,
+        b: DeviceBuffer,
+        out: DeviceBuffer,
+        stream: StreamLike | None,
+    ) -> bool:
+        """Enqueue products of widened copies."""
+        size = product.batch * product.m * product.n
+        wide = self._executor.allocate(size, f32, stream)
+        self._multiply(product, f32, a, b, wide, stream)
+        whole = Layout.contiguous(size)
+        self._executor.lowering.cast(wide, whole, product.dtype, out, stream)
+        return True
+
+
+@lru_cache(maxsize=4096)
+def _form(layout: Layout) -> tuple[int, bool] | None:
+    """(leading stride, transposed) of matrices for a BLAS; `None` for what it does not take."""
+    _, rows, columns = layout.shape
+    _, row_stride, column_stride = layout.strides
+    # An axis of one element is never stepped along.
+    if column_stride == 1 or columns == 1:
+        leading = row_stride if rows > 1 else columns
+        if columns <= leading <= _LONGEST:
+            return leading, False
+    if row_stride == 1 or rows == 1:
+        leading = column_stride if columns > 1 else rows
+        if rows <= leading <= _LONGEST:
+            return leading, True
+    return None
+
+
+@lru_cache(maxsize=4096)
+def _pieces(threads: int, products: int, m: int, n: int, k: int) -> tuple[int, int]:
+    """How many pieces of columns and of rows the threads share out: one cut costs the least."""
+    wanted = -(-2 * threads // products) if threads > 1 else 1
+    pieces = max(1, min(wanted, m * n * k // _PIECE))
+    return (pieces, 1) if n >= m else (1, pieces)

@@ -1,0 +1,50 @@
+// Matrix products by a BLAS, for CPUs: `blas_matmul_<type>` is out = a b for each batch, where
+// `gemm` is the address of cblas_sgemm or cblas_dgemm with 32-bit integers.
+//
+// A kernel like any other, so that products keep their stream's order, spread over the host's own
+// threads and can be recorded. The grid is (pieces of n, pieces of m, batches): a block multiplies
+// one piece by one call, which must not start threads itself. `a_leading` is from one row to the
+// next, or with `a_transposed` from one column to the next; b alike. out is row-major.
+#include <uhal/kernel.h>
+
+enum : i32 { ROW_MAJOR = 101, NOT_TRANSPOSED = 111, TRANSPOSED = 112 }; // as CBLAS numbers them
+
+template <class T>
+using Gemm = void (*)(i32 order, i32 a_transposed, i32 b_transposed, i32 m, i32 n, i32 k, T alpha,
+                      const T *a, i32 a_leading, const T *b, i32 b_leading, T beta, T *out,
+                      i32 out_leading);
+
+// One of `pieces` of a length, in whole lines of the cache.
+struct Piece {
+    u64 first;
+    u64 length;
+
+    Piece(u64 whole, u64 index, u64 pieces)
+    {
+        const u64 longest = ((whole + pieces - 1) / pieces + 31) & ~u64{31};
+        first = index * longest < whole ? index * longest : whole;
+        length = whole - first < longest ? whole - first : longest;
+    }
+};
+
+#define BLAS_MATMUL(T)                                                                             \
+    KERNEL(blas_matmul_##T, (u64 gemm, const T *a, const T *b, T *out, u64 m, u64 n, u64 k,        \
+                             u64 a_batch, u64 a_leading, bool a_transposed, u64 b_batch,           \
+                             u64 b_leading, bool b_transposed))                                    \
+    {                                                                                              \
+        const Piece rows(m, blockIdx.y, gridDim.y);                                                \
+        const Piece columns(n, blockIdx.x, gridDim.x);                                             \
+        if (rows.length == 0 || columns.length == 0)                                               \
+            return;                                                                                \
+        reinterpret_cast<Gemm<T>>(gemm)(                                                           \
+            ROW_MAJOR, a_transposed ? TRANSPOSED : NOT_TRANSPOSED,                                 \
+            b_transposed ? TRANSPOSED : NOT_TRANSPOSED, i32(rows.length), i32(columns.length),     \
+            i32(k), T(1), a + blockIdx.z * a_batch + rows.first * (a_transposed ? 1 : a_leading),  \
+            i32(a_leading),                                                                        \
+            b + blockIdx.z * b_batch + columns.first * (b_transposed ? b_leading : 1),             \
+            i32(b_leading), T(0), out + (blockIdx.z * m + rows.first) * n + columns.first,         \
+            i32(n));                                                                               \
+    }
+
+BLAS_MATMUL(f32)
+BLAS_MATMUL(f64)
