@@ -23,8 +23,9 @@ cdef int launch_checked(
     cdef void *pointers[STACK_PARAMETERS]
     cdef void *blocks[STACK_PARAMETERS]
     cdef Packed packed
-    if UHAL_CHECKED and (function.module.closed or core.state.word & UHAL_STATE_REFUSES):
-        refuse_closed(function, core)
+    if UHAL_CHECKED and (function.module.closed or core.state.word & UHAL_STATE_DIVERTS):
+        if divert(function, core, geometry, shared_bytes, arguments, given, extended):
+            return 0
     packed.block_count = 0
     packed.foreign = NULL
     packed.core = <PyObject *>core
@@ -191,6 +192,7 @@ cdef int launch_unlocked(
     cdef list held = [<Block>packed.blocks[i] for i in range(packed.block_count)]
     for block in held:
         block.holds += 1
+    hold_core(core)
     if packed.extended != NULL:
         status = launch_extended(context, function, packed)
     else:
@@ -201,6 +203,8 @@ cdef int launch_unlocked(
             )
     if status == 0:
         core.ticket += 1
+    let_go_core(context, core)
+    if status == 0:
         stamp_all(packed, core)
     for block in held:
         let_go(context, block)

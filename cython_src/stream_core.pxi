@@ -20,6 +20,8 @@ cdef class StreamCore:
     cdef uhal_ledger *ledger
     cdef bint owned
     cdef bint closed
+    cdef Py_ssize_t holds   # native calls on it under way without the GIL
+    cdef bint abandoned     # closed meanwhile: who lets go last ends it
     cdef unsigned int flags
     cdef int priority
     cdef list markers       # [(ticket, event handle)], oldest first
@@ -27,6 +29,7 @@ cdef class StreamCore:
     cdef object owner       # of another library's stream: the object whose stream it is
     cdef uint32_t *mark_word   # pinned: low half of the last launch ticket the device has passed
     cdef unsigned int launches_since_mark
+    cdef Plan capture       # what it records into, else None
 
     def __dealloc__(self):
         uhal_ledger_delete(self.ledger)
@@ -48,6 +51,8 @@ cdef StreamCore list_core(Context context, void *handle, bint owned):
     core.markers = []
     core.held = []
     context.streams[core.id] = core
+    if context.captures:
+        bar_streams(context)
     return core
 
 
@@ -68,6 +73,14 @@ cdef inline int require_stream(Context context, StreamCore core) except -1:
         refuse_unmade()
     if core.state.word & UHAL_STATE_REFUSES:
         refuse_stream(context, core)
+    return 0
+
+
+cdef inline int require_working(Context context, StreamCore core, str call) except -1:
+    """Refuse to give work to a stream that cannot have it now. A capturing one is the caller's."""
+    require_stream(context, core)
+    if core.state.word & UHAL_STATE_BARRED:
+        refuse_barred(context, core, call)
     return 0
 
 
@@ -209,7 +222,7 @@ cdef int synchronize_core(Context context, StreamCore core) except -1:
     cdef uint64_t ticket = core.ticket
     cdef int status
     cdef void *previous
-    if core.closed:
+    if core.closed or core.state.word & UHAL_STATE_CAPTURING:
         return synchronize_markers(context, core)
     if core.owner is not None and core.completed == ticket:
         return 0  # its owner may have destroyed it by now
@@ -219,8 +232,10 @@ cdef int synchronize_core(Context context, StreamCore core) except -1:
     status = context.table.stream_query(core.handle)
     if status == context.table.not_ready:
         slot = "stream_synchronize"
+        hold_core(core)
         with nogil:
             status = context.table.stream_synchronize(core.handle)
+        let_go_core(context, core)
     leave(context, previous)
     check(context, status, slot)
     note_completed(core, ticket)
@@ -260,9 +275,35 @@ cdef int forget_core(Context context, StreamCore core) except -1:
     return 0
 
 
+cdef inline void hold_core(StreamCore core) noexcept:
+    """Hold the native stream: another thread may close it while a call runs without the GIL."""
+    core.holds += 1
+
+
+cdef inline void let_go_core(Context context, StreamCore core) noexcept:
+    """End a hold; destroy the native stream when it was closed meanwhile."""
+    core.holds -= 1
+    if core.abandoned and core.holds == 0:
+        end_abandoned(context, core)
+
+
+cdef void end_abandoned(Context context, StreamCore core) noexcept:
+    """Nobody waits for the outcome any more: whoever closed it was told it is closed."""
+    if context.state.word & UHAL_STATE_FORKED or exiting:
+        return
+    try:
+        close_core(context, core)
+    except BaseException as failure:
+        warn_in_destructor(f"closing stream {core.id}: {failure}")
+
+
 cdef int close_core(Context context, StreamCore core) except -1:
-    """Destroy the native stream; what is pending in it still runs."""
+    """Destroy the native stream, once no call on it is under way; what is pending still runs."""
     if core.closed:
+        return 0
+    if core.holds:
+        core.state.word |= UHAL_STATE_CLOSED
+        core.abandoned = True
         return 0
     try:
         if not context.state.word & UHAL_STATE_LOST and not core_is_idle(context, core):
@@ -301,7 +342,7 @@ cdef int after_launch(Context context, StreamCore core) except -1:
     cdef void *pinned = NULL
     if core.state.word & UHAL_STATE_BLOCKING:
         synchronize_core(context, core)
-    if core.state.word & UHAL_STATE_MARKING:
+    if core.state.word & UHAL_STATE_MARKING and not core.closed:
         core.launches_since_mark += 1
         if core.launches_since_mark >= context.launch_marks:
             core.launches_since_mark = 0

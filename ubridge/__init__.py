@@ -72,6 +72,8 @@ from ubridge.functions import (
     subtract,
     tanh,
 )
+from ubridge.fused import masked_fill, silu_mul
+from ubridge.fused_launches import launch_masked_fill, launch_silu_mul
 from ubridge.images import load_module, modules
 from ubridge.indexed_launches import (
     launch_gather,
@@ -100,6 +102,7 @@ from ubridge.nn import (
     conv_transpose1d,
     conv_transpose2d,
     layer_norm,
+    log_softmax,
     max_pool2d,
     rms_norm,
     rope,
@@ -112,7 +115,13 @@ from ubridge.product_launches import launch_attention, launch_kv_concat, launch_
 from ubridge.products import attention, kv_concat, matmul, matmul_choice
 from ubridge.quantized import QuantizedWeight, launch_quantized_matvec, quantized_matmul
 from ubridge.reductions import argmax, argmin, max, mean, min, sum
-from ubridge.row_launches import launch_argsort, launch_norm, launch_rope, launch_softmax
+from ubridge.row_launches import (
+    launch_argsort,
+    launch_log_softmax,
+    launch_norm,
+    launch_rope,
+    launch_softmax,
+)
 from ubridge.selection import embedding, gather, index_add, scatter, scatter_add, take
 from ubridge.slice_ptr import LayoutCache, SlicePtrOrNull
 from ubridge.tensor import DeviceTensor
@@ -216,9 +225,12 @@ __all__ = [
     "conv_transpose1d",
     "conv_transpose2d",
     "layer_norm",
+    "log_softmax",
+    "masked_fill",
     "max_pool2d",
     "rms_norm",
     "rope",
+    "silu_mul",
     "softmax",
     "upsample_bilinear2d",
     "upsample_nearest2d",
@@ -237,6 +249,8 @@ __all__ = [
     "launch_index_add",
     "launch_index_select",
     "launch_kv_concat",
+    "launch_log_softmax",
+    "launch_masked_fill",
     "launch_matmul",
     "launch_norm",
     "launch_pool2d",
@@ -244,6 +258,7 @@ __all__ = [
     "launch_reduce",
     "launch_rope",
     "launch_scatter",
+    "launch_silu_mul",
     "launch_softmax",
     "launch_ternary",
     "launch_unary",

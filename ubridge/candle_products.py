@@ -2,41 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
-from typing import TYPE_CHECKING
 
 from ubridge.layout import Layout, Shape
+from ubridge.lowering import Lowering
 from ubridge.matmul_kernels import MatmulChoice, Product
 from ubridge.matmul_table import MatmulKernels
 from ubridge.op_table import OPS, Op
 from uhal import DeviceBuffer, DType
 from uhal.interop import StreamLike
 
-if TYPE_CHECKING:
-    from ubridge.executor import DeviceExecutor
-
 _ATTENTION = OPS["attention"]
 _COPY = OPS["copy"]
 _KV_CONCAT = OPS["kv_concat"]
 
 
-class CandleProducts:
+class CandleProducts(Lowering):
     """The part of the launches on CUDA, ROCm and the host that multiplies."""
 
-    _executor: DeviceExecutor
     matmuls: MatmulKernels
-
-    def unary(
-        self,
-        op: Op,
-        x: DeviceBuffer,
-        layout: Layout,
-        out: DeviceBuffer,
-        parameter: float | None,
-        stream: StreamLike | None,
-    ) -> None:
-        """Enqueue an operation on one operand."""
-        raise NotImplementedError
 
     def matmul(
         self,
@@ -61,6 +46,14 @@ class CandleProducts:
         if b_batch is None:
             b_batch, right = prod(right.shape[-2:]), Layout.contiguous(right.shape)
         return self.matmuls.choose(_product(dtype, left, a_batch, right, b_batch))
+
+    def matmul_launches(self) -> Mapping[str, int]:
+        """Return how many products each kernel took, by name."""
+        return dict(self.matmuls.launched)
+
+    def close(self) -> None:
+        """Give back what it holds besides memory. The device is still there."""
+        self.matmuls.close()
 
     def _batched(
         self, x: DeviceBuffer, layout: Layout, stream: StreamLike | None

@@ -106,7 +106,6 @@ class DeviceExecutor:
     def synchronize(self) -> None:
         """Wait for everything on the device; `IndexError` for ids out of bounds in it."""
         self.device.synchronize()
-        self.index_faults.check()
 
     def kernel(self, op: Op, dtype: DType, other: DType | None = None) -> Kernel:
         """Return the kernel of `op` for elements of `dtype`.
@@ -123,8 +122,7 @@ class DeviceExecutor:
     @property
     def matmul_launches(self) -> Mapping[str, int]:
         """How many products each kernel took, by name; `ubridge.matmul_choice` says why."""
-        lowering = self.lowering
-        return dict(lowering.matmuls.launched) if isinstance(lowering, CandleLowering) else {}
+        return self.lowering.matmul_launches()
 
     def direct(self, op: Op, dtype: DType) -> Direct | None:
         """Return the shortest way to an elementwise operation on whole buffers, if there is one.
@@ -195,8 +193,7 @@ def _forget(context: _lane.Context) -> None:
         executor = _executors.pop(context, None)
     if executor is not None:
         executor.index_faults.close()
-        if isinstance(executor.lowering, CandleLowering):
-            executor.lowering.matmuls.close()
+        executor.lowering.close()
 
 
 def _start_afresh() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING
 
+from ubridge.gcu_copies import GcuCopies
 from ubridge.gemm_tuner import AtenGemmInfo, AtenGemmTuner, DataType
 from ubridge.layout import Layout, Shape
 from ubridge.matmul_kernels import MatmulChoice
@@ -23,21 +24,12 @@ _LEAST_TILE = {"sip_m": 1, "sip_k": 32, "sip_n": 64}
 """The tuner gives 0 for products too wide for its memory, by which the kernels divide."""
 
 
-class GcuProducts:
+class GcuProducts(GcuCopies):
     """The part of the GCU's launches that multiplies."""
 
-    _executor: DeviceExecutor
-    _tuner: AtenGemmTuner
-
-    def whole(self, x: DeviceBuffer, layout: Layout, stream: StreamLike | None) -> DeviceBuffer:
-        """Return the elements in row-major order."""
-        raise NotImplementedError
-
-    def copy_strided(
-        self, x: DeviceBuffer, layout: Layout, out: DeviceBuffer, stream: StreamLike | None
-    ) -> None:
-        """Enqueue a copy of a layout to row-major order."""
-        raise NotImplementedError
+    def __init__(self, executor: DeviceExecutor) -> None:
+        super().__init__(executor)
+        self._tuner = AtenGemmTuner()
 
     def matmul(
         self,
@@ -70,6 +62,22 @@ class GcuProducts:
         """Say which kernel takes products of one batch."""
         return MatmulChoice("tiled_matmul", "GCUs have one, with tiles by the gemm tuner")
 
+    def quantized_matvec(
+        self,
+        op: Op,
+        weight: DeviceBuffer,
+        x: DeviceBuffer,
+        out: DeviceBuffer,
+        sizes: tuple[int, int, int],
+        stream: StreamLike | None,
+    ) -> None:
+        """Refuse: GCUs take weights of another layout."""
+        raise NotSupportedError(
+            f"{op.name}: the tops backend has no such kernel; gcu_launches.launch_quantized_matmul "
+            "takes weights of GCUs' own layout",
+            backend="tops",
+        )
+
     def quantized_matmul(
         self,
         op: Op,
@@ -89,26 +97,6 @@ class GcuProducts:
         product = _product(self._tuner, code, quantized, sizes, transposed, sizes[0] > 1)
         kernel = self._executor.kernel(op, a.dtype)
         kernel.launch((a, weight, out, scales, zeros, *product, group), stream)
-
-    def attention(
-        self,
-        query: DeviceBuffer,
-        key: DeviceBuffer,
-        value: DeviceBuffer,
-        mask: DeviceBuffer | None,
-        out: DeviceBuffer,
-        sizes: tuple[int, ...],
-        scale: float,
-        causal: bool,
-        batch: int,
-        stream: StreamLike | None,
-    ) -> None:
-        """Refuse: GCUs have attention over paged caches only."""
-        raise NotSupportedError(
-            "attention: GCUs have it over paged caches only: launch_paged_attention; or compose it "
-            "of matmul and softmax",
-            backend="tops",
-        )
 
     def kv_concat(
         self,
