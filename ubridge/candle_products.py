@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
 
 from ubridge.layout import Layout, Shape
 from ubridge.lowering import Lowering
-from ubridge.matmul_kernels import MatmulChoice, Product
+from ubridge.matmul_kernels import MatmulChoice, MatmulKernel, Product
 from ubridge.matmul_table import MatmulKernels
 from ubridge.op_table import OPS, Op
 from uhal import DeviceBuffer, DType
@@ -50,6 +50,10 @@ class CandleProducts(Lowering):
     def matmul_launches(self) -> Mapping[str, int]:
         """Return how many products each kernel took, by name."""
         return dict(self.matmuls.launched)
+
+    def matmul_kernels(self) -> Sequence[MatmulKernel]:
+        """Return the kernels products may go to, in order of preference."""
+        return self.matmuls.table
 
     def close(self) -> None:
         """Give back what it holds besides memory. The device is still there."""

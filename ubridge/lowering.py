@@ -10,11 +10,11 @@ a backend has no kernel for raises `NotSupportedError` or, for element types, `A
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ubridge.layout import Layout, Shape
-from ubridge.matmul_kernels import MatmulChoice
+from ubridge.matmul_kernels import MatmulChoice, MatmulKernel
 from ubridge.op_table import Op
 from uhal import DeviceBuffer, DType
 from uhal.interop import StreamLike
@@ -290,6 +290,10 @@ class Lowering(ABC):
     def matmul_launches(self) -> Mapping[str, int]:
         """Return how many products each kernel took, by name; none where there is no choice."""
         return {}
+
+    def matmul_kernels(self) -> Sequence[MatmulKernel]:
+        """Return the kernels products may go to, in order; none where there is no choice."""
+        return ()
 
     @abstractmethod
     def quantized_matvec(

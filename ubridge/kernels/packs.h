@@ -1,5 +1,5 @@
 // For GPUs: neighboring elements of contiguous operands, as many at a time as 16 bytes hold of the
-// widest: a work-item's access to memory is no wider, and narrower ones leave bandwidth unused.
+// widest: an access is no wider than that, and narrow ones leave bandwidth unused.
 #ifndef UBRIDGE_PACKS_H
 #define UBRIDGE_PACKS_H
 
@@ -14,8 +14,12 @@ template <class First, class... Rest>
 constexpr u64 widest<First, Rest...> =
     sizeof(First) > widest<Rest...> ? sizeof(First) : widest<Rest...>;
 
-// Elements of a pack, as many of every type; the narrowest types are not worth longer code.
-template <class... T> constexpr u32 pack_length = 16 / (widest<T...> > 2 ? widest<T...> : 2);
+// Elements of a pack, as many of every type. Longer code does not pay for the widest types, of which
+// single accesses are wide enough, and for the narrowest, which are computed by many instructions.
+template <class... T>
+constexpr u32 pack_length = widest<T...> == 8   ? 1
+                            : widest<T...> == 1 ? 4
+                                                : 16 / widest<T...>;
 
 template <u32 length, class T> DEVICE_FUNCTION bool starts_pack(const T *data)
 {
@@ -38,7 +42,7 @@ DEVICE_FUNCTION u64 map_packs(u64 first, u64 step, u64 numel, Out *out, Function
                               const In *...data)
 {
     constexpr u32 LENGTH = pack_length<Out, In...>;
-    if (!(starts_pack<LENGTH>(out) && ... && starts_pack<LENGTH>(data)))
+    if (LENGTH == 1 || !(starts_pack<LENGTH>(out) && ... && starts_pack<LENGTH>(data)))
         return 0;
     const u64 packs = numel / LENGTH;
     ROLLED for (u64 i = first; i < packs; i += step)

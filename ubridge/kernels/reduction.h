@@ -112,7 +112,7 @@ DEVICE_FUNCTION u64 step_packs(State &state, u32 thread, u32 threads, const T *v
                                Function function)
 {
     constexpr u32 LENGTH = pack_length<T>;
-    if (!starts_pack<LENGTH>(values))
+    if (LENGTH == 1 || !starts_pack<LENGTH>(values))
         return 0;
     const u64 packs = count / LENGTH;
     ROLLED for (u64 i = thread; i < packs; i += threads) {
