@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from math import prod
 
 from ubridge.layout import Layout, Shape
 from ubridge.lowering import Lowering
-from ubridge.matmul_kernels import MatmulChoice, Product
+from ubridge.matmul_kernels import MatmulChoice, MatmulKernel, Product
 from ubridge.matmul_table import MatmulKernels
 from ubridge.op_table import OPS, Op
 from uhal import DeviceBuffer, DType
@@ -45,6 +46,18 @@ class CandleProducts(Lowering):
         if b_batch is None:
             b_batch, right = prod(right.shape[-2:]), Layout.contiguous(right.shape)
         return self.matmuls.choose(_product(dtype, left, a_batch, right, b_batch))
+
+    def matmul_launches(self) -> Mapping[str, int]:
+        """Return how many products each kernel took, by name."""
+        return dict(self.matmuls.launched)
+
+    def matmul_kernels(self) -> Sequence[MatmulKernel]:
+        """Return the kernels products may go to, in order of preference."""
+        return self.matmuls.table
+
+    def close(self) -> None:
+        """Give back what it holds besides memory. The device is still there."""
+        self.matmuls.close()
 
     def _batched(
         self, x: DeviceBuffer, layout: Layout, stream: StreamLike | None

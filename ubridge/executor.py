@@ -18,6 +18,7 @@ from ubridge.images import load_module
 from ubridge.index_faults import IndexFaults
 from ubridge.launch_rows import ARGUMENTS, COLUMNS, GCU, Configuration, Configure, Row
 from ubridge.lowering import Lowering
+from ubridge.matmul_kernels import MatmulKernel
 from ubridge.op_table import Op
 from ubridge.plans import Plans
 from ubridge.slice_ptr import LayoutCache
@@ -127,8 +128,12 @@ class DeviceExecutor:
     @property
     def matmul_launches(self) -> Mapping[str, int]:
         """How many products each kernel took, by name; `ubridge.matmul_choice` says why."""
-        lowering = self.lowering
-        return dict(lowering.matmuls.launched) if isinstance(lowering, CandleLowering) else {}
+        return self.lowering.matmul_launches()
+
+    @property
+    def matmul_kernels(self) -> Sequence[MatmulKernel]:
+        """The kernels products may go to, in order of preference; none where there is no choice."""
+        return self.lowering.matmul_kernels()
 
     def direct(self, op: Op, dtype: DType) -> Direct | None:
         """Return the shortest way to an elementwise operation on whole buffers, if there is one.
@@ -199,8 +204,7 @@ def _forget(context: _lane.Context) -> None:
         executor = _executors.pop(context, None)
     if executor is not None:
         executor.index_faults.close()
-        if isinstance(executor.lowering, CandleLowering):
-            executor.lowering.matmuls.close()
+        executor.lowering.close()
 
 
 def _start_afresh() -> None:

@@ -11,7 +11,7 @@ from ubridge.layout import Layout, Shape
 from ubridge.matmul_kernels import MatmulChoice
 from ubridge.op_table import OPS, Op
 from uhal import DeviceBuffer, DType
-from uhal.errors import ArgumentValueError
+from uhal.errors import ArgumentValueError, NotSupportedError
 from uhal.interop import StreamLike
 
 if TYPE_CHECKING:
@@ -60,6 +60,22 @@ class GcuProducts(GcuCopies):
 
     def matmul_choice(self, dtype: DType, left: Layout, right: Layout) -> MatmulChoice:
         return MatmulChoice("tiled_matmul", "GCUs have one, with tiles by the gemm tuner")
+
+    def quantized_matvec(
+        self,
+        op: Op,
+        weight: DeviceBuffer,
+        x: DeviceBuffer,
+        out: DeviceBuffer,
+        sizes: tuple[int, int, int],
+        stream: StreamLike | None,
+    ) -> None:
+        """Refuse: GCUs take weights of another layout."""
+        raise NotSupportedError(
+            f"{op.name}: the tops backend has no such kernel; gcu_launches.launch_quantized_matmul "
+            "takes weights of GCUs' own layout",
+            backend="tops",
+        )
 
     def quantized_matmul(
         self,

@@ -10,10 +10,11 @@ a backend has no kernel for raises `NotSupportedError` or, for element types, `A
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ubridge.layout import Layout, Shape
-from ubridge.matmul_kernels import MatmulChoice
+from ubridge.matmul_kernels import MatmulChoice, MatmulKernel
 from ubridge.op_table import Op
 from uhal import DeviceBuffer, DType
 from uhal.interop import StreamLike
@@ -28,6 +29,9 @@ class Lowering(ABC):
     """What enqueues the operations of the table on one device. Any thread may use it."""
 
     _executor: DeviceExecutor
+
+    def close(self) -> None:
+        """Give back what it holds besides memory. The device is still there."""
 
     # -- element by element ----------------------------------------------------------------------
 
@@ -281,7 +285,27 @@ class Lowering(ABC):
 
     @abstractmethod
     def matmul_choice(self, dtype: DType, left: Layout, right: Layout) -> MatmulChoice:
-        """Say which kernel takes products of one batch."""
+        """Say which kernel takes products of matrices; the layouts have one batch."""
+
+    def matmul_launches(self) -> Mapping[str, int]:
+        """Return how many products each kernel took, by name; none where there is no choice."""
+        return {}
+
+    def matmul_kernels(self) -> Sequence[MatmulKernel]:
+        """Return the kernels products may go to, in order; none where there is no choice."""
+        return ()
+
+    @abstractmethod
+    def quantized_matvec(
+        self,
+        op: Op,
+        weight: DeviceBuffer,
+        x: DeviceBuffer,
+        out: DeviceBuffer,
+        sizes: tuple[int, int, int],
+        stream: StreamLike | None,
+    ) -> None:
+        """Enqueue products of a weight of blocks; sizes are (vectors, rows, columns)."""
 
     @abstractmethod
     def attention(

@@ -37,18 +37,19 @@ class MatmulKernels:
         self.launched: Counter[str] = Counter()
         """Products enqueued, by the name of the kernel. Concurrent ones may be counted once."""
         self._most = device.limits.max_grid[2]
-        self._table: tuple[MatmulKernel, ...] = (TiledProducts(executor),)
+        self.table: tuple[MatmulKernel, ...] = (TiledProducts(executor),)
+        """In order of preference; the last takes everything."""
         self._library = CublasLtProducts(executor) if device.backend == "cuda" else None
         if TENSOR_MODULE in modules(device.backend):
-            self._table = (
+            self.table = (
                 TensorProducts(executor, 128, device.limits.processors),
                 TensorProducts(executor, 64, 1),
-                *self._table,
+                *self.table,
             )
         if self._library is not None:
-            self._table = (self._library, *self._table)
+            self.table = (self._library, *self.table)
         if device.backend == "host":
-            self._table = (BlasProducts(executor), WidenedProducts(executor), *self._table)
+            self.table = (BlasProducts(executor), WidenedProducts(executor), *self.table)
 
     def choose(self, product: Product) -> MatmulChoice:
         """Say which kernel a product goes to.
@@ -56,7 +57,7 @@ class MatmulKernels:
         The next one takes it if a library then has no algorithm for operands that lie askew.
         """
         passed_over: list[tuple[str, str]] = []
-        for kernel in self._table:
+        for kernel in self.table:
             refusal = kernel.refusal(product)
             if not refusal:
                 return MatmulChoice(kernel.name, kernel.reason, tuple(passed_over))
@@ -83,7 +84,7 @@ class MatmulKernels:
             self.launched[kernel.name] += 1
 
     def _takers(self, product: Product) -> Iterator[MatmulKernel]:
-        return (one for one in self._table if not one.refusal(product))
+        return (one for one in self.table if not one.refusal(product))
 
     def close(self) -> None:
         """Give back what the kernels hold besides memory. The device is still there."""

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ubridge.candle_products import CandleProducts
 from ubridge.elementwise import delivered, require_tensors
 from ubridge.executor import DeviceExecutor
 from ubridge.indexed_launches import gathered
@@ -26,7 +25,7 @@ from ubridge.layout import Shape
 from ubridge.op_table import OPS, Op
 from uhal import Device, DeviceBuffer, DType
 from uhal.dtypes import f32, u8, u16, u32
-from uhal.errors import ArgumentTypeError, ArgumentValueError, InvalidHandleError, NotSupportedError
+from uhal.errors import ArgumentTypeError, ArgumentValueError, InvalidHandleError
 from uhal.interop import StreamLike
 
 if TYPE_CHECKING:
@@ -146,7 +145,6 @@ def quantized_matmul(
     if x.dtype is not f32:
         raise ArgumentTypeError(f"quantized_matmul: expected x of f32, got {x.dtype}: use astype")
     op, at = _op_of(weight.format), x._executor
-    _require_kernels(at, op)
     vectors = prod(x.shape[:-1])
 
     def enqueue(place: DeviceBuffer | None) -> DeviceBuffer:
@@ -183,7 +181,6 @@ def launch_quantized_matvec(
     told = block_format(format)
     op = _op_of(told)
     at = executor or DeviceExecutor.of(weight.device)
-    lowering = _require_kernels(at, op)
     blocks = _blocks_of(op, told, weight, rows, columns)
     for name, buffer in (("x", x), ("out", out)):
         if buffer is not None and buffer.dtype is not f32:
@@ -195,7 +192,7 @@ def launch_quantized_matvec(
         out = at.allocate(vectors * rows, f32, stream)
     require_size(op, "out", out, vectors * rows)
     if vectors * rows:
-        lowering.quantized_matvec(op, blocks, x, out, (vectors, rows, columns), stream)
+        at.lowering.quantized_matvec(op, blocks, x, out, (vectors, rows, columns), stream)
     return out
 
 
@@ -233,17 +230,6 @@ def block_format(format: BlockFormat | str) -> BlockFormat:
 
 def _op_of(format: BlockFormat) -> Op:
     return OPS[f"matvec_{format.name}"]
-
-
-def _require_kernels(at: DeviceExecutor, op: Op) -> CandleProducts:
-    lowering = at.lowering
-    if not isinstance(lowering, CandleProducts):
-        raise NotSupportedError(
-            f"{op.name}: the {at.device.backend} backend has no such kernel; "
-            "gcu_launches.launch_quantized_matmul takes weights of GCUs' own layout",
-            backend=at.device.backend,
-        )
-    return lowering
 
 
 def _blocks_of(

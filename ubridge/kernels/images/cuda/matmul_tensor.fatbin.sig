@@ -1,0 +1,16 @@
+matmul_tensor128_nn_bf16: const bf16* a, const bf16* b, bf16* out, u64 m, u64 n, u64 k, u64 a_batch, u64 a_pitch, u64 b_batch, u64 b_pitch, u64 out_batch
+matmul_tensor128_nt_bf16: const bf16* a, const bf16* b, bf16* out, u64 m, u64 n, u64 k, u64 a_batch, u64 a_pitch, u64 b_batch, u64 b_pitch, u64 out_batch
+matmul_tensor128_tn_bf16: const bf16* a, const bf16* b, bf16* out, u64 m, u64 n, u64 k, u64 a_batch, u64 a_pitch, u64 b_batch, u64 b_pitch, u64 out_batch
+matmul_tensor128_tt_bf16: const bf16* a, const bf16* b, bf16* out, u64 m, u64 n, u64 k, u64 a_batch, u64 a_pitch, u64 b_batch, u64 b_pitch, u64 out_batch
+matmul_tensor128_nn_f16: const f16* a, const f16* b, f16* out, u64 m, u64 n, u64 k, u64 a_batch, u64 a_pitch, u64 b_batch, u64 b_pitch, u64 out_batch
+matmul_tensor128_nt_f16: const f16* a, const f16* b, f16* out, u64 m, u64 n, u64 k, u64 a_batch, u64 a_pitch, u64 b_batch, u64 b_pitch, u64 out_batch
+matmul_tensor128_tn_f16: const f16* a, const f16* b, f16* out, u64 m, u64 n, u64 k, u64 a_batch, u64 a_pitch, u64 b_batch, u64 b_pitch, u64 out_batch
+matmul_tensor128_tt_f16: const f16* a, const f16* b, f16* out, u64 m, u64 n, u64 k, u64 a_batch, u64 a_pitch, u64 b_batch, u64 b_pitch, u64 out_batch
+matmul_tensor64_nn_bf16: const bf16* a, const bf16* b, bf16* out, u64 m, u64 n, u64 k, u64 a_batch, u64 a_pitch, u64 b_batch, u64 b_pitch, u64 out_batch
+matmul_tensor64_nt_bf16: const bf16* a, const bf16* b, bf16* out, u64 m, u64 n, u64 k, u64 a_batch, u64 a_pitch, u64 b_batch, u64 b_pitch, u64 out_batch
+matmul_tensor64_tn_bf16: const bf16* a, const bf16* b, bf16* out, u64 m, u64 n, u64 k, u64 a_batch, u64 a_pitch, u64 b_batch, u64 b_pitch, u64 out_batch
+matmul_tensor64_tt_bf16: const bf16* a, const bf16* b, bf16* out, u64 m, u64 n, u64 k, u64 a_batch, u64 a_pitch, u64 b_batch, u64 b_pitch, u64 out_batch
+matmul_tensor64_nn_f16: const f16* a, const f16* b, f16* out, u64 m, u64 n, u64 k, u64 a_batch, u64 a_pitch, u64 b_batch, u64 b_pitch, u64 out_batch
+matmul_tensor64_nt_f16: const f16* a, const f16* b, f16* out, u64 m, u64 n, u64 k, u64 a_batch, u64 a_pitch, u64 b_batch, u64 b_pitch, u64 out_batch
+matmul_tensor64_tn_f16: const f16* a, const f16* b, f16* out, u64 m, u64 n, u64 k, u64 a_batch, u64 a_pitch, u64 b_batch, u64 b_pitch, u64 out_batch
+matmul_tensor64_tt_f16: const f16* a, const f16* b, f16* out, u64 m, u64 n, u64 k, u64 a_batch, u64 a_pitch, u64 b_batch, u64 b_pitch, u64 out_batch
