@@ -15,6 +15,7 @@ if not hasattr(uhal, "Api"):
         "needs: CERN's IPbus library has the same import name, so install uhal-py without it"
     )
 
+from ubridge.caches import kv_append, launch_kv_append
 from ubridge.creation import (
     arange,
     asarray,
@@ -72,6 +73,9 @@ from ubridge.functions import (
     subtract,
     tanh,
 )
+from ubridge.graph import ComputeGraph, GraphExecResult, execute_graph
+from ubridge.graph_dispatch import DispatchCall, KernelDispatch, LaunchingDispatch
+from ubridge.graph_ops import OpParams, TensorOp
 from ubridge.images import load_module, modules
 from ubridge.indexed_launches import (
     launch_gather,
@@ -114,6 +118,7 @@ from ubridge.row_launches import launch_argsort, launch_norm, launch_rope, launc
 from ubridge.selection import embedding, gather, index_add, scatter, scatter_add, take
 from ubridge.slice_ptr import LayoutCache, SlicePtrOrNull
 from ubridge.tensor import DeviceTensor
+from ubridge.tracing import trace
 from ubridge.window_launches import (
     launch_col2im1d,
     launch_convolution,
@@ -133,6 +138,15 @@ __all__ = [
     "LayoutCache",
     "Op",
     "OPS",
+    "ComputeGraph",
+    "DispatchCall",
+    "GraphExecResult",
+    "KernelDispatch",
+    "LaunchingDispatch",
+    "OpParams",
+    "TensorOp",
+    "execute_graph",
+    "trace",
     "arange",
     "asarray",
     "cat",
@@ -202,6 +216,7 @@ __all__ = [
     "take",
     "matmul",
     "attention",
+    "kv_append",
     "kv_concat",
     "argsort",
     "avg_pool2d",
@@ -230,6 +245,7 @@ __all__ = [
     "launch_im2col",
     "launch_index_add",
     "launch_index_select",
+    "launch_kv_append",
     "launch_kv_concat",
     "launch_matmul",
     "launch_norm",

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _ATTENTION = OPS["attention"]
 _COPY = OPS["copy"]
+_KV_APPEND = OPS["kv_append"]
 _KV_CONCAT = OPS["kv_concat"]
 _MATMUL = OPS["matmul"]
 
@@ -115,3 +116,17 @@ class CandleProducts:
         arguments = (x, y, out, None, 0, 0, rows, left, right)
         kernel = self._executor.kernel(_KV_CONCAT, x.dtype)
         kernel.launch(arguments, stream, rows * (left + right))
+
+    def kv_append(
+        self,
+        source: DeviceBuffer,
+        target: DeviceBuffer,
+        position: DeviceBuffer,
+        sizes: tuple[int, int, int, int],
+        stream: StreamLike | None,
+    ) -> None:
+        """Enqueue a write at a place; sizes are (rows, tokens, target's length, width)."""
+        rows, tokens, capacity, width = sizes
+        size = rows * tokens * width
+        arguments = (size, position, source, target, tokens, capacity, width)
+        self._executor.kernel(_KV_APPEND, target.dtype).launch(arguments, stream, size)

@@ -7,10 +7,13 @@ runs it operation by operation through a `KernelDispatch` that can be replaced.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from ubridge.executor import DeviceExecutor
 from ubridge.graph_calls import Call, Place, ScalarSlot, mapped, with_values
@@ -23,8 +26,8 @@ from ubridge.graph_order import ordered, require_fresh
 from ubridge.layout import Layout, Shape
 from ubridge.op_table import Op
 from ubridge.tensor import DeviceTensor
-from uhal import DeviceBuffer
-from uhal.dtypes import u8
+from uhal import Device, DeviceBuffer, as_dtype
+from uhal.dtypes import DTypeLike, u8
 from uhal.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -59,17 +62,21 @@ class ComputeGraph:
     that the graph owns, where memory is used again as soon as its last reader is enqueued.
     """
 
-    def __init__(self) -> None:
-        """Make an empty graph; the first leaf says on which device it is."""
+    def __init__(self, device: Device | None = None) -> None:
+        """Make an empty graph; without a device the first leaf says on which it is."""
         self.nodes: list[Node] = []
         self._calls: list[Call | None] = []
         self._describer = Describer(self.nodes)
-        self._storages = self._describer.storages
+        self.storages = self._describer.storages
+        """The memory of every node."""
+        if device is not None:
+            self._describer.use(device)
         self._order: list[int] | None = None
         self._memory: MemoryPlan | None = None
         self._program: list[Step] | None = None
         self._names: dict[str, int] = {}
-        self._is_recorded = False
+        self.is_recorded = False
+        """Whether its order is that of a trace, in which nothing reads what is overwritten."""
 
     # -- building --------------------------------------------------------------------------------
 
@@ -86,12 +93,13 @@ class ComputeGraph:
         `InvalidHandleError` for a buffer of another device than the graph's.
         """
         tensor = _as_tensor(buffer, shape)
-        self._describer.use(tensor)
+        self._describer.use(tensor.device)
         self._require_free(name)
-        place = self._storages.place_of(tensor.buffer)
+        place = self.storages.place_of(tensor.buffer)
         node = Node(len(self.nodes), None, tensor.shape, (), OpParams(), name)
         self._append(node)
-        self._storages.values[node.index] = place._replace(size=tensor.size)
+        self.storages.values[node.index] = place._replace(size=tensor.size)
+        self.storages.latest.setdefault(place.storage, node.index)
         return node.index
 
     def add_op(
@@ -124,14 +132,94 @@ class ComputeGraph:
             )
         node = Node(index, kind, Shape(shape), tuple(inputs), params, name)
         self._append(node)
-        self._storages.wanted[index] = _as_buffer(out)
-        if all(one in self._storages.values for one in inputs):
+        self.storages.wanted[index] = _as_buffer(out)
+        if all(one in self.storages.values for one in inputs):
             try:
                 self._calls[index] = self._describer.describe(node)
             except Exception:
                 self._remove_last()
                 raise
         return index
+
+    def add_scalar(
+        self,
+        name: str,
+        value: float,
+        dtype: DTypeLike = "i64",
+        *,
+        low: float | None = None,
+        high: float | None = None,
+    ) -> int:
+        """Add a tensor of one number that is given anew for each run, and return its node.
+
+        `value` is what it is when none is given. `low` and `high`, both included, are the range it
+        is checked for; by default that of the dtype.
+        """
+        self._require_free(name)
+        element = as_dtype(dtype)
+        # The range of floats has no ends.
+        least = -math.inf if element.min is None else element.min
+        most = math.inf if element.max is None else element.max
+        slot = ScalarSlot(
+            name, value, element, least if low is None else low, most if high is None else high
+        )
+        number = np.array([slot.checked(value)]).astype(element.dtype)
+        device = None if self._describer.is_empty else self.executor.device
+        buffer = DeviceBuffer.from_numpy(number, device=device)
+        self._describer.use(buffer.device)
+        self.executor.note_range(buffer, slot.low, slot.high)
+        call = Call("fill", (self.storages.place_of(buffer), Layout.contiguous(1), slot))
+        return self.add_call(call, name)
+
+    def scalar(
+        self, name: str, value: float, dtype: DTypeLike = "i64", **bounds: Any
+    ) -> DeviceTensor:
+        """Return the tensor of a new `add_scalar`, for use within a trace."""
+        return self._tensor_at(self.add_scalar(name, value, dtype, **bounds))
+
+    def add_call(self, call: Call, name: str | None = None) -> int:
+        """Add what an operation enqueues, after all nodes there are; return its node."""
+        written = call.written
+        latest = self.storages.latest
+        inputs = []
+        for place in call.places:
+            number = place.storage
+            if number not in latest and (place is not written or self._changes(call)):
+                self._leaf_of(number)
+            if number in latest and latest[number] not in inputs:
+                inputs.append(latest[number])
+        node = Node(len(self.nodes), call.op, call.shape, tuple(inputs), OpParams(), name)
+        self._append(node)
+        self._calls[node.index] = call
+        self.storages.values[node.index] = written
+        latest[written.storage] = node.index
+        return node.index
+
+    def _changes(self, call: Call) -> bool:
+        """Whether something of what was where the result goes is there afterwards."""
+        written = call.written
+        covers = written.nbytes == self.storages[written.storage].nbytes
+        return call.is_in_place and not (call.method == "fill" and covers)
+
+    def _leaf_of(self, number: int) -> None:
+        """Add a leaf of a storage that a recorded call reads first."""
+        root = self.storages[number].buffer
+        if root is not None:
+            self.add_leaf(root)
+
+    def name(self, tensor: DeviceTensor, name: str) -> DeviceTensor:
+        """Name the leaf or the result a tensor is, while the block that traces it lasts.
+
+        What is in a leaf that has a name can be given anew for each run. Returns the tensor.
+        """
+        self._require_free(name)
+        number = self.storages.place_of(tensor.buffer).storage
+        if number not in self.storages.latest:
+            self._leaf_of(number)
+        index = self.storages.latest[number]
+        self.nodes[index] = replace(self.nodes[index], name=name, shape=tensor.shape)
+        self._names[name] = index
+        return tensor
 
     @property
     def n_ops(self) -> int:
@@ -154,8 +242,8 @@ class ComputeGraph:
             for index in found:
                 if self._is_op(index) and self._calls[index] is None:
                     self._calls[index] = self._describer.describe(self.nodes[index])
-            if not self._is_recorded:
-                require_fresh(self.nodes, self._storages.values, found)
+            if not self.is_recorded:
+                require_fresh(self.nodes, self.storages.values, found)
             self._order = found
         return self._order
 
@@ -168,19 +256,22 @@ class ComputeGraph:
         ones: `keep` it first.
         """
         self.prepared()
-        place = self._storages.values[node]
-        if self._storages[place.storage].is_planned:
+        place = self.storages.values[node]
+        if self.storages[place.storage].is_planned:
             raise ArgumentValueError(
                 f"{self.nodes[node]}: its memory is used again once it is read; keep({node}) "
                 "before the graph is run"
             )
-        buffer = self._storages.resolve(place)
+        return self._tensor_at(node)
+
+    def _tensor_at(self, node: int) -> DeviceTensor:
+        buffer = self.storages.resolve(self.storages.values[node])
         return DeviceTensor(buffer, Layout.contiguous(self.nodes[node].shape))
 
     def keep(self, node: int) -> int:
         """Give a result memory of its own, so that it can be read after a run; return the node."""
         self.order()
-        self._storages[self._storages.values[node].storage].is_kept = True
+        self.storages[self.storages.values[node].storage].is_kept = True
         self._forget_program()
         return node
 
@@ -206,7 +297,7 @@ class ComputeGraph:
             if self._memory.peak_bytes:
                 arena = self._allocated(self._memory.peak_bytes)
                 for number, offset in self._memory.offsets.items():
-                    storage = self._storages[number]
+                    storage = self.storages[number]
                     storage.attach(arena[offset : offset + storage.nbytes])
             self._program = [self._step(index) for index in self.order() if self._is_op(index)]
         return self._program
@@ -214,7 +305,7 @@ class ComputeGraph:
     def _step(self, index: int) -> Step:
         call = self._calls[index]
         assert call is not None
-        resolve = self._storages.resolve
+        resolve = self.storages.resolve
         arguments = mapped(
             call.arguments, lambda one: resolve(one) if isinstance(one, Place) else one
         )
@@ -247,7 +338,7 @@ class ComputeGraph:
     def _remove_last(self) -> None:
         node = self.nodes.pop()
         self._calls.pop()
-        self._storages.wanted.pop(node.index, None)
+        self.storages.wanted.pop(node.index, None)
         if node.name is not None:
             del self._names[node.name]
 
@@ -276,19 +367,19 @@ class ComputeGraph:
             assert call is not None
             written = call.written
             for place in call.places:
-                storage = self._storages[place.storage]
+                storage = self.storages[place.storage]
                 if storage.buffer is None:
                     first, _, _ = used.setdefault(place.storage, [step, step, 0])
                     used[place.storage] = [first, step, int(place is not written)]
         for number, (_, _, is_read) in used.items():
-            storage = self._storages[number]
+            storage = self.storages[number]
             if storage.is_kept or not is_read:
                 storage.is_kept = True
                 storage.buffer = self._allocated(storage.nbytes)
         self._memory = plan_memory(
-            Lifetime(number, self._storages[number].nbytes, first, last)
+            Lifetime(number, self.storages[number].nbytes, first, last)
             for number, (first, last, _) in used.items()
-            if self._storages[number].is_planned
+            if self.storages[number].is_planned
         )
 
 

@@ -121,10 +121,19 @@ class Call:
         old = self.written
         return Call(self.method, mapped(self.arguments, lambda one: place if one is old else one))
 
+    @property
+    def is_in_place(self) -> bool:
+        """Whether what was where the result goes matters."""
+        return self.method in _WRITTEN
+
 
 _NAMES = {"cast": "astype"}
 """Methods that are called otherwise than their operation."""
-_WRITTEN = {"fill": "x", "copy2d": "destination", "scatter": "target", "index_add": "target"}
+_WRITTEN = {
+    "fill": "x",
+    "copy2d": "destination",
+    **dict.fromkeys(("scatter", "index_add", "kv_append"), "target"),
+}
 """Methods whose result is not in the argument `out`."""
 
 
@@ -168,7 +177,7 @@ class Recording(Protocol):
         """Return where a buffer lies in the graph's memory."""
 
     def described(self, buffer: DeviceBuffer) -> None:
-        """Take a buffer without memory, which stands for a result."""
+        """Take a new buffer for a result, which may have no memory."""
 
     def recorded(self, call: Call) -> None:
         """Take a call, in the order they are made."""
@@ -187,9 +196,14 @@ class Recorder:
         self._thread = threading.get_ident()
         self._inside = False
 
+    @property
+    def is_recording(self) -> bool:
+        """Whether a call made now would be recorded."""
+        return not self._inside and threading.get_ident() == self._thread
+
     def __getattr__(self, method: str) -> Callable[..., Any]:
         real = getattr(self._real, method)
-        if self._inside or threading.get_ident() != self._thread:
+        if not self.is_recording:
             found: Callable[..., Any] = real
             return found
 
@@ -256,14 +270,24 @@ def recorded(executor: DeviceExecutor, recording: Recording) -> Iterator[None]:
             f"trace: operations on {executor.device!r} are being traced already, perhaps by "
             "another thread; one trace a device at a time"
         )
-    real, shortcuts = executor.lowering, executor._direct
-    executor.lowering = Recorder(recording, real, enqueue=True)  # type: ignore[assignment]
+    real, shortcuts, allocate = executor.lowering, executor._direct, executor.allocate
+    recorder = Recorder(recording, real, enqueue=True)
+
+    def allocating(size: int, dtype: DType, stream: StreamLike | None = None) -> DeviceBuffer:
+        buffer = allocate(size, dtype, stream)
+        if recorder.is_recording:
+            recording.described(buffer)
+        return buffer
+
+    executor.lowering = recorder  # type: ignore[assignment]
     executor._direct = _NoShortcuts()
+    executor.allocate = allocating  # type: ignore[method-assign]
     try:
         yield
     finally:
         executor.lowering = real
         executor._direct = shortcuts
+        del executor.allocate
 
 
 __all__ = [

@@ -16,7 +16,7 @@ from ubridge.graph_ops import OpParams, compute
 from ubridge.graph_storage import Storages
 from ubridge.layout import Layout
 from ubridge.tensor import DeviceTensor
-from uhal import DeviceBuffer
+from uhal import Device, DeviceBuffer
 from uhal.errors import ArgumentValueError, DeviceError, InvalidHandleError
 
 
@@ -30,20 +30,25 @@ class Describer:
         self.storages = Storages()
 
     @property
+    def is_empty(self) -> bool:
+        """Whether nothing has said yet which device the graph is on."""
+        return self._executor is None
+
+    @property
     def executor(self) -> DescribingExecutor:
         """What describes operations on the graph's device; `DeviceError` in an empty graph."""
         if self._executor is None:
             raise DeviceError("the graph has no leaf yet, which would say on which device it is")
         return self._executor
 
-    def use(self, tensor: DeviceTensor) -> None:
-        """Take a tensor's device for the graph's; `InvalidHandleError` when it has another."""
+    def use(self, device: Device) -> None:
+        """Take a device for the graph's; `InvalidHandleError` when it has another."""
         if self._executor is None:
-            self._executor = DescribingExecutor(DeviceExecutor.of(tensor.device), self)
-        elif tensor.device != self._executor.device:
+            self._executor = DescribingExecutor(DeviceExecutor.of(device), self)
+        elif device != self._executor.device:
             raise InvalidHandleError(
                 f"expected a buffer on {self._executor.device!r}, as the graph's others, got one "
-                f"on {tensor.device!r}"
+                f"on {device!r}"
             )
 
     def describe(self, node: Node) -> Call:
@@ -80,7 +85,7 @@ class Describer:
         def describing(tensor: DeviceTensor | None) -> DeviceTensor | None:
             if tensor is None:
                 return None
-            self.use(tensor)
+            self.use(tensor.device)
             return tensor._described_by(executor)
 
         inputs = []

@@ -53,6 +53,8 @@ class Storages:
         self._descriptions: dict[int, DeviceBuffer] = {}
         self.values: dict[int, Place] = {}
         """Node to where its value lies."""
+        self.latest: dict[int, int] = {}
+        """Storage to the node that wrote it last, or to its leaf; of recorded nodes."""
         self.wanted: dict[int, DeviceBuffer | None] = {}
         """Node that is yet to be described to where its result is to go."""
 
