@@ -136,7 +136,9 @@ def _is_fresh(job: Job, root: Path) -> bool:
 
 
 def _stamp(job: Job, root: Path) -> Path:
-    name = hashlib.sha256(str(job.output.resolve()).encode()).hexdigest()[:16]
+    # By the place in the checkout: a checkout that was moved or copied is built already.
+    place = os.path.relpath(job.output.resolve(), root.resolve())
+    name = hashlib.sha256(place.encode()).hexdigest()[:16]
     return root / "build" / "stamps" / f"{job.output.name}.{name}"
 
 

@@ -39,9 +39,16 @@ def pytest_configure(config: pytest.Config) -> None:
     given = config.getoption("--seed")
     if given is None and os.environ.get("UHAL_TEST_SEED"):
         given = int(os.environ["UHAL_TEST_SEED"])
+    # a worker process of pytest-xdist takes the seed of the run it belongs to
+    given = getattr(config, "workerinput", {}).get("uhal_seed", given)
     seed = random.SystemRandom().randrange(1 << 32) if given is None else given
     config.stash[SEED] = seed
     config.addinivalue_line("markers", "bench(driver, **environment): how `bench` is opened")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    node.workerinput["uhal_seed"] = node.config.stash[SEED]
 
 
 def pytest_report_header(config: pytest.Config) -> str:
