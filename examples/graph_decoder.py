@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 import ubridge as ub
-from uhal import Api, Stream
+from uhal import Api
 from uhal.errors import DeviceError
 
 Array = npt.NDArray[Any]
@@ -137,7 +137,7 @@ class Decoder:
         attended = ub.attention(query, self.keys[layer], self.values[layer], mask=mask)
         x = x + attended.reshape(1, sizes.width) @ weight("output")
         normed = ub.rms_norm(x, weight("mlp_norm"), EPSILON)
-        inner = ub.silu(normed @ weight("gate")) * (normed @ weight("up"))
+        inner = ub.silu_mul(normed @ weight("gate"), normed @ weight("up"))
         return x + inner @ weight("down")
 
     def forget(self) -> None:

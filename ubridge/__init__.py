@@ -73,6 +73,8 @@ from ubridge.functions import (
     subtract,
     tanh,
 )
+from ubridge.fused import masked_fill, silu_mul
+from ubridge.fused_launches import launch_masked_fill, launch_silu_mul
 from ubridge.graph import ComputeGraph, GraphExecResult, execute_graph
 from ubridge.graph_dispatch import DispatchCall, KernelDispatch, LaunchingDispatch
 from ubridge.graph_ops import OpParams, TensorOp
@@ -103,6 +105,7 @@ from ubridge.nn import (
     conv_transpose1d,
     conv_transpose2d,
     layer_norm,
+    log_softmax,
     max_pool2d,
     rms_norm,
     rope,
@@ -114,7 +117,13 @@ from ubridge.op_table import OPS, Op
 from ubridge.product_launches import launch_attention, launch_kv_concat, launch_matmul
 from ubridge.products import attention, kv_concat, matmul
 from ubridge.reductions import argmax, argmin, max, mean, min, sum
-from ubridge.row_launches import launch_argsort, launch_norm, launch_rope, launch_softmax
+from ubridge.row_launches import (
+    launch_argsort,
+    launch_log_softmax,
+    launch_norm,
+    launch_rope,
+    launch_softmax,
+)
 from ubridge.selection import embedding, gather, index_add, scatter, scatter_add, take
 from ubridge.slice_ptr import LayoutCache, SlicePtrOrNull
 from ubridge.tensor import DeviceTensor
@@ -225,9 +234,12 @@ __all__ = [
     "conv_transpose1d",
     "conv_transpose2d",
     "layer_norm",
+    "log_softmax",
+    "masked_fill",
     "max_pool2d",
     "rms_norm",
     "rope",
+    "silu_mul",
     "softmax",
     "upsample_bilinear2d",
     "upsample_nearest2d",
@@ -247,12 +259,15 @@ __all__ = [
     "launch_index_select",
     "launch_kv_append",
     "launch_kv_concat",
+    "launch_log_softmax",
+    "launch_masked_fill",
     "launch_matmul",
     "launch_norm",
     "launch_pool2d",
     "launch_reduce",
     "launch_rope",
     "launch_scatter",
+    "launch_silu_mul",
     "launch_softmax",
     "launch_ternary",
     "launch_unary",

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING
 
 from ubridge.layout import Layout, Shape
-from ubridge.op_table import OPS, Op
+from ubridge.lowering import Lowering, Sizes
+from ubridge.op_table import OPS
 from uhal import DeviceBuffer
 from uhal.interop import StreamLike
-
-if TYPE_CHECKING:
-    from ubridge.executor import DeviceExecutor
 
 _ATTENTION = OPS["attention"]
 _COPY = OPS["copy"]
@@ -20,22 +17,8 @@ _KV_CONCAT = OPS["kv_concat"]
 _MATMUL = OPS["matmul"]
 
 
-class CandleProducts:
+class CandleProducts(Lowering):
     """The part of the launches on CUDA, ROCm and the host that multiplies."""
-
-    _executor: DeviceExecutor
-
-    def unary(
-        self,
-        op: Op,
-        x: DeviceBuffer,
-        layout: Layout,
-        out: DeviceBuffer,
-        parameter: float | None,
-        stream: StreamLike | None,
-    ) -> None:
-        """Enqueue an operation on one operand."""
-        raise NotImplementedError
 
     def matmul(
         self,
@@ -122,7 +105,7 @@ class CandleProducts:
         source: DeviceBuffer,
         target: DeviceBuffer,
         position: DeviceBuffer,
-        sizes: tuple[int, int, int, int],
+        sizes: Sizes,
         stream: StreamLike | None,
     ) -> None:
         """Enqueue a write at a place; sizes are (rows, tokens, target's length, width)."""

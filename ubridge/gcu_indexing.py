@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from ubridge.gcu_copies import GcuCopies
 from ubridge.layout import Layout
 from ubridge.op_table import OPS, Op
 from uhal import DeviceBuffer
@@ -31,16 +32,8 @@ _MOVED_AS = {i16: f16, u16: f16, i32: u32, u64: i64}
 Ids = npt.NDArray[Any]
 
 
-class GcuIndexing:
+class GcuIndexing(GcuCopies):
     """The part of the GCU's launches that takes ids."""
-
-    _executor: DeviceExecutor
-
-    def copy_strided(
-        self, x: DeviceBuffer, layout: Layout, out: DeviceBuffer, stream: StreamLike | None
-    ) -> None:
-        """Enqueue a copy of a layout to row-major order."""
-        raise NotImplementedError
 
     def index_select(
         self,

@@ -5,9 +5,11 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING
 
+from ubridge.gcu_copies import GcuCopies
 from ubridge.gcu_indexing import require_ids
 from ubridge.gemm_tuner import AtenGemmInfo, AtenGemmTuner, DataType
 from ubridge.layout import Layout, Shape
+from ubridge.lowering import Sizes
 from ubridge.op_table import OPS, Op
 from uhal import DeviceBuffer
 from uhal.errors import ArgumentValueError, NotSupportedError
@@ -25,21 +27,12 @@ _LEAST_TILE = {"sip_m": 1, "sip_k": 32, "sip_n": 64}
 """The tuner gives 0 for products too wide for its memory, by which the kernels divide."""
 
 
-class GcuProducts:
+class GcuProducts(GcuCopies):
     """The part of the GCU's launches that multiplies."""
 
-    _executor: DeviceExecutor
-    _tuner: AtenGemmTuner
-
-    def whole(self, x: DeviceBuffer, layout: Layout, stream: StreamLike | None) -> DeviceBuffer:
-        """Return the elements in row-major order."""
-        raise NotImplementedError
-
-    def copy_strided(
-        self, x: DeviceBuffer, layout: Layout, out: DeviceBuffer, stream: StreamLike | None
-    ) -> None:
-        """Enqueue a copy of a layout to row-major order."""
-        raise NotImplementedError
+    def __init__(self, executor: DeviceExecutor) -> None:
+        super().__init__(executor)
+        self._tuner = AtenGemmTuner()
 
     def matmul(
         self,
@@ -88,26 +81,6 @@ class GcuProducts:
         kernel = self._executor.kernel(op, a.dtype)
         kernel.launch((a, weight, out, scales, zeros, *product, group), stream)
 
-    def attention(
-        self,
-        query: DeviceBuffer,
-        key: DeviceBuffer,
-        value: DeviceBuffer,
-        mask: DeviceBuffer | None,
-        out: DeviceBuffer,
-        sizes: tuple[int, ...],
-        scale: float,
-        causal: bool,
-        batch: int,
-        stream: StreamLike | None,
-    ) -> None:
-        """Refuse: GCUs have attention over paged caches only."""
-        raise NotSupportedError(
-            "attention: GCUs have it over paged caches only: launch_paged_attention; or compose it "
-            "of matmul and softmax",
-            backend="tops",
-        )
-
     def kv_concat(
         self,
         x: DeviceBuffer,
@@ -133,7 +106,7 @@ class GcuProducts:
         source: DeviceBuffer,
         target: DeviceBuffer,
         position: DeviceBuffer,
-        sizes: tuple[int, int, int, int],
+        sizes: Sizes,
         stream: StreamLike | None,
     ) -> None:
         """Enqueue a write of one token at a place; sizes are (rows, 1, target's length, width).

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Protocol
 
 from ubridge.executor import DeviceExecutor
 from ubridge.layout import Layout, Shape
+from ubridge.lowering import Lowering
 from ubridge.op_table import OPS, Op
 from ubridge.promotion import checked_number
 from uhal import Device, DeviceBuffer, DType
@@ -147,9 +148,7 @@ def result_among(method: str, arguments: tuple[Any, ...]) -> Any:
 @cache
 def argument_names(method: str) -> tuple[str, ...]:
     """Return the parameters of a lowering's method, less `self` and `stream`."""
-    from ubridge.candle_lowering import CandleLowering
-
-    names = tuple(inspect.signature(getattr(CandleLowering, method)).parameters)
+    names = tuple(inspect.signature(getattr(Lowering, method)).parameters)
     assert names[-1] == "stream", method
     return names[1:-1]
 

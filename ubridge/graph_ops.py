@@ -13,7 +13,8 @@ from enum import Enum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from ubridge import elementwise, nn, products, reductions, selection
+from ubridge import elementwise, fused, nn, products, reductions, selection
+from ubridge.caches import kv_append
 from ubridge.op_table import OPS, Op
 from uhal.errors import ArgumentTypeError, ArgumentValueError
 
@@ -167,6 +168,21 @@ def _matmul(op: Op, operands: _Operands, params: OpParams) -> Any:
     return products.matmul(*operands)
 
 
+def _gated(op: Op, operands: _Operands, params: OpParams) -> Any:
+    _require_count(op, operands, 2)
+    return fused.silu_mul(*operands)
+
+
+def _masked_fill(op: Op, operands: _Operands, params: OpParams) -> Any:
+    _require_count(op, operands, 2)
+    return fused.masked_fill(*operands, _scalar(op, params))
+
+
+def _append(op: Op, operands: _Operands, params: OpParams) -> Any:
+    _require_count(op, operands, 3)
+    return kv_append(*operands)
+
+
 def _attention(op: Op, operands: _Operands, params: OpParams) -> Any:
     query, key, value, *masks = operands
     mask = masks[0] if masks else None
@@ -213,7 +229,10 @@ _BY_FAMILY: Mapping[str, Callable[[Op, _Operands, OpParams], Any]] = {
     "matmul": _matmul,
     "attention": _attention,
     **dict.fromkeys(("rope", "rope_i", "rope_thd"), _rope),
-    **dict.fromkeys(("softmax", "log_softmax", "gated"), _network),
+    "gated": _gated,
+    "masked_fill": _masked_fill,
+    "kv_append": _append,
+    **dict.fromkeys(("softmax", "log_softmax"), _network),
     **dict.fromkeys(("conv1d", "conv2d", "conv_transpose1d", "conv_transpose2d"), _network),
     **dict.fromkeys(("pool2d", "nearest2d", "bilinear2d"), _network),
     **dict.fromkeys(("index_select", "gather", "scatter", "index_add", "kv_concat"), _along),

@@ -250,20 +250,19 @@ def test_attention(causal: bool, op_row: OpRow, device: Device, rng: np.random.G
         got = ubridge.attention(
             q.tensor, k.tensor, v.tensor, causal=causal, mask=mask and mask.tensor
         ).to_numpy()
-        wide = [one.array.astype(np.float64) for one in (q, k, v)]
+        wide = [one.array.astype(np.longdouble) for one in (q, k, v)]
         keys, values = (np.repeat(one, 2, 1) for one in wide[1:])
         scores = wide[0] @ keys.swapaxes(-1, -2) / np.sqrt(8)
+        magnitudes = np.abs(wide[0]) @ np.abs(keys).swapaxes(-1, -2) / np.sqrt(8)
         if mask is not None:
-            scores = scores + mask.array.astype(np.float64)
+            scores = scores + mask.array.astype(np.longdouble)
         if causal:
             scores = np.where(np.arange(9) <= np.arange(5)[:, None] + 4, scores, -np.inf)
         expected = OPS["softmax"].reference(scores) @ values  # type: ignore[misc]
-        # Scores are sums in the wider type; what they are off by, a weight is, relatively.
-        inner = STEP["f64" if dtype == "f64" else "f32"]
-        sizes = np.abs(wide[0]) @ np.abs(keys).swapaxes(-1, -2) / np.sqrt(8)
-        slip = inner * (12 * sizes + (0 if mask is None else np.abs(mask.array.astype(np.float64))))
-        bound = (2 * slip.max() + 20 * inner + STEP[dtype]) * np.abs(values).max()
-        assert np.abs(got.astype(np.float64) - expected).max() <= bound, dtype
+        # The result's rounding, and what the scores' does to e to them.
+        computed = STEP["f64" if dtype == "f64" else "f32"]
+        bound = (STEP[dtype] + 4 * computed * (1 + magnitudes.max())) * np.abs(values).max()
+        assert np.abs(got.astype(np.longdouble) - expected).max() <= bound, dtype
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2, 3, -1])
