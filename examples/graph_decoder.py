@@ -42,10 +42,12 @@ class Sizes:
 
     @property
     def width(self) -> int:
+        """Elements of the residual stream."""
         return self.heads * self.head_width
 
     @property
     def kv_width(self) -> int:
+        """Elements of the keys of one token, and of its values."""
         return self.kv_heads * self.head_width
 
 
@@ -156,6 +158,7 @@ class Reference:
         self.kept: list[tuple[list[Array], list[Array]]] = [([], []) for _ in range(sizes.layers)]
 
     def step(self, token: int, position: int) -> Array:
+        """Return the logits after one token; positions come in order."""
         x = self.weights["table"][token]
         for layer, (keys, values) in enumerate(self.kept):
             own = {
@@ -176,6 +179,7 @@ class Reference:
         return norm(x, self.weights["norm"]) @ self.weights["head"]
 
     def turned(self, x: Array, position: int) -> Array:
+        """Return (heads, width) rotated by a position."""
         first, second = np.split(x.reshape(-1, self.sizes.head_width), 2, axis=1)
         cos, sin = self.cos[position], self.sin[position]
         return np.hstack([first * cos - second * sin, first * sin + second * cos])
@@ -213,7 +217,7 @@ def run(options: argparse.Namespace) -> int:
     weights = random_weights(sizes, rng)
     tokens = [int(token) for token in rng.integers(0, sizes.vocabulary, sizes.positions)]
     reference = Reference(sizes, weights)
-    expected = np.stack([reference.step(*one) for one in zip(tokens, range(len(tokens)))])
+    expected = np.stack([reference.step(token, place) for place, token in enumerate(tokens)])
 
     decoder = Decoder(sizes, weights)
     with ub.trace() as graph:

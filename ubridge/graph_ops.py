@@ -175,7 +175,8 @@ def _gated(op: Op, operands: _Operands, params: OpParams) -> Any:
 
 def _masked_fill(op: Op, operands: _Operands, params: OpParams) -> Any:
     _require_count(op, operands, 2)
-    return fused.masked_fill(*operands, _scalar(op, params))
+    x, mask = operands
+    return fused.masked_fill(x, mask, _scalar(op, params))
 
 
 def _append(op: Op, operands: _Operands, params: OpParams) -> Any:
