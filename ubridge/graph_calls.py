@@ -14,13 +14,15 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+
 from ubridge.executor import DeviceExecutor
 from ubridge.layout import Layout, Shape
 from ubridge.lowering import Lowering
 from ubridge.op_table import OPS, Op
 from ubridge.promotion import checked_number
 from uhal import Device, DeviceBuffer, DType
-from uhal.errors import ArgumentValueError, DeviceError
+from uhal.errors import ArgumentTypeError, ArgumentValueError, DeviceError
 from uhal.interop import StreamLike
 
 
@@ -61,6 +63,12 @@ class ScalarSlot:
 
     def checked(self, value: object) -> float:
         """Return a value for the slot; refuse one of another kind or out of its range."""
+        kinds = (int, float) if self.dtype.kind == "float" else (int,)
+        if isinstance(value, bool) or not isinstance(value, (*kinds, np.integer)):
+            raise ArgumentTypeError(
+                f"slot {self.name!r}: expected {'a number' if len(kinds) > 1 else 'an int'}, got "
+                f"{value!r}"
+            )
         number = checked_number(f"slot {self.name!r}", self.dtype, value)
         if not self.low <= number <= self.high:
             raise ArgumentValueError(

@@ -17,7 +17,7 @@ from ubridge.graph_storage import Storages
 from ubridge.layout import Layout
 from ubridge.tensor import DeviceTensor
 from uhal import Device, DeviceBuffer
-from uhal.errors import ArgumentValueError, DeviceError, InvalidHandleError
+from uhal.errors import ArgumentTypeError, ArgumentValueError, DeviceError, InvalidHandleError
 
 
 class Describer:
@@ -62,6 +62,9 @@ class Describer:
             result = compute(node.op, *self._operands(node))
         except (DeviceError, IndexError) as error:
             raise type(error)(f"{node}: {error}") from error
+        except TypeError as error:
+            # The function takes no such operand or option.
+            raise ArgumentTypeError(f"{node}: {error}") from error
         calls = self._calls
         if len(calls) != 1:
             made = ", ".join(call.op.name for call in calls) or "nothing"

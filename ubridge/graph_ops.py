@@ -139,6 +139,11 @@ def _rope(op: Op, operands: _Operands, params: OpParams) -> Any:
     return nn.rope(*operands, **{**turned, **params.options})
 
 
+def _rows(op: Op, operands: _Operands, params: OpParams) -> Any:
+    _require_count(op, operands, 1)
+    return _network(op, operands, params)
+
+
 def _network(op: Op, operands: _Operands, params: OpParams) -> Any:
     return getattr(nn, op.name)(*operands, **params.options)
 
@@ -233,7 +238,7 @@ _BY_FAMILY: Mapping[str, Callable[[Op, _Operands, OpParams], Any]] = {
     "gated": _gated,
     "masked_fill": _masked_fill,
     "kv_append": _append,
-    **dict.fromkeys(("softmax", "log_softmax"), _network),
+    **dict.fromkeys(("softmax", "log_softmax"), _rows),
     **dict.fromkeys(("conv1d", "conv2d", "conv_transpose1d", "conv_transpose2d"), _network),
     **dict.fromkeys(("pool2d", "nearest2d", "bilinear2d"), _network),
     **dict.fromkeys(("index_select", "gather", "scatter", "index_add", "kv_concat"), _along),
