@@ -92,6 +92,7 @@ cdef class Context:
     cdef StreamCore default_core
     cdef Pool pool
     cdef list idle_events   # handles of recycled marker events
+    cdef list captures      # Plans being captured
     cdef dict foreign_streams   # handle → StreamCore of another library's stream
     cdef int dl_device_type     # DLPack's name of the memory; type 0: it has none
     cdef int dl_device_id
@@ -109,6 +110,7 @@ cdef class Context:
         self.limits = limits
         self.streams = {}
         self.idle_events = []
+        self.captures = []
         self.foreign_streams = {}
         self.dl_device_type = backend.dlpack_device_type or 0
         # DLPack knows one CPU: every host device is memory of this process
@@ -155,10 +157,9 @@ cdef class Context:
     def synchronize(self):
         """Wait for every stream of the device; raise what the waiting brings to light."""
         require_usable(self)
-        for core in list(self.streams.values()):
-            if not (<StreamCore>core).closed:
-                synchronize_core(self, <StreamCore>core)
-        reap_streams(self)
+        for plan in self.captures:
+            refuse_capturing((<Plan>plan).core, "Device.synchronize", NOTHING_RUNS)
+        synchronize_streams(self)
 
     def pool_statistics(self):
         """Return bytes and counts of the pool by name."""
@@ -207,6 +208,7 @@ cdef struct LiveCounts:
     Py_ssize_t functions
     Py_ssize_t buffers
     Py_ssize_t host_buffers
+    Py_ssize_t plans
 
 cdef LiveCounts live
 memset(&live, 0, sizeof(live))
@@ -215,6 +217,15 @@ memset(&live, 0, sizeof(live))
 def live_counts():
     """Return the lane's open objects by kind."""
     return dict(live)
+
+
+cdef int synchronize_streams(Context context) except -1:
+    """Wait for every stream; of one that is being captured, for what it was given before."""
+    cdef StreamCore core
+    for core in list(context.streams.values()):
+        if not core.closed:
+            synchronize_core(context, core)
+    return reap_streams(context)
 
 
 # -- making the device current -------------------------------------------------------------------
@@ -332,6 +343,9 @@ cdef list suspects(Context context):
             record = &core.ledger.records[launch % length]
             if record.ticket <= core.completed:
                 continue
+            if isinstance(<object>record.kernel, Recording):
+                found.extend(replayed(core, record))
+                continue
             name, signature = <object>record.kernel
             found.append({
                 "ticket": record.ticket,
@@ -346,3 +360,14 @@ cdef list suspects(Context context):
                 "instruction_offset": record.instruction_offset,
             })
     return sorted(found, key=lambda launch: (launch["stream_id"], launch["ticket"]))
+
+
+cdef list replayed(StreamCore core, uhal_launch_record *record):
+    """The launches of a replay that the ledger names."""
+    cdef Recording recording = <Recording><object>record.kernel
+    cdef Py_ssize_t index
+    found = [describe_launch(recording, index) for index in range(recording.count)]
+    for launch in found:
+        launch["stream_id"] = core.id
+        launch["ticket"] = record.ticket
+    return found

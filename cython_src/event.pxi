@@ -17,6 +17,8 @@ cdef class Event:
     cdef unsigned int bits
     cdef StreamCore core      # of the last record
     cdef uint64_t ticket
+    cdef Recording captured   # of the capture it was recorded in last, else None
+    cdef dict clock           # and what comes before it there
     cdef object __weakref__
 
     def __init__(self, flags=0, *, device=None):
@@ -71,17 +73,22 @@ cdef class Event:
         """
         require_event(self)
         cdef StreamCore core = core_for(self.context, stream)
+        if core.state.word & UHAL_STATE_CAPTURING:
+            record_captured(self, core)
+            return
         cdef void *previous = enter(self.context)
         cdef int status = self.context.table.event_record(self.handle_, core.handle)
         leave(self.context, previous)
         check(self.context, status, "event_record")
         core.ticket += 1
+        self.captured = None
         self.core = core
         self.ticket = core.ticket
 
     def synchronize(self):
         """Wait on the host until the mark is passed. An event never recorded is passed."""
         require_event(self)
+        refuse_captured_event(self, "Event.synchronize")
         # Another thread may record it elsewhere while this one waits.
         cdef StreamCore core = self.core
         cdef uint64_t ticket = self.ticket
@@ -100,6 +107,7 @@ cdef class Event:
     def query(self):
         """Return True when the mark is passed or was never set; never waits."""
         require_event(self)
+        refuse_captured_event(self, "Event.query")
         cdef void *previous = enter(self.context)
         cdef int status = self.context.table.event_query(self.handle_)
         leave(self.context, previous)
@@ -125,6 +133,7 @@ cdef class Event:
                     f"{start.context.backend_name}:{start.context.ordinal} and "
                     f"{self.context.backend_name}:{self.context.ordinal}"
                 )
+            refuse_captured_event(event, "Event.elapsed_since")
             if event.bits & EVENT_DISABLE_TIMING:
                 raise _errors.ArgumentValueError(
                     f"elapsed_since: the {role} event was made with EventFlags.DISABLE_TIMING"
@@ -177,6 +186,12 @@ cdef int destroy_event(Event event) except -1:
     status = event.context.table.event_destroy(handle)
     leave(event.context, previous)
     return check(event.context, status, "event_destroy")
+
+
+cdef int refuse_captured_event(Event event, str call) except -1:
+    if event.captured is not None:
+        capture_words().refuse_event(call, event.captured.name)
+    return 0
 
 
 cdef inline int require_event(Event event) except -1:

@@ -32,6 +32,9 @@ One translation unit, a file an idea:
     packing.pxi      geometry and arguments read and checked
     launch_ex.pxi    launches that ask for more than geometry
     launch.pxi       a launch
+    recording.pxi    the launches of a plan, and its slots
+    capture.pxi      streams that record instead of running
+    plan.pxi         what was recorded, run as a whole
 """
 
 import atexit as _atexit
@@ -55,6 +58,7 @@ include "native.pxi"
 _cnumpy.import_array()
 
 cdef enum:
+    STREAM_NON_BLOCKING = 1     # CU_STREAM_NON_BLOCKING
     EVENT_DISABLE_TIMING = 2    # CU_EVENT_DISABLE_TIMING
     HOST_ALLOC_PORTABLE = 1     # CU_MEMHOSTALLOC_PORTABLE
     HOST_ALLOC_MAPPED = 2       # CU_MEMHOSTALLOC_DEVICEMAP
@@ -100,6 +104,10 @@ cdef class HostBuffer
 cdef class ModuleHandle
 cdef class Function
 cdef class BoundLaunch
+cdef class Recording
+cdef class PlanSlot
+cdef class Capture
+cdef class Plan
 cdef struct Packed
 
 include "elements.pxi"
@@ -124,6 +132,9 @@ include "function.pxi"
 include "packing.pxi"
 include "launch_ex.pxi"
 include "launch.pxi"
+include "recording.pxi"
+include "capture.pxi"
+include "plan.pxi"
 
 if uhal_state_watch_forks() != 0:
     raise OSError("pthread_atfork failed")

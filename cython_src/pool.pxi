@@ -96,6 +96,12 @@ cdef int _pool_mode() except -1:
 
 cdef Block pool_alloc(Context context, size_t bytes, StreamCore core):
     """A block of at least `bytes` > 0. `core`, if given, is the stream it will be used on first."""
+    if core is not None and core.state.word & UHAL_STATE_CAPTURING:
+        return arena_block(context, bytes, core)
+    return pool_block(context, bytes, core)
+
+
+cdef Block pool_block(Context context, size_t bytes, StreamCore core):
     cdef Pool pool = context.pool
     cdef Block block
     cdef int size_class
@@ -137,7 +143,7 @@ cdef Block take_free(Context context, int size_class, StreamCore core, bint ask)
         if free.taken != taken:
             # what completed let go of an object whose destructor allocated from here
             return take_free(context, size_class, core, ask)
-        if block.exported and ask:
+        if block.exported and ask and not context.captures:
             # other threads run while this one waits: they must not find the block
             take_out(free, index)
             try:
@@ -208,7 +214,7 @@ cdef uint64_t driver_alloc(Context context, size_t bytes) except? 0:
     cdef uint64_t address = 0
     cdef int status = try_alloc(context, bytes, &address)
     if status == context.table.out_of_memory:
-        context.synchronize()
+        synchronize_streams(context)
         pool_empty_cache(context)
         status = try_alloc(context, bytes, &address)
     if status == context.table.out_of_memory:
@@ -369,7 +375,7 @@ cdef int synchronize_everything(Context context) except -1:
 cdef int synchronize_device(Context context) except -1:
     """Wait for our streams, and for others' where the vendor has a call for it."""
     cdef void *previous
-    context.synchronize()
+    synchronize_streams(context)
     previous = enter(context)
     try:
         context.backend.synchronize_device(context.ordinal)
@@ -412,6 +418,7 @@ cdef dict pool_statistics(Context context):
 cdef Block native_block(Context context, size_t bytes, StreamCore core):
     cdef Block block = Block.__new__(Block)
     cdef Pool pool = context.pool
+    refuse_capturing(core, "DeviceBuffer.uninitialized_async(native=True)", ONLY_THE_ARENA)
     if context.table.alloc_async == NULL or context.table.free_async == NULL:
         slot = "alloc_async" if context.table.alloc_async == NULL else "free_async"
         raise _errors.NotSupportedError(
@@ -438,6 +445,9 @@ cdef int free_native(Context context, Block block) except -1:
     cdef StreamCore core = block.native_stream
     cdef int i, status
     cdef void *previous
+    if core.state.word & UHAL_STATE_CAPTURING:
+        keep_for_plan(core.capture, block)
+        return 0
     if core.closed:
         core = context.default_core
         wait_for(context, core, block.ready.stream_id, block.ready.ticket)

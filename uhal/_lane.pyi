@@ -105,7 +105,7 @@ def initialization_site() -> str:
 
 def set_initialization_site(site: str) -> None: ...
 def live_counts() -> dict[str, int]:
-    """Open objects by kind: contexts, streams, events, modules, functions, (host_)buffers."""
+    """Open objects: contexts, streams, events, modules, functions, (host_)buffers, plans."""
 
 # -- public --------------------------------------------------------------------------------------
 
@@ -161,6 +161,8 @@ class Stream:
     def wait_event(self, event: Event) -> None: ...
     def record_event(self, event: Event | None = None) -> Event: ...
     def add_callback(self, function: Callable[..., object], *args: object) -> None: ...
+    def capture(self, name: str | None = None) -> AbstractContextManager[Plan]:
+        """Record what the stream is given inside a `with` block into a plan; nothing runs."""
     def close(self) -> None: ...
     def __enter__(self: _Self) -> _Self: ...
     def __exit__(
@@ -186,6 +188,48 @@ class Event:
     def synchronize(self) -> None: ...
     def query(self) -> bool: ...
     def elapsed_since(self, start: Event) -> float: ...
+    def close(self) -> None: ...
+    def __enter__(self: _Self) -> _Self: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...
+
+@final
+class PlanSlot:
+    """A value of a plan that every replay can give anew; made by `Plan.slot`."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def value(self) -> Any:
+        """What the last replay gave, or the capture."""
+
+@final
+class Plan:
+    """What a capture recorded, run as a whole by `replay`."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def begun(self) -> str:
+        """Where the capture began: `file.py:line`."""
+    @property
+    def device(self) -> Device: ...
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        """Names of the kernels it launches, in the order of their capture."""
+    @property
+    def slots(self) -> dict[str, PlanSlot]: ...
+    @property
+    def closed(self) -> bool: ...
+    def __len__(self) -> int: ...
+    def slot(self, name: str, value: Any) -> PlanSlot:
+        """Name a value that each replay can give anew; during the capture, before its use."""
+    def replay(self, stream: StreamLike | None = None, **slots: Any) -> None:
+        """Run what was captured in the order of `stream`, with other values for slots."""
     def close(self) -> None: ...
     def __enter__(self: _Self) -> _Self: ...
     def __exit__(

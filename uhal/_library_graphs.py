@@ -48,9 +48,10 @@ class GraphNames:
 
 
 class GraphVerbs(LibraryBackend):
-    """The part of a backend that records and launches graphs. Any thread may call any method.
+    """The part of a backend that records graphs. Any thread may call any method.
 
-    A subclass fills in `graph_names`, and adds `instantiate_graph` and `update_kernel`.
+    A subclass fills in `graph_names` and adds `instantiate_graph`. Graphs are launched and changed
+    through the hot table.
     """
 
     graph_names: ClassVar[GraphNames]
@@ -93,10 +94,6 @@ class GraphVerbs(LibraryBackend):
         graph = ctypes.c_void_p()
         getattr(self._library, self.graph_names.end)(stream, graph)
         return graph.value or 0
-
-    def launch_graph(self, executable: int, stream: int) -> None:
-        """Enqueue the whole graph."""
-        getattr(self._library, self.graph_names.launch)(executable, stream)
 
     def destroy_executable_graph(self, executable: int) -> None:
         """Free it."""

@@ -14,10 +14,11 @@ import pytest
 from tests.children import check_child
 from tests.conformance import faults
 from tests.conformance.rows import Row
+from tests.graph_slots import KernelCall, launch_graph, update_kernel
 from tests.sampling import rounds
 from uhal import Device, DeviceBuffer, Function, Module, Stream
 from uhal.abi import LibraryBackend
-from uhal.contract import Backend, ExecutableGraph, KernelCall
+from uhal.contract import Backend, ExecutableGraph
 from uhal.errors import DeviceError
 from uhal.registry import backend as opened_backend
 
@@ -133,7 +134,7 @@ def test_a_graph_repeats_what_was_captured(
     with captured(backend, stream, chain) as executable:
         chain.check()
         for _ in range(rounds(5, 500)):
-            backend.launch_graph(executable.handle, stream.handle)
+            launch_graph(backend, executable.handle, stream.handle)
             chain.advance()
         stream.synchronize()
         chain.check()
@@ -146,7 +147,7 @@ def test_a_graph_runs_in_order_with_other_work(
     with captured(backend, stream, chain) as executable:
         for _ in range(5):
             chain.launch(stream)
-            backend.launch_graph(executable.handle, stream.handle)
+            launch_graph(backend, executable.handle, stream.handle)
             chain.advance()
             chain.advance()
         stream.synchronize()
@@ -158,7 +159,7 @@ def test_a_graph_can_be_launched_on_another_stream(
 ) -> None:
     chain = chains()
     with captured(backend, stream, chain) as executable, Stream() as other:
-        backend.launch_graph(executable.handle, other.handle)
+        launch_graph(backend, executable.handle, other.handle)
         chain.advance()
         other.synchronize()
         chain.check()
@@ -174,12 +175,12 @@ def test_a_graph_takes_other_parameters(
         assert len(set(executable.kernels)) == 3
         for _ in range(5):
             # What is launched keeps its parameters, whether it has run or not.
-            backend.launch_graph(executable.handle, stream.handle)
+            launch_graph(backend, executable.handle, stream.handle)
             chain.advance()
             chain.factors[place] = chain.draw()
             node = executable.kernels[place]
-            backend.update_kernel(executable.handle, node, chain.call(place))
-        backend.launch_graph(executable.handle, stream.handle)
+            update_kernel(backend, executable.handle, node, chain.call(place))
+        launch_graph(backend, executable.handle, stream.handle)
         chain.advance()
         stream.synchronize()
         chain.check()

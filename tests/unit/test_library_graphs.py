@@ -11,9 +11,10 @@ import pytest
 from cuda_backend import CudaBackend
 from host_backend import HostBackend
 from tests import fake_libcuda, fake_libtopsrt
+from tests.graph_slots import KernelCall, launch_graph, update_kernel
 from tops_backend import TopsBackend
 from uhal._library_graphs import GraphVerbs
-from uhal.contract import Backend, ExecutableGraph, KernelCall
+from uhal.contract import Backend, ExecutableGraph
 from uhal.errors import DeviceError, NotSupportedError
 
 STREAM, GRAPH, EXECUTABLE, NODE = 0x10, 0x20, 0x30, 0x1
@@ -26,7 +27,7 @@ STEPS: dict[str, Callable[[Backend], object]] = {
     "status": lambda backend: backend.capture_status(STREAM),
     "end": lambda backend: backend.end_capture(STREAM),
     "instantiate": lambda backend: backend.instantiate_graph(GRAPH),
-    "launch": lambda backend: backend.launch_graph(EXECUTABLE, STREAM),
+    "launch": lambda backend: launch_graph(backend, EXECUTABLE, STREAM),
     "destroy_executable": lambda backend: backend.destroy_executable_graph(EXECUTABLE),
     "destroy": lambda backend: backend.destroy_graph(GRAPH),
 }
@@ -104,24 +105,25 @@ def test_kernels_are_listed_in_the_order_in_which_they_run(
 
 def test_a_refused_change_of_a_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     backend, fake = VENDORS[0].open(tmp_path, monkeypatch)
-    backend.update_kernel(EXECUTABLE, NODE, CALL)
+    update_kernel(backend, EXECUTABLE, NODE, CALL)
     fake.answer("cuGraphExecKernelNodeSetParams", FAILURE)
     with pytest.raises(DeviceError, match=r"^cuGraphExecKernelNodeSetParams: "):
-        backend.update_kernel(EXECUTABLE, NODE, CALL)
+        update_kernel(backend, EXECUTABLE, NODE, CALL)
 
 
 def test_gcus_change_no_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     backend, _ = VENDORS[1].open(tmp_path, monkeypatch)
     assert backend.instantiate_graph(GRAPH).kernels is None
-    with pytest.raises(NotSupportedError, match="capture again, or let kernels read"):
-        backend.update_kernel(EXECUTABLE, NODE, CALL)
+    assert backend.hot_table.slots["graph_update_kernel"] == 0
 
 
 def test_a_backend_without_graphs_says_so() -> None:
     backend = HostBackend.open()
     assert backend.capture_status(STREAM) == "none"
-    steps = {**STEPS, "update": lambda backend: backend.update_kernel(EXECUTABLE, NODE, CALL)}
-    for step, act in steps.items():
-        if step != "status":
+    assert not any(
+        backend.hot_table.slots[slot] for slot in ("graph_launch", "graph_update_kernel")
+    )
+    for step, act in STEPS.items():
+        if step not in ("status", "launch"):
             with pytest.raises(NotSupportedError, match=r"^host: launches cannot be captured"):
                 act(backend)
