@@ -1,4 +1,4 @@
-"""How a graph is built: nodes are added one by one, and checked as soon as their inputs are there."""
+"""How a graph is built: nodes are added one by one and checked once their inputs are there."""
 
 from __future__ import annotations
 

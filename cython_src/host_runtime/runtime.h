@@ -55,6 +55,8 @@ struct Runtime {
     std::atomic<size_t> live_streams{0};
     std::atomic<size_t> live_events{0};
     std::atomic<size_t> live_modules{0};
+    std::atomic<size_t> live_graphs{0};
+    std::atomic<size_t> live_executables{0};
 };
 
 // Made at the first call. Null, with the words set, when the environment asks for what cannot be.

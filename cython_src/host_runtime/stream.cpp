@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "graph.h"
 #include "platform.h"
 #include "runtime.h"
 
@@ -220,6 +221,13 @@ void Stream::release_memory(uint64_t address) {
     });
 }
 
+void Stream::replay(const Replay &replay) {
+    submit([&](Task &task) {
+        task.kind = TaskKind::replay;
+        task.replay = replay;
+    });
+}
+
 void Stream::record(MarkHold mark) {
     if (claim()) {
         mark->complete();
@@ -298,8 +306,13 @@ void Stream::run() {
         task = first_;
     }
     for (unsigned turn = 0;; ++turn) {
-        if (!execute(*task)) {
-            return; // parked; the mark owns the stream and may have passed it on already
+        const Outcome outcome = execute(*task);
+        if (outcome == Outcome::parked) {
+            return; // the mark owns the stream and may have passed it on already
+        }
+        if (outcome == Outcome::later) {
+            scheduler.make_ready(*this);
+            return;
         }
         const bool has_ticket = task->has_ticket;
         task->clear();
@@ -344,28 +357,21 @@ void Stream::recycle(Task *task) {
     spare_ = task;
 }
 
-// False when the stream is parked and the task is to be looked at again.
-bool Stream::execute(Task &task) {
-    const bool lost = device_.error.load(std::memory_order_relaxed) != 0;
+// When it is not done the task is to be looked at again.
+Stream::Outcome Stream::execute(Task &task) {
     switch (task.kind) {
     case TaskKind::launch: {
         Module *const module = task.launch.function->module;
-        if (!lost) {
-            execute(task.launch);
-        }
+        execute_step(task);
         module->drop();
         break;
     }
     case TaskKind::copy:
-        if (!lost) {
-            uhal_host::run(task.copy);
-        }
-        break;
     case TaskKind::fill:
-        if (!lost) {
-            uhal_host::run(task.fill);
-        }
+        execute_step(task);
         break;
+    case TaskKind::replay:
+        return execute(task.replay);
     case TaskKind::callback: {
         // Runs on a lost device too: it may own what it was given.
         const Scheduler::Blocking blocking(device_.runtime.scheduler);
@@ -376,15 +382,46 @@ bool Stream::execute(Task &task) {
         task.mark->complete();
         break;
     case TaskKind::wait:
-        return !task.mark->park(*this);
+        return task.mark->park(*this) ? Outcome::parked : Outcome::done;
     case TaskKind::release:
         device_.runtime.memory.free(task.address);
         break;
     }
-    return true;
+    return Outcome::done;
 }
 
-void Stream::execute(Launch &launch) {
+// Steps take turns with other streams' work as single tasks would.
+Stream::Outcome Stream::execute(Replay &replay) {
+    const Steps &steps = replay.version->steps;
+    for (unsigned turn = 1; replay.next < steps.size(); ++turn) {
+        execute_step(steps[replay.next++]->task());
+        if (device_.runtime.scheduler.wants(priority_, turn >= fair_share)) {
+            return Outcome::later;
+        }
+    }
+    Executable::finish(replay);
+    return Outcome::done;
+}
+
+// A launch, a copy or a fill. On a lost device nothing runs any more.
+void Stream::execute_step(const Task &step) {
+    if (device_.error.load(std::memory_order_relaxed) != 0) {
+        return;
+    }
+    switch (step.kind) {
+    case TaskKind::launch:
+        execute(step.launch);
+        break;
+    case TaskKind::copy:
+        uhal_host::run(step.copy);
+        break;
+    default:
+        uhal_host::run(step.fill);
+        break;
+    }
+}
+
+void Stream::execute(const Launch &launch) {
     const uint64_t items = (launch.blocks - launch.first) * launch.threads();
     const uint64_t start = ticks();
     unsigned threads = 1;
