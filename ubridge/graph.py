@@ -19,9 +19,10 @@ from ubridge.graph_dispatch import DispatchCall, KernelDispatch, LaunchingDispat
 from ubridge.graph_json import leaf_names, load, save
 from ubridge.graph_memory import Lifetime, MemoryPlan, plan_memory
 from ubridge.graph_node import Node
+from ubridge.graph_plan import GraphPlan
 from ubridge.graph_text import dot_of, text_of
 from ubridge.tensor import DeviceTensor
-from uhal import Device, DeviceBuffer
+from uhal import Device, DeviceBuffer, Stream
 from uhal.dtypes import u8
 from uhal.errors import ArgumentValueError, NotFoundError
 from uhal.interop import StreamLike
@@ -103,6 +104,10 @@ class ComputeGraph(GraphBuilder):
                     storage = self.storages[number]
                     storage.attach(arena[offset : offset + storage.nbytes])
             self._program = [self._step(index) for index in self.order() if self._is_op(index)]
+            for _, call, _ in self._program:
+                for slot in call.slots:
+                    filled = self.storages.resolve(call.written)
+                    self.executor.note_range(filled, slot.low, slot.high)
         return self._program
 
     def _step(self, index: int) -> Step:
@@ -127,6 +132,16 @@ class ComputeGraph(GraphBuilder):
                     f"the graph has no slot {name!r}; it has {', '.join(slots) or 'none'}"
                 )
         return {name: slot.checked(given.get(name, slot.value)) for name, slot in slots.items()}
+
+    def instantiate(self, stream: Stream) -> GraphPlan:
+        """Capture the graph on a stream into a plan that is replayed with one native call.
+
+        Nothing runs. Kernels are loaded and layouts uploaded first. The plan holds the graph; what
+        is added to the graph later is not in it. Raises `CaptureError`, with the node named, when
+        an operation cannot be part of a capture on this backend, and `NotSupportedError` where
+        there are no graphs.
+        """
+        return GraphPlan(self, stream)
 
     # -- text and files --------------------------------------------------------------------------
 

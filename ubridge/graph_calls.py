@@ -78,8 +78,8 @@ class ScalarSlot:
         return found
 
 
-def with_values(arguments: Any, values: Mapping[str, float]) -> Any:
-    """Return the arguments with the value of each slot for it."""
+def with_values(arguments: Any, values: Mapping[str, Any]) -> Any:
+    """Return the arguments with the value, or the slot of a plan, for each slot."""
     return mapped(arguments, lambda one: values[one.name] if isinstance(one, ScalarSlot) else one)
 
 
