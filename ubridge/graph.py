@@ -221,6 +221,7 @@ class ComputeGraph(GraphBuilder):
 def execute_graph(
     graph: ComputeGraph,
     dispatcher: KernelDispatch | None = None,
+    /,
     *,
     stream: StreamLike | None = None,
     **slots: float,

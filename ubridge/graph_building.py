@@ -238,6 +238,8 @@ class GraphBuilder:
             del self._names[node.name]
 
     def _require_free(self, name: str | None) -> None:
+        if name == "stream":
+            raise ArgumentValueError("name: expected another one: replay(stream=…) is the stream")
         if name is not None and name in self._names:
             raise ArgumentValueError(f"the graph has a {self.nodes[self._names[name]]} already")
 

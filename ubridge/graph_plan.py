@@ -112,7 +112,8 @@ class GraphPlan:
         for number, (_, buffer) in written.items():
             buffer.copy_from(before[number])
         slots: dict[str, Any] = {name: tensor.buffer for name, tensor in self._memory.items()}
-        self._plan.replay(**slots, **graph.checked_slots(numbers))
+        slots.update(graph.checked_slots(numbers))
+        self._plan.replay(**slots)
         self._stream.synchronize()
         differing = [
             node
