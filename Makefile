@@ -2,6 +2,8 @@
 
 PYTHON ?= python3
 VENV_PYTHON := .venv/bin/python
+# A process for each core: a file of tests stays in one, so its devices are opened once.
+WORKERS := --numprocesses auto --maxprocesses 8 --dist loadfile
 ENVIRONMENT := sh build_support/environment.sh "$(PYTHON)" $(firstword $(origin PYTHON))
 
 .PHONY: help demo build simulators kernels kernels-cuda kernels-rocm test soak lint types check clean
@@ -34,12 +36,12 @@ kernels-rocm: # clang for AMD's devices is a wheel
 test: ## Run the tests (at most 10 minutes)
 	@$(ENVIRONMENT) test
 	@$(VENV_PYTHON) -m simulators.build
-	$(VENV_PYTHON) -m pytest $(PYTEST)
+	$(VENV_PYTHON) -m pytest $(WORKERS) $(PYTEST)
 
 soak: ## Run the tests with full counts (no time limit)
 	@$(ENVIRONMENT) test
 	@$(VENV_PYTHON) -m simulators.build
-	UHAL_TEST_SOAK=1 $(VENV_PYTHON) -m pytest $(PYTEST)
+	UHAL_TEST_SOAK=1 $(VENV_PYTHON) -m pytest $(WORKERS) $(PYTEST)
 
 lint: ## Check style with ruff
 	@$(ENVIRONMENT) dev

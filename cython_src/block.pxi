@@ -31,6 +31,7 @@ cdef class Block:
     cdef size_t requested
     cdef int size_class         # -1: not cached
     cdef Segment segment
+    cdef OwnerLink owner_link
     cdef Stamp ready            # stream_id 0: at once
     cdef uint64_t waited        # id of the stream that already waits for `ready`
     cdef Stamp *stamps
@@ -50,6 +51,7 @@ cdef class Block:
         self.size_class = -1
 
     def __dealloc__(self):
+        forget_owner(&self.owner_link)
         if self.stamps != self.first_stamps:
             c_free(self.stamps)
 

@@ -98,6 +98,8 @@ cdef class Context:
     cdef int dl_device_id
     cdef readonly object peers  # ordinals whose memory kernels of this device may use
     cdef unsigned int launch_marks
+    cdef const volatile uint32_t *index_fault   # not 0: a kernel met an id out of bounds
+    cdef object raise_index_fault
     cdef object __weakref__
 
     def __init__(self, backend, int ordinal, uintptr_t token, limits):
@@ -118,7 +120,9 @@ cdef class Context:
         self.peers = frozenset()
         self.launch_marks = _launch_marks()
         blocking = _environment_flag("UHAL_LAUNCH_BLOCKING")
-        self.pool = Pool(_pool_mode())
+        self.pool = Pool(
+            _pool_mode(), memory_words().limit_from_environment(self.backend_name, ordinal)
+        )
         # From here on __dealloc__ has something to tear down.
         self.state = uhal_state_new()
         if self.state == NULL:
@@ -161,9 +165,42 @@ cdef class Context:
             refuse_capturing((<Plan>plan).core, "Device.synchronize", NOTHING_RUNS)
         synchronize_streams(self)
 
+    def watch_index_faults(self, uintptr_t word, report):
+        """Call `report` after a wait of the user's that finds a word of host memory not 0.
+
+        The word stays until it is 0 here: then nothing is watched any more, nor `report` held.
+        """
+        self.index_fault = <const volatile uint32_t *>word
+        self.raise_index_fault = report if word else None
+
+    def check_index_faults(self):
+        """Raise what kernels that were waited for reported of ids out of bounds."""
+        check_index_faults(self)
+
     def pool_statistics(self):
         """Return bytes and counts of the pool by name."""
         return pool_statistics(self)
+
+    def pool_owners(self):
+        """Return (bytes, bytes asked for, code object or None, instruction offset) of live blocks."""
+        return pool_owners(self)
+
+    def reset_peak_statistics(self):
+        """Let the pool's peaks begin anew at what is in use now."""
+        self.pool.peak_bytes_in_use = self.pool.bytes_in_use
+        self.pool.peak_bytes_reserved = self.pool.bytes_reserved
+
+    @property
+    def memory_limit(self):
+        """Most bytes the pool takes from the driver; None: as many as there are."""
+        return None if self.pool.limit == NO_LIMIT else self.pool.limit
+
+    @memory_limit.setter
+    def memory_limit(self, limit):
+        require_usable(self)
+        self.pool.limit = NO_LIMIT if limit is None else limit
+        if self.pool.bytes_reserved > self.pool.limit:
+            pool_empty_cache(self)
 
     def empty_cache(self):
         """Give unused pool segments back to the driver and return the bytes freed."""
@@ -182,6 +219,13 @@ cdef class Context:
 
     def __repr__(self):
         return f"<Context {self.backend_name}:{self.ordinal}{' closed' if self.closed else ''}>"
+
+
+cdef int check_index_faults(Context context) except -1:
+    """Only where the user waits: what waits within must not fail for somebody's ids."""
+    if context.index_fault != NULL and context.index_fault[0] != 0:
+        context.raise_index_fault()
+    return 0
 
 
 @cython.final

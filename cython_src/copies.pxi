@@ -64,12 +64,14 @@ cdef int copy_h2d(DeviceBuffer buffer, const void *source, StreamCore core) exce
     order_behind(buffer, core)
     cdef void *previous = enter(context)
     cdef Block block = hold(buffer)
+    hold_core(core)
     if count <= GIL_KEPT_BYTES and core.ticket - core.completed < PENDING_LIMIT:
         status = context.table.copy_h2d(buffer.address, source, count, core.handle)
     else:
         with nogil:
             status = context.table.copy_h2d(buffer.address, source, count, core.handle)
     take_ticket(core)
+    let_go_core(context, core)
     used(context, block, core, status)
     leave(context, previous)
     return check(context, status, "copy_h2d")
@@ -82,9 +84,11 @@ cdef int copy_d2h(DeviceBuffer buffer, void *destination, StreamCore core) excep
     order_behind(buffer, core)
     cdef void *previous = enter(context)
     cdef Block block = hold(buffer)
+    hold_core(core)
     with nogil:
         status = context.table.copy_d2h(destination, buffer.address, count, core.handle)
     take_ticket(core)
+    let_go_core(context, core)
     used(context, block, core, status)
     leave(context, previous)
     return check(context, status, "copy_d2h")
@@ -107,9 +111,11 @@ cdef int copy_d2d(DeviceBuffer destination, DeviceBuffer source, StreamCore core
     cdef void *previous = enter(context)
     cdef Block to_block = hold(destination)
     cdef Block from_block = hold(source)
+    hold_core(core)
     with nogil:
         status = context.table.copy_d2d(destination.address, source.address, count, core.handle)
     take_ticket(core)
+    let_go_core(context, core)
     used(context, to_block, core, status)
     used(context, from_block, core, status)
     leave(context, previous)
@@ -132,12 +138,14 @@ cdef int copy_peer(DeviceBuffer destination, DeviceBuffer source, StreamCore cor
         order_behind(destination, core)
         previous = enter(context)
         to_block = hold(destination)
+        hold_core(core)
         with nogil:
             status = context.table.copy_peer(
                 destination.address, context.token_pointer, source.address,
                 source.context.token_pointer, source.nbytes, core.handle,
             )
         take_ticket(core)
+        let_go_core(context, core)
         used(context, to_block, core, status)
         leave(context, previous)
         check(context, status, "copy_peer")
@@ -322,6 +330,7 @@ cdef int fill(DeviceBuffer buffer, int width, unsigned int value, StreamCore cor
     order_behind(buffer, core)
     previous = enter(context)
     cdef Block block = hold(buffer)
+    hold_core(core)
     with nogil:
         if width == 1:
             status = context.table.memset_8(buffer.address, value, count, core.handle)
@@ -330,6 +339,7 @@ cdef int fill(DeviceBuffer buffer, int width, unsigned int value, StreamCore cor
         else:
             status = context.table.memset_32(buffer.address, value, count, core.handle)
     take_ticket(core)
+    let_go_core(context, core)
     used(context, block, core, status)
     leave(context, previous)
     return check(

@@ -192,14 +192,16 @@ cdef int copy_rows_of(
     DeviceBuffer buffer, DeviceBuffer other, Direction direction, Rows *destination, Rows *source,
     StreamCore core
 ) except -1:
-    """`copy_rows` with the buffers' memory held meanwhile and stamped after it."""
+    """`copy_rows` with the buffers' memory and the stream held meanwhile and stamped after it."""
     cdef Context context = buffer.context
     cdef Block block = hold(buffer)
     cdef Block other_block = None if other is None else hold(other)
+    hold_core(core)
     try:
         copy_rows(context, direction, destination, source, core)
     finally:
         core.ticket += 1
+        let_go_core(context, core)
         used(context, block, core, 0)
         used(context, other_block, core, 0)
     return 0

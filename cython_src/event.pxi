@@ -7,7 +7,8 @@ cdef class Event:
     """A mark in a stream. Recording it again moves the mark.
 
     `flags` are CUDA's. The event owns its native handle, holds its device, and is closed when
-    garbage collected, also while a stream still waits for it. Any thread may use it.
+    garbage collected, also while a stream or another thread still waits for it. Any thread may use
+    it.
 
     Raises InvalidHandleError after close, on a closed device, and in a forked child.
     """
@@ -17,6 +18,8 @@ cdef class Event:
     cdef unsigned int bits
     cdef StreamCore core      # of the last record
     cdef uint64_t ticket
+    cdef Py_ssize_t waiting   # threads that wait for it without the GIL
+    cdef void *abandoned      # the handle, when it was closed meanwhile: the last of them destroys it
     cdef Recording captured   # of the capture it was recorded in last, else None
     cdef dict clock           # and what comes before it there
     cdef object __weakref__
@@ -86,7 +89,10 @@ cdef class Event:
         self.ticket = core.ticket
 
     def synchronize(self):
-        """Wait on the host until the mark is passed. An event never recorded is passed."""
+        """Wait on the host until the mark is passed. An event never recorded is passed.
+
+        Raises `IndexError` for an id out of bounds in any finished work of the device.
+        """
         require_event(self)
         refuse_captured_event(self, "Event.synchronize")
         # Another thread may record it elsewhere while this one waits.
@@ -97,12 +103,12 @@ cdef class Event:
         slot = "event_query"
         if status == self.context.table.not_ready:
             slot = "event_synchronize"
-            with nogil:
-                status = self.context.table.event_synchronize(self.handle_)
+            status = wait_for_event(self)
         leave(self.context, previous)
         check(self.context, status, slot)
         if core is not None:
             note_completed(core, ticket)
+        check_index_faults(self.context)
 
     def query(self):
         """Return True when the mark is passed or was never set; never waits."""
@@ -155,7 +161,7 @@ cdef class Event:
         return milliseconds
 
     def close(self):
-        """Destroy the native event; streams waiting for it still do. Closing twice is fine."""
+        """Destroy the native event; who waits for it still does. Closing twice is fine."""
         if self.handle_ == NULL or self.context.state.word & UHAL_STATE_FORKED:
             return
         live.events -= 1
@@ -174,11 +180,36 @@ cdef class Event:
         )
 
 
+cdef int wait_for_event(Event event) noexcept:
+    """The driver's answer; another thread may close the event meanwhile."""
+    cdef void *handle = event.handle_
+    cdef int status
+    event.waiting += 1
+    with nogil:
+        status = event.context.table.event_synchronize(handle)
+    event.waiting -= 1
+    if event.abandoned != NULL and event.waiting == 0:
+        handle = event.abandoned
+        event.abandoned = NULL
+        try:
+            destroy_handle(event, handle)
+        except BaseException as failure:
+            warn_in_destructor(f"closing an event: {failure}")
+    return status
+
+
 cdef int destroy_event(Event event) except -1:
     cdef void *handle = event.handle_
+    event.handle_ = NULL
+    if event.waiting:
+        event.abandoned = handle
+        return 0
+    return destroy_handle(event, handle)
+
+
+cdef int destroy_handle(Event event, void *handle) except -1:
     cdef void *previous
     cdef int status
-    event.handle_ = NULL
     if event.context.state.word & UHAL_STATE_LOST:
         event.context.table.event_destroy(handle)  # a lost device answers with its error
         return 0

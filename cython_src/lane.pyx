@@ -18,14 +18,20 @@ One translation unit, a file an idea:
     callbacks.pxi    host callbacks
     event.pxi        events
     block.pxi        pieces of device memory, and who still uses them
+    owners.pxi       who has memory, for when there is none left
+    free_list.pxi    blocks that nobody has
+    segments.pxi     what the pool has from the driver
+    exported.pxi     memory used out of the pool's sight
     pool.pxi         device memory handed out and taken back
+    pool_native.pxi  stream-ordered allocation by the driver itself
     pool_modes.pxi   UHAL_POOL=direct and guard
     buffer.pxi       DeviceBuffer and its views
     host_buffer.pxi  pinned host memory
     copies.pxi       copies and fills
     copies_2d.pxi    copies of rows a pitch apart
     foreign.pxi      streams and memory of other libraries
-    dlpack.pxi       tensors by DLPack, in and out
+    dlpack.pxi       tensors by DLPack: its terms, and out
+    dlpack_in.pxi    and in
     exchange.pxi     tensors of other libraries as arguments of a launch
     sharing.pxi      memory across devices and processes
     function.pxi     modules, kernels, bound launches
@@ -68,10 +74,12 @@ cdef enum:
     DL_CUDA_HOST = 3
     DL_CUDA_MANAGED = 13
 
+cdef size_t NO_LIMIT = <size_t>-1
 cdef double EXIT_DEADLINE_SECONDS = 10.0
 
 # These modules import the lane, so the lane imports them when first needed.
 cdef object _words = None
+cdef object _memory = None
 cdef object _config_class = None
 
 
@@ -81,6 +89,14 @@ cdef object words():
         from uhal import arguments
         _words = arguments
     return _words
+
+
+cdef object memory_words():
+    global _memory
+    if _memory is None:
+        from uhal import memory
+        _memory = memory
+    return _memory
 
 
 cdef bint is_config(object value) except -1:
@@ -117,8 +133,13 @@ include "stream_core.pxi"
 include "stream.pxi"
 include "callbacks.pxi"
 include "event.pxi"
+include "owners.pxi"
 include "block.pxi"
+include "free_list.pxi"
+include "segments.pxi"
+include "exported.pxi"
 include "pool.pxi"
+include "pool_native.pxi"
 include "pool_modes.pxi"
 include "buffer.pxi"
 include "host_buffer.pxi"
@@ -126,6 +147,7 @@ include "copies.pxi"
 include "copies_2d.pxi"
 include "foreign.pxi"
 include "dlpack.pxi"
+include "dlpack_in.pxi"
 include "exchange.pxi"
 include "sharing.pxi"
 include "function.pxi"

@@ -192,6 +192,7 @@ cdef int launch_unlocked(
     cdef list held = [<Block>packed.blocks[i] for i in range(packed.block_count)]
     for block in held:
         block.holds += 1
+    hold_core(core)
     if packed.extended != NULL:
         status = launch_extended(context, function, packed)
     else:
@@ -202,6 +203,8 @@ cdef int launch_unlocked(
             )
     if status == 0:
         core.ticket += 1
+    let_go_core(context, core)
+    if status == 0:
         stamp_all(packed, core)
     for block in held:
         let_go(context, block)

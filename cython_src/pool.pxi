@@ -17,15 +17,6 @@ cdef enum:
     SCAN_LIMIT = 16                   # free blocks of a class looked at before growing
 
 
-cdef struct FreeList:
-    # The free blocks of one size class, owned, the youngest last. It keeps the room it once needed:
-    # a program that allocates and frees in turn would grow and shrink a Python list each time.
-    PyObject **blocks
-    Py_ssize_t count
-    Py_ssize_t capacity
-    uint64_t taken      # how often one was taken out: whoever walks the list sees it change
-
-
 @cython.final
 @cython.no_gc
 cdef class Pool:
@@ -34,53 +25,35 @@ cdef class Pool:
     cdef list segments
     cdef list waiting               # Blocks of the direct modes whose stamps are not complete
     cdef Segment shared_segment     # the one small blocks are being cut from
+    cdef OwnerLink owners           # the head of the blocks in use
+    cdef size_t limit               # of bytes_reserved
     cdef size_t bytes_in_use
     cdef size_t bytes_reserved
     cdef size_t peak_bytes_in_use
+    cdef size_t peak_bytes_reserved
     cdef Py_ssize_t blocks_in_use
     cdef uint64_t driver_allocations
+    cdef uint64_t driver_frees
+    cdef uint64_t fresh_blocks      # handed out for the first time
     cdef uint64_t reuses
+    cdef uint64_t retries           # allocations that had to empty the cache first
+    cdef uint64_t out_of_memory
 
-    def __init__(self, int mode):
+    def __cinit__(self):
+        self.owners.previous = self.owners.next = &self.owners
+
+    def __init__(self, int mode, limit):
         self.mode = mode
+        self.limit = NO_LIMIT if limit is None else limit
         self.segments = []
         self.waiting = []
 
     def __dealloc__(self):
         cdef int size_class
+        forget_owners(self)
         for size_class in range(CLASS_COUNT):
             drop_all(&self.free_lists[size_class])
             c_free(self.free_lists[size_class].blocks)
-
-
-cdef int put_free(FreeList *free, Block block) except -1:
-    cdef PyObject **grown
-    if free.count == free.capacity:
-        grown = <PyObject **>realloc(free.blocks, (2 * free.capacity + 8) * sizeof(PyObject *))
-        if grown == NULL:
-            raise MemoryError
-        free.blocks = grown
-        free.capacity = 2 * free.capacity + 8
-    free.blocks[free.count] = own(block)
-    free.count += 1
-    return 0
-
-
-cdef Block take_out(FreeList *free, Py_ssize_t index):
-    block = <Block>free.blocks[index]
-    free.count -= 1
-    free.taken += 1
-    memmove(
-        free.blocks + index, free.blocks + index + 1, (free.count - index) * sizeof(PyObject *)
-    )
-    Py_DECREF(block)
-    return block
-
-
-cdef void drop_all(FreeList *free) noexcept:
-    while free.count:
-        free.count -= 1
-        Py_XDECREF(free.blocks[free.count])
 
 
 cdef int _pool_mode() except -1:
@@ -112,17 +85,30 @@ cdef Block pool_block(Context context, size_t bytes, StreamCore core):
             block = take_free(context, size_class, core, True)
         if block is None:
             block = cut_block(context, size_class)
+            pool.fresh_blocks += 1
         else:
             pool.reuses += 1
         block.segment.blocks_in_use += 1
     else:
         release_waiting(context)
         block = direct_block(context, bytes)
+        pool.fresh_blocks += 1
     block.requested = bytes
+    count_in(pool, block)
+    return block
+
+
+cdef inline void count_in(Pool pool, Block block) noexcept:
     pool.bytes_in_use += block.bytes
     pool.peak_bytes_in_use = max(pool.peak_bytes_in_use, pool.bytes_in_use)
     pool.blocks_in_use += 1
-    return block
+    note_owner(pool, block)
+
+
+cdef inline void count_out(Pool pool, Block block) noexcept:
+    pool.bytes_in_use -= block.bytes
+    pool.blocks_in_use -= 1
+    forget_owner(&block.owner_link)
 
 
 cdef Block take_free(Context context, int size_class, StreamCore core, bint ask):
@@ -191,47 +177,6 @@ cdef Block cut_block(Context context, int size_class):
     return block
 
 
-cdef Segment new_segment(Context context, size_t bytes):
-    cdef Segment segment = Segment.__new__(Segment)
-    segment.address = driver_alloc(context, bytes)
-    segment.bytes = bytes
-    context.pool.segments.append(segment)
-    return segment
-
-
-cdef int try_alloc(Context context, size_t bytes, uint64_t *address) except? -1:
-    cdef void *previous = enter(context)
-    cdef int status
-    with nogil:
-        status = context.table.alloc(address, bytes)
-    leave(context, previous)
-    return status
-
-
-cdef uint64_t driver_alloc(Context context, size_t bytes) except? 0:
-    """Memory from the driver; when it has none, after giving back what lies unused here."""
-    cdef Pool pool = context.pool
-    cdef uint64_t address = 0
-    cdef int status = try_alloc(context, bytes, &address)
-    if status == context.table.out_of_memory:
-        synchronize_streams(context)
-        pool_empty_cache(context)
-        status = try_alloc(context, bytes, &address)
-    if status == context.table.out_of_memory:
-        raise _errors.from_code(
-            context.backend,
-            context.hot_table.names.get("alloc", "alloc"),
-            status,
-            f"Asked for {bytes} bytes; {pool.blocks_in_use} live buffers hold "
-            f"{pool.bytes_in_use} bytes and {pool.bytes_reserved - pool.bytes_in_use} more are "
-            "reserved by the pool",
-        )
-    check(context, status, "alloc")
-    pool.driver_allocations += 1
-    pool.bytes_reserved += bytes
-    return address
-
-
 # -- taking back -------------------------------------------------------------------------------------
 
 
@@ -241,8 +186,7 @@ cdef int pool_free(Context context, Block block) except -1:
     cdef int i
     if block.foreign:
         return release_foreign(context, block)
-    pool.blocks_in_use -= 1
-    pool.bytes_in_use -= block.bytes
+    count_out(pool, block)
     if context.state.word & UHAL_STATE_LOST:
         return 0
     if block.native_stream is not None:
@@ -275,186 +219,19 @@ cdef inline int let_go(Context context, Block block) except -1:
     return 0
 
 
-cdef int driver_free(Context context, Segment segment) except -1:
-    cdef void *previous = enter(context)
-    cdef int status
-    with nogil:  # drivers wait for the whole device here
-        status = context.table.free(segment.address)
-    leave(context, previous)
-    context.pool.bytes_reserved -= segment.bytes
-    return check(context, status, "free")
-
-
-cdef Py_ssize_t pool_empty_cache(Context context) except? -1:
-    """Give segments without a block in use back to the driver; returns the bytes."""
-    cdef Pool pool = context.pool
-    cdef Segment segment
-    cdef Block block
-    cdef FreeList *free
-    cdef int size_class
-    cdef Py_ssize_t index
-    cdef Py_ssize_t freed = 0
-    release_waiting(context)
-    settle_all_exported(context)
-    busy = set()
-    for block in free_blocks(pool):
-        if drop_complete_stamps(context, block, True) > 0:
-            busy.add(block.segment)
-    unused = {
-        segment for segment in pool.segments
-        if (<Segment>segment).blocks_in_use == 0 and segment not in busy
-    }
-    if not unused:
-        return 0
-    for size_class in range(CLASS_COUNT):
-        free = &pool.free_lists[size_class]
-        for index in reversed(range(free.count)):
-            if (<Block>free.blocks[index]).segment in unused:
-                take_out(free, index)
-    if pool.shared_segment in unused:
-        pool.shared_segment = None
-    for segment in unused:
-        # taken off the list one by one: what is left after a failure is freed at the end
-        pool.segments.remove(segment)
-        driver_free(context, segment)
-        freed += segment.bytes
-    return freed
-
-
-cdef list free_blocks(Pool pool):
-    """All of them: asking about one may run Python code, which changes the lists."""
-    cdef int size_class
-    cdef Py_ssize_t index
-    return [
-        <Block>pool.free_lists[size_class].blocks[index]
-        for size_class in range(CLASS_COUNT)
-        for index in range(pool.free_lists[size_class].count)
-    ]
-
-
-cdef int settle_all_exported(Context context) except -1:
-    """Make the free blocks that were used out of our sight ordinary ones."""
-    cdef Block block
-    cdef FreeList *free
-    cdef int size_class
-    cdef Py_ssize_t index
-    cdef list exported = []
-    for size_class in range(CLASS_COUNT):
-        free = &context.pool.free_lists[size_class]
-        for index in reversed(range(free.count)):
-            if (<Block>free.blocks[index]).exported:
-                exported.append(take_out(free, index))
-    try:
-        for block in exported:
-            settle_exported(context, block)
-    finally:
-        for block in exported:
-            put_free(&context.pool.free_lists[block.size_class], block)
-    return 0
-
-
-cdef int settle_exported(Context context, Block block) except -1:
-    """Wait for the whole device: a use that no stamp tells may be in anybody's stream."""
-    synchronize_everything(context)
-    block.exported = False
-    block.stamp_count = 0
-    return 0
-
-
-cdef int synchronize_everything(Context context) except -1:
-    """Wait for the device, and for those whose kernels may use its memory."""
-    cdef Context other
-    synchronize_device(context)
-    for other in list(contexts):
-        if context.ordinal in other.peers and other.backend_name == context.backend_name:
-            if not other.state.word & UHAL_STATE_REFUSES:
-                synchronize_device(other)
-    return 0
-
-
-cdef int synchronize_device(Context context) except -1:
-    """Wait for our streams, and for others' where the vendor has a call for it."""
-    cdef void *previous
-    synchronize_streams(context)
-    previous = enter(context)
-    try:
-        context.backend.synchronize_device(context.ordinal)
-    except NotImplementedError:
-        pass  # then what others put into their own streams is theirs to wait for
-    finally:
-        leave(context, previous)
-    return 0
-
-
-cdef int pool_free_segments(Context context) except? -1:
-    """At the end of a context everything goes, whatever the free lists say. The first failure."""
-    cdef Segment segment
-    cdef Block block
-    cdef int status = 0
-    for block in context.pool.waiting:
-        keep_first(&status, context.table.free(block.segment.address))
-    for segment in context.pool.segments:
-        keep_first(&status, context.table.free(segment.address))
-    context.pool.waiting = []
-    context.pool.segments = []
-    return status
-
-
 cdef dict pool_statistics(Context context):
     cdef Pool pool = context.pool
     return {
         "bytes_in_use": pool.bytes_in_use,
         "peak_bytes_in_use": pool.peak_bytes_in_use,
         "bytes_reserved": pool.bytes_reserved,
+        "peak_bytes_reserved": pool.peak_bytes_reserved,
         "blocks_in_use": pool.blocks_in_use,
-        "driver_allocations": pool.driver_allocations,
+        "segments": len(pool.segments),
+        "allocations": pool.fresh_blocks + pool.reuses,
         "reuses": pool.reuses,
+        "driver_allocations": pool.driver_allocations,
+        "driver_frees": pool.driver_frees,
+        "retries": pool.retries,
+        "out_of_memory": pool.out_of_memory,
     }
-
-
-# -- stream-ordered allocation by the driver ---------------------------------------------------------
-
-
-cdef Block native_block(Context context, size_t bytes, StreamCore core):
-    cdef Block block = Block.__new__(Block)
-    cdef Pool pool = context.pool
-    refuse_capturing(core, "DeviceBuffer.uninitialized_async(native=True)", ONLY_THE_ARENA)
-    if context.table.alloc_async == NULL or context.table.free_async == NULL:
-        slot = "alloc_async" if context.table.alloc_async == NULL else "free_async"
-        raise _errors.NotSupportedError(
-            f"{context.backend_name} has no stream-ordered allocation of its own"
-            f"{lacking(context, slot)}; leave out native=True to use the pool",
-            backend=context.backend_name,
-        )
-    cdef void *previous = enter(context)
-    cdef int status = context.table.alloc_async(&block.address, bytes, core.handle)
-    leave(context, previous)
-    check(context, status, "alloc_async")
-    core.ticket += 1
-    block.bytes = block.requested = bytes
-    block.native_stream = core
-    block.ready.stream_id = core.id
-    block.ready.ticket = core.ticket
-    pool.blocks_in_use += 1
-    pool.bytes_in_use += bytes
-    return block
-
-
-cdef int free_native(Context context, Block block) except -1:
-    """Free in the order of the stream it came from, behind every recorded use."""
-    cdef StreamCore core = block.native_stream
-    cdef int i, status
-    cdef void *previous
-    if core.state.word & UHAL_STATE_CAPTURING:
-        keep_for_plan(core.capture, block)
-        return 0
-    if core.closed:
-        core = context.default_core
-        wait_for(context, core, block.ready.stream_id, block.ready.ticket)
-    for i in range(block.stamp_count):
-        wait_for(context, core, block.stamps[i].stream_id, block.stamps[i].ticket)
-    previous = enter(context)
-    status = context.table.free_async(block.address, core.handle)
-    leave(context, previous)
-    core.ticket += 1
-    return check(context, status, "free_async")

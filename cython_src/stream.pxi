@@ -8,7 +8,8 @@ cdef class Stream:
 
     `flags` and `priority` are CUDA's; a smaller priority number runs first and is clamped to the
     device's range. The stream owns its native handle, holds its device, and is closed when
-    garbage collected. Closing returns at once; what is pending still runs. Any thread may use it.
+    garbage collected. Closing returns at once; what is pending still runs, and a thread that waits
+    for it goes on waiting. Any thread may use it.
 
     Raises InvalidHandleError after close, on a closed device, and in a forked child.
     """
@@ -129,13 +130,17 @@ cdef class Stream:
     @property
     def closed(self):
         """True once closed."""
-        return self.core.closed
+        return self.core.closed or self.core.abandoned
 
     def synchronize(self):
-        """Wait until everything put into the stream so far is done; raise a fault it met."""
+        """Wait until everything put into the stream so far is done; raise a fault it met.
+
+        Raises `IndexError` for an id out of bounds in any finished work of the device.
+        """
         require_working(self.context, self.core, "Stream.synchronize")
         refuse_capturing(self.core, "Stream.synchronize", NOTHING_RUNS)
         synchronize_core(self.context, self.core)
+        check_index_faults(self.context)
 
     def query(self):
         """Return True when nothing is pending; never waits."""
@@ -186,15 +191,18 @@ cdef class Stream:
             raise MemoryError
         cdef void *previous = enter(self.context)
         cdef int status
+        hold_core(self.core)
         with nogil:
             status = self.context.table.stream_callback(
                 self.core.handle, uhal_callback_post, callback
             )
+        if status == 0:
+            self.core.ticket += 1
+        let_go_core(self.context, self.core)
         leave(self.context, previous)
         if status != 0:
             uhal_callback_delete(callback)
             raise_native(self.context, status, "stream_callback")
-        self.core.ticket += 1
 
     def close(self):
         """Destroy the native stream; pending work still runs. Closing twice is fine.
@@ -227,7 +235,7 @@ cdef class Stream:
         self.close()
 
     def __repr__(self):
-        state = " closed" if self.core.closed else ""
+        state = " closed" if self.closed else ""
         return (
             f"<{type(self).__name__} {self.core.id} on "
             f"{self.context.backend_name}:{self.context.ordinal}{state}>"

@@ -20,6 +20,8 @@ cdef class StreamCore:
     cdef uhal_ledger *ledger
     cdef bint owned
     cdef bint closed
+    cdef Py_ssize_t holds   # native calls on it under way without the GIL
+    cdef bint abandoned     # closed meanwhile: who lets go last ends it
     cdef unsigned int flags
     cdef int priority
     cdef list markers       # [(ticket, event handle)], oldest first
@@ -230,8 +232,10 @@ cdef int synchronize_core(Context context, StreamCore core) except -1:
     status = context.table.stream_query(core.handle)
     if status == context.table.not_ready:
         slot = "stream_synchronize"
+        hold_core(core)
         with nogil:
             status = context.table.stream_synchronize(core.handle)
+        let_go_core(context, core)
     leave(context, previous)
     check(context, status, slot)
     note_completed(core, ticket)
@@ -271,9 +275,35 @@ cdef int forget_core(Context context, StreamCore core) except -1:
     return 0
 
 
+cdef inline void hold_core(StreamCore core) noexcept:
+    """Hold the native stream: another thread may close it while a call runs without the GIL."""
+    core.holds += 1
+
+
+cdef inline void let_go_core(Context context, StreamCore core) noexcept:
+    """End a hold; destroy the native stream when it was closed meanwhile."""
+    core.holds -= 1
+    if core.abandoned and core.holds == 0:
+        end_abandoned(context, core)
+
+
+cdef void end_abandoned(Context context, StreamCore core) noexcept:
+    """Nobody waits for the outcome any more: whoever closed it was told it is closed."""
+    if context.state.word & UHAL_STATE_FORKED or exiting:
+        return
+    try:
+        close_core(context, core)
+    except BaseException as failure:
+        warn_in_destructor(f"closing stream {core.id}: {failure}")
+
+
 cdef int close_core(Context context, StreamCore core) except -1:
-    """Destroy the native stream; what is pending in it still runs."""
+    """Destroy the native stream, once no call on it is under way; what is pending still runs."""
     if core.closed:
+        return 0
+    if core.holds:
+        core.state.word |= UHAL_STATE_CLOSED
+        core.abandoned = True
         return 0
     try:
         if not context.state.word & UHAL_STATE_LOST and not core_is_idle(context, core):
@@ -312,7 +342,7 @@ cdef int after_launch(Context context, StreamCore core) except -1:
     cdef void *pinned = NULL
     if core.state.word & UHAL_STATE_BLOCKING:
         synchronize_core(context, core)
-    if core.state.word & UHAL_STATE_MARKING:
+    if core.state.word & UHAL_STATE_MARKING and not core.closed:
         core.launches_since_mark += 1
         if core.launches_since_mark >= context.launch_marks:
             core.launches_since_mark = 0

@@ -218,10 +218,14 @@ def conv1d(
     stride: int = 1,
     padding: int = 0,
     dilation: int = 1,
+    groups: int = 1,
     stream: StreamLike | None = None,
 ) -> DeviceTensor:
-    """Convolve (batch, channels, places) with (results, channels, window), not flipped."""
-    return _convolved("conv1d", x, weight, stride, padding, dilation, 0, stream)
+    """Convolve (batch, channels, places) with (results, channels / groups, window), not flipped.
+
+    Each of `groups` of channels makes a group of results; each is a launch.
+    """
+    return _convolved("conv1d", x, weight, stride, padding, dilation, 0, groups, stream)
 
 
 def conv2d(
@@ -231,10 +235,11 @@ def conv2d(
     stride: int = 1,
     padding: int = 0,
     dilation: int = 1,
+    groups: int = 1,
     stream: StreamLike | None = None,
 ) -> DeviceTensor:
-    """Convolve (batch, channels, rows, columns) with (results, channels, rows, columns)."""
-    return _convolved("conv2d", x, weight, stride, padding, dilation, 0, stream)
+    """Convolve images with (results, channels / groups, rows, columns), as `conv1d` does lines."""
+    return _convolved("conv2d", x, weight, stride, padding, dilation, 0, groups, stream)
 
 
 def conv_transpose1d(
@@ -245,10 +250,12 @@ def conv_transpose1d(
     padding: int = 0,
     out_padding: int = 0,
     dilation: int = 1,
+    groups: int = 1,
     stream: StreamLike | None = None,
 ) -> DeviceTensor:
-    """Add a window (channels, results, window) for each element where it lies."""
-    return _convolved("conv_transpose1d", x, weight, stride, padding, dilation, out_padding, stream)
+    """Add a window (channels, results / groups, window) for each element where it lies."""
+    window = (stride, padding, dilation, out_padding)
+    return _convolved("conv_transpose1d", x, weight, *window, groups, stream)
 
 
 def conv_transpose2d(
@@ -259,10 +266,12 @@ def conv_transpose2d(
     padding: int = 0,
     out_padding: int = 0,
     dilation: int = 1,
+    groups: int = 1,
     stream: StreamLike | None = None,
 ) -> DeviceTensor:
-    """Add a window (channels, results, rows, columns) for each element where it lies."""
-    return _convolved("conv_transpose2d", x, weight, stride, padding, dilation, out_padding, stream)
+    """Add a window (channels, results / groups, rows, columns) for each element where it lies."""
+    window = (stride, padding, dilation, out_padding)
+    return _convolved("conv_transpose2d", x, weight, *window, groups, stream)
 
 
 def _convolved(
@@ -273,13 +282,14 @@ def _convolved(
     padding: int,
     dilation: int,
     out_padding: int,
+    groups: int,
     stream: StreamLike | None,
 ) -> DeviceTensor:
     require_tensors(name, x, weight)
     require_one_kind(name, x, weight)
     buffer, shape = window_launches.launch_convolution(
         name, x._buffer, x._layout, weight._buffer, weight._layout,
-        stride=stride, padding=padding, dilation=dilation, out_padding=out_padding,
+        stride=stride, padding=padding, dilation=dilation, out_padding=out_padding, groups=groups,
         stream=stream, executor=x._executor,
     )  # fmt: skip
     return x._made(buffer, Layout.contiguous(shape), x.dtype)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeVar
 
-from uhal import _lane, registry
+from uhal import _lane, memory, registry
 from uhal._refusal import describe
 from uhal.errors import (
     ArgumentTypeError,
@@ -19,6 +20,7 @@ from uhal.errors import (
 
 if TYPE_CHECKING:
     from uhal.contract import DeviceLimits
+    from uhal.memory import MemoryOwner
 
 _Self = TypeVar("_Self", bound="Device")
 
@@ -143,14 +145,15 @@ class Device:
             return MemoryInfo(*self._context.backend.memory_info(self.ordinal))
 
     def synchronize(self) -> None:
-        """Wait for everything on the device. Raises an asynchronous fault of earlier work."""
+        """Wait for everything on the device. Raises an asynchronous fault of earlier work.
+
+        Raises `IndexError` for an id out of bounds that a kernel met; the device lives on.
+        """
         self._context.synchronize()
-        with self._context.enter():
-            try:
-                self._context.backend.synchronize_device(self.ordinal)
-            except NotImplementedError:
-                # The vendor has no such call; our own streams have been waited for.
-                return
+        with self._context.enter(), contextlib.suppress(NotImplementedError):
+            # A vendor without such a call: our own streams have been waited for.
+            self._context.backend.synchronize_device(self.ordinal)
+        self._context.check_index_faults()
 
     def empty_cache(self) -> int:
         """Give unused pooled memory back to the driver; return the bytes freed."""
@@ -159,6 +162,41 @@ class Device:
     def pool_statistics(self) -> dict[str, int]:
         """Return bytes and counts of the memory pool by name."""
         return self._context.pool_statistics()
+
+    def memory_stats(self) -> dict[str, int]:
+        """Return the memory pool's statistics under PyTorch's names, as far as it has them."""
+        return memory.statistics(self._context)
+
+    def reset_peak_memory_stats(self) -> None:
+        """Let the peaks of the statistics begin anew at what is in use now."""
+        self._context.reset_peak_statistics()
+
+    def memory_owners(self) -> list[MemoryOwner]:
+        """Return which lines of Python made the buffers now in use, the largest owner first."""
+        return memory.owners(self._context)
+
+    @property
+    def memory_limit(self) -> int | None:
+        """Most bytes the pool takes from the driver; `None`: as many as the device has.
+
+        Unused memory is given back to the driver before an allocation is refused with
+        `OutOfMemoryError`. A limit below what is reserved stops further growth. The variable
+        `UHAL_MEMORY_LIMIT` sets it when the device is opened.
+        """
+        return self._context.memory_limit
+
+    @memory_limit.setter
+    def memory_limit(self, limit: int | None) -> None:
+        if limit is not None:
+            if isinstance(limit, bool) or not isinstance(limit, int):
+                raise ArgumentTypeError(
+                    f"memory_limit: expected a number of bytes or None, got {describe(limit)}"
+                )
+            if not 0 < limit < 2**63:
+                raise ArgumentValueError(
+                    f"memory_limit: expected 1…2**63-1 bytes or None, got {limit}"
+                )
+        self._context.memory_limit = limit
 
     def close(self) -> None:
         """Refuse new work on the device. Objects made on it are freed as they go. Idempotent."""

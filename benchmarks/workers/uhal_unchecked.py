@@ -26,19 +26,25 @@ class UncheckedLane(MetaPathFinder):
         return importlib.util.spec_from_file_location(name, self._path)
 
 
-def main(library: str) -> None:
-    job = lane_job(ROOT, ROOT / "build" / "unsafe", unsafe=True)
+def build_unchecked_lane(folder: Path) -> Path:
+    """Build that lane in `folder` unless it is built; return its file."""
+    job = lane_job(ROOT, folder, unsafe=True)
     output = sys.stdout
     sys.stdout = sys.stderr
     try:
         build([job], ROOT)
     finally:
         sys.stdout = output
-    sys.meta_path.insert(0, UncheckedLane(job.output))
+    return job.output
+
+
+def main(library: str, backend: str) -> None:
+    lane = build_unchecked_lane(ROOT / "build" / "unsafe")
+    sys.meta_path.insert(0, UncheckedLane(lane))
     from benchmarks.workers import uhal_calls
 
-    uhal_calls.main(library, "uhal, unchecked")
+    uhal_calls.main(library, backend, "uhal, unchecked")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

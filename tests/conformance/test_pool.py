@@ -116,3 +116,29 @@ def test_native_stream_ordered_memory(
         barrier.open()
         other.synchronize()
         assert (result.array == 4).all()
+
+
+def test_a_device_keeps_to_its_limit_and_names_who_has_the_memory(
+    device: Device, basic: Module
+) -> None:
+    fill = basic.get_function("fill")
+    device.empty_cache()
+    size = 1 << 20
+    device.memory_limit = device.pool_statistics()["bytes_reserved"] + 11 * size
+    try:
+        held = DeviceBuffer.uninitialized(size, "u32")
+        with pytest.raises(OutOfMemoryError, match=r"memory limit .*\n  .*\[test_pool.py:\d+\]"):
+            DeviceBuffer.uninitialized(2 * size, "u32")
+        with Stream(StreamFlags.NON_BLOCKING) as stream:
+            for turn in range(5):
+                # what is still in use makes room once it is done
+                other = DeviceBuffer.uninitialized(size + turn * size // 8, "u32")
+                fill[2, 32, 0, stream](other.size, turn, other)
+                assert (other.to_numpy(stream=stream) == turn).all()
+                other.close()
+        (owner,) = [one for one in device.memory_owners() if one.site.startswith("test_pool.py")]
+        assert (owner.nbytes, owner.buffers) == (4 * size, 1)
+        held.close()
+    finally:
+        device.memory_limit = None
+    assert len(DeviceBuffer.uninitialized(4 * size, "u32")) == 4 * size

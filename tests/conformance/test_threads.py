@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gc
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 
+from tests.conformance.gate import Gate
 from tests.sampling import rounds
 from uhal import Device, DeviceBuffer, Event, HostBuffer, Module, Stream
 from uhal.errors import InvalidHandleError
@@ -153,3 +155,30 @@ def test_a_buffer_closed_by_one_thread_while_others_launch_on_it(
             thread.join(60)
             assert not thread.is_alive()
     assert not bystander.to_numpy().any()
+
+
+def test_a_stream_and_an_event_closed_while_others_wait_for_them(
+    device: Device, basic: Module, gate: Callable[[], Gate]
+) -> None:
+    """The waiting threads come back when the work is done; the work is done right."""
+    fill = basic.get_function("fill")
+    for _ in range(rounds(3, 100)):
+        barrier = gate()
+        stream = Stream()
+        barrier.hold(stream)
+        buffer = DeviceBuffer.uninitialized(1000, "u32")
+        fill[1, 1, 0, stream](1000, 5, buffer)
+        event = stream.record_event()
+        with ThreadPoolExecutor(4) as threads:
+            waits = [threads.submit(wait) for wait in 2 * [stream.synchronize, event.synchronize]]
+            time.sleep(0.01)
+            stream.close()
+            event.close()
+            barrier.open()
+            for wait in waits:
+                # one that came too late is told so
+                failure = wait.exception(60)
+                assert failure is None or isinstance(failure, InvalidHandleError)
+        assert (buffer.to_numpy() == 5).all()
+        # while the next gate is shut, freeing might wait for it
+        buffer.close()

@@ -1,0 +1,105 @@
+"""What a call costs when several threads make it, beside other libraries.
+
+    python -m benchmarks.threads --peers PYTHON   a Python that has cuda-bindings
+    python -m benchmarks.threads --json
+
+Every thread has a stream of its own, on the driver that does nothing. Numbers are nanoseconds on
+the clock for one call of all threads together: with one interpreter lock the best there is, is that
+they stay what they are with one thread. The exit status is 1 when ours with eight threads is more
+than half above that: the library waits for itself somewhere.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+from benchmarks.launch_overhead import machine
+from benchmarks.suites import NULL_DRIVER, ROOT
+
+LIBRARIES = {"uhal": True, "ctypes": True, "cuda.bindings": False}
+"""By whether they run in this environment; others run in that of the peers."""
+MOST_THREADS = 8
+LIMIT = 1.5
+SECONDS = 180
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.threads")
+    parser.add_argument("--peers", default=sys.executable, help="the Python with other libraries")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    options = parser.parse_args()
+    if not NULL_DRIVER.is_file():
+        parser.error("the do-nothing drivers are not built: make simulators")
+    rows: list[dict[str, Any]] = []
+    missing: dict[str, str] = {}
+    for library, ours in LIBRARIES.items():
+        try:
+            rows += measured(library, sys.executable if ours else options.peers)
+        except RuntimeError as failure:
+            missing[library] = str(failure)
+    if options.json:
+        print(json.dumps({"machine": machine(), "rows": rows, "missing": missing}))
+    else:
+        print(table(rows))
+        for library, reason in missing.items():
+            print(f"\n{library} took no part: {reason}")
+    ours_now = [row for row in rows if row["library"] == "uhal" and row["threads"] == MOST_THREADS]
+    slowed = [row for row in ours_now if row["ns"] > LIMIT * alone(rows, row)]
+    return 1 if slowed or "uhal" in missing else 0
+
+
+def measured(library: str, python: str) -> list[dict[str, Any]]:
+    """The rows of one library, from a process of its own."""
+    done = subprocess.run(
+        [python, "-m", "benchmarks.workers.threaded_calls", library, str(NULL_DRIVER)],
+        cwd=ROOT,
+        env={
+            **os.environ,
+            "UHAL_CUDA_LIBRARY": str(NULL_DRIVER),
+            "LD_LIBRARY_PATH": str(NULL_DRIVER.parent),
+            "OPENBLAS_NUM_THREADS": "1",
+        },
+        capture_output=True,
+        encoding="utf-8",
+        timeout=SECONDS,
+    )
+    if done.returncode != 0:
+        raise RuntimeError((done.stderr.strip().splitlines() or ["it ended without a word"])[-1])
+    rows: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])["rows"]
+    return rows
+
+
+def alone(rows: list[dict[str, Any]], row: dict[str, Any]) -> float:
+    """What the same call costs with one thread."""
+    (found,) = [
+        other["ns"]
+        for other in rows
+        if (other["library"], other["what"], other["threads"]) == (row["library"], row["what"], 1)
+    ]
+    return float(found)
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """A line for each library and call, a column for each number of threads, as Markdown."""
+    counts = sorted({row["threads"] for row in rows})
+    text = [
+        f"| ns a call | {' | '.join(f'{n} threads' for n in counts)} | {counts[-1]} over 1 |",
+        f"|---|{'---:|' * (len(counts) + 1)}",
+    ]
+    for what in dict.fromkeys(row["what"] for row in rows):
+        for library in dict.fromkeys(row["library"] for row in rows):
+            found = [r for r in rows if (r["library"], r["what"]) == (library, what)]
+            if found:
+                costs = " | ".join(f"{row['ns']:.0f}" for row in found)
+                ratio = found[-1]["ns"] / alone(rows, found[-1])
+                text.append(f"| {library}, {what} | {costs} | {ratio:.2f} |")
+    return "\n".join(text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

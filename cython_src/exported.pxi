@@ -1,0 +1,55 @@
+# Memory used out of the pool's sight: before it is reused, the host waits for everybody.
+
+
+cdef int settle_all_exported(Context context) except -1:
+    """Make the free blocks that were used out of our sight ordinary ones."""
+    cdef Block block
+    cdef FreeList *free
+    cdef int size_class
+    cdef Py_ssize_t index
+    cdef list exported = []
+    for size_class in range(CLASS_COUNT):
+        free = &context.pool.free_lists[size_class]
+        for index in reversed(range(free.count)):
+            if (<Block>free.blocks[index]).exported:
+                exported.append(take_out(free, index))
+    try:
+        for block in exported:
+            settle_exported(context, block)
+    finally:
+        for block in exported:
+            put_free(&context.pool.free_lists[block.size_class], block)
+    return 0
+
+
+cdef int settle_exported(Context context, Block block) except -1:
+    """Wait for the whole device: a use that no stamp tells may be in anybody's stream."""
+    synchronize_everything(context)
+    block.exported = False
+    block.stamp_count = 0
+    return 0
+
+
+cdef int synchronize_everything(Context context) except -1:
+    """Wait for the device, and for those whose kernels may use its memory."""
+    cdef Context other
+    synchronize_device(context)
+    for other in list(contexts):
+        if context.ordinal in other.peers and other.backend_name == context.backend_name:
+            if not other.state.word & UHAL_STATE_REFUSES:
+                synchronize_device(other)
+    return 0
+
+
+cdef int synchronize_device(Context context) except -1:
+    """Wait for our streams, and for others' where the vendor has a call for it."""
+    cdef void *previous
+    synchronize_streams(context)
+    previous = enter(context)
+    try:
+        context.backend.synchronize_device(context.ordinal)
+    except NotImplementedError:
+        pass  # then what others put into their own streams is theirs to wait for
+    finally:
+        leave(context, previous)
+    return 0

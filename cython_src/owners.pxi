@@ -1,0 +1,60 @@
+# Who has the pool's memory: the blocks in use, each with the Python line that asked for it.
+#
+# A block enters and leaves the list as it is handed out and taken back, for two pointers each; the
+# line costs what it costs the ledger: a code object and an instruction offset, no frame. Nobody
+# reads the list before memory runs out or somebody asks.
+
+cdef struct OwnerLink:
+    OwnerLink *previous     # null: in no list
+    OwnerLink *next
+    PyObject *block         # borrowed: a block that goes leaves the list first
+    PyObject *code          # owned, may be null
+    int instruction_offset
+
+
+cdef inline void note_owner(Pool pool, Block block) noexcept:
+    """Enter a block that is handed out now."""
+    cdef OwnerLink *link = &block.owner_link
+    cdef PyObject *code = uhal_callsite(&link.instruction_offset)
+    link.code = own(<object>code) if code != NULL else NULL
+    link.block = <PyObject *>block
+    link.previous = &pool.owners
+    link.next = pool.owners.next
+    link.next.previous = link
+    pool.owners.next = link
+
+
+cdef inline void forget_owner(OwnerLink *link) noexcept:
+    """Strike a block off; one that is in no list is left alone."""
+    cdef PyObject *code = link.code
+    if link.previous == NULL:
+        return
+    link.previous.next = link.next
+    link.next.previous = link.previous
+    link.previous = NULL
+    link.code = NULL
+    # last: what goes with a code object may run Python code
+    Py_XDECREF(code)
+
+
+cdef void forget_owners(Pool pool) noexcept:
+    while pool.owners.next != &pool.owners:
+        forget_owner(pool.owners.next)
+
+
+cdef list pool_owners(Context context):
+    """(bytes taken, bytes asked for, code object or None, instruction offset) of blocks in use."""
+    cdef Pool pool = context.pool
+    cdef OwnerLink *link = pool.owners.next
+    cdef Block block
+    cdef list found = []
+    while link != &pool.owners:
+        block = <Block>link.block
+        found.append((
+            block.bytes,
+            block.requested,
+            <object>link.code if link.code != NULL else None,
+            link.instruction_offset,
+        ))
+        link = link.next
+    return found

@@ -1,0 +1,145 @@
+# Segments: what the pool has from the driver, asked for, asked for again, and given back.
+
+
+cdef Segment new_segment(Context context, size_t bytes):
+    cdef Segment segment = Segment.__new__(Segment)
+    segment.address = driver_alloc(context, bytes)
+    segment.bytes = bytes
+    context.pool.segments.append(segment)
+    return segment
+
+
+cdef uint64_t driver_alloc(Context context, size_t bytes, StreamCore ordered_in=None) except? 0:
+    """Memory from the driver; when there is none, after giving back what lies unused here.
+
+    `ordered_in` asks the driver's stream-ordered allocator instead of the plain one.
+    """
+    cdef Pool pool = context.pool
+    cdef uint64_t address = 0
+    cdef int status
+    slot = "alloc" if ordered_in is None else "alloc_async"
+    stay_within_limit(context, bytes)
+    # counted before the call, during which other threads may allocate
+    pool.bytes_reserved += bytes
+    try:
+        status = try_alloc(context, bytes, ordered_in, &address)
+        if status == context.table.out_of_memory:
+            pool.retries += 1
+            synchronize_streams(context)
+            pool_empty_cache(context)
+            status = try_alloc(context, bytes, ordered_in, &address)
+    except BaseException:
+        pool.bytes_reserved -= bytes
+        raise
+    if status != 0:
+        pool.bytes_reserved -= bytes
+    if status == context.table.out_of_memory:
+        pool.out_of_memory += 1
+        raise _errors.from_code(
+            context.backend,
+            context.hot_table.names.get(slot, slot),
+            status,
+            memory_words().full_device_note(context, bytes),
+        )
+    check(context, status, slot)
+    pool.peak_bytes_reserved = max(pool.peak_bytes_reserved, pool.bytes_reserved)
+    pool.driver_allocations += 1
+    return address
+
+
+cdef int try_alloc(
+    Context context, size_t bytes, StreamCore ordered_in, uint64_t *address
+) except? -1:
+    cdef void *previous = enter(context)
+    cdef int status
+    if ordered_in is not None:
+        status = context.table.alloc_async(address, bytes, ordered_in.handle)
+    else:
+        with nogil:
+            status = context.table.alloc(address, bytes)
+    leave(context, previous)
+    return status
+
+
+cdef inline bint fits_limit(Pool pool, size_t bytes) noexcept:
+    return pool.bytes_reserved <= pool.limit and bytes <= pool.limit - pool.bytes_reserved
+
+
+cdef int stay_within_limit(Context context, size_t bytes) except -1:
+    """Make room for `bytes` more under the pool's limit, or refuse."""
+    cdef Pool pool = context.pool
+    if fits_limit(pool, bytes):
+        return 0
+    if bytes <= pool.limit:
+        pool.retries += 1
+        pool_empty_cache(context)
+        if not fits_limit(pool, bytes):
+            synchronize_streams(context)
+            pool_empty_cache(context)
+        if fits_limit(pool, bytes):
+            return 0
+    pool.out_of_memory += 1
+    raise _errors.OutOfMemoryError(
+        memory_words().limit_note(context, bytes), backend=context.backend_name
+    )
+
+
+cdef int driver_free(Context context, Segment segment) except -1:
+    cdef void *previous = enter(context)
+    cdef int status
+    with nogil:  # drivers wait for the whole device here
+        status = context.table.free(segment.address)
+    leave(context, previous)
+    context.pool.bytes_reserved -= segment.bytes
+    context.pool.driver_frees += 1
+    return check(context, status, "free")
+
+
+cdef Py_ssize_t pool_empty_cache(Context context) except? -1:
+    """Give segments without a block in use back to the driver; returns the bytes."""
+    cdef Pool pool = context.pool
+    cdef Segment segment
+    cdef Block block
+    cdef FreeList *free
+    cdef int size_class
+    cdef Py_ssize_t index
+    cdef Py_ssize_t freed = 0
+    release_waiting(context)
+    settle_all_exported(context)
+    busy = set()
+    for block in free_blocks(pool):
+        if drop_complete_stamps(context, block, True) > 0:
+            busy.add(block.segment)
+    unused = {
+        segment for segment in pool.segments
+        if (<Segment>segment).blocks_in_use == 0 and segment not in busy
+    }
+    if not unused:
+        return 0
+    for size_class in range(CLASS_COUNT):
+        free = &pool.free_lists[size_class]
+        for index in reversed(range(free.count)):
+            if (<Block>free.blocks[index]).segment in unused:
+                take_out(free, index)
+    if pool.shared_segment in unused:
+        pool.shared_segment = None
+    for segment in unused:
+        # taken off the list one by one: what is left after a failure is freed at the end
+        pool.segments.remove(segment)
+        driver_free(context, segment)
+        freed += segment.bytes
+    return freed
+
+
+cdef int pool_free_segments(Context context) except? -1:
+    """At the end of a context everything goes, whatever the free lists say. The first failure."""
+    cdef Segment segment
+    cdef Block block
+    cdef int status = 0
+    for block in context.pool.waiting:
+        keep_first(&status, context.table.free(block.segment.address))
+    for segment in context.pool.segments:
+        keep_first(&status, context.table.free(segment.address))
+    context.pool.waiting = []
+    context.pool.segments = []
+    return status

@@ -1,0 +1,63 @@
+"""Eight streams share a pool under a random schedule: nothing stale is read, nothing leaks.
+
+That the program would see it, is shown by the lane that keeps no stamps: it must be found out.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.workers.uhal_unchecked import build_unchecked_lane
+from tests.host_kernels import has_compiler
+from tests.sampling import rounds
+from tests.simulated.process import needs_simulator, run_program
+
+pytestmark = needs_simulator
+
+TURNS = 400
+A_MINUTE_OF_TURNS = 12_000
+
+
+@pytest.fixture(scope="module")
+def cache(request: pytest.FixtureRequest) -> Path:
+    """Translated kernels and the lane without stamps, kept from run to run."""
+    assert request.config.cache is not None
+    return request.config.cache.mkdir("pool_stress")
+
+
+@pytest.fixture(scope="module")
+def lane_without_stamps(cache: Path) -> Path:
+    """Compiled in a hurry: what it leaves out takes no optimising."""
+    if not has_compiler():
+        pytest.skip("there is no compiler")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CFLAGS", "-O0")
+        return build_unchecked_lane(cache / "lane")
+
+
+def stress(cache: Path, seed: int, turns: int, pool: str, *lane: str) -> str:
+    return run_program(
+        "pool_stress.py",
+        *(str(seed), str(turns), *lane),
+        UHAL_POOL=pool,
+        UHAL_SIM_SCHEDULE=f"random:{seed}",
+        UHAL_SIM_CACHE=str(cache / "ptx"),
+    )
+
+
+@pytest.mark.parametrize("pool", ["guard", "direct", "caching"])
+def test_no_memory_is_read_stale_and_none_leaks(cache: Path, seed: int, pool: str) -> None:
+    out = stress(cache, seed, rounds(TURNS, A_MINUTE_OF_TURNS), pool)
+    print(out)
+    assert out.startswith("clean "), out
+    assert int(out.split()[1]) > TURNS // 10, out
+
+
+@pytest.mark.parametrize("pool", ["guard", "caching"])
+def test_a_lane_without_stamps_is_found_out(
+    cache: Path, lane_without_stamps: Path, seed: int, pool: str
+) -> None:
+    out = stress(cache, seed, TURNS, pool, str(lane_without_stamps))
+    assert out.startswith("stale "), out

@@ -1,0 +1,142 @@
+"""Closing what a native call of another thread still uses: the call comes first, then the end.
+
+The counting driver's slots are Python, so a slot closes the object its own call is about, as
+another thread may while a call runs without the GIL. The driver's account sees a dead handle used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.counting_bench import Bench
+from uhal import DeviceBuffer, Event, LaunchConfig, Stream, launch
+from uhal.errors import DeviceWarning, InvalidHandleError
+
+INVALID_HANDLE = 400
+PENDING = 600
+"""More launches than a launch keeps the GIL behind."""
+
+
+def launch_behind_many(bench: Bench, stream: Stream) -> None:
+    function = bench.function("")
+    for _ in range(PENDING):
+        function[1, 1, 0, stream]()
+
+
+def launch_with_more(bench: Bench, stream: Stream) -> None:
+    config = LaunchConfig(grid=1, block=1, cooperative=True)
+    launch(bench.function(""), stream=stream, config=config)
+
+
+def copy_rows(bench: Bench, stream: Stream) -> None:
+    bench.buffer(64).copy_2d_from(np.ones((4, 8), "f4"), pitch=16, stream=stream)
+
+
+LARGE = 1 << 18
+CALLS: dict[str, tuple[str, Callable[[Bench, Stream], Any]]] = {
+    "waiting": ("stream_synchronize", lambda b, s: s.synchronize()),
+    "waiting for the device": ("stream_synchronize", lambda b, s: b.context.synchronize()),
+    "upload": ("copy_h2d", lambda b, s: b.buffer(LARGE).copy_from(np.ones(LARGE, "f4"), stream=s)),
+    "download": ("copy_d2h", lambda b, s: b.buffer().to_numpy(stream=s)),
+    "copy": ("copy_d2d", lambda b, s: b.buffer().copy_from_async(b.buffer(), s)),
+    "rows": ("copy_h2d", copy_rows),
+    "fill": ("memset_32", lambda b, s: b.buffer().set_32(1, stream=s)),
+    "callback": ("stream_callback", lambda b, s: s.add_callback(print)),
+    "launch": ("launch", launch_behind_many),
+    "more than geometry": ("launch_ex", launch_with_more),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_stream_closed_during_a_call_on_it_ends_after_it(bench: Bench, name: str) -> None:
+    slot, call = CALLS[name]
+    stream = bench.busy_stream()
+    handle = stream.handle
+    seen: list[str] = []
+    calls_left = PENDING if slot == "launch" else 1
+
+    def close(called: str, arguments: tuple[Any, ...]) -> None:
+        nonlocal calls_left
+        if called == slot:
+            calls_left -= 1
+            if calls_left == 0:
+                stream.close()
+                assert stream.closed
+                with pytest.raises(InvalidHandleError, match="is closed"):
+                    stream.query()
+        if called in (slot, "stream_destroy"):
+            seen.append(called)
+
+    bench.driver.on_call = close
+    call(bench, stream)
+    bench.driver.on_call = lambda called, arguments: None
+    assert seen[-2:] == [slot, "stream_destroy"]
+    assert handle not in bench.driver.live["stream"]
+    assert stream.closed
+    stream.close()
+    assert bench.driver.misuse == []
+    bench.driver.busy.clear()
+    bench.driver.run_callbacks(handle)
+    # the books of the stream go too: nothing is left that its work could be waited for in
+    Stream().close()
+    assert bench.context.pool_statistics()["blocks_in_use"] == 0
+
+
+def test_memory_of_a_call_is_reused_only_behind_it(bench: Bench) -> None:
+    """The stream was closed before the launch took its ticket: its end counts the launch in."""
+    stream = bench.busy_stream()
+    function, plain = bench.function("ptr x"), bench.function("")
+    for _ in range(PENDING):
+        plain[1, 1, 0, stream]()
+    buffer = bench.buffer(1000)
+    bench.driver.on_call = lambda slot, arguments: stream.close() if slot == "launch" else None
+    function[1, 1, 0, stream](buffer)
+    bench.driver.on_call = lambda slot, arguments: None
+    buffer.close()
+    bench.quiet()
+    again = bench.buffer(1000)
+    function[1, 1](again)
+    assert bench.driver.count("stream_wait_event") == 1
+
+
+def test_an_event_closed_while_somebody_waits_for_it_ends_after_that(bench: Bench) -> None:
+    event = bench.busy_stream().record_event()
+    handle = event.handle
+    bench.quiet()
+
+    def close(slot: str, arguments: tuple[Any, ...]) -> None:
+        if slot == "event_synchronize":
+            event.close()
+            assert event.closed
+            with pytest.raises(InvalidHandleError, match="event is closed"):
+                event.query()
+
+    bench.driver.on_call = close
+    event.synchronize()
+    assert bench.driver.slots() == ["event_query", "event_synchronize", "event_destroy"]
+    assert handle not in bench.driver.live["event"]
+    event.close()
+
+
+@pytest.mark.parametrize("kind", ["stream", "event"])
+def test_an_end_that_fails_later_is_a_warning(bench: Bench, kind: str) -> None:
+    stream = bench.busy_stream()
+    victim: Stream | Event = stream if kind == "stream" else stream.record_event()
+    handle = victim.handle
+    bench.driver.failures[f"{kind}_destroy"] = [INVALID_HANDLE]
+    bench.driver.forgive(kind, handle)
+
+    def close(slot: str, arguments: tuple[Any, ...]) -> None:
+        if slot == f"{kind}_synchronize":
+            victim.close()
+
+    bench.driver.on_call = close
+    with pytest.warns(DeviceWarning, match=f"closing .*{kind}_destroy"):
+        victim.synchronize()
+    bench.driver.on_call = lambda slot, arguments: None
+    assert victim.closed
+    assert DeviceBuffer.zeros(1, "u8").to_numpy().tolist() == [0]

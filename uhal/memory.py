@@ -1,0 +1,119 @@
+"""A device's memory as its pool keeps it: limit, owners, statistics, and the words when full.
+
+The lane keeps the books; this module reads the environment and makes sentences and tables of them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import defaultdict
+from typing import NamedTuple
+
+from uhal import _lane
+from uhal.faults import describe_site
+
+LIMIT_VARIABLE = "UHAL_MEMORY_LIMIT"
+MOST_LISTED = 5
+_UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
+_ENTRY = re.compile(
+    r"(?:(?P<backend>[a-z]+)(?::(?P<ordinal>\d+))?=)?(?P<size>\d+)(?P<unit>[KMGT]?)"
+)
+
+# PyTorch's names of what `Context.pool_statistics` counts.
+_TORCH_NAMES = {
+    "allocated_bytes.all.current": "bytes_in_use",
+    "allocated_bytes.all.peak": "peak_bytes_in_use",
+    "reserved_bytes.all.current": "bytes_reserved",
+    "reserved_bytes.all.peak": "peak_bytes_reserved",
+    "requested_bytes.all.current": "bytes_requested",
+    "allocation.all.current": "blocks_in_use",
+    "allocation.all.allocated": "allocations",
+    "segment.all.current": "segments",
+    "num_device_alloc": "driver_allocations",
+    "num_device_free": "driver_frees",
+    "num_alloc_retries": "retries",
+    "num_ooms": "out_of_memory",
+}
+
+
+class MemoryOwner(NamedTuple):
+    """A line of Python and the device memory it made that is still in use."""
+
+    site: str
+    """`file.py:line` of the innermost Python code that asked; `unknown` where there was none."""
+    nbytes: int
+    """Bytes taken from the pool, rounding included."""
+    buffers: int
+
+
+def owners(context: _lane.Context) -> list[MemoryOwner]:
+    """Return who has the device's memory, the largest first."""
+    totals: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    for nbytes, _, code, offset in context.pool_owners():
+        total = totals[describe_site(code, offset)]
+        total[0] += nbytes
+        total[1] += 1
+    found = [MemoryOwner(site, nbytes, buffers) for site, (nbytes, buffers) in totals.items()]
+    return sorted(found, key=lambda owner: (-owner.nbytes, owner.site))
+
+
+def statistics(context: _lane.Context) -> dict[str, int]:
+    """Return the pool's statistics under PyTorch's names."""
+    counts = context.pool_statistics()
+    counts["bytes_requested"] = sum(requested for _, requested, _, _ in context.pool_owners())
+    return {theirs: counts[ours] for theirs, ours in _TORCH_NAMES.items()}
+
+
+def full_device_note(context: _lane.Context, nbytes: int) -> str:
+    """Say what was asked for, what there is, and who has it: the end of an OutOfMemoryError."""
+    counts = context.pool_statistics()
+    unused = counts["bytes_reserved"] - counts["bytes_in_use"]
+    lines = [
+        f"Asked for {nbytes} bytes; {counts['blocks_in_use']} live buffers hold "
+        f"{counts['bytes_in_use']} bytes and {unused} more are reserved by the pool"
+    ]
+    found = owners(context)
+    if found:
+        lines[0] += ". The largest owners:"
+    for owner in found[:MOST_LISTED]:
+        buffers = "1 buffer" if owner.buffers == 1 else f"{owner.buffers} buffers"
+        lines.append(f"  {owner.nbytes} bytes in {buffers} [{owner.site}]")
+    if len(found) > MOST_LISTED:
+        rest = sum(owner.nbytes for owner in found[MOST_LISTED:])
+        lines.append(f"  {rest} bytes of {len(found) - MOST_LISTED} other lines")
+    return "\n".join(lines)
+
+
+def limit_note(context: _lane.Context, nbytes: int) -> str:
+    """Say that the limit leaves no room: the message of that OutOfMemoryError."""
+    return (
+        f"the memory limit of {context.backend_name}:{context.ordinal} is {context.memory_limit} "
+        f"bytes; raise it by Device.memory_limit or {LIMIT_VARIABLE}. "
+        f"{full_device_note(context, nbytes)}"
+    )
+
+
+def limit_from_environment(backend: str, ordinal: int) -> int | None:
+    """Return the bytes `UHAL_MEMORY_LIMIT` leaves a device; `None` when it says nothing of it.
+
+    The value is `4G` for every device, or a list like `cuda:0=4G,cuda=8G,host=512M`, in which the
+    most particular entry counts. K, M, G and T are powers of 1024. ValueError for another value.
+    """
+    text = os.environ.get(LIMIT_VARIABLE, "").strip()
+    best: tuple[int, int] | None = None
+    for part in text.split(",") if text else ():
+        entry = _ENTRY.fullmatch(part.strip())
+        if entry is None or int(entry["size"]) == 0:
+            raise ValueError(
+                f"{LIMIT_VARIABLE}: expected bytes such as 512M or 4G, for one device "
+                f"cuda:0=4G, several separated by commas, got {text!r}"
+            )
+        if entry["backend"] not in (None, backend):
+            continue
+        if entry["ordinal"] is not None and int(entry["ordinal"]) != ordinal:
+            continue
+        rank = (entry["backend"] is not None) + (entry["ordinal"] is not None)
+        if best is None or rank >= best[0]:
+            best = rank, int(entry["size"]) << _UNITS[entry["unit"]]
+    return None if best is None else best[1]
