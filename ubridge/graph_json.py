@@ -93,6 +93,8 @@ def load(
     whole = json.loads(Path(path).read_text(encoding="utf-8"))
     try:
         return _read(kind, whole, leaves, device)
+    except NotFoundError:
+        raise
     except (KeyError, TypeError, IndexError) as error:
         raise ArgumentValueError(f"{path}: not a graph as save() writes it: {error!r}") from error
 

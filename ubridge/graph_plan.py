@@ -17,7 +17,13 @@ from ubridge.graph_node import Node
 from ubridge.graph_rehearsal import Rehearsal
 from ubridge.tensor import DeviceTensor
 from uhal import DeviceBuffer, Plan, Stream
-from uhal.errors import ArgumentTypeError, ArgumentValueError, DeviceError, NotFoundError
+from uhal.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    DeviceError,
+    NotFoundError,
+    NotSupportedError,
+)
 from uhal.interop import StreamLike
 
 if TYPE_CHECKING:
@@ -58,7 +64,7 @@ class GraphPlan:
         with ExitStack() as stack:
             stack.enter_context(executor.layouts.capture())
             stack.enter_context(executor.constants.capture())
-            plan = stack.enter_context(stream.capture())
+            plan = stack.enter_context(stream.capture(f"graph of {graph.n_ops} operations"))
             values = {name: plan.slot(name, slot.value) for name, slot in graph.slots.items()}
             for name, tensor in self._memory.items():
                 plan.slot(name, tensor.buffer)
@@ -187,6 +193,12 @@ def rehearsed(executor: DeviceExecutor, steps: Any) -> dict[int, int]:
     rehearsal = Rehearsal(executor)
     launches = {}
     for node, call, arguments in steps:
+        if call.method in rehearsal.lowering.beyond_launches:
+            raise NotSupportedError(
+                f"{node}: on {executor.device.backend} this is more than launches of kernels, and "
+                "cannot be captured; execute_graph runs it",
+                backend=executor.device.backend,
+            )
         before = rehearsal.launches
         values = {slot.name: slot.value for slot in call.slots}
         with _named(node):

@@ -10,7 +10,7 @@ a backend has no kernel for raises `NotSupportedError` or, for element types, `A
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ubridge.layout import Layout, Shape
 from ubridge.op_table import Op
@@ -27,6 +27,11 @@ class Lowering(ABC):
     """What enqueues the operations of the table on one device. Any thread may use it."""
 
     _executor: DeviceExecutor
+    beyond_launches: ClassVar[frozenset[str]] = frozenset()
+    """Methods that do more than launch kernels: they copy by the runtime, or compute on the host.
+
+    A graph with such an operation runs, but cannot be captured.
+    """
 
     # -- element by element ----------------------------------------------------------------------
 
