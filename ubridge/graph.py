@@ -8,7 +8,7 @@ runs it operation by operation through a `KernelDispatch` that can be replaced.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -103,21 +103,28 @@ class ComputeGraph(GraphBuilder):
                 for number, offset in self._memory.offsets.items():
                     storage = self.storages[number]
                     storage.attach(arena[offset : offset + storage.nbytes])
-            self._program = [self._step(index) for index in self.order() if self._is_op(index)]
+            self._program = list(self._steps())
             for _, call, _ in self._program:
                 for slot in call.slots:
                     filled = self.storages.resolve(call.written)
                     self.executor.note_range(filled, slot.low, slot.high)
         return self._program
 
-    def _step(self, index: int) -> Step:
-        call = self.calls[index]
-        assert call is not None
-        resolve = self.storages.resolve
-        arguments = mapped(
-            call.arguments, lambda one: resolve(one) if isinstance(one, Place) else one
-        )
-        return Step(self.nodes[index], call, arguments)
+    def _steps(self) -> Iterator[Step]:
+        found: dict[Place, DeviceBuffer] = {}
+
+        def resolved(one: Any) -> Any:
+            if not isinstance(one, Place):
+                return one
+            buffer = found.get(one)
+            if buffer is None:
+                buffer = found[one] = self.storages.resolve(one)
+            return buffer
+
+        for index in self.order():
+            call = self.calls[index]
+            if call is not None:
+                yield Step(self.nodes[index], call, mapped(call.arguments, resolved))
 
     def checked_slots(self, given: Mapping[str, float]) -> dict[str, float]:
         """Return a value for every slot: what was given, checked, or its own.

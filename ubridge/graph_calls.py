@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -90,7 +90,7 @@ class Call:
     method: str
     arguments: tuple[Any, ...]
 
-    @property
+    @cached_property
     def op(self) -> Op:
         """The operation of the table it computes."""
         for one in self.arguments:
@@ -98,24 +98,24 @@ class Call:
                 return one
         return OPS[_NAMES.get(self.method, self.method)]
 
-    @property
+    @cached_property
     def written(self) -> Place:
         """Where the result goes."""
         place = result_among(self.method, self.arguments)
         assert isinstance(place, Place)
         return place
 
-    @property
+    @cached_property
     def places(self) -> tuple[Place, ...]:
         """Every place among the arguments, the written one too."""
         return tuple(one for one in leaves_of(self.arguments) if isinstance(one, Place))
 
-    @property
+    @cached_property
     def slots(self) -> tuple[ScalarSlot, ...]:
         """Every slot among the arguments."""
         return tuple(one for one in leaves_of(self.arguments) if isinstance(one, ScalarSlot))
 
-    @property
+    @cached_property
     def shape(self) -> Shape:
         """The result's shape, as far as the kernels know it."""
         layouts = [one for one in leaves_of(self.arguments) if isinstance(one, Layout)]

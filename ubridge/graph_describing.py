@@ -98,6 +98,8 @@ class Describer:
             layout = Layout.contiguous(self._nodes[one].shape)
             inputs.append(DeviceTensor(buffer, layout)._described_by(executor))
         given = node.params
+        if given.weight is given.gamma is given.beta is None:
+            return inputs, given
         params = replace(
             given,
             weight=describing(given.weight),
