@@ -2,7 +2,8 @@
 
 The images are committed, so that nobody needs nvcc to use them. Each module becomes PTX for every
 device from compute capability 7.5 on, binaries for the most used ones, and a fatbin of them all,
-which is what is loaded. The same sources and the same nvcc give the same bytes in any directory.
+which is what is loaded. Sources in a folder `sm_80` are for devices from 8.0 on and for no other
+vendor's. The same sources and the same nvcc give the same bytes in any directory.
 
 Only what changed is compiled: a module whose sources and compiler are those of the manifest, and
 whose images are those the manifest lists, is left alone.
@@ -39,6 +40,7 @@ IMAGES = KERNELS / "images" / "cuda"
 INCLUDE = Path("uhal", "include")
 
 PTX_TARGET = "75"
+"""Of sources that lie in no folder of a target."""
 CUBIN_TARGETS = ("80", "90")
 PTX_VERSIONS = (
     *("6.3", "6.4", "6.5", "7.0", "7.1", "7.2", "7.3", "7.4", "7.5", "7.6", "7.7", "7.8"),
@@ -70,27 +72,38 @@ def main(destination: Path, names: Iterable[str] | None = None) -> None:
     destination.mkdir(parents=True, exist_ok=True)
     before = read_manifest(destination / MANIFEST, compiler())
     modules: dict[str, Mapping[str, Any]] = {}
-    for source in sorted((ROOT / KERNELS).glob("*.cu")):
-        if names is not None and source.stem not in names:
+    for name, source in sorted(module_sources().items()):
+        if names is not None and name not in names:
             continue
-        sources = digests(ROOT, _sources(KERNELS / source.name))
-        known = before.get(source.stem)
+        sources = digests(ROOT, _sources(source))
+        known = before.get(name)
         if known is not None and is_current(known, sources, destination):
-            modules[source.stem] = known
+            modules[name] = known
             continue
-        print(f"kernels {source.stem} (CUDA) …", flush=True)
-        modules[source.stem] = {"sources": sources, **build_module(source.stem, destination)}
+        print(f"kernels {name} (CUDA) …", flush=True)
+        modules[name] = {"sources": sources, **build_module(name, destination)}
     write_manifest(destination / MANIFEST, compiler(), modules)
+
+
+def module_sources() -> dict[str, Path]:
+    """Return the source of every module, relative to the repository's root."""
+    found = [*(ROOT / KERNELS).glob("*.cu"), *(ROOT / KERNELS).glob("sm_*/*.cu")]
+    return {source.stem: source.relative_to(ROOT) for source in found}
+
+
+def ptx_target(source: Path) -> str:
+    """Return the least compute capability (`75`) that a source is compiled for."""
+    return source.parent.name.removeprefix("sm_") if source.parent != KERNELS else PTX_TARGET
 
 
 def build_module(name: str, destination: Path) -> dict[str, object]:
     """Compile one module; return its part of the manifest, but for the sources."""
-    source = KERNELS / f"{name}.cu"
+    source = module_sources()[name]
     with tempfile.TemporaryDirectory() as folder:
         parts = Path(folder)
         ptx = parts / f"{name}.ptx"
         signatures = compile_ptx(source, ptx)
-        images = [f"--image3=kind=ptx,sm={PTX_TARGET},file={ptx}"]
+        images = [f"--image3=kind=ptx,sm={ptx_target(source)},file={ptx}"]
         for target in CUBIN_TARGETS:
             cubin = parts / f"{target}.cubin"
             compile_cubin(source, target, cubin)
@@ -125,7 +138,8 @@ def compile_ptx(source: Path, output: Path, *options: str) -> dict[str, Signatur
 
     `source` is relative to the repository's root. Returns the signatures by entry.
     """
-    target = f"compute_{PTX_TARGET}"
+    least = ptx_target(source)
+    target = f"compute_{least}"
     _run([*COMPILE, *options, "--ptx", f"-arch={target}", str(source), "-o", str(output)])
     text = _with_visible_globals(output.read_text(encoding="ascii"))
     # Advice to ptxas that only new ones take.
@@ -136,7 +150,7 @@ def compile_ptx(source: Path, output: Path, *options: str) -> dict[str, Signatur
     for version in PTX_VERSIONS:
         lowered = _VERSION_LINE.sub(f".version {version}", text, count=1)
         output.write_text("".join(lines) + lowered, encoding="ascii")
-        check = ["ptxas", "-c", f"-arch=sm_{PTX_TARGET}", str(output), "-o", os.devnull]
+        check = ["ptxas", "-c", f"-arch=sm_{least}", str(output), "-o", os.devnull]
         if subprocess.run(check, capture_output=True).returncode == 0:
             return signatures
     raise BuildError(f"ptxas takes {source.name} under no version of PTX")
@@ -152,7 +166,7 @@ def _with_visible_globals(ptx: str) -> str:
 
 def _sources(source: Path) -> list[Path]:
     """The files of this repository that an image depends on, relative to its root."""
-    rule = _run([*COMPILE, "-M", f"-arch=compute_{PTX_TARGET}", str(source)])
+    rule = _run([*COMPILE, "-M", f"-arch=compute_{ptx_target(source)}", str(source)])
     words = rule.partition(":")[2].replace("\\\n", " ").split()
     relative = (os.path.relpath((ROOT / word).resolve(), ROOT) for word in words)
     return sorted({Path(path) for path in relative if not path.startswith("..")})

@@ -502,6 +502,17 @@ cdef int note_exported(DeviceBuffer buffer) except -1:
     return 0
 
 
+def address_for(DeviceBuffer buffer not None, stream):
+    """Return the address of the first element for work that a library will enqueue on `stream`.
+
+    The stream is ordered behind what made the memory usable. Call `record_stream` when the work is
+    enqueued: then the use is known, as a launch's is.
+    """
+    require_buffer(buffer)
+    order_behind(buffer, core_for(buffer.context, stream))
+    return buffer.address
+
+
 cdef int note_untracked_use(DeviceBuffer buffer) except -1:
     """The address leaves our sight: what made the memory usable must be done by then."""
     cdef Block block = buffer.block

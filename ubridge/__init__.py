@@ -97,6 +97,7 @@ from ubridge.launches import (
     launch_unary,
 )
 from ubridge.layout import Layout, Shape
+from ubridge.matmul_kernels import MatmulChoice
 from ubridge.nn import (
     argsort,
     avg_pool2d,
@@ -115,7 +116,8 @@ from ubridge.nn import (
 )
 from ubridge.op_table import OPS, Op
 from ubridge.product_launches import launch_attention, launch_kv_concat, launch_matmul
-from ubridge.products import attention, kv_concat, matmul
+from ubridge.products import attention, kv_concat, matmul, matmul_choice
+from ubridge.quantized import QuantizedWeight, launch_quantized_matvec, quantized_matmul
 from ubridge.reductions import argmax, argmin, max, mean, min, sum
 from ubridge.row_launches import (
     launch_argsort,
@@ -224,9 +226,13 @@ __all__ = [
     "scatter_add",
     "take",
     "matmul",
+    "matmul_choice",
+    "MatmulChoice",
     "attention",
     "kv_append",
     "kv_concat",
+    "QuantizedWeight",
+    "quantized_matmul",
     "argsort",
     "avg_pool2d",
     "conv1d",
@@ -264,6 +270,7 @@ __all__ = [
     "launch_matmul",
     "launch_norm",
     "launch_pool2d",
+    "launch_quantized_matvec",
     "launch_reduce",
     "launch_rope",
     "launch_scatter",

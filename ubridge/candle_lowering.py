@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ubridge.candle_products import CandleProducts
 from ubridge.candle_rows import CandleRows
 from ubridge.layout import Layout
+from ubridge.matmul_table import MatmulKernels
 from ubridge.op_table import OPS, Op
 from ubridge.slice_ptr import joined_words
 from uhal import DeviceBuffer, DType, launch
@@ -41,6 +42,13 @@ class CandleLowering(CandleRows, CandleProducts):
     def __init__(self, executor: DeviceExecutor) -> None:
         self._executor = executor
         self._layouts = executor.layouts
+        self.matmuls = MatmulKernels(executor)
+
+    def for_graphs(self, executor: DeviceExecutor) -> CandleLowering:
+        """Return one that multiplies without cuBLASLt."""
+        own = type(self)(executor)
+        own.matmuls.leave_out_library()
+        return own
 
     def direct(self, op: Op, dtype: DType) -> Direct:
         """Return what enqueues an elementwise operation on whole buffers, and nothing but that.

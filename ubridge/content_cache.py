@@ -110,6 +110,11 @@ class ContentCache(ABC, Generic[Key]):
             with self._lock:
                 self._capturing -= 1
 
+    @property
+    def capturing(self) -> bool:
+        """Whether a capture is under way."""
+        return self._capturing > 0
+
     def counters(self) -> CacheCounters:
         """Return counts since the cache was made; concurrent hits may be counted once."""
         return CacheCounters(self._hits, self._uploads, self._dropped, len(self._arrays))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -18,6 +18,7 @@ from ubridge.gcu_lowering import GcuLowering
 from ubridge.images import load_module
 from ubridge.index_faults import IndexFaults
 from ubridge.launch_rows import ARGUMENTS, COLUMNS, GCU, Configure, Row
+from ubridge.matmul_kernels import MatmulKernel
 from ubridge.op_table import Op
 from ubridge.slice_ptr import LayoutCache
 from uhal import Device, DeviceBuffer, DType, Function, _lane, launch, registry
@@ -121,6 +122,16 @@ class DeviceExecutor:
             found = self._kernels[key] = self._make_kernel(op, dtype, other)
         return found
 
+    @property
+    def matmul_launches(self) -> Mapping[str, int]:
+        """How many products each kernel took, by name; `ubridge.matmul_choice` says why."""
+        return self.lowering.matmul_launches()
+
+    @property
+    def matmul_kernels(self) -> Sequence[MatmulKernel]:
+        """The kernels products may go to, in order of preference; none where there is no choice."""
+        return self.lowering.matmul_kernels()
+
     def direct(self, op: Op, dtype: DType) -> Direct | None:
         """Return the shortest way to an elementwise operation on whole buffers, if there is one.
 
@@ -203,6 +214,7 @@ def _forget(context: _lane.Context) -> None:
         executor = _executors.pop(context, None)
     if executor is not None:
         executor.index_faults.close()
+        executor.lowering.close()
 
 
 def _start_afresh() -> None:

@@ -10,8 +10,9 @@ from ubridge.gcu_indexing import require_ids
 from ubridge.gemm_tuner import AtenGemmInfo, AtenGemmTuner, DataType
 from ubridge.layout import Layout, Shape
 from ubridge.lowering import Sizes
+from ubridge.matmul_kernels import MatmulChoice
 from ubridge.op_table import OPS, Op
-from uhal import DeviceBuffer
+from uhal import DeviceBuffer, DType
 from uhal.errors import ArgumentValueError, NotSupportedError
 from uhal.interop import StreamLike
 
@@ -60,6 +61,26 @@ class GcuProducts(GcuCopies):
         product = _product(self._tuner, code, code, (batch, m, k, n), transposed, one_weight)
         kernel = self._executor.kernel(_TILED_MATMUL, a.dtype)
         kernel.launch((self.whole(a, left, stream), weight, out, *product), stream)
+
+    def matmul_choice(self, dtype: DType, left: Layout, right: Layout) -> MatmulChoice:
+        """Say which kernel takes products of one batch."""
+        return MatmulChoice("tiled_matmul", "GCUs have one, with tiles by the gemm tuner")
+
+    def quantized_matvec(
+        self,
+        op: Op,
+        weight: DeviceBuffer,
+        x: DeviceBuffer,
+        out: DeviceBuffer,
+        sizes: tuple[int, int, int],
+        stream: StreamLike | None,
+    ) -> None:
+        """Refuse: GCUs take weights of another layout."""
+        raise NotSupportedError(
+            f"{op.name}: the tops backend has no such kernel; gcu_launches.launch_quantized_matmul "
+            "takes weights of GCUs' own layout",
+            backend="tops",
+        )
 
     def quantized_matmul(
         self,

@@ -21,6 +21,7 @@ from ubridge.graph_memory import Lifetime, MemoryPlan, plan_memory
 from ubridge.graph_node import Node
 from ubridge.graph_plan import GraphPlan
 from ubridge.graph_text import dot_of, text_of
+from ubridge.lowering import Lowering
 from ubridge.tensor import DeviceTensor
 from uhal import Device, DeviceBuffer, Stream
 from uhal.dtypes import u8
@@ -59,6 +60,7 @@ class ComputeGraph(GraphBuilder):
         super().__init__(device)
         self._memory: MemoryPlan | None = None
         self._program: list[Step] | None = None
+        self._lowering: Lowering | None = None
 
     # -- results ---------------------------------------------------------------------------------
 
@@ -90,6 +92,16 @@ class ComputeGraph(GraphBuilder):
         self._plan()
         assert self._memory is not None
         return self._memory
+
+    @property
+    def lowering(self) -> Lowering:
+        """What enqueues the operations: kernels of uhal's own. Within a trace it is recorded."""
+        executor = self.executor
+        if executor.is_recorded:
+            return executor.lowering
+        if self._lowering is None:
+            self._lowering = executor.lowering.for_graphs(executor)
+        return self._lowering
 
     # -- running ---------------------------------------------------------------------------------
 
@@ -241,13 +253,13 @@ def execute_graph(
     steps = graph.prepared()
     dispatch: KernelDispatch = LaunchingDispatch() if dispatcher is None else dispatcher
     given = graph.checked_slots(slots)
-    executor = graph.executor if steps else None
+    lowering = graph.lowering if steps else None
     start = perf_counter()
     for node, call, arguments in steps:
         if call.slots:
             arguments = with_values(arguments, given)
-        assert executor is not None
-        dispatch_one(dispatch, DispatchCall(node, call, arguments, executor, stream))
+        assert lowering is not None
+        dispatch_one(dispatch, DispatchCall(node, call, arguments, lowering, stream))
     return GraphExecResult(len(steps), (perf_counter() - start) * 1e6)
 
 

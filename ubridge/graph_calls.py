@@ -154,6 +154,14 @@ def result_among(method: str, arguments: tuple[Any, ...]) -> Any:
 
 
 @cache
+def is_enqueuing(method: str) -> bool:
+    """Return whether a method of lowerings enqueues an operation: then it takes a stream, last."""
+    if method not in Lowering.__abstractmethods__:
+        return False
+    return [*inspect.signature(getattr(Lowering, method)).parameters][-1] == "stream"
+
+
+@cache
 def argument_names(method: str) -> tuple[str, ...]:
     """Return the parameters of a lowering's method, less `self` and `stream`."""
     names = tuple(inspect.signature(getattr(Lowering, method)).parameters)
@@ -215,7 +223,7 @@ class Recorder:
 
     def __getattr__(self, method: str) -> Callable[..., Any]:
         real: Callable[..., Any] = getattr(self._real, method)
-        if not self.is_recording or method not in Lowering.__abstractmethods__:
+        if not self.is_recording or not is_enqueuing(method):
             return real
 
         def record(*arguments: Any) -> None:
@@ -309,6 +317,7 @@ __all__ = [
     "Recording",
     "ScalarSlot",
     "argument_names",
+    "is_enqueuing",
     "leaves_of",
     "mapped",
     "recorded",

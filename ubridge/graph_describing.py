@@ -15,6 +15,7 @@ from ubridge.graph_node import Node
 from ubridge.graph_ops import OpParams, compute
 from ubridge.graph_storage import Storages
 from ubridge.layout import Layout
+from ubridge.quantized import QuantizedWeight
 from ubridge.tensor import DeviceTensor
 from uhal import Device, DeviceBuffer
 from uhal.errors import ArgumentTypeError, ArgumentValueError, DeviceError, InvalidHandleError
@@ -100,9 +101,14 @@ class Describer:
         given = node.params
         if given.weight is given.gamma is given.beta is None:
             return inputs, given
+        weight = given.weight
+        if isinstance(weight, QuantizedWeight):
+            self.use(weight.buffer.device)
+        else:
+            weight = describing(weight)
         params = replace(
             given,
-            weight=describing(given.weight),
+            weight=weight,
             gamma=describing(given.gamma),
             beta=describing(given.beta),
         )

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ubridge.executor import DeviceExecutor
 from ubridge.graph_calls import Call, leaves_of, result_among
 from ubridge.layout import Shape
+from ubridge.lowering import Lowering
 from uhal import DeviceBuffer
 from uhal.interop import StreamLike
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 class DispatchCall:
     """One operation, with the buffers it is to read and write."""
 
-    __slots__ = ("_executor", "arguments", "call", "node", "stream")
+    __slots__ = ("_lowering", "arguments", "call", "node", "stream")
 
     def __init__(
         self,
         node: Node,
         call: Call,
         arguments: tuple[Any, ...],
-        executor: DeviceExecutor,
+        lowering: Lowering,
         stream: StreamLike | None,
     ) -> None:
         self.node = node
@@ -39,7 +39,7 @@ class DispatchCall:
         """What the lowering's method takes, less the stream."""
         self.stream = stream
         """Where it is to be enqueued; `None` is the device's default stream."""
-        self._executor = executor
+        self._lowering = lowering
 
     @property
     def out(self) -> DeviceBuffer:
@@ -67,7 +67,7 @@ class DispatchCall:
 
     def enqueue(self) -> None:
         """Launch the kernels of the operation."""
-        getattr(self._executor.lowering, self.call.method)(*self.arguments, self.stream)
+        getattr(self._lowering, self.call.method)(*self.arguments, self.stream)
 
 
 class KernelDispatch(Protocol):
@@ -161,7 +161,8 @@ def dispatch_one(dispatcher: KernelDispatch, call: DispatchCall) -> None:
     """Hand an operation to the method for its kind."""
     op = call.node.op
     assert op is not None
-    getattr(dispatcher, _METHODS.get(op.name, "dispatch"))(call)
+    usual = "dispatch_mul_mat" if op.family.name == "quantized_matvec" else "dispatch"
+    getattr(dispatcher, _METHODS.get(op.name, usual))(call)
 
 
 __all__ = ["DispatchCall", "KernelDispatch", "LaunchingDispatch", "dispatch_one"]

@@ -9,11 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ubridge.graph_calls import Call, Place, ScalarSlot
+from ubridge.graph_calls import Call, Place, ScalarSlot, is_enqueuing
 from ubridge.graph_node import Node
 from ubridge.graph_ops import OpParams
 from ubridge.layout import Layout, Shape
-from ubridge.lowering import Lowering
 from ubridge.op_table import OPS, Op
 from ubridge.tensor import DeviceTensor
 from uhal import Device, DeviceBuffer, DType, as_dtype
@@ -132,7 +131,7 @@ def _read(
         numbers[one["node"]] = node.index
         call = None
         if op is not None:
-            if one["method"] not in Lowering.__abstractmethods__:
+            if not is_enqueuing(one["method"]):
                 raise ArgumentValueError(f"{node}: no way to launch it is called {one['method']!r}")
             call = Call(one["method"], tuple(_decoded(item) for item in one["arguments"]))
         graph.take(node, call, _decoded(one["place"]))

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ubridge import elementwise, fused, nn, products, reductions, selection
 from ubridge.caches import kv_append
 from ubridge.op_table import OPS, Op
+from ubridge.quantized import QuantizedWeight, quantized_matmul
 from uhal.errors import ArgumentTypeError, ArgumentValueError
 
 if TYPE_CHECKING:
@@ -44,8 +45,8 @@ class TensorOp(Enum):
 class OpParams:
     """What a node takes besides its inputs. Tensors here are constants of the graph."""
 
-    weight: DeviceTensor | None = None
-    """The last operand: the matrix of a product, the second summand, the table's ids."""
+    weight: DeviceTensor | QuantizedWeight | None = None
+    """The last operand: the matrix of a product, dense or quantized, the second summand, ids."""
     gamma: DeviceTensor | None = None
     """What a norm multiplies by."""
     beta: DeviceTensor | None = None
@@ -170,6 +171,8 @@ def _sort(op: Op, operands: _Operands, params: OpParams) -> Any:
 
 def _matmul(op: Op, operands: _Operands, params: OpParams) -> Any:
     _require_count(op, operands, 2)
+    if isinstance(operands[1], QuantizedWeight):
+        return quantized_matmul(*operands)
     return products.matmul(*operands)
 
 

@@ -72,7 +72,7 @@ class GraphPlan:
                 if call.slots:
                     arguments = with_values(arguments, values)
                 with _named(node):
-                    getattr(executor.lowering, call.method)(*arguments, stream)
+                    getattr(graph.lowering, call.method)(*arguments, stream)
         self._plan: Plan = plan
         self._stream = stream
 

@@ -23,7 +23,7 @@ class Rehearsal(DeviceExecutor):
         self._real = real
         self.launches = 0
         """Launches since it was made."""
-        self.lowering = type(real.lowering)(self)
+        self.lowering = real.lowering.for_graphs(self)
 
     def kernel(self, op: Op, dtype: DType, other: DType | None = None) -> Kernel:
         """Return what counts in place of the kernel, which is loaded."""

@@ -2,7 +2,8 @@
 
 The sources lie in `ubridge/kernels/<module>.cu`. For CPUs the build makes one shared library of
 each in `kernels/host/<level>/`, a folder an instruction level; the best one the CPU runs is taken.
-For accelerators `make kernels` makes one file of each in `kernels/images/<backend>/`. GCUs run
+Those of a folder like `kernels/sm_80` are for NVIDIA's devices from that compute capability on. For
+accelerators `make kernels` makes one file of each in `kernels/images/<backend>/`. GCUs run
 Ubridge's own modules (`gcu_images`), which have other names.
 """
 
@@ -28,9 +29,16 @@ The backend chooses the one for the device.
 """
 
 
-def modules() -> tuple[str, ...]:
-    """Names `load_module` knows, in alphabetical order."""
-    return tuple(sorted(source.stem for source in KERNELS.glob("*.cu")))
+_OF_ONE_VENDOR = {"cuda": "sm_*/*.cu"}
+"""Backend to where sources lie that no other backend has images of."""
+
+
+def modules(backend: str | None = None) -> tuple[str, ...]:
+    """Names `load_module` knows on every backend, or on one, in alphabetical order."""
+    found = list(KERNELS.glob("*.cu"))
+    if backend in _OF_ONE_VENDOR:
+        found += KERNELS.glob(_OF_ONE_VENDOR[backend])
+    return tuple(sorted(source.stem for source in found))
 
 
 def load_module(name: str, *, device: Device | None = None) -> Module:
@@ -40,12 +48,14 @@ def load_module(name: str, *, device: Device | None = None) -> Module:
     the same object. `module.chosen` says which image was taken and why. May be called from any
     thread, and afresh in a forked child.
 
-    Raises `NotFoundError` for a name that `modules()` does not list and for an image that is not
-    built, `NotSupportedError` when there are no images for the device's backend.
+    Raises `NotFoundError` for a name that `modules` does not list and for an image that is not
+    built, `NotSupportedError` when there are no images for the device's backend, and
+    `InvalidImageError` when none of a module is for the device.
     """
     device = Device.current() if device is None else device
-    if device.backend != gcu_images.BACKEND and name not in modules():
-        raise NotFoundError(f"no kernel module {name!r}; there are {', '.join(modules())}")
+    known = modules(device.backend)
+    if device.backend != gcu_images.BACKEND and name not in known:
+        raise NotFoundError(f"no kernel module {name!r}; there are {', '.join(known)}")
     return _loaded.get(name, device)
 
 

@@ -26,6 +26,8 @@ _PRODUCT = (
     "alpha beta addmm_beta sip_m sip_k sip_n one_weight"
 )
 
+_TENSOR_PRODUCT = "a b out m n k a_batch a_pitch b_batch b_pitch out_batch"
+
 ARGUMENTS: Mapping[str, tuple[str, ...]] = {
     family: tuple(names.split())
     for family, names in {
@@ -66,12 +68,15 @@ ARGUMENTS: Mapping[str, tuple[str, ...]] = {
         "nearest2d": "rows_out columns_out row_scale column_scale info inp out",
         "strided_copy": "in_size out_size num_dims origin_num_dims info inp out operation",
         "matmul": "a b out m n k a_batch a_row a_column b_batch b_row b_column out_batch",
+        "tensor_matmul_128": _TENSOR_PRODUCT,
+        "tensor_matmul_64": _TENSOR_PRODUCT,
         "attention": "query key value mask out heads kv_heads queries keys width mask_batch "
         "mask_head scale causal",
         "gated": "numel gate up out",
         "log_softmax": "inp out columns compensated",
         "tiled_matmul": f"a b out {_PRODUCT}",
         "quantized_matmul": f"a b out scales zeros {_PRODUCT} group_size",
+        "quantized_matvec": "weight inp out columns rows",
         "kv_concat": "lhs rhs out info num_dims axis rows left right",
         "kv_append": "numel position inp target tokens capacity width",
         "rotary": "query key cos_sin length pitch positions tokens q_heads k_heads head_size "
@@ -165,11 +170,23 @@ def bitonic(limits: DeviceLimits) -> Configure:
     return configure
 
 
-def tiles(limits: DeviceLimits) -> Configure:
-    """A block of 256 for each tile of 64 x 64 results, along z for each product."""
+def tiles(size: int, block: int) -> Geometry:
+    """A block for each tile of size x size results, along z for each product."""
 
-    def configure(m: int, n: int, products: int) -> Configuration:
-        return (-(-n // 64), -(-m // 64), products), 256, 0
+    def geometry(limits: DeviceLimits) -> Configure:
+        def configure(m: int, n: int, products: int) -> Configuration:
+            return (-(-n // size), -(-m // size), products), block, 0
+
+        return configure
+
+    return geometry
+
+
+def warp_for_each_row(limits: DeviceLimits) -> Configure:
+    """Blocks of four warps of 32, a row of the weight for each, along y for each vector."""
+
+    def configure(rows: int, vectors: int) -> Configuration:
+        return (-(-rows // 4), vectors, 1), (32, 4, 1), 0
 
     return configure
 
@@ -236,8 +253,11 @@ CANDLE: Mapping[str, Row] = {
     "gated": _row("fused", _PLAIN, "gated", strided),
     "kv_concat": _row("fused", _PLAIN, "kv_concat", strided, without="info num_dims axis"),
     "kv_append": _row("decode", _PLAIN, "kv_append", strided),
-    "matmul": _row("matmul", _PLAIN, "matmul", tiles),
+    "matmul": _row("matmul", _PLAIN, "matmul", tiles(64, 256)),
+    "tensor_matmul_128": _row("matmul_tensor", _PLAIN, "tensor_matmul_128", tiles(128, 256)),
+    "tensor_matmul_64": _row("matmul_tensor", _PLAIN, "tensor_matmul_64", tiles(64, 128)),
     "attention": _row("attention", _PLAIN, "attention", block_per_result),
+    "quantized_matvec": _row("quantized", "{root}", "quantized_matvec", warp_for_each_row),
 }
 """Candle's kernels and ubridge's own, for CUDA, ROCm and the host."""
 

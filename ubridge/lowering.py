@@ -10,9 +10,11 @@ a backend has no kernel for raises `NotSupportedError` or, for element types, `A
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ubridge.layout import Layout, Shape
+from ubridge.matmul_kernels import MatmulChoice, MatmulKernel
 from ubridge.op_table import Op
 from uhal import DeviceBuffer, DType
 from uhal.interop import StreamLike
@@ -32,6 +34,20 @@ class Lowering(ABC):
 
     A graph with such an operation runs, but cannot be captured.
     """
+
+    @abstractmethod
+    def __init__(self, executor: DeviceExecutor) -> None:
+        """Made by an executor."""
+
+    def for_graphs(self, executor: DeviceExecutor) -> Lowering:
+        """Return one of its kind that enqueues nothing but launches of uhal's own kernels.
+
+        A plan knows only those: it could not find its slots among the launches of a library.
+        """
+        return type(self)(executor)
+
+    def close(self) -> None:
+        """Give back what it holds besides memory. The device is still there."""
 
     # -- element by element ----------------------------------------------------------------------
 
@@ -282,6 +298,30 @@ class Lowering(ABC):
         stream: StreamLike | None,
     ) -> None:
         """Enqueue products of matrices; the layouts have one batch, and begin with a and b."""
+
+    @abstractmethod
+    def matmul_choice(self, dtype: DType, left: Layout, right: Layout) -> MatmulChoice:
+        """Say which kernel takes products of matrices; the layouts have one batch."""
+
+    def matmul_launches(self) -> Mapping[str, int]:
+        """Return how many products each kernel took, by name; none where there is no choice."""
+        return {}
+
+    def matmul_kernels(self) -> Sequence[MatmulKernel]:
+        """Return the kernels products may go to, in order; none where there is no choice."""
+        return ()
+
+    @abstractmethod
+    def quantized_matvec(
+        self,
+        op: Op,
+        weight: DeviceBuffer,
+        x: DeviceBuffer,
+        out: DeviceBuffer,
+        sizes: tuple[int, int, int],
+        stream: StreamLike | None,
+    ) -> None:
+        """Enqueue products of a weight of blocks; sizes are (vectors, rows, columns)."""
 
     @abstractmethod
     def attention(

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from ubridge import product_launches
 from ubridge.elementwise import astype, delivered, require_tensors
 from ubridge.layout import Layout, Shape
+from ubridge.matmul_kernels import MatmulChoice
 from ubridge.operand_checks import require_one_device, require_one_kind
 from ubridge.promotion import promoted
-from uhal import DeviceBuffer
+from uhal import DeviceBuffer, DType
 from uhal.errors import ArgumentValueError
 from uhal.interop import StreamLike
 
@@ -29,22 +30,8 @@ def matmul(
     An operand of one axis is a row on the left and a column on the right, as in numpy. Transposed
     views cost no copy where kernels take strides.
     """
-    require_tensors("matmul", x, y)
-    require_one_device("matmul", x, y)
-    if not x.ndim or not y.ndim:
-        raise ArgumentValueError(
-            "matmul: input operand does not have enough dimensions (has 0, gufunc core with "
-            "signature (n?,k),(k,m?)->(n?,m?) requires 1)"
-        )
-    dtype = promoted("matmul", x.dtype, y.dtype)
+    dtype, left, right = _operands(x, y)
     x, y = astype(x, dtype, stream=stream), astype(y, dtype, stream=stream)
-    left = x.layout if x.ndim > 1 else x.layout.expanded(0)
-    right = y.layout if y.ndim > 1 else y.layout.expanded(1)
-    if left.shape[-1] != right.shape[-2]:
-        raise ArgumentValueError(
-            "matmul: Input operand 1 has a mismatch in its core dimension 0, with gufunc signature "
-            f"(n?,k),(k,m?)->(n?,m?) (size {right.shape[-2]} is different from {left.shape[-1]})"
-        )
     batch = Shape(left.shape[:-2]).broadcast_with(Shape(right.shape[:-2]))
     rows = left.shape[-2:-1] if x.ndim > 1 else ()
     columns = right.shape[-1:] if y.ndim > 1 else ()
@@ -57,6 +44,20 @@ def matmul(
     shape = Shape((*batch, *rows, *columns))
     _require_apart("matmul", out, x, y)
     return delivered("matmul", shape, dtype, out, (x, y), stream, enqueue)
+
+
+def matmul_choice(x: DeviceTensor, y: DeviceTensor) -> MatmulChoice:
+    """Say which kernel `matmul(x, y)` goes to, and why; nothing is launched.
+
+    `DeviceExecutor.of(device).matmul_launches` counts the products each took.
+    """
+    dtype, left, right = _operands(x, y)
+    batch = Shape(left.shape[:-2]).broadcast_with(Shape(right.shape[:-2]))
+    return x._executor.lowering.matmul_choice(
+        dtype,
+        left.broadcast_to((*batch, *left.shape[-2:])),
+        right.broadcast_to((*batch, *right.shape[-2:])),
+    )
 
 
 def attention(
@@ -123,6 +124,32 @@ def kv_concat(
         )[0]  # fmt: skip
 
     return delivered("kv_concat", shape, x.dtype, out, (x, y), stream, enqueue)
+
+
+def _operands(x: DeviceTensor, y: DeviceTensor) -> tuple[DType, Layout, Layout]:
+    """The dtype of a product and its operands as matrices; refuses what does not fit."""
+    require_tensors("matmul", x, y)
+    require_one_device("matmul", x, y)
+    if not x.ndim or not y.ndim:
+        raise ArgumentValueError(
+            "matmul: input operand does not have enough dimensions (has 0, gufunc core with "
+            "signature (n?,k),(k,m?)->(n?,m?) requires 1)"
+        )
+    dtype = promoted("matmul", x.dtype, y.dtype)
+    left = _as_matrix(x.layout, x.dtype is dtype, 0)
+    right = _as_matrix(y.layout, y.dtype is dtype, 1)
+    if left.shape[-1] != right.shape[-2]:
+        raise ArgumentValueError(
+            "matmul: Input operand 1 has a mismatch in its core dimension 0, with gufunc signature "
+            f"(n?,k),(k,m?)->(n?,m?) (size {right.shape[-2]} is different from {left.shape[-1]})"
+        )
+    return dtype, left, right
+
+
+def _as_matrix(layout: Layout, stays: bool, axis: int) -> Layout:
+    """An operand's layout with two axes at least; one that is cast becomes contiguous."""
+    layout = layout if stays else Layout.contiguous(layout.shape)
+    return layout if layout.rank > 1 else layout.expanded(axis)
 
 
 def _require_apart(name: str, out: object, *operands: DeviceTensor) -> None:

@@ -105,6 +105,13 @@ class Context:
     def close(self) -> None:
         """Refuse new objects. Native teardown follows when the last child is gone."""
 
+def address_for(buffer: DeviceBuffer, stream: StreamLike | None) -> int:
+    """The address of the first element for work that a library will enqueue on `stream`.
+
+    The stream is ordered behind what made the memory usable. Call `record_stream` when the work is
+    enqueued: then the use is known, as a launch's is.
+    """
+
 def current_context() -> Context | None:
     """The calling thread's context, else the process default, else `None`."""
 

@@ -73,8 +73,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     for backend, launched in LAUNCHED.items():
         if backend != "host" and not SOAK:
             continue
-        for module, entries in ENTRIES.items():
-            missing = sorted(set(entries) - launched[module])
+        for module, seen in launched.items():
+            missing = sorted(set(ENTRIES[module]) - seen)
             if missing:
                 print(f"\nno test launched on {backend}: {module} {', '.join(missing)}")
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -330,3 +330,33 @@ def test_slots(device: Device, rng: np.random.Generator) -> None:
     ):
         with pytest.raises(error, match=message):
             execute_graph(graph, **wrong)
+
+
+@pytest.mark.parametrize("blocks", ["q4_0", "q8_0", "q4_K"])
+def test_products_with_quantized_weights(
+    blocks: str, device: Device, rng: np.random.Generator
+) -> None:
+    weight = ubridge.QuantizedWeight.from_numpy(rng.standard_normal((5, 256)), blocks)
+    x = rng.standard_normal((1, 256)).astype("f4")
+    graph = ComputeGraph()
+    leaf = graph.add_leaf(ubridge.asarray(x))
+    product = graph.add_op(TensorOp.MulMat, None, (1, 5), [leaf], OpParams(weight=weight))
+
+    class Products(LaunchingDispatch):
+        seen = 0
+
+        def dispatch_mul_mat(self, call: DispatchCall) -> None:
+            self.seen += 1
+            super().dispatch_mul_mat(call)
+
+    products = Products()
+    execute_graph(graph, products)
+    assert products.seen == 1
+    expected = x.astype("f8") @ weight.to_numpy().astype("f8").T
+    got = graph.tensor(product).to_numpy()
+    assert np.abs(got - expected).max() <= 1e-5 * np.abs(x).sum() * np.abs(expected).max()
+    with ubridge.trace() as traced:
+        result = ubridge.quantized_matmul(ubridge.asarray(x), weight)
+    execute_graph(traced, products)
+    assert products.seen == 2
+    np.testing.assert_array_equal(result.to_numpy(), got)

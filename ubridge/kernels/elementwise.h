@@ -3,7 +3,7 @@
 //
 //     map(THIS_BLOCK, numel, out, Negate{}, Operand<f16>(inp, num_dims, dims, strides));
 //
-// On a GPU a work-item takes elements one after the other. On a CPU strided or 16-bit operands are
+// On a GPU a work-item takes packs of contiguous elements (packs.h), others singly. On a CPU strided or 16-bit operands are
 // brought into short contiguous runs first (runs.h): one vector loop then serves every layout and
 // all the types that are computed alike.
 #ifndef UBRIDGE_ELEMENTWISE_H
@@ -14,16 +14,17 @@
 
 #if KERNEL_ON_GPU
 
+#include "packs.h"
+
 template <class Out, class Function, class... In>
 DEVICE_FUNCTION void map(BLOCK block, u64 numel, Out *out, Function function,
                          const Operand<In> &...operands)
 {
-    if ((operands.contiguous && ...)) {
-        GRID_STRIDE_OF(block, i, numel) {
-            out[i] = narrow<Out>(function(widen(operands.data[i])...));
-        }
-    } else {
-        GRID_STRIDE_OF(block, i, numel) { out[i] = narrow<Out>(function(widen(operands[i])...)); }
+    u64 done = 0;
+    if ((operands.contiguous && ...))
+        done = map_packs(uhal_first(), uhal_step(), numel, out, function, operands.data...);
+    GRID_STRIDE_OF(block, i, numel - done) {
+        out[done + i] = narrow<Out>(function(widen(operands[done + i])...));
     }
 }
 

@@ -106,6 +106,23 @@ struct Same {
 
 #if KERNEL_ON_GPU
 
+// Takes the values that whole packs hold; returns how many those are.
+template <class State, class T, class Function>
+DEVICE_FUNCTION u64 step_packs(State &state, u32 thread, u32 threads, const T *values, u64 count,
+                               Function function)
+{
+    constexpr u32 LENGTH = pack_length<T>;
+    if (LENGTH == 1 || !starts_pack<LENGTH>(values))
+        return 0;
+    const u64 packs = count / LENGTH;
+    ROLLED for (u64 i = thread; i < packs; i += threads) {
+        const Pack<T, LENGTH> pack = reinterpret_cast<const Pack<T, LENGTH> *>(values)[i];
+        for (u32 lane = 0; lane < LENGTH; ++lane)
+            state.step(function(widen(pack.values[lane])), i * LENGTH + lane);
+    }
+    return packs * LENGTH;
+}
+
 // The reduction of function(row[first]) … function(row[first + count - 1]), for every work-item.
 template <class State, class T, class Function>
 DEVICE_FUNCTION State reduce_row(BLOCK block, const Operand<T> &row, u64 first, u64 count,
@@ -115,7 +132,9 @@ DEVICE_FUNCTION State reduce_row(BLOCK block, const Operand<T> &row, u64 first, 
     const u32 threads = blockDim.x * blockDim.y * blockDim.z;
     THREADS_OF(block, t) {
         State state = State::initial();
-        ROLLED for (u64 i = t; i < count; i += threads)
+        const u64 done =
+            row.contiguous ? step_packs(state, t, threads, row.data + first, count, function) : 0;
+        ROLLED for (u64 i = done + t; i < count; i += threads)
             state.step(function(widen(row[first + i])), i);
         states[t] = state;
     }
@@ -141,7 +160,10 @@ DEVICE_FUNCTION void map_row(BLOCK block, u64 count, Out *out, Function function
 {
     const u32 threads = blockDim.x * blockDim.y * blockDim.z;
     THREADS_OF(block, t) {
-        for (u64 i = t; i < count; i += threads)
+        u64 done = 0;
+        if ((operands.contiguous && ...))
+            done = map_packs(t, threads, count, out, function, operands.data...);
+        for (u64 i = done + t; i < count; i += threads)
             out[i] = narrow<Out>(function(widen(operands[i])...));
     }
 }

@@ -1,0 +1,261 @@
+// Matrix products on tensor cores, for NVIDIA's devices from compute capability 8.0 on:
+// matmul_tensor<tile>_<layouts>_<type>, out[i, j] = sum over l of a[i, l] b[l, j], for each batch.
+// f16 and bf16; sums are taken in f32 and rounded once.
+//
+// A matrix lies in lines of neighboring elements, `pitch` elements apart. The letters of <layouts>
+// are a's and b's as BLAS has them: n for lines that are rows, t for lines that are columns. out is
+// row-major. Any sizes, pitches and addresses are right; lines that begin at multiples of 16 bytes
+// are read fastest.
+//
+// The grid is (ceil(n / tile), ceil(m / tile), batches), of blocks of exactly 256 (tile 128) or 128
+// (tile 64). A block makes one tile, going DEPTH deep into the matrices at a time. Tiles of a and b
+// come to shared memory asynchronously, two ahead of the one that is multiplied; from there ldmatrix
+// brings them into the registers as mma.m16n8k16 wants them (PTX ISA, "Warp-level Matrix
+// Fragment").
+#include <string.h>
+
+#include <uhal/kernel.h>
+
+enum : u32 { WARP = 32, DEPTH = 32, STAGES = 3, CHUNK = 8 };
+
+// What a work-item moves at once: 16 bytes.
+struct alignas(16) Chunk {
+    u16 values[CHUNK];
+};
+
+// A tile of an operand in shared memory: lines of chunks, as in the matrix. `deep` lines go along the
+// summed dim, others along the outer one. Chunks of a line are permuted, by which the eight lines
+// ldmatrix reads at once lie in different banks.
+template <u32 OUTER, bool deep> struct Tile {
+    static constexpr u32 LINES = deep ? OUTER : DEPTH;
+    static constexpr u32 CHUNKS = (deep ? DEPTH : OUTER) / CHUNK;
+    static constexpr u32 SIZE = LINES * CHUNKS;
+
+    DEVICE_METHOD static u32 place(u32 line, u32 chunk)
+    {
+        // Lines of four chunks share the banks with every second one, longer ones with every one.
+        return line * CHUNKS + (chunk ^ (CHUNKS == 4 ? line / 2 % 4 : line % 8));
+    }
+};
+
+DEVICE_FUNCTION u32 shared_address(const void *place)
+{
+    return u32(__cvta_generic_to_shared(place));
+}
+
+// The first `count` elements at `source`, then zeros; nothing is read for 0.
+DEVICE_FUNCTION void copy_chunk(Chunk *target, const u16 *source, u32 count, bool aligned)
+{
+    if (aligned) {
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(target)),
+                     "l"(source), "r"(2 * count)
+                     : "memory");
+        return;
+    }
+    Chunk chunk;
+    for (u32 i = 0; i < CHUNK; ++i)
+        chunk.values[i] = i < count ? source[i] : u16(0);
+    *target = chunk;
+}
+
+// An operand: `lines` of `length` elements.
+struct Lines {
+    const u16 *data;
+    u64 pitch;
+    u64 lines;
+    u64 length;
+
+    DEVICE_METHOD bool aligned() const
+    {
+        return (reinterpret_cast<u64>(data) | pitch * sizeof(u16)) % sizeof(Chunk) == 0;
+    }
+};
+
+template <u32 THREADS, class Tile>
+DEVICE_FUNCTION void load_tile(Chunk *tile, const Lines &matrix, u64 first_line, u64 first_place,
+                               bool aligned)
+{
+    for (u32 i = threadIdx.x; i < Tile::SIZE; i += THREADS) {
+        const u32 line = i / Tile::CHUNKS;
+        const u32 chunk = i % Tile::CHUNKS;
+        const u64 at = first_place + chunk * CHUNK;
+        const bool inside = first_line + line < matrix.lines && at < matrix.length;
+        const u64 left = matrix.length - at;
+        const u32 count = !inside ? 0 : left < CHUNK ? u32(left) : u32(CHUNK);
+        const u16 *const source =
+            inside ? matrix.data + (first_line + line) * matrix.pitch + at : matrix.data;
+        copy_chunk(tile + Tile::place(line, chunk), source, count, aligned);
+    }
+}
+
+template <bool deep> DEVICE_FUNCTION void load_fragments(u32 *fragments, const Chunk *chunk)
+{
+    const u32 address = shared_address(chunk);
+    if constexpr (deep)
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(fragments[0]), "=r"(fragments[1]), "=r"(fragments[2]), "=r"(fragments[3])
+                     : "r"(address)
+                     : "memory");
+    else
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(fragments[0]), "=r"(fragments[1]), "=r"(fragments[2]), "=r"(fragments[3])
+                     : "r"(address)
+                     : "memory");
+}
+
+// Four matrices of 8 x 8 for the 16 outer places from `outer` and the 16 summed ones from `deepest`:
+// in a's order those of one depth come first, in b's those of one half of the outer places.
+template <class Tile, bool deep, bool of_b>
+DEVICE_FUNCTION void load_part(u32 *fragments, const Chunk *tile, u32 outer, u32 deepest)
+{
+    const u32 lane = threadIdx.x % WARP;
+    const u32 first = lane / 8 % 2;
+    const u32 second = lane / 16;
+    const u32 place = outer + 8 * (of_b ? second : first);
+    const u32 depth = deepest + 8 * (of_b ? first : second);
+    const u32 line = deep ? place + lane % 8 : depth + lane % 8;
+    const u32 chunk = (deep ? depth : place) / CHUNK;
+    load_fragments<deep>(fragments, tile + Tile::place(line, chunk));
+}
+
+DEVICE_FUNCTION void multiply_add(f32 *sums, const u32 *a, const u32 *b, f16)
+{
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, "
+                 "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+DEVICE_FUNCTION void multiply_add(f32 *sums, const u32 *a, const u32 *b, bf16)
+{
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, "
+                 "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+DEVICE_FUNCTION void commit_copies()
+{
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+// Until at most the last STAGES - 2 groups of copies are under way.
+DEVICE_FUNCTION void wait_for_copies()
+{
+    asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2) : "memory");
+}
+
+// Two neighboring results, where they are inside.
+template <class T>
+DEVICE_FUNCTION void store_pair(T *row, u64 column, u64 columns, bool in_pairs, f32 first, f32 second)
+{
+    struct alignas(4) Pair {
+        T first;
+        T second;
+    };
+    if (in_pairs && column + 1 < columns) {
+        *reinterpret_cast<Pair *>(row + column) = Pair{T(first), T(second)};
+        return;
+    }
+    if (column < columns)
+        row[column] = T(first);
+    if (column + 1 < columns)
+        row[column + 1] = T(second);
+}
+
+// WARPS_DOWN x WARPS_ACROSS warps make a tile of TILE x TILE.
+template <class T, u32 TILE, u32 WARPS_DOWN, u32 WARPS_ACROSS, bool a_is_deep, bool b_is_deep>
+DEVICE_FUNCTION void multiply(const Lines &a, const Lines &b, T *out, u64 m, u64 n, u64 k)
+{
+    constexpr u32 THREADS = WARPS_DOWN * WARPS_ACROSS * WARP;
+    constexpr u32 DOWN = TILE / WARPS_DOWN / 16;    /* parts of 16 rows a warp makes */
+    constexpr u32 ACROSS = TILE / WARPS_ACROSS / 16; /* parts of 16 columns */
+    typedef Tile<TILE, a_is_deep> TileA;
+    typedef Tile<TILE, b_is_deep> TileB;
+    SHARED(Chunk, a_tiles, STAGES, TileA::SIZE);
+    SHARED(Chunk, b_tiles, STAGES, TileB::SIZE);
+
+    const u64 first_row = u64(blockIdx.y) * TILE;
+    const u64 first_column = u64(blockIdx.x) * TILE;
+    const u32 warp = threadIdx.x / WARP;
+    const u32 row_of_warp = warp / WARPS_ACROSS * (DOWN * 16);
+    const u32 column_of_warp = warp % WARPS_ACROSS * (ACROSS * 16);
+    const bool a_aligned = a.aligned();
+    const bool b_aligned = b.aligned();
+    const u64 steps = (k + DEPTH - 1) / DEPTH;
+
+    const auto load = [&](u64 step) {
+        if (step < steps) {
+            const u64 depth = step * DEPTH;
+            load_tile<THREADS, TileA>(a_tiles[step % STAGES], a, a_is_deep ? first_row : depth,
+                                      a_is_deep ? depth : first_row, a_aligned);
+            load_tile<THREADS, TileB>(b_tiles[step % STAGES], b, b_is_deep ? first_column : depth,
+                                      b_is_deep ? depth : first_column, b_aligned);
+        }
+        // An empty group keeps the count.
+        commit_copies();
+    };
+
+    f32 sums[DOWN][2 * ACROSS][4] = {};
+    for (u32 stage = 0; stage + 1 < STAGES; ++stage)
+        load(stage);
+    ROLLED for (u64 step = 0; step < steps; ++step) {
+        wait_for_copies();
+        // All see this step's tiles, and have done with the ones that are overwritten next.
+        BARRIER();
+        load(step + STAGES - 1);
+        const Chunk *const a_tile = a_tiles[step % STAGES];
+        const Chunk *const b_tile = b_tiles[step % STAGES];
+        for (u32 depth = 0; depth < DEPTH; depth += 16) {
+            u32 down[DOWN][4];
+            u32 across[ACROSS][4];
+            for (u32 i = 0; i < DOWN; ++i)
+                load_part<TileA, a_is_deep, false>(down[i], a_tile, row_of_warp + 16 * i, depth);
+            // ldmatrix gives b's fragments from lines along the summed dim as they are.
+            for (u32 j = 0; j < ACROSS; ++j)
+                load_part<TileB, b_is_deep, true>(across[j], b_tile, column_of_warp + 16 * j,
+                                                  depth);
+            for (u32 i = 0; i < DOWN; ++i)
+                for (u32 j = 0; j < 2 * ACROSS; ++j)
+                    multiply_add(sums[i][j], down[i], across[j / 2] + 2 * (j % 2), T());
+        }
+    }
+
+    const u32 lane = threadIdx.x % WARP;
+    const bool in_pairs = n % 2 == 0 && reinterpret_cast<u64>(out) % 4 == 0;
+    for (u32 i = 0; i < DOWN; ++i)
+        for (u32 half = 0; half < 2; ++half) {
+            const u64 row = first_row + row_of_warp + 16 * i + 8 * half + lane / 4;
+            if (row < m)
+                for (u32 j = 0; j < 2 * ACROSS; ++j)
+                    store_pair(out + row * n, first_column + column_of_warp + 8 * j + lane % 4 * 2,
+                               n, in_pairs, sums[i][j][2 * half], sums[i][j][2 * half + 1]);
+        }
+}
+
+template <class T> DEVICE_FUNCTION const u16 *batch_of(const T *data, u64 distance)
+{
+    return reinterpret_cast<const u16 *>(data) + blockIdx.z * distance;
+}
+
+// a's lines go along the summed dim where they are rows, b's where they are columns.
+#define PRODUCT(T, TILE, DOWN, ACROSS, layouts, a_is_deep, b_is_deep)                              \
+    KERNEL_BOUNDED(matmul_tensor##TILE##_##layouts##_##T, DOWN *ACROSS *32,                        \
+                   (const T *a, const T *b, T *out, u64 m, u64 n, u64 k, u64 a_batch, u64 a_pitch, \
+                    u64 b_batch, u64 b_pitch, u64 out_batch))                                      \
+    {                                                                                              \
+        const Lines left = {batch_of(a, a_batch), a_pitch, a_is_deep ? m : k, a_is_deep ? k : m};  \
+        const Lines right = {batch_of(b, b_batch), b_pitch, b_is_deep ? n : k, b_is_deep ? k : n}; \
+        multiply<T, TILE, DOWN, ACROSS, a_is_deep, b_is_deep>(                                     \
+            left, right, out + blockIdx.z * out_batch, m, n, k);                                   \
+    }
+#define PRODUCTS(T, TILE, DOWN, ACROSS)                                                            \
+    PRODUCT(T, TILE, DOWN, ACROSS, nn, true, false)                                                \
+    PRODUCT(T, TILE, DOWN, ACROSS, nt, true, true)                                                 \
+    PRODUCT(T, TILE, DOWN, ACROSS, tn, false, false)                                               \
+    PRODUCT(T, TILE, DOWN, ACROSS, tt, false, true)
+
+PRODUCTS(bf16, 128, 2, 4)
+PRODUCTS(f16, 128, 2, 4)
+PRODUCTS(bf16, 64, 2, 2)
+PRODUCTS(f16, 64, 2, 2)
