@@ -18,6 +18,7 @@ from ubridge.gcu_lowering import GcuLowering
 from ubridge.images import load_module
 from ubridge.index_faults import IndexFaults
 from ubridge.launch_rows import ARGUMENTS, COLUMNS, GCU, Configure, Row
+from ubridge.lowering import Lowering
 from ubridge.matmul_kernels import MatmulKernel
 from ubridge.op_table import Op
 from ubridge.slice_ptr import LayoutCache
@@ -77,9 +78,7 @@ class DeviceExecutor:
         self._kernels: dict[tuple[Op, str, str], Kernel] = {}
         self._ranges: WeakKeyDictionary[DeviceBuffer, tuple[float, float]] = WeakKeyDictionary()
         self._direct: dict[tuple[Op, str], Direct | None] = {}
-        self.lowering: CandleLowering | GcuLowering = (
-            GcuLowering(self) if column is GCU else CandleLowering(self)
-        )
+        self.lowering: Lowering = GcuLowering(self) if column is GCU else CandleLowering(self)
 
     @classmethod
     def of(cls, device: Device | None = None) -> DeviceExecutor:

@@ -78,7 +78,7 @@ def table_op(kind: TensorOp | Op | str, inputs: int, params: OpParams) -> Op:
 
 def compute(op: Op, inputs: Sequence[DeviceTensor], params: OpParams) -> DeviceTensor:
     """Call the operation's function on its inputs and parameters, and return its result."""
-    operands = list(inputs)
+    operands: _Operands = list(inputs)
     operands += [one for one in (params.weight, params.gamma, params.beta) if one is not None]
     how = _BY_FAMILY.get(op.family.name)
     result: DeviceTensor
