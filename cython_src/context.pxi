@@ -162,7 +162,7 @@ cdef class Context:
         """Wait for every stream of the device; raise what the waiting brings to light."""
         require_usable(self)
         for plan in self.captures:
-            refuse_capturing((<Plan>plan).core, "Device.synchronize", NOTHING_RUNS)
+            refuse_capturing((<Plan>plan).core, "Device.synchronize", "nothing runs")
         synchronize_streams(self)
 
     def watch_index_faults(self, uintptr_t word, report):
@@ -206,6 +206,13 @@ cdef class Context:
         """Give unused pool segments back to the driver and return the bytes freed."""
         require_usable(self)
         return pool_empty_cache(self)
+
+    @property
+    def capturing(self):
+        """Whether the calling thread is capturing a stream of the device into a plan."""
+        return any(
+            [(<Plan>plan).thread == PyThread_get_thread_ident() for plan in self.captures]
+        )
 
     def note_peer(self, int ordinal):
         """Take note that kernels of this device may use the memory of device `ordinal`."""
@@ -370,48 +377,61 @@ cdef list suspects(Context context):
     """Launches not known to be complete, oldest first within a stream."""
     found = []
     cdef StreamCore core
-    cdef uhal_launch_record *record
-    cdef uint64_t launch, completed, begun
-    cdef uint64_t length = UHAL_LEDGER_LENGTH
     for core in context.streams.values():
-        if core.ledger == NULL:
+        if core.ledger != NULL:
+            suspects_of_stream(context, core, found)
+    return sorted(
+        found, key=lambda launch: (launch["stream_id"], launch["ticket"], launch["place"])
+    )
+
+
+cdef int suspects_of_stream(Context context, StreamCore core, list found) except -1:
+    cdef uhal_ledger *ledger = core.ledger
+    cdef uhal_launch_record *record
+    cdef uint64_t length = UHAL_LEDGER_LENGTH
+    cdef uint64_t completed = 0
+    cdef uint64_t begun = ledger.count
+    cdef uint64_t index
+    cdef Py_ssize_t place, launches
+    read_mark(core)
+    if context.table.stream_progress != NULL and not core.closed:
+        context.table.stream_progress(core.handle, &completed, &begun)
+    if ledger.count > completed + length:
+        completed = ledger.count - length
+    for index in range(completed, min(begun, ledger.count)):
+        record = &ledger.records[index % length]
+        if record.ticket <= core.completed:
             continue
-        read_mark(core)
-        completed = 0
-        begun = core.ledger.count
-        if context.table.stream_progress != NULL and not core.closed:
-            context.table.stream_progress(core.handle, &completed, &begun)
-        if core.ledger.count > completed + length:
-            completed = core.ledger.count - length
-        for launch in range(completed, min(begun, core.ledger.count)):
-            record = &core.ledger.records[launch % length]
-            if record.ticket <= core.completed:
-                continue
-            if isinstance(<object>record.kernel, Recording):
-                found.extend(replayed(core, record))
-                continue
-            name, signature = <object>record.kernel
-            found.append({
-                "ticket": record.ticket,
-                "stream_id": core.id,
-                "kernel": name,
-                "signature": signature,
-                "grid": tuple([record.geometry[i] for i in range(3)]),
-                "block": tuple([record.geometry[i] for i in range(3, 6)]),
-                "shared": record.shared_bytes,
-                "arguments": (<const char *>record.arguments)[:record.argument_bytes],
-                "code": <object>record.code if record.code != NULL else None,
-                "instruction_offset": record.instruction_offset,
-            })
-    return sorted(found, key=lambda launch: (launch["stream_id"], launch["ticket"]))
+        launches = 1
+        if isinstance(<object>record.kernel, Recording):
+            launches = (<Recording><object>record.kernel).count
+        for place in range(launches):
+            found.append(describe_suspect(core, record, place))
+    return 0
 
 
-cdef list replayed(StreamCore core, uhal_launch_record *record):
-    """The launches of a replay that the ledger names."""
-    cdef Recording recording = <Recording><object>record.kernel
-    cdef Py_ssize_t index
-    found = [describe_launch(recording, index) for index in range(recording.count)]
-    for launch in found:
-        launch["stream_id"] = core.id
-        launch["ticket"] = record.ticket
-    return found
+cdef dict describe_suspect(StreamCore core, uhal_launch_record *record, Py_ssize_t place):
+    """One launch the ledger knows of: `place` is that within a replay."""
+    cdef object key = <object>record.kernel
+    cdef dict told
+    if isinstance(key, Recording):
+        told = describe_launch(<Recording>key, place)
+        told["replayed"] = (
+            <object>record.code if record.code != NULL else None, record.instruction_offset
+        )
+    else:
+        name, signature = key
+        told = {
+            "kernel": name,
+            "signature": signature,
+            "grid": tuple([record.geometry[i] for i in range(3)]),
+            "block": tuple([record.geometry[i] for i in range(3, 6)]),
+            "shared": record.shared_bytes,
+            "arguments": (<const char *>record.arguments)[:record.argument_bytes],
+            "code": <object>record.code if record.code != NULL else None,
+            "instruction_offset": record.instruction_offset,
+            "place": place,
+        }
+    told["ticket"] = record.ticket
+    told["stream_id"] = core.id
+    return told

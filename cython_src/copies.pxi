@@ -39,10 +39,12 @@ cdef inline Block hold(DeviceBuffer buffer):
     return buffer.block
 
 
-cdef inline void take_ticket(StreamCore core) noexcept:
-    """Count what was just put into the stream, unless it was only recorded."""
-    if not core.state.word & UHAL_STATE_CAPTURING:
-        core.ticket += 1
+cdef inline bint took_ticket(StreamCore core) noexcept:
+    """Count what was just put into the stream; False when it was only recorded."""
+    if core.state.word & UHAL_STATE_CAPTURING:
+        return False
+    core.ticket += 1
+    return True
 
 
 cdef int used(Context context, Block block, StreamCore core, int status) except -1:
@@ -70,7 +72,8 @@ cdef int copy_h2d(DeviceBuffer buffer, const void *source, StreamCore core) exce
     else:
         with nogil:
             status = context.table.copy_h2d(buffer.address, source, count, core.handle)
-    take_ticket(core)
+    if not took_ticket(core) and status == 0:
+        add_operation(core.capture.recording, OPERATION_H2D, buffer.address, <uintptr_t>source, count, 0)
     let_go_core(context, core)
     used(context, block, core, status)
     leave(context, previous)
@@ -87,7 +90,8 @@ cdef int copy_d2h(DeviceBuffer buffer, void *destination, StreamCore core) excep
     hold_core(core)
     with nogil:
         status = context.table.copy_d2h(destination, buffer.address, count, core.handle)
-    take_ticket(core)
+    if not took_ticket(core) and status == 0:
+        add_operation(core.capture.recording, OPERATION_D2H, <uintptr_t>destination, buffer.address, count, 0)
     let_go_core(context, core)
     used(context, block, core, status)
     leave(context, previous)
@@ -114,7 +118,8 @@ cdef int copy_d2d(DeviceBuffer destination, DeviceBuffer source, StreamCore core
     hold_core(core)
     with nogil:
         status = context.table.copy_d2d(destination.address, source.address, count, core.handle)
-    take_ticket(core)
+    if not took_ticket(core) and status == 0:
+        add_operation(core.capture.recording, OPERATION_D2D, destination.address, source.address, count, 0)
     let_go_core(context, core)
     used(context, to_block, core, status)
     used(context, from_block, core, status)
@@ -144,7 +149,7 @@ cdef int copy_peer(DeviceBuffer destination, DeviceBuffer source, StreamCore cor
                 destination.address, context.token_pointer, source.address,
                 source.context.token_pointer, source.nbytes, core.handle,
             )
-        take_ticket(core)
+        core.ticket += 1
         let_go_core(context, core)
         used(context, to_block, core, status)
         leave(context, previous)
@@ -186,7 +191,7 @@ cdef int settle_stamp(Context context, Stamp stamp) except -1:
 
 cdef int upload(DeviceBuffer buffer, object array, StreamCore core) except -1:
     """Enqueue a copy of a contiguous array of the buffer's size in bytes."""
-    refuse_capturing(core, "a copy from ordinary memory", ONLY_PINNED)
+    refuse_capturing(core, "a copy from ordinary memory", "pinned only")
     if buffer.nbytes:
         copy_h2d(buffer, _cnumpy.PyArray_DATA(array), core)
     return 0
@@ -194,7 +199,7 @@ cdef int upload(DeviceBuffer buffer, object array, StreamCore core) except -1:
 
 cdef int copy_in(DeviceBuffer buffer, object source, object stream) except -1:
     cdef StreamCore core = core_for(buffer.context, stream)
-    refuse_capturing(core, "a copy that waits", ONLY_ASYNCHRONOUS)
+    refuse_capturing(core, "a copy that waits", "no waiting copies")
     if stream is None and buffer.block is not None:
         wait_for_uses(buffer.context, buffer.block, core)
         if isinstance(source, DeviceBuffer) and (<DeviceBuffer>source).context is buffer.context:
@@ -238,7 +243,7 @@ cdef int copy_device(DeviceBuffer destination, DeviceBuffer source, StreamCore c
         return 0
     if source.context is destination.context:
         return copy_d2d(destination, source, core)
-    refuse_capturing(core, "a copy between devices", ONLY_ONE_DEVICE)
+    refuse_capturing(core, "a copy between devices", "one device")
     if source.context.backend_name == destination.context.backend_name:
         return copy_peer(destination, source, core)
     return copy_through_host(destination, source, core)
@@ -252,7 +257,7 @@ cdef int copy_out(DeviceBuffer buffer, object destination, object stream) except
     if isinstance(destination, DeviceBuffer):
         require_buffer(<DeviceBuffer>destination)
         return copy_in(<DeviceBuffer>destination, buffer, stream)
-    refuse_capturing(core, "a copy that waits", ONLY_ASYNCHRONOUS)
+    refuse_capturing(core, "a copy that waits", "no waiting copies")
     if stream is None and buffer.block is not None:
         wait_for_uses(buffer.context, buffer.block, core)
     copy_out_async(buffer, destination, core)
@@ -275,7 +280,7 @@ cdef int copy_out_async(DeviceBuffer buffer, object destination, StreamCore core
             copy_d2h(buffer, memory.pointer, core)
             hold_pinned(core, memory)
         return 0
-    refuse_capturing(core, "a copy to ordinary memory", ONLY_PINNED)
+    refuse_capturing(core, "a copy to ordinary memory", "pinned only")
     if isinstance(destination, (bytearray, memoryview)):
         array = _numpy.frombuffer(destination, _numpy.uint8) if len(destination) else _numpy.empty(0, "u1")
         if array.nbytes != buffer.nbytes:
@@ -327,6 +332,9 @@ cdef int fill(DeviceBuffer buffer, int width, unsigned int value, StreamCore cor
     cdef size_t count = buffer.nbytes // width
     cdef void *previous
     cdef int status
+    cdef OperationKind kind = (
+        OPERATION_SET_8 if width == 1 else OPERATION_SET_16 if width == 2 else OPERATION_SET_32
+    )
     order_behind(buffer, core)
     previous = enter(context)
     cdef Block block = hold(buffer)
@@ -338,7 +346,8 @@ cdef int fill(DeviceBuffer buffer, int width, unsigned int value, StreamCore cor
             status = context.table.memset_16(buffer.address, value, count, core.handle)
         else:
             status = context.table.memset_32(buffer.address, value, count, core.handle)
-    take_ticket(core)
+    if not took_ticket(core) and status == 0:
+        add_operation(core.capture.recording, kind, buffer.address, 0, count, value)
     let_go_core(context, core)
     used(context, block, core, status)
     leave(context, previous)

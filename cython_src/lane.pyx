@@ -40,6 +40,8 @@ One translation unit, a file an idea:
     launch.pxi       a launch
     recording.pxi    the launches of a plan, and its slots
     capture.pxi      streams that record instead of running
+    capture_order.pxi    what streams may do meanwhile
+    captured_work.pxi    what they record
     plan.pxi         what was recorded, run as a whole
 """
 
@@ -156,6 +158,8 @@ include "launch_ex.pxi"
 include "launch.pxi"
 include "recording.pxi"
 include "capture.pxi"
+include "capture_order.pxi"
+include "captured_work.pxi"
 include "plan.pxi"
 
 if uhal_state_watch_forks() != 0:

@@ -26,8 +26,9 @@ cdef class Plan:
     cdef Recording recording
     cdef object graph               # native; 0: none
     cdef object executable
+    cdef bint one_by_one            # no graph: its operations are enqueued one after the other
     cdef list functions             # of the launches, in their order
-    cdef dict slots                 # by name
+    cdef dict slot_of_name
     cdef dict slots_of_block        # Block, or None for memory without one → [PlanSlot]
     cdef dict held                  # Block → {stream id: that stream's clock at its last use}
     cdef list memory                # HostMemory of the copies
@@ -69,7 +70,7 @@ cdef class Plan:
     @property
     def slots(self):
         """The slots by name."""
-        return dict(self.slots)
+        return dict(self.slot_of_name)
 
     @property
     def closed(self):
@@ -142,7 +143,7 @@ cdef Plan new_plan(Context context, StreamCore core, object name, str begun):
     plan.recording = Recording.__new__(Recording, plan.name)
     plan.graph = plan.executable = 0
     plan.functions = []
-    plan.slots = {}
+    plan.slot_of_name = {}
     plan.slots_of_block = {}
     plan.held = {}
     plan.memory = []
@@ -157,14 +158,18 @@ cdef Plan new_plan(Context context, StreamCore core, object name, str begun):
 
 
 cdef int instantiate(Plan plan) except -1:
-    """Make the captured graph ready; the device is current."""
+    """Make what was captured ready to run; the device is current."""
     cdef Py_ssize_t index
     backend = plan.context.backend
-    ready = backend.instantiate_graph(plan.graph)
-    plan.executable = ready.handle
-    if plan.slots:
-        place_nodes(plan, ready.kernels)
-    else:
+    # A library that cannot change a launch inside a graph gets them by themselves: to capture them
+    # anew for every other value would take longer.
+    plan.one_by_one = plan.slot_of_name and plan.context.table.graph_update_kernel == NULL
+    if not plan.one_by_one:
+        ready = backend.instantiate_graph(plan.graph)
+        plan.executable = ready.handle
+        if plan.slot_of_name:
+            place_nodes(plan, ready.kernels)
+    if plan.one_by_one or not plan.slot_of_name:
         graph, plan.graph = plan.graph, 0
         backend.destroy_graph(graph)
     plan.blocks = <void **>malloc(max(len(plan.held), 1) * sizeof(void *))
@@ -181,12 +186,6 @@ cdef int instantiate(Plan plan) except -1:
 cdef int place_nodes(Plan plan, object kernels) except -1:
     """Find the node of each launch, for the slots."""
     cdef Py_ssize_t index
-    if plan.context.table.graph_update_kernel == NULL or kernels is None:
-        capture_words().refuse_capture(
-            f"{plan.context.backend_name} cannot change a launch inside a graph"
-            f"{lacking(plan.context, 'graph_update_kernel')}, so plan {plan.name!r} can have no "
-            "slots"
-        )
     if len(kernels) != plan.recording.count:
         capture_words().refuse_count(plan, len(kernels), plan.recording.count)
     for index, node in enumerate(kernels):
@@ -218,7 +217,7 @@ cdef int release_plan(Plan plan) except -1:
         # a lost device answers every call with its error
     finally:
         held = list(plan.held)
-        for slot in plan.slots.values():
+        for slot in plan.slot_of_name.values():
             if slot.block is not None:
                 held.append(slot.block)
             slot.block = None
@@ -258,7 +257,7 @@ cdef PlanSlot declare_slot(Plan plan, str name, object value):
     recording_of(plan.core, "Plan.slot")
     if not name.isidentifier() or name == "stream":
         refuse(plan, name, "a slot's name is a keyword of replay(), other than 'stream'")
-    if name in plan.slots:
+    if name in plan.slot_of_name:
         refuse(plan, name, "it is declared already; pass the slot itself again")
     slot = PlanSlot.__new__(PlanSlot)
     slot.name = name
@@ -268,7 +267,7 @@ cdef PlanSlot declare_slot(Plan plan, str name, object value):
         require_buffer(buffer)
         if buffer.context is not plan.context or not buffer.nbytes:
             refuse(plan, name, f"expected memory of {device_of(plan.context)!r}, got {value!r}")
-        for other in plan.slots.values():
+        for other in plan.slot_of_name.values():
             if overlaps((<PlanSlot>other).buffer, buffer):
                 refuse(plan, name, f"its memory overlaps that of slot {(<PlanSlot>other).name!r}")
         slot.buffer = buffer
@@ -277,7 +276,7 @@ cdef PlanSlot declare_slot(Plan plan, str name, object value):
         plan.slots_of_block.setdefault(buffer.block, []).append(slot)
     elif not isinstance(value, (int, float, _numpy.generic)):
         refuse(plan, name, f"expected a number or a DeviceBuffer, got {type(value).__name__}")
-    plan.slots[name] = slot
+    plan.slot_of_name[name] = slot
     return slot
 
 
@@ -303,8 +302,13 @@ cdef PlanSlot slot_of(Plan plan, DeviceBuffer buffer):
     return None
 
 
-cdef int require_slots_used(Plan plan) except -1:
-    for slot in plan.slots.values():
+cdef int require_slots(Plan plan) except -1:
+    if plan.slot_of_name and len(plan.members) > 1:
+        capture_words().refuse_capture(
+            f"plan {plan.name!r} has slots, and then all its work is captured on one stream, got "
+            f"{len(plan.members)}"
+        )
+    for slot in plan.slot_of_name.values():
         if not (<PlanSlot>slot).count:
             capture_words().refuse_slot_name(
                 plan, (<PlanSlot>slot).name,
@@ -408,7 +412,7 @@ cdef int replay_plan(Plan plan, object stream, dict values) except -1:
             capture_words().refuse_plan(plan, "a value given to a replay asks for another replay")
         core = core_for(plan.context, stream) if stream is not None else plan.core
         require_stream(plan.context, core)
-        refuse_capturing(core, "Plan.replay", NO_PLAN_IN_A_PLAN)
+        refuse_capturing(core, "Plan.replay", "no plan in a plan")
         if core.state.word & UHAL_STATE_BARRED:
             refuse_barred(plan.context, core, "Plan.replay")
         plan.replaying = True
@@ -419,12 +423,6 @@ cdef int replay_plan(Plan plan, object stream, dict values) except -1:
         finally:
             plan.replaying = False
     return 0
-
-
-cdef tuple NO_PLAN_IN_A_PLAN = (
-    "a plan cannot be part of another",
-    "capture its launches again, or replay the two plans in turn",
-)
 
 
 cdef int require_plan(Plan plan) except -1:
@@ -447,13 +445,13 @@ cdef int change_slots(Plan plan, dict values) except -1:
     """Give slots new values: all of them, or none when one is wrong."""
     cdef PlanSlot slot
     for name, value in values.items():
-        slot = plan.slots.get(name)
+        slot = plan.slot_of_name.get(name)
         if slot is None:
-            known = ", ".join(plan.slots) or "none"
+            known = ", ".join(plan.slot_of_name) or "none"
             capture_words().refuse_slot_name(plan, name, f"it has no such slot, only {known}")
         stage_slot(plan, slot, value)
     for name, value in values.items():
-        commit_slot(plan, <PlanSlot>plan.slots[name], value)
+        commit_slot(plan, <PlanSlot>plan.slot_of_name[name], value)
     return 0
 
 
@@ -463,42 +461,60 @@ cdef int run_plan(Plan plan, StreamCore core) except -1:
     cdef uhal_hot_table *table = context.table
     cdef void *executable = <void *><uintptr_t>plan.executable
     cdef Py_ssize_t index
-    cdef int status
-    cdef int instruction_offset = 0
-    cdef unsigned int geometry[6]
+    cdef int status = 0
+    cdef Recording recording = plan.recording
     cdef void *previous
-    cdef PyObject *code
     cdef PlanSlot slot
     for index in range(plan.block_count):
         if must_wait(plan.blocks[index], core.id):
             wait_until_ready(context, <Block>plan.blocks[index], core)
-    for slot in plan.slots.values():
+    for slot in plan.slot_of_name.values():
         if slot.block is not None:
             wait_until_ready(context, slot.block, core)
     if core.ledger == NULL:
         core.ledger = uhal_ledger_new()
         if core.ledger == NULL:
             raise MemoryError
+    note_replay(core, recording)
     previous = enter(context)
-    called = "graph_update_kernel"
-    status = tell_changes(plan, executable)
-    if status == 0:
-        called = "graph_launch"
+    if plan.one_by_one:
+        called = "launch"
+        hold_core(core)
         with nogil:
-            status = table.graph_launch(executable, core.handle)
-    if status == 0:
-        core.ticket += 1
-        stamp_plan(plan, core)
+            for index in range(recording.operation_count):
+                status = run_operation(table, recording, index, core.handle)
+                if status != 0:
+                    break
+        let_go_core(context, core)
+    else:
+        called = "graph_update_kernel"
+        status = tell_changes(plan, executable)
+        if status == 0:
+            called = "graph_launch"
+            hold_core(core)
+            with nogil:
+                status = table.graph_launch(executable, core.handle)
+            let_go_core(context, core)
+    # also after a failure: a part may run
+    core.ticket += 1
+    stamp_plan(plan, core)
     leave(context, previous)
     check(context, status, called)
-    memset(geometry, 0, sizeof(geometry))
-    code = uhal_callsite(&instruction_offset)
-    uhal_ledger_write(
-        core.ledger, core.ticket, <PyObject *>plan.recording, code, instruction_offset, geometry,
-        0, b"", 0,
-    )
     if core.state.word:
         after_launch(context, core)
+    return 0
+
+
+cdef int note_replay(StreamCore core, Recording recording) except -1:
+    """Write the replay into the ledger, before it begins: its own call may tell of its fault."""
+    cdef unsigned int geometry[6]
+    cdef int instruction_offset = 0
+    cdef PyObject *code = uhal_callsite(&instruction_offset)
+    memset(geometry, 0, sizeof(geometry))
+    uhal_ledger_write(
+        core.ledger, core.ticket + 1, <PyObject *>recording, code, instruction_offset, geometry,
+        0, b"", 0,
+    )
     return 0
 
 
@@ -510,7 +526,7 @@ cdef int tell_changes(Plan plan, void *executable) noexcept:
     cdef Py_ssize_t index
     cdef int status
     cdef PlanSlot slot
-    for slot in plan.slots.values():
+    for slot in plan.slot_of_name.values():
         for index in range(slot.count):
             launch = &plan.recording.launches[slot.uses[index].launch]
             if launch.changed:
@@ -534,7 +550,7 @@ cdef int stamp_plan(Plan plan, StreamCore core) except -1:
     for index in range(plan.block_count):
         if not stamp_again(plan.blocks[index], core.id, core.ticket):
             stamp(<Block>plan.blocks[index], core.id, core.ticket)
-    for slot in plan.slots.values():
+    for slot in plan.slot_of_name.values():
         if slot.block is not None:
             stamp(slot.block, core.id, core.ticket)
     return 0

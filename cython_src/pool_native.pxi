@@ -3,7 +3,7 @@
 
 cdef Block native_block(Context context, size_t bytes, StreamCore core):
     cdef Block block = Block.__new__(Block)
-    refuse_capturing(core, "DeviceBuffer.uninitialized_async(native=True)", ONLY_THE_ARENA)
+    refuse_capturing(core, "DeviceBuffer.uninitialized_async(native=True)", "no driver memory")
     if context.table.alloc_async == NULL or context.table.free_async == NULL:
         slot = "alloc_async" if context.table.alloc_async == NULL else "free_async"
         raise _errors.NotSupportedError(

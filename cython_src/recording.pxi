@@ -1,4 +1,5 @@
-# What a plan launches: its kernels in the order of their capture, and the slots among their arguments.
+# What a plan does: its launches, copies and fills in the order of capture, and the slots among the
+# launches' arguments.
 
 cdef struct CapturedLaunch:
     void *function
@@ -14,12 +15,34 @@ cdef struct CapturedLaunch:
     bint changed                    # since the executable graph was told
 
 
+cdef enum OperationKind:
+    OPERATION_LAUNCH
+    OPERATION_H2D
+    OPERATION_D2H
+    OPERATION_D2D
+    OPERATION_SET_8
+    OPERATION_SET_16
+    OPERATION_SET_32
+
+
+cdef struct CapturedOperation:
+    OperationKind kind
+    Py_ssize_t launch       # its place among the launches
+    uint64_t destination
+    uint64_t source
+    size_t count            # bytes, or elements to be set
+    unsigned int value
+
+
 @cython.final
 @cython.no_gc
 cdef class Recording:
-    """The launches of a plan. The ledger holds it too, so it holds no buffer and no module."""
+    """What a plan does. The ledger holds it too, so it holds no buffer and no module."""
 
     cdef readonly str name
+    cdef CapturedOperation *operations
+    cdef Py_ssize_t operation_count
+    cdef Py_ssize_t operation_capacity
     cdef CapturedLaunch *launches
     cdef Py_ssize_t count
     cdef Py_ssize_t capacity
@@ -36,6 +59,67 @@ cdef class Recording:
         for index in range(self.count):
             drop_launch(&self.launches[index])
         c_free(self.launches)
+        c_free(self.operations)
+
+
+cdef int add_operation(
+    Recording recording, OperationKind kind, uint64_t destination, uint64_t source, size_t count,
+    unsigned int value
+) except -1:
+    """Put an operation at the end; a launch is the one that was added last."""
+    cdef CapturedOperation *grown
+    if recording.operation_count == recording.operation_capacity:
+        grown = <CapturedOperation *>realloc(
+            recording.operations,
+            (2 * recording.operation_capacity + 16) * sizeof(CapturedOperation),
+        )
+        if grown == NULL:
+            raise MemoryError
+        recording.operations = grown
+        recording.operation_capacity = 2 * recording.operation_capacity + 16
+    grown = &recording.operations[recording.operation_count]
+    grown.kind = kind
+    grown.launch = recording.count - 1
+    grown.destination = destination
+    grown.source = source
+    grown.count = count
+    grown.value = value
+    recording.operation_count += 1
+    return 0
+
+
+cdef int run_operation(
+    uhal_hot_table *table, Recording recording, Py_ssize_t index, void *stream
+) noexcept nogil:
+    """Enqueue one operation by itself; its status."""
+    cdef CapturedOperation *one = &recording.operations[index]
+    cdef CapturedLaunch *launch
+    cdef unsigned int *geometry
+    cdef uhal_launch_config extended
+    if one.kind == OPERATION_LAUNCH:
+        launch = &recording.launches[one.launch]
+        if launch.extended != NULL:
+            extended = launch.extended[0]
+            extended.stream = stream
+            return table.launch_ex(&extended, launch.function, launch.pointers, NULL)
+        geometry = launch.geometry
+        return table.launch(
+            launch.function, geometry[0], geometry[1], geometry[2], geometry[3], geometry[4],
+            geometry[5], launch.shared_bytes, stream, launch.pointers, NULL,
+        )
+    if one.kind == OPERATION_H2D:
+        return table.copy_h2d(
+            one.destination, <const void *><uintptr_t>one.source, one.count, stream
+        )
+    if one.kind == OPERATION_D2H:
+        return table.copy_d2h(<void *><uintptr_t>one.destination, one.source, one.count, stream)
+    if one.kind == OPERATION_D2D:
+        return table.copy_d2d(one.destination, one.source, one.count, stream)
+    if one.kind == OPERATION_SET_8:
+        return table.memset_8(one.destination, <unsigned char>one.value, one.count, stream)
+    if one.kind == OPERATION_SET_16:
+        return table.memset_16(one.destination, <unsigned short>one.value, one.count, stream)
+    return table.memset_32(one.destination, one.value, one.count, stream)
 
 
 cdef void drop_launch(CapturedLaunch *launch) noexcept:
@@ -76,13 +160,13 @@ cdef int add_launch(
     recording.codes.append(code)
     recording.launches[recording.count] = launch[0]
     recording.count += 1
-    return 0
+    return add_operation(recording, OPERATION_LAUNCH, 0, 0, 0, 0)
 
 
 cdef dict describe_launch(Recording recording, Py_ssize_t index):
     """One launch as the ledger tells of it, with what its parameters hold now."""
     cdef CapturedLaunch *launch = &recording.launches[index]
-    cdef Py_ssize_t held = min(launch.packed_bytes, UHAL_LEDGER_BYTES)
+    cdef size_t held = min(launch.packed_bytes, <size_t>UHAL_LEDGER_BYTES)
     name, signature = recording.keys[index]
     return {
         "kernel": name,

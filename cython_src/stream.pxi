@@ -137,15 +137,13 @@ cdef class Stream:
 
         Raises `IndexError` for an id out of bounds in any finished work of the device.
         """
-        require_working(self.context, self.core, "Stream.synchronize")
-        refuse_capturing(self.core, "Stream.synchronize", NOTHING_RUNS)
+        require_running(self.context, self.core, "Stream.synchronize", "nothing runs")
         synchronize_core(self.context, self.core)
         check_index_faults(self.context)
 
     def query(self):
         """Return True when nothing is pending; never waits."""
-        require_working(self.context, self.core, "Stream.query")
-        refuse_capturing(self.core, "Stream.query", NOTHING_RUNS)
+        require_running(self.context, self.core, "Stream.query", "nothing runs")
         return core_is_idle(self.context, self.core)
 
     def wait_event(self, Event event not None):
@@ -155,7 +153,7 @@ cdef class Stream:
         if event.captured is not None or self.core.state.word & UHAL_STATE_CAPTURING:
             wait_captured(self, event)
             return
-        require_working(self.context, self.core, "Stream.wait_event")
+        require_running(self.context, self.core, "Stream.wait_event", "an event outside")
         if event.context is not self.context:
             if event.context.backend_name != self.context.backend_name:
                 raise _errors.InvalidHandleError(
@@ -181,8 +179,7 @@ cdef class Stream:
 
         The stream goes on without waiting for it. An exception goes to sys.unraisablehook.
         """
-        require_working(self.context, self.core, "Stream.add_callback")
-        refuse_capturing(self.core, "Stream.add_callback", NO_CALLBACKS)
+        require_running(self.context, self.core, "Stream.add_callback", "no Python")
         if not callable(function):
             raise TypeError(f"function: expected a callable, got {type(function).__name__}")
         start_dispatcher()
@@ -213,7 +210,7 @@ cdef class Stream:
             return
         if self.core.state.word & UHAL_STATE_FORKED:
             return
-        refuse_capturing(self.core, "Stream.close", NOT_CLOSED)
+        refuse_capturing(self.core, "Stream.close", "nothing closes")
         close_core(self.context, self.core)
 
     def capture(self, name=None):
@@ -265,7 +262,7 @@ cdef StreamCore core_for(Context context, object stream):
     cdef StreamCore foreign
     if stream is None:
         if context.default_core.state.word & UHAL_STATE_BARRED:
-            refuse_barred(context, context.default_core, "stream=None")
+            refuse_barred(context, context.default_core, "work without stream=")
         return context.default_core
     if not isinstance(stream, Stream):
         foreign = foreign_core(context, stream)
@@ -283,7 +280,7 @@ cdef StreamCore core_for(Context context, object stream):
             f"{(<Stream>stream).context.backend_name}:{(<Stream>stream).context.ordinal}"
         )
     if (<Stream>stream).core.state.word & UHAL_STATE_BARRED:
-        refuse_barred(context, (<Stream>stream).core, "stream=")
+        refuse_barred(context, (<Stream>stream).core, "work on it")
     return (<Stream>stream).core
 
 

@@ -76,14 +76,6 @@ cdef inline int require_stream(Context context, StreamCore core) except -1:
     return 0
 
 
-cdef inline int require_working(Context context, StreamCore core, str call) except -1:
-    """Refuse to give work to a stream that cannot have it now. A capturing one is the caller's."""
-    require_stream(context, core)
-    if core.state.word & UHAL_STATE_BARRED:
-        refuse_barred(context, core, call)
-    return 0
-
-
 cdef int refuse_stream(Context context, StreamCore core) except -1:
     require_usable(context)
     raise _errors.InvalidHandleError(

@@ -1,6 +1,7 @@
 """Small arrays kept in a device's memory by content, so that each is uploaded once.
 
-A graph being captured must not upload: within `ContentCache.capture` a miss is refused.
+A graph being captured must not upload: while the thread captures a stream of the device, or within
+`ContentCache.capture`, a miss is refused.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from uhal import Device, DeviceBuffer, as_dtype
-from uhal.errors import DeviceError
+from uhal._refusal import call_site
+from uhal.errors import CaptureError
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -56,8 +58,8 @@ class ContentCache(ABC, Generic[Key]):
     def get(self, key: Key) -> DeviceBuffer:
         """Return the array of a key, uploaded unless it is there. It stays the cache's.
 
-        The first launch on another stream waits for the upload by itself. Raises `DeviceError` when
-        it is not there during a capture.
+        The first launch on another stream waits for the upload by itself. `CaptureError` when it is
+        not there during a capture.
         """
         array = self._arrays.get(key)
         if array is None or self._capturing:
@@ -76,11 +78,11 @@ class ContentCache(ABC, Generic[Key]):
                 if self._capturing:
                     self._pinned.add(key)
                 return array
-            if self._capturing:
-                raise DeviceError(
-                    f"the {self.what} {key!r} is not on {self._device!r} yet, and nothing can be "
-                    "uploaded during a capture: the warm-up was incomplete; run the same "
-                    "operations on the same shapes once before capturing them"
+            if self._capturing or self._device._context.capturing:
+                raise CaptureError(
+                    f"the {self.what} {key!r} is not on {self._device!r} yet, and nothing can "
+                    "be uploaded during a capture: the warm-up was incomplete; run the same "
+                    f"operations on the same shapes once before capturing them. [{call_site()}]"
                 )
             array = DeviceBuffer.from_numpy(self.values(key), device=self._device)
             self._uploads += 1

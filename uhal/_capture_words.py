@@ -38,10 +38,60 @@ __all__ = [
 ]
 
 
-def refuse_call(
-    name: str, begun: str, stream_id: int, call: str, reason: str, advice: str
-) -> NoReturn:
+_WHY = {
+    "one capture": (
+        "a stream belongs to one capture at a time",
+        "end that one first, or close its plan",
+    ),
+    "another thread": ("only the thread that captures may use it", "use another stream here"),
+    "a thread that ended": (
+        "only the thread that captures may use it, which has ended",
+        "plan.close() gives the stream back",
+    ),
+    "nothing runs": (
+        "nothing that is captured runs before the plan is replayed",
+        "wait for the stream after plan.replay()",
+    ),
+    "no waiting copies": (
+        "nothing that is captured runs before the plan is replayed",
+        "capture copy_from_async or copy_to_async, or copy outside the capture",
+    ),
+    "pinned only": (
+        "of the host's memory only pinned one can be copied by a plan, at every replay",
+        "use a HostBuffer, or copy before the capture",
+    ),
+    "one device": ("a plan runs on one device", "copy between devices outside the capture"),
+    "no Python": (
+        "a plan runs without Python, so it can call nothing back",
+        "add the callback to the stream after plan.replay()",
+    ),
+    "no driver memory": (
+        "memory of the driver's would be allocated anew by every replay",
+        "leave out native=True: the plan keeps what its capture allocates",
+    ),
+    "no other library": (
+        "a plan cannot wait for another library's streams",
+        "take its memory over before the capture, with DeviceBuffer.from_dlpack",
+    ),
+    "an event outside": (
+        "the event was not recorded in this capture",
+        "wait for it before the capture, or let the stream of the replay wait for it",
+    ),
+    "nothing closes": (
+        "what is being captured cannot be closed",
+        "end the capture first, or abandon it with plan.close()",
+    ),
+    "no plan in a plan": (
+        "a plan cannot be part of another",
+        "capture its launches again, or replay the two plans in turn",
+    ),
+}
+"""Why a call is refused on a stream that is being captured, and what to do instead."""
+
+
+def refuse_call(name: str, begun: str, stream_id: int, call: str, why: str) -> NoReturn:
     """Raise: `call` needs a stream that is being captured for something else."""
+    reason, advice = _WHY[why]
     raise CaptureError(
         f"{call}: stream {stream_id} is being captured into plan {name!r} (since {begun}), and "
         f"{reason}; {advice}. [{call_site()}]"

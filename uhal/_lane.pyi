@@ -98,6 +98,9 @@ class Context:
     @property
     def peers(self) -> frozenset[int]:
         """Ordinals of the devices whose memory kernels of this one may use."""
+    @property
+    def capturing(self) -> bool:
+        """Whether the calling thread is capturing a stream of the device into a plan."""
     def note_peer(self, ordinal: int) -> None:
         """Take note that kernels of this device may use the memory of device `ordinal`."""
     def empty_cache(self) -> int:

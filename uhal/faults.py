@@ -36,13 +36,22 @@ class Launch:
     site: str
     """`file.py:line` of the call."""
     arguments: str
-    """The arguments' values as text; pointers are addresses."""
+    """The arguments' values as text, of a plan's last replay; pointers are addresses."""
+    plan: str = ""
+    """The plan it is a launch of; empty for a launch by itself."""
+    place: int = 0
+    """Which launch of the plan, from 0."""
+    replay_site: str = ""
+    """`file.py:line` of the replay."""
 
     def __str__(self) -> str:
         shared = f", shared {self.shared}" if self.shared else ""
+        replayed = ""
+        if self.plan:
+            replayed = f", launch {self.place} of plan {self.plan!r} replayed at {self.replay_site}"
         return (
             f"{self.kernel} grid {self.grid}, block {self.block}{shared}, stream "
-            f"{self.stream_id} ({self.arguments}) [{self.site}]"
+            f"{self.stream_id} ({self.arguments}) [{self.site}]{replayed}"
         )
 
 
@@ -105,6 +114,9 @@ def _read(launch: Mapping[str, Any]) -> Launch:
         stream_id=launch["stream_id"],
         site=describe_site(launch["code"], launch["instruction_offset"]),
         arguments=_arguments_text(launch["signature"], launch["arguments"]),
+        plan=launch.get("plan", ""),
+        place=launch["place"],
+        replay_site=describe_site(*launch["replayed"]) if "replayed" in launch else "",
     )
 
 

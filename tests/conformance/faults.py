@@ -87,6 +87,38 @@ def fault_in_a_graph(backend: str, image: str) -> None:
         raise AssertionError("the fault was not told")
 
 
+def fault_in_a_plan(backend: str, image: str) -> None:
+    broken = Broken(backend, image)
+    broken.run(0)
+    with broken.stream.capture("breaking") as plan:
+        now = plan.slot("now", 0)
+        broken.run(0)
+        launch(broken.fault, 1, 64, (now, broken.out), stream=broken.stream)
+    plan.replay()
+    broken.stream.synchronize()
+    try:
+        plan.replay(now=1)
+        broken.stream.synchronize()
+    except DeviceError as error:
+        told = [one for one in error.candidates if one.plan]
+        assert 1 <= len(told) <= 2, error
+        last = told[-1]
+        assert (last.kernel, last.plan, last.place) == ("fault", "breaking", 1), error
+        assert last.arguments.startswith("now=1, out=0x"), error
+        assert last.replay_site.startswith("faults.py:"), error
+        assert "launch 1 of plan 'breaking' replayed at faults.py:" in str(error), error
+    else:
+        raise AssertionError("the fault was not told")
+    try:
+        plan.replay()
+    except DeviceError as error:
+        assert "was lost earlier and takes no more work" in str(error), error
+    else:
+        raise AssertionError("not refused")
+    expect_lost(broken)
+    plan.close()
+
+
 def lose_one_and_use_the_other(backend: str, image: str) -> None:
     broken = Broken(backend, image)
     with Device(1, backend):

@@ -263,7 +263,6 @@ ROWS = (
             **{f"test_{name}[[]*": _NOT_BY_ITSELF for name in _UNWAITED if SCHEDULE != "eager"},
             "test_a_capsule_nobody_takes_frees_its_hold*": "DLPack has no device type for GCUs",
             "test_a_graph_takes_other_parameters*": "no function that does it is known",
-            "test_a_plan_with_slots_*": "no function that does it is known",
         },
     ),
 )

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
+from tests.children import check_child
+from tests.conformance import faults
+from tests.conformance.rows import Row
 from tests.sampling import rounds
 from uhal import Device, DeviceBuffer, HostBuffer, Module, Stream, diagnostics, launch
 from uhal.errors import ArgumentRangeError, ArgumentTypeError, InvalidHandleError
@@ -253,3 +257,13 @@ def test_a_plan_that_is_abandoned_leaves_nothing(
     assert plan.closed
     run(basic, stream, buffer, *factor)
     assert np.array_equal(buffer.to_numpy(stream=stream), stepped(expected, factor))
+
+
+def test_a_plan_that_faults_names_its_launches(row: Row, image: Callable[[str], Path]) -> None:
+    check_child(
+        faults.fault_in_a_plan,
+        row.backend,
+        str(image("fault")),
+        environment=row.environment,
+        options=("-W", "error"),
+    )
