@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any
 
 from ubridge.graph_building import GraphBuilder
-from ubridge.graph_calls import Call, Place, mapped, with_values
-from ubridge.graph_dispatch import DispatchCall, KernelDispatch, LaunchingDispatch, dispatch_one
+from ubridge.graph_calls import Place, mapped
+from ubridge.graph_execution import GraphExecResult, Step, execute_graph
 from ubridge.graph_json import leaf_names, load, save
 from ubridge.graph_memory import Lifetime, MemoryPlan, plan_memory
 from ubridge.graph_node import Node
@@ -26,26 +24,6 @@ from ubridge.tensor import DeviceTensor
 from uhal import Device, DeviceBuffer, Stream
 from uhal.dtypes import u8
 from uhal.errors import ArgumentValueError, NotFoundError
-from uhal.interop import StreamLike
-
-
-class Step(NamedTuple):
-    """An operation that is ready to be enqueued."""
-
-    node: Node
-    call: Call
-    arguments: tuple[Any, ...]
-    """Those of the call, with buffers for places; slots are still slots."""
-
-
-@dataclass(frozen=True)
-class GraphExecResult:
-    """What one run of a graph was."""
-
-    n_launches: int
-    """Operations dispatched, one launch each on the host, ROCm and CUDA."""
-    elapsed_us: float
-    """Microseconds the host took to enqueue them; the device may still be at work."""
 
 
 class ComputeGraph(GraphBuilder):
@@ -235,32 +213,6 @@ class ComputeGraph(GraphBuilder):
             for number, (first, last, _) in used.items()
             if self.storages[number].is_planned
         )
-
-
-def execute_graph(
-    graph: ComputeGraph,
-    dispatcher: KernelDispatch | None = None,
-    /,
-    *,
-    stream: StreamLike | None = None,
-    **slots: float,
-) -> GraphExecResult:
-    """Enqueue the operations of a graph in order, one dispatch each and none for leaves.
-
-    `dispatcher` launches the device's kernels unless another is given. Numbers of the graph's slots
-    are what they were declared with unless given here. Does not wait.
-    """
-    steps = graph.prepared()
-    dispatch: KernelDispatch = LaunchingDispatch() if dispatcher is None else dispatcher
-    given = graph.checked_slots(slots)
-    lowering = graph.lowering if steps else None
-    start = perf_counter()
-    for node, call, arguments in steps:
-        if call.slots:
-            arguments = with_values(arguments, given)
-        assert lowering is not None
-        dispatch_one(dispatch, DispatchCall(node, call, arguments, lowering, stream))
-    return GraphExecResult(len(steps), (perf_counter() - start) * 1e6)
 
 
 __all__ = ["ComputeGraph", "GraphExecResult", "Node", "Step", "execute_graph"]

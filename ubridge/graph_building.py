@@ -185,6 +185,12 @@ class GraphBuilder:
         if number not in self.storages.latest:
             self._leaf_of(number)
         index = self.storages.latest[number]
+        storage = self.storages[number]
+        if not self._is_op(index) and tensor.nbytes != storage.nbytes:
+            raise ArgumentValueError(
+                f"name {name!r}: expected a tensor over all of its memory, as another one is to "
+                f"take its place, got {tensor.nbytes} of {storage.nbytes} bytes; copy() it first"
+            )
         self.nodes[index] = replace(self.nodes[index], name=name, shape=tensor.shape)
         self._names[name] = index
         return tensor

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from types import TracebackType
@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from ubridge.executor import DeviceExecutor
 from ubridge.graph_calls import with_values
+from ubridge.graph_execution import Step, execute_graph
 from ubridge.graph_node import Node
 from ubridge.graph_rehearsal import Rehearsal
 from ubridge.tensor import DeviceTensor
@@ -110,8 +111,6 @@ class GraphPlan:
         graph = self.graph
         written = self._written()
         before = {number: _bits(buffer) for number, (_, buffer) in written.items()}
-        from ubridge.graph import execute_graph
-
         execute_graph(graph, stream=self._stream, **numbers)
         self._stream.synchronize()
         eager = {number: _bits(buffer) for number, (_, buffer) in written.items()}
@@ -188,7 +187,7 @@ class GraphPlan:
         return found
 
 
-def rehearsed(executor: DeviceExecutor, steps: Any) -> dict[int, int]:
+def rehearsed(executor: DeviceExecutor, steps: Sequence[Step]) -> dict[int, int]:
     """Bring to the device what the operations need; return the launches of each, by node."""
     rehearsal = Rehearsal(executor)
     launches = {}

@@ -137,6 +137,18 @@ def test_slots_of_a_trace(device: Device, rng: np.random.Generator) -> None:
         np.testing.assert_array_equal(y.to_numpy(), table[[given]] * 2)
 
 
+def test_a_part_of_a_leaf_is_not_named(host: Device) -> None:
+    x = ub.ones((4, 3))
+    with trace() as graph:
+        y = x[1:] * 2
+        with pytest.raises(ArgumentValueError, match="name 'x': expected a tensor over all of its"):
+            graph.name(x[1:], "x")
+        graph.name(x, "x")
+        with pytest.raises(ArgumentValueError, match="expected another one"):
+            graph.name(y, "stream")
+    assert "x" in graph.leaves
+
+
 def test_other_threads_are_not_recorded(host: Device) -> None:
     x = ub.ones(10)
     with trace() as graph:
