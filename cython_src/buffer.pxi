@@ -199,6 +199,15 @@ cdef class DeviceBuffer:
         return device_of(self.context)
 
     @property
+    def _place(self):
+        """The buffer that owns the memory, and the bytes of it that lie before this one.
+
+        Not an export: the address stays here, so the pool still knows every use.
+        """
+        cdef DeviceBuffer owning = self if self.root is None else self.root
+        return owning, self.address - owning.address
+
+    @property
     def closed(self):
         """True once it, or the buffer it is a view of, is closed."""
         return buffer_closed(self)

@@ -15,6 +15,7 @@ if not hasattr(uhal, "Api"):
         "needs: CERN's IPbus library has the same import name, so install uhal-py without it"
     )
 
+from ubridge.caches import kv_append, launch_kv_append
 from ubridge.creation import (
     arange,
     asarray,
@@ -74,6 +75,9 @@ from ubridge.functions import (
 )
 from ubridge.fused import masked_fill, silu_mul
 from ubridge.fused_launches import launch_masked_fill, launch_silu_mul
+from ubridge.graph import ComputeGraph, GraphExecResult, execute_graph
+from ubridge.graph_dispatch import DispatchCall, KernelDispatch, LaunchingDispatch
+from ubridge.graph_ops import OpParams, TensorOp
 from ubridge.images import load_module, modules
 from ubridge.indexed_launches import (
     launch_gather,
@@ -125,6 +129,7 @@ from ubridge.row_launches import (
 from ubridge.selection import embedding, gather, index_add, scatter, scatter_add, take
 from ubridge.slice_ptr import LayoutCache, SlicePtrOrNull
 from ubridge.tensor import DeviceTensor
+from ubridge.tracing import trace
 from ubridge.window_launches import (
     launch_col2im1d,
     launch_convolution,
@@ -144,6 +149,15 @@ __all__ = [
     "LayoutCache",
     "Op",
     "OPS",
+    "ComputeGraph",
+    "DispatchCall",
+    "GraphExecResult",
+    "KernelDispatch",
+    "LaunchingDispatch",
+    "OpParams",
+    "TensorOp",
+    "execute_graph",
+    "trace",
     "arange",
     "asarray",
     "cat",
@@ -215,6 +229,7 @@ __all__ = [
     "matmul_choice",
     "MatmulChoice",
     "attention",
+    "kv_append",
     "kv_concat",
     "QuantizedWeight",
     "quantized_matmul",
@@ -248,6 +263,7 @@ __all__ = [
     "launch_im2col",
     "launch_index_add",
     "launch_index_select",
+    "launch_kv_append",
     "launch_kv_concat",
     "launch_log_softmax",
     "launch_masked_fill",

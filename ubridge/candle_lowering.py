@@ -43,6 +43,12 @@ class CandleLowering(CandleRows, CandleProducts):
         self._layouts = executor.layouts
         self.matmuls = MatmulKernels(executor)
 
+    def for_graphs(self, executor: DeviceExecutor) -> CandleLowering:
+        """Return one that multiplies without cuBLASLt."""
+        own = type(self)(executor)
+        own.matmuls.leave_out_library()
+        return own
+
     def direct(self, op: Op, dtype: DType) -> Direct:
         """Return what enqueues an elementwise operation on whole buffers, and nothing but that.
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 from math import prod
 
 from ubridge.layout import Layout, Shape
-from ubridge.lowering import Lowering
+from ubridge.lowering import Lowering, Sizes
 from ubridge.matmul_kernels import MatmulChoice, MatmulKernel, Product
 from ubridge.matmul_table import MatmulKernels
 from ubridge.op_table import OPS, Op
@@ -16,6 +16,7 @@ from uhal.interop import StreamLike
 
 _ATTENTION = OPS["attention"]
 _COPY = OPS["copy"]
+_KV_APPEND = OPS["kv_append"]
 _KV_CONCAT = OPS["kv_concat"]
 
 
@@ -122,6 +123,20 @@ class CandleProducts(Lowering):
         arguments = (x, y, out, None, 0, 0, rows, left, right)
         kernel = self._executor.kernel(_KV_CONCAT, x.dtype)
         kernel.launch(arguments, stream, rows * (left + right))
+
+    def kv_append(
+        self,
+        source: DeviceBuffer,
+        target: DeviceBuffer,
+        position: DeviceBuffer,
+        sizes: Sizes,
+        stream: StreamLike | None,
+    ) -> None:
+        """Enqueue a write at a place; sizes are (rows, tokens, target's length, width)."""
+        rows, tokens, capacity, width = sizes
+        size = rows * tokens * width
+        arguments = (size, position, source, target, tokens, capacity, width)
+        self._executor.kernel(_KV_APPEND, target.dtype).launch(arguments, stream, size)
 
 
 @lru_cache(maxsize=4096)

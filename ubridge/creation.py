@@ -45,6 +45,9 @@ def zeros(
     """Make a tensor of zeros, f32 by default, on the current device."""
     layout = Layout.contiguous(shape)
     element = as_dtype(dtype)
+    if DeviceExecutor.of(device).is_recorded:
+        # So that it is set anew whenever what is recorded is run.
+        return full(shape, 0, dtype, device=device, stream=stream)
     buffer = DeviceBuffer.zeros(layout.size, storage_of(element), device=device, stream=stream)
     return DeviceTensor(buffer, layout, element)
 

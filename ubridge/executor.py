@@ -10,6 +10,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from ubridge.candle_lowering import CandleLowering, Direct
 from ubridge.content_cache import ConstantCache
@@ -80,6 +81,7 @@ class DeviceExecutor:
         self._attached: set[str] = set()
         self._rows = column
         self._kernels: dict[tuple[Op, str, str], Kernel] = {}
+        self._ranges: WeakKeyDictionary[DeviceBuffer, tuple[float, float]] = WeakKeyDictionary()
         self._direct: dict[tuple[Op, str], Direct | None] = {}
         self.lowering: Lowering = GcuLowering(self) if column is GCU else CandleLowering(self)
         self.plans = Plans(self) if isinstance(self.lowering, CandleLowering) else None
@@ -184,6 +186,19 @@ class DeviceExecutor:
             f"{self.device.backend} (no kernel {entry}){instead}",
             backend=self.device.backend,
         )
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether operations on the device are being traced."""
+        return bool(getattr(self.lowering, "is_recording", False))
+
+    def note_range(self, buffer: DeviceBuffer, low: float, high: float) -> None:
+        """Remember between which numbers, both included, a buffer's elements always are."""
+        self._ranges[buffer._place[0]] = low, high
+
+    def known_range(self, buffer: DeviceBuffer) -> tuple[float, float] | None:
+        """Return the least and the greatest number a buffer may hold, where that was noted."""
+        return self._ranges.get(buffer._place[0]) if self._ranges else None
 
     def allocate(self, size: int, dtype: DType, stream: StreamLike | None = None) -> DeviceBuffer:
         """Return a buffer for a result, in the order of `stream`, with whatever the memory held."""

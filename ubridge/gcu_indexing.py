@@ -1,12 +1,13 @@
 """Choosing by ids on GCUs, whose kernels check no id and know few cases right.
 
 Ids are read back and checked on the host: one out of bounds is an `IndexError` before anything is
-launched. The waiting that costs is the price of kernels that would read anywhere.
+launched. The waiting that costs is the price of kernels that would read anywhere. Only ids whose
+range the host knows, as of a graph's slots, are not read.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,9 @@ from ubridge.op_table import OPS, Op
 from uhal import DeviceBuffer
 from uhal.dtypes import f16, i16, i32, i64, u16, u32, u64
 from uhal.interop import StreamLike
+
+if TYPE_CHECKING:
+    from ubridge.executor import DeviceExecutor
 
 _GATHER = OPS["gather"]
 _INDEX_ADD = OPS["index_add"]
@@ -40,7 +44,7 @@ class GcuIndexing(GcuCopies):
         stream: StreamLike | None,
     ) -> None:
         left, length, count, right = sizes
-        _checked(_INDEX_SELECT, ids, count, length, stream)
+        require_ids(_INDEX_SELECT, self._executor, ids, count, length, stream)
         moved = _MOVED_AS.get(x.dtype, x.dtype)
         kernel = self._executor.kernel(_INDEX_SELECT, moved, ids.dtype)
         x, out = x.view(moved), out.view(moved)
@@ -158,6 +162,20 @@ def _checked(op: Op, ids: DeviceBuffer, count: int, length: int, stream: StreamL
             f"{op.name}: index {found[wrong][0]} is out of bounds for axis with size {length}"
         )
     return found
+
+
+def require_ids(
+    op: Op,
+    executor: DeviceExecutor,
+    ids: DeviceBuffer,
+    count: int,
+    length: int,
+    stream: StreamLike | None,
+) -> None:
+    """Refuse ids out of bounds; they are read back unless the host knows their range."""
+    known = executor.known_range(ids)
+    if known is None or known[0] < 0 or known[1] >= length:
+        _checked(op, ids, count, length, stream)
 
 
 def _occurrences(ids: Ids) -> Ids:

@@ -33,6 +33,8 @@ _THROUGH = {(u8, i32): u32, (u8, i16): u16, (u16, i32): u32}
 class GcuLowering(GcuRows, GcuIndexing, GcuProducts, GcuComposed):
     """How operations become launches of Ubridge's kernels on one GCU."""
 
+    beyond_launches = frozenset({"argsort", "copy2d", "scatter"})
+
     # -- elementwise -----------------------------------------------------------------------------
 
     def unary(

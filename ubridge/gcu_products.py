@@ -6,8 +6,10 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from ubridge.gcu_copies import GcuCopies
+from ubridge.gcu_indexing import require_ids
 from ubridge.gemm_tuner import AtenGemmInfo, AtenGemmTuner, DataType
 from ubridge.layout import Layout, Shape
+from ubridge.lowering import Sizes
 from ubridge.matmul_kernels import MatmulChoice
 from ubridge.op_table import OPS, Op
 from uhal import DeviceBuffer, DType
@@ -17,7 +19,9 @@ from uhal.interop import StreamLike
 if TYPE_CHECKING:
     from ubridge.executor import DeviceExecutor
 
+_KV_APPEND = OPS["kv_append"]
 _KV_CONCAT = OPS["kv_concat"]
+_CACHE = OPS["reshape_and_cache"]
 _TILED_MATMUL = OPS["tiled_matmul"]
 _CODES = {"f32": DataType.F32, "f16": DataType.F16, "bf16": DataType.BF16}
 _LEAST_TILE = {"sip_m": 1, "sip_k": 32, "sip_n": 64}
@@ -116,6 +120,29 @@ class GcuProducts(GcuCopies):
         info = self._executor.layouts.get((1, rows, 1, left, 1, rows, 1, right))
         arguments = (x, y, out, info, 4, 2, rows, left, right)
         self._executor.kernel(_KV_CONCAT, x.dtype).launch(arguments, stream)
+
+    def kv_append(
+        self,
+        source: DeviceBuffer,
+        target: DeviceBuffer,
+        position: DeviceBuffer,
+        sizes: Sizes,
+        stream: StreamLike | None,
+    ) -> None:
+        """Enqueue a write of one token at a place; sizes are (rows, 1, target's length, width).
+
+        The kernel puts keys and values into their caches at once, so both are the same here.
+        """
+        rows, tokens, capacity, width = sizes
+        if tokens != 1:
+            raise NotSupportedError(
+                f"kv_append: on a GCU of one token at a time, got {tokens}", backend="tops"
+            )
+        require_ids(_KV_APPEND, self._executor, position, 1, capacity, stream)
+        arguments = (source, source, target, target, position, 1, rows, width, 1, capacity, 1)
+        of_token = rows * width
+        kernel = self._executor.kernel(_CACHE, target.dtype)
+        kernel.launch((*arguments, of_token, of_token), stream)
 
 
 def _product(

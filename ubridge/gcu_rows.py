@@ -11,6 +11,7 @@ from ubridge.launch_rows import power_of_two
 from ubridge.layout import Layout, Shape
 from ubridge.op_table import OPS, Op
 from uhal import DeviceBuffer
+from uhal.dtypes import i64
 from uhal.errors import NotSupportedError
 from uhal.interop import StreamLike
 
@@ -126,12 +127,10 @@ class GcuRows(GcuCopies):
             shape[0], shape[2], shape[1], shape[3])  # fmt: skip
         rows = positions * (batch if per_batch else 1)
         angles = at.allocate(rows * width, x.dtype, stream)
-        for half, table in enumerate((cos, sin)):
-            angles[half * width // 2 :].copy_2d_from(
-                table[: rows * width // 2], (rows, width // 2), pitch=width, stream=stream
-            )
-        numbers = np.arange(batch * positions) % rows
-        places = DeviceBuffer.from_numpy(numbers.astype(np.int64), device=at.device)
+        halves = Shape((rows, width // 2))
+        self.kv_concat(cos, sin, (halves, halves), 1, angles, stream)
+        # The same few for every step of a model: kept with the layouts, as u64.
+        places = at.layouts.get(tuple(place % rows for place in range(batch * positions))).view(i64)
         own = Layout.contiguous(shape)
         tokens = own if heads_last else own.permute((0, 2, 1, 3))
         turned = at.allocate(own.size, x.dtype, stream)

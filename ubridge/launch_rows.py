@@ -78,6 +78,7 @@ ARGUMENTS: Mapping[str, tuple[str, ...]] = {
         "quantized_matmul": f"a b out scales zeros {_PRODUCT} group_size",
         "quantized_matvec": "weight inp out columns rows",
         "kv_concat": "lhs rhs out info num_dims axis rows left right",
+        "kv_append": "numel position inp target tokens capacity width",
         "rotary": "query key cos_sin length pitch positions tokens q_heads k_heads head_size "
         "rotated halves",
         "dequantize": "inp out numel",
@@ -260,6 +261,7 @@ CANDLE: Mapping[str, Row] = {
     "log_softmax": _row("fused", _PLAIN, "log_softmax", block_per_result),
     "gated": _row("fused", _PLAIN, "gated", strided),
     "kv_concat": _row("fused", _PLAIN, "kv_concat", strided, without="info num_dims axis"),
+    "kv_append": _row("decode", _PLAIN, "kv_append", strided),
     "matmul": _row("matmul", _PLAIN, "matmul", tiles(64, 256)),
     "tensor_matmul_128": _row("matmul_tensor", _PLAIN, "tensor_matmul_128", tiles(128, 256)),
     "tensor_matmul_64": _row("matmul_tensor", _PLAIN, "tensor_matmul_64", tiles(64, 128)),

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ubridge.layout import Layout, Shape
 from ubridge.matmul_kernels import MatmulChoice, MatmulKernel
@@ -29,6 +29,22 @@ class Lowering(ABC):
     """What enqueues the operations of the table on one device. Any thread may use it."""
 
     _executor: DeviceExecutor
+    beyond_launches: ClassVar[frozenset[str]] = frozenset()
+    """Methods that do more than launch kernels: they copy by the runtime, or compute on the host.
+
+    A graph with such an operation runs, but cannot be captured.
+    """
+
+    @abstractmethod
+    def __init__(self, executor: DeviceExecutor) -> None:
+        """Made by an executor."""
+
+    def for_graphs(self, executor: DeviceExecutor) -> Lowering:
+        """Return one of its kind that enqueues nothing but launches of uhal's own kernels.
+
+        A plan knows only those: it could not find its slots among the launches of a library.
+        """
+        return type(self)(executor)
 
     def close(self) -> None:
         """Give back what it holds besides memory. The device is still there."""
@@ -338,6 +354,17 @@ class Lowering(ABC):
         stream: StreamLike | None,
     ) -> None:
         """Enqueue a join of two contiguous tensors."""
+
+    @abstractmethod
+    def kv_append(
+        self,
+        source: DeviceBuffer,
+        target: DeviceBuffer,
+        position: DeviceBuffer,
+        sizes: Sizes,
+        stream: StreamLike | None,
+    ) -> None:
+        """Enqueue a write at a place; sizes are (rows, tokens, target's length, width)."""
 
 
 __all__ = ["Lowering", "Sizes"]

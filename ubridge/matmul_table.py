@@ -51,6 +51,11 @@ class MatmulKernels:
         if device.backend == "host":
             self.table = (BlasProducts(executor), WidenedProducts(executor), *self.table)
 
+    def leave_out_library(self) -> None:
+        """Choose among uhal's own kernels only."""
+        self.table = tuple(one for one in self.table if one is not self._library)
+        self._library = None
+
     def choose(self, product: Product) -> MatmulChoice:
         """Say which kernel a product goes to.
 

@@ -77,6 +77,12 @@ class StridedTensor:
         tensor._executor = self._executor
         return tensor
 
+    def _described_by(self: _Self, executor: DeviceExecutor) -> _Self:
+        """The same tensor for another executor of its device."""
+        tensor = self._made(self._buffer, self._layout, self._dtype)
+        tensor._executor = executor
+        return tensor
+
     def _viewed(self: _Self, layout: Layout) -> _Self:
         return self._made(self._buffer, layout, self._dtype)
 

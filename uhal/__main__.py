@@ -28,6 +28,7 @@ Where the path of uhal holds a blank, put eval "…" around the command.
 _EXAMPLES = {
     "network_test": "run a six-layer network and compare it with numpy",
     "component_test": "run each part of a LLaMA layer and compare it with numpy",
+    "graph_decoder": "generate with a traced and replayed transformer and compare it with numpy",
 }
 """Examples that are commands, with what they do."""
 

@@ -62,6 +62,7 @@ def test_rows_take_arguments_of_their_family(device: Device) -> None:
     pointers = {
         *("info", "inp", "out", "lhs", "rhs", "ids", "on_true", "on_false", "kernel", "weight"),
         *("bias", "cos", "sin", "a", "b", "query", "key", "value", "mask", "gate", "up"),
+        *("position", "target"),
     }
     for op in OPS.values():
         row = CANDLE.get(op.family.name)

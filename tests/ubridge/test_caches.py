@@ -1,0 +1,62 @@
+"""Caches of keys and values on every backend: what is appended where, and what is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import ubridge
+from tests.sampling import rounds
+from tests.ubridge.kernel_bench import numpy_dtype
+from uhal import Device
+from uhal.errors import ArgumentTypeError, ArgumentValueError, NotSupportedError
+
+DEVICES = ("host", "cuda-sim", "rocm-sim", "tops-sim")
+
+
+def test_tokens_go_to_their_place(device: Device, rng: np.random.Generator) -> None:
+    for _ in range(rounds(3, 50)):
+        for dtype in ("f32", "f16", "bf16"):
+            heads, width, capacity = (int(one) for one in rng.integers(2, 9, 3))
+            shapes = (1, heads, capacity, width), (1, heads, 1, width)
+            cache, source = (
+                rng.standard_normal(shape).astype(numpy_dtype(dtype)) for shape in shapes
+            )
+            whole = ubridge.asarray(cache, device=device)
+            place = int(rng.integers(0, capacity))
+            where = ubridge.asarray(np.array([place]), device=device)
+            assert ubridge.kv_append(whole, ubridge.asarray(source, device=device), where) is whole
+            expected = cache.copy()
+            expected[:, :, place] = source[:, :, 0]
+            np.testing.assert_array_equal(whole.to_numpy(), expected)
+
+
+def test_a_place_past_the_cache_is_an_index_error(device: Device) -> None:
+    cache = ubridge.zeros((2, 4, 3), device=device)
+    source = ubridge.ones((2, 1, 3), device=device)
+    for wrong in (4, -1, 1 << 40):
+        with pytest.raises(IndexError, match="kv_append"):
+            ubridge.kv_append(cache, source, ubridge.asarray(np.array([wrong]), device=device))
+            cache.to_numpy()
+    assert not cache.to_numpy().any()
+
+
+def test_what_does_not_fit_is_refused(device: Device) -> None:
+    cache = ubridge.zeros((2, 4, 3), device=device)
+    source = ubridge.ones((2, 1, 3), device=device)
+    place = ubridge.asarray(np.array([0]), device=device)
+    with pytest.raises(ArgumentValueError, match=r"kv_append: expected shapes \(…, capacity"):
+        ubridge.kv_append(cache, source[:1], place)
+    with pytest.raises(ArgumentValueError, match="as wide as the cache"):
+        ubridge.kv_append(cache, source[:, :, :2], place)
+    with pytest.raises(ArgumentValueError, match="no more than it holds"):
+        ubridge.kv_append(cache, ubridge.ones((2, 5, 3), device=device), place)
+    with pytest.raises(ArgumentTypeError, match="got f16 and 1 of i64"):
+        ubridge.kv_append(cache, ubridge.ones((2, 1, 3), "f16", device=device), place)
+    with pytest.raises(ArgumentTypeError, match="got f32 and 2 of i64"):
+        ubridge.kv_append(cache, source, ubridge.asarray(np.array([0, 1]), device=device))
+    with pytest.raises(ArgumentValueError, match="contiguous cache"):
+        ubridge.kv_append(cache[:, ::2], source, place)
+    if device.backend == "tops":
+        with pytest.raises(NotSupportedError, match="one token at a time, got 2"):
+            ubridge.kv_append(cache, ubridge.ones((2, 2, 3), device=device), place)

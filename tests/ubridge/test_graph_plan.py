@@ -1,0 +1,177 @@
+"""Graphs replayed as a whole: the bits of a run, with other slots and leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import ubridge as ub
+from tests.sampling import rounds
+from tests.ubridge.test_graph import Block
+from ubridge import ComputeGraph, DeviceTensor, execute_graph, trace
+from uhal import Device, Stream, diagnostics
+from uhal.errors import ArgumentTypeError, ArgumentValueError, InvalidHandleError, NotFoundError
+
+DEVICES = ("host", "cuda-sim", "rocm-sim")
+
+
+@pytest.fixture
+def stream(device: Device) -> Iterator[Stream]:
+    with Stream(device=device) as stream:
+        yield stream
+
+
+class Step:
+    """Traced: strides, a product, a cache that grows, and a slot for its place."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self._rng = rng
+        self.x = ub.asarray(self.draw())
+        self.weight = ub.asarray(rng.standard_normal((8, 8)).astype("f4"))
+        self.cache = ub.zeros((1, 16, 8))
+        with trace() as self.graph:
+            self.graph.name(self.x, "x")
+            position = self.graph.scalar("pos", 0, low=0, high=15)
+            self.y = self.compute(position)
+
+    def draw(self) -> np.ndarray:
+        return self._rng.standard_normal((4, 8)).astype("f4")
+
+    def compute(self, position: DeviceTensor) -> DeviceTensor:
+        h = self.x @ self.weight
+        for _ in range(3):
+            h = ub.silu(h * 2 + 1) + self.x
+        ub.kv_append(self.cache, h[1:2].reshape(1, 1, 8), position)
+        return ub.softmax(h.T).sum(0) + self.cache.sum((0, 1))[:4]
+
+
+def test_the_driver_counts_one_launch_for_each_operation(
+    device: Device, stream: Stream, rng: np.random.Generator
+) -> None:
+    block = Block(rng)
+    with block.graph.instantiate(stream) as plan:
+        assert len(plan.plan.kernels) == block.graph.n_ops == 6
+        assert list(plan.launches.values()) == [1] * 6
+        plan.replay()
+        stream.synchronize()
+        got = block.out.to_numpy().reshape(block.shape)
+        expected = block.expected()
+        assert np.abs(got - expected).max() <= 1e-5 * np.abs(expected).max()
+
+
+def test_replays_give_the_bits_of_runs(
+    device: Device, stream: Stream, rng: np.random.Generator
+) -> None:
+    step = Step(rng)
+    with step.graph.instantiate(stream) as plan:
+        for _ in range(rounds(5, 100)):
+            given = ub.asarray(step.draw())
+            place = int(rng.integers(0, 16))
+            before = step.cache.to_numpy()
+            step.y.buffer.set_8(0xFF)
+            device.synchronize()
+            plan.replay(x=given, pos=place)
+            stream.synchronize()
+            replayed = step.y.to_numpy(), step.cache.to_numpy()
+            step.x.copy_from(given)
+            step.cache.copy_from(ub.asarray(before))
+            execute_graph(step.graph, pos=place)
+            np.testing.assert_array_equal(step.y.to_numpy(), replayed[0])
+            np.testing.assert_array_equal(step.cache.to_numpy(), replayed[1])
+
+
+def test_what_is_given_stays(device: Device, stream: Stream, rng: np.random.Generator) -> None:
+    x = ub.asarray(rng.standard_normal(6).astype("f4"))
+    with trace() as graph:
+        graph.name(x, "x")
+        y = x * 2 + graph.scalar("add", 1.0, "f4")
+    first, second = (rng.standard_normal(6).astype("f4") for _ in range(2))
+    with graph.instantiate(stream) as plan:
+        for given, expected in (
+            ({}, x.to_numpy() * 2 + 1),
+            ({"x": first}, first * 2 + 1),
+            ({"add": 3.0}, first * 2 + 3),
+            ({"x": ub.asarray(second)}, second * 2 + 3),
+            ({}, second * 2 + 3),
+            ({"x": first, "add": -1}, first * 2 - 1),
+        ):
+            plan.replay(**given)
+            stream.synchronize()
+            np.testing.assert_array_equal(y.to_numpy(), expected.astype("f4"))
+
+
+def test_verify(device: Device, stream: Stream, rng: np.random.Generator) -> None:
+    step = Step(rng)
+    with step.graph.instantiate(stream) as plan:
+        for place in (3, 3, 15):
+            found = plan.verify(pos=place, x=step.draw())
+            assert found, found.differing
+            assert found.compared_bytes == step.cache.nbytes + step.y.nbytes + 8
+        assert not step.cache.to_numpy()[0, 4:15].any()
+
+
+def test_verify_finds_a_plan_that_computes_something_else(
+    host: Device, rng: np.random.Generator
+) -> None:
+    x = ub.asarray(rng.standard_normal(6).astype("f4"))
+    with trace() as graph:
+        graph.name(x, "x")
+        y = x * 2
+        z = x + 1
+    with Stream() as stream, graph.instantiate(stream) as plan:
+        assert plan.verify()
+        graph.prepared()[0] = graph.prepared()[0]._replace(arguments=graph.prepared()[1].arguments)
+        found = plan.verify(x=rng.standard_normal(6).astype("f4"))
+        assert [node.index for node in found.differing] == [1]
+        assert y.shape == z.shape
+
+
+def test_wrong_slots_and_leaves_are_refused(
+    device: Device, stream: Stream, rng: np.random.Generator
+) -> None:
+    step = Step(rng)
+    with step.graph.instantiate(stream) as plan:
+        for wrong, error, message in (
+            ({"pos": 16}, ArgumentValueError, "slot 'pos': expected 0 to 15, got 16"),
+            ({"pos": 1.0}, ArgumentTypeError, "slot 'pos': expected an int, got 1.0"),
+            ({"place": 1}, NotFoundError, "no slot or leaf 'place'; it has pos, x"),
+            ({"x": ub.ones((4, 7))}, ArgumentValueError, r"leaf 'x': expected shape \(4, 8\) of"),
+            ({"x": ub.ones((4, 8), "f16")}, ArgumentTypeError, r"leaf 'x': .*got \(4, 8\) of f16"),
+            ({"x": np.ones((4, 8))}, ArgumentTypeError, r"leaf 'x': .*of float64"),
+            ({"x": ub.ones((8, 4)).T}, ArgumentValueError, "leaf 'x': expected a contiguous"),
+        ):
+            with pytest.raises(error, match=message):
+                plan.replay(**wrong)
+        assert plan.verify(pos=1)
+
+
+def test_layouts_are_uploaded_before_the_capture(
+    device: Device, stream: Stream, rng: np.random.Generator
+) -> None:
+    # Built by hand, so nothing has run before.
+    graph = ComputeGraph()
+    size = int(rng.integers(50, 5000))
+    leaf = graph.add_leaf(ub.ones((3, size)))
+    total = graph.add_op("sum", None, (size,), [leaf], ub.OpParams(integer=0))
+    with graph.instantiate(stream) as plan:
+        plan.replay()
+        stream.synchronize()
+        assert (graph.tensor(total).to_numpy() == 3).all()
+
+
+def test_a_closed_plan_lets_go_of_everything(device: Device, rng: np.random.Generator) -> None:
+    with Stream(device=device) as stream:
+        step = Step(rng)
+        step.graph.prepared()
+        before = diagnostics()["live"]
+        plan = step.graph.instantiate(stream)
+        plan.replay()
+        plan.close()
+        plan.close()
+        with pytest.raises(InvalidHandleError, match="closed"):
+            plan.replay()
+        del plan
+        assert diagnostics()["live"]["plans"] == before["plans"]
+        assert diagnostics()["live"]["buffers"] <= before["buffers"] + 2

@@ -1,0 +1,221 @@
+"""Traced graphs: they compute what was computed in the block, from what is in memory then."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ubridge as ub
+from tests.sampling import rounds
+from ubridge import ComputeGraph, DeviceTensor, execute_graph, trace
+from uhal import Device, diagnostics
+from uhal.errors import ArgumentValueError, DeviceError, NotFoundError
+
+DEVICES = ("host", "cuda-sim")
+
+Function = Callable[[DeviceTensor], DeviceTensor]
+
+
+def chain(x: DeviceTensor) -> DeviceTensor:
+    for step in range(1, 6):
+        x = ub.tanh(x * 2 + step) - x
+    return x
+
+
+def strided(x: DeviceTensor) -> DeviceTensor:
+    turned = ub.softmax(x.T[::2], axis=0) + x[0, 1]
+    return ub.cat([turned, turned.expand_dims(0).squeeze(0)], axis=1)[:, 1:-1]
+
+
+def in_place(x: DeviceTensor) -> DeviceTensor:
+    total = ub.zeros(x.shape)
+    total += x
+    total[1:] = 7
+    ub.index_add(total, [0, 2], x[:2], 0)
+    total[:, ::2] = x[:, ::2]
+    return total.sum(0)
+
+
+def casts(x: DeviceTensor) -> DeviceTensor:
+    positive = ub.where(x > 0, x, 0.5)
+    return (positive.astype("f8") / 3).astype("f4") @ ub.ones((x.shape[1], 2))
+
+
+def reductions(x: DeviceTensor) -> DeviceTensor:
+    return ub.mean(x, 1) + x.max(1) - x[:, 0] * ub.argmin(x, 1)
+
+
+FUNCTIONS = (chain, strided, in_place, casts, reductions)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_a_run_computes_the_same_of_other_numbers(
+    function: Function, device: Device, rng: np.random.Generator
+) -> None:
+    x = ub.asarray(rng.standard_normal((5, 8)).astype("f4"))
+    with trace() as graph:
+        result = function(x)
+    np.testing.assert_array_equal(result.to_numpy(), function(x).to_numpy())
+    for _ in range(rounds(3, 50)):
+        x.copy_from(ub.asarray(rng.standard_normal((5, 8)).astype("f4")))
+        result.buffer.set_8(0xFF)
+        assert execute_graph(graph).n_launches == graph.n_ops
+        # The same kernels on the same numbers: the same bits.
+        np.testing.assert_array_equal(result.to_numpy(), function(x).to_numpy())
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_a_file_is_the_same_graph(
+    function: Function, device: Device, rng: np.random.Generator, tmp_path: Path
+) -> None:
+    x = ub.asarray(rng.standard_normal((5, 8)).astype("f4"))
+    with trace() as graph:
+        graph.name(x, "x")
+        result = function(x)
+    graph.save(tmp_path / "graph.json")
+    leaves = graph.leaves
+    assert "x" in leaves
+    other = ub.asarray(rng.standard_normal((5, 8)).astype("f4"))
+    again = ComputeGraph.load(tmp_path / "graph.json", {**leaves, "x": other})
+    execute_graph(again)
+    assert again.n_ops == graph.n_ops
+    assert again.memory.peak_bytes == graph.memory.peak_bytes
+    (last,) = (
+        node.index
+        for node, old in zip(again.nodes, graph.nodes, strict=True)
+        if graph.storages.values[old.index].storage
+        == graph.storages.place_of(result.buffer).storage
+        and graph.storages.latest[graph.storages.place_of(result.buffer).storage] == old.index
+    )
+    place = again.storages.values[last]
+    flat = again.storages.resolve(place).to_numpy()
+    x.copy_from(other)
+    execute_graph(graph)
+    old = graph.storages.resolve(graph.storages.values[last]).to_numpy()
+    np.testing.assert_array_equal(flat, old)
+
+
+def test_what_is_not_held_is_planned(device: Device, rng: np.random.Generator) -> None:
+    x = ub.asarray(rng.standard_normal(1000).astype("f4"))
+    with trace() as graph:
+        middle = ub.exp(x)
+        y = chain(middle)
+    del middle
+    assert graph.n_ops == 21
+    # `middle` was held when the block ended: it keeps its memory, as `y` does.
+    assert graph.memory.unplanned_bytes == 19 * 4096
+    assert graph.memory.peak_bytes <= 3 * 4096
+    assert y.shape == (1000,)
+
+
+def test_a_trace_holds_no_results(host: Device) -> None:
+    before = diagnostics()["live"]["buffers"]
+    x = ub.ones(10)
+    with trace() as graph:
+        y = chain(x)
+        assert diagnostics()["live"]["buffers"] - before <= 4
+    execute_graph(graph)
+    del graph, x, y
+    gc.collect()
+    assert diagnostics()["live"]["buffers"] <= before + 2
+
+
+def test_slots_of_a_trace(device: Device, rng: np.random.Generator) -> None:
+    table = rng.standard_normal((7, 3)).astype("f4")
+    x = ub.asarray(table)
+    with trace() as graph:
+        row = graph.scalar("row", 4, low=0, high=6)
+        y = ub.take(x, row) * 2
+    np.testing.assert_array_equal(y.to_numpy(), table[[4]] * 2)
+    for given in rng.integers(0, 7, 3):
+        execute_graph(graph, row=int(given))
+        np.testing.assert_array_equal(y.to_numpy(), table[[given]] * 2)
+
+
+def test_a_part_of_a_leaf_is_not_named(host: Device) -> None:
+    x = ub.ones((4, 3))
+    with trace() as graph:
+        y = x[1:] * 2
+        with pytest.raises(ArgumentValueError, match="name 'x': expected a tensor over all of its"):
+            graph.name(x[1:], "x")
+        graph.name(x, "x")
+        with pytest.raises(ArgumentValueError, match="expected another one"):
+            graph.name(y, "stream")
+    assert "x" in graph.leaves
+
+
+def test_other_threads_are_not_recorded(host: Device) -> None:
+    x = ub.ones(10)
+    with trace() as graph:
+        y = x + 1
+        thread = threading.Thread(target=lambda: [ub.exp(x) for _ in range(5)])
+        thread.start()
+        thread.join()
+    assert graph.n_ops == 1
+    assert y.to_numpy().sum() == 20
+
+
+def test_an_error_in_the_block_ends_the_trace(host: Device) -> None:
+    x = ub.ones((2, 3))
+    with pytest.raises(ArgumentValueError), trace():
+        ub.matmul(x, x)
+    with trace() as graph, pytest.raises(DeviceError, match="being traced already"), trace():
+        pass
+    assert graph.n_ops == 0
+    with trace() as graph:
+        y = x + 1
+    assert graph.n_ops == 1
+    assert y.to_numpy().sum() == 12
+
+
+def test_text_and_dot(host: Device) -> None:
+    x = ub.ones((2, 3))
+    with trace() as graph:
+        graph.name(x, "input")
+        y = graph.name(ub.exp(ub.silu(x) @ x.T), "scores")
+    assert y.shape == (2, 2)
+    lines = str(graph).splitlines()
+    assert lines[0] == "graph of 3 operations; results take 512 bytes, 512 without reuse"
+    assert lines[1].startswith("%0 = leaf 'input'()  (2, 3) f32  memory ")
+    assert lines[2].startswith("%1 = Silu(%0)  (2, 3) f32  arena[")
+    assert lines[3].startswith("%2 = MulMat(%0, %1)") or lines[3].startswith("%2 = MulMat(%1, %0)")
+    assert lines[4].startswith("%3 = Exp 'scores'(%2)  (2, 2) f32  memory ")
+    dot = graph.to_dot()
+    assert dot.startswith("digraph {\n") and dot.endswith("}\n")
+    assert dot.count("->") == 4
+    assert "n3 [label=\"Exp 'scores'\\n(2, 2) f32\", shape=ellipse, peripheries=2];" in dot
+
+
+@pytest.mark.parametrize(
+    "text, error, message",
+    [
+        ("[]", ArgumentValueError, "expected a file of the format 'ubridge graph'"),
+        ('{"format": "ubridge graph", "version": 9}', ArgumentValueError, "version 1, got 9"),
+        ('{"format": "ubridge graph", "version": 1}', ArgumentValueError, "not a graph as save"),
+    ],
+)
+def test_other_files_are_refused(
+    host: Device, tmp_path: Path, text: str, error: type[Exception], message: str
+) -> None:
+    path = tmp_path / "graph.json"
+    path.write_text(text)
+    with pytest.raises(error, match=message):
+        ComputeGraph.load(path, {})
+
+
+def test_leaves_of_a_file_are_checked(host: Device, tmp_path: Path) -> None:
+    x = ub.ones((2, 3))
+    with trace() as graph:
+        graph.name(x, "x")
+        y = ub.exp(x)
+    graph.save(tmp_path / "graph.json")
+    with pytest.raises(NotFoundError, match="the graph reads x: give them as leaves"):
+        ComputeGraph.load(tmp_path / "graph.json", {})
+    with pytest.raises(ArgumentValueError, match="x: expected memory of at least 24 bytes, got 20"):
+        ComputeGraph.load(tmp_path / "graph.json", {"x": ub.ones(5)})
+    assert y.shape == (2, 3)
