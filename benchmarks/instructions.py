@@ -20,7 +20,7 @@ import sysconfig
 import tempfile
 from pathlib import Path
 
-from benchmarks.launch_overhead import NULL_DRIVER, ROOT
+from benchmarks.suites import NULL_DRIVER, ROOT
 
 BUDGET = Path(__file__).with_name("instructions.json")
 CALLS = 2000

@@ -1,10 +1,15 @@
-"""The kernels every library launches, with nothing in them but their parameters."""
+"""The kernels every library launches, with nothing in them but their parameters.
+
+Do-nothing drivers see launches arrive; on the host the kernels themselves count.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests import hsaco_writer
+from simulators.topsfb.writer import Gcu
+from simulators.topsfb.writer import topsfb as write_topsfb
+from tests import host_kernels, hsaco_writer
 
 THREE = ("u64 n", "const f32* x", "f32* out")
 EIGHT = (
@@ -44,6 +49,26 @@ def hsaco() -> bytes:
     return hsaco_writer.write(made)
 
 
+def topsfb() -> bytes:
+    """A GCU's module with all of them; what it does not tell, `declaration` does."""
+    return write_topsfb(
+        Gcu({entry: [_c_type(one) for one in parameters] for entry, parameters in KERNELS.items()})
+    )
+
+
+def host() -> bytes:
+    """A library for the host whose kernels count launches, and add up the bits of arguments."""
+    text = ["#include <string.h>", "#include <uhal/kernel.h>", "DEVICE_GLOBAL(u64, counts, 2);"]
+    for entry, parameters in KERNELS.items():
+        lines = [
+            f"{{ u{8 * size} bits; memcpy(&bits, &{name}, {size}); counts[1] += bits; }}"
+            for name, size in zip(map(_name, parameters), sizes(entry), strict=True)
+        ]
+        text.append(f"KERNEL({entry}, ({', '.join(parameters)})) {{ counts[0] += 1;")
+        text += [*lines, "}"]
+    return host_kernels.build("\n".join(text) + "\n")
+
+
 def declaration(entry: str) -> str:
     """The words `Module.get_function` takes."""
     return ", ".join(KERNELS[entry])
@@ -52,6 +77,16 @@ def declaration(entry: str) -> str:
 def sizes(entry: str) -> list[int]:
     """Bytes of each parameter."""
     return [8 if _register(parameter).endswith("64") else 4 for parameter in KERNELS[entry]]
+
+
+def _name(parameter: str) -> str:
+    return parameter.split()[-1]
+
+
+def _c_type(parameter: str) -> str:
+    kind = parameter.removeprefix("const ").split()[0]
+    pointed = kind.removesuffix("*")
+    return {"u64": "uint64_t", "u32": "uint32_t", "f32": "float"}[pointed] + kind[len(pointed) :]
 
 
 def _register(parameter: str) -> str:

@@ -1,20 +1,23 @@
 """What a launch costs on the host, beside other libraries: `python -m benchmarks.launch_overhead`.
 
-Every library runs in a process of its own, pinned to one processor, on a driver that does nothing
-(`make simulators` builds it), so that only the caller's side is left. The exit status is 1 when a
-gate is missed, and a library that launched something else than it was asked to ends its own row
-with the reason.
+Every library runs in processes of its own, pinned to one processor, on a driver that does nothing
+(`make simulators` builds it), so that only the caller's side is left; on the host backend there is
+no driver to replace, and the kernels do next to nothing. The libraries take turns, several times
+over, so that what disturbs the machine for a while disturbs them alike.
+
+The exit status is 1 when a gate is missed, and when a library launched something else than it was
+asked to or failed in another way. One that is not installed, or that does not load on a driver that
+does nothing, takes no part and is listed with the reason.
 
     python -m benchmarks.launch_overhead --peers PYTHON   a Python that has cuda-core, pycuda, …
+    python -m benchmarks.launch_overhead --backend rocm --peers PYTHON   one that has hip-python
     python -m benchmarks.launch_overhead --json
     python -m benchmarks.launch_overhead --write docs/performance.md
-    python -m benchmarks.launch_overhead --backend rocm --peers PYTHON   one that has hip-python
 """
 
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import os
 import platform
@@ -25,100 +28,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-NULL_DRIVERS = ROOT / "simulators" / "build" / "null"
-NULL_DRIVER = NULL_DRIVERS / "libcuda.so.1"
-NULL_RUNTIME = NULL_DRIVERS / "libhsa-runtime64.so.1"
-NULL_HIP = NULL_DRIVERS / "libamdhip64.so"
+from benchmarks import tables
+from benchmarks.suites import HOST_RUNTIME, NULL_DRIVERS, ROOT, SUITES, Gate, Library, Suite
+
+TURNS = 5
+STARTS = 5
 SECONDS = 180
-IMPORTS = 5
 
 
-@dataclass(frozen=True)
-class Library:
-    """A library and the worker that knows its forms."""
+@dataclass
+class Start:
+    """What it takes to begin with a library."""
 
-    name: str
-    worker: str
-    ours: bool = True
-    """Runs in this environment; others run in that of the peers."""
-    module: str = ""
-    """What a program imports of it."""
-    driver: Path = NULL_DRIVER
-    """What it launches through."""
-
-
-CUDA_LIBRARIES = (
-    Library("floor", "floor"),
-    Library("ctypes", "ctypes_calls"),
-    Library("uhal", "uhal_calls", module="uhal"),
-    Library("uhal, unchecked", "uhal_unchecked"),
-    Library("cuda.bindings", "cuda_bindings_calls", ours=False, module="cuda.bindings.driver"),
-    Library("cuda.core", "cuda_core_calls", ours=False, module="cuda.core"),
-    Library("PyCUDA", "pycuda_calls", ours=False, module="pycuda.driver"),
-)
-ROCM_LIBRARIES = (
-    Library("ctypes", "hip_ctypes_calls", driver=NULL_HIP),
-    Library("uhal", "uhal_rocm_calls", module="uhal", driver=NULL_RUNTIME),
-    Library("hip-python", "hip_python_calls", ours=False, module="hip", driver=NULL_HIP),
-)
-
-
-@dataclass(frozen=True)
-class Gate:
-    """A bound on one of our rows over others', in the same run."""
-
-    what: str
-    args: int
-    form: str
-    """Ours."""
-    over: tuple[str, ...]
-    """Libraries of which the fastest row counts."""
-    limit: float
-    over_form: str = ""
-    """Theirs; empty: whichever is the fastest."""
-
-
-UNCHECKED = ("uhal, unchecked",)
-# Safety may cost 30 % of a launch.
-SAFETY = 1 / 0.7
-PEERS = ("ctypes", "cuda.bindings", "cuda.core", "PyCUDA")
-CUDA_GATES = (
-    Gate("launch", 3, "launch, keywords", ("cuda.core",), 0.2),
-    Gate("launch", 8, "launch, keywords", ("cuda.core",), 0.2),
-    Gate("launch", 3, "bound", ("cuda.core",), 0.15),
-    Gate("launch", 8, "bound", ("cuda.core",), 0.15),
-    Gate("launch", 3, "launch, keywords", UNCHECKED, SAFETY, "launch, keywords"),
-    Gate("launch", 8, "launch, keywords", UNCHECKED, SAFETY, "launch, keywords"),
-    Gate("launch", 3, "bound", UNCHECKED, SAFETY, "bound"),
-    Gate("launch", 8, "bound", UNCHECKED, SAFETY, "bound"),
-    Gate("alloc+free", 0, "DeviceBuffer, pooled", ("cuda.bindings",), 0.5),
-    Gate("copy 4 KiB", 0, "copy_from", PEERS, 0.7),
-    Gate("record", 0, "Event.record", PEERS, 0.6),
-    Gate("sync", 0, "Stream.synchronize", PEERS, 1.2),
-)
-
-HIP = ("ctypes", "hip-python")
-ROCM_GATES = (
-    Gate("launch", 3, "launch, keywords", HIP, 1.0),
-    Gate("launch", 8, "launch, keywords", HIP, 1.0),
-    Gate("launch", 3, "bound", HIP, 1.0),
-    Gate("launch", 8, "bound", HIP, 1.0),
-)
-
-
-@dataclass(frozen=True)
-class Suite:
-    """What is measured of a backend, and the bounds."""
-
-    libraries: tuple[Library, ...]
-    gates: tuple[Gate, ...]
-
-
-SUITES = {
-    "cuda": Suite(CUDA_LIBRARIES, CUDA_GATES),
-    "rocm": Suite(ROCM_LIBRARIES, ROCM_GATES),
-}
+    import_ms: float
+    """Processor time, over that of importing numpy."""
+    first_device_ms: float | None
+    """Of the import and of opening a first device together."""
+    installed_mb: float | None
+    """On disk, and what it requires with it."""
 
 
 @dataclass
@@ -126,14 +53,19 @@ class Result:
     """All that one run of the benchmark saw."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
+    gaps: list[dict[str, str]] = field(default_factory=list)
+    """Rows a library cannot fill: library, what, form, reason."""
     versions: dict[str, str] = field(default_factory=dict)
-    imports: dict[str, float] = field(default_factory=dict)
-    """Milliseconds of processor time by module, over those of numpy."""
-    missing: dict[str, str] = field(default_factory=dict)
+    starts: dict[str, Start] = field(default_factory=dict)
+    absent: dict[str, str] = field(default_factory=dict)
+    """Libraries that take no part, and why."""
+    failed: dict[str, str] = field(default_factory=dict)
+    """Libraries that sent something else than they were asked to, or broke."""
 
     def fastest(
         self, what: str, args: int, libraries: tuple[str, ...], form: str = ""
     ) -> dict[str, Any] | None:
+        """The cheapest of the rows that fit; `None` when there is none."""
         found = [
             row
             for row in self.rows
@@ -143,8 +75,13 @@ class Result:
         ]
         return min(found, key=lambda row: row["median_ns"]) if found else None
 
-    def ours(self, gate: Gate) -> dict[str, Any] | None:
-        return self.fastest(gate.what, gate.args, ("uhal",), gate.form)
+    def ratio(self, gate: Gate) -> float | None:
+        """Ours over theirs; `None` when one of them was not measured."""
+        ours = self.fastest(gate.what, gate.args, ("uhal",), gate.form)
+        theirs = self.fastest(gate.what, gate.args, gate.over, gate.over_form)
+        if ours is None or theirs is None:
+            return None
+        return float(ours["median_ns"] / theirs["median_ns"])
 
     @property
     def floor_ns(self) -> float | None:
@@ -158,65 +95,124 @@ def main() -> int:
         "--peers", default=sys.executable, help="the Python that has the other libraries"
     )
     parser.add_argument("--backend", choices=SUITES, default="cuda")
+    parser.add_argument("--turns", type=int, default=TURNS, help="how often each library runs")
+    parser.add_argument("--wheel", type=Path, help="a wheel of uhal whose size is told as well")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--write", type=Path, help="also write the tables to this Markdown file")
     options = parser.parse_args()
     suite = SUITES[options.backend]
-    if not all(library.driver.is_file() for library in suite.libraries):
-        parser.error("the do-nothing drivers are not built: make simulators")
-    result = run(suite, options.peers)
-    outcomes = [(gate, _ratio(result, gate)) for gate in suite.gates]
+    unbuilt = [one.driver for one in suite.libraries if not one.driver.is_file()]
+    if unbuilt:
+        what = "build" if HOST_RUNTIME in unbuilt else "simulators"
+        parser.error(f"{unbuilt[0].name} is not built: make {what}")
+    result = run(suite, options.backend, options.peers, options.turns)
+    outcomes = [(gate, result.ratio(gate)) for gate in suite.gates]
     if options.json:
-        print(json.dumps(_as_json(result)))
+        print(json.dumps(_as_json(result, options.wheel)))
     else:
-        print(tables(result, outcomes))
+        print(tables.tables(result, outcomes, options.wheel))
     if options.write:
-        text = _document(options.backend, options.write, result, outcomes)
+        text = tables.document(options.backend, options.write, result, outcomes, options.wheel)
         options.write.write_text(text, encoding="utf-8")
     missed = [gate for gate, ratio in outcomes if ratio is not None and ratio > gate.limit]
-    return 1 if missed or "uhal" in result.missing else 0
+    return 1 if missed or result.failed else 0
 
 
-def run(suite: Suite, peers: str) -> Result:
-    """Run every worker; a library that cannot take part says why."""
+def run(suite: Suite, backend: str, peers: str, turns: int) -> Result:
+    """Run every worker in turn; a library that cannot take part says why."""
     result = Result()
+    rows: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for _ in range(turns):
+        for library in suite.libraries:
+            if library.name in (*result.absent, *result.failed):
+                continue
+            python = sys.executable if library.ours else peers
+            try:
+                answer = _worker(library, backend, python)
+            except RuntimeError as failure:
+                result.failed[library.name] = str(failure)
+                continue
+            _take_in(library, answer, result, rows)
+    result.rows = [_summary(row) for row in rows.values()]
     for library in suite.libraries:
-        python = sys.executable if library.ours else peers
-        try:
-            answer = _worker(library, python)
-            if library.module:
-                result.imports[library.module] = _import_milliseconds(library.module, python)
-        except RuntimeError as failure:
-            result.missing[library.name] = str(failure)
-            continue
-        result.rows += answer["rows"]
-        result.versions.update(answer["versions"])
+        if library.module and library.name not in (*result.absent, *result.failed):
+            python = sys.executable if library.ours else peers
+            result.starts[library.name] = _start(library, python)
     return result
 
 
-def _worker(library: Library, python: str) -> dict[str, Any]:
-    said = _said([python, "-m", f"benchmarks.workers.{library.worker}", str(library.driver)])
+def _worker(library: Library, backend: str, python: str) -> dict[str, Any]:
+    worker = f"benchmarks.workers.{library.worker}"
+    said = _said([python, "-m", worker, str(library.driver), backend])
     answer: dict[str, Any] = json.loads(said.splitlines()[-1])
     return answer
 
 
-def _import_milliseconds(module: str, python: str) -> float:
-    """The median of a few fresh processes."""
-    program = (
-        "import time, numpy; start = time.process_time(); "
-        f"import {module}; print(1e3 * (time.process_time() - start))"
-    )
-    return statistics.median(float(_said([python, "-c", program])) for _ in range(IMPORTS))
+def _take_in(
+    library: Library,
+    answer: dict[str, Any],
+    result: Result,
+    rows: dict[tuple[Any, ...], dict[str, Any]],
+) -> None:
+    """Add what one turn of a library brought to what the turns before it did."""
+    if "absent" in answer:
+        result.absent[library.name] = answer["absent"]
+        return
+    for row in answer["rows"]:
+        known = rows.setdefault((row["library"], row["form"], row["what"], row["args"]), row)
+        if known is not row:
+            known["times_ns"] += row["times_ns"]
+            known["launches"] += row["launches"]
+            known["checksum"] = (known["checksum"] + row["checksum"]) % 2**64
+    for gap in answer["gaps"]:
+        told = {"library": library.name, **gap}
+        if told not in result.gaps:
+            result.gaps.append(told)
+    result.versions.update(answer["versions"])
+
+
+def _summary(row: dict[str, Any]) -> dict[str, Any]:
+    """The row with the median of its rounds, and half the distance between their quartiles."""
+    times = row["times_ns"]
+    quartiles = statistics.quantiles(times, n=4)
+    return {
+        **{name: row[name] for name in ("library", "form", "what", "args")},
+        "median_ns": round(statistics.median(times), 1),
+        "spread_ns": round((quartiles[2] - quartiles[0]) / 2, 1),
+        "launches": row["launches"],
+        "checksum": row["checksum"],
+    }
+
+
+def _start(library: Library, python: str) -> Start:
+    """Medians of a few fresh processes."""
+    timed = "import time, ctypes, numpy; start = time.process_time(); "
+    told = "print(1e3 * (time.process_time() - start))"
+    imported = f"import {library.module}"
+    first = installed = None
+    if library.first_device:
+        first = _milliseconds(python, f"{timed}{imported}; {library.first_device}; {told}")
+    if library.distribution:
+        worker = [python, "-m", "benchmarks.workers.installed", library.distribution]
+        installed = float(_said(worker)) / 1e6
+    return Start(_milliseconds(python, f"{timed}{imported}; {told}"), first, installed)
+
+
+def _milliseconds(python: str, program: str) -> float:
+    return statistics.median(float(_said([python, "-c", program])) for _ in range(STARTS))
 
 
 def _said(command: list[str]) -> str:
     environment = {
         **os.environ,
-        "UHAL_CUDA_LIBRARY": str(NULL_DRIVER),
-        "UHAL_ROCM_LIBRARY": str(NULL_RUNTIME),
+        "UHAL_CUDA_LIBRARY": str(NULL_DRIVERS / "libcuda.so.1"),
+        "UHAL_ROCM_LIBRARY": str(NULL_DRIVERS / "libhsa-runtime64.so.1"),
+        "UHAL_TOPS_LIBRARY": str(NULL_DRIVERS / "libtopsrt.so.1"),
         "LD_LIBRARY_PATH": str(NULL_DRIVERS),
         "OPENBLAS_NUM_THREADS": "1",
     }
+    # A program's modules are compiled once, so that is no part of a start.
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     try:
         done = subprocess.run(
             command,
@@ -233,24 +229,17 @@ def _said(command: list[str]) -> str:
     return done.stdout
 
 
-def _ratio(result: Result, gate: Gate) -> float | None:
-    ours, theirs = (
-        result.ours(gate),
-        result.fastest(gate.what, gate.args, gate.over, gate.over_form),
-    )
-    if ours is None or theirs is None:
-        return None
-    return float(ours["median_ns"] / theirs["median_ns"])
-
-
-def _as_json(result: Result) -> dict[str, Any]:
+def _as_json(result: Result, wheel: Path | None) -> dict[str, Any]:
     return {
         "machine": machine(),
         "versions": result.versions,
         "floor_ns": result.floor_ns,
         "rows": result.rows,
-        "imports_ms": result.imports,
-        "missing": result.missing,
+        "gaps": result.gaps,
+        "starts": {name: vars(start) for name, start in result.starts.items()},
+        "wheel_bytes": wheel.stat().st_size if wheel else None,
+        "absent": result.absent,
+        "failed": result.failed,
     }
 
 
@@ -265,53 +254,6 @@ def machine() -> str:
     except OSError:
         pass
     return f"{name}, {os.cpu_count()} processors, {platform.system()}"
-
-
-def tables(result: Result, outcomes: list[tuple[Gate, float | None]]) -> str:
-    """The rows by what they do, then the gates, as Markdown."""
-    text = []
-    for what in dict.fromkeys(row["what"] for row in result.rows if row["what"] != "control"):
-        for args in sorted({row["args"] for row in result.rows if row["what"] == what}):
-            title = f"{what}, {args} arguments" if what == "launch" else what
-            text += [f"| {title} | | ns | ± |", "|---|---|---:|---:|"]
-            found = [row for row in result.rows if (row["what"], row["args"]) == (what, args)]
-            for row in sorted(found, key=lambda row: row["median_ns"]):
-                text.append(
-                    f"| {row['library']} | {row['form']} | {row['median_ns']:.0f} | "
-                    f"{row['spread_ns']:.0f} |"
-                )
-            text.append("")
-    text += ["| ratio | of | at most | is |", "|---|---|---:|---:|"]
-    for gate, ratio in outcomes:
-        named = f"{gate.what}, {gate.args} arguments" if gate.what == "launch" else gate.what
-        over = gate.over[0] if len(gate.over) == 1 else "the fastest other library"
-        found_ratio = "not measured" if ratio is None else f"{ratio:.2f}"
-        text.append(f"| {named}: {gate.form} | {over} | {gate.limit:.2f} | {found_ratio} |")
-    text += ["", "| import, over numpy's | ms |", "|---|---:|"]
-    text += [f"| {name} | {milliseconds:.0f} |" for name, milliseconds in result.imports.items()]
-    for name, reason in result.missing.items():
-        text += ["", f"{name} took no part: {reason}"]
-    return "\n".join(text)
-
-
-def _document(
-    backend: str, path: Path, result: Result, outcomes: list[tuple[Gate, float | None]]
-) -> str:
-    asked = "" if backend == "cuda" else f"--backend {backend} "
-    today = datetime.date.today().isoformat()
-    versions = ", ".join(f"{name} {version}" for name, version in result.versions.items())
-    return f"""# Performance
-
-Written by `python -m benchmarks.launch_overhead {asked}--write {path}` on {today}.
-
-{machine()}; Python {platform.python_version()}; {versions}.
-
-Processor time of the calling thread, median over rounds and half the distance between the
-quartiles. The driver does nothing: these are the costs of the libraries alone. Ratios carry over
-to other machines, nanoseconds do not.
-
-{tables(result, outcomes)}
-"""
 
 
 if __name__ == "__main__":

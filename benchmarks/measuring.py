@@ -4,21 +4,28 @@ A worker times all its forms in turn, round after round, so that what disturbs t
 them alike; and what is counted is the processor time of the calling thread, which others on the
 same machine do not add to. Every round asks the do-nothing driver what arrived: a form that
 launches too little, or with other arguments, ends the benchmark.
+
+A worker's last line of output is one JSON object: its rows, what its library cannot do, and
+versions; or why the library takes no part.
 """
 
 from __future__ import annotations
 
 import ctypes
+import importlib
 import json
 import os
-import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import repeat
+from types import ModuleType
+from typing import NoReturn, Protocol
 
-ROUNDS = 25
+# What compiles, or learns how long a kernel takes, has done so by then.
+WARMING_CALLS = 500
+ROUNDS = 7
 ROUND_SECONDS = 0.005
 
 
@@ -33,6 +40,16 @@ class Counts(ctypes.Structure):
     ]
 
 
+class Driver(Protocol):
+    """What sees launches arrive and can tell of them."""
+
+    def expect(self, sizes: Sequence[int]) -> None:
+        """Say how the next launches lay out their parameters: 4 or 8 bytes each."""
+
+    def take(self) -> dict[str, int]:
+        """What arrived since the last call, by the names of `Counts`."""
+
+
 class NullDriver:
     """The do-nothing driver this process has loaded."""
 
@@ -41,13 +58,15 @@ class NullDriver:
         self._library.uhal_null_take.restype = Counts
 
     def expect(self, sizes: Sequence[int]) -> None:
-        """Say how the next launches lay out their parameters: 4 or 8 bytes each."""
         self._library.uhal_null_expect((ctypes.c_uint32 * len(sizes))(*sizes), len(sizes))
 
     def take(self) -> dict[str, int]:
-        """What arrived since the last call."""
-        counts = self._library.uhal_null_take()
-        return {name: getattr(counts, name) for name, _ in Counts._fields_}
+        return as_dict(self._library.uhal_null_take())
+
+
+def as_dict(counts: Counts) -> dict[str, int]:
+    """The counts by name."""
+    return {name: getattr(counts, name) for name, _ in Counts._fields_}
 
 
 @dataclass
@@ -56,7 +75,7 @@ class Form:
 
     name: str
     what: str
-    """`launch`, `alloc+free`, `copy 4 KiB`, `get_function`, `sync`, `record` or `control`."""
+    """`launch`, `alloc+free`, `copy 4 KiB`, `get_function`, `sync`, `record`, `op` or `control`."""
     run: Callable[[int], object]
     """Makes the call that many times."""
     arguments: Sequence[tuple[int, int]] = ()
@@ -67,17 +86,25 @@ class Form:
 
 @dataclass
 class Row:
-    """What one form cost; times in nanoseconds a call."""
+    """What one form cost."""
 
     library: str
     form: str
     what: str
     args: int
-    median_ns: float
-    spread_ns: float
-    """Half the distance between the quartiles."""
+    times_ns: list[float]
+    """Of a call, by round."""
     launches: int
     checksum: int
+
+
+@dataclass
+class Gap:
+    """A row that a library cannot fill."""
+
+    what: str
+    form: str
+    reason: str
 
 
 def calls(function: Callable[[], object]) -> Callable[[int], None]:
@@ -116,7 +143,7 @@ def launch_form(
     return Form(name, "launch", run, arguments, {"launches": 1, "checksum": checksum})
 
 
-def measure(library: str, forms: Sequence[Form], driver: NullDriver | None) -> list[Row]:
+def measure(library: str, forms: Sequence[Form], driver: Driver | None) -> list[Row]:
     """Time every form; raises SystemExit when something else arrived than was sent."""
     counts = [_calibrate(form, driver) for form in forms]
     times: list[list[float]] = [[] for _ in forms]
@@ -126,25 +153,13 @@ def measure(library: str, forms: Sequence[Form], driver: NullDriver | None) -> l
             arrived = _timed(form, count, driver, found)
             total[0] += arrived.get("launches", 0)
             total[1] = (total[1] + arrived.get("checksum", 0)) % 2**64
-    rows = []
-    for form, found, (launches, checksum) in zip(forms, times, totals, strict=True):
-        quartiles = statistics.quantiles(found, n=4)
-        rows.append(
-            Row(
-                library,
-                form.name,
-                form.what,
-                len(form.arguments),
-                round(statistics.median(found), 1),
-                round((quartiles[2] - quartiles[0]) / 2, 1),
-                launches,
-                checksum,
-            )
-        )
-    return rows
+    return [
+        Row(library, form.name, form.what, len(form.arguments), found, launches, checksum)
+        for form, found, (launches, checksum) in zip(forms, times, totals, strict=True)
+    ]
 
 
-def _timed(form: Form, count: int, driver: NullDriver | None, found: list[float]) -> dict[str, int]:
+def _timed(form: Form, count: int, driver: Driver | None, found: list[float]) -> dict[str, int]:
     if driver is not None:
         driver.expect([size for size, _ in form.arguments])
         driver.take()
@@ -163,8 +178,9 @@ def _timed(form: Form, count: int, driver: NullDriver | None, found: list[float]
     return arrived
 
 
-def _calibrate(form: Form, driver: NullDriver | None) -> int:
+def _calibrate(form: Form, driver: Driver | None) -> int:
     """How many calls fill a round."""
+    _timed(form, WARMING_CALLS, driver, [])
     count = 16
     while True:
         found: list[float] = []
@@ -180,9 +196,24 @@ def pin() -> None:
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 
 
-def report(rows: Sequence[Row], **facts: object) -> None:
-    """Hand a worker's result to the benchmark: one JSON object on standard output."""
-    print(json.dumps({"rows": [asdict(row) for row in rows], **facts}))
+def load(module: str) -> ModuleType:
+    """Import a library, or end this worker saying why it takes no part."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as failure:
+        absent(str(failure))
+
+
+def absent(reason: str) -> NoReturn:
+    """End this worker: its library takes no part, and that is no failure of the benchmark."""
+    print(json.dumps({"absent": reason}))
+    sys.exit(0)
+
+
+def report(rows: Sequence[Row], *, gaps: Sequence[Gap] = (), **facts: object) -> None:
+    """Hand a worker's result to the benchmark."""
+    told = {"rows": list(map(asdict, rows)), "gaps": list(map(asdict, gaps))}
+    print(json.dumps({**told, **facts}))
 
 
 def control() -> Form:

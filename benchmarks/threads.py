@@ -18,7 +18,8 @@ import subprocess
 import sys
 from typing import Any
 
-from benchmarks.launch_overhead import NULL_DRIVER, ROOT, machine
+from benchmarks.launch_overhead import machine
+from benchmarks.suites import NULL_DRIVER, ROOT
 
 LIBRARIES = {"uhal": True, "ctypes": True, "cuda.bindings": False}
 """By whether they run in this environment; others run in that of the peers."""

@@ -68,8 +68,17 @@ FUNCTION_OF_SLOT = {
     "event_elapsed": "cuEventElapsedTime",
     "get_function": "cuModuleGetFunction",
     "module_unload": "cuModuleUnload",
+    "graph_launch": "cuGraphLaunch",
+    "graph_update_kernel": "cuGraphExecKernelNodeSetParams",
 }
-OPTIONAL_SLOTS = frozenset(("launch_ex", "alloc_async", "free_async", "copy_peer"))
+ADAPTER_OF_SLOT = {
+    "launch_ex": "cuda_launch_ex",
+    "graph_update_kernel": "cuda_graph_update_kernel",
+}
+"""The functions that take structures of CUDA's."""
+OPTIONAL_SLOTS = frozenset(
+    ("launch_ex", "alloc_async", "free_async", "copy_peer", "graph_launch", "graph_update_kernel")
+)
 
 _LARGE_PARAMETERS_DRIVER = (12, 1)
 _LARGE_PARAMETERS_CAPABILITY = (7, 0)
@@ -256,8 +265,8 @@ class CudaBackend(CudaGraphVerbs, ModuleVerbs, MemoryVerbs):
         name = FUNCTION_OF_SLOT[slot]
         if self._library.has(name):
             address = self._library.address(name)
-            # Its configuration is CUDA's own structure: the one slot that needs an adapter.
-            return slot_adapter("cuda_launch_ex", address) if slot == "launch_ex" else address
+            adapter = ADAPTER_OF_SLOT.get(slot)
+            return address if adapter is None else slot_adapter(adapter, address)
         if slot in OPTIONAL_SLOTS:
             return 0
         stand_in = function_type(name)(lambda *_: MISSING_FUNCTION)

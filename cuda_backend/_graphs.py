@@ -1,4 +1,4 @@
-"""The verbs of graphs: how CUDA instantiates one, lists its kernels and changes them."""
+"""The verbs of graphs: how CUDA instantiates one and lists its kernels."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from graphlib import TopologicalSorter
 
 from cuda_backend._library import DriverLibrary, header
 from uhal._library_graphs import GraphNames, GraphVerbs
-from uhal.contract import ExecutableGraph, KernelCall
+from uhal.contract import ExecutableGraph
 
 
 class CudaGraphVerbs(GraphVerbs):
@@ -38,19 +38,6 @@ class CudaGraphVerbs(GraphVerbs):
         executable = ctypes.c_void_p()
         self._library.cuGraphInstantiateWithFlags(executable, graph, 0)
         return ExecutableGraph(executable.value or 0, kernels)
-
-    def update_kernel(self, executable: int, node: int, call: KernelCall) -> None:
-        """Change one kernel launch of an executable graph."""
-        values = [ctypes.create_string_buffer(value, len(value)) for value in call.parameters]
-        pointers = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
-        # The form before CUDA 12, which every driver takes: what it lacks names other functions.
-        launch = header().ctype("CUDA_KERNEL_NODE_PARAMS_v1")()
-        launch.func = call.function
-        launch.gridDimX, launch.gridDimY, launch.gridDimZ = call.grid
-        launch.blockDimX, launch.blockDimY, launch.blockDimZ = call.block
-        launch.sharedMemBytes = call.shared_bytes
-        launch.kernelParams = pointers
-        self._library.cuGraphExecKernelNodeSetParams(executable, node, launch)
 
     def _kernels(self, graph: int) -> tuple[int, ...]:
         # The driver does not say in which order it lists them.

@@ -84,6 +84,9 @@ cdef class DeviceBuffer:
         live.buffers -= 1
         if self.block is None or exiting or self.context.state.word & UHAL_STATE_FORKED:
             return
+        if self.block.holds:
+            self.block.abandoned = True  # a plan uses it
+            return
         try:
             pool_free(self.context, self.block)
         except BaseException as failure:
@@ -314,7 +317,9 @@ cdef class DeviceBuffer:
         """Say that work now in `stream` uses the buffer in a way uhal cannot see."""
         require_buffer(self)
         cdef StreamCore core = core_for(self.context, stream)
-        if self.block is not None:
+        if core.state.word & UHAL_STATE_CAPTURING:
+            use_captured(self, core, "DeviceBuffer.record_stream")
+        elif self.block is not None:
             core.ticket += 1   # foreign work took no ticket of its own
             stamp(self.block, core.id, core.ticket)
 
@@ -325,7 +330,9 @@ cdef class DeviceBuffer:
         thread's, -1 no ordering, else a handle. It waits for every use uhal knows of.
         """
         require_buffer(self)
-        return export_dlpack(self, stream, max_version, dl_device, copy)
+        return export_dlpack(
+            self, self, (self.size,), (1,), 0, stream, max_version, dl_device, copy
+        )
 
     def __dlpack_device__(self):
         """Return DLPack's (device type, device id)."""
@@ -472,7 +479,7 @@ cdef inline int require_buffer(DeviceBuffer buffer) except -1:
 
 cdef int mark_ready(DeviceBuffer buffer, StreamCore core) except -1:
     """Whoever uses the new buffer elsewhere waits for what was just put into `core`."""
-    if buffer.block is not None:
+    if buffer.block is not None and not core.state.word & UHAL_STATE_CAPTURING:
         buffer.block.ready.stream_id = core.id
         buffer.block.ready.ticket = core.ticket
         buffer.block.waited = 0

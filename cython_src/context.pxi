@@ -92,11 +92,14 @@ cdef class Context:
     cdef StreamCore default_core
     cdef Pool pool
     cdef list idle_events   # handles of recycled marker events
+    cdef list captures      # Plans being captured
     cdef dict foreign_streams   # handle → StreamCore of another library's stream
     cdef int dl_device_type     # DLPack's name of the memory; type 0: it has none
     cdef int dl_device_id
     cdef readonly object peers  # ordinals whose memory kernels of this device may use
     cdef unsigned int launch_marks
+    cdef const volatile uint32_t *index_fault   # not 0: a kernel met an id out of bounds
+    cdef object raise_index_fault
     cdef object __weakref__
 
     def __init__(self, backend, int ordinal, uintptr_t token, limits):
@@ -109,6 +112,7 @@ cdef class Context:
         self.limits = limits
         self.streams = {}
         self.idle_events = []
+        self.captures = []
         self.foreign_streams = {}
         self.dl_device_type = backend.dlpack_device_type or 0
         # DLPack knows one CPU: every host device is memory of this process
@@ -157,10 +161,21 @@ cdef class Context:
     def synchronize(self):
         """Wait for every stream of the device; raise what the waiting brings to light."""
         require_usable(self)
-        for core in list(self.streams.values()):
-            if not (<StreamCore>core).closed:
-                synchronize_core(self, <StreamCore>core)
-        reap_streams(self)
+        for plan in self.captures:
+            refuse_capturing((<Plan>plan).core, "Device.synchronize", NOTHING_RUNS)
+        synchronize_streams(self)
+
+    def watch_index_faults(self, uintptr_t word, report):
+        """Call `report` after a wait of the user's that finds a word of host memory not 0.
+
+        The word stays until it is 0 here: then nothing is watched any more, nor `report` held.
+        """
+        self.index_fault = <const volatile uint32_t *>word
+        self.raise_index_fault = report if word else None
+
+    def check_index_faults(self):
+        """Raise what kernels that were waited for reported of ids out of bounds."""
+        check_index_faults(self)
 
     def pool_statistics(self):
         """Return bytes and counts of the pool by name."""
@@ -206,6 +221,13 @@ cdef class Context:
         return f"<Context {self.backend_name}:{self.ordinal}{' closed' if self.closed else ''}>"
 
 
+cdef int check_index_faults(Context context) except -1:
+    """Only where the user waits: what waits within must not fail for somebody's ids."""
+    if context.index_fault != NULL and context.index_fault[0] != 0:
+        context.raise_index_fault()
+    return 0
+
+
 @cython.final
 cdef class _Entered:
     cdef Context context
@@ -230,6 +252,7 @@ cdef struct LiveCounts:
     Py_ssize_t functions
     Py_ssize_t buffers
     Py_ssize_t host_buffers
+    Py_ssize_t plans
 
 cdef LiveCounts live
 memset(&live, 0, sizeof(live))
@@ -238,6 +261,15 @@ memset(&live, 0, sizeof(live))
 def live_counts():
     """Return the lane's open objects by kind."""
     return dict(live)
+
+
+cdef int synchronize_streams(Context context) except -1:
+    """Wait for every stream; of one that is being captured, for what it was given before."""
+    cdef StreamCore core
+    for core in list(context.streams.values()):
+        if not core.closed:
+            synchronize_core(context, core)
+    return reap_streams(context)
 
 
 # -- making the device current -------------------------------------------------------------------
@@ -355,6 +387,9 @@ cdef list suspects(Context context):
             record = &core.ledger.records[launch % length]
             if record.ticket <= core.completed:
                 continue
+            if isinstance(<object>record.kernel, Recording):
+                found.extend(replayed(core, record))
+                continue
             name, signature = <object>record.kernel
             found.append({
                 "ticket": record.ticket,
@@ -369,3 +404,14 @@ cdef list suspects(Context context):
                 "instruction_offset": record.instruction_offset,
             })
     return sorted(found, key=lambda launch: (launch["stream_id"], launch["ticket"]))
+
+
+cdef list replayed(StreamCore core, uhal_launch_record *record):
+    """The launches of a replay that the ledger names."""
+    cdef Recording recording = <Recording><object>record.kernel
+    cdef Py_ssize_t index
+    found = [describe_launch(recording, index) for index in range(recording.count)]
+    for launch in found:
+        launch["stream_id"] = core.id
+        launch["ticket"] = record.ticket
+    return found

@@ -24,8 +24,10 @@ cdef object contiguous(object array):
 
 
 cdef inline int order_behind(DeviceBuffer buffer, StreamCore core) except -1:
-    """Order `core` behind what made the memory usable."""
-    if buffer.block is not None:
+    """Order `core` behind what made the memory usable; in a capture, the replays of the plan."""
+    if core.state.word & UHAL_STATE_CAPTURING:
+        use_captured(buffer, core, "a copy or fill")
+    elif buffer.block is not None:
         wait_until_ready(buffer.context, buffer.block, core)
     return 0
 
@@ -37,11 +39,17 @@ cdef inline Block hold(DeviceBuffer buffer):
     return buffer.block
 
 
+cdef inline void take_ticket(StreamCore core) noexcept:
+    """Count what was just put into the stream, unless it was only recorded."""
+    if not core.state.word & UHAL_STATE_CAPTURING:
+        core.ticket += 1
+
+
 cdef int used(Context context, Block block, StreamCore core, int status) except -1:
     """Stamp the memory with the call just made, if it was, and let go of it."""
     if block is None:
         return 0
-    if status == 0:
+    if status == 0 and not core.state.word & UHAL_STATE_CAPTURING:
         stamp(block, core.id, core.ticket)
     return let_go(context, block)
 
@@ -62,7 +70,7 @@ cdef int copy_h2d(DeviceBuffer buffer, const void *source, StreamCore core) exce
     else:
         with nogil:
             status = context.table.copy_h2d(buffer.address, source, count, core.handle)
-    core.ticket += 1
+    take_ticket(core)
     let_go_core(context, core)
     used(context, block, core, status)
     leave(context, previous)
@@ -79,7 +87,7 @@ cdef int copy_d2h(DeviceBuffer buffer, void *destination, StreamCore core) excep
     hold_core(core)
     with nogil:
         status = context.table.copy_d2h(destination, buffer.address, count, core.handle)
-    core.ticket += 1
+    take_ticket(core)
     let_go_core(context, core)
     used(context, block, core, status)
     leave(context, previous)
@@ -106,7 +114,7 @@ cdef int copy_d2d(DeviceBuffer destination, DeviceBuffer source, StreamCore core
     hold_core(core)
     with nogil:
         status = context.table.copy_d2d(destination.address, source.address, count, core.handle)
-    core.ticket += 1
+    take_ticket(core)
     let_go_core(context, core)
     used(context, to_block, core, status)
     used(context, from_block, core, status)
@@ -136,7 +144,7 @@ cdef int copy_peer(DeviceBuffer destination, DeviceBuffer source, StreamCore cor
                 destination.address, context.token_pointer, source.address,
                 source.context.token_pointer, source.nbytes, core.handle,
             )
-        core.ticket += 1
+        take_ticket(core)
         let_go_core(context, core)
         used(context, to_block, core, status)
         leave(context, previous)
@@ -178,6 +186,7 @@ cdef int settle_stamp(Context context, Stamp stamp) except -1:
 
 cdef int upload(DeviceBuffer buffer, object array, StreamCore core) except -1:
     """Enqueue a copy of a contiguous array of the buffer's size in bytes."""
+    refuse_capturing(core, "a copy from ordinary memory", ONLY_PINNED)
     if buffer.nbytes:
         copy_h2d(buffer, _cnumpy.PyArray_DATA(array), core)
     return 0
@@ -185,6 +194,7 @@ cdef int upload(DeviceBuffer buffer, object array, StreamCore core) except -1:
 
 cdef int copy_in(DeviceBuffer buffer, object source, object stream) except -1:
     cdef StreamCore core = core_for(buffer.context, stream)
+    refuse_capturing(core, "a copy that waits", ONLY_ASYNCHRONOUS)
     if stream is None and buffer.block is not None:
         wait_for_uses(buffer.context, buffer.block, core)
         if isinstance(source, DeviceBuffer) and (<DeviceBuffer>source).context is buffer.context:
@@ -228,6 +238,7 @@ cdef int copy_device(DeviceBuffer destination, DeviceBuffer source, StreamCore c
         return 0
     if source.context is destination.context:
         return copy_d2d(destination, source, core)
+    refuse_capturing(core, "a copy between devices", ONLY_ONE_DEVICE)
     if source.context.backend_name == destination.context.backend_name:
         return copy_peer(destination, source, core)
     return copy_through_host(destination, source, core)
@@ -241,6 +252,7 @@ cdef int copy_out(DeviceBuffer buffer, object destination, object stream) except
     if isinstance(destination, DeviceBuffer):
         require_buffer(<DeviceBuffer>destination)
         return copy_in(<DeviceBuffer>destination, buffer, stream)
+    refuse_capturing(core, "a copy that waits", ONLY_ASYNCHRONOUS)
     if stream is None and buffer.block is not None:
         wait_for_uses(buffer.context, buffer.block, core)
     copy_out_async(buffer, destination, core)
@@ -263,6 +275,7 @@ cdef int copy_out_async(DeviceBuffer buffer, object destination, StreamCore core
             copy_d2h(buffer, memory.pointer, core)
             hold_pinned(core, memory)
         return 0
+    refuse_capturing(core, "a copy to ordinary memory", ONLY_PINNED)
     if isinstance(destination, (bytearray, memoryview)):
         array = _numpy.frombuffer(destination, _numpy.uint8) if len(destination) else _numpy.empty(0, "u1")
         if array.nbytes != buffer.nbytes:
@@ -298,6 +311,9 @@ cdef StreamCore core_of_device(DeviceBuffer destination, StreamCore core, Device
 
 cdef int hold_pinned(StreamCore core, HostMemory memory) except -1:
     """Keep host memory until what was just put into the stream is done."""
+    if core.state.word & UHAL_STATE_CAPTURING:
+        core.capture.memory.append(memory)
+        return 0
     memory.block.pending += 1
     core.held.append((core.ticket, memory.block))
     return 0
@@ -322,7 +338,7 @@ cdef int fill(DeviceBuffer buffer, int width, unsigned int value, StreamCore cor
             status = context.table.memset_16(buffer.address, value, count, core.handle)
         else:
             status = context.table.memset_32(buffer.address, value, count, core.handle)
-    core.ticket += 1
+    take_ticket(core)
     let_go_core(context, core)
     used(context, block, core, status)
     leave(context, previous)

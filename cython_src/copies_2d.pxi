@@ -149,6 +149,7 @@ cdef int copy_2d_in(
 ) except -1:
     cdef StreamCore core = core_for(buffer.context, stream)
     cdef Rows here, there
+    refuse_capturing(core, "a copy that waits", ONLY_ASYNCHRONOUS)
     if buffer.readonly:
         refuse_readonly("copy_2d_from")
     if isinstance(source, DeviceBuffer):
@@ -169,6 +170,7 @@ cdef int copy_2d_out(
 ) except -1:
     cdef StreamCore core = core_for(buffer.context, stream)
     cdef Rows here, there
+    refuse_capturing(core, "a copy that waits", ONLY_ASYNCHRONOUS)
     if isinstance(destination, DeviceBuffer):
         require_buffer(<DeviceBuffer>destination)
         return copy_2d_in(

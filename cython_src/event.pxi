@@ -20,6 +20,8 @@ cdef class Event:
     cdef uint64_t ticket
     cdef Py_ssize_t waiting   # threads that wait for it without the GIL
     cdef void *abandoned      # the handle, when it was closed meanwhile: the last of them destroys it
+    cdef Recording captured   # of the capture it was recorded in last, else None
+    cdef dict clock           # and what comes before it there
     cdef object __weakref__
 
     def __init__(self, flags=0, *, device=None):
@@ -74,17 +76,25 @@ cdef class Event:
         """
         require_event(self)
         cdef StreamCore core = core_for(self.context, stream)
+        if core.state.word & UHAL_STATE_CAPTURING:
+            record_captured(self, core)
+            return
         cdef void *previous = enter(self.context)
         cdef int status = self.context.table.event_record(self.handle_, core.handle)
         leave(self.context, previous)
         check(self.context, status, "event_record")
         core.ticket += 1
+        self.captured = None
         self.core = core
         self.ticket = core.ticket
 
     def synchronize(self):
-        """Wait on the host until the mark is passed. An event never recorded is passed."""
+        """Wait on the host until the mark is passed. An event never recorded is passed.
+
+        Raises `IndexError` for an id out of bounds in any finished work of the device.
+        """
         require_event(self)
+        refuse_captured_event(self, "Event.synchronize")
         # Another thread may record it elsewhere while this one waits.
         cdef StreamCore core = self.core
         cdef uint64_t ticket = self.ticket
@@ -98,10 +108,12 @@ cdef class Event:
         check(self.context, status, slot)
         if core is not None:
             note_completed(core, ticket)
+        check_index_faults(self.context)
 
     def query(self):
         """Return True when the mark is passed or was never set; never waits."""
         require_event(self)
+        refuse_captured_event(self, "Event.query")
         cdef void *previous = enter(self.context)
         cdef int status = self.context.table.event_query(self.handle_)
         leave(self.context, previous)
@@ -127,6 +139,7 @@ cdef class Event:
                     f"{start.context.backend_name}:{start.context.ordinal} and "
                     f"{self.context.backend_name}:{self.context.ordinal}"
                 )
+            refuse_captured_event(event, "Event.elapsed_since")
             if event.bits & EVENT_DISABLE_TIMING:
                 raise _errors.ArgumentValueError(
                     f"elapsed_since: the {role} event was made with EventFlags.DISABLE_TIMING"
@@ -204,6 +217,12 @@ cdef int destroy_handle(Event event, void *handle) except -1:
     status = event.context.table.event_destroy(handle)
     leave(event.context, previous)
     return check(event.context, status, "event_destroy")
+
+
+cdef int refuse_captured_event(Event event, str call) except -1:
+    if event.captured is not None:
+        capture_words().refuse_event(call, event.captured.name)
+    return 0
 
 
 cdef inline int require_event(Event event) except -1:

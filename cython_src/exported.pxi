@@ -44,7 +44,7 @@ cdef int synchronize_everything(Context context) except -1:
 cdef int synchronize_device(Context context) except -1:
     """Wait for our streams, and for others' where the vendor has a call for it."""
     cdef void *previous
-    context.synchronize()
+    synchronize_streams(context)
     previous = enter(context)
     try:
         context.backend.synchronize_device(context.ordinal)

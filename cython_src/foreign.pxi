@@ -91,6 +91,7 @@ cdef int order_behind_handle(Context context, StreamCore core, uintptr_t handle)
     cdef int status = 0
     if handle == <uintptr_t>core.handle:
         return 0
+    refuse_capturing(core, "waiting for another library's stream", NOTHING_FOREIGN)
     slot = "event_create"
     previous = enter(context)
     if context.idle_events:

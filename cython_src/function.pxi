@@ -54,6 +54,7 @@ cdef class ModuleHandle:
         """Unload the module; its functions are refused from now on. Closing twice is fine."""
         if self.closed or self.context.state.word & UHAL_STATE_FORKED:
             return
+        refuse_captured_module(self)
         self.closed = True
         live.modules -= 1
         if not (self.context.state.word & UHAL_STATE_LOST):

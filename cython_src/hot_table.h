@@ -83,7 +83,7 @@ struct uhal_launch_config {
     SLOT(required, stream_wait_event, (void *stream, void *event, unsigned int flags))             \
     SLOT(required, stream_callback, (void *stream, uhal_host_function function, void *user_data))  \
     /* No function of CUDA's: of the launches a stream was given, how many have completed and how   \
-       many may have begun. It narrows the suspects of a fault. */                                  \
+       many may have begun; a graph counts as one. It narrows the suspects of a fault. */           \
     SLOT(optional, stream_progress, (void *stream, uint64_t *completed, uint64_t *begun))          \
     /* cuEventCreate, cuEventDestroy, cuEventRecord, cuEventSynchronize, cuEventQuery,             \
        cuEventElapsedTime */                                                                       \
@@ -95,7 +95,14 @@ struct uhal_launch_config {
     SLOT(required, event_elapsed, (float *milliseconds, void *start, void *end))                   \
     /* cuModuleGetFunction, cuModuleUnload */                                                      \
     SLOT(required, get_function, (void **function, void *module, const char *name))                \
-    SLOT(required, module_unload, (void *module))
+    SLOT(required, module_unload, (void *module))                                                  \
+    /* cuGraphLaunch; cuGraphExecKernelNodeSetParams through an adapter (slot_adapters.h) */        \
+    SLOT(optional, graph_launch, (void *executable, void *stream))                                 \
+    SLOT(optional, graph_update_kernel, (void *executable, void *node, void *function,             \
+                                         unsigned int grid_x, unsigned int grid_y,                 \
+                                         unsigned int grid_z, unsigned int block_x,                \
+                                         unsigned int block_y, unsigned int block_z,               \
+                                         unsigned int shared_bytes, void **parameters))
 /* clang-format on */
 
 enum { UHAL_MAX_STICKY_CODES = 16 };

@@ -30,13 +30,17 @@ One translation unit, a file an idea:
     copies.pxi       copies and fills
     copies_2d.pxi    copies of rows a pitch apart
     foreign.pxi      streams and memory of other libraries
-    dlpack.pxi       tensors by DLPack, in and out
+    dlpack.pxi       tensors by DLPack: its terms, and out
+    dlpack_in.pxi    and in
     exchange.pxi     tensors of other libraries as arguments of a launch
     sharing.pxi      memory across devices and processes
     function.pxi     modules, kernels, bound launches
     packing.pxi      geometry and arguments read and checked
     launch_ex.pxi    launches that ask for more than geometry
     launch.pxi       a launch
+    recording.pxi    the launches of a plan, and its slots
+    capture.pxi      streams that record instead of running
+    plan.pxi         what was recorded, run as a whole
 """
 
 import atexit as _atexit
@@ -60,6 +64,7 @@ include "native.pxi"
 _cnumpy.import_array()
 
 cdef enum:
+    STREAM_NON_BLOCKING = 1     # CU_STREAM_NON_BLOCKING
     EVENT_DISABLE_TIMING = 2    # CU_EVENT_DISABLE_TIMING
     HOST_ALLOC_PORTABLE = 1     # CU_MEMHOSTALLOC_PORTABLE
     HOST_ALLOC_MAPPED = 2       # CU_MEMHOSTALLOC_DEVICEMAP
@@ -115,6 +120,10 @@ cdef class HostBuffer
 cdef class ModuleHandle
 cdef class Function
 cdef class BoundLaunch
+cdef class Recording
+cdef class PlanSlot
+cdef class Capture
+cdef class Plan
 cdef struct Packed
 
 include "elements.pxi"
@@ -138,12 +147,16 @@ include "copies.pxi"
 include "copies_2d.pxi"
 include "foreign.pxi"
 include "dlpack.pxi"
+include "dlpack_in.pxi"
 include "exchange.pxi"
 include "sharing.pxi"
 include "function.pxi"
 include "packing.pxi"
 include "launch_ex.pxi"
 include "launch.pxi"
+include "recording.pxi"
+include "capture.pxi"
+include "plan.pxi"
 
 # A free-threaded Python turns its lock on for a module that does not say it can do without, and this
 # one does not, unless it was started with the lock forced off.

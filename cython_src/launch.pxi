@@ -23,8 +23,9 @@ cdef int launch_checked(
     cdef void *pointers[STACK_PARAMETERS]
     cdef void *blocks[STACK_PARAMETERS]
     cdef Packed packed
-    if UHAL_CHECKED and (function.module.closed or core.state.word & UHAL_STATE_REFUSES):
-        refuse_closed(function, core)
+    if UHAL_CHECKED and (function.module.closed or core.state.word & UHAL_STATE_DIVERTS):
+        if divert(function, core, geometry, shared_bytes, arguments, given, extended):
+            return 0
     packed.block_count = 0
     packed.foreign = NULL
     packed.core = <PyObject *>core

@@ -4,7 +4,7 @@ from libc.stdint cimport (
     int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t, UINT32_MAX,
 )
 from libc.stdlib cimport calloc, free as c_free, malloc, realloc
-from libc.string cimport memcpy, memmove, memset
+from libc.string cimport memcmp, memcpy, memmove, memset
 from libc.math cimport fabs, isfinite
 from libc.float cimport FLT_MAX
 from cpython.object cimport PyObject, PyTypeObject
@@ -14,6 +14,7 @@ from cpython.exc cimport PyErr_SetObject, PyErr_WriteUnraisable
 from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
 from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from cpython.pyport cimport PY_SSIZE_T_MAX
+from cpython.pythread cimport PyThread_get_thread_ident
 from cpython.unicode cimport PyUnicode_CheckExact
 from cpython.pycapsule cimport (
     PyCapsule_GetPointer, PyCapsule_IsValid, PyCapsule_New, PyCapsule_SetName,
@@ -74,6 +75,10 @@ cdef extern from "hot_table.h" nogil:
         int (*event_elapsed)(float *, void *, void *) noexcept nogil
         int (*get_function)(void **, void *, const char *) noexcept nogil
         int (*module_unload)(void *) noexcept nogil
+        int (*graph_launch)(void *, void *) noexcept nogil
+        int (*graph_update_kernel)(void *, void *, void *, unsigned int, unsigned int,
+                                   unsigned int, unsigned int, unsigned int, unsigned int,
+                                   unsigned int, void **) noexcept nogil
         int not_ready
         int out_of_memory
         int sticky_count
@@ -115,7 +120,9 @@ cdef extern from "state_word.h":
         UHAL_STATE_MARKING
         UHAL_STATE_FORKED
         UHAL_STATE_CLOSED
+        UHAL_STATE_BARRED
         UHAL_STATE_REFUSES
+        UHAL_STATE_DIVERTS
     ctypedef struct uhal_state:
         uint32_t word
     uhal_state *uhal_state_new()

@@ -69,6 +69,12 @@ cdef int _pool_mode() except -1:
 
 cdef Block pool_alloc(Context context, size_t bytes, StreamCore core):
     """A block of at least `bytes` > 0. `core`, if given, is the stream it will be used on first."""
+    if core is not None and core.state.word & UHAL_STATE_CAPTURING:
+        return arena_block(context, bytes, core)
+    return pool_block(context, bytes, core)
+
+
+cdef Block pool_block(Context context, size_t bytes, StreamCore core):
     cdef Pool pool = context.pool
     cdef Block block
     cdef int size_class
@@ -123,7 +129,7 @@ cdef Block take_free(Context context, int size_class, StreamCore core, bint ask)
         if free.taken != taken:
             # what completed let go of an object whose destructor allocated from here
             return take_free(context, size_class, core, ask)
-        if block.exported and ask:
+        if block.exported and ask and not context.captures:
             # other threads run while this one waits: they must not find the block
             take_out(free, index)
             try:

@@ -3,6 +3,7 @@
 
 cdef Block native_block(Context context, size_t bytes, StreamCore core):
     cdef Block block = Block.__new__(Block)
+    refuse_capturing(core, "DeviceBuffer.uninitialized_async(native=True)", ONLY_THE_ARENA)
     if context.table.alloc_async == NULL or context.table.free_async == NULL:
         slot = "alloc_async" if context.table.alloc_async == NULL else "free_async"
         raise _errors.NotSupportedError(
@@ -26,6 +27,9 @@ cdef int free_native(Context context, Block block) except -1:
     cdef StreamCore core = block.native_stream
     cdef int i, status
     cdef void *previous
+    if core.state.word & UHAL_STATE_CAPTURING:
+        keep_for_plan(core.capture, block)
+        return 0
     if core.closed:
         core = context.default_core
         wait_for(context, core, block.ready.stream_id, block.ready.ticket)

@@ -132,7 +132,12 @@ def _drain():
         if context.state.word & (UHAL_STATE_FORKED | UHAL_STATE_LOST):
             continue
         for core in list(context.streams.values()):
-            while not core_is_idle(context, core) and _time.monotonic() < deadline:
+            # of a stream that was left in a capture nothing can be asked
+            while (
+                not core.state.word & UHAL_STATE_CAPTURING
+                and not core_is_idle(context, core)
+                and _time.monotonic() < deadline
+            ):
                 _time.sleep(0.0005)
     stop_dispatcher()
     exiting = True

@@ -52,12 +52,43 @@ static int cuda_launch_ex(const struct uhal_launch_config *wanted, void *functio
     return cuda_launch_ex_target(&config, (CUfunction)function, parameters, extra);
 }
 
+/* -- CUDA: graph_update_kernel over cuGraphExecKernelNodeSetParams ------------------------------ */
+
+typedef CUresult (*cuda_graph_exec_kernel_node_set_params)(
+    CUgraphExec executable, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v1 *parameters);
+
+static cuda_graph_exec_kernel_node_set_params cuda_graph_update_kernel_target;
+
+static int cuda_graph_update_kernel(void *executable, void *node, void *function,
+                                    unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
+                                    unsigned int block_x, unsigned int block_y,
+                                    unsigned int block_z, unsigned int shared_bytes,
+                                    void **parameters) {
+    /* The form before CUDA 12, which every driver takes: what it lacks names other functions. */
+    const CUDA_KERNEL_NODE_PARAMS_v1 launch = {
+        .func = (CUfunction)function,
+        .gridDimX = grid_x,
+        .gridDimY = grid_y,
+        .gridDimZ = grid_z,
+        .blockDimX = block_x,
+        .blockDimY = block_y,
+        .blockDimZ = block_z,
+        .sharedMemBytes = shared_bytes,
+        .kernelParams = parameters,
+    };
+    return cuda_graph_update_kernel_target((CUgraphExec)executable, (CUgraphNode)node, &launch);
+}
+
 /* -- by name ------------------------------------------------------------------------------------ */
 
 uhal_any_function uhal_slot_adapter(const char *name, uhal_any_function vendor) {
     if (strcmp(name, "cuda_launch_ex") == 0) {
         cuda_launch_ex_target = (cuda_launch_kernel_ex)vendor;
         return (uhal_any_function)cuda_launch_ex;
+    }
+    if (strcmp(name, "cuda_graph_update_kernel") == 0) {
+        cuda_graph_update_kernel_target = (cuda_graph_exec_kernel_node_set_params)vendor;
+        return (uhal_any_function)cuda_graph_update_kernel;
     }
     return uhal_tops_adapter(name, vendor);
 }

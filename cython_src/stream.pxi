@@ -133,19 +133,29 @@ cdef class Stream:
         return self.core.closed or self.core.abandoned
 
     def synchronize(self):
-        """Wait until everything put into the stream so far is done; raise a fault it met."""
-        require_stream(self.context, self.core)
+        """Wait until everything put into the stream so far is done; raise a fault it met.
+
+        Raises `IndexError` for an id out of bounds in any finished work of the device.
+        """
+        require_working(self.context, self.core, "Stream.synchronize")
+        refuse_capturing(self.core, "Stream.synchronize", NOTHING_RUNS)
         synchronize_core(self.context, self.core)
+        check_index_faults(self.context)
 
     def query(self):
         """Return True when nothing is pending; never waits."""
-        require_stream(self.context, self.core)
+        require_working(self.context, self.core, "Stream.query")
+        refuse_capturing(self.core, "Stream.query", NOTHING_RUNS)
         return core_is_idle(self.context, self.core)
 
     def wait_event(self, Event event not None):
         """Start later work of this stream only after `event`; the host does not wait."""
         require_stream(self.context, self.core)
         require_event(event)
+        if event.captured is not None or self.core.state.word & UHAL_STATE_CAPTURING:
+            wait_captured(self, event)
+            return
+        require_working(self.context, self.core, "Stream.wait_event")
         if event.context is not self.context:
             if event.context.backend_name != self.context.backend_name:
                 raise _errors.InvalidHandleError(
@@ -171,7 +181,8 @@ cdef class Stream:
 
         The stream goes on without waiting for it. An exception goes to sys.unraisablehook.
         """
-        require_stream(self.context, self.core)
+        require_working(self.context, self.core, "Stream.add_callback")
+        refuse_capturing(self.core, "Stream.add_callback", NO_CALLBACKS)
         if not callable(function):
             raise TypeError(f"function: expected a callable, got {type(function).__name__}")
         start_dispatcher()
@@ -202,7 +213,20 @@ cdef class Stream:
             return
         if self.core.state.word & UHAL_STATE_FORKED:
             return
+        refuse_capturing(self.core, "Stream.close", NOT_CLOSED)
         close_core(self.context, self.core)
+
+    def capture(self, name=None):
+        """Record what the stream is given inside a `with` block, instead of running it.
+
+        `with stream.capture() as plan:` - then `plan.replay()` runs it as a whole, as often as
+        wanted. `name` is for messages. An exception in the block abandons the capture.
+
+        Raises CaptureError when the stream is being captured already, NotSupportedError where the
+        driver has no graphs.
+        """
+        require_stream(self.context, self.core)
+        return Capture(self, name)
 
     def __enter__(self):
         return self
@@ -238,9 +262,11 @@ cdef Stream special_stream(object cls, object device, str kind):
 
 cdef StreamCore core_for(Context context, object stream):
     """The core of `stream`, or the default one for None; refused when it cannot be used here."""
-    if stream is None:
-        return context.default_core
     cdef StreamCore foreign
+    if stream is None:
+        if context.default_core.state.word & UHAL_STATE_BARRED:
+            refuse_barred(context, context.default_core, "stream=None")
+        return context.default_core
     if not isinstance(stream, Stream):
         foreign = foreign_core(context, stream)
         if foreign is not None:
@@ -256,6 +282,8 @@ cdef StreamCore core_for(Context context, object stream):
             f"stream: expected one of {context.backend_name}:{context.ordinal}, got one of "
             f"{(<Stream>stream).context.backend_name}:{(<Stream>stream).context.ordinal}"
         )
+    if (<Stream>stream).core.state.word & UHAL_STATE_BARRED:
+        refuse_barred(context, (<Stream>stream).core, "stream=")
     return (<Stream>stream).core
 
 

@@ -29,6 +29,7 @@ cdef class StreamCore:
     cdef object owner       # of another library's stream: the object whose stream it is
     cdef uint32_t *mark_word   # pinned: low half of the last launch ticket the device has passed
     cdef unsigned int launches_since_mark
+    cdef Plan capture       # what it records into, else None
 
     def __dealloc__(self):
         uhal_ledger_delete(self.ledger)
@@ -50,6 +51,8 @@ cdef StreamCore list_core(Context context, void *handle, bint owned):
     core.markers = []
     core.held = []
     context.streams[core.id] = core
+    if context.captures:
+        bar_streams(context)
     return core
 
 
@@ -70,6 +73,14 @@ cdef inline int require_stream(Context context, StreamCore core) except -1:
         refuse_unmade()
     if core.state.word & UHAL_STATE_REFUSES:
         refuse_stream(context, core)
+    return 0
+
+
+cdef inline int require_working(Context context, StreamCore core, str call) except -1:
+    """Refuse to give work to a stream that cannot have it now. A capturing one is the caller's."""
+    require_stream(context, core)
+    if core.state.word & UHAL_STATE_BARRED:
+        refuse_barred(context, core, call)
     return 0
 
 
@@ -211,7 +222,7 @@ cdef int synchronize_core(Context context, StreamCore core) except -1:
     cdef uint64_t ticket = core.ticket
     cdef int status
     cdef void *previous
-    if core.closed:
+    if core.closed or core.state.word & UHAL_STATE_CAPTURING:
         return synchronize_markers(context, core)
     if core.owner is not None and core.completed == ticket:
         return 0  # its owner may have destroyed it by now

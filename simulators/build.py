@@ -32,6 +32,10 @@ DRIVERS = {
     # For benchmarks: their few functions, linked first, replace those of the same name.
     "null/libcuda.so.1": ("null", "null/kernels", "null/cuda", *CUDA),
     "null/libhsa-runtime64.so.1": ("null", "null/kernels", "null/hsa", *HSA),
+    "null/libtopsrt.so.1": (
+        *("null", "null/kernels", "null/tops"),
+        *("engine", "images", "tops", "tops/newer"),
+    ),
     # Others launch through this one; nothing simulates the rest of it.
     "null/libamdhip64.so": ("null", "null/hip"),
     "libtopsrt.so.1": ("engine", "images", "tops", "tops/newer"),

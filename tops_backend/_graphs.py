@@ -9,8 +9,7 @@ import ctypes
 
 from tops_backend._library import TopsLibrary
 from uhal._library_graphs import GraphNames, GraphVerbs
-from uhal.contract import ExecutableGraph, KernelCall
-from uhal.errors import NotSupportedError
+from uhal.contract import ExecutableGraph
 
 
 class TopsGraphVerbs(GraphVerbs):
@@ -40,11 +39,3 @@ class TopsGraphVerbs(GraphVerbs):
         executable = ctypes.c_void_p()
         self._library.topsGraphInstantiate(executable, graph, None, None, 0)
         return ExecutableGraph(executable.value or 0, kernels=None)
-
-    def update_kernel(self, executable: int, node: int, call: KernelCall) -> None:
-        """Refuse it."""
-        raise NotSupportedError(
-            "TopsRuntime has no known function that changes a launch inside a graph; capture "
-            "again, or let kernels read what changes from memory",
-            backend=self.name,
-        )

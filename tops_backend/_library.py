@@ -58,8 +58,11 @@ FUNCTION_OF_SLOT = {
     "event_elapsed": "topsEventElapsedTime",
     "get_function": "topsModuleGetFunction",
     "module_unload": "topsModuleUnload",
+    "graph_launch": "topsGraphLaunch",
 }
-"""`copy_peer` is not there: peer copies were only ever seen on a stream of the source's device, and
+"""`graph_update_kernel` is not there: no function is known that changes a launch inside a graph.
+
+`copy_peer` is not there: peer copies were only ever seen on a stream of the source's device, and
 uhal's are ordered by the destination's stream. Without it they go through the host."""
 
 ADAPTER_OF_SLOT = {
@@ -70,7 +73,7 @@ ADAPTER_OF_SLOT = {
     "launch_ex": "tops_launch_ex_72",
 }
 """The launching ones are chosen by `LaunchForms`."""
-OPTIONAL_SLOTS = frozenset(("launch_ex", "alloc_async", "free_async"))
+OPTIONAL_SLOTS = frozenset(("launch_ex", "alloc_async", "free_async", "graph_launch"))
 
 
 @cache

@@ -14,6 +14,8 @@ from uhal._lane import (
     Event,
     Function,
     HostBuffer,
+    Plan,
+    PlanSlot,
     Stream,
     launch,
 )
@@ -27,6 +29,7 @@ from uhal.errors import (
     ArgumentRangeError,
     ArgumentTypeError,
     ArgumentValueError,
+    CaptureError,
     DeviceError,
     DeviceWarning,
     InvalidHandleError,
@@ -57,6 +60,8 @@ __all__ = [
     "DeviceBuffer",
     "HostBuffer",
     "DevicePointer",
+    "Plan",
+    "PlanSlot",
     "LaunchConfig",
     "launch",
     "diagnostics",
@@ -77,6 +82,7 @@ __all__ = [
     "LibraryNotFoundError",
     "NotSupportedError",
     "NoDeviceError",
+    "CaptureError",
     "DeviceWarning",
     "__version__",
 ]

@@ -78,6 +78,13 @@ class Context:
         """Context manager: the device is current on this thread inside, the caller's restored."""
     def synchronize(self) -> None:
         """Wait for every live stream of the device."""
+    def watch_index_faults(self, word: int, report: Callable[[], None]) -> None:
+        """Call `report` after a wait of the user's that finds the word at an address not 0.
+
+        An address of 0 ends it.
+        """
+    def check_index_faults(self) -> None:
+        """Raise what kernels that were waited for reported of ids out of bounds."""
     def pool_statistics(self) -> dict[str, int]: ...
     def reset_peak_statistics(self) -> None:
         """Let the pool's peaks begin anew at what is in use now."""
@@ -114,7 +121,28 @@ def initialization_site() -> str:
 
 def set_initialization_site(site: str) -> None: ...
 def live_counts() -> dict[str, int]:
-    """Open objects by kind: contexts, streams, events, modules, functions, (host_)buffers."""
+    """Open objects: contexts, streams, events, modules, functions, (host_)buffers, plans."""
+
+def dlpack_of(
+    source: Any,
+    buffer: DeviceBuffer,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    *,
+    copied: bool = False,
+    stream: int | None = None,
+    max_version: tuple[int, int] | None = None,
+    dl_device: tuple[int, int] | None = None,
+) -> Any:
+    """A DLPack capsule of a tensor that begins with a buffer; strides in elements.
+
+    `source.to_numpy()` is asked for a consumer on the host.
+    """
+
+def strided_dlpack(
+    source: Any, device: Device | None = None, stream: StreamLike | None = None
+) -> tuple[DeviceBuffer, tuple[int, ...], tuple[int, ...]]:
+    """Take over a tensor of any strides but negative ones: (buffer, lengths, strides)."""
 
 # -- public --------------------------------------------------------------------------------------
 
@@ -170,6 +198,8 @@ class Stream:
     def wait_event(self, event: Event) -> None: ...
     def record_event(self, event: Event | None = None) -> Event: ...
     def add_callback(self, function: Callable[..., object], *args: object) -> None: ...
+    def capture(self, name: str | None = None) -> AbstractContextManager[Plan]:
+        """Record what the stream is given inside a `with` block into a plan; nothing runs."""
     def close(self) -> None: ...
     def __enter__(self: _Self) -> _Self: ...
     def __exit__(
@@ -195,6 +225,48 @@ class Event:
     def synchronize(self) -> None: ...
     def query(self) -> bool: ...
     def elapsed_since(self, start: Event) -> float: ...
+    def close(self) -> None: ...
+    def __enter__(self: _Self) -> _Self: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...
+
+@final
+class PlanSlot:
+    """A value of a plan that every replay can give anew; made by `Plan.slot`."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def value(self) -> Any:
+        """What the last replay gave, or the capture."""
+
+@final
+class Plan:
+    """What a capture recorded, run as a whole by `replay`."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def begun(self) -> str:
+        """Where the capture began: `file.py:line`."""
+    @property
+    def device(self) -> Device: ...
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        """Names of the kernels it launches, in the order of their capture."""
+    @property
+    def slots(self) -> dict[str, PlanSlot]: ...
+    @property
+    def closed(self) -> bool: ...
+    def __len__(self) -> int: ...
+    def slot(self, name: str, value: Any) -> PlanSlot:
+        """Name a value that each replay can give anew; during the capture, before its use."""
+    def replay(self, stream: StreamLike | None = None, **slots: Any) -> None:
+        """Run what was captured in the order of `stream`, with other values for slots."""
     def close(self) -> None: ...
     def __enter__(self: _Self) -> _Self: ...
     def __exit__(

@@ -151,21 +151,9 @@ class ExecutableGraph:
     kernels: tuple[int, ...] | None
     """The kernel launches, each after those it waits for: of one stream, in the order of launches.
 
-    They belong to the graph this was made of. `None` where the library does not list them.
+    They are the nodes that the slot `graph_update_kernel` takes, and belong to the graph this was
+    made of. `None` where the library does not list them.
     """
-
-
-@dataclass(frozen=True)
-class KernelCall:
-    """One whole launch of a kernel: what `Backend.update_kernel` puts in place of another."""
-
-    function: int
-    grid: tuple[int, int, int]
-    block: tuple[int, int, int]
-    shared_bytes: int
-    """Dynamic."""
-    parameters: Sequence[bytes]
-    """The value of each, as wide as the kernel has it."""
 
 
 @dataclass(frozen=True)
@@ -342,6 +330,12 @@ class Backend(ABC):
 
     # Graphs: launches recorded once and run as a whole. A stream belongs to one capture at a time,
     # and only one thread may use it meanwhile. The device is current in every verb.
+    #
+    # Two slots of the hot table go with the verbs. `graph_launch` enqueues the whole graph; the
+    # launches of one executable graph never overlap. `graph_update_kernel` puts another launch,
+    # whole, in the place of one of `ExecutableGraph.kernels`: launches of the graph already made
+    # keep the old one, and the parameters are copied. No other thread uses the executable graph
+    # meanwhile.
 
     def begin_capture(self, stream: int) -> None:
         """Record what is launched on the stream from now on, instead of running it.
@@ -365,18 +359,6 @@ class Backend(ABC):
 
     def instantiate_graph(self, graph: int) -> ExecutableGraph:
         """Make a graph ready to be launched. It is not changed and stays the caller's."""
-        self._refuse_graphs()
-
-    def update_kernel(self, executable: int, node: int, call: KernelCall) -> None:
-        """Let later launches of an executable graph make `call` at one of its `kernels`.
-
-        Launches already made keep the old one. The graph it was made of is still alive; parameters
-        are copied. No other thread may use the executable graph meanwhile.
-        """
-        self._refuse_graphs()
-
-    def launch_graph(self, executable: int, stream: int) -> None:
-        """Enqueue the whole graph. Launches of one executable graph never overlap."""
         self._refuse_graphs()
 
     def destroy_executable_graph(self, executable: int) -> None:

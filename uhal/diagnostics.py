@@ -12,7 +12,7 @@ class Diagnostics(TypedDict):
 
     live: dict[str, int]
     """Open objects of the interface by kind: contexts, streams, events, modules, functions,
-    buffers, host_buffers."""
+    buffers, host_buffers, plans."""
     native: dict[str, dict[str, int]]
     """For each opened backend, native objects by kind where its driver counts them."""
     pools: dict[str, dict[str, int]]

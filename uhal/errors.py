@@ -85,6 +85,10 @@ class NotSupportedError(DeviceError, NotImplementedError):
     """The device or driver cannot do this."""
 
 
+class CaptureError(DeviceError):
+    """A call that cannot be part of a capture. The capture goes on as if it had not been made."""
+
+
 class NoDeviceError(DeviceError):
     """No backend has the device that was asked for.
 

@@ -1,4 +1,4 @@
-"""ctypes, as a program without any binding would call the driver."""
+"""ctypes, as a program without any binding would call a driver."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import ctypes
 import platform
 import sys
 
+from benchmarks import kernels
 from benchmarks.measuring import (
     Form,
-    NullDriver,
     calls,
     control,
     launch_form,
@@ -18,28 +18,28 @@ from benchmarks.measuring import (
     report,
     spelled,
 )
-from benchmarks.workers.cuda_setup import BLOCK, GRID, as_seen, open_driver, values
+from benchmarks.workers.opened import PAGE, Opened, as_seen, open_driver, pointers_to, values
 
 
-def main(library: str) -> None:
+def main(library: str, backend: str) -> None:
     pin()
-    opened = open_driver(library)
-    launch = opened.driver.cuLaunchKernel
+    opened = open_driver(backend, library)
     stream = ctypes.c_void_p(opened.stream)
+    shape = (opened.grid, 1, 1, opened.block, 1, 1, 0)
     forms = [control()]
     kept = []
-    for entry in ("three", "eight"):
+    for entry in kernels.KERNELS:
         given = values(entry, opened.x, opened.out)
-        pointers = (ctypes.c_void_p * len(given))(*map(ctypes.addressof, given))
+        pointers = pointers_to(given)
         function = ctypes.c_void_p(opened.functions[entry])
         kept.append((given, pointers))
-        sizes = [ctypes.c_uint(n) for n in (GRID, 1, 1, BLOCK, 1, 1, 0)]
+        sizes = map(ctypes.c_uint, shape)
         listed, names = spelled((function, *sizes, stream, pointers, None))
-        prebuilt = loop(f"launch({listed})", launch=launch, **names)
+        prebuilt = loop(f"launch({listed})", launch=opened.launch, **names)
         per_call = loop(
-            "now = values(entry, x, out); launch(function, 8, 1, 1, 256, 1, 1, 0, stream, "
+            f"now = values(entry, x, out); launch(function, {', '.join(map(str, shape))}, stream, "
             "(pointer * len(now))(*map(addressof, now)), None)",
-            launch=launch,
+            launch=opened.launch,
             values=values,
             entry=entry,
             x=opened.x,
@@ -51,35 +51,37 @@ def main(library: str) -> None:
         )
         forms.append(launch_form("prebuilt objects", prebuilt, as_seen(given)))
         forms.append(launch_form("built per call", per_call, as_seen(given)))
-    forms += around(opened.driver, opened.x, stream)
-    report(
-        measure("ctypes", forms, NullDriver(library)),
-        versions={"python": platform.python_version()},
-    )
+    forms += around(opened, stream)
+    report(measure("ctypes", forms, opened.counts), versions={"python": platform.python_version()})
 
 
-def around(driver: ctypes.CDLL, x: int, stream: ctypes.c_void_p) -> list[Form]:
+def around(opened: Opened, stream: ctypes.c_void_p) -> list[Form]:
+    names = opened.names
     address = ctypes.c_uint64()
     place = ctypes.byref(address)
-    bytes_ = ctypes.c_size_t(4096)
-    page = (ctypes.c_char * 4096)()
-    to = ctypes.c_uint64(x)
-    event = ctypes.c_void_p()
-    driver.cuEventCreate(ctypes.byref(event), 0)
-    alloc, free, copy = driver.cuMemAlloc_v2, driver.cuMemFree_v2, driver.cuMemcpyHtoD_v2
-    synchronize, record = driver.cuStreamSynchronize, driver.cuEventRecord
+    nbytes = ctypes.c_size_t(PAGE)
+    page = (ctypes.c_char * PAGE)()
+    to = ctypes.c_uint64(opened.x)
+    event = ctypes.c_void_p(opened.event)
+    alloc, free, copy = opened.alloc, opened.free, opened.copy
+    synchronize, record = opened.sync, opened.record
 
     def allocate() -> None:
-        alloc(place, bytes_)
+        alloc(place, nbytes)
         free(address)
 
+    counted = {"copies": 1, "copied_bytes": PAGE}
     return [
-        Form("cuMemAlloc, cuMemFree", "alloc+free", calls(allocate)),
-        Form("cuMemcpyHtoD", "copy 4 KiB", calls(lambda: copy(to, page, bytes_))),
-        Form("cuStreamSynchronize", "sync", calls(lambda: synchronize(stream))),
-        Form("cuEventRecord", "record", calls(lambda: record(event, stream))),
+        Form(
+            f"{names.alloc}, {names.free}",
+            *("alloc+free", calls(allocate)),
+            expected={"allocations": 1, "frees": 1},
+        ),
+        Form(names.copy, "copy 4 KiB", calls(lambda: copy(to, page, nbytes)), expected=counted),
+        Form(names.sync, "sync", calls(lambda: synchronize(stream)), expected={"waits": 1}),
+        Form(names.record, "record", calls(lambda: record(event, stream)), expected={"records": 1}),
     ]
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -20,10 +20,11 @@ void alloc_loop(int (*alloc)(uint64_t *, size_t), int (*release)(uint64_t), int 
     }
 }
 
-void copy_loop(int (*copy)(uint64_t, const void *, size_t), uint64_t to, const void *from,
-               int count) {
+/* Where a copy takes no stream the last argument goes unread. */
+void copy_loop(int (*copy)(uint64_t, const void *, size_t, void *), uint64_t to, const void *from,
+               void *stream, int count) {
     for (int i = 0; i < count; ++i) {
-        copy(to, from, 4096);
+        copy(to, from, 4096, stream);
     }
 }
 

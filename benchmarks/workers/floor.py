@@ -1,4 +1,4 @@
-"""What the driver's calls cost from C: the floor of every other row."""
+"""What a driver's calls cost from C: the floor of every other row."""
 
 from __future__ import annotations
 
@@ -10,55 +10,59 @@ import tempfile
 from functools import partial
 from pathlib import Path
 
-from benchmarks.measuring import Form, NullDriver, control, launch_form, measure, pin, report
-from benchmarks.workers.cuda_setup import BLOCK, GRID, as_seen, open_driver, values
+from benchmarks import kernels
+from benchmarks.measuring import Form, control, launch_form, measure, pin, report
+from benchmarks.workers.opened import PAGE, Opened, as_seen, open_driver, pointers_to, values
 
 SOURCE = Path(__file__).with_name("floor.c")
 
 
-def main(library: str) -> None:
+def main(library: str, backend: str) -> None:
     pin()
     loops = build()
-    opened = open_driver(library)
-    launch = ctypes.cast(opened.driver.cuLaunchKernel, ctypes.c_void_p)
-    stream = ctypes.c_void_p(opened.stream)
+    opened = open_driver(backend, library)
     forms = [control()]
     kept = []
-    for entry in ("none", "three", "eight"):
+    for entry in kernels.KERNELS:
         given = values(entry, opened.x, opened.out)
-        pointers = (ctypes.c_void_p * max(1, len(given)))(*map(ctypes.addressof, given))
+        pointers = pointers_to(given)
         kept.append((given, pointers))
         function = ctypes.c_void_p(opened.functions[entry])
-
-        run = partial(loops.launch_loop, launch, function, GRID, BLOCK, stream, pointers)
+        launch, stream = _pointer(opened, "launch"), ctypes.c_void_p(opened.stream)
+        run = partial(
+            *(loops.launch_loop, launch, function, opened.grid, opened.block, stream, pointers)
+        )
         forms.append(launch_form("C loop", run, as_seen(given)))
-    event = ctypes.c_void_p()
-    opened.driver.cuEventCreate(ctypes.byref(event), 0)
-    page = (ctypes.c_char * 4096)()
+    forms += around(loops, opened)
+    report(measure("floor", forms, opened.counts), versions={})
 
-    def pointer(name: str) -> ctypes.c_void_p:
-        return ctypes.cast(getattr(opened.driver, name), ctypes.c_void_p)
 
-    alloc, free = pointer("cuMemAlloc_v2"), pointer("cuMemFree_v2")
-    copy, sync = pointer("cuMemcpyHtoD_v2"), pointer("cuStreamSynchronize")
-    record = pointer("cuEventRecord")
+def around(loops: ctypes.CDLL, opened: Opened) -> list[Form]:
+    page = (ctypes.c_char * PAGE)()
+    alloc, free, copy = (_pointer(opened, role) for role in ("alloc", "free", "copy"))
+    sync, record = (_pointer(opened, role) for role in ("sync", "record"))
+    stream, event = ctypes.c_void_p(opened.stream), ctypes.c_void_p(opened.event)
     address = ctypes.c_uint64(opened.x)
-    forms += [
+    return [
         Form("C loop", "alloc+free", lambda n: loops.alloc_loop(alloc, free, n)),
-        Form("C loop", "copy 4 KiB", lambda n: loops.copy_loop(copy, address, page, n)),
+        Form("C loop", "copy 4 KiB", lambda n: loops.copy_loop(copy, address, page, stream, n)),
         Form("C loop", "sync", lambda n: loops.sync_loop(sync, stream, n)),
         Form("C loop", "record", lambda n: loops.record_loop(record, event, stream, n)),
     ]
-    report(measure("floor", forms, NullDriver(library)), versions={})
+
+
+def _pointer(opened: Opened, role: str) -> ctypes.c_void_p:
+    return ctypes.cast(getattr(opened, role), ctypes.c_void_p)
 
 
 def build() -> ctypes.CDLL:
     """Compile the loops."""
-    folder = Path(tempfile.mkdtemp(prefix="uhal-floor-"))
-    command = [os.environ.get("CC", "cc"), "-O2", "-shared", "-fPIC", str(SOURCE)]
-    subprocess.run([*command, "-o", str(folder / "floor.so")], check=True)
-    return ctypes.CDLL(str(folder / "floor.so"))
+    with tempfile.TemporaryDirectory(prefix="uhal-floor-") as folder:
+        library = Path(folder, "floor.so")
+        command = [os.environ.get("CC", "cc"), "-O2", "-shared", "-fPIC", str(SOURCE)]
+        subprocess.run([*command, "-o", str(library)], check=True)
+        return ctypes.CDLL(str(library))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

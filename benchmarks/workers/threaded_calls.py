@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from benchmarks import kernels
 from benchmarks.measuring import loop
-from benchmarks.workers.cuda_setup import open_driver, values
+from benchmarks.workers.opened import open_driver, values
 
 THREADS = (1, 2, 4, 8)
 ROUNDS = 15
@@ -50,7 +50,7 @@ def of_uhal(library: str) -> Maker:
 
 
 def of_ctypes(library: str) -> Maker:
-    opened = open_driver(library)
+    opened = open_driver("cuda", library)
 
     def make() -> dict[str, Run]:
         given = values("eight", opened.x, opened.out)
@@ -82,7 +82,7 @@ def of_ctypes(library: str) -> Maker:
 def of_cuda_bindings(library: str) -> Maker:
     from cuda.bindings import driver
 
-    opened = open_driver(library)
+    opened = open_driver("cuda", library)
     driver.cuInit(0)
 
     def make() -> dict[str, Run]:

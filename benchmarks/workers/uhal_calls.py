@@ -1,14 +1,17 @@
-"""uhal's own forms: `launch`, `subscripted`, bound, and the calls around a launch."""
+"""uhal's own forms on any backend: `launch`, subscripted, bound, and the calls around a launch."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
 import uhal
 from benchmarks import kernels
 from benchmarks.measuring import (
+    Driver,
     Form,
     NullDriver,
     calls,
@@ -20,91 +23,162 @@ from benchmarks.measuring import (
     report,
     spelled,
 )
-from uhal import DeviceBuffer, Event, Module, Stream, launch
+from benchmarks.workers.opened import HostCounts
+from uhal import DeviceBuffer, Event, Function, Module, Stream, launch
+
+IMAGES: dict[str, Callable[[], bytes]] = {
+    "cuda": kernels.ptx,
+    "rocm": kernels.hsaco,
+    "tops": kernels.topsfb,
+    "host": kernels.host,
+}
+SHAPES = {"cuda": (8, 256), "rocm": (8, 256), "tops": (8, 4), "host": (1, 1)}
+"""Grid and block. The host's kernels run, so there they have next to nothing to do."""
 
 
-def main(library: str, name: str = "uhal") -> None:
+class Foreign:
+    """Another library's memory, in the way CUDA libraries show it to each other."""
+
+    def __init__(self, buffer: DeviceBuffer) -> None:
+        self._buffer = buffer
+        # Nothing is pending there.
+        self._facts = {**buffer.__cuda_array_interface__, "stream": None}
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, object]:
+        return self._facts
+
+    def as_device_ptr(self) -> uhal.DevicePointer:
+        return self._buffer.as_device_ptr()
+
+
+class Opened:
+    """A device with the kernels, a stream and two buffers."""
+
+    def __init__(self, backend: str, library: str) -> None:
+        self.backend = backend
+        self.device = uhal.Api.quick_init(0, backend=backend)
+        self.module = Module.from_bytes(IMAGES[backend]())
+        self.stream = Stream()
+        self.x = DeviceBuffer.uninitialized(1024, "f32")
+        self.out = DeviceBuffer.uninitialized(1024, "f32")
+        self.shape = SHAPES[backend]
+        self.driver: Driver = NullDriver(library) if backend != "host" else self._host_counts()
+
+    def _host_counts(self) -> Driver:
+        counts = self.module.get_global("counts", "u64")
+        return HostCounts(int(counts.as_device_ptr()), self.stream.synchronize)
+
+    def function(self, entry: str) -> Function:
+        return self.module.get_function(entry, kernels.declaration(entry))
+
+
+def main(library: str, backend: str, name: str = "uhal") -> None:
     pin()
-    device = uhal.Api.quick_init(0, backend="cuda")
-    module = Module.from_bytes(kernels.ptx())
-    stream = Stream()
-    x = DeviceBuffer.uninitialized(1024, "f32")
-    out = DeviceBuffer.uninitialized(1024, "f32")
-    arguments = {
-        "none": (),
-        "three": (1000, x, out),
-        "eight": (1000, 1, None, x, out, 1.0, 2.0, 3),
-        "sixteen": 2 * (1000, 1, None, x, out, 1.0, 2.0, 3),
-    }
+    opened = Opened(backend, library)
+    x, out = opened.x, opened.out
+    eight = (1000, 1, None, x, out, 1.0, 2.0, 3)
+    arguments = {"none": (), "three": (1000, x, out), "eight": eight, "sixteen": 2 * eight}
     forms = [control()]
     for entry, values in arguments.items():
-        forms += launches(module.get_function(entry), values, stream)
-    forms += numpy_scalars(module.get_function("eight"), x, out, stream)
-    forms += around(module, x, out, stream)
-    rows = measure(name, forms, NullDriver(library))
-    report(rows, versions={name: uhal.__version__}, device=device.name)
+        forms += launches(opened, entry, values)
+    forms += other_arguments(opened)
+    forms += around(opened)
+    if backend == "host":
+        forms += operations()
+    rows = measure(name, forms, opened.driver)
+    report(rows, versions={name: uhal.__version__}, device=opened.device.name)
 
 
-def launches(function: uhal.Function, values: tuple[object, ...], stream: Stream) -> list[Form]:
-    """The three forms of one launch."""
+def launches(opened: Opened, entry: str, values: tuple[object, ...]) -> Iterator[Form]:
+    """The forms of one launch."""
     listed, names = spelled(values)
+    grid, block = opened.shape
+    function, stream = opened.function(entry), opened.stream
     names |= {"launch": launch, "k": function, "stream": stream}
     args = f"({listed}{',' if len(values) == 1 else ''})"
-    arrived = as_seen(function.name, values)
+    arrived = as_seen(entry, values)
     statements = {
-        "launch, keywords": f"launch(k, grid=(8,), block=(256,), args={args}, stream=stream)",
-        "launch, positions": f"launch(k, (8,), (256,), {args}, 0, stream)",
-        "subscripted": f"k[8, 256, 0, stream]({listed})",
+        "launch, keywords": f"launch(k, grid=({grid},), block=({block},), args={args}, "
+        "stream=stream)",
+        "launch, positions": f"launch(k, ({grid},), ({block},), {args}, 0, stream)",
+        "subscripted": f"k[{grid}, {block}, 0, stream]({listed})",
     }
-    forms = [
-        launch_form(name, loop(statement, **names), arrived)
-        for name, statement in statements.items()
-    ]
-    bound = loop(f"bound({listed})", bound=function[8, 256, 0, stream], **names)
-    return [*forms, launch_form("bound", bound, arrived)]
+    for name, statement in statements.items():
+        yield launch_form(name, loop(statement, **names), arrived)
+    bound = loop(f"bound({listed})", bound=function[grid, block, 0, stream], **names)
+    yield launch_form("bound", bound, arrived)
 
 
-def numpy_scalars(
-    function: uhal.Function, x: DeviceBuffer, out: DeviceBuffer, stream: Stream
-) -> list[Form]:
+def other_arguments(opened: Opened) -> Iterator[Form]:
+    """Launches whose arguments are numpy scalars, or other libraries' memory where there is any."""
     uint64, float32 = np.uint64, np.float32
-    values = (uint64(1000), uint64(1), None, x, out, float32(1), float32(2), np.uint32(3))
+    x, out = opened.x, opened.out
+    scalars = (uint64(1000), uint64(1), None, x, out, float32(1), float32(2), np.uint32(3))
+    yield keywords(opened, "launch, numpy scalars", "eight", scalars)
+    if opened.backend == "cuda":
+        foreign = (1000, Foreign(x), Foreign(out))
+        yield keywords(opened, "launch, __cuda_array_interface__", "three", foreign)
+
+
+def keywords(opened: Opened, name: str, entry: str, values: tuple[object, ...]) -> Form:
+    """`launch` with keywords and these arguments."""
     listed, names = spelled(values)
-    statement = f"launch(k, grid=(8,), block=(256,), args=({listed}), stream=stream)"
-    run = loop(statement, launch=launch, k=function, stream=stream, **names)
-    return [launch_form("launch, numpy scalars", run, as_seen(function.name, values))]
+    grid, block = opened.shape
+    statement = f"launch(k, grid=({grid},), block=({block},), args=({listed}), stream=stream)"
+    run = loop(statement, launch=launch, k=opened.function(entry), stream=opened.stream, **names)
+    return launch_form(name, run, as_seen(entry, values))
 
 
 def as_seen(entry: str, values: tuple[object, ...]) -> list[tuple[int, int]]:
     """Sizes and bits of the parameters as a driver reads them."""
-    seen = []
-    for size, value in zip(kernels.sizes(entry), values, strict=True):
-        if isinstance(value, DeviceBuffer):
-            bits = int(value.as_device_ptr())
-        elif isinstance(value, (float, np.floating)):
-            bits = int(np.float32(value).view(np.uint32))
-        else:
-            bits = 0 if value is None else int(value)  # type: ignore[call-overload]
-        seen.append((size, bits))
-    return seen
+    return [(size, _bits(value)) for size, value in zip(kernels.sizes(entry), values, strict=True)]
 
 
-def around(module: Module, x: DeviceBuffer, out: DeviceBuffer, stream: Stream) -> list[Form]:
+def _bits(value: Any) -> int:
+    if isinstance(value, (float, np.floating)):
+        return int(np.float32(value).view(np.uint32))
+    if hasattr(value, "as_device_ptr"):
+        return int(value.as_device_ptr())
+    if hasattr(value, "data_ptr"):
+        return int(value.data_ptr())
+    return 0 if value is None else int(value)
+
+
+def around(opened: Opened) -> Iterator[Form]:
     """What a program does between launches."""
     page = np.zeros(1024, np.float32)
     event = Event()
+    stream = opened.stream
     allocate = loop('uninitialized(1024, "f32")', uninitialized=DeviceBuffer.uninitialized)
-    copy_in = loop("x.copy_from(page, stream=stream)", x=x, page=page, stream=stream)
+    copy_in = loop("x.copy_from(page, stream=stream)", x=opened.x, page=page, stream=stream)
     record = loop("event.record(stream)", event=event, stream=stream)
-    get_function = loop('module.get_function("three")', module=module)
-    return [
-        Form("DeviceBuffer, pooled", "alloc+free", allocate),
-        Form("copy_from", "copy 4 KiB", copy_in, expected={"copies": 1, "copied_bytes": 4096}),
-        Form("get_function", "get_function", get_function),
-        Form("Stream.synchronize", "sync", calls(stream.synchronize)),
-        Form("Event.record", "record", record, expected={"records": 1}),
-    ]
+    get_function = loop('module.get_function("three")', module=opened.module)
+    # What a vendor's driver sees of them is not everywhere one call: HSA's runtime only has
+    # packets, the host's kernels see nothing but launches.
+    seen = opened.backend in ("cuda", "tops")
+    copied = {"copies": 1, "copied_bytes": 4096} if seen else {}
+    yield Form("DeviceBuffer, pooled", "alloc+free", allocate)
+    yield Form("copy_from", "copy 4 KiB", copy_in, expected=copied)
+    yield Form("get_function", "get_function", get_function)
+    yield Form("Stream.synchronize", "sync", calls(stream.synchronize))
+    yield Form("Event.record", "record", record, expected={"records": 1} if seen else {})
+
+
+def operations() -> Iterator[Form]:
+    """Operations on tensors so small that what counts is getting to the kernel."""
+    import ubridge
+
+    rng = np.random.default_rng()
+    x, y = (ubridge.asarray(rng.random(16, np.float32)) for _ in range(2))
+    names = {"ubridge": ubridge, "x": x, "y": y, "out": ubridge.empty_like(x)}
+    for name, statement in (
+        ("add", "ubridge.add(x, y)"),
+        ("add, out=", "ubridge.add(x, y, out=out)"),
+        ("exp", "ubridge.exp(x)"),
+    ):
+        yield Form(name, "op on 16 elements", loop(statement, **names))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

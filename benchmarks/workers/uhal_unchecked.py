@@ -38,13 +38,13 @@ def build_unchecked_lane(folder: Path) -> Path:
     return job.output
 
 
-def main(library: str) -> None:
+def main(library: str, backend: str) -> None:
     lane = build_unchecked_lane(ROOT / "build" / "unsafe")
     sys.meta_path.insert(0, UncheckedLane(lane))
     from benchmarks.workers import uhal_calls
 
-    uhal_calls.main(library, "uhal, unchecked")
+    uhal_calls.main(library, backend, "uhal, unchecked")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

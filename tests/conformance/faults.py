@@ -6,6 +6,7 @@ import gc
 
 import numpy as np
 
+from tests.graph_slots import launch_graph
 from uhal import Api, Device, DeviceBuffer, Module, Stream, launch
 from uhal.errors import DeviceError
 from uhal.registry import backend as opened_backend
@@ -78,7 +79,7 @@ def fault_in_a_graph(backend: str, image: str) -> None:
     # Nothing of it has run yet.
     broken.stream.synchronize()
     try:
-        verbs.launch_graph(executable.handle, broken.stream.handle)
+        launch_graph(verbs, executable.handle, broken.stream.handle)
         broken.stream.synchronize()
     except DeviceError as error:
         assert "lost" in str(error), error

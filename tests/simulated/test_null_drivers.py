@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from benchmarks import kernels
-from benchmarks.launch_overhead import NULL_HIP, NULL_RUNTIME
 from benchmarks.measuring import NullDriver, launch_form, measure
+from benchmarks.suites import NULL_HIP, NULL_RUNTIME
 from benchmarks.workers.uhal_calls import as_seen
 from tests.children import check_child
 from uhal import Api, DeviceBuffer, Module, Stream

@@ -66,6 +66,10 @@ def test_every_slot_has_the_prototype_of_its_function() -> None:
             # The adapter turns the lane's configuration into CUDA's.
             declared = declared[1:]
             expected = expected[1:]
+        elif slot == "graph_update_kernel":
+            # The adapter makes one structure of the launch.
+            declared = declared[:2]
+            expected = expected[:2]
         assert declared == expected, slot
         assert (slot in OPTIONAL_SLOTS) == (need == "optional"), slot
 

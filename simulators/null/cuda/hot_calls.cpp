@@ -117,6 +117,15 @@ CUresult cuMemFreeAsync(CUdeviceptr, CUstream) {
     return release();
 }
 
+// Libraries ask it of every pointer they are given: where a device sees the memory.
+CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr) {
+    if (attribute != CU_POINTER_ATTRIBUTE_DEVICE_POINTER) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    *static_cast<CUdeviceptr *>(data) = ptr;
+    return CUDA_SUCCESS;
+}
+
 CUresult cuMemcpyHtoD_v2(CUdeviceptr, const void *, size_t ByteCount) {
     return copy(ByteCount);
 }

@@ -24,7 +24,23 @@ hipError_t hipInit(unsigned) {
 hipError_t hipMalloc(void **pointer, size_t bytes) {
     *pointer = next_handle();
     next_address += (bytes + alignment - 1) & ~(alignment - 1);
+    null_driver::counts.allocations += 1;
     return hipSuccess;
+}
+
+hipError_t hipFree(void *) {
+    null_driver::counts.frees += 1;
+    return hipSuccess;
+}
+
+hipError_t hipMemcpyHtoD(void *, const void *, size_t bytes) {
+    null_driver::counts.copies += 1;
+    null_driver::counts.copied_bytes += bytes;
+    return hipSuccess;
+}
+
+hipError_t hipMemcpyHtoDAsync(void *destination, const void *source, size_t bytes, void *) {
+    return hipMemcpyHtoD(destination, source, bytes);
 }
 
 hipError_t hipModuleLoadData(void **module, const void *) {
@@ -39,6 +55,21 @@ hipError_t hipModuleGetFunction(void **function, void *, const char *) {
 
 hipError_t hipStreamCreate(void **stream) {
     *stream = next_handle();
+    return hipSuccess;
+}
+
+hipError_t hipStreamSynchronize(void *) {
+    null_driver::counts.waits += 1;
+    return hipSuccess;
+}
+
+hipError_t hipEventCreate(void **event) {
+    *event = next_handle();
+    return hipSuccess;
+}
+
+hipError_t hipEventRecord(void *, void *) {
+    null_driver::counts.records += 1;
     return hipSuccess;
 }
 

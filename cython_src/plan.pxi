@@ -1,0 +1,540 @@
+# A plan: what a capture recorded, replayed as a whole with one native call.
+
+cdef enum PlanState:
+    PLAN_RECORDING
+    PLAN_READY
+    PLAN_CLOSED
+
+
+@cython.final
+@cython.no_gc_clear
+cdef class Plan:
+    """What a capture recorded: made by `with stream.capture() as plan:`, run by `plan.replay()`.
+
+    It holds the kernels' modules and the memory its launches use, also when the buffers are closed,
+    until it is closed itself. Replays of one plan never overlap. Any thread may replay it; while it
+    is captured only the thread that began may use its streams.
+    """
+
+    cdef Context context
+    cdef readonly str name
+    cdef readonly str begun         # where the capture began: file.py:line
+    cdef PlanState state
+    cdef StreamCore core            # of the stream the capture began on
+    cdef Stream stream              # keeps it open
+    cdef unsigned long thread       # that captures
+    cdef Recording recording
+    cdef object graph               # native; 0: none
+    cdef object executable
+    cdef list functions             # of the launches, in their order
+    cdef dict slots                 # by name
+    cdef dict slots_of_block        # Block, or None for memory without one → [PlanSlot]
+    cdef dict held                  # Block → {stream id: that stream's clock at its last use}
+    cdef list memory                # HostMemory of the copies
+    cdef list modules               # of the kernels, each once
+    cdef void **blocks              # the keys of `held`
+    cdef Py_ssize_t block_count
+    cdef Stamp last                 # the last replay
+    cdef object lock
+    cdef bint replaying
+    # while it is captured
+    cdef list members               # the Streams that record
+    cdef dict clocks                # stream id → {stream id: work of that stream it comes after}
+    cdef dict joined_at             # stream id → where it joined
+    cdef dict arena                 # size class → Blocks allocated by the capture
+    cdef object __weakref__
+
+    def __init__(self):
+        raise TypeError("a Plan is made by a capture: with stream.capture() as plan:")
+
+    def __dealloc__(self):
+        c_free(self.blocks)
+        if self.context is None or self.state == PLAN_CLOSED:
+            return
+        try:
+            release_plan(self)
+        except BaseException as failure:
+            warn_in_destructor(f"closing plan {self.name!r}: {failure}")
+
+    @property
+    def device(self):
+        """The device the plan runs on."""
+        return device_of(self.context)
+
+    @property
+    def kernels(self):
+        """Names of the kernels it launches, in the order of their capture."""
+        return tuple([key[0] for key in self.recording.keys])
+
+    @property
+    def slots(self):
+        """The slots by name."""
+        return dict(self.slots)
+
+    @property
+    def closed(self):
+        """True once closed."""
+        return self.state == PLAN_CLOSED
+
+    def slot(self, str name not None, value):
+        """Name a value that each replay can give anew; during the capture, before its first use.
+
+        `value` is a number, to be passed to launches as the slot this returns, or a DeviceBuffer:
+        launches follow the slot that are given it, or a view that lies within it. A buffer in its
+        place must be of the same dtype and at least as long.
+        """
+        return declare_slot(self, name, value)
+
+    def replay(self, stream=None, **slots):
+        """Run what was captured, in the order of `stream`: by default of the one captured on.
+
+        Keywords give slots other values, which stay until another replay changes them; they are
+        checked like arguments of a launch, and nothing runs when one is wrong. Returns at once.
+
+        Raises InvalidHandleError when the plan or a module of its kernels is closed, DeviceError
+        when the device is lost.
+        """
+        replay_plan(self, stream, slots)
+
+    def close(self):
+        """Wait for the last replay and let go of everything held. Closing twice is fine.
+
+        During the capture: abandon it.
+        """
+        if self.state == PLAN_RECORDING:
+            abandon_capture(self)
+            return
+        with self.lock:
+            if not self.replaying and self.state == PLAN_READY:
+                if not self.context.state.word & UHAL_STATE_FORKED:
+                    release_plan(self)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.close()
+
+    def __len__(self):
+        return self.recording.count
+
+    def __repr__(self):
+        state = {PLAN_RECORDING: ", recording", PLAN_CLOSED: ", closed"}.get(self.state, "")
+        count = self.recording.count
+        return (
+            f"<Plan {self.name} of {count} launch{'' if count == 1 else 'es'} on "
+            f"{self.context.backend_name}:{self.context.ordinal}{state}>"
+        )
+
+    def __str__(self):
+        return capture_words().describe_plan(
+            self, [describe_launch(self.recording, i) for i in range(self.recording.count)]
+        )
+
+
+cdef Plan new_plan(Context context, StreamCore core, object name, str begun):
+    cdef Plan plan = Plan.__new__(Plan)
+    plan.name = begun if name is None else str(name)
+    plan.begun = begun
+    plan.state = PLAN_CLOSED
+    plan.core = core
+    plan.thread = PyThread_get_thread_ident()
+    plan.recording = Recording.__new__(Recording, plan.name)
+    plan.graph = plan.executable = 0
+    plan.functions = []
+    plan.slots = {}
+    plan.slots_of_block = {}
+    plan.held = {}
+    plan.memory = []
+    plan.modules = []
+    plan.lock = _threading.RLock()
+    plan.members = []
+    plan.clocks = {}
+    plan.joined_at = {}
+    plan.arena = {}
+    plan.context = context
+    return plan
+
+
+cdef int instantiate(Plan plan) except -1:
+    """Make the captured graph ready; the device is current."""
+    cdef Py_ssize_t index
+    backend = plan.context.backend
+    ready = backend.instantiate_graph(plan.graph)
+    plan.executable = ready.handle
+    if plan.slots:
+        place_nodes(plan, ready.kernels)
+    else:
+        graph, plan.graph = plan.graph, 0
+        backend.destroy_graph(graph)
+    plan.blocks = <void **>malloc(max(len(plan.held), 1) * sizeof(void *))
+    if plan.blocks == NULL:
+        raise MemoryError
+    for index, block in enumerate(plan.held):
+        plan.blocks[index] = <void *>block
+    plan.block_count = len(plan.held)
+    plan.modules = list({id((<Function>f).module): (<Function>f).module for f in plan.functions}.values())
+    plan.arena = {}
+    return 0
+
+
+cdef int place_nodes(Plan plan, object kernels) except -1:
+    """Find the node of each launch, for the slots."""
+    cdef Py_ssize_t index
+    if plan.context.table.graph_update_kernel == NULL or kernels is None:
+        capture_words().refuse_capture(
+            f"{plan.context.backend_name} cannot change a launch inside a graph"
+            f"{lacking(plan.context, 'graph_update_kernel')}, so plan {plan.name!r} can have no "
+            "slots"
+        )
+    if len(kernels) != plan.recording.count:
+        capture_words().refuse_count(plan, len(kernels), plan.recording.count)
+    for index, node in enumerate(kernels):
+        plan.recording.launches[index].node = <void *><uintptr_t>node
+    return 0
+
+
+cdef int release_plan(Plan plan) except -1:
+    """Destroy what is native, once the last replay is done, and let go of everything held."""
+    cdef Context context = plan.context
+    cdef void *previous
+    cdef Block block
+    cdef PlanSlot slot
+    plan.state = PLAN_CLOSED
+    live.plans -= 1
+    if exiting or context.state.word & UHAL_STATE_FORKED:
+        return 0
+    try:
+        if plan.last.stream_id and not context.state.word & UHAL_STATE_LOST:
+            settle_stamp(context, plan.last)
+        previous = enter(context)
+        try:
+            destroy_graphs(plan)
+        finally:
+            leave(context, previous)
+    except _errors.DeviceError:
+        if not context.state.word & UHAL_STATE_LOST:
+            raise
+        # a lost device answers every call with its error
+    finally:
+        held = list(plan.held)
+        for slot in plan.slots.values():
+            if slot.block is not None:
+                held.append(slot.block)
+            slot.block = None
+        plan.held = {}
+        plan.arena = {}
+        plan.block_count = 0
+        plan.memory = []
+        plan.functions = []
+        plan.modules = []
+        for block in held:
+            let_go(context, block)
+    return 0
+
+
+cdef int destroy_graphs(Plan plan) except -1:
+    backend = plan.context.backend
+    executable, plan.executable = plan.executable, 0
+    graph, plan.graph = plan.graph, 0
+    try:
+        if executable:
+            backend.destroy_executable_graph(executable)
+    finally:
+        if graph:
+            backend.destroy_graph(graph)
+    return 0
+
+
+# -- slots -------------------------------------------------------------------------------------------
+
+
+cdef PlanSlot declare_slot(Plan plan, str name, object value):
+    cdef PlanSlot slot
+    cdef DeviceBuffer buffer
+    refuse = capture_words().refuse_slot_name
+    if plan.state != PLAN_RECORDING:
+        refuse(plan, name, "slots are declared during the capture")
+    recording_of(plan.core, "Plan.slot")
+    if not name.isidentifier() or name == "stream":
+        refuse(plan, name, "a slot's name is a keyword of replay(), other than 'stream'")
+    if name in plan.slots:
+        refuse(plan, name, "it is declared already; pass the slot itself again")
+    slot = PlanSlot.__new__(PlanSlot)
+    slot.name = name
+    slot.value = value
+    if isinstance(value, DeviceBuffer):
+        buffer = <DeviceBuffer>value
+        require_buffer(buffer)
+        if buffer.context is not plan.context or not buffer.nbytes:
+            refuse(plan, name, f"expected memory of {device_of(plan.context)!r}, got {value!r}")
+        for other in plan.slots.values():
+            if overlaps((<PlanSlot>other).buffer, buffer):
+                refuse(plan, name, f"its memory overlaps that of slot {(<PlanSlot>other).name!r}")
+        slot.buffer = buffer
+        slot.least = buffer.size
+        slot.block = hold(buffer)
+        plan.slots_of_block.setdefault(buffer.block, []).append(slot)
+    elif not isinstance(value, (int, float, _numpy.generic)):
+        refuse(plan, name, f"expected a number or a DeviceBuffer, got {type(value).__name__}")
+    plan.slots[name] = slot
+    return slot
+
+
+cdef bint overlaps(DeviceBuffer one, DeviceBuffer other) noexcept:
+    return (
+        one is not None
+        and one.address < other.address + other.nbytes
+        and other.address < one.address + one.nbytes
+    )
+
+
+cdef PlanSlot slot_of(Plan plan, DeviceBuffer buffer):
+    """The slot whose memory the buffer lies in, or None."""
+    cdef PlanSlot slot
+    if not plan.slots_of_block:
+        return None
+    for slot in plan.slots_of_block.get(buffer.block, ()):
+        if (
+            slot.buffer.address <= buffer.address
+            and buffer.address + buffer.nbytes <= slot.buffer.address + slot.buffer.nbytes
+        ):
+            return slot
+    return None
+
+
+cdef int require_slots_used(Plan plan) except -1:
+    for slot in plan.slots.values():
+        if not (<PlanSlot>slot).count:
+            capture_words().refuse_slot_name(
+                plan, (<PlanSlot>slot).name,
+                "no launch uses it, so other values would change nothing; pass the slot, or the "
+                "buffer it stands for, to a launch",
+            )
+    return 0
+
+
+cdef int stage_slot(Plan plan, PlanSlot slot, object value) except -1:
+    """Check a value against every launch that takes it and keep it for `commit_slot`."""
+    if slot.buffer is not None:
+        return stage_buffer(plan, slot, value)
+    return stage_number(plan, slot, value)
+
+
+cdef int stage_buffer(Plan plan, PlanSlot slot, object value) except -1:
+    cdef DeviceBuffer buffer
+    cdef SlotUse *use = slot.uses
+    cdef Py_ssize_t index
+    cdef uint64_t address
+    if isinstance(value, DeviceBuffer):
+        buffer = <DeviceBuffer>value
+        if (
+            buffer.context is plan.context
+            and not buffer_closed(buffer)
+            and buffer.dtype is slot.buffer.dtype
+            and buffer.size >= slot.least
+            and not (buffer.readonly and slot.is_written)
+        ):
+            for index in range(slot.count):
+                address = buffer.address + use[index].offset
+                memcpy(use[index].staged, &address, sizeof(address))
+            slot.staged = buffer
+            return 0
+    capture_words().refuse_buffer(
+        plan, slot, value, plan.functions[use.launch], use.parameter
+    )
+    return -1
+
+
+cdef int stage_number(Plan plan, PlanSlot slot, object value) except -1:
+    cdef Packed packed
+    cdef Function function
+    cdef SlotUse *use
+    cdef Py_ssize_t index
+    if isinstance(value, DeviceBuffer) or value is None:
+        # where nothing is known of a parameter, a launch would take it
+        capture_words().refuse_slot_name(
+            plan, slot.name, f"expected a number, got {type(value).__name__}"
+        )
+    memset(&packed, 0, sizeof(packed))
+    for index in range(slot.count):
+        use = &slot.uses[index]
+        function = <Function>plan.functions[use.launch]
+        if pack_common(
+            function, &function.slots[use.parameter], <PyObject *>value, use.staged, &packed
+        ):
+            continue
+        try:
+            refuse_foreign_memory(plan.core, function, use.parameter, value)
+            pack_other(function, use.parameter, <PyObject *>value, use.staged, &packed)
+        except _errors.DeviceError as error:
+            capture_words().tell_slot(plan, slot, error)
+            raise
+    return 0
+
+
+cdef int commit_slot(Plan plan, PlanSlot slot, object value) except -1:
+    """Put a staged value into the launches, and mark those it changes."""
+    cdef CapturedLaunch *launch
+    cdef SlotUse *use
+    cdef Py_ssize_t index
+    cdef Block old
+    cdef void *place
+    for index in range(slot.count):
+        use = &slot.uses[index]
+        launch = &plan.recording.launches[use.launch]
+        place = launch.pointers[use.parameter]
+        if memcmp(place, use.staged, use.size) != 0:
+            memcpy(place, use.staged, use.size)
+            launch.changed = True
+    slot.value = value
+    if slot.buffer is not None and slot.staged.block is not slot.block:
+        old = slot.block
+        slot.block = hold(slot.staged)
+        if old is not None:
+            let_go(plan.context, old)
+    slot.staged = None
+    return 0
+
+
+# -- replay ------------------------------------------------------------------------------------------
+
+
+cdef int replay_plan(Plan plan, object stream, dict values) except -1:
+    cdef StreamCore core
+    with plan.lock:
+        require_plan(plan)
+        if plan.replaying:
+            capture_words().refuse_plan(plan, "a value given to a replay asks for another replay")
+        core = core_for(plan.context, stream) if stream is not None else plan.core
+        require_stream(plan.context, core)
+        refuse_capturing(core, "Plan.replay", NO_PLAN_IN_A_PLAN)
+        if core.state.word & UHAL_STATE_BARRED:
+            refuse_barred(plan.context, core, "Plan.replay")
+        plan.replaying = True
+        try:
+            if values:
+                change_slots(plan, values)
+            run_plan(plan, core)
+        finally:
+            plan.replaying = False
+    return 0
+
+
+cdef tuple NO_PLAN_IN_A_PLAN = (
+    "a plan cannot be part of another",
+    "capture its launches again, or replay the two plans in turn",
+)
+
+
+cdef int require_plan(Plan plan) except -1:
+    cdef ModuleHandle module
+    if plan.context is None:
+        refuse_unmade()
+    if plan.context.state.word & UHAL_STATE_REFUSES:
+        refuse_unusable(plan.context)
+    if plan.state != PLAN_READY:
+        capture_words().refuse_plan(
+            plan, "it is closed" if plan.state == PLAN_CLOSED else "it is still being captured"
+        )
+    for module in plan.modules:
+        if module.closed:
+            capture_words().refuse_plan(plan, "a module whose kernels it launches is closed")
+    return 0
+
+
+cdef int change_slots(Plan plan, dict values) except -1:
+    """Give slots new values: all of them, or none when one is wrong."""
+    cdef PlanSlot slot
+    for name, value in values.items():
+        slot = plan.slots.get(name)
+        if slot is None:
+            known = ", ".join(plan.slots) or "none"
+            capture_words().refuse_slot_name(plan, name, f"it has no such slot, only {known}")
+        stage_slot(plan, slot, value)
+    for name, value in values.items():
+        commit_slot(plan, <PlanSlot>plan.slots[name], value)
+    return 0
+
+
+cdef int run_plan(Plan plan, StreamCore core) except -1:
+    """The native calls, and the books: one ticket, a stamp on everything the plan uses."""
+    cdef Context context = plan.context
+    cdef uhal_hot_table *table = context.table
+    cdef void *executable = <void *><uintptr_t>plan.executable
+    cdef Py_ssize_t index
+    cdef int status
+    cdef int instruction_offset = 0
+    cdef unsigned int geometry[6]
+    cdef void *previous
+    cdef PyObject *code
+    cdef PlanSlot slot
+    for index in range(plan.block_count):
+        if must_wait(plan.blocks[index], core.id):
+            wait_until_ready(context, <Block>plan.blocks[index], core)
+    for slot in plan.slots.values():
+        if slot.block is not None:
+            wait_until_ready(context, slot.block, core)
+    if core.ledger == NULL:
+        core.ledger = uhal_ledger_new()
+        if core.ledger == NULL:
+            raise MemoryError
+    previous = enter(context)
+    called = "graph_update_kernel"
+    status = tell_changes(plan, executable)
+    if status == 0:
+        called = "graph_launch"
+        with nogil:
+            status = table.graph_launch(executable, core.handle)
+    if status == 0:
+        core.ticket += 1
+        stamp_plan(plan, core)
+    leave(context, previous)
+    check(context, status, called)
+    memset(geometry, 0, sizeof(geometry))
+    code = uhal_callsite(&instruction_offset)
+    uhal_ledger_write(
+        core.ledger, core.ticket, <PyObject *>plan.recording, code, instruction_offset, geometry,
+        0, b"", 0,
+    )
+    if core.state.word:
+        after_launch(context, core)
+    return 0
+
+
+cdef int tell_changes(Plan plan, void *executable) noexcept:
+    """Change the launches whose slots have other values; the status of the first call that fails."""
+    cdef uhal_hot_table *table = plan.context.table
+    cdef CapturedLaunch *launch
+    cdef const unsigned int *geometry
+    cdef Py_ssize_t index
+    cdef int status
+    cdef PlanSlot slot
+    for slot in plan.slots.values():
+        for index in range(slot.count):
+            launch = &plan.recording.launches[slot.uses[index].launch]
+            if launch.changed:
+                geometry = launch.geometry
+                status = table.graph_update_kernel(
+                    executable, launch.node, launch.function, geometry[0], geometry[1],
+                    geometry[2], geometry[3], geometry[4], geometry[5], launch.shared_bytes,
+                    launch.pointers,
+                )
+                if status != 0:
+                    return status
+                launch.changed = False
+    return 0
+
+
+cdef int stamp_plan(Plan plan, StreamCore core) except -1:
+    cdef Py_ssize_t index
+    cdef PlanSlot slot
+    plan.last.stream_id = core.id
+    plan.last.ticket = core.ticket
+    for index in range(plan.block_count):
+        if not stamp_again(plan.blocks[index], core.id, core.ticket):
+            stamp(<Block>plan.blocks[index], core.id, core.ticket)
+    for slot in plan.slots.values():
+        if slot.block is not None:
+            stamp(slot.block, core.id, core.ticket)
+    return 0

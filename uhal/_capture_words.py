@@ -1,0 +1,141 @@
+"""What is said about a call that cannot be part of a capture, and about a wrong slot of a plan.
+
+Stream.synchronize: stream 5 is being captured into plan 'decode' (since demo.py:10), and nothing
+runs before the plan is replayed; synchronize after plan.replay(). [demo.py:14]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from uhal._lane import DeviceBuffer
+from uhal._refusal import argument_name, call_site, describe
+from uhal.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    CaptureError,
+    DeviceError,
+    InvalidHandleError,
+)
+
+if TYPE_CHECKING:
+    from uhal._lane import Function, Plan, PlanSlot
+
+__all__ = [
+    "call_site",
+    "describe_plan",
+    "refuse_barred",
+    "refuse_buffer",
+    "refuse_call",
+    "refuse_capture",
+    "refuse_count",
+    "refuse_event",
+    "refuse_plan",
+    "refuse_slot_name",
+    "refuse_unjoined",
+    "tell_slot",
+]
+
+
+def refuse_call(
+    name: str, begun: str, stream_id: int, call: str, reason: str, advice: str
+) -> NoReturn:
+    """Raise: `call` needs a stream that is being captured for something else."""
+    raise CaptureError(
+        f"{call}: stream {stream_id} is being captured into plan {name!r} (since {begun}), and "
+        f"{reason}; {advice}. [{call_site()}]"
+    )
+
+
+def refuse_barred(name: str, begun: str, stream_id: int, call: str, reason: str) -> NoReturn:
+    """Raise: while a plan is captured this stream takes no work."""
+    raise CaptureError(
+        f"{call}: stream {stream_id} takes no work while plan {name!r} is being captured (since "
+        f"{begun}): {reason}. [{call_site()}]"
+    )
+
+
+def refuse_capture(problem: str) -> NoReturn:
+    """Raise: a capture cannot begin, or cannot go on, for the reason given."""
+    raise CaptureError(f"Stream.capture: {problem}. [{call_site()}]")
+
+
+def refuse_event(call: str, name: str) -> NoReturn:
+    """Raise: the event was recorded in a capture, where time does not pass."""
+    raise CaptureError(
+        f"{call}: the event was recorded in the capture of plan {name!r}, and marks a place in the "
+        "plan, not work that runs; record it anew after plan.replay(). "
+        f"[{call_site()}]"
+    )
+
+
+def refuse_unjoined(name: str, streams: list[tuple[int, str]]) -> NoReturn:
+    """Raise: work of streams that joined the capture leads nowhere. `streams`: id, where it did."""
+    listed = ", ".join(f"stream {number} (joined at {site})" for number, site in streams)
+    raise CaptureError(
+        f"Stream.capture: the work of {listed} was not waited for by the stream that plan {name!r} "
+        "is captured on; let it wait for an event of the other before the capture ends: "
+        f"stream.wait_event(other.record_event()). Nothing was captured. [{call_site()}]"
+    )
+
+
+def refuse_plan(plan: Plan, problem: str) -> NoReturn:
+    """Raise: the plan cannot be replayed."""
+    raise InvalidHandleError(f"plan {plan.name!r}: {problem}. [{call_site()}]")
+
+
+def refuse_count(plan: Plan, listed: int, launched: int) -> NoReturn:
+    """Raise: the library lists other kernels than were launched, so slots cannot be found."""
+    raise CaptureError(
+        f"Stream.capture: the driver captured {listed} kernels into plan {plan.name!r} and uhal "
+        f"launched {launched}: with slots, every launch of a plan must be made through uhal. "
+        f"[{call_site()}]"
+    )
+
+
+def refuse_slot_name(plan: Plan, name: object, problem: str) -> NoReturn:
+    """Raise: there is no such slot, or there cannot be."""
+    raise ArgumentValueError(f"plan {plan.name!r}, slot {name!r}: {problem}. [{call_site()}]")
+
+
+def refuse_buffer(
+    plan: Plan, slot: PlanSlot, value: object, function: Function, index: int
+) -> NoReturn:
+    """Raise: `value` cannot take the place of the slot's memory."""
+    held = slot.value
+    wanted = f"a DeviceBuffer of at least {held.size} {held.dtype} on {held.device!r}"
+    problem = f"expected {wanted}, got {describe(value)}"
+    error: type[DeviceError] = ArgumentTypeError
+    if isinstance(value, DeviceBuffer):
+        if value.closed:
+            problem, error = f"expected {wanted}, got a closed one", InvalidHandleError
+        elif value.device != held.device:
+            problem, error = f"{problem} on {value.device!r}", InvalidHandleError
+        elif value.dtype is held.dtype and value.size < held.size:
+            error = ArgumentValueError
+        elif value.dtype is held.dtype and value.readonly:
+            problem = "a kernel may write through it: expected a writable DeviceBuffer"
+    where = argument_name(function, index)
+    raise error(
+        f"plan {plan.name!r}, slot {slot.name!r} ({where}): {problem}. Nothing was launched. "
+        f"[{call_site()}]"
+    )
+
+
+def describe_plan(plan: Plan, launches: Sequence[Mapping[str, Any]]) -> str:
+    """Return the plan over several lines: its slots and its launches."""
+    lines = [repr(plan)[1:-1]]
+    lines.extend(f"  slot {name} = {slot.value!r}" for name, slot in plan.slots.items())
+    for launch in launches:
+        shared = f", shared {launch['shared']}" if launch["shared"] else ""
+        lines.append(
+            f"  {launch['place']:>4} {launch['kernel']} grid {launch['grid']}, block "
+            f"{launch['block']}{shared}"
+        )
+    return "\n".join(lines)
+
+
+def tell_slot(plan: Plan, slot: PlanSlot, error: DeviceError) -> None:
+    """Put plan and slot before what was said about the argument of one of its launches."""
+    error.args = (f"plan {plan.name!r}, slot {slot.name!r}: {error}",)
