@@ -330,7 +330,9 @@ cdef class DeviceBuffer:
         thread's, -1 no ordering, else a handle. It waits for every use uhal knows of.
         """
         require_buffer(self)
-        return export_dlpack(self, stream, max_version, dl_device, copy)
+        return export_dlpack(
+            self, self, (self.size,), (1,), 0, stream, max_version, dl_device, copy
+        )
 
     def __dlpack_device__(self):
         """Return DLPack's (device type, device id)."""

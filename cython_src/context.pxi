@@ -98,6 +98,8 @@ cdef class Context:
     cdef int dl_device_id
     cdef readonly object peers  # ordinals whose memory kernels of this device may use
     cdef unsigned int launch_marks
+    cdef const volatile uint32_t *index_fault   # not 0: a kernel met an id out of bounds
+    cdef object raise_index_fault
     cdef object __weakref__
 
     def __init__(self, backend, int ordinal, uintptr_t token, limits):
@@ -163,6 +165,18 @@ cdef class Context:
             refuse_capturing((<Plan>plan).core, "Device.synchronize", NOTHING_RUNS)
         synchronize_streams(self)
 
+    def watch_index_faults(self, uintptr_t word, report):
+        """Call `report` after a wait of the user's that finds a word of host memory not 0.
+
+        The word stays until it is 0 here: then nothing is watched any more, nor `report` held.
+        """
+        self.index_fault = <const volatile uint32_t *>word
+        self.raise_index_fault = report if word else None
+
+    def check_index_faults(self):
+        """Raise what kernels that were waited for reported of ids out of bounds."""
+        check_index_faults(self)
+
     def pool_statistics(self):
         """Return bytes and counts of the pool by name."""
         return pool_statistics(self)
@@ -205,6 +219,13 @@ cdef class Context:
 
     def __repr__(self):
         return f"<Context {self.backend_name}:{self.ordinal}{' closed' if self.closed else ''}>"
+
+
+cdef int check_index_faults(Context context) except -1:
+    """Only where the user waits: what waits within must not fail for somebody's ids."""
+    if context.index_fault != NULL and context.index_fault[0] != 0:
+        context.raise_index_fault()
+    return 0
 
 
 @cython.final

@@ -1,4 +1,4 @@
-# DLPack in and out, without copying: the versioned exchange and the older one.
+# DLPack without copying, the versioned exchange and the older one: its terms, and the way out.
 
 
 cdef extern from "dlpack.h":
@@ -136,15 +136,16 @@ cdef int require_place(Context context, int device_type, int device_id) except -
 
 
 cdef object export_dlpack(
-    DeviceBuffer buffer, object stream, object max_version, object dl_device, object copy
+    object source, DeviceBuffer buffer, tuple shape, tuple strides, uint64_t flags,
+    object stream, object max_version, object dl_device, object copy,
 ):
+    """A capsule of a tensor that begins with the buffer; `source` is what it is a tensor of."""
     cdef DeviceBuffer exported = buffer
-    cdef uint64_t flags = 0
     own = dlpack_device(buffer.context)
     if dl_device is not None and tuple(dl_device) != own:
         if tuple(dl_device) != (DL_CPU, 0) or copy is False:
             raise BufferError(f"the buffer is on DLPack device {own}, not {tuple(dl_device)}")
-        array = buffer.to_numpy()
+        array = source.to_numpy()
         return array.__dlpack__(max_version=max_version) if max_version else array.__dlpack__()
     if own[0] == DL_CPU and stream is not None:
         raise BufferError(f"a CPU tensor has no stream, got stream={stream!r}")
@@ -168,10 +169,25 @@ cdef object export_dlpack(
     if buffer.readonly and not copy:
         flags |= UHAL_DLPACK_READ_ONLY
     if max_version is not None and max_version[0] >= 1:
-        return versioned_capsule(exported, own, flags)
+        return versioned_capsule(exported, shape, strides, own, flags)
     if buffer.readonly and not copy:
         raise BufferError("read-only memory needs DLPack 1.0: the consumer must pass max_version")
-    return unversioned_capsule(exported, own)
+    return unversioned_capsule(exported, shape, strides, own)
+
+
+def dlpack_of(
+    source, DeviceBuffer buffer not None, tuple shape not None, tuple strides not None,
+    *, copied=False, stream=None, max_version=None, dl_device=None,
+):
+    """Export a tensor of lengths and strides in elements that begins with a buffer.
+
+    Nothing of them is checked. `source.to_numpy()` is asked for a consumer on the host.
+    """
+    require_buffer(buffer)
+    flags = UHAL_DLPACK_COPIED if copied else 0
+    return export_dlpack(
+        source, buffer, shape, strides, flags, stream, max_version, dl_device, None
+    )
 
 
 cdef int order_consumer(DeviceBuffer buffer, object stream) except -1:
@@ -187,19 +203,26 @@ cdef int order_consumer(DeviceBuffer buffer, object stream) except -1:
     return 0
 
 
-cdef int fill_tensor(uhal_dl_tensor *tensor, DeviceBuffer buffer, tuple device, int64_t *shape) except -1:
-    shape[0] = buffer.size
+cdef int fill_tensor(
+    uhal_dl_tensor *tensor, DeviceBuffer buffer, tuple shape, tuple strides, tuple device,
+    int64_t *numbers,
+) except -1:
+    """`numbers` has room for as many lengths and as many strides as there are axes."""
+    cdef Py_ssize_t axes = len(shape)
+    cdef Py_ssize_t axis
+    for axis in range(axes):
+        numbers[axis] = shape[axis]
+        numbers[axes + axis] = strides[axis]
     tensor.data = <void *><uintptr_t>buffer.address
     tensor.device.device_type = device[0]
     tensor.device.device_id = device[1]
-    tensor.ndim = 1
+    tensor.ndim = <int32_t>axes
     tensor.dtype.code = dlpack_code(buffer.dtype)
     tensor.dtype.bits = 8 * buffer.dtype.itemsize
     tensor.dtype.lanes = 1
-    tensor.shape = shape
+    tensor.shape = numbers
     # Some consumers before 1.2 do not read null as C order, and all accept strides.
-    shape[1] = 1
-    tensor.strides = shape + 1
+    tensor.strides = numbers + axes
     tensor.byte_offset = 0
     return 0
 
@@ -237,38 +260,34 @@ cdef _Export hold_memory(DeviceBuffer buffer):
     return held
 
 
-cdef struct VersionedExport:
-    uhal_dl_versioned managed
-    int64_t shape[2]
-
-
-cdef struct UnversionedExport:
-    uhal_dl_managed managed
-    int64_t shape[2]
-
-
-cdef object versioned_capsule(DeviceBuffer buffer, tuple device, uint64_t flags):
-    cdef VersionedExport *out = <VersionedExport *>calloc(1, sizeof(VersionedExport))
-    if out == NULL:
+cdef void *room_for(size_t bytes, tuple shape) except NULL:
+    """Room for a structure, and behind it for the lengths and strides of its axes."""
+    cdef void *room = calloc(1, bytes + 2 * len(shape) * sizeof(int64_t))
+    if room == NULL:
         raise MemoryError
+    return room
+
+
+cdef object versioned_capsule(
+    DeviceBuffer buffer, tuple shape, tuple strides, tuple device, uint64_t flags
+):
     cdef _Export held = hold_memory(buffer)
-    uhal_dl_set_version(&out.managed)
-    fill_tensor(&out.managed.tensor, buffer, device, out.shape)
-    out.managed.flags = flags
-    out.managed.manager = <void *>held
-    out.managed.deleter = delete_versioned
+    cdef uhal_dl_versioned *out = <uhal_dl_versioned *>room_for(sizeof(uhal_dl_versioned), shape)
+    uhal_dl_set_version(out)
+    fill_tensor(&out.tensor, buffer, shape, strides, device, <int64_t *>(out + 1))
+    out.flags = flags
+    out.manager = <void *>held
+    out.deleter = delete_versioned
     Py_INCREF(held)
     return PyCapsule_New(out, b"dltensor_versioned", drop_versioned)
 
 
-cdef object unversioned_capsule(DeviceBuffer buffer, tuple device):
-    cdef UnversionedExport *out = <UnversionedExport *>calloc(1, sizeof(UnversionedExport))
-    if out == NULL:
-        raise MemoryError
+cdef object unversioned_capsule(DeviceBuffer buffer, tuple shape, tuple strides, tuple device):
     cdef _Export held = hold_memory(buffer)
-    fill_tensor(&out.managed.tensor, buffer, device, out.shape)
-    out.managed.manager = <void *>held
-    out.managed.deleter = delete_unversioned
+    cdef uhal_dl_managed *out = <uhal_dl_managed *>room_for(sizeof(uhal_dl_managed), shape)
+    fill_tensor(&out.tensor, buffer, shape, strides, device, <int64_t *>(out + 1))
+    out.manager = <void *>held
+    out.deleter = delete_unversioned
     Py_INCREF(held)
     return PyCapsule_New(out, b"dltensor", drop_unversioned)
 
@@ -293,96 +312,3 @@ cdef void drop_versioned(object capsule) noexcept:
 cdef void drop_unversioned(object capsule) noexcept:
     if PyCapsule_IsValid(capsule, b"dltensor"):
         delete_unversioned(<uhal_dl_managed *>PyCapsule_GetPointer(capsule, b"dltensor"))
-
-
-# -- in ----------------------------------------------------------------------------------------------
-
-
-@cython.final
-@cython.no_gc
-cdef class _ForeignTensor:
-    """Owns a consumed DLPack tensor: its deleter runs with the last buffer over it."""
-
-    cdef uhal_dl_versioned *versioned
-    cdef uhal_dl_managed *unversioned
-
-    def __dealloc__(self):
-        if self.versioned != NULL and self.versioned.deleter != NULL:
-            self.versioned.deleter(self.versioned)
-        if self.unversioned != NULL and self.unversioned.deleter != NULL:
-            self.unversioned.deleter(self.unversioned)
-
-
-cdef DeviceBuffer import_dlpack(object cls, object source, object device, object stream):
-    cdef Context context = context_for(cls, device)
-    return import_tensor(cls, context, core_for(context, stream), source)
-
-
-cdef DeviceBuffer import_tensor(object cls, Context context, StreamCore core, object source):
-    """A buffer over a tensor, ready in `core`."""
-    cdef uhal_dl_exchange *exchange = exchange_of(type(source)).table
-    cdef _ForeignTensor foreign = _ForeignTensor.__new__(_ForeignTensor)
-    cdef uhal_dl_tensor *tensor
-    cdef bint readonly = False
-    cdef bint ordered = context.dl_device_type == DL_CUDA
-    if exchange != NULL:
-        exchange.take(<void *>source, &foreign.versioned)
-        require_place(
-            context,
-            foreign.versioned.tensor.device.device_type,
-            foreign.versioned.tensor.device.device_id,
-        )
-        if ordered:
-            order_behind_handle(context, core, current_stream(context, exchange))
-    else:
-        take_capsule(foreign, context, core, source)
-    if foreign.versioned != NULL:
-        tensor = &foreign.versioned.tensor
-        readonly = foreign.versioned.flags & UHAL_DLPACK_READ_ONLY
-    else:
-        tensor = &foreign.unversioned.tensor
-    size = elements_of(tensor)
-    return describe_foreign(
-        cls,
-        context,
-        size,
-        dtype_of(tensor),
-        <uint64_t><uintptr_t>tensor.data + tensor.byte_offset,
-        readonly,
-        foreign,
-        core if ordered else None,
-    )
-
-
-cdef int take_capsule(
-    _ForeignTensor foreign, Context context, StreamCore core, object source
-) except -1:
-    """Ask the producer for a capsule; it puts its own work before ours in `core`."""
-    cdef dict asked = {}
-    if not hasattr(source, "__dlpack__") or not hasattr(source, "__dlpack_device__"):
-        raise _errors.ArgumentTypeError(
-            f"source: expected an object with __dlpack__, got {type(source).__name__}"
-        )
-    dlpack_device(context)
-    given = source.__dlpack_device__()
-    require_place(context, int(given[0]), int(given[1]))
-    if context.dl_device_type == DL_CUDA:
-        asked["stream"] = <uintptr_t>core.handle
-        core.ticket += 1   # the wait the producer enqueues
-    try:
-        capsule = source.__dlpack__(max_version=(UHAL_DLPACK_MAJOR, UHAL_DLPACK_MINOR), **asked)
-    except TypeError:
-        capsule = source.__dlpack__(**asked)  # an exporter from before DLPack 1.0
-    if PyCapsule_IsValid(capsule, b"dltensor_versioned"):
-        foreign.versioned = <uhal_dl_versioned *>PyCapsule_GetPointer(capsule, b"dltensor_versioned")
-        PyCapsule_SetName(capsule, b"used_dltensor_versioned")
-        if uhal_dl_major(foreign.versioned) != UHAL_DLPACK_MAJOR:
-            raise BufferError(
-                f"expected DLPack {UHAL_DLPACK_MAJOR}.x, got {uhal_dl_major(foreign.versioned)}.x"
-            )
-    elif PyCapsule_IsValid(capsule, b"dltensor"):
-        foreign.unversioned = <uhal_dl_managed *>PyCapsule_GetPointer(capsule, b"dltensor")
-        PyCapsule_SetName(capsule, b"used_dltensor")
-    else:
-        raise BufferError("__dlpack__ did not return an unused DLPack capsule")
-    return 0

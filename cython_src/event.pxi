@@ -89,7 +89,10 @@ cdef class Event:
         self.ticket = core.ticket
 
     def synchronize(self):
-        """Wait on the host until the mark is passed. An event never recorded is passed."""
+        """Wait on the host until the mark is passed. An event never recorded is passed.
+
+        Raises `IndexError` for an id out of bounds in any finished work of the device.
+        """
         require_event(self)
         refuse_captured_event(self, "Event.synchronize")
         # Another thread may record it elsewhere while this one waits.
@@ -105,6 +108,7 @@ cdef class Event:
         check(self.context, status, slot)
         if core is not None:
             note_completed(core, ticket)
+        check_index_faults(self.context)
 
     def query(self):
         """Return True when the mark is passed or was never set; never waits."""

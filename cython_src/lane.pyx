@@ -30,7 +30,8 @@ One translation unit, a file an idea:
     copies.pxi       copies and fills
     copies_2d.pxi    copies of rows a pitch apart
     foreign.pxi      streams and memory of other libraries
-    dlpack.pxi       tensors by DLPack, in and out
+    dlpack.pxi       tensors by DLPack: its terms, and out
+    dlpack_in.pxi    and in
     exchange.pxi     tensors of other libraries as arguments of a launch
     sharing.pxi      memory across devices and processes
     function.pxi     modules, kernels, bound launches
@@ -146,6 +147,7 @@ include "copies.pxi"
 include "copies_2d.pxi"
 include "foreign.pxi"
 include "dlpack.pxi"
+include "dlpack_in.pxi"
 include "exchange.pxi"
 include "sharing.pxi"
 include "function.pxi"

@@ -133,10 +133,14 @@ cdef class Stream:
         return self.core.closed or self.core.abandoned
 
     def synchronize(self):
-        """Wait until everything put into the stream so far is done; raise a fault it met."""
+        """Wait until everything put into the stream so far is done; raise a fault it met.
+
+        Raises `IndexError` for an id out of bounds in any finished work of the device.
+        """
         require_working(self.context, self.core, "Stream.synchronize")
         refuse_capturing(self.core, "Stream.synchronize", NOTHING_RUNS)
         synchronize_core(self.context, self.core)
+        check_index_faults(self.context)
 
     def query(self):
         """Return True when nothing is pending; never waits."""

@@ -18,9 +18,9 @@ from typing import Any, NoReturn
 from host_backend._errors import ADVICE, CLASS_OF, DETAILED, STICKY
 from host_backend._image import ParameterFacts, require_host_module, signature_of
 from uhal._lane import HotTable
+from uhal._library_graphs import OwnGraphVerbs, own_graph_names
 from uhal.abi import Header, Library, LibrarySearch, find_library
 from uhal.contract import (
-    Backend,
     BackendRecord,
     Chosen,
     DeviceLimits,
@@ -68,6 +68,8 @@ FUNCTION_OF_SLOT = {
     "event_elapsed": "uhalHostEventElapsedTime",
     "get_function": "uhalHostModuleGetFunction",
     "module_unload": "uhalHostModuleUnload",
+    "graph_launch": "uhalHostGraphLaunch",
+    "graph_update_kernel": "uhalHostGraphExecKernelNodeSetParams",
 }
 
 _FOLDER = Path(__file__).resolve().parent
@@ -76,12 +78,13 @@ _BLOCK_FOR_ELEMENTS = 1024
 _BLOCKS_PER_CORE = 8
 
 
-class HostBackend(Backend):
+class HostBackend(OwnGraphVerbs):
     """The CPU's cores as a device. Any thread may call any method."""
 
     name = "host"
     survives_fork = True
     dlpack_device_type = 1  # kDLCPU: numpy reads the memory in place
+    graph_names = own_graph_names("uhalHost")
 
     def __init__(self, library: Library) -> None:
         """Take over an opened library. `open` is the way in."""
@@ -376,6 +379,8 @@ _KINDS = {
     "modules": "UHAL_HOST_KIND_MODULE",
     "allocations": "UHAL_HOST_KIND_ALLOCATION",
     "pinned": "UHAL_HOST_KIND_PINNED",
+    "graphs": "UHAL_HOST_KIND_GRAPH",
+    "executable graphs": "UHAL_HOST_KIND_GRAPH_EXEC",
 }
 _BUILD_ADVICE = "build it: python setup.py build_ext --inplace"
 

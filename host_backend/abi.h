@@ -16,7 +16,7 @@
 extern "C" {
 #endif
 
-#define UHAL_HOST_ABI_VERSION 1
+#define UHAL_HOST_ABI_VERSION 2
 
 typedef int uhalHostResult;
 
@@ -33,6 +33,7 @@ enum {
     UHAL_HOST_ERROR_SHARED_OBJECT_INIT_FAILED = 303,
     UHAL_HOST_ERROR_OPERATING_SYSTEM = 304,
     UHAL_HOST_ERROR_INVALID_HANDLE = 400,
+    UHAL_HOST_ERROR_ILLEGAL_STATE = 401,
     UHAL_HOST_ERROR_NOT_FOUND = 500,
     UHAL_HOST_ERROR_NOT_READY = 600,
     UHAL_HOST_ERROR_LAUNCH_OUT_OF_RESOURCES = 701,
@@ -40,6 +41,13 @@ enum {
     UHAL_HOST_ERROR_HOST_MEMORY_NOT_REGISTERED = 713,
     UHAL_HOST_ERROR_LAUNCH_FAILED = 719, /* sticky */
     UHAL_HOST_ERROR_NOT_SUPPORTED = 801,
+    UHAL_HOST_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900,
+    UHAL_HOST_ERROR_STREAM_CAPTURE_INVALIDATED = 901,
+    UHAL_HOST_ERROR_STREAM_CAPTURE_MERGE = 902,
+    UHAL_HOST_ERROR_STREAM_CAPTURE_UNMATCHED = 903,
+    UHAL_HOST_ERROR_STREAM_CAPTURE_UNJOINED = 904,
+    UHAL_HOST_ERROR_STREAM_CAPTURE_ISOLATION = 905,
+    UHAL_HOST_ERROR_CAPTURED_EVENT = 907,
     UHAL_HOST_ERROR_UNKNOWN = 999
 };
 
@@ -52,12 +60,22 @@ enum {
     UHAL_HOST_EVENT_INTERPROCESS = 4
 };
 
+/* The one mode there is: only what is done with a capturing stream itself can spoil its capture. */
+enum { UHAL_HOST_STREAM_CAPTURE_MODE_RELAXED = 2 };
+enum {
+    UHAL_HOST_STREAM_CAPTURE_STATUS_NONE = 0,
+    UHAL_HOST_STREAM_CAPTURE_STATUS_ACTIVE = 1,
+    UHAL_HOST_STREAM_CAPTURE_STATUS_INVALIDATED = 2
+};
+
 typedef enum uhalHostKind {
     UHAL_HOST_KIND_STREAM = 0,
     UHAL_HOST_KIND_EVENT = 1,
     UHAL_HOST_KIND_MODULE = 2,
     UHAL_HOST_KIND_ALLOCATION = 3,
-    UHAL_HOST_KIND_PINNED = 4
+    UHAL_HOST_KIND_PINNED = 4,
+    UHAL_HOST_KIND_GRAPH = 5,
+    UHAL_HOST_KIND_GRAPH_EXEC = 6
 } uhalHostKind;
 
 typedef void (*uhal_host_function)(void *user_data);
@@ -169,6 +187,27 @@ uhalHostResult uhalHostEventRecord(void *event, void *stream);
 uhalHostResult uhalHostEventSynchronize(void *event);
 uhalHostResult uhalHostEventQuery(void *event);
 uhalHostResult uhalHostEventElapsedTime(float *milliseconds, void *start, void *end);
+
+/* Graphs. A capturing stream records kernels, copies of pinned and device memory and fills; one that
+ * waits for an event recorded in a capture joins it, and must be joined again to the one that began.
+ * Anything else spoils the capture, and uhalHostLastErrorText says what did. A graph that is launched
+ * runs as one task, in the order it was recorded in; launches of one executable graph never overlap.
+ * Objects may be destroyed at any time: what is launched still runs. */
+uhalHostResult uhalHostStreamBeginCapture(void *stream, int mode);
+uhalHostResult uhalHostStreamEndCapture(void *stream, void **graph);
+uhalHostResult uhalHostStreamIsCapturing(void *stream, int *status);
+/* The kernels in the order they were launched in. `nodes` null: only counts. */
+uhalHostResult uhalHostGraphGetKernels(void *graph, void **nodes, size_t *count);
+uhalHostResult uhalHostGraphDestroy(void *graph);
+uhalHostResult uhalHostGraphInstantiate(void **executable, void *graph);
+uhalHostResult uhalHostGraphExecDestroy(void *executable);
+uhalHostResult uhalHostGraphLaunch(void *executable, void *stream);
+/* Launches made before keep their values and are not waited for: those still pending run from a copy
+ * of the graph that is kept for the next such change. */
+uhalHostResult uhalHostGraphExecKernelNodeSetParams(
+    void *executable, void *node, void *function, unsigned int grid_x, unsigned int grid_y,
+    unsigned int grid_z, unsigned int block_x, unsigned int block_y, unsigned int block_z,
+    unsigned int shared_bytes, void **parameters);
 
 #ifdef __cplusplus
 }

@@ -16,13 +16,21 @@ from typing import Any, NoReturn
 
 from rocm_backend import _agents
 from rocm_backend._agents import Agents, Gpu
-from rocm_backend._errors import ADVICE, CLASS_OF, LOST_TEXT, STICKY_PREFIX, status_name
+from rocm_backend._errors import (
+    ADVICE,
+    CAPTURE_TEXT,
+    CLASS_OF,
+    LOST_TEXT,
+    STICKY_PREFIX,
+    status_name,
+)
 from rocm_backend._library import CANDIDATES, LIBRARY_VARIABLE, bind, header
 from rocm_backend._modules import ModuleVerbs
 from rocm_backend._pools import DevicePools
 from rocm_backend._runtime import FUNCTION_OF_SLOT, hand_over, open_runtime, runtime_header
 from rocm_backend.targets import DeviceTarget
 from uhal._lane import HotTable
+from uhal._library_graphs import OwnGraphVerbs, own_graph_names
 from uhal.abi import Library, LibraryBackend, LibraryFacts, LibrarySearch
 from uhal.contract import (
     BackendRecord,
@@ -30,7 +38,7 @@ from uhal.contract import (
     DeviceSummary,
     ErrorText,
 )
-from uhal.errors import DeviceError, from_code
+from uhal.errors import DeviceError, NotSupportedError, from_code
 
 _KERNEL_DRIVER = "/dev/kfd"
 _QUEUE_PACKETS = 16384
@@ -46,10 +54,12 @@ _KINDS = {
     "modules": "UHAL_HSA_KIND_MODULE",
     "allocations": "UHAL_HSA_KIND_ALLOCATION",
     "pinned": "UHAL_HSA_KIND_PINNED",
+    "graphs": "UHAL_HSA_KIND_GRAPH",
+    "executable graphs": "UHAL_HSA_KIND_GRAPH_EXEC",
 }
 
 
-class RocmBackend(ModuleVerbs, LibraryBackend):
+class RocmBackend(OwnGraphVerbs, ModuleVerbs, LibraryBackend):
     """AMD's devices. Any thread may call any method."""
 
     name = "rocm"
@@ -64,6 +74,7 @@ class RocmBackend(ModuleVerbs, LibraryBackend):
         ),
         no_device=f"see {_KERNEL_DRIVER}",
     )
+    graph_names = own_graph_names("uhalHsa")
     dlpack_device_type = 10  # kDLROCM
     stream_refusal = (
         "a HIP stream is HIP's own object, not a queue that others may write to; synchronize it, "
@@ -267,28 +278,40 @@ class RocmBackend(ModuleVerbs, LibraryBackend):
             counts[kind] = count.value
         return counts
 
+    @property
+    def _graph_library(self) -> Library:
+        return self._runtime
+
     # -- errors ------------------------------------------------------------------------------------
 
     def error_text(self, code: int) -> ErrorText:
         """Return the runtime's words for a status; of a lost device with what is known of it."""
-        lost = runtime_header().constants["UHAL_HSA_LOST"]
+        constants = runtime_header().constants
+        lost = constants["UHAL_HSA_LOST"]
+        for name, text in CAPTURE_TEXT.items():
+            if code == constants[name]:
+                return ErrorText(name, self._detailed(text, "uhalHsaCaptureText"))
         if code < lost:
             name = status_name(header().constants, code)
             return ErrorText(name, _words(self._library, code, name), ADVICE.get(name, ""))
         name = _lost_name(code)
         text = LOST_TEXT.get(name) or _words(self._library, code - lost, name)
-        detail = ctypes.create_string_buffer(_FAULT_BYTES)
-        self._runtime.unchecked("uhalHsaFaultText")(detail, len(detail))
-        told = detail.value.decode("utf-8", "replace")
-        return ErrorText(
-            name, f"{text.rstrip('.')}; {told}" if told else text, ADVICE.get(name, "")
-        )
+        return ErrorText(name, self._detailed(text, "uhalHsaFaultText"), ADVICE.get(name, ""))
 
     def error_class(self, code: int) -> type[Exception]:
         """Look the code up in the table. The loss of a device is no mistake of the call."""
         if code >= runtime_header().constants["UHAL_HSA_LOST"]:
             return DeviceError
+        if code == runtime_header().constants["UHAL_HSA_CAPTURE_UNSUPPORTED"]:
+            return NotSupportedError
         return CLASS_OF.get(status_name(header().constants, code), DeviceError)
+
+    def _detailed(self, text: str, call: str) -> str:
+        """The words for a code with what libuhal_hsa knows of this failure."""
+        detail = ctypes.create_string_buffer(_FAULT_BYTES)
+        self._runtime.unchecked(call)(detail, len(detail))
+        told = detail.value.decode("utf-8", "replace")
+        return f"{text.rstrip('.')}; {told}" if told else text
 
     def _fail(self, call: str, code: int) -> NoReturn:
         raise from_code(self, call, code)

@@ -59,6 +59,18 @@ LOST_TEXT: dict[str, str] = {
 }
 """What the codes mean that are not a status of the runtime."""
 
+CAPTURE_TEXT: dict[str, str] = {
+    "UHAL_HSA_ILLEGAL_STATE": "the stream is not in a state for this",
+    "UHAL_HSA_CAPTURE_UNSUPPORTED": "it cannot be captured",
+    "UHAL_HSA_CAPTURE_INVALIDATED": "the capture was spoilt by a mistake before",
+    "UHAL_HSA_CAPTURE_MERGE": "it would join two captures",
+    "UHAL_HSA_CAPTURE_UNMATCHED": "the capture did not begin on this stream",
+    "UHAL_HSA_CAPTURE_UNJOINED": "the capture has work that its stream does not wait for",
+    "UHAL_HSA_CAPTURE_ISOLATION": "the capture would depend on work outside of it",
+    "UHAL_HSA_CAPTURED_EVENT": "the event was recorded in a capture",
+}
+"""Codes of libuhal_hsa's own about captures."""
+
 _STATUS_PREFIXES = ("HSA_STATUS_ERROR", "HSA_STATUS_INFO", "HSA_STATUS_CU")
 _RESTART = "Start a new process: what the device holds is lost"
 

@@ -44,6 +44,8 @@ FUNCTION_OF_SLOT = {
     "event_elapsed": "uhalHsaEventElapsedTime",
     "get_function": "uhalHsaModuleGetFunction",
     "module_unload": "uhalHsaModuleUnload",
+    "graph_launch": "uhalHsaGraphLaunch",
+    "graph_update_kernel": "uhalHsaGraphExecKernelNodeSetParams",
 }
 
 QUEUES_VARIABLE = "UHAL_ROCM_QUEUES"

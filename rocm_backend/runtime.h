@@ -19,7 +19,7 @@
 extern "C" {
 #endif
 
-#define UHAL_HSA_VERSION 1
+#define UHAL_HSA_VERSION 2
 
 typedef int uhalHsaResult;
 typedef void (*uhal_host_function)(void *user_data);
@@ -47,6 +47,26 @@ enum {
     UHAL_HSA_LOST_PEER = 0x18003      /* it waits for a device that is lost */
 };
 
+/* Of captures; what spoils one is said in words, uhalHsaCaptureText. */
+enum {
+    UHAL_HSA_ILLEGAL_STATE = 0x8100,
+    UHAL_HSA_CAPTURE_UNSUPPORTED = 0x8101,
+    UHAL_HSA_CAPTURE_INVALIDATED = 0x8102,
+    UHAL_HSA_CAPTURE_MERGE = 0x8103,
+    UHAL_HSA_CAPTURE_UNMATCHED = 0x8104,
+    UHAL_HSA_CAPTURE_UNJOINED = 0x8105,
+    UHAL_HSA_CAPTURE_ISOLATION = 0x8106,
+    UHAL_HSA_CAPTURED_EVENT = 0x8107
+};
+
+/* The one mode there is: only what is done with a capturing stream itself can spoil its capture. */
+enum { UHAL_HSA_STREAM_CAPTURE_MODE_RELAXED = 2 };
+enum {
+    UHAL_HSA_STREAM_CAPTURE_STATUS_NONE = 0,
+    UHAL_HSA_STREAM_CAPTURE_STATUS_ACTIVE = 1,
+    UHAL_HSA_STREAM_CAPTURE_STATUS_INVALIDATED = 2
+};
+
 enum { UHAL_HSA_EVENT_DISABLE_TIMING = 2 };
 enum { UHAL_HSA_MAX_QUEUES = 64, UHAL_HSA_MAX_DEVICES = 64 };
 
@@ -55,7 +75,9 @@ typedef enum uhalHsaKind {
     UHAL_HSA_KIND_EVENT = 1,
     UHAL_HSA_KIND_MODULE = 2,
     UHAL_HSA_KIND_ALLOCATION = 3,
-    UHAL_HSA_KIND_PINNED = 4
+    UHAL_HSA_KIND_PINNED = 4,
+    UHAL_HSA_KIND_GRAPH = 5,
+    UHAL_HSA_KIND_GRAPH_EXEC = 6
 } uhalHsaKind;
 
 /* What holds for every device. `agents` are all GPUs, open or not: pinned memory is theirs too. */
@@ -169,7 +191,8 @@ uhalHsaResult uhalHsaStreamQuery(void *stream);
 uhalHsaResult uhalHsaStreamWaitEvent(void *stream, void *event, unsigned int flags);
 uhalHsaResult uhalHsaLaunchHostFunc(void *stream, uhal_host_function function, void *user_data);
 /* Of the launches a stream was given: how many have completed, and how many of the others may have
- * begun. After a loss the second tells the suspects. */
+ * begun. After a loss the second tells the suspects. A graph counts as one launch, from the first of its
+ * kernels to the last. */
 uhalHsaResult uhalHsaStreamProgress(void *stream, uint64_t *completed, uint64_t *begun);
 
 /* Events of the current device */
@@ -179,6 +202,29 @@ uhalHsaResult uhalHsaEventRecord(void *event, void *stream);
 uhalHsaResult uhalHsaEventSynchronize(void *event);
 uhalHsaResult uhalHsaEventQuery(void *event);
 uhalHsaResult uhalHsaEventElapsedTime(float *milliseconds, void *start, void *end);
+
+/* Graphs. A capturing stream records kernels, copies of pinned and device memory and fills; one that
+ * waits for an event recorded in a capture joins it, and must be joined again to the one that began.
+ * Anything else spoils the capture. A graph runs in the order it was recorded in; launches of one
+ * executable graph never overlap. What is launched still runs when the graph is destroyed; kernels must
+ * outlive what they were recorded in. */
+uhalHsaResult uhalHsaStreamBeginCapture(void *stream, int mode);
+uhalHsaResult uhalHsaStreamEndCapture(void *stream, void **graph);
+uhalHsaResult uhalHsaStreamIsCapturing(void *stream, int *status);
+/* What was wrong with the capture this thread was refused something of last. */
+uhalHsaResult uhalHsaCaptureText(char *text, size_t bytes);
+/* The kernels in the order they were launched in. `nodes` null: only counts. */
+uhalHsaResult uhalHsaGraphGetKernels(void *graph, void **nodes, size_t *count);
+uhalHsaResult uhalHsaGraphDestroy(void *graph);
+uhalHsaResult uhalHsaGraphInstantiate(void **executable, void *graph);
+uhalHsaResult uhalHsaGraphExecDestroy(void *executable);
+uhalHsaResult uhalHsaGraphLaunch(void *executable, void *stream);
+/* Launches made before keep their values and are not waited for. HSA_STATUS_ERROR_INVALID_ARGUMENT also
+ * for a kernel with more bytes of arguments than the one recorded, rounded up to a multiple of 64. */
+uhalHsaResult uhalHsaGraphExecKernelNodeSetParams(
+    void *executable, void *node, void *function, unsigned int grid_x, unsigned int grid_y,
+    unsigned int grid_z, unsigned int block_x, unsigned int block_y, unsigned int block_z,
+    unsigned int shared_bytes, void **parameters);
 
 #ifdef __cplusplus
 }

@@ -72,6 +72,8 @@ from ubridge.functions import (
     subtract,
     tanh,
 )
+from ubridge.fused import masked_fill, silu_mul
+from ubridge.fused_launches import launch_masked_fill, launch_silu_mul
 from ubridge.images import load_module, modules
 from ubridge.indexed_launches import (
     launch_gather,
@@ -99,6 +101,7 @@ from ubridge.nn import (
     conv_transpose1d,
     conv_transpose2d,
     layer_norm,
+    log_softmax,
     max_pool2d,
     rms_norm,
     rope,
@@ -110,7 +113,13 @@ from ubridge.op_table import OPS, Op
 from ubridge.product_launches import launch_attention, launch_kv_concat, launch_matmul
 from ubridge.products import attention, kv_concat, matmul
 from ubridge.reductions import argmax, argmin, max, mean, min, sum
-from ubridge.row_launches import launch_argsort, launch_norm, launch_rope, launch_softmax
+from ubridge.row_launches import (
+    launch_argsort,
+    launch_log_softmax,
+    launch_norm,
+    launch_rope,
+    launch_softmax,
+)
 from ubridge.selection import embedding, gather, index_add, scatter, scatter_add, take
 from ubridge.slice_ptr import LayoutCache, SlicePtrOrNull
 from ubridge.tensor import DeviceTensor
@@ -210,9 +219,12 @@ __all__ = [
     "conv_transpose1d",
     "conv_transpose2d",
     "layer_norm",
+    "log_softmax",
+    "masked_fill",
     "max_pool2d",
     "rms_norm",
     "rope",
+    "silu_mul",
     "softmax",
     "upsample_bilinear2d",
     "upsample_nearest2d",
@@ -231,12 +243,15 @@ __all__ = [
     "launch_index_add",
     "launch_index_select",
     "launch_kv_concat",
+    "launch_log_softmax",
+    "launch_masked_fill",
     "launch_matmul",
     "launch_norm",
     "launch_pool2d",
     "launch_reduce",
     "launch_rope",
     "launch_scatter",
+    "launch_silu_mul",
     "launch_softmax",
     "launch_ternary",
     "launch_unary",

@@ -31,6 +31,7 @@ _FILL = OPS["fill"]
 _GATHER = OPS["gather"]
 _INDEX_ADD = OPS["index_add"]
 _INDEX_SELECT = OPS["index_select"]
+_MASKED_FILL = OPS["masked_fill"]
 _WHERE = OPS["where"]
 
 
@@ -126,6 +127,37 @@ class CandleLowering(CandleRows, CandleProducts):
         arguments = (size, layouts[0].rank, info, condition, x, y, out)
         kernel = self._executor.kernel(_WHERE, x.dtype, condition.dtype)
         kernel.launch(arguments, stream, size)
+
+    def masked_fill(
+        self,
+        mask: DeviceBuffer,
+        mask_layout: Layout,
+        x: DeviceBuffer,
+        x_layout: Layout,
+        value: float,
+        out: DeviceBuffer,
+        stream: StreamLike | None,
+    ) -> None:
+        """Enqueue a fill by a mask of u8."""
+        size = x_layout.size
+        if mask_layout.is_contiguous and x_layout.is_contiguous:
+            info = None
+        else:
+            info = self._layouts.get(joined_words(mask_layout, x_layout))
+        arguments = (size, x_layout.rank, info, mask, x, value, out)
+        self._executor.kernel(_MASKED_FILL, x.dtype).launch(arguments, stream, size)
+
+    def gated(
+        self,
+        op: Op,
+        gate: DeviceBuffer,
+        up: DeviceBuffer,
+        size: int,
+        out: DeviceBuffer,
+        stream: StreamLike | None,
+    ) -> None:
+        """Enqueue an activation times another operand, both contiguous."""
+        self._executor.kernel(op, gate.dtype).launch((size, gate, up, out), stream, size)
 
     def affine(
         self,

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING
 
 from ubridge.layout import Layout, Shape
-from ubridge.op_table import OPS, Op
+from ubridge.lowering import Lowering
+from ubridge.op_table import OPS
 from uhal import DeviceBuffer
 from uhal.interop import StreamLike
-
-if TYPE_CHECKING:
-    from ubridge.executor import DeviceExecutor
 
 _ATTENTION = OPS["attention"]
 _COPY = OPS["copy"]
@@ -19,22 +16,8 @@ _KV_CONCAT = OPS["kv_concat"]
 _MATMUL = OPS["matmul"]
 
 
-class CandleProducts:
+class CandleProducts(Lowering):
     """The part of the launches on CUDA, ROCm and the host that multiplies."""
-
-    _executor: DeviceExecutor
-
-    def unary(
-        self,
-        op: Op,
-        x: DeviceBuffer,
-        layout: Layout,
-        out: DeviceBuffer,
-        parameter: float | None,
-        stream: StreamLike | None,
-    ) -> None:
-        """Enqueue an operation on one operand."""
-        raise NotImplementedError
 
     def matmul(
         self,

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ubridge.launch_rows import power_of_two
 from ubridge.layout import Shape
+from ubridge.lowering import Lowering
 from ubridge.op_table import OPS, Op
 from uhal import DeviceBuffer
 from uhal.interop import StreamLike
 
-if TYPE_CHECKING:
-    from ubridge.executor import DeviceExecutor
-
+_LOG_SOFTMAX = OPS["log_softmax"]
 _SOFTMAX = OPS["softmax"]
 
 
-class CandleRows:
+class CandleRows(Lowering):
     """The part of Candle's calling convention that takes contiguous rows."""
-
-    _executor: DeviceExecutor
 
     def softmax(
         self,
@@ -33,6 +30,19 @@ class CandleRows:
         """Enqueue a softmax of each row."""
         arguments = (x, out, columns, rows, 1)
         self._executor.kernel(_SOFTMAX, x.dtype).launch(arguments, stream, rows)
+
+    def log_softmax(
+        self,
+        x: DeviceBuffer,
+        out: DeviceBuffer,
+        rows: int,
+        columns: int,
+        compensated: bool,
+        stream: StreamLike | None,
+    ) -> None:
+        """Enqueue a log-softmax of each row, one a block."""
+        kernel = self._executor.kernel(_LOG_SOFTMAX, x.dtype)
+        kernel.launch((x, out, columns, int(compensated)), stream, rows, columns)
 
     def norm(
         self,

@@ -106,7 +106,6 @@ class DeviceExecutor:
     def synchronize(self) -> None:
         """Wait for everything on the device; `IndexError` for ids out of bounds in it."""
         self.device.synchronize()
-        self.index_faults.check()
 
     def kernel(self, op: Op, dtype: DType, other: DType | None = None) -> Kernel:
         """Return the kernel of `op` for elements of `dtype`.

@@ -6,19 +6,17 @@ launched. The waiting that costs is the price of kernels that would read anywher
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ubridge.gcu_copies import GcuCopies
 from ubridge.layout import Layout
 from ubridge.op_table import OPS, Op
 from uhal import DeviceBuffer
 from uhal.dtypes import f16, i16, i32, i64, u16, u32, u64
 from uhal.interop import StreamLike
-
-if TYPE_CHECKING:
-    from ubridge.executor import DeviceExecutor
 
 _GATHER = OPS["gather"]
 _INDEX_ADD = OPS["index_add"]
@@ -30,16 +28,8 @@ _MOVED_AS = {i16: f16, u16: f16, i32: u32, u64: i64}
 Ids = npt.NDArray[Any]
 
 
-class GcuIndexing:
+class GcuIndexing(GcuCopies):
     """The part of the GCU's launches that takes ids."""
-
-    _executor: DeviceExecutor
-
-    def copy_strided(
-        self, x: DeviceBuffer, layout: Layout, out: DeviceBuffer, stream: StreamLike | None
-    ) -> None:
-        """Enqueue a copy of a layout to row-major order."""
-        raise NotImplementedError
 
     def index_select(
         self,

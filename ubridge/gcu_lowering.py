@@ -7,100 +7,31 @@ those get room, or another path. Everything else was checked before, as for Cand
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from ubridge.gcu_composed import GcuComposed
 from ubridge.gcu_indexing import GcuIndexing
 from ubridge.gcu_products import GcuProducts
 from ubridge.gcu_rows import GcuRows
-from ubridge.gemm_tuner import AtenGemmTuner
 from ubridge.layout import Layout
 from ubridge.op_table import OPS, Op
 from uhal import DeviceBuffer, DType
-from uhal.dtypes import f16, f64, i8, i16, i32, i64, u8, u16, u32, u64
+from uhal.dtypes import f16, i8, i16, i32, i64, u8, u16, u32, u64
 from uhal.errors import NotSupportedError
 from uhal.interop import StreamLike
-
-if TYPE_CHECKING:
-    from ubridge.executor import DeviceExecutor
 
 _AFFINE = OPS["affine"]
 _ASTYPE = OPS["astype"]
 _COPY = OPS["copy"]
 _FILL = OPS["fill"]
 _NOT_EQUAL = OPS["not_equal"]
-_STRIDED_COPY = OPS["strided_copy"]
 _WHERE = OPS["where"]
 
-_MOST_AXES = 5
-_COPIED_AS = {1: u8, 2: f16, 4: u32, 8: f64}
-"""Bytes of an element to a type whose kernel moves the same bits."""
 _CHOSEN_AS = {i8: u8, i16: f16, u16: f16, i32: u32, u64: i64}
-_GENERIC = 0
-"""The operation of `ucopy` that walks any strides."""
 _THROUGH = {(u8, i32): u32, (u8, i16): u16, (u16, i32): u32}
 """Casts without a kernel that another one does, but for the sign no value of these has."""
 
 
-class GcuLowering(GcuRows, GcuIndexing, GcuProducts):
+class GcuLowering(GcuRows, GcuIndexing, GcuProducts, GcuComposed):
     """How operations become launches of Ubridge's kernels on one GCU."""
-
-    def __init__(self, executor: DeviceExecutor) -> None:
-        self._executor = executor
-        self._layouts = executor.layouts
-        self._tuner = AtenGemmTuner()
-        limits = executor.device.limits
-        self._threads = limits.processors * limits.block_for_elements
-
-    # -- what kernels do not do ------------------------------------------------------------------
-
-    def whole(self, x: DeviceBuffer, layout: Layout, stream: StreamLike | None) -> DeviceBuffer:
-        """Return the elements in row-major order, copied unless they lie so."""
-        if layout.is_contiguous:
-            return x
-        out = self._executor.allocate(layout.size, x.dtype, stream)
-        self.copy_strided(x, layout, out, stream)
-        return out
-
-    def copy_strided(
-        self, x: DeviceBuffer, layout: Layout, out: DeviceBuffer, stream: StreamLike | None
-    ) -> None:
-        """Enqueue a copy of a layout, which begins with `x`, to row-major order."""
-        moved = _COPIED_AS[x.dtype.itemsize]
-        source, target = x.view(moved), out.view(moved)
-        axes = _merged(layout)
-        inner = axes[-_MOST_AXES:]
-        shape = tuple(length for length, _ in inner)
-        strides = tuple(stride for _, stride in inner)
-        # Shape, strides, axis order and the operand's own shape; the walk needs the first two.
-        info = self._layouts.get((*shape, *strides, *range(len(shape)), *shape))
-        kernel = self._executor.kernel(_STRIDED_COPY, moved)
-        size = Layout.contiguous(shape).size
-        taken = 0
-        for start in _starts(axes[:-_MOST_AXES]):
-            sizes = (size, size, len(shape), len(shape))
-            arguments = (*sizes, info, source[start:], target[taken:], _GENERIC)
-            kernel.launch(arguments, stream)
-            taken += size
-
-    def roomy(self, x: DeviceBuffer, size: int, stream: StreamLike | None) -> DeviceBuffer:
-        """Return few elements with room for as many as there are threads: each takes one."""
-        if size >= self._threads:
-            return x
-        room = self._executor.allocate(self._threads, x.dtype, stream)
-        self.copy_strided(x, Layout.contiguous(size), room, stream)
-        return room
-
-    def _into(self, out: DeviceBuffer, size: int, stream: StreamLike | None) -> DeviceBuffer:
-        """Return where a kernel that writes an element a thread may write to."""
-        if size >= self._threads:
-            return out
-        return self._executor.allocate(self._threads, out.dtype, stream)
-
-    def _deliver(
-        self, found: DeviceBuffer, out: DeviceBuffer, size: int, stream: StreamLike | None
-    ) -> None:
-        if found is not out:
-            self.copy_strided(found, Layout.contiguous(size), out, stream)
 
     # -- elementwise -----------------------------------------------------------------------------
 
@@ -259,27 +190,6 @@ def refuse_wrong(op: Op) -> None:
 
 
 GELU_ERF_REASON = "the kernel is the tanh form under another name; gelu is that form"
-
-
-def _merged(layout: Layout) -> list[tuple[int, int]]:
-    """(length, stride) of the axes, neighbors that lie behind each other as one."""
-    axes: list[tuple[int, int]] = []
-    for length, stride in zip(layout.shape, layout.strides, strict=True):
-        if length == 1:
-            continue
-        if axes and axes[-1][1] == length * stride:
-            axes[-1] = (axes[-1][0] * length, stride)
-        else:
-            axes.append((length, stride))
-    return axes or [(1, 1)]
-
-
-def _starts(axes: list[tuple[int, int]]) -> list[int]:
-    """Where each combination of the outer axes begins."""
-    starts = [0]
-    for length, stride in axes:
-        starts = [start + step * stride for start in starts for step in range(length)]
-    return starts
 
 
 __all__ = ["GcuLowering"]

@@ -5,11 +5,12 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING
 
+from ubridge.gcu_copies import GcuCopies
 from ubridge.gemm_tuner import AtenGemmInfo, AtenGemmTuner, DataType
 from ubridge.layout import Layout, Shape
 from ubridge.op_table import OPS, Op
 from uhal import DeviceBuffer
-from uhal.errors import ArgumentValueError, NotSupportedError
+from uhal.errors import ArgumentValueError
 from uhal.interop import StreamLike
 
 if TYPE_CHECKING:
@@ -22,21 +23,12 @@ _LEAST_TILE = {"sip_m": 1, "sip_k": 32, "sip_n": 64}
 """The tuner gives 0 for products too wide for its memory, by which the kernels divide."""
 
 
-class GcuProducts:
+class GcuProducts(GcuCopies):
     """The part of the GCU's launches that multiplies."""
 
-    _executor: DeviceExecutor
-    _tuner: AtenGemmTuner
-
-    def whole(self, x: DeviceBuffer, layout: Layout, stream: StreamLike | None) -> DeviceBuffer:
-        """Return the elements in row-major order."""
-        raise NotImplementedError
-
-    def copy_strided(
-        self, x: DeviceBuffer, layout: Layout, out: DeviceBuffer, stream: StreamLike | None
-    ) -> None:
-        """Enqueue a copy of a layout to row-major order."""
-        raise NotImplementedError
+    def __init__(self, executor: DeviceExecutor) -> None:
+        super().__init__(executor)
+        self._tuner = AtenGemmTuner()
 
     def matmul(
         self,
@@ -84,26 +76,6 @@ class GcuProducts:
         product = _product(self._tuner, code, quantized, sizes, transposed, sizes[0] > 1)
         kernel = self._executor.kernel(op, a.dtype)
         kernel.launch((a, weight, out, scales, zeros, *product, group), stream)
-
-    def attention(
-        self,
-        query: DeviceBuffer,
-        key: DeviceBuffer,
-        value: DeviceBuffer,
-        mask: DeviceBuffer | None,
-        out: DeviceBuffer,
-        sizes: tuple[int, ...],
-        scale: float,
-        causal: bool,
-        batch: int,
-        stream: StreamLike | None,
-    ) -> None:
-        """Refuse: GCUs have attention over paged caches only."""
-        raise NotSupportedError(
-            "attention: GCUs have it over paged caches only: launch_paged_attention; or compose it "
-            "of matmul and softmax",
-            backend="tops",
-        )
 
     def kv_concat(
         self,

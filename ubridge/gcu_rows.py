@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from ubridge.gcu_copies import GcuCopies
 from ubridge.launch_rows import power_of_two
 from ubridge.layout import Layout, Shape
 from ubridge.op_table import OPS, Op
 from uhal import DeviceBuffer
 from uhal.errors import NotSupportedError
 from uhal.interop import StreamLike
-
-if TYPE_CHECKING:
-    from ubridge.executor import DeviceExecutor
 
 _ROTARY = OPS["rotary"]
 _SOFTMAX = OPS["softmax"]
@@ -25,20 +23,8 @@ _MOST_KERNEL_ELEMENTS = 4096
 """What the convolutions' kernels hold; beyond it they do nothing, without a word."""
 
 
-class GcuRows:
+class GcuRows(GcuCopies):
     """The part of the GCU's launches that takes rows or windows."""
-
-    _executor: DeviceExecutor
-
-    def whole(self, x: DeviceBuffer, layout: Layout, stream: StreamLike | None) -> DeviceBuffer:
-        """Return the elements in row-major order."""
-        raise NotImplementedError
-
-    def copy_strided(
-        self, x: DeviceBuffer, layout: Layout, out: DeviceBuffer, stream: StreamLike | None
-    ) -> None:
-        """Enqueue a copy of a layout to row-major order."""
-        raise NotImplementedError
 
     def reduce(
         self,

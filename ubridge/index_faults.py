@@ -11,6 +11,8 @@ import contextlib
 
 import numpy as np
 
+from ubridge.launch_rows import CANDLE
+from ubridge.op_table import OPS
 from uhal import Device, HostBuffer, Module
 from uhal.errors import DeviceError, NotFoundError, NotSupportedError
 
@@ -26,6 +28,16 @@ _RECORD = np.dtype(
     ]
 )
 """`uhal_fault_record` of `uhal/fault.h`."""
+
+
+def _operation(entry: str) -> str:
+    """The operation a kernel is of; the kernel's own name when the table knows none."""
+    root = entry.partition("_")[0]
+    for op in OPS.values():
+        row = CANDLE.get(op.family.name)
+        if row is not None and row.module == "indexing" and op.root == root:
+            return op.name
+    return entry
 
 
 class IndexFaults:
@@ -48,6 +60,8 @@ class IndexFaults:
             memory = HostBuffer(_RECORD.itemsize, "u8", device=self._device, mapped=True)
             memory.array[:] = 0
             self._memory = memory
+            # The context then holds this, and this the context, until `close`.
+            self._device._context.watch_index_faults(memory.array.ctypes.data, self.check)
         return self._memory
 
     def check(self) -> None:
@@ -63,8 +77,8 @@ class IndexFaults:
             return
         entry = bytes(record["entry"]).decode()
         said = (
-            f"{entry}: index {record['value']} is out of bounds for axis with size "
-            f"{record['bound']} (position {record['position']} of the ids)"
+            f"{_operation(entry)}: index {record['value']} is out of bounds for axis with size "
+            f"{record['bound']} (position {record['position']} of the ids; kernel {entry})"
         )
         memory.array[:] = 0
         raise IndexError(said)
@@ -72,6 +86,7 @@ class IndexFaults:
     def close(self) -> None:
         """Give the memory back once nothing can write to it any more."""
         if self._memory is not None:
+            self._device._context.watch_index_faults(0, self.check)
             with contextlib.suppress(DeviceError):
                 self._device.synchronize()
             self._memory.close()

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 
 from ubridge.executor import DeviceExecutor
-from ubridge.layout import Layout
+from ubridge.layout import Layout, merged_axes
 from ubridge.op_table import OPS, Op
 from uhal import DeviceBuffer, as_dtype
 from uhal.dtypes import DTypeLike, u8, u32
@@ -241,7 +241,7 @@ def _scatter_rows(
     stream: StreamLike | None,
 ) -> None:
     """Copy rows of a contiguous source to where they belong: two axes a launch."""
-    axes = _merged_axes(layout)
+    axes = merged_axes(layout.shape, layout.strides) or [(1, 1)]
     columns, column_stride = axes.pop()
     if column_stride == 1:
         rows, pitch = axes.pop() if axes else (1, columns)
@@ -257,19 +257,6 @@ def _scatter_rows(
             stream=stream, executor=at,
         )  # fmt: skip
         taken += rows * columns
-
-
-def _merged_axes(layout: Layout) -> list[tuple[int, int]]:
-    """(length, stride) of the axes, neighbours that lie behind each other as one."""
-    axes: list[tuple[int, int]] = []
-    for length, stride in zip(layout.shape, layout.strides, strict=True):
-        if length == 1:
-            continue
-        if axes and axes[-1][1] == length * stride:
-            axes[-1] = (axes[-1][0] * length, stride)
-        else:
-            axes.append((length, stride))
-    return axes or [(1, 1)]
 
 
 def launch_reduce(

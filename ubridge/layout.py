@@ -348,22 +348,30 @@ def _lengths(given: int | Iterable[int]) -> tuple[int, ...]:
         ) from None
 
 
+def merged_axes(shape: Sequence[int], strides: Sequence[int]) -> list[tuple[int, int]]:
+    """Return (length, stride) of the axes, those that lie behind each other without a gap as one.
+
+    Axes of one element are left out.
+    """
+    merged: list[tuple[int, int]] = []
+    for length, stride in zip(shape, strides, strict=True):
+        if length == 1:
+            continue
+        if merged and merged[-1][1] == length * stride:
+            merged[-1] = (merged[-1][0] * length, stride)
+        else:
+            merged.append((length, stride))
+    return merged
+
+
 def _reshaped_strides(
     shape: Sequence[int], strides: Sequence[int], wanted: Sequence[int]
 ) -> list[int] | None:
     """Strides of `wanted` over the same elements in the same order, `None` when there are none.
 
-    Runs of axes that lie behind each other without a gap are one axis; each must be cut into
-    whole axes of the new shape.
+    Each merged axis must be cut into whole axes of the new shape.
     """
-    runs: list[tuple[int, int]] = []
-    for length, stride in zip(shape, strides, strict=True):
-        if length == 1:
-            continue
-        if runs and runs[-1][1] == length * stride:
-            runs[-1] = (runs[-1][0] * length, stride)
-        else:
-            runs.append((length, stride))
+    runs = merged_axes(shape, strides)
     found: list[int] = []
     pending = list(reversed(wanted))
     for length, stride in reversed(runs):

@@ -10,9 +10,10 @@ from ubridge.elementwise import delivered, require_tensors
 from ubridge.launches import launch_unary
 from ubridge.layout import Layout
 from ubridge.op_table import OPS, Op
+from ubridge.operand_checks import require_one_kind
 from uhal import DeviceBuffer
 from uhal.dtypes import u32
-from uhal.errors import ArgumentTypeError, ArgumentValueError, InvalidHandleError
+from uhal.errors import ArgumentValueError
 from uhal.interop import StreamLike
 
 if TYPE_CHECKING:
@@ -34,6 +35,29 @@ def softmax(
         )
 
     return _along("softmax", x, axis, out, stream, along_last)
+
+
+def log_softmax(
+    x: DeviceTensor,
+    axis: int = -1,
+    *,
+    compensated: bool = False,
+    out: DeviceTensor | None = None,
+    stream: StreamLike | None = None,
+) -> DeviceTensor:
+    """Return x less the logarithm of the sum of e to the x along an axis.
+
+    `compensated` sums with Knuth's two-sum, whose error does not grow with the axis; GCUs refuse
+    it.
+    """
+
+    def along_last(one: DeviceTensor, place: DeviceBuffer | None) -> DeviceBuffer:
+        return row_launches.launch_log_softmax(
+            one._buffer, one._layout,
+            compensated=compensated, out=place, stream=stream, executor=one._executor,
+        )  # fmt: skip
+
+    return _along("log_softmax", x, axis, out, stream, along_last)
 
 
 def argsort(
@@ -125,7 +149,7 @@ def _norm(
     weights = [weight] if bias is None else [weight, bias]
     require_tensors(op.name, x, *weights)
     for one in weights:
-        _require_like(op.name, x, one)
+        require_one_kind(op.name, x, one)
         if one.shape != x.shape[-1:]:
             raise ArgumentValueError(
                 f"{op.name}: expected weights of shape {x.shape[-1:]}, got {one.shape}"
@@ -169,7 +193,7 @@ def rope(
     positions = x.shape[1 if heads_last else 2]
     plain = (positions, x.shape[3] // 2)
     for one in (cos, sin):
-        _require_like(op.name, x, one)
+        require_one_kind(op.name, x, one)
         if one.shape not in (plain, (x.shape[0], *plain)) or one.shape != cos.shape:
             raise ArgumentValueError(
                 f"{op.name}: expected cos and sin of shape {plain} or {(x.shape[0], *plain)}, got "
@@ -194,10 +218,14 @@ def conv1d(
     stride: int = 1,
     padding: int = 0,
     dilation: int = 1,
+    groups: int = 1,
     stream: StreamLike | None = None,
 ) -> DeviceTensor:
-    """Convolve (batch, channels, places) with (results, channels, window), not flipped."""
-    return _convolved("conv1d", x, weight, stride, padding, dilation, 0, stream)
+    """Convolve (batch, channels, places) with (results, channels / groups, window), not flipped.
+
+    Each of `groups` of channels makes a group of results; each is a launch.
+    """
+    return _convolved("conv1d", x, weight, stride, padding, dilation, 0, groups, stream)
 
 
 def conv2d(
@@ -207,10 +235,11 @@ def conv2d(
     stride: int = 1,
     padding: int = 0,
     dilation: int = 1,
+    groups: int = 1,
     stream: StreamLike | None = None,
 ) -> DeviceTensor:
-    """Convolve (batch, channels, rows, columns) with (results, channels, rows, columns)."""
-    return _convolved("conv2d", x, weight, stride, padding, dilation, 0, stream)
+    """Convolve images with (results, channels / groups, rows, columns), as `conv1d` does lines."""
+    return _convolved("conv2d", x, weight, stride, padding, dilation, 0, groups, stream)
 
 
 def conv_transpose1d(
@@ -221,10 +250,12 @@ def conv_transpose1d(
     padding: int = 0,
     out_padding: int = 0,
     dilation: int = 1,
+    groups: int = 1,
     stream: StreamLike | None = None,
 ) -> DeviceTensor:
-    """Add a window (channels, results, window) for each element where it lies."""
-    return _convolved("conv_transpose1d", x, weight, stride, padding, dilation, out_padding, stream)
+    """Add a window (channels, results / groups, window) for each element where it lies."""
+    window = (stride, padding, dilation, out_padding)
+    return _convolved("conv_transpose1d", x, weight, *window, groups, stream)
 
 
 def conv_transpose2d(
@@ -235,10 +266,12 @@ def conv_transpose2d(
     padding: int = 0,
     out_padding: int = 0,
     dilation: int = 1,
+    groups: int = 1,
     stream: StreamLike | None = None,
 ) -> DeviceTensor:
-    """Add a window (channels, results, rows, columns) for each element where it lies."""
-    return _convolved("conv_transpose2d", x, weight, stride, padding, dilation, out_padding, stream)
+    """Add a window (channels, results / groups, rows, columns) for each element where it lies."""
+    window = (stride, padding, dilation, out_padding)
+    return _convolved("conv_transpose2d", x, weight, *window, groups, stream)
 
 
 def _convolved(
@@ -249,13 +282,14 @@ def _convolved(
     padding: int,
     dilation: int,
     out_padding: int,
+    groups: int,
     stream: StreamLike | None,
 ) -> DeviceTensor:
     require_tensors(name, x, weight)
-    _require_like(name, x, weight)
+    require_one_kind(name, x, weight)
     buffer, shape = window_launches.launch_convolution(
         name, x._buffer, x._layout, weight._buffer, weight._layout,
-        stride=stride, padding=padding, dilation=dilation, out_padding=out_padding,
+        stride=stride, padding=padding, dilation=dilation, out_padding=out_padding, groups=groups,
         stream=stream, executor=x._executor,
     )  # fmt: skip
     return x._made(buffer, Layout.contiguous(shape), x.dtype)
@@ -334,14 +368,3 @@ def _start(x: DeviceTensor, stream: StreamLike | None) -> DeviceBuffer:
     whole = x.contiguous(stream=stream)
     start = whole._layout.start_offset
     return whole._buffer[start:] if start else whole._buffer
-
-
-def _require_like(name: str, x: DeviceTensor, other: DeviceTensor) -> None:
-    if other.dtype is not x.dtype:
-        raise ArgumentTypeError(
-            f"{name}: expected operands of one dtype, got {x.dtype} and {other.dtype}"
-        )
-    if other._executor is not x._executor:
-        raise InvalidHandleError(
-            f"{name}: expected operands on one device, got {x.device!r} and {other.device!r}"
-        )

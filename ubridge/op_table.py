@@ -39,6 +39,7 @@ FAMILIES = {
         Family("compare", "x, y", "what x and y broadcast to; of u8, 0 or 1"),
         Family("cast", "x, dtype", "that of x"),
         Family("where", "condition, x, y", "what all three broadcast to"),
+        Family("masked_fill", "x, mask, value", "what x and mask broadcast to"),
         Family("fill", "x, value", "that of x, which is overwritten"),
         Family("copy2d", "x", "rows of x, which overwrite rows of another buffer"),
         Family("index_select", "x, ids, axis", "that of x, with as many as ids along the axis"),
@@ -133,6 +134,11 @@ def _softmax(x: Array) -> Array:
     return powers / powers.sum(-1, keepdims=True)
 
 
+def _log_softmax(x: Array) -> Array:
+    above = x - x.max(-1, keepdims=True)
+    return above - np.log(np.exp(above).sum(-1, keepdims=True))
+
+
 def _rmsnorm(x: Array, weight: Array, epsilon: float) -> Array:
     return x / np.sqrt((x * x).mean(-1, keepdims=True) + epsilon) * weight
 
@@ -190,6 +196,8 @@ _LINES: tuple[tuple[str, str, str, str, str, Callable[..., Array] | None], ...] 
     ("greater_equal", "compare", "ge", ALL, "x >= y", np.greater_equal),
     ("astype", "cast", "cast", ALL, "x as another dtype", None),
     ("where", "where", "where", ALL, "x where the condition is not 0, else y", np.where),
+    ("masked_fill", "masked_fill", "maskfill", REALS, "x, or value where the mask is not 0",
+     lambda x, mask, value: np.where(mask, value, x)),
     ("fill", "fill", "const_set", ALL, "value everywhere", None),
     ("copy2d", "copy2d", "copy2d", ALL, "rows with a pitch", None),
     ("index_select", "index_select", "is", ALL, "x at ids of an axis",
@@ -233,8 +241,9 @@ _LINES: tuple[tuple[str, str, str, str, str, Callable[..., Array] | None], ...] 
     ("tiled_matmul", "tiled_matmul", "matmul", "", "matrix product", np.matmul),
     ("attention", "attention", "sdpa", REALS, "values weighed by softmax", None),
     ("log_softmax", "log_softmax", "log_softmax", REALS,
-     "x less the logarithm of the sum of e to the x", None),
-    ("silu_mul", "gated", "silu_mul", REALS, "silu(x) times y", None),
+     "x less the logarithm of the sum of e to the x", _log_softmax),
+    ("silu_mul", "gated", "silu_mul", REALS, "silu(x) times y",
+     lambda x, y: x * _sigmoid(x) * y),
     ("matmul_4bit", "quantized_matmul", "4bit", "", "product with a weight of 4 bits", None),
     ("matmul_8bit", "quantized_matmul", "8bit", "", "product with a weight of 8 bits", None),
     ("kv_concat", "kv_concat", "kvconcat", REALS, "keys or values, longer", None),

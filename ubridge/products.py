@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from ubridge import product_launches
 from ubridge.elementwise import astype, delivered, require_tensors
 from ubridge.layout import Layout, Shape
+from ubridge.operand_checks import require_one_device, require_one_kind
 from ubridge.promotion import promoted
 from uhal import DeviceBuffer
-from uhal.errors import ArgumentTypeError, ArgumentValueError, InvalidHandleError
+from uhal.errors import ArgumentValueError
 from uhal.interop import StreamLike
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def matmul(
     views cost no copy where kernels take strides.
     """
     require_tensors("matmul", x, y)
-    _require_one_device("matmul", x, y)
+    require_one_device("matmul", x, y)
     if not x.ndim or not y.ndim:
         raise ArgumentValueError(
             "matmul: input operand does not have enough dimensions (has 0, gufunc core with "
@@ -77,12 +78,7 @@ def attention(
     """
     operands = [query, key, value] if mask is None else [query, key, value, mask]
     require_tensors("attention", *operands)
-    for one in operands[1:]:
-        _require_one_device("attention", query, one)
-        if one.dtype is not query.dtype:
-            raise ArgumentTypeError(
-                f"attention: expected operands of one dtype, got {query.dtype} and {one.dtype}"
-            )
+    require_one_kind("attention", *operands)
     if scale is None:
         scale = max(query.shape[-1:] or (1,)) ** -0.5 if query.size else 1.0
     factor = scale
@@ -109,11 +105,7 @@ def kv_concat(
 ) -> DeviceTensor:
     """Join two tensors of one dtype along an axis in one launch."""
     require_tensors("kv_concat", x, y)
-    _require_one_device("kv_concat", x, y)
-    if x.dtype is not y.dtype:
-        raise ArgumentTypeError(
-            f"kv_concat: expected operands of one dtype, got {x.dtype} and {y.dtype}"
-        )
+    require_one_kind("kv_concat", x, y)
     if out is None:
         buffer, shape = product_launches.launch_kv_concat(
             x._buffer, x._layout, y._buffer, y._layout, axis, stream=stream, executor=x._executor
@@ -131,13 +123,6 @@ def kv_concat(
         )[0]  # fmt: skip
 
     return delivered("kv_concat", shape, x.dtype, out, (x, y), stream, enqueue)
-
-
-def _require_one_device(name: str, x: DeviceTensor, y: DeviceTensor) -> None:
-    if x._executor is not y._executor:
-        raise InvalidHandleError(
-            f"{name}: expected operands on one device, got {x.device!r} and {y.device!r}"
-        )
 
 
 def _require_apart(name: str, out: object, *operands: DeviceTensor) -> None:

@@ -18,6 +18,7 @@ from uhal.errors import ArgumentValueError
 from uhal.interop import StreamLike
 
 _LAYER_NORM = OPS["layer_norm"]
+_LOG_SOFTMAX = OPS["log_softmax"]
 _RMS_NORM = OPS["rms_norm"]
 _SOFTMAX = OPS["softmax"]
 
@@ -37,6 +38,29 @@ def launch_softmax(
     if layout.size:
         x = gathered(at, _SOFTMAX, "x", buffer, layout, stream)
         at.lowering.softmax(x, out, rows, columns, stream)
+    return out
+
+
+def launch_log_softmax(
+    buffer: DeviceBuffer,
+    layout: Layout,
+    *,
+    compensated: bool = False,
+    out: DeviceBuffer | None = None,
+    stream: StreamLike | None = None,
+    executor: DeviceExecutor | None = None,
+) -> DeviceBuffer:
+    """Take the logarithm of the softmax along the last axis without taking that softmax.
+
+    `compensated` keeps what each addition to a row's sum loses (Knuth's two-sum), so that the
+    error does not grow with the row; GCUs refuse it.
+    """
+    at = executor or DeviceExecutor.of(buffer.device)
+    rows, columns = rows_of(_LOG_SOFTMAX, layout)
+    out = target(at, _LOG_SOFTMAX, buffer, layout.size, out, stream)
+    if layout.size:
+        x = gathered(at, _LOG_SOFTMAX, "x", buffer, layout, stream)
+        at.lowering.log_softmax(x, out, rows, columns, compensated, stream)
     return out
 
 

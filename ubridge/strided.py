@@ -18,7 +18,7 @@ from ubridge import launches
 from ubridge.executor import DeviceExecutor
 from ubridge.layout import Layout, Shape
 from ubridge.op_table import OPS
-from uhal import Device, DeviceBuffer, DType, as_dtype
+from uhal import Device, DeviceBuffer, DType, _lane, as_dtype
 from uhal.dtypes import DTypeLike, bool_, u8
 from uhal.errors import ArgumentTypeError, ArgumentValueError
 from uhal.interop import StreamLike
@@ -238,11 +238,11 @@ class StridedTensor:
     ) -> _Self:
         """Take over another library's tensor without copying; both see each other's writes.
 
-        It must be contiguous, and on `device` or the current one. Raises `BufferError` where it is
-        not.
+        It keeps its strides. Raises `BufferError` for one that is not on `device`, or the current
+        one, and for negative strides.
         """
-        buffer = DeviceBuffer.from_dlpack(source, device=device, stream=stream)
-        return cls(buffer, Layout.contiguous(tuple(source.shape)))
+        buffer, shape, strides = _lane.strided_dlpack(source, device, stream)
+        return cls(buffer, Layout(Shape(shape), strides))
 
     def to_numpy(self, *, stream: StreamLike | None = None) -> npt.NDArray[Any]:
         """Return a copy of the elements as an array, once they are computed.
@@ -279,16 +279,31 @@ class StridedTensor:
         converted: npt.NDArray[Any] = np.asarray(array, dtype)
         return converted
 
-    def __dlpack__(self, **options: Any) -> Any:
-        """Export the memory without copying; options as of `DeviceBuffer.__dlpack__`.
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """Export the memory with its strides; the capsule keeps it alive.
 
-        The older, one-dimensional exchange needs a contiguous tensor of one axis.
+        Nothing is copied but with `copy`, or for a consumer on the host. `stream` is the
+        consumer's, as of `DeviceBuffer.__dlpack__`; it waits for every use uhal knows of.
         """
-        layout = self._layout
-        if not layout.is_contiguous or len(layout.shape) != 1:
-            raise BufferError("only a contiguous tensor of one axis is exported; ravel() it first")
-        stop = layout.start_offset + layout.size
-        return self._buffer[layout.start_offset : stop].__dlpack__(**options)
+        if copy is False and dl_device not in (None, self.__dlpack_device__()):
+            raise BufferError(
+                f"the tensor is on DLPack device {self.__dlpack_device__()}, not {dl_device}: "
+                "copy=False cannot be had"
+            )
+        exported = self.copy() if copy else self
+        layout = exported._layout
+        buffer = exported._buffer[layout.start_offset : layout.extent]
+        return _lane.dlpack_of(
+            exported, buffer.view(self._dtype), tuple(layout.shape), tuple(layout.strides),
+            copied=bool(copy), stream=stream, max_version=max_version, dl_device=dl_device,
+        )  # fmt: skip
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """Return DLPack's (device type, device id)."""

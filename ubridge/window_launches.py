@@ -17,6 +17,8 @@ from uhal import DeviceBuffer
 from uhal.errors import ArgumentValueError
 from uhal.interop import StreamLike
 
+_COPY = OPS["copy"]
+
 Result = tuple[DeviceBuffer, Shape]
 
 
@@ -31,26 +33,23 @@ def launch_convolution(
     padding: int = 0,
     dilation: int = 1,
     out_padding: int = 0,
+    groups: int = 1,
     out: DeviceBuffer | None = None,
     stream: StreamLike | None = None,
     executor: DeviceExecutor | None = None,
 ) -> Result:
     """Enqueue `conv1d`, `conv2d`, `conv_transpose1d` or `conv_transpose2d`.
 
-    A weight is (results, channels, …), of the transposed ones (channels, results, …).
+    A weight is (results, channels / groups, …), of the transposed ones (channels, results / groups,
+    …): each group of channels makes its group of results. Kernels know no groups: each is a launch.
     """
     op = launches.named(kernel)
     at = executor or DeviceExecutor.of(buffer.device)
     axes = 2 if op.name.endswith("2d") else 1
     transposed = "transpose" in op.name
-    channel_axis = 0 if transposed else 1
     _require_axes(op, "x", layout, axes + 2)
     _require_axes(op, "kernel", weight_layout, axes + 2)
-    if layout.shape[1] != weight_layout.shape[channel_axis]:
-        raise ArgumentValueError(
-            f"{op.name}: expected as many channels in both, got shapes {layout.shape} and "
-            f"{weight_layout.shape}"
-        )
+    _require_groups(op, layout, weight_layout, groups, transposed)
     _require_window(op, stride, padding, dilation)
     places = [
         _transposed_places(length, size, stride, padding, dilation, out_padding)
@@ -58,17 +57,70 @@ def launch_convolution(
         else _places(op, length, size, stride, padding, dilation)
         for length, size in zip(layout.shape[2:], weight_layout.shape[2:], strict=True)
     ]
-    shape = Shape((layout.shape[0], weight_layout.shape[1 - channel_axis], *places))
+    results = weight_layout.shape[1] * groups if transposed else weight_layout.shape[0]
+    shape = Shape((layout.shape[0], results, *places))
     out = _target(at, op, buffer, shape, out, stream)
-    if shape.size:
-        x = launches.place(op, "x", buffer, layout)
-        weights = launches.place(op, "kernel", weight, weight_layout)
-        info = at.layouts.get((*layout.words, *weight_layout.words))
-        window = (stride, padding, out_padding, dilation) if transposed else (
-            stride, padding, dilation)  # fmt: skip
-        arguments = (layout.size, *reversed(places), *window, info, x, weights, out)
-        at.lowering.windows(op, arguments, shape.size, stream)
+    if shape.size == 0:
+        return out, shape
+    window = (stride, padding, out_padding, dilation) if transposed else (
+        stride, padding, dilation)  # fmt: skip
+    numbers = (*reversed(places), *window)
+    if groups == 1:
+        _convolve(at, op, buffer, layout, weight, weight_layout, numbers, out, shape.size, stream)
+        return out, shape
+    # The groups behind each other; of one batch that is where they belong.
+    of_groups = Layout.contiguous((groups, shape[0], shape[1] // groups, *places))
+    room = out if shape[0] == 1 else at.allocate(shape.size, buffer.dtype, stream)
+    channels, some = layout.shape[1] // groups, weight_layout.shape[0] // groups
+    size = shape.size // groups
+    for group in range(groups):
+        x_layout = layout.narrow(1, group * channels, channels)
+        of_group = weight_layout.narrow(0, group * some, some)
+        place = room[group * size :]
+        _convolve(at, op, buffer, x_layout, weight, of_group, numbers, place, size, stream)
+    if room is not out:
+        order = (1, 0, *range(2, of_groups.rank))
+        launches.launch_unary(
+            _COPY, room, of_groups.permute(order), out=out, stream=stream, executor=at
+        )
     return out, shape
+
+
+def _convolve(
+    at: DeviceExecutor,
+    op: Op,
+    buffer: DeviceBuffer,
+    layout: Layout,
+    weight: DeviceBuffer,
+    weight_layout: Layout,
+    numbers: tuple[int, ...],
+    out: DeviceBuffer,
+    results: int,
+    stream: StreamLike | None,
+) -> None:
+    """Enqueue a convolution of one group; numbers are the result's places, then the window's."""
+    x = launches.place(op, "x", buffer, layout)
+    weights = launches.place(op, "kernel", weight, weight_layout)
+    weights = weights[: weight_layout.extent - weight_layout.start_offset]
+    info = at.layouts.get((*layout.words, *weight_layout.words))
+    at.lowering.windows(op, (layout.size, *numbers, info, x, weights, out), results, stream)
+
+
+def _require_groups(op: Op, x: Layout, weight: Layout, groups: int, transposed: bool) -> None:
+    """Refuse channels that do not fit the weight's, or are no multiple of the groups."""
+    if groups < 1:
+        raise ArgumentValueError(f"{op.name}: expected at least 1 group, got {groups}")
+    expected = weight.shape[0] if transposed else weight.shape[1] * groups
+    if x.shape[1] != expected:
+        raise ArgumentValueError(
+            f"{op.name}: expected as many channels in both, got shapes {x.shape} and "
+            f"{weight.shape}{f' in {groups} groups' if groups > 1 else ''}"
+        )
+    if weight.shape[0] % groups:
+        raise ArgumentValueError(
+            f"{op.name}: expected a multiple of the {groups} groups in the first axis of the "
+            f"kernel, got {weight.shape}"
+        )
 
 
 def launch_pool2d(

@@ -25,6 +25,12 @@ Print the options that compile a kernel source for the host backend:
 Where the path of uhal holds a blank, put eval "…" around the command.
 """
 
+_EXAMPLES = {
+    "network_test": "run a six-layer network and compare it with numpy",
+    "component_test": "run each part of a LLaMA layer and compare it with numpy",
+}
+"""Examples that are commands, with what they do."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a subcommand; return the exit status."""
@@ -43,12 +49,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     doctor.add_argument("-v", "--verbose", action="store_true", help="list the libraries tried")
     doctor.add_argument("--json", action="store_true", help="print one JSON object")
 
-    # Its options are the example's own, `--help` included.
-    commands.add_parser(
-        "network_test",
-        add_help=False,
-        help="run a six-layer network and compare it with numpy; -h lists its options",
-    )
+    # Their options are the examples' own, `--help` included.
+    for name, summary in _EXAMPLES.items():
+        commands.add_parser(name, add_help=False, help=f"{summary}; -h lists its options")
     commands.add_parser(
         "cflags",
         help="print the options that compile a kernel for the host backend",
@@ -60,8 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
 
     options, rest = parser.parse_known_args(arguments)
-    if options.command == "network_test":
-        return _run_example("network_test", rest)
+    if options.command in _EXAMPLES:
+        return _run_example(options.command, rest)
     if rest:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     if options.command == "doctor":
@@ -86,6 +89,8 @@ def _run_example(name: str, arguments: Sequence[str]) -> int:
         path = folder / f"{name}.py"
         if path.is_file():
             sys.argv = [str(path), *arguments]
+            # A program finds the modules beside it.
+            sys.path.insert(0, str(folder))
             runpy.run_path(str(path), run_name="__main__")
             return 0
     print(f"{name}.py is missing from this installation of uhal", file=sys.stderr)

@@ -78,6 +78,13 @@ class Context:
         """Context manager: the device is current on this thread inside, the caller's restored."""
     def synchronize(self) -> None:
         """Wait for every live stream of the device."""
+    def watch_index_faults(self, word: int, report: Callable[[], None]) -> None:
+        """Call `report` after a wait of the user's that finds the word at an address not 0.
+
+        An address of 0 ends it.
+        """
+    def check_index_faults(self) -> None:
+        """Raise what kernels that were waited for reported of ids out of bounds."""
     def pool_statistics(self) -> dict[str, int]: ...
     def reset_peak_statistics(self) -> None:
         """Let the pool's peaks begin anew at what is in use now."""
@@ -115,6 +122,27 @@ def initialization_site() -> str:
 def set_initialization_site(site: str) -> None: ...
 def live_counts() -> dict[str, int]:
     """Open objects: contexts, streams, events, modules, functions, (host_)buffers, plans."""
+
+def dlpack_of(
+    source: Any,
+    buffer: DeviceBuffer,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    *,
+    copied: bool = False,
+    stream: int | None = None,
+    max_version: tuple[int, int] | None = None,
+    dl_device: tuple[int, int] | None = None,
+) -> Any:
+    """A DLPack capsule of a tensor that begins with a buffer; strides in elements.
+
+    `source.to_numpy()` is asked for a consumer on the host.
+    """
+
+def strided_dlpack(
+    source: Any, device: Device | None = None, stream: StreamLike | None = None
+) -> tuple[DeviceBuffer, tuple[int, ...], tuple[int, ...]]:
+    """Take over a tensor of any strides but negative ones: (buffer, lengths, strides)."""
 
 # -- public --------------------------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
-"""The verbs of graphs for a driver library whose functions have the shape of CUDA's.
+"""The verbs of graphs for a native library whose functions have the shape of CUDA's.
 
 Vendors agree on everything but names, on how a graph is instantiated and on how one is changed.
+Our own runtimes agree on that too.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from uhal.abi import Library, LibraryBackend
-from uhal.contract import CaptureStatus
+from uhal.contract import Backend, CaptureStatus, ExecutableGraph
 from uhal.errors import NotSupportedError
 
-__all__ = ["GraphNames", "GraphVerbs"]
+__all__ = ["GraphNames", "GraphVerbs", "OwnGraphVerbs", "own_graph_names"]
 
 
 @dataclass(frozen=True)
@@ -47,16 +48,17 @@ class GraphNames:
         )
 
 
-class GraphVerbs(LibraryBackend):
-    """The part of a backend that records graphs. Any thread may call any method.
-
-    A subclass fills in `graph_names` and adds `instantiate_graph`. Graphs are launched and changed
-    through the hot table.
-    """
+class _Recorder(Backend):
+    """The verbs that differ in names only. Any thread may call any method."""
 
     graph_names: ClassVar[GraphNames]
 
     _library: Library
+
+    @property
+    def _graph_library(self) -> Library:
+        """The library that has the functions."""
+        return self._library
 
     def begin_capture(self, stream: int) -> None:
         """Record what is launched on the stream, in a library that can also end and launch it.
@@ -64,7 +66,7 @@ class GraphVerbs(LibraryBackend):
         In the relaxed mode the pool may still allocate and ask events beside the capture, and any
         thread may end it.
         """
-        library = self._library
+        library = self._graph_library
         missing = [name for name in self.graph_names.functions() if not library.has(name)]
         if missing:
             raise NotSupportedError(
@@ -79,11 +81,12 @@ class GraphVerbs(LibraryBackend):
     def capture_status(self, stream: int) -> CaptureStatus:
         """Ask the library, unless it knows no captures."""
         name = self.graph_names.status
-        if not self._library.has(name):
+        library = self._graph_library
+        if not library.has(name):
             return "none"
         status = ctypes.c_int()
-        getattr(self._library, name)(stream, status)
-        constants = self._library.header.constants
+        getattr(library, name)(stream, status)
+        constants = library.header.constants
         none, active, _ = (constants[name] for name in self.graph_names.statuses)
         if status.value == none:
             return "none"
@@ -92,13 +95,61 @@ class GraphVerbs(LibraryBackend):
     def end_capture(self, stream: int) -> int:
         """End the capture; the graph."""
         graph = ctypes.c_void_p()
-        getattr(self._library, self.graph_names.end)(stream, graph)
+        getattr(self._graph_library, self.graph_names.end)(stream, graph)
         return graph.value or 0
 
     def destroy_executable_graph(self, executable: int) -> None:
         """Free it."""
-        getattr(self._library, self.graph_names.destroy_executable)(executable)
+        getattr(self._graph_library, self.graph_names.destroy_executable)(executable)
 
     def destroy_graph(self, graph: int) -> None:
         """Free it."""
-        getattr(self._library, self.graph_names.destroy)(graph)
+        getattr(self._graph_library, self.graph_names.destroy)(graph)
+
+
+class GraphVerbs(_Recorder, LibraryBackend):
+    """The part of a backend over a vendor's library that records graphs. Any thread may call it.
+
+    A subclass fills in `graph_names` and adds `instantiate_graph`. Graphs are launched and changed
+    through the hot table.
+    """
+
+
+def own_graph_names(prefix: str) -> GraphNames:
+    """Return the names in a runtime of ours whose functions begin with `prefix`, as `uhalHost`."""
+    constants = f"UHAL_{prefix.removeprefix('uhal').upper()}_STREAM_CAPTURE"
+    return GraphNames(
+        begin=f"{prefix}StreamBeginCapture",
+        end=f"{prefix}StreamEndCapture",
+        status=f"{prefix}StreamIsCapturing",
+        instantiate=f"{prefix}GraphInstantiate",
+        launch=f"{prefix}GraphLaunch",
+        destroy=f"{prefix}GraphDestroy",
+        destroy_executable=f"{prefix}GraphExecDestroy",
+        relaxed=f"{constants}_MODE_RELAXED",
+        statuses=(
+            f"{constants}_STATUS_NONE",
+            f"{constants}_STATUS_ACTIVE",
+            f"{constants}_STATUS_INVALIDATED",
+        ),
+        advice="Build uhal again",
+    )
+
+
+class OwnGraphVerbs(_Recorder):
+    """The part of a backend over a runtime of ours that deals with graphs. Any thread may call it.
+
+    A subclass fills in `graph_names` with `own_graph_names`.
+    """
+
+    def instantiate_graph(self, graph: int) -> ExecutableGraph:
+        """Make a graph ready to be launched, and list its kernels."""
+        library = self._graph_library
+        listed = self.graph_names.instantiate.replace("Instantiate", "GetKernels")
+        count = ctypes.c_size_t()
+        getattr(library, listed)(graph, None, count)
+        nodes = (ctypes.c_void_p * count.value)()
+        getattr(library, listed)(graph, nodes, count)
+        executable = ctypes.c_void_p()
+        getattr(library, self.graph_names.instantiate)(executable, graph)
+        return ExecutableGraph(executable.value or 0, tuple(node or 0 for node in nodes))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeVar
@@ -144,14 +145,15 @@ class Device:
             return MemoryInfo(*self._context.backend.memory_info(self.ordinal))
 
     def synchronize(self) -> None:
-        """Wait for everything on the device. Raises an asynchronous fault of earlier work."""
+        """Wait for everything on the device. Raises an asynchronous fault of earlier work.
+
+        Raises `IndexError` for an id out of bounds that a kernel met; the device lives on.
+        """
         self._context.synchronize()
-        with self._context.enter():
-            try:
-                self._context.backend.synchronize_device(self.ordinal)
-            except NotImplementedError:
-                # The vendor has no such call; our own streams have been waited for.
-                return
+        with self._context.enter(), contextlib.suppress(NotImplementedError):
+            # A vendor without such a call: our own streams have been waited for.
+            self._context.backend.synchronize_device(self.ordinal)
+        self._context.check_index_faults()
 
     def empty_cache(self) -> int:
         """Give unused pooled memory back to the driver; return the bytes freed."""

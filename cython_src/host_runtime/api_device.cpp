@@ -43,6 +43,8 @@ constexpr ErrorWords error_words[] = {
     {UHAL_HOST_ERROR_OPERATING_SYSTEM, "UHAL_HOST_ERROR_OPERATING_SYSTEM",
      "a call to the operating system failed"},
     {UHAL_HOST_ERROR_INVALID_HANDLE, "UHAL_HOST_ERROR_INVALID_HANDLE", "invalid handle"},
+    {UHAL_HOST_ERROR_ILLEGAL_STATE, "UHAL_HOST_ERROR_ILLEGAL_STATE",
+     "the object is not in a state for this"},
     {UHAL_HOST_ERROR_NOT_FOUND, "UHAL_HOST_ERROR_NOT_FOUND", "name not found"},
     {UHAL_HOST_ERROR_NOT_READY, "UHAL_HOST_ERROR_NOT_READY", "work is pending"},
     {UHAL_HOST_ERROR_LAUNCH_OUT_OF_RESOURCES, "UHAL_HOST_ERROR_LAUNCH_OUT_OF_RESOURCES",
@@ -55,6 +57,20 @@ constexpr ErrorWords error_words[] = {
     {UHAL_HOST_ERROR_LAUNCH_FAILED, "UHAL_HOST_ERROR_LAUNCH_FAILED",
      "a kernel failed; the device is lost"},
     {UHAL_HOST_ERROR_NOT_SUPPORTED, "UHAL_HOST_ERROR_NOT_SUPPORTED", "not supported"},
+    {UHAL_HOST_ERROR_STREAM_CAPTURE_UNSUPPORTED, "UHAL_HOST_ERROR_STREAM_CAPTURE_UNSUPPORTED",
+     "it cannot be captured"},
+    {UHAL_HOST_ERROR_STREAM_CAPTURE_INVALIDATED, "UHAL_HOST_ERROR_STREAM_CAPTURE_INVALIDATED",
+     "the capture was spoilt by a mistake before"},
+    {UHAL_HOST_ERROR_STREAM_CAPTURE_MERGE, "UHAL_HOST_ERROR_STREAM_CAPTURE_MERGE",
+     "it would join two captures"},
+    {UHAL_HOST_ERROR_STREAM_CAPTURE_UNMATCHED, "UHAL_HOST_ERROR_STREAM_CAPTURE_UNMATCHED",
+     "the capture did not begin on this stream"},
+    {UHAL_HOST_ERROR_STREAM_CAPTURE_UNJOINED, "UHAL_HOST_ERROR_STREAM_CAPTURE_UNJOINED",
+     "the capture has work that its stream does not wait for"},
+    {UHAL_HOST_ERROR_STREAM_CAPTURE_ISOLATION, "UHAL_HOST_ERROR_STREAM_CAPTURE_ISOLATION",
+     "the capture would depend on work outside of it"},
+    {UHAL_HOST_ERROR_CAPTURED_EVENT, "UHAL_HOST_ERROR_CAPTURED_EVENT",
+     "the event was recorded in a capture"},
     {UHAL_HOST_ERROR_UNKNOWN, "UHAL_HOST_ERROR_UNKNOWN", "unknown error"},
 };
 
@@ -141,6 +157,12 @@ uhalHostResult uhalHostLiveCount(uhalHostKind kind, size_t *count) {
             return UHAL_HOST_SUCCESS;
         case UHAL_HOST_KIND_PINNED:
             *count = runtime.memory.pinned_ranges();
+            return UHAL_HOST_SUCCESS;
+        case UHAL_HOST_KIND_GRAPH:
+            *count = runtime.live_graphs.load();
+            return UHAL_HOST_SUCCESS;
+        case UHAL_HOST_KIND_GRAPH_EXEC:
+            *count = runtime.live_executables.load();
             return UHAL_HOST_SUCCESS;
         }
         return UHAL_HOST_ERROR_INVALID_VALUE;

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "api.h"
+#include "capture.h"
 #include "platform.h"
 
 namespace uhal_host {
@@ -19,11 +20,25 @@ uhalHostResult fill(uint64_t destination, uint32_t value, uint32_t width, size_t
         if (count > std::numeric_limits<size_t>::max() / width) {
             return UHAL_HOST_ERROR_INVALID_VALUE;
         }
-        if (count != 0) {
-            stream.fill({pointer(destination), count, value, width});
+        if (count == 0) {
+            return UHAL_HOST_SUCCESS;
         }
+        const Fill fill = {pointer(destination), count, value, width};
+        if (stream.capturing()) {
+            return Capture::record(stream, fill);
+        }
+        stream.fill(fill);
         return UHAL_HOST_SUCCESS;
     });
+}
+
+// Of memory that stays there.
+int copy_in_order(Stream &stream, const Copy &copy) {
+    if (stream.capturing()) {
+        return Capture::record(stream, copy);
+    }
+    stream.copy_pinned(copy);
+    return UHAL_HOST_SUCCESS;
 }
 
 } // namespace
@@ -58,7 +73,10 @@ uhalHostResult uhalHostMemFree(uint64_t address) {
 }
 
 uhalHostResult uhalHostMemAllocAsync(uint64_t *address, size_t bytes, void *handle) {
-    return with_stream(handle, [&](Stream &stream) {
+    return with_stream(handle, [&](Stream &stream) -> int {
+        if (stream.capturing()) {
+            return Capture::refuse(stream, "an allocation");
+        }
         return stream.device().runtime.memory.allocate(*address, bytes);
     });
 }
@@ -68,7 +86,11 @@ uhalHostResult uhalHostMemFreeAsync(uint64_t address, void *handle) {
         if (handle == nullptr) {
             return UHAL_HOST_ERROR_INVALID_HANDLE;
         }
-        static_cast<Stream *>(handle)->release_memory(address);
+        Stream &stream = *static_cast<Stream *>(handle);
+        if (stream.capturing()) {
+            return Capture::refuse(stream, "freeing memory");
+        }
+        stream.release_memory(address);
         return UHAL_HOST_SUCCESS;
     });
 }
@@ -114,8 +136,10 @@ uhalHostResult uhalHostMemcpyHtoDAsync(uint64_t destination, const void *source,
             return UHAL_HOST_SUCCESS;
         }
         if (stream.device().runtime.memory.pinned(source, bytes)) {
-            stream.copy_pinned(copy);
-            return UHAL_HOST_SUCCESS;
+            return copy_in_order(stream, copy);
+        }
+        if (stream.capturing()) {
+            return Capture::refuse(stream, "a copy from pageable memory");
         }
         stream.copy_from_pageable(copy);
         return check_device(stream.device());
@@ -130,8 +154,10 @@ uhalHostResult uhalHostMemcpyDtoHAsync(void *destination, uint64_t source, size_
             return UHAL_HOST_SUCCESS;
         }
         if (stream.device().runtime.memory.pinned(destination, bytes)) {
-            stream.copy_pinned(copy);
-            return UHAL_HOST_SUCCESS;
+            return copy_in_order(stream, copy);
+        }
+        if (stream.capturing()) {
+            return Capture::refuse(stream, "a copy to pageable memory");
         }
         stream.copy_to_pageable(copy);
         return check_device(stream.device());
@@ -141,10 +167,8 @@ uhalHostResult uhalHostMemcpyDtoHAsync(void *destination, uint64_t source, size_
 uhalHostResult uhalHostMemcpyDtoDAsync(uint64_t destination, uint64_t source, size_t bytes,
                                        void *handle) {
     return with_stream(handle, [&](Stream &stream) -> int {
-        if (bytes != 0) {
-            stream.copy_pinned({pointer(destination), pointer(source), bytes});
-        }
-        return UHAL_HOST_SUCCESS;
+        return bytes != 0 ? copy_in_order(stream, {pointer(destination), pointer(source), bytes})
+                          : UHAL_HOST_SUCCESS;
     });
 }
 

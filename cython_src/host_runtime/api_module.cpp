@@ -1,6 +1,7 @@
 // Modules and launches.
 
 #include "api.h"
+#include "capture.h"
 
 using namespace uhal_host;
 
@@ -89,29 +90,16 @@ uhalHostResult uhalHostLaunchKernel(void *function, unsigned int grid_x, unsigne
                                     unsigned int shared_bytes, void *handle, void **parameters,
                                     void **extra) {
     return with_stream(handle, [&](Stream &stream) -> int {
-        Launch launch;
-        launch.function = static_cast<Function *>(function);
-        launch.block.blockDim = {block_x, block_y, block_z};
-        launch.block.gridDim = {grid_x, grid_y, grid_z};
-        launch.block.dynamic_shared_bytes = shared_bytes;
-        launch.blocks = uint64_t{grid_x} * grid_y * grid_z;
-        launch.first = 0;
-        launch.parameters = parameters;
-        // Per axis before the product, which may wrap around to something harmless.
-        if (launch.blocks == 0 || grid_x > max_grid[0] || grid_y > max_grid[1] ||
-            grid_z > max_grid[2] || block_x > max_block[0] || block_y > max_block[1] ||
-            block_z > max_block[2] || shared_bytes > UHAL_HOST_MAX_SHARED_BYTES) {
-            return UHAL_HOST_ERROR_INVALID_VALUE;
-        }
-        const uint64_t threads = launch.threads();
-        if (threads == 0 || threads > UHAL_HOST_MAX_THREADS) {
-            return UHAL_HOST_ERROR_INVALID_VALUE;
-        }
-        if (threads > launch.function->kernel->max_threads) {
-            return UHAL_HOST_ERROR_LAUNCH_OUT_OF_RESOURCES;
+        const Launch launch = make_launch(function, {grid_x, grid_y, grid_z},
+                                          {block_x, block_y, block_z}, shared_bytes, parameters);
+        if (const int error = check_launch(launch)) {
+            return error;
         }
         if (extra != nullptr) {
             return UHAL_HOST_ERROR_NOT_SUPPORTED;
+        }
+        if (stream.capturing()) {
+            return Capture::record(stream, launch);
         }
         stream.launch(launch);
         return UHAL_HOST_SUCCESS;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "api.h"
+#include "capture.h"
 #include "event.h"
 
 namespace uhal_host {
@@ -17,6 +18,17 @@ template <class Body> uhalHostResult with_event(void *handle, Body &&body) noexc
         Event &event = *static_cast<Event *>(handle);
         if (const int error = check_device(event.device())) {
             return error;
+        }
+        return body(event);
+    });
+}
+
+// Calls body with the event, when its record has a time of its own.
+template <class Body> uhalHostResult with_uncaptured(void *handle, Body &&body) noexcept {
+    return with_event(handle, [&](Event &event) -> int {
+        if (event.captured()) {
+            set_error_text("the event was recorded on a stream that captured");
+            return UHAL_HOST_ERROR_CAPTURED_EVENT;
         }
         return body(event);
     });
@@ -49,6 +61,9 @@ uhalHostResult uhalHostStreamDestroy(void *handle) {
             return UHAL_HOST_ERROR_INVALID_HANDLE;
         }
         Stream *const stream = static_cast<Stream *>(handle);
+        if (stream->capturing()) {
+            Capture::leave(*stream);
+        }
         stream->device().runtime.live_streams.fetch_sub(1);
         stream->drop();
         return UHAL_HOST_SUCCESS;
@@ -56,7 +71,10 @@ uhalHostResult uhalHostStreamDestroy(void *handle) {
 }
 
 uhalHostResult uhalHostStreamSynchronize(void *handle) {
-    return with_stream(handle, [](Stream &stream) {
+    return with_stream(handle, [](Stream &stream) -> int {
+        if (stream.capturing()) {
+            return Capture::refuse(stream, "waiting for the host");
+        }
         stream.synchronize();
         return check_device(stream.device());
     });
@@ -64,6 +82,9 @@ uhalHostResult uhalHostStreamSynchronize(void *handle) {
 
 uhalHostResult uhalHostStreamQuery(void *handle) {
     return with_stream(handle, [](Stream &stream) -> int {
+        if (stream.capturing()) {
+            return Capture::refuse(stream, "asking whether work is done");
+        }
         return stream.idle() ? UHAL_HOST_SUCCESS : UHAL_HOST_ERROR_NOT_READY;
     });
 }
@@ -76,7 +97,11 @@ uhalHostResult uhalHostStreamWaitEvent(void *handle, void *event, unsigned int f
         if (flags != 0) {
             return UHAL_HOST_ERROR_INVALID_VALUE;
         }
-        if (MarkHold mark = static_cast<Event *>(event)->latest()) {
+        Event &awaited = *static_cast<Event *>(event);
+        if (stream.capturing() || awaited.captured()) {
+            return Capture::wait(stream, awaited);
+        }
+        if (MarkHold mark = awaited.latest()) {
             stream.wait_for(std::move(mark));
         }
         return UHAL_HOST_SUCCESS;
@@ -88,6 +113,9 @@ uhalHostResult uhalHostLaunchHostFunc(void *handle, uhal_host_function function,
     return with_stream(handle, [&](Stream &stream) -> int {
         if (function == nullptr) {
             return UHAL_HOST_ERROR_INVALID_VALUE;
+        }
+        if (stream.capturing()) {
+            return Capture::refuse(stream, "a host function");
         }
         stream.callback({function, user_data});
         return UHAL_HOST_SUCCESS;
@@ -128,6 +156,12 @@ uhalHostResult uhalHostEventRecord(void *handle, void *stream) {
             if (&into.device() != &event.device()) {
                 return UHAL_HOST_ERROR_INVALID_HANDLE;
             }
+            if (into.capturing()) {
+                return Capture::record(into, event);
+            }
+            if (event.captured()) {
+                Capture::forget(event);
+            }
             event.record(into);
             return UHAL_HOST_SUCCESS;
         });
@@ -135,21 +169,21 @@ uhalHostResult uhalHostEventRecord(void *handle, void *stream) {
 }
 
 uhalHostResult uhalHostEventSynchronize(void *handle) {
-    return with_event(handle, [](Event &event) {
+    return with_uncaptured(handle, [](Event &event) {
         event.wait();
         return check_device(event.device());
     });
 }
 
 uhalHostResult uhalHostEventQuery(void *handle) {
-    return with_event(handle, [](Event &event) -> int {
+    return with_uncaptured(handle, [](Event &event) -> int {
         return event.complete() ? UHAL_HOST_SUCCESS : UHAL_HOST_ERROR_NOT_READY;
     });
 }
 
 uhalHostResult uhalHostEventElapsedTime(float *milliseconds, void *start, void *end) {
-    return with_event(start, [&](Event &first) {
-        return with_event(end, [&](Event &second) -> int {
+    return with_uncaptured(start, [&](Event &first) {
+        return with_uncaptured(end, [&](Event &second) -> int {
             if (!first.timed() || !second.timed()) {
                 return UHAL_HOST_ERROR_INVALID_HANDLE;
             }

@@ -58,6 +58,11 @@ void Event::record(Stream &stream) {
     mark_ = std::move(mark);
 }
 
+void Event::set_place(std::shared_ptr<const CapturePlace> place) {
+    captured_.store(place != nullptr, std::memory_order_release);
+    place_ = std::move(place);
+}
+
 bool Event::complete() {
     const std::lock_guard<std::mutex> guard(lock_);
     return !mark_ || mark_->done();

@@ -13,6 +13,7 @@
 
 namespace uhal_host {
 
+struct CapturePlace;
 struct Device;
 class Stream;
 
@@ -67,11 +68,19 @@ class Event {
     // The mark of the latest record, null before the first.
     MarkHold latest();
 
+    // Whether the latest record was in a capture. Then it has a place there, which is the capture's
+    // to read and write, and no mark.
+    bool captured() const { return captured_.load(std::memory_order_acquire); }
+    std::shared_ptr<const CapturePlace> place() const { return place_; }
+    void set_place(std::shared_ptr<const CapturePlace> place);
+
   private:
     Device &device_;
     const unsigned flags_;
     std::mutex lock_;
     MarkHold mark_;
+    std::atomic<bool> captured_{false};
+    std::shared_ptr<const CapturePlace> place_;
 };
 
 } // namespace uhal_host

@@ -1,5 +1,7 @@
 #include "kernel.h"
 
+#include "abi.h"
+
 namespace uhal_host {
 
 namespace {
@@ -13,6 +15,24 @@ __attribute__((noinline)) void run_with_shared(const Launch &launch, uhal_block 
 }
 
 } // namespace
+
+int check_launch(const Launch &launch) {
+    const auto &grid = launch.block.gridDim;
+    const auto &block = launch.block.blockDim;
+    // Per axis before the product, which may wrap around to something harmless.
+    if (launch.blocks == 0 || grid.x > max_grid[0] || grid.y > max_grid[1] ||
+        grid.z > max_grid[2] || block.x > max_block[0] || block.y > max_block[1] ||
+        block.z > max_block[2] || launch.block.dynamic_shared_bytes > UHAL_HOST_MAX_SHARED_BYTES) {
+        return UHAL_HOST_ERROR_INVALID_VALUE;
+    }
+    const uint64_t threads = launch.threads();
+    if (threads == 0 || threads > UHAL_HOST_MAX_THREADS) {
+        return UHAL_HOST_ERROR_INVALID_VALUE;
+    }
+    return threads > launch.function->kernel->max_threads
+               ? UHAL_HOST_ERROR_LAUNCH_OUT_OF_RESOURCES
+               : UHAL_HOST_SUCCESS;
+}
 
 void run_blocks(const Launch &launch, uint64_t first, uint64_t count) {
     uhal_block block = launch.block;

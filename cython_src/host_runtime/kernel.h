@@ -64,6 +64,23 @@ struct Launch {
     }
 };
 
+// A launch as a caller of abi.h states it.
+inline Launch make_launch(void *function, uhal_dim3 grid, uhal_dim3 block, uint32_t shared_bytes,
+                          void *const *parameters) {
+    Launch launch;
+    launch.function = static_cast<Function *>(function);
+    launch.block.blockDim = block;
+    launch.block.gridDim = grid;
+    launch.block.dynamic_shared_bytes = shared_bytes;
+    launch.blocks = uint64_t{grid.x} * grid.y * grid.z;
+    launch.first = 0;
+    launch.parameters = parameters;
+    return launch;
+}
+
+// A code of abi.h: whether its geometry is one that a launch may ask for.
+int check_launch(const Launch &launch);
+
 // Runs blocks first … first + count - 1 on this thread. Passes on what the kernel throws.
 void run_blocks(const Launch &launch, uint64_t first, uint64_t count);
 

@@ -52,9 +52,12 @@ struct Runtime {
     Pool pool;
     Scheduler scheduler;
     std::vector<std::unique_ptr<Device>> devices;
+    std::mutex capture_lock; // of every capture, of Stream::capture and of places of events
     std::atomic<size_t> live_streams{0};
     std::atomic<size_t> live_events{0};
     std::atomic<size_t> live_modules{0};
+    std::atomic<size_t> live_graphs{0};
+    std::atomic<size_t> live_executables{0};
 };
 
 // Made at the first call. Null, with the words set, when the environment asks for what cannot be.

@@ -11,10 +11,6 @@ namespace {
 
 // A launch expected to take no longer than this runs on the caller.
 constexpr double inline_nanoseconds = 20'000;
-// One expected to take no longer than this is not worth waking workers for.
-constexpr double solo_nanoseconds = 30'000;
-// Tasks a runner does for one stream while others of its priority wait for a runner.
-constexpr unsigned fair_share = 32;
 
 } // namespace
 
@@ -220,6 +216,13 @@ void Stream::release_memory(uint64_t address) {
     });
 }
 
+void Stream::replay(const Replay &replay) {
+    submit([&](Task &task) {
+        task.kind = TaskKind::replay;
+        task.replay = replay;
+    });
+}
+
 void Stream::record(MarkHold mark) {
     if (claim()) {
         mark->complete();
@@ -284,122 +287,6 @@ void Stream::wait_for_ticket(uint64_t ticket) {
 void Stream::notify_waiters() {
     const std::lock_guard<std::mutex> guard(lock_);
     changed_.notify_all();
-}
-
-// -- the owner's side -----------------------------------------------------------------------------
-
-void Stream::resume() { device_.runtime.scheduler.make_ready(*this); }
-
-void Stream::run() {
-    Scheduler &scheduler = device_.runtime.scheduler;
-    Task *task;
-    {
-        const std::lock_guard<std::mutex> guard(lock_);
-        task = first_;
-    }
-    for (unsigned turn = 0;; ++turn) {
-        if (!execute(*task)) {
-            return; // parked; the mark owns the stream and may have passed it on already
-        }
-        const bool has_ticket = task->has_ticket;
-        task->clear();
-        {
-            const std::lock_guard<std::mutex> guard(lock_);
-            first_ = task->next;
-            if (first_ == nullptr) {
-                last_ = nullptr;
-            }
-            --queued_;
-            task->next = spare_;
-            spare_ = task;
-            task = first_;
-        }
-        if (has_ticket) {
-            executed_.fetch_add(1);
-        }
-        const bool idle_now = pending_.fetch_sub(1) == 1;
-        if (waiters_.load() != 0) {
-            notify_waiters();
-        }
-        if (idle_now) {
-            drop();
-            return;
-        }
-        if (scheduler.wants(priority_, turn >= fair_share)) {
-            scheduler.make_ready(*this);
-            return;
-        }
-        if (task == nullptr) {
-            // Queued since the look above, which is what kept this from being idle.
-            const std::lock_guard<std::mutex> guard(lock_);
-            task = first_;
-        }
-    }
-}
-
-void Stream::recycle(Task *task) {
-    task->clear();
-    const std::lock_guard<std::mutex> guard(lock_);
-    task->next = spare_;
-    spare_ = task;
-}
-
-// False when the stream is parked and the task is to be looked at again.
-bool Stream::execute(Task &task) {
-    const bool lost = device_.error.load(std::memory_order_relaxed) != 0;
-    switch (task.kind) {
-    case TaskKind::launch: {
-        Module *const module = task.launch.function->module;
-        if (!lost) {
-            execute(task.launch);
-        }
-        module->drop();
-        break;
-    }
-    case TaskKind::copy:
-        if (!lost) {
-            uhal_host::run(task.copy);
-        }
-        break;
-    case TaskKind::fill:
-        if (!lost) {
-            uhal_host::run(task.fill);
-        }
-        break;
-    case TaskKind::callback: {
-        // Runs on a lost device too: it may own what it was given.
-        const Scheduler::Blocking blocking(device_.runtime.scheduler);
-        task.callback.function(task.callback.user_data);
-        break;
-    }
-    case TaskKind::record:
-        task.mark->complete();
-        break;
-    case TaskKind::wait:
-        return !task.mark->park(*this);
-    case TaskKind::release:
-        device_.runtime.memory.free(task.address);
-        break;
-    }
-    return true;
-}
-
-void Stream::execute(Launch &launch) {
-    const uint64_t items = (launch.blocks - launch.first) * launch.threads();
-    const uint64_t start = ticks();
-    unsigned threads = 1;
-    try {
-        if (launch.function->predict_nanoseconds(items) < solo_nanoseconds) {
-            run_blocks(launch, launch.first, launch.blocks - launch.first);
-        } else {
-            threads = device_.runtime.pool.run(launch);
-        }
-    } catch (...) {
-        device_.fail(std::current_exception(), launch);
-        return;
-    }
-    const double spent = static_cast<double>(ticks() - start) * device_.runtime.nanoseconds_per_tick;
-    launch.function->learn(items, spent * threads);
 }
 
 // -- lifetime -------------------------------------------------------------------------------------

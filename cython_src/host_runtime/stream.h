@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 
 #include "event.h"
@@ -13,7 +14,9 @@
 
 namespace uhal_host {
 
+class Capture;
 struct Device;
+
 class Stream {
   public:
     static constexpr uint32_t queue_depth = 1024;
@@ -24,6 +27,10 @@ class Stream {
 
     Device &device() const { return device_; }
     int priority() const { return priority_; }
+    // Whether what the stream is given is recorded. Callers see to it; the stream itself runs it.
+    bool capturing() const { return capturing_.load(std::memory_order_acquire); }
+    void set_capturing(bool capturing) { capturing_.store(capturing, std::memory_order_release); }
+    std::shared_ptr<Capture> capture; // the capture's to read and write
     bool idle() const { return pending_.load(std::memory_order_acquire) == 0; }
 
     // Each returns once the work is queued, or done when it is tiny and the stream idle. A full
@@ -33,6 +40,7 @@ class Stream {
     void fill(const Fill &fill);
     void callback(const Callback &callback);
     void release_memory(uint64_t address);
+    void replay(const Replay &replay);
     void record(MarkHold mark);
     void wait_for(MarkHold mark);
 
@@ -56,6 +64,9 @@ class Stream {
     friend class Scheduler;
     friend struct Device;
 
+    // Of a look at a task: it is done; the stream is parked; or others are to be served first.
+    enum class Outcome { done, parked, later };
+
     ~Stream();
     bool claim();
     void unclaim();
@@ -65,14 +76,17 @@ class Stream {
     template <class Set> uint64_t submit(Set &&set);
     void run_inline(const Launch &launch);
     void hand_over(const Launch &rest);
-    bool execute(Task &task);
-    void execute(Launch &launch);
+    Outcome execute(Task &task);
+    Outcome execute(Replay &replay);
+    void execute(const Launch &launch);
+    void execute_step(const Task &step);
     void wait_for_ticket(uint64_t ticket);
     template <class Condition> void wait_until(Condition &&condition);
     void notify_waiters();
 
     Device &device_;
     const int priority_;
+    std::atomic<bool> capturing_{false};
     // What is queued or runs. Whoever raises it from 0 owns the stream until it is 0 again.
     alignas(64) std::atomic<uint32_t> pending_{0};
     std::atomic<uint32_t> waiters_{0};

@@ -21,6 +21,12 @@ template <class Element> void fill_elements(void *destination, Element value, si
     }
 }
 
+void copy_values(const Function &function, void *const *to, void *const *from) {
+    for (uint32_t index = 0; index < function.kernel->parameter_count; ++index) {
+        memcpy(to[index], from[index], function.kernel->parameters[index].size);
+    }
+}
+
 } // namespace
 
 void Task::set(const Launch &asked) {
@@ -33,8 +39,15 @@ void Task::set(const Launch &asked) {
     void **const pointers = reinterpret_cast<void **>(values + pointers_at);
     for (uint32_t index = 0; index < count; ++index) {
         pointers[index] = values + function.offsets[index];
-        memcpy(pointers[index], asked.parameters[index], function.kernel->parameters[index].size);
     }
+    launch.parameters = pointers;
+    copy_values(*asked.function, launch.parameters, asked.parameters);
+}
+
+void Task::set_again(const Launch &asked) {
+    void *const *const pointers = launch.parameters;
+    copy_values(*asked.function, pointers, asked.parameters);
+    launch = asked;
     launch.parameters = pointers;
 }
 

@@ -11,8 +11,10 @@
 namespace uhal_host {
 
 class Mark;
+class Executable;
+struct Version;
 
-enum class TaskKind : uint8_t { launch, copy, fill, callback, record, wait, release };
+enum class TaskKind : uint8_t { launch, copy, fill, callback, record, wait, release, replay };
 
 struct Copy {
     void *destination;
@@ -32,6 +34,14 @@ struct Callback {
     void *user_data;
 };
 
+// One launch of a graph.
+struct Replay {
+    Executable *executable; // with a reference
+    const Version *version; // the steps as they were at the launch
+    Mark *end;              // completed behind the last step; with a reference
+    size_t next;            // the step to run next
+};
+
 // Tasks are made and kept by their stream. `storage`, or memory of its own where that is too
 // small, holds what the caller may take away as soon as the call returns.
 struct Task {
@@ -45,6 +55,7 @@ struct Task {
         Callback callback;
         Mark *mark;       // record, wait: with a reference
         uint64_t address; // release: memory to free
+        Replay replay;
     };
 
     Task() : address(0) {}
@@ -52,6 +63,8 @@ struct Task {
     ~Task() { clear(); }
 
     void set(const Launch &asked);
+    // The same kernel again, with other values: nothing is allocated.
+    void set_again(const Launch &asked);
     // Reads the source now.
     void set_snapshot(void *destination, const void *source, size_t bytes);
     // Gives back memory and references; the task can be used again.

@@ -7,7 +7,7 @@
 
 enum {
     PACKET_BYTES = 64,
-    DIMENSIONS = 3, /* of every launch; those that are not used are of extent 1 */
+    SIGNAL_PLACE = 56, /* of the completion signal in a packet */
     DEPENDENCIES = 5,
     BRIEF_WAITS = 200 /* looks at a full queue before the thread sleeps between them */
 };
@@ -15,15 +15,19 @@ enum {
 /* The first four bytes of a packet, which make it the device's. */
 #define IN_ORDER (1U << HSA_PACKET_HEADER_BARRIER)
 #define ACQUIRE_SYSTEM (HSA_FENCE_SCOPE_SYSTEM << HSA_PACKET_HEADER_SCACQUIRE_FENCE_SCOPE)
+#define ACQUIRE_AGENT (HSA_FENCE_SCOPE_AGENT << HSA_PACKET_HEADER_SCACQUIRE_FENCE_SCOPE)
 #define RELEASE_AGENT (HSA_FENCE_SCOPE_AGENT << HSA_PACKET_HEADER_SCRELEASE_FENCE_SCOPE)
 #define RELEASE_SYSTEM (HSA_FENCE_SCOPE_SYSTEM << HSA_PACKET_HEADER_SCRELEASE_FENCE_SCOPE)
-#define LAUNCH_START                                                                               \
-    (HSA_PACKET_TYPE_KERNEL_DISPATCH | IN_ORDER | ACQUIRE_SYSTEM | RELEASE_AGENT |                 \
-     (uint32_t)DIMENSIONS << (16 + HSA_KERNEL_DISPATCH_PACKET_SETUP_DIMENSIONS))
+#define KERNEL_START                                                                               \
+    (HSA_PACKET_TYPE_KERNEL_DISPATCH | IN_ORDER | RELEASE_AGENT |                                  \
+     (uint32_t)UHAL_AQL_DIMENSIONS << (16 + HSA_KERNEL_DISPATCH_PACKET_SETUP_DIMENSIONS))
+#define LAUNCH_START (KERNEL_START | ACQUIRE_SYSTEM)
+#define FOLLOWING_START (KERNEL_START | ACQUIRE_AGENT)
 #define BARRIER_START (HSA_PACKET_TYPE_BARRIER_AND | IN_ORDER | ACQUIRE_SYSTEM | RELEASE_SYSTEM)
 
 _Static_assert(sizeof(hsa_kernel_dispatch_packet_t) == PACKET_BYTES, "a packet");
 _Static_assert(sizeof(hsa_barrier_and_packet_t) == PACKET_BYTES, "a packet");
+_Static_assert(offsetof(hsa_kernel_dispatch_packet_t, completion_signal) == SIGNAL_PLACE, "its end");
 
 static const hsa_signal_t NO_SIGNAL = {0};
 
@@ -81,8 +85,13 @@ static void ring(uhal_aql_writer *writer) {
                                                   (hsa_signal_value_t)(writer->next - 1));
 }
 
-/* Waits for a free slot and finds it. The slot is the writer's until `publish`. */
-static int reserve(uhal_aql_writer *writer, unsigned char **slot) {
+static unsigned char *slot_at(const uhal_aql_writer *writer, uint64_t index) {
+    const hsa_queue_t *queue = writer->queue;
+    return (unsigned char *)queue->base_address + (index & (queue->size - 1)) * PACKET_BYTES;
+}
+
+/* Waits until a slot is free, and says how many are. They are the writer's until they are published. */
+static int wait_for_room(uhal_aql_writer *writer, uint32_t *room) {
     const uhal_hsa_functions *functions = writer->functions;
     hsa_queue_t *queue = writer->queue;
     const uint64_t index = writer->next;
@@ -99,15 +108,27 @@ static int reserve(uhal_aql_writer *writer, unsigned char **slot) {
             spent.since_ns = 0;
         taken = now_taken;
     }
-    *slot = (unsigned char *)queue->base_address + (index & (queue->size - 1)) * PACKET_BYTES;
+    *room = queue->size - (uint32_t)(index - taken);
     return failure_of(writer);
+}
+
+/* Waits for a free slot and finds it. */
+static int reserve(uhal_aql_writer *writer, unsigned char **slot) {
+    uint32_t room;
+    *slot = slot_at(writer, writer->next);
+    return wait_for_room(writer, &room);
+}
+
+/* Makes a slot that was handed over the device's. One store: it may look at any time, and takes the
+ * packet by these bytes. */
+static void start_packet(unsigned char *slot, uint32_t start) {
+    atomic_store_explicit((_Atomic uint32_t *)(void *)slot, start, memory_order_release);
 }
 
 /* Hands a packet over whose first four bytes are not written yet. */
 static void publish(uhal_aql_writer *writer, unsigned char *slot, uint32_t start) {
     writer->functions->hsa_queue_add_write_index_screlease(writer->queue, 1);
-    /* One store: the device may look at the slot at any time, and takes it by these bytes. */
-    atomic_store_explicit((_Atomic uint32_t *)(void *)slot, start, memory_order_release);
+    start_packet(slot, start);
     writer->next += 1;
     if (writer->batches == 0)
         ring(writer);
@@ -170,62 +191,7 @@ static int take_kernarg(uhal_aql_writer *writer, uint32_t bytes, unsigned char *
     return 0;
 }
 
-static void put(unsigned char *memory, uint32_t offset, const void *value, size_t size) {
-    memcpy(memory + offset, value, size);
-}
-
-static void put_u16(unsigned char *memory, uint32_t offset, uint32_t value) {
-    const uint16_t narrow = (uint16_t)value;
-    put(memory, offset, &narrow, sizeof narrow);
-}
-
-static void write_hidden(const uhal_aql_writer *writer, const uhal_aql_geometry *geometry,
-                         const uhal_aql_hidden *hidden, unsigned char *memory) {
-    switch (hidden->kind) {
-    case UHAL_AQL_BLOCK_COUNT_X:
-    case UHAL_AQL_BLOCK_COUNT_Y:
-    case UHAL_AQL_BLOCK_COUNT_Z:
-        put(memory, hidden->offset, &geometry->grid[hidden->kind - UHAL_AQL_BLOCK_COUNT_X], 4);
-        break;
-    case UHAL_AQL_BLOCK_SIZE_X:
-    case UHAL_AQL_BLOCK_SIZE_Y:
-    case UHAL_AQL_BLOCK_SIZE_Z:
-        put_u16(memory, hidden->offset, geometry->block[hidden->kind - UHAL_AQL_BLOCK_SIZE_X]);
-        break;
-    case UHAL_AQL_GRID_DIMENSIONS:
-        put_u16(memory, hidden->offset, DIMENSIONS);
-        break;
-    case UHAL_AQL_DYNAMIC_GROUP_BYTES:
-        put(memory, hidden->offset, &geometry->shared_bytes, 4);
-        break;
-    case UHAL_AQL_QUEUE:
-        put(memory, hidden->offset, &writer->queue, 8);
-        break;
-    }
-}
-
-static void write_arguments(const uhal_aql_writer *writer, const uhal_aql_kernel *kernel,
-                            const uhal_aql_geometry *geometry, void *const *parameters,
-                            unsigned char *memory) {
-    memset(memory, 0, kernel->kernarg_bytes);
-    for (uint32_t i = 0; i < kernel->parameter_count; ++i)
-        put(memory, kernel->parameters[i].offset, parameters[i], kernel->parameters[i].size);
-    for (uint32_t i = 0; i < kernel->hidden_count; ++i)
-        write_hidden(writer, geometry, &kernel->hidden[i], memory);
-}
-
 /* -- launches ---------------------------------------------------------------------------------- */
-
-static int fits(const uhal_aql_writer *writer, const uhal_aql_kernel *kernel,
-                const uhal_aql_geometry *geometry) {
-    for (int axis = 0; axis < DIMENSIONS; ++axis) {
-        const uint64_t items = (uint64_t)geometry->grid[axis] * geometry->block[axis];
-        if (items == 0 || items > UINT32_MAX || geometry->block[axis] > UINT16_MAX)
-            return 0;
-    }
-    return kernel->kernarg_bytes <= writer->piece_bytes &&
-           geometry->shared_bytes <= UINT32_MAX - kernel->group_bytes;
-}
 
 static int launch_locked(uhal_aql_writer *writer, const uhal_aql_kernel *kernel,
                          const uhal_aql_geometry *geometry, void *const *parameters,
@@ -234,26 +200,15 @@ static int launch_locked(uhal_aql_writer *writer, const uhal_aql_kernel *kernel,
     int status = take_kernarg(writer, kernel->kernarg_bytes, &memory);
     if (status != 0)
         return status;
-    write_arguments(writer, kernel, geometry, parameters, memory);
+    hsa_kernel_dispatch_packet_t packet;
+    status = uhal_aql_write(kernel, geometry, parameters, writer->queue, memory, &packet);
+    if (status != 0)
+        return status;
+    packet.completion_signal = completion;
     unsigned char *slot;
     status = reserve(writer, &slot);
     if (status != 0)
         return status;
-    const uint32_t *grid = geometry->grid;
-    const uint32_t *block = geometry->block;
-    const hsa_kernel_dispatch_packet_t packet = {
-        .workgroup_size_x = (uint16_t)block[0],
-        .workgroup_size_y = (uint16_t)block[1],
-        .workgroup_size_z = (uint16_t)block[2],
-        .grid_size_x = grid[0] * block[0],
-        .grid_size_y = grid[1] * block[1],
-        .grid_size_z = grid[2] * block[2],
-        .private_segment_size = kernel->private_bytes,
-        .group_segment_size = kernel->group_bytes + geometry->shared_bytes,
-        .kernel_object = kernel->object,
-        .kernarg_address = memory,
-        .completion_signal = completion,
-    };
     memcpy(slot + 4, (const unsigned char *)&packet + 4, PACKET_BYTES - 4);
     place->index = writer->next;
     place->launch = writer->launches;
@@ -265,10 +220,48 @@ static int launch_locked(uhal_aql_writer *writer, const uhal_aql_kernel *kernel,
 int uhal_aql_launch(uhal_aql_writer *writer, const uhal_aql_kernel *kernel,
                     const uhal_aql_geometry *geometry, void *const *parameters,
                     hsa_signal_t completion, uhal_aql_place *place) {
-    if (!fits(writer, kernel, geometry))
+    if (kernel->kernarg_bytes > writer->piece_bytes)
         return HSA_STATUS_ERROR_INVALID_ARGUMENT;
     pthread_mutex_lock(&writer->lock);
     const int status = launch_locked(writer, kernel, geometry, parameters, completion, place);
+    pthread_mutex_unlock(&writer->lock);
+    return status;
+}
+
+/* Writes as many as there is room for; the first of them acquires for all. */
+static uint32_t replay_some(uhal_aql_writer *writer, const hsa_kernel_dispatch_packet_t *packets,
+                            uint32_t count, hsa_signal_t completion) {
+    for (uint32_t i = 0; i < count; ++i) {
+        unsigned char *slot = slot_at(writer, writer->next + i);
+        const unsigned char *packet = (const unsigned char *)&packets[i];
+        /* In aligned pieces, and from where nothing was just written. */
+        memcpy(slot + 4, packet + 4, 4);
+        memcpy(slot + 8, packet + 8, SIGNAL_PLACE - 8);
+        memcpy(slot + SIGNAL_PLACE, &completion, sizeof completion);
+    }
+    writer->functions->hsa_queue_add_write_index_screlease(writer->queue, count);
+    for (uint32_t i = 0; i < count; ++i)
+        start_packet(slot_at(writer, writer->next + i), i == 0 ? LAUNCH_START : FOLLOWING_START);
+    writer->next += count;
+    writer->launches += count;
+    return count;
+}
+
+int uhal_aql_replay(uhal_aql_writer *writer, const hsa_kernel_dispatch_packet_t *packets,
+                    uint32_t count, hsa_signal_t completion, uhal_aql_place *place) {
+    int status = 0;
+    pthread_mutex_lock(&writer->lock);
+    place->launch = writer->launches;
+    for (uint32_t done = 0; done < count && status == 0;) {
+        uint32_t room;
+        status = wait_for_room(writer, &room);
+        if (status == 0)
+            done += replay_some(writer, packets + done, room < count - done ? room : count - done,
+                                completion);
+    }
+    place->index = writer->next - 1;
+    if (status == 0 && writer->batches == 0)
+        ring(writer);
     pthread_mutex_unlock(&writer->lock);
     return status;
 }
@@ -303,6 +296,13 @@ void uhal_aql_end_batch(uhal_aql_writer *writer) {
     if (writer->batches == 0)
         ring(writer);
     pthread_mutex_unlock(&writer->lock);
+}
+
+uint64_t uhal_aql_launches(uhal_aql_writer *writer) {
+    pthread_mutex_lock(&writer->lock);
+    const uint64_t launches = writer->launches;
+    pthread_mutex_unlock(&writer->lock);
+    return launches;
 }
 
 uint64_t uhal_aql_submitted(uhal_aql_writer *writer) {

@@ -7,7 +7,8 @@
  *
  * Fences. A launch acquires at system scope, because its arguments are written by the host, and
  * releases to the device only. What the host or another device reads needs a barrier with system
- * release behind it: that is what events and waits are made of.
+ * release behind it: that is what events and waits are made of. Of packets that are announced together
+ * the first acquires from the system for all, and the others from the device.
  */
 #ifndef UHAL_HSA_AQL_H
 #define UHAL_HSA_AQL_H
@@ -67,6 +68,9 @@ typedef struct uhal_aql_place {
     uint64_t launch;
 } uhal_aql_place;
 
+/* Of every launch; those that are not used are of extent 1. */
+enum { UHAL_AQL_DIMENSIONS = 3 };
+
 /* Argument memory is a ring of this many pieces. A piece is used again when the barrier that closed
  * it has completed. */
 enum { UHAL_AQL_PIECES = 4, UHAL_AQL_KERNARG_ALIGNMENT = 64 };
@@ -108,6 +112,23 @@ void uhal_aql_fail(uhal_aql_writer *writer, int failure);
 /* The most bytes of arguments a kernel may have. */
 uint32_t uhal_aql_largest_kernarg(const uhal_aql_writer *writer);
 
+/* Writes what a launch of a kernel is: the arguments into `kernarg`, of the kernel's size, and the packet
+ * with everything but its first four bytes and its signal. `queue` is what a kernel is told that asks
+ * for it. Answers 0, or HSA_STATUS_ERROR_INVALID_ARGUMENT as a launch does. */
+int uhal_aql_write(const uhal_aql_kernel *kernel, const uhal_aql_geometry *geometry,
+                   void *const *parameters, hsa_queue_t *queue, unsigned char *kernarg,
+                   hsa_kernel_dispatch_packet_t *packet);
+
+/* Whether a kernel wants to be told which queue it runs in, and tells it. */
+int uhal_aql_asks_for_queue(const uhal_aql_kernel *kernel);
+void uhal_aql_name_queue(const uhal_aql_kernel *kernel, hsa_queue_t *queue, unsigned char *kernarg);
+
+/* Launches packets written before, in their order; what they point to stays the caller's. One doorbell
+ * for as many as the queue has room for. Each counts `completion` down. Says in `place` where the last
+ * went, and how many launches of the queue are in front of the first. */
+int uhal_aql_replay(uhal_aql_writer *writer, const hsa_kernel_dispatch_packet_t *packets,
+                    uint32_t count, hsa_signal_t completion, uhal_aql_place *place);
+
 /* Launches a kernel. `parameters` are the addresses of the arguments, one for each of the kernel's
  * parameters, copied before it returns. `completion` is counted down at the end; handle 0: none.
  * Says in `place` where it went. Waits while the queue or the argument memory is full. Answers 0, the failure of the queue,
@@ -126,6 +147,9 @@ int uhal_aql_barrier(uhal_aql_writer *writer, const hsa_signal_t *dependencies, 
 /* Between these the device is not told of packets, unless the queue is full; may be nested. */
 void uhal_aql_begin_batch(uhal_aql_writer *writer);
 void uhal_aql_end_batch(uhal_aql_writer *writer);
+
+/* Launches submitted so far. */
+uint64_t uhal_aql_launches(uhal_aql_writer *writer);
 
 /* Packets submitted so far. */
 uint64_t uhal_aql_submitted(uhal_aql_writer *writer);

@@ -4,8 +4,8 @@
  */
 #include <stdlib.h>
 
+#include "capture.h"
 #include "fault.h"
-#include "stream.h"
 
 typedef struct uhal_hsa_callback {
     uhal_hsa_queue *queue;
@@ -66,6 +66,8 @@ uhalHsaResult uhalHsaLaunchHostFunc(void *handle, uhal_host_function function, v
     int status = uhal_hsa_check(queue->device);
     if (status != 0)
         return status;
+    if (uhal_hsa_capturing(stream))
+        return uhal_hsa_capture_refuse(stream, "a host function");
     callback *made = malloc(sizeof *made);
     if (made == NULL)
         return HSA_STATUS_ERROR_OUT_OF_RESOURCES;

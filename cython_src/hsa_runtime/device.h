@@ -44,6 +44,9 @@ void uhal_hsa_device_leave_queue(uhal_hsa_queue *queue);
 /* Makes events of the device have times from now on. */
 hsa_status_t uhal_hsa_device_time(uhal_hsa_device *device);
 
+/* Allocates memory the device reads arguments from; hsa_amd_memory_pool_free frees it. */
+hsa_status_t uhal_hsa_kernarg_allocate(const uhal_hsa_device *device, size_t bytes, void **memory);
+
 /* Waits until the signal is below 1, looking every now and then at whether the device is lost. */
 int uhal_hsa_wait(uhal_hsa_device *device, hsa_signal_t signal);
 

@@ -2,14 +2,16 @@
 
 #include <stdlib.h>
 
+#include "capture.h"
 #include "fault.h"
-#include "stream.h"
 
 typedef struct uhal_hsa_event {
     uhal_hsa_device *device;
     unsigned int flags;
     pthread_mutex_t lock;
+    int recorded; /* ever */
     uhal_hsa_mark *mark;
+    uhal_hsa_place *place; /* in a capture; NULL: the last record was in none */
 } uhal_hsa_event;
 
 uhal_hsa_mark *uhal_hsa_event_mark(void *handle) {
@@ -20,6 +22,35 @@ uhal_hsa_mark *uhal_hsa_event_mark(void *handle) {
         uhal_hsa_mark_keep(mark);
     pthread_mutex_unlock(&event->lock);
     return mark;
+}
+
+int uhal_hsa_event_captured(void *handle) {
+    uhal_hsa_event *event = handle;
+    pthread_mutex_lock(&event->lock);
+    const int captured = event->place != NULL;
+    pthread_mutex_unlock(&event->lock);
+    return captured;
+}
+
+int uhal_hsa_event_join(void *handle, uhal_hsa_stream *stream) {
+    uhal_hsa_event *event = handle;
+    pthread_mutex_lock(&event->lock);
+    const int status = event->recorded ? uhal_hsa_capture_wait(stream, event->place) : 0;
+    pthread_mutex_unlock(&event->lock);
+    return status;
+}
+
+/* Replaces what the last record left. */
+static void leave(uhal_hsa_event *event, uhal_hsa_mark *mark, uhal_hsa_place *place) {
+    pthread_mutex_lock(&event->lock);
+    uhal_hsa_mark *mark_before = event->mark;
+    uhal_hsa_place *place_before = event->place;
+    event->recorded = 1;
+    event->mark = mark;
+    event->place = place;
+    pthread_mutex_unlock(&event->lock);
+    uhal_hsa_mark_drop(mark_before);
+    uhal_hsa_place_delete(place_before);
 }
 
 uhalHsaResult uhalHsaEventCreate(void **handle, unsigned int flags) {
@@ -45,7 +76,7 @@ uhalHsaResult uhalHsaEventCreate(void **handle, unsigned int flags) {
 /* Streams that wait for it still do: their packets hold its mark. */
 uhalHsaResult uhalHsaEventDestroy(void *handle) {
     uhal_hsa_event *event = handle;
-    uhal_hsa_mark_drop(event->mark);
+    leave(event, NULL, NULL);
     pthread_mutex_destroy(&event->lock);
     free(event);
     atomic_fetch_sub(&uhal_hsa.live[UHAL_HSA_KIND_EVENT], 1);
@@ -60,6 +91,13 @@ uhalHsaResult uhalHsaEventRecord(void *handle, void *into) {
     int status = uhal_hsa_check(queue->device);
     if (status != 0)
         return status;
+    if (uhal_hsa_capturing(stream)) {
+        uhal_hsa_place *place;
+        status = uhal_hsa_capture_record(stream, &place);
+        if (status == 0)
+            leave(event, NULL, place);
+        return status;
+    }
     /* One that tells the time needs a packet of its own; any other the mark of the work before. */
     if (event->flags & UHAL_HSA_EVENT_DISABLE_TIMING)
         status = uhal_hsa_queue_cover(queue, atomic_load(&stream->upto), &mark);
@@ -69,11 +107,7 @@ uhalHsaResult uhalHsaEventRecord(void *handle, void *into) {
         return status;
     if (mark != NULL && (event->flags & UHAL_HSA_EVENT_DISABLE_TIMING) == 0)
         uhal_hsa_stream_advance(stream, mark->upto);
-    pthread_mutex_lock(&event->lock);
-    uhal_hsa_mark *before = event->mark;
-    event->mark = mark;
-    pthread_mutex_unlock(&event->lock);
-    uhal_hsa_mark_drop(before);
+    leave(event, mark, NULL);
     return 0;
 }
 
@@ -82,6 +116,8 @@ uhalHsaResult uhalHsaEventQuery(void *handle) {
     int status = uhal_hsa_check(event->device);
     if (status != 0)
         return status;
+    if (uhal_hsa_event_captured(event))
+        return uhal_hsa_capture_no_time();
     uhal_hsa_mark *mark = uhal_hsa_event_mark(event);
     if (mark == NULL)
         return 0;
@@ -99,6 +135,8 @@ uhalHsaResult uhalHsaEventSynchronize(void *handle) {
     int status = uhal_hsa_check(event->device);
     if (status != 0)
         return status;
+    if (uhal_hsa_event_captured(event))
+        return uhal_hsa_capture_no_time();
     uhal_hsa_mark *mark = uhal_hsa_event_mark(event);
     if (mark == NULL)
         return 0;
@@ -134,6 +172,8 @@ static int elapsed(float *milliseconds, const uhal_hsa_mark *from, const uhal_hs
 }
 
 uhalHsaResult uhalHsaEventElapsedTime(float *milliseconds, void *start, void *end) {
+    if (uhal_hsa_event_captured(start) || uhal_hsa_event_captured(end))
+        return uhal_hsa_capture_no_time();
     uhal_hsa_mark *from = uhal_hsa_event_mark(start);
     uhal_hsa_mark *to = uhal_hsa_event_mark(end);
     const int status = elapsed(milliseconds, from, to);

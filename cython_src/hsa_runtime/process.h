@@ -14,7 +14,7 @@
 
 #include <stdatomic.h>
 
-enum { UHAL_HSA_KINDS = UHAL_HSA_KIND_PINNED + 1, UHAL_HSA_SLICE_MS = 20 };
+enum { UHAL_HSA_KINDS = UHAL_HSA_KIND_GRAPH_EXEC + 1, UHAL_HSA_SLICE_MS = 20 };
 
 typedef struct uhal_hsa_process {
     uhal_hsa_functions hsa;

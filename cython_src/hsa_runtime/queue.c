@@ -190,15 +190,17 @@ static hsa_status_t make_signals(hsa_signal_t *signals) {
     return HSA_STATUS_SUCCESS;
 }
 
-static hsa_status_t make_kernarg(const uhal_hsa_device *device, void **memory) {
+hsa_status_t uhal_hsa_kernarg_allocate(const uhal_hsa_device *device, size_t bytes,
+                                       void **memory) {
     const hsa_amd_memory_pool_t pool = {device->info.kernarg_pool};
-    hsa_status_t status =
-        uhal_hsa.hsa.hsa_amd_memory_pool_allocate(pool, KERNARG_BYTES, 0, memory);
+    hsa_status_t status = uhal_hsa.hsa.hsa_amd_memory_pool_allocate(pool, bytes, 0, memory);
     if (status != HSA_STATUS_SUCCESS)
         return status;
     status = uhal_hsa.hsa.hsa_amd_agents_allow_access(1, &device->agent, NULL, *memory);
-    if (status != HSA_STATUS_SUCCESS)
+    if (status != HSA_STATUS_SUCCESS) {
         uhal_hsa.hsa.hsa_amd_memory_pool_free(*memory);
+        *memory = NULL;
+    }
     return status;
 }
 
@@ -225,7 +227,7 @@ static hsa_status_t make_parts(uhal_hsa_queue *queue) {
                                                 HSA_AMD_SIGNAL_AMD_GPU_ONLY, &queue->progress);
     if (status != HSA_STATUS_SUCCESS)
         goto no_progress;
-    status = make_kernarg(queue->device, &queue->kernarg);
+    status = uhal_hsa_kernarg_allocate(queue->device, KERNARG_BYTES, &queue->kernarg);
     if (status != HSA_STATUS_SUCCESS)
         goto no_kernarg;
     status = make_native(queue);

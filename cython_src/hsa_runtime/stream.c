@@ -2,9 +2,9 @@
 
 #include <stdlib.h>
 
+#include "capture.h"
 #include "event.h"
 #include "fault.h"
-#include "module.h"
 
 void uhal_hsa_stream_advance(uhal_hsa_stream *stream, uint64_t upto) {
     uint64_t known = atomic_load(&stream->upto);
@@ -37,10 +37,19 @@ uhalHsaResult uhalHsaStreamCreate(void **handle, unsigned int flags, int priorit
 /* What is pending in its queue still runs: nothing there points to the stream. */
 uhalHsaResult uhalHsaStreamDestroy(void *handle) {
     uhal_hsa_stream *stream = handle;
+    if (uhal_hsa_capturing(stream))
+        uhal_hsa_capture_leave(stream);
     uhal_hsa_device_leave_queue(stream->queue);
     free(stream);
     atomic_fetch_sub(&uhal_hsa.live[UHAL_HSA_KIND_STREAM], 1);
     return 0;
+}
+
+void uhal_hsa_stream_count(uhal_hsa_stream *stream, uint64_t begin, uint64_t end) {
+    const uint64_t number = atomic_fetch_add(&stream->launches, 1);
+    const uint64_t place = number % UHAL_HSA_REMEMBERED_LAUNCHES;
+    atomic_store_explicit(&stream->begins[place], begin, memory_order_relaxed);
+    atomic_store_explicit(&stream->ends[place], end, memory_order_relaxed);
 }
 
 uhalHsaResult uhalHsaLaunchKernel(void *function, unsigned int grid_x, unsigned int grid_y,
@@ -54,13 +63,13 @@ uhalHsaResult uhalHsaLaunchKernel(void *function, unsigned int grid_x, unsigned 
     const uhal_aql_geometry geometry = {
         {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes};
     uhal_aql_place place;
+    if (uhal_hsa_capturing(stream))
+        return uhal_hsa_capture_launch(stream, &kernel->aql, &geometry, parameters);
     const int status = uhal_aql_launch(&queue->writer, &kernel->aql, &geometry, parameters,
                                        queue->progress, &place);
     if (status != 0)
         return uhal_hsa_told(queue->device, status);
-    const uint64_t number = atomic_fetch_add(&stream->launches, 1);
-    atomic_store_explicit(&stream->places[number % UHAL_HSA_REMEMBERED_LAUNCHES], place.launch,
-                          memory_order_relaxed);
+    uhal_hsa_stream_count(stream, place.launch, place.launch + 1);
     uhal_hsa_stream_advance(stream, place.index + 1);
     return 0;
 }
@@ -73,6 +82,8 @@ uhalHsaResult uhalHsaStreamQuery(void *handle) {
     int status = uhal_hsa_check(queue->device);
     if (status != 0)
         return status;
+    if (uhal_hsa_capturing(stream))
+        return uhal_hsa_capture_refuse(stream, "asking whether work is done");
     status = uhal_hsa_queue_cover(queue, upto, &mark);
     if (status != 0 || mark == NULL)
         return status;
@@ -91,17 +102,13 @@ uhalHsaResult uhalHsaStreamSynchronize(void *handle) {
     const int status = uhal_hsa_check(stream->queue->device);
     if (status != 0)
         return status;
+    if (uhal_hsa_capturing(stream))
+        return uhal_hsa_capture_refuse(stream, "waiting for the host");
     return uhal_hsa_wait_queue(stream->queue, atomic_load(&stream->upto));
 }
 
-uhalHsaResult uhalHsaStreamWaitEvent(void *handle, void *event, unsigned int flags) {
-    (void)flags;
-    uhal_hsa_stream *stream = handle;
+int uhal_hsa_stream_await(uhal_hsa_stream *stream, uhal_hsa_mark *awaited) {
     uhal_hsa_queue *queue = stream->queue;
-    int status = uhal_hsa_check(queue->device);
-    if (status != 0)
-        return status;
-    uhal_hsa_mark *awaited = uhal_hsa_event_mark(event);
     if (awaited == NULL || uhal_hsa_signal_done(awaited->signal)) {
         uhal_hsa_mark_drop(awaited);
         return 0;
@@ -114,7 +121,7 @@ uhalHsaResult uhalHsaStreamWaitEvent(void *handle, void *event, unsigned int fla
     }
     const hsa_signal_t none = {0};
     uhal_aql_place place;
-    status = uhal_aql_barrier(&queue->writer, &awaited->signal, 1, none, &place);
+    const int status = uhal_aql_barrier(&queue->writer, &awaited->signal, 1, none, &place);
     if (status != 0) {
         uhal_hsa_mark_drop(awaited);
         return uhal_hsa_told(queue->device, status);
@@ -122,6 +129,17 @@ uhalHsaResult uhalHsaStreamWaitEvent(void *handle, void *event, unsigned int fla
     uhal_hsa_queue_hold(queue, place.index + 1, uhal_hsa_mark_drop, awaited);
     uhal_hsa_stream_advance(stream, place.index + 1);
     return 0;
+}
+
+uhalHsaResult uhalHsaStreamWaitEvent(void *handle, void *event, unsigned int flags) {
+    (void)flags;
+    uhal_hsa_stream *stream = handle;
+    const int status = uhal_hsa_check(stream->queue->device);
+    if (status != 0)
+        return status;
+    if (uhal_hsa_capturing(stream) || uhal_hsa_event_captured(event))
+        return uhal_hsa_event_join(event, stream);
+    return uhal_hsa_stream_await(stream, uhal_hsa_event_mark(event));
 }
 
 uhalHsaResult uhalHsaStreamProgress(void *handle, uint64_t *completed, uint64_t *begun) {
@@ -135,13 +153,13 @@ uhalHsaResult uhalHsaStreamProgress(void *handle, uint64_t *completed, uint64_t 
                                 : 0;
     uint64_t next = launches;
     while (next > oldest &&
-           atomic_load(&stream->places[(next - 1) % UHAL_HSA_REMEMBERED_LAUNCHES]) >= done)
+           atomic_load(&stream->ends[(next - 1) % UHAL_HSA_REMEMBERED_LAUNCHES]) > done)
         next -= 1;
     *completed = next;
     *begun = next;
     /* A queue runs one launch at a time. */
     if ((failed == NULL || failed == queue) && next < launches &&
-        atomic_load(&stream->places[next % UHAL_HSA_REMEMBERED_LAUNCHES]) == done)
+        atomic_load(&stream->begins[next % UHAL_HSA_REMEMBERED_LAUNCHES]) <= done)
         *begun = next + 1;
     return 0;
 }

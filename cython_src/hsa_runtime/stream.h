@@ -9,9 +9,22 @@ enum { UHAL_HSA_REMEMBERED_LAUNCHES = 256 }; /* as many as the lane's ledger has
 typedef struct uhal_hsa_stream {
     uhal_hsa_queue *queue;
     _Atomic uint64_t upto; /* packets of the queue up to and with its last */
-    _Atomic uint64_t launches;
-    _Atomic uint64_t places[UHAL_HSA_REMEMBERED_LAUNCHES]; /* among the queue's launches */
+    struct uhal_hsa_capture *_Atomic capture; /* that it records into; NULL: what it is given runs */
+    _Atomic uint64_t launches; /* a graph counts as one */
+    /* Of the last of them: launches of the queue in front of its first, and up to and with its last. */
+    _Atomic uint64_t begins[UHAL_HSA_REMEMBERED_LAUNCHES];
+    _Atomic uint64_t ends[UHAL_HSA_REMEMBERED_LAUNCHES];
 } uhal_hsa_stream;
+
+static inline int uhal_hsa_capturing(uhal_hsa_stream *stream) {
+    return atomic_load_explicit(&stream->capture, memory_order_acquire) != NULL;
+}
+
+/* Notes a launch of the stream. */
+void uhal_hsa_stream_count(uhal_hsa_stream *stream, uint64_t begin, uint64_t end);
+
+/* Lets the stream go on only behind a mark, which it takes over; NULL: behind nothing. */
+int uhal_hsa_stream_await(uhal_hsa_stream *stream, uhal_hsa_mark *awaited);
 
 /* Notes that the stream put packets into its queue, the last of them `upto`. */
 void uhal_hsa_stream_advance(uhal_hsa_stream *stream, uint64_t upto);

@@ -7,6 +7,7 @@
  */
 #include <string.h>
 
+#include "capture.h"
 #include "copy.h"
 #include "fault.h"
 #include "peers.h"
@@ -129,6 +130,13 @@ static int lock_host(uhal_hsa_device *device, void *host, size_t bytes, void **l
            HSA_STATUS_SUCCESS;
 }
 
+static int record_copy(uhal_hsa_stream *stream, uhal_hsa_step_kind kind, uint64_t destination,
+                       uint64_t source, size_t bytes) {
+    const uhal_hsa_step step = {
+        .kind = kind, .destination = destination, .source = source, .count = bytes};
+    return uhal_hsa_capture_step(stream, &step);
+}
+
 /* -- copies ------------------------------------------------------------------------------------ */
 
 uhalHsaResult uhalHsaMemcpyHtoDAsync(uint64_t destination, const void *source, size_t bytes,
@@ -138,6 +146,10 @@ uhalHsaResult uhalHsaMemcpyHtoDAsync(uint64_t destination, const void *source, s
     void *locked;
     if (bytes == 0)
         return uhal_hsa_check(device);
+    if (uhal_hsa_capturing(stream) && !is_pinned(source, bytes))
+        return uhal_hsa_capture_refuse(stream, "a copy from pageable memory");
+    if (uhal_hsa_capturing(stream))
+        return record_copy(stream, UHAL_HSA_STEP_COPY_IN, destination, address_of(source), bytes);
     if (is_pinned(source, bytes)) {
         const uhal_hsa_part part = host_part(device, 1, destination, address_of(source), bytes);
         return uhal_hsa_copy_submit(stream, &part, 1, 0, NOTHING, NULL);
@@ -154,6 +166,10 @@ uhalHsaResult uhalHsaMemcpyDtoHAsync(void *destination, uint64_t source, size_t 
     void *locked;
     if (bytes == 0)
         return uhal_hsa_check(device);
+    if (uhal_hsa_capturing(stream) && !is_pinned(destination, bytes))
+        return uhal_hsa_capture_refuse(stream, "a copy to pageable memory");
+    if (uhal_hsa_capturing(stream))
+        return record_copy(stream, UHAL_HSA_STEP_COPY_OUT, address_of(destination), source, bytes);
     if (is_pinned(destination, bytes)) {
         const uhal_hsa_part part = host_part(device, 0, source, address_of(destination), bytes);
         return uhal_hsa_copy_submit(stream, &part, 1, 0, NOTHING, NULL);
@@ -169,6 +185,8 @@ uhalHsaResult uhalHsaMemcpyDtoDAsync(uint64_t destination, uint64_t source, size
     uhal_hsa_device *device = stream->queue->device;
     if (bytes == 0)
         return uhal_hsa_check(device);
+    if (uhal_hsa_capturing(stream))
+        return record_copy(stream, UHAL_HSA_STEP_COPY, destination, source, bytes);
     const uhal_hsa_part part = {destination, source, bytes, owner_of(destination, device->agent),
                                 owner_of(source, device->agent)};
     return uhal_hsa_copy_submit(stream, &part, 1, 0, NOTHING, NULL);
@@ -182,6 +200,8 @@ uhalHsaResult uhalHsaMemcpyPeerAsync(uint64_t destination, void *destination_con
     uhal_hsa_device *from = source_context;
     if (bytes == 0)
         return uhal_hsa_check(to);
+    if (uhal_hsa_capturing(stream))
+        return uhal_hsa_capture_refuse(stream, "a copy between devices");
     /* Either of them may be the one that copies. */
     if (uhal_hsa_let_in(to, source) == HSA_STATUS_SUCCESS &&
         uhal_hsa_let_in(from, destination) == HSA_STATUS_SUCCESS) {
@@ -202,6 +222,16 @@ uhalHsaResult uhalHsaMemcpyPeerAsync(uint64_t destination, void *destination_con
 
 /* -- fills ------------------------------------------------------------------------------------- */
 
+static int record_fill(uhal_hsa_stream *stream, uint64_t destination, const void *value,
+                       size_t width, size_t count) {
+    uhal_hsa_step step = {.kind = UHAL_HSA_STEP_FILL,
+                          .destination = destination,
+                          .count = count,
+                          .width = (uint32_t)width};
+    memcpy(&step.value, value, width);
+    return uhal_hsa_capture_step(stream, &step);
+}
+
 static int fill(uint64_t destination, const void *value, size_t width, size_t count,
                 uhal_hsa_stream *stream) {
     uhal_hsa_device *device = stream->queue->device;
@@ -211,6 +241,8 @@ static int fill(uint64_t destination, const void *value, size_t width, size_t co
     uhal_hsa_piece *piece;
     if (bytes == 0)
         return uhal_hsa_check(device);
+    if (uhal_hsa_capturing(stream))
+        return record_fill(stream, destination, value, width, count);
     const int status =
         (int)uhal_hsa_piece_take(device, least(bytes, UHAL_HSA_LARGE_PIECE), &piece);
     if (status != 0)

@@ -186,11 +186,6 @@ _HELD = (
     "waiting_is_for_the_record_that_was_made_before",
 )
 
-_NO_GRAPHS = {
-    "test_a_graph_*": "graphs come with the graph executor",
-    "test_a_plan_*": "graphs come with the graph executor",
-}
-
 # Tests in which numpy and a device share memory.
 _NUMPYS = (
     "a_buffer_describes_numpys_memory",
@@ -217,7 +212,6 @@ ROWS = (
         two_devices={"UHAL_HOST_DEVICES": "2"},
         unsupported={
             "test_events_with_every_flag*INTERPROCESS*": "memory of one process",
-            **_NO_GRAPHS,
         },
     ),
     Row(
@@ -254,7 +248,6 @@ ROWS = (
             "test_streams_of_other_libraries[[]*": "HIP's streams are no queues",
             "test_native_stream_ordered_memory[[]*": "HSA has no stream-ordered allocation",
             "test_a_sidecar_file_is_read[[]*": "a code object tells no types to contradict",
-            **_NO_GRAPHS,
         },
     ),
     Row(

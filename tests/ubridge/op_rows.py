@@ -9,6 +9,7 @@ import pytest
 
 from tops_backend import entries
 from ubridge import Op
+from ubridge.gcu_composed import COMPOSED
 from ubridge.gcu_mapping import REFUSED, entry_name
 from ubridge.images import KERNELS
 
@@ -46,6 +47,8 @@ def _candle_has(op: Op, dtype: str, other: str | None) -> bool:
 
 
 def _gcu_has(op: Op, dtype: str, other: str | None) -> bool:
+    if op.name in COMPOSED:
+        return dtype in ("f32", "f16", "bf16")
     name = entry_name(op, dtype, other)
     return name is not None and name in entries.signatures() and name not in REFUSED
 

@@ -12,7 +12,7 @@ from tests.sampling import SOAK
 from tests.ubridge.op_rows import OP_ROWS, OpRow, row_of
 from tests.ubridge.operands import LAYOUTS, Array, operand, shape_of
 from ubridge import OPS, DeviceExecutor
-from uhal import Device
+from uhal import Device, Event, Stream, StreamFlags
 from uhal.errors import ArgumentTypeError, ArgumentValueError
 
 DEVICES = tuple(row.name for row in OP_ROWS)
@@ -155,6 +155,33 @@ def test_ids_on_the_device_are_checked_there(device: Device, rng: np.random.Gene
         with pytest.raises(IndexError, match="out of bounds"):
             ubridge.index_add(ubridge.zeros((5, 2), device=device), ids, ubridge.zeros((3, 2)), 0)
             DeviceExecutor.of(device).synchronize()
+
+
+@pytest.mark.parametrize("waiting", ["stream", "event", "device", "buffers do not"])
+def test_whoever_waits_hears_of_a_wrong_id(waiting: str, device: Device) -> None:
+    """Once, by the operation's name; then the stream and the device go on."""
+    table = ubridge.ones((11, 6), device=device)
+    ids = ubridge.from_numpy(np.array([1, 11, 2]), device=device)
+    right = ubridge.from_numpy(np.array([1, 2]), device=device)
+    with Stream(StreamFlags.NON_BLOCKING, device=device) as stream, Event(device=device) as event:
+        if device.backend == "tops":
+            pytest.skip("ids are checked before anything is launched")
+        found = ubridge.take(table, ids, 0, stream=stream)
+        event.record(stream)
+        if waiting == "buffers do not":
+            assert found.buffer.to_numpy(stream=stream).shape == (18,)
+        wait = {"event": event.synchronize, "device": device.synchronize}.get(
+            waiting, stream.synchronize
+        )
+        with pytest.raises(IndexError, match=r"^index_select: index 11 is out of bounds") as caught:
+            wait()
+        assert str(caught.value).endswith(
+            "for axis with size 11 (position 1 of the ids; kernel is_i64_f32)"
+        )
+        wait()
+        assert found[0].tolist() == [1] * 6
+        assert ubridge.take(table, right, 0, stream=stream).to_numpy().sum() == 12
+        stream.synchronize()
 
 
 def test_what_does_not_fit_is_refused(device: Device) -> None:

@@ -128,6 +128,33 @@ def test_transposed_convolutions(
         assert_sums(got.to_numpy(), expected, magnitudes, dtype, told)
 
 
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("name", ["conv1d", "conv2d", "conv_transpose1d", "conv_transpose2d"])
+def test_groups_of_channels(
+    name: str, batch: int, op_row: OpRow, device: Device, rng: np.random.Generator
+) -> None:
+    """Each group is a convolution of its own; as many groups as channels are the extreme."""
+    axes = int(name[-2])
+    for dtype in dtypes_of(op_row, name):
+        for groups in (2, 3, 6):
+            per_group = int(rng.integers(1, 3))
+            x = drawn(rng, device, dtype, (batch, 6, *(int(n) for n in rng.integers(4, 7, axes))))
+            of_group = (6, per_group) if "transpose" in name else (per_group * groups, 6 // groups)
+            weight = drawn(rng, device, dtype, (*of_group, *[2] * axes))
+            got = getattr(ubridge, name)(x.tensor, weight.tensor, stride=2, groups=groups)
+            wide = [one.array.astype(np.float64) for one in (x, weight)]
+
+            def whole(x: Array, weight: Array, groups: int = groups) -> Array:
+                parts = zip(np.split(x, groups, 1), np.split(weight, groups, 0), strict=True)
+                one = transposed if "transpose" in name else convolution
+                window = (2, 0, 1, 0) if "transpose" in name else (2, 0, 1)
+                return np.concatenate([one(*part, *window) for part in parts], 1)
+
+            told = f"{name} {dtype} {x.array.shape} {weight.array.shape} in {groups} groups"
+            magnitudes = whole(*map(np.abs, wide))
+            assert_sums(got.to_numpy(), whole(*wide), magnitudes, dtype, told)
+
+
 @pytest.mark.parametrize("name", ["avg_pool2d", "max_pool2d"])
 def test_pooling(name: str, op_row: OpRow, device: Device, rng: np.random.Generator) -> None:
     for dtype in dtypes_of(op_row, name):
@@ -288,6 +315,13 @@ def test_what_does_not_fit_is_refused(device: Device) -> None:
         ubridge.conv1d(x, ubridge.zeros((1, 3, 5), device=device))
     with pytest.raises(ArgumentValueError, match="a stride and a dilation of at least 1"):
         ubridge.conv1d(x, x, stride=0)
+    weight = ubridge.zeros((3, 1, 2), device=device)
+    with pytest.raises(ArgumentValueError, match=r"many channels .*\(3, 1, 2\) in 2 groups"):
+        ubridge.conv1d(x, weight, groups=2)
+    with pytest.raises(ArgumentValueError, match="conv1d: expected at least 1 group, got 0"):
+        ubridge.conv1d(x, weight, groups=0)
+    with pytest.raises(ArgumentValueError, match="expected a multiple of the 3 groups in the fir"):
+        ubridge.conv1d(x, ubridge.zeros((4, 1, 2), device=device), groups=3)
     with pytest.raises(ArgumentTypeError, match="conv2d: expected operands of one dtype"):
         four = ubridge.zeros((1, 1, 3, 3), device=device)
         ubridge.conv2d(four, four.astype("f16"))

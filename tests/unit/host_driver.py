@@ -49,7 +49,7 @@ class Driver:
 
     def live(self) -> dict[str, int]:
         counts: dict[str, int] = {}
-        for kind in ("STREAM", "EVENT", "MODULE", "ALLOCATION", "PINNED"):
+        for kind in ("STREAM", "EVENT", "MODULE", "ALLOCATION", "PINNED", "GRAPH", "GRAPH_EXEC"):
             count = ctypes.c_size_t()
             self.api.uhalHostLiveCount(HEADER.constants[f"UHAL_HOST_KIND_{kind}"], count)
             counts[kind.lower()] = count.value

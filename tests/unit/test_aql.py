@@ -74,7 +74,8 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     if CC is None:
         pytest.skip("no C compiler")
     made = tmp_path_factory.mktemp("aql") / "libaql.so"
-    sources = [INCLUDES[0] / "aql.c", Path(__file__).parent / "aql_device.c"]
+    writer = [INCLUDES[0] / name for name in ("aql.c", "aql_packet.c")]
+    sources = [*writer, Path(__file__).parent / "aql_device.c"]
     flags = ["-std=c11", "-O2", "-Wall", "-Wextra", "-Wshadow", "-Werror", "-shared", "-fPIC"]
     include = [f"-I{folder}" for folder in INCLUDES]
     subprocess.run([CC, *flags, *include, *map(str, sources), "-pthread", "-o", made], check=True)

@@ -69,15 +69,17 @@ def test_03_without_a_compiler_says_what_to_do(tmp_path: Path) -> None:
     assert "apt-get install g++" in done.stderr
 
 
-def test_network_test_runs_as_a_file_and_as_a_module(tmp_path: Path) -> None:
-    as_file = run(ROOT / "examples" / "network_test.py", tmp_path, "--backend", "host")
+@pytest.mark.parametrize("name", ["network_test", "component_test"])
+def test_programs_run_as_a_file_and_as_a_command(name: str, tmp_path: Path) -> None:
+    options = ("--backend", "host", *(("--seed", "1") if name == "component_test" else ()))
+    as_file = run(ROOT / "examples" / f"{name}.py", tmp_path, *options)
     assert as_file.returncode == 0, as_file.stderr
-    as_module = subprocess.run(
-        [sys.executable, "-m", "uhal", "network_test", "--backend", "host"],
+    as_command = subprocess.run(
+        [sys.executable, "-m", "uhal", name, *options],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         encoding="utf-8",
     )
-    assert as_module.returncode == 0, as_module.stderr
-    assert as_module.stdout == as_file.stdout
+    assert as_command.returncode == 0, as_command.stderr
+    assert as_command.stdout == as_file.stdout

@@ -1,0 +1,132 @@
+# DLPack's way in: a consumed tensor as a buffer over its memory.
+
+
+@cython.final
+@cython.no_gc
+cdef class _ForeignTensor:
+    """Owns a consumed DLPack tensor: its deleter runs with the last buffer over it."""
+
+    cdef uhal_dl_versioned *versioned
+    cdef uhal_dl_managed *unversioned
+    cdef uhal_dl_tensor *tensor   # the one of either
+
+    def __dealloc__(self):
+        if self.versioned != NULL and self.versioned.deleter != NULL:
+            self.versioned.deleter(self.versioned)
+        if self.unversioned != NULL and self.unversioned.deleter != NULL:
+            self.unversioned.deleter(self.unversioned)
+
+
+cdef DeviceBuffer import_dlpack(object cls, object source, object device, object stream):
+    cdef Context context = context_for(cls, device)
+    return import_tensor(cls, context, core_for(context, stream), source)
+
+
+cdef DeviceBuffer import_tensor(object cls, Context context, StreamCore core, object source):
+    """A buffer over a contiguous tensor, ready in `core`."""
+    cdef _ForeignTensor foreign = consumed(context, core, source)
+    return buffer_over(cls, context, core, foreign, elements_of(foreign.tensor))
+
+
+def strided_dlpack(source, device=None, stream=None):
+    """Take over a tensor of any positive strides: (buffer, lengths, strides in elements).
+
+    The buffer begins with the tensor's first element and reaches to its last.
+    """
+    cdef Context context = context_for(DeviceBuffer, device)
+    cdef StreamCore core = core_for(context, stream)
+    cdef _ForeignTensor foreign = consumed(context, core, source)
+    cdef uhal_dl_tensor *tensor = foreign.tensor
+    cdef int64_t expected = 1
+    cdef int64_t stride
+    cdef Py_ssize_t extent = 1
+    cdef int axis
+    cdef list strides = []
+    for axis in range(tensor.ndim - 1, -1, -1):
+        stride = expected
+        if tensor.strides != NULL and tensor.shape[axis] > 1:
+            stride = tensor.strides[axis]
+        if stride < 0:
+            raise BufferError(
+                f"expected strides of at least 0, got {stride} along axis {axis}; make the tensor "
+                "contiguous with the exporter's contiguous() or copy()"
+            )
+        strides.append(stride)
+        extent += (tensor.shape[axis] - 1) * stride
+        expected *= tensor.shape[axis]
+    if expected == 0:
+        extent = 0
+    shape = tuple([tensor.shape[axis] for axis in range(tensor.ndim)])
+    return buffer_over(DeviceBuffer, context, core, foreign, extent), shape, tuple(strides[::-1])
+
+
+cdef DeviceBuffer buffer_over(
+    object cls, Context context, StreamCore core, _ForeignTensor foreign, Py_ssize_t size
+):
+    cdef uhal_dl_tensor *tensor = foreign.tensor
+    return describe_foreign(
+        cls,
+        context,
+        size,
+        dtype_of(tensor),
+        <uint64_t><uintptr_t>tensor.data + tensor.byte_offset,
+        foreign.versioned != NULL and foreign.versioned.flags & UHAL_DLPACK_READ_ONLY,
+        foreign,
+        core if context.dl_device_type == DL_CUDA else None,
+    )
+
+
+cdef _ForeignTensor consumed(Context context, StreamCore core, object source):
+    """The tensor taken from its producer, whose work comes before ours in `core`."""
+    cdef uhal_dl_exchange *exchange = exchange_of(type(source)).table
+    cdef _ForeignTensor foreign = _ForeignTensor.__new__(_ForeignTensor)
+    if exchange != NULL:
+        exchange.take(<void *>source, &foreign.versioned)
+        require_place(
+            context,
+            foreign.versioned.tensor.device.device_type,
+            foreign.versioned.tensor.device.device_id,
+        )
+        if context.dl_device_type == DL_CUDA:
+            order_behind_handle(context, core, current_stream(context, exchange))
+    else:
+        take_capsule(foreign, context, core, source)
+    if foreign.versioned != NULL:
+        foreign.tensor = &foreign.versioned.tensor
+    else:
+        foreign.tensor = &foreign.unversioned.tensor
+    return foreign
+
+
+cdef int take_capsule(
+    _ForeignTensor foreign, Context context, StreamCore core, object source
+) except -1:
+    """Ask the producer for a capsule; it puts its own work before ours in `core`."""
+    cdef dict asked = {}
+    if not hasattr(source, "__dlpack__") or not hasattr(source, "__dlpack_device__"):
+        raise _errors.ArgumentTypeError(
+            f"source: expected an object with __dlpack__, got {type(source).__name__}"
+        )
+    dlpack_device(context)
+    given = source.__dlpack_device__()
+    require_place(context, int(given[0]), int(given[1]))
+    if context.dl_device_type == DL_CUDA:
+        asked["stream"] = <uintptr_t>core.handle
+        core.ticket += 1   # the wait the producer enqueues
+    try:
+        capsule = source.__dlpack__(max_version=(UHAL_DLPACK_MAJOR, UHAL_DLPACK_MINOR), **asked)
+    except TypeError:
+        capsule = source.__dlpack__(**asked)  # an exporter from before DLPack 1.0
+    if PyCapsule_IsValid(capsule, b"dltensor_versioned"):
+        foreign.versioned = <uhal_dl_versioned *>PyCapsule_GetPointer(capsule, b"dltensor_versioned")
+        PyCapsule_SetName(capsule, b"used_dltensor_versioned")
+        if uhal_dl_major(foreign.versioned) != UHAL_DLPACK_MAJOR:
+            raise BufferError(
+                f"expected DLPack {UHAL_DLPACK_MAJOR}.x, got {uhal_dl_major(foreign.versioned)}.x"
+            )
+    elif PyCapsule_IsValid(capsule, b"dltensor"):
+        foreign.unversioned = <uhal_dl_managed *>PyCapsule_GetPointer(capsule, b"dltensor")
+        PyCapsule_SetName(capsule, b"used_dltensor")
+    else:
+        raise BufferError("__dlpack__ did not return an unused DLPack capsule")
+    return 0

@@ -1,0 +1,70 @@
+// Captures: streams that record what they are given instead of running it.
+//
+// A capture begins and ends on one stream. Another stream joins it by waiting for an event that was
+// recorded in it, and is joined again when the stream it began on has waited for the last of its
+// work. All steps go into one list, in the order of the calls: a wait comes after the record it is
+// for, so this order keeps every other.
+//
+// One lock serves all captures, Runtime::capture_lock. Only calls on capturing streams and events take it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "graph.h"
+
+namespace uhal_host {
+
+class Event;
+class Stream;
+
+class Capture {
+  public:
+    // How many steps of each of a capture's streams lie behind a place, in the order they joined.
+    using Behind = std::vector<uint64_t>;
+
+    // Results are codes of abi.h, the words those of the calling thread.
+    static int begin(Stream &origin);
+    // Null when it fails; then too the capture is over, unless it began on another stream.
+    static int end(Stream &origin, std::unique_ptr<Graph> &graph);
+    // One of UHAL_HOST_STREAM_CAPTURE_STATUS_…
+    static int status(Stream &stream);
+
+    template <class Work> static int record(Stream &stream, const Work &work);
+    static int record(Stream &stream, Event &event);
+    // The event is recorded elsewhere from now on.
+    static void forget(Event &event);
+    // One of the two is in a capture.
+    static int wait(Stream &stream, Event &event);
+    // Spoils the capture of the stream, which was asked for `what`.
+    static int refuse(Stream &stream, const char *what);
+    // The stream is being destroyed.
+    static void leave(Stream &stream);
+
+  private:
+    struct Member {
+        Stream *stream; // null once it is destroyed
+        Behind behind;
+    };
+
+    explicit Capture(Stream &origin);
+    Member &member(Stream &stream);
+    int spoil(int code, const std::string &words);
+    int join(Stream &stream, const CapturePlace &place);
+    std::string unjoined() const;
+    void finish();
+
+    std::unique_ptr<Graph> graph_; // null when the capture is over
+    std::vector<Member> members_;  // the one it began on first
+    std::string spoilt_;           // by what; empty while all is well
+};
+
+// Where in a capture an event was recorded.
+struct CapturePlace {
+    std::shared_ptr<Capture> capture;
+    Capture::Behind behind;
+};
+
+} // namespace uhal_host

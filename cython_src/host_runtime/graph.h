@@ -1,0 +1,92 @@
+// Graphs: work recorded once and run as a whole, as often as it is launched.
+//
+// A graph is a list of steps in the order they were recorded in, which is one that every event of
+// its capture allows. An executable graph has copies of the list. Launches hand the newest copy to a
+// stream as one task; a change of a step goes into the newest copy while no launch runs from it, and
+// else into another one, so that launches made before keep what they were made with and nobody waits.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "event.h"
+#include "task.h"
+
+namespace uhal_host {
+
+struct Device;
+class Stream;
+
+// A launch, a copy or a fill. The module of a launch is held.
+class Step {
+  public:
+    template <class Work> explicit Step(const Work &work) { set(work); }
+    ~Step();
+
+    // As if it were the other.
+    std::unique_ptr<Step> copy() const;
+    // Changes values and geometry of a launch; the kernel stays the same.
+    void set_again(const Launch &launch) { task_.set_again(launch); }
+    bool is_launch() const { return task_.kind == TaskKind::launch; }
+    const Task &task() const { return task_; }
+
+  private:
+    void set(const Launch &launch);
+    void set(const Copy &copy);
+    void set(const Fill &fill);
+
+    Task task_;
+};
+
+using Steps = std::vector<std::unique_ptr<Step>>;
+
+struct Graph {
+    explicit Graph(Device &graph_device);
+    ~Graph();
+
+    Device &device;
+    Steps steps;
+};
+
+// One copy of an executable graph's steps.
+struct Version {
+    Steps steps;
+    std::vector<bool> is_stale; // steps that were changed elsewhere since, and their numbers
+    std::vector<size_t> stale;
+    mutable std::atomic<uint32_t> launches{0}; // not run to their end
+};
+
+// Any thread may use one.
+class Executable {
+  public:
+    explicit Executable(const Graph &graph);
+    Device &device() const { return device_; }
+
+    void launch(Stream &stream);
+    // Of later launches. `step` is that of a kernel.
+    void change(size_t step, const Launch &launch);
+
+    // The handle's reference, or a launch's, goes.
+    void drop();
+    // A launch has run to its end.
+    static void finish(const Replay &replay);
+
+  private:
+    ~Executable();
+    void make_changeable();
+    Version &spare_version();
+
+    Device &device_;
+    std::atomic<uint32_t> references_{1};
+    std::mutex lock_; // of what follows
+    std::vector<std::unique_ptr<Version>> versions_;
+    Version *newest_;
+    MarkHold end_;                  // of the last launch, null before the first
+    const Stream *used_ = nullptr;  // by the last launch
+};
+
+} // namespace uhal_host

@@ -1,0 +1,45 @@
+/* Captures: streams that record what they are given instead of running it.
+ *
+ * A capture begins and ends on one stream. Another stream joins it by waiting for an event that was
+ * recorded in it, and is joined again when the stream it began on has waited for the last of its work.
+ * All steps go into one list in the order of the calls: a wait comes after the record it is for, so this
+ * order keeps every other. What cannot be recorded spoils the capture.
+ *
+ * One lock serves all captures of the process; only calls on capturing streams and events take it.
+ * Results are codes of runtime.h, their words those of the calling thread.
+ */
+#ifndef UHAL_HSA_CAPTURE_H
+#define UHAL_HSA_CAPTURE_H
+
+#include "graph.h"
+
+enum { UHAL_HSA_CAPTURE_STREAMS = 32 };
+
+/* Where in a capture an event was recorded: how many steps of each stream lie behind, in the order the
+ * streams joined. Holds the capture. */
+typedef struct uhal_hsa_place {
+    struct uhal_hsa_capture *capture;
+    uint64_t behind[UHAL_HSA_CAPTURE_STREAMS];
+} uhal_hsa_place;
+
+int uhal_hsa_capture_launch(uhal_hsa_stream *stream, const uhal_aql_kernel *kernel,
+                            const uhal_aql_geometry *geometry, void *const *parameters);
+int uhal_hsa_capture_step(uhal_hsa_stream *stream, const uhal_hsa_step *step);
+
+/* The stream was asked for `what`. */
+int uhal_hsa_capture_refuse(uhal_hsa_stream *stream, const char *what);
+
+/* Makes the place where the stream is. */
+int uhal_hsa_capture_record(uhal_hsa_stream *stream, uhal_hsa_place **place);
+void uhal_hsa_place_delete(uhal_hsa_place *place);
+
+/* The stream goes on behind an event that was recorded at `place`; NULL: outside of captures. */
+int uhal_hsa_capture_wait(uhal_hsa_stream *stream, const uhal_hsa_place *place);
+
+/* What a call answers that asks for the time or the end of an event with a place. */
+int uhal_hsa_capture_no_time(void);
+
+/* The stream is being destroyed. */
+void uhal_hsa_capture_leave(uhal_hsa_stream *stream);
+
+#endif
