@@ -33,7 +33,7 @@ from benchmarks.suites import HOST_RUNTIME, NULL_DRIVERS, ROOT, SUITES, Gate, Li
 
 TURNS = 5
 STARTS = 5
-SECONDS = 180
+SECONDS = 600  # a first run builds the lane without checks
 
 
 @dataclass

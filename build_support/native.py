@@ -62,7 +62,8 @@ def lane_job(root: Path, destination: Path, *, unsafe: bool = False) -> Job:
         *compiler,
         *link[1:],
         *shlex.split(sysconfig.get_config_var("CFLAGS") or ""),
-        *("-O2", "-g0", "-fPIC", "-fvisibility=hidden"),
+        # -O3 for its limits of inlining: what packs one argument becomes part of a launch.
+        *("-O3", "-g0", "-fPIC", "-fvisibility=hidden"),
         "-DNPY_NO_DEPRECATED_API=NPY_1_7_API_VERSION",
         *(("-DUHAL_LANE_UNSAFE",) if unsafe else ()),
         *shlex.split(os.environ.get("CFLAGS", "")),
