@@ -43,6 +43,7 @@ One translation unit, a file an idea:
     capture_order.pxi    what streams may do meanwhile
     captured_work.pxi    what they record
     plan.pxi         what was recorded, run as a whole
+    plan_slots.pxi   the values that change from run to run
 """
 
 import atexit as _atexit
@@ -161,6 +162,7 @@ include "capture.pxi"
 include "capture_order.pxi"
 include "captured_work.pxi"
 include "plan.pxi"
+include "plan_slots.pxi"
 
 # A free-threaded Python turns its lock on for a module that does not say it can do without, and this
 # one does not, unless it was started with the lock forced off.

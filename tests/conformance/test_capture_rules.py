@@ -9,7 +9,17 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-from uhal import Device, DeviceBuffer, Event, HostBuffer, Module, Stream, diagnostics, launch
+from uhal import (
+    Device,
+    DeviceBuffer,
+    Event,
+    HostBuffer,
+    Module,
+    Stream,
+    StreamFlags,
+    diagnostics,
+    launch,
+)
 from uhal.errors import ArgumentTypeError, ArgumentValueError, CaptureError, NotSupportedError
 
 COUNT = 64
@@ -139,6 +149,33 @@ def test_a_plan_goes_on_after_a_mistake(stage: Callable[[], Stage], mistake: str
 def test_a_plan_is_not_made_of_the_default_stream(device: Device) -> None:
     with pytest.raises(CaptureError, match="the default stream cannot be captured"):
         Stream.default(device).capture().__enter__()
+
+
+def test_a_plan_and_the_legacy_stream(stage: Callable[[], Stage], device: Device) -> None:
+    made = stage()
+    try:
+        legacy = Stream.legacy(device)
+    except NotSupportedError:
+        return
+    with pytest.raises(CaptureError, match="the legacy default stream cannot be captured"):
+        legacy.capture().__enter__()
+    with made.stream.capture() as plan:
+        for stream in (legacy, Stream.legacy(device)):
+            with pytest.raises(CaptureError, match="waits for every blocking stream"):
+                made.launch(3, stream)
+        made.launch(7)
+    with plan:
+        plan.replay()
+        assert made.reads(7)
+    with Stream(StreamFlags.NON_BLOCKING) as free:
+        with free.capture() as plan:
+            made.launch(5, free)
+            made.launch(3, legacy)
+        assert made.reads(3)
+        with plan:
+            plan.replay()
+            free.synchronize()
+        assert made.reads(5)
 
 
 def test_a_plan_does_not_take_memory_of_the_drivers(stage: Callable[[], Stage]) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 import ubridge.content_cache
 from ubridge import Layout, LayoutCache, SlicePtrOrNull
-from uhal import Device, DeviceError, Stream, StreamFlags
+from uhal import CaptureError, Device, DeviceError, Stream, StreamFlags
 
 
 @pytest.fixture
@@ -69,6 +69,25 @@ def test_a_capture_refuses_to_upload(cache: LayoutCache) -> None:
         assert SlicePtrOrNull.from_layout(known, cache).state == "cached"
         with pytest.raises(DeviceError, match=r"\(2, 3, 1, 4\).*the warm-up was incomplete"):
             SlicePtrOrNull.from_layout(unknown, cache)
+    assert SlicePtrOrNull.from_layout(unknown, cache).state == "uploaded"
+
+
+def test_a_thread_that_captures_a_stream_uploads_nothing(
+    cache: LayoutCache, device: Device
+) -> None:
+    known, unknown = Layout((2, 3), (1, 2)), Layout((2, 3), (1, 4))
+    SlicePtrOrNull.from_layout(known, cache)
+    with Stream(device=device) as stream:
+        with stream.capture() as plan:
+            assert SlicePtrOrNull.from_layout(known, cache).state == "cached"
+            with pytest.raises(CaptureError, match=r"warm-up was incomplete.*\[test_slice_ptr.py:"):
+                SlicePtrOrNull.from_layout(unknown, cache)
+            threads = [threading.Thread(target=cache.get, args=((2, 3, 1, 8),))]
+            for thread in threads:
+                thread.start()
+                thread.join()
+            assert SlicePtrOrNull.from_layout(Layout((2, 3), (1, 8)), cache).state == "cached"
+        plan.close()
     assert SlicePtrOrNull.from_layout(unknown, cache).state == "uploaded"
 
 

@@ -176,3 +176,26 @@ def test_a_closed_buffer_is_given_back_with_the_plan(bench: Bench) -> None:
     # it waited for the replay
     assert not bench.driver.busy
     assert bench.context.pool_statistics()["blocks_in_use"] == in_use
+
+
+def test_a_copy_between_devices_is_refused(bench: Bench) -> None:
+    other = bench.driver.open_context(1)
+    far = _lane.DeviceBuffer.uninitialized(64, "f32", device=Device._of(other))
+    with bench.stream.capture() as plan:
+        bench.slots_called()
+        with pytest.raises(CaptureError, match=r"^a copy between devices: stream"):
+            bench.x.copy_from_async(far, bench.stream)
+        assert bench.slots_called() == []
+    plan.close()
+
+
+def test_what_another_device_does_meanwhile_is_its_own(bench: Bench) -> None:
+    other = bench.driver.open_context(1)
+    with bench.stream.capture() as plan:
+        with _lane.DeviceBuffer.zeros(64, "f32", device=Device._of(other)) as far:
+            far.to_numpy()
+        other.synchronize()
+        with pytest.raises(CaptureError, match=r"^Device\.synchronize: stream"):
+            bench.context.synchronize()
+        assert bench.context.empty_cache() == 0
+    plan.close()
