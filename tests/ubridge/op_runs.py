@@ -113,7 +113,9 @@ def unary_scalar(t: Trial) -> Iterator[Outcome]:
     x = t.x(t.shape())
     for parameter in (0.5, 3.0):
         got = getattr(ub, t.op.name)(x.tensor, parameter).to_numpy()
-        yield Outcome(got, reference(t.op, wide(x), Wide(parameter)))
+        # What e to the x is of, less 1.
+        size = parameter if t.op.name == "elu" and t.is_float else 0
+        yield Outcome(got, reference(t.op, wide(x), Wide(parameter)), size)
 
 
 @run("affine")
