@@ -10,7 +10,6 @@ import operator
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from math import prod
-from typing import SupportsIndex
 
 from uhal.errors import ArgumentTypeError, ArgumentValueError
 
@@ -339,8 +338,9 @@ def _contiguous(shape: Shape, start_offset: int) -> Layout:
 
 def _lengths(given: int | Iterable[int]) -> tuple[int, ...]:
     try:
-        if isinstance(given, SupportsIndex):
-            return (operator.index(given),)
+        # Not isinstance: asking a protocol costs more than all the rest of a view.
+        if hasattr(given, "__index__"):
+            return (operator.index(given),)  # type: ignore[arg-type]
         return tuple(operator.index(length) for length in given)
     except TypeError:
         raise ArgumentTypeError(
