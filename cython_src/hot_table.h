@@ -83,7 +83,7 @@ struct uhal_launch_config {
     SLOT(required, stream_wait_event, (void *stream, void *event, unsigned int flags))             \
     SLOT(required, stream_callback, (void *stream, uhal_host_function function, void *user_data))  \
     /* No function of CUDA's: of the launches a stream was given, how many have completed and how   \
-       many may have begun. It narrows the suspects of a fault. */                                  \
+       many may have begun; a graph counts as one. It narrows the suspects of a fault. */           \
     SLOT(optional, stream_progress, (void *stream, uint64_t *completed, uint64_t *begun))          \
     /* cuEventCreate, cuEventDestroy, cuEventRecord, cuEventSynchronize, cuEventQuery,             \
        cuEventElapsedTime */                                                                       \

@@ -11,8 +11,6 @@ namespace uhal_host {
 
 namespace {
 
-std::mutex capture_lock; // of every capture, of Stream::capture and of places of events
-
 // How many steps of its stream number `index` lie behind.
 uint64_t &count_at(Capture::Behind &behind, size_t index) {
     if (behind.size() <= index) {
@@ -20,6 +18,8 @@ uint64_t &count_at(Capture::Behind &behind, size_t index) {
     }
     return behind[index];
 }
+
+using Guard = std::lock_guard<std::mutex>;
 
 int ended() {
     set_error_text("the capture of the stream was ended by another thread");
@@ -35,7 +35,7 @@ Capture::Capture(Stream &origin) : graph_(new Graph(origin.device())) {
 }
 
 int Capture::begin(Stream &origin) {
-    const std::lock_guard<std::mutex> guard(capture_lock);
+    const Guard guard(origin.device().runtime.capture_lock);
     if (origin.capture != nullptr) {
         set_error_text("the stream captures already");
         return UHAL_HOST_ERROR_ILLEGAL_STATE;
@@ -46,7 +46,7 @@ int Capture::begin(Stream &origin) {
 }
 
 int Capture::end(Stream &origin, std::unique_ptr<Graph> &graph) {
-    const std::lock_guard<std::mutex> guard(capture_lock);
+    const Guard guard(origin.device().runtime.capture_lock);
     const std::shared_ptr<Capture> capture = origin.capture;
     if (capture == nullptr) {
         set_error_text("the stream captures nothing");
@@ -98,7 +98,7 @@ void Capture::finish() {
 }
 
 void Capture::leave(Stream &stream) {
-    const std::lock_guard<std::mutex> guard(capture_lock);
+    const Guard guard(stream.device().runtime.capture_lock);
     const std::shared_ptr<Capture> capture = stream.capture;
     if (capture == nullptr) {
         return;
@@ -113,7 +113,7 @@ void Capture::leave(Stream &stream) {
 }
 
 int Capture::status(Stream &stream) {
-    const std::lock_guard<std::mutex> guard(capture_lock);
+    const Guard guard(stream.device().runtime.capture_lock);
     if (stream.capture == nullptr) {
         return UHAL_HOST_STREAM_CAPTURE_STATUS_NONE;
     }
@@ -138,7 +138,7 @@ int Capture::spoil(int code, const std::string &words) {
 }
 
 int Capture::refuse(Stream &stream, const char *what) {
-    const std::lock_guard<std::mutex> guard(capture_lock);
+    const Guard guard(stream.device().runtime.capture_lock);
     if (stream.capture == nullptr) {
         return ended();
     }
@@ -147,7 +147,7 @@ int Capture::refuse(Stream &stream, const char *what) {
 }
 
 template <class Work> int Capture::record(Stream &stream, const Work &work) {
-    const std::lock_guard<std::mutex> guard(capture_lock);
+    const Guard guard(stream.device().runtime.capture_lock);
     Capture *const capture = stream.capture.get();
     if (capture == nullptr) {
         return ended();
@@ -168,7 +168,7 @@ template int Capture::record(Stream &stream, const Copy &copy);
 template int Capture::record(Stream &stream, const Fill &fill);
 
 int Capture::record(Stream &stream, Event &event) {
-    const std::lock_guard<std::mutex> guard(capture_lock);
+    const Guard guard(stream.device().runtime.capture_lock);
     if (stream.capture == nullptr) {
         return ended();
     }
@@ -178,12 +178,12 @@ int Capture::record(Stream &stream, Event &event) {
 }
 
 void Capture::forget(Event &event) {
-    const std::lock_guard<std::mutex> guard(capture_lock);
+    const Guard guard(event.device().runtime.capture_lock);
     event.set_place(nullptr);
 }
 
 int Capture::wait(Stream &stream, Event &event) {
-    const std::lock_guard<std::mutex> guard(capture_lock);
+    const Guard guard(stream.device().runtime.capture_lock);
     if (const std::shared_ptr<const CapturePlace> place = event.place()) {
         return place->capture->join(stream, *place);
     }

@@ -5,7 +5,7 @@
 // work. All steps go into one list, in the order of the calls: a wait comes after the record it is
 // for, so this order keeps every other.
 //
-// One lock serves all captures of the process. Only calls on capturing streams and events take it.
+// One lock serves all captures, Runtime::capture_lock. Only calls on capturing streams and events take it.
 #pragma once
 
 #include <cstdint>

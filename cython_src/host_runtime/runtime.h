@@ -52,6 +52,7 @@ struct Runtime {
     Pool pool;
     Scheduler scheduler;
     std::vector<std::unique_ptr<Device>> devices;
+    std::mutex capture_lock; // of every capture, of Stream::capture and of places of events
     std::atomic<size_t> live_streams{0};
     std::atomic<size_t> live_events{0};
     std::atomic<size_t> live_modules{0};

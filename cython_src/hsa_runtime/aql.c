@@ -7,6 +7,7 @@
 
 enum {
     PACKET_BYTES = 64,
+    SIGNAL_PLACE = 56, /* of the completion signal in a packet */
     DEPENDENCIES = 5,
     BRIEF_WAITS = 200 /* looks at a full queue before the thread sleeps between them */
 };
@@ -26,6 +27,7 @@ enum {
 
 _Static_assert(sizeof(hsa_kernel_dispatch_packet_t) == PACKET_BYTES, "a packet");
 _Static_assert(sizeof(hsa_barrier_and_packet_t) == PACKET_BYTES, "a packet");
+_Static_assert(offsetof(hsa_kernel_dispatch_packet_t, completion_signal) == SIGNAL_PLACE, "its end");
 
 static const hsa_signal_t NO_SIGNAL = {0};
 
@@ -231,9 +233,11 @@ static uint32_t replay_some(uhal_aql_writer *writer, const hsa_kernel_dispatch_p
                             uint32_t count, hsa_signal_t completion) {
     for (uint32_t i = 0; i < count; ++i) {
         unsigned char *slot = slot_at(writer, writer->next + i);
-        hsa_kernel_dispatch_packet_t packet = packets[i];
-        packet.completion_signal = completion;
-        memcpy(slot + 4, (const unsigned char *)&packet + 4, PACKET_BYTES - 4);
+        const unsigned char *packet = (const unsigned char *)&packets[i];
+        /* In aligned pieces, and from where nothing was just written. */
+        memcpy(slot + 4, packet + 4, 4);
+        memcpy(slot + 8, packet + 8, SIGNAL_PLACE - 8);
+        memcpy(slot + SIGNAL_PLACE, &completion, sizeof completion);
     }
     writer->functions->hsa_queue_add_write_index_screlease(writer->queue, count);
     for (uint32_t i = 0; i < count; ++i)

@@ -15,43 +15,19 @@ import pytest
 
 from tests.graph_slots import launch_graph
 from tests.sampling import rounds
+from tests.slots import U32, U64, Slots
 from uhal import Device, DeviceBuffer, Event, EventFlags, Function, Module, Stream
-from uhal.contract import Backend
-from uhal.errors import DeviceError, from_code
+from uhal.errors import DeviceError
 from uhal.registry import backend as opened_backend
 
 N = 700
-POINTER, U64, UINT, SIZE = ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint, ctypes.c_size_t
-PARAMETERS: dict[str, tuple[type, ...]] = {
-    "launch": (POINTER, *[UINT] * 7, POINTER, POINTER, POINTER),
-    "copy_d2d": (U64, U64, SIZE, POINTER),
-    "memset_32": (U64, UINT, SIZE, POINTER),
-    "event_record": (POINTER, POINTER),
-    "event_query": (POINTER,),
-    "stream_wait_event": (POINTER, POINTER, UINT),
-    "stream_synchronize": (POINTER,),
-    "stream_query": (POINTER,),
-    "stream_destroy": (POINTER,),
-    "stream_create": (POINTER, UINT, ctypes.c_int),
-}
 
 
-class Slots:
-    """The hot table by hand; a status other than 0 is raised as the backend has it."""
-
-    def __init__(self, backend: Backend) -> None:
-        self.backend = backend
-
-    def __call__(self, slot: str, *arguments: object) -> None:
-        function = ctypes.CFUNCTYPE(ctypes.c_int, *PARAMETERS[slot])
-        status = function(self.backend.hot_table.slots[slot])(*arguments)
-        if status != 0:
-            raise from_code(self.backend, self.backend.hot_table.names[slot], status)
-
-    def step(self, step: Function, stream: int, address: int, multiply: int, add: int) -> None:
-        values = (U64(N), ctypes.c_uint32(multiply), ctypes.c_uint32(add), U64(address))
-        pointers = (POINTER * len(values))(*map(ctypes.addressof, values))
-        self("launch", step.handle, 3, 1, 1, 64, 1, 1, 0, stream, pointers, None)
+def launch_step(
+    slots: Slots, step: Function, stream: int, address: int, multiply: int, add: int
+) -> None:
+    values = (U64(N), U32(multiply), U32(add), U64(address))
+    slots.launch(step.handle, (3, 1, 1), (64, 1, 1), stream, *values)
 
 
 @pytest.fixture
@@ -116,7 +92,7 @@ def replay_random_work(
             slots("memset_32", to.address, value, N, stream.handle)
             model.append(lambda: to.expected.fill(value))
         else:
-            slots.step(step, stream.handle, to.address, value, add)
+            launch_step(slots, step, stream.handle, to.address, value, add)
             model.append(
                 lambda: np.copyto(to.expected, to.expected * np.uint32(value) + np.uint32(add))
             )
@@ -185,7 +161,7 @@ def test_a_graph_is_refused_a_mistake(
     numbers = Numbers(rng)
     numbers.check()
     backend.begin_capture(stream.handle)
-    slots.step(step, stream.handle, numbers.address, 3, 1)
+    launch_step(slots, step, stream.handle, numbers.address, 3, 1)
     with pytest.raises(DeviceError):
         MISTAKES[mistake](slots, stream, events)
     try:
@@ -193,7 +169,7 @@ def test_a_graph_is_refused_a_mistake(
     except DeviceError:
         pass  # spoilt; not every mistake does that
     assert backend.capture_status(stream.handle) == "none"
-    slots.step(step, stream.handle, numbers.address, 5, 7)
+    launch_step(slots, step, stream.handle, numbers.address, 5, 7)
     stream.synchronize()
     numbers.expected = numbers.expected * np.uint32(5) + np.uint32(7)
     numbers.check()
@@ -211,11 +187,11 @@ def test_a_graph_needs_its_streams_joined(
     slots("event_record", events[0].handle, first)
     slots("stream_wait_event", second, events[0].handle, 0)
     assert backend.capture_status(second) == "active"
-    slots.step(step, second, numbers.address, 3, 1)
+    launch_step(slots, step, second, numbers.address, 3, 1)
     with pytest.raises(DeviceError):
         backend.end_capture(first)
     assert backend.capture_status(first) == backend.capture_status(second) == "none"
-    slots.step(step, second, numbers.address, 5, 1)
+    launch_step(slots, step, second, numbers.address, 5, 1)
     streams[1].synchronize()
     numbers.expected = numbers.expected * np.uint32(5) + np.uint32(1)
     numbers.check()
@@ -227,10 +203,10 @@ def test_a_graph_stream_may_be_destroyed_while_it_captures(
     step = basic.get_function("step")
     numbers = Numbers(rng)
     numbers.check()
-    handle = POINTER()
+    handle = ctypes.c_void_p()
     slots("stream_create", ctypes.byref(handle), 0, 0)
     slots.backend.begin_capture(handle.value or 0)
-    slots.step(step, handle.value or 0, numbers.address, 3, 1)
+    launch_step(slots, step, handle.value or 0, numbers.address, 3, 1)
     slots("stream_destroy", handle)
     device.synchronize()
     numbers.check()

@@ -1,0 +1,165 @@
+// The owner's side of a stream: what a runner does with its tasks.
+#include "stream.h"
+
+#include "graph.h"
+#include "platform.h"
+#include "runtime.h"
+
+namespace uhal_host {
+
+namespace {
+
+// A launch expected to take no longer than this is not worth waking workers for.
+constexpr double solo_nanoseconds = 30'000;
+// Tasks a runner does for one stream while others of its priority wait for a runner.
+constexpr unsigned fair_share = 32;
+
+} // namespace
+
+void Stream::resume() { device_.runtime.scheduler.make_ready(*this); }
+
+void Stream::run() {
+    Scheduler &scheduler = device_.runtime.scheduler;
+    Task *task;
+    {
+        const std::lock_guard<std::mutex> guard(lock_);
+        task = first_;
+    }
+    for (unsigned turn = 0;; ++turn) {
+        const Outcome outcome = execute(*task);
+        if (outcome == Outcome::parked) {
+            return; // the mark owns the stream and may have passed it on already
+        }
+        if (outcome == Outcome::later) {
+            scheduler.make_ready(*this);
+            return;
+        }
+        const bool has_ticket = task->has_ticket;
+        task->clear();
+        {
+            const std::lock_guard<std::mutex> guard(lock_);
+            first_ = task->next;
+            if (first_ == nullptr) {
+                last_ = nullptr;
+            }
+            --queued_;
+            if (waiting_for_room_ != 0 && queued_ <= queue_room) {
+                room_.notify_all();
+            }
+            task->next = spare_;
+            spare_ = task;
+            task = first_;
+        }
+        if (has_ticket) {
+            executed_.fetch_add(1);
+        }
+        const bool idle_now = pending_.fetch_sub(1) == 1;
+        if (waiters_.load() != 0) {
+            notify_waiters();
+        }
+        if (idle_now) {
+            drop();
+            return;
+        }
+        if (scheduler.wants(priority_, turn >= fair_share)) {
+            scheduler.make_ready(*this);
+            return;
+        }
+        if (task == nullptr) {
+            // Queued since the look above, which is what kept this from being idle.
+            const std::lock_guard<std::mutex> guard(lock_);
+            task = first_;
+        }
+    }
+}
+
+void Stream::recycle(Task *task) {
+    task->clear();
+    const std::lock_guard<std::mutex> guard(lock_);
+    task->next = spare_;
+    spare_ = task;
+}
+
+// When it is not done the task is to be looked at again.
+Stream::Outcome Stream::execute(Task &task) {
+    switch (task.kind) {
+    case TaskKind::launch: {
+        Module *const module = task.launch.function->module;
+        execute_step(task);
+        module->drop();
+        break;
+    }
+    case TaskKind::copy:
+    case TaskKind::fill:
+        execute_step(task);
+        break;
+    case TaskKind::replay:
+        return execute(task.replay);
+    case TaskKind::callback: {
+        // Runs on a lost device too: it may own what it was given.
+        const Scheduler::Blocking blocking(device_.runtime.scheduler);
+        task.callback.function(task.callback.user_data);
+        break;
+    }
+    case TaskKind::record:
+        task.mark->complete();
+        break;
+    case TaskKind::wait:
+        return task.mark->park(*this) ? Outcome::parked : Outcome::done;
+    case TaskKind::release:
+        device_.runtime.memory.free(task.address);
+        break;
+    }
+    return Outcome::done;
+}
+
+// Steps take turns with other streams' work as single tasks would.
+Stream::Outcome Stream::execute(Replay &replay) {
+    const Steps &steps = replay.version->steps;
+    for (unsigned turn = 1; replay.next < steps.size(); ++turn) {
+        execute_step(steps[replay.next++]->task());
+        if (device_.runtime.scheduler.wants(priority_, turn >= fair_share)) {
+            return Outcome::later;
+        }
+    }
+    Executable::finish(replay);
+    return Outcome::done;
+}
+
+// A launch, a copy or a fill. On a lost device nothing runs any more.
+void Stream::execute_step(const Task &step) {
+    if (device_.error.load(std::memory_order_relaxed) != 0) {
+        return;
+    }
+    switch (step.kind) {
+    case TaskKind::launch:
+        execute(step.launch);
+        break;
+    case TaskKind::copy:
+        uhal_host::run(step.copy);
+        break;
+    default:
+        uhal_host::run(step.fill);
+        break;
+    }
+}
+
+void Stream::execute(const Launch &launch) {
+    const uint64_t items = (launch.blocks - launch.first) * launch.threads();
+    const uint64_t start = ticks();
+    unsigned threads = 1;
+    try {
+        if (launch.function->predict_nanoseconds(items) < solo_nanoseconds) {
+            run_blocks(launch, launch.first, launch.blocks - launch.first);
+        } else {
+            threads = device_.runtime.pool.run(launch);
+        }
+    } catch (...) {
+        device_.fail(std::current_exception(), launch);
+        return;
+    }
+    const double spent = static_cast<double>(ticks() - start) * device_.runtime.nanoseconds_per_tick;
+    launch.function->learn(items, spent * threads);
+}
+
+} // namespace uhal_host
