@@ -38,6 +38,7 @@ One translation unit, a file an idea:
     packing.pxi      geometry and arguments read and checked
     launch_ex.pxi    launches that ask for more than geometry
     launch.pxi       a launch
+    result_launch.pxi    a launch that makes the buffer of its result
     recording.pxi    the launches of a plan, and its slots
     capture.pxi      streams that record instead of running
     capture_order.pxi    what streams may do meanwhile
@@ -157,6 +158,7 @@ include "function.pxi"
 include "packing.pxi"
 include "launch_ex.pxi"
 include "launch.pxi"
+include "result_launch.pxi"
 include "recording.pxi"
 include "capture.pxi"
 include "capture_order.pxi"

@@ -6,7 +6,6 @@ where everything is contiguous.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ubridge.candle_products import CandleProducts
@@ -15,14 +14,13 @@ from ubridge.layout import Layout
 from ubridge.matmul_table import MatmulKernels
 from ubridge.op_table import OPS, Op
 from ubridge.slice_ptr import joined_words
-from uhal import DeviceBuffer, DType, launch
+from uhal import DeviceBuffer, DType
+from uhal._lane import ResultLaunch
 from uhal.dtypes import u8
 from uhal.interop import StreamLike
 
 if TYPE_CHECKING:
     from ubridge.executor import DeviceExecutor
-
-Direct = Callable[[int, tuple[Any, ...], "StreamLike | None"], DeviceBuffer]
 
 _AFFINE = OPS["affine"]
 _ASTYPE = OPS["astype"]
@@ -49,39 +47,20 @@ class CandleLowering(CandleRows, CandleProducts):
         own.matmuls.leave_out_library()
         return own
 
-    def direct(self, op: Op, dtype: DType) -> Direct:
+    def direct(self, op: Op, dtype: DType, size: int) -> ResultLaunch:
         """Return what enqueues an elementwise operation on whole buffers, and nothing but that.
 
-        It takes the number of elements, the operands, then numbers, and the stream, and returns a
-        new buffer. A tensor of few elements is computed in the time the checks above it would take,
-        so they are left to whoever knows that both buffers hold as many elements.
+        It takes the stream, the result's buffer or `None`, the operands, then numbers, and returns
+        the result's buffer. A tensor of few elements is computed in the time the checks above it
+        would take, so they are left to whoever knows that all buffers hold `size` elements, which
+        is not 0.
         """
-        function = self._executor.kernel(op, dtype).function
-        device = self._executor.device
-        limits = device.limits
-        block = limits.block_for_elements
-        cap = min(limits.max_grid[0], limits.max_blocks_for_elements or limits.max_grid[0])
+        kernel = self._executor.kernel(op, dtype)
+        grid, block, shared = kernel.configuration(size)
+        operands = 2 if op.family.name in ("binary", "compare") else 1
         result = u8 if op.family.name == "compare" else dtype
-        is_affine = op is _AFFINE
-
-        def enqueue(
-            size: int, operands: tuple[Any, ...], stream: StreamLike | None
-        ) -> DeviceBuffer:
-            if stream is None:
-                out = DeviceBuffer.uninitialized(size, result, device=device)
-            else:
-                out = DeviceBuffer.uninitialized_async(size, result, stream)
-            if size:
-                blocks = -(-size // block)
-                if is_affine:
-                    x, multiplier, addend = operands
-                    arguments = (size, 1, None, x, out, multiplier, addend)
-                else:
-                    arguments = (size, 1, None, *operands, out)
-                launch(function, blocks if blocks < cap else cap, block, arguments, 0, stream)
-            return out
-
-        return enqueue
+        bound = kernel.function[grid, block, shared]
+        return ResultLaunch(bound, (size, 1, None), operands, size, result)
 
     def unary(
         self,

@@ -66,10 +66,15 @@ def unary(
     """
     if not hasattr(x, "_layout"):
         require_tensors(op.name, x)
-    if out is None and parameter is None and x._layout.is_whole:
-        direct = x._executor.direct(op, x._dtype)
+    layout = x._layout
+    if parameter is None and layout.is_whole:
+        direct = x._executor.direct[op, x._dtype.name, layout.size]
         if direct is not None:
-            return x._made(direct(x._layout.size, (x._buffer,), stream), x._layout, x._dtype)
+            if out is None:
+                return x._made(direct(stream, None, x._buffer), layout, x._dtype)
+            if _is_alike(out, x, x._dtype):
+                direct(stream, out._buffer, x._buffer)
+                return out
     if x._dtype.kind != "float" and x._dtype.name not in op.dtypes:
         try:
             x = astype(x, f64, stream=stream)
@@ -112,14 +117,18 @@ def binary(
         return with_scalar(op, right, left, True, out, stream)
     dtype = left._dtype
     layout = left._layout
-    if out is None and layout is right._layout and dtype is right._dtype and layout.is_whole:
-        direct = left._executor.direct(op, dtype)
-        if direct is not None and right._executor is left._executor:
-            buffer = direct(layout.size, (left._buffer, right._buffer), stream)
-            result = bool_ if op.family.name == "compare" else dtype
-            made: DeviceTensor = left._made(buffer, layout, result)
-            return made
     executor = left._executor
+    if layout is right._layout and dtype is right._dtype and layout.is_whole:
+        direct = executor.direct[op, dtype.name, layout.size]
+        if direct is not None and right._executor is executor:
+            result = bool_ if op.family.name == "compare" else dtype
+            if out is None:
+                buffer = direct(stream, None, left._buffer, right._buffer)
+                made: DeviceTensor = left._made(buffer, layout, result)
+                return made
+            if _is_alike(out, left, result):
+                direct(stream, out._buffer, left._buffer, right._buffer)
+                return out
     if out is None and dtype is right._dtype and executor.plans and right._executor is executor:
         plan = executor.plans.pair(op, dtype, layout, right._layout)
         if plan is not None:
@@ -296,11 +305,15 @@ def _affine(
     stream: StreamLike | None,
 ) -> DeviceTensor:
     executor = x._executor
-    if out is None and x._layout.is_whole:
-        direct = executor.direct(_AFFINE, x._dtype)
+    if x._layout.is_whole:
+        direct = executor.direct[_AFFINE, x._dtype.name, x._layout.size]
         if direct is not None:
-            operands = (x._buffer, multiplier, addend)
-            return x._made(direct(x._layout.size, operands, stream), x._layout, x._dtype)
+            if out is None:
+                buffer = direct(stream, None, x._buffer, multiplier, addend)
+                return x._made(buffer, x._layout, x._dtype)
+            if _is_alike(out, x, x._dtype):
+                direct(stream, out._buffer, x._buffer, multiplier, addend)
+                return out
 
     def enqueue(place: DeviceBuffer | None) -> DeviceBuffer:
         return launches.launch_affine(
@@ -469,6 +482,19 @@ def delivered(
         stream=stream, executor=out._executor,
     )  # fmt: skip
     return out
+
+
+def _is_alike(out: Any, like: DeviceTensor, dtype: DType) -> bool:
+    """Whether `out` is a tensor of the dtype that lies in its buffer, and on its device, as `like`.
+
+    Then `require_out` has nothing against it where `like` is whole.
+    """
+    return (
+        isinstance(out, StridedTensor)
+        and out._layout is like._layout
+        and out._dtype is dtype
+        and out._executor is like._executor
+    )
 
 
 def require_out(name: str, out: Any, shape: Shape, dtype: DType, like: Any) -> None:

@@ -20,6 +20,7 @@ from ubridge.executor import DeviceExecutor
 from ubridge.layout import Layout, Shape
 from ubridge.lowering import Lowering
 from ubridge.op_table import OPS, Op
+from ubridge.plans import Plans
 from ubridge.promotion import checked_number
 from uhal import Device, DeviceBuffer, DType
 from uhal.errors import ArgumentTypeError, ArgumentValueError, DeviceError
@@ -248,10 +249,22 @@ class Recorder:
 
 
 class _NoShortcuts(dict[Any, Any]):
-    """No operation has a way around the lowering."""
+    """No operation has a way around the lowering, direct or planned."""
 
     def __missing__(self, key: Any) -> None:
         return None
+
+
+def _without_plans(executor: DeviceExecutor) -> Plans | None:
+    """Plans that know of none, where there would be any: those, too, launch past the lowering.
+
+    Not `None`: another thread may have found plans there and ask them now.
+    """
+    if executor.plans is None:
+        return None
+    without = Plans(executor)
+    without._known = _NoShortcuts()
+    return without
 
 
 class DescribingExecutor(DeviceExecutor):
@@ -266,7 +279,8 @@ class DescribingExecutor(DeviceExecutor):
         self.real = real
         self._recording = recording
         self.lowering = Recorder(recording, real.lowering, enqueue=False)  # type: ignore[assignment]
-        self._direct = _NoShortcuts()
+        self.direct = _NoShortcuts()
+        self.plans = _without_plans(real)
 
     def allocate(self, size: int, dtype: DType, stream: StreamLike | None = None) -> DeviceBuffer:
         """Return a buffer that nothing may be launched with."""
@@ -289,7 +303,8 @@ def recorded(executor: DeviceExecutor, recording: Recording) -> Iterator[None]:
             f"trace: operations on {executor.device!r} are being traced already, perhaps by "
             "another thread; one trace a device at a time"
         )
-    real, shortcuts, allocate = executor.lowering, executor._direct, executor.allocate
+    real, allocate = executor.lowering, executor.allocate
+    shortcuts, plans = executor.direct, executor.plans
     recorder = Recorder(recording, real, enqueue=True)
 
     def allocating(size: int, dtype: DType, stream: StreamLike | None = None) -> DeviceBuffer:
@@ -299,13 +314,13 @@ def recorded(executor: DeviceExecutor, recording: Recording) -> Iterator[None]:
         return buffer
 
     executor.lowering = recorder  # type: ignore[assignment]
-    executor._direct = _NoShortcuts()
+    executor.direct, executor.plans = _NoShortcuts(), _without_plans(executor)
     executor.allocate = allocating  # type: ignore[method-assign]
     try:
         yield
     finally:
         executor.lowering = real
-        executor._direct = shortcuts
+        executor.direct, executor.plans = shortcuts, plans
         del executor.allocate
 
 

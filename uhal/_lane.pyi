@@ -503,6 +503,22 @@ class BoundLaunch:
 
     def __call__(self, *args: object) -> None: ...
 
+@final
+class ResultLaunch:
+    """A bound launch that returns the buffer its kernel writes, a new one unless given."""
+
+    def __init__(
+        self,
+        bound: BoundLaunch,
+        head: tuple[object, ...],
+        place: int,
+        size: int,
+        dtype: DTypeLike,
+    ) -> None: ...
+    def __call__(
+        self, stream: StreamLike | None, out: DeviceBuffer | None, /, *operands: object
+    ) -> DeviceBuffer: ...
+
 def launch(
     function: Function,
     grid: Dim3 | None = None,

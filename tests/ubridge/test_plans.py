@@ -11,8 +11,8 @@ import ubridge
 from tests.sampling import rounds
 from tests.ubridge.operands import LAYOUTS, operand, shape_of
 from ubridge import DeviceExecutor, plans
-from uhal import Device, Stream
-from uhal.errors import ArgumentTypeError, DeviceError
+from uhal import Device, Stream, as_dtype
+from uhal.errors import ArgumentTypeError, ArgumentValueError, DeviceError
 
 
 @pytest.fixture(autouse=True)
@@ -55,6 +55,47 @@ def test_repeated_operations_of_changing_operands(
             for ids in (rows, ubridge.asarray(rows)):
                 taken = ubridge.take(x.tensor, ids).to_numpy()
                 np.testing.assert_array_equal(taken, x.array[rows], told)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "i64", "u8"])
+def test_repeated_operations_into_tensors(
+    dtype: str, host: Device, rng: np.random.Generator
+) -> None:
+    """Into one of the operands, another tensor, or a view that lies otherwise in its buffer."""
+    stream = Stream()
+    for _ in range(rounds(20, 500)):
+        shape = tuple(map(int, rng.integers(0, 4, 2)))
+        arrays = [rng.integers(0, 10, shape).astype(as_dtype(dtype).dtype) for _ in range(2)]
+        x, y = map(ubridge.asarray, arrays)
+        places = (ubridge.empty_like(x), ubridge.empty_like(x.T).T, ubridge.empty_like(x)[:], x)
+        for out in places:
+            out.copy_from(ubridge.asarray(arrays[0]))
+            host.synchronize()
+            given = stream if rng.random() < 0.5 else None
+            assert ubridge.add(x, y, out=out, stream=given) is out
+            host.synchronize()
+            np.testing.assert_array_equal(out.to_numpy(), arrays[0] + arrays[1])
+            assert ubridge.copy(y, out=out) is out
+            np.testing.assert_array_equal(out.to_numpy(), arrays[1])
+            assert ubridge.multiply(y, 3, out=out) is out
+            np.testing.assert_array_equal(out.to_numpy(), arrays[1] * 3)
+        marks = ubridge.empty(shape, "bool")
+        assert ubridge.less(x, y, out=marks) is marks
+        np.testing.assert_array_equal(marks.to_numpy(), x.to_numpy() < arrays[1])
+
+
+def test_what_does_not_take_a_result_is_refused_again_and_again() -> None:
+    x = ubridge.ones(16)
+    for _ in range(2):
+        ubridge.exp(x, out=ubridge.empty_like(x))
+        with pytest.raises(ArgumentTypeError, match="cannot cast output from f32 to f64"):
+            ubridge.exp(x, out=ubridge.empty(16, "f64"))
+        with pytest.raises(ArgumentTypeError, match="cannot cast output from bool to u8"):
+            ubridge.less(x, x, out=ubridge.empty(16, "u8"))
+        with pytest.raises(ArgumentValueError, match="doesn't match the broadcast shape"):
+            ubridge.add(x, x, out=ubridge.empty(17))
+        with pytest.raises(ArgumentTypeError, match="expected a DeviceTensor, got ndarray"):
+            ubridge.add(x, x, out=np.ones(16, "f4"))  # type: ignore[arg-type]
 
 
 def test_numbers_that_are_equal_but_not_the_same() -> None:
