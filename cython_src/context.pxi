@@ -132,6 +132,7 @@ cdef class Context:
         if self.launch_marks:
             self.state.word |= UHAL_STATE_MARKING
         live.contexts += 1
+        released_tokens.discard(<uintptr_t>self.token_pointer)
         self.default_core = new_stream_core(self, 0, 0)
         contexts.add(self)
         _drain_at_exit()
@@ -282,6 +283,11 @@ cdef int synchronize_streams(Context context) except -1:
 # -- making the device current -------------------------------------------------------------------
 
 
+# Of devices closed since: threads that kept one bound have nothing to go back to. The driver is asked
+# all the same, for another library may have brought the device back to life.
+cdef set released_tokens = set()
+
+
 cdef inline void *enter(Context context) except? NULL:
     """Bind the device to this thread unless it is bound already; return what was bound before."""
     cdef void *previous = NULL
@@ -293,8 +299,11 @@ cdef inline void *enter(Context context) except? NULL:
 
 cdef inline int leave(Context context, void *previous) except -1:
     """Restore the caller's binding. A thread that had none keeps ours."""
+    cdef int status
     if previous != context.token_pointer and previous != NULL:
-        return check(context, context.table.bind(previous), "bind")
+        status = context.table.bind(previous)
+        if status != 0 and <uintptr_t>previous not in released_tokens:
+            raise_native(context, status, "bind")
     return 0
 
 

@@ -171,6 +171,7 @@ cdef int teardown(Context context) noexcept:
             table.event_destroy(<void *><uintptr_t>handle)
         if bound and previous != NULL:
             table.bind(previous)
+        released_tokens.add(<uintptr_t>context.token_pointer)
         context.backend.release_device_context(context.ordinal)
         if status != 0 and context.lost is None:
             said = _errors.from_code(context.backend, "teardown", status)

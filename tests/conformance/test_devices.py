@@ -119,6 +119,21 @@ def close_and_open_again(backend: str, ordinal: int) -> None:
         print("refused")
 
 
+def close_and_open_twice(backend: str, ordinal: int) -> None:
+    """Nothing of the closed device is left but that this thread had it current."""
+    for _ in range(3):
+        device = Device(ordinal, backend)
+        buffer = DeviceBuffer.zeros(10, "i64", device=device)
+        assert not buffer.to_numpy().any()
+        buffer.close()
+        device.close()
+        del buffer, device
+
+
+def test_a_thread_outlives_its_device(device: Device) -> None:
+    assert check_child(close_and_open_twice, device.backend, device.ordinal) == ""
+
+
 def test_a_device_is_closed_and_opened_again(device: Device) -> None:
     assert check_child(close_and_open_again, device.backend, device.ordinal) == "refused\n"
 
