@@ -26,6 +26,8 @@ from uhal.interop import StreamLike
 _Self = TypeVar("_Self", bound="StridedTensor")
 Index = int | slice | EllipsisType | None
 _COPY = OPS["copy"]
+_new = object.__new__
+"""Found once: a result is made of every operation, and that counts where elements are few."""
 
 
 def storage_of(dtype: DType) -> DType:
@@ -70,7 +72,7 @@ class StridedTensor:
 
     def _made(self: _Self, buffer: DeviceBuffer, layout: Layout, dtype: DType) -> _Self:
         """A tensor of the same kind on the same device; nothing is checked."""
-        tensor: _Self = object.__new__(type(self))
+        tensor: _Self = _new(type(self))
         tensor._buffer = buffer
         tensor._layout = layout
         tensor._dtype = dtype
