@@ -64,9 +64,11 @@ def unary(
 
     A tensor keeps its dtype otherwise.
     """
-    if not hasattr(x, "_layout"):
+    try:
+        layout = x._layout
+    except AttributeError:
         require_tensors(op.name, x)
-    layout = x._layout
+        raise
     if parameter is None and layout.is_whole:
         direct = x._executor.direct[op, x._dtype.name, layout.size]
         if direct is not None:
