@@ -9,7 +9,7 @@ from ubridge.host_blas import find_blas
 from ubridge.layout import Layout
 from ubridge.matmul_kernels import MatmulKernel, Product
 from ubridge.op_table import OPS
-from uhal import DeviceBuffer, DType, Function, launch
+from uhal import DeviceBuffer, DType, Function
 from uhal.dtypes import f32
 from uhal.interop import StreamLike
 
@@ -97,7 +97,8 @@ class BlasProducts(MatmulKernel):
             *(find_blas().gemm[dtype.name], x.buffer, y.buffer, out, m, n, k),
             *(x.batch, x.leading, x.transposed, y.batch, y.leading, y.transposed),
         )
-        launch(self._function(dtype), (columns, rows, batch), threads, arguments, 0, stream)
+        grid = (columns, rows, batch)
+        self._executor.launch(self._function(dtype), grid, threads, arguments, stream)
 
     def _operand(
         self, x: DeviceBuffer, layout: Layout, dtype: DType, stream: StreamLike | None

@@ -20,6 +20,7 @@ from ubridge.executor import DeviceExecutor
 from ubridge.layout import Layout, Shape
 from ubridge.lowering import Lowering
 from ubridge.op_table import OPS, Op
+from ubridge.plans import Plans
 from ubridge.promotion import checked_number
 from uhal import Device, DeviceBuffer, DType
 from uhal.errors import ArgumentTypeError, ArgumentValueError, DeviceError
@@ -254,6 +255,13 @@ class _NoShortcuts(dict[Any, Any]):
         return None
 
 
+class _NoPlans(Plans):
+    """Neither has one a launch that was worked out before."""
+
+    def __init__(self) -> None:
+        self._known = _NoShortcuts()
+
+
 class DescribingExecutor(DeviceExecutor):
     """An executor that launches nothing and gives buffers without memory.
 
@@ -263,6 +271,7 @@ class DescribingExecutor(DeviceExecutor):
 
     def __init__(self, real: DeviceExecutor, recording: Recording) -> None:
         self.__dict__.update(real.__dict__)
+        self.plans = _NoPlans()
         self.real = real
         self._recording = recording
         self.lowering = Recorder(recording, real.lowering, enqueue=False)  # type: ignore[assignment]
@@ -291,6 +300,7 @@ def recorded(executor: DeviceExecutor, recording: Recording) -> Iterator[None]:
         )
     real, shortcuts, allocate = executor.lowering, executor._direct, executor.allocate
     recorder = Recorder(recording, real, enqueue=True)
+    plans = executor.plans
 
     def allocating(size: int, dtype: DType, stream: StreamLike | None = None) -> DeviceBuffer:
         buffer = allocate(size, dtype, stream)
@@ -301,12 +311,15 @@ def recorded(executor: DeviceExecutor, recording: Recording) -> Iterator[None]:
     executor.lowering = recorder  # type: ignore[assignment]
     executor._direct = _NoShortcuts()
     executor.allocate = allocating  # type: ignore[method-assign]
+    # Another thread may be between asking whether there are plans and asking for one.
+    executor.plans = plans and _NoPlans()
     try:
         yield
     finally:
         executor.lowering = real
         executor._direct = shortcuts
         del executor.allocate
+        executor.plans = plans
 
 
 __all__ = [
