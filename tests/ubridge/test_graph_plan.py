@@ -192,7 +192,7 @@ def test_a_leaf_that_no_launch_reads_takes_arrays_only(
         stream.synchronize()
         np.testing.assert_array_equal(graph.tensor(y).to_numpy(), first * 2)
         np.testing.assert_array_equal(unread.to_numpy(), second)
-        with pytest.raises(ArgumentValueError, match="'unread': .*an array, .*no launch .*reads"):
+        with pytest.raises(ArgumentValueError, match=r"'unread': .*an array, .*no launch .*reads"):
             plan.replay(unread=ub.asarray(first))
         assert plan.verify(x=second, unread=first)
         np.testing.assert_array_equal(unread.to_numpy(), first)
