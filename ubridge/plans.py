@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ubridge.launch_rows import norm_threads
 from ubridge.layout import Layout
 from ubridge.op_table import OPS, Op
+from ubridge.operand_checks import axis_of, one_shape
 from ubridge.slice_ptr import joined_words
 from uhal import DeviceBuffer, DType, launch
 from uhal.dtypes import bool_, u8, u32
@@ -68,7 +69,7 @@ class Plans:
         # Booleans, and integers that are divided, become something else first.
         if dtype is bool_ or (op.name == "divide" and dtype.kind != "float"):
             return None
-        shape = left.shape.broadcast_with(right.shape)
+        shape = one_shape(op.name, left.shape, right.shape)
         layouts = (left.broadcast_to(shape), right.broadcast_to(shape))
         compares = op.family.name == "compare"
         return self._elementwise(op, dtype, None, layouts, bool_ if compares else dtype)
@@ -96,7 +97,7 @@ class Plans:
             return self._known[key]
         except KeyError:
             first, *others = (one.shape for one in layouts)
-            shape = first.broadcast_with(*others)
+            shape = one_shape(_WHERE.name, first, *others)
             spread = tuple(one.broadcast_to(shape) for one in layouts)
             return self._keep(key, self._elementwise(_WHERE, dtype, kind, spread, dtype))
 
@@ -171,7 +172,7 @@ class Plans:
         if layout.size == 0 or layout.rank == 0 or layout.start_offset or dtype is bool_:
             return None
         rank = layout.rank
-        places = tuple(range(rank)) if axis is None else (layout.axis(axis),)
+        places = tuple(range(rank)) if axis is None else (axis_of(op.name, layout, axis),)
         kept = tuple(place for place in range(rank) if place not in places)
         ordered = layout.permute((*kept, *places))
         left = Layout.contiguous(
