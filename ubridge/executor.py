@@ -217,17 +217,6 @@ class DeviceExecutor:
             return DeviceBuffer.uninitialized(size, dtype, device=self.device)
         return DeviceBuffer.uninitialized_async(size, dtype, stream)
 
-    def launch(
-        self,
-        function: Function,
-        grid: tuple[int, int, int],
-        block: int,
-        arguments: tuple[Any, ...],
-        stream: StreamLike | None,
-    ) -> None:
-        """Enqueue a launch of what is no `Kernel`, as its geometry is no row's."""
-        launch(function, grid, block, arguments, 0, stream)
-
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.device!r}>"
 

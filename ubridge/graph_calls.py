@@ -277,7 +277,6 @@ class DescribingExecutor(DeviceExecutor):
         self._recording = recording
         self.lowering = Recorder(recording, real.lowering, enqueue=False)  # type: ignore[assignment]
         self._direct = _NoShortcuts()
-        self.plans = None
 
     def allocate(self, size: int, dtype: DType, stream: StreamLike | None = None) -> DeviceBuffer:
         """Return a buffer that nothing may be launched with."""
@@ -301,7 +300,6 @@ def recorded(executor: DeviceExecutor, recording: Recording) -> Iterator[None]:
             "another thread; one trace a device at a time"
         )
     real, shortcuts, allocate = executor.lowering, executor._direct, executor.allocate
-    plans = executor.plans
     recorder = Recorder(recording, real, enqueue=True)
     plans = executor.plans
 
@@ -313,7 +311,6 @@ def recorded(executor: DeviceExecutor, recording: Recording) -> Iterator[None]:
 
     executor.lowering = recorder  # type: ignore[assignment]
     executor._direct = _NoShortcuts()
-    executor.plans = None
     executor.allocate = allocating  # type: ignore[method-assign]
     # Another thread may be between asking whether there are plans and asking for one.
     executor.plans = plans and _NoPlans()
@@ -322,7 +319,6 @@ def recorded(executor: DeviceExecutor, recording: Recording) -> Iterator[None]:
     finally:
         executor.lowering = real
         executor._direct = shortcuts
-        executor.plans = plans
         del executor.allocate
         executor.plans = plans
 

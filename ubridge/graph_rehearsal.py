@@ -33,10 +33,6 @@ class Rehearsal(DeviceExecutor):
         """Return what counts in place of the kernel, which is loaded."""
         return _Silent(self._real.kernel(op, dtype, other), self._count)
 
-    def launch(self, *launch: Any) -> None:
-        """Count it."""
-        self._count()
-
     def allocate(self, size: int, dtype: DType, stream: StreamLike | None = None) -> DeviceBuffer:
         """Return a buffer without memory, which nothing is launched with."""
         return without_memory(size, dtype, self.device)
