@@ -20,6 +20,7 @@ from ubridge.executor import DeviceExecutor
 from ubridge.layout import Layout, Shape
 from ubridge.lowering import Lowering
 from ubridge.op_table import OPS, Op
+from ubridge.plans import Plans
 from ubridge.promotion import checked_number
 from uhal import Device, DeviceBuffer, DType
 from uhal.errors import ArgumentTypeError, ArgumentValueError, DeviceError
@@ -78,7 +79,7 @@ class ScalarSlot:
         return found
 
 
-def with_values(arguments: Any, values: Mapping[str, Any]) -> Any:
+def with_values(arguments: tuple[Any, ...], values: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return the arguments with the value, or the slot of a plan, for each slot."""
     return mapped(arguments, lambda one: values[one.name] if isinstance(one, ScalarSlot) else one)
 
@@ -169,20 +170,21 @@ def argument_names(method: str) -> tuple[str, ...]:
     return names[1:-1]
 
 
-def leaves_of(arguments: Any) -> Iterator[Any]:
-    """Yield the arguments, those in plain tuples one by one."""
-    if type(arguments) is tuple:
-        for one in arguments:
-            yield from leaves_of(one)
-    else:
-        yield arguments
+def leaves_of(arguments: tuple[Any, ...]) -> list[Any]:
+    """Return the arguments, those in plain tuples one by one."""
+    found: list[Any] = []
+    for one in arguments:
+        if type(one) is tuple:
+            found += leaves_of(one)
+        else:
+            found.append(one)
+    return found
 
 
-def mapped(arguments: Any, change: Callable[[Any], Any]) -> Any:
+def mapped(arguments: tuple[Any, ...], change: Callable[[Any], Any]) -> tuple[Any, ...]:
     """Return the arguments with each replaced by what `change` makes of it."""
-    if type(arguments) is tuple:
-        return tuple(mapped(one, change) for one in arguments)
-    return change(arguments)
+    # A list first: a generator takes twice the time, and large graphs have many calls.
+    return tuple([mapped(one, change) if type(one) is tuple else change(one) for one in arguments])
 
 
 class Recording(Protocol):
@@ -254,6 +256,13 @@ class _NoShortcuts(dict[Any, Any]):
         return None
 
 
+class _NoPlans(Plans):
+    """Neither has one a launch that was worked out before."""
+
+    def __init__(self) -> None:
+        self._known = _NoShortcuts()
+
+
 class DescribingExecutor(DeviceExecutor):
     """An executor that launches nothing and gives buffers without memory.
 
@@ -263,11 +272,11 @@ class DescribingExecutor(DeviceExecutor):
 
     def __init__(self, real: DeviceExecutor, recording: Recording) -> None:
         self.__dict__.update(real.__dict__)
+        self.plans = _NoPlans()
         self.real = real
         self._recording = recording
         self.lowering = Recorder(recording, real.lowering, enqueue=False)  # type: ignore[assignment]
         self._direct = _NoShortcuts()
-        self.plans = None
 
     def allocate(self, size: int, dtype: DType, stream: StreamLike | None = None) -> DeviceBuffer:
         """Return a buffer that nothing may be launched with."""
@@ -291,8 +300,8 @@ def recorded(executor: DeviceExecutor, recording: Recording) -> Iterator[None]:
             "another thread; one trace a device at a time"
         )
     real, shortcuts, allocate = executor.lowering, executor._direct, executor.allocate
-    plans = executor.plans
     recorder = Recorder(recording, real, enqueue=True)
+    plans = executor.plans
 
     def allocating(size: int, dtype: DType, stream: StreamLike | None = None) -> DeviceBuffer:
         buffer = allocate(size, dtype, stream)
@@ -302,15 +311,16 @@ def recorded(executor: DeviceExecutor, recording: Recording) -> Iterator[None]:
 
     executor.lowering = recorder  # type: ignore[assignment]
     executor._direct = _NoShortcuts()
-    executor.plans = None
     executor.allocate = allocating  # type: ignore[method-assign]
+    # Another thread may be between asking whether there are plans and asking for one.
+    executor.plans = plans and _NoPlans()
     try:
         yield
     finally:
         executor.lowering = real
         executor._direct = shortcuts
-        executor.plans = plans
         del executor.allocate
+        executor.plans = plans
 
 
 __all__ = [
