@@ -95,8 +95,7 @@ class BlasProducts(MatmulKernel):
     ) -> None:
         """Enqueue products into `out`, which has the dtype they are computed in."""
         batch, m, n, k = product.batch, product.m, product.n, product.k
-        left = Layout((batch, m, k), (product.a_batch, product.a_row, product.a_column))
-        right = Layout((batch, k, n), (product.b_batch, product.b_row, product.b_column))
+        left, right = _layouts(product)
         x = self._operand(a, left, dtype, stream)
         y = self._operand(b, right, dtype, stream)
         limits = self._executor.device.limits
@@ -104,6 +103,7 @@ class BlasProducts(MatmulKernel):
         work = m * n * k // (columns * rows) // _PER_THREAD
         threads = min(max(work, 1), limits.max_threads_per_block)
         blas = find_blas()
+        name, grid = "matvec", (columns * rows, 1, batch)
         arguments: tuple[Any, ...]
         if n == 1:
             vector = (y.batch, y.column_step)
@@ -118,15 +118,12 @@ class BlasProducts(MatmulKernel):
                 *(y.batch, y.leading, not y.transposed, *vector),
             )
         else:
+            name, grid = "matmul", (columns, rows, batch)
             arguments = (
                 *(blas.gemm[dtype.name], x.buffer, y.buffer, out, m, n, k),
                 *(x.batch, x.leading, x.transposed, y.batch, y.leading, y.transposed),
             )
-            function = self._function("matmul", dtype)
-            launch(function, (columns, rows, batch), threads, arguments, 0, stream)
-            return
-        function = self._function("matvec", dtype)
-        launch(function, (columns * rows, 1, batch), threads, arguments, 0, stream)
+        launch(self._function(name, dtype), grid, threads, arguments, 0, stream)
 
     def _operand(
         self, x: DeviceBuffer, layout: Layout, dtype: DType, stream: StreamLike | None
@@ -180,6 +177,16 @@ class WidenedProducts(BlasProducts):
         whole = Layout.contiguous(size)
         self._executor.lowering.cast(wide, whole, product.dtype, out, stream)
         return True
+
+
+@lru_cache(maxsize=4096)
+def _layouts(product: Product) -> tuple[Layout, Layout]:
+    """The layouts of both operands; made once, for they cost as much as a small product."""
+    batch, m, n, k = product.batch, product.m, product.n, product.k
+    return (
+        Layout((batch, m, k), (product.a_batch, product.a_row, product.a_column)),
+        Layout((batch, k, n), (product.b_batch, product.b_row, product.b_column)),
+    )
 
 
 @lru_cache(maxsize=4096)

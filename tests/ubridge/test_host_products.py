@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from tests.children import check_child, run_child
 from tests.sampling import rounds
 from tests.ubridge.operands import Array
 from ubridge import DeviceTensor, blas_products, host_blas
-from uhal import Device, Function, Stream, launch
+from uhal import Device, DType, Function, Stream
 
 HALF_STEP = {"f64": 1.2e-16, "f32": 6e-8, "f16": 4.9e-4, "bf16": 3.9e-3}
 
@@ -107,13 +106,14 @@ def test_matrices_by_vectors(
     """Of every form, on either side, in pieces; by the BLAS's function for vectors."""
     monkeypatch.setattr(blas_products, "_PIECE", 1)
     monkeypatch.setattr(blas_products, "_WIDENING_PAYS", 1)
-    launched: list[str] = []
+    taken: set[str] = set()
+    find = blas_products.BlasProducts._function
 
-    def noted(function: Function, *arguments: Any) -> None:
-        launched.append(function.name)
-        launch(function, *arguments)
+    def noted(self: blas_products.BlasProducts, product: str, computed: DType) -> Function:
+        taken.add(f"{product} {computed}")
+        return find(self, product, computed)
 
-    monkeypatch.setattr(blas_products, "launch", noted)
+    monkeypatch.setattr(blas_products.BlasProducts, "_function", noted)
     blas_products._pieces.cache_clear()
     for _ in range(rounds(40, 1000)):
         m, n, k = drawn_shapes(rng)
@@ -124,7 +124,7 @@ def test_matrices_by_vectors(
         got = poisoned(x, y, (*batch, m, n))
         assert_product(got, left, right, dtype, f"{batch} {(m, n, k)} {one} {other}")
     blas_products._pieces.cache_clear()
-    assert set(launched) == {f"blas_matvec_{'f64' if dtype == 'f64' else 'f32'}"}
+    assert taken == {"matvec f64" if dtype == "f64" else "matvec f32"}
 
 
 @needs_blas
