@@ -185,7 +185,8 @@ class Plans:
         # The kernels read the layout even where everything is contiguous.
         arrange = self._with_layout((layout.size, elements, rank), ordered.words)
         kernel = self._executor.kernel(op, dtype)
-        return self._plan(kernel, (left.size, elements), arrange, left, result)
+        work = (left.size, elements, ordered.is_contiguous)
+        return self._plan(kernel, work, arrange, left, result)
 
     def _rows(
         self,
