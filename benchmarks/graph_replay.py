@@ -1,239 +1,301 @@
-"""Replaying a graph beside launching its kernels one by one: `python -m benchmarks.graph_replay`.
+"""Replaying a graph beside making its launches one by one.
 
-430 launches, those of a decode step of 28 layers, of kernels that do nothing: on the host, and on
-the do-nothing HSA runtime (`make simulators` builds it), so that only the caller's side is left.
-Eager is uhal's bound launch in a Python loop; a replay is one call of the slot `graph_launch`; a
-change is one of `graph_update_kernel`, both from a C loop. The exit status is 1 when a replay takes
-more than 0.1 of the launches on the calling thread, a change more than 0.5 µs, or 10,000 launches
-more than 1 s to record and instantiate.
+    python -m benchmarks.graph_replay
+    python -m benchmarks.graph_replay --json
+
+Three pieces of work, each as a program writes it: 430 bound launches of a kernel that does nothing,
+captured into a `Plan`; the step of a decoder of 28 layers (examples/graph_decoder.py), run by
+`execute_graph` and replayed with other slots each time; and a `ComputeGraph` of 10,000 nodes, built
+and instantiated. They run on the host, whose small kernels run on the calling thread when launched
+and on another one when replayed, and over the do-nothing drivers of ROCm and CUDA (`make
+simulators` builds them), so that only the caller's side is left. CUDA's records nothing: there the
+plan of the 430 launches counts, by the calls that arrive.
+
+Times are processor time of the calling thread, medians of rounds in which all forms take turns; the
+stream is idle when a form begins. The exit status is 1 when a gate is missed.
 """
 
 from __future__ import annotations
 
-import ctypes
+import argparse
+import importlib.util
 import json
 import os
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from itertools import cycle, repeat
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
-from benchmarks import kernels
-from benchmarks.suites import NULL_RUNTIME, ROOT
-from tests.host_kernels import build
-from uhal import Api, DeviceBuffer, Function, Module, Stream
-from uhal.contract import Backend
-from uhal.registry import backend as opened_backend
+import numpy as np
+
+import ubridge as ub
+from benchmarks.launch_overhead import machine
+from benchmarks.suites import HOST_RUNTIME, NULL_DRIVER, NULL_RUNTIME, ROOT
+from benchmarks.workers.uhal_calls import Opened
+from uhal import Stream
 
 LAUNCHES = 430
-LARGE = 10_000
-ROUNDS = 25
+CHANGED = 16
+"""Slots, one launch each, so that what one costs stands out from the replay."""
+NODES = 10_000
+BUILDS = 3
+ROUNDS = 101
 WARM_UP = 50
 """Times before anything is measured: a queue of 16384 packets has been gone through then."""
-CHANGES = 20_000
-HOST_KERNEL = """
-#include <uhal/kernel.h>
-KERNEL(three, (u64 n, const f32 *x, f32 *out)) { if (n == 0) out[0] = x[0]; }
-"""
-LOOPS = """
-int replay(int (*launch)(void *, void *), void *executable, void *stream) {
-    return launch(executable, stream);
-}
-int change(int (*update)(void *, void *, void *, unsigned, unsigned, unsigned, unsigned, unsigned,
-                         unsigned, unsigned, void **),
-           void *executable, void *const *nodes, int count, void *function, void **parameters,
-           int times) {
-    int status = 0;
-    for (int i = 0; i < times && status == 0; ++i)
-        status = update(executable, nodes[i % count], function, 1, 1, 1, 64, 1, 1, 0, parameters);
-    return status;
-}
-"""
+SECONDS = 300
+DRIVERS = {"host": HOST_RUNTIME, "rocm": NULL_RUNTIME, "cuda": NULL_DRIVER}
+VARIABLES = {"rocm": "UHAL_ROCM_LIBRARY", "cuda": "UHAL_CUDA_LIBRARY"}
+RECORDING = ("host", "rocm")
+"""Backends whose driver here keeps what it is given to record."""
+
+
+@dataclass
+class Result:
+    """What one backend took, in seconds, and what arrived at its driver."""
+
+    backend: str
+    eager: float = 0
+    replay: float = 0
+    arrived: dict[str, int] = field(default_factory=dict)
+    """By one replay, as the driver counted it."""
+    change: float | None = None
+    """Of one slot."""
+    decoder_operations: int = 0
+    decoder_eager: float | None = None
+    decoder_replay: float | None = None
+    """With another token and position each time."""
+    build: float | None = None
+    """Of all nodes and their plan; the least of a few."""
 
 
 @dataclass(frozen=True)
-class Result:
-    """What one backend took: seconds, of the calling thread where nothing else is said."""
+class Gate:
+    """A bound on what a backend took."""
 
-    backend: str
-    eager: float
-    eager_total: float
-    """Until the stream was done, by the clock on the wall."""
-    replay: float
-    replay_total: float
-    change: float
-    """One launch in the graph."""
-    large: float
-    """To record and instantiate, by the clock on the wall."""
-
-    def misses(self) -> list[str]:
-        """Return the gates that were missed."""
-        found = {
-            "replay over eager": (self.replay / self.eager, 0.1),
-            "a change, µs": (self.change * 1e6, 0.5),
-            f"{LARGE} launches, s": (self.large, 1.0),
-        }
-        return [
-            f"{self.backend}: {what} is {value:.3g}, the gate is {gate}"
-            for what, (value, gate) in found.items()
-            if value > gate
-        ]
+    what: str
+    limit: float
+    value: Callable[[Result], float | None]
+    backends: tuple[str, ...] = RECORDING
 
 
-class Bench:
-    """One backend with its kernel, and the native calls."""
+def _over(replay: float | None, eager: float | None) -> float | None:
+    return None if replay is None or not eager else replay / eager
 
-    def __init__(self, name: str, folder: Path) -> None:
-        Api.quick_init(0, backend=name)
-        self.backend: Backend = opened_backend(name)
-        image = build(HOST_KERNEL) if name == "host" else kernels.hsaco()
-        declared = None if name == "host" else kernels.declaration("three")
-        self._module = Module.from_bytes(image)
-        self.kernel: Function = self._module.get_function("three", declared)
-        self.stream = Stream()
-        self.x = DeviceBuffer.from_numpy(_zeros(1024))
-        self.out = DeviceBuffer.from_numpy(_zeros(1024))
-        source = folder / "loops.c"
-        source.write_text(LOOPS, encoding="utf-8")
-        library = folder / "loops.so"
-        compiler = os.environ.get("CC", "cc")
-        subprocess.run([compiler, "-O2", "-shared", "-fPIC", source, "-o", library], check=True)
-        self.loops = ctypes.CDLL(str(library))
-        slots = self.backend.hot_table.slots
-        self.launch_slot = ctypes.c_void_p(slots["graph_launch"])
-        self.change_slot = ctypes.c_void_p(slots["graph_update_kernel"])
-        values = (
-            ctypes.c_uint64(1000),
-            ctypes.c_uint64(int(self.x.as_device_ptr())),
-            ctypes.c_uint64(int(self.out.as_device_ptr())),
-        )
-        self._kept = values
-        self.parameters = (ctypes.c_void_p * 3)(*map(ctypes.addressof, values))
-        slot = ctypes.CFUNCTYPE(
-            ctypes.c_int, ctypes.c_void_p, *[ctypes.c_uint] * 7, *[ctypes.c_void_p] * 3
-        )
-        self._launch = slot(slots["launch"])
 
-    def eager(self) -> None:
-        """Launch as a program does."""
-        run = self.kernel[1, 64, 0, self.stream]
-        x, out = self.x, self.out
-        for _ in range(LAUNCHES):
+GATES = (
+    Gate(f"{LAUNCHES} launches, replay over eager", 0.1, lambda one: _over(one.replay, one.eager)),
+    Gate(
+        f"{LAUNCHES} launches, calls of a replay that the driver counts",
+        1,
+        lambda one: sum(one.arrived.values()),
+        ("cuda",),
+    ),
+    Gate("change of a slot, µs", 0.5, lambda one: None if one.change is None else one.change * 1e6),
+    Gate(
+        "decoder, replay over execute_graph",
+        0.1,
+        lambda one: _over(one.decoder_replay, one.decoder_eager),
+    ),
+    Gate(f"{NODES} nodes built and instantiated, s", 1.0, lambda one: one.build),
+)
+
+
+# -- in a process of its own -----------------------------------------------------------------------
+
+
+def measure(backend: str) -> Result:
+    """Measure one backend."""
+    opened = Opened(backend, str(DRIVERS[backend]))
+    result = Result(backend)
+    measure_launches(opened, result)
+    opened.driver.expect([])
+    if backend in RECORDING:
+        measure_decoder(result)
+        result.build = min(built(opened.stream) for _ in range(BUILDS))
+    return result
+
+
+def measure_launches(opened: Opened, result: Result) -> None:
+    """Plain launches of one kernel."""
+    stream, x, out = opened.stream, opened.x, opened.out
+    run = opened.function("three")[(*opened.shape, 0, stream)]
+
+    def eager() -> None:
+        for _ in repeat(None, LAUNCHES):
             run(1000, x, out)
 
-    def record(self, launches: int) -> tuple[int, int, tuple[int, ...]]:
-        """A graph, and an executable one with its kernels; the library is called as it is."""
-        stream = self.stream.handle
-        self.backend.begin_capture(stream)
-        function, parameters = self.kernel.handle, self.parameters
-        for _ in range(launches):
-            self._launch(function, 1, 1, 1, 64, 1, 1, 0, stream, parameters, None)
-        graph = self.backend.end_capture(stream)
-        executable = self.backend.instantiate_graph(graph)
-        assert executable.kernels is not None and len(executable.kernels) == launches
-        return graph, executable.handle, executable.kernels
-
-    def replay(self, executable: int) -> None:
-        """Launch the graph."""
-        assert self.loops.replay(self.launch_slot, _handle(executable), self.handle) == 0
-
-    @property
-    def handle(self) -> ctypes.c_void_p:
-        """The stream."""
-        return _handle(self.stream.handle)
-
-    def change(self, executable: int, nodes: tuple[int, ...]) -> float:
-        """Seconds of one change."""
-        array = (ctypes.c_void_p * len(nodes))(*nodes)
-        began = time.thread_time()
-        status = self.loops.change(
-            *(self.change_slot, _handle(executable), array, len(nodes)),
-            *(_handle(self.kernel.handle), self.parameters, CHANGES),
+    eager()
+    names = [f"n{index}" for index in range(CHANGED)] if result.backend in RECORDING else []
+    with stream.capture() as plan:
+        for name in names:
+            run(plan.slot(name, 1000), x, out)
+        for _ in range(LAUNCHES - len(names)):
+            run(1000, x, out)
+    given = cycle([dict.fromkeys(names, 1001), dict.fromkeys(names, 1000)])
+    with plan:
+        result.eager, result.replay, changing = timed(
+            stream, eager, plan.replay, lambda: plan.replay(**next(given))
         )
-        spent = time.thread_time() - began
-        assert status == 0
-        return spent / CHANGES
+        if names:
+            result.change = (changing - result.replay) / len(names)
+        opened.driver.expect([8, 8, 8])
+        opened.driver.take()
+        plan.replay()
+        arrived = opened.driver.take()
+    result.arrived = {
+        name: count for name, count in arrived.items() if name not in ("checksum", "copied_bytes")
+    }
+    if len(plan.kernels) != LAUNCHES:
+        sys.exit(f"{result.backend}: the plan has {len(plan.kernels)} launches, not {LAUNCHES}")
+    if result.backend in RECORDING and arrived["launches"] != LAUNCHES:
+        sys.exit(f"{result.backend}: a replay launched {arrived['launches']}, not {LAUNCHES}")
 
-    def timed(self, act: Callable[[], None]) -> tuple[float, float]:
-        """Medians: seconds of the calling thread, and until the stream is done."""
-        own, total = [], []
-        for _ in range(WARM_UP):
+
+def measure_decoder(result: Result) -> None:
+    """One step of the example's decoder, for other positions each time."""
+    program = example("graph_decoder")
+    sizes = program.Sizes()
+    decoder = program.Decoder(sizes, program.random_weights(sizes, np.random.default_rng(0)))
+    with ub.trace() as graph:
+        token = graph.scalar("token", 0, low=0, high=sizes.vocabulary - 1)
+        position = graph.scalar("pos", 0, low=0, high=sizes.positions - 1)
+        decoder.step(token, position)
+    places = cycle(range(sizes.positions))
+
+    def slots() -> Mapping[str, int]:
+        place = next(places)
+        return {"token": place % sizes.vocabulary, "pos": place}
+
+    with Stream() as stream, graph.instantiate(stream) as plan:
+        result.decoder_operations = graph.n_ops
+        result.decoder_eager, result.decoder_replay = timed(
+            stream,
+            lambda: ub.execute_graph(graph, stream=stream, **slots()),
+            lambda: plan.replay(**slots()),
+        )
+
+
+def built(stream: Stream) -> float:
+    """Seconds to build a graph node by node and make it ready to be replayed."""
+    x = ub.ones(16)
+    began = time.thread_time()
+    graph = ub.ComputeGraph()
+    leaf = last = graph.add_leaf(x)
+    for index in range(1, NODES):
+        if index % 2:
+            last = graph.add_op(ub.TensorOp.Add, None, (16,), [last, leaf])
+        else:
+            last = graph.add_op(ub.TensorOp("silu"), None, (16,), [last])
+    plan = graph.instantiate(stream)
+    took = time.thread_time() - began
+    if len(plan.plan) != NODES - 1:
+        sys.exit(f"the plan has {len(plan.plan)} launches, not {NODES - 1}")
+    plan.close()
+    return took
+
+
+def timed(stream: Stream, *acts: Callable[[], object]) -> list[float]:
+    """Median seconds of the calling thread, of each."""
+    spent: list[list[float]] = [[] for _ in acts]
+    for turn in range(WARM_UP + ROUNDS):
+        for act, found in zip(acts, spent, strict=True):
+            stream.synchronize()
+            began = time.thread_time_ns()
             act()
-        for _ in range(ROUNDS):
-            self.stream.synchronize()
-            began, thread_began = time.perf_counter(), time.thread_time()
-            act()
-            own.append(time.thread_time() - thread_began)
-            self.stream.synchronize()
-            total.append(time.perf_counter() - began)
-        return statistics.median(own), statistics.median(total)
+            took = time.thread_time_ns() - began
+            if turn >= WARM_UP:
+                found.append(took / 1e9)
+    stream.synchronize()
+    return [statistics.median(found) for found in spent]
 
 
-def measure(name: str) -> Result:
-    """Measure one backend, in a process of its own."""
-    with tempfile.TemporaryDirectory(prefix="uhal-graph-") as folder:
-        bench = Bench(name, Path(folder))
-        bench.eager()
-        bench.stream.synchronize()
-        graph, executable, nodes = bench.record(LAUNCHES)
-        eager = bench.timed(bench.eager)
-        replay = bench.timed(lambda: bench.replay(executable))
-        change = bench.change(executable, nodes)
-        began = time.perf_counter()
-        large = bench.record(LARGE)
-        took = time.perf_counter() - began
-        bench.replay(large[1])
-        bench.stream.synchronize()
-        for made in ((graph, executable), large[:2]):
-            bench.backend.destroy_executable_graph(made[1])
-            bench.backend.destroy_graph(made[0])
-        return Result(name, *eager, *replay, change, took)
+def example(name: str) -> ModuleType:
+    """A program of examples/, which are no package."""
+    specification = importlib.util.spec_from_file_location(name, ROOT / "examples" / f"{name}.py")
+    assert specification is not None and specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    sys.modules[name] = module
+    specification.loader.exec_module(module)
+    return module
 
 
-def _handle(value: int) -> ctypes.c_void_p:
-    return ctypes.c_void_p(value)
-
-
-def _zeros(count: int) -> object:
-    import numpy as np
-
-    return np.zeros(count, "f4")
+# -- all of them -----------------------------------------------------------------------------------
 
 
 def main() -> int:
-    """Print a line for each backend."""
-    if len(sys.argv) > 1:
-        print(json.dumps(asdict(measure(sys.argv[1]))))
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.graph_replay")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--only", choices=DRIVERS, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.only:
+        print(json.dumps(asdict(measure(options.only))))
         return 0
-    misses = []
-    environments = {"host": {}, "rocm": {"UHAL_ROCM_LIBRARY": str(NULL_RUNTIME)}}
-    print(
-        f"{LAUNCHES} launches     eager, µs (total)    replay, µs (total)    ratio (total)  change"
+    results = [Result(**_measured(name, driver)) for name, driver in DRIVERS.items()]
+    gates = list(_gates(results))
+    if options.json:
+        rows = [asdict(one) for one in results]
+        print(json.dumps({"machine": machine(), "rows": rows, "gates": gates}))
+    else:
+        print(_table(results, gates))
+    return 1 if any(gate["missed"] for gate in gates) else 0
+
+
+def _measured(backend: str, driver: Path) -> dict[str, Any]:
+    chosen = {VARIABLES[backend]: str(driver)} if backend in VARIABLES else {}
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.graph_replay", "--only", backend],
+        cwd=ROOT,
+        env={**os.environ, **chosen},
+        check=True,
+        stdout=subprocess.PIPE,
+        encoding="utf-8",
+        timeout=SECONDS,
     )
-    for name, environment in environments.items():
-        done = subprocess.run(
-            [sys.executable, "-m", "benchmarks.graph_replay", name],
-            cwd=ROOT,
-            env={**os.environ, **environment},
-            check=True,
-            stdout=subprocess.PIPE,
-            encoding="utf-8",
+    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return answer
+
+
+def _gates(results: list[Result]) -> list[dict[str, Any]]:
+    found = []
+    for gate in GATES:
+        for result in results:
+            if result.backend in gate.backends:
+                value = gate.value(result)
+                missed = value is None or value > gate.limit
+                told = {"backend": result.backend, "what": gate.what, "at_most": gate.limit}
+                found.append({**told, "is": value, "missed": missed})
+    return found
+
+
+def _table(results: list[Result], gates: list[dict[str, Any]]) -> str:
+    text = ["| host time, µs | eager | replay |", "|---|---:|---:|"]
+    for one in results:
+        text.append(
+            f"| {one.backend}, {LAUNCHES} launches | {_micros(one.eager)} | {_micros(one.replay)} |"
         )
-        one = Result(**json.loads(done.stdout))
-        print(
-            f"{name:12} {one.eager * 1e6:12.1f} ({one.eager_total * 1e6:6.1f})"
-            f" {one.replay * 1e6:12.1f} ({one.replay_total * 1e6:6.1f})"
-            f" {one.replay / one.eager:10.3f} ({one.replay_total / one.eager_total:5.2f})"
-            f" {one.change * 1e9:6.0f} ns; {LARGE} launches recorded in {one.large:.2f} s"
+        if one.decoder_eager is not None:
+            text.append(
+                f"| {one.backend}, decoder of {one.decoder_operations} operations | "
+                f"{_micros(one.decoder_eager)} | {_micros(one.decoder_replay)} |"
+            )
+    text += ["", "| gate | at most | is | |", "|---|---:|---:|---|"]
+    for gate in gates:
+        verdict = "missed" if gate["missed"] else ""
+        value = "not measured" if gate["is"] is None else f"{gate['is']:.3f}"
+        text.append(
+            f"| {gate['backend']}, {gate['what']} | {gate['at_most']} | {value} | {verdict} |"
         )
-        misses += one.misses()
-    for miss in misses:
-        print(miss)
-    return 1 if misses else 0
+    return "\n".join(text)
+
+
+def _micros(seconds: float | None) -> str:
+    return "" if seconds is None else f"{seconds * 1e6:,.1f}"
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ ROUND_SECONDS = 0.005
 
 
 class Counts(ctypes.Structure):
-    """`uhal_null_counts` of simulators/null/hot_calls.h."""
+    """`uhal_null_counts` of simulators/null/counting.h."""
 
     _fields_ = [
         (name, ctypes.c_uint64)

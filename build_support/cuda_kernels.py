@@ -93,7 +93,8 @@ def module_sources() -> dict[str, Path]:
 
 def ptx_target(source: Path) -> str:
     """Return the least compute capability (`75`) that a source is compiled for."""
-    return source.parent.name.removeprefix("sm_") if source.parent != KERNELS else PTX_TARGET
+    folder = source.parent.name
+    return folder.removeprefix("sm_") if folder.startswith("sm_") else PTX_TARGET
 
 
 def build_module(name: str, destination: Path) -> dict[str, object]:

@@ -24,6 +24,9 @@ from build_support.jobs import OUTPUT, Job
 LIBRARY_SUFFIX = ".dylib" if sys.platform == "darwin" else ".so"
 # An undefined symbol is an error of the build here, not of the first user who loads the library.
 LINK_COMPLETE = () if sys.platform == "darwin" else ("-Wl,-z,defs",)
+# A wheel carries each kernel library once a level: without symbols nobody asks for, and without the
+# gaps between pages.
+LINK_SMALL = () if sys.platform == "darwin" else ("-Wl,-s,-z,noseparate-code",)
 STRICT_WARNINGS = ("-Wall", "-Wextra")
 
 
@@ -159,6 +162,7 @@ def kernel_jobs(root: Path, destination: Path, *, every_level: bool) -> list[Job
                 *(*_cxx(), *cpu_level.compile_flags(level), *STRICT_WARNINGS),
                 *shlex.split(os.environ.get("CXXFLAGS", "")),
                 *(f"-I{include}", "-x", "c++", str(source), "-o", OUTPUT, *LINK_COMPLETE),
+                *LINK_SMALL,
             )
             output = Path("ubridge/kernels/host", level.name, source.stem + ".so")
             jobs.append(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from uhal.contract import Backend
@@ -21,7 +23,22 @@ PARAMETERS: dict[str, tuple[type, ...]] = {
     "stream_query": (POINTER,),
     "stream_destroy": (POINTER,),
     "stream_create": (POINTER, UINT, ctypes.c_int),
+    "graph_launch": (POINTER, POINTER),
+    "graph_update_kernel": (*[POINTER] * 3, *[UINT] * 7, POINTER),
 }
+
+
+@dataclass(frozen=True)
+class KernelCall:
+    """One whole launch of a kernel: what `update_kernel` puts in place of another."""
+
+    function: int
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared_bytes: int
+    """Dynamic."""
+    parameters: Sequence[bytes]
+    """The value of each, as wide as the kernel has it."""
 
 
 class Slots:
@@ -47,3 +64,16 @@ class Slots:
         """Launch a kernel; `values` are ctypes objects, one for each parameter."""
         pointers = (POINTER * len(values))(*map(ctypes.addressof, values))
         self("launch", function, *grid, *block, 0, stream, pointers, None)
+
+
+def launch_graph(backend: Backend, executable: int, stream: int) -> None:
+    """Enqueue the whole graph; raise what the library says."""
+    Slots(backend)("graph_launch", executable, stream)
+
+
+def update_kernel(backend: Backend, executable: int, node: int, call: KernelCall) -> None:
+    """Let later launches of an executable graph make `call` at one of its kernels."""
+    values = [ctypes.create_string_buffer(value, len(value)) for value in call.parameters]
+    pointers = (POINTER * len(values))(*map(ctypes.addressof, values))
+    shape = (*call.grid, *call.block, call.shared_bytes)
+    Slots(backend)("graph_update_kernel", executable, node, call.function, *shape, pointers)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ubridge.host_blas import find_blas
 from ubridge.layout import Layout
 from ubridge.matmul_kernels import MatmulKernel, Product
 from ubridge.op_table import OPS
-from uhal import DeviceBuffer, DType, Function, launch
+from uhal import DeviceBuffer, DType, Function
 from uhal.dtypes import f32
 from uhal.interop import StreamLike
 
@@ -37,6 +37,16 @@ class Operand(NamedTuple):
     leading: int
     transposed: bool
 
+    @property
+    def column_step(self) -> int:
+        """From one element to the next of matrices that are a column each."""
+        return 1 if self.transposed else self.leading
+
+    @property
+    def row_step(self) -> int:
+        """From one element to the next of matrices that are a row each."""
+        return self.leading if self.transposed else 1
+
 
 class BlasProducts(MatmulKernel):
     """A BLAS whose calls are kernels of ours, on the host's threads and in the stream's order."""
@@ -46,7 +56,7 @@ class BlasProducts(MatmulKernel):
 
     def __init__(self, executor: DeviceExecutor) -> None:
         self._executor = executor
-        self._functions: dict[str, Function] = {}
+        self._functions: dict[tuple[str, DType], Function] = {}
 
     @property
     def reason(self) -> str:  # type: ignore[override]
@@ -85,19 +95,35 @@ class BlasProducts(MatmulKernel):
     ) -> None:
         """Enqueue products into `out`, which has the dtype they are computed in."""
         batch, m, n, k = product.batch, product.m, product.n, product.k
-        left = Layout((batch, m, k), (product.a_batch, product.a_row, product.a_column))
-        right = Layout((batch, k, n), (product.b_batch, product.b_row, product.b_column))
+        left, right = _layouts(product)
         x = self._operand(a, left, dtype, stream)
         y = self._operand(b, right, dtype, stream)
         limits = self._executor.device.limits
         columns, rows = _pieces(limits.processors, batch, m, n, k)
         work = m * n * k // (columns * rows) // _PER_THREAD
         threads = min(max(work, 1), limits.max_threads_per_block)
-        arguments = (
-            *(find_blas().gemm[dtype.name], x.buffer, y.buffer, out, m, n, k),
-            *(x.batch, x.leading, x.transposed, y.batch, y.leading, y.transposed),
-        )
-        launch(self._function(dtype), (columns, rows, batch), threads, arguments, 0, stream)
+        blas = find_blas()
+        name, grid = "matvec", (columns * rows, 1, batch)
+        arguments: tuple[Any, ...]
+        if n == 1:
+            vector = (y.batch, y.column_step)
+            arguments = (
+                *(blas.gemv[dtype.name], x.buffer, y.buffer, out, m, k),
+                *(x.batch, x.leading, x.transposed, *vector),
+            )
+        elif m == 1:
+            vector = (x.batch, x.row_step)
+            arguments = (
+                *(blas.gemv[dtype.name], y.buffer, x.buffer, out, n, k),
+                *(y.batch, y.leading, not y.transposed, *vector),
+            )
+        else:
+            name, grid = "matmul", (columns, rows, batch)
+            arguments = (
+                *(blas.gemm[dtype.name], x.buffer, y.buffer, out, m, n, k),
+                *(x.batch, x.leading, x.transposed, y.batch, y.leading, y.transposed),
+            )
+        self._executor.launch(self._function(name, dtype), grid, threads, arguments, stream)
 
     def _operand(
         self, x: DeviceBuffer, layout: Layout, dtype: DType, stream: StreamLike | None
@@ -117,11 +143,11 @@ class BlasProducts(MatmulKernel):
             self._executor.lowering.cast(x, apart, dtype, copied, stream)
         return Operand(copied, each if batch else 0, columns, False)
 
-    def _function(self, dtype: DType) -> Function:
-        found = self._functions.get(dtype.name)
+    def _function(self, product: str, dtype: DType) -> Function:
+        found = self._functions.get((product, dtype))
         if found is None:
-            found = self._executor.get_or_load_func(f"blas_matmul_{dtype}", _MODULE)
-            self._functions[dtype.name] = found
+            found = self._executor.get_or_load_func(f"blas_{product}_{dtype}", _MODULE)
+            self._functions[product, dtype] = found
         return found
 
 
@@ -151,6 +177,16 @@ class WidenedProducts(BlasProducts):
         whole = Layout.contiguous(size)
         self._executor.lowering.cast(wide, whole, product.dtype, out, stream)
         return True
+
+
+@lru_cache(maxsize=4096)
+def _layouts(product: Product) -> tuple[Layout, Layout]:
+    """The layouts of both operands; made once, for they cost as much as a small product."""
+    batch, m, n, k = product.batch, product.m, product.n, product.k
+    return (
+        Layout((batch, m, k), (product.a_batch, product.a_row, product.a_column)),
+        Layout((batch, k, n), (product.b_batch, product.b_row, product.b_column)),
+    )
 
 
 @lru_cache(maxsize=4096)

@@ -200,7 +200,8 @@ class CandleLowering(CandleRows, CandleProducts):
         # Never null: the kernels read it even where everything is contiguous.
         info = self._layouts.get(ordered.words)
         arguments = (ordered.size, elements, ordered.rank, info, x, out)
-        self._executor.kernel(op, x.dtype).launch(arguments, stream, results, elements)
+        kernel = self._executor.kernel(op, x.dtype)
+        kernel.launch(arguments, stream, results, elements, ordered.is_contiguous)
 
     def index_select(
         self,

@@ -155,6 +155,17 @@ class DeviceExecutor:
             found = self._kernels[key] = self._make_kernel(op, dtype, other)
         return found
 
+    def launch(
+        self,
+        function: Function,
+        grid: tuple[int, int, int],
+        block: int,
+        arguments: tuple[Any, ...],
+        stream: StreamLike | None,
+    ) -> None:
+        """Enqueue a kernel with a geometry that no row tells."""
+        launch(function, grid, block, arguments, 0, stream)
+
     @property
     def matmul_launches(self) -> Mapping[str, int]:
         """How many products each kernel took, by name; `ubridge.matmul_choice` says why."""

@@ -21,6 +21,8 @@ from uhal import Device, DeviceBuffer, as_dtype
 from uhal.dtypes import DTypeLike
 from uhal.errors import ArgumentTypeError, ArgumentValueError
 
+_NO_PARAMS = OpParams()
+
 
 class GraphBuilder:
     """Nodes, their calls and the memory they name. What runs them is in `ComputeGraph`."""
@@ -59,7 +61,7 @@ class GraphBuilder:
         self._describer.use(tensor.device)
         self._require_free(name)
         place = self.storages.place_of(tensor.buffer)
-        node = Node(len(self.nodes), None, tensor.shape, (), OpParams(), name)
+        node = Node(len(self.nodes), None, tensor.shape, (), _NO_PARAMS, name)
         self._append(node)
         self.storages.values[node.index] = place._replace(size=tensor.size)
         self.storages.latest.setdefault(place.storage, node.index)
@@ -83,7 +85,7 @@ class GraphBuilder:
         as all are there. Raises what the operation raises for tensors, with the node named, and
         `ArgumentValueError` when the result has another shape.
         """
-        params = params or OpParams()
+        params = params or _NO_PARAMS
         self._require_free(name)
         index = len(self.nodes)
         kind = table_op(op, len(inputs), params)
@@ -151,7 +153,7 @@ class GraphBuilder:
         for place in call.places:
             if place.storage in latest and latest[place.storage] not in inputs:
                 inputs.append(latest[place.storage])
-        node = Node(len(self.nodes), call.op, call.shape, tuple(inputs), OpParams(), name)
+        node = Node(len(self.nodes), call.op, call.shape, tuple(inputs), _NO_PARAMS, name)
         self.take(node, call, written)
         return node.index
 

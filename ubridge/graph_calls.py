@@ -79,7 +79,7 @@ class ScalarSlot:
         return found
 
 
-def with_values(arguments: Any, values: Mapping[str, Any]) -> Any:
+def with_values(arguments: tuple[Any, ...], values: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return the arguments with the value, or the slot of a plan, for each slot."""
     return mapped(arguments, lambda one: values[one.name] if isinstance(one, ScalarSlot) else one)
 
@@ -170,20 +170,21 @@ def argument_names(method: str) -> tuple[str, ...]:
     return names[1:-1]
 
 
-def leaves_of(arguments: Any) -> Iterator[Any]:
-    """Yield the arguments, those in plain tuples one by one."""
-    if type(arguments) is tuple:
-        for one in arguments:
-            yield from leaves_of(one)
-    else:
-        yield arguments
+def leaves_of(arguments: tuple[Any, ...]) -> list[Any]:
+    """Return the arguments, those in plain tuples one by one."""
+    found: list[Any] = []
+    for one in arguments:
+        if type(one) is tuple:
+            found += leaves_of(one)
+        else:
+            found.append(one)
+    return found
 
 
-def mapped(arguments: Any, change: Callable[[Any], Any]) -> Any:
+def mapped(arguments: tuple[Any, ...], change: Callable[[Any], Any]) -> tuple[Any, ...]:
     """Return the arguments with each replaced by what `change` makes of it."""
-    if type(arguments) is tuple:
-        return tuple(mapped(one, change) for one in arguments)
-    return change(arguments)
+    # A list first: a generator takes twice the time, and large graphs have many calls.
+    return tuple([mapped(one, change) if type(one) is tuple else change(one) for one in arguments])
 
 
 class Recording(Protocol):
@@ -249,22 +250,17 @@ class Recorder:
 
 
 class _NoShortcuts(dict[Any, Any]):
-    """No operation has a way around the lowering, direct or planned."""
+    """No operation has a way around the lowering."""
 
     def __missing__(self, key: Any) -> None:
         return None
 
 
-def _without_plans(executor: DeviceExecutor) -> Plans | None:
-    """Plans that know of none, where there would be any: those, too, launch past the lowering.
+class _NoPlans(Plans):
+    """Neither has one a launch that was worked out before."""
 
-    Not `None`: another thread may have found plans there and ask them now.
-    """
-    if executor.plans is None:
-        return None
-    without = Plans(executor)
-    without._known = _NoShortcuts()
-    return without
+    def __init__(self) -> None:
+        self._known = _NoShortcuts()
 
 
 class DescribingExecutor(DeviceExecutor):
@@ -276,11 +272,11 @@ class DescribingExecutor(DeviceExecutor):
 
     def __init__(self, real: DeviceExecutor, recording: Recording) -> None:
         self.__dict__.update(real.__dict__)
+        self.plans = _NoPlans()
         self.real = real
         self._recording = recording
         self.lowering = Recorder(recording, real.lowering, enqueue=False)  # type: ignore[assignment]
         self.direct = _NoShortcuts()
-        self.plans = _without_plans(real)
 
     def allocate(self, size: int, dtype: DType, stream: StreamLike | None = None) -> DeviceBuffer:
         """Return a buffer that nothing may be launched with."""
@@ -303,9 +299,9 @@ def recorded(executor: DeviceExecutor, recording: Recording) -> Iterator[None]:
             f"trace: operations on {executor.device!r} are being traced already, perhaps by "
             "another thread; one trace a device at a time"
         )
-    real, allocate = executor.lowering, executor.allocate
-    shortcuts, plans = executor.direct, executor.plans
+    real, shortcuts, allocate = executor.lowering, executor.direct, executor.allocate
     recorder = Recorder(recording, real, enqueue=True)
+    plans = executor.plans
 
     def allocating(size: int, dtype: DType, stream: StreamLike | None = None) -> DeviceBuffer:
         buffer = allocate(size, dtype, stream)
@@ -314,14 +310,17 @@ def recorded(executor: DeviceExecutor, recording: Recording) -> Iterator[None]:
         return buffer
 
     executor.lowering = recorder  # type: ignore[assignment]
-    executor.direct, executor.plans = _NoShortcuts(), _without_plans(executor)
+    executor.direct = _NoShortcuts()
     executor.allocate = allocating  # type: ignore[method-assign]
+    # Another thread may be between asking whether there are plans and asking for one.
+    executor.plans = plans and _NoPlans()
     try:
         yield
     finally:
         executor.lowering = real
-        executor.direct, executor.plans = shortcuts, plans
+        executor.direct = shortcuts
         del executor.allocate
+        executor.plans = plans
 
 
 __all__ = [

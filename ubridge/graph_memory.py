@@ -6,13 +6,13 @@ from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 ALIGNMENT = 256
 """Bytes; what device allocators align to, and more than any kernel's widest load."""
 
 
-@dataclass(frozen=True)
-class Lifetime:
+class Lifetime(NamedTuple):
     """When a storage is used, in steps of the order the operations run in."""
 
     storage: int

@@ -9,7 +9,7 @@ from ubridge.layout import Shape
 from ubridge.op_table import Op
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Node:
     """A leaf or an operation of a graph."""
 

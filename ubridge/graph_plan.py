@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ubridge.executor import DeviceExecutor
 from ubridge.graph_calls import with_values
 from ubridge.graph_execution import Step, execute_graph
 from ubridge.graph_node import Node
@@ -56,24 +55,33 @@ class GraphPlan:
         self.graph = graph
         steps = graph.prepared()
         executor = graph.executor
-        self.launches = rehearsed(executor, steps)
+        rehearsal = Rehearsal(executor)
+        self.launches = rehearsed(rehearsal, steps)
         """Kernel launches of each operation, by node."""
+        self._numbers = graph.slots
         self._leaves = {
             node.name: node for node in graph.nodes if node.op is None and node.name is not None
         }
         self._memory = {name: graph.tensor(node.index) for name, node in self._leaves.items()}
+        # Only these: a slot that no launch follows could be given nothing.
+        self._followed = {
+            name: tensor.buffer
+            for name, tensor in self._memory.items()
+            if rehearsal.reads(tensor.buffer)
+        }
         with ExitStack() as stack:
             stack.enter_context(executor.layouts.capture())
             stack.enter_context(executor.constants.capture())
             plan = stack.enter_context(stream.capture(f"graph of {graph.n_ops} operations"))
-            values = {name: plan.slot(name, slot.value) for name, slot in graph.slots.items()}
-            for name, tensor in self._memory.items():
-                plan.slot(name, tensor.buffer)
+            values = {name: plan.slot(name, slot.value) for name, slot in self._numbers.items()}
+            for name, buffer in self._followed.items():
+                plan.slot(name, buffer)
+            lowering = graph.lowering
             for node, call, arguments in steps:
                 if call.slots:
                     arguments = with_values(arguments, values)
                 with _named(node):
-                    getattr(graph.lowering, call.method)(*arguments, stream)
+                    getattr(lowering, call.method)(*arguments, stream)
         self._plan: Plan = plan
         self._stream = stream
 
@@ -88,14 +96,15 @@ class GraphPlan:
         Keywords give slots other numbers, and named leaves other tensors of the same shape and
         dtype, which the kernels then read in their place; an array is copied into the leaf first.
         What is given stays until something else is. Raises what `ComputeGraph.checked_slots` does,
-        and `ArgumentValueError` and `ArgumentTypeError` for tensors that do not fit.
+        and `ArgumentValueError` and `ArgumentTypeError` for tensors that do not fit, or for a leaf
+        that no launch reads.
         """
         numbers = {name: value for name, value in given.items() if name not in self._leaves}
         slots: dict[str, Any] = self._checked(numbers)
         at = self._stream if stream is None else stream
         for name, value in given.items():
             if name in self._leaves:
-                slots[name] = self._leaf(name, value, at)
+                self._give(name, value, at, slots)
         self._plan.replay(stream, **slots)
 
     def verify(self, **given: Any) -> Verification:
@@ -116,7 +125,7 @@ class GraphPlan:
         eager = {number: _bits(buffer) for number, (_, buffer) in written.items()}
         for number, (_, buffer) in written.items():
             buffer.copy_from(before[number])
-        slots: dict[str, Any] = {name: tensor.buffer for name, tensor in self._memory.items()}
+        slots: dict[str, Any] = dict(self._followed)
         slots.update(graph.checked_slots(numbers))
         self._plan.replay(**slots)
         self._stream.synchronize()
@@ -152,21 +161,22 @@ class GraphPlan:
 
     def _checked(self, numbers: Mapping[str, float]) -> dict[str, float]:
         """The slots that are given, with values that are in their range."""
-        known = self.graph.slots
+        known = self._numbers
         for name in numbers:
             if name not in known:
                 names = ", ".join((*known, *self._leaves)) or "none"
                 raise NotFoundError(f"the graph has no slot or leaf {name!r}; it has {names}")
-        checked = self.graph.checked_slots(numbers)
-        return {name: checked[name] for name in numbers}
+        return {name: known[name].checked(value) for name, value in numbers.items()}
 
-    def _leaf(self, name: str, value: Any, stream: StreamLike) -> DeviceBuffer:
-        """The memory kernels are to read in a leaf's place."""
+    def _give(self, name: str, value: Any, stream: StreamLike, slots: dict[str, Any]) -> None:
+        """Note the memory kernels are to read in a leaf's place, or copy an array into the leaf."""
         own = self._memory[name]
         if not isinstance(value, DeviceTensor):
             array = _fitting(name, np.asarray(value), own)
             own.buffer.copy_from_async(array.ravel(), stream)
-            return own.buffer
+            if name in self._followed:
+                slots[name] = own.buffer
+            return
         if value.shape != own.shape or value.dtype is not own.dtype:
             raise _unfit(name, own, value.shape, value.dtype)
         if not value.is_contiguous:
@@ -174,8 +184,13 @@ class GraphPlan:
                 f"leaf {name!r}: expected a contiguous tensor, as the kernels were given; copy() "
                 "makes one"
             )
+        if name not in self._followed:
+            raise ArgumentValueError(
+                f"leaf {name!r}: expected an array, which is copied into it, got a tensor; no "
+                "launch of the plan reads the leaf, so none could read the tensor in its place"
+            )
         start = value.layout.start_offset
-        return value.buffer[start : start + value.size]
+        slots[name] = value.buffer[start : start + value.size]
 
     def _written(self) -> dict[int, tuple[Node, DeviceBuffer]]:
         """The storages a run writes that are not planned, with the last node that does."""
@@ -187,21 +202,22 @@ class GraphPlan:
         return found
 
 
-def rehearsed(executor: DeviceExecutor, steps: Sequence[Step]) -> dict[int, int]:
+def rehearsed(rehearsal: Rehearsal, steps: Sequence[Step]) -> dict[int, int]:
     """Bring to the device what the operations need; return the launches of each, by node."""
-    rehearsal = Rehearsal(executor)
+    backend = rehearsal.device.backend
     launches = {}
     for node, call, arguments in steps:
         if call.method in rehearsal.lowering.beyond_launches:
             raise NotSupportedError(
-                f"{node}: on {executor.device.backend} this is more than launches of kernels, and "
-                "cannot be captured; execute_graph runs it",
-                backend=executor.device.backend,
+                f"{node}: on {backend} this is more than launches of kernels, and cannot be "
+                "captured; execute_graph runs it",
+                backend=backend,
             )
         before = rehearsal.launches
-        values = {slot.name: slot.value for slot in call.slots}
+        if call.slots:
+            arguments = with_values(arguments, {slot.name: slot.value for slot in call.slots})
         with _named(node):
-            getattr(rehearsal.lowering, call.method)(*with_values(arguments, values), None)
+            getattr(rehearsal.lowering, call.method)(*arguments, None)
         launches[node.index] = rehearsal.launches - before
     return launches
 

@@ -1,5 +1,7 @@
 """A run of a graph in which nothing is launched: it finds kernels, uploads layouts, and counts.
 
+It also notes the memory kernels are given, for that is what the slots of a plan can stand for.
+
 A capture must not upload anything, so what its launches need is brought to the device before.
 """
 
@@ -11,7 +13,7 @@ from typing import Any
 from ubridge.executor import DeviceExecutor, Kernel
 from ubridge.graph_calls import without_memory
 from ubridge.op_table import Op
-from uhal import DeviceBuffer, DType
+from uhal import DeviceBuffer, DType, Function
 from uhal.interop import StreamLike
 
 
@@ -23,6 +25,8 @@ class Rehearsal(DeviceExecutor):
         self._real = real
         self.launches = 0
         """Launches since it was made."""
+        # The bytes of a buffer, from the first to behind the last, that kernels are given.
+        self._given: dict[DeviceBuffer, set[tuple[int, int]]] = {}
         self.lowering = real.lowering.for_graphs(self)
 
     def kernel(self, op: Op, dtype: DType, other: DType | None = None) -> Kernel:
@@ -33,8 +37,30 @@ class Rehearsal(DeviceExecutor):
         """Return a buffer without memory, which nothing is launched with."""
         return without_memory(size, dtype, self.device)
 
-    def _count(self) -> None:
+    def launch(
+        self,
+        function: Function,
+        grid: tuple[int, int, int],
+        block: int,
+        arguments: tuple[Any, ...],
+        stream: StreamLike | None,
+    ) -> None:
+        """Count it."""
+        self._count(arguments)
+
+    def reads(self, memory: DeviceBuffer) -> bool:
+        """Return whether a launch was given the memory, or a part of it: what a slot follows."""
+        root, start = memory._place
+        stop = start + memory.nbytes
+        given = self._given.get(root, ())
+        return start < stop and any(start <= first and last <= stop for first, last in given)
+
+    def _count(self, arguments: tuple[Any, ...]) -> None:
         self.launches += 1
+        for one in arguments:
+            if isinstance(one, DeviceBuffer):
+                root, start = one._place
+                self._given.setdefault(root, set()).add((start, start + one.nbytes))
 
 
 class _Silent(Kernel):
@@ -42,13 +68,13 @@ class _Silent(Kernel):
 
     __slots__ = ("_count",)
 
-    def __init__(self, real: Kernel, count: Callable[[], None]) -> None:
+    def __init__(self, real: Kernel, count: Callable[[tuple[Any, ...]], None]) -> None:
         self._function = real.function
         self._count = count
 
     def launch(self, arguments: tuple[Any, ...], stream: StreamLike | None, *work: int) -> None:
         """Count it."""
-        self._count()
+        self._count(arguments)
 
 
 __all__ = ["Rehearsal"]

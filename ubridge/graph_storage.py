@@ -33,7 +33,7 @@ class Storage:
 
     def attach(self, buffer: DeviceBuffer) -> None:
         """Take memory of at least `nbytes`."""
-        self._bytes = buffer.view(u8)
+        self._bytes = buffer if buffer.dtype is u8 else buffer.view(u8)
 
     @property
     def bytes(self) -> DeviceBuffer:
@@ -122,6 +122,8 @@ class Storages:
             whole = without_memory(storage.nbytes, u8, device)
             self._descriptions[place.storage] = whole
             self._numbers[id(whole)] = place.storage
+        if place.dtype is whole.dtype and place.size == whole.size:
+            return whole
         return _part(whole.view(u8), place)
 
     def resolve(self, place: Place) -> DeviceBuffer:
@@ -130,7 +132,9 @@ class Storages:
 
 
 def _part(whole: DeviceBuffer, place: Place) -> DeviceBuffer:
-    return whole[place.offset : place.offset + place.nbytes].view(place.dtype)
+    if place.nbytes != whole.nbytes:
+        whole = whole[place.offset : place.offset + place.nbytes]
+    return whole.view(place.dtype)
 
 
 __all__ = ["Storage", "Storages"]

@@ -32,6 +32,8 @@ class Blas:
     path: str
     gemm: Mapping[str, int]
     """Dtype name to the address of its function; none at all when there is no BLAS."""
+    gemv: Mapping[str, int]
+    """Dtype name to the address of the product of a matrix by a vector."""
     reason: str
     """Why it is this one, or why there is none."""
 
@@ -48,17 +50,17 @@ def find_blas() -> Blas:
     named = bool(os.environ.get(VARIABLE))
     if not candidates and not named:
         return Blas(
-            "", {}, f"{WHEEL.replace('_', '-')} is not installed: pip install uhal-py[blas]"
+            "", {}, {}, f"{WHEEL.replace('_', '-')} is not installed: pip install uhal-py[blas]"
         )
     search = find_library(VARIABLE, candidates)
     found = _opened(search)
     if found is None:
         said = joined_reasons(search.attempts)
         if search.path:
-            said = f"{search.path} has no cblas_sgemm and openblas_set_num_threads"
+            said = f"{search.path} has no cblas_sgemm, cblas_sgemv and openblas_set_num_threads"
         if named:
             raise LibraryNotFoundError(f"{VARIABLE}: {said}", backend="host")
-        return Blas("", {}, said)
+        return Blas("", {}, {}, said)
     return found
 
 
@@ -69,14 +71,17 @@ def _opened(search: LibrarySearch) -> Blas | None:
     for prefix in _PREFIXES:
         try:
             limit = library[f"{prefix}openblas_set_num_threads"]
-            gemm = {
-                dtype: _address(library, f"{prefix}cblas_{letter}gemm")
-                for dtype, letter in (("f32", "s"), ("f64", "d"))
-            }
+            gemm, gemv = (
+                {
+                    dtype: _address(library, f"{prefix}cblas_{letter}{name}")
+                    for dtype, letter in (("f32", "s"), ("f64", "d"))
+                }
+                for name in ("gemm", "gemv")
+            )
         except AttributeError:
             continue
         limit(1)
-        return Blas(search.path or "", gemm, f"{search.path} was found")
+        return Blas(search.path or "", gemm, gemv, f"{search.path} was found")
     return None
 
 

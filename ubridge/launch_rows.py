@@ -19,6 +19,9 @@ Configure: TypeAlias = Callable[..., Configuration]
 """From what a launch has to do, in the numbers its geometry names, to its configuration."""
 Geometry: TypeAlias = Callable[[DeviceLimits], Configure]
 
+_SHORT = 1024
+"""Elements of a result below which a page of memory holds several."""
+
 _NORM = "inp out weight bias columns threads epsilon rows chunks remove_mean affine"
 
 _PRODUCT = (
@@ -135,13 +138,21 @@ def covering(limits: DeviceLimits) -> Configure:
 def block_per_result(limits: DeviceLimits) -> Configure:
     """A block for each of `results`, of the power of two that holds its `elements`.
 
-    Where a device has a number of blocks it runs well, each takes several results.
+    Where a device has a number of blocks it runs well, each takes several results, as many apart
+    as there are blocks; on a lone processor one takes all. Short results whose elements lie
+    `side_by_side` have a block each: such a device runs neighboring blocks one after the other, so
+    that it reads what is next to one another as one stream.
     """
     widest = min(1024, limits.max_threads_per_block)
-    cap = limits.max_blocks_for_elements or limits.max_grid[0]
+    short = apart = limits.max_grid[0]
+    if limits.max_blocks_for_elements is not None:
+        apart = limits.max_blocks_for_elements
+        if limits.processors == 1:
+            short = apart = 1
 
-    def configure(results: int, elements: int) -> Configuration:
-        return min(results, cap), min(widest, power_of_two(elements)), 0
+    def configure(results: int, elements: int, side_by_side: bool = False) -> Configuration:
+        blocks = short if side_by_side and elements < _SHORT else apart
+        return min(results, blocks), min(widest, power_of_two(elements)), 0
 
     return configure
 

@@ -96,7 +96,8 @@ class Plans:
         try:
             return self._known[key]
         except KeyError:
-            shape = one_shape(_WHERE.name, *(one.shape for one in layouts))
+            first, *others = (one.shape for one in layouts)
+            shape = one_shape(_WHERE.name, first, *others)
             spread = tuple(one.broadcast_to(shape) for one in layouts)
             return self._keep(key, self._elementwise(_WHERE, dtype, kind, spread, dtype))
 
@@ -184,7 +185,8 @@ class Plans:
         # The kernels read the layout even where everything is contiguous.
         arrange = self._with_layout((layout.size, elements, rank), ordered.words)
         kernel = self._executor.kernel(op, dtype)
-        return self._plan(kernel, (left.size, elements), arrange, left, result)
+        work = (left.size, elements, ordered.is_contiguous)
+        return self._plan(kernel, work, arrange, left, result)
 
     def _rows(
         self,

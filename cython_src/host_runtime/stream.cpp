@@ -9,8 +9,9 @@ namespace uhal_host {
 
 namespace {
 
-// A launch expected to take no longer than this runs on the caller.
-constexpr double inline_nanoseconds = 20'000;
+// A launch expected to take no longer than this runs on the caller. On a lone processor a runner
+// would only take turns with the caller: there what ends within a time slice is done sooner so.
+double inline_nanoseconds() { return spinning_pays() ? 20'000 : 1'000'000; }
 
 } // namespace
 
@@ -93,7 +94,7 @@ void Stream::unclaim() {
 
 void Stream::launch(const Launch &launch) {
     const uint64_t items = launch.blocks * launch.threads();
-    if (launch.function->predict_nanoseconds(items) < inline_nanoseconds && claim()) {
+    if (launch.function->predict_nanoseconds(items) < inline_nanoseconds() && claim()) {
         run_inline(launch);
         return;
     }
@@ -109,6 +110,7 @@ void Stream::run_inline(const Launch &launch) {
     const uint64_t start = ticks();
     const uint64_t threads = launch.threads();
     const double tick = device_.runtime.nanoseconds_per_tick;
+    const double longest = inline_nanoseconds();
     uint64_t done = 0;
     uint64_t batch = 1;
     double spent = 0;
@@ -121,7 +123,7 @@ void Stream::run_inline(const Launch &launch) {
                 break;
             }
             const double rest = static_cast<double>(launch.blocks - done);
-            if (spent / static_cast<double>(done) * rest > inline_nanoseconds) {
+            if (spent / static_cast<double>(done) * rest > longest) {
                 launch.function->learn(done * threads, spent);
                 Launch remaining = launch;
                 remaining.first = done;

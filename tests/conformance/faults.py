@@ -6,7 +6,7 @@ import gc
 
 import numpy as np
 
-from tests.graph_slots import launch_graph
+from tests.slots import launch_graph
 from uhal import Api, Device, DeviceBuffer, Module, Stream, launch
 from uhal.errors import DeviceError
 from uhal.registry import backend as opened_backend

@@ -13,9 +13,8 @@ from contextlib import ExitStack
 import numpy as np
 import pytest
 
-from tests.graph_slots import launch_graph
 from tests.sampling import rounds
-from tests.slots import U32, U64, Slots
+from tests.slots import U32, U64, Slots, launch_graph
 from uhal import Device, DeviceBuffer, Event, EventFlags, Function, Module, Stream
 from uhal.errors import DeviceError
 from uhal.registry import backend as opened_backend

@@ -14,8 +14,8 @@ import pytest
 from tests.children import check_child
 from tests.conformance import faults
 from tests.conformance.rows import Row
-from tests.graph_slots import KernelCall, launch_graph, update_kernel
 from tests.sampling import rounds
+from tests.slots import KernelCall, launch_graph, update_kernel
 from uhal import Device, DeviceBuffer, Function, Module, Stream
 from uhal.abi import LibraryBackend
 from uhal.contract import Backend, ExecutableGraph

@@ -11,9 +11,8 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from tests.graph_slots import KernelCall, launch_graph, update_kernel
 from tests.simulated.rocm_programs import Bench, fail, simulated
-from tests.slots import U32, U64, Slots
+from tests.slots import U32, U64, KernelCall, Slots, launch_graph, update_kernel
 from uhal import DeviceBuffer, Function, Module, Stream, diagnostics
 from uhal.contract import ExecutableGraph
 from uhal.errors import DeviceError

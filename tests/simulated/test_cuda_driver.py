@@ -7,6 +7,7 @@ import textwrap
 import pytest
 
 from cuda_backend._library import CANDIDATES
+from tests.sampling import SOAK
 from tests.simulated.process import needs_simulator, run_python
 
 pytestmark = needs_simulator
@@ -73,6 +74,7 @@ def test_an_illegal_address_names_its_candidates_and_the_device_is_lost() -> Non
 def test_old_drivers_take_every_shipped_module_as_ptx() -> None:
     run(
         """
+        import sys
         Api.quick_init()
         assert Api.get_api_version() == "11.4", Api.get_api_version()
         for name in ubridge.modules():
@@ -81,9 +83,11 @@ def test_old_drivers_take_every_shipped_module_as_ptx() -> None:
             refused = [one.reason for one in module.chosen.candidates if not one.accepted]
             assert len(refused) == 2, refused
             assert all("a binary needs a driver of its own major version" in one for one in refused)
-            for kernel in module.kernels:
+            # The driver translates a kernel that is asked for: minutes for all.
+            for kernel in module.kernels[:: int(sys.argv[1])]:
                 assert module.get_function(kernel).signature is not None
         """,
+        "1" if SOAK else "29",
         UHAL_SIM_CUDA_DRIVER="11040",
     )
 

@@ -175,3 +175,48 @@ def test_a_closed_plan_lets_go_of_everything(device: Device, rng: np.random.Gene
         del plan
         assert diagnostics()["live"]["plans"] == before["plans"]
         assert diagnostics()["live"]["buffers"] <= before["buffers"] + 2
+
+
+def test_a_leaf_that_no_launch_reads_takes_arrays_only(
+    device: Device, stream: Stream, rng: np.random.Generator
+) -> None:
+    x, unread = (ub.asarray(rng.standard_normal(6).astype("f4")) for _ in range(2))
+    graph = ComputeGraph()
+    leaf = graph.add_leaf(x.buffer, 6, name="x")
+    graph.add_leaf(unread.buffer, 6, name="unread")
+    y = graph.add_op("multiply", None, (6,), [leaf], ub.OpParams(scalar=2.0))
+    first, second = (rng.standard_normal(6).astype("f4") for _ in range(2))
+    with graph.instantiate(stream) as plan:
+        assert set(plan.plan.slots) == {"x"}
+        plan.replay(x=ub.asarray(first), unread=second)
+        stream.synchronize()
+        np.testing.assert_array_equal(graph.tensor(y).to_numpy(), first * 2)
+        np.testing.assert_array_equal(unread.to_numpy(), second)
+        with pytest.raises(ArgumentValueError, match=r"'unread': .*an array, .*no launch .*reads"):
+            plan.replay(unread=ub.asarray(first))
+        assert plan.verify(x=second, unread=first)
+        np.testing.assert_array_equal(unread.to_numpy(), first)
+
+
+def test_a_leaf_of_which_launches_read_parts_follows(
+    device: Device, stream: Stream, rng: np.random.Generator
+) -> None:
+    x = ub.asarray(rng.standard_normal((4, 6)).astype("f4"))
+    with trace() as graph:
+        graph.name(x, "x")
+        y = x[1:3] * 2
+    given = rng.standard_normal((4, 6)).astype("f4")
+    with graph.instantiate(stream) as plan:
+        plan.replay(x=ub.asarray(given))
+        stream.synchronize()
+        np.testing.assert_array_equal(y.to_numpy(), given[1:3] * 2)
+
+
+def test_slots_added_later_are_not_of_the_plan(host: Device, rng: np.random.Generator) -> None:
+    x = ub.asarray(rng.standard_normal(6).astype("f4"))
+    graph = ComputeGraph()
+    graph.add_op("multiply", None, (6,), [graph.add_leaf(x)], ub.OpParams(scalar=2.0))
+    with Stream() as stream, graph.instantiate(stream) as plan:
+        graph.add_scalar("later", 1)
+        with pytest.raises(NotFoundError, match="no slot or leaf 'later'; it has none"):
+            plan.replay(later=2)

@@ -13,7 +13,7 @@ from tests.children import check_child, run_child
 from tests.sampling import rounds
 from tests.ubridge.operands import Array
 from ubridge import DeviceTensor, blas_products, host_blas
-from uhal import Device, Stream
+from uhal import Device, DType, Function, Stream
 
 HALF_STEP = {"f64": 1.2e-16, "f32": 6e-8, "f16": 4.9e-4, "bf16": 3.9e-3}
 
@@ -96,6 +96,48 @@ def test_products_of_every_form(
         got = poisoned(x, y, (*batch, m, n))
         assert_product(got, left, right, dtype, f"{batch} {(m, n, k)} {one} {other}")
     blas_products._pieces.cache_clear()
+
+
+@needs_blas
+@pytest.mark.parametrize("dtype", ["f32", "f64", "bf16"])
+def test_matrices_by_vectors(
+    dtype: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of every form, on either side, in pieces; by the BLAS's function for vectors."""
+    monkeypatch.setattr(blas_products, "_PIECE", 1)
+    monkeypatch.setattr(blas_products, "_WIDENING_PAYS", 1)
+    taken: set[str] = set()
+    find = blas_products.BlasProducts._function
+
+    def noted(self: blas_products.BlasProducts, product: str, computed: DType) -> Function:
+        taken.add(f"{product} {computed}")
+        return find(self, product, computed)
+
+    monkeypatch.setattr(blas_products.BlasProducts, "_function", noted)
+    blas_products._pieces.cache_clear()
+    for _ in range(rounds(40, 1000)):
+        m, n, k = drawn_shapes(rng)
+        m, n = (m, 1) if rng.integers(2) else (1, n)
+        batch = tuple(int(length) for length in rng.integers(1, 4, int(rng.integers(0, 3))))
+        x, left, one = matrices(rng, batch, m, k, dtype)
+        y, right, other = matrices(rng, batch, k, n, dtype)
+        got = poisoned(x, y, (*batch, m, n))
+        assert_product(got, left, right, dtype, f"{batch} {(m, n, k)} {one} {other}")
+    blas_products._pieces.cache_clear()
+    assert taken == {"matvec f64" if dtype == "f64" else "matvec f32"}
+
+
+@needs_blas
+def test_vectors_of_one_axis_with_nan_and_infinity(rng: np.random.Generator) -> None:
+    x, y, z = (rng.standard_normal(shape) for shape in ((70, 80), 80, 70))
+    x[3, 4], x[5, 6], y[7] = np.nan, np.inf, 0
+    matrix = ubridge.from_numpy(x)
+    for got, expected in (
+        (matrix @ ubridge.from_numpy(y), x @ y),
+        (ubridge.from_numpy(z) @ matrix, z @ x),
+    ):
+        assert got.shape == expected.shape
+        np.testing.assert_allclose(got.to_numpy(), expected, rtol=1e-11, atol=1e-12)
 
 
 @needs_blas

@@ -21,6 +21,11 @@ from uhal.errors import DeviceError
 
 GOLDEN = Path(__file__).with_name("mistakes.txt")
 Attempt = Callable[[], object]
+_CALLED = {
+    "index_select": {"take", "embedding"},
+    "quantized_matvec": {"quantized_matmul"},
+}
+"""Functions that are not called what the operations they stand for are."""
 CAUGHT = (IndexError, OverflowError, TypeError, ValueError)
 """What a numpy user catches."""
 
@@ -33,11 +38,16 @@ class Tensors:
         self.y = self.of((2, 4), device)
         self.row = self.of((3,), device)
         self.half = self.of((2, 3), device, "f16")
+        self.wide = self.of((2, 32), device, "f16")
         self.short = self.of((2, 3), device, "u16")
         self.flags = self.of((2, 3), device, "u8")
         self.image = self.of((1, 2, 4, 4), device)
         self.line = self.of((1, 2, 4), device)
         self.number = self.of((), device)
+        self.place = self.of((1,), device, "i64")
+        self.weight = ub.QuantizedWeight.from_numpy(
+            np.zeros((2, 32), np.float32), "q4_0", device=device
+        )
         self.far = self.of((2, 3), other)
         self.far_image = self.of((1, 2, 4, 4), other)
         self.array = np.zeros((2, 3), np.float32)
@@ -235,6 +245,23 @@ def mistakes(t: Tensors) -> dict[str, list[tuple[str, Attempt]]]:
             ("dtypes", lambda: ub.kv_concat(x, half, 0)),
             ("devices", lambda: ub.kv_concat(x, far, 0)),
         ],
+        "kv_append": [
+            ("no tensor", lambda: ub.kv_append(x, array, t.place)),
+            ("shapes", lambda: ub.kv_append(x, y, t.place)),
+            ("too many", lambda: ub.kv_append(x[:1], x, t.place)),
+            ("dtypes", lambda: ub.kv_append(x, half, t.place)),
+            ("position", lambda: ub.kv_append(x, x, row)),
+            ("aliases", lambda: ub.kv_append(x.mT, x.mT, t.place)),
+            ("devices", lambda: ub.kv_append(x, far, t.place)),
+        ],
+        "quantized_matvec": [
+            ("no weight", lambda: ub.quantized_matmul(x, x)),  # type: ignore[arg-type]
+            ("no tensor", lambda: ub.quantized_matmul(wrong, t.weight)),
+            ("columns", lambda: ub.quantized_matmul(x, t.weight)),
+            ("dtype", lambda: ub.quantized_matmul(t.wide, t.weight)),
+            ("devices", lambda: ub.quantized_matmul(far, t.weight)),
+            ("size", lambda: ub.launch_quantized_matvec("q4_0", x.buffer, row.buffer, 1, 32)),
+        ],
     }
 
 
@@ -273,7 +300,7 @@ def test_every_family_has_mistakes(tensors: Tensors) -> None:
 def test_every_answer_names_the_operation(tensors: Tensors) -> None:
     for family, attempts in mistakes(tensors).items():
         names = {op.name for op in OPS.values() if op.family.name == family}
-        names |= {"take", "embedding"} if family == "index_select" else set()
+        names |= _CALLED.get(family, set())
         for what, attempt in attempts:
             with pytest.raises((DeviceError, IndexError, TypeError, ValueError)) as caught:
                 attempt()

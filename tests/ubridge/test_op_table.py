@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 import ubridge
 from ubridge import OPS
-from ubridge.launch_rows import ARGUMENTS, CANDLE, GCU
-from uhal import Device, Signature
+from ubridge.launch_rows import ARGUMENTS, CANDLE, GCU, block_per_result
+from uhal import Device, DeviceLimits, Signature
 
 DEVICES = ("host",)
 UNREACHED = {
@@ -81,6 +82,21 @@ def test_rows_take_arguments_of_their_family(device: Device) -> None:
 def test_gcu_rows_take_arguments_of_their_family() -> None:
     for family, row in GCU.items():
         assert set(row.arguments) <= set(ARGUMENTS[family]), family
+
+
+def test_results_are_shared_out_by_how_they_lie() -> None:
+    limits = DeviceLimits((2**31 - 1, 65535, 65535), (1024, 1024, 64), 1024, 49152, 32, 80)
+    some = replace(limits, processors=2, max_blocks_for_elements=128)
+    lone = replace(some, processors=1)
+    for device, expected in (
+        (limits, (10**6, 10**6, 10**6, 100)),
+        (some, (128, 10**6, 128, 100)),
+        (lone, (1, 1, 1, 1)),
+    ):
+        configure = block_per_result(device)
+        work = ((10**6, 16), (10**6, 16, True), (10**6, 4096, True), (100, 16))
+        assert tuple(configure(*one)[0] for one in work) == expected
+        assert configure(10**6, 17, True)[1:] == (32, 0)
 
 
 def test_elementwise_operations_have_functions() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import ubridge
+from tests.children import check_child
 from tests.sampling import SOAK
 from tests.ubridge.op_rows import OP_ROWS, OpRow, row_of
 from tests.ubridge.operands import LAYOUTS, Array, operand, shape_of
@@ -141,6 +142,40 @@ def test_long_and_many_rows(op_row: OpRow, device: Device, rng: np.random.Genera
         np.testing.assert_allclose(
             x.tensor.sum(1).to_numpy(), x.array.astype(np.float64).sum(1), 1e-4, 2e-2
         )
+
+
+def short_rows(seed: int) -> None:
+    """Many short rows side by side and apart, on the host."""
+    rng = np.random.default_rng(seed)
+    with Device(0, backend="host"):
+        for columns in (1, 2, 7, 8, 9, 16, 31, 32, 33, 100, 1023, 1024, 1025):
+            rows = int(rng.integers(1, 40_000 // columns + 2))
+            x = rng.standard_normal((rows, 2 * columns)).astype(np.float32)
+            x[rng.integers(rows)] = rng.choice([np.nan, np.inf, -np.inf, -0.0])
+            whole = ubridge.from_numpy(x)
+            for array, tensor in (
+                (x, whole),
+                (x[:, ::2], whole[:, ::2]),
+                (x[:, :columns], whole[:, :columns]),
+                (x.T, whole.T),
+            ):
+                told = f"seed {seed}: {array.shape}"
+                wide = array.astype(np.float64)
+                magnitudes = np.abs(wide).sum(-1)
+                usual = np.isfinite(magnitudes)
+                total, exact = tensor.sum(-1).to_numpy(), wide.sum(-1)
+                difference = np.abs(total[usual] - exact[usual])
+                assert (difference <= 1e-6 * magnitudes[usual]).all(), told
+                np.testing.assert_array_equal(total[~usual], exact[~usual], told)
+                np.testing.assert_array_equal(tensor.max(-1).to_numpy(), array.max(-1), told)
+                np.testing.assert_array_equal(tensor.argmin(-1).to_numpy(), array.argmin(-1), told)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_short_rows_on_any_number_of_threads(threads: int, seed: int, device: Device) -> None:
+    if device.backend != "host":
+        pytest.skip("a matter of the host's threads")
+    check_child(short_rows, seed, environment={"UHAL_HOST_THREADS": str(threads)})
 
 
 def assert_near(got: Array, expected: Array, dtype: str, told: str, ulps: float) -> None:

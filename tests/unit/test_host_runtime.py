@@ -176,7 +176,7 @@ def test_parameters_are_copied_at_the_call(driver: Driver, module: ctypes.c_void
     assert (got == 7).all()
 
 
-def test_work_runs_in_order(driver: Driver, module: ctypes.c_void_p, seed: int) -> None:
+def keep_order(driver: Driver, module: ctypes.c_void_p, seed: int) -> None:
     """Affine maps do not commute, so any other order shows; queued and inline ones mix."""
     rng = random.Random(seed)
     affine = driver.function(module, "affine")
@@ -197,6 +197,21 @@ def test_work_runs_in_order(driver: Driver, module: ctypes.c_void_p, seed: int) 
             got = np.empty(n, np.uint32)
             driver.read(got, x, stream)
             np.testing.assert_array_equal(got, expected)
+
+
+def test_work_runs_in_order(driver: Driver, module: ctypes.c_void_p, seed: int) -> None:
+    keep_order(driver, module, seed)
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="threads keep to no processor")
+def test_work_runs_in_order_on_a_lone_processor(seed: int) -> None:
+    script = (
+        "from tests.unit.test_host_runtime import keep_order\n"
+        "os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
+        f"keep_order(driver, module, {seed})\n"
+    )
+    result = run_script(script)
+    assert (result.returncode, result.stderr) == (0, "")
 
 
 def test_eight_threads_launch_on_shared_and_own_streams(

@@ -10,7 +10,7 @@ import pytest
 
 from cuda_backend import CudaBackend
 from tests import fake_libcuda, fake_libtopsrt
-from tests.graph_slots import KernelCall, launch_graph, update_kernel
+from tests.slots import KernelCall, launch_graph, update_kernel
 from tops_backend import TopsBackend
 from uhal._library_graphs import GraphVerbs
 from uhal.contract import Backend, ExecutableGraph

@@ -1,10 +1,14 @@
-// Matrix products by a BLAS, for CPUs: `blas_matmul_<type>` is out = a b for each batch, where
-// `gemm` is the address of cblas_sgemm or cblas_dgemm with 32-bit integers.
+// Matrix products by a BLAS, for CPUs. `blas_matmul_<type>` is out = a b for each batch, where
+// `gemm` is the address of cblas_sgemm or cblas_dgemm with 32-bit integers; `blas_matvec_<type>` is
+// that of a matrix by a vector, with cblas_sgemv or cblas_dgemv, which reads the matrix only once.
 //
-// A kernel like any other, so that products keep their stream's order, spread over the host's own
+// Kernels like any other, so that products keep their stream's order, spread over the host's own
 // threads and can be recorded. The grid is (pieces of n, pieces of m, batches): a block multiplies
 // one piece by one call, which must not start threads itself. `a_leading` is from one row to the
-// next, or with `a_transposed` from one column to the next; b alike. out is row-major.
+// next, or with `a_transposed` from one column to the next; b alike. out is row-major. Vectors are
+// cut along x alone; `step` is from one element of the vector to the next.
+#include <string.h>
+
 #include <uhal/kernel.h>
 
 enum : i32 { ROW_MAJOR = 101, NOT_TRANSPOSED = 111, TRANSPOSED = 112 }; // as CBLAS numbers them
@@ -13,6 +17,11 @@ template <class T>
 using Gemm = void (*)(i32 order, i32 a_transposed, i32 b_transposed, i32 m, i32 n, i32 k, T alpha,
                       const T *a, i32 a_leading, const T *b, i32 b_leading, T beta, T *out,
                       i32 out_leading);
+
+template <class T>
+using Gemv = void (*)(i32 order, i32 transposed, i32 stored_rows, i32 stored_columns, T alpha,
+                      const T *matrix, i32 leading, const T *vector, i32 step, T beta, T *out,
+                      i32 out_step);
 
 // One of `pieces` of a length, in whole lines of the cache.
 struct Piece {
@@ -48,3 +57,24 @@ struct Piece {
 
 BLAS_MATMUL(f32)
 BLAS_MATMUL(f64)
+
+// Some releases of OpenBLAS let a NaN in out survive being scaled by 0, so out is cleared here.
+#define BLAS_MATVEC(T)                                                                             \
+    KERNEL(blas_matvec_##T, (u64 gemv, const T *matrix, const T *vector, T *out, u64 rows,         \
+                             u64 columns, u64 matrix_batch, u64 leading, bool transposed,          \
+                             u64 vector_batch, u64 step))                                          \
+    {                                                                                              \
+        const Piece piece(rows, blockIdx.x, gridDim.x);                                            \
+        if (piece.length == 0)                                                                     \
+            return;                                                                                \
+        T *const results = out + blockIdx.z * rows + piece.first;                                  \
+        memset(results, 0, piece.length * sizeof(T));                                              \
+        reinterpret_cast<Gemv<T>>(gemv)(                                                           \
+            ROW_MAJOR, transposed ? TRANSPOSED : NOT_TRANSPOSED,                                   \
+            i32(transposed ? columns : piece.length), i32(transposed ? piece.length : columns),    \
+            T(1), matrix + blockIdx.z * matrix_batch + piece.first * (transposed ? 1 : leading),   \
+            i32(leading), vector + blockIdx.z * vector_batch, i32(step), T(1), results, 1);        \
+    }
+
+BLAS_MATVEC(f32)
+BLAS_MATVEC(f64)

@@ -61,7 +61,8 @@ template <class Order, class C> __attribute__((noinline)) C best_of_run(u64 coun
 template <class C, bool compensated>
 inline SumOf<C, compensated> state_of_run(SumOf<C, compensated> *, u64 count, const C *values, u64)
 {
-    return {sum_of_run(count, values), C(0)};
+    // Short rows come by the million: theirs is no call.
+    return {count < LANES ? sum_of_few(count, values) : sum_of_run(count, values), C(0)};
 }
 
 template <class C, class Order>
@@ -98,6 +99,10 @@ template <class State, class T, class Function>
 inline State reduce_runs(Reader<T> &reader, u64 first, u64 count, Function function)
 {
     State state = State::initial();
+    // One run has nothing to be merged with.
+    if constexpr (same_type<Function, Same>)
+        if (count > 0 && count <= RUN)
+            return state_of_run(&state, count, reader.read(first, count), 0);
     alignas(64) Compute<T> results[same_type<Function, Same> ? 1 : RUN];
     for (u64 i = 0; i < count; i += RUN) {
         const u64 length = count - i < RUN ? count - i : RUN;

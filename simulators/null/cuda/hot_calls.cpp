@@ -77,6 +77,12 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig *, CUfunction, void **kernelParam
     return count_launch(kernelParams, extra);
 }
 
+// One launch: nothing is recorded here, so nothing is in a graph.
+CUresult cuGraphLaunch(CUgraphExec, CUstream) {
+    add(counts.launches, 1);
+    return CUDA_SUCCESS;
+}
+
 // -- the current context -------------------------------------------------------------------------
 
 CUresult cuCtxGetCurrent(CUcontext *pctx) {
