@@ -139,9 +139,9 @@ def block_per_result(limits: DeviceLimits) -> Configure:
     """A block for each of `results`, of the power of two that holds its `elements`.
 
     Where a device has a number of blocks it runs well, each takes several results, as many apart
-    as there are blocks; on a lone processor one takes all. Short results whose elements lie
-    `side_by_side` have a block each: such a device runs neighboring blocks one after the other, so
-    that it reads what is next to one another as one stream.
+    as there are blocks; on a lone processor one takes all: the kernel strides over them. Short
+    results whose elements lie `side_by_side` have a block each: such a device runs neighboring
+    blocks one after the other, so that it reads what is next to one another as one stream.
     """
     widest = min(1024, limits.max_threads_per_block)
     short = apart = limits.max_grid[0]
@@ -153,6 +153,16 @@ def block_per_result(limits: DeviceLimits) -> Configure:
     def configure(results: int, elements: int, side_by_side: bool = False) -> Configuration:
         blocks = short if side_by_side and elements < _SHORT else apart
         return min(results, blocks), min(widest, power_of_two(elements)), 0
+
+    return configure
+
+
+def wide_block_per_row(limits: DeviceLimits) -> Configure:
+    """A block for each row, of the power of two that holds its columns: no kernel strides here."""
+    widest = min(1024, limits.max_threads_per_block)
+
+    def configure(rows: int, columns: int) -> Configuration:
+        return rows, min(widest, power_of_two(columns)), 0
 
     return configure
 
@@ -269,14 +279,14 @@ CANDLE: Mapping[str, Row] = {
     "pool2d": _row("conv", _PLAIN, "pool2d", covering),
     "nearest2d": _row("conv", _PLAIN, "nearest2d", covering),
     "bilinear2d": _row("conv", _PLAIN, "bilinear2d", covering),
-    "log_softmax": _row("fused", _PLAIN, "log_softmax", block_per_result),
+    "log_softmax": _row("fused", _PLAIN, "log_softmax", wide_block_per_row),
     "gated": _row("fused", _PLAIN, "gated", strided),
     "kv_concat": _row("fused", _PLAIN, "kv_concat", strided, without="info num_dims axis"),
     "kv_append": _row("decode", _PLAIN, "kv_append", strided),
     "matmul": _row("matmul", _PLAIN, "matmul", tiles(64, 256)),
     "tensor_matmul_128": _row("matmul_tensor", _PLAIN, "tensor_matmul_128", tiles(128, 256)),
     "tensor_matmul_64": _row("matmul_tensor", _PLAIN, "tensor_matmul_64", tiles(64, 128)),
-    "attention": _row("attention", _PLAIN, "attention", block_per_result),
+    "attention": _row("attention", _PLAIN, "attention", wide_block_per_row),
     "quantized_matvec": _row("quantized", "{root}", "quantized_matvec", warp_for_each_row),
 }
 """Candle's kernels and ubridge's own, for CUDA, ROCm and the host."""

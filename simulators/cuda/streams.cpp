@@ -50,7 +50,9 @@ CUresult cuStreamDestroy_v2(CUstream hStream) {
         if (stream.implicit) {
             return CUDA_ERROR_INVALID_HANDLE;
         }
-        sim::leave_capture(stream);
+        if (const auto graph = sim::leave_capture(stream)) {
+            call.driver.graphs.remove(graph->handle);
+        }
         // Work that is queued runs on; the queue lives until it is done.
         call.driver.streams.remove(hStream);
         return CUDA_SUCCESS;

@@ -160,13 +160,17 @@ template <class Stream> CaptureAnswer end_capture(Stream &origin) {
     return joined ? CaptureAnswer::ok : CaptureAnswer::unjoined;
 }
 
-// A stream that is destroyed while it captures.
-template <class Stream> void leave_capture(Stream &stream) {
-    if (stream.capture != nullptr) {
-        stream.capture->valid = false;
-        stream.capture->streams.erase(&stream);
-        stream.capture = nullptr;
+// A stream that is destroyed while it captures. The graph, when no other stream captures it: nobody
+// can end that capture any more, so the driver has to let go of it.
+template <class Stream> auto leave_capture(Stream &stream) -> decltype(stream.capture->graph) {
+    const auto capture = stream.capture;
+    if (capture == nullptr) {
+        return nullptr;
     }
+    capture->valid = false;
+    capture->streams.erase(&stream);
+    stream.capture = nullptr;
+    return capture->streams.empty() ? capture->graph : nullptr;
 }
 
 // -- what is captured, and what may not be while something is ----------------------------------

@@ -65,7 +65,9 @@ topsError_t topsStreamDestroy(topsStream_t handle) {
         if (stream.implicit) {
             return topsErrorInvalidHandle;
         }
-        sim::leave_capture(stream);
+        if (const auto graph = sim::leave_capture(stream)) {
+            call.runtime.graphs.remove(graph->handle);
+        }
         // Work that is queued runs on; the queue lives until it is done.
         call.runtime.streams.remove(handle);
         return topsSuccess;

@@ -45,12 +45,26 @@ def test_log_softmax(axis: int, op_row: OpRow, device: Device, rng: np.random.Ge
         assert got.shape == shape, told
         if not x.array.size:
             continue
-        wide = np.moveaxis(x.array.astype(np.longdouble), axis, -1)
-        expected = np.moveaxis(OPS["log_softmax"].reference(wide), -1, axis)  # type: ignore[misc]
-        # The difference to the largest and the logarithm are rounded, then the result.
-        bound = STEP[dtype] * np.abs(expected)
-        bound = bound + 8 * STEP["f64" if dtype == "f64" else "f32"] * (np.abs(expected) + 1)
-        assert (np.abs(got.astype(np.longdouble) - expected) <= bound).all(), told
+        assert_log_softmax(got, x.array, axis, dtype, told)
+
+
+def test_log_softmax_of_many_rows(op_row: OpRow, device: Device, rng: np.random.Generator) -> None:
+    """More rows than the blocks that any device is told to run well."""
+    rows = int(rng.integers(129, 3000))
+    x = operand(rng, device, "contiguous", "f32", (rows, 7), special=False)
+    got = ubridge.log_softmax(x.tensor).to_numpy()
+    assert_log_softmax(got, x.array, -1, "f32", f"{rows} rows")
+
+
+def assert_log_softmax(
+    got: np.ndarray, array: np.ndarray, axis: int, dtype: str, told: str
+) -> None:
+    wide = np.moveaxis(array.astype(np.longdouble), axis, -1)
+    expected = np.moveaxis(OPS["log_softmax"].reference(wide), -1, axis)  # type: ignore[misc]
+    # The difference to the largest and the logarithm are rounded, then the result.
+    bound = STEP[dtype] * np.abs(expected)
+    bound = bound + 8 * STEP["f64" if dtype == "f64" else "f32"] * (np.abs(expected) + 1)
+    assert (np.abs(got.astype(np.longdouble) - expected) <= bound).all(), told
 
 
 def test_what_compensated_sums_keep(

@@ -268,26 +268,31 @@ def test_products_into_views(op_row: OpRow, device: Device, rng: np.random.Gener
         ubridge.matmul(square, square, out=square)
 
 
+# 23: more rows than the blocks that a CPU runs well.
+@pytest.mark.parametrize("queries", [5, 23])
 @pytest.mark.parametrize("causal", [False, True])
-def test_attention(causal: bool, op_row: OpRow, device: Device, rng: np.random.Generator) -> None:
+def test_attention(
+    causal: bool, queries: int, op_row: OpRow, device: Device, rng: np.random.Generator
+) -> None:
+    keys = queries + 4
     for dtype in dtypes_of(op_row, "attention"):
-        q = drawn(rng, device, dtype, (2, 6, 5, 8))
-        k, v = (drawn(rng, device, dtype, (2, 3, 9, 8)) for _ in range(2))
-        mask = drawn(rng, device, dtype, (2, 1, 5, 9)) if not causal else None
+        q = drawn(rng, device, dtype, (2, 6, queries, 8))
+        k, v = (drawn(rng, device, dtype, (2, 3, keys, 8)) for _ in range(2))
+        mask = drawn(rng, device, dtype, (2, 1, queries, keys)) if not causal else None
         got = ubridge.attention(
             q.tensor, k.tensor, v.tensor, causal=causal, mask=mask and mask.tensor
         ).to_numpy()
         wide = [one.array.astype(np.float64) for one in (q, k, v)]
-        keys, values = (np.repeat(one, 2, 1) for one in wide[1:])
-        scores = wide[0] @ keys.swapaxes(-1, -2) / np.sqrt(8)
+        every_key, values = (np.repeat(one, 2, 1) for one in wide[1:])
+        scores = wide[0] @ every_key.swapaxes(-1, -2) / np.sqrt(8)
         if mask is not None:
             scores = scores + mask.array.astype(np.float64)
         if causal:
-            scores = np.where(np.arange(9) <= np.arange(5)[:, None] + 4, scores, -np.inf)
+            scores = np.where(np.arange(keys) <= np.arange(queries)[:, None] + 4, scores, -np.inf)
         expected = OPS["softmax"].reference(scores) @ values  # type: ignore[misc]
         # Scores are sums in the wider type; what they are off by, a weight is, relatively.
         inner = STEP["f64" if dtype == "f64" else "f32"]
-        sizes = np.abs(wide[0]) @ np.abs(keys).swapaxes(-1, -2) / np.sqrt(8)
+        sizes = np.abs(wide[0]) @ np.abs(every_key).swapaxes(-1, -2) / np.sqrt(8)
         slip = inner * (12 * sizes + (0 if mask is None else np.abs(mask.array.astype(np.float64))))
         bound = (2 * slip.max() + 20 * inner + STEP[dtype]) * np.abs(values).max()
         assert np.abs(got.astype(np.float64) - expected).max() <= bound, dtype
