@@ -87,6 +87,7 @@ _OF_FAMILY: Mapping[str, Accuracy] = {
     "bilinear2d": _ROW,
     "matmul": _PRODUCT,
     "attention": _PRODUCT,
+    "quantized_matvec": _PRODUCT,
 }
 _OF_OP: Mapping[str, Accuracy] = {
     **dict.fromkeys(("copy", "negative", "abs", "relu", "sign", "ceil", "floor", "round"), EXACT),

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import tests.ubridge.op_runs_decoding
 import tests.ubridge.op_runs_windows
 from tests.sampling import SOAK, rounds
 from tests.ubridge.op_rows import OP_ROWS, OpRow, row_of
@@ -24,7 +25,8 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "operations.
 SUBNORMAL = {"f64": 2.0**-1074, "f32": 2.0**-149, "f16": 2.0**-24, "bf16": 2.0**-133}
 PROMISED = [op for op in OPS.values() if op.dtypes]
 
-assert tests.ubridge.op_runs_windows  # it adds its runs
+# They add their runs.
+assert tests.ubridge.op_runs_decoding and tests.ubridge.op_runs_windows
 
 
 def within(outcome: Outcome, accuracy: Accuracy, row: OpRow, told: str) -> None:
