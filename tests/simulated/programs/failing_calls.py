@@ -91,6 +91,11 @@ def work() -> None:
             event.synchronize()
             second.synchronize()
             assert event.elapsed_since(started) >= 0
+            with stream.capture() as plan:
+                kernel[4, 256, 0, stream](y, plan.slot("rows", 10), 100, 0)
+            with plan:
+                plan.replay(rows=9)
+                stream.synchronize()
         with other:
             far = DeviceBuffer.from_numpy(np.zeros(1000, "f4"))
         far.copy_from(x)
