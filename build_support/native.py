@@ -26,7 +26,7 @@ LIBRARY_SUFFIX = ".dylib" if sys.platform == "darwin" else ".so"
 LINK_COMPLETE = () if sys.platform == "darwin" else ("-Wl,-z,defs",)
 # A wheel carries each kernel library once a level: without symbols nobody asks for, and without the
 # gaps between pages.
-LINK_SMALL = () if sys.platform == "darwin" else ("-Wl,-s,-z,noseparate-code",)
+LINK_SMALL = () if sys.platform == "darwin" else ("-Wl,-s,-z,noseparate-code,-z,norelro",)
 STRICT_WARNINGS = ("-Wall", "-Wextra")
 
 
