@@ -109,7 +109,12 @@ cdef extern from *:
 
 cdef extern from "slot_adapters.h":
     ctypedef void (*uhal_any_function)() noexcept nogil
-    uhal_any_function uhal_slot_adapter(const char *name, uhal_any_function vendor)
+    enum uhal_adapter_answer:
+        UHAL_ADAPTER_UNKNOWN
+        UHAL_ADAPTER_TAKEN
+    uhal_adapter_answer uhal_slot_adapter(
+        const char *name, uhal_any_function vendor, uhal_any_function *adapter
+    )
 
 
 cdef extern from "state_word.h":

@@ -81,14 +81,11 @@ static int cuda_graph_update_kernel(void *executable, void *node, void *function
 
 /* -- by name ------------------------------------------------------------------------------------ */
 
-uhal_any_function uhal_slot_adapter(const char *name, uhal_any_function vendor) {
-    if (strcmp(name, "cuda_launch_ex") == 0) {
-        cuda_launch_ex_target = (cuda_launch_kernel_ex)vendor;
-        return (uhal_any_function)cuda_launch_ex;
-    }
-    if (strcmp(name, "cuda_graph_update_kernel") == 0) {
-        cuda_graph_update_kernel_target = (cuda_graph_exec_kernel_node_set_params)vendor;
-        return (uhal_any_function)cuda_graph_update_kernel;
-    }
-    return uhal_tops_adapter(name, vendor);
+enum uhal_adapter_answer uhal_slot_adapter(const char *name, uhal_any_function vendor,
+                                           uhal_any_function *adapter) {
+    if (strcmp(name, "cuda_launch_ex") == 0)
+        UHAL_GIVE_ADAPTER(cuda_launch_ex, cuda_launch_ex_target);
+    if (strcmp(name, "cuda_graph_update_kernel") == 0)
+        UHAL_GIVE_ADAPTER(cuda_graph_update_kernel, cuda_graph_update_kernel_target);
+    return uhal_tops_adapter(name, vendor, adapter);
 }

@@ -252,21 +252,19 @@ TOPS_LAUNCH(tops_launch_64, tops_launch_ex_64)
 
 /* -- by name ----------------------------------------------------------------------------------- */
 
-#define TOPS_ADAPTER(adapter, target)                                                              \
-    if (strcmp(name, #adapter) == 0) {                                                             \
-        target = (__typeof__(target))vendor;                                                       \
-        return (uhal_any_function)adapter;                                                         \
-    }
+#define TOPS_ADAPTER(function, target)                                                             \
+    if (strcmp(name, #function) == 0)                                                              \
+        UHAL_GIVE_ADAPTER(function, target);
 
 /* Which launches a process makes is known by the adapters that are asked for. */
-#define TOPS_CHOICE(adapter, target, flag)                                                         \
-    if (strcmp(name, #adapter) == 0) {                                                             \
-        target = (__typeof__(target))vendor;                                                       \
+#define TOPS_CHOICE(function, target, flag)                                                        \
+    if (strcmp(name, #function) == 0) {                                                            \
         flag = 1;                                                                                  \
-        return (uhal_any_function)adapter;                                                         \
+        UHAL_GIVE_ADAPTER(function, target);                                                       \
     }
 
-uhal_any_function uhal_tops_adapter(const char *name, uhal_any_function vendor) {
+enum uhal_adapter_answer uhal_tops_adapter(const char *name, uhal_any_function vendor,
+                                           uhal_any_function *adapter) {
     TOPS_ADAPTER(tops_current, get_device)
     TOPS_ADAPTER(tops_bind, set_device)
     TOPS_ADAPTER(tops_alloc_async, malloc_async)
@@ -278,5 +276,5 @@ uhal_any_function uhal_tops_adapter(const char *name, uhal_any_function vendor) 
     TOPS_CHOICE(tops_prepare_function, launch_kernel, packs_parameters)
     TOPS_CHOICE(tops_launch_72, launch_kernel_ex, has_sub_threads)
     TOPS_CHOICE(tops_launch_64, launch_kernel_ex, has_sub_threads)
-    return NULL;
+    return UHAL_ADAPTER_UNKNOWN;
 }

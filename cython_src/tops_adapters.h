@@ -1,9 +1,10 @@
-/* The adapters of TopsRuntime's functions (slot_adapters.h); null for the name of none. */
+/* The adapters of TopsRuntime's functions (slot_adapters.h). */
 #ifndef UHAL_TOPS_ADAPTERS_H
 #define UHAL_TOPS_ADAPTERS_H
 
 #include "slot_adapters.h"
 
-uhal_any_function uhal_tops_adapter(const char *name, uhal_any_function vendor);
+enum uhal_adapter_answer uhal_tops_adapter(const char *name, uhal_any_function vendor,
+                                           uhal_any_function *adapter);
 
 #endif

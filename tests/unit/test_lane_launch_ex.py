@@ -176,6 +176,7 @@ def test_a_failure_is_named_by_its_call_and_leaves_the_books_right(bench: Bench)
 # -- the CUDA adapter ------------------------------------------------------------------------------
 
 
+@pytest.mark.own_process
 def test_the_adapter_speaks_cudas_structure() -> None:
     header = Header.parse(ROOT / "cuda_backend" / "abi.h")
     config_type = header.ctype("CUlaunchConfig")
@@ -221,6 +222,9 @@ def test_the_adapter_speaks_cudas_structure() -> None:
     plain = Extended(grid=(1, 1, 1), block=(1, 1, 1))
     adapter(ctypes.addressof(plain), 11, 12, None)
     assert seen.pop()[1] == {}
+    assert _lane.slot_adapter("cuda_launch_ex", address)
+    with pytest.raises(RuntimeError, match=r"'cuda_launch_ex' .*open the second one in a process"):
+        _lane.slot_adapter("cuda_launch_ex", address + 16)
 
 
 def test_an_unknown_adapter_is_refused() -> None:
