@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 _ADD = OPS["add"]
 _AFFINE = OPS["affine"]
+_ASTYPE = OPS["astype"]
 _COPY = OPS["copy"]
 _DIVIDE = OPS["divide"]
 _MAXIMUM = OPS["maximum"]
@@ -45,6 +46,7 @@ _NOT_EQUAL = OPS["not_equal"]
 _POWER = OPS["power"]
 _SQUARE = OPS["square"]
 _SUBTRACT = OPS["subtract"]
+_WHERE = OPS["where"]
 _REMEMBERED = 4096
 """Layouts that were worked out before; a program meets the same few again and again."""
 _CONDITIONS = ("u8", "u32", "i64")
@@ -83,10 +85,10 @@ def unary(
         except ArgumentTypeError as error:
             raise ArgumentTypeError(f"{op.name}: {error}") from None
     executor = x._executor
-    if out is None and parameter is None and executor.plans:
-        plan = executor.plans.unary(op, x._dtype, x._layout)
-        if plan is not None:
-            return x._made(plan.enqueue((x._buffer,), stream), plan.layout, plan.dtype)
+    if out is None and parameter is None:
+        planned = x._planned(op, stream)
+        if planned is not None:
+            return planned
     if parameter is not None:
         parameter = checked_number(op.name, x._dtype, parameter)
     if out is None:
@@ -131,10 +133,14 @@ def binary(
             if _is_alike(out, left, result):
                 direct(stream, out._buffer, left._buffer, right._buffer)
                 return out
-    if out is None and dtype is right._dtype and executor.plans and right._executor is executor:
-        plan = executor.plans.pair(op, dtype, layout, right._layout)
+    if out is None and dtype is right._dtype and right._executor is executor:
+        plans = executor.plans
+        key = (op, dtype.code, layout.key, right._layout.key)
+        plan = plans.known.get(key) or plans.make(
+            key, plans.pair, op, dtype, layout, right._layout
+        )
         if plan is not None:
-            buffer = plan.enqueue((left._buffer, right._buffer), stream)
+            buffer = plan.launch(stream, None, left._buffer, right._buffer)
             planned: DeviceTensor = left._made(buffer, plan.layout, plan.dtype)
             return planned
     if dtype is not right._dtype:
@@ -251,6 +257,8 @@ def _scalar(
 @lru_cache(maxsize=_REMEMBERED)
 def _spread(shape: Shape) -> Layout:
     """One element as a tensor of a shape."""
+    if max(shape, default=1) == 1:
+        return Layout.contiguous(shape)
     return Layout(shape, (0,) * len(shape))
 
 
@@ -365,10 +373,14 @@ def astype(
     if target is bool_ and x._dtype is not bool_:
         return with_scalar(_NOT_EQUAL, x, 0, False, out, stream)
     executor = x._executor
-    if out is None and executor.plans and x._dtype is not bool_:
-        plan = executor.plans.cast(x._dtype, target, x._layout)
+    if out is None and x._dtype is not bool_:
+        layout, plans = x._layout, executor.plans
+        key = (_ASTYPE, x._dtype.code, target.code, layout.key)
+        plan = plans.known.get(key) or plans.make(
+            key, plans.cast, _ASTYPE, x._dtype, target, layout
+        )
         if plan is not None:
-            return x._made(plan.enqueue((x._buffer,), stream), plan.layout, target)
+            return x._made(plan.launch(stream, None, x._buffer), plan.layout, target)
 
     def enqueue(place: DeviceBuffer | None) -> DeviceBuffer:
         stored = storage_of(target)
@@ -392,16 +404,14 @@ def where(
     stream: StreamLike | None = None,
 ) -> DeviceTensor:
     """Return `x` where the condition is not 0, else `y`; either may be a number."""
+    if out is None and _are_tensors(condition, x, y) and x._dtype is y._dtype:
+        planned = _chosen(condition, x, y, stream)
+        if planned is not None:
+            return planned
     require_tensors("where", condition)
     dtype = _dtype_of_choice(x, y)
     executor = condition._executor
     kind = storage_of(condition._dtype)
-    if out is None and executor.plans and kind.name in _CONDITIONS and _are_tensors(dtype, x, y):
-        planned = (condition._layout, x._layout, y._layout)
-        plan = executor.plans.where(kind, dtype, planned)
-        if plan is not None and x._executor is executor and y._executor is executor:
-            buffers_of = (condition._buffer, x._buffer, y._buffer)
-            return condition._made(plan.enqueue(buffers_of, stream), plan.layout, dtype)
     if kind.name not in _CONDITIONS:
         condition = astype(condition, bool_, stream=stream)
     operands = [condition]
@@ -428,9 +438,32 @@ def where(
     return delivered("where", shape, dtype, out, tuple(operands), stream, enqueue)
 
 
-def _are_tensors(dtype: DType, *operands: Any) -> bool:
-    """Whether all are tensors of the dtype."""
-    return all(isinstance(one, StridedTensor) and one._dtype is dtype for one in operands)
+def _are_tensors(x: object, y: object, z: object) -> bool:
+    """Whether all are."""
+    return (
+        isinstance(x, StridedTensor)
+        and isinstance(y, StridedTensor)
+        and isinstance(z, StridedTensor)
+    )
+
+
+def _chosen(
+    condition: DeviceTensor, x: Any, y: Any, stream: StreamLike | None
+) -> DeviceTensor | None:
+    """A choice among two tensors of one dtype by a plan, where there is one."""
+    executor = condition._executor
+    if x._executor is not executor or y._executor is not executor:
+        return None
+    plans, dtype, kind = executor.plans, x._dtype, condition._dtype
+    layouts = (condition._layout, x._layout, y._layout)
+    key = (_WHERE, kind.code, dtype.code, layouts[0].key, layouts[1].key, layouts[2].key)
+    plan = plans.known.get(key)
+    if plan is None and storage_of(kind).name in _CONDITIONS:
+        plan = plans.make(key, plans.where, storage_of(kind), dtype, *layouts)
+    if plan is None:
+        return None
+    buffer = plan.launch(stream, None, condition._buffer, x._buffer, y._buffer)
+    return condition._made(buffer, plan.layout, dtype)
 
 
 def _dtype_of_choice(x: Any, y: Any) -> DType:

@@ -21,7 +21,7 @@ from ubridge.launch_rows import ARGUMENTS, COLUMNS, GCU, Configuration, Configur
 from ubridge.lowering import Lowering
 from ubridge.matmul_kernels import MatmulKernel
 from ubridge.op_table import Op
-from ubridge.plans import REMEMBERED, Plans
+from ubridge.plans import REMEMBERED, NoPlans, Plans
 from ubridge.slice_ptr import LayoutCache
 from uhal import Device, DeviceBuffer, DType, Function, _lane, as_dtype, launch, registry
 from uhal.dtypes import ALL as ALL_DTYPES
@@ -112,7 +112,7 @@ class DeviceExecutor:
         self._ranges: WeakKeyDictionary[DeviceBuffer, tuple[float, float]] = WeakKeyDictionary()
         self.direct: Shortcuts = _Direct(self)
         self.lowering: Lowering = GcuLowering(self) if column is GCU else CandleLowering(self)
-        self.plans = Plans(self) if isinstance(self.lowering, CandleLowering) else None
+        self.plans = Plans(self) if isinstance(self.lowering, CandleLowering) else NoPlans()
 
     @classmethod
     def of(cls, device: Device | None = None) -> DeviceExecutor:

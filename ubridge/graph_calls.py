@@ -20,7 +20,7 @@ from ubridge.executor import DeviceExecutor
 from ubridge.layout import Layout, Shape
 from ubridge.lowering import Lowering
 from ubridge.op_table import OPS, Op
-from ubridge.plans import Plans
+from ubridge.plans import NoPlans
 from ubridge.promotion import checked_number
 from uhal import Device, DeviceBuffer, DType
 from uhal.errors import ArgumentTypeError, ArgumentValueError, DeviceError
@@ -256,13 +256,6 @@ class _NoShortcuts(dict[Any, Any]):
         return None
 
 
-class _NoPlans(Plans):
-    """Neither has one a launch that was worked out before."""
-
-    def __init__(self) -> None:
-        self._known = _NoShortcuts()
-
-
 class DescribingExecutor(DeviceExecutor):
     """An executor that launches nothing and gives buffers without memory.
 
@@ -272,7 +265,7 @@ class DescribingExecutor(DeviceExecutor):
 
     def __init__(self, real: DeviceExecutor, recording: Recording) -> None:
         self.__dict__.update(real.__dict__)
-        self.plans = _NoPlans()
+        self.plans = NoPlans()
         self.real = real
         self._recording = recording
         self.lowering = Recorder(recording, real.lowering, enqueue=False)  # type: ignore[assignment]
@@ -312,8 +305,7 @@ def recorded(executor: DeviceExecutor, recording: Recording) -> Iterator[None]:
     executor.lowering = recorder  # type: ignore[assignment]
     executor.direct = _NoShortcuts()
     executor.allocate = allocating  # type: ignore[method-assign]
-    # Another thread may be between asking whether there are plans and asking for one.
-    executor.plans = plans and _NoPlans()
+    executor.plans = NoPlans()
     try:
         yield
     finally:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from ubridge import launches
 from ubridge.executor import DeviceExecutor
 from ubridge.layout import Layout, Shape
-from ubridge.op_table import OPS
+from ubridge.op_table import OPS, Op
 from uhal import Device, DeviceBuffer, DType, _lane, as_dtype
 from uhal.dtypes import DTypeLike, bool_, u8
 from uhal.errors import ArgumentTypeError, ArgumentValueError
@@ -78,6 +78,17 @@ class StridedTensor:
         tensor._dtype = dtype
         tensor._executor = self._executor
         return tensor
+
+    def _planned(self: _Self, op: Op, stream: StreamLike | None) -> _Self | None:
+        """What a plan of an operation on each element makes of the tensor, where there is one."""
+        layout, plans = self._layout, self._executor.plans
+        key = (op, self._dtype.code, layout.key)
+        plan = plans.known.get(key) or plans.make(
+            key, plans.unary, op, self._dtype, layout
+        )
+        if plan is None:
+            return None
+        return self._made(plan.launch(stream, None, self._buffer), plan.layout, plan.dtype)
 
     def _described_by(self: _Self, executor: DeviceExecutor) -> _Self:
         """The same tensor for another executor of its device."""
@@ -149,8 +160,9 @@ class StridedTensor:
     def transpose(self: _Self, *axes: int | Sequence[int]) -> _Self:
         """Return the view with the axes in another order, by default the opposite one."""
         given = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
-        order = given or range(self.ndim - 1, -1, -1)
-        return self._viewed(self._layout.permute(order))  # type: ignore[arg-type]
+        if not given:
+            return self._viewed(self._layout.reversed)
+        return self._viewed(self._layout.permute(given))  # type: ignore[arg-type]
 
     def permute(self: _Self, *axes: int | Sequence[int]) -> _Self:
         """Return the view whose axis i is axis `axes[i]` of this one."""
@@ -163,7 +175,7 @@ class StridedTensor:
     @property
     def T(self: _Self) -> _Self:  # numpy's name
         """The view with the axes in the opposite order."""
-        return self.transpose()
+        return self._viewed(self._layout.reversed)
 
     @property
     def mT(self: _Self) -> _Self:  # numpy's name
@@ -212,6 +224,9 @@ class StridedTensor:
 
     def copy(self: _Self, *, stream: StreamLike | None = None) -> _Self:
         """Return a contiguous copy."""
+        planned = self._planned(_COPY, stream)
+        if planned is not None:
+            return planned
         layout = Layout.contiguous(self._layout.shape)
         buffer = launches.launch_unary(
             _COPY, self._buffer, self._layout, stream=stream, executor=self._executor

@@ -514,6 +514,7 @@ class ResultLaunch:
         place: int,
         size: int,
         dtype: DTypeLike,
+        tail: tuple[object, ...] = (),
     ) -> None: ...
     def __call__(
         self, stream: StreamLike | None, out: DeviceBuffer | None, /, *operands: object

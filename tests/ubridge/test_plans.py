@@ -125,7 +125,7 @@ def test_plans_are_few(host: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plans, "REMEMBERED", 5)
     for length in range(1, 30):
         assert ubridge.ones((length, 1)).sum(0).to_numpy() == length
-        assert len(plans_of(host)._known) <= 5
+        assert len(plans_of(host).known) <= 5
 
 
 def test_what_has_no_plan(host: Device) -> None:
