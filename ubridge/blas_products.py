@@ -136,6 +136,7 @@ class BlasProducts(MatmulKernel):
         work = m * n * k // (columns * rows) // _PER_THREAD
         threads = min(max(work, 1), limits.max_threads_per_block)
         blas = find_blas()
+        numbers: tuple[int, ...]
         if n > 1 and m > 1:
             numbers = (*(m, n, k, x.batch, x.leading, x.transposed),
                        *(y.batch, y.leading, y.transposed))  # fmt: skip

@@ -25,7 +25,7 @@ from ubridge.promotion import (
     promoted,
     with_number,
 )
-from ubridge.strided import StridedTensor, storage_of
+from ubridge.strided import StridedTensor, make, storage_of
 from uhal import DeviceBuffer, DType, as_dtype
 from uhal.dtypes import DTypeLike, bool_, f64
 from uhal.errors import ArgumentTypeError, ArgumentValueError, InvalidHandleError
@@ -67,17 +67,19 @@ def unary(
     A tensor keeps its dtype otherwise.
     """
     try:
-        layout = x._layout
+        layout, dtype, plans = x._layout, x._dtype, x._executor.plans
     except AttributeError:
         require_tensors(op.name, x)
         raise
-    if parameter is None and layout.is_whole:
-        direct = x._executor.direct[op, x._dtype.name, layout.size]
-        if direct is not None:
+    if parameter is None:
+        key = (op, dtype.code, layout.key)
+        plan = plans.known.get(key) or plans.make(key, plans.unary, op, dtype, layout)
+        if plan is not None:
             if out is None:
-                return x._made(direct(stream, None, x._buffer), layout, x._dtype)
-            if _is_alike(out, x, x._dtype):
-                direct(stream, out._buffer, x._buffer)
+                buffer = plan.launch(stream, None, x._buffer)
+                return make(type(x), buffer, plan.layout, plan.dtype, x._executor)
+            if _is_alike(out, x, plan.dtype):
+                plan.launch(stream, out._buffer, x._buffer)
                 return out
     if x._dtype.kind != "float" and x._dtype.name not in op.dtypes:
         try:
@@ -85,10 +87,6 @@ def unary(
         except ArgumentTypeError as error:
             raise ArgumentTypeError(f"{op.name}: {error}") from None
     executor = x._executor
-    if out is None and parameter is None:
-        planned = x._planned(op, stream)
-        if planned is not None:
-            return planned
     if parameter is not None:
         parameter = checked_number(op.name, x._dtype, parameter)
     if out is None:
@@ -115,34 +113,24 @@ def binary(
 ) -> DeviceTensor:
     """Apply an operation to pairs of elements of two tensors, or of a tensor and a number."""
     left, right = x, y
-    if not isinstance(y, StridedTensor):
-        return with_scalar(op, left, right, False, out, stream)
-    if not isinstance(x, StridedTensor):
-        return with_scalar(op, right, left, True, out, stream)
-    dtype = left._dtype
-    layout = left._layout
-    executor = left._executor
-    if layout is right._layout and dtype is right._dtype and layout.is_whole:
-        direct = executor.direct[op, dtype.name, layout.size]
-        if direct is not None and right._executor is executor:
-            result = bool_ if op.family.name == "compare" else dtype
-            if out is None:
-                buffer = direct(stream, None, left._buffer, right._buffer)
-                made: DeviceTensor = left._made(buffer, layout, result)
-                return made
-            if _is_alike(out, left, result):
-                direct(stream, out._buffer, left._buffer, right._buffer)
-                return out
-    if out is None and dtype is right._dtype and right._executor is executor:
-        plans = executor.plans
-        key = (op, dtype.code, layout.key, right._layout.key)
-        plan = plans.known.get(key) or plans.make(
-            key, plans.pair, op, dtype, layout, right._layout
-        )
+    if type(x) is not type(y) or not isinstance(x, StridedTensor):
+        if not isinstance(y, StridedTensor):
+            return with_scalar(op, left, right, False, out, stream)
+        if not isinstance(x, StridedTensor):
+            return with_scalar(op, right, left, True, out, stream)
+    dtype, layout, executor = left._dtype, left._layout, left._executor
+    if right._dtype is dtype and right._executor is executor:
+        plans, other = executor.plans, right._layout
+        key = (op, dtype.code, layout.key, other.key)
+        plan = plans.known.get(key) or plans.make(key, plans.pair, op, dtype, layout, other)
         if plan is not None:
-            buffer = plan.launch(stream, None, left._buffer, right._buffer)
-            planned: DeviceTensor = left._made(buffer, plan.layout, plan.dtype)
-            return planned
+            if out is None:
+                buffer = plan.launch(stream, None, left._buffer, right._buffer)
+                kind: type[DeviceTensor] = type(left)
+                return make(kind, buffer, plan.layout, plan.dtype, executor)
+            if other is layout and _is_alike(out, left, plan.dtype):
+                plan.launch(stream, out._buffer, left._buffer, right._buffer)
+                return out
     if dtype is not right._dtype:
         dtype = promoted(op.name, dtype, right._dtype)
         left, right = astype(left, dtype, stream=stream), astype(right, dtype, stream=stream)
@@ -232,19 +220,21 @@ def with_scalar(
     if dtype is not x._dtype:
         x = astype(x, dtype, stream=stream)
     if factors is not None:
-        return _affine(op, x, *factors, out, stream)
+        multiplier, addend = factors
+        return _affine(op, x, multiplier, addend, out, stream)
     other = x._made(x._executor.constants.get(constant), _spread(x._layout.shape), dtype)
     pair = (other, x) if number_first else (x, other)
     return binary(op, *pair, out, stream)
 
 
-@lru_cache(maxsize=_REMEMBERED, typed=True)
+@lru_cache(maxsize=_REMEMBERED)
 def _scalar(
     op: Op, name: str, number: Any, sign: float, number_first: bool
 ) -> tuple[DType, tuple[float, float] | None, tuple[str, bytes]]:
     """What an operation of a tensor and a number is done in, as affine factors if it can, and by.
 
-    The last is the number's key among the constants; `sign` only tells numbers apart.
+    The last is the number's key among the constants; `sign` only tells numbers apart, and floats,
+    whose sign is not 0, from ints.
     """
     dtype = with_number(op.name, as_dtype(name), number)
     if op is _DIVIDE and dtype.kind != "float":
@@ -315,15 +305,16 @@ def _affine(
     stream: StreamLike | None,
 ) -> DeviceTensor:
     executor = x._executor
-    if x._layout.is_whole:
-        direct = executor.direct[_AFFINE, x._dtype.name, x._layout.size]
-        if direct is not None:
-            if out is None:
-                buffer = direct(stream, None, x._buffer, multiplier, addend)
-                return x._made(buffer, x._layout, x._dtype)
-            if _is_alike(out, x, x._dtype):
-                direct(stream, out._buffer, x._buffer, multiplier, addend)
-                return out
+    plans, layout = executor.plans, x._layout
+    key = (_AFFINE, x._dtype.code, layout.key)
+    plan = plans.known.get(key) or plans.make(key, plans.unary, _AFFINE, x._dtype, layout)
+    if plan is not None:
+        if out is None:
+            buffer = plan.launch(stream, None, x._buffer, multiplier, addend)
+            return make(type(x), buffer, plan.layout, plan.dtype, executor)
+        if _is_alike(out, x, plan.dtype):
+            plan.launch(stream, out._buffer, x._buffer, multiplier, addend)
+            return out
 
     def enqueue(place: DeviceBuffer | None) -> DeviceBuffer:
         return launches.launch_affine(
@@ -380,7 +371,8 @@ def astype(
             key, plans.cast, _ASTYPE, x._dtype, target, layout
         )
         if plan is not None:
-            return x._made(plan.launch(stream, None, x._buffer), plan.layout, target)
+            buffer = plan.launch(stream, None, x._buffer)
+            return make(type(x), buffer, plan.layout, target, executor)
 
     def enqueue(place: DeviceBuffer | None) -> DeviceBuffer:
         stored = storage_of(target)
@@ -463,7 +455,7 @@ def _chosen(
     if plan is None:
         return None
     buffer = plan.launch(stream, None, condition._buffer, x._buffer, y._buffer)
-    return condition._made(buffer, plan.layout, dtype)
+    return make(type(condition), buffer, plan.layout, dtype, executor)
 
 
 def _dtype_of_choice(x: Any, y: Any) -> DType:
@@ -520,13 +512,14 @@ def delivered(
 
 
 def _is_alike(out: Any, like: DeviceTensor, dtype: DType) -> bool:
-    """Whether `out` is a tensor of the dtype that lies in its buffer, and on its device, as `like`.
+    """Whether `out` is a tensor of the dtype that is whole, and on its device, as `like`.
 
-    Then `require_out` has nothing against it where `like` is whole.
+    Then `require_out` has nothing against it.
     """
     return (
         isinstance(out, StridedTensor)
         and out._layout is like._layout
+        and out._layout.is_whole
         and out._dtype is dtype
         and out._executor is like._executor
     )

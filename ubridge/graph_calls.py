@@ -249,13 +249,6 @@ class Recorder:
         return record
 
 
-class _NoShortcuts(dict[Any, Any]):
-    """No operation has a way around the lowering."""
-
-    def __missing__(self, key: Any) -> None:
-        return None
-
-
 class DescribingExecutor(DeviceExecutor):
     """An executor that launches nothing and gives buffers without memory.
 
@@ -269,7 +262,6 @@ class DescribingExecutor(DeviceExecutor):
         self.real = real
         self._recording = recording
         self.lowering = Recorder(recording, real.lowering, enqueue=False)  # type: ignore[assignment]
-        self.direct = _NoShortcuts()
 
     def allocate(self, size: int, dtype: DType, stream: StreamLike | None = None) -> DeviceBuffer:
         """Return a buffer that nothing may be launched with."""
@@ -292,9 +284,8 @@ def recorded(executor: DeviceExecutor, recording: Recording) -> Iterator[None]:
             f"trace: operations on {executor.device!r} are being traced already, perhaps by "
             "another thread; one trace a device at a time"
         )
-    real, shortcuts, allocate = executor.lowering, executor.direct, executor.allocate
+    real, plans, allocate = executor.lowering, executor.plans, executor.allocate
     recorder = Recorder(recording, real, enqueue=True)
-    plans = executor.plans
 
     def allocating(size: int, dtype: DType, stream: StreamLike | None = None) -> DeviceBuffer:
         buffer = allocate(size, dtype, stream)
@@ -303,14 +294,12 @@ def recorded(executor: DeviceExecutor, recording: Recording) -> Iterator[None]:
         return buffer
 
     executor.lowering = recorder  # type: ignore[assignment]
-    executor.direct = _NoShortcuts()
     executor.allocate = allocating  # type: ignore[method-assign]
     executor.plans = NoPlans()
     try:
         yield
     finally:
         executor.lowering = real
-        executor.direct = shortcuts
         del executor.allocate
         executor.plans = plans
 

@@ -112,7 +112,7 @@ class Layout:
     is_whole: bool
     """True when it is contiguous and starts with the buffer."""
     key: tuple[int, ...]
-    """Lengths, strides and offset: equal for equal layouts, and hashed without asking this class."""
+    """Lengths, strides and offset: equal for equal layouts, and hashed without asking them."""
 
     def __init__(
         self, shape: int | Iterable[int], strides: Iterable[int], start_offset: int = 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ubridge import row_launches, window_launches
 from ubridge.elementwise import delivered, require_tensors
@@ -11,7 +11,7 @@ from ubridge.launches import launch_unary
 from ubridge.layout import Layout
 from ubridge.op_table import OPS, Op
 from ubridge.operand_checks import axis_of, require_one_kind
-from ubridge.strided import StridedTensor
+from ubridge.strided import StridedTensor, make
 from uhal import DeviceBuffer
 from uhal.dtypes import u32
 from uhal.errors import ArgumentValueError
@@ -34,11 +34,10 @@ def softmax(
     if out is None and axis == -1 and isinstance(x, StridedTensor):
         layout, plans = x._layout, x._executor.plans
         key = (_SOFTMAX, x._dtype.code, layout.key)
-        plan = plans.known.get(key) or plans.make(
-            key, plans.softmax, _SOFTMAX, x._dtype, layout
-        )
+        plan = plans.known.get(key) or plans.make(key, plans.softmax, _SOFTMAX, x._dtype, layout)
         if plan is not None:
-            return x._made(plan.launch(stream, None, x._buffer), plan.layout, plan.dtype)
+            buffer = plan.launch(stream, None, x._buffer)
+            return make(type(x), buffer, plan.layout, plan.dtype, x._executor)
 
     def along_last(one: DeviceTensor, place: DeviceBuffer | None) -> DeviceBuffer:
         return row_launches.launch_softmax(
@@ -182,10 +181,10 @@ def _norm(
 
 
 def _norm_by_plan(
-    op: Op, x: DeviceTensor, weights: list[DeviceTensor], epsilon: float, stream: StreamLike | None
+    op: Op, x: DeviceTensor, weights: list[Any], epsilon: float, stream: StreamLike | None
 ) -> DeviceTensor | None:
     """The norm by a plan, where there is one. What is wrong is said by who finds none."""
-    if not isinstance(x, StridedTensor):
+    if not hasattr(x, "_layout"):
         return None
     layout, dtype, executor = x._layout, x._dtype, x._executor
     width = layout.shape[-1:]
@@ -202,7 +201,8 @@ def _norm_by_plan(
     plan = plans.known.get(key) or plans.make(key, plans.norm, op, dtype, layout, epsilon)
     if plan is None:
         return None
-    return x._made(plan.launch(stream, None, x._buffer, *buffers), plan.layout, dtype)
+    buffer = plan.launch(stream, None, x._buffer, *buffers)
+    return make(type(x), buffer, plan.layout, dtype, executor)
 
 
 def rope(

@@ -52,8 +52,8 @@ class Plans:
     before: it need not be checked again. Nobody checks buffers against a plan: layouts fit them, as
     every tensor's do. Any thread may use it.
 
-    The methods that say how to make one return `None` for what has no plan: empty tensors, and those
-    that do not begin with their buffer.
+    The methods that say how to make one return `None` for what has no plan: empty tensors, those
+    that do not begin with their buffer, and dtypes that become another one first.
     """
 
     def __init__(self, executor: DeviceExecutor) -> None:
@@ -61,9 +61,7 @@ class Plans:
         self.known: dict[Hashable, Plan | None] = {}
         """What was asked for; `None` for what has no plan."""
 
-    def make(
-        self, key: Hashable, how: Callable[..., Plan | None], /, *facts: Any
-    ) -> Plan | None:
+    def make(self, key: Hashable, how: Callable[..., Plan | None], /, *facts: Any) -> Plan | None:
         """Return the plan that `how` makes of the facts, and remember it by a key without one."""
         if key in self.known:
             return None
@@ -90,7 +88,9 @@ class Plans:
         return self._elementwise(op, dtype, target, (layout,), target)
 
     def unary(self, op: Op, dtype: DType, layout: Layout) -> Plan | None:
-        """Plan an operation on one tensor, of a dtype it has kernels for."""
+        """Plan an operation on one tensor; numbers it takes besides come behind the tensor."""
+        if dtype.name not in op.dtypes:
+            return None
         return self._elementwise(op, dtype, None, (layout,), dtype)
 
     def where(
@@ -220,8 +220,6 @@ class NoPlans(Plans):
     def __init__(self) -> None:
         self.known = {}
 
-    def make(
-        self, key: Hashable, how: Callable[..., Plan | None], /, *facts: Any
-    ) -> Plan | None:
+    def make(self, key: Hashable, how: Callable[..., Plan | None], /, *facts: Any) -> Plan | None:
         """Return none."""
         return None

@@ -14,7 +14,7 @@ from ubridge.op_table import OPS
 from ubridge.operand_checks import axis_of, one_shape, require_one_device, require_one_kind
 from ubridge.plans import Plan
 from ubridge.promotion import promoted
-from ubridge.strided import StridedTensor
+from ubridge.strided import StridedTensor, make
 from uhal import DeviceBuffer, DType
 from uhal.errors import ArgumentValueError
 from uhal.interop import StreamLike
@@ -69,9 +69,9 @@ def _planned(x: Any, y: Any, stream: StreamLike | None) -> DeviceTensor | None:
     plan = plans.known.get(key) or plans.make(key, _plan, executor, dtype, left, right)
     if plan is None:
         return None
-    made: DeviceTensor = x._made(  # type: ignore[assignment]
-        plan.launch(stream, None, x._buffer, y._buffer), plan.layout, dtype
-    )
+    buffer = plan.launch(stream, None, x._buffer, y._buffer)
+    kind: Any = type(x)
+    made: DeviceTensor = make(kind, buffer, plan.layout, dtype, executor)
     return made
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import lru_cache
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ubridge import launches
 from ubridge.elementwise import astype, delivered, require_tensors, with_scalar
 from ubridge.layout import Layout
 from ubridge.op_table import OPS, Op
+from ubridge.strided import make
 from uhal import DeviceBuffer
 from uhal.dtypes import DTypeLike, bool_, f32, f64, i64, u32
 from uhal.errors import ArgumentValueError
@@ -51,7 +52,8 @@ def reduced(
             key, plans.reduction, op, dtype, given, axis, keepdims
         )
         if plan is not None:
-            return x._made(plan.launch(stream, None, x._buffer), plan.layout, plan.dtype)
+            buffer = plan.launch(stream, None, x._buffer)
+            return make(type(x), buffer, plan.layout, plan.dtype, x._executor)
     if axis is None and op.family.name == "arg_reduce":
         return _over_all(op, x, keepdims, out, stream)
     places = _axes(op, given, axis)
@@ -112,7 +114,8 @@ def sum(  # numpy's name
     stream: StreamLike | None = None,
 ) -> DeviceTensor:
     """Sum over axes, in the tensor's dtype unless `dtype` says another; booleans are counted."""
-    require_tensors("sum", x)
+    if not hasattr(x, "_layout"):
+        require_tensors("sum", x)
     if dtype is None and x._dtype is bool_:
         dtype = i64
     if dtype is not None:
@@ -145,28 +148,48 @@ def mean(
 
 
 def min(  # numpy's name
-    x: DeviceTensor, axis: Axes = None, keepdims: bool = False, **options: Any
+    x: DeviceTensor,
+    axis: Axes = None,
+    keepdims: bool = False,
+    *,
+    out: DeviceTensor | None = None,
+    stream: StreamLike | None = None,
 ) -> DeviceTensor:
-    """Return the smallest over axes; NaN where there is one. Options are `out` and `stream`."""
-    return reduced(_MIN, x, axis, keepdims, **options)
+    """Return the smallest over axes; NaN where there is one."""
+    return reduced(_MIN, x, axis, keepdims, out, stream)
 
 
 def max(  # numpy's name
-    x: DeviceTensor, axis: Axes = None, keepdims: bool = False, **options: Any
+    x: DeviceTensor,
+    axis: Axes = None,
+    keepdims: bool = False,
+    *,
+    out: DeviceTensor | None = None,
+    stream: StreamLike | None = None,
 ) -> DeviceTensor:
-    """Return the largest over axes; NaN where there is one. Options are `out` and `stream`."""
-    return reduced(_MAX, x, axis, keepdims, **options)
+    """Return the largest over axes; NaN where there is one."""
+    return reduced(_MAX, x, axis, keepdims, out, stream)
 
 
 def argmin(
-    x: DeviceTensor, axis: int | None = None, keepdims: bool = False, **options: Any
+    x: DeviceTensor,
+    axis: int | None = None,
+    keepdims: bool = False,
+    *,
+    out: DeviceTensor | None = None,
+    stream: StreamLike | None = None,
 ) -> DeviceTensor:
     """Return the place of the first smallest along an axis, as u32; without one, of all."""
-    return reduced(_ARGMIN, x, axis, keepdims, **options)
+    return reduced(_ARGMIN, x, axis, keepdims, out, stream)
 
 
 def argmax(
-    x: DeviceTensor, axis: int | None = None, keepdims: bool = False, **options: Any
+    x: DeviceTensor,
+    axis: int | None = None,
+    keepdims: bool = False,
+    *,
+    out: DeviceTensor | None = None,
+    stream: StreamLike | None = None,
 ) -> DeviceTensor:
     """Return the place of the first largest along an axis, as u32; without one, of all."""
-    return reduced(_ARGMAX, x, axis, keepdims, **options)
+    return reduced(_ARGMAX, x, axis, keepdims, out, stream)

@@ -18,7 +18,7 @@ from ubridge.elementwise import astype, delivered, require_tensors
 from ubridge.layout import Layout, Shape
 from ubridge.op_table import OPS, Op
 from ubridge.operand_checks import axis_of, require_one_device
-from ubridge.strided import StridedTensor
+from ubridge.strided import StridedTensor, make
 from uhal import DeviceBuffer
 from uhal.dtypes import i64
 from uhal.errors import ArgumentTypeError, ArgumentValueError
@@ -85,7 +85,8 @@ def _planned(
         plan = plans.make(key, plans.take, op, x._dtype, ids._dtype, layout, where, place)
     if plan is None:
         return None
-    return x._made(plan.launch(stream, None, ids._buffer, x._buffer), plan.layout, plan.dtype)
+    buffer = plan.launch(stream, None, ids._buffer, x._buffer)
+    return make(type(x), buffer, plan.layout, plan.dtype, executor)
 
 
 @lru_cache(maxsize=4096)

@@ -26,8 +26,6 @@ from uhal.interop import StreamLike
 _Self = TypeVar("_Self", bound="StridedTensor")
 Index = int | slice | EllipsisType | None
 _COPY = OPS["copy"]
-_new = object.__new__
-"""Found once: a result is made of every operation, and that counts where elements are few."""
 
 
 def storage_of(dtype: DType) -> DType:
@@ -72,23 +70,17 @@ class StridedTensor:
 
     def _made(self: _Self, buffer: DeviceBuffer, layout: Layout, dtype: DType) -> _Self:
         """A tensor of the same kind on the same device; nothing is checked."""
-        tensor: _Self = _new(type(self))
-        tensor._buffer = buffer
-        tensor._layout = layout
-        tensor._dtype = dtype
-        tensor._executor = self._executor
-        return tensor
+        return make(type(self), buffer, layout, dtype, self._executor)
 
     def _planned(self: _Self, op: Op, stream: StreamLike | None) -> _Self | None:
         """What a plan of an operation on each element makes of the tensor, where there is one."""
         layout, plans = self._layout, self._executor.plans
         key = (op, self._dtype.code, layout.key)
-        plan = plans.known.get(key) or plans.make(
-            key, plans.unary, op, self._dtype, layout
-        )
+        plan = plans.known.get(key) or plans.make(key, plans.unary, op, self._dtype, layout)
         if plan is None:
             return None
-        return self._made(plan.launch(stream, None, self._buffer), plan.layout, plan.dtype)
+        buffer = plan.launch(stream, None, self._buffer)
+        return make(type(self), buffer, plan.layout, plan.dtype, self._executor)
 
     def _described_by(self: _Self, executor: DeviceExecutor) -> _Self:
         """The same tensor for another executor of its device."""
@@ -361,6 +353,10 @@ class StridedTensor:
                 else "The truth value of an empty array is ambiguous"
             )
         return bool(self.item())
+
+
+make = _lane.SlotMaker(StridedTensor, "_buffer", "_layout", "_dtype", "_executor")
+"""`make(cls, buffer, layout, dtype, executor)` is a tensor of which nothing is checked."""
 
 
 def indexed(layout: Layout, index: Index | tuple[Index, ...]) -> Layout:
