@@ -14,12 +14,12 @@ import gc
 import os
 import sys
 import warnings
-from pathlib import Path
 
 import numpy as np
 
 from cuda_backend._backend import FUNCTION_OF_SLOT
 from cuda_backend._library import header
+from tests.shipped_ptx import shipped_ptx
 from uhal import (
     Api,
     Device,
@@ -34,7 +34,7 @@ from uhal import (
 )
 from uhal.errors import ArgumentValueError, DeviceError, DeviceWarning, OutOfMemoryError
 
-IMAGE = Path("ubridge/kernels/images/cuda/activation.ptx").read_bytes()
+IMAGE = shipped_ptx("activation")
 CALLS = sorted(set(FUNCTION_OF_SLOT.values()))
 OUT_OF_MEMORY = header().constants["CUDA_ERROR_OUT_OF_MEMORY"]
 CLASS_OF = {1: ArgumentValueError, OUT_OF_MEMORY: OutOfMemoryError}
