@@ -19,7 +19,7 @@ import numpy as np
 
 from cuda_backend._backend import FUNCTION_OF_SLOT
 from cuda_backend._library import header
-from tests.shipped_ptx import shipped_ptx
+from tests.shipped_ptx import FATBINS
 from uhal import (
     Api,
     Device,
@@ -34,7 +34,7 @@ from uhal import (
 )
 from uhal.errors import ArgumentValueError, DeviceError, DeviceWarning, OutOfMemoryError
 
-IMAGE = shipped_ptx("activation")
+IMAGE = FATBINS / "activation.fatbin"
 CALLS = sorted(set(FUNCTION_OF_SLOT.values()))
 OUT_OF_MEMORY = header().constants["CUDA_ERROR_OUT_OF_MEMORY"]
 CLASS_OF = {1: ArgumentValueError, OUT_OF_MEMORY: OutOfMemoryError}
@@ -76,7 +76,7 @@ def work() -> None:
         y.view("u16").set_16(0, stream=stream)
         y.set_32(0, stream=stream)
         y.copy_from_async(x, stream)
-        with Module.from_bytes(IMAGE) as module:
+        with Module.from_file(IMAGE) as module:
             started = stream.record_event(Event())
             kernel = module.get_function("activationf32")
             kernel[4, 256, 0, stream](y, 10, 100, 0)
@@ -173,7 +173,7 @@ def lost_by(call: str, code: int) -> bool:
         lambda: Event(device=device),
         lambda: DeviceBuffer.zeros(4, "f32", device=device),
         lambda: HostBuffer(4, "f32", device=device),
-        lambda: Module.from_bytes(IMAGE, device=device),
+        lambda: Module.from_file(IMAGE, device=device),
         device.synchronize,
         device.memory_info,
     ):
