@@ -126,21 +126,25 @@ def _drain():
     """Let pending work finish, a while at most, then leave every native object where it is."""
     global exiting
     cdef Context context
-    cdef StreamCore core
     deadline = _time.monotonic() + EXIT_DEADLINE_SECONDS
     for context in list(contexts):
-        if context.state.word & (UHAL_STATE_FORKED | UHAL_STATE_LOST):
-            continue
-        for core in list(context.streams.values()):
-            # of a stream that was left in a capture nothing can be asked
-            while (
-                not core.state.word & UHAL_STATE_CAPTURING
-                and not core_is_idle(context, core)
-                and _time.monotonic() < deadline
-            ):
-                _time.sleep(0.0005)
+        if not context.state.word & (UHAL_STATE_FORKED | UHAL_STATE_LOST):
+            drain_context(context, deadline)
     stop_dispatcher()
     exiting = True
+
+
+cdef void drain_context(Context context, double deadline) noexcept:
+    """Wait for one device's work. That it is lost is said as of a destructor: nobody can catch it."""
+    cdef StreamCore core
+    for core in list(context.streams.values()):
+        # of a stream that was left in a capture nothing can be asked
+        while (
+            not core.state.word & UHAL_STATE_CAPTURING
+            and not core_is_idle(context, core)
+            and _time.monotonic() < deadline
+        ):
+            _time.sleep(0.0005)
 
 
 cdef int teardown(Context context) noexcept:

@@ -35,6 +35,7 @@ from uhal import (
 from uhal.errors import ArgumentValueError, DeviceError, DeviceWarning, OutOfMemoryError
 
 IMAGE = FATBINS / "activation.fatbin"
+KEPT: list[object] = []
 CALLS = sorted(set(FUNCTION_OF_SLOT.values()))
 OUT_OF_MEMORY = header().constants["CUDA_ERROR_OUT_OF_MEMORY"]
 CLASS_OF = {1: ArgumentValueError, OUT_OF_MEMORY: OutOfMemoryError}
@@ -220,9 +221,19 @@ def memory() -> None:
         fail(call, 0, 0)
 
 
+def at_exit() -> None:
+    """Leave with work under way on two devices, of which one turns out to be lost."""
+    for ordinal in (0, 1):
+        with Device(ordinal, "cuda"):
+            stream = Stream()
+            stream.add_callback(lambda ordinal=ordinal: print(f"done on {ordinal}"))
+            KEPT.append((stream, DeviceBuffer.zeros(10, "u4", stream=stream)))
+    fail("cuStreamQuery", 1, 700)
+
+
 if __name__ == "__main__":
     mode, *numbers = sys.argv[1:]
     warnings.simplefilter("ignore", DeviceWarning)
     if mode != "sticky":
         Api.quick_init(0, "cuda")
-    {"once": once, "sticky": sticky, "memory": memory}[mode](*map(int, numbers))
+    {"once": once, "sticky": sticky, "memory": memory, "at_exit": at_exit}[mode](*map(int, numbers))
