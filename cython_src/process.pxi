@@ -128,14 +128,18 @@ def _drain():
     cdef Context context
     deadline = _time.monotonic() + EXIT_DEADLINE_SECONDS
     for context in list(contexts):
-        if not context.state.word & (UHAL_STATE_FORKED | UHAL_STATE_LOST):
+        if context.state.word & (UHAL_STATE_FORKED | UHAL_STATE_LOST):
+            continue
+        try:
             drain_context(context, deadline)
+        except _errors.DeviceError as fault:
+            # nobody is left to catch it, and the other devices' work still has to finish
+            _sys.stderr.write(f"uhal, as the process ends: {fault}\n")
     stop_dispatcher()
     exiting = True
 
 
-cdef void drain_context(Context context, double deadline) noexcept:
-    """Wait for one device's work. That it is lost is said as of a destructor: nobody can catch it."""
+cdef int drain_context(Context context, double deadline) except -1:
     cdef StreamCore core
     for core in list(context.streams.values()):
         # of a stream that was left in a capture nothing can be asked
@@ -145,6 +149,7 @@ cdef void drain_context(Context context, double deadline) noexcept:
             and _time.monotonic() < deadline
         ):
             _time.sleep(0.0005)
+    return 0
 
 
 cdef int teardown(Context context) noexcept:
