@@ -39,6 +39,7 @@ One translation unit, a file an idea:
     launch_ex.pxi    launches that ask for more than geometry
     launch.pxi       a launch
     result_launch.pxi    a launch that makes the buffer of its result
+    slot_maker.pxi       objects of classes with slots, made in one call
     recording.pxi    the launches of a plan, and its slots
     capture.pxi      streams that record instead of running
     capture_order.pxi    what streams may do meanwhile
@@ -159,6 +160,7 @@ include "packing.pxi"
 include "launch_ex.pxi"
 include "launch.pxi"
 include "result_launch.pxi"
+include "slot_maker.pxi"
 include "recording.pxi"
 include "capture.pxi"
 include "capture_order.pxi"

@@ -181,6 +181,13 @@ cdef extern from "checked.h":
 cdef extern from "compact_int.h":
     bint uhal_compact_int(PyObject *object, long long *value) noexcept
 
+cdef extern from "slot_maker.h":
+    Py_ssize_t uhal_slot_offset(object attribute)
+    object uhal_make_with_slots(
+        object type, PyObject **values, const Py_ssize_t *offsets, Py_ssize_t count
+    )
+
+
 cdef extern from "numpy_scalar.h":
     int uhal_numpy_scalar(PyObject *object, char code, void *out)
 

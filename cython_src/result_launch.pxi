@@ -9,8 +9,9 @@ cdef class ResultLaunch:
     """A bound launch that returns the buffer its kernel writes.
 
     `launch(stream, out, *operands)` passes the arguments of `head`, the first `place` operands, the
-    result, and the other operands. The result is `out`, or where that is None a new buffer of
-    `size` elements of `dtype` in the order of the stream. `stream` None is the one that was bound.
+    result, the other operands and the arguments of `tail`. The result is `out`, or where that is
+    None a new buffer of `size` elements of `dtype` in the order of the stream. `stream` None is the
+    one that was bound.
     The arguments of every call are checked; whether `out` is large enough is for the caller to
     know. Raises as `launch` does. Any thread may call it.
     """
@@ -18,12 +19,14 @@ cdef class ResultLaunch:
     cdef uhal_vectorcall vectorcall
     cdef BoundLaunch bound
     cdef tuple head
+    cdef tuple tail
     cdef Py_ssize_t place
     cdef object size
     cdef Element element
 
     def __init__(
-        self, BoundLaunch bound not None, tuple head not None, Py_ssize_t place, size, dtype
+        self, BoundLaunch bound not None, tuple head not None, Py_ssize_t place, size, dtype,
+        tuple tail not None=(),
     ):
         if self.bound is not None:
             raise RuntimeError("a ResultLaunch is initialised once")
@@ -35,6 +38,7 @@ cdef class ResultLaunch:
         element_count(size, self.element)
         self.size = size
         self.head = head
+        self.tail = tail
         self.place = place
         self.bound = bound
         self.vectorcall = <uhal_vectorcall>call_for_result
@@ -49,10 +53,11 @@ cdef object call_for_result(object callee, PyObject **given, size_t flags, PyObj
     cdef Py_ssize_t index, head = PyTuple_GET_SIZE(launch.head)
     cdef Py_ssize_t operands = PyVectorcall_NARGS(flags) - 2
     cdef Py_ssize_t result = head + launch.place
+    cdef Py_ssize_t tail = PyTuple_GET_SIZE(launch.tail), count = head + operands + 1 + tail
     cdef StreamCore core = None
     if keywords != NULL and PyTuple_GET_SIZE(<object>keywords):
         words().refuse_keywords(bound.function, <object>keywords)
-    if operands < launch.place or head + operands + 1 > STACK_PARAMETERS:
+    if operands < launch.place or count > STACK_PARAMETERS:
         raise TypeError(
             f"{bound.function.name}: expected stream, out and {launch.place} or more operands, got "
             f"{operands + 2} arguments"
@@ -71,9 +76,11 @@ cdef object call_for_result(object callee, PyObject **given, size_t flags, PyObj
     arguments[result] = <PyObject *>made
     for index in range(launch.place, operands):
         arguments[head + index + 1] = given[2 + index]
+    for index in range(tail):
+        arguments[count - tail + index] = PyTuple_GET_ITEM(launch.tail, index)
     launch_checked(
         bound.function, bound.core if core is None else core, bound.geometry, bound.shared_bytes,
-        arguments, head + operands + 1, NULL,
+        arguments, count, NULL,
     )
     return made
 

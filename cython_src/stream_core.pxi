@@ -128,10 +128,13 @@ cdef bint core_is_idle(Context context, StreamCore core) except -1:
 
 cdef bint is_complete(Context context, uint64_t stream_id, uint64_t ticket, bint ask) except -1:
     """Whether the work a stamp names is done; `ask` the driver when it is not known to be."""
-    found = context.streams.get(stream_id)
-    if found is None:
-        return True
-    cdef StreamCore core = <StreamCore>found
+    cdef StreamCore core = context.default_core
+    # Most work is in the default stream: it need not be looked up.
+    if core is None or core.id != stream_id or core.closed:
+        found = context.streams.get(stream_id)
+        if found is None:
+            return True
+        core = <StreamCore>found
     if core.completed >= ticket:
         return True
     if not ask:

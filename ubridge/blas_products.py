@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ubridge.host_blas import find_blas
 from ubridge.layout import Layout
 from ubridge.matmul_kernels import MatmulKernel, Product
 from ubridge.op_table import OPS
 from uhal import DeviceBuffer, DType, Function
+from uhal._lane import ResultLaunch
 from uhal.dtypes import f32
 from uhal.interop import StreamLike
 
@@ -30,9 +32,8 @@ _PER_THREAD = 2**12
 
 
 class Operand(NamedTuple):
-    """Matrices as a BLAS takes them."""
+    """How matrices lie, in a way that a BLAS takes."""
 
-    buffer: DeviceBuffer
     batch: int
     leading: int
     transposed: bool
@@ -46,6 +47,18 @@ class Operand(NamedTuple):
     def row_step(self) -> int:
         """From one element to the next of matrices that are a row each."""
         return self.leading if self.transposed else 1
+
+
+class _Call(NamedTuple):
+    """A launch of a kernel that calls the BLAS."""
+
+    function: Function
+    grid: tuple[int, int, int]
+    threads: int
+    address: int
+    numbers: tuple[int, ...]
+    swapped: bool
+    """Whether the kernel takes the second operand first: it multiplies a matrix by a vector."""
 
 
 class BlasProducts(MatmulKernel):
@@ -94,45 +107,59 @@ class BlasProducts(MatmulKernel):
         stream: StreamLike | None,
     ) -> None:
         """Enqueue products into `out`, which has the dtype they are computed in."""
-        batch, m, n, k = product.batch, product.m, product.n, product.k
         left, right = _layouts(product)
-        x = self._operand(a, left, dtype, stream)
-        y = self._operand(b, right, dtype, stream)
+        a, x = self._operand(a, left, dtype, stream)
+        b, y = self._operand(b, right, dtype, stream)
+        call = self._call(product, dtype, x, y)
+        first, second = (b, a) if call.swapped else (a, b)
+        arguments = (call.address, first, second, out, *call.numbers)
+        self._executor.launch(call.function, call.grid, call.threads, arguments, stream)
+
+    def planned(self, product: Product) -> Callable[..., DeviceBuffer] | None:
+        """Return what enqueues a product whose operands the BLAS takes as they lie."""
+        x, y = (_operand(one) for one in _layouts(product))
+        if x is None or y is None:
+            return None
+        call = self._call(product, product.dtype, x, y)
+        size = product.batch * product.m * product.n
+        bound = call.function[call.grid, call.threads]
+        launch = ResultLaunch(bound, (call.address,), 2, size, product.dtype, call.numbers)
+        if not call.swapped:
+            return launch
+        return lambda stream, out, a, b: launch(stream, out, b, a)
+
+    def _call(self, product: Product, dtype: DType, x: Operand, y: Operand) -> _Call:
+        """What to tell the BLAS of a product, and how to launch the kernel that calls it."""
+        batch, m, n, k = product.batch, product.m, product.n, product.k
         limits = self._executor.device.limits
         columns, rows = _pieces(limits.processors, batch, m, n, k)
         work = m * n * k // (columns * rows) // _PER_THREAD
         threads = min(max(work, 1), limits.max_threads_per_block)
         blas = find_blas()
-        name, grid = "matvec", (columns * rows, 1, batch)
-        arguments: tuple[Any, ...]
+        numbers: tuple[int, ...]
+        if n > 1 and m > 1:
+            numbers = (*(m, n, k, x.batch, x.leading, x.transposed),
+                       *(y.batch, y.leading, y.transposed))  # fmt: skip
+            function = self._function("matmul", dtype)
+            return _Call(
+                function, (columns, rows, batch), threads, blas.gemm[dtype.name], numbers, False
+            )
         if n == 1:
-            vector = (y.batch, y.column_step)
-            arguments = (
-                *(blas.gemv[dtype.name], x.buffer, y.buffer, out, m, k),
-                *(x.batch, x.leading, x.transposed, *vector),
-            )
-        elif m == 1:
-            vector = (x.batch, x.row_step)
-            arguments = (
-                *(blas.gemv[dtype.name], y.buffer, x.buffer, out, n, k),
-                *(y.batch, y.leading, not y.transposed, *vector),
-            )
+            numbers = (m, k, x.batch, x.leading, x.transposed, y.batch, y.column_step)
         else:
-            name, grid = "matmul", (columns, rows, batch)
-            arguments = (
-                *(blas.gemm[dtype.name], x.buffer, y.buffer, out, m, n, k),
-                *(x.batch, x.leading, x.transposed, y.batch, y.leading, y.transposed),
-            )
-        self._executor.launch(self._function(name, dtype), grid, threads, arguments, stream)
+            numbers = (n, k, y.batch, y.leading, not y.transposed, x.batch, x.row_step)
+        function = self._function("matvec", dtype)
+        grid = (columns * rows, 1, batch)
+        return _Call(function, grid, threads, blas.gemv[dtype.name], numbers, n > 1)
 
     def _operand(
         self, x: DeviceBuffer, layout: Layout, dtype: DType, stream: StreamLike | None
-    ) -> Operand:
+    ) -> tuple[DeviceBuffer, Operand]:
         """The matrices as the BLAS takes them; those that one stands for are copied once."""
+        lies = _operand(layout)
+        if lies is not None and x.dtype is dtype:
+            return x, lies
         batch = layout.strides[0]
-        form = _form(layout)
-        if form is not None and x.dtype is dtype:
-            return Operand(x, batch, *form)
         count, rows, columns = layout.shape
         each = rows * columns
         apart = Layout((count if batch else 1, rows, columns), layout.strides)
@@ -141,7 +168,7 @@ class BlasProducts(MatmulKernel):
             self._executor.lowering.unary(_COPY, x, apart, copied, None, stream)
         else:
             self._executor.lowering.cast(x, apart, dtype, copied, stream)
-        return Operand(copied, each if batch else 0, columns, False)
+        return copied, Operand(each if batch else 0, columns, False)
 
     def _function(self, product: str, dtype: DType) -> Function:
         found = self._functions.get((product, dtype))
@@ -156,6 +183,9 @@ class WidenedProducts(BlasProducts):
 
     name = "blas_in_f32"
     dtypes = ("bf16", "f16")
+
+    def planned(self, product: Product) -> None:
+        """Return none: it takes several launches."""
 
     def refusal(self, product: Product) -> str:
         """Say what keeps a product from the BLAS, or whether widening costs more than it saves."""
@@ -190,19 +220,19 @@ def _layouts(product: Product) -> tuple[Layout, Layout]:
 
 
 @lru_cache(maxsize=4096)
-def _form(layout: Layout) -> tuple[int, bool] | None:
-    """(leading stride, transposed) of matrices for a BLAS; `None` for what it does not take."""
+def _operand(layout: Layout) -> Operand | None:
+    """How matrices lie for a BLAS; `None` for what it does not take."""
     _, rows, columns = layout.shape
-    _, row_stride, column_stride = layout.strides
+    batch, row_stride, column_stride = layout.strides
     # An axis of one element is never stepped along.
     if column_stride == 1 or columns == 1:
         leading = row_stride if rows > 1 else columns
         if columns <= leading <= _LONGEST:
-            return leading, False
+            return Operand(batch, leading, False)
     if row_stride == 1 or rows == 1:
         leading = column_stride if columns > 1 else rows
         if rows <= leading <= _LONGEST:
-            return leading, True
+            return Operand(batch, leading, True)
     return None
 
 

@@ -15,8 +15,6 @@ from ubridge.matmul_table import MatmulKernels
 from ubridge.op_table import OPS, Op
 from ubridge.slice_ptr import joined_words
 from uhal import DeviceBuffer, DType
-from uhal._lane import ResultLaunch
-from uhal.dtypes import u8
 from uhal.interop import StreamLike
 
 if TYPE_CHECKING:
@@ -46,21 +44,6 @@ class CandleLowering(CandleRows, CandleProducts):
         own = type(self)(executor)
         own.matmuls.leave_out_library()
         return own
-
-    def direct(self, op: Op, dtype: DType, size: int) -> ResultLaunch:
-        """Return what enqueues an elementwise operation on whole buffers, and nothing but that.
-
-        It takes the stream, the result's buffer or `None`, the operands, then numbers, and returns
-        the result's buffer. A tensor of few elements is computed in the time the checks above it
-        would take, so they are left to whoever knows that all buffers hold `size` elements, which
-        is not 0.
-        """
-        kernel = self._executor.kernel(op, dtype)
-        grid, block, shared = kernel.configuration(size)
-        operands = 2 if op.family.name in ("binary", "compare") else 1
-        result = u8 if op.family.name == "compare" else dtype
-        bound = kernel.function[grid, block, shared]
-        return ResultLaunch(bound, (size, 1, None), operands, size, result)
 
     def unary(
         self,

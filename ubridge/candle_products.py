@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from math import prod
 
@@ -38,6 +38,15 @@ class CandleProducts(Lowering):
         a, a_batch, left = self._batched(a, left, stream)
         b, b_batch, right = self._batched(b, right, stream)
         self.matmuls.launch(_product(a.dtype, left, a_batch, right, b_batch), a, b, out, stream)
+
+    def matmul_planned(
+        self, dtype: DType, left: Layout, right: Layout
+    ) -> Callable[..., DeviceBuffer] | None:
+        """Return what enqueues products of matrices in one launch, as `Plan.launch`, or `None`."""
+        a_batch, b_batch = (_batch_stride(one) for one in (left, right))
+        if a_batch is None or b_batch is None:
+            return None
+        return self.matmuls.planned(_product(dtype, left, a_batch, right, b_batch))
 
     def matmul_choice(self, dtype: DType, left: Layout, right: Layout) -> MatmulChoice:
         a_batch, b_batch = (_batch_stride(one) for one in (left, right))

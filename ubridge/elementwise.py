@@ -25,7 +25,7 @@ from ubridge.promotion import (
     promoted,
     with_number,
 )
-from ubridge.strided import StridedTensor, storage_of
+from ubridge.strided import StridedTensor, make, storage_of
 from uhal import DeviceBuffer, DType, as_dtype
 from uhal.dtypes import DTypeLike, bool_, f64
 from uhal.errors import ArgumentTypeError, ArgumentValueError, InvalidHandleError
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 _ADD = OPS["add"]
 _AFFINE = OPS["affine"]
+_ASTYPE = OPS["astype"]
 _COPY = OPS["copy"]
 _DIVIDE = OPS["divide"]
 _MAXIMUM = OPS["maximum"]
@@ -45,6 +46,7 @@ _NOT_EQUAL = OPS["not_equal"]
 _POWER = OPS["power"]
 _SQUARE = OPS["square"]
 _SUBTRACT = OPS["subtract"]
+_WHERE = OPS["where"]
 _REMEMBERED = 4096
 """Layouts that were worked out before; a program meets the same few again and again."""
 _CONDITIONS = ("u8", "u32", "i64")
@@ -65,17 +67,19 @@ def unary(
     A tensor keeps its dtype otherwise.
     """
     try:
-        layout = x._layout
+        layout, dtype, plans = x._layout, x._dtype, x._executor.plans
     except AttributeError:
         require_tensors(op.name, x)
         raise
-    if parameter is None and layout.is_whole:
-        direct = x._executor.direct[op, x._dtype.name, layout.size]
-        if direct is not None:
+    if parameter is None:
+        key = (op, dtype.code, layout.key)
+        plan = plans.known.get(key) or plans.make(key, plans.unary, op, dtype, layout)
+        if plan is not None:
             if out is None:
-                return x._made(direct(stream, None, x._buffer), layout, x._dtype)
-            if _is_alike(out, x, x._dtype):
-                direct(stream, out._buffer, x._buffer)
+                buffer = plan.launch(stream, None, x._buffer)
+                return make(type(x), buffer, plan.layout, plan.dtype, x._executor)
+            if _is_alike(out, x, plan.dtype):
+                plan.launch(stream, out._buffer, x._buffer)
                 return out
     if x._dtype.kind != "float" and x._dtype.name not in op.dtypes:
         try:
@@ -83,10 +87,6 @@ def unary(
         except ArgumentTypeError as error:
             raise ArgumentTypeError(f"{op.name}: {error}") from None
     executor = x._executor
-    if out is None and parameter is None and executor.plans:
-        plan = executor.plans.unary(op, x._dtype, x._layout)
-        if plan is not None:
-            return x._made(plan.enqueue((x._buffer,), stream), plan.layout, plan.dtype)
     if parameter is not None:
         parameter = checked_number(op.name, x._dtype, parameter)
     if out is None:
@@ -113,30 +113,24 @@ def binary(
 ) -> DeviceTensor:
     """Apply an operation to pairs of elements of two tensors, or of a tensor and a number."""
     left, right = x, y
-    if not isinstance(y, StridedTensor):
-        return with_scalar(op, left, right, False, out, stream)
-    if not isinstance(x, StridedTensor):
-        return with_scalar(op, right, left, True, out, stream)
-    dtype = left._dtype
-    layout = left._layout
-    executor = left._executor
-    if layout is right._layout and dtype is right._dtype and layout.is_whole:
-        direct = executor.direct[op, dtype.name, layout.size]
-        if direct is not None and right._executor is executor:
-            result = bool_ if op.family.name == "compare" else dtype
-            if out is None:
-                buffer = direct(stream, None, left._buffer, right._buffer)
-                made: DeviceTensor = left._made(buffer, layout, result)
-                return made
-            if _is_alike(out, left, result):
-                direct(stream, out._buffer, left._buffer, right._buffer)
-                return out
-    if out is None and dtype is right._dtype and executor.plans and right._executor is executor:
-        plan = executor.plans.pair(op, dtype, layout, right._layout)
+    if type(x) is not type(y) or not isinstance(x, StridedTensor):
+        if not isinstance(y, StridedTensor):
+            return with_scalar(op, left, right, False, out, stream)
+        if not isinstance(x, StridedTensor):
+            return with_scalar(op, right, left, True, out, stream)
+    dtype, layout, executor = left._dtype, left._layout, left._executor
+    if right._dtype is dtype and right._executor is executor:
+        plans, other = executor.plans, right._layout
+        key = (op, dtype.code, layout.key, other.key)
+        plan = plans.known.get(key) or plans.make(key, plans.pair, op, dtype, layout, other)
         if plan is not None:
-            buffer = plan.enqueue((left._buffer, right._buffer), stream)
-            planned: DeviceTensor = left._made(buffer, plan.layout, plan.dtype)
-            return planned
+            if out is None:
+                buffer = plan.launch(stream, None, left._buffer, right._buffer)
+                kind: type[DeviceTensor] = type(left)
+                return make(kind, buffer, plan.layout, plan.dtype, executor)
+            if other is layout and _is_alike(out, left, plan.dtype):
+                plan.launch(stream, out._buffer, left._buffer, right._buffer)
+                return out
     if dtype is not right._dtype:
         dtype = promoted(op.name, dtype, right._dtype)
         left, right = astype(left, dtype, stream=stream), astype(right, dtype, stream=stream)
@@ -226,19 +220,21 @@ def with_scalar(
     if dtype is not x._dtype:
         x = astype(x, dtype, stream=stream)
     if factors is not None:
-        return _affine(op, x, *factors, out, stream)
+        multiplier, addend = factors
+        return _affine(op, x, multiplier, addend, out, stream)
     other = x._made(x._executor.constants.get(constant), _spread(x._layout.shape), dtype)
     pair = (other, x) if number_first else (x, other)
     return binary(op, *pair, out, stream)
 
 
-@lru_cache(maxsize=_REMEMBERED, typed=True)
+@lru_cache(maxsize=_REMEMBERED)
 def _scalar(
     op: Op, name: str, number: Any, sign: float, number_first: bool
 ) -> tuple[DType, tuple[float, float] | None, tuple[str, bytes]]:
     """What an operation of a tensor and a number is done in, as affine factors if it can, and by.
 
-    The last is the number's key among the constants; `sign` only tells numbers apart.
+    The last is the number's key among the constants; `sign` only tells numbers apart, and floats,
+    whose sign is not 0, from ints.
     """
     dtype = with_number(op.name, as_dtype(name), number)
     if op is _DIVIDE and dtype.kind != "float":
@@ -251,6 +247,8 @@ def _scalar(
 @lru_cache(maxsize=_REMEMBERED)
 def _spread(shape: Shape) -> Layout:
     """One element as a tensor of a shape."""
+    if max(shape, default=1) == 1:
+        return Layout.contiguous(shape)
     return Layout(shape, (0,) * len(shape))
 
 
@@ -307,15 +305,16 @@ def _affine(
     stream: StreamLike | None,
 ) -> DeviceTensor:
     executor = x._executor
-    if x._layout.is_whole:
-        direct = executor.direct[_AFFINE, x._dtype.name, x._layout.size]
-        if direct is not None:
-            if out is None:
-                buffer = direct(stream, None, x._buffer, multiplier, addend)
-                return x._made(buffer, x._layout, x._dtype)
-            if _is_alike(out, x, x._dtype):
-                direct(stream, out._buffer, x._buffer, multiplier, addend)
-                return out
+    plans, layout = executor.plans, x._layout
+    key = (_AFFINE, x._dtype.code, layout.key)
+    plan = plans.known.get(key) or plans.make(key, plans.unary, _AFFINE, x._dtype, layout)
+    if plan is not None:
+        if out is None:
+            buffer = plan.launch(stream, None, x._buffer, multiplier, addend)
+            return make(type(x), buffer, plan.layout, plan.dtype, executor)
+        if _is_alike(out, x, plan.dtype):
+            plan.launch(stream, out._buffer, x._buffer, multiplier, addend)
+            return out
 
     def enqueue(place: DeviceBuffer | None) -> DeviceBuffer:
         return launches.launch_affine(
@@ -365,10 +364,15 @@ def astype(
     if target is bool_ and x._dtype is not bool_:
         return with_scalar(_NOT_EQUAL, x, 0, False, out, stream)
     executor = x._executor
-    if out is None and executor.plans and x._dtype is not bool_:
-        plan = executor.plans.cast(x._dtype, target, x._layout)
+    if out is None and x._dtype is not bool_:
+        layout, plans = x._layout, executor.plans
+        key = (_ASTYPE, x._dtype.code, target.code, layout.key)
+        plan = plans.known.get(key) or plans.make(
+            key, plans.cast, _ASTYPE, x._dtype, target, layout
+        )
         if plan is not None:
-            return x._made(plan.enqueue((x._buffer,), stream), plan.layout, target)
+            buffer = plan.launch(stream, None, x._buffer)
+            return make(type(x), buffer, plan.layout, target, executor)
 
     def enqueue(place: DeviceBuffer | None) -> DeviceBuffer:
         stored = storage_of(target)
@@ -392,16 +396,14 @@ def where(
     stream: StreamLike | None = None,
 ) -> DeviceTensor:
     """Return `x` where the condition is not 0, else `y`; either may be a number."""
+    if out is None and _are_tensors(condition, x, y) and x._dtype is y._dtype:
+        planned = _chosen(condition, x, y, stream)
+        if planned is not None:
+            return planned
     require_tensors("where", condition)
     dtype = _dtype_of_choice(x, y)
     executor = condition._executor
     kind = storage_of(condition._dtype)
-    if out is None and executor.plans and kind.name in _CONDITIONS and _are_tensors(dtype, x, y):
-        planned = (condition._layout, x._layout, y._layout)
-        plan = executor.plans.where(kind, dtype, planned)
-        if plan is not None and x._executor is executor and y._executor is executor:
-            buffers_of = (condition._buffer, x._buffer, y._buffer)
-            return condition._made(plan.enqueue(buffers_of, stream), plan.layout, dtype)
     if kind.name not in _CONDITIONS:
         condition = astype(condition, bool_, stream=stream)
     operands = [condition]
@@ -428,9 +430,32 @@ def where(
     return delivered("where", shape, dtype, out, tuple(operands), stream, enqueue)
 
 
-def _are_tensors(dtype: DType, *operands: Any) -> bool:
-    """Whether all are tensors of the dtype."""
-    return all(isinstance(one, StridedTensor) and one._dtype is dtype for one in operands)
+def _are_tensors(x: object, y: object, z: object) -> bool:
+    """Whether all are."""
+    return (
+        isinstance(x, StridedTensor)
+        and isinstance(y, StridedTensor)
+        and isinstance(z, StridedTensor)
+    )
+
+
+def _chosen(
+    condition: DeviceTensor, x: Any, y: Any, stream: StreamLike | None
+) -> DeviceTensor | None:
+    """A choice among two tensors of one dtype by a plan, where there is one."""
+    executor = condition._executor
+    if x._executor is not executor or y._executor is not executor:
+        return None
+    plans, dtype, kind = executor.plans, x._dtype, condition._dtype
+    layouts = (condition._layout, x._layout, y._layout)
+    key = (_WHERE, kind.code, dtype.code, layouts[0].key, layouts[1].key, layouts[2].key)
+    plan = plans.known.get(key)
+    if plan is None and storage_of(kind).name in _CONDITIONS:
+        plan = plans.make(key, plans.where, storage_of(kind), dtype, *layouts)
+    if plan is None:
+        return None
+    buffer = plan.launch(stream, None, condition._buffer, x._buffer, y._buffer)
+    return make(type(condition), buffer, plan.layout, dtype, executor)
 
 
 def _dtype_of_choice(x: Any, y: Any) -> DType:
@@ -487,13 +512,14 @@ def delivered(
 
 
 def _is_alike(out: Any, like: DeviceTensor, dtype: DType) -> bool:
-    """Whether `out` is a tensor of the dtype that lies in its buffer, and on its device, as `like`.
+    """Whether `out` is a tensor of the dtype that is whole, and on its device, as `like`.
 
-    Then `require_out` has nothing against it where `like` is whole.
+    Then `require_out` has nothing against it.
     """
     return (
         isinstance(out, StridedTensor)
         and out._layout is like._layout
+        and out._layout.is_whole
         and out._dtype is dtype
         and out._executor is like._executor
     )

@@ -21,11 +21,10 @@ from ubridge.launch_rows import ARGUMENTS, COLUMNS, GCU, Configuration, Configur
 from ubridge.lowering import Lowering
 from ubridge.matmul_kernels import MatmulKernel
 from ubridge.op_table import Op
-from ubridge.plans import REMEMBERED, Plans
+from ubridge.plans import NoPlans, Plans
 from ubridge.slice_ptr import LayoutCache
-from uhal import Device, DeviceBuffer, DType, Function, _lane, as_dtype, launch, registry
+from uhal import Device, DeviceBuffer, DType, Function, _lane, launch, registry
 from uhal.dtypes import ALL as ALL_DTYPES
-from uhal.dtypes import bool_
 from uhal.errors import ArgumentTypeError, DeviceError, NotFoundError, NotSupportedError
 from uhal.interop import StreamLike
 
@@ -62,34 +61,6 @@ class Kernel:
         launch(self._function, grid, block, arguments, shared, stream)
 
 
-Shortcuts = dict[tuple[Op, str, int], "_lane.ResultLaunch | None"]
-"""By operation, name of the dtype and number of elements, as `CandleLowering.direct` makes them."""
-
-
-class _Direct(Shortcuts):
-    """The shortest ways to elementwise operations on whole buffers; `None` where there is none.
-
-    Booleans, and integers that are divided, become something else first: they have none.
-    """
-
-    def __init__(self, executor: DeviceExecutor) -> None:
-        self._executor = executor
-
-    def __missing__(self, key: tuple[Op, str, int]) -> _lane.ResultLaunch | None:
-        op, name, size = key
-        if len(self) >= REMEMBERED:
-            self.clear()
-        found = self[key] = self._find(op, as_dtype(name), size)
-        return found
-
-    def _find(self, op: Op, dtype: DType, size: int) -> _lane.ResultLaunch | None:
-        plain = dtype is not bool_ and (op.name != "divide" or dtype.kind == "float")
-        if not plain or not size or dtype.name not in op.dtypes:
-            return None
-        lowering = self._executor.lowering
-        return lowering.direct(op, dtype, size) if isinstance(lowering, CandleLowering) else None
-
-
 class DeviceExecutor:
     """Finds kernels for a device, and gives launches what they need. Any thread may use it."""
 
@@ -110,9 +81,8 @@ class DeviceExecutor:
         self._rows = column
         self._kernels: dict[tuple[Op, str, str], Kernel] = {}
         self._ranges: WeakKeyDictionary[DeviceBuffer, tuple[float, float]] = WeakKeyDictionary()
-        self.direct: Shortcuts = _Direct(self)
         self.lowering: Lowering = GcuLowering(self) if column is GCU else CandleLowering(self)
-        self.plans = Plans(self) if isinstance(self.lowering, CandleLowering) else None
+        self.plans = Plans(self) if isinstance(self.lowering, CandleLowering) else NoPlans()
 
     @classmethod
     def of(cls, device: Device | None = None) -> DeviceExecutor:

@@ -20,7 +20,7 @@ from ubridge.executor import DeviceExecutor
 from ubridge.layout import Layout, Shape
 from ubridge.lowering import Lowering
 from ubridge.op_table import OPS, Op
-from ubridge.plans import Plans
+from ubridge.plans import NoPlans
 from ubridge.promotion import checked_number
 from uhal import Device, DeviceBuffer, DType
 from uhal.errors import ArgumentTypeError, ArgumentValueError, DeviceError
@@ -249,20 +249,6 @@ class Recorder:
         return record
 
 
-class _NoShortcuts(dict[Any, Any]):
-    """No operation has a way around the lowering."""
-
-    def __missing__(self, key: Any) -> None:
-        return None
-
-
-class _NoPlans(Plans):
-    """Neither has one a launch that was worked out before."""
-
-    def __init__(self) -> None:
-        self._known = _NoShortcuts()
-
-
 class DescribingExecutor(DeviceExecutor):
     """An executor that launches nothing and gives buffers without memory.
 
@@ -272,11 +258,10 @@ class DescribingExecutor(DeviceExecutor):
 
     def __init__(self, real: DeviceExecutor, recording: Recording) -> None:
         self.__dict__.update(real.__dict__)
-        self.plans = _NoPlans()
+        self.plans = NoPlans()
         self.real = real
         self._recording = recording
         self.lowering = Recorder(recording, real.lowering, enqueue=False)  # type: ignore[assignment]
-        self.direct = _NoShortcuts()
 
     def allocate(self, size: int, dtype: DType, stream: StreamLike | None = None) -> DeviceBuffer:
         """Return a buffer that nothing may be launched with."""
@@ -299,9 +284,8 @@ def recorded(executor: DeviceExecutor, recording: Recording) -> Iterator[None]:
             f"trace: operations on {executor.device!r} are being traced already, perhaps by "
             "another thread; one trace a device at a time"
         )
-    real, shortcuts, allocate = executor.lowering, executor.direct, executor.allocate
+    real, plans, allocate = executor.lowering, executor.plans, executor.allocate
     recorder = Recorder(recording, real, enqueue=True)
-    plans = executor.plans
 
     def allocating(size: int, dtype: DType, stream: StreamLike | None = None) -> DeviceBuffer:
         buffer = allocate(size, dtype, stream)
@@ -310,15 +294,12 @@ def recorded(executor: DeviceExecutor, recording: Recording) -> Iterator[None]:
         return buffer
 
     executor.lowering = recorder  # type: ignore[assignment]
-    executor.direct = _NoShortcuts()
     executor.allocate = allocating  # type: ignore[method-assign]
-    # Another thread may be between asking whether there are plans and asking for one.
-    executor.plans = plans and _NoPlans()
+    executor.plans = NoPlans()
     try:
         yield
     finally:
         executor.lowering = real
-        executor.direct = shortcuts
         del executor.allocate
         executor.plans = plans
 

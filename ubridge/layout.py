@@ -87,10 +87,12 @@ class Layout:
 
     __slots__ = (
         "_hash",
+        "_reversed",
         "_words",
         "extent",
         "is_contiguous",
         "is_whole",
+        "key",
         "shape",
         "size",
         "start_offset",
@@ -109,6 +111,8 @@ class Layout:
     """True in row-major order without gaps, wherever it starts."""
     is_whole: bool
     """True when it is contiguous and starts with the buffer."""
+    key: tuple[int, ...]
+    """Lengths, strides and offset: equal for equal layouts, and hashed without asking them."""
 
     def __init__(
         self, shape: int | Iterable[int], strides: Iterable[int], start_offset: int = 0
@@ -133,7 +137,9 @@ class Layout:
         last = sum(map(operator.mul, self.shape, self.strides)) - sum(self.strides)
         self.extent = self.start_offset + last + 1 if self.size else 0
         self._words: tuple[int, ...] | None = None
-        self._hash = hash((self.shape, self.strides, self.start_offset))
+        self._reversed: Layout | None = None
+        self.key = (*self.shape, *self.strides, self.start_offset)
+        self._hash = hash(self.key)
 
     @staticmethod
     def contiguous(shape: int | Iterable[int], start_offset: int = 0) -> Layout:
@@ -150,7 +156,7 @@ class Layout:
         """The lengths and then the strides: what a kernel is told of a layout."""
         words = self._words
         if words is None:
-            words = self._words = (*self.shape, *self.strides)
+            words = self._words = self.key[:-1]
         return words
 
     @property
@@ -252,6 +258,14 @@ class Layout:
         """Return the view whose axis i is axis `axes[i]` of this one."""
         return _permuted(self, tuple(self.axis(axis) for axis in axes))
 
+    @property
+    def reversed(self) -> Layout:
+        """The view with the axes in the opposite order. One layout gives one object."""
+        found = self._reversed
+        if found is None:
+            found = self._reversed = self.permute(range(self.rank - 1, -1, -1))
+        return found
+
     def broadcast_to(self, shape: int | Iterable[int]) -> Layout:
         """Return the view of another shape by numpy's rules: repeated axes have stride 0."""
         wanted = Shape(shape)
@@ -304,7 +318,7 @@ class Layout:
             return True
         if not isinstance(other, Layout):
             return NotImplemented
-        return self.words == other.words and self.start_offset == other.start_offset
+        return self.key == other.key
 
     def __hash__(self) -> int:
         return self._hash

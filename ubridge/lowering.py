@@ -10,7 +10,7 @@ a backend has no kernel for raises `NotSupportedError` or, for element types, `A
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ubridge.layout import Layout, Shape
@@ -302,6 +302,12 @@ class Lowering(ABC):
     @abstractmethod
     def matmul_choice(self, dtype: DType, left: Layout, right: Layout) -> MatmulChoice:
         """Say which kernel takes products of matrices; the layouts have one batch."""
+
+    def matmul_planned(
+        self, dtype: DType, left: Layout, right: Layout
+    ) -> Callable[..., DeviceBuffer] | None:
+        """Return what enqueues such products in one launch, as `Plan.launch`; `None` if nothing."""
+        return None
 
     def matmul_launches(self) -> Mapping[str, int]:
         """Return how many products each kernel took, by name; none where there is no choice."""

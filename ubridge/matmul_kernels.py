@@ -7,6 +7,7 @@ puts them in order.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -97,6 +98,10 @@ class MatmulKernel(ABC):
 
         False, with nothing enqueued, when it turns out not to take what lies at these addresses.
         """
+
+    def planned(self, product: Product) -> Callable[..., DeviceBuffer] | None:
+        """Return what enqueues a product it takes in one launch, as `Plan.launch`; else `None`."""
+        return None
 
 
 class TiledProducts(MatmulKernel):

@@ -7,7 +7,7 @@ and `MatmulKernels.launched` counts.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -87,6 +87,23 @@ class MatmulKernels:
                 operands = (a[starts[0] :], b[starts[1] :], out[starts[2] :])
             kernel = next(one for one in self._takers(part) if one.launch(part, *operands, stream))
             self.launched[kernel.name] += 1
+
+    def planned(self, product: Product) -> Callable[..., DeviceBuffer] | None:
+        """Return what enqueues a product as `launch` does, where one launch of a kernel is all."""
+        kernel = next(self._takers(product))
+        launch = kernel.planned(product) if product.batch <= self._most else None
+        if launch is None:
+            return None
+        enqueue, launched, name = launch, self.launched, kernel.name
+
+        def counted(
+            stream: StreamLike | None, out: DeviceBuffer | None, a: DeviceBuffer, b: DeviceBuffer
+        ) -> DeviceBuffer:
+            made = enqueue(stream, out, a, b)
+            launched[name] += 1
+            return made
+
+        return counted
 
     def _takers(self, product: Product) -> Iterator[MatmulKernel]:
         return (one for one in self.table if not one.refusal(product))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ubridge import row_launches, window_launches
 from ubridge.elementwise import delivered, require_tensors
@@ -11,6 +11,7 @@ from ubridge.launches import launch_unary
 from ubridge.layout import Layout
 from ubridge.op_table import OPS, Op
 from ubridge.operand_checks import axis_of, require_one_kind
+from ubridge.strided import StridedTensor, make
 from uhal import DeviceBuffer
 from uhal.dtypes import u32
 from uhal.errors import ArgumentValueError
@@ -18,6 +19,8 @@ from uhal.interop import StreamLike
 
 if TYPE_CHECKING:
     from ubridge.tensor import DeviceTensor
+
+_SOFTMAX = OPS["softmax"]
 
 
 def softmax(
@@ -28,10 +31,13 @@ def softmax(
     stream: StreamLike | None = None,
 ) -> DeviceTensor:
     """Return e to the x over the sum of them along an axis."""
-    if out is None and axis == -1 and hasattr(x, "_layout") and x._executor.plans:
-        plan = x._executor.plans.softmax(x._dtype, x._layout)
+    if out is None and axis == -1 and isinstance(x, StridedTensor):
+        layout, plans = x._layout, x._executor.plans
+        key = (_SOFTMAX, x._dtype.code, layout.key)
+        plan = plans.known.get(key) or plans.make(key, plans.softmax, _SOFTMAX, x._dtype, layout)
         if plan is not None:
-            return x._made(plan.enqueue((x._buffer,), stream), plan.layout, plan.dtype)
+            buffer = plan.launch(stream, None, x._buffer)
+            return make(type(x), buffer, plan.layout, plan.dtype, x._executor)
 
     def along_last(one: DeviceTensor, place: DeviceBuffer | None) -> DeviceBuffer:
         return row_launches.launch_softmax(
@@ -151,6 +157,10 @@ def _norm(
     stream: StreamLike | None,
 ) -> DeviceTensor:
     weights = [weight] if bias is None else [weight, bias]
+    if out is None:
+        planned = _norm_by_plan(op, x, weights, epsilon, stream)
+        if planned is not None:
+            return planned
     require_tensors(op.name, x, *weights)
     for one in weights:
         require_one_kind(op.name, x, one)
@@ -159,11 +169,6 @@ def _norm(
                 f"{op.name}: expected weights of shape {x.shape[-1:]}, got {one.shape}"
             )
     executor = x._executor
-    if out is None and executor.plans and all(one._layout.is_whole for one in weights):
-        plan = executor.plans.norm(op, x._dtype, x._layout, epsilon)
-        if plan is not None:
-            buffers = (x._buffer, *(one._buffer for one in weights))
-            return x._made(plan.enqueue(buffers, stream), plan.layout, plan.dtype)
     starts = [_start(one, stream) for one in weights]
 
     def enqueue(place: DeviceBuffer | None) -> DeviceBuffer:
@@ -173,6 +178,31 @@ def _norm(
         )  # fmt: skip
 
     return delivered(op.name, x.shape, x.dtype, out, (x, *weights), stream, enqueue)
+
+
+def _norm_by_plan(
+    op: Op, x: DeviceTensor, weights: list[Any], epsilon: float, stream: StreamLike | None
+) -> DeviceTensor | None:
+    """The norm by a plan, where there is one. What is wrong is said by who finds none."""
+    if not hasattr(x, "_layout"):
+        return None
+    layout, dtype, executor = x._layout, x._dtype, x._executor
+    width = layout.shape[-1:]
+    buffers = []
+    for one in weights:
+        if not isinstance(one, StridedTensor) or one._dtype is not dtype:
+            return None
+        lies = one._layout
+        if one._executor is not executor or not lies.is_whole or lies.shape != width:
+            return None
+        buffers.append(one._buffer)
+    plans = executor.plans
+    key = (op, dtype.code, layout.key, epsilon)
+    plan = plans.known.get(key) or plans.make(key, plans.norm, op, dtype, layout, epsilon)
+    if plan is None:
+        return None
+    buffer = plan.launch(stream, None, x._buffer, *buffers)
+    return make(type(x), buffer, plan.layout, dtype, executor)
 
 
 def rope(

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ubridge.launch_rows import norm_threads
 from ubridge.layout import Layout
 from ubridge.op_table import OPS, Op
 from ubridge.operand_checks import axis_of, one_shape
 from ubridge.slice_ptr import joined_words
-from uhal import DeviceBuffer, DType, launch
+from uhal import DeviceBuffer, DType
+from uhal._lane import ResultLaunch
 from uhal.dtypes import bool_, u8, u32
-from uhal.interop import StreamLike
 
 if TYPE_CHECKING:
     from ubridge.executor import DeviceExecutor, Kernel
@@ -26,149 +26,119 @@ if TYPE_CHECKING:
 REMEMBERED = 4096
 """Plans an executor keeps; beyond them it starts anew."""
 
-Operands = tuple[DeviceBuffer, ...]
-Arrange = Callable[[Operands, DeviceBuffer], tuple[Any, ...]]
-"""From the operands' buffers and the result's to the arguments of a kernel."""
-
-_ASTYPE = OPS["astype"]
 _GATHER = OPS["gather"]
-_SOFTMAX = OPS["softmax"]
 _WHERE = OPS["where"]
 
 
-class Plan(NamedTuple):
+class Plan:
     """How to launch one operation, and what comes out."""
 
-    enqueue: Callable[[Operands, StreamLike | None], DeviceBuffer]
-    """From the operands' buffers and the stream to a new buffer with the result."""
-    layout: Layout
-    dtype: DType
+    __slots__ = ("dtype", "launch", "layout")
+
+    def __init__(self, launch: Callable[..., DeviceBuffer], layout: Layout, dtype: DType) -> None:
+        self.launch = launch
+        """From the stream, the result's buffer or `None` for a new one, and the operands' buffers
+        to the result's."""
+        self.layout = layout
+        self.dtype = dtype
 
 
 class Plans:
     """The plans of one device whose kernels have Candle's calling convention.
 
-    Each method returns `None` for what has no plan: empty tensors, and those that do not begin with
-    their buffer. Nobody checks operands against a plan: their layouts fit their buffers, as every
-    tensor's do. Any thread may use it.
+    Who wants one looks for a key of his own among the `known`, and has it made where there is none:
+    `plans.known.get(key) or plans.make(key, plans.unary, op, dtype, layout)`. A key begins with the
+    operation and says what the plan is made of, and whatever else was checked of the operands
+    before: it need not be checked again. Nobody checks buffers against a plan: layouts fit them, as
+    every tensor's do. Any thread may use it.
+
+    The methods that say how to make one return `None` for what has no plan: empty tensors, those
+    that do not begin with their buffer, and dtypes that become another one first.
     """
 
     def __init__(self, executor: DeviceExecutor) -> None:
         self._executor = executor
-        self._known: dict[Hashable, Plan | None] = {}
+        self.known: dict[Hashable, Plan | None] = {}
+        """What was asked for; `None` for what has no plan."""
+
+    def make(self, key: Hashable, how: Callable[..., Plan | None], /, *facts: Any) -> Plan | None:
+        """Return the plan that `how` makes of the facts, and remember it by a key without one."""
+        if key in self.known:
+            return None
+        plan = how(*facts)
+        if len(self.known) >= REMEMBERED:
+            self.known.clear()
+        self.known[key] = plan
+        return plan
 
     def pair(self, op: Op, dtype: DType, left: Layout, right: Layout) -> Plan | None:
-        """Return the plan of an operation on two tensors of one dtype, broadcast."""
-        key = (op, dtype.code, left, right)
-        try:
-            return self._known[key]
-        except KeyError:
-            return self._keep(key, self._pair(op, dtype, left, right))
-
-    def _pair(self, op: Op, dtype: DType, left: Layout, right: Layout) -> Plan | None:
+        """Plan an operation on two tensors of one dtype, broadcast."""
         # Booleans, and integers that are divided, become something else first.
         if dtype is bool_ or (op.name == "divide" and dtype.kind != "float"):
+            return None
+        if left.start_offset or right.start_offset:
             return None
         shape = one_shape(op.name, left.shape, right.shape)
         layouts = (left.broadcast_to(shape), right.broadcast_to(shape))
         compares = op.family.name == "compare"
         return self._elementwise(op, dtype, None, layouts, bool_ if compares else dtype)
 
-    def cast(self, dtype: DType, target: DType, layout: Layout) -> Plan | None:
-        """Return the plan of a conversion between two dtypes that are not bool."""
-        key = (_ASTYPE, dtype.code, target.code, layout)
-        try:
-            return self._known[key]
-        except KeyError:
-            return self._keep(key, self._elementwise(_ASTYPE, dtype, target, (layout,), target))
+    def cast(self, op: Op, dtype: DType, target: DType, layout: Layout) -> Plan | None:
+        """Plan a conversion between two dtypes that are not bool."""
+        return self._elementwise(op, dtype, target, (layout,), target)
 
     def unary(self, op: Op, dtype: DType, layout: Layout) -> Plan | None:
-        """Return the plan of an operation on one tensor, of a dtype it has kernels for."""
-        key = (op, dtype.code, layout)
-        try:
-            return self._known[key]
-        except KeyError:
-            return self._keep(key, self._elementwise(op, dtype, None, (layout,), dtype))
+        """Plan an operation on one tensor; numbers it takes besides come behind the tensor."""
+        if dtype.name not in op.dtypes:
+            return None
+        return self._elementwise(op, dtype, None, (layout,), dtype)
 
-    def where(self, kind: DType, dtype: DType, layouts: tuple[Layout, ...]) -> Plan | None:
-        """Return the plan of a choice by a condition of dtype `kind`; layouts of all three."""
-        key = (_WHERE, kind.code, dtype.code, layouts)
-        try:
-            return self._known[key]
-        except KeyError:
-            first, *others = (one.shape for one in layouts)
-            shape = one_shape(_WHERE.name, first, *others)
-            spread = tuple(one.broadcast_to(shape) for one in layouts)
-            return self._keep(key, self._elementwise(_WHERE, dtype, kind, spread, dtype))
+    def where(
+        self, kind: DType, dtype: DType, condition: Layout, x: Layout, y: Layout
+    ) -> Plan | None:
+        """Plan a choice by a condition of dtype `kind`."""
+        layouts = (condition, x, y)
+        if any(one.start_offset for one in layouts):
+            return None
+        first, *others = (one.shape for one in layouts)
+        shape = one_shape(_WHERE.name, first, *others)
+        spread = tuple(one.broadcast_to(shape) for one in layouts)
+        return self._elementwise(_WHERE, dtype, kind, spread, dtype)
 
-    def softmax(self, dtype: DType, layout: Layout) -> Plan | None:
-        """Return the plan of a softmax along the last axis."""
-        key = (_SOFTMAX, dtype.code, layout)
-        try:
-            return self._known[key]
-        except KeyError:
-            return self._keep(key, self._rows(_SOFTMAX, dtype, layout, (), ()))
+    def softmax(self, op: Op, dtype: DType, layout: Layout) -> Plan | None:
+        """Plan a softmax along the last axis."""
+        return self._rows(op, dtype, layout, (), ())
 
     def norm(self, op: Op, dtype: DType, layout: Layout, epsilon: float) -> Plan | None:
-        """Return the plan of a norm along the last axis by contiguous weights."""
-        key = (op, dtype.code, layout, epsilon)
-        try:
-            return self._known[key]
-        except KeyError:
-            threads = norm_threads(layout.shape[-1]) if layout.rank else 0
-            plan = self._rows(op, dtype, layout, (threads,), (threads, epsilon))
-            return self._keep(key, plan)
+        """Plan a norm along the last axis by contiguous weights."""
+        threads = norm_threads(layout.shape[-1]) if layout.rank else 0
+        return self._rows(op, dtype, layout, (threads,), (threads, epsilon))
 
     def take(
         self, op: Op, dtype: DType, kind: DType, layout: Layout, ids: Layout, axis: int
     ) -> Plan | None:
-        """Return the plan of `index_select` or `gather`, of ids of dtype `kind` and a tensor."""
-        key = (op, dtype.code, kind.code, layout, ids, axis)
-        try:
-            return self._known[key]
-        except KeyError:
-            return self._keep(key, self._take(op, dtype, kind, layout, ids, axis))
+        """Plan `index_select` or `gather`, of ids of dtype `kind` and a tensor."""
+        whole = layout.is_whole and ids.is_whole and layout.size and ids.size
+        if not whole or dtype is bool_:
+            return None
+        shape = layout.shape
+        left, right = prod(shape[:axis]), prod(shape[axis + 1 :])
+        head: tuple[int | None, ...]
+        if op is _GATHER:
+            result = Layout.contiguous(ids.shape)
+            count, head = ids.shape[axis], (result.size,)
+        else:
+            result = Layout.contiguous((*shape[:axis], *ids.shape, *shape[axis + 1 :]))
+            # The layout the kernel asks for is that of the ids.
+            count, head = ids.size, (result.size, 1, None)
+        kernel = self._executor.kernel(op, dtype, kind)
+        arguments = (head, 2, (left, shape[axis], count, right))
+        return self._plan(kernel, (result.size,), arguments, result, dtype)
 
     def reduction(
         self, op: Op, dtype: DType, layout: Layout, axis: int | None, keepdims: bool
     ) -> Plan | None:
-        """Return the plan of a reduction over one axis or all."""
-        key = (op, dtype.code, layout, axis, keepdims)
-        try:
-            return self._known[key]
-        except KeyError:
-            return self._keep(key, self._reduction(op, dtype, layout, axis, keepdims))
-
-    def _keep(self, key: Hashable, plan: Plan | None) -> Plan | None:
-        if len(self._known) >= REMEMBERED:
-            self._known.clear()
-        self._known[key] = plan
-        return plan
-
-    def _elementwise(
-        self,
-        op: Op,
-        dtype: DType,
-        other: DType | None,
-        layouts: tuple[Layout, ...],
-        result: DType,
-    ) -> Plan | None:
-        first = layouts[0]
-        if first.size == 0 or any(one.start_offset for one in layouts) or dtype is bool_:
-            return None
-        kernel = self._executor.kernel(op, dtype, other)
-        head = (first.size, first.rank)
-        layout = Layout.contiguous(first.shape)
-        # The kernels of a choice read the layouts even where everything is contiguous.
-        if op is not _WHERE and all(one.is_contiguous for one in layouts):
-            arrange = _in_order((*head, None), ())
-        else:
-            arrange = self._with_layout(head, joined_words(*layouts))
-        return self._plan(kernel, (first.size,), arrange, layout, result)
-
-    def _reduction(
-        self, op: Op, dtype: DType, layout: Layout, axis: int | None, keepdims: bool
-    ) -> Plan | None:
+        """Plan a reduction over one axis or all."""
         if layout.size == 0 or layout.rank == 0 or layout.start_offset or dtype is bool_:
             return None
         rank = layout.rank
@@ -183,10 +153,30 @@ class Plans:
         elements = layout.size // left.size
         result = u32 if op.family.name == "arg_reduce" else dtype
         # The kernels read the layout even where everything is contiguous.
-        arrange = self._with_layout((layout.size, elements, rank), ordered.words)
+        info = self._executor.layouts.get(ordered.words)
         kernel = self._executor.kernel(op, dtype)
         work = (left.size, elements, ordered.is_contiguous)
-        return self._plan(kernel, work, arrange, left, result)
+        arguments = ((layout.size, elements, rank, info), 1, ())
+        return self._plan(kernel, work, arguments, left, result)
+
+    def _elementwise(
+        self,
+        op: Op,
+        dtype: DType,
+        other: DType | None,
+        layouts: tuple[Layout, ...],
+        result: DType,
+    ) -> Plan | None:
+        first = layouts[0]
+        if first.size == 0 or any(one.start_offset for one in layouts) or dtype is bool_:
+            return None
+        kernel = self._executor.kernel(op, dtype, other)
+        # The kernels of a choice read the layouts even where everything is contiguous.
+        plain = op is not _WHERE and all(one.is_contiguous for one in layouts)
+        info = None if plain else self._executor.layouts.get(joined_words(*layouts))
+        arguments = ((first.size, first.rank, info), len(layouts), ())
+        layout = Layout.contiguous(first.shape)
+        return self._plan(kernel, (first.size,), arguments, layout, result)
 
     def _rows(
         self,
@@ -200,68 +190,36 @@ class Plans:
             return None
         columns = layout.shape[-1]
         kernel = self._executor.kernel(op, dtype)
-
-        def arrange(operands: Operands, out: DeviceBuffer) -> tuple[Any, ...]:
-            x, *others = operands
-            return (x, out, *others, columns, *numbers)
-
-        return self._plan(kernel, (layout.size // columns, *work), arrange, layout, dtype)
-
-    def _take(
-        self, op: Op, dtype: DType, kind: DType, layout: Layout, ids: Layout, axis: int
-    ) -> Plan | None:
-        if not (layout.is_whole and ids.is_whole and layout.size and ids.size) or dtype is bool_:
-            return None
-        shape = layout.shape
-        left, right = prod(shape[:axis]), prod(shape[axis + 1 :])
-        head: tuple[int | None, ...]
-        if op is _GATHER:
-            result = Layout.contiguous(ids.shape)
-            count, head = ids.shape[axis], (result.size,)
-        else:
-            result = Layout.contiguous((*shape[:axis], *ids.shape, *shape[axis + 1 :]))
-            # The layout the kernel asks for is that of the ids.
-            count, head = ids.size, (result.size, 1, None)
-        arrange = _in_order(head, (left, shape[axis], count, right))
-        return self._plan(self._executor.kernel(op, dtype, kind), (result.size,), arrange, result,
-                          dtype)  # fmt: skip
-
-    def _with_layout(self, head: tuple[int, ...], words: tuple[int, ...]) -> Arrange:
-        layouts = self._executor.layouts
-
-        def arrange(operands: Operands, out: DeviceBuffer) -> tuple[Any, ...]:
-            # Asked for each time: a capture keeps what it was given.
-            return (*head, layouts.get(words), *operands, out)
-
-        return arrange
+        arguments = ((), 1, (columns, *numbers))
+        return self._plan(kernel, (layout.size // columns, *work), arguments, layout, dtype)
 
     def _plan(
         self,
         kernel: Kernel,
         work: tuple[int, ...],
-        arrange: Arrange,
+        arguments: tuple[tuple[Any, ...], int, tuple[Any, ...]],
         layout: Layout,
         result: DType,
     ) -> Plan:
-        """What launches a kernel on as much work, into a new buffer of this layout and dtype."""
-        function = kernel.function
+        """What launches a kernel on as much work, into a tensor of this layout and dtype.
+
+        The arguments are those before the operands, how many operands come before the result, and
+        those behind.
+        """
         grid, block, shared = kernel.configuration(*work)
-        device = self._executor.device
-        size, stored = layout.size, u8 if result is bool_ else result
-
-        def enqueue(operands: Operands, stream: StreamLike | None) -> DeviceBuffer:
-            if stream is None:
-                out = DeviceBuffer.uninitialized(size, stored, device=device)
-            else:
-                out = DeviceBuffer.uninitialized_async(size, stored, stream)
-            launch(function, grid, block, arrange(operands, out), shared, stream)
-            return out
-
-        return Plan(enqueue, layout, result)
+        head, place, tail = arguments
+        stored = u8 if result is bool_ else result
+        bound = kernel.function[grid, block, shared]
+        launch = ResultLaunch(bound, head, place, layout.size, stored, tail)
+        return Plan(launch, layout, result)
 
 
-def _in_order(head: tuple[int | None, ...], tail: tuple[int, ...]) -> Arrange:
-    def arrange(operands: Operands, out: DeviceBuffer) -> tuple[Any, ...]:
-        return (*head, *operands, out, *tail)
+class NoPlans(Plans):
+    """Of a device whose kernels are called otherwise, and while launches are recorded: none."""
 
-    return arrange
+    def __init__(self) -> None:
+        self.known = {}
+
+    def make(self, key: Hashable, how: Callable[..., Plan | None], /, *facts: Any) -> Plan | None:
+        """Return none."""
+        return None

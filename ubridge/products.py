@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ubridge import product_launches
 from ubridge.elementwise import astype, delivered, require_tensors
+from ubridge.executor import DeviceExecutor
 from ubridge.layout import Layout, Shape
 from ubridge.matmul_kernels import MatmulChoice
+from ubridge.op_table import OPS
 from ubridge.operand_checks import axis_of, one_shape, require_one_device, require_one_kind
+from ubridge.plans import Plan
 from ubridge.promotion import promoted
+from ubridge.strided import StridedTensor, make
 from uhal import DeviceBuffer, DType
 from uhal.errors import ArgumentValueError
 from uhal.interop import StreamLike
 
 if TYPE_CHECKING:
     from ubridge.tensor import DeviceTensor
+
+_MATMUL = OPS["matmul"]
 
 
 def matmul(
@@ -31,6 +37,10 @@ def matmul(
     An operand of one axis is a row on the left and a column on the right, as in numpy. Transposed
     views cost no copy where kernels take strides.
     """
+    if out is None:
+        planned = _planned(x, y, stream)
+        if planned is not None:
+            return planned
     dtype, left, right = _operands(x, y)
     if x._dtype is not y._dtype:
         x, y = astype(x, dtype, stream=stream), astype(y, dtype, stream=stream)
@@ -45,6 +55,39 @@ def matmul(
         return x._made(enqueue(None), result, dtype)
     _require_apart("matmul", out, x, y)
     return delivered("matmul", result.shape, dtype, out, (x, y), stream, enqueue)
+
+
+def _planned(x: Any, y: Any, stream: StreamLike | None) -> DeviceTensor | None:
+    """The product by a plan, where there is one. What is wrong is said by who finds none."""
+    if not isinstance(x, StridedTensor) or not isinstance(y, StridedTensor):
+        return None
+    executor, dtype = x._executor, x._dtype
+    if y._executor is not executor or y._dtype is not dtype:
+        return None
+    plans, left, right = executor.plans, x._layout, y._layout
+    key = (_MATMUL, dtype.code, left.key, right.key)
+    plan = plans.known.get(key) or plans.make(key, _plan, executor, dtype, left, right)
+    if plan is None:
+        return None
+    buffer = plan.launch(stream, None, x._buffer, y._buffer)
+    kind: Any = type(x)
+    made: DeviceTensor = make(kind, buffer, plan.layout, dtype, executor)
+    return made
+
+
+def _plan(executor: DeviceExecutor, dtype: DType, left: Layout, right: Layout) -> Plan | None:
+    """Plan a product of two tensors of one dtype that begin with their buffers."""
+    ranks = left.rank, right.rank
+    if left.start_offset or right.start_offset or not all(ranks) or not left.size * right.size:
+        return None
+    a, b = _as_matrix(left, True, 0), _as_matrix(right, True, 1)
+    if a.shape[-1] != b.shape[-2]:
+        return None
+    result = _result(a, b, ranks[0] > 1, ranks[1] > 1)
+    batch = one_shape("matmul", Shape(a.shape[:-2]), Shape(b.shape[:-2]))
+    a, b = (one.broadcast_to((*batch, *one.shape[-2:])) for one in (a, b))
+    launch = executor.lowering.matmul_planned(dtype, a, b)
+    return None if launch is None else Plan(launch, result, dtype)
 
 
 @lru_cache(maxsize=4096)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import lru_cache
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ubridge import launches
 from ubridge.elementwise import astype, delivered, require_tensors, with_scalar
 from ubridge.layout import Layout
 from ubridge.op_table import OPS, Op
+from ubridge.strided import make
 from uhal import DeviceBuffer
 from uhal.dtypes import DTypeLike, bool_, f32, f64, i64, u32
 from uhal.errors import ArgumentValueError
@@ -20,7 +21,13 @@ if TYPE_CHECKING:
     from ubridge.tensor import DeviceTensor
 
 Axes = int | Iterable[int] | None
-_OVER_ALL = (OPS["sum"], OPS["min"], OPS["max"])
+_ARGMAX = OPS["argmax"]
+_ARGMIN = OPS["argmin"]
+_DIVIDE = OPS["divide"]
+_MAX = OPS["max"]
+_MIN = OPS["min"]
+_SUM = OPS["sum"]
+_OVER_ALL = (_SUM, _MIN, _MAX)
 """What takes several axes at once."""
 
 
@@ -33,14 +40,20 @@ def reduced(
     stream: StreamLike | None = None,
 ) -> DeviceTensor:
     """Reduce over axes, over all of them by default. The result has the tensor's dtype."""
-    if not hasattr(x, "_layout"):
+    try:
+        given = x._layout
+    except AttributeError:
         require_tensors(op.name, x)
-    given = x._layout
-    plans = x._executor.plans
-    if out is None and plans and (type(axis) is int or (axis is None and op in _OVER_ALL)):
-        plan = plans.reduction(op, x._dtype, given, axis, keepdims)
+        raise
+    if out is None and (type(axis) is int or (axis is None and op in _OVER_ALL)):
+        plans, dtype = x._executor.plans, x._dtype
+        key = (op, dtype.code, given.key, axis, keepdims)
+        plan = plans.known.get(key) or plans.make(
+            key, plans.reduction, op, dtype, given, axis, keepdims
+        )
         if plan is not None:
-            return x._made(plan.enqueue((x._buffer,), stream), plan.layout, plan.dtype)
+            buffer = plan.launch(stream, None, x._buffer)
+            return make(type(x), buffer, plan.layout, plan.dtype, x._executor)
     if axis is None and op.family.name == "arg_reduce":
         return _over_all(op, x, keepdims, out, stream)
     places = _axes(op, given, axis)
@@ -101,12 +114,13 @@ def sum(  # numpy's name
     stream: StreamLike | None = None,
 ) -> DeviceTensor:
     """Sum over axes, in the tensor's dtype unless `dtype` says another; booleans are counted."""
-    require_tensors("sum", x)
+    if not hasattr(x, "_layout"):
+        require_tensors("sum", x)
     if dtype is None and x._dtype is bool_:
         dtype = i64
     if dtype is not None:
         x = astype(x, dtype, stream=stream)
-    return reduced(OPS["sum"], x, axis, keepdims, out, stream)
+    return reduced(_SUM, x, axis, keepdims, out, stream)
 
 
 def mean(
@@ -119,40 +133,63 @@ def mean(
 ) -> DeviceTensor:
     """Average over axes; halves are summed in f32, integers in f64."""
     require_tensors("mean", x)
-    op = OPS["sum"]
-    count = prod(x.shape[place] for place in _axes(op, x._layout, axis))
-    if count == 0:
+    if x.size == 0 and prod(x.shape[place] for place in _axes(_SUM, x._layout, axis)) == 0:
         raise ArgumentValueError("mean: of an empty slice")
     result = x._dtype if x._dtype.kind == "float" else f64
     wide = f32 if result.itemsize < 4 else result
-    total = reduced(op, astype(x, wide, stream=stream), axis, keepdims, None, stream)
-    average = with_scalar(OPS["divide"], total, count, False, None, stream)
+    if x._dtype is not wide:
+        x = astype(x, wide, stream=stream)
+    total = reduced(_SUM, x, axis, keepdims, None, stream)
+    count = x.size // total.size if total.size else 1
+    average = with_scalar(_DIVIDE, total, count, False, None, stream)
+    if average._dtype is result and out is None:
+        return average
     return astype(average, result, out=out, stream=stream)
 
 
 def min(  # numpy's name
-    x: DeviceTensor, axis: Axes = None, keepdims: bool = False, **options: Any
+    x: DeviceTensor,
+    axis: Axes = None,
+    keepdims: bool = False,
+    *,
+    out: DeviceTensor | None = None,
+    stream: StreamLike | None = None,
 ) -> DeviceTensor:
-    """Return the smallest over axes; NaN where there is one. Options are `out` and `stream`."""
-    return reduced(OPS["min"], x, axis, keepdims, **options)
+    """Return the smallest over axes; NaN where there is one."""
+    return reduced(_MIN, x, axis, keepdims, out, stream)
 
 
 def max(  # numpy's name
-    x: DeviceTensor, axis: Axes = None, keepdims: bool = False, **options: Any
+    x: DeviceTensor,
+    axis: Axes = None,
+    keepdims: bool = False,
+    *,
+    out: DeviceTensor | None = None,
+    stream: StreamLike | None = None,
 ) -> DeviceTensor:
-    """Return the largest over axes; NaN where there is one. Options are `out` and `stream`."""
-    return reduced(OPS["max"], x, axis, keepdims, **options)
+    """Return the largest over axes; NaN where there is one."""
+    return reduced(_MAX, x, axis, keepdims, out, stream)
 
 
 def argmin(
-    x: DeviceTensor, axis: int | None = None, keepdims: bool = False, **options: Any
+    x: DeviceTensor,
+    axis: int | None = None,
+    keepdims: bool = False,
+    *,
+    out: DeviceTensor | None = None,
+    stream: StreamLike | None = None,
 ) -> DeviceTensor:
     """Return the place of the first smallest along an axis, as u32; without one, of all."""
-    return reduced(OPS["argmin"], x, axis, keepdims, **options)
+    return reduced(_ARGMIN, x, axis, keepdims, out, stream)
 
 
 def argmax(
-    x: DeviceTensor, axis: int | None = None, keepdims: bool = False, **options: Any
+    x: DeviceTensor,
+    axis: int | None = None,
+    keepdims: bool = False,
+    *,
+    out: DeviceTensor | None = None,
+    stream: StreamLike | None = None,
 ) -> DeviceTensor:
     """Return the place of the first largest along an axis, as u32; without one, of all."""
-    return reduced(OPS["argmax"], x, axis, keepdims, **options)
+    return reduced(_ARGMAX, x, axis, keepdims, out, stream)

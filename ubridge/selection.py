@@ -18,7 +18,7 @@ from ubridge.elementwise import astype, delivered, require_tensors
 from ubridge.layout import Layout, Shape
 from ubridge.op_table import OPS, Op
 from ubridge.operand_checks import axis_of, require_one_device
-from ubridge.strided import StridedTensor
+from ubridge.strided import StridedTensor, make
 from uhal import DeviceBuffer
 from uhal.dtypes import i64
 from uhal.errors import ArgumentTypeError, ArgumentValueError
@@ -41,11 +41,16 @@ def take(
     stream: StreamLike | None = None,
 ) -> DeviceTensor:
     """Return the slices of `x` at `ids` along an axis; the ids' shape stands for the axis."""
+    planned = None if out is not None else _planned(_INDEX_SELECT, x, ids, axis, stream)
+    if planned is not None:
+        return planned
     require_tensors("take", x)
     place = axis_of("take", x.layout, axis)
     where = _ids("take", x, ids, x.shape[place], stream)
-    if out is None and (planned := _planned(_INDEX_SELECT, x, where, place, stream)) is not None:
-        return planned
+    if where is not ids and out is None:
+        planned = _planned(_INDEX_SELECT, x, where, place, stream)
+        if planned is not None:
+            return planned
     ids_layout, result = _taken(x._layout, where._layout, place)
     executor = x._executor
 
@@ -59,16 +64,29 @@ def take(
 
 
 def _planned(
-    op: Op, x: DeviceTensor, ids: DeviceTensor, axis: int, stream: StreamLike | None
+    op: Op, x: DeviceTensor, ids: Any, axis: int, stream: StreamLike | None
 ) -> DeviceTensor | None:
-    """The result by a plan, where there is one."""
-    executor = x._executor
-    if executor.plans is None or ids._executor is not executor:
+    """The result by a plan, where there is one: of tensors that need not be changed for it."""
+    if not isinstance(ids, StridedTensor) or not isinstance(x, StridedTensor):
         return None
-    plan = executor.plans.take(op, x._dtype, ids._dtype, x._layout, ids._layout, axis)
+    executor = x._executor
+    if ids._executor is not executor or type(axis) is not int:
+        return None
+    plans, layout, where = executor.plans, x._layout, ids._layout
+    key = (op, x._dtype.code, ids._dtype.code, layout.key, where.key, axis)
+    plan = plans.known.get(key)
+    if plan is None:
+        # What is wrong with them is said by who finds no plan.
+        if ids._dtype.name not in _ID_DTYPES or not -layout.rank <= axis < layout.rank:
+            return None
+        place = axis % layout.rank
+        if op is _GATHER and not _are_alike(layout.shape, where.shape, place):
+            return None
+        plan = plans.make(key, plans.take, op, x._dtype, ids._dtype, layout, where, place)
     if plan is None:
         return None
-    return x._made(plan.enqueue((ids._buffer, x._buffer), stream), plan.layout, plan.dtype)
+    buffer = plan.launch(stream, None, ids._buffer, x._buffer)
+    return make(type(x), buffer, plan.layout, plan.dtype, executor)
 
 
 @lru_cache(maxsize=4096)
@@ -101,12 +119,17 @@ def gather(
     stream: StreamLike | None = None,
 ) -> DeviceTensor:
     """Return an element of `x` for each id, as numpy's `take_along_axis`; the ids' shape."""
+    planned = None if out is not None else _planned(_GATHER, x, ids, axis, stream)
+    if planned is not None:
+        return planned
     require_tensors("gather", x)
     place = axis_of("gather", x.layout, axis)
     where = _ids("gather", x, ids, x.shape[place], stream)
     _require_alike("gather", x.shape, where.shape, place)
-    if out is None and (planned := _planned(_GATHER, x, where, place, stream)) is not None:
-        return planned
+    if where is not ids and out is None:
+        planned = _planned(_GATHER, x, where, place, stream)
+        if planned is not None:
+            return planned
     executor = x._executor
 
     def enqueue(target: DeviceBuffer | None) -> DeviceBuffer:
@@ -205,11 +228,16 @@ def _ids(
 
 def _require_alike(name: str, shape: Shape, ids: Shape, axis: int) -> None:
     """Refuse ids whose other axes differ from the tensor's."""
-    others = [place for place in range(len(shape)) if place != axis]
-    if len(ids) != len(shape) or any(ids[place] != shape[place] for place in others):
+    if not _are_alike(shape, ids, axis):
         raise ArgumentValueError(
             f"{name}: expected ids of the tensor's shape but for axis {axis}, got {ids} for {shape}"
         )
+
+
+def _are_alike(shape: Shape, ids: Shape, axis: int) -> bool:
+    """Whether two shapes differ along one axis alone."""
+    others = [place for place in range(len(shape)) if place != axis]
+    return len(ids) == len(shape) and all(ids[place] == shape[place] for place in others)
 
 
 def _require_target(name: str, x: DeviceTensor, source: DeviceTensor) -> None:

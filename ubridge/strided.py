@@ -17,7 +17,7 @@ import numpy.typing as npt
 from ubridge import launches
 from ubridge.executor import DeviceExecutor
 from ubridge.layout import Layout, Shape
-from ubridge.op_table import OPS
+from ubridge.op_table import OPS, Op
 from uhal import Device, DeviceBuffer, DType, _lane, as_dtype
 from uhal.dtypes import DTypeLike, bool_, u8
 from uhal.errors import ArgumentTypeError, ArgumentValueError
@@ -26,8 +26,6 @@ from uhal.interop import StreamLike
 _Self = TypeVar("_Self", bound="StridedTensor")
 Index = int | slice | EllipsisType | None
 _COPY = OPS["copy"]
-_new = object.__new__
-"""Found once: a result is made of every operation, and that counts where elements are few."""
 
 
 def storage_of(dtype: DType) -> DType:
@@ -72,12 +70,17 @@ class StridedTensor:
 
     def _made(self: _Self, buffer: DeviceBuffer, layout: Layout, dtype: DType) -> _Self:
         """A tensor of the same kind on the same device; nothing is checked."""
-        tensor: _Self = _new(type(self))
-        tensor._buffer = buffer
-        tensor._layout = layout
-        tensor._dtype = dtype
-        tensor._executor = self._executor
-        return tensor
+        return make(type(self), buffer, layout, dtype, self._executor)
+
+    def _planned(self: _Self, op: Op, stream: StreamLike | None) -> _Self | None:
+        """What a plan of an operation on each element makes of the tensor, where there is one."""
+        layout, plans = self._layout, self._executor.plans
+        key = (op, self._dtype.code, layout.key)
+        plan = plans.known.get(key) or plans.make(key, plans.unary, op, self._dtype, layout)
+        if plan is None:
+            return None
+        buffer = plan.launch(stream, None, self._buffer)
+        return make(type(self), buffer, plan.layout, plan.dtype, self._executor)
 
     def _described_by(self: _Self, executor: DeviceExecutor) -> _Self:
         """The same tensor for another executor of its device."""
@@ -149,8 +152,9 @@ class StridedTensor:
     def transpose(self: _Self, *axes: int | Sequence[int]) -> _Self:
         """Return the view with the axes in another order, by default the opposite one."""
         given = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
-        order = given or range(self.ndim - 1, -1, -1)
-        return self._viewed(self._layout.permute(order))  # type: ignore[arg-type]
+        if not given:
+            return self._viewed(self._layout.reversed)
+        return self._viewed(self._layout.permute(given))  # type: ignore[arg-type]
 
     def permute(self: _Self, *axes: int | Sequence[int]) -> _Self:
         """Return the view whose axis i is axis `axes[i]` of this one."""
@@ -163,7 +167,7 @@ class StridedTensor:
     @property
     def T(self: _Self) -> _Self:  # numpy's name
         """The view with the axes in the opposite order."""
-        return self.transpose()
+        return self._viewed(self._layout.reversed)
 
     @property
     def mT(self: _Self) -> _Self:  # numpy's name
@@ -212,6 +216,9 @@ class StridedTensor:
 
     def copy(self: _Self, *, stream: StreamLike | None = None) -> _Self:
         """Return a contiguous copy."""
+        planned = self._planned(_COPY, stream)
+        if planned is not None:
+            return planned
         layout = Layout.contiguous(self._layout.shape)
         buffer = launches.launch_unary(
             _COPY, self._buffer, self._layout, stream=stream, executor=self._executor
@@ -346,6 +353,10 @@ class StridedTensor:
                 else "The truth value of an empty array is ambiguous"
             )
         return bool(self.item())
+
+
+make = _lane.SlotMaker(StridedTensor, "_buffer", "_layout", "_dtype", "_executor")
+"""`make(cls, buffer, layout, dtype, executor)` is a tensor of which nothing is checked."""
 
 
 def indexed(layout: Layout, index: Index | tuple[Index, ...]) -> Layout:

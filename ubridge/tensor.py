@@ -105,40 +105,67 @@ class DeviceTensor(StridedTensor):
         axis: reductions.Axes = None,
         dtype: DTypeLike | None = None,
         keepdims: bool = False,
-        **options: Any,
+        *,
+        out: DeviceTensor | None = None,
+        stream: StreamLike | None = None,
     ) -> DeviceTensor:
         """Sum over axes; as `ubridge.sum`."""
-        return reductions.sum(self, axis, dtype, keepdims, **options)
+        return reductions.sum(self, axis, dtype, keepdims, out=out, stream=stream)
 
     def mean(
-        self, axis: reductions.Axes = None, keepdims: bool = False, **options: Any
+        self,
+        axis: reductions.Axes = None,
+        keepdims: bool = False,
+        *,
+        out: DeviceTensor | None = None,
+        stream: StreamLike | None = None,
     ) -> DeviceTensor:
         """Average over axes; as `ubridge.mean`."""
-        return reductions.mean(self, axis, keepdims, **options)
+        return reductions.mean(self, axis, keepdims, out=out, stream=stream)
 
     def min(
-        self, axis: reductions.Axes = None, keepdims: bool = False, **options: Any
+        self,
+        axis: reductions.Axes = None,
+        keepdims: bool = False,
+        *,
+        out: DeviceTensor | None = None,
+        stream: StreamLike | None = None,
     ) -> DeviceTensor:
         """Return the smallest over axes; as `ubridge.min`."""
-        return reductions.min(self, axis, keepdims, **options)
+        return reductions.min(self, axis, keepdims, out=out, stream=stream)
 
     def max(
-        self, axis: reductions.Axes = None, keepdims: bool = False, **options: Any
+        self,
+        axis: reductions.Axes = None,
+        keepdims: bool = False,
+        *,
+        out: DeviceTensor | None = None,
+        stream: StreamLike | None = None,
     ) -> DeviceTensor:
         """Return the largest over axes; as `ubridge.max`."""
-        return reductions.max(self, axis, keepdims, **options)
+        return reductions.max(self, axis, keepdims, out=out, stream=stream)
 
     def argmin(
-        self, axis: int | None = None, keepdims: bool = False, **options: Any
+        self,
+        axis: int | None = None,
+        keepdims: bool = False,
+        *,
+        out: DeviceTensor | None = None,
+        stream: StreamLike | None = None,
     ) -> DeviceTensor:
         """Return the place of the first smallest; as `ubridge.argmin`."""
-        return reductions.argmin(self, axis, keepdims, **options)
+        return reductions.argmin(self, axis, keepdims, out=out, stream=stream)
 
     def argmax(
-        self, axis: int | None = None, keepdims: bool = False, **options: Any
+        self,
+        axis: int | None = None,
+        keepdims: bool = False,
+        *,
+        out: DeviceTensor | None = None,
+        stream: StreamLike | None = None,
     ) -> DeviceTensor:
         """Return the place of the first largest; as `ubridge.argmax`."""
-        return reductions.argmax(self, axis, keepdims, **options)
+        return reductions.argmax(self, axis, keepdims, out=out, stream=stream)
 
     # -- operators -------------------------------------------------------------------------------
 

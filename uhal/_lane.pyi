@@ -17,6 +17,7 @@ from uhal.interop import IpcHandle, StreamLike
 from uhal.launch_config import LaunchConfig
 from uhal.signature import Signature
 
+_Made = TypeVar("_Made")
 _Self = TypeVar("_Self")
 Dim3: TypeAlias = int | tuple[int] | tuple[int, int] | tuple[int, int, int]
 
@@ -514,10 +515,18 @@ class ResultLaunch:
         place: int,
         size: int,
         dtype: DTypeLike,
+        tail: tuple[object, ...] = (),
     ) -> None: ...
     def __call__(
         self, stream: StreamLike | None, out: DeviceBuffer | None, /, *operands: object
     ) -> DeviceBuffer: ...
+
+@final
+class SlotMaker:
+    """Makes objects of a class with slots, and of derived ones, and fills slots: in one call."""
+
+    def __init__(self, base: type, /, *names: str) -> None: ...
+    def __call__(self, cls: type[_Made], /, *values: object) -> _Made: ...
 
 def launch(
     function: Function,

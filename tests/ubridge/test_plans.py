@@ -84,6 +84,43 @@ def test_repeated_operations_into_tensors(
         np.testing.assert_array_equal(marks.to_numpy(), x.to_numpy() < arrays[1])
 
 
+@pytest.mark.parametrize("dtype", ["f32", "f64", "f16", "i64"])
+def test_repeated_products_of_changing_operands(
+    dtype: str, host: Device, rng: np.random.Generator
+) -> None:
+    """Of the same shapes that lie otherwise, in other dtypes, streams and parts of a buffer."""
+    stream = Stream()
+    counts = DeviceExecutor.of(host).matmul_launches
+    taken = 0
+    for _ in range(rounds(40, 1000)):
+        m, n, k = (int(length) for length in rng.choice([1, 2, 5, 33], 3))
+        arrays = [rng.integers(-4, 5, shape).astype("i8") for shape in ((2, m, k), (2, k, n))]
+        x, y = (ubridge.asarray(one.astype(as_dtype(dtype).dtype)) for one in arrays)
+        exact = arrays[0].astype(np.int64) @ arrays[1]
+        given = stream if rng.random() < 0.5 else None
+        if dtype == "i64":
+            with pytest.raises(ArgumentTypeError, match="matmul"):
+                ubridge.matmul(x, y)
+            continue
+        turned = ubridge.copy(x.mT).mT, ubridge.copy(y.mT).mT
+        host.synchronize()
+        for left, right, expected in (
+            (x, y, exact),
+            (turned[0], y, exact),
+            (x, turned[1], exact),
+            (x[1], y[0], arrays[0][1].astype(np.int64) @ arrays[1][0]),
+            (x[0], y, arrays[0][0].astype(np.int64) @ arrays[1]),
+            (x, y[0, :, 0], arrays[0].astype(np.int64) @ arrays[1][0, :, 0]),
+            (x[0, 0], y, arrays[0][0, 0].astype(np.int64) @ arrays[1]),
+        ):
+            product = ubridge.matmul(left, right, stream=given)
+            taken += 1
+            assert product.shape == expected.shape
+            np.testing.assert_array_equal(product.to_numpy(), expected.astype(np.float64))
+    after = DeviceExecutor.of(host).matmul_launches
+    assert sum(after.values()) - sum(counts.values()) == taken
+
+
 def test_what_does_not_take_a_result_is_refused_again_and_again() -> None:
     x = ubridge.ones(16)
     for _ in range(2):
@@ -125,7 +162,7 @@ def test_plans_are_few(host: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plans, "REMEMBERED", 5)
     for length in range(1, 30):
         assert ubridge.ones((length, 1)).sum(0).to_numpy() == length
-        assert len(plans_of(host)._known) <= 5
+        assert len(plans_of(host).known) <= 5
 
 
 def test_what_has_no_plan(host: Device) -> None:

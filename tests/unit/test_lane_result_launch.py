@@ -37,6 +37,21 @@ def test_arguments_stand_around_a_new_result(bench: Bench, rng: np.random.Genera
     assert bench.driver.count("launch") == 3
 
 
+def test_arguments_behind_the_operands_are_kept(bench: Bench, rng: np.random.Generator) -> None:
+    size, factor = int(rng.integers(1, 1000)), float(rng.integers(1, 100))
+    bound = bench.function(SIGNATURE)[8, 32, 0]
+    x, launch = bench.buffer(size), ResultLaunch(bound, (size,), 1, size, "f32", (factor,))
+    bench.driver.parameter_sizes = [8, 8, 8, 4]
+    made = launch(None, None, x)
+    packed = int(np.float32(factor).view(np.uint32))
+    assert words(bench) == [size, int(x.as_device_ptr()), int(made.as_device_ptr()), packed]
+    with pytest.raises(ArgumentTypeError, match="expected 4 arguments"):
+        launch(None, None, x, factor)
+    full = ResultLaunch(bound, (size,), 1, size, "f32", (factor,) * 60)
+    with pytest.raises(TypeError, match="expected stream, out and 1 or more operands"):
+        full(None, None, x)
+
+
 def test_it_goes_to_the_stream_given_or_else_bound(bench: Bench) -> None:
     streams = [Stream(), Stream()]
     launch, x = launch_of(bench, 4, streams[0]), bench.buffer(4)
