@@ -263,6 +263,13 @@ class _NoPlans(Plans):
         self._known = _NoShortcuts()
 
 
+def _through(lowering: Recorder, executor: DeviceExecutor) -> dict[str, Any]:
+    """The attributes of an executor whose operations all go through a recorder: no short ways."""
+    # Another thread may be between asking whether there are plans and asking for one.
+    plans = executor.plans and _NoPlans()
+    return {"lowering": lowering, "direct": _NoShortcuts(), "plans": plans}
+
+
 class DescribingExecutor(DeviceExecutor):
     """An executor that launches nothing and gives buffers without memory.
 
@@ -272,11 +279,9 @@ class DescribingExecutor(DeviceExecutor):
 
     def __init__(self, real: DeviceExecutor, recording: Recording) -> None:
         self.__dict__.update(real.__dict__)
-        self.plans = _NoPlans()
+        self.__dict__.update(_through(Recorder(recording, real.lowering, enqueue=False), real))
         self.real = real
         self._recording = recording
-        self.lowering = Recorder(recording, real.lowering, enqueue=False)  # type: ignore[assignment]
-        self.direct = _NoShortcuts()
 
     def allocate(self, size: int, dtype: DType, stream: StreamLike | None = None) -> DeviceBuffer:
         """Return a buffer that nothing may be launched with."""
@@ -299,9 +304,8 @@ def recorded(executor: DeviceExecutor, recording: Recording) -> Iterator[None]:
             f"trace: operations on {executor.device!r} are being traced already, perhaps by "
             "another thread; one trace a device at a time"
         )
-    real, shortcuts, allocate = executor.lowering, executor.direct, executor.allocate
-    recorder = Recorder(recording, real, enqueue=True)
-    plans = executor.plans
+    allocate = executor.allocate
+    recorder = Recorder(recording, executor.lowering, enqueue=True)
 
     def allocating(size: int, dtype: DType, stream: StreamLike | None = None) -> DeviceBuffer:
         buffer = allocate(size, dtype, stream)
@@ -309,18 +313,14 @@ def recorded(executor: DeviceExecutor, recording: Recording) -> Iterator[None]:
             recording.described(buffer)
         return buffer
 
-    executor.lowering = recorder  # type: ignore[assignment]
-    executor.direct = _NoShortcuts()
-    executor.allocate = allocating  # type: ignore[method-assign]
-    # Another thread may be between asking whether there are plans and asking for one.
-    executor.plans = plans and _NoPlans()
+    recorded_ways = _through(recorder, executor)
+    usual_ways = {name: getattr(executor, name) for name in recorded_ways}
+    executor.__dict__.update(recorded_ways, allocate=allocating)
     try:
         yield
     finally:
-        executor.lowering = real
-        executor.direct = shortcuts
+        executor.__dict__.update(usual_ways)
         del executor.allocate
-        executor.plans = plans
 
 
 __all__ = [
