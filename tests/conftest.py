@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from tests import launched_entries
 from tests.sampling import SOAK
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(launched_entries)
     given = config.getoption("--seed")
     if given is None and os.environ.get("UHAL_TEST_SEED"):
         given = int(os.environ["UHAL_TEST_SEED"])

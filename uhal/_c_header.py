@@ -12,6 +12,7 @@ import functools
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from uhal._c_types import (
     VOID,
@@ -30,10 +31,13 @@ from uhal._c_types import (
 )
 
 _TOKEN = re.compile(
-    r"(?P<space>\s+)"
-    r"|(?P<number>0[xX][0-9a-fA-F]+[uUlL]*|\d+[uUlL]*)"
+    r"\s*(?:"
+    r"(?P<number>0[xX][0-9a-fA-F]+[uUlL]*|\d+[uUlL]*)"
     r"|(?P<name>[A-Za-z_]\w*)"
     r"|(?P<mark>\.\.\.|<<|>>|[{}()\[\];,*=|&~+\-:])"
+    r"|(?P<end>$)"
+    r"|(?P<other>.))",
+    re.DOTALL,
 )
 _COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 _MAX_DEPTH = 64
@@ -43,8 +47,7 @@ class HeaderError(ValueError):
     """The header leaves the subset; the message says where."""
 
 
-@dataclass(frozen=True)
-class _Token:
+class _Token(NamedTuple):
     kind: str
     text: str
     line: int
@@ -132,14 +135,12 @@ def _define(text: str, line: int, name: str, declared: Declarations) -> str:
 
 def _tokens(text: str, line: int, name: str) -> list[_Token]:
     found: list[_Token] = []
-    position = 0
-    while position < len(text):
-        match = _TOKEN.match(text, position)
-        if match is None:
-            raise HeaderError(f"{name}:{line}: unexpected {text[position]!r}")
-        if match.lastgroup != "space":
-            found.append(_Token(str(match.lastgroup), match.group(), line))
-        position = match.end()
+    for match in _TOKEN.finditer(text):
+        kind = match.lastgroup
+        if kind == "other":
+            raise HeaderError(f"{name}:{line}: unexpected {match['other']!r}")
+        if kind != "end":
+            found.append(_Token(str(kind), match[str(kind)], line))
     return found
 
 
@@ -153,6 +154,8 @@ class _Parser:
         self, tokens: Sequence[_Token], declared: Declarations, name: str, depth: int = 0
     ) -> None:
         self._tokens = tokens
+        # What is asked for most. The end is no text.
+        self._texts = [*(token.text for token in tokens), ""]
         self._declared = declared
         self._name = name
         self._at = 0
@@ -169,13 +172,13 @@ class _Parser:
         return HeaderError(f"{self._name}:{line}: {words}")
 
     def _peek(self) -> str:
-        return "" if self.at_end() else self._tokens[self._at].text
+        return self._texts[self._at]
 
     def _accept(self, text: str) -> bool:
-        if self._peek() == text:
-            self._at += 1
-            return True
-        return False
+        if self._texts[self._at] != text:
+            return False
+        self._at += 1
+        return True
 
     def _expect(self, text: str) -> None:
         if not self._accept(text):

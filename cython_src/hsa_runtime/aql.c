@@ -9,6 +9,7 @@ enum {
     PACKET_BYTES = 64,
     SIGNAL_PLACE = 56, /* of the completion signal in a packet */
     DEPENDENCIES = 5,
+    AHEAD = 16, /* packets whose lines are asked for before they are written */
     BRIEF_WAITS = 200 /* looks at a full queue before the thread sleeps between them */
 };
 
@@ -228,23 +229,26 @@ int uhal_aql_launch(uhal_aql_writer *writer, const uhal_aql_kernel *kernel,
     return status;
 }
 
-/* Writes as many as there is room for; the first of them acquires for all. */
-static uint32_t replay_some(uhal_aql_writer *writer, const hsa_kernel_dispatch_packet_t *packets,
-                            uint32_t count, hsa_signal_t completion) {
-    for (uint32_t i = 0; i < count; ++i) {
-        unsigned char *slot = slot_at(writer, writer->next + i);
-        const unsigned char *packet = (const unsigned char *)&packets[i];
-        /* In aligned pieces, and from where nothing was just written. */
-        memcpy(slot + 4, packet + 4, 4);
-        memcpy(slot + 8, packet + 8, SIGNAL_PLACE - 8);
-        memcpy(slot + SIGNAL_PLACE, &completion, sizeof completion);
-    }
+/* Writes as many as there is room for; the first of them acquires for all, the last counts
+ * `completion` down. Each line of the queue is gone to once, and the device, if it still runs, takes
+ * those in front while the others are written. */
+static void replay_some(uhal_aql_writer *writer, const hsa_kernel_dispatch_packet_t *packets,
+                        uint32_t count, hsa_signal_t completion) {
+    const uint64_t next = writer->next;
+    uint32_t start = LAUNCH_START;
     writer->functions->hsa_queue_add_write_index_screlease(writer->queue, count);
-    for (uint32_t i = 0; i < count; ++i)
-        start_packet(slot_at(writer, writer->next + i), i == 0 ? LAUNCH_START : FOLLOWING_START);
+    for (uint32_t i = 0; i < count; ++i) {
+        unsigned char *slot = slot_at(writer, next + i);
+        const unsigned char *packet = (const unsigned char *)&packets[i];
+        __builtin_prefetch(slot_at(writer, next + i + AHEAD), 1);
+        memcpy(slot + 4, packet + 4, 4);
+        memcpy(slot + 8, packet + 8, PACKET_BYTES - 8);
+        if (i == count - 1)
+            memcpy(slot + SIGNAL_PLACE, &completion, sizeof completion);
+        start_packet(slot, start);
+        start = FOLLOWING_START;
+    }
     writer->next += count;
-    writer->launches += count;
-    return count;
 }
 
 int uhal_aql_replay(uhal_aql_writer *writer, const hsa_kernel_dispatch_packet_t *packets,
@@ -255,13 +259,18 @@ int uhal_aql_replay(uhal_aql_writer *writer, const hsa_kernel_dispatch_packet_t 
     for (uint32_t done = 0; done < count && status == 0;) {
         uint32_t room;
         status = wait_for_room(writer, &room);
-        if (status == 0)
-            done += replay_some(writer, packets + done, room < count - done ? room : count - done,
-                                completion);
+        if (status == 0) {
+            const uint32_t some = room < count - done ? room : count - done;
+            replay_some(writer, packets + done, some, some == count - done ? completion : NO_SIGNAL);
+            done += some;
+        }
     }
     place->index = writer->next - 1;
-    if (status == 0 && writer->batches == 0)
-        ring(writer);
+    if (status == 0) {
+        writer->launches += 1;
+        if (writer->batches == 0)
+            ring(writer);
+    }
     pthread_mutex_unlock(&writer->lock);
     return status;
 }
@@ -295,6 +304,13 @@ void uhal_aql_end_batch(uhal_aql_writer *writer) {
     writer->batches -= 1;
     if (writer->batches == 0)
         ring(writer);
+    pthread_mutex_unlock(&writer->lock);
+}
+
+void uhal_aql_completed(uhal_aql_writer *writer, uint64_t upto) {
+    pthread_mutex_lock(&writer->lock);
+    if (writer->next == upto)
+        writer->piece_used = 0;
     pthread_mutex_unlock(&writer->lock);
 }
 

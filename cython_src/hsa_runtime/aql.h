@@ -82,7 +82,7 @@ typedef struct uhal_aql_writer {
     atomic_int failure; /* what uhal_aql_fail was told; 0 while all is well */
     uint64_t next;      /* index of the next packet; doorbells up to `rung` were rung */
     uint64_t rung;
-    uint64_t launches; /* among the packets */
+    uint64_t launches; /* among the packets; packets that were replayed together count as one */
     uint32_t batches;
     uint64_t deadline_ns; /* longest wait for a full ring that does not move; 0: no limit */
     uint64_t slice_ticks; /* longest wait between two looks at `failure` */
@@ -124,8 +124,9 @@ int uhal_aql_asks_for_queue(const uhal_aql_kernel *kernel);
 void uhal_aql_name_queue(const uhal_aql_kernel *kernel, hsa_queue_t *queue, unsigned char *kernarg);
 
 /* Launches packets written before, in their order; what they point to stays the caller's. One doorbell
- * for as many as the queue has room for. Each counts `completion` down. Says in `place` where the last
- * went, and how many launches of the queue are in front of the first. */
+ * for as many as the queue has room for. They count as one launch: the last counts `completion` down,
+ * and a signal for each would cost the device time between them. Says in `place` where the last went,
+ * and how many launches of the queue are in front of the first. */
 int uhal_aql_replay(uhal_aql_writer *writer, const hsa_kernel_dispatch_packet_t *packets,
                     uint32_t count, hsa_signal_t completion, uhal_aql_place *place);
 
@@ -148,7 +149,11 @@ int uhal_aql_barrier(uhal_aql_writer *writer, const hsa_signal_t *dependencies, 
 void uhal_aql_begin_batch(uhal_aql_writer *writer);
 void uhal_aql_end_batch(uhal_aql_writer *writer);
 
-/* Launches submitted so far. */
+/* The first `upto` packets are done. When they are all there are, the arguments of the next launches
+ * go where the last ones were: memory that is still in the cache. */
+void uhal_aql_completed(uhal_aql_writer *writer, uint64_t upto);
+
+/* Launches submitted so far; packets that were replayed together count as one. */
 uint64_t uhal_aql_launches(uhal_aql_writer *writer);
 
 /* Packets submitted so far. */

@@ -60,7 +60,7 @@ int uhal_hsa_graph_add_launch(uhal_hsa_graph *graph, const uhal_aql_kernel *kern
                               const uhal_aql_geometry *geometry, void *const *parameters,
                               hsa_queue_t *queue) {
     const uint32_t unit = UHAL_AQL_KERNARG_ALIGNMENT;
-    const uint32_t bytes = (kernel->kernarg_bytes / unit + 1) * unit;
+    const uint32_t bytes = (kernel->kernarg_bytes + unit - 1) / unit * unit;
     const size_t place = graph->launch_count;
     const size_t offset = graph->argument_bytes;
     if (!grow((void **)&graph->launches, &graph->launch_room, place + 1,

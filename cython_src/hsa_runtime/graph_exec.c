@@ -239,7 +239,7 @@ static int submit(const executable *graph, const uhal_hsa_step *step, uhal_hsa_s
     if (status != 0)
         return uhal_hsa_told(queue->device, status);
     *before = place.launch;
-    *behind = place.launch + step->launch_count;
+    *behind = place.launch + 1;
     uhal_hsa_stream_advance(stream, place.index + 1);
     return 0;
 }

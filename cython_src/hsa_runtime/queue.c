@@ -112,6 +112,8 @@ void uhal_hsa_queue_reap(uhal_hsa_queue *queue) {
         mark->next = passed;
         passed = mark;
     }
+    if (passed != NULL)
+        uhal_aql_completed(&queue->writer, passed->upto);
     /* What is released may take other locks. */
     while (take_released(queue, &released)) {
         pthread_mutex_unlock(&queue->books);

@@ -5,18 +5,14 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.conformance.rows import ROWS
 from tests.conftest import SEED
 from tests.sampling import SOAK
-from tests.ubridge.kernel_bench import ENTRIES, LAUNCHED
 from uhal import Device, _lane
 
-HERE = Path(__file__).resolve().parent
 KERNELS_RUN_ON = ("host", "cuda-sim", "rocm-sim")
 """The devices of tests marked `entries`, by the names of the conformance suite."""
 DRAWN_CASES = 3
@@ -52,32 +48,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=left_out)
         gone = {item.nodeid for item in left_out}
         items[:] = [item for item in items if item.nodeid not in gone]
-
-
-def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Tell how many of the entries of each module were launched."""
-    for backend, launched in LAUNCHED.items():
-        counts = [(name, len(launched[name]), len(ENTRIES[name])) for name in sorted(launched)]
-        told = ", ".join(f"{name} {count} of {all_of_it}" for name, count, all_of_it in counts)
-        terminalreporter.line(f"entries launched on {backend}: {told}")
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Fail a whole run that launched not every entry: on the host, and in a soak anywhere."""
-    collected = {item.path for item in session.items}
-    options = session.config.option
-    chosen = options.keyword or options.markexpr or any("::" in one for one in options.file_or_dir)
-    whole = collected >= set(HERE.glob("test_*_kernels.py")) and not chosen
-    if not whole or session.testsfailed or options.collectonly:
-        return
-    for backend, launched in LAUNCHED.items():
-        if backend != "host" and not SOAK:
-            continue
-        for module, seen in launched.items():
-            missing = sorted(set(ENTRIES[module]) - seen)
-            if missing:
-                print(f"\nno test launched on {backend}: {module} {', '.join(missing)}")
-                session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

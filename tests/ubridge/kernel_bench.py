@@ -7,7 +7,6 @@ from the test's generator.
 from __future__ import annotations
 
 import itertools
-from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 import ubridge
+from tests.launched_entries import ENTRIES, LAUNCHED
 from uhal import Device, DeviceBuffer, launch
 from uhal.dtypes import as_dtype
 
@@ -25,11 +25,6 @@ HALVES = ("f16", "bf16", "f8e4m3")
 FLOATS = ("f32", "f64", "f16", "bf16", "f8e4m3")
 INTEGERS = ("u8", "u32", "i16", "i32", "i64")
 LAYOUTS = ("contiguous", "offset", "transposed", "broadcast", "stepped", "one", "empty", "prime")
-
-ENTRIES: dict[str, tuple[str, ...]] = {}
-"""What the modules that were launched have."""
-LAUNCHED: defaultdict[str, defaultdict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
-"""Entries that `run` launched, by backend and module."""
 
 GUARDS = itertools.cycle((64, 67))
 """Elements before and after a result: kernels take results that begin askew in another way."""

@@ -251,6 +251,27 @@ def test_arguments_larger_than_a_piece_are_refused(open_device: Any) -> None:
     assert device.launch(kernel(kernarg_bytes=1025)) == INVALID_ARGUMENT
 
 
+def test_arguments_go_where_they_were_once_everything_is_done(open_device: Any) -> None:
+    device = open_device(kernarg=4 * 256)
+    completed = device.library.uhal_aql_completed
+
+    def place(index: int) -> int:
+        assert device.launch(kernel(kernarg_bytes=64)) == 0
+        return device.packet(index)[11] - start
+
+    start = 0
+    start = place(0)
+    completed(device.writer, ctypes.c_uint64(1))
+    assert place(1) == 0
+    # What is not done may still read what it was given.
+    completed(device.writer, ctypes.c_uint64(1))
+    assert place(2) == 64
+    completed(device.writer, ctypes.c_uint64(2))
+    assert place(3) == 128
+    completed(device.writer, ctypes.c_uint64(4))
+    assert place(4) == 0
+
+
 def test_a_barrier_waits_for_any_number_of_signals(open_device: Any) -> None:
     device = open_device()
     signals = [ctypes.c_int64(1) for _ in range(12)]

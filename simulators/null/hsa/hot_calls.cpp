@@ -44,25 +44,33 @@ void count_down(hsa_signal_t handle) {
     }
 }
 
-void take(Queue &queue) {
-    Packet *slots = static_cast<Packet *>(queue.abi.base_address);
-    Packet &packet = slots[queue.taken % queue.abi.size];
-    if (packet.type() == HSA_PACKET_TYPE_KERNEL_DISPATCH) {
-        null_driver::count_packed(packet.dispatch.kernarg_address);
+// Takes the packets up to an index. Totals go to memory once, not for each packet.
+void take(Queue &queue, uint64_t last) {
+    Packet *const slots = static_cast<Packet *>(queue.abi.base_address);
+    const uint64_t places = queue.abi.size - 1; // sizes are powers of two
+    uint64_t launches = 0;
+    uint64_t checksum = 0;
+    uint64_t index = queue.taken;
+    for (; index <= last; ++index) {
+        Packet &packet = slots[index & places];
+        if (packet.type() == HSA_PACKET_TYPE_KERNEL_DISPATCH) {
+            launches += 1;
+            checksum += null_driver::sum_packed(packet.dispatch.kernarg_address);
+        }
+        // Both kinds of packets have it in the same place.
+        count_down(packet.dispatch.completion_signal);
+        packet.start = HSA_PACKET_TYPE_INVALID;
     }
-    // Both kinds of packets have it in the same place.
-    count_down(packet.dispatch.completion_signal);
-    packet.start = HSA_PACKET_TYPE_INVALID;
-    queue.taken += 1;
+    queue.taken = index;
+    counts.launches += launches;
+    counts.checksum += checksum;
 }
 
 void store(hsa_signal_t handle, hsa_signal_value_t value) {
     Signal &signal = *signal_of(handle);
     signal.value = value;
     if (signal.rings != nullptr) {
-        while (signal.rings->taken <= static_cast<uint64_t>(value)) {
-            take(*signal.rings);
-        }
+        take(*signal.rings, static_cast<uint64_t>(value));
     }
 }
 

@@ -1,0 +1,78 @@
+"""Which entries of ubridge's kernels a run launched. A whole run that left one out has failed.
+
+A plugin of every session, for processes of pytest-xdist share a run out among them: each worker
+tells what it launched, and the process that began the run looks at it all.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.sampling import SOAK
+
+ENTRIES: dict[str, tuple[str, ...]] = {}
+"""What the modules that were launched have."""
+LAUNCHED: defaultdict[str, defaultdict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+"""Entries that were launched, by backend and module."""
+
+_FILES = set((Path(__file__).resolve().parent / "ubridge").glob("test_*_kernels.py"))
+_WHOLE = pytest.StashKey[bool]()
+"""Whether every file with tests of kernels was collected."""
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    session.config.stash[_WHOLE] = {item.path for item in session.items} >= _FILES
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """Take what a worker tells that came to its end."""
+    told = getattr(node, "workeroutput", {}).get("uhal_entries")
+    if told is None:
+        return
+    ENTRIES.update(told["entries"])
+    for backend, modules in told["launched"].items():
+        for module, names in modules.items():
+            LAUNCHED[backend][module].update(names)
+    stash = node.config.stash
+    stash[_WHOLE] = stash.get(_WHOLE, False) or told["whole"]
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Tell the process that began the run, or judge the whole: the host, and in a soak all."""
+    config = session.config
+    whole = config.stash.get(_WHOLE, False)
+    if hasattr(config, "workeroutput"):
+        launched = {
+            backend: {module: sorted(names) for module, names in modules.items()}
+            for backend, modules in LAUNCHED.items()
+        }
+        config.workeroutput["uhal_entries"] = {
+            **{"entries": {module: tuple(names) for module, names in ENTRIES.items()}},
+            **{"launched": launched, "whole": whole},
+        }
+        return
+    options = config.option
+    chosen = options.keyword or options.markexpr or any("::" in one for one in options.file_or_dir)
+    if not whole or chosen or session.testsfailed or options.collectonly:
+        return
+    for backend, modules in LAUNCHED.items():
+        if backend != "host" and not SOAK:
+            continue
+        for module, seen in modules.items():
+            missing = sorted(set(ENTRIES[module]) - seen)
+            if missing:
+                print(f"\nno test launched on {backend}: {module} {', '.join(missing)}")
+                session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Tell how many of the entries of each module were launched."""
+    for backend, launched in LAUNCHED.items():
+        counts = [(name, len(launched[name]), len(ENTRIES[name])) for name in sorted(launched)]
+        told = ", ".join(f"{name} {count} of {all_of_it}" for name, count, all_of_it in counts)
+        terminalreporter.line(f"entries launched on {backend}: {told}")
