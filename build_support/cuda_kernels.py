@@ -1,9 +1,9 @@
 """Compiles the kernels of `ubridge/kernels` for NVIDIA's devices: `make kernels`.
 
 The images are committed, so that nobody needs nvcc to use them. Each module becomes PTX for every
-device from compute capability 7.5 on, binaries for the most used ones, and a fatbin of them all,
-which is what is loaded. Sources in a folder `sm_80` are for devices from 8.0 on and for no other
-vendor's. The same sources and the same nvcc give the same bytes in any directory.
+device from compute capability 7.5 on and binaries for the most used ones, in one fatbin. Sources in
+a folder `sm_80` are for devices from 8.0 on and for no other vendor's. The same sources and the
+same nvcc give the same bytes in any directory.
 
 Only what changed is compiled: a module whose sources and compiler are those of the manifest, and
 whose images are those the manifest lists, is left alone.
@@ -116,7 +116,7 @@ def build_module(name: str, destination: Path) -> dict[str, object]:
         # fatbinary drops the comments of PTX, the signatures among them.
         sidecar = parts / f"{fatbin.name}.sig"
         sidecar.write_text(sidecar_text(signatures), encoding="utf-8")
-        made = (ptx, fatbin, sidecar)
+        made = (fatbin, sidecar)
         for path in made:
             shutil.copyfile(path, destination / path.name)
         return {

@@ -126,21 +126,30 @@ def _drain():
     """Let pending work finish, a while at most, then leave every native object where it is."""
     global exiting
     cdef Context context
-    cdef StreamCore core
     deadline = _time.monotonic() + EXIT_DEADLINE_SECONDS
     for context in list(contexts):
         if context.state.word & (UHAL_STATE_FORKED | UHAL_STATE_LOST):
             continue
-        for core in list(context.streams.values()):
-            # of a stream that was left in a capture nothing can be asked
-            while (
-                not core.state.word & UHAL_STATE_CAPTURING
-                and not core_is_idle(context, core)
-                and _time.monotonic() < deadline
-            ):
-                _time.sleep(0.0005)
+        try:
+            drain_context(context, deadline)
+        except _errors.DeviceError as fault:
+            # nobody is left to catch it, and the other devices' work still has to finish
+            _sys.stderr.write(f"uhal, as the process ends: {fault}\n")
     stop_dispatcher()
     exiting = True
+
+
+cdef int drain_context(Context context, double deadline) except -1:
+    cdef StreamCore core
+    for core in list(context.streams.values()):
+        # of a stream that was left in a capture nothing can be asked
+        while (
+            not core.state.word & UHAL_STATE_CAPTURING
+            and not core_is_idle(context, core)
+            and _time.monotonic() < deadline
+        ):
+            _time.sleep(0.0005)
+    return 0
 
 
 cdef int teardown(Context context) noexcept:

@@ -57,11 +57,14 @@ void *load_copy(const std::string &path) {
     void *library = nullptr;
     if (write(descriptor, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size())) {
         // dlopen takes a name it has seen for the library it had then, and descriptor numbers
-        // recur; so each name is spelled differently: the bits of a counter are the "./" in it.
-        static std::atomic<uint32_t> counter{0};
+        // recur; so each name is spelled differently: the "./" in it are the bits of a counter and
+        // of its address, for a process may hold several simulated drivers.
+        static std::atomic<uint64_t> counter{0};
         std::string name = "/proc/self/fd/";
-        for (uint32_t bits = counter.fetch_add(1) + 1; bits != 0; bits >>= 1) {
-            name += bits & 1 ? "./" : "/";
+        for (uint64_t word : {reinterpret_cast<uint64_t>(&counter), counter.fetch_add(1)}) {
+            for (int bit = 0; bit < 64; ++bit, word >>= 1) {
+                name += (word & 1) != 0 ? "./" : "/";
+            }
         }
         name += std::to_string(descriptor);
         library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);

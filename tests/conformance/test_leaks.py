@@ -93,11 +93,11 @@ def test_launches_alone_leave_nothing(device: Device, basic: Module) -> None:
     settled = 0
     with Stream() as stream:
         bound = fill[1, 8, 0, stream]
-        for number in range(rounds(60_000, 1_000_000)):
+        for number in range(rounds(24_000, 1_000_000)):
             bound(8, number, out)
-            if number % 10_000 == 0:
+            if number % 6_000 == 0:
                 stream.synchronize()
-            if number == 30_000:
+            if number == 12_000:
                 settled = resident_bytes()
         stream.synchronize()
     assert resident_bytes() - settled < 1 << 20

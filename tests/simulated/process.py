@@ -23,9 +23,21 @@ needs_simulator = pytest.mark.skipif(
 
 
 def run_python(*arguments: str, **environment: str) -> str:
-    """Run the interpreter where every library finds the simulator; return what it prints.
+    """Run the interpreter as `run_freely` does; return what it prints.
 
-    It must end well and say nothing on standard error. No variable of uhal's is inherited.
+    It must end well and say nothing on standard error.
+    """
+    done = run_freely(*arguments, **environment)
+    told = " ".join(f"{name}={value}" for name, value in environment.items())
+    said = f"{told} python {' '.join(arguments)}\n{done.stdout}{done.stderr}"
+    assert (done.returncode, done.stderr) == (0, ""), said
+    return done.stdout
+
+
+def run_freely(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the interpreter where every library finds the simulator.
+
+    No variable of uhal's is inherited.
     """
     inherited = {name: value for name, value in os.environ.items() if "UHAL_" not in name}
     settings = {
@@ -35,7 +47,7 @@ def run_python(*arguments: str, **environment: str) -> str:
         "UHAL_CUDA_LIBRARY": str(LIBRARY),
         **environment,
     }
-    done = subprocess.run(
+    return subprocess.run(
         [sys.executable, "-W", "error", *arguments],
         cwd=ROOT,
         env={**inherited, **settings},
@@ -43,10 +55,6 @@ def run_python(*arguments: str, **environment: str) -> str:
         encoding="utf-8",
         timeout=300,
     )
-    told = " ".join(f"{name}={value}" for name, value in environment.items())
-    said = f"{told} python {' '.join(arguments)}\n{done.stdout}{done.stderr}"
-    assert (done.returncode, done.stderr) == (0, ""), said
-    return done.stdout
 
 
 def run_program(name: str, *arguments: str, **environment: str) -> str:

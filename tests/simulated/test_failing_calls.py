@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from cuda_backend._backend import FUNCTION_OF_SLOT
 from tests.sampling import SOAK
-from tests.simulated.process import needs_simulator, run_program
+from tests.simulated.process import PROGRAMS, needs_simulator, run_freely, run_program
 
 pytestmark = needs_simulator
 
@@ -33,6 +35,14 @@ def test_every_call_may_fail_once(code: int) -> None:
 def test_every_allocation_may_find_the_device_full() -> None:
     out = run_program("failing_calls.py", "memory", **SETTINGS)
     assert set(out.split()) == {"cuMemAlloc_v2", "cuMemAllocAsync", "cuMemHostAlloc"}
+
+
+def test_a_loss_that_only_the_exit_hears_of_is_said_and_the_exit_goes_on() -> None:
+    done = run_freely(str(PROGRAMS / "failing_calls.py"), "at_exit", **SETTINGS)
+    assert done.returncode == 0
+    assert "Traceback" not in done.stderr
+    (lost,) = re.findall(r"CUDA_ERROR_ILLEGAL_ADDRESS.* The device cuda:(\d) is lost", done.stderr)
+    assert f"done on {1 - int(lost)}" in done.stdout
 
 
 @pytest.mark.parametrize("code", [700, *([716, 719] if SOAK else [])])

@@ -339,20 +339,21 @@ def test_a_symbol_tells_the_kernel_s_needs(open_hsa: OpenHsa) -> None:
 def test_executables_have_variables_of_their_own(
     open_hsa: OpenHsa, rng: np.random.Generator
 ) -> None:
-    hsa = open_hsa()
+    """Also those of two runtimes in one process."""
     image = hsaco_writer.write(KERNELS, variables={"table": 16, "elsewhere": 4})
     loaded = []
-    for _ in range(2):
-        executable = hsa.load(image)
-        symbol = hsa.symbol(executable, "table")
-        attribute = CONSTANT["HSA_EXECUTABLE_SYMBOL_INFO_VARIABLE_ADDRESS"]
-        address = hsa.info("hsa_executable_symbol_get_info", symbol, attribute, ctypes.c_uint64)
-        values = rng.integers(0, 1000, 4).astype(np.uint32)
-        hsa.upload(address, values)
-        loaded.append((hsa.kernel(executable, "read_table"), values))
-        with pytest.raises(Failure, match="INVALID_SYMBOL_NAME"):
-            hsa.symbol(executable, "elsewhere")
-    for kernel, values in loaded:
+    for hsa in [open_hsa(), open_hsa()]:
+        for _ in range(2):
+            executable = hsa.load(image)
+            symbol = hsa.symbol(executable, "table")
+            attribute = CONSTANT["HSA_EXECUTABLE_SYMBOL_INFO_VARIABLE_ADDRESS"]
+            address = hsa.info("hsa_executable_symbol_get_info", symbol, attribute, ctypes.c_uint64)
+            values = rng.integers(0, 1000, 4).astype(np.uint32)
+            hsa.upload(address, values)
+            loaded.append((hsa, hsa.kernel(executable, "read_table"), values))
+            with pytest.raises(Failure, match="INVALID_SYMBOL_NAME"):
+                hsa.symbol(executable, "elsewhere")
+    for hsa, kernel, values in loaded:
         out = hsa.vram(16)
         queue = hsa.queue()
         queue.dispatch(kernel, hsa.kernarg(struct.pack("<Q", out)))

@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.simulated_driver import HEADER, LIBRARY, ROOT, Driver, Failure, copy_of_library, refused
-
-SHIPPED = ROOT / "ubridge" / "kernels" / "images" / "cuda" / "activation.ptx"
+from tests.shipped_ptx import shipped_ptx
+from tests.simulated_driver import HEADER, LIBRARY, Driver, Failure, copy_of_library, refused
 
 pytestmark = pytest.mark.skipif(not LIBRARY.exists(), reason="make simulators")
 
@@ -118,7 +117,7 @@ def run_leaky_relu(
 
 def test_the_shipped_bytes_are_what_runs(opened: Opener, rng: np.random.Generator) -> None:
     """A renamed entry is found by its new name; another constant gives another answer."""
-    text = SHIPPED.read_text()
+    text = shipped_ptx("activation").decode()
     data = rng.standard_normal(300).astype(np.float32)
     shipped_slope = np.float32(0.1)
     driver = opened()

@@ -7,15 +7,15 @@ schedule in which a forgotten wait shows.
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
 from tests.sampling import SOAK
+from tests.shipped_ptx import FATBINS, shipped_ptx
 from tests.simulated import third_party
-from tests.simulated.process import IMAGES, LIBRARY, ROOT, needs_simulator, run_program
-
-IMAGE = str(IMAGES / "activation.ptx")
+from tests.simulated.process import LIBRARY, ROOT, needs_simulator, run_program
 
 pytestmark = needs_simulator
 schedules = pytest.mark.parametrize("schedule", ["lazy", "random"])
@@ -27,6 +27,15 @@ def folder(request: pytest.FixtureRequest) -> Path:
     cache = request.config.cache
     assert cache is not None
     return cache.mkdir("third_party")
+
+
+@pytest.fixture(scope="session")
+def image(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A kernel of ubridge's as the file that other loaders take."""
+    path = tmp_path_factory.mktemp("image") / "activation.ptx"
+    path.write_bytes(shipped_ptx("activation"))
+    shutil.copy(FATBINS / "activation.fatbin.sig", f"{path}.sig")
+    return str(path)
 
 
 @pytest.fixture(scope="session")
@@ -51,18 +60,18 @@ def run(program: str, libraries: Path, schedule: str, seed: int, *arguments: str
 
 
 @schedules
-def test_cuda_core(nvidia: Path, schedule: str, seed: int) -> None:
-    run("through_cuda_core.py", nvidia, schedule, seed, IMAGE)
+def test_cuda_core(nvidia: Path, schedule: str, seed: int, image: str) -> None:
+    run("through_cuda_core.py", nvidia, schedule, seed, image)
 
 
 @schedules
-def test_cuda_bindings(nvidia: Path, schedule: str, seed: int) -> None:
-    run("through_cuda_bindings.py", nvidia, schedule, seed, IMAGE)
+def test_cuda_bindings(nvidia: Path, schedule: str, seed: int, image: str) -> None:
+    run("through_cuda_bindings.py", nvidia, schedule, seed, image)
 
 
 @schedules
-def test_objects_go_both_ways(nvidia: Path, schedule: str, seed: int) -> None:
-    run("objects_both_ways.py", nvidia, schedule, seed, IMAGE)
+def test_objects_go_both_ways(nvidia: Path, schedule: str, seed: int, image: str) -> None:
+    run("objects_both_ways.py", nvidia, schedule, seed, image)
 
 
 def test_a_kernel_compiled_at_run_time(nvidia: Path, seed: int) -> None:
@@ -71,6 +80,6 @@ def test_a_kernel_compiled_at_run_time(nvidia: Path, seed: int) -> None:
 
 @pytest.mark.skipif(not SOAK, reason="compiling PyCUDA takes two minutes: make soak")
 @schedules
-def test_pycuda(folder: Path, schedule: str, seed: int) -> None:
+def test_pycuda(folder: Path, schedule: str, seed: int, image: str) -> None:
     libraries = third_party.install_pycuda(folder, LIBRARY)
-    run("through_pycuda.py", libraries, schedule, seed, IMAGE)
+    run("through_pycuda.py", libraries, schedule, seed, image)

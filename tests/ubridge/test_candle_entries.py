@@ -16,6 +16,7 @@ import pytest
 import ubridge
 from rocm_backend.images import select
 from rocm_backend.targets import DeviceTarget
+from tests.shipped_ptx import shipped_ptx
 from uhal import Device
 from uhal.images.amd_target import TargetId
 from uhal.images.ptx import read_ptx
@@ -127,7 +128,7 @@ def test_on_the_host(host: Device, module: str) -> None:
 
 @pytest.mark.parametrize("module", MODULES)
 def test_in_the_ptx(module: str) -> None:
-    text = (IMAGES / "cuda" / f"{module}.ptx").read_text("utf-8")
+    text = shipped_ptx(module).decode()
     heads = dict(re.findall(r"\.visible \.entry (\w+)\(([^)]*)\)", text))
     signatures = read_ptx(text.encode()).signatures
     for entry, parameters in MODULES[module].items():

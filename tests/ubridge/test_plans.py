@@ -142,7 +142,8 @@ def test_a_capture_meets_what_is_not_uploaded(host: Device) -> None:
     layouts = DeviceExecutor.of(host).layouts
     x = ubridge.ones((3, 7))
     x.sum(0)
+    unseen = ubridge.ones((3, 7919))  # a shape that no other test has uploaded a layout of
     with layouts.capture():
         assert (x.sum(0).to_numpy() == 3).all()
         with pytest.raises(DeviceError, match="the warm-up was incomplete"):
-            ubridge.ones((3, 11)).sum(0)
+            unseen.sum(0)

@@ -56,14 +56,15 @@ def test_sums(op_row: OpRow, device: Device, rng: np.random.Generator) -> None:
                 expected = x.array.sum(axes, keepdims=keep, dtype=x.array.dtype)
                 np.testing.assert_array_equal(got.to_numpy(), expected, told)
                 continue
-            exact = x.array.astype(np.float64)
+            exact = x.array.astype(np.longdouble)
             total = exact.sum(axes, keepdims=keep)
             bound = STEP[dtype] * np.abs(total) * op_row.ulps
             terms = exact.size // max(total.size, 1)
             step = 2**-24 * terms if op_row.adds_in_order else 1e-7
-            bound = bound + step * np.abs(exact).sum(axes, keepdims=keep) * (dtype != "f64")
-            bound = bound + 1e-13 + (2**-6 if dtype == "f8e4m3" else 0)
-            difference = np.abs(got.to_numpy().astype(np.float64) - total)
+            step = 2**-49 if dtype == "f64" else step
+            bound = bound + step * np.abs(exact).sum(axes, keepdims=keep)
+            bound = bound + (2**-6 if dtype == "f8e4m3" else 0)
+            difference = np.abs(got.to_numpy().astype(np.longdouble) - total)
             assert (difference <= bound).all(), (told, difference.max(), bound)
 
 

@@ -137,7 +137,7 @@ def test_error_function(
     x = inputs(seed, reach, np.float64 if name.endswith("f64") else np.float32)
     x = np.concatenate([x[:: COUNT // 10_000], x[-2 * len(SPECIAL) :]])
     expected = np.array([exact(one) for one in x.tolist()])
-    assert worst(run(library, name, x), expected) < bound
+    assert worst(run(library, name, x), expected) <= bound
 
 
 @pytest.mark.parametrize(("name", "bound"), [("pow_f32", 0.501), ("pow_f64", 3.0)])

@@ -339,7 +339,7 @@ def close_in_random_orders(image: str, seed: int, count: int) -> None:
 
 
 def test_objects_close_in_any_order(image: str, seed: int) -> None:
-    count = rounds(300, 20_000)
+    count = rounds(100, 20_000)
     output = check_child(
         close_in_random_orders, image, seed, count, options=("-W", "error", "-X", "dev")
     )

@@ -14,12 +14,12 @@ import gc
 import os
 import sys
 import warnings
-from pathlib import Path
 
 import numpy as np
 
 from cuda_backend._backend import FUNCTION_OF_SLOT
 from cuda_backend._library import header
+from tests.shipped_ptx import FATBINS
 from uhal import (
     Api,
     Device,
@@ -34,7 +34,8 @@ from uhal import (
 )
 from uhal.errors import ArgumentValueError, DeviceError, DeviceWarning, OutOfMemoryError
 
-IMAGE = Path("ubridge/kernels/images/cuda/activation.ptx").read_bytes()
+IMAGE = FATBINS / "activation.fatbin"
+KEPT: list[object] = []
 CALLS = sorted(set(FUNCTION_OF_SLOT.values()))
 OUT_OF_MEMORY = header().constants["CUDA_ERROR_OUT_OF_MEMORY"]
 CLASS_OF = {1: ArgumentValueError, OUT_OF_MEMORY: OutOfMemoryError}
@@ -76,7 +77,7 @@ def work() -> None:
         y.view("u16").set_16(0, stream=stream)
         y.set_32(0, stream=stream)
         y.copy_from_async(x, stream)
-        with Module.from_bytes(IMAGE) as module:
+        with Module.from_file(IMAGE) as module:
             started = stream.record_event(Event())
             kernel = module.get_function("activationf32")
             kernel[4, 256, 0, stream](y, 10, 100, 0)
@@ -173,7 +174,7 @@ def lost_by(call: str, code: int) -> bool:
         lambda: Event(device=device),
         lambda: DeviceBuffer.zeros(4, "f32", device=device),
         lambda: HostBuffer(4, "f32", device=device),
-        lambda: Module.from_bytes(IMAGE, device=device),
+        lambda: Module.from_file(IMAGE, device=device),
         device.synchronize,
         device.memory_info,
     ):
@@ -220,9 +221,19 @@ def memory() -> None:
         fail(call, 0, 0)
 
 
+def at_exit() -> None:
+    """Leave with work under way on two devices, of which one turns out to be lost."""
+    for ordinal in (0, 1):
+        with Device(ordinal, "cuda"):
+            stream = Stream()
+            stream.add_callback(lambda ordinal=ordinal: print(f"done on {ordinal}"))
+            KEPT.append((stream, DeviceBuffer.zeros(10, "u4", stream=stream)))
+    fail("cuStreamQuery", 1, 700)
+
+
 if __name__ == "__main__":
     mode, *numbers = sys.argv[1:]
     warnings.simplefilter("ignore", DeviceWarning)
     if mode != "sticky":
         Api.quick_init(0, "cuda")
-    {"once": once, "sticky": sticky, "memory": memory}[mode](*map(int, numbers))
+    {"once": once, "sticky": sticky, "memory": memory, "at_exit": at_exit}[mode](*map(int, numbers))

@@ -1,0 +1,16 @@
+"""The PTX of ubridge's modules, out of the images that are shipped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from uhal.images.fatbin import read_fatbin
+
+FATBINS = Path(__file__).resolve().parents[1] / "ubridge" / "kernels" / "images" / "cuda"
+
+
+def shipped_ptx(module: str) -> bytes:
+    """The PTX for the least device; fatbinary dropped the comments, so the signatures."""
+    entries = read_fatbin((FATBINS / f"{module}.fatbin").read_bytes())
+    (found,) = (entry for entry in entries if entry.kind == "PTX")
+    return found.image().rstrip(b"\0")
