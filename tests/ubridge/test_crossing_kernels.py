@@ -83,7 +83,7 @@ def test_operands_that_cross_in_different_ways(
         assert_same(output.to_numpy(), (lhs.values < rhs.values).astype(np.uint8))
 
 
-@pytest.mark.parametrize(("source", "target"), [("f16", "f64"), ("u8", "f32"), ("f64", "bf16")])
+@pytest.mark.parametrize(("source", "target"), [("f16", "f64"), ("u8", "f32"), ("f64", "f32")])
 def test_conversions(device: Device, rng: np.random.Generator, source: str, target: str) -> None:
     for _ in range(rounds(8, 400)):
         shape = shape_of(rng, 2)
