@@ -138,6 +138,34 @@ def test_the_first_of_the_best(
             assert_same(got, np.asarray(expected))
 
 
+@pytest.mark.parametrize("dtype", TYPES)
+def test_many_short_rows(device: Device, rng: np.random.Generator, dtype: str) -> None:
+    """Rows of 1 to 130, as many as blocks share, the last of which end where the array does."""
+    lengths = {1, 16, *(int(length) for length in rng.integers(1, 131, rounds(4, 130)))}
+    for count in lengths:
+        rows = int(rng.integers(1, 200))
+        layout = str(rng.choice(["contiguous", "offset"]))
+        given = strided(rng, dtype, layout, (rows, count), special=bool(rng.random() < 0.5))
+        info = None if layout == "contiguous" else words(given.shape, given.strides)
+        grid = int(rng.integers(1, 4))
+        for reduction in ("sum", "min", "max"):
+            output = Output(dtype, rows)
+            run(
+                device, "reduce", f"fast_{reduction}_{dtype}", given.numel, count, 2, info,
+                given.buffer(), output.buffer, grid=grid, block=32,
+            )  # fmt: skip
+            got = output.to_numpy()
+            with np.errstate(all="ignore"):
+                if reduction != "sum":
+                    expected = getattr(np, reduction)(given.values, 1)
+                    assert_same(got, np.asarray(expected, given.values.dtype))
+                elif dtype in INTEGERS:
+                    assert_same(got, given.values.sum(1, dtype=given.values.dtype))
+                else:
+                    values = given.values.astype(Wide)
+                    close(got, values.sum(1), np.abs(values).sum(1), dtype, 24)
+
+
 def test_what_candle_gets_wrong_in_ties(device: Device) -> None:
     for row, expected in (([0, 5, 5, 0], 1), ([0, 7, 0, 7, 7, 0, 0, 7], 1)):
         output = Output("u32", 1)

@@ -41,27 +41,51 @@ __attribute__((noinline)) void apply(u64 count, Result *results, Function functi
         results[i] = function(values[i]...);
 }
 
+// out[i] = function(readers...) for every i of the tiles.
 template <class Out, class Function, class... In>
-inline void apply_to_runs(u64 first, u64 last, Out *out, Function function, Reader<In>... readers)
+inline void apply_to_tiles(Tiles tiles, Out *out, Function function, Reader<In> &...readers)
 {
     Writer<Out> writer(out);
-    const bool whole = writer.in_place && (readers.in_place && ...);
-    const u64 longest = whole ? last - first : RUN;
-    for (u64 i = first; i < last; i += longest) {
-        const u64 count = last - i < longest ? last - i : longest;
-        apply(count, writer.begin(i), function, readers.read(i, count)...);
-        writer.end(i, count);
+    for (Tile tile; tiles.next(tile);) {
+        (readers.enter(tile, tiles.crossing), ...);
+        const u64 count = tile.run_length();
+        u64 index = tile.first;
+        for (u64 runs = tile.runs(); runs > 0; --runs, index += tile.pitch) {
+            apply(count, writer.begin(index), function, readers.read(index, count)...);
+            writer.end(index, count);
+        }
     }
+}
+
+// Of elements first … last, without tiles that an operand which lies across would ask for.
+template <class Out, class... In>
+inline Tiles lines(u64 first, u64 last, const Reader<In> &...readers)
+{
+    const bool whole = Writer<Out>::in_place && (readers.in_place && ...);
+    return Tiles(first, last, whole ? last - first : RUN);
+}
+
+template <class Out, class Function, class... In>
+inline void apply_to_row(u64 count, Out *out, Function function, Reader<In>... readers)
+{
+    apply_to_tiles(lines<Out>(0, count, readers...), out, function, readers...);
+}
+
+template <class Out, class Function, class... In>
+inline void apply_to_block(BLOCK block, u64 numel, Out *out, Function function,
+                           Reader<In>... readers)
+{
+    Tiles tiles = lines<Out>(block.uhal_first(numel), block.uhal_last(numel), readers...);
+    (readers.cross(tiles, block, numel), ...);
+    apply_to_tiles(tiles, out, function, readers...);
 }
 
 template <class Out, class Function, class... In>
 DEVICE_FUNCTION void map(BLOCK block, u64 numel, Out *out, Function function,
                          const Operand<In> &...operands)
 {
-    const u64 first = block.uhal_first(numel);
-    const u64 last = block.uhal_last(numel);
-    if (first < last)
-        apply_to_runs(first, last, out, function, Reader<In>(operands)...);
+    if (numel > 0)
+        apply_to_block(block, numel, out, function, Reader<In>(operands)...);
 }
 
 #endif

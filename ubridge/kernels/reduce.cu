@@ -5,6 +5,7 @@
 
 #if !KERNEL_ON_GPU
 #include "reduction_columns.h"
+#include "reduction_short.h"
 #endif
 
 // fast_<reduction>_<type>: dst[row] of el_per_block elements each. info holds dims and strides of
@@ -22,6 +23,14 @@ DEVICE_FUNCTION void reduce_rows(BLOCK block, u64 row, u64 blocks, u64 src_numel
         const ColumnGroups<T> groups(operand, count);
         if (groups.worthwhile())
             return reduce_columns<State>(groups, row, blocks, rows, count, last_dim, dst);
+    }
+    if constexpr (Fold<State>::exists) {
+        const u64 share = (rows + blocks - 1) / blocks;
+        if (count > 0 && count <= SHORT_ROW && share >= ROWS_TOGETHER) {
+            const u64 first = row * share < rows ? row * share : rows;
+            const u64 last = rows - first < share ? rows : first + share;
+            return reduce_short_rows<State>(operand, first, last, count, src_numel, dst);
+        }
     }
 #endif
     ROLLED for (; row < rows; row += blocks) {

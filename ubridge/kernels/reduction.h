@@ -162,8 +162,7 @@ template <class Out, class Function, class... In>
 DEVICE_FUNCTION void map_row(BLOCK, u64 count, Out *out, Function function,
                              const Operand<In> &...operands)
 {
-    if (count > 0)
-        apply_to_runs(0, count, out, function, Reader<In>(operands)...);
+    apply_to_row(count, out, function, Reader<In>(operands)...);
 }
 
 #endif

@@ -5,40 +5,8 @@
 #ifndef UBRIDGE_RUNS_H
 #define UBRIDGE_RUNS_H
 
-#include "layout.h"
+#include "crossing.h"
 #include "number.h"
-
-constexpr u64 RUN = 1024;
-
-// A layout whose innermost dims are joined into one, as far as they lie on one line.
-struct Rows {
-    Layout outer;
-    u64 length;
-    u64 stride;
-
-    explicit Rows(const Layout &layout) : outer(layout), length(1), stride(1)
-    {
-        while (outer.num_dims > 0) {
-            const u64 d = outer.num_dims - 1;
-            if (layout.dims[d] != 1) {
-                if (length != 1 && layout.strides[d] != stride * length)
-                    break;
-                stride = length == 1 ? layout.strides[d] : stride;
-                length *= layout.dims[d];
-            }
-            --outer.num_dims;
-        }
-    }
-
-    // The place of element `index`, and how many from there on lie on one line.
-    u64 at(u64 index, u64 &left) const
-    {
-        u64 column = index;
-        const u64 row = split_off(column, length);
-        left = length - column;
-        return outer.at(row) + column * stride;
-    }
-};
 
 // Elements index … index + count of a strided array, one after the other.
 template <class T>
@@ -89,10 +57,23 @@ template <class T> class Reader {
     {
     }
 
+    void cross(Tiles &tiles, BLOCK block, u64 numel) const
+    {
+        if (!contiguous_)
+            tiles.cross(block, numel, rows_);
+    }
+
+    // What is read next are the lines of the tile, one after the other, each as a whole.
+    void enter(const Tile &tile, const Crossing &along)
+    {
+        if (!contiguous_ && along.exists())
+            enter_crossing(tile, along);
+    }
+
     // Valid until the next call; at most RUN elements unless in_place.
     const Compute<T> *read(u64 index, u64 count)
     {
-        const T *values = stored(index, count);
+        const T *values = contiguous_ ? data_ + index : strided(index, count);
         if constexpr (computes_itself<T>) {
             return values;
         } else {
@@ -102,10 +83,24 @@ template <class T> class Reader {
     }
 
   private:
-    const T *stored(u64 index, u64 count)
+    __attribute__((noinline)) void enter_crossing(const Tile &tile, const Crossing &along)
     {
-        if (contiguous_)
-            return data_ + index;
+        const Crossing own(rows_);
+        if (!own.same_dims(along))
+            return;
+        u64 left;
+        turn(data_ + rows_.at(tile.first, left), tile.lines, own.step, tile.width, rows_.stride,
+             gathered_);
+        turned_ = gathered_;
+    }
+
+    __attribute__((noinline)) const T *strided(u64 index, u64 count)
+    {
+        if (turned_ != nullptr) {
+            const T *const values = turned_;
+            turned_ += count;
+            return values;
+        }
         u64 left;
         const u64 place = rows_.at(index, left);
         if (rows_.stride == 1 && left >= count)
@@ -117,7 +112,8 @@ template <class T> class Reader {
     const bool contiguous_;
     const T *const data_;
     const Rows rows_;
-    alignas(64) T gathered_[RUN];
+    const T *turned_ = nullptr;
+    alignas(64) T gathered_[TILE_LINES * TILE_WIDTH];
     alignas(64) Compute<T> wide_[computes_itself<T> ? 1 : RUN];
 };
 
