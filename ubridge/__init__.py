@@ -16,6 +16,7 @@ if not hasattr(uhal, "Api"):
     )
 
 from ubridge.caches import kv_append, launch_kv_append
+from ubridge.choices import where
 from ubridge.creation import (
     arange,
     asarray,
@@ -32,7 +33,7 @@ from ubridge.creation import (
     zeros,
     zeros_like,
 )
-from ubridge.elementwise import affine, astype, power, where
+from ubridge.elementwise import affine, astype, power
 from ubridge.executor import DeviceExecutor
 from ubridge.functions import (
     abs,

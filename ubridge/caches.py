@@ -6,11 +6,11 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from ubridge import launches
-from ubridge.elementwise import require_tensors
 from ubridge.executor import DeviceExecutor
 from ubridge.indexed_launches import gathered
 from ubridge.layout import Layout
 from ubridge.op_table import OPS
+from ubridge.results import require_tensors
 from uhal import DeviceBuffer
 from uhal.dtypes import i64
 from uhal.errors import ArgumentTypeError, ArgumentValueError, InvalidHandleError

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ubridge.elementwise import astype, require_out, require_tensors
+from ubridge.elementwise import astype
 from ubridge.executor import DeviceExecutor
 from ubridge.layout import Layout, Shape, checked_axis
 from ubridge.promotion import promoted
+from ubridge.results import require_out, require_tensors
 from ubridge.strided import storage_of
 from ubridge.tensor import DeviceTensor
 from uhal import Device, DeviceBuffer, as_dtype

@@ -7,17 +7,14 @@ return at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache
 from math import copysign
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ubridge import launches
 from ubridge.layout import Layout, Shape
 from ubridge.op_table import OPS, Op
-from ubridge.operand_checks import one_shape, require_one_device
+from ubridge.operand_checks import one_shape
 from ubridge.promotion import (
     checked_number,
     element_bytes,
@@ -25,10 +22,11 @@ from ubridge.promotion import (
     promoted,
     with_number,
 )
+from ubridge.results import delivered, is_alike, require_tensors, result_layout
 from ubridge.strided import StridedTensor, make, storage_of
 from uhal import DeviceBuffer, DType, as_dtype
 from uhal.dtypes import DTypeLike, bool_, f64
-from uhal.errors import ArgumentTypeError, ArgumentValueError, InvalidHandleError
+from uhal.errors import ArgumentTypeError, InvalidHandleError
 from uhal.interop import StreamLike
 
 if TYPE_CHECKING:
@@ -46,11 +44,8 @@ _NOT_EQUAL = OPS["not_equal"]
 _POWER = OPS["power"]
 _SQUARE = OPS["square"]
 _SUBTRACT = OPS["subtract"]
-_WHERE = OPS["where"]
 _REMEMBERED = 4096
 """Layouts that were worked out before; a program meets the same few again and again."""
-_CONDITIONS = ("u8", "u32", "i64")
-"""Element types of buffers that kernels choose by."""
 _ON_BOOLEANS = {_ADD: _MAXIMUM, _MULTIPLY: _MINIMUM}
 """What numpy's sums and products of booleans are: or and and."""
 
@@ -78,7 +73,7 @@ def unary(
             if out is None:
                 buffer = plan.launch(stream, None, x._buffer)
                 return make(type(x), buffer, plan.layout, plan.dtype, x._executor)
-            if _is_alike(out, x, plan.dtype):
+            if is_alike(out, x, plan.dtype):
                 plan.launch(stream, out._buffer, x._buffer)
                 return out
     if x._dtype.kind != "float" and x._dtype.name not in op.dtypes:
@@ -128,7 +123,7 @@ def binary(
                 buffer = plan.launch(stream, None, left._buffer, right._buffer)
                 kind: type[DeviceTensor] = type(left)
                 return make(kind, buffer, plan.layout, plan.dtype, executor)
-            if other is layout and _is_alike(out, left, plan.dtype):
+            if other is layout and is_alike(out, left, plan.dtype):
                 plan.launch(stream, out._buffer, left._buffer, right._buffer)
                 return out
     if dtype is not right._dtype:
@@ -312,7 +307,7 @@ def _affine(
         if out is None:
             buffer = plan.launch(stream, None, x._buffer, multiplier, addend)
             return make(type(x), buffer, plan.layout, plan.dtype, executor)
-        if _is_alike(out, x, plan.dtype):
+        if is_alike(out, x, plan.dtype):
             plan.launch(stream, out._buffer, x._buffer, multiplier, addend)
             return out
 
@@ -387,171 +382,4 @@ def astype(
     return delivered("astype", x._layout.shape, target, out, (x,), stream, enqueue)
 
 
-def where(
-    condition: DeviceTensor,
-    x: Any,
-    y: Any,
-    *,
-    out: DeviceTensor | None = None,
-    stream: StreamLike | None = None,
-) -> DeviceTensor:
-    """Return `x` where the condition is not 0, else `y`; either may be a number."""
-    if out is None and _are_tensors(condition, x, y) and x._dtype is y._dtype:
-        planned = _chosen(condition, x, y, stream)
-        if planned is not None:
-            return planned
-    require_tensors("where", condition)
-    dtype = _dtype_of_choice(x, y)
-    executor = condition._executor
-    kind = storage_of(condition._dtype)
-    if kind.name not in _CONDITIONS:
-        condition = astype(condition, bool_, stream=stream)
-    operands = [condition]
-    for operand in (x, y):
-        if isinstance(operand, StridedTensor):
-            tensor: Any = operand
-            operands.append(astype(tensor, dtype, stream=stream))
-        else:
-            value = checked_number("where", dtype, operand)
-            key = (storage_of(dtype).name, element_bytes(dtype, value))
-            constant = executor.constants.get(key)
-            operands.append(condition._made(constant, Layout.contiguous(()), dtype))
-    require_one_device("where", *operands)
-    shape = one_shape("where", *(one._layout.shape for one in operands))
-    buffers = [one._buffer for one in operands]
-    layouts = [one._layout.broadcast_to(shape) for one in operands]
-
-    def enqueue(place: DeviceBuffer | None) -> DeviceBuffer:
-        return launches.launch_ternary(
-            buffers[0], layouts[0], buffers[1], layouts[1], buffers[2], layouts[2],
-            out=place, stream=stream, executor=executor,
-        )  # fmt: skip
-
-    return delivered("where", shape, dtype, out, tuple(operands), stream, enqueue)
-
-
-def _are_tensors(x: object, y: object, z: object) -> bool:
-    """Whether all are."""
-    return (
-        isinstance(x, StridedTensor)
-        and isinstance(y, StridedTensor)
-        and isinstance(z, StridedTensor)
-    )
-
-
-def _chosen(
-    condition: DeviceTensor, x: Any, y: Any, stream: StreamLike | None
-) -> DeviceTensor | None:
-    """A choice among two tensors of one dtype by a plan, where there is one."""
-    executor = condition._executor
-    if x._executor is not executor or y._executor is not executor:
-        return None
-    plans, dtype, kind = executor.plans, x._dtype, condition._dtype
-    layouts = (condition._layout, x._layout, y._layout)
-    key = (_WHERE, kind.code, dtype.code, layouts[0].key, layouts[1].key, layouts[2].key)
-    plan = plans.known.get(key)
-    if plan is None and storage_of(kind).name in _CONDITIONS:
-        plan = plans.make(key, plans.where, storage_of(kind), dtype, *layouts)
-    if plan is None:
-        return None
-    buffer = plan.launch(stream, None, condition._buffer, x._buffer, y._buffer)
-    return make(type(condition), buffer, plan.layout, dtype, executor)
-
-
-def _dtype_of_choice(x: Any, y: Any) -> DType:
-    if isinstance(x, StridedTensor) and isinstance(y, StridedTensor):
-        return x._dtype if x._dtype is y._dtype else promoted("where", x._dtype, y._dtype)
-    if isinstance(x, StridedTensor):
-        return with_number("where", x._dtype, y)
-    if isinstance(y, StridedTensor):
-        return with_number("where", y._dtype, x)
-    return as_dtype(np.result_type(x, y))
-
-
-# -- results -------------------------------------------------------------------------------------
-
-
-def result_layout(layout: Layout) -> Layout:
-    """Return the contiguous layout of the shape from the start of a buffer."""
-    if layout.is_whole:
-        return layout
-    return Layout.contiguous(layout.shape)
-
-
-def delivered(
-    name: str,
-    shape: Shape,
-    dtype: DType,
-    out: DeviceTensor | None,
-    inputs: tuple[Any, ...],
-    stream: StreamLike | None,
-    enqueue: Callable[[DeviceBuffer | None], DeviceBuffer],
-) -> DeviceTensor:
-    """Return what `enqueue` computes: a new tensor, or `out` written through its layout.
-
-    `enqueue` takes the buffer to write to, or None to allocate one. An `out` that overlaps an input
-    elsewhere than element on element is written through a temporary.
-    """
-    made: DeviceTensor
-    if out is None:
-        like = inputs[0]._layout
-        layout = like if like.is_whole and like.shape is shape else Layout.contiguous(shape)
-        made = inputs[0]._made(enqueue(None), layout, dtype)
-        return made
-    require_out(name, out, shape, dtype, inputs[0])
-    layout = out._layout
-    shares = any(one._buffer is out._buffer and one._layout != layout for one in inputs)
-    if layout.is_contiguous and not shares:
-        enqueue(out._buffer[layout.start_offset :] if layout.start_offset else out._buffer)
-        return out
-    launches.launch_copy(
-        enqueue(None), Layout.contiguous(shape), out._buffer, layout,
-        stream=stream, executor=out._executor,
-    )  # fmt: skip
-    return out
-
-
-def _is_alike(out: Any, like: DeviceTensor, dtype: DType) -> bool:
-    """Whether `out` is a tensor of the dtype that is whole, and on its device, as `like`.
-
-    Then `require_out` has nothing against it.
-    """
-    return (
-        isinstance(out, StridedTensor)
-        and out._layout is like._layout
-        and out._layout.is_whole
-        and out._dtype is dtype
-        and out._executor is like._executor
-    )
-
-
-def require_out(name: str, out: Any, shape: Shape, dtype: DType, like: Any) -> None:
-    """Refuse an `out` of another kind, shape, dtype or device, or with elements in one place."""
-    if not isinstance(out, StridedTensor):
-        raise ArgumentTypeError(f"{name}, out: expected a DeviceTensor, got {type(out).__name__}")
-    if out._layout.shape != shape:
-        raise ArgumentValueError(
-            f"{name}: non-broadcastable output operand with shape {out._layout.shape} doesn't "
-            f"match the broadcast shape {shape}"
-        )
-    if out._dtype is not dtype:
-        raise ArgumentTypeError(f"{name}: cannot cast output from {dtype} to {out._dtype}")
-    if out._executor is not like._executor:
-        raise InvalidHandleError(
-            f"{name}, out: expected a tensor on {like.device!r}, got one on {out.device!r}"
-        )
-    if out._layout.may_alias:
-        raise ArgumentValueError(f"{name}: output array has several elements in one place")
-
-
-def require_tensors(name: str, *operands: object) -> None:
-    """Refuse anything that is no tensor."""
-    for operand in operands:
-        if not isinstance(operand, StridedTensor):
-            advice = "; ubridge.asarray makes one" if isinstance(operand, np.ndarray) else ""
-            raise ArgumentTypeError(
-                f"{name}: expected a DeviceTensor, got {type(operand).__name__}{advice}"
-            )
-
-
-__all__ = ["affine", "astype", "binary", "power", "unary", "where", "with_scalar"]
+__all__ = ["affine", "astype", "binary", "power", "unary", "with_scalar"]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ubridge import elementwise, fused_launches
-from ubridge.elementwise import delivered, require_tensors
+from ubridge import choices, elementwise, fused_launches
 from ubridge.op_table import OPS
 from ubridge.operand_checks import one_shape, require_one_device, require_one_kind
 from ubridge.promotion import checked_number, with_number
+from ubridge.results import delivered, require_tensors
 from uhal import DeviceBuffer
 from uhal.dtypes import bool_
 from uhal.errors import ArgumentTypeError
@@ -59,7 +59,7 @@ def masked_fill(
         )
     number = checked_number("masked_fill", x.dtype, value)
     if x.dtype.name not in OPS["masked_fill"].dtypes:
-        return elementwise.where(mask, number, x, out=out, stream=stream)
+        return choices.where(mask, number, x, out=out, stream=stream)
     chosen = elementwise.astype(mask, bool_, stream=stream)
     shape = one_shape("masked_fill", x.shape, mask.shape)
     layouts = [one._layout.broadcast_to(shape) for one in (x, chosen)]

@@ -13,7 +13,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from ubridge import elementwise, fused, nn, products, reductions, selection
+from ubridge import choices, elementwise, fused, nn, products, reductions, selection
 from ubridge.caches import kv_append
 from ubridge.op_table import OPS, Op
 from ubridge.quantized import QuantizedWeight, quantized_matmul
@@ -161,7 +161,7 @@ def _affine(op: Op, operands: _Operands, params: OpParams) -> Any:
 
 def _where(op: Op, operands: _Operands, params: OpParams) -> Any:
     _require_count(op, operands, 3)
-    return elementwise.where(*operands)
+    return choices.where(*operands)
 
 
 def _sort(op: Op, operands: _Operands, params: OpParams) -> Any:

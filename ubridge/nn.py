@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ubridge import row_launches, window_launches
-from ubridge.elementwise import delivered, require_tensors
 from ubridge.launches import launch_unary
 from ubridge.layout import Layout
 from ubridge.op_table import OPS, Op
 from ubridge.operand_checks import axis_of, require_one_kind
+from ubridge.results import delivered, require_tensors
 from ubridge.strided import StridedTensor, make
 from uhal import DeviceBuffer
 from uhal.dtypes import u32

@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ubridge import product_launches
-from ubridge.elementwise import astype, delivered, require_tensors
+from ubridge.elementwise import astype
 from ubridge.executor import DeviceExecutor
 from ubridge.layout import Layout, Shape
 from ubridge.matmul_kernels import MatmulChoice
@@ -14,6 +14,7 @@ from ubridge.op_table import OPS
 from ubridge.operand_checks import axis_of, one_shape, require_one_device, require_one_kind
 from ubridge.plans import Plan
 from ubridge.promotion import promoted
+from ubridge.results import delivered, require_tensors
 from ubridge.strided import StridedTensor, make
 from uhal import DeviceBuffer, DType
 from uhal.errors import ArgumentValueError

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ubridge.elementwise import delivered, require_tensors
 from ubridge.executor import DeviceExecutor
 from ubridge.indexed_launches import gathered
 from ubridge.launches import require_size
 from ubridge.layout import Shape
 from ubridge.op_table import OPS, Op
+from ubridge.results import delivered, require_tensors
 from uhal import Device, DeviceBuffer, DType
 from uhal.dtypes import f32, u8, u16, u32
 from uhal.errors import ArgumentTypeError, ArgumentValueError, InvalidHandleError

@@ -8,9 +8,10 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from ubridge import launches
-from ubridge.elementwise import astype, delivered, require_tensors, with_scalar
+from ubridge.elementwise import astype, with_scalar
 from ubridge.layout import Layout
 from ubridge.op_table import OPS, Op
+from ubridge.results import delivered, require_tensors
 from ubridge.strided import make
 from uhal import DeviceBuffer
 from uhal.dtypes import DTypeLike, bool_, f32, f64, i64, u32

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ubridge import indexed_launches
-from ubridge.elementwise import astype, delivered, require_tensors
+from ubridge.elementwise import astype
 from ubridge.layout import Layout, Shape
 from ubridge.op_table import OPS, Op
 from ubridge.operand_checks import axis_of, require_one_device
+from ubridge.results import delivered, require_tensors
 from ubridge.strided import StridedTensor, make
 from uhal import DeviceBuffer
 from uhal.dtypes import i64

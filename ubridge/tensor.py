@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ubridge import elementwise, launches, products, reductions
+from ubridge import elementwise, launches, products, reductions, results
 from ubridge.op_table import OPS
 from ubridge.printing import text_of
 from ubridge.promotion import checked_number
@@ -72,7 +72,7 @@ class DeviceTensor(StridedTensor):
 
         They are converted to this tensor's dtype. Overlapping views copy as if through a temporary.
         """
-        elementwise.require_tensors("copy_from", source)
+        results.require_tensors("copy_from", source)
         if source._executor is not self._executor:
             raise InvalidHandleError(
                 f"copy_from: expected a tensor on {self.device!r}, got one on {source.device!r}"
