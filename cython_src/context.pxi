@@ -410,20 +410,23 @@ cdef int suspects_of_stream(Context context, StreamCore core, list found) except
     cdef uint64_t completed = 0
     cdef uint64_t begun = ledger.count
     cdef uint64_t index
-    cdef Py_ssize_t place, launches
+    cdef uint64_t under_way = <uint64_t>-1
+    cdef Py_ssize_t place, first, launches
     read_mark(core)
     if context.table.stream_progress != NULL and not core.closed:
-        context.table.stream_progress(core.handle, &completed, &begun)
+        context.table.stream_progress(core.handle, &completed, &begun, &under_way)
     if ledger.count > completed + length:
         completed = ledger.count - length
     for index in range(completed, min(begun, ledger.count)):
         record = &ledger.records[index % length]
         if record.ticket <= core.completed:
             continue
-        launches = 1
+        first, launches = 0, 1
         if isinstance(<object>record.kernel, Recording):
             launches = (<Recording><object>record.kernel).count
-        for place in range(launches):
+            if index + 1 == begun and under_way < <uint64_t>launches:
+                first, launches = under_way, under_way + 1
+        for place in range(first, launches):
             found.append(describe_suspect(core, record, place))
     return 0
 

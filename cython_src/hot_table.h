@@ -83,8 +83,10 @@ struct uhal_launch_config {
     SLOT(required, stream_wait_event, (void *stream, void *event, unsigned int flags))             \
     SLOT(required, stream_callback, (void *stream, uhal_host_function function, void *user_data))  \
     /* No function of CUDA's: of the launches a stream was given, how many have completed and how   \
-       many may have begun; a graph counts as one. It narrows the suspects of a fault. */           \
-    SLOT(optional, stream_progress, (void *stream, uint64_t *completed, uint64_t *begun))          \
+       many may have begun; a graph counts as one. Of the last begun, if that is a graph, `place` is \
+       the kernel under way, UINT64_MAX where it is not known. It narrows the suspects of a fault. */ \
+    SLOT(optional, stream_progress,                                                                \
+         (void *stream, uint64_t *completed, uint64_t *begun, uint64_t *place))                    \
     /* cuEventCreate, cuEventDestroy, cuEventRecord, cuEventSynchronize, cuEventQuery,             \
        cuEventElapsedTime */                                                                       \
     SLOT(required, event_create, (void **event, unsigned int flags))                               \

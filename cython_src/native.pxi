@@ -66,7 +66,7 @@ cdef extern from "hot_table.h" nogil:
         int (*stream_query)(void *) noexcept nogil
         int (*stream_wait_event)(void *, void *, unsigned int) noexcept nogil
         int (*stream_callback)(void *, uhal_host_function, void *) noexcept nogil
-        int (*stream_progress)(void *, uint64_t *, uint64_t *) noexcept nogil
+        int (*stream_progress)(void *, uint64_t *, uint64_t *, uint64_t *) noexcept nogil
         int (*event_create)(void **, unsigned int) noexcept nogil
         int (*event_destroy)(void *) noexcept nogil
         int (*event_record)(void *, void *) noexcept nogil

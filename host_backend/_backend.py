@@ -58,6 +58,7 @@ FUNCTION_OF_SLOT = {
     "stream_destroy": "uhalHostStreamDestroy",
     "stream_synchronize": "uhalHostStreamSynchronize",
     "stream_query": "uhalHostStreamQuery",
+    "stream_progress": "uhalHostStreamProgress",
     "stream_wait_event": "uhalHostStreamWaitEvent",
     "stream_callback": "uhalHostLaunchHostFunc",
     "event_create": "uhalHostEventCreate",

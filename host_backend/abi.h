@@ -177,6 +177,10 @@ uhalHostResult uhalHostStreamCreateWithPriority(void **stream, unsigned int flag
 uhalHostResult uhalHostStreamDestroy(void *stream);
 uhalHostResult uhalHostStreamSynchronize(void *stream);
 uhalHostResult uhalHostStreamQuery(void *stream);
+/* Of the launches on the stream, of which a graph is one, how many are done and how many were begun
+   when a kernel failed; the place of that kernel within a graph. Lost devices answer, too. */
+uhalHostResult uhalHostStreamProgress(void *stream, uint64_t *completed, uint64_t *begun,
+                                      uint64_t *place);
 uhalHostResult uhalHostStreamWaitEvent(void *stream, void *event, unsigned int flags);
 uhalHostResult uhalHostLaunchHostFunc(void *stream, uhal_host_function function, void *user_data);
 

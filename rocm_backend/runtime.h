@@ -193,7 +193,8 @@ uhalHsaResult uhalHsaLaunchHostFunc(void *stream, uhal_host_function function, v
 /* Of the launches a stream was given: how many have completed, and how many of the others may have
  * begun. After a loss the second tells the suspects. A graph counts as one launch, from the first of its
  * kernels to the last. */
-uhalHsaResult uhalHsaStreamProgress(void *stream, uint64_t *completed, uint64_t *begun);
+uhalHsaResult uhalHsaStreamProgress(void *stream, uint64_t *completed, uint64_t *begun,
+                                    uint64_t *place);
 
 /* Events of the current device */
 uhalHsaResult uhalHsaEventCreate(void **event, unsigned int flags);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 from uhal.images.fatbin import read_fatbin
@@ -14,3 +15,11 @@ def shipped_ptx(module: str) -> bytes:
     entries = read_fatbin((FATBINS / f"{module}.fatbin").read_bytes())
     (found,) = (entry for entry in entries if entry.kind == "PTX")
     return found.image().rstrip(b"\0")
+
+
+def write_shipped_ptx(folder: Path, module: str) -> Path:
+    """Write a module's PTX, and the signatures beside it, as the file that other loaders take."""
+    path = folder / f"{module}.ptx"
+    path.write_bytes(shipped_ptx(module))
+    shutil.copy(FATBINS / f"{module}.fatbin.sig", f"{path}.sig")
+    return path

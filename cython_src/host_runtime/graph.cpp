@@ -101,7 +101,7 @@ void Executable::launch(Stream &stream) {
     } else {
         end.reset(new Mark);
     }
-    const Replay replay{this, newest_, end->hold(), 0};
+    const Replay replay{this, newest_, end->hold(), 0, 0};
     references_.fetch_add(1, std::memory_order_relaxed);
     newest_->launches.fetch_add(1, std::memory_order_relaxed);
     // From here on the next launch waits for this one, should it be queued or not.

@@ -66,7 +66,8 @@ Runtime::Runtime(unsigned device_count, unsigned thread_count)
     }
 }
 
-void Device::fail(const std::exception_ptr &failure, const Launch &launch) {
+void Device::fail(const std::exception_ptr &failure, const Launch &launch, const Stream &stream,
+                  uint64_t place) {
     std::string words = "kernel ";
     words += launch.function->kernel->entry;
     try {
@@ -80,6 +81,8 @@ void Device::fail(const std::exception_ptr &failure, const Launch &launch) {
     const std::lock_guard<std::mutex> guard(lock_);
     if (failure_.empty()) {
         failure_ = words;
+        failed_stream_ = &stream;
+        failed_place_ = place;
         error.store(UHAL_HOST_ERROR_LAUNCH_FAILED, std::memory_order_release);
     }
 }
@@ -87,6 +90,11 @@ void Device::fail(const std::exception_ptr &failure, const Launch &launch) {
 std::string Device::failure() const {
     const std::lock_guard<std::mutex> guard(lock_);
     return failure_;
+}
+
+std::optional<uint64_t> Device::failed_place(const Stream &stream) const {
+    const std::lock_guard<std::mutex> guard(lock_);
+    return failed_stream_ == &stream ? std::optional<uint64_t>(failed_place_) : std::nullopt;
 }
 
 void Device::add(Stream &stream) {

@@ -7,6 +7,7 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,8 +31,11 @@ struct Device {
     std::atomic<int> error{0}; // sticky: what every later call on the device answers
 
     // A kernel threw; the first failure is kept.
-    void fail(const std::exception_ptr &failure, const Launch &launch);
+    void fail(const std::exception_ptr &failure, const Launch &launch, const Stream &stream,
+              uint64_t place);
     std::string failure() const;
+    // Of the stream on which a kernel threw: which one of the graph's it was, 0 for one by itself.
+    std::optional<uint64_t> failed_place(const Stream &stream) const;
 
     void add(Stream &stream);
     void remove(Stream &stream);
@@ -41,6 +45,8 @@ struct Device {
   private:
     mutable std::mutex lock_; // of what follows
     std::string failure_;
+    const Stream *failed_stream_ = nullptr; // only compared with
+    uint64_t failed_place_ = 0;
     Stream *streams_ = nullptr;
 };
 

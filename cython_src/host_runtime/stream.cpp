@@ -133,10 +133,16 @@ void Stream::run_inline(const Launch &launch) {
             batch = std::min(done, launch.blocks - done);
         }
         launch.function->learn(done * threads, spent);
+        count_launch();
     } catch (...) {
-        device_.fail(std::current_exception(), launch);
+        device_.fail(std::current_exception(), launch, *this, 0);
     }
     unclaim();
+}
+
+void Stream::count_launch() {
+    const uint64_t before = launches_done_.load(std::memory_order_relaxed);
+    launches_done_.store(before + 1, std::memory_order_release);
 }
 
 // Turns the caller's claim into a task before all others.

@@ -35,6 +35,8 @@ class Stream {
     void set_capturing(bool capturing) { capturing_.store(capturing, std::memory_order_release); }
     std::shared_ptr<Capture> capture; // the capture's to read and write
     bool idle() const { return pending_.load(std::memory_order_acquire) == 0; }
+    // Launches that are done; a graph is one.
+    uint64_t launches_done() const { return launches_done_.load(std::memory_order_acquire); }
 
     // Each returns once the work is queued, or done when it is tiny and the stream idle. A full
     // queue makes the caller wait.
@@ -81,8 +83,9 @@ class Stream {
     void hand_over(const Launch &rest);
     Outcome execute(Task &task);
     Outcome execute(Replay &replay);
-    void execute(const Launch &launch);
-    void execute_step(const Task &step);
+    void execute(const Launch &launch, uint64_t place);
+    void execute_step(const Task &step, uint64_t place);
+    void count_launch();
     void wait_for_ticket(uint64_t ticket);
     template <class Condition> void wait_until(Condition &&condition);
     void notify_waiters();
@@ -94,6 +97,7 @@ class Stream {
     alignas(64) std::atomic<uint32_t> pending_{0};
     std::atomic<uint32_t> waiters_{0};
     std::atomic<uint64_t> executed_{0}; // tasks from the queue
+    std::atomic<uint64_t> launches_done_{0}; // written by the stream's owner only
     std::atomic<uint32_t> references_{1};
 
     alignas(64) std::mutex lock_; // of what follows

@@ -85,13 +85,16 @@ Stream::Outcome Stream::execute(Task &task) {
     switch (task.kind) {
     case TaskKind::launch: {
         Module *const module = task.launch.function->module;
-        execute_step(task);
+        execute_step(task, 0);
+        if (device_.error.load(std::memory_order_relaxed) == 0) {
+            count_launch();
+        }
         module->drop();
         break;
     }
     case TaskKind::copy:
     case TaskKind::fill:
-        execute_step(task);
+        execute_step(task, 0);
         break;
     case TaskKind::replay:
         return execute(task.replay);
@@ -117,23 +120,28 @@ Stream::Outcome Stream::execute(Task &task) {
 Stream::Outcome Stream::execute(Replay &replay) {
     const Steps &steps = replay.version->steps;
     for (unsigned turn = 1; replay.next < steps.size(); ++turn) {
-        execute_step(steps[replay.next++]->task());
+        const Step &step = *steps[replay.next++];
+        execute_step(step.task(), replay.launches);
+        replay.launches += step.is_launch();
         if (device_.runtime.scheduler.wants(priority_, turn >= fair_share)) {
             return Outcome::later;
         }
     }
     Executable::finish(replay);
+    if (device_.error.load(std::memory_order_relaxed) == 0) {
+        count_launch();
+    }
     return Outcome::done;
 }
 
 // A launch, a copy or a fill. On a lost device nothing runs any more.
-void Stream::execute_step(const Task &step) {
+void Stream::execute_step(const Task &step, uint64_t place) {
     if (device_.error.load(std::memory_order_relaxed) != 0) {
         return;
     }
     switch (step.kind) {
     case TaskKind::launch:
-        execute(step.launch);
+        execute(step.launch, place);
         break;
     case TaskKind::copy:
         uhal_host::run(step.copy);
@@ -144,7 +152,7 @@ void Stream::execute_step(const Task &step) {
     }
 }
 
-void Stream::execute(const Launch &launch) {
+void Stream::execute(const Launch &launch, uint64_t place) {
     const uint64_t items = (launch.blocks - launch.first) * launch.threads();
     const uint64_t start = ticks();
     unsigned threads = 1;
@@ -155,7 +163,7 @@ void Stream::execute(const Launch &launch) {
             threads = device_.runtime.pool.run(launch);
         }
     } catch (...) {
-        device_.fail(std::current_exception(), launch);
+        device_.fail(std::current_exception(), launch, *this, place);
         return;
     }
     const double spent = static_cast<double>(ticks() - start) * device_.runtime.nanoseconds_per_tick;

@@ -40,6 +40,7 @@ struct Replay {
     const Version *version; // the steps as they were at the launch
     Mark *end;              // completed behind the last step; with a reference
     size_t next;            // the step to run next
+    uint64_t launches;      // of the steps before it
 };
 
 // Tasks are made and kept by their stream. `storage`, or memory of its own where that is too

@@ -142,7 +142,8 @@ uhalHsaResult uhalHsaStreamWaitEvent(void *handle, void *event, unsigned int fla
     return uhal_hsa_stream_await(stream, uhal_hsa_event_mark(event));
 }
 
-uhalHsaResult uhalHsaStreamProgress(void *handle, uint64_t *completed, uint64_t *begun) {
+uhalHsaResult uhalHsaStreamProgress(void *handle, uint64_t *completed, uint64_t *begun,
+                                    uint64_t *place) {
     uhal_hsa_stream *stream = handle;
     uhal_hsa_queue *queue = stream->queue;
     const uhal_hsa_queue *failed = atomic_load(&queue->device->failed_queue);
@@ -157,6 +158,7 @@ uhalHsaResult uhalHsaStreamProgress(void *handle, uint64_t *completed, uint64_t 
         next -= 1;
     *completed = next;
     *begun = next;
+    *place = UINT64_MAX; /* only the last packet of a graph has a signal */
     /* A queue runs one launch at a time. */
     if ((failed == NULL || failed == queue) && next < launches &&
         atomic_load(&stream->begins[next % UHAL_HSA_REMEMBERED_LAUNCHES]) <= done)

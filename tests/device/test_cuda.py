@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import ubridge
+from tests.shipped_ptx import write_shipped_ptx
 from tests.simulated.process import LIBRARY, needs_simulator
 from uhal import Device, DeviceBuffer, Module, Stream, registry
 
@@ -44,10 +45,11 @@ def test_a_binary_for_this_device_is_chosen_where_one_is_shipped(cuda: Device) -
 
 
 def test_the_driver_compiles_the_shipped_text_and_it_computes(
-    cuda: Device, rng: np.random.Generator
+    cuda: Device, rng: np.random.Generator, tmp_path: Path
 ) -> None:
     values = rng.standard_normal((37, 53), dtype=np.float32)
-    with cuda, Module.from_file(IMAGES / "activation.ptx", device=cuda) as module:
+    path = write_shipped_ptx(tmp_path, "activation")
+    with cuda, Module.from_file(path, device=cuda) as module:
         data = DeviceBuffer.from_numpy(values)
         module.get_function("activationf32")[8, 256](data, 37, 53, 0)
         assert np.array_equal(data.to_numpy().reshape(37, 53), np.maximum(values, 0))

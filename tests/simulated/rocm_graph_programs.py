@@ -213,11 +213,12 @@ def told_which_queue(image: str) -> None:
 
 
 def progress(handle: int) -> tuple[int, int]:
-    slot = ctypes.CFUNCTYPE(
-        ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(ctypes.c_uint64), ctypes.c_void_p
-    )(opened_backend(BACKEND).hot_table.slots["stream_progress"])
-    completed, begun = ctypes.c_uint64(), ctypes.c_uint64()
-    assert slot(handle, ctypes.byref(completed), ctypes.addressof(begun)) == 0
+    slot = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, *3 * [ctypes.POINTER(ctypes.c_uint64)])(
+        opened_backend(BACKEND).hot_table.slots["stream_progress"]
+    )
+    completed, begun, place = ctypes.c_uint64(), ctypes.c_uint64(), ctypes.c_uint64()
+    assert slot(handle, completed, begun, place) == 0
+    assert place.value == 2**64 - 1
     return completed.value, begun.value
 
 

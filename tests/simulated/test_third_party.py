@@ -7,13 +7,12 @@ schedule in which a forgotten wait shows.
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 
 import pytest
 
 from tests.sampling import SOAK
-from tests.shipped_ptx import FATBINS, shipped_ptx
+from tests.shipped_ptx import write_shipped_ptx
 from tests.simulated import third_party
 from tests.simulated.process import LIBRARY, ROOT, needs_simulator, run_program
 
@@ -31,11 +30,7 @@ def folder(request: pytest.FixtureRequest) -> Path:
 
 @pytest.fixture(scope="session")
 def image(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A kernel of ubridge's as the file that other loaders take."""
-    path = tmp_path_factory.mktemp("image") / "activation.ptx"
-    path.write_bytes(shipped_ptx("activation"))
-    shutil.copy(FATBINS / "activation.fatbin.sig", f"{path}.sig")
-    return str(path)
+    return str(write_shipped_ptx(tmp_path_factory.mktemp("image"), "activation"))
 
 
 @pytest.fixture(scope="session")

@@ -6,13 +6,11 @@ import numpy as np
 import pytest
 
 from simulators.ptx.launch import Module
-from tests.simulators.ptx.conftest import HERE
-
-IMAGES = HERE.parents[2] / "ubridge" / "kernels" / "images" / "cuda"
+from tests.shipped_ptx import shipped_ptx
 
 
 def module(name: str) -> Module:
-    return Module((IMAGES / f"{name}.ptx").read_text())
+    return Module(shipped_ptx(name).decode())
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 1), (7, 5, 3), (70, 33, 51), (64, 64, 64), (5, 0, 4)])
