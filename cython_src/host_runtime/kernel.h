@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 #include <uhal/host_module.h>
@@ -63,6 +64,11 @@ struct Launch {
 
     uint64_t threads() const {
         return uint64_t{block.blockDim.x} * block.blockDim.y * block.blockDim.z;
+    }
+    bool has_geometry_of(const Launch &other) const {
+        return memcmp(&block.blockDim, &other.block.blockDim, sizeof block.blockDim) == 0 &&
+               memcmp(&block.gridDim, &other.block.gridDim, sizeof block.gridDim) == 0 &&
+               block.dynamic_shared_bytes == other.block.dynamic_shared_bytes;
     }
 };
 

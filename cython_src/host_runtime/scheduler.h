@@ -49,6 +49,7 @@ class Scheduler {
     static void run_forever(void *scheduler);
     Stream *take();
     void call_runner(std::unique_lock<std::mutex> guard);
+    void linger() const;
 
     std::mutex lock_; // of all but the atomics
     std::condition_variable ready_;

@@ -47,8 +47,11 @@ void Task::set(const Launch &asked) {
 void Task::set_again(const Launch &asked) {
     void *const *const pointers = launch.parameters;
     copy_values(*asked.function, pointers, asked.parameters);
-    launch = asked;
-    launch.parameters = pointers;
+    // What is not written stays in the cache of the processor that runs it, too.
+    if (launch.function != asked.function || !launch.has_geometry_of(asked)) {
+        launch = asked;
+        launch.parameters = pointers;
+    }
 }
 
 void Task::set_snapshot(void *destination, const void *source, size_t bytes) {
