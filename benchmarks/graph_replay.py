@@ -96,7 +96,11 @@ GATES = (
         lambda one: sum(one.arrived.values()),
         ("cuda",),
     ),
-    Gate("change of one slot more, µs", 0.5, lambda one: None if one.change is None else one.change * 1e6),
+    Gate(
+        "change of one slot more, µs",
+        0.5,
+        lambda one: None if one.change is None else one.change * 1e6,
+    ),
     Gate(
         "decoder, replay over execute_graph",
         0.1,
