@@ -68,6 +68,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        timeout=300,
     )
     if run.returncode:
         pytest.fail(f"in its own process:\n{run.stdout}", pytrace=False)

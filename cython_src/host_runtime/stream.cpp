@@ -141,6 +141,9 @@ void Stream::run_inline(const Launch &launch) {
 }
 
 void Stream::count_launch() {
+    if (device_.error.load(std::memory_order_relaxed) != 0) {
+        return; // it may not have run
+    }
     const uint64_t before = launches_done_.load(std::memory_order_relaxed);
     launches_done_.store(before + 1, std::memory_order_release);
 }

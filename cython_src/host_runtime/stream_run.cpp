@@ -86,9 +86,7 @@ Stream::Outcome Stream::execute(Task &task) {
     case TaskKind::launch: {
         Module *const module = task.launch.function->module;
         execute_step(task, 0);
-        if (device_.error.load(std::memory_order_relaxed) == 0) {
-            count_launch();
-        }
+        count_launch();
         module->drop();
         break;
     }
@@ -128,9 +126,7 @@ Stream::Outcome Stream::execute(Replay &replay) {
         }
     }
     Executable::finish(replay);
-    if (device_.error.load(std::memory_order_relaxed) == 0) {
-        count_launch();
-    }
+    count_launch();
     return Outcome::done;
 }
 

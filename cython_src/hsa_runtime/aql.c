@@ -308,7 +308,9 @@ void uhal_aql_end_batch(uhal_aql_writer *writer) {
 }
 
 void uhal_aql_completed(uhal_aql_writer *writer, uint64_t upto) {
-    pthread_mutex_lock(&writer->lock);
+    /* Whoever holds it may wait for a full queue, which is not drained. */
+    if (pthread_mutex_trylock(&writer->lock) != 0)
+        return;
     if (writer->next == upto)
         writer->piece_used = 0;
     pthread_mutex_unlock(&writer->lock);
