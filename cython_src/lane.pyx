@@ -13,6 +13,7 @@ One translation unit, a file an idea:
     elements.pxi     element types
     context.pxi      an opened device: binding it, its state, native failures
     process.pxi      which device is meant; fork and exit
+    waiting.pxi      waiting on the host, and the signals that end it
     stream_core.pxi  the native half of a stream, and what is known to be done in it
     stream.pxi       streams as users hold them
     callbacks.pxi    host callbacks
@@ -70,6 +71,7 @@ _cnumpy.import_array()
 
 cdef enum:
     STREAM_NON_BLOCKING = 1     # CU_STREAM_NON_BLOCKING
+    EVENT_BLOCKING_SYNC = 1     # CU_EVENT_BLOCKING_SYNC
     EVENT_DISABLE_TIMING = 2    # CU_EVENT_DISABLE_TIMING
     HOST_ALLOC_PORTABLE = 1     # CU_MEMHOSTALLOC_PORTABLE
     HOST_ALLOC_MAPPED = 2       # CU_MEMHOSTALLOC_DEVICEMAP
@@ -112,6 +114,7 @@ cdef bint is_config(object value) except -1:
     return isinstance(value, _config_class)
 
 
+cdef class LeftWait
 cdef class StreamCore
 cdef class Stream
 cdef class Event
@@ -134,6 +137,7 @@ cdef struct Packed
 include "elements.pxi"
 include "context.pxi"
 include "process.pxi"
+include "waiting.pxi"
 include "stream_core.pxi"
 include "stream.pxi"
 include "callbacks.pxi"

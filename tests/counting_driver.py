@@ -109,8 +109,12 @@ class CountingDriver(Backend):
         without: tuple[str, ...] = (),
         instead: Mapping[str, int] | None = None,
         limits: DeviceLimits = LIMITS,
+        frees_wait: bool = False,
     ) -> None:
-        """Leave optional slots out by `without`; `instead` puts C functions of the test's in."""
+        """Leave optional slots out by `without`; `instead` puts C functions of the test's in.
+
+        `frees_wait`: what the hot table says of freeing memory.
+        """
         self.calls: list[tuple[str, tuple[Any, ...]]] = []
         self.busy: set[int] = set()
         """Handles of streams with pending work. Waiting for one makes it idle."""
@@ -144,7 +148,8 @@ class CountingDriver(Backend):
             if name in without:
                 continue
             kind = ctypes.CFUNCTYPE(ctypes.c_int, *_parameter_types(prototype))
-            callback = kind(self._answer(name))
+            # It never asks whether to go on: what waits is over by then.
+            callback = kind(self._answer(name.removesuffix("_while")))
             self._callbacks.append(callback)
             slots[name] = ctypes.cast(callback, ctypes.c_void_p).value or 0
         slots.update(instead or {})
@@ -154,6 +159,8 @@ class CountingDriver(Backend):
             out_of_memory=OUT_OF_MEMORY,
             sticky=(ILLEGAL_ADDRESS,),
             names={"launch": "countLaunchKernel"},
+            frees_wait=frees_wait,
+            staged_bytes=1 << 40,
         )
 
     # -- what tests ask ----------------------------------------------------------------------------
