@@ -152,6 +152,7 @@ cdef int drain_context(Context context, double deadline) except -1:
                 say_still_busy(context)
                 return 0
             _time.sleep(0.0005)
+            PyErr_CheckSignals()  # one that came outside of the sleep
     return 0
 
 

@@ -26,7 +26,7 @@ from tests.conformance.gate import Gate
 from tests.conformance.rows import Row
 from uhal import Device, DeviceBuffer, Event, EventFlags, HostBuffer, Module, Stream
 
-LARGE = 1 << 19
+LARGE = 1 << 21
 """Bytes more than any backend reads aside."""
 PATIENCE = 20.0
 """Seconds after which an interrupted wait counts as not ended."""
