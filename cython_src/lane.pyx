@@ -122,6 +122,7 @@ cdef class Segment
 cdef class Block
 cdef class Pool
 cdef class DeviceBuffer
+cdef class PinnedYard
 cdef class PinnedBlock
 cdef class HostMemory
 cdef class HostBuffer

@@ -195,6 +195,8 @@ cdef int teardown(Context context) noexcept:
             for _, handle in core.markers:
                 table.event_destroy(<void *><uintptr_t>handle)
         keep_first(&status, pool_free_segments(context))
+        for address in context.yard.addresses:
+            table.host_free(<void *><uintptr_t>address)
         for handle in context.idle_events:
             table.event_destroy(<void *><uintptr_t>handle)
         if bound and previous != NULL:

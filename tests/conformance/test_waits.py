@@ -70,6 +70,7 @@ WAITS: dict[str, Callable[[Held], object]] = {
 
 def interrupt_each(image: str, backend: str, seed: int) -> None:
     """In the child: interrupt every wait twice; print what was not as it should be."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's job may ignore it
     device = Device(0, backend)
     rng = np.random.default_rng(seed)
     with device, Module.from_file(Path(image)) as basic:
@@ -176,6 +177,7 @@ def leave_work_behind(image: str, backend: str) -> None:
     gate.hold(stream)
     print("leaves", flush=True)
     globals()["kept"] = gate, stream, device
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     leaving = threading.Event()
     atexit.register(leaving.set)  # called first, for it is registered last
 
