@@ -202,7 +202,9 @@ cdef int teardown(Context context) noexcept:
         if bound and previous != NULL:
             table.bind(previous)
         released_tokens.add(<uintptr_t>context.token_pointer)
-        context.backend.release_device_context(context.ordinal)
+        context.backend.release_device_context(
+            context.ordinal, <uintptr_t>context.token_pointer
+        )
         if status != 0 and context.lost is None:
             said = _errors.from_code(context.backend, "teardown", status)
             warn_in_destructor(f"closing {context.backend_name}:{context.ordinal}: {said}")
