@@ -8,7 +8,7 @@ import pytest
 import ubridge
 from tests.sampling import rounds
 from ubridge import ComputeGraph, execute_graph
-from ubridge.graph_memory import ALIGNMENT, Lifetime, plan_memory
+from ubridge.graph.memory import ALIGNMENT, Lifetime, plan_memory
 from uhal import Device
 
 

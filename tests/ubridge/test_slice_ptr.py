@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-import ubridge.content_cache
+import ubridge.device.content_cache
 from ubridge import Layout, LayoutCache, SlicePtrOrNull
 from uhal import CaptureError, Device, DeviceError, Stream, StreamFlags
 
