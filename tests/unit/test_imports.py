@@ -23,6 +23,7 @@ OURS = {"uhal", "ubridge", "examples", "simulators"} | BACKENDS
 MAY_LOAD_BY_NAME = {"uhal/__main__.py", "uhal/doctor.py"}
 FOR_BACKENDS = {
     "uhal.abi",
+    "uhal.adapters",
     "uhal._library_graphs",
     "uhal.errors",
     "uhal.contract",

@@ -1,13 +1,13 @@
-/* TopsRuntime has devices where CUDA has contexts: the token of a device is its ordinal + 1, so
- * that none is null. */
-#include "tops_adapters.h"
+/* The slots that no function of TopsRuntime's fits as it is. It has devices where CUDA has contexts:
+ * the token of a device is its ordinal + 1, so that none is null. */
+#include "slot_adapters.h"
 
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "../tops_backend/abi.h"
+#include "abi.h"
 #include "hot_table.h"
 
 /* -- current and bind over topsGetDevice and topsSetDevice ------------------------------------- */
@@ -252,29 +252,23 @@ TOPS_LAUNCH(tops_launch_64, tops_launch_ex_64)
 
 /* -- by name ----------------------------------------------------------------------------------- */
 
-#define TOPS_ADAPTER(function, target)                                                             \
-    if (strcmp(name, #function) == 0)                                                              \
-        UHAL_GIVE_ADAPTER(function, target);
-
-/* Which launches a process makes is known by the adapters that are asked for. */
+/* Which launches are made is known by the adapters that are asked for. */
 #define TOPS_CHOICE(function, target, flag)                                                        \
-    if (strcmp(name, #function) == 0) {                                                            \
+    if (strcmp(name, #function) == 0)                                                              \
         flag = 1;                                                                                  \
-        UHAL_GIVE_ADAPTER(function, target);                                                       \
-    }
+    UHAL_SLOT_ADAPTER(function, target)
 
-enum uhal_adapter_answer uhal_tops_adapter(const char *name, uhal_any_function vendor,
-                                           uhal_any_function *adapter) {
-    TOPS_ADAPTER(tops_current, get_device)
-    TOPS_ADAPTER(tops_bind, set_device)
-    TOPS_ADAPTER(tops_alloc_async, malloc_async)
-    TOPS_ADAPTER(tops_stream_create, stream_create_with_flags)
-    TOPS_ADAPTER(tops_stream_callback, stream_add_callback)
-    TOPS_ADAPTER(tops_launch_ex_72, launch_kernel_ex)
-    TOPS_ADAPTER(tops_launch_ex_64, launch_kernel_ex)
-    TOPS_ADAPTER(tops_launch_packed, launch_kernel)
+uhal_any_function uhal_slot_adapter(const char *name, uhal_any_function vendor) {
+    UHAL_SLOT_ADAPTER(tops_current, get_device)
+    UHAL_SLOT_ADAPTER(tops_bind, set_device)
+    UHAL_SLOT_ADAPTER(tops_alloc_async, malloc_async)
+    UHAL_SLOT_ADAPTER(tops_stream_create, stream_create_with_flags)
+    UHAL_SLOT_ADAPTER(tops_stream_callback, stream_add_callback)
+    UHAL_SLOT_ADAPTER(tops_launch_ex_72, launch_kernel_ex)
+    UHAL_SLOT_ADAPTER(tops_launch_ex_64, launch_kernel_ex)
+    UHAL_SLOT_ADAPTER(tops_launch_packed, launch_kernel)
     TOPS_CHOICE(tops_prepare_function, launch_kernel, packs_parameters)
     TOPS_CHOICE(tops_launch_72, launch_kernel_ex, has_sub_threads)
     TOPS_CHOICE(tops_launch_64, launch_kernel_ex, has_sub_threads)
-    return UHAL_ADAPTER_UNKNOWN;
+    return NULL;
 }

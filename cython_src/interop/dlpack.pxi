@@ -1,7 +1,7 @@
 # DLPack without copying, the versioned exchange and the older one: its terms, and the way out.
 
 
-cdef extern from "dlpack.h":
+cdef extern from "interop/dlpack.h":
     enum:
         UHAL_DLPACK_MAJOR
         UHAL_DLPACK_MINOR

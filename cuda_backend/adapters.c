@@ -1,13 +1,12 @@
-/* See slot_adapters.h. */
+/* The slots that no function of CUDA's fits as it is. */
 #include "slot_adapters.h"
 
 #include <string.h>
 
-#include "../cuda_backend/abi.h"
+#include "abi.h"
 #include "hot_table.h"
-#include "tops_adapters.h"
 
-/* -- CUDA: launch_ex over cuLaunchKernelEx ----------------------------------------------------- */
+/* -- launch_ex over cuLaunchKernelEx ------------------------------------------------------------ */
 
 typedef CUresult (*cuda_launch_kernel_ex)(const CUlaunchConfig *config, CUfunction function,
                                           void **parameters, void **extra);
@@ -52,7 +51,7 @@ static int cuda_launch_ex(const struct uhal_launch_config *wanted, void *functio
     return cuda_launch_ex_target(&config, (CUfunction)function, parameters, extra);
 }
 
-/* -- CUDA: graph_update_kernel over cuGraphExecKernelNodeSetParams ------------------------------ */
+/* -- graph_update_kernel over cuGraphExecKernelNodeSetParams ------------------------------------ */
 
 typedef CUresult (*cuda_graph_exec_kernel_node_set_params)(
     CUgraphExec executable, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v1 *parameters);
@@ -81,11 +80,8 @@ static int cuda_graph_update_kernel(void *executable, void *node, void *function
 
 /* -- by name ------------------------------------------------------------------------------------ */
 
-enum uhal_adapter_answer uhal_slot_adapter(const char *name, uhal_any_function vendor,
-                                           uhal_any_function *adapter) {
-    if (strcmp(name, "cuda_launch_ex") == 0)
-        UHAL_GIVE_ADAPTER(cuda_launch_ex, cuda_launch_ex_target);
-    if (strcmp(name, "cuda_graph_update_kernel") == 0)
-        UHAL_GIVE_ADAPTER(cuda_graph_update_kernel, cuda_graph_update_kernel_target);
-    return uhal_tops_adapter(name, vendor, adapter);
+uhal_any_function uhal_slot_adapter(const char *name, uhal_any_function vendor) {
+    UHAL_SLOT_ADAPTER(cuda_launch_ex, cuda_launch_ex_target)
+    UHAL_SLOT_ADAPTER(cuda_graph_update_kernel, cuda_graph_update_kernel_target)
+    return NULL;
 }

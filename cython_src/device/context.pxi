@@ -54,27 +54,6 @@ def slot_prototypes():
     }
 
 
-def slot_adapter(str name not None, uintptr_t vendor_function):
-    """Return the address for a slot that `vendor_function` does not fit as it is.
-
-    `name` is one of slot_adapters.c; ValueError for another. RuntimeError when the adapter already
-    calls another function: a process opens one library of an API.
-    """
-    cdef bytes spelled = name.encode()
-    cdef uhal_any_function adapter = NULL
-    cdef uhal_adapter_answer answer = uhal_slot_adapter(
-        spelled, <uhal_any_function>vendor_function, &adapter
-    )
-    if answer == UHAL_ADAPTER_UNKNOWN:
-        raise ValueError(f"there is no slot adapter {name!r}")
-    if answer == UHAL_ADAPTER_TAKEN:
-        raise RuntimeError(
-            f"slot adapter {name!r} already calls a function of another library: a process opens "
-            "one library of an API, so open the second one in a process of its own"
-        )
-    return <uintptr_t>adapter
-
-
 # Set once the process drains for exit: from then on nothing native is freed (a driver may already
 # be half gone), which leaks on purpose.
 cdef bint exiting = False
