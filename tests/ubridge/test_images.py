@@ -100,7 +100,7 @@ def test_an_image_that_is_not_built(
     host: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "new.cu").write_text("")
-    monkeypatch.setattr(ubridge.images, "KERNELS", tmp_path)
+    monkeypatch.setattr(ubridge.device.images, "KERNELS", tmp_path)
     with pytest.raises(NotFoundError, match=r"not built.*python setup\.py build_ext --inplace"):
         ubridge.load_module("new", device=host)
 
@@ -113,7 +113,7 @@ def test_better_levels_come_first(
     for level in usable:
         (tmp_path / "host" / level.name).mkdir(parents=True)
         (tmp_path / "host" / level.name / "new.so").write_bytes(b"")
-    monkeypatch.setattr(ubridge.images, "KERNELS", tmp_path)
+    monkeypatch.setattr(ubridge.device.images, "KERNELS", tmp_path)
     path, chosen = ubridge.device.images._host_image("new")
     assert path.parent.name == usable[0].name
     passed_over = [one.reason for one in chosen.candidates if usable[-1].name in one.description]
