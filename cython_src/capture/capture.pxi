@@ -1,7 +1,7 @@
 # A capture: a stream, and those that join it, record what they are given into a plan.
 #
-# Nothing recorded takes a ticket or leaves a stamp, for it does not run. The plan holds the memory it
-# is given. What would make the driver spoil the capture is refused before the driver sees it.
+# Nothing recorded takes a ticket or leaves a stamp, for it does not run. The plan holds the memory
+# it is given. What would make the driver spoil the capture is refused before the driver sees it.
 
 cdef object _capture_words = None
 
@@ -49,7 +49,7 @@ cdef class Capture:
             warn_in_destructor(f"abandoning the capture of plan {self.plan.name!r}: {failure}")
 
 
-# -- beginning and ending ----------------------------------------------------------------------------
+# -- beginning and ending --------------------------------------------------------------------------
 
 
 cdef Plan begin_capture(Stream stream, object name):

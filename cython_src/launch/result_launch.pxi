@@ -1,5 +1,6 @@
-# A launch whose result is a buffer: allocating it and launching are one call, and the arguments that
-# are always the same are kept. For kernels on few elements, which take less time than the way there.
+# A launch whose result is a buffer: allocating it and launching are one call, and the arguments
+# that are always the same are kept. For kernels on few elements, which take less time than the way
+# there.
 
 
 @cython.nonecheck(True)
