@@ -77,9 +77,9 @@ cdef int copy_h2d(
     cdef size_t count = buffer.nbytes
     cdef int status = 0
     order_behind(buffer, core)
-    if pageable and count > context.table.staged_bytes:
-        settle_for_copy(context, core)
     cdef void *previous = enter(context)
+    if pageable and count > context.table.staged_bytes:
+        settle_for_copy(context, core, previous)
     cdef Block block = hold(buffer)
     hold_core(core)
     try:
@@ -106,9 +106,9 @@ cdef int copy_d2h(DeviceBuffer buffer, void *destination, StreamCore core, bint 
     cdef size_t count = buffer.nbytes
     cdef int status = 0
     order_behind(buffer, core)
-    if pageable:
-        settle_for_copy(context, core)
     cdef void *previous = enter(context)
+    if pageable:
+        settle_for_copy(context, core, previous)
     cdef Block block = hold(buffer)
     hold_core(core)
     try:

@@ -180,7 +180,9 @@ cdef int copy_rows_and_wait(
     StreamCore core
 ) except -1:
     """`copy_rows_of` with memory of the host."""
-    settle_for_copy(buffer.context, core)
+    cdef void *previous = enter(buffer.context)
+    settle_for_copy(buffer.context, core, previous)
+    leave(buffer.context, previous)
     try:
         copy_rows_of(buffer, None, direction, destination, source, core)
         return synchronize_core(buffer.context, core)

@@ -185,13 +185,18 @@ cdef int reap_left_waits() except -1:
 # -- before native calls that no signal ends -------------------------------------------------------
 
 
-cdef inline int settle_for_copy(Context context, StreamCore core) except -1:
+cdef inline int settle_for_copy(Context context, StreamCore core, void *previous) except -1:
     """On the main thread, wait for the stream before a copy that would wait for it in the driver.
 
-    When a signal ends this wait the copy has not begun: nothing of the caller's is in use.
+    When a signal ends this wait the copy has not begun: nothing of the caller's is in use. The
+    device is current; `previous` is made so again when this raises.
     """
-    if signals_come_here():
-        synchronize_core(context, core)
+    if signals_come_here() and context.table.stream_query(core.handle) == context.table.not_ready:
+        try:
+            synchronize_core(context, core)
+        except BaseException:
+            leave(context, previous)
+            raise
     return 0
 
 
