@@ -103,11 +103,20 @@ def compile_for_rocm(source: Path, folder: Path) -> Path:
 
 
 def compile_for_tops(source: Path, folder: Path) -> Path:
-    """Assemble a container of the host build, which simulated GCUs run, and its sidecar."""
+    """Assemble a container of the host build, which simulated GCUs run, and its sidecar.
+
+    Unless it was assembled before: another process of the run may be reading it.
+    """
     library = compile_for_host(source, folder)
-    image = library.with_suffix(".topsfb")
-    image.write_bytes(of_host.assemble(library, "gcu210", "gcu300"))
-    Path(f"{image}.sig").write_text(of_host.sidecar(library), encoding="utf-8")
+    assembler = Path(of_host.__file__).parent.glob("*.py")
+    digest = _digest(library, "".join(path.read_text("utf-8") for path in sorted(assembler)))
+    image = library.with_name(f"{source.stem}-{digest}.topsfb")
+    if not image.exists():
+        unfinished = image.with_suffix(f".{os.getpid()}")
+        unfinished.write_text(of_host.sidecar(library), encoding="utf-8")
+        unfinished.replace(f"{image}.sig")
+        unfinished.write_bytes(of_host.assemble(library, "gcu210", "gcu300"))
+        unfinished.replace(image)
     return image
 
 
