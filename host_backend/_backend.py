@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from host_backend._errors import ADVICE, CLASS_OF, DETAILED, STICKY
-from host_backend._image import ParameterFacts, require_host_module, signature_of
 from uhal._lane import HotTable
 from uhal._library_graphs import OwnGraphVerbs, own_graph_names
 from uhal.abi import Header, Library, LibrarySearch, find_library
@@ -33,6 +32,7 @@ from uhal.contract import (
 )
 from uhal.errors import DeviceError, LibraryNotFoundError, from_code
 from uhal.images import cpu_level
+from uhal.images.host_module import ParameterFacts, require_host_module, signature_of
 from uhal.signature import Signature
 
 LIBRARY_VARIABLE = "UHAL_HOST_LIBRARY"
@@ -353,7 +353,7 @@ class HostBackend(OwnGraphVerbs):
             f"{properties.total_memory / 2**30:.0f} GB",
         ]
         description = ", ".join(part for part in parts if part)
-        return DeviceSummary(ordinal, self.device_name(ordinal), description)
+        return DeviceSummary(ordinal, self.device_name(ordinal), description, "processor")
 
     def _live_count(self, kind: str) -> int:
         count = ctypes.c_size_t()

@@ -41,6 +41,8 @@ class DeviceSummary:
     name: str
     description: str
     """Cores, instruction level, memory: one line, no newline."""
+    kind: Literal["accelerator", "processor"] = "accelerator"
+    """Accelerators are chosen before the host, the host before processors of other backends."""
 
 
 @dataclass(frozen=True)
@@ -217,9 +219,9 @@ class Backend(ABC):
     @abstractmethod
     def device_limits(self, ordinal: int) -> DeviceLimits: ...
 
-    @abstractmethod
     def device_attributes(self, ordinal: int) -> Mapping[str, int | str]:
         """Everything else the vendor tells, under the vendor's own attribute names."""
+        return {}
 
     @abstractmethod
     def memory_info(self, ordinal: int) -> tuple[int, int]:

@@ -6,6 +6,7 @@ test must fail, and fails the run once it passes). Keys are patterns of a test's
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shlex
@@ -21,6 +22,7 @@ import pytest
 from build_support import cuda_kernels, hip_compiler, rocm_kernels
 from build_support.kernel_declarations import declared_signatures
 from simulators.topsfb import of_host
+from uhal import registry
 from uhal.images.hsaco import read_hsaco
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,6 +44,8 @@ class Row:
     """What to set besides to have two devices; `None` where there is one."""
     unsupported: Mapping[str, str] = field(default_factory=dict)
     expected_failures: Mapping[str, str] = field(default_factory=dict)
+    unsupported_fixtures: Mapping[str, str] = field(default_factory=dict)
+    """Fixtures whose tests the backend cannot run, with the reason."""
     prepare: Callable[[Path], Mapping[str, str]] | None = None
     """Makes what the row needs, in a folder; returns more of the environment. May skip the row."""
 
@@ -118,6 +122,31 @@ def compile_for_tops(source: Path, folder: Path) -> Path:
         unfinished.write_bytes(of_host.assemble(library, "gcu210", "gcu300"))
         unfinished.replace(image)
     return image
+
+
+def prepare_skeleton(folder: Path) -> Mapping[str, str]:
+    """Install the distribution as its user would, and let the registry look again."""
+    source = ROOT / "tests" / "skeleton_backend"
+    digest = _digest(source / "skeleton_backend" / "__init__.py", "")
+    site = folder / f"skeleton-{digest}"
+    if not site.exists():
+        unfinished = site.with_suffix(f".{os.getpid()}")
+        pip = [sys.executable, "-m", "pip", "-q", "--disable-pip-version-check", "install"]
+        # A copy: the build leaves folders beside its sources.
+        shutil.copytree(source, unfinished / "source")
+        options = ["--no-deps", "--no-build-isolation", "--no-index"]
+        target = unfinished / "site"
+        subprocess.run(
+            [*pip, *options, "--target", str(target), str(unfinished / "source")], check=True
+        )
+        with contextlib.suppress(OSError):  # another process of the run was first
+            target.rename(site)
+        shutil.rmtree(unfinished)
+    if str(site) not in sys.path:
+        sys.path.append(str(site))
+        registry.look_again()
+    # Processes that tests start find it, too.
+    return {"PYTHONPATH": os.pathsep.join(filter(None, (str(site), os.environ.get("PYTHONPATH"))))}
 
 
 def prepare_simulated_cuda(folder: Path) -> Mapping[str, str]:
@@ -273,6 +302,14 @@ ROWS = (
             "test_a_capsule_nobody_takes_frees_its_hold*": "DLPack has no device type for GCUs",
             "test_a_graph_takes_other_parameters*": "no function that does it is known",
         },
+    ),
+    Row(
+        "skeleton",
+        "skeleton",
+        compile_for_host,
+        prepare=prepare_skeleton,
+        unsupported_fixtures={"gate": "calls are done when they return: nothing can be held"},
+        unsupported={},
     ),
 )
 

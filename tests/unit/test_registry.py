@@ -69,7 +69,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Install:
         monkeypatch.setitem(sys.modules, f"{name}_backend", SimpleNamespace(backend=Driver))
         return Driver
 
-    for name in registry.NAMES:
+    for name in registry.names():
         put(name, devices=0, verdict="absent")
     return put
 
@@ -85,15 +85,15 @@ def test_the_first_with_a_device_is_chosen(install: Install) -> None:
 
 
 def test_the_order_is_cuda_rocm_tops_host() -> None:
-    assert registry.NAMES == ("cuda", "rocm", "tops", "host")
+    assert tuple(registry.OURS) == ("cuda", "rocm", "tops", "host")
 
 
 def test_no_device_carries_a_record_for_each_backend(install: Install) -> None:
     install("rocm", verdict="refused")
     with pytest.raises(NoDeviceError) as caught:
         Api.init()
-    assert [record.name for record in caught.value.records] == list(registry.NAMES)
-    assert len(str(caught.value).splitlines()) == 1 + len(registry.NAMES)
+    assert [record.name for record in caught.value.records] == list(registry.names())
+    assert len(str(caught.value).splitlines()) == 1 + len(registry.names())
     assert Device.count() == 0
 
 
