@@ -57,6 +57,7 @@ FUNCTION_OF_SLOT = {
     "stream_create": "uhalHostStreamCreateWithPriority",
     "stream_destroy": "uhalHostStreamDestroy",
     "stream_synchronize": "uhalHostStreamSynchronize",
+    "stream_synchronize_while": "uhalHostStreamSynchronizeWhile",
     "stream_query": "uhalHostStreamQuery",
     "stream_progress": "uhalHostStreamProgress",
     "stream_wait_event": "uhalHostStreamWaitEvent",
@@ -65,6 +66,7 @@ FUNCTION_OF_SLOT = {
     "event_destroy": "uhalHostEventDestroy",
     "event_record": "uhalHostEventRecord",
     "event_synchronize": "uhalHostEventSynchronize",
+    "event_synchronize_while": "uhalHostEventSynchronizeWhile",
     "event_query": "uhalHostEventQuery",
     "event_elapsed": "uhalHostEventElapsedTime",
     "get_function": "uhalHostModuleGetFunction",
@@ -99,6 +101,7 @@ class HostBackend(OwnGraphVerbs):
             out_of_memory=constants["UHAL_HOST_ERROR_OUT_OF_MEMORY"],
             sticky=[constants[name] for name in STICKY],
             names=FUNCTION_OF_SLOT,
+            staged_bytes=constants["UHAL_HOST_STAGED_BYTES"],
         )
 
     # -- finding the library -----------------------------------------------------------------------

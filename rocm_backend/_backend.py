@@ -101,6 +101,8 @@ class RocmBackend(OwnGraphVerbs, ModuleVerbs, LibraryBackend):
             out_of_memory=header().constants["HSA_STATUS_ERROR_OUT_OF_RESOURCES"],
             sticky=[code for name, code in constants.items() if name.startswith(STICKY_PREFIX)],
             names=FUNCTION_OF_SLOT,
+            frees_wait=False,
+            staged_bytes=constants["UHAL_HSA_STAGED_BYTES"],
         )
 
     # -- finding the library -----------------------------------------------------------------------

@@ -92,8 +92,12 @@ class CountingDriver(Backend):
         without: tuple[str, ...] = (),
         instead: Mapping[str, int] | None = None,
         limits: DeviceLimits = LIMITS,
+        frees_wait: bool = False,
     ) -> None:
-        """Leave optional slots out by `without`; `instead` puts C functions of the test's in."""
+        """Leave optional slots out by `without`; `instead` puts C functions of the test's in.
+
+        `frees_wait`: what the hot table says of freeing memory.
+        """
         self.calls: list[tuple[str, tuple[Any, ...]]] = []
         self.busy: set[int] = set()
         """Handles of streams with pending work. Waiting for one makes it idle."""
@@ -126,7 +130,8 @@ class CountingDriver(Backend):
         for name in _lane.slot_prototypes():
             if name in without:
                 continue
-            callback = function_type(name)(self._answer(name))
+            # It never asks whether to go on: what waits is over by then.
+            callback = function_type(name)(self._answer(name.removesuffix("_while")))
             self._callbacks.append(callback)
             slots[name] = ctypes.cast(callback, ctypes.c_void_p).value or 0
         slots.update(instead or {})
@@ -136,6 +141,8 @@ class CountingDriver(Backend):
             out_of_memory=OUT_OF_MEMORY,
             sticky=(ILLEGAL_ADDRESS,),
             names={"launch": "countLaunchKernel"},
+            frees_wait=frees_wait,
+            staged_bytes=1 << 40,
         )
 
     # -- what tests ask ----------------------------------------------------------------------------

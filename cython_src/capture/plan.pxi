@@ -56,7 +56,7 @@ cdef class Plan:
         try:
             release_plan(self)
         except BaseException as failure:
-            warn_in_destructor(f"closing plan {self.name!r}: {failure}")
+            warn_of_failed_end(f"closing plan {self.name!r}", failure)
 
     @property
     def device(self):
@@ -202,13 +202,23 @@ cdef int release_plan(Plan plan) except -1:
     cdef void *previous
     cdef Block block
     cdef PlanSlot slot
+    if plan.last.stream_id and not exiting and not context.state.word & (
+        UHAL_STATE_FORKED | UHAL_STATE_LOST
+    ):
+        try:
+            # nothing is let go of yet, should a signal end this
+            settle_stamp(context, plan.last)
+        except _errors.DeviceError:
+            if not context.state.word & UHAL_STATE_LOST:
+                raise
+            # a lost device answers every call with its error
+    if plan.state == PLAN_CLOSED:
+        return 0  # a signal handler closed it
     plan.state = PLAN_CLOSED
     live.plans -= 1
     if exiting or context.state.word & UHAL_STATE_FORKED:
         return 0
     try:
-        if plan.last.stream_id and not context.state.word & UHAL_STATE_LOST:
-            settle_stamp(context, plan.last)
         previous = enter(context)
         try:
             destroy_graphs(plan)

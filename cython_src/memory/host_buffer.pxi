@@ -13,7 +13,7 @@ cdef class PinnedBlock:
     cdef void *token_pointer
     cdef void *pointer          # null: freed by the HostMemory
     cdef unsigned int generation
-    cdef Py_ssize_t pending     # copies that still read or write it
+    cdef Py_ssize_t pending     # streams whose pending work keeps it
 
     def __dealloc__(self):
         cdef void *previous = NULL
@@ -41,23 +41,39 @@ cdef class HostMemory:
         if self.pointer == NULL:
             return
         live.host_buffers -= 1
-        if self.block.pending:
-            return  # freed when the last copy is done
-        self.block.pointer = NULL
         if exiting or self.context.state.word & (UHAL_STATE_FORKED | UHAL_STATE_LOST):
+            if not self.block.pending:
+                self.block.pointer = NULL
             return
         try:
+            if self.context.table.frees_wait:
+                hold_until_idle(self.context, self.block)
+            if self.block.pending:
+                return  # freed when the last copy is done, or all that the driver would wait for
+            self.block.pointer = NULL
             free_pinned(self.context, self.pointer)
         except BaseException as failure:
-            warn_in_destructor(f"freeing {self.nbytes} pinned bytes: {failure}")
+            warn_of_failed_end(f"freeing {self.nbytes} pinned bytes", failure)
 
     def __getbuffer__(self, Py_buffer *view, int flags):
         PyBuffer_FillInfo(view, self, self.pointer, self.nbytes, 0, flags)
 
 
+cdef int hold_until_idle(Context context, PinnedBlock block) except -1:
+    """Leave the freeing to the streams: the driver would wait for all that is pending in them."""
+    cdef StreamCore core
+    for core in list(context.streams.values()):
+        if not core.state.word & UHAL_STATE_CAPTURING and not core_is_idle(context, core):
+            block.pending += 1
+            core.held.append((core.ticket, block))
+    return 0
+
+
 cdef int free_pinned(Context context, void *pointer) except -1:
     cdef void *previous = enter(context)
-    cdef int status = context.table.host_free(pointer)
+    cdef int status
+    with nogil:
+        status = context.table.host_free(pointer)
     leave(context, previous)
     return check(context, status, "host_free")
 
