@@ -191,7 +191,7 @@ def test_without_a_blas_the_kernel_multiplies(
             y, right, other = matrices(rng, (2,), 65, 70, dtype)
             choice = ubridge.matmul_choice(x, y)
             assert choice.kernel == "tiled"
-            assert "pip install uhal-py[blas]" in str(choice)
+            assert "pip install scipy-openblas32" in str(choice)
             got = poisoned(x, y, (2, 33, 70))
             assert_product(got, left, right, dtype, f"{one} {other}")
     finally:
