@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ubridge.blas_products import BlasProducts, WidenedProducts
+from ubridge.blas_products import BlasProducts
 from ubridge.cublaslt import CublasLtProducts
 from ubridge.images import modules
 from ubridge.matmul_kernels import (
@@ -22,6 +22,7 @@ from ubridge.matmul_kernels import (
     TensorProducts,
     TiledProducts,
 )
+from ubridge.packed_products import PackedProducts
 from uhal import DeviceBuffer
 from uhal.interop import StreamLike
 
@@ -49,7 +50,7 @@ class MatmulKernels:
         if self._library is not None:
             self.table = (self._library, *self.table)
         if device.backend == "host":
-            self.table = (BlasProducts(executor), WidenedProducts(executor), *self.table)
+            self.table = (BlasProducts(executor), PackedProducts(executor), *self.table)
 
     def leave_out_library(self) -> None:
         """Choose among uhal's own kernels only."""
