@@ -142,7 +142,7 @@ def _above_limit() -> tuple[Level, ...]:
 
 @functools.cache
 def _tiles_granted() -> bool:
-    # A child that is forked inherits it. arch_prctl(2), and Linux's Documentation/arch/x86/xstate.rst
+    # Forked children inherit it. See Linux's Documentation/arch/x86/xstate.rst.
     syscall = ctypes.CDLL(None, use_errno=True).syscall
     syscall.restype = ctypes.c_long
     arguments = (_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XFEATURE_XTILEDATA)
