@@ -2,8 +2,8 @@
 
 ubridge's f32 beside numpy's, and bf16 and f16 beside f32. Every form runs in each round, and what
 counts is the median of the rounds' ratios: what disturbs the machine for a while disturbs all forms
-of a round alike. Time is the processor time of the whole process for some products, which are waited
-for together. The exit status is 1 when a gate is missed.
+of a round alike. Time is the processor time of the whole process for some products, which are
+waited for together. The exit status is 1 when a gate is missed.
 
     python -m benchmarks.products [--threads 1] [--rounds 31] [--json]
 """
