@@ -46,15 +46,13 @@ static inline void sum_across(const T *x, u64 step, const f32 *vector, u64 depth
 {
     f32 sums[PART] = {};
     for (u64 first = 0; first < depth; first += TOGETHER) {
-        const T *rows[TOGETHER];
-        f32 factors[TOGETHER];
-        for (u64 i = 0; i < TOGETHER; ++i) {
-            const bool inside = first + i < depth;
-            rows[i] = x + (inside ? first + i : first) * step;
-            factors[i] = inside ? vector[first + i] : 0;
-        }
-        // A product by the 0 of a row that is not there could be NaN.
         const u64 present = smaller(TOGETHER, depth - first);
+        const T *rows[TOGETHER] = {};
+        f32 factors[TOGETHER] = {};
+        for (u64 i = 0; i < present; ++i) {
+            rows[i] = x + (first + i) * step;
+            factors[i] = vector[first + i];
+        }
         u64 i = 0;
         if (present == TOGETHER)
             for (; i + LANES <= count; i += LANES) {

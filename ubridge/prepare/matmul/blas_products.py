@@ -22,7 +22,7 @@ _LONGEST = 2**31 - 1
 """What a BLAS with 32-bit integers can count."""
 _PIECE = 2**21
 """Multiplications that are worth a piece of their own."""
-_PER_THREAD = 2**20
+_PER_THREAD = 2**16
 """Multiplications a work-item stands for: the runtime tells the short launches by their number."""
 
 

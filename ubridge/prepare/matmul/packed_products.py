@@ -25,7 +25,7 @@ VECTORS = "matvec"
 _DTYPES = ("bf16", "f16", "f32")
 _PIECE = 2**20
 """Multiplications that are worth a piece of their own."""
-_PER_THREAD = 2**20
+_PER_THREAD = 2**16
 """Multiplications a work-item stands for: the runtime tells the short launches by their number."""
 
 
