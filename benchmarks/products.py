@@ -34,7 +34,9 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=31)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args()
-    # Both libraries read them when they are first imported.
+    # Both libraries read them when they are first imported; others would hold OpenBLAS back.
+    for name in [name for name in os.environ if name.startswith("OPENBLAS_")]:
+        del os.environ[name]
     os.environ["OPENBLAS_NUM_THREADS"] = os.environ["UHAL_HOST_THREADS"] = str(options.threads)
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-options.threads :])
