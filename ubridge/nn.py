@@ -78,7 +78,10 @@ def argsort(
     out: DeviceTensor | None = None,
     stream: StreamLike | None = None,
 ) -> DeviceTensor:
-    """Return the places of an axis' elements in order, as u32; equal ones in any order."""
+    """Return the places of an axis' elements in order, as u32.
+
+    Equal elements keep their order and NaN is the largest; on GCUs neither is promised.
+    """
     op = OPS["argsort_descending" if descending else "argsort"]
 
     def along_last(one: DeviceTensor, place: DeviceBuffer | None) -> DeviceBuffer:

@@ -664,7 +664,8 @@ def test_device_copies_may_overlap(driver: Driver, seed: int) -> None:
 
 
 def test_memsets(driver: Driver) -> None:
-    with driver.stream() as stream, driver.memory(400_000) as address:
+    # One element more than is set, of the widest type.
+    with driver.stream() as stream, driver.memory(4 * 100_001) as address:
         for dtype, call in (
             (np.uint8, driver.api.uhalHostMemsetD8Async),
             (np.uint16, driver.api.uhalHostMemsetD16Async),
@@ -923,6 +924,8 @@ def test_a_bad_environment_is_said(variable: str, value: str) -> None:
     done = run_script("", **{variable: value})
     assert done.returncode != 0
     assert "INVALID_VALUE" in done.stderr
+    assert f"{variable}: expected a number from 1 to " in done.stderr
+    assert f"got '{value}'; unset it for one " in done.stderr
 
 
 def test_leaks_nothing_in_random_use(driver: Driver, image: bytes, seed: int) -> None:
