@@ -19,8 +19,8 @@ import numpy as np
 
 import ubridge as ub
 from ubridge import ComputeGraph, DeviceTensor, execute_graph
-from ubridge.graph_calls import is_enqueuing, leaves_of
-from ubridge.lowering import Lowering
+from ubridge.device.lowering import Lowering
+from ubridge.graph.calls import is_enqueuing, leaves_of
 from uhal import Device, DeviceBuffer
 from uhal.errors import ArgumentValueError, DeviceError, NotFoundError, OutOfMemoryError
 

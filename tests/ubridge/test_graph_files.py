@@ -15,7 +15,7 @@ from tests.children import run_child
 from tests.sampling import SOAK, rounds
 from tests.ubridge.graph_mutants import METHODS, run_mutants, traced
 from ubridge import ComputeGraph, execute_graph
-from ubridge.graph_rules import RULES
+from ubridge.graph.rules import RULES
 from uhal import Device, DeviceBuffer
 from uhal.errors import ArgumentValueError
 
