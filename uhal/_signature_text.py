@@ -29,6 +29,8 @@ _SIZED: dict[str, ParameterKind] = {
     "unknown": "unknown",
 }
 _MAX_BYTES = 1 << 20
+_MOST_WORDS = 5
+"""Of a type in C: `unsigned long long int` has four."""
 
 
 @dataclass(frozen=True)
@@ -162,7 +164,7 @@ class _Parser:
         return Parameter(self._index, self._name(tokens[4:]), kind, size, source=self._source)
 
     def _scalar(self, tokens: list[_Token]) -> Parameter:
-        for count in range(len(tokens), 0, -1):
+        for count in range(min(len(tokens), _MOST_WORDS), 0, -1):
             dtype = from_c_spelling(" ".join(token.text for token in tokens[:count]))
             if dtype is not None:
                 name = self._name(tokens[count:])

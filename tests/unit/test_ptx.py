@@ -261,6 +261,12 @@ def test_comments_strings_functions_and_debug_sections_are_passed_over() -> None
         (HEADER + ".entry k(" + ",".join(["x"] * 5000) + ") {}", "5000 parameters"),
         (HEADER + ".entry k() {} .entry k() {}", "twice"),
         (HEADER + ".entry ( {}", "cannot be read"),
+        (HEADER + ".entry k(.param .u32 a {}", "never closed"),
+        (HEADER + ".entry k()) {}", "cannot be read"),
+        (HEADER + ".entry k((.param .u32 a)) {}", "cannot be read"),
+        (HEADER + ".shared .align 0 .b8 a[4]; .entry k() { mov.u32 %r1, a; }", "aligned to 0"),
+        (HEADER + ".entry k() { .shared .align 0 .b8 a[4]; }", "aligned to 0"),
+        (HEADER + ".shared .align 12 .b8 a[4];", "aligned to 12"),
     ],
 )
 def test_refusals(text: str, words: str | None) -> None:

@@ -25,6 +25,8 @@ MAX_CHARACTERS = 4096
 """Of a statement; only calls and data are longer."""
 MAX_PASSES = 12
 MAX_SUMS = 16
+MAX_TERMS = 64
+"""Parameters of one sum. No address has so many."""
 
 _ELSEWHERE = -1
 """Stands in a sum for anything not followed: a value from memory, an opaque instruction."""
@@ -32,7 +34,7 @@ _OPAQUE: frozenset[Sum] = frozenset([frozenset([_ELSEWHERE])])
 _PLAIN: frozenset[Sum] = frozenset([frozenset()])
 
 _STATEMENT = re.compile(r"(?:[\w$]+\s*:\s*)*(?:@!?[\w$%]+\s+)?([a-z][\w.:]*)\s*(.*)", re.DOTALL)
-_OPERAND = re.compile(r"\[[^\]]*\]|\{[^}]*\}|[^,\s]+")
+_OPERAND = re.compile(r"\[[^][]*\]|\{[^{}]*\}|[^,\s]+")
 _NAME = re.compile(r"[\w$%]+")
 _MEMORY = frozenset("ld ldu st atom red prefetch prefetchu discard applypriority".split())
 _OTHER_SPACES = ("shared", "local", "param")
@@ -178,7 +180,8 @@ class _Registers:
         return _PLAIN if operand[:1].isdigit() or operand[:1] == "-" else _OPAQUE
 
     def _added(self, first: str, second: str) -> frozenset[Sum]:
-        return frozenset(one | other for one in self._of(first) for other in self._of(second))
+        sums = frozenset(one | other for one in self._of(first) for other in self._of(second))
+        return _OPAQUE if any(len(one) > MAX_TERMS for one in sums) else sums
 
     def _address(self, instruction: _Instruction) -> frozenset[Sum]:
         if any(part.startswith(_OTHER_SPACES) for part in instruction.modifiers):
