@@ -21,9 +21,11 @@ from simulators.ptx.program import (
     Immediate,
     Instruction,
     Label,
+    Minus,
     Negated,
     Operand,
     Pair,
+    Part,
     Register,
     Special,
     Symbol,
@@ -200,6 +202,8 @@ class _Body:
         if "|" in text:
             first, _, second = text.partition("|")
             return Pair(self._optional(first.strip()), self._optional(second.strip()))
+        if re.match(r"-\s*[%A-Za-z_$]", text):
+            return Minus(self._operand(text[1:].strip()))
         return self._simple(text)
 
     def _simple(self, text: str) -> Operand:
@@ -220,6 +224,9 @@ class _Body:
         name = self._resolved(text)
         if name in self._function.registers:
             return Register(name)
+        whole, dot, selector = text.rpartition(".")
+        if dot and self._resolved(whole) in self._function.registers:
+            return Part(Register(self._resolved(whole)), selector)
         if text.startswith("%") or text == "WARP_SZ":
             return Special(text)
         return Symbol(name)

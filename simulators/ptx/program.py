@@ -61,6 +61,21 @@ class Negated:
 
 
 @dataclass(frozen=True)
+class Part:
+    """`r.h1`: bytes or halves of a register, as the video instructions name them."""
+
+    register: Register
+    selector: str
+
+
+@dataclass(frozen=True)
+class Minus:
+    """`-r`: a factor or summand of `vmad` whose sign is changed."""
+
+    operand: Operand
+
+
+@dataclass(frozen=True)
 class Pair:
     """`p|q`: two results."""
 
@@ -75,7 +90,19 @@ class Group:
     elements: tuple[Operand, ...]
 
 
-Operand = Register | Special | Immediate | Symbol | Address | Vector | Negated | Pair | Group
+Operand = (
+    Register
+    | Special
+    | Immediate
+    | Symbol
+    | Address
+    | Vector
+    | Negated
+    | Part
+    | Minus
+    | Pair
+    | Group
+)
 
 
 @dataclass(frozen=True)

@@ -99,7 +99,7 @@ def describe(program: Program) -> Iterator[str]:
 
 def _check_functions(program: Program) -> None:
     # Importing the families fills the table.
-    from simulators.ptx import bits, compare, control, convert, floating, integer, memory, warp  # noqa: F401
+    from simulators.ptx import families  # noqa: F401
 
     for name, function in program.functions.items():
         if function.body is None:

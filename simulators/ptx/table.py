@@ -84,8 +84,6 @@ def find(one: Instruction) -> Row:
     raise UnsupportedPtxError(f"{one.spelling} is not executed here (PTX ISA §{section})", one.line)
 
 
-_VIDEO = "9.7.18 Video"
-
 ABSENT = {
     "tex": "9.7.10 Texture",
     "tld4": "9.7.10 Texture",
@@ -111,29 +109,6 @@ ABSENT = {
     "movmatrix": "9.7.14 Warp-Level Matrix: movmatrix",
     "clusterlaunchcontrol": "9.7.13 Parallel Synchronization and Communication",
     "stackrestore": "9.7.17 Stack Manipulation",
-    "vadd": _VIDEO,
-    "vsub": _VIDEO,
-    "vabsdiff": _VIDEO,
-    "vmin": _VIDEO,
-    "vmax": _VIDEO,
-    "vshl": _VIDEO,
-    "vshr": _VIDEO,
-    "vmad": _VIDEO,
-    "vset": _VIDEO,
-    "vadd2": _VIDEO,
-    "vsub2": _VIDEO,
-    "vavrg2": _VIDEO,
-    "vabsdiff2": _VIDEO,
-    "vmin2": _VIDEO,
-    "vmax2": _VIDEO,
-    "vset2": _VIDEO,
-    "vadd4": _VIDEO,
-    "vsub4": _VIDEO,
-    "vavrg4": _VIDEO,
-    "vabsdiff4": _VIDEO,
-    "vmin4": _VIDEO,
-    "vmax4": _VIDEO,
-    "vset4": _VIDEO,
 }
 """Instructions that are known and have no row, with their sections."""
 

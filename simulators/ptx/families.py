@@ -1,0 +1,15 @@
+"""The families of instructions. Importing them fills the table."""
+
+from simulators.ptx import (
+    bits,
+    compare,
+    control,
+    convert,
+    floating,
+    integer,
+    memory,
+    video,
+    warp,
+)
+
+FAMILIES = (bits, compare, control, convert, floating, integer, memory, video, warp)
