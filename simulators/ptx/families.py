@@ -10,6 +10,7 @@ from simulators.ptx import (
     memory,
     video,
     warp,
+    wmma,
 )
 
-FAMILIES = (bits, compare, control, convert, floating, integer, memory, video, warp)
+FAMILIES = (bits, compare, control, convert, floating, integer, memory, video, warp, wmma)

@@ -51,6 +51,7 @@ const char *title_of(int outcome) {
         "race on shared memory",
         "read of uninitialized shared memory",
         "assertion",
+        "call of no function",
     };
     return titles[outcome];
 }
@@ -122,6 +123,7 @@ Outcome PtxExecutable::run(const LaunchShape &shape, const std::vector<unsigned 
     launch.dynamic_shared_bytes = shape.shared_bytes;
     launch.seed = settings_.seed + launches.fetch_add(1);
     launch.milliseconds = settings_.milliseconds;
+    launch.cooperative = shape.cooperative ? 1 : 0;
     launch.parameters = parameters.data();
     launch.window_base = reach->window.base;
     launch.window_span = reach->window.bytes;
