@@ -38,9 +38,9 @@ def test_nvcc_for_a_gpu_before_blackwell() -> None:
     assert (image.version, image.target, image.address_size) == ((9, 0), "sm_75", 64)
     entries = sample("sm_75.ptx")
     assert list(entries) == ["saxpy", "mixed", "nothing", "indexed", "unused"]
-    assert entries["saxpy"].signature.declaration == "scalar[8], f32, ptr, ptr"
+    assert entries["saxpy"].signature.declaration == "integer[8], f32, ptr, ptr"
     assert entries["mixed"].signature.declaration == (
-        "scalar[8], ptr, bytes[24], bytes[3], scalar[1], unknown[2], unknown[2], f64, scalar[2], "
+        "integer[8], ptr, bytes[24], bytes[3], integer[1], unknown[2], unknown[2], f64, integer[2], "
         "ptr"
     )
     assert [one.offset for one in entries["mixed"].signature] == [
@@ -56,8 +56,8 @@ def test_nvcc_for_a_gpu_before_blackwell() -> None:
         64,
     ]
     assert len(entries["nothing"].signature) == 0
-    assert entries["indexed"].signature.declaration == "ptr, scalar[8], ptr, ptr"
-    assert entries["unused"].signature.declaration == "unknown[8], scalar[8], ptr"
+    assert entries["indexed"].signature.declaration == "ptr, integer[8], ptr, ptr"
+    assert entries["unused"].signature.declaration == "unknown[8], integer[8], ptr"
     assert entries["saxpy"].max_block == (1024, 1, 1)
     assert entries["mixed"].max_block == (256, 1, 1)
     assert entries["nothing"].max_block is None
@@ -67,7 +67,7 @@ def test_nvcc_for_a_gpu_before_blackwell() -> None:
 
 def test_nvcc_says_ptr_from_blackwell_on() -> None:
     entries = sample("sm_100f.ptx")
-    assert entries["unused"].signature.declaration == "ptr, scalar[8], ptr"
+    assert entries["unused"].signature.declaration == "ptr, integer[8], ptr"
     assert entries["unused"].signature[0].source == "PTX"
 
 
@@ -97,13 +97,17 @@ def test_whatever_nvcc_writes_is_read(target: str, options: str, tmp_path: Path)
 @pytest.mark.parametrize(
     ("parameters", "declaration", "offsets"),
     [
-        (".param .u32 a, .param .f64 b", "scalar[4], f64", [0, 8]),
+        (".param .u32 a, .param .f64 b", "integer[4], f64", [0, 8]),
         (".param .f16 a, .param .b16 b, .param .f32 c", "f16, unknown[2], f32", [0, 2, 4]),
         (".param .align 4 .b8 a[12], .param .u64 b", "bytes[12], unknown[8]", [0, 16]),
-        (".param .align 16 .b8 a[16], .param .s8 b", "bytes[16], scalar[1]", [0, 16]),
+        (".param .align 16 .b8 a[16], .param .s8 b", "bytes[16], integer[1]", [0, 16]),
         (".param .b8 a[3], .param .b8 b[1]", "bytes[3], unknown[1]", [0, 3]),
         (".param .u64 .ptr .global .align 4 a, .param .u64 .ptr b", "ptr, ptr", [0, 8]),
-        (".param .u64 .ptr .shared a, .param .u32 .ptr .shared b", "unknown[8], scalar[4]", [0, 8]),
+        (
+            ".param .u64 .ptr .shared a, .param .u32 .ptr .shared b",
+            "unknown[8], integer[4]",
+            [0, 8],
+        ),
         (".param .u64 .ptr.const.align 8 a", "ptr", [0]),
         (".param .texref a", "unknown[8]", [0]),
     ],
