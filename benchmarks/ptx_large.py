@@ -1,9 +1,9 @@
-"""What one kernel of a large PTX module costs on the simulated driver: `python -m benchmarks.ptx_large`.
+"""What one kernel of a large PTX module costs simulated: `python -m benchmarks.ptx_large`.
 
 Candle's module of quantized kernels has 142 in 5.8 MB; this makes one of that size (`LargeModule`)
 and, in a process of its own each time, loads it through uhal and launches one kernel: with an empty
-cache, with the module known and the kernel new, and with both in the cache. It says how many kernels
-were translated; results are compared with numpy's.
+cache, with the module known and the kernel new, and with both in the cache. It says how many
+kernels were translated; results are compared with numpy's.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class LargeModule:
 
     def __init__(self, seed: int, kernels: int = KERNELS, size: int = BYTES) -> None:
         self._seed = seed
-        self._steps = max(size // kernels // 40, 8)
+        self._steps = max(size // kernels // 46, 8)
         self.kernels = kernels
 
     def _operations(self, kernel: int) -> Iterator[tuple[str, int]]:
@@ -59,7 +59,7 @@ class LargeModule:
             if index % STEPS_OF_A_BRANCH == 0:
                 label = f"$L_{kernel}_{index}"
                 # Never taken: no value has its lowest bit both set and clear.
-                lines.append(f"\tand.b32 \t%r8, %r1, 1;\n\tsetp.gt.u32 \t%p1, %r8, 1;")
+                lines.append("\tand.b32 \t%r8, %r1, 1;\n\tsetp.gt.u32 \t%p1, %r8, 1;")
                 lines.append(f"\t@%p1 bra \t{label};\n\txor.b32 \t%r9, %r9, %r8;\n{label}:")
             lines.append("\t" + _TEXTS[name].format(number=number, turn=number % 31 + 1))
         return "\n".join([*lines, _ENDING.format(function=kernel % FUNCTIONS)])
@@ -176,10 +176,9 @@ def main() -> None:
         print(f"{'cache':22} {'load s':>8} {'launch s':>9} {'both s':>8} {'translated':>11}")
         known = 0
         for name, kernel in (("empty", 70), ("another kernel", 71), ("both known", 70)):
-            command = [sys.executable, "-m", "benchmarks.ptx_large", "--child"]
-            command += [str(path), str(seed), str(kernel)]
+            child = ["-m", "benchmarks.ptx_large", "--child", str(path), str(seed), str(kernel)]
             done = subprocess.run(
-                command,
+                [sys.executable, *child],
                 env=environment,
                 cwd=HERE.parent,
                 capture_output=True,

@@ -27,7 +27,7 @@ from simulators.ptx.table import is_known
 from simulators.ptx.unit import variable_places
 
 READ_WHOLE_CHARACTERS = 1 << 19
-"""Of all bodies together: up to here they are read when the module is loaded, in a second or two."""
+"""Of all bodies together: up to here they are read when the module is loaded, which is quick."""
 _OPCODE = re.compile(r"(?:^|[;{}:])\s*(?:@\s*!?\s*[\w$%]+\s+)?([a-z]\w*)")
 IDLE_SECONDS = 30
 """How long to stay without a question: a driver starts another one when it needs it."""
