@@ -40,8 +40,8 @@ def test_nvcc_for_a_gpu_before_blackwell() -> None:
     assert list(entries) == ["saxpy", "mixed", "nothing", "indexed", "unused"]
     assert entries["saxpy"].signature.declaration == "integer[8], f32, ptr, ptr"
     assert entries["mixed"].signature.declaration == (
-        "integer[8], ptr, bytes[24], bytes[3], integer[1], unknown[2], unknown[2], f64, integer[2], "
-        "ptr"
+        "integer[8], ptr, bytes[24], bytes[3], integer[1], unknown[2], unknown[2], f64, "
+        "integer[2], ptr"
     )
     assert [one.offset for one in entries["mixed"].signature] == [
         0,
