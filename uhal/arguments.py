@@ -269,9 +269,7 @@ class _Packer:
                 return data
             advice = ""
             if dtype.kind in ("int", "uint"):
-                advice = (
-                    f": a sized scalar must have {counted(size, 'byte')}, a plain int is fitted"
-                )
+                advice = f": a sized scalar must have {counted(size, 'byte')}, an int is fitted"
             self._fail(f"expected {wanted}, got {describe(value)}{advice}")
         data_of_structure = _structure_bytes(value)
         if data_of_structure is not None:

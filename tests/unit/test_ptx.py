@@ -181,6 +181,67 @@ def test_pointers_by_their_use(body: str, kinds: list[str]) -> None:
     assert [one.kind for one in found.signature] == kinds
 
 
+FOUR = ".param .b32 a, .param .b64 b, .param .b16 c, .param .u32 d"
+
+
+@pytest.mark.parametrize(
+    ("body", "declaration"),
+    [
+        ("", "unknown[4], unknown[8], unknown[2], integer[4]"),
+        # The type of the load tells, but of .u16, with which nvcc loads f16 as well.
+        (
+            "ld.param.f32 %f1, [a]; ld.param.f64 %d1, [b]; ld.param.u16 %h1, [c];",
+            "f32, f64, unknown[2], integer[4]",
+        ),
+        ("ld.param.u32 %r1, [a];", "integer[4], unknown[8], unknown[2], integer[4]"),
+        # So does what takes the register, also behind moves.
+        (
+            "ld.param.b32 %r1, [a]; mov.b32 %r2, %r1; mov.b32 %r3, %r2; "
+            "fma.rn.f32 %r4, %r5, %r3, %r5;",
+            "f32, unknown[8], unknown[2], integer[4]",
+        ),
+        (
+            "ld.param.b32 %r1, [a]; @%p1 setp.lt.s32 %p2, %r9, %r1; ld.param.b64 %d1, [b]; "
+            "mul.rn.f64 %d2, %d1, %d1; ld.param.b16 %h1, [c]; cvt.f32.f16 %r2, %h1;",
+            "integer[4], f64, f16, integer[4]",
+        ),
+        (
+            "ld.param.b32 %r1, [a]; shl.b32 %r2, %r1, 2; ld.param.b16 %h1, [c]; "
+            "cvt.f32.bf16 %f, %h1;",
+            "integer[4], unknown[8], bf16, integer[4]",
+        ),
+        # Used as both, or only where either may be: unknown.
+        (
+            "ld.param.b32 %r1, [a]; add.f32 %r2, %r1, %r1; add.s32 %r3, %r1, %r1;",
+            "unknown[4], unknown[8], unknown[2], integer[4]",
+        ),
+        (
+            "ld.param.b32 %r1, [a]; st.global.b32 [%rd1], %r1; and.b32 %r2, %r1, 7; "
+            "selp.b32 %r3, %r1, %r2, %p1; add.s32 %r1, %r8, %r9;",
+            "unknown[4], unknown[8], unknown[2], integer[4]",
+        ),
+        # An address is none, whatever is read there.
+        (
+            "ld.param.b64 %d1, [b]; ld.global.f64 %d2, [%d1];",
+            "unknown[4], ptr, unknown[2], integer[4]",
+        ),
+    ],
+)
+def test_numbers_by_their_use(body: str, declaration: str) -> None:
+    assert entry(FOUR, body).signature.declaration == declaration
+
+
+def test_a_declaration_counts_more_than_a_use() -> None:
+    """Bits of a float may be worked on as an integer's; a type that is written is another thing."""
+    body = "ld.param.b32 %r1, [a]; add.s32 %r2, %r1, 0x7FFF;"
+    declared = "//uhal.sig k: f32 a, ptr b, f16 c, i32 d\n"
+    assert entry(FOUR, body, before=declared).signature.declaration == "f32 a, ptr b, f16 c, i32 d"
+    with pytest.raises(
+        InvalidImageError, match=r"'integer\[4\]' by the PTX .* they differ in type"
+    ):
+        _ = entry(FOUR, body, before="//uhal.sig k: f32 a, ptr b, f16 c, f32 d\n").signature
+
+
 def test_long_bodies_are_not_followed() -> None:
     body = LOAD_A + "ld.global.f32 %f1, [%rd1];" + "\nadd.s32 %r1, %r1, 1;" * 100_001
     assert entry(".param .u64 a", body).signature[0].kind == "unknown"

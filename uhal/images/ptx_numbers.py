@@ -34,7 +34,8 @@ def classify_numbers(words: Mapping[str, int], body: Sequence[str]) -> dict[int,
     for modifiers, operands in instructions:
         index = _loaded(modifiers, operands, words)
         if index is not None:
-            kind = _kind(modifiers[-1])
+            # nvcc loads f16 with .u16, too.
+            kind = "" if modifiers[-1] == "u16" else _kind(modifiers[-1])
             if kind:
                 found[index].add(kind)
             for register in _NAME.findall(operands.partition("[")[0]):
