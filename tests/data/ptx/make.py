@@ -20,7 +20,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 SOURCE = HERE / "kernels.cu"
 ARCHITECTURES = (80, 90)
-NVCC = {"calls": (80,), "grid": (80,), "lines": (80,), "wmma": (75, 80)}
+NVCC = {"calls": (80,), "grid": (80,), "lines": (80,), "video": (75,), "wmma": (75, 80)}
 
 
 def nvrtc() -> None:

@@ -299,3 +299,94 @@ def test_memory_of_the_grid_is_checked() -> None:
 def test_memory_of_a_table_is_the_modules() -> None:
     calls = module("calls_sm_80")
     assert Allocation(calls.address("table"), 24) in calls.allocations()
+
+
+# -- video -----------------------------------------------------------------------------------------
+
+
+def parts(words: np.ndarray, count: int, *, signed: bool = False) -> np.ndarray:
+    """Bytes or halves of words, the lowest first, exactly."""
+    kind = f"{'i' if signed else 'u'}{4 // count}"
+    return words.view(kind).reshape(-1, count).astype("i8")
+
+
+def joined(values: np.ndarray) -> np.ndarray:
+    count = values.shape[1]
+    return values.astype(f"u{4 // count}").reshape(-1).view("u4")
+
+
+def simd(name: str, count: int, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """What CUDA's manual says of __v<name><count>."""
+    bits = 32 // count
+    signed = name in ("absdiffs", "sads", "avgs", "addss", "subss", "maxs", "setges")
+    a, b = (parts(one, count, signed=signed) for one in (x, y))
+    low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
+    if name in ("sadu", "sads"):
+        return np.abs(a - b).sum(axis=1).astype("u4")
+    return joined(
+        {
+            "absdiffu": lambda: np.abs(a - b),
+            "absdiffs": lambda: np.abs(a - b),
+            "avgu": lambda: (a + b + 1) >> 1,
+            # Rounded to nearest, halves away from zero.
+            "avgs": lambda: np.sign(a + b) * ((np.abs(a + b) + 1) >> 1),
+            "addus": lambda: np.clip(a + b, low, high),
+            "addss": lambda: np.clip(a + b, low, high),
+            "subus": lambda: np.clip(a - b, low, high),
+            "subss": lambda: np.clip(a - b, low, high),
+            "minu": lambda: np.minimum(a, b),
+            "maxs": lambda: np.maximum(a, b),
+            "cmpltu": lambda: np.where(a < b, -1, 0),
+            "setges": lambda: a >= b,
+        }[name]()
+    )
+
+
+FUNCTIONS = (
+    "absdiffu absdiffs sadu sads avgu avgs addus addss subus subss minu maxs cmpltu setges".split()
+)
+
+
+def words_with_edges(rng: np.random.Generator, count: int) -> np.ndarray:
+    words = rng.integers(0, 1 << 32, (2, count), dtype="u4")
+    edges = np.array([0, 0x80808080, 0x7F7F7F7F, 0xFFFFFFFF, 0x80008000, 0x7FFF7FFF], "u4")
+    words[:, ::3] = rng.choice(edges, words[:, ::3].shape)
+    return words
+
+
+def test_simd_functions(rng: np.random.Generator, seed: int) -> None:
+    n = 200
+    x, y = words_with_edges(rng, n)
+    made = np.zeros((2 * len(FUNCTIONS), n), "u4")
+    kernel = module("video_sm_75").kernel("functions")
+    kernel.launch(
+        [2], [128], [np.ascontiguousarray(x), np.ascontiguousarray(y), made, n], seed=seed
+    )
+    for index, name in enumerate(FUNCTIONS):
+        for at, count in enumerate((2, 4)):
+            expected = simd(name, count, x, y)
+            np.testing.assert_array_equal(made[2 * index + at], expected, f"__v{name}{count}")
+
+
+def test_video_instructions(rng: np.random.Generator, seed: int) -> None:
+    n = 200
+    x, y = words_with_edges(rng, n)
+    c = x ^ np.uint32(0x5A5A5A5A)
+    u, v = parts(x, 4), parts(y, 4)
+    difference = parts(x, 2, signed=True) - parts(y, 2, signed=True)
+    expected = [
+        c + np.abs(u - v).sum(axis=1).astype("u4"),
+        simd("addss", 4, x, y),
+        simd("avgu", 4, x, y),
+        joined(u < v),
+        joined(np.clip(difference, -(1 << 15), (1 << 15) - 1)),
+        simd("maxs", 2, x, y),
+        c + np.abs(x.astype("i8") - y.astype("i8")).astype("u4"),
+        np.minimum(x.view("i4"), y.view("i4")).view("u4"),
+    ]
+    made = np.zeros((len(expected), n), "u4")
+    kernel = module("video_sm_75").kernel("instructions")
+    kernel.launch(
+        [2], [128], [np.ascontiguousarray(x), np.ascontiguousarray(y), made, n], seed=seed
+    )
+    np.testing.assert_array_equal(made, expected)
