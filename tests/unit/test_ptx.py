@@ -220,6 +220,11 @@ FOUR = ".param .b32 a, .param .b64 b, .param .b16 c, .param .u32 d"
             "selp.b32 %r3, %r1, %r2, %p1; add.s32 %r1, %r8, %r9;",
             "unknown[4], unknown[8], unknown[2], integer[4]",
         ),
+        # An address may be made by arithmetic and go where it is not followed.
+        (
+            "ld.param.b64 %d1, [b]; add.s64 %d2, %d1, 16; st.param.b64 [p0], %d2; call f, (p0);",
+            "unknown[4], unknown[8], unknown[2], integer[4]",
+        ),
         # An address is none, whatever is read there.
         (
             "ld.param.b64 %d1, [b]; ld.global.f64 %d2, [%d1];",

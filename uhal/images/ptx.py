@@ -21,7 +21,7 @@ from uhal.dtypes import as_dtype
 from uhal.errors import ArgumentValueError, InvalidImageError
 from uhal.images.ptx_addresses import AddressUse, classify_words
 from uhal.images.ptx_numbers import classify_numbers
-from uhal.signature import LazySignatures, Parameter, ParameterKind, Signature, merge
+from uhal.signature import POINTER_BYTES, LazySignatures, Parameter, ParameterKind, Signature, merge
 
 MAX_BYTES = 256 << 20
 MAX_PARAMETERS = 4096
@@ -399,18 +399,19 @@ def _kind(type_name: str, size: int, *, is_array: bool) -> tuple[ParameterKind, 
 
 
 def _with_use(parameter: Parameter, use: AddressUse | None, number: str) -> Parameter:
-    if use != "pointer" and number and number != "integer":
-        dtype = as_dtype(number)
-        if dtype.itemsize == parameter.size:
-            return replace(
-                parameter, kind="scalar", is_pointer=None, dtype=dtype, source=_BY_ITS_USE
-            )
-    elif use != "pointer" and (use == "integer" or number):
+    """A parameter with what its use tells: as part of an address, or as a number.
+
+    Arithmetic on 64-bit integers says nothing by itself: addresses are made by it.
+    """
+    if use == "pointer":
+        return replace(parameter, kind="pointer", is_pointer=None, source=_BY_ITS_USE)
+    dtype = as_dtype(number) if number not in ("", "integer") else None
+    if dtype is not None and dtype.itemsize == parameter.size:
+        return replace(parameter, kind="scalar", is_pointer=None, dtype=dtype, source=_BY_ITS_USE)
+    if use == "integer" or (number == "integer" and parameter.size != POINTER_BYTES):
         return replace(
             parameter, kind="scalar", is_pointer=None, is_integer=True, source=_BY_ITS_USE
         )
-    elif use == "pointer":
-        return replace(parameter, kind="pointer", is_pointer=None, source=_BY_ITS_USE)
     return parameter
 
 
