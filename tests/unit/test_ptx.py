@@ -241,6 +241,8 @@ def test_a_declaration_counts_more_than_a_use() -> None:
     body = "ld.param.b32 %r1, [a]; add.s32 %r2, %r1, 0x7FFF;"
     declared = "//uhal.sig k: f32 a, ptr b, f16 c, i32 d\n"
     assert entry(FOUR, body, before=declared).signature.declaration == "f32 a, ptr b, f16 c, i32 d"
+    declared = "//uhal.sig k: f32 a, unknown[8] b, f16 c, i32 d\n"
+    assert entry(FOUR, body, before=declared).signature[0].type_text == "f32"
     with pytest.raises(
         InvalidImageError, match=r"'integer\[4\]' by the PTX .* they differ in type"
     ):

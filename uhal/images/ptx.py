@@ -310,7 +310,15 @@ def _entry(raw: _RawEntry, declared: Signature | None) -> PtxEntry:
         if told or not (names or untyped):
             return stated
         uses = classify_words(names, raw.body)
-        numbers = classify_numbers(untyped, raw.body)
+        # What a declaration says of a number counts more: bits may be worked on as another type's.
+        numbers = classify_numbers(
+            {
+                name: index
+                for name, index in untyped.items()
+                if declared is None or declared[index].dtype is None
+            },
+            raw.body,
+        )
         described = [
             _with_use(parameter, uses.get(parameter.index), numbers.get(parameter.index, ""))
             for parameter in parameters
