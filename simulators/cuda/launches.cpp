@@ -52,8 +52,8 @@ CUresult check_options(const Function &function, const sim::LaunchShape &shape,
 }
 
 CUresult launch(Call &call, const std::shared_ptr<Function> &function, sim::LaunchShape shape,
-                const LaunchOptions &options, CUstream stream_handle,
-                void **parameters, void **extra) {
+                const LaunchOptions &options, CUstream stream_handle, void **parameters,
+                void **extra) {
     const std::shared_ptr<Stream> stream = stream_of(call, stream_handle);
     if (stream == nullptr) {
         return CUDA_ERROR_INVALID_HANDLE;

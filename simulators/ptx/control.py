@@ -104,7 +104,12 @@ def call(e: Emitter, i: Instruction) -> None:
 def _call_through(e: Emitter, i: Instruction, target: Operand | None, pointers: list[str]) -> None:
     """Branch to a call of each function the address may be of; any other address ends the run."""
     address = e.read(target, U64)
-    names = [name for name in e.unit.possible_callees(e.function, i) if not e.is_within(name)]
+    # What waits is inlined, and cannot be within itself.
+    names = [
+        name
+        for name in e.unit.possible_callees(e.function, i)
+        if not (e.unit.must_inline(name) and e.is_within(name))
+    ]
     cases = [(e.unit.program.function_addresses[name], name, e.label()) for name in names]
     wrong, after = e.label(), e.label()
     listed = " ".join(f"i64 {number}, label %{label}" for number, _, label in cases)

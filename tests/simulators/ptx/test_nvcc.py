@@ -242,6 +242,29 @@ def test_a_call_of_no_function(rng: np.random.Generator) -> None:
         assert no.value.line
 
 
+def test_a_function_that_calls_itself_through_a_pointer(seed: int) -> None:
+    """sum(n) = n + next(n - 1), where the word `next` holds the address of sum."""
+    text = """.version 9.0\n.target sm_80\n.address_size 64
+        .func (.param .b32 r) sum(.param .b32 n);
+        .global .align 8 .u64 next[1] = {sum};
+        .func (.param .b32 r) sum(.param .b32 n) { .reg .b32 %r<4>; .reg .b64 %d; .reg .pred %p;
+        ld.param.u32 %r1, [n]; setp.eq.u32 %p, %r1, 0; @%p bra DONE; sub.u32 %r2, %r1, 1;
+        ld.global.u64 %d, [next];
+        { .param .b32 given; .param .b32 got; st.param.b32 [given], %r2;
+        form: .callprototype (.param .b32 _) _ (.param .b32 _); call (got), %d, (given), form;
+        ld.param.b32 %r3, [got]; } add.u32 %r1, %r1, %r3;
+        DONE: st.param.b32 [r], %r1; ret; }
+        .visible .entry k(.param .u64 y) { .reg .b32 %r<3>; .reg .b64 %d<2>;
+        ld.param.u64 %d0, [y]; mov.u32 %r0, %tid.x; mad.wide.u32 %d0, %r0, 4, %d0;
+        mov.u64 %d1, sum;
+        { .param .b32 given; .param .b32 got; st.param.b32 [given], %r0;
+        to: .calltargets sum; call (got), %d1, (given), to; ld.param.b32 %r1, [got]; }
+        st.global.u32 [%d0], %r1; ret; }"""
+    y = np.zeros(40, "u4")
+    Module(text).kernel("k").launch([1], [40], [y], seed=seed)
+    np.testing.assert_array_equal(y, np.arange(40) * np.arange(1, 41) // 2)
+
+
 # -- grid-wide waits -------------------------------------------------------------------------------
 
 
