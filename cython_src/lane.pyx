@@ -11,7 +11,7 @@ One translation unit, a file an idea:
 
     native.pxi, elements.pxi    the C it is written against; element types
     device/     an opened device: binding it, its state, native failures; fork and exit
-    streams/    streams, what is known to be done in them, waiting on the host, callbacks, events
+    streams/    streams, what is known to be done in them, waiting, host callbacks, events
     memory/     blocks and who uses them, the pool and its modes, buffers, copies, sharing
     interop/    streams and memory of other libraries, DLPack, their tensors as arguments
     launch/     modules and kernels; arguments read and checked; a launch, and those that make
@@ -92,6 +92,7 @@ cdef class Segment
 cdef class Block
 cdef class Pool
 cdef class DeviceBuffer
+cdef class PinnedYard
 cdef class PinnedBlock
 cdef class HostMemory
 cdef class HostBuffer

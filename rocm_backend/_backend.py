@@ -172,9 +172,11 @@ class RocmBackend(OwnGraphVerbs, ModuleVerbs, LibraryBackend):
         self._contexts[ordinal] = context.value or 0
         return self._contexts[ordinal]
 
-    def release_device_context(self, ordinal: int) -> None:
-        """Close the device and destroy its queues."""
-        self._runtime.uhalHsaDeviceClose(self._contexts.pop(ordinal))
+    def release_device_context(self, ordinal: int, token: int) -> None:
+        """Close the device that was opened so and destroy its queues."""
+        if self._contexts.get(ordinal) == token:
+            del self._contexts[ordinal]
+        self._runtime.uhalHsaDeviceClose(token)
 
     def device_name(self, ordinal: int) -> str:
         """Return what the device is sold as, or its processor."""

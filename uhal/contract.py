@@ -207,8 +207,11 @@ class Backend(ABC):
     def device_context(self, ordinal: int) -> int:
         """Token for the `bind` slot; retained, not created, where the vendor shares contexts."""
 
-    def release_device_context(self, ordinal: int) -> None:
-        """Give back what `device_context` retained; nothing where the vendor retains nothing."""
+    def release_device_context(self, ordinal: int, token: int) -> None:
+        """Give back what `device_context` retained; nothing where the vendor retains nothing.
+
+        `token` is what it returned: by now the device may have been opened again.
+        """
 
     @abstractmethod
     def device_name(self, ordinal: int) -> str: ...

@@ -87,6 +87,7 @@ cdef class Context:
     cdef StreamCore default_core
     cdef Pool pool
     cdef list idle_events   # handles of recycled marker events
+    cdef PinnedYard yard
     cdef list captures      # Plans being captured
     cdef dict foreign_streams   # handle → StreamCore of another library's stream
     cdef int dl_device_type     # DLPack's name of the memory; type 0: it has none
@@ -107,6 +108,7 @@ cdef class Context:
         self.limits = limits
         self.streams = {}
         self.idle_events = []
+        self.yard = PinnedYard.__new__(PinnedYard)
         self.captures = []
         self.foreign_streams = {}
         self.dl_device_type = backend.dlpack_device_type or 0
@@ -273,7 +275,8 @@ cdef int synchronize_streams(Context context) except -1:
     for core in list(context.streams.values()):
         synchronize_core(context, core)
     reap_left_waits()
-    return reap_streams(context)
+    reap_streams(context)
+    return clear_yard(context)
 
 
 # -- making the device current -------------------------------------------------------------------

@@ -152,6 +152,7 @@ cdef int drain_context(Context context, double deadline) except -1:
                 say_still_busy(context)
                 return 0
             _time.sleep(0.0005)
+            PyErr_CheckSignals()  # one that came outside of the sleep
     return 0
 
 
@@ -194,12 +195,16 @@ cdef int teardown(Context context) noexcept:
             for _, handle in core.markers:
                 table.event_destroy(<void *><uintptr_t>handle)
         keep_first(&status, pool_free_segments(context))
+        for address in context.yard.addresses:
+            table.host_free(<void *><uintptr_t>address)
         for handle in context.idle_events:
             table.event_destroy(<void *><uintptr_t>handle)
         if bound and previous != NULL:
             table.bind(previous)
         released_tokens.add(<uintptr_t>context.token_pointer)
-        context.backend.release_device_context(context.ordinal)
+        context.backend.release_device_context(
+            context.ordinal, <uintptr_t>context.token_pointer
+        )
         if status != 0 and context.lost is None:
             said = _errors.from_code(context.backend, "teardown", status)
             warn_in_destructor(f"closing {context.backend_name}:{context.ordinal}: {said}")

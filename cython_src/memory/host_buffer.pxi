@@ -3,6 +3,17 @@
 
 @cython.final
 @cython.no_gc
+cdef class PinnedYard:
+    """Pinned memory nobody has any more, of a driver that waits for the device where it frees some."""
+
+    cdef list addresses
+
+    def __cinit__(self):
+        self.addresses = []
+
+
+@cython.final
+@cython.no_gc
 cdef class PinnedBlock:
     """The allocation itself, as pending copies hold it.
 
@@ -13,11 +24,15 @@ cdef class PinnedBlock:
     cdef void *token_pointer
     cdef void *pointer          # null: freed by the HostMemory
     cdef unsigned int generation
-    cdef Py_ssize_t pending     # streams whose pending work keeps it
+    cdef Py_ssize_t pending     # copies that still read or write it
+    cdef PinnedYard yard
 
     def __dealloc__(self):
         cdef void *previous = NULL
         if self.pointer == NULL or exiting or self.generation != uhal_fork_count:
+            return
+        if self.table.frees_wait:
+            self.yard.addresses.append(<uintptr_t>self.pointer)
             return
         self.table.current(&previous)
         if previous != self.token_pointer:
@@ -41,17 +56,18 @@ cdef class HostMemory:
         if self.pointer == NULL:
             return
         live.host_buffers -= 1
+        if self.block.pending:
+            return  # freed when the last copy is done
         if exiting or self.context.state.word & (UHAL_STATE_FORKED | UHAL_STATE_LOST):
-            if not self.block.pending:
-                self.block.pointer = NULL
+            self.block.pointer = NULL
             return
         try:
             if self.context.table.frees_wait:
-                hold_until_idle(self.context, self.block)
-            if self.block.pending:
-                return  # freed when the last copy is done, or all that the driver would wait for
-            self.block.pointer = NULL
-            free_pinned(self.context, self.pointer)
+                self.block = None
+                clear_yard(self.context)
+            else:
+                self.block.pointer = NULL
+                free_pinned(self.context, self.pointer)
         except BaseException as failure:
             warn_of_failed_end(f"freeing {self.nbytes} pinned bytes", failure)
 
@@ -59,13 +75,17 @@ cdef class HostMemory:
         PyBuffer_FillInfo(view, self, self.pointer, self.nbytes, 0, flags)
 
 
-cdef int hold_until_idle(Context context, PinnedBlock block) except -1:
-    """Leave the freeing to the streams: the driver would wait for all that is pending in them."""
+cdef int clear_yard(Context context) except -1:
+    """Free what lies in the yard if the driver has nothing to wait for."""
     cdef StreamCore core
+    if not context.yard.addresses:
+        return 0
     for core in list(context.streams.values()):
-        if not core.state.word & UHAL_STATE_CAPTURING and not core_is_idle(context, core):
-            block.pending += 1
-            core.held.append((core.ticket, block))
+        if core.state.word & UHAL_STATE_CAPTURING or not core_is_idle(context, core):
+            return 0
+    addresses, context.yard.addresses = context.yard.addresses, []
+    for address in addresses:
+        free_pinned(context, <void *><uintptr_t>address)
     return 0
 
 
@@ -102,10 +122,12 @@ cdef class HostBuffer:
         cdef HostMemory memory = HostMemory.__new__(HostMemory)
         memory.context = context
         memory.nbytes = count * element.itemsize
+        cdef size_t bytes = max(memory.nbytes, 1)
+        cdef int status
+        clear_yard(context)
         cdef void *previous = enter(context)
-        cdef int status = context.table.host_alloc(
-            &memory.pointer, max(memory.nbytes, 1), flags
-        )
+        with nogil:
+            status = context.table.host_alloc(&memory.pointer, bytes, flags)
         leave(context, previous)
         if status != 0:
             memory.pointer = NULL
@@ -115,6 +137,7 @@ cdef class HostBuffer:
         block.token_pointer = context.token_pointer
         block.pointer = memory.pointer
         block.generation = uhal_fork_count
+        block.yard = context.yard
         memory.block = block
         live.host_buffers += 1
         self.memory = memory

@@ -1,8 +1,8 @@
 """Ctrl-C ends every wait of the main thread while the work goes on, and nothing else is changed.
 
-Each device is tried in a process of its own. There a thread sends the signal once the main thread is
-about to wait for work that is held; were the wait not ended, the thread would open the gate and say
-so.
+Each device is tried in a process of its own. There a thread sends the signal once the main thread
+is about to wait for work that is held; were the wait not ended, the thread would open the gate and
+say so.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import time
 import weakref
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -23,9 +24,11 @@ import ubridge
 from tests.children import check_child, run_child
 from tests.conformance.gate import Gate
 from tests.conformance.rows import Row
+from tests.sampling import rounds
 from uhal import Device, DeviceBuffer, Event, EventFlags, HostBuffer, Module, Stream
+from uhal.errors import InvalidHandleError
 
-LARGE = 1 << 19
+LARGE = 1 << 21
 """Bytes more than any backend reads aside."""
 PATIENCE = 20.0
 """Seconds after which an interrupted wait counts as not ended."""
@@ -69,6 +72,7 @@ WAITS: dict[str, Callable[[Held], object]] = {
 
 def interrupt_each(image: str, backend: str, seed: int) -> None:
     """In the child: interrupt every wait twice; print what was not as it should be."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's job may ignore it
     device = Device(0, backend)
     rng = np.random.default_rng(seed)
     with device, Module.from_file(Path(image)) as basic:
@@ -163,7 +167,62 @@ def test_ctrl_c_ends_every_wait(row: Row, image: Callable[[str], Path], seed: in
     assert check_child(interrupt_each, str(image("basic")), row.backend, seed) == ""
 
 
-# -- leaving -----------------------------------------------------------------------------------------
+# -- closing what is waited for --------------------------------------------------------------------
+
+
+def close_under_waits(image: str, backend: str, count: int) -> None:
+    """In the child: threads, the main one too, wait for what one more closes, the device too."""
+    for _ in range(count):
+        with Device(0, backend) as device:
+            basic = Module.from_file(Path(image))
+            gate, stream = Gate(basic), Stream()
+            gate.hold(stream)
+            buffer = DeviceBuffer.uninitialized(1000, "u4")
+            basic.get_function("fill")[1, 1, 0, stream](1000, 5, buffer)
+            event = stream.record_event()
+        waits = [stream.synchronize, event.synchronize, device.synchronize, buffer.to_numpy]
+        begun = threading.Barrier(len(waits) + 2)
+        threads = [threading.Thread(target=come_back, args=(wait, begun)) for wait in waits]
+        closer = threading.Thread(
+            target=close_all, args=([stream, event, buffer, basic, device], gate.flag, begun)
+        )
+        for thread in [closer, *threads]:
+            thread.start()
+        come_back(stream.synchronize, begun)
+        for thread in [closer, *threads]:
+            thread.join(60)
+            assert not thread.is_alive()
+        for wait in waits:
+            with pytest.raises(InvalidHandleError, match="closed"):
+                wait()
+
+
+def come_back(wait: Callable[[], Any], begun: threading.Barrier) -> None:
+    """A wait ends with the work, or says what was closed before it could begin."""
+    begun.wait(60)
+    try:
+        found = wait()
+    except InvalidHandleError as refusal:
+        assert "closed" in str(refusal)
+    else:
+        assert found is None or (found == 5).all()
+
+
+def close_all(closing: list[Any], flag: np.ndarray[Any, Any], begun: threading.Barrier) -> None:
+    begun.wait(60)
+    time.sleep(INTO_THE_WAIT)
+    for one in closing:
+        one.close()
+    flag[0] = 1
+
+
+def test_closing_what_others_wait_for(row: Row, image: Callable[[str], Path]) -> None:
+    """Threads that waited come back when the work is done; everything is refused from then on."""
+    count = rounds(3, 100)
+    assert check_child(close_under_waits, str(image("basic")), row.backend, count) == ""
+
+
+# -- leaving ---------------------------------------------------------------------------------------
 
 
 def leave_work_behind(image: str, backend: str) -> None:
@@ -175,6 +234,7 @@ def leave_work_behind(image: str, backend: str) -> None:
     gate.hold(stream)
     print("leaves", flush=True)
     globals()["kept"] = gate, stream, device
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     leaving = threading.Event()
     atexit.register(leaving.set)  # called first, for it is registered last
 

@@ -286,8 +286,8 @@ def test_contexts_are_retained_and_given_back(opened: CudaBackend, fake: Fake) -
     first = opened.device_context(0)
     assert opened.device_context(0) == first
     assert fake.retained == 2
-    opened.release_device_context(0)
-    opened.release_device_context(0)
+    opened.release_device_context(0, 0)
+    opened.release_device_context(0, 0)
     assert fake.retained == 0
 
 

@@ -378,15 +378,20 @@ class WaitingFrees(AskingDriver):
 
 @pytest.mark.bench(driver=WaitingFrees)
 def test_pinned_memory_is_freed_when_the_driver_need_not_wait(bench: Bench) -> None:
-    stream = busy_stream(bench)
+    stream, other = busy_stream(bench), busy_stream(bench)
     buffer = HostBuffer(4, "f32")
     address = buffer.address
+    bench.driver.let_go()
+    DeviceBuffer.zeros(4, "f32").copy_to_async(buffer, stream)
     bench.quiet()
     buffer.close()
-    assert bench.driver.count("host_free") == 0
-    bench.driver.let_go()
     stream.synchronize()
+    HostBuffer(4, "f32").close()
+    assert bench.driver.count("host_free") == 0
+    other.synchronize()
+    HostBuffer(4, "f32").close()
     assert address not in bench.driver.live["pinned"]
+    assert bench.driver.live["pinned"] == set()
 
 
 @pytest.mark.bench(driver=WaitingFrees)
@@ -428,3 +433,12 @@ def test_large_copies_of_ordinary_memory_go_in_pieces(bench: Bench) -> None:
     with pytest.raises(KeyboardInterrupt):
         buffer.copy_to(array)
     assert copied.value == before + 1
+
+
+@pytest.mark.bench(driver=WaitingFrees)
+def test_pinned_memory_goes_with_its_device(bench: Bench) -> None:
+    stream = busy_stream(bench)
+    HostBuffer(4, "f32").close()
+    bench.driver.let_go()
+    assert len(bench.driver.live["pinned"]) == 1
+    stream.close()
