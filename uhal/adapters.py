@@ -7,9 +7,7 @@ A backend that needs some compiles `adapters.c` into a library beside its `abi.h
 from __future__ import annotations
 
 import ctypes
-import shutil
 import sys
-import tempfile
 import threading
 from pathlib import Path
 
@@ -55,6 +53,10 @@ def own_load(folder: Path, stem: str, backend: str) -> ctypes.CDLL:
                 library = ctypes.CDLL(str(path))
                 _loaded.add(path)
                 return library
+            # Only a second library of a vendor needs them, which no usual process opens.
+            import shutil
+            import tempfile
+
             with tempfile.TemporaryDirectory(prefix="uhal-") as copies:
                 return ctypes.CDLL(str(shutil.copy(path, copies)))
         except OSError as error:

@@ -12,7 +12,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING
 
 from uhal import _lane
 from uhal._refusal import call_site, describe
@@ -24,6 +24,9 @@ from uhal.errors import (
     InvalidHandleError,
     NoDeviceError,
 )
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 OURS = {
     "cuda": "cuda_backend",
@@ -275,6 +278,9 @@ def _checked_class(name: str, found: object, value: str) -> type[Backend]:
 @cache
 def _others() -> Mapping[str, EntryPoint]:
     """The backends of other distributions by name, in the order of their names. Ours stay ours."""
+    # Importing it takes longer than importing uhal.
+    from importlib.metadata import entry_points
+
     found = {one.name: one for one in entry_points(group=GROUP) if one.name not in OURS}
     return dict(sorted(found.items()))
 
