@@ -173,13 +173,6 @@ CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice dev) {
     return cuDeviceGetUuid_v2(uuid, dev);
 }
 
-CUresult cuDeviceGetLuid(char *luid, unsigned int *deviceNodeMask, CUdevice dev) {
-    (void)luid;
-    (void)deviceNodeMask;
-    (void)dev;
-    return CUDA_ERROR_NOT_SUPPORTED;
-}
-
 CUresult cuDeviceGetPCIBusId(char *pciBusId, int len, CUdevice dev) {
     return initialized(__func__, [&](Call &call) {
         if (call.driver.device(dev) == nullptr) {
