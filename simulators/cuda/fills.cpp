@@ -8,8 +8,7 @@ using namespace cuda_sim;
 
 namespace {
 
-template <class Value>
-void fill_rows(char *to, const CUDA_MEMSET_NODE_PARAMS_v2 &what) {
+template <class Value> void fill_rows(char *to, const CUDA_MEMSET_NODE_PARAMS_v2 &what) {
     for (size_t row = 0; row < what.height; ++row) {
         Value *const items = reinterpret_cast<Value *>(to + row * what.pitch);
         std::fill_n(items, what.width, static_cast<Value>(what.value));
@@ -17,7 +16,8 @@ void fill_rows(char *to, const CUDA_MEMSET_NODE_PARAMS_v2 &what) {
 }
 
 CUresult fill(const char *name, CUdeviceptr address, size_t pitch, unsigned value,
-              unsigned element_size, size_t width, size_t height, CUstream stream_handle) {
+              unsigned element_size, size_t width, size_t height, CUstream stream_handle,
+              bool synchronous = false) {
     return in_context(name, [&](Call &call) {
         const std::shared_ptr<Stream> stream = stream_of(call, stream_handle);
         if (stream == nullptr) {
@@ -27,9 +27,18 @@ CUresult fill(const char *name, CUdeviceptr address, size_t pitch, unsigned valu
             return CUDA_SUCCESS;
         }
         Operation operation;
-        const CUresult result =
-            make_fill(call, {address, pitch, value, element_size, width, height, nullptr}, operation);
-        return result == CUDA_SUCCESS ? enqueue(call, *stream, std::move(operation)) : result;
+        const CUresult result = make_fill(
+            call, {address, pitch, value, element_size, width, height, nullptr}, operation);
+        if (result != CUDA_SUCCESS) {
+            return result;
+        }
+        // On the device a fill never waits, whatever its name says.
+        const bool on_host = place_of(call.driver, address, 1).kind != Place::Kind::device;
+        const bool waits = synchronous && on_host && stream->capture == nullptr;
+        const CUresult queued = enqueue(call, *stream, std::move(operation));
+        return queued != CUDA_SUCCESS || !waits
+                   ? queued
+                   : wait_for(call, {{stream->queue, stream->queue->submitted}});
     });
 }
 
@@ -42,7 +51,8 @@ CUresult cuda_sim::make_fill(Call &call, const CUDA_MEMSET_NODE_PARAMS_v2 &what,
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (what.dst % size != 0 || what.pitch % size != 0) {
-        return refuse(CUDA_ERROR_INVALID_VALUE, "the address is not a multiple of the value's size");
+        return refuse(CUDA_ERROR_INVALID_VALUE,
+                      "the address is not a multiple of the value's size");
     }
     const uint64_t bytes = what.width * size;
     if (what.width > UINT64_MAX / size || (what.height > 1 && what.pitch < bytes)) {
@@ -107,28 +117,28 @@ CUresult cuMemsetD2D32Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned int
 }
 
 CUresult cuMemsetD8_v2(CUdeviceptr dstDevice, unsigned char uc, size_t N) {
-    return fill(__func__, dstDevice, 0, uc, 1, N, 1, nullptr);
+    return fill(__func__, dstDevice, 0, uc, 1, N, 1, nullptr, true);
 }
 
 CUresult cuMemsetD16_v2(CUdeviceptr dstDevice, unsigned short us, size_t N) {
-    return fill(__func__, dstDevice, 0, us, 2, N, 1, nullptr);
+    return fill(__func__, dstDevice, 0, us, 2, N, 1, nullptr, true);
 }
 
 CUresult cuMemsetD32_v2(CUdeviceptr dstDevice, unsigned int ui, size_t N) {
-    return fill(__func__, dstDevice, 0, ui, 4, N, 1, nullptr);
+    return fill(__func__, dstDevice, 0, ui, 4, N, 1, nullptr, true);
 }
 
 CUresult cuMemsetD2D8_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t Width,
                          size_t Height) {
-    return fill(__func__, dstDevice, dstPitch, uc, 1, Width, Height, nullptr);
+    return fill(__func__, dstDevice, dstPitch, uc, 1, Width, Height, nullptr, true);
 }
 
 CUresult cuMemsetD2D16_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t Width,
                           size_t Height) {
-    return fill(__func__, dstDevice, dstPitch, us, 2, Width, Height, nullptr);
+    return fill(__func__, dstDevice, dstPitch, us, 2, Width, Height, nullptr, true);
 }
 
 CUresult cuMemsetD2D32_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t Width,
                           size_t Height) {
-    return fill(__func__, dstDevice, dstPitch, ui, 4, Width, Height, nullptr);
+    return fill(__func__, dstDevice, dstPitch, ui, 4, Width, Height, nullptr, true);
 }
