@@ -66,7 +66,10 @@ CUresult copy(Call &call, const std::shared_ptr<Stream> &stream, Side destinatio
     const CUresult result = enqueue(call, *stream, std::move(operation));
     const bool into_pageable = destination.place.kind == Place::Kind::pageable;
     const bool from_pinned = source.place.kind == Place::Kind::pinned;
-    const bool waits = into_pageable || (synchronous && (is_host(destination) || from_pinned));
+    const bool asked = is_synchronous(call.driver, destination.address) ||
+                       is_synchronous(call.driver, source.address);
+    const bool waits =
+        into_pageable || (synchronous && (is_host(destination) || from_pinned || asked));
     if (result != CUDA_SUCCESS || capturing || !waits) {
         return result;
     }

@@ -61,6 +61,8 @@ class Driver {
     std::map<CUdevice, std::shared_ptr<Pool>> managed_pools;
     sim::HostKernels host_kernels;
     sim::PtxKernels ptx_kernels;
+    // First address and serial number of memory on which synchronous operations always wait.
+    std::set<std::pair<uint64_t, uint64_t>> synchronous;
     uint64_t access_changes = 0; // of which device may touch whose memory
     std::vector<std::unique_ptr<DeviceState>> devices;
 

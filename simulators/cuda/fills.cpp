@@ -34,7 +34,8 @@ CUresult fill(const char *name, CUdeviceptr address, size_t pitch, unsigned valu
         }
         // On the device a fill never waits, whatever its name says.
         const bool on_host = place_of(call.driver, address, 1).kind != Place::Kind::device;
-        const bool waits = synchronous && on_host && stream->capture == nullptr;
+        const bool asked = on_host || is_synchronous(call.driver, address);
+        const bool waits = synchronous && asked && stream->capture == nullptr;
         const CUresult queued = enqueue(call, *stream, std::move(operation));
         return queued != CUDA_SUCCESS || !waits
                    ? queued

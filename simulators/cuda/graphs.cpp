@@ -11,6 +11,8 @@ namespace {
 constexpr cuuint64_t instantiate_flags =
     CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH | CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD | 8;
 
+constexpr cuuint64_t instantiate_for_device = 4;
+
 bool is_ready(const GraphStep &step, const std::vector<bool> &done) {
     return std::all_of(step.after.begin(), step.after.end(),
                        [&](size_t earlier) { return done[earlier]; });
@@ -36,6 +38,9 @@ bool has_order(const Graph &graph) {
 
 CUresult instantiate(Call &call, CUgraphExec *handle, const std::shared_ptr<Graph> &graph,
                      cuuint64_t flags) {
+    if ((flags & instantiate_for_device) != 0) {
+        return refuse(CUDA_ERROR_NOT_SUPPORTED, "a simulated device cannot launch graphs itself");
+    }
     if (handle == nullptr || (flags & ~instantiate_flags) != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }

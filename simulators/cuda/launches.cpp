@@ -279,6 +279,9 @@ CUresult cuFuncGetModule(CUmodule *hmod, CUfunction hfunc) {
 }
 
 CUresult cuFuncGetName(const char **name, CUfunction hfunc) {
+    if (name == nullptr || hfunc == nullptr) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
     return with_function(__func__, hfunc, [&](Call &, const std::shared_ptr<Function> &function) {
         *name = function->entry->kernel.entry.c_str();
         return CUDA_SUCCESS;

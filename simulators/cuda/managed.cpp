@@ -156,10 +156,13 @@ void answer_accessed_by(const Pages &pages, size_t devices, CUdevice *out, size_
         common &= one.accessed_by;
     }
     std::vector<CUdevice> found;
-    for (CUdevice device = CU_DEVICE_CPU; device < static_cast<CUdevice>(devices); ++device) {
+    for (CUdevice device = 0; device < static_cast<CUdevice>(devices); ++device) {
         if ((common & bit_of(device)) != 0) {
             found.push_back(device);
         }
+    }
+    if ((common & bit_of(CU_DEVICE_CPU)) != 0) {
+        found.push_back(CU_DEVICE_CPU);
     }
     for (size_t index = 0; index < room; ++index) {
         out[index] = index < found.size() ? found[index] : CU_DEVICE_INVALID;

@@ -19,7 +19,15 @@ CUresult answer(Driver &driver, void *data, CUpointer_attribute attribute, CUdev
         std::memcpy(data, &value, sizeof value);
         return CUDA_SUCCESS;
     };
-    switch (attribute) {
+    switch (static_cast<int>(attribute)) {
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+        return put(is_synchronous(driver, address));
+    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+        return put(uint64_t{0});
+    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+        return put(false);
+    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+        return put(CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
     case CU_POINTER_ATTRIBUTE_CONTEXT:
         if (device == nullptr || owner->primary == nullptr) {
             return put(static_cast<CUcontext>(nullptr));
@@ -64,9 +72,12 @@ CUresult answer(Driver &driver, void *data, CUpointer_attribute attribute, CUdev
 
 // What cuPointerGetAttributes writes for memory it knows nothing of.
 size_t attribute_bytes(CUpointer_attribute attribute) {
-    switch (attribute) {
+    switch (static_cast<int>(attribute)) {
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
         return sizeof(CUmemorytype);
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
     case CU_POINTER_ATTRIBUTE_MAPPED:
@@ -76,7 +87,23 @@ size_t attribute_bytes(CUpointer_attribute attribute) {
     }
 }
 
+// First address and serial number of the allocation that holds an address; zeros without one.
+std::pair<uint64_t, uint64_t> allocation_of(Driver &driver, uint64_t address) {
+    const sim::Allocation *device = driver.find_allocation(address, 1, nullptr);
+    const sim::HostRange *host = driver.host_memory.find(address);
+    if (device != nullptr) {
+        return {device->address, device->serial};
+    }
+    return host != nullptr ? std::pair<uint64_t, uint64_t>{host->address, host->serial}
+                           : std::pair<uint64_t, uint64_t>{};
+}
+
 } // namespace
+
+bool is_synchronous(Driver &driver, uint64_t address) {
+    return !driver.synchronous.empty() &&
+           driver.synchronous.count(allocation_of(driver, address)) != 0;
+}
 
 Place place_of(Driver &driver, uint64_t address, uint64_t bytes) {
     for (const auto &device : driver.devices) {
@@ -121,6 +148,22 @@ CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdevi
     return in_context(__func__, [&](Call &call) {
         return data == nullptr ? CUDA_ERROR_INVALID_VALUE
                                : answer(call.driver, data, attribute, ptr);
+    });
+}
+
+CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdeviceptr ptr) {
+    return in_context(__func__, [&](Call &call) {
+        const auto allocation = allocation_of(call.driver, ptr);
+        if (value == nullptr || allocation.first == 0 ||
+            attribute != static_cast<int>(CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        if (*static_cast<const unsigned *>(value) != 0) {
+            call.driver.synchronous.insert(allocation);
+        } else {
+            call.driver.synchronous.erase(allocation);
+        }
+        return CUDA_SUCCESS;
     });
 }
 

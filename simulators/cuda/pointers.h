@@ -26,6 +26,9 @@ char *view_of(Driver &driver, uint64_t address, uint64_t bytes, Place::Kind expe
 // Whether an allocation of managed memory holds the address.
 bool is_managed(Driver &driver, uint64_t address);
 
+// Whether a program asked that synchronous operations on this memory always wait.
+bool is_synchronous(Driver &driver, uint64_t address);
+
 // Takes a stream-ordered allocation off its pool's books.
 void release_from_pool(Driver &driver, const sim::Allocation &allocation);
 

@@ -146,7 +146,18 @@ advice = driver.CUmem_advise.CU_MEM_ADVISE_SET_READ_MOSTLY
 done(driver.cuMemAdvise(managed, 4 * rows, advice, here))
 mostly = ranges.CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY
 assert done(driver.cuMemRangeGetAttribute(4, mostly, managed, 4 * rows)) == 1
+cpu = driver.CUmemLocation()
+cpu.type = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_HOST
+for place in (cpu, here):
+    advice = driver.CUmem_advise.CU_MEM_ADVISE_SET_ACCESSED_BY
+    done(driver.cuMemAdvise(managed, 4 * rows, advice, place))
+by = ranges.CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY
+assert done(driver.cuMemRangeGetAttribute(12, by, managed, 4 * rows)) == [0, -1, -2]
 about = driver.CUpointer_attribute
+lasting = about.CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
+for value in (True, False):
+    done(driver.cuPointerSetAttribute(value, lasting, managed))
+    assert done(driver.cuPointerGetAttribute(lasting, managed)) == value
 assert done(driver.cuPointerGetAttribute(about.CU_POINTER_ATTRIBUTE_IS_MANAGED, managed))
 assert not done(driver.cuPointerGetAttribute(about.CU_POINTER_ATTRIBUTE_IS_MANAGED, data))
 assert driver.cuMemPrefetchAsync(data, 400, here, 0, writer)[0] == CU.CUDA_ERROR_INVALID_VALUE
