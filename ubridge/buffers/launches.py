@@ -285,6 +285,11 @@ def reduce_over(
 ) -> DeviceBuffer:
     """Do what `launch_reduce` does, over axes that `reduced_axes` has seen."""
     ordered, results, elements = _reduction(layout, places)
+    if elements == 0 and op.name != "sum":
+        # As numpy, also where there are no results either.
+        raise ArgumentValueError(
+            f"{op.name}: zero-size array to reduction operation {op.name} which has no identity"
+        )
     start = place(op, "x", buffer, layout)
     if out is None:
         result = u32 if op.family.name == "arg_reduce" else buffer.dtype
@@ -294,10 +299,6 @@ def reduce_over(
     if results == 0:
         return out
     if elements == 0:
-        if op.name != "sum":
-            raise ArgumentValueError(
-                f"{op.name}: zero-size array to reduction operation {op.name} which has no identity"
-            )
         launch_fill(out, Layout.contiguous(results), 0, stream=stream, executor=at)
         return out
     at.lowering.reduce(op, start, ordered, results, elements, out, stream)
