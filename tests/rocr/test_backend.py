@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import ubridge
+from tests.conformance import rows
 from tests.rocr import backend
 from tests.rocr.machine import ROOT, Machine
 from tests.rocr.topology import GPUS, NO_MODEL, Gpu
@@ -52,6 +53,13 @@ def test_doctor(machine: Machine) -> None:
 def test_the_runtime_is_initialised_once(machine: Machine) -> None:
     """A second initialisation after a shutdown ends the process on a model."""
     machine.call(backend.probe_and_open)
+
+
+def test_conformance_takes_its_target_from_the_device(
+    machine_with: Callable[[str], Machine],
+) -> None:
+    for processor in ("gfx942", "gfx1201"):
+        assert machine_with(processor).call(rows.rocm_target, 0) == processor
 
 
 def test_a_forked_child_is_told(machine: Machine) -> None:

@@ -1,6 +1,6 @@
 """Every code object we ship or test with has its kernels where AMD's runtime looks for them.
 
-That is `.symtab`, which `--strip-all` removes: `tests/rocr` asks the runtime, these tests need none.
+That is `.symtab`, which `--strip-all` removes. `tests/rocr` asks the runtime; this needs none.
 """
 
 from __future__ import annotations
