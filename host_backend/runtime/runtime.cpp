@@ -1,0 +1,153 @@
+#include "runtime.h"
+
+#include <cstdarg>
+#include <cstdio>
+#include <pthread.h>
+
+#include "abi.h"
+#include "platform.h"
+#include "stream.h"
+
+namespace uhal_host {
+
+thread_local Device *current_device = nullptr;
+
+namespace {
+
+std::atomic<Runtime *> the_runtime{nullptr};
+thread_local char last_error_text[512] = "";
+
+constexpr unsigned MOST_DEVICES = 64;
+constexpr unsigned MOST_THREADS = 1024;
+
+// Threads, locks and queues of the parent are not usable in the child. They are left as they are.
+void forget_parent() {
+    the_runtime.store(nullptr, std::memory_order_relaxed);
+    current_device = nullptr;
+}
+
+// Says what a variable is, what it may be, and what to do.
+void refuse_variable(const char *name, unsigned most, const char *otherwise) {
+    set_error_text("%s: expected a number from 1 to %u, got '%.80s'; unset it for %s", name, most,
+                   getenv(name), otherwise);
+}
+
+Runtime *make_runtime() {
+    unsigned devices = 1;
+    unsigned threads = usable_cores();
+    if (!environment_number("UHAL_HOST_DEVICES", 1, MOST_DEVICES, devices)) {
+        refuse_variable("UHAL_HOST_DEVICES", MOST_DEVICES, "one device");
+        return nullptr;
+    }
+    if (!environment_number("UHAL_HOST_THREADS", 1, MOST_THREADS, threads)) {
+        refuse_variable("UHAL_HOST_THREADS", MOST_THREADS, "one thread for each core");
+        return nullptr;
+    }
+    return new Runtime(devices, threads);
+}
+
+} // namespace
+
+Runtime *runtime() {
+    Runtime *made = the_runtime.load(std::memory_order_acquire);
+    if (made != nullptr) {
+        return made;
+    }
+    made = make_runtime();
+    if (made == nullptr) {
+        return nullptr;
+    }
+    static const int registered = pthread_atfork(nullptr, nullptr, forget_parent);
+    (void)registered;
+    Runtime *other = nullptr;
+    if (!the_runtime.compare_exchange_strong(other, made)) {
+        delete made; // has started no thread yet
+        return other;
+    }
+    return made;
+}
+
+Runtime::Runtime(unsigned device_count, unsigned thread_count)
+    : nanoseconds_per_tick(measure_nanoseconds_per_tick()), pool(thread_count),
+      scheduler(thread_count) {
+    for (unsigned ordinal = 0; ordinal < device_count; ++ordinal) {
+        devices.push_back(std::make_unique<Device>(*this, static_cast<int>(ordinal)));
+    }
+}
+
+void Device::fail(const std::exception_ptr &failure, const Launch &launch, const Stream &stream,
+                  uint64_t place) {
+    std::string words = "kernel ";
+    words += launch.function->kernel->entry;
+    try {
+        std::rethrow_exception(failure);
+    } catch (const std::exception &thrown) {
+        words += ": ";
+        words += thrown.what();
+    } catch (...) {
+        words += " threw an exception";
+    }
+    const std::lock_guard<std::mutex> guard(lock_);
+    if (failure_.empty()) {
+        failure_ = words;
+        failed_stream_ = &stream;
+        failed_place_ = place;
+        error.store(UHAL_HOST_ERROR_LAUNCH_FAILED, std::memory_order_release);
+    }
+}
+
+std::string Device::failure() const {
+    const std::lock_guard<std::mutex> guard(lock_);
+    return failure_;
+}
+
+std::optional<uint64_t> Device::failed_place(const Stream &stream) const {
+    const std::lock_guard<std::mutex> guard(lock_);
+    return failed_stream_ == &stream ? std::optional<uint64_t>(failed_place_) : std::nullopt;
+}
+
+void Device::add(Stream &stream) {
+    const std::lock_guard<std::mutex> guard(lock_);
+    stream.next_of_device_ = streams_;
+    if (streams_ != nullptr) {
+        streams_->previous_of_device_ = &stream;
+    }
+    streams_ = &stream;
+}
+
+void Device::remove(Stream &stream) {
+    const std::lock_guard<std::mutex> guard(lock_);
+    Stream *const before = stream.previous_of_device_;
+    Stream *const after = stream.next_of_device_;
+    (before != nullptr ? before->next_of_device_ : streams_) = after;
+    if (after != nullptr) {
+        after->previous_of_device_ = before;
+    }
+}
+
+void Device::synchronize() {
+    std::vector<Stream *> busy;
+    {
+        const std::lock_guard<std::mutex> guard(lock_);
+        for (Stream *stream = streams_; stream != nullptr; stream = stream->next_of_device_) {
+            if (!stream->idle() && stream->hold_if_alive()) {
+                busy.push_back(stream);
+            }
+        }
+    }
+    for (Stream *stream : busy) {
+        stream->synchronize();
+        stream->drop();
+    }
+}
+
+void set_error_text(const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(last_error_text, sizeof last_error_text, format, arguments);
+    va_end(arguments);
+}
+
+const char *error_text() { return last_error_text; }
+
+} // namespace uhal_host

@@ -1,0 +1,96 @@
+"""Finds the BLAS that multiplies matrices on the host.
+
+It is looked for at the first product, never at import: in the wheel `scipy-openblas32`, or in the
+file that `UHAL_BLAS_LIBRARY` names. Without one ubridge's own kernel multiplies.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from uhal.abi import LibrarySearch, find_library
+from uhal.contract import joined_reasons
+from uhal.errors import LibraryNotFoundError
+
+VARIABLE = "UHAL_BLAS_LIBRARY"
+WHEEL = "scipy_openblas32"
+
+_PREFIXES = ("", "scipy_")
+"""What builds of OpenBLAS put before their functions' names."""
+
+
+@dataclass(frozen=True)
+class Blas:
+    """A BLAS with 32-bit integers whose calls run on the calling thread alone."""
+
+    path: str
+    gemm: Mapping[str, int]
+    """Dtype name to the address of its function; none at all when there is no BLAS."""
+    gemv: Mapping[str, int]
+    """Dtype name to the address of the product of a matrix by a vector."""
+    reason: str
+    """Why it is this one, or why there is none."""
+
+
+@cache
+def find_blas() -> Blas:
+    """Return the BLAS of this process, which is looked for once.
+
+    OpenBLAS is told to start no threads of its own, in the whole process: the host's threads share
+    a product out. numpy and scipy carry copies of their own, which are not touched. Raises
+    `LibraryNotFoundError` when `UHAL_BLAS_LIBRARY` names a file that is none.
+    """
+    candidates = _wheel_libraries()
+    named = bool(os.environ.get(VARIABLE))
+    if not candidates and not named:
+        wheel = WHEEL.replace("_", "-")
+        return Blas("", {}, {}, f"{wheel} is not installed: pip install {wheel}")
+    search = find_library(VARIABLE, candidates)
+    found = _opened(search)
+    if found is None:
+        said = joined_reasons(search.attempts)
+        if search.path:
+            said = f"{search.path} has no cblas_sgemm, cblas_sgemv and openblas_set_num_threads"
+        if named:
+            raise LibraryNotFoundError(f"{VARIABLE}: {said}", backend="host")
+        return Blas("", {}, {}, said)
+    return found
+
+
+def _opened(search: LibrarySearch) -> Blas | None:
+    library = search.handle
+    if library is None:
+        return None
+    for prefix in _PREFIXES:
+        try:
+            limit = library[f"{prefix}openblas_set_num_threads"]
+            gemm, gemv = (
+                {
+                    dtype: _address(library, f"{prefix}cblas_{letter}{name}")
+                    for dtype, letter in (("f32", "s"), ("f64", "d"))
+                }
+                for name in ("gemm", "gemv")
+            )
+        except AttributeError:
+            continue
+        limit(1)
+        return Blas(search.path or "", gemm, gemv, f"{search.path} was found")
+    return None
+
+
+def _address(library: ctypes.CDLL, name: str) -> int:
+    return ctypes.cast(library[name], ctypes.c_void_p).value or 0
+
+
+def _wheel_libraries() -> list[str]:
+    # Importing the wheel would put its functions among everybody's names.
+    wheel = importlib.util.find_spec(WHEEL)
+    if wheel is None or wheel.origin is None:
+        return []
+    return sorted(map(str, Path(wheel.origin).parent.glob("lib/libscipy_openblas*")))
