@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <cstring>
 
+#include "../images/attached_ptx.h"
 #include "../images/cubin.h"
 #include "../images/fatbin.h"
 #include "../images/ptx.h"
+#include "../images/ptx_link.h"
 
 namespace cuda_sim {
 
@@ -87,12 +89,37 @@ CUresult read_text(const Driver &driver, const Profile &profile, std::string_vie
     return readable ? check_ptx(driver, profile, image, why) : CUDA_ERROR_INVALID_PTX;
 }
 
+// The PTX that came with a cubin takes its place, except for what only the compiler knows.
+CUresult read_attached(const Driver &driver, const Profile &profile,
+                       const sim::AttachedPtx &attached, sim::Image &image, std::string &why) {
+    std::string text;
+    if (!sim::link_ptx(attached.texts, text, why)) {
+        return CUDA_ERROR_INVALID_PTX;
+    }
+    sim::Image of_text;
+    const CUresult result = read_text(driver, profile, text, of_text, why);
+    for (sim::ImageEntry &entry : of_text.entries) {
+        const auto compiled = std::find_if(
+            image.entries.begin(), image.entries.end(),
+            [&](const auto &one) { return one.kernel.entry == entry.kernel.entry; });
+        entry.registers = compiled == image.entries.end() ? 0 : compiled->registers;
+    }
+    image = std::move(of_text);
+    return result;
+}
+
 CUresult read_elf(const Driver &driver, const Profile &profile, const sim::Bytes &bytes,
                   sim::Image &image, std::string &why) {
     if (!sim::read_cubin(bytes, image, why)) {
         return CUDA_ERROR_INVALID_IMAGE;
     }
-    return check_cubin(driver, profile, image, why);
+    const CUresult unfit = check_cubin(driver, profile, image, why);
+    sim::AttachedPtx attached;
+    if (unfit != CUDA_SUCCESS || !sim::read_attached_ptx(bytes, attached)) {
+        return unfit;
+    }
+    return attached.texts.empty() ? CUDA_SUCCESS
+                                  : read_attached(driver, profile, attached, image, why);
 }
 
 // A machine program for this device, the newest, else the newest PTX that can be compiled for it.
