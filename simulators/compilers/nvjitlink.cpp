@@ -34,7 +34,7 @@ struct Input {
 
     sim::Bytes bytes() const { return {content.data(), content.size()}; }
     bool is_ltoir() const {
-        // Whatever a caller says of it.
+        // As NVRTC 13.5 writes it: a caller may call it "any" kind of input.
         constexpr unsigned char magic[] = {0xED, 0x43, 0x4E, 0x7F};
         return kind == input_ltoir ||
                (content.size() > sizeof magic &&
@@ -114,7 +114,7 @@ sim::AttachedPtx ptx_of(const Library &nvjitlink, const Link &link) {
         }
     }
     if (!found.problem.empty()) {
-        found.problem = "no PTX came with what was linked from " + found.problem;
+        found.problem = "there is no PTX in what was linked from " + found.problem;
     }
     return found;
 }

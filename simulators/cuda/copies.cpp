@@ -195,7 +195,7 @@ CUresult rectangle(const char *name, const CUDA_MEMCPY2D *copied, CUstream strea
 // Fills `extent` elements of the value's size. Of its pitch only complete elements are usable.
 template <class Value>
 CUresult fill(const char *name, CUdeviceptr address, size_t pitch, Value value, size_t width,
-              size_t height, CUstream stream_handle) {
+              size_t height, CUstream stream_handle, bool synchronous = false) {
     return in_context(name, [&](Call &call) {
         const std::shared_ptr<Stream> stream = stream_of(call, stream_handle);
         if (stream == nullptr) {
@@ -230,7 +230,12 @@ CUresult fill(const char *name, CUdeviceptr address, size_t pitch, Value value, 
             }
             return sim::Status::ok;
         };
-        return enqueue(call, *stream, std::move(operation));
+        const CUresult result = enqueue(call, *stream, std::move(operation));
+        // On the device a fill never waits, whatever its name says.
+        const bool waits = synchronous && is_host(destination) && stream->capture == nullptr;
+        return result != CUDA_SUCCESS || !waits
+                   ? result
+                   : wait_for(call, {{stream->queue, stream->queue->submitted}});
     });
 }
 
@@ -338,28 +343,28 @@ CUresult cuMemsetD2D32Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned int
 }
 
 CUresult cuMemsetD8_v2(CUdeviceptr dstDevice, unsigned char uc, size_t N) {
-    return fill(__func__, dstDevice, 0, uc, N, 1, nullptr);
+    return fill(__func__, dstDevice, 0, uc, N, 1, nullptr, true);
 }
 
 CUresult cuMemsetD16_v2(CUdeviceptr dstDevice, unsigned short us, size_t N) {
-    return fill(__func__, dstDevice, 0, us, N, 1, nullptr);
+    return fill(__func__, dstDevice, 0, us, N, 1, nullptr, true);
 }
 
 CUresult cuMemsetD32_v2(CUdeviceptr dstDevice, unsigned int ui, size_t N) {
-    return fill(__func__, dstDevice, 0, ui, N, 1, nullptr);
+    return fill(__func__, dstDevice, 0, ui, N, 1, nullptr, true);
 }
 
 CUresult cuMemsetD2D8_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t Width,
                          size_t Height) {
-    return fill(__func__, dstDevice, dstPitch, uc, Width, Height, nullptr);
+    return fill(__func__, dstDevice, dstPitch, uc, Width, Height, nullptr, true);
 }
 
 CUresult cuMemsetD2D16_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t Width,
                           size_t Height) {
-    return fill(__func__, dstDevice, dstPitch, us, Width, Height, nullptr);
+    return fill(__func__, dstDevice, dstPitch, us, Width, Height, nullptr, true);
 }
 
 CUresult cuMemsetD2D32_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t Width,
                           size_t Height) {
-    return fill(__func__, dstDevice, dstPitch, ui, Width, Height, nullptr);
+    return fill(__func__, dstDevice, dstPitch, ui, Width, Height, nullptr, true);
 }

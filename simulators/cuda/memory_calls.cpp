@@ -172,14 +172,15 @@ CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
 CUresult cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr) {
     return in_context(__func__, [&](Call &call) {
         const sim::Allocation *allocation = call.driver.find_allocation(dptr, 1, nullptr);
-        if (allocation == nullptr) {
+        const sim::HostRange *host = call.driver.host_memory.find(dptr);
+        if (allocation == nullptr && host == nullptr) {
             return CUDA_ERROR_NOT_FOUND;
         }
         if (pbase != nullptr) {
-            *pbase = allocation->address;
+            *pbase = allocation != nullptr ? allocation->address : host->address;
         }
         if (psize != nullptr) {
-            *psize = allocation->bytes;
+            *psize = allocation != nullptr ? allocation->bytes : host->bytes;
         }
         return CUDA_SUCCESS;
     });
