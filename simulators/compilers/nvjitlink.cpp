@@ -29,7 +29,7 @@ enum : int { input_ltoir = 3 };
 
 struct Input {
     int kind;
-    std::vector<char> content;
+    std::string content; // with a zero behind it, which the library counts on where it is text
     std::string name;
 
     sim::Bytes bytes() const { return {content.data(), content.size()}; }
@@ -60,11 +60,16 @@ template <class Change> void with_link(void *handle, Change change) {
     }
 }
 
-// The library takes a cubin as it made it.
+// The library takes a cubin as it was made.
 int add_data(const Library &nvjitlink, void *handle, const Input &input) {
+    const auto add = nvjitlink.function<AddData>("nvJitLinkAddData");
+    sim::AttachedPtx attached;
+    if (!sim::read_attached_ptx(input.bytes(), attached)) {
+        return add(handle, input.kind, input.content.data(), input.content.size(),
+                   input.name.c_str());
+    }
     const std::vector<unsigned char> plain = sim::without_attached_ptx(input.bytes());
-    return nvjitlink.function<AddData>("nvJitLinkAddData")(handle, input.kind, plain.data(),
-                                                           plain.size(), input.name.c_str());
+    return add(handle, input.kind, plain.data(), plain.size(), input.name.c_str());
 }
 
 // PTX of all LTO-IR together; empty when the library makes none.
