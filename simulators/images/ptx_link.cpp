@@ -266,18 +266,28 @@ class Linker {
     }
 
   private:
+    static bool is_own(const Statement &statement) {
+        return !statement.name.empty() && !statement.external && !statement.shown;
+    }
+
     void make_names_unique() {
         std::set<std::string> taken;
-        unsigned number = 0;
+        for (const Unit &unit : units_) {
+            for (const Statement &statement : unit.statements) {
+                if (!is_own(statement)) {
+                    taken.insert(statement.name);
+                }
+            }
+        }
         unsigned files = 0;
         for (Unit &unit : units_) {
             std::map<std::string, std::string> names;
+            std::set<std::string> own;
             for (const Statement &statement : unit.statements) {
-                const bool own =
-                    !statement.name.empty() && !statement.external && !statement.shown;
-                if (own && taken.count(statement.name) != 0 && names.count(statement.name) == 0) {
+                if (is_own(statement) && own.insert(statement.name).second &&
+                    !taken.insert(statement.name).second) {
                     names[statement.name] =
-                        statement.name + "__linked_" + std::to_string(++number);
+                        statement.name + "__linked_" + std::to_string(++renamed_);
                 }
             }
             const unsigned used = last_file(unit);
@@ -285,7 +295,6 @@ class Linker {
                 statement.text = rewritten(statement.text, names, files);
                 const auto renamed = names.find(statement.name);
                 statement.name = renamed == names.end() ? statement.name : renamed->second;
-                taken.insert(statement.name);
             }
             files += used;
         }
@@ -348,6 +357,7 @@ class Linker {
     }
 
     std::vector<Unit> units_;
+    unsigned renamed_ = 0;
     std::map<std::string, const Statement *> definitions_;
     std::set<std::string> written_;
     std::set<std::string> declared_;
