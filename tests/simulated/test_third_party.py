@@ -23,9 +23,7 @@ schedules = pytest.mark.parametrize("schedule", ["lazy", "random"])
 @pytest.fixture(scope="session")
 def folder(request: pytest.FixtureRequest) -> Path:
     """Where installed libraries are kept from run to run."""
-    cache = request.config.cache
-    assert cache is not None
-    return cache.mkdir("third_party")
+    return third_party.cache_of(request.config)
 
 
 @pytest.fixture(scope="session")

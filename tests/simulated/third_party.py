@@ -7,16 +7,21 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
+import venv
 from pathlib import Path
 
 import pytest
 
 # Their dependencies too, for pip is told to take no others: numpy is ours.
 NVIDIA = (
-    "cuda-core==1.2.2",
-    "cuda-bindings==13.5.0",
-    "cuda-pathfinder==1.9.0",
-    "nvidia-cuda-nvrtc==13.5.37",
+    *("cuda-core==1.2.2", "cuda-bindings==13.5.0", "cuda-pathfinder==1.9.0"),
+    *("nvidia-cuda-nvrtc==13.5.37", "nvidia-nvjitlink==13.5.37"),
+    # numba-cuda compiles with these, and its own tests need the rest.
+    *("numba-cuda==0.30.4", "numba==0.68.1", "llvmlite==0.50.0", "nvidia-nvvm==13.5.37"),
+    *("nvidia-cuda-runtime==13.5.37", "nvidia-cuda-cccl==13.3.5.0.6"),
+    *("filecheck==1.0.6", "psutil==7.2.2", "cffi==2.1.1", "pycparser==3.12"),
+    "ml-dtypes==0.6.0",
 )
 HIP_PYTHON = (
     *("hip-python==10.0.0.0.1.2", "rocm-bindings-hip==10.0.0.0.1.2"),
@@ -37,6 +42,12 @@ _NO_NETWORK = (
     "Connection refused",
     "timed out",
 )
+
+
+def cache_of(config: pytest.Config) -> Path:
+    """Return the folder where installed libraries are kept from run to run."""
+    assert config.cache is not None
+    return config.cache.mkdir("third_party")
 
 
 def install(folder: Path, packages: tuple[str, ...], **environment: str) -> Path:
@@ -64,6 +75,28 @@ def install(folder: Path, packages: tuple[str, ...], **environment: str) -> Path
     assert done.returncode == 0, said[-5000:]
     unfinished.replace(site)
     return site
+
+
+def make_environment(folder: Path, packages: tuple[str, ...]) -> Path:
+    """Make an environment with exactly these packages, and ours behind them; return its Python.
+
+    What looks for its libraries in the interpreter's own folders needs this; numba-cuda is one.
+    """
+    site = install(folder, packages)
+    environment = folder / f"{site.name}-environment"
+    python = environment / "bin" / "python"
+    if not environment.is_dir():
+        unfinished = folder / f"unfinished-environment-{os.getpid()}"
+        shutil.rmtree(unfinished, ignore_errors=True)
+        venv.create(unfinished, symlinks=True)
+        (own,) = unfinished.glob("lib/python*/site-packages")
+        own.rmdir()
+        own.symlink_to(site, target_is_directory=True)
+        unfinished.replace(environment)
+    ours = site / "ours.pth"
+    if not ours.exists():
+        ours.write_text(f"{sysconfig.get_path('purelib')}\n")
+    return python
 
 
 def install_pycuda(folder: Path, driver: Path) -> Path:
