@@ -17,8 +17,9 @@ from dataclasses import dataclass
 import numpy as np
 
 import ubridge
-from ubridge import DeviceExecutor, DeviceTensor, cublaslt
-from ubridge.matmul_kernels import Product
+from ubridge import DeviceExecutor, DeviceTensor
+from ubridge.core.product import Product
+from ubridge.prepare.matmul import cublaslt
 from uhal import Api, Device, DeviceBuffer, Stream, as_dtype
 
 GOAL = 0.92

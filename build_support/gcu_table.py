@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tops_backend import entries
-from ubridge.gcu_mapping import REFUSED, mapped, markdown_table
+from ubridge.prepare.gcu.mapping import REFUSED, mapped, markdown_table
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "gcu_entries.md"
 
@@ -19,7 +19,7 @@ def main() -> None:
         "# Ubridge's kernels on GCUs\n\n"
         f"Of {len(every)} entries {len(found)} are what an operation of ubridge launches, and "
         f"{len(REFUSED)} are refused.\n"
-        "`python -m build_support.gcu_table` writes this page from `ubridge/launch_rows.py`.\n"
+        "`python -m build_support.gcu_table` writes this page from `ubridge/core/launch_rows.py`.\n"
         "Compared with numpy on a simulated runtime; not run on a GCU.\n\n"
         f"{markdown_table(families)}",
         encoding="utf-8",

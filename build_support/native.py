@@ -1,8 +1,8 @@
 """What the compiled parts are and how each is compiled, as jobs for `build_support.jobs`.
 
-Four kinds: the lane (Cython, a Python extension), the host runtime (C++, a plain shared library
-loaded like a vendor's driver), the HSA runtime (C, a plain shared library over AMD's) and the host
-kernels (one shared library a module and level).
+Five kinds: the lane (Cython, a Python extension), the host runtime (C++, a plain shared library
+loaded like a vendor's driver), the HSA runtime (C, a plain shared library over AMD's), the slot
+adapters of CUDA and TopsRuntime (C) and the host kernels (one shared library a module and level).
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ def native_jobs(root: Path, destination: Path, *, every_level: bool) -> list[Job
         lane_job(root, destination),
         runtime_job(root, destination),
         *hsa_runtime_jobs(root, destination),
+        *(adapters_job(root, destination, vendor) for vendor in ("cuda", "tops")),
         *kernel_jobs(root, destination, every_level=every_level),
     ]
 
@@ -72,16 +73,13 @@ def lane_job(root: Path, destination: Path, *, unsafe: bool = False) -> Job:
         *shlex.split(os.environ.get("CFLAGS", "")),
         *(f"-I{sysconfig.get_path(name)}" for name in ("include", "platinclude")),
         *(f"-I{numpy.get_include()}", f"-I{sources}"),
-        *(str(c_file), *map(str, _files(sources, "*.c")), "-o", OUTPUT),
+        *(str(c_file), *map(str, _files(sources, "**/*.c")), "-o", OUTPUT),
         *shlex.split(os.environ.get("LDFLAGS", "")),
     )
     return Job(
         label=f"lane{variant}",
         output=destination / "uhal" / f"_lane{sysconfig.get_config_var('EXT_SUFFIX')}",
-        inputs=(
-            *_files(sources, "*.pyx", "*.pxd", "*.pxi", "*.h", "*.c"),
-            root / "cuda_backend" / "abi.h",
-        ),
+        inputs=_files(sources, "*.pyx", "**/*.pxi", "**/*.h", "**/*.c"),
         commands=(translate, compile_and_link),
         weight=1 << 40,
         tools=f"{_version(compiler[0])} {version('Cython')} {numpy.__version__} {sys.version}",
@@ -90,7 +88,7 @@ def lane_job(root: Path, destination: Path, *, unsafe: bool = False) -> Job:
 
 def runtime_job(root: Path, destination: Path) -> Job:
     """`host_backend/libuhal_host`, from every C++ file of the host runtime."""
-    sources = root / "cython_src" / "host_runtime"
+    sources = root / "host_backend" / "runtime"
     folders = (root / "uhal" / "include", root / "cython_src", root / "host_backend")
     units = _files(sources, "*.cpp")
     command = (
@@ -123,29 +121,49 @@ def hsa_runtime_jobs(root: Path, destination: Path) -> list[Job]:
     """
     if not sys.platform.startswith("linux"):
         return []
-    sources = root / "cython_src" / "hsa_runtime"
-    folders = (sources, root / "cython_src", root / "rocm_backend")
-    units = _files(sources, "*.c")
+    folder = root / "rocm_backend"
+    return [
+        _c_library_job(
+            "HSA runtime",
+            units=_files(folder / "runtime", "*.c"),
+            folders=(folder / "runtime", root / "cython_src", folder),
+            output=destination / "rocm_backend" / "libuhal_hsa.so",
+        )
+    ]
+
+
+def adapters_job(root: Path, destination: Path, vendor: str) -> Job:
+    """`libuhal_adapters` of a backend whose vendor's functions do not fit every slot."""
+    folder = root / f"{vendor}_backend"
+    return _c_library_job(
+        f"{vendor} adapters",
+        units=(folder / "adapters.c",),
+        folders=(root / "cython_src", folder),
+        output=destination / folder.name / f"libuhal_adapters{LIBRARY_SUFFIX}",
+    )
+
+
+def _c_library_job(
+    label: str, *, units: tuple[Path, ...], folders: tuple[Path, ...], output: Path
+) -> Job:
+    assert units, f"{label}: there is no source in {folders[0]}"
     command = (
         *_cc(),
         *("-std=c11", "-O2", "-g0", "-pthread", "-shared", "-fPIC"),
         *("-fvisibility=hidden", *STRICT_WARNINGS),
         *shlex.split(os.environ.get("CFLAGS", "")),
         *(f"-I{folder}" for folder in folders),
-        *(str(unit) for unit in units or (sources / "*.c",)),
-        *("-o", OUTPUT, *LINK_COMPLETE),
+        *(*map(str, units), "-o", OUTPUT, *LINK_COMPLETE),
         *shlex.split(os.environ.get("LDFLAGS", "")),
     )
-    return [
-        Job(
-            label="HSA runtime",
-            output=destination / "rocm_backend" / "libuhal_hsa.so",
-            inputs=(*units, *(header for folder in folders for header in _files(folder, "*.h"))),
-            commands=(command,),
-            weight=1 << 38,
-            tools=_version(_cc()[0]),
-        )
-    ]
+    return Job(
+        label=label,
+        output=output,
+        inputs=(*units, *(header for folder in folders for header in _files(folder, "*.h"))),
+        commands=(command,),
+        weight=1 << 38,
+        tools=_version(_cc()[0]),
+    )
 
 
 def kernel_jobs(root: Path, destination: Path, *, every_level: bool) -> list[Job]:

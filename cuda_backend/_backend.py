@@ -10,6 +10,7 @@ import ctypes
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 from cuda_backend._errors import (
@@ -31,8 +32,9 @@ from cuda_backend._library import (
 from cuda_backend._memory import MemoryVerbs
 from cuda_backend._modules import ModuleVerbs
 from cuda_backend.targets import DeviceTarget, Version
-from uhal._lane import HotTable, slot_adapter
+from uhal._lane import HotTable
 from uhal.abi import LibraryFacts, LibrarySearch
+from uhal.adapters import SlotAdapters
 from uhal.contract import DeviceLimits, DeviceSummary, ErrorText
 from uhal.errors import DeviceError, LibraryNotFoundError, from_code
 
@@ -108,6 +110,7 @@ class CudaBackend(CudaGraphVerbs, ModuleVerbs, MemoryVerbs):
     def __init__(self, search: LibrarySearch) -> None:
         """Take over an opened library and initialise it. `open` is the way in."""
         self._library = DriverLibrary(search, self._fail)
+        self._adapters = SlotAdapters(Path(__file__).resolve().parent, self.name)
         self._library.cuInit(0)
         self._driver = self._driver_version()
         oldest = self._constant("UHAL_CUDA_OLDEST_DRIVER")
@@ -266,7 +269,7 @@ class CudaBackend(CudaGraphVerbs, ModuleVerbs, MemoryVerbs):
         if self._library.has(name):
             address = self._library.address(name)
             adapter = ADAPTER_OF_SLOT.get(slot)
-            return address if adapter is None else slot_adapter(adapter, address)
+            return address if adapter is None else self._adapters.over(adapter, address)
         if slot in OPTIONAL_SLOTS:
             return 0
         stand_in = function_type(name)(lambda *_: MISSING_FUNCTION)

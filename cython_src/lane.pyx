@@ -9,43 +9,14 @@ of only around native calls that may block.
 
 One translation unit, a file an idea:
 
-    native.pxi       the C it is written against
-    elements.pxi     element types
-    context.pxi      an opened device: binding it, its state, native failures
-    process.pxi      which device is meant; fork and exit
-    stream_core.pxi  the native half of a stream, and what is known to be done in it
-    stream.pxi       streams as users hold them
-    callbacks.pxi    host callbacks
-    event.pxi        events
-    block.pxi        pieces of device memory, and who still uses them
-    owners.pxi       who has memory, for when there is none left
-    free_list.pxi    blocks that nobody has
-    segments.pxi     what the pool has from the driver
-    exported.pxi     memory used out of the pool's sight
-    pool.pxi         device memory handed out and taken back
-    pool_native.pxi  stream-ordered allocation by the driver itself
-    pool_modes.pxi   UHAL_POOL=direct and guard
-    buffer.pxi       DeviceBuffer and its views
-    host_buffer.pxi  pinned host memory
-    copies.pxi       copies and fills
-    copies_2d.pxi    copies of rows a pitch apart
-    foreign.pxi      streams and memory of other libraries
-    dlpack.pxi       tensors by DLPack: its terms, and out
-    dlpack_in.pxi    and in
-    exchange.pxi     tensors of other libraries as arguments of a launch
-    sharing.pxi      memory across devices and processes
-    function.pxi     modules, kernels, bound launches
-    packing.pxi      geometry and arguments read and checked
-    launch_ex.pxi    launches that ask for more than geometry
-    launch.pxi       a launch
-    result_launch.pxi    a launch that makes the buffer of its result
-    slot_maker.pxi       objects of classes with slots, made in one call
-    recording.pxi    the launches of a plan, and its slots
-    capture.pxi      streams that record instead of running
-    capture_order.pxi    what streams may do meanwhile
-    captured_work.pxi    what they record
-    plan.pxi         what was recorded, run as a whole
-    plan_slots.pxi   the values that change from run to run
+    native.pxi, elements.pxi    the C it is written against; element types
+    device/     an opened device: binding it, its state, native failures; fork and exit
+    streams/    streams, what is known to be done in them, host callbacks, events
+    memory/     blocks and who uses them, the pool and its modes, buffers, copies, sharing
+    interop/    streams and memory of other libraries, DLPack, their tensors as arguments
+    launch/     modules and kernels; arguments read and checked; a launch, and those that make
+                the buffer of their result
+    capture/    streams that record; what was recorded, run as a whole; values that change
 """
 
 import atexit as _atexit
@@ -132,41 +103,41 @@ cdef class Plan
 cdef struct Packed
 
 include "elements.pxi"
-include "context.pxi"
-include "process.pxi"
-include "stream_core.pxi"
-include "stream.pxi"
-include "callbacks.pxi"
-include "event.pxi"
-include "owners.pxi"
-include "block.pxi"
-include "free_list.pxi"
-include "segments.pxi"
-include "exported.pxi"
-include "pool.pxi"
-include "pool_native.pxi"
-include "pool_modes.pxi"
-include "buffer.pxi"
-include "host_buffer.pxi"
-include "copies.pxi"
-include "copies_2d.pxi"
-include "foreign.pxi"
-include "dlpack.pxi"
-include "dlpack_in.pxi"
-include "exchange.pxi"
-include "sharing.pxi"
-include "function.pxi"
-include "packing.pxi"
-include "launch_ex.pxi"
-include "launch.pxi"
-include "result_launch.pxi"
-include "slot_maker.pxi"
-include "recording.pxi"
-include "capture.pxi"
-include "capture_order.pxi"
-include "captured_work.pxi"
-include "plan.pxi"
-include "plan_slots.pxi"
+include "device/context.pxi"
+include "device/process.pxi"
+include "streams/stream_core.pxi"
+include "streams/stream.pxi"
+include "streams/callbacks.pxi"
+include "streams/event.pxi"
+include "memory/owners.pxi"
+include "memory/block.pxi"
+include "memory/free_list.pxi"
+include "memory/segments.pxi"
+include "memory/exported.pxi"
+include "memory/pool.pxi"
+include "memory/pool_native.pxi"
+include "memory/pool_modes.pxi"
+include "memory/buffer.pxi"
+include "memory/host_buffer.pxi"
+include "memory/copies.pxi"
+include "memory/copies_2d.pxi"
+include "interop/foreign.pxi"
+include "interop/dlpack.pxi"
+include "interop/dlpack_in.pxi"
+include "interop/exchange.pxi"
+include "memory/sharing.pxi"
+include "launch/function.pxi"
+include "launch/packing.pxi"
+include "launch/launch_ex.pxi"
+include "launch/launch.pxi"
+include "launch/result_launch.pxi"
+include "launch/slot_maker.pxi"
+include "capture/recording.pxi"
+include "capture/capture.pxi"
+include "capture/capture_order.pxi"
+include "capture/captured_work.pxi"
+include "capture/plan.pxi"
+include "capture/plan_slots.pxi"
 
 # A free-threaded Python turns its lock on for a module that does not say it can do without, and this
 # one does not, unless it was started with the lock forced off.

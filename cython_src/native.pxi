@@ -107,17 +107,7 @@ cdef extern from *:
         UHAL_SLOT_COUNT
 
 
-cdef extern from "slot_adapters.h":
-    ctypedef void (*uhal_any_function)() noexcept nogil
-    enum uhal_adapter_answer:
-        UHAL_ADAPTER_UNKNOWN
-        UHAL_ADAPTER_TAKEN
-    uhal_adapter_answer uhal_slot_adapter(
-        const char *name, uhal_any_function vendor, uhal_any_function *adapter
-    )
-
-
-cdef extern from "state_word.h":
+cdef extern from "device/state_word.h":
     enum:
         UHAL_STATE_LOST
         UHAL_STATE_CAPTURING
@@ -136,7 +126,7 @@ cdef extern from "state_word.h":
     unsigned int uhal_fork_count
 
 
-cdef extern from "dispatcher.h":
+cdef extern from "streams/dispatcher.h":
     ctypedef struct uhal_callback:
         PyObject *function
         PyObject *arguments
@@ -147,11 +137,11 @@ cdef extern from "dispatcher.h":
     void uhal_callback_reset()
 
 
-cdef extern from "callsite.h":
+cdef extern from "launch/callsite.h":
     PyObject *uhal_callsite(int *offset)
 
 
-cdef extern from "ledger.h":
+cdef extern from "launch/ledger.h":
     enum:
         UHAL_LEDGER_LENGTH
         UHAL_LEDGER_BYTES
@@ -175,24 +165,24 @@ cdef extern from "ledger.h":
                            size_t argument_bytes)
 
 
-cdef extern from "checked.h":
+cdef extern from "launch/checked.h":
     enum: UHAL_CHECKED
 
-cdef extern from "compact_int.h":
+cdef extern from "launch/compact_int.h":
     bint uhal_compact_int(PyObject *object, long long *value) noexcept
 
-cdef extern from "slot_maker.h":
+cdef extern from "launch/slot_maker.h":
     Py_ssize_t uhal_slot_offset(object attribute)
     object uhal_make_with_slots(
         object type, PyObject **values, const Py_ssize_t *offsets, Py_ssize_t count
     )
 
 
-cdef extern from "numpy_scalar.h":
+cdef extern from "launch/numpy_scalar.h":
     int uhal_numpy_scalar(PyObject *object, char code, void *out)
 
 
-cdef extern from "vectorcall.h":
+cdef extern from "launch/vectorcall.h":
     ctypedef PyObject *(*uhal_vectorcall)(PyObject *, PyObject **, size_t, PyObject *)
     void uhal_enable_vectorcall(object type, Py_ssize_t offset)
     Py_ssize_t PyVectorcall_NARGS(size_t flags)
@@ -206,7 +196,7 @@ cdef extern from "vectorcall.h":
     PyObject *Py_None
 
 
-cdef extern from "vectorcall.h":
+cdef extern from "launch/vectorcall.h":
     const char *LAUNCH_DOC "uhal_launch_doc"
     PyObject **tuple_items "uhal_tuple_items"(object tuple)
     ctypedef PyObject *(*PyCFunction)(PyObject *, PyObject *)

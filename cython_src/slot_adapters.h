@@ -1,28 +1,24 @@
 /* Adapters: C functions for slots that a vendor's own function does not fit.
  *
  * An adapter has the slot's prototype and calls the vendor's function, whose address it is given
- * before the slot is filled. Nothing in a slot's call says whose library it is for, so an adapter
- * serves one: a process opens one library a vendor, and another one's function is refused.
+ * before the slot is filled. Nothing in a slot's call says whose library it is for, so one load of
+ * a library of adapters serves one library of the vendor; `uhal.adapters` loads it anew for another.
  */
 #ifndef UHAL_SLOT_ADAPTERS_H
 #define UHAL_SLOT_ADAPTERS_H
 
 typedef void (*uhal_any_function)(void);
 
-enum uhal_adapter_answer { UHAL_ADAPTER_GIVEN, UHAL_ADAPTER_UNKNOWN, UHAL_ADAPTER_TAKEN };
+/* What a library of adapters exports: the adapter `name` over the vendor's function, null for a name
+ * that it does not have. */
+__attribute__((visibility("default"))) uhal_any_function
+uhal_slot_adapter(const char *name, uhal_any_function vendor);
 
-/* Answers with the adapter `name` over the vendor's function. */
-enum uhal_adapter_answer uhal_slot_adapter(const char *name, uhal_any_function vendor,
-                                           uhal_any_function *adapter);
-
-/* For an adapter's `target`, a pointer to a function: the first one given stays. */
-#define UHAL_GIVE_ADAPTER(function, target)                                                        \
-    do {                                                                                           \
-        if ((target) != NULL && (uhal_any_function)(target) != vendor)                             \
-            return UHAL_ADAPTER_TAKEN;                                                             \
+/* In its body: gives `function`, whose `target` is a pointer to the vendor's function. */
+#define UHAL_SLOT_ADAPTER(function, target)                                                        \
+    if (strcmp(name, #function) == 0) {                                                            \
         (target) = (__typeof__(target))vendor;                                                     \
-        *adapter = (uhal_any_function)(function);                                                  \
-        return UHAL_ADAPTER_GIVEN;                                                                 \
-    } while (0)
+        return (uhal_any_function)(function);                                                      \
+    }
 
 #endif

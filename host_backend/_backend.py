@@ -1,6 +1,6 @@
 """The host backend's verbs: what `uhal` asks of a backend, answered by libuhal_host.
 
-Validates nothing but images; kernels run in `cython_src/host_runtime`, which is reached through
+Validates nothing but images; kernels run in `host_backend/runtime`, which is reached through
 `abi.h` like any vendor's driver.
 """
 

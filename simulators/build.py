@@ -97,7 +97,7 @@ def _sources(folders: tuple[str, ...]) -> list[Path]:
 
 
 def _headers() -> tuple[Path, ...]:
-    own = sorted(SIMULATORS.glob("**/*.h"))
+    own = sorted(path for end in ("h", "def") for path in SIMULATORS.glob(f"**/*.{end}"))
     shared = sorted((ROOT / "uhal" / "include" / "uhal").glob("*.h"))
     return (*own, *shared, *sorted(ROOT.glob("*_backend/abi.h")))
 

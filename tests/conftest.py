@@ -5,8 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import random
-import subprocess
-import sys
 import zlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -48,31 +46,6 @@ def pytest_configure(config: pytest.Config) -> None:
     seed = random.SystemRandom().randrange(1 << 32) if given is None else given
     config.stash[SEED] = seed
     config.addinivalue_line("markers", "bench(driver, **environment): how `bench` is opened")
-    config.addinivalue_line(
-        "markers", "own_process: fills hot tables from a library that is not the process's one"
-    )
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run a test marked `own_process` in one: True says that it was called."""
-    inside = "UHAL_TEST_OWN_PROCESS"
-    if pyfuncitem.get_closest_marker("own_process") is None or inside in os.environ:
-        return None
-    seed = pyfuncitem.config.stash[SEED]
-    command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", f"--seed={seed}", pyfuncitem.nodeid]
-    run = subprocess.run(
-        [sys.executable, *command],
-        cwd=pyfuncitem.config.rootpath,
-        env={**os.environ, inside: "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=300,
-    )
-    if run.returncode:
-        pytest.fail(f"in its own process:\n{run.stdout}", pytrace=False)
-    return True
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -196,6 +196,14 @@ def build(folder: Path) -> Path:
     """Compile the library into a folder; its prototypes are those of the header."""
     source, library = folder / "cublaslt.c", folder / "libcublasLt.so.13"
     source.write_text(_SOURCE, encoding="utf-8")
-    command = ["cc", "-shared", "-fPIC", "-O1", "-w", f"-I{ROOT / 'ubridge'}", str(source)]
+    command = [
+        "cc",
+        "-shared",
+        "-fPIC",
+        "-O1",
+        "-w",
+        f"-I{ROOT / 'ubridge' / 'prepare' / 'matmul'}",
+        str(source),
+    ]
     subprocess.run([*command, "-o", str(library), "-ldl"], check=True)
     return library

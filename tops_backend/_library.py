@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from tops_backend._errors import MISSING_FUNCTION
-from uhal._lane import slot_adapter
 from uhal.abi import Check, Header, Library, LibrarySearch
+from uhal.adapters import SlotAdapters
 from uhal.errors import ArgumentValueError
 
 LIBRARY_VARIABLE = "UHAL_TOPS_LIBRARY"
@@ -90,6 +90,7 @@ class TopsLibrary(Library):
         assert search.handle is not None
         path = search.path or search.attempts[-1].path
         super().__init__(search.handle, path, header(), status="topsError_t", check=check)
+        self._adapters = SlotAdapters(Path(__file__).resolve().parent, "tops")
         self._stand_ins: list[object] = []
 
     def slots(self, functions: Mapping[str, str], forms: LaunchForms) -> dict[str, int]:
@@ -101,9 +102,10 @@ class TopsLibrary(Library):
         if self.has(name):
             address = self.address(name)
             adapter = adapters.get(slot)
-            return address if adapter is None else slot_adapter(adapter, address)
+            return address if adapter is None else self._adapters.over(adapter, address)
         if slot == "stream_callback" and self.has("topsStreamAddCallback"):
-            return slot_adapter("tops_stream_callback", self.address("topsStreamAddCallback"))
+            address = self.address("topsStreamAddCallback")
+            return self._adapters.over("tops_stream_callback", address)
         if slot in OPTIONAL_SLOTS:
             return 0
         return self._stand_in(name)

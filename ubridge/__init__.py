@@ -15,8 +15,42 @@ if not hasattr(uhal, "Api"):
         "needs: CERN's IPbus library has the same import name, so install uhal-py without it"
     )
 
-from ubridge.caches import kv_append, launch_kv_append
-from ubridge.choices import where
+from ubridge.buffers.fused_launches import launch_masked_fill, launch_silu_mul
+from ubridge.buffers.indexed_launches import (
+    launch_gather,
+    launch_index_add,
+    launch_index_select,
+    launch_scatter,
+)
+from ubridge.buffers.launches import (
+    launch_affine,
+    launch_binary,
+    launch_cast,
+    launch_copy,
+    launch_copy2d,
+    launch_fill,
+    launch_reduce,
+    launch_ternary,
+    launch_unary,
+)
+from ubridge.buffers.product_launches import launch_attention, launch_kv_concat, launch_matmul
+from ubridge.buffers.row_launches import (
+    launch_argsort,
+    launch_log_softmax,
+    launch_norm,
+    launch_rope,
+    launch_softmax,
+)
+from ubridge.buffers.window_launches import (
+    launch_col2im1d,
+    launch_convolution,
+    launch_im2col,
+    launch_pool2d,
+    launch_upsample2d,
+)
+from ubridge.core.layout import Layout, Shape
+from ubridge.core.op_table import OPS, Op
+from ubridge.core.product import MatmulChoice
 from ubridge.creation import (
     arange,
     asarray,
@@ -33,8 +67,9 @@ from ubridge.creation import (
     zeros,
     zeros_like,
 )
-from ubridge.elementwise import affine, astype, power
-from ubridge.executor import DeviceExecutor
+from ubridge.device.executor import DeviceExecutor
+from ubridge.device.images import load_module, modules
+from ubridge.device.slice_ptr import LayoutCache, SlicePtrOrNull
 from ubridge.functions import (
     abs,
     add,
@@ -74,32 +109,21 @@ from ubridge.functions import (
     subtract,
     tanh,
 )
-from ubridge.fused import masked_fill, silu_mul
-from ubridge.fused_launches import launch_masked_fill, launch_silu_mul
-from ubridge.graph import ComputeGraph, GraphExecResult, execute_graph
-from ubridge.graph_dispatch import DispatchCall, KernelDispatch, LaunchingDispatch
-from ubridge.graph_ops import OpParams, TensorOp
-from ubridge.images import load_module, modules
-from ubridge.indexed_launches import (
-    launch_gather,
-    launch_index_add,
-    launch_index_select,
-    launch_scatter,
+from ubridge.graph.dispatch import (
+    DispatchCall,
+    GraphExecResult,
+    KernelDispatch,
+    LaunchingDispatch,
+    execute_graph,
 )
-from ubridge.launches import (
-    launch_affine,
-    launch_binary,
-    launch_cast,
-    launch_copy,
-    launch_copy2d,
-    launch_fill,
-    launch_reduce,
-    launch_ternary,
-    launch_unary,
-)
-from ubridge.layout import Layout, Shape
-from ubridge.matmul_kernels import MatmulChoice
-from ubridge.nn import (
+from ubridge.graph.graph import ComputeGraph
+from ubridge.graph.ops import OpParams, TensorOp
+from ubridge.graph.tracing import trace
+from ubridge.ops.caches import kv_append, launch_kv_append
+from ubridge.ops.choices import where
+from ubridge.ops.elementwise import affine, astype, power
+from ubridge.ops.fused import masked_fill, silu_mul
+from ubridge.ops.nn import (
     argsort,
     avg_pool2d,
     conv1d,
@@ -115,29 +139,11 @@ from ubridge.nn import (
     upsample_bilinear2d,
     upsample_nearest2d,
 )
-from ubridge.op_table import OPS, Op
-from ubridge.product_launches import launch_attention, launch_kv_concat, launch_matmul
-from ubridge.products import attention, kv_concat, matmul, matmul_choice
+from ubridge.ops.products import attention, kv_concat, matmul, matmul_choice
+from ubridge.ops.reductions import argmax, argmin, max, mean, min, sum
+from ubridge.ops.selection import embedding, gather, index_add, scatter, scatter_add, take
 from ubridge.quantized import QuantizedWeight, launch_quantized_matvec, quantized_matmul
-from ubridge.reductions import argmax, argmin, max, mean, min, sum
-from ubridge.row_launches import (
-    launch_argsort,
-    launch_log_softmax,
-    launch_norm,
-    launch_rope,
-    launch_softmax,
-)
-from ubridge.selection import embedding, gather, index_add, scatter, scatter_add, take
-from ubridge.slice_ptr import LayoutCache, SlicePtrOrNull
 from ubridge.tensor import DeviceTensor
-from ubridge.tracing import trace
-from ubridge.window_launches import (
-    launch_col2im1d,
-    launch_convolution,
-    launch_im2col,
-    launch_pool2d,
-    launch_upsample2d,
-)
 
 __all__ = [
     "load_module",

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ubridge.elementwise import astype
-from ubridge.executor import DeviceExecutor
-from ubridge.layout import Layout, Shape, checked_axis
-from ubridge.promotion import promoted
-from ubridge.results import require_out, require_tensors
-from ubridge.strided import storage_of
+from ubridge.core.layout import Layout, Shape, checked_axis
+from ubridge.core.promotion import promoted
+from ubridge.device.executor import DeviceExecutor
+from ubridge.ops.elementwise import astype
+from ubridge.ops.results import require_out, require_tensors
+from ubridge.ops.strided import storage_of
 from ubridge.tensor import DeviceTensor
 from uhal import Device, DeviceBuffer, as_dtype
 from uhal.dtypes import DTypeLike, f32

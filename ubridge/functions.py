@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from ubridge import elementwise
-from ubridge.op_table import OPS
+from ubridge.core.op_table import OPS
+from ubridge.ops import elementwise
+from ubridge.tensor import DeviceTensor
 from uhal.interop import StreamLike
-
-if TYPE_CHECKING:
-    from ubridge.tensor import DeviceTensor
 
 
 class UnaryFunction(Protocol):

@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
-from ubridge.images import load_module
-from ubridge.launches import launch_unary
-from ubridge.layout import Layout
-from ubridge.product_launches import launch_matmul
-from ubridge.window_launches import launch_convolution
+from ubridge.buffers.launches import launch_unary
+from ubridge.buffers.product_launches import launch_matmul
+from ubridge.buffers.window_launches import launch_convolution
+from ubridge.core.layout import Layout
+from ubridge.device.images import load_module
 from uhal import Device, DeviceBuffer, LaunchConfig, Stream, launch
 from uhal.errors import (
     ArgumentRangeError,

@@ -12,24 +12,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ubridge.executor import DeviceExecutor
-from ubridge.indexed_launches import gathered
-from ubridge.launches import require_size
-from ubridge.layout import Shape
-from ubridge.op_table import OPS, Op
-from ubridge.results import delivered, require_tensors
+from ubridge.buffers.indexed_launches import gathered
+from ubridge.buffers.launches import require_size
+from ubridge.core.layout import Shape
+from ubridge.core.op_table import OPS, Op
+from ubridge.device.executor import DeviceExecutor
+from ubridge.ops.results import delivered, require_tensors
+from ubridge.tensor import DeviceTensor
 from uhal import Device, DeviceBuffer, DType
 from uhal.dtypes import f32, u8, u16, u32
 from uhal.errors import ArgumentTypeError, ArgumentValueError, InvalidHandleError
 from uhal.interop import StreamLike
-
-if TYPE_CHECKING:
-    from ubridge.tensor import DeviceTensor
 
 Array = npt.NDArray[Any]
 

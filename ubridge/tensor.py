@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ubridge import elementwise, launches, products, reductions, results
-from ubridge.op_table import OPS
-from ubridge.printing import text_of
-from ubridge.promotion import checked_number
-from ubridge.strided import Index, StridedTensor, indexed
+from ubridge.buffers import launches
+from ubridge.core.op_table import OPS
+from ubridge.core.promotion import checked_number
+from ubridge.ops import elementwise, products, reductions, results
+from ubridge.ops.printing import text_of
+from ubridge.ops.strided import Index, StridedTensor, indexed
 from uhal.dtypes import DTypeLike, bool_
 from uhal.errors import ArgumentTypeError, ArgumentValueError, InvalidHandleError
 from uhal.interop import StreamLike

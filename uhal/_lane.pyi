@@ -26,9 +26,6 @@ Dim3: TypeAlias = int | tuple[int] | tuple[int, int] | tuple[int, int, int]
 def slot_prototypes() -> dict[str, tuple[str, str]]:
     """Slot name to (`required` or `optional`, C parameter list) as `hot_table.h` states them."""
 
-def slot_adapter(name: str, vendor_function: int) -> int:
-    """Address for a slot that `vendor_function` does not fit; `ValueError` for an unknown name."""
-
 @final
 class HotTable:
     """A backend's C function pointers and constants. Immutable; lives as long as the process."""

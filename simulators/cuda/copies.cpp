@@ -1,56 +1,69 @@
-// Copies and fills.
+// Copies.
 //
 // Pageable sources are read during the call, as the manual promises, and everything else when the
 // stream gets there: memory that is changed or freed too early shows.
+#include <algorithm>
 #include <cstring>
 
-#include "operations.h"
+#include "copies.h"
 #include "pointers.h"
 
 using namespace cuda_sim;
 
 namespace {
 
-// One side of a copy of `height` rows; a plain copy has one.
+// One side of a copy: rows, and slices of them.
 struct Side {
     uint64_t address = 0;
-    uint64_t pitch = 0;
+    uint64_t pitch = 0; // bytes from one row to the next
+    uint64_t slice = 0; // and from one slice to the next
     Place place = {Place::Kind::invalid, nullptr};
     std::shared_ptr<std::vector<char>> staged; // rows without gaps, when already read
 };
 
 struct Extent {
     uint64_t width; // bytes
-    uint64_t height;
+    uint64_t height = 1;
+    uint64_t depth = 1;
+
+    bool empty() const { return width == 0 || height == 0 || depth == 0; }
 };
 
 uint64_t covered(const Side &side, const Extent &extent) {
-    return side.pitch * (extent.height - 1) + extent.width;
+    return side.slice * (extent.depth - 1) + side.pitch * (extent.height - 1) + extent.width;
 }
 
 bool locate(Driver &driver, Side &side, const Extent &extent) {
     side.place = place_of(driver, side.address, covered(side, extent));
     return side.place.kind != Place::Kind::invalid && side.address != 0 &&
-           (extent.height == 1 || side.pitch >= extent.width);
+           (extent.height == 1 || side.pitch >= extent.width) &&
+           (extent.depth == 1 || side.slice >= side.pitch * extent.height);
 }
 
 bool is_host(const Side &side) {
     return side.place.kind != Place::Kind::device;
 }
 
-void copy_rows(char *destination, uint64_t destination_pitch, const char *source,
-               uint64_t source_pitch, const Extent &extent) {
-    for (uint64_t row = 0; row < extent.height; ++row) {
-        std::memmove(destination + row * destination_pitch, source + row * source_pitch,
-                     extent.width);
+void copy_rows(char *destination, const Side &to, const char *source, const Side &from,
+               const Extent &extent) {
+    for (uint64_t slice = 0; slice < extent.depth; ++slice) {
+        for (uint64_t row = 0; row < extent.height; ++row) {
+            std::memmove(destination + slice * to.slice + row * to.pitch,
+                         source + slice * from.slice + row * from.pitch, extent.width);
+        }
     }
 }
 
-std::shared_ptr<std::vector<char>> read_now(const Side &side, const Extent &extent) {
-    const auto rows = std::make_shared<std::vector<char>>(extent.width * extent.height);
-    copy_rows(rows->data(), extent.width, reinterpret_cast<const char *>(side.address), side.pitch,
+void read_now(Side &side, const Extent &extent) {
+    Side packed;
+    packed.pitch = extent.width;
+    packed.slice = extent.width * extent.height;
+    packed.staged = std::make_shared<std::vector<char>>(packed.slice * extent.depth);
+    copy_rows(packed.staged->data(), packed, reinterpret_cast<const char *>(side.address), side,
               extent);
-    return rows;
+    packed.address = side.address;
+    packed.place = side.place;
+    side = packed;
 }
 
 std::function<sim::Status()> copy_work(Side destination, Side source, Extent extent,
@@ -67,12 +80,10 @@ std::function<sim::Status()> copy_work(Side destination, Side source, Extent ext
                                             : view_of(driver, source.address,
                                                       covered(source, extent), source.place.kind);
         }
-        const uint64_t from_pitch = source.staged != nullptr ? extent.width : source.pitch;
         sim::Status status = sim::Status::illegal_address;
         if (to != nullptr && from != nullptr) {
-            status = sim::run_guarded([&] {
-                         copy_rows(to, destination.pitch, from, from_pitch, extent);
-                     }).status;
+            status =
+                sim::run_guarded([&] { copy_rows(to, destination, from, source, extent); }).status;
         }
         if (status != sim::Status::ok) {
             const sim::Lock lock(driver.scheduler.mutex);
@@ -81,6 +92,31 @@ std::function<sim::Status()> copy_work(Side destination, Side source, Extent ext
         return status;
     };
 }
+
+// What a query of the copy's node answers.
+std::shared_ptr<NodeDetails> details_of(const Side &destination, const Side &source,
+                                        const Extent &extent) {
+    const auto details = std::make_shared<NodeDetails>();
+    details->parameters.type = CU_GRAPH_NODE_TYPE_MEMCPY;
+    CUDA_MEMCPY3D &copy = details->parameters.memcpy.copyParams;
+    copy.srcMemoryType = is_host(source) ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
+    copy.srcHost = is_host(source) ? reinterpret_cast<const void *>(source.address) : nullptr;
+    copy.srcDevice = is_host(source) ? 0 : source.address;
+    copy.srcPitch = source.pitch;
+    copy.srcHeight = extent.height;
+    copy.dstMemoryType = is_host(destination) ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
+    copy.dstHost = is_host(destination) ? reinterpret_cast<void *>(destination.address) : nullptr;
+    copy.dstDevice = is_host(destination) ? 0 : destination.address;
+    copy.dstPitch = destination.pitch;
+    copy.dstHeight = extent.height;
+    copy.WidthInBytes = extent.width;
+    copy.Height = extent.height;
+    copy.Depth = extent.depth;
+    return details;
+}
+
+// When the source may be read: in the stream's order, before the call is back, or at any time.
+enum class Reading { in_order, in_the_call, any_time };
 
 CUresult copy(Call &call, const std::shared_ptr<Stream> &stream, Side destination, Side source,
               Extent extent, bool synchronous) {
@@ -93,25 +129,26 @@ CUresult copy(Call &call, const std::shared_ptr<Stream> &stream, Side destinatio
             return unsafe;
         }
     }
-    if (extent.width == 0 || extent.height == 0) {
+    if (extent.empty()) {
         return CUDA_SUCCESS;
     }
     if (!locate(call.driver, destination, extent) || !locate(call.driver, source, extent)) {
         return refuse(CUDA_ERROR_INVALID_VALUE, "an address is not in one allocation");
     }
     const bool capturing = stream->capture != nullptr;
-    const bool pageable_source = source.place.kind == Place::Kind::pageable;
-    if (pageable_source && !capturing) {
+    Operation operation;
+    operation.type = CU_GRAPH_NODE_TYPE_MEMCPY;
+    if (capturing) {
+        operation.details = details_of(destination, source, extent);
+    } else if (source.place.kind == Place::Kind::pageable) {
         if (synchronous) {
             const CUresult earlier = wait_for(call, ends_of(*stream));
             if (earlier != CUDA_SUCCESS) {
                 return earlier;
             }
         }
-        source.staged = read_now(source, extent);
+        read_now(source, extent);
     }
-    Operation operation;
-    operation.type = CU_GRAPH_NODE_TYPE_MEMCPY;
     operation.work = copy_work(destination, source, extent, *call.device);
     const CUresult result = enqueue(call, *stream, std::move(operation));
     const bool into_pageable = destination.place.kind == Place::Kind::pageable;
@@ -123,15 +160,14 @@ CUresult copy(Call &call, const std::shared_ptr<Stream> &stream, Side destinatio
     return wait_for(call, {{stream->queue, stream->queue->submitted}});
 }
 
-Side device_side(uint64_t address, uint64_t pitch = 0) {
+Side device_side(uint64_t address) {
     Side side;
     side.address = address;
-    side.pitch = pitch;
     return side;
 }
 
-Side host_side(const void *pointer, uint64_t pitch = 0) {
-    return device_side(reinterpret_cast<uint64_t>(pointer), pitch);
+Side host_side(const void *pointer) {
+    return device_side(reinterpret_cast<uint64_t>(pointer));
 }
 
 // The sides a call names as device memory must be that, or page-locked memory mapped there.
@@ -154,92 +190,193 @@ CUresult linear(const char *name, CUstream stream, bool synchronous, Side destin
         if (result != CUDA_SUCCESS) {
             return result;
         }
-        return copy(call, stream_of(call, stream), destination, source, {bytes, 1}, synchronous);
+        return copy(call, stream_of(call, stream), destination, source, {bytes}, synchronous);
     });
 }
 
-bool side_of(CUmemorytype type, const void *host, CUdeviceptr device, size_t x, size_t y,
-             size_t pitch, size_t width, Side &side) {
+// A copy of a batch: in the stream's order unless its source may be read before.
+CUresult copy_of_batch(Call &call, Stream &stream, Side destination, Side source, Extent extent,
+                       Reading reading) {
+    if (!locate(call.driver, destination, extent) || !locate(call.driver, source, extent)) {
+        return refuse(CUDA_ERROR_INVALID_VALUE, "an address is not in one allocation");
+    }
+    const bool early = reading == Reading::in_the_call ||
+                       (reading == Reading::any_time && call.driver.scheduler.choose(2) == 0);
+    if (early && is_host(source)) {
+        read_now(source, extent);
+    }
+    Operation operation;
+    operation.type = CU_GRAPH_NODE_TYPE_MEMCPY;
+    operation.work = copy_work(destination, source, extent, *call.device);
+    return enqueue(call, stream, std::move(operation));
+}
+
+struct Batch {
+    const CUdeviceptr *destinations;
+    const CUdeviceptr *sources;
+    const size_t *sizes;
+    size_t count;
+    const CUmemcpyAttributes *attributes;
+    const size_t *first; // of the copies that each of the attributes is for
+    size_t attributes_count;
+};
+
+// Whether all of it can be understood; `attributes` are for copies in their order, from the first.
+bool well_formed(const Batch &batch) {
+    if (batch.destinations == nullptr || batch.sources == nullptr || batch.sizes == nullptr ||
+        batch.count == 0 || batch.attributes == nullptr || batch.first == nullptr ||
+        batch.attributes_count == 0 || batch.attributes_count > batch.count ||
+        batch.first[0] != 0) {
+        return false;
+    }
+    for (size_t index = 0; index < batch.attributes_count; ++index) {
+        const CUmemcpySrcAccessOrder order = batch.attributes[index].srcAccessOrder;
+        if (order < CU_MEMCPY_SRC_ACCESS_ORDER_STREAM || order > CU_MEMCPY_SRC_ACCESS_ORDER_ANY ||
+            batch.first[index] >= batch.count ||
+            (index != 0 && batch.first[index] <= batch.first[index - 1])) {
+            return false;
+        }
+    }
+    return std::find(batch.sizes, batch.sizes + batch.count, 0) == batch.sizes + batch.count;
+}
+
+CUresult copy_batch(const char *name, const Batch &batch, CUstream handle) {
+    return in_context(name, [&](Call &call) {
+        const std::shared_ptr<Stream> stream = stream_of(call, handle);
+        if (stream == nullptr || stream->is_default()) {
+            return refuse(CUDA_ERROR_INVALID_HANDLE, "a batch of copies needs a stream of its own");
+        }
+        if (!well_formed(batch)) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        if (stream->capture != nullptr) {
+            stream->capture->valid = false;
+            return refuse(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
+                          "batches of copies inside graphs are not simulated");
+        }
+        std::vector<size_t> left(batch.count);
+        for (size_t index = 0; index < batch.count; ++index) {
+            left[index] = index;
+        }
+        // The copies of a batch have no order among themselves.
+        while (!left.empty()) {
+            const size_t place = call.driver.scheduler.choose(left.size());
+            const size_t next = left[place];
+            left.erase(left.begin() + static_cast<std::ptrdiff_t>(place));
+            const size_t *const kind =
+                std::upper_bound(batch.first, batch.first + batch.attributes_count, next) - 1;
+            const auto reading =
+                static_cast<Reading>(batch.attributes[kind - batch.first].srcAccessOrder -
+                                     CU_MEMCPY_SRC_ACCESS_ORDER_STREAM);
+            const CUresult result =
+                copy_of_batch(call, *stream, device_side(batch.destinations[next]),
+                              device_side(batch.sources[next]), {batch.sizes[next]}, reading);
+            if (result != CUDA_SUCCESS) {
+                return result;
+            }
+        }
+        return CUDA_SUCCESS;
+    });
+}
+
+bool side_of(CUmemorytype type, const void *host, CUdeviceptr device, size_t x, size_t y, size_t z,
+             size_t pitch, size_t rows, const Extent &extent, Side &side) {
     if (type != CU_MEMORYTYPE_HOST && type != CU_MEMORYTYPE_DEVICE &&
         type != CU_MEMORYTYPE_UNIFIED) {
         return false;
     }
-    side.pitch = pitch == 0 ? x + width : pitch;
+    side.pitch = pitch == 0 ? x + extent.width : pitch;
+    side.slice = side.pitch * (rows == 0 ? y + extent.height : rows);
     const uint64_t start = type == CU_MEMORYTYPE_HOST ? reinterpret_cast<uint64_t>(host) : device;
-    side.address = start + y * side.pitch + x;
+    side.address = start + z * side.slice + y * side.pitch + x;
     return true;
 }
 
-CUresult rectangle(const char *name, const CUDA_MEMCPY2D *copied, CUstream stream,
-                   bool synchronous) {
+CUresult sides_of(const CUDA_MEMCPY3D &what, Side &destination, Side &source, Extent &extent) {
+    extent = {what.WidthInBytes, what.Height, what.Depth};
+    const bool known =
+        side_of(what.srcMemoryType, what.srcHost, what.srcDevice, what.srcXInBytes, what.srcY,
+                what.srcZ, what.srcPitch, what.srcHeight, extent, source) &&
+        side_of(what.dstMemoryType, what.dstHost, what.dstDevice, what.dstXInBytes, what.dstY,
+                what.dstZ, what.dstPitch, what.dstHeight, extent, destination);
+    return known ? CUDA_SUCCESS : refuse(CUDA_ERROR_NOT_SUPPORTED, "arrays are not simulated");
+}
+
+CUresult box(const char *name, const CUDA_MEMCPY3D *what, CUstream stream, bool synchronous) {
     return in_context(name, [&](Call &call) {
         Side source;
         Side destination;
-        if (copied == nullptr) {
+        Extent extent = {0};
+        if (what == nullptr) {
             return CUDA_ERROR_INVALID_VALUE;
         }
-        const CUDA_MEMCPY2D &what = *copied;
-        const bool known =
-            side_of(what.srcMemoryType, what.srcHost, what.srcDevice, what.srcXInBytes, what.srcY,
-                    what.srcPitch, what.WidthInBytes, source) &&
-            side_of(what.dstMemoryType, what.dstHost, what.dstDevice, what.dstXInBytes, what.dstY,
-                    what.dstPitch, what.WidthInBytes, destination);
-        if (!known) {
-            return refuse(CUDA_ERROR_NOT_SUPPORTED, "arrays are not simulated");
-        }
-        return copy(call, stream_of(call, stream), destination, source,
-                    {what.WidthInBytes, what.Height}, synchronous);
+        const CUresult known = sides_of(*what, destination, source, extent);
+        return known != CUDA_SUCCESS ? known
+                                     : copy(call, stream_of(call, stream), destination, source,
+                                            extent, synchronous);
     });
 }
 
-// Fills `extent` elements of the value's size. Of its pitch only complete elements are usable.
-template <class Value>
-CUresult fill(const char *name, CUdeviceptr address, size_t pitch, Value value, size_t width,
-              size_t height, CUstream stream_handle, bool synchronous = false) {
-    return in_context(name, [&](Call &call) {
-        const std::shared_ptr<Stream> stream = stream_of(call, stream_handle);
-        if (stream == nullptr) {
-            return CUDA_ERROR_INVALID_HANDLE;
+CUresult rectangle(const char *name, const CUDA_MEMCPY2D *what, CUstream stream,
+                   bool synchronous) {
+    if (what == nullptr) {
+        return box(name, nullptr, stream, synchronous);
+    }
+    CUDA_MEMCPY3D all = {};
+    all.srcXInBytes = what->srcXInBytes;
+    all.srcY = what->srcY;
+    all.srcMemoryType = what->srcMemoryType;
+    all.srcHost = what->srcHost;
+    all.srcDevice = what->srcDevice;
+    all.srcPitch = what->srcPitch;
+    all.dstXInBytes = what->dstXInBytes;
+    all.dstY = what->dstY;
+    all.dstMemoryType = what->dstMemoryType;
+    all.dstHost = what->dstHost;
+    all.dstDevice = what->dstDevice;
+    all.dstPitch = what->dstPitch;
+    all.WidthInBytes = what->WidthInBytes;
+    all.Height = what->Height;
+    all.Depth = 1;
+    return box(name, &all, stream, synchronous);
+}
+
+CUresult between_contexts(const char *name, const CUDA_MEMCPY3D_PEER *what, CUstream stream,
+                          bool synchronous) {
+    if (what != nullptr) {
+        Driver &driver = Driver::get();
+        const sim::Lock lock(driver.scheduler.mutex);
+        // The contexts stand where the other form has nothing.
+        if (driver.contexts.find(static_cast<CUcontext>(what->reserved0)) == nullptr ||
+            driver.contexts.find(static_cast<CUcontext>(what->reserved1)) == nullptr) {
+            return CUDA_ERROR_INVALID_CONTEXT;
         }
-        if (width == 0 || height == 0) {
-            return CUDA_SUCCESS;
-        }
-        const Extent extent = {width * sizeof value, height};
-        Side destination = device_side(address, pitch);
-        const bool overflow = width > UINT64_MAX / sizeof value;
-        if (overflow || address % sizeof value != 0 || pitch % sizeof value != 0 ||
-            !locate(call.driver, destination, extent) ||
-            destination.place.kind == Place::Kind::pageable) {
-            return refuse(CUDA_ERROR_INVALID_VALUE, "an address is not in one allocation");
-        }
-        DeviceState &device = *call.device;
-        Operation operation;
-        operation.type = CU_GRAPH_NODE_TYPE_MEMSET;
-        operation.work = [=, &device] {
-            Driver &driver = Driver::get();
-            const sim::Lock lock(driver.scheduler.mutex);
-            char *to = view_of(driver, destination.address, covered(destination, extent),
-                               destination.place.kind);
-            if (to == nullptr) {
-                device.device.fault_text = "a fill reached memory that is gone";
-                return sim::Status::illegal_address;
-            }
-            for (size_t row = 0; row < height; ++row) {
-                Value *items = reinterpret_cast<Value *>(to + row * pitch);
-                std::fill_n(items, width, value);
-            }
-            return sim::Status::ok;
-        };
-        const CUresult result = enqueue(call, *stream, std::move(operation));
-        // On the device a fill never waits, whatever its name says.
-        const bool waits = synchronous && is_host(destination) && stream->capture == nullptr;
-        return result != CUDA_SUCCESS || !waits
-                   ? result
-                   : wait_for(call, {{stream->queue, stream->queue->submitted}});
-    });
+    }
+    return box(name, what, stream, synchronous);
 }
 
 } // namespace
+
+CUresult cuda_sim::make_copy(Call &call, const CUDA_MEMCPY3D &what, Operation &operation) {
+    Side source;
+    Side destination;
+    Extent extent = {0};
+    const CUresult known = sides_of(what, destination, source, extent);
+    if (known != CUDA_SUCCESS) {
+        return known;
+    }
+    if (extent.empty() || !locate(call.driver, destination, extent) ||
+        !locate(call.driver, source, extent)) {
+        return refuse(CUDA_ERROR_INVALID_VALUE,
+                      "the copy is empty or an address is not in one allocation");
+    }
+    operation.type = CU_GRAPH_NODE_TYPE_MEMCPY;
+    operation.work = copy_work(destination, source, extent, *call.device);
+    operation.details = std::make_shared<NodeDetails>();
+    operation.details->parameters.type = CU_GRAPH_NODE_TYPE_MEMCPY;
+    operation.details->parameters.memcpy.copyParams = what;
+    return CUDA_SUCCESS;
+}
 
 CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount,
                               CUstream hStream) {
@@ -315,56 +452,41 @@ CUresult cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D *pCopy) {
     return rectangle(__func__, pCopy, nullptr, true);
 }
 
-CUresult cuMemsetD8Async(CUdeviceptr dstDevice, unsigned char uc, size_t N, CUstream hStream) {
-    return fill(__func__, dstDevice, 0, uc, N, 1, hStream);
+CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *pCopy, CUstream hStream) {
+    return box(__func__, pCopy, hStream, false);
 }
 
-CUresult cuMemsetD16Async(CUdeviceptr dstDevice, unsigned short us, size_t N, CUstream hStream) {
-    return fill(__func__, dstDevice, 0, us, N, 1, hStream);
+CUresult cuMemcpy3D_v2(const CUDA_MEMCPY3D *pCopy) {
+    return box(__func__, pCopy, nullptr, true);
 }
 
-CUresult cuMemsetD32Async(CUdeviceptr dstDevice, unsigned int ui, size_t N, CUstream hStream) {
-    return fill(__func__, dstDevice, 0, ui, N, 1, hStream);
+CUresult cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER *pCopy, CUstream hStream) {
+    return between_contexts(__func__, pCopy, hStream, false);
 }
 
-CUresult cuMemsetD2D8Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t Width,
-                           size_t Height, CUstream hStream) {
-    return fill(__func__, dstDevice, dstPitch, uc, Width, Height, hStream);
+CUresult cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER *pCopy) {
+    return between_contexts(__func__, pCopy, nullptr, true);
 }
 
-CUresult cuMemsetD2D16Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t Width,
-                            size_t Height, CUstream hStream) {
-    return fill(__func__, dstDevice, dstPitch, us, Width, Height, hStream);
+CUresult cuMemcpyBatchAsync_v2(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count,
+                               CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs,
+                               CUstream hStream) {
+    return copy_batch(__func__, {dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs}, hStream);
 }
 
-CUresult cuMemsetD2D32Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t Width,
-                            size_t Height, CUstream hStream) {
-    return fill(__func__, dstDevice, dstPitch, ui, Width, Height, hStream);
+CUresult cuMemcpyBatchAsync(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count,
+                            CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs,
+                            size_t *failIdx, CUstream hStream) {
+    const CUresult result =
+        copy_batch(__func__, {dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs}, hStream);
+    if (result != CUDA_SUCCESS && failIdx != nullptr) {
+        *failIdx = SIZE_MAX; // the manual's word for a mistake that no single copy made
+    }
+    return result;
 }
 
-CUresult cuMemsetD8_v2(CUdeviceptr dstDevice, unsigned char uc, size_t N) {
-    return fill(__func__, dstDevice, 0, uc, N, 1, nullptr, true);
-}
-
-CUresult cuMemsetD16_v2(CUdeviceptr dstDevice, unsigned short us, size_t N) {
-    return fill(__func__, dstDevice, 0, us, N, 1, nullptr, true);
-}
-
-CUresult cuMemsetD32_v2(CUdeviceptr dstDevice, unsigned int ui, size_t N) {
-    return fill(__func__, dstDevice, 0, ui, N, 1, nullptr, true);
-}
-
-CUresult cuMemsetD2D8_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t Width,
-                         size_t Height) {
-    return fill(__func__, dstDevice, dstPitch, uc, Width, Height, nullptr, true);
-}
-
-CUresult cuMemsetD2D16_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t Width,
-                          size_t Height) {
-    return fill(__func__, dstDevice, dstPitch, us, Width, Height, nullptr, true);
-}
-
-CUresult cuMemsetD2D32_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t Width,
-                          size_t Height) {
-    return fill(__func__, dstDevice, dstPitch, ui, Width, Height, nullptr, true);
+CUresult cuMemcpyWithAttributesAsync(CUdeviceptr dst, CUdeviceptr src, size_t size,
+                                     CUmemcpyAttributes *attr, CUstream hStream) {
+    size_t first = 0;
+    return copy_batch(__func__, {&dst, &src, &size, 1, attr, &first, 1}, hStream);
 }

@@ -176,12 +176,14 @@ long Driver::live(const std::string &kind) {
         }
         return count(allocations);
     }
+    const auto own_graphs = std::count_if(graphs.all().begin(), graphs.all().end(),
+                                          [](const auto &one) { return !one.second->embedded; });
     const std::map<std::string, size_t> sizes = {
         {"context", contexts.size()},   {"stream", streams.size()},
         {"event", events.size()},       {"module", modules.size()},
         {"function", functions.size()}, {"library", libraries.size()},
         {"pinned", host_memory.size()}, {"pool", pools.size() - devices.size()},
-        {"graph", graphs.size()},       {"graph_exec", graph_execs.size()},
+        {"graph", static_cast<size_t>(own_graphs)},      {"graph_exec", graph_execs.size()},
     };
     const auto found = sizes.find(kind);
     return found == sizes.end() ? -1 : count(found->second);

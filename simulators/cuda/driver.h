@@ -55,6 +55,7 @@ class Driver {
     sim::Instruments instruments;
     sim::Scheduler scheduler;
     sim::HostMemory host_memory;
+    std::map<uint64_t, Managed> managed; // by its address in host memory
     sim::HostKernels host_kernels;
     sim::PtxKernels ptx_kernels;
     uint64_t access_changes = 0; // of which device may touch whose memory

@@ -265,6 +265,16 @@ CUresult cuFuncGetParamInfo(CUfunction func, size_t paramIndex, size_t *paramOff
     });
 }
 
+CUresult cuFuncGetParamCount(CUfunction func, size_t *paramCount) {
+    return with_function(__func__, func, [&](Call &, const std::shared_ptr<Function> &function) {
+        if (paramCount == nullptr) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        *paramCount = function->entry->kernel.parameters.size();
+        return CUDA_SUCCESS;
+    });
+}
+
 CUresult cuFuncGetModule(CUmodule *hmod, CUfunction hfunc) {
     return with_function(__func__, hfunc, [&](Call &, const std::shared_ptr<Function> &function) {
         *hmod = function->module->handle;
@@ -330,6 +340,10 @@ CUresult cuKernelGetParamInfo(CUkernel kernel, size_t paramIndex, size_t *paramO
                               size_t *paramSize) {
     return cuFuncGetParamInfo(reinterpret_cast<CUfunction>(kernel), paramIndex, paramOffset,
                               paramSize);
+}
+
+CUresult cuKernelGetParamCount(CUkernel kernel, size_t *paramCount) {
+    return cuFuncGetParamCount(reinterpret_cast<CUfunction>(kernel), paramCount);
 }
 
 CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *numBlocks, CUfunction func, int blockSize,
@@ -405,6 +419,25 @@ CUresult cuOccupancyMaxActiveClusters(int *numClusters, CUfunction func,
             const unsigned resident = resident_blocks(*function, threads, config->sharedMemBytes);
             *numClusters =
                 static_cast<int>(resident * call.device->profile.processors / std::max(blocks, 1U));
+            return CUDA_SUCCESS;
+        });
+}
+
+CUresult cuOccupancyMaxPotentialClusterSize(int *clusterSize, CUfunction func,
+                                            const CUlaunchConfig *config) {
+    return with_function(
+        __func__, func, [&](Call &call, const std::shared_ptr<Function> &function) {
+            if (clusterSize == nullptr || config == nullptr) {
+                return CUDA_ERROR_INVALID_VALUE;
+            }
+            if (!call.device->profile.clusters) {
+                return CUDA_ERROR_NOT_SUPPORTED;
+            }
+            const unsigned threads = config->blockDimX * config->blockDimY * config->blockDimZ;
+            const bool fits = resident_blocks(*function, threads, config->sharedMemBytes) != 0;
+            const unsigned most =
+                function->large_clusters ? 2 * max_cluster_blocks : max_cluster_blocks;
+            *clusterSize = static_cast<int>(fits ? most : 0);
             return CUDA_SUCCESS;
         });
 }

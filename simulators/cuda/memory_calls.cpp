@@ -53,6 +53,15 @@ CUresult free_now(Call &call, CUdeviceptr address) {
     if (address == 0) {
         return CUDA_SUCCESS;
     }
+    if (call.driver.managed.count(address) != 0) {
+        for (const auto &device : call.driver.devices) {
+            call.driver.scheduler.wait(call.lock, call.driver.scheduler.pending(device->device));
+        }
+        if (call.driver.managed.erase(address) != 0) {
+            call.driver.host_memory.release(address);
+        }
+        return call.fault();
+    }
     DeviceState *owner = nullptr;
     sim::Allocation *allocation = call.driver.find_allocation(address, 1, &owner);
     if (allocation == nullptr || allocation->address != address || allocation->borrowed ||
@@ -172,15 +181,15 @@ CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
 CUresult cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr) {
     return in_context(__func__, [&](Call &call) {
         const sim::Allocation *allocation = call.driver.find_allocation(dptr, 1, nullptr);
-        const sim::HostRange *host = call.driver.host_memory.find(dptr);
-        if (allocation == nullptr && host == nullptr) {
+        const sim::HostRange *range = call.driver.host_memory.find(dptr);
+        if (allocation == nullptr && range == nullptr) {
             return CUDA_ERROR_NOT_FOUND;
         }
         if (pbase != nullptr) {
-            *pbase = allocation != nullptr ? allocation->address : host->address;
+            *pbase = allocation != nullptr ? allocation->address : range->address;
         }
         if (psize != nullptr) {
-            *psize = allocation != nullptr ? allocation->bytes : host->bytes;
+            *psize = allocation != nullptr ? allocation->bytes : range->bytes;
         }
         return CUDA_SUCCESS;
     });
@@ -215,7 +224,8 @@ CUresult cuMemFreeHost(void *p) {
             return CUDA_SUCCESS;
         }
         const sim::HostRange *range = call.driver.host_memory.find(address);
-        if (range == nullptr || range->registered || range->address != address) {
+        if (range == nullptr || range->registered || range->address != address ||
+            is_managed(call.driver, address)) {
             return CUDA_ERROR_INVALID_VALUE;
         }
         call.driver.host_memory.release(address);
@@ -256,7 +266,8 @@ CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *pdptr, void *p, unsigned int 
 CUresult cuMemHostGetFlags(unsigned int *pFlags, void *p) {
     return in_context(__func__, [&](Call &call) {
         const auto *range = call.driver.host_memory.find(reinterpret_cast<uint64_t>(p));
-        if (range == nullptr || range->registered) {
+        if (range == nullptr || range->registered ||
+            is_managed(call.driver, range->address)) {
             return CUDA_ERROR_INVALID_VALUE;
         }
         *pFlags = range->flags;

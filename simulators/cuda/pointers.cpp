@@ -14,6 +14,7 @@ CUresult answer(Driver &driver, void *data, CUpointer_attribute attribute, CUdev
     if (device == nullptr && host == nullptr) {
         return CUDA_ERROR_INVALID_VALUE;
     }
+    const bool managed = is_managed(driver, address);
     const auto put = [&](auto value) {
         std::memcpy(data, &value, sizeof value);
         return CUDA_SUCCESS;
@@ -25,7 +26,7 @@ CUresult answer(Driver &driver, void *data, CUpointer_attribute attribute, CUdev
         }
         return put(owner->primary->handle);
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-        return put(device != nullptr ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST);
+        return put(device != nullptr || managed ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST);
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
         return put(address);
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
@@ -33,8 +34,11 @@ CUresult answer(Driver &driver, void *data, CUpointer_attribute attribute, CUdev
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
         return put(device != nullptr ? device->serial : host->serial);
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-        return put(false);
+        return put(managed);
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+        if (managed) {
+            return put(driver.managed[host->address].ordinal);
+        }
         return put(device != nullptr ? owner->device.ordinal : 0);
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
         return put(device != nullptr && !device->stream_ordered && !device->borrowed);
@@ -83,6 +87,11 @@ Place place_of(Driver &driver, uint64_t address, uint64_t bytes) {
     }
     const bool pinned = driver.host_memory.find(address, bytes) != nullptr;
     return {pinned ? Place::Kind::pinned : Place::Kind::pageable, nullptr};
+}
+
+bool is_managed(Driver &driver, uint64_t address) {
+    const sim::HostRange *range = driver.host_memory.find(address);
+    return range != nullptr && driver.managed.count(range->address) != 0;
 }
 
 char *view_of(Driver &driver, uint64_t address, uint64_t bytes, Place::Kind expected) {

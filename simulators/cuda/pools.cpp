@@ -16,6 +16,30 @@ bool is_small(CUmemPool_attribute attribute) {
     return attribute <= CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES;
 }
 
+CUresult put(const std::shared_ptr<Pool> &pool, CUmemoryPool *out) {
+    if (out == nullptr) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *out = pool->handle;
+    return CUDA_SUCCESS;
+}
+
+template <class Body>
+CUresult with_place(const char *name, const CUmemLocation *location, CUmemAllocationType type,
+                    Body body) {
+    return initialized(name, [&](Call &call) {
+        if (location == nullptr) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        if (location->type != CU_MEM_LOCATION_TYPE_DEVICE ||
+            type != CU_MEM_ALLOCATION_TYPE_PINNED) {
+            return refuse(CUDA_ERROR_NOT_SUPPORTED, "only pools of device memory are simulated");
+        }
+        DeviceState *const device = call.driver.device(location->id);
+        return device == nullptr ? CUDA_ERROR_INVALID_DEVICE : body(*device);
+    });
+}
+
 } // namespace
 
 CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool_out, CUdevice dev) {
@@ -47,6 +71,30 @@ CUresult cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool) {
             return CUDA_ERROR_INVALID_DEVICE;
         }
         device->pool = call.driver.pools.find(pool);
+        return CUDA_SUCCESS;
+    });
+}
+
+// Pools by place and kind of memory: there are those of devices only.
+CUresult cuMemGetDefaultMemPool(CUmemoryPool *pool_out, CUmemLocation *location,
+                                CUmemAllocationType type) {
+    return with_place(__func__, location, type, [&](DeviceState &device) {
+        return put(device.default_pool, pool_out);
+    });
+}
+
+CUresult cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type) {
+    return with_place(__func__, location, type,
+                      [&](DeviceState &device) { return put(device.pool, pool); });
+}
+
+CUresult cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool) {
+    return with_place(__func__, location, type, [&](DeviceState &device) {
+        const std::shared_ptr<Pool> found = Driver::get().pools.find(pool);
+        if (found == nullptr || found->device != device.device.ordinal) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        device.pool = found;
         return CUDA_SUCCESS;
     });
 }

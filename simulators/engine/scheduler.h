@@ -43,6 +43,10 @@ class Scheduler {
     // gets there, one that does not cannot count on it.
     bool poll(const Point &point);
 
+    // Makes due all that is queued on any queue: a task that runs waits for something of it, and
+    // does not know of which.
+    void make_all_due();
+
     // Points at the end of all queues of a device that have work left.
     std::vector<Point> pending(const Device &device) const;
 

@@ -63,6 +63,16 @@ def test_cuda_bindings(nvidia: Path, schedule: str, seed: int, image: str) -> No
 
 
 @schedules
+def test_graphs_of_cuda_bindings(nvidia: Path, schedule: str, seed: int, image: str) -> None:
+    run("graphs_through_cuda_bindings.py", nvidia, schedule, seed, image)
+
+
+@schedules
+def test_streams_of_cuda_bindings(nvidia: Path, schedule: str, seed: int, image: str) -> None:
+    run("streams_through_cuda_bindings.py", nvidia, schedule, seed, image)
+
+
+@schedules
 def test_objects_go_both_ways(nvidia: Path, schedule: str, seed: int, image: str) -> None:
     run("objects_both_ways.py", nvidia, schedule, seed, image)
 

@@ -9,9 +9,9 @@ import pytest
 
 from tops_backend import entries
 from ubridge import OPS, Op
-from ubridge.gcu_composed import COMPOSED
-from ubridge.gcu_mapping import REFUSED, entry_name
-from ubridge.images import KERNELS
+from ubridge.device.images import KERNELS
+from ubridge.prepare.gcu.composed import COMPOSED
+from ubridge.prepare.gcu.mapping import REFUSED, entry_name
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,9 @@ import pytest
 
 import ubridge
 from tests.fake_libcublaslt import build
-from ubridge import DeviceExecutor, cublaslt, executor
+from ubridge import DeviceExecutor
+from ubridge.device import executor
+from ubridge.prepare.matmul import cublaslt
 from uhal import Device, Stream
 
 DTYPES = {"f16": 2.0**-10, "bf16": 2.0**-7, "f32": 2.0**-20, "f64": 2.0**-48}

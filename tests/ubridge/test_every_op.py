@@ -17,7 +17,7 @@ from tests.ubridge.op_rows import OP_ROWS, OpRow, row_of
 from tests.ubridge.op_runs import RUNS, Outcome, Trial
 from tests.ubridge.operands import LARGEST, LAYOUTS
 from ubridge import OPS, Op
-from ubridge.accuracy import EXACT, ROUNDING, Accuracy, accuracy_of, markdown_table
+from ubridge.core.accuracy import EXACT, ROUNDING, Accuracy, accuracy_of, markdown_table
 from uhal import Device, as_dtype
 
 DEVICES = tuple(row.name for row in OP_ROWS)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import ubridge
-from ubridge import gcu_launches
+from ubridge.buffers import gcu_launches
 from uhal import Device, DeviceBuffer, as_dtype
 from uhal.errors import ArgumentValueError, NotSupportedError
 

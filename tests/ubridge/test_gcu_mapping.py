@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from tops_backend import entries
-from ubridge.gcu_mapping import REFUSED, entry_name, mapped, markdown_table
-from ubridge.launch_rows import GCU
-from ubridge.op_table import OPS
+from ubridge.core.launch_rows import GCU
+from ubridge.core.op_table import OPS
+from ubridge.prepare.gcu.mapping import REFUSED, entry_name, mapped, markdown_table
 
 TABLE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "gcu_entries.md"
 ALL = [entry for family in entries.families().values() for entry in family]

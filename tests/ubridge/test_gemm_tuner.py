@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.sampling import rounds
-from ubridge.gemm_tuner import (
+from ubridge.prepare.gcu.gemm_tuner import (
     ACCUMULATOR_BYTES,
     L1_BYTES,
     AtenGemmInfo,

@@ -9,7 +9,7 @@ import pytest
 
 import ubridge
 from ubridge import ComputeGraph, DispatchCall, LaunchingDispatch, OpParams, TensorOp, execute_graph
-from ubridge.op_table import OPS
+from ubridge.core.op_table import OPS
 from uhal import Device, DeviceBuffer
 from uhal.errors import (
     ArgumentTypeError,

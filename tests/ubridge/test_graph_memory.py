@@ -8,8 +8,9 @@ import pytest
 import ubridge
 from tests.sampling import rounds
 from ubridge import ComputeGraph, execute_graph
-from ubridge.graph_memory import ALIGNMENT, Lifetime, plan_memory
+from ubridge.graph.memory import ALIGNMENT, Lifetime, plan_memory
 from uhal import Device
+from uhal.errors import ArgumentValueError
 
 
 def drawn(rng: np.random.Generator, count: int, steps: int) -> list[Lifetime]:
@@ -78,7 +79,7 @@ def test_what_is_kept_is_there_after_a_run(host: Device, rng: np.random.Generato
     first = graph.add_op("exp", None, 300, [leaf])
     second = graph.add_op("tanh", None, 300, [first])
     graph.add_op("negative", None, 300, [second])
-    with pytest.raises(ubridge.graph.ArgumentValueError, match=r"node 1 \(Exp\): .*keep\(1\)"):
+    with pytest.raises(ArgumentValueError, match=r"node 1 \(Exp\): .*keep\(1\)"):
         graph.tensor(first)
     graph.keep(first)
     execute_graph(graph)

@@ -12,7 +12,8 @@ import ubridge
 from tests.children import check_child, run_child
 from tests.sampling import rounds
 from tests.ubridge.operands import Array
-from ubridge import DeviceTensor, blas_products, host_blas
+from ubridge import DeviceTensor
+from ubridge.prepare.matmul import blas_products, host_blas
 from uhal import Device, DType, Function, Stream
 
 HALF_STEP = {"f64": 1.2e-16, "f32": 6e-8, "f16": 4.9e-4, "bf16": 3.9e-3}

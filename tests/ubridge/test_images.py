@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 import ubridge
-import ubridge.images
+import ubridge.device.images
 from uhal import Device
 from uhal.errors import NotFoundError
 from uhal.images import cpu_level
 from uhal.images.elf import Elf
 
-KERNELS = Path(ubridge.images.__file__).parent / "kernels"
+KERNELS = Path(ubridge.__file__).parent / "kernels"
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -56,7 +56,7 @@ def test_every_module_has_its_entries(host: Device) -> None:
 def test_a_library_exports_one_symbol() -> None:
     """Anything else would join what two modules have of the same name."""
     for name in ubridge.modules():
-        path, _ = ubridge.images._host_image(name)
+        path, _ = ubridge.device.images._host_image(name)
         symbols = Elf(path.read_bytes()).dynamic_symbols
         exported = [one.name for one in symbols if one.section != 0 and one.other & 3 == 0]
         assert exported == ["uhal_host_module"], name
@@ -100,7 +100,7 @@ def test_an_image_that_is_not_built(
     host: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "new.cu").write_text("")
-    monkeypatch.setattr(ubridge.images, "KERNELS", tmp_path)
+    monkeypatch.setattr(ubridge.device.images, "KERNELS", tmp_path)
     with pytest.raises(NotFoundError, match=r"not built.*python setup\.py build_ext --inplace"):
         ubridge.load_module("new", device=host)
 
@@ -113,8 +113,8 @@ def test_better_levels_come_first(
     for level in usable:
         (tmp_path / "host" / level.name).mkdir(parents=True)
         (tmp_path / "host" / level.name / "new.so").write_bytes(b"")
-    monkeypatch.setattr(ubridge.images, "KERNELS", tmp_path)
-    path, chosen = ubridge.images._host_image("new")
+    monkeypatch.setattr(ubridge.device.images, "KERNELS", tmp_path)
+    path, chosen = ubridge.device.images._host_image("new")
     assert path.parent.name == usable[0].name
     passed_over = [one.reason for one in chosen.candidates if usable[-1].name in one.description]
     assert passed_over in (["a better one was found"], [chosen.reason])

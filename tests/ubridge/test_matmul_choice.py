@@ -8,7 +8,7 @@ import pytest
 import ubridge
 from tests.simulated.process import needs_simulator, run_python
 from ubridge import DeviceExecutor
-from ubridge.matmul_kernels import Product
+from ubridge.core.product import Product
 from uhal import Device
 from uhal.dtypes import as_dtype
 

@@ -9,7 +9,7 @@ import pytest
 
 import ubridge
 from ubridge import OPS
-from ubridge.launch_rows import ARGUMENTS, CANDLE, GCU, block_per_result
+from ubridge.core.launch_rows import ARGUMENTS, CANDLE, GCU, block_per_result
 from uhal import Device, DeviceLimits, Signature
 
 DEVICES = ("host",)

@@ -10,7 +10,8 @@ import pytest
 import ubridge
 from tests.sampling import rounds
 from tests.ubridge.operands import LAYOUTS, operand, shape_of
-from ubridge import DeviceExecutor, plans
+from ubridge import DeviceExecutor
+from ubridge.device import plans
 from uhal import Device, Stream, as_dtype
 from uhal.errors import ArgumentTypeError, ArgumentValueError, DeviceError
 

@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-import ubridge.content_cache
+import ubridge.device.content_cache
 from ubridge import Layout, LayoutCache, SlicePtrOrNull
 from uhal import CaptureError, Device, DeviceError, Stream, StreamFlags
 
@@ -94,7 +94,7 @@ def test_a_thread_that_captures_a_stream_uploads_nothing(
 def test_the_oldest_goes_but_not_a_captured_one(
     cache: LayoutCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ubridge.content_cache, "CACHED_ARRAYS", 3)
+    monkeypatch.setattr(ubridge.device.content_cache, "CACHED_ARRAYS", 3)
     for stride in range(3):
         cache.get((2, stride))
     with cache.capture():

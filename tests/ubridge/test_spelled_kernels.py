@@ -40,7 +40,7 @@ def twins() -> dict[str, tuple[str, str]]:
 
 
 def signatures(module: str) -> dict[str, Signature]:
-    sidecar = ubridge.images.KERNELS / "images" / "cuda" / f"{module}.fatbin.sig"
+    sidecar = ubridge.device.images.KERNELS / "images" / "cuda" / f"{module}.fatbin.sig"
     return dict(Signature.parse_sidecar(sidecar.read_text("utf-8")))
 
 

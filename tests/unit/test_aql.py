@@ -18,7 +18,7 @@ from tests.sampling import rounds
 from tests.unit.host_driver import ROOT
 
 CC = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-INCLUDES = [ROOT / "cython_src" / "hsa_runtime", ROOT / "cython_src", ROOT / "rocm_backend"]
+INCLUDES = [ROOT / "rocm_backend" / "runtime", ROOT / "cython_src", ROOT / "rocm_backend"]
 INVALID_ARGUMENT = 0x1001
 MEMORY_FAULT = 0x2B
 TIMEOUT = -2

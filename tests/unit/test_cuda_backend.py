@@ -184,7 +184,6 @@ def test_a_driver_too_old_is_refused_with_both_versions(fake: Fake) -> None:
 # -- functions the driver lacks --------------------------------------------------------------------
 
 
-@pytest.mark.own_process
 def test_a_missing_optional_function_leaves_its_slot_empty(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -194,7 +193,6 @@ def test_a_missing_optional_function_leaves_its_slot_empty(
     assert slots["free_async"] != 0
 
 
-@pytest.mark.own_process
 def test_a_missing_function_is_refused_by_name_when_it_is_called(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -216,7 +214,6 @@ def test_a_missing_function_is_refused_by_name_when_it_is_called(
     assert backend.device_name(0) == "Fake GPU"
 
 
-@pytest.mark.own_process
 def test_functions_come_in_the_version_that_is_declared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -232,7 +229,6 @@ def test_functions_come_in_the_version_that_is_declared(
     assert backend.device_name(0) == "Fake GPU"
 
 
-@pytest.mark.own_process
 def test_what_the_driver_denies_is_not_taken_by_its_exported_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,13 +12,15 @@ import pytest
 
 from tests.counting_bench import Bench, use
 from tests.counting_driver import LIMITS, CountingDriver
-from uhal import DeviceBuffer, HostBuffer, LaunchConfig, Stream, _lane, launch
+from uhal import DeviceBuffer, HostBuffer, LaunchConfig, Stream, launch
 from uhal.abi import Header
+from uhal.adapters import SlotAdapters
 from uhal.contract import FunctionAttributes
 from uhal.errors import (
     ArgumentTypeError,
     ArgumentValueError,
     InvalidHandleError,
+    LibraryNotFoundError,
     NotSupportedError,
 )
 
@@ -176,7 +178,6 @@ def test_a_failure_is_named_by_its_call_and_leaves_the_books_right(bench: Bench)
 # -- the CUDA adapter ------------------------------------------------------------------------------
 
 
-@pytest.mark.own_process
 def test_the_adapter_speaks_cudas_structure() -> None:
     header = Header.parse(ROOT / "cuda_backend" / "abi.h")
     config_type = header.ctype("CUlaunchConfig")
@@ -201,7 +202,7 @@ def test_the_adapter_speaks_cudas_structure() -> None:
 
     vendor = kind(driver)
     address = ctypes.cast(vendor, ctypes.c_void_p).value or 0
-    adapter = kind(_lane.slot_adapter("cuda_launch_ex", address))
+    adapter = kind(SlotAdapters(ROOT / "cuda_backend", "cuda").over("cuda_launch_ex", address))
     wanted = Extended(
         grid=(1, 2, 3), block=(4, 5, 6), cluster=(1, 2, 1), shared_bytes=7, cooperative=1,
         has_priority=1, priority=-3, stream=0x1234,
@@ -222,14 +223,26 @@ def test_the_adapter_speaks_cudas_structure() -> None:
     plain = Extended(grid=(1, 1, 1), block=(1, 1, 1))
     adapter(ctypes.addressof(plain), 11, 12, None)
     assert seen.pop()[1] == {}
-    assert _lane.slot_adapter("cuda_launch_ex", address)
-    with pytest.raises(RuntimeError, match=r"'cuda_launch_ex' .*open the second one in a process"):
-        _lane.slot_adapter("cuda_launch_ex", address + 16)
 
 
-def test_an_unknown_adapter_is_refused() -> None:
-    with pytest.raises(ValueError, match="no slot adapter 'x'"):
-        _lane.slot_adapter("x", 0)
+def test_each_load_of_adapters_serves_its_own_library() -> None:
+    kind = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)
+    vendors = [kind(lambda *_, answer=answer: answer) for answer in (5, 6)]
+    adapters = [SlotAdapters(ROOT / "cuda_backend", "cuda") for _ in vendors]
+    functions = [
+        kind(one.over("cuda_launch_ex", ctypes.cast(vendor, ctypes.c_void_p).value or 0))
+        for one, vendor in zip(adapters, vendors, strict=True)
+    ]
+    plain = Extended(grid=(1, 1, 1), block=(1, 1, 1))
+    answers = [function(ctypes.addressof(plain), 11, 12, None) for function in functions]
+    assert answers == [5, 6]
+
+
+def test_an_adapter_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"libuhal_adapters\.\w+ has no slot adapter 'x'"):
+        SlotAdapters(ROOT / "cuda_backend", "cuda").over("x", 0)
+    with pytest.raises(LibraryNotFoundError, match=r"Build it: python setup\.py build_ext"):
+        SlotAdapters(tmp_path, "cuda")
 
 
 # -- shared memory ---------------------------------------------------------------------------------

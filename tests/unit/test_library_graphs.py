@@ -60,7 +60,6 @@ def vendor(request: pytest.FixtureRequest) -> Vendor:
     return found
 
 
-@pytest.mark.own_process
 def test_every_failure_is_raised(
     vendor: Vendor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,7 +102,6 @@ def test_kernels_are_listed_in_the_order_in_which_they_run(
         fake.answer(call, 0)
 
 
-@pytest.mark.own_process
 def test_a_refused_change_of_a_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     backend, fake = VENDORS[0].open(tmp_path, monkeypatch)
     update_kernel(backend, EXECUTABLE, NODE, CALL)
@@ -112,7 +110,6 @@ def test_a_refused_change_of_a_kernel(tmp_path: Path, monkeypatch: pytest.Monkey
         update_kernel(backend, EXECUTABLE, NODE, CALL)
 
 
-@pytest.mark.own_process
 def test_gcus_change_no_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     backend, _ = VENDORS[1].open(tmp_path, monkeypatch)
     assert backend.instantiate_graph(GRAPH).kernels is None

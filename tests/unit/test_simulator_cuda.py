@@ -384,6 +384,74 @@ def test_calls_that_do_not_go_with_a_capture(opened: Opener) -> None:
 # What it punishes
 
 
+def capture_two(driver: PtxDriver) -> tuple[Any, Any, Any, Any]:
+    """A stream that captures and one that joined and launched: both, memory and an event."""
+    driver.open()
+    function = driver.function(driver.load(), "add_one")
+    address = driver.allocate(4)
+    driver.upload(address, np.zeros(4, np.float32))
+    driver.call.cuCtxSynchronize()
+    origin, joined = (driver.make("cuStreamCreate", "CUstream", 1) for _ in range(2))
+    event = driver.make("cuEventCreate", "CUevent", 0)
+    driver.call.cuStreamBeginCapture_v2(origin, 2)
+    driver.add_one(function, 4, address, stream=origin)
+    driver.call.cuEventRecord(event, origin)
+    driver.call.cuStreamWaitEvent(joined, event, 0)
+    driver.add_one(function, 4, address, stream=joined)
+    driver.call.cuEventRecord(event, joined)
+    return origin, joined, address, event
+
+
+def capture_status(driver: PtxDriver, stream: Any) -> int:
+    status = ctypes.c_int()
+    driver.call.cuStreamIsCapturing(stream, ctypes.byref(status))
+    return status.value
+
+
+def end_capture(driver: PtxDriver, stream: Any) -> Any:
+    graph = HEADER.ctype("CUgraph")()
+    driver.call.cuStreamEndCapture(stream, ctypes.byref(graph))
+    return graph
+
+
+def test_a_joined_stream_may_be_destroyed_while_its_capture_goes_on(
+    opened: Opener, schedule: str
+) -> None:
+    driver = opened(SCHEDULE=schedule)
+    origin, joined, address, event = capture_two(driver)
+    driver.call.cuStreamDestroy_v2(joined)
+    assert capture_status(driver, origin) == 1
+    # Its work is in the graph, and an event of it still leads there.
+    driver.call.cuStreamWaitEvent(origin, event, 0)
+    graph = end_capture(driver, origin)
+    executable = driver.make("cuGraphInstantiateWithFlags", "CUgraphExec", graph, 0)
+    driver.call.cuGraphLaunch(executable, origin)
+    driver.call.cuStreamSynchronize(origin)
+    np.testing.assert_array_equal(driver.download(address, 4), 2)
+
+
+def test_what_a_destroyed_stream_captured_has_to_be_joined(opened: Opener) -> None:
+    driver = opened()
+    origin, joined, address, _ = capture_two(driver)
+    driver.call.cuStreamDestroy_v2(joined)
+    with refused("CUDA_ERROR_STREAM_CAPTURE_UNJOINED"):
+        end_capture(driver, origin)
+    assert driver.live("graph") == 0
+    driver.call.cuStreamSynchronize(origin)
+    np.testing.assert_array_equal(driver.download(address, 4), 0)
+
+
+def test_a_capture_goes_with_the_stream_it_began_on(opened: Opener) -> None:
+    driver = opened()
+    origin, joined, _, event = capture_two(driver)
+    driver.call.cuStreamDestroy_v2(origin)
+    assert capture_status(driver, joined) == 0
+    assert driver.live("graph") == 0
+    with refused("CUDA_ERROR_CAPTURED_EVENT"):
+        driver.call.cuEventSynchronize(event)
+    driver.call.cuStreamSynchronize(joined)
+
+
 def test_a_missing_synchronization_shows(opened: Opener) -> None:
     driver = opened(SCHEDULE="lazy")
     driver.open()

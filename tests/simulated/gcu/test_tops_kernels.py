@@ -25,7 +25,7 @@ from tests.simulated.gcu.reference import (
     sample,
     softmax,
 )
-from ubridge.gemm_tuner import AtenGemmInfo, AtenGemmTuner, DataType
+from ubridge.prepare.gcu.gemm_tuner import AtenGemmInfo, AtenGemmTuner, DataType
 
 
 def size_of(gcu: Gcu) -> int:

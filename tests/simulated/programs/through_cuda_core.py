@@ -14,6 +14,7 @@ from cuda.core import (
     StreamOptions,
     launch,
 )
+from cuda.core.graph import GraphBuilder
 
 image, seed = sys.argv[1], int(sys.argv[2])
 rng = np.random.default_rng(seed)
@@ -75,6 +76,33 @@ for _ in range(3):
     graph.launch(stream)
     stream.sync()
     assert np.array_equal(found, np.maximum(source, 0))
+graph.close()
+
+# A graph inside another, and work that is split over two streams and joined: the joined ones are
+# closed while the capture goes on.
+inner = device.create_graph_builder().begin_building()
+launch(inner, config, kernel, data, *shape)
+inner.end_building()
+first = device.create_graph_builder().begin_building()
+data.copy_from(pinned, stream=first)
+first.embed(inner)
+spare = device.allocate(values.nbytes, stream=stream)
+stream.sync()
+first, second = first.split(2)
+data.copy_to(back, stream=first)
+spare.copy_from(pinned, stream=second)
+joined = GraphBuilder.join(first, second)
+graph = joined.end_building().complete()
+for _ in range(2):
+    source[:] = rng.standard_normal(size, dtype=np.float32)
+    found[:] = np.nan
+    graph.launch(stream)
+    stream.sync()
+    assert np.array_equal(found, np.maximum(source, 0))
+spare.copy_to(back, stream=stream)
+stream.sync()
+assert np.array_equal(found, source)
+spare.close(stream)
 graph.close()
 
 data.fill(0xFF, stream=stream)

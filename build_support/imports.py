@@ -1,0 +1,125 @@
+"""What the product's Python imports, read from its sources; imports for types count like others."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PRODUCT = ("uhal", "ubridge", "host_backend", "cuda_backend", "rocm_backend", "tops_backend")
+ROOMS = ("__init__", "graph", "tensor", "ops", "buffers", "prepare", "device", "core")
+"""The order of ubridge: each may import itself and those behind it.
+
+They are its folders, its `__init__`, and in `tensor` the modules beside that, which users import.
+"""
+
+
+def product_files(packages: Iterable[str] = PRODUCT) -> dict[str, Path]:
+    """Return every module of the product by its dotted name; of a compiled one its stubs."""
+    found = {}
+    for package in packages:
+        for path in sorted((ROOT / package).rglob("*.py*")):
+            if path.suffix not in (".py", ".pyi"):
+                continue
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def imported(tree: ast.AST, package: str) -> Iterator[tuple[str, int]]:
+    """Yield (dotted name, line) of every import statement in a module, wherever it stands.
+
+    `from a import b` gives `a.b`, which may be a module or a name in one.
+    """
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name, node.lineno
+        elif isinstance(node, ast.ImportFrom):
+            module = node.module or ""
+            if node.level:
+                parents = package.split(".")[: 1 - node.level or None]
+                module = ".".join([*parents, module] if module else parents)
+            for alias in node.names:
+                yield f"{module}.{alias.name}", node.lineno
+
+
+def graph_of(files: Mapping[str, Path]) -> dict[str, set[str]]:
+    """Return, for each module, the modules among `files` that it names in an import.
+
+    `from a import b` is an import of the module `a.b` where there is one, else of `a`.
+    """
+    arrows: dict[str, set[str]] = {}
+    for name, path in files.items():
+        package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+        arrows[name] = set()
+        for found, _ in imported(ast.parse(path.read_text("utf-8")), package):
+            target = found
+            while target and target not in files:
+                target = target.rpartition(".")[0]
+            if target and target != name:
+                arrows[name].add(target)
+    return arrows
+
+
+def circles(arrows: Mapping[str, set[str]]) -> list[list[str]]:
+    """Return the groups of modules that import each other, however far around; largest first."""
+    numbers: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[list[str]] = []
+
+    def visit(name: str) -> None:
+        numbers[name] = low[name] = len(numbers)
+        stack.append(name)
+        for other in sorted(arrows[name]):
+            if other not in numbers:
+                visit(other)
+                low[name] = min(low[name], low[other])
+            elif other in stack:
+                low[name] = min(low[name], numbers[other])
+        if low[name] == numbers[name]:
+            group = stack[stack.index(name) :]
+            del stack[stack.index(name) :]
+            if len(group) > 1:
+                found.append(sorted(group))
+
+    for name in sorted(arrows):
+        if name not in numbers:
+            visit(name)
+    return sorted(found, key=len, reverse=True)
+
+
+def way_around(arrows: Mapping[str, set[str]], group: Iterable[str]) -> list[str]:
+    """Return a shortest circle through the first of a group, with that one at both ends."""
+    inside = set(group)
+    first = min(inside)
+    came_from = {first: ""}
+    pending = [first]
+    for name in pending:
+        for other in sorted(arrows[name] & inside):
+            if other == first:
+                around = [first]
+                while name:
+                    around.append(name)
+                    name = came_from[name]
+                return around[::-1]
+            if other not in came_from:
+                came_from[other] = name
+                pending.append(other)
+    raise ValueError("no circle")
+
+
+def room_of(name: str) -> str:
+    """Return the room of a module of ubridge."""
+    _, _, rest = name.partition(".")
+    room = rest.partition(".")[0]
+    if not room:
+        return "__init__"
+    return room if room in ROOMS else "tensor"
+
+
+def is_upward(importer: str, target: str) -> bool:
+    """Return whether an import within ubridge points against the order of its rooms."""
+    return ROOMS.index(room_of(target)) < ROOMS.index(room_of(importer))

@@ -1,0 +1,437 @@
+# An opened device: the hot table it is reached through, its streams, its pool and its state.
+
+
+@cython.final
+cdef class HotTable:
+    """A backend's C function pointers and constants. Immutable.
+
+    Raises ValueError for an unknown slot, a required slot without an address, or too many sticky
+    codes. `names` gives the vendor's function for a slot, for error messages.
+    """
+
+    # Never freed: the last object of a backend may be torn down after the table's Python object.
+    cdef uhal_hot_table *table
+    cdef readonly dict slots
+    cdef readonly dict names
+
+    def __init__(self, slots, *, int not_ready, int out_of_memory, sticky=(), names=None):
+        cdef int index
+        cdef uintptr_t address
+        known = [uhal_slot_rows[i].name.decode() for i in range(UHAL_SLOT_COUNT)]
+        unknown = sorted(set(slots) - set(known))
+        if unknown:
+            raise ValueError(f"no slot of the hot table is called {', '.join(unknown)}")
+        if len(sticky) > UHAL_MAX_STICKY_CODES:
+            raise ValueError(f"at most {UHAL_MAX_STICKY_CODES} sticky codes, got {len(sticky)}")
+        cdef uhal_hot_table *table = <uhal_hot_table *>calloc(1, sizeof(uhal_hot_table))
+        if table == NULL:
+            raise MemoryError
+        cdef void **entries = <void **>table
+        for index, name in enumerate(known):
+            address = slots.get(name) or 0
+            if address == 0 and uhal_slot_rows[index].need == b"required":
+                c_free(table)
+                raise ValueError(f"slot '{name}' of the hot table is required and has no address")
+            entries[index] = <void *>address
+        table.not_ready = not_ready
+        table.out_of_memory = out_of_memory
+        table.sticky_count = len(sticky)
+        for index, code in enumerate(sticky):
+            table.sticky[index] = code
+        self.table = table
+        self.slots = {name: slots.get(name) or 0 for name in known}
+        self.names = dict(names or {})
+
+
+def slot_prototypes():
+    """Slot name to (`required` or `optional`, C parameter list) as hot_table.h states them."""
+    return {
+        uhal_slot_rows[i].name.decode(): (
+            uhal_slot_rows[i].need.decode(),
+            uhal_slot_rows[i].prototype.decode(),
+        )
+        for i in range(UHAL_SLOT_COUNT)
+    }
+
+
+# Set once the process drains for exit: from then on nothing native is freed (a driver may already
+# be half gone), which leaks on purpose.
+cdef bint exiting = False
+
+
+# no_gc, not no_gc_clear: of a Context in a garbage cycle the collector would still empty the dict of
+# streams, and nobody could destroy them. It holds nothing of the user's, so it closes no cycle.
+@cython.final
+@cython.no_gc
+cdef class Context:
+    """An opened device. Streams, buffers and modules hold it; it goes when the last of them has."""
+
+    cdef uhal_hot_table *table
+    cdef void *token_pointer
+    cdef uhal_state *state
+    cdef readonly HotTable hot_table
+    cdef readonly object backend
+    cdef readonly str backend_name
+    cdef readonly int ordinal
+    cdef readonly object limits
+    cdef readonly bint closed
+    cdef readonly str lost
+    cdef dict streams       # id → StreamCore, closed ones too until their work is known complete
+    cdef StreamCore default_core
+    cdef Pool pool
+    cdef list idle_events   # handles of recycled marker events
+    cdef list captures      # Plans being captured
+    cdef dict foreign_streams   # handle → StreamCore of another library's stream
+    cdef int dl_device_type     # DLPack's name of the memory; type 0: it has none
+    cdef int dl_device_id
+    cdef readonly object peers  # ordinals whose memory kernels of this device may use
+    cdef unsigned int launch_marks
+    cdef const volatile uint32_t *index_fault   # not 0: a kernel met an id out of bounds
+    cdef object raise_index_fault
+    cdef object __weakref__
+
+    def __init__(self, backend, int ordinal, uintptr_t token, limits):
+        self.hot_table = backend.hot_table
+        self.table = self.hot_table.table
+        self.token_pointer = <void *>token
+        self.backend = backend
+        self.backend_name = backend.name
+        self.ordinal = ordinal
+        self.limits = limits
+        self.streams = {}
+        self.idle_events = []
+        self.captures = []
+        self.foreign_streams = {}
+        self.dl_device_type = backend.dlpack_device_type or 0
+        # DLPack knows one CPU: every host device is memory of this process
+        self.dl_device_id = 0 if self.dl_device_type == DL_CPU else ordinal
+        self.peers = frozenset()
+        self.launch_marks = _launch_marks()
+        blocking = _environment_flag("UHAL_LAUNCH_BLOCKING")
+        self.pool = Pool(
+            _pool_mode(), memory_words().limit_from_environment(self.backend_name, ordinal)
+        )
+        # From here on __dealloc__ has something to tear down.
+        self.state = uhal_state_new()
+        if self.state == NULL:
+            raise MemoryError
+        if blocking:
+            self.state.word |= UHAL_STATE_BLOCKING
+        if self.launch_marks:
+            self.state.word |= UHAL_STATE_MARKING
+        live.contexts += 1
+        released_tokens.discard(<uintptr_t>self.token_pointer)
+        self.default_core = new_stream_core(self, 0, 0)
+        contexts.add(self)
+        _drain_at_exit()
+
+    @property
+    def token(self):
+        """The backend's token for this device, as the `bind` slot takes it."""
+        return <uintptr_t>self.token_pointer
+
+    def __dealloc__(self):
+        if self.state == NULL:
+            return
+        live.contexts -= 1
+        if not exiting and not (self.state.word & UHAL_STATE_FORKED):
+            teardown(self)
+        uhal_state_delete(self.state)
+
+    def check_usable(self):
+        """Raise when the device is closed, lost, or belongs to the parent of a forked process."""
+        require_usable(self)
+
+    def enter(self):
+        """Return a context manager inside which the device is current on this thread."""
+        require_usable(self)
+        return _Entered(self)
+
+    def synchronize(self):
+        """Wait for every stream of the device; raise what the waiting brings to light."""
+        require_usable(self)
+        for plan in self.captures:
+            refuse_capturing((<Plan>plan).core, "Device.synchronize", "nothing runs")
+        synchronize_streams(self)
+
+    def watch_index_faults(self, uintptr_t word, report):
+        """Call `report` after a wait of the user's that finds a word of host memory not 0.
+
+        The word stays until it is 0 here: then nothing is watched any more, nor `report` held.
+        """
+        self.index_fault = <const volatile uint32_t *>word
+        self.raise_index_fault = report if word else None
+
+    def check_index_faults(self):
+        """Raise what kernels that were waited for reported of ids out of bounds."""
+        check_index_faults(self)
+
+    def pool_statistics(self):
+        """Return bytes and counts of the pool by name."""
+        return pool_statistics(self)
+
+    def pool_owners(self):
+        """Return (bytes, bytes asked for, code object or None, instruction offset) of live blocks."""
+        return pool_owners(self)
+
+    def reset_peak_statistics(self):
+        """Let the pool's peaks begin anew at what is in use now."""
+        self.pool.peak_bytes_in_use = self.pool.bytes_in_use
+        self.pool.peak_bytes_reserved = self.pool.bytes_reserved
+
+    @property
+    def memory_limit(self):
+        """Most bytes the pool takes from the driver; None: as many as there are."""
+        return None if self.pool.limit == NO_LIMIT else self.pool.limit
+
+    @memory_limit.setter
+    def memory_limit(self, limit):
+        require_usable(self)
+        self.pool.limit = NO_LIMIT if limit is None else limit
+        if self.pool.bytes_reserved > self.pool.limit:
+            pool_empty_cache(self)
+
+    def empty_cache(self):
+        """Give unused pool segments back to the driver and return the bytes freed."""
+        require_usable(self)
+        return pool_empty_cache(self)
+
+    @property
+    def capturing(self):
+        """Whether the calling thread is capturing a stream of the device into a plan."""
+        return any(
+            [(<Plan>plan).thread == PyThread_get_thread_ident() for plan in self.captures]
+        )
+
+    def note_peer(self, int ordinal):
+        """Take note that kernels of this device may use the memory of device `ordinal`."""
+        self.peers = self.peers | {ordinal}
+
+    def close(self):
+        """Refuse new work. Native teardown follows when the last child is gone."""
+        if not self.closed:
+            self.closed = True
+            mark_all(self, UHAL_STATE_CLOSED)
+
+    def __repr__(self):
+        return f"<Context {self.backend_name}:{self.ordinal}{' closed' if self.closed else ''}>"
+
+
+cdef int check_index_faults(Context context) except -1:
+    """Only where the user waits: what waits within must not fail for somebody's ids."""
+    if context.index_fault != NULL and context.index_fault[0] != 0:
+        context.raise_index_fault()
+    return 0
+
+
+@cython.final
+cdef class _Entered:
+    cdef Context context
+    cdef void *previous
+
+    def __init__(self, Context context):
+        self.context = context
+
+    def __enter__(self):
+        self.previous = enter(self.context)
+        return self.context
+
+    def __exit__(self, *exception):
+        leave(self.context, self.previous)
+
+
+cdef struct LiveCounts:
+    Py_ssize_t contexts
+    Py_ssize_t streams
+    Py_ssize_t events
+    Py_ssize_t modules
+    Py_ssize_t functions
+    Py_ssize_t buffers
+    Py_ssize_t host_buffers
+    Py_ssize_t plans
+
+cdef LiveCounts live
+memset(&live, 0, sizeof(live))
+
+
+def live_counts():
+    """Return the lane's open objects by kind."""
+    return dict(live)
+
+
+cdef int synchronize_streams(Context context) except -1:
+    """Wait for every stream; of one that is being captured, for what it was given before."""
+    cdef StreamCore core
+    for core in list(context.streams.values()):
+        if not core.closed:
+            synchronize_core(context, core)
+    return reap_streams(context)
+
+
+# -- making the device current -------------------------------------------------------------------
+
+
+# Of devices closed since: threads that kept one bound have nothing to go back to. The driver is asked
+# all the same, for another library may have brought the device back to life.
+cdef set released_tokens = set()
+
+
+cdef inline void *enter(Context context) except? NULL:
+    """Bind the device to this thread unless it is bound already; return what was bound before."""
+    cdef void *previous = NULL
+    check(context, context.table.current(&previous), "current")
+    if previous != context.token_pointer:
+        check(context, context.table.bind(context.token_pointer), "bind")
+    return previous
+
+
+cdef inline int leave(Context context, void *previous) except -1:
+    """Restore the caller's binding. A thread that had none keeps ours."""
+    cdef int status
+    if previous != context.token_pointer and previous != NULL:
+        status = context.table.bind(previous)
+        if status != 0 and <uintptr_t>previous not in released_tokens:
+            raise_native(context, status, "bind")
+    return 0
+
+
+# -- state ---------------------------------------------------------------------------------------
+
+
+cdef inline int require_usable(Context context) except -1:
+    if context.state.word & UHAL_STATE_REFUSES:
+        refuse_unusable(context)
+    return 0
+
+
+cdef int refuse_unmade() except -1:
+    """Raise for an object that a subclass made without calling __init__ of its base."""
+    raise _errors.InvalidHandleError("the object was never initialized")
+
+
+cdef int refuse_unusable(Context context) except -1:
+    cdef uint32_t word = context.state.word
+    from uhal import faults
+    name = f"{context.backend_name}:{context.ordinal}"
+    if word & UHAL_STATE_FORKED:
+        raise _errors.InvalidHandleError(faults.fork_sentence(), backend=context.backend_name)
+    if word & UHAL_STATE_LOST:
+        raise _errors.DeviceError(context.lost, backend=context.backend_name)
+    raise _errors.InvalidHandleError(
+        f"device {name} is closed; open it again with Device({context.ordinal}, "
+        f"'{context.backend_name}') and create new objects on it",
+        backend=context.backend_name,
+    )
+
+
+cdef int mark_all(Context context, uint32_t bits) except -1:
+    """Set bits in the device's word and in that of each of its streams."""
+    context.state.word |= bits
+    for core in context.streams.values():
+        (<StreamCore>core).state.word |= bits
+    return 0
+
+
+# -- native failures -----------------------------------------------------------------------------
+
+
+cdef inline int check(Context context, int status, str slot) except -1:
+    if status != 0:
+        raise_native(context, status, slot)
+    return 0
+
+
+cdef str lacking(Context context, str slot):
+    """Which function of the vendor's is not there, in brackets; nothing where it has none."""
+    name = context.hot_table.names.get(slot)
+    return f" (it lacks {name})" if name else ""
+
+
+cdef int raise_native(Context context, int status, str slot) except -1:
+    """Raise what a native status means; a sticky one marks the device lost and names suspects."""
+    from uhal import faults
+    call = context.hot_table.names.get(slot, slot)
+    cdef int index
+    for index in range(context.table.sticky_count):
+        if context.table.sticky[index] == status:
+            break
+    else:
+        raise _errors.from_code(context.backend, call, status)
+    launches = suspects(context)
+    mark_all(context, UHAL_STATE_LOST)
+    try:
+        faults.raise_fault(context, call, status, launches)
+    except _errors.DeviceError as fault:
+        context.lost = (
+            f"{context.backend_name}:{context.ordinal} was lost earlier and takes no more work: "
+            f"{fault}"
+        )
+        raise
+    return -1
+
+
+cdef list suspects(Context context):
+    """Launches not known to be complete, oldest first within a stream."""
+    found = []
+    cdef StreamCore core
+    for core in context.streams.values():
+        if core.ledger != NULL:
+            suspects_of_stream(context, core, found)
+    return sorted(
+        found, key=lambda launch: (launch["stream_id"], launch["ticket"], launch["place"])
+    )
+
+
+cdef int suspects_of_stream(Context context, StreamCore core, list found) except -1:
+    cdef uhal_ledger *ledger = core.ledger
+    cdef uhal_launch_record *record
+    cdef uint64_t length = UHAL_LEDGER_LENGTH
+    cdef uint64_t completed = 0
+    cdef uint64_t begun = ledger.count
+    cdef uint64_t index
+    cdef uint64_t under_way = <uint64_t>-1
+    cdef Py_ssize_t place, first, launches
+    read_mark(core)
+    if context.table.stream_progress != NULL and not core.closed:
+        context.table.stream_progress(core.handle, &completed, &begun, &under_way)
+    if ledger.count > completed + length:
+        completed = ledger.count - length
+    for index in range(completed, min(begun, ledger.count)):
+        record = &ledger.records[index % length]
+        if record.ticket <= core.completed:
+            continue
+        first, launches = 0, 1
+        if isinstance(<object>record.kernel, Recording):
+            launches = (<Recording><object>record.kernel).count
+            if index + 1 == begun and under_way < <uint64_t>launches:
+                first, launches = under_way, under_way + 1
+        for place in range(first, launches):
+            found.append(describe_suspect(core, record, place))
+    return 0
+
+
+cdef dict describe_suspect(StreamCore core, uhal_launch_record *record, Py_ssize_t place):
+    """One launch the ledger knows of: `place` is that within a replay."""
+    cdef object key = <object>record.kernel
+    cdef dict told
+    if isinstance(key, Recording):
+        told = describe_launch(<Recording>key, place)
+        told["replayed"] = (
+            <object>record.code if record.code != NULL else None, record.instruction_offset
+        )
+    else:
+        name, signature = key
+        told = {
+            "kernel": name,
+            "signature": signature,
+            "grid": tuple([record.geometry[i] for i in range(3)]),
+            "block": tuple([record.geometry[i] for i in range(3, 6)]),
+            "shared": record.shared_bytes,
+            "arguments": (<const char *>record.arguments)[:record.argument_bytes],
+            "code": <object>record.code if record.code != NULL else None,
+            "instruction_offset": record.instruction_offset,
+            "place": place,
+        }
+    told["ticket"] = record.ticket
+    told["stream_id"] = core.id
+    return told

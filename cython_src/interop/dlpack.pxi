@@ -1,0 +1,314 @@
+# DLPack without copying, the versioned exchange and the older one: its terms, and the way out.
+
+
+cdef extern from "interop/dlpack.h":
+    enum:
+        UHAL_DLPACK_MAJOR
+        UHAL_DLPACK_MINOR
+        UHAL_DLPACK_READ_ONLY
+        UHAL_DLPACK_COPIED
+    ctypedef struct uhal_dl_device:
+        int32_t device_type
+        int32_t device_id
+    ctypedef struct uhal_dl_dtype:
+        uint8_t code
+        uint8_t bits
+        uint16_t lanes
+    ctypedef struct uhal_dl_tensor:
+        void *data
+        uhal_dl_device device
+        int32_t ndim
+        uhal_dl_dtype dtype
+        int64_t *shape
+        int64_t *strides
+        uint64_t byte_offset
+    ctypedef struct uhal_dl_managed:
+        uhal_dl_tensor tensor
+        void *manager
+        void (*deleter)(uhal_dl_managed *) noexcept
+    ctypedef struct uhal_dl_versioned:
+        void *manager
+        void (*deleter)(uhal_dl_versioned *) noexcept
+        uint64_t flags
+        uhal_dl_tensor tensor
+    ctypedef struct uhal_dl_exchange:
+        uhal_dl_exchange *previous
+        int (*take)(void *object, uhal_dl_versioned **out) except -1
+        int (*look)(void *object, uhal_dl_tensor *out) except -1
+        int (*current_stream)(int32_t type, int32_t id, void **out) except -1
+
+
+cdef extern from *:
+    """
+    static void uhal_dl_set_version(uhal_dl_versioned *managed) {
+        managed->version.major = UHAL_DLPACK_MAJOR;
+        managed->version.minor = UHAL_DLPACK_MINOR;
+    }
+    static uint32_t uhal_dl_major(const uhal_dl_versioned *managed) {
+        return managed->version.major;
+    }
+    static uhal_dl_exchange *uhal_dl_exchange_of_major(uhal_dl_exchange *exchange) {
+        while (exchange != NULL && exchange->version.major != UHAL_DLPACK_MAJOR) {
+            exchange = exchange->previous;
+        }
+        return exchange;
+    }
+    """
+    void uhal_dl_set_version(uhal_dl_versioned *managed)
+    uint32_t uhal_dl_major(const uhal_dl_versioned *managed)
+    uhal_dl_exchange *uhal_dl_exchange_of_major(uhal_dl_exchange *exchange)
+
+
+cdef tuple dlpack_device(Context context):
+    if context.dl_device_type == 0:
+        raise BufferError(f"DLPack has no device type for {context.backend_name}; use to_numpy()")
+    return (context.dl_device_type, context.dl_device_id)
+
+
+# DLDataTypeCode of the specification
+DLPACK_KIND_CODES = {"int": 0, "uint": 1, "float": 2, "bool": 6}
+DLPACK_NAME_CODES = {"bf16": 4, "f8e4m3": 10}
+
+
+cdef int dlpack_code(object dtype) except -1:
+    return DLPACK_NAME_CODES.get(dtype.name, DLPACK_KIND_CODES[dtype.kind])
+
+
+cdef enum:
+    DLPACK_CODES = 32
+
+# By type code and bits: looked at for every tensor of every launch.
+cdef list dlpack_dtypes = [None] * (DLPACK_CODES * 256)
+for _dtype in _dtypes.ALL:
+    dlpack_dtypes[dlpack_code(_dtype) * 256 + 8 * _dtype.itemsize] = _dtype
+
+
+cdef object dtype_of(const uhal_dl_tensor *tensor):
+    cdef object found = None
+    if tensor.dtype.lanes != 1:
+        raise BufferError(f"expected one lane, got {tensor.dtype.lanes}")
+    if tensor.dtype.code < DLPACK_CODES:
+        found = dlpack_dtypes[tensor.dtype.code * 256 + tensor.dtype.bits]
+    if found is None:
+        raise _errors.ArgumentTypeError(
+            f"no kernel has DLPack's type code {tensor.dtype.code} with {tensor.dtype.bits} bits"
+        )
+    return found
+
+
+cdef Py_ssize_t elements_of(const uhal_dl_tensor *tensor) except -1:
+    """The number of elements of a tensor in C order; BufferError for one that is not."""
+    cdef Py_ssize_t size = 1
+    cdef int64_t expected = 1
+    cdef int axis
+    for axis in range(tensor.ndim):
+        size *= tensor.shape[axis]
+    for axis in range(tensor.ndim - 1, -1, -1):
+        if tensor.strides != NULL and size > 0 and tensor.shape[axis] != 1:
+            if tensor.strides[axis] != expected:
+                refuse_strided()
+        expected *= tensor.shape[axis]
+    return size
+
+
+cdef int require_place(Context context, int device_type, int device_id) except -1:
+    """BufferError unless this device's kernels can use memory of that DLPack device."""
+    if device_type == context.dl_device_type and device_id == context.dl_device_id:
+        return 0
+    own = dlpack_device(context)
+    given = (device_type, device_id)
+    if device_type == DL_CUDA_MANAGED:
+        raise BufferError(
+            f"the tensor is in managed memory {given}, which moves between host and device behind "
+            "the back of streams; copy it into ordinary device memory"
+        )
+    if device_type == DL_CUDA_HOST:
+        raise BufferError(
+            f"the tensor is in pinned host memory {given}; copy it: DeviceBuffer.from_numpy"
+        )
+    raise BufferError(
+        f"the tensor is on DLPack device {given}, {context.backend_name}:{context.ordinal} is "
+        f"{own}; DeviceBuffer.from_numpy copies from the host"
+    )
+
+
+# -- out ---------------------------------------------------------------------------------------------
+
+
+cdef object export_dlpack(
+    object source, DeviceBuffer buffer, tuple shape, tuple strides, uint64_t flags,
+    object stream, object max_version, object dl_device, object copy,
+):
+    """A capsule of a tensor that begins with the buffer; `source` is what it is a tensor of."""
+    cdef DeviceBuffer exported = buffer
+    own = dlpack_device(buffer.context)
+    if dl_device is not None and tuple(dl_device) != own:
+        if tuple(dl_device) != (DL_CPU, 0) or copy is False:
+            raise BufferError(f"the buffer is on DLPack device {own}, not {tuple(dl_device)}")
+        array = source.to_numpy()
+        return array.__dlpack__(max_version=max_version) if max_version else array.__dlpack__()
+    if own[0] == DL_CPU and stream is not None:
+        raise BufferError(f"a CPU tensor has no stream, got stream={stream!r}")
+    if copy:
+        exported = new_buffer(
+            DeviceBuffer,
+            buffer.context,
+            buffer.size,
+            element_of(buffer.dtype),
+            buffer.context.default_core,
+        )
+        copy_in(exported, buffer, None)
+        flags = UHAL_DLPACK_COPIED
+    # The consumer's accesses are not stamped: ours come before it begins, and the pool waits for
+    # the device before it hands the memory out again.
+    if own[0] == DL_CUDA:
+        order_consumer(exported, stream)
+    elif stream != -1:
+        settle(exported)
+    note_exported(exported)
+    if buffer.readonly and not copy:
+        flags |= UHAL_DLPACK_READ_ONLY
+    if max_version is not None and max_version[0] >= 1:
+        return versioned_capsule(exported, shape, strides, own, flags)
+    if buffer.readonly and not copy:
+        raise BufferError("read-only memory needs DLPack 1.0: the consumer must pass max_version")
+    return unversioned_capsule(exported, shape, strides, own)
+
+
+def dlpack_of(
+    source, DeviceBuffer buffer not None, tuple shape not None, tuple strides not None,
+    *, copied=False, stream=None, max_version=None, dl_device=None,
+):
+    """Export a tensor of lengths and strides in elements that begins with a buffer.
+
+    Nothing of them is checked. `source.to_numpy()` is asked for a consumer on the host.
+    """
+    require_buffer(buffer)
+    flags = UHAL_DLPACK_COPIED if copied else 0
+    return export_dlpack(
+        source, buffer, shape, strides, flags, stream, max_version, dl_device, None
+    )
+
+
+cdef int order_consumer(DeviceBuffer buffer, object stream) except -1:
+    """`stream` in DLPack's numbers for CUDA."""
+    if stream is None:
+        stream = 1
+    if isinstance(stream, bool) or not isinstance(stream, int) or stream < -1:
+        raise BufferError(f"stream: expected None, -1, 1, 2 or a handle, got {stream!r}")
+    if stream == 0:
+        raise BufferError("stream: 0 is ambiguous and not allowed; 1 is the legacy default stream")
+    if stream != -1:
+        order_foreign_behind(buffer, stream)
+    return 0
+
+
+cdef int fill_tensor(
+    uhal_dl_tensor *tensor, DeviceBuffer buffer, tuple shape, tuple strides, tuple device,
+    int64_t *numbers,
+) except -1:
+    """`numbers` has room for as many lengths and as many strides as there are axes."""
+    cdef Py_ssize_t axes = len(shape)
+    cdef Py_ssize_t axis
+    for axis in range(axes):
+        numbers[axis] = shape[axis]
+        numbers[axes + axis] = strides[axis]
+    tensor.data = <void *><uintptr_t>buffer.address
+    tensor.device.device_type = device[0]
+    tensor.device.device_id = device[1]
+    tensor.ndim = <int32_t>axes
+    tensor.dtype.code = dlpack_code(buffer.dtype)
+    tensor.dtype.bits = 8 * buffer.dtype.itemsize
+    tensor.dtype.lanes = 1
+    tensor.shape = numbers
+    # Some consumers before 1.2 do not read null as C order, and all accept strides.
+    tensor.strides = numbers + axes
+    tensor.byte_offset = 0
+    return 0
+
+
+@cython.final
+@cython.no_gc
+cdef class _Export:
+    """What a consumer holds: the memory stays where it is until the last of these has gone."""
+
+    cdef Context context
+    cdef Block block
+    cdef object owner
+
+    def __dealloc__(self):
+        if self.block is None:
+            return
+        if exiting or self.context.state.word & UHAL_STATE_FORKED:
+            return
+        try:
+            let_go(self.context, self.block)
+        except BaseException as failure:
+            warn_in_destructor(f"freeing {self.block.requested} bytes: {failure}")
+
+
+cdef _Export hold_memory(DeviceBuffer buffer):
+    cdef _Export held = _Export.__new__(_Export)
+    cdef DeviceBuffer root = buffer if buffer.root is None else buffer.root
+    held.context = buffer.context
+    if buffer.block is None or buffer.block.foreign:
+        held.owner = root.owner
+        return held
+    held.owner = root
+    held.block = buffer.block
+    held.block.holds += 1
+    return held
+
+
+cdef void *room_for(size_t bytes, tuple shape) except NULL:
+    """Room for a structure, and behind it for the lengths and strides of its axes."""
+    cdef void *room = calloc(1, bytes + 2 * len(shape) * sizeof(int64_t))
+    if room == NULL:
+        raise MemoryError
+    return room
+
+
+cdef object versioned_capsule(
+    DeviceBuffer buffer, tuple shape, tuple strides, tuple device, uint64_t flags
+):
+    cdef _Export held = hold_memory(buffer)
+    cdef uhal_dl_versioned *out = <uhal_dl_versioned *>room_for(sizeof(uhal_dl_versioned), shape)
+    uhal_dl_set_version(out)
+    fill_tensor(&out.tensor, buffer, shape, strides, device, <int64_t *>(out + 1))
+    out.flags = flags
+    out.manager = <void *>held
+    out.deleter = delete_versioned
+    Py_INCREF(held)
+    return PyCapsule_New(out, b"dltensor_versioned", drop_versioned)
+
+
+cdef object unversioned_capsule(DeviceBuffer buffer, tuple shape, tuple strides, tuple device):
+    cdef _Export held = hold_memory(buffer)
+    cdef uhal_dl_managed *out = <uhal_dl_managed *>room_for(sizeof(uhal_dl_managed), shape)
+    fill_tensor(&out.tensor, buffer, shape, strides, device, <int64_t *>(out + 1))
+    out.manager = <void *>held
+    out.deleter = delete_unversioned
+    Py_INCREF(held)
+    return PyCapsule_New(out, b"dltensor", drop_unversioned)
+
+
+# A consumer may call the deleter from a thread that does not hold the GIL.
+cdef void delete_versioned(uhal_dl_versioned *managed) noexcept with gil:
+    Py_DECREF(<object>managed.manager)
+    c_free(managed)
+
+
+cdef void delete_unversioned(uhal_dl_managed *managed) noexcept with gil:
+    Py_DECREF(<object>managed.manager)
+    c_free(managed)
+
+
+# A capsule nobody consumed still has its first name.
+cdef void drop_versioned(object capsule) noexcept:
+    if PyCapsule_IsValid(capsule, b"dltensor_versioned"):
+        delete_versioned(<uhal_dl_versioned *>PyCapsule_GetPointer(capsule, b"dltensor_versioned"))
+
+
+cdef void drop_unversioned(object capsule) noexcept:
+    if PyCapsule_IsValid(capsule, b"dltensor"):
+        delete_unversioned(<uhal_dl_managed *>PyCapsule_GetPointer(capsule, b"dltensor"))

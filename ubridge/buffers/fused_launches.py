@@ -1,0 +1,62 @@
+"""The floor's fused operations element by element: gates and masks."""
+
+from __future__ import annotations
+
+from ubridge.buffers import launches
+from ubridge.buffers.indexed_launches import gathered
+from ubridge.buffers.row_launches import target
+from ubridge.core.layout import Layout
+from ubridge.core.op_table import OPS
+from ubridge.device.executor import DeviceExecutor
+from uhal import DeviceBuffer
+from uhal.interop import StreamLike
+
+_MASKED_FILL = OPS["masked_fill"]
+_SILU_MUL = OPS["silu_mul"]
+
+
+def launch_silu_mul(
+    gate: DeviceBuffer,
+    gate_layout: Layout,
+    up: DeviceBuffer,
+    up_layout: Layout,
+    *,
+    out: DeviceBuffer | None = None,
+    stream: StreamLike | None = None,
+    executor: DeviceExecutor | None = None,
+) -> DeviceBuffer:
+    """Compute `silu(gate) * up`, rounded once; what is strided is copied first."""
+    at = executor or DeviceExecutor.of(gate.device)
+    launches.require_one_shape(_SILU_MUL, gate_layout, up_layout)
+    size = gate_layout.size
+    out = target(at, _SILU_MUL, gate, size, out, stream)
+    if size:
+        x = gathered(at, _SILU_MUL, "x", gate, gate_layout, stream)
+        y = gathered(at, _SILU_MUL, "y", up, up_layout, stream)
+        at.lowering.gated(_SILU_MUL, x, y, size, out, stream)
+    return out
+
+
+def launch_masked_fill(
+    buffer: DeviceBuffer,
+    layout: Layout,
+    mask: DeviceBuffer,
+    mask_layout: Layout,
+    value: float,
+    *,
+    out: DeviceBuffer | None = None,
+    stream: StreamLike | None = None,
+    executor: DeviceExecutor | None = None,
+) -> DeviceBuffer:
+    """Put `value` where a mask of u8 is not 0, and `x` elsewhere; both have one shape."""
+    at = executor or DeviceExecutor.of(buffer.device)
+    launches.require_one_shape(_MASKED_FILL, layout, mask_layout)
+    x = launches.place(_MASKED_FILL, "x", buffer, layout)
+    masked = launches.place(_MASKED_FILL, "mask", mask, mask_layout)
+    out = target(at, _MASKED_FILL, buffer, layout.size, out, stream)
+    if layout.size:
+        at.lowering.masked_fill(masked, mask_layout, x, layout, value, out, stream)
+    return out
+
+
+__all__ = ["launch_masked_fill", "launch_silu_mul"]

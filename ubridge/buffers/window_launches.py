@@ -1,0 +1,299 @@
+"""The floor's operations on windows: convolutions, pooling, resizing.
+
+Layouts are (batch, channels, places) or (batch, channels, rows, columns). Kernels walk strides, and
+are always told of them. Every function returns the buffer of the result and its shape.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ubridge.buffers import launches
+from ubridge.buffers.indexed_launches import gathered
+from ubridge.core.layout import Layout, Shape
+from ubridge.core.op_table import OPS, Op
+from ubridge.device.executor import DeviceExecutor
+from uhal import DeviceBuffer
+from uhal.errors import ArgumentValueError
+from uhal.interop import StreamLike
+
+_COPY = OPS["copy"]
+
+Result = tuple[DeviceBuffer, Shape]
+
+
+def launch_convolution(
+    kernel: Op | str,
+    buffer: DeviceBuffer,
+    layout: Layout,
+    weight: DeviceBuffer,
+    weight_layout: Layout,
+    *,
+    stride: int = 1,
+    padding: int = 0,
+    dilation: int = 1,
+    out_padding: int = 0,
+    groups: int = 1,
+    out: DeviceBuffer | None = None,
+    stream: StreamLike | None = None,
+    executor: DeviceExecutor | None = None,
+) -> Result:
+    """Enqueue `conv1d`, `conv2d`, `conv_transpose1d` or `conv_transpose2d`.
+
+    A weight is (results, channels / groups, …), of the transposed ones (channels, results / groups,
+    …): each group of channels makes its group of results. Kernels know no groups: each is a launch.
+    """
+    op = launches.named(kernel)
+    at = executor or DeviceExecutor.of(buffer.device)
+    axes = 2 if op.name.endswith("2d") else 1
+    transposed = "transpose" in op.name
+    _require_axes(op, "x", layout, axes + 2)
+    _require_axes(op, "kernel", weight_layout, axes + 2)
+    _require_groups(op, layout, weight_layout, groups, transposed)
+    _require_window(op, stride, padding, dilation)
+    places = [
+        _transposed_places(length, size, stride, padding, dilation, out_padding)
+        if transposed
+        else _places(op, length, size, stride, padding, dilation)
+        for length, size in zip(layout.shape[2:], weight_layout.shape[2:], strict=True)
+    ]
+    results = weight_layout.shape[1] * groups if transposed else weight_layout.shape[0]
+    shape = Shape((layout.shape[0], results, *places))
+    out = _target(at, op, buffer, shape, out, stream)
+    if shape.size == 0:
+        return out, shape
+    window = (stride, padding, out_padding, dilation) if transposed else (
+        stride, padding, dilation)  # fmt: skip
+    numbers = (*reversed(places), *window)
+    if groups == 1:
+        _convolve(at, op, buffer, layout, weight, weight_layout, numbers, out, shape.size, stream)
+        return out, shape
+    # The groups behind each other; of one batch that is where they belong.
+    of_groups = Layout.contiguous((groups, shape[0], shape[1] // groups, *places))
+    room = out if shape[0] == 1 else at.allocate(shape.size, buffer.dtype, stream)
+    channels, some = layout.shape[1] // groups, weight_layout.shape[0] // groups
+    size = shape.size // groups
+    for group in range(groups):
+        x_layout = layout.narrow(1, group * channels, channels)
+        of_group = weight_layout.narrow(0, group * some, some)
+        place = room[group * size :]
+        _convolve(at, op, buffer, x_layout, weight, of_group, numbers, place, size, stream)
+    if room is not out:
+        order = (1, 0, *range(2, of_groups.rank))
+        launches.launch_unary(
+            _COPY, room, of_groups.permute(order), out=out, stream=stream, executor=at
+        )
+    return out, shape
+
+
+def _convolve(
+    at: DeviceExecutor,
+    op: Op,
+    buffer: DeviceBuffer,
+    layout: Layout,
+    weight: DeviceBuffer,
+    weight_layout: Layout,
+    numbers: tuple[int, ...],
+    out: DeviceBuffer,
+    results: int,
+    stream: StreamLike | None,
+) -> None:
+    """Enqueue a convolution of one group; numbers are the result's places, then the window's."""
+    x = launches.place(op, "x", buffer, layout)
+    weights = launches.place(op, "kernel", weight, weight_layout)
+    weights = weights[: weight_layout.extent - weight_layout.start_offset]
+    info = at.layouts.get((*layout.words, *weight_layout.words))
+    at.lowering.windows(op, (layout.size, *numbers, info, x, weights, out), results, stream)
+
+
+def _require_groups(op: Op, x: Layout, weight: Layout, groups: int, transposed: bool) -> None:
+    """Refuse channels that do not fit the weight's, or are no multiple of the groups."""
+    if groups < 1:
+        raise ArgumentValueError(f"{op.name}: expected at least 1 group, got {groups}")
+    expected = weight.shape[0] if transposed else weight.shape[1] * groups
+    if x.shape[1] != expected:
+        raise ArgumentValueError(
+            f"{op.name}: expected as many channels in both, got shapes {x.shape} and "
+            f"{weight.shape}{f' in {groups} groups' if groups > 1 else ''}"
+        )
+    if weight.shape[0] % groups:
+        raise ArgumentValueError(
+            f"{op.name}: expected a multiple of the {groups} groups in the first axis of the "
+            f"kernel, got {weight.shape}"
+        )
+
+
+def launch_pool2d(
+    kernel: Op | str,
+    buffer: DeviceBuffer,
+    layout: Layout,
+    window: tuple[int, int],
+    stride: tuple[int, int],
+    *,
+    out: DeviceBuffer | None = None,
+    stream: StreamLike | None = None,
+    executor: DeviceExecutor | None = None,
+) -> Result:
+    """Enqueue `avg_pool2d` or `max_pool2d` over windows that lie inside."""
+    op = launches.named(kernel)
+    at = executor or DeviceExecutor.of(buffer.device)
+    _require_axes(op, "x", layout, 4)
+    places = []
+    for length, size, step in zip(layout.shape[2:], window, stride, strict=True):
+        _require_window(op, step, 0, 1)
+        places.append(_places(op, length, size, step, 0, 1))
+    shape = Shape((*layout.shape[:2], *places))
+    out = _target(at, op, buffer, shape, out, stream)
+    if shape.size:
+        x = launches.place(op, "x", buffer, layout)
+        info = at.layouts.get(layout.words)
+        arguments = (layout.size, *window, *stride, info, x, out)
+        at.lowering.windows(op, arguments, shape.size, stream)
+    return out, shape
+
+
+def launch_upsample2d(
+    kernel: Op | str,
+    buffer: DeviceBuffer,
+    layout: Layout,
+    rows: int,
+    columns: int,
+    *,
+    align_corners: bool = False,
+    scale: tuple[float, float] | None = None,
+    out: DeviceBuffer | None = None,
+    stream: StreamLike | None = None,
+    executor: DeviceExecutor | None = None,
+) -> Result:
+    """Enqueue `upsample_nearest2d` or `upsample_bilinear2d` to `rows` x `columns`.
+
+    `scale` is how much larger the result is, where bilinear shall not take it from the sizes.
+    """
+    op = launches.named(kernel)
+    at = executor or DeviceExecutor.of(buffer.device)
+    _require_axes(op, "x", layout, 4)
+    shape = Shape((*layout.shape[:2], rows, columns))
+    out = _target(at, op, buffer, shape, out, stream)
+    if shape.size:
+        if layout.size == 0:
+            raise ArgumentValueError(f"{op.name}: nothing to enlarge in shape {layout.shape}")
+        x = launches.place(op, "x", buffer, layout)
+        info = at.layouts.get(layout.words)
+        arguments: tuple[Any, ...]
+        if op.family.name == "nearest2d":
+            steps = (layout.shape[2] / rows, layout.shape[3] / columns)
+            arguments = (rows, columns, *steps, info, x, out)
+        else:
+            row_scale, column_scale = scale or (0.0, 0.0)
+            told = scale is not None
+            scales = (told, row_scale, told, column_scale)
+            arguments = (columns, rows, bool(align_corners), *scales, info, x, out)
+        at.lowering.windows(op, arguments, shape.size, stream)
+    return out, shape
+
+
+def launch_im2col(
+    buffer: DeviceBuffer,
+    layout: Layout,
+    window: tuple[int, ...],
+    *,
+    stride: int = 1,
+    padding: int = 0,
+    dilation: int = 1,
+    out: DeviceBuffer | None = None,
+    stream: StreamLike | None = None,
+    executor: DeviceExecutor | None = None,
+) -> Result:
+    """Enqueue `im2col1d` or `im2col`: each window as a row, (batch, places…, channels, window…)."""
+    op = OPS["im2col1d" if len(window) == 1 else "im2col"]
+    at = executor or DeviceExecutor.of(buffer.device)
+    _require_axes(op, "x", layout, len(window) + 2)
+    _require_window(op, stride, padding, dilation)
+    places = [
+        _places(op, length, size, stride, padding, dilation)
+        for length, size in zip(layout.shape[2:], window, strict=True)
+    ]
+    shape = Shape((layout.shape[0], *places, layout.shape[1], *window))
+    out = _target(at, op, buffer, shape, out, stream)
+    if shape.size:
+        x = launches.place(op, "x", buffer, layout)
+        info = at.layouts.get(layout.words)
+        # The one with one axis writes a whole window with each thread.
+        threads = shape.size // window[0] if len(window) == 1 else shape.size
+        arguments = (threads, *places, *window, stride, padding, dilation, info, x, out)
+        at.lowering.windows(op, arguments, threads, stream)
+    return out, shape
+
+
+def launch_col2im1d(
+    buffer: DeviceBuffer,
+    layout: Layout,
+    *,
+    stride: int = 1,
+    out: DeviceBuffer | None = None,
+    stream: StreamLike | None = None,
+    executor: DeviceExecutor | None = None,
+) -> Result:
+    """Enqueue `col2im1d`: windows (batch, places, channels, window) added where they lie."""
+    op = OPS["col2im1d"]
+    at = executor or DeviceExecutor.of(buffer.device)
+    _require_axes(op, "x", layout, 4)
+    _require_window(op, stride, 0, 1)
+    batch, length, channels, window = layout.shape
+    whole = (length - 1) * stride + window if length else 0
+    shape = Shape((batch, channels, whole))
+    out = _target(at, op, buffer, shape, out, stream)
+    if shape.size:
+        x = gathered(at, op, "x", buffer, layout, stream)
+        arguments = (shape.size, whole, length, channels, window, stride, x, out)
+        at.lowering.windows(op, arguments, shape.size, stream)
+    return out, shape
+
+
+def _places(op: Op, length: int, window: int, stride: int, padding: int, dilation: int) -> int:
+    reach = dilation * (window - 1) + 1
+    if window < 1 or length + 2 * padding < reach:
+        raise ArgumentValueError(
+            f"{op.name}: expected a window of 1 to {length + 2 * padding} elements with its gaps, "
+            f"which an axis of {length} has with its padding, got {reach}"
+        )
+    return (length + 2 * padding - reach) // stride + 1
+
+
+def _transposed_places(
+    length: int, window: int, stride: int, padding: int, dilation: int, out_padding: int
+) -> int:
+    if length == 0:
+        return 0
+    whole = (length - 1) * stride + dilation * (window - 1) + out_padding + 1
+    return max(whole - 2 * padding, 0)
+
+
+def _require_axes(op: Op, name: str, layout: Layout, axes: int) -> None:
+    if layout.rank != axes:
+        raise ArgumentValueError(
+            f"{op.name}, {name!r}: expected {axes} axes, got shape {layout.shape}"
+        )
+
+
+def _require_window(op: Op, stride: int, padding: int, dilation: int) -> None:
+    if stride < 1 or padding < 0 or dilation < 1:
+        raise ArgumentValueError(
+            f"{op.name}: expected a stride and a dilation of at least 1 and a padding of at least "
+            f"0, got {stride}, {dilation} and {padding}"
+        )
+
+
+def _target(
+    at: DeviceExecutor,
+    op: Op,
+    like: DeviceBuffer,
+    shape: Shape,
+    out: DeviceBuffer | None,
+    stream: StreamLike | None,
+) -> DeviceBuffer:
+    if out is None:
+        return at.allocate(shape.size, like.dtype, stream)
+    if out.size < shape.size:
+        launches.require_size(op, "out", out, shape.size)
+    return out

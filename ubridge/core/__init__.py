@@ -1,0 +1,1 @@
+"""What needs no device: layouts, the table of operations, promotion, accuracy, checks."""

@@ -1,0 +1,94 @@
+"""A product of matrices as kernels see it, and what may compute one."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from uhal import DeviceBuffer, DType
+from uhal.interop import StreamLike
+
+
+@dataclass(frozen=True)
+class Product:
+    """Products of (m, k) by (k, n), as many as `batch`. Strides are in elements."""
+
+    dtype: DType
+    batch: int
+    m: int
+    n: int
+    k: int
+    a_batch: int
+    a_row: int
+    a_column: int
+    b_batch: int
+    b_row: int
+    b_column: int
+
+    @property
+    def layouts(self) -> str | None:
+        """How a and b lie: `n` for rows of neighboring elements, `t` for columns; else `None`."""
+        a = _letter(self.a_row, self.a_column, self.m, self.k)
+        b = _letter(self.b_row, self.b_column, self.k, self.n)
+        return a + b if a and b else None
+
+    @property
+    def pitches(self) -> tuple[int, int]:
+        """From line to line of neighboring elements, of a and b; `layouts` is not `None`."""
+        layouts = self.layouts or "nn"
+        return (
+            self.a_row if layouts[0] == "n" else self.a_column,
+            self.b_row if layouts[1] == "n" else self.b_column,
+        )
+
+
+@dataclass(frozen=True)
+class MatmulChoice:
+    """Which kernel takes a product, and why not another."""
+
+    kernel: str
+    reason: str
+    passed_over: tuple[tuple[str, str], ...] = ()
+    """Kernels that come first where they can, each with what it cannot."""
+
+    def __str__(self) -> str:
+        others = "".join(f"; not {name}: {reason}" for name, reason in self.passed_over)
+        return f"{self.kernel}: {self.reason}{others}"
+
+
+class MatmulKernel(ABC):
+    """One line of the table."""
+
+    name: str
+    reason: str
+    """Why it is taken when it can be."""
+
+    @abstractmethod
+    def refusal(self, product: Product) -> str:
+        """Say why it cannot take a product; nothing when it can."""
+
+    @abstractmethod
+    def launch(
+        self,
+        product: Product,
+        a: DeviceBuffer,
+        b: DeviceBuffer,
+        out: DeviceBuffer,
+        stream: StreamLike | None,
+    ) -> bool:
+        """Enqueue a product it takes. Buffers begin with the first elements.
+
+        False, with nothing enqueued, when it turns out not to take what lies at these addresses.
+        """
+
+    def planned(self, product: Product) -> Callable[..., DeviceBuffer] | None:
+        """Return what enqueues a product it takes in one launch, as `Plan.launch`; else `None`."""
+        return None
+
+
+def _letter(row: int, column: int, rows: int, columns: int) -> str:
+    """How a matrix lies; strides along an axis of one element say nothing."""
+    if column == 1 or columns == 1:
+        return "n"
+    return "t" if row == 1 or rows == 1 else ""

@@ -1,0 +1,1 @@
+"""What ubridge keeps of a device: images, kernels found once, layouts in its memory."""

@@ -1,0 +1,93 @@
+"""What kernels report of ids out of bounds, as `IndexError` once the host waits for them.
+
+Modules that check ids define a pointer `uhal_fault`; it is set to a record in host memory that the
+device reaches (`uhal/fault.h`). A kernel writes the first wrong id there and goes on without it:
+selecting gives 0 there, writing skips it, and the device lives on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+import numpy as np
+
+from ubridge.core.launch_rows import CANDLE
+from ubridge.core.op_table import OPS
+from uhal import Device, HostBuffer, Module
+from uhal.errors import DeviceError, NotFoundError, NotSupportedError
+
+_WRITTEN = 2
+_RECORD = np.dtype(
+    [
+        ("state", np.uint32),
+        ("reserved", np.uint32),
+        ("position", np.uint64),
+        ("value", np.int64),
+        ("bound", np.uint64),
+        ("entry", "S32"),
+    ]
+)
+"""`uhal_fault_record` of `uhal/fault.h`."""
+
+
+def _operation(entry: str) -> str:
+    """The operation a kernel is of; the kernel's own name when the table knows none."""
+    root = entry.partition("_")[0]
+    for op in OPS.values():
+        row = CANDLE.get(op.family.name)
+        if row is not None and row.module == "indexing" and op.root == root:
+            return op.name
+    return entry
+
+
+class IndexFaults:
+    """The record that modules of one device report to. Any thread may use it."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._memory: HostBuffer | None = None
+
+    def attach(self, module: Module) -> None:
+        """Let a module report here; nothing changes for one that does not check ids."""
+        with contextlib.suppress(NotFoundError):
+            channel = module.get_global("uhal_fault", "u64")
+            with contextlib.suppress(NotSupportedError):
+                # Without mapped memory wrong ids are skipped all the same, and nobody is told.
+                channel.copy_from(np.array([int(self._record().device_ptr)], np.uint64))
+
+    def _record(self) -> HostBuffer:
+        if self._memory is None:
+            memory = HostBuffer(_RECORD.itemsize, "u8", device=self._device, mapped=True)
+            memory.array[:] = 0
+            self._memory = memory
+            # The context then holds this, and this the context, until `close`.
+            self._device._context.watch_index_faults(memory.array.ctypes.data, self.check)
+        return self._memory
+
+    def check(self) -> None:
+        """Raise `IndexError` for what was reported since the last time, once.
+
+        Only work that was waited for is sure to have reported.
+        """
+        memory = self._memory
+        if memory is None:
+            return
+        record = memory.array.view(_RECORD)[0]
+        if record["state"] != _WRITTEN:
+            return
+        entry = bytes(record["entry"]).decode()
+        said = (
+            f"{_operation(entry)}: index {record['value']} is out of bounds for axis with size "
+            f"{record['bound']} (position {record['position']} of the ids; kernel {entry})"
+        )
+        memory.array[:] = 0
+        raise IndexError(said)
+
+    def close(self) -> None:
+        """Give the memory back once nothing can write to it any more."""
+        if self._memory is not None:
+            self._device._context.watch_index_faults(0, self.check)
+            with contextlib.suppress(DeviceError):
+                self._device.synchronize()
+            self._memory.close()
+            self._memory = None

@@ -1,0 +1,1 @@
+"""Operations described or traced once and run as often as wanted."""

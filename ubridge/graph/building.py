@@ -1,0 +1,292 @@
+"""How a graph is built: nodes are added one by one and checked once their inputs are there."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from ubridge.core.layout import Layout, Shape
+from ubridge.core.op_table import Op
+from ubridge.device.executor import DeviceExecutor
+from ubridge.graph.calls import Call, Place, ScalarSlot
+from ubridge.graph.describing import Describer
+from ubridge.graph.ops import Node, OpParams, TensorOp, table_op
+from ubridge.graph.order import ordered, require_fresh
+from ubridge.tensor import DeviceTensor
+from uhal import Device, DeviceBuffer, as_dtype
+from uhal.dtypes import DTypeLike
+from uhal.errors import ArgumentTypeError, ArgumentValueError
+
+_NO_PARAMS = OpParams()
+
+
+class GraphBuilder:
+    """Nodes, their calls and the memory they name. What runs them is in `ComputeGraph`."""
+
+    def __init__(self, device: Device | None = None) -> None:
+        """Make an empty graph; without a device the first leaf says on which it is."""
+        self.nodes: list[Node] = []
+        """Leaves and operations, in the order they were added; a node's number is its place."""
+        self.calls: list[Call | None] = []
+        """What each operation enqueues, once its inputs are there."""
+        self._describer = Describer(self.nodes)
+        self.storages = self._describer.storages
+        """The memory of every node."""
+        if device is not None:
+            self._describer.use(device)
+        self._order: list[int] | None = None
+        self._names: dict[str, int] = {}
+        self.is_recorded = False
+        """Whether its order is that of a trace, in which nothing reads what is overwritten."""
+
+    # -- building --------------------------------------------------------------------------------
+
+    def add_leaf(
+        self,
+        buffer: DeviceBuffer | DeviceTensor,
+        shape: int | Iterable[int] | None = None,
+        *,
+        name: str | None = None,
+    ) -> int:
+        """Add a tensor in memory, contiguous from the buffer's start, and return its node.
+
+        Raises `ArgumentValueError` when the shape reaches past the buffer or the name is taken, and
+        `InvalidHandleError` for a buffer of another device than the graph's.
+        """
+        tensor = _as_tensor(buffer, shape)
+        self._describer.use(tensor.device)
+        self._require_free(name)
+        place = self.storages.place_of(tensor.buffer)
+        node = Node(len(self.nodes), None, tensor.shape, (), _NO_PARAMS, name)
+        self._append(node)
+        self.storages.values[node.index] = place._replace(size=tensor.size)
+        self.storages.latest.setdefault(place.storage, node.index)
+        return node.index
+
+    def add_op(
+        self,
+        op: TensorOp | Op | str,
+        out: DeviceBuffer | DeviceTensor | None,
+        shape: int | Iterable[int],
+        inputs: Sequence[int] = (),
+        params: OpParams | None = None,
+        *,
+        name: str | None = None,
+    ) -> int:
+        """Add an operation and return its node.
+
+        The result of `shape` goes to `out`, or to memory the graph plans when that is `None`. An
+        operation that changes its first input in place (scatter, index_add, fill) takes no other
+        `out`. Inputs may be nodes that are yet to be added; shapes and dtypes are checked as soon
+        as all are there. Raises what the operation raises for tensors, with the node named, and
+        `ArgumentValueError` when the result has another shape.
+        """
+        params = params or _NO_PARAMS
+        self._require_free(name)
+        index = len(self.nodes)
+        kind = table_op(op, len(inputs), params)
+        wrong = [one for one in inputs if not isinstance(one, int) or one < 0 or one == index]
+        if wrong:
+            raise ArgumentValueError(
+                f"node {index} ({kind.name}): expected other nodes' numbers as inputs, got "
+                f"{wrong[0]!r}"
+            )
+        node = Node(index, kind, Shape(shape), tuple(inputs), params, name)
+        self._append(node)
+        self.storages.wanted[index] = _as_buffer(out)
+        if all(one in self.storages.values for one in inputs):
+            try:
+                self.calls[index] = self._describer.describe(node)
+            except Exception:
+                self._remove_last()
+                raise
+        return index
+
+    def add_scalar(
+        self,
+        name: str,
+        value: float,
+        dtype: DTypeLike = "i64",
+        *,
+        low: float | None = None,
+        high: float | None = None,
+    ) -> int:
+        """Add a tensor of one number that is given anew for each run, and return its node.
+
+        `value` is what it is when none is given. `low` and `high`, both included, are the range it
+        is checked for; by default that of the dtype.
+        """
+        self._require_free(name)
+        element = as_dtype(dtype)
+        # The range of floats has no ends.
+        least = -math.inf if element.min is None else element.min
+        most = math.inf if element.max is None else element.max
+        slot = ScalarSlot(
+            name, value, element, least if low is None else low, most if high is None else high
+        )
+        number = np.array([slot.checked(value)]).astype(element.dtype)
+        device = None if self._describer.is_empty else self.executor.device
+        buffer = DeviceBuffer.from_numpy(number, device=device)
+        self._describer.use(buffer.device)
+        self.executor.note_range(buffer, slot.low, slot.high)
+        call = Call("fill", (self.storages.place_of(buffer), Layout.contiguous(1), slot))
+        return self.add_call(call, name)
+
+    def scalar(
+        self, name: str, value: float, dtype: DTypeLike = "i64", **bounds: float
+    ) -> DeviceTensor:
+        """Return the tensor of a new `add_scalar`, for use within a trace."""
+        return self._tensor_at(self.add_scalar(name, value, dtype, **bounds))
+
+    def add_call(self, call: Call, name: str | None = None) -> int:
+        """Add what an operation enqueues, after all nodes there are; return its node."""
+        written = call.written
+        latest = self.storages.latest
+        inputs = []
+        for place in self.reads(call):
+            if place.storage not in latest:
+                self._leaf_of(place.storage)
+        for place in call.places:
+            if place.storage in latest and latest[place.storage] not in inputs:
+                inputs.append(latest[place.storage])
+        node = Node(len(self.nodes), call.op, call.shape, tuple(inputs), _NO_PARAMS, name)
+        self.take(node, call, written)
+        return node.index
+
+    def take(self, node: Node, call: Call | None, place: Place) -> None:
+        """Add a node as it is, with what it enqueues and where its value lies."""
+        self._append(node)
+        self.calls[node.index] = call
+        self.storages.values[node.index] = place
+        self.storages.latest[place.storage] = node.index
+
+    def reads(self, call: Call) -> list[Place]:
+        """Return the places whose contents matter to a call; of what it changes also that."""
+        written = call.written
+        covers = written.nbytes == self.storages[written.storage].nbytes
+        changes = call.is_in_place and not (call.method == "fill" and covers)
+        return [place for place in call.places if changes or place is not written]
+
+    def _leaf_of(self, number: int) -> None:
+        """Add a leaf of a storage that a recorded call reads first."""
+        root = self.storages[number].buffer
+        if root is not None:
+            self.add_leaf(root)
+
+    def name(self, tensor: DeviceTensor, name: str) -> DeviceTensor:
+        """Name the leaf or the result a tensor is, while the block that traces it lasts.
+
+        What is in a leaf that has a name can be given anew for each run. Returns the tensor.
+        """
+        self._require_free(name)
+        number = self.storages.place_of(tensor.buffer).storage
+        if number not in self.storages.latest:
+            self._leaf_of(number)
+        index = self.storages.latest[number]
+        storage = self.storages[number]
+        if not self._is_op(index) and tensor.nbytes != storage.nbytes:
+            raise ArgumentValueError(
+                f"name {name!r}: expected a tensor over all of its memory, as another one is to "
+                f"take its place, got {tensor.nbytes} of {storage.nbytes} bytes; copy() it first"
+            )
+        self.nodes[index] = replace(self.nodes[index], name=name, shape=tensor.shape)
+        self._names[name] = index
+        return tensor
+
+    @property
+    def n_ops(self) -> int:
+        """Operations, not counting leaves."""
+        return sum(node.op is not None for node in self.nodes)
+
+    @property
+    def slots(self) -> dict[str, ScalarSlot]:
+        """The numbers that can be given anew for each run."""
+        return {slot.name: slot for call in self.calls if call is not None for slot in call.slots}
+
+    def order(self) -> list[int]:
+        """Return the nodes so that each comes after its inputs, as added where that is possible.
+
+        Raises `ArgumentValueError` that names the nodes: of a cycle, of an input that was never
+        added, and of a value that is overwritten before it is read.
+        """
+        if self._order is None:
+            found = ordered(self.nodes)
+            for index in found:
+                if self._is_op(index) and self.calls[index] is None:
+                    self.calls[index] = self._describer.describe(self.nodes[index])
+            if not self.is_recorded:
+                require_fresh(self.nodes, self.storages.values, found)
+            self._order = found
+        return self._order
+
+    @property
+    def executor(self) -> DeviceExecutor:
+        """What launches on the graph's device; `DeviceError` in an empty graph."""
+        return self._describer.executor.real
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _append(self, node: Node) -> None:
+        self.nodes.append(node)
+        self.calls.append(None)
+        if node.name is not None:
+            self._names[node.name] = node.index
+        self._order = None
+        self._forget_plans()
+
+    def _remove_last(self) -> None:
+        node = self.nodes.pop()
+        self.calls.pop()
+        self.storages.wanted.pop(node.index, None)
+        if node.name is not None:
+            del self._names[node.name]
+
+    def _require_free(self, name: str | None) -> None:
+        if name == "stream":
+            raise ArgumentValueError("name: expected another one: replay(stream=…) is the stream")
+        if name is not None and name in self._names:
+            raise ArgumentValueError(f"the graph has a {self.nodes[self._names[name]]} already")
+
+    def _is_op(self, index: int) -> bool:
+        return self.nodes[index].op is not None
+
+    def _tensor_at(self, node: int) -> DeviceTensor:
+        buffer = self.storages.resolve(self.storages.values[node])
+        return DeviceTensor(buffer, Layout.contiguous(self.nodes[node].shape))
+
+    def _forget_plans(self) -> None:
+        """Called whenever the graph changes."""
+
+
+def _as_tensor(
+    buffer: DeviceBuffer | DeviceTensor, shape: int | Iterable[int] | None
+) -> DeviceTensor:
+    if isinstance(buffer, DeviceTensor):
+        whole = _as_buffer(buffer)
+        assert whole is not None
+        shape = buffer.shape if shape is None else shape
+        buffer = whole
+    if not isinstance(buffer, DeviceBuffer):
+        raise ArgumentTypeError(
+            f"add_leaf: expected a DeviceBuffer or a DeviceTensor, got {type(buffer).__name__}"
+        )
+    return DeviceTensor(buffer, None if shape is None else Layout.contiguous(shape))
+
+
+def _as_buffer(buffer: DeviceBuffer | DeviceTensor | None) -> DeviceBuffer | None:
+    """The memory from the first element on."""
+    if not isinstance(buffer, DeviceTensor):
+        return buffer
+    layout = buffer.layout
+    if not layout.is_contiguous:
+        raise ArgumentValueError(
+            "expected a contiguous tensor, as kernels write and leaves are read, got one of shape "
+            f"{layout.shape} with strides {layout.strides}"
+        )
+    return buffer.buffer[layout.start_offset : layout.start_offset + layout.size]
+
+
+__all__ = ["GraphBuilder"]

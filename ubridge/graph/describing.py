@@ -1,0 +1,168 @@
+"""How an operation is described: its function is called on tensors that compute nothing.
+
+So the function's own checks and shapes are the graph's, and what it would have enqueued is what
+the graph enqueues.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ubridge.core.layout import Layout
+from ubridge.device.executor import DeviceExecutor
+from ubridge.graph.calls import Call, DescribingExecutor, Place
+from ubridge.graph.ops import Node, OpParams, compute
+from ubridge.graph.storage import Storages
+from ubridge.quantized import QuantizedWeight
+from ubridge.tensor import DeviceTensor
+from uhal import Device, DeviceBuffer
+from uhal.errors import ArgumentTypeError, ArgumentValueError, DeviceError, InvalidHandleError
+
+
+class Describer:
+    """Describes the nodes of one graph."""
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self._nodes = nodes
+        self._executor: DescribingExecutor | None = None
+        self._calls: list[Call] = []
+        self.storages = Storages()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing has said yet which device the graph is on."""
+        return self._executor is None
+
+    @property
+    def executor(self) -> DescribingExecutor:
+        """What describes operations on the graph's device; `DeviceError` in an empty graph."""
+        if self._executor is None:
+            raise DeviceError("the graph has no leaf yet, which would say on which device it is")
+        return self._executor
+
+    def use(self, device: Device) -> None:
+        """Take a device for the graph's; `InvalidHandleError` when it has another."""
+        if self._executor is None:
+            self._executor = DescribingExecutor(DeviceExecutor.of(device), self)
+        elif device != self._executor.device:
+            raise InvalidHandleError(
+                f"expected a buffer on {self._executor.device!r}, as the graph's others, got one "
+                f"on {device!r}"
+            )
+
+    def describe(self, node: Node) -> Call:
+        """Return the call of a node whose inputs are known, and note where its result goes.
+
+        Raises what the operation raises for tensors, with the node named.
+        """
+        assert node.op is not None
+        self._calls.clear()
+        try:
+            result = compute(node.op, *self._operands(node))
+        except (DeviceError, IndexError) as error:
+            raise type(error)(f"{node}: {error}") from error
+        except TypeError as error:
+            # The function takes no such operand or option.
+            raise ArgumentTypeError(f"{node}: {error}") from error
+        calls = self._calls
+        if len(calls) != 1:
+            made = ", ".join(call.op.name for call in calls) or "nothing"
+            raise ArgumentValueError(
+                f"{node}: expected one launch, got {len(calls)} ({made}); what dtypes and layouts "
+                "need besides are nodes of their own: Astype, Copy"
+            )
+        if result.shape != node.shape:
+            raise ArgumentValueError(
+                f"{node}: expected the shape {node.shape} it was added with, but its inputs give "
+                f"{result.shape}"
+            )
+        call = self._placed(node, calls[0])
+        self.storages.values[node.index] = call.written
+        return call
+
+    def _operands(self, node: Node) -> tuple[list[DeviceTensor], OpParams]:
+        """The inputs and parameters of a node, as tensors that describe what they compute."""
+        executor = self.executor
+
+        def describing(tensor: DeviceTensor | None) -> DeviceTensor | None:
+            if tensor is None:
+                return None
+            self.use(tensor.device)
+            return tensor._described_by(executor)
+
+        inputs = []
+        for one in node.inputs:
+            place = self.storages.values[one]
+            buffer = self.storages.described(place, executor.device)
+            layout = Layout.contiguous(self._nodes[one].shape)
+            inputs.append(DeviceTensor(buffer, layout)._described_by(executor))
+        given = node.params
+        if given.weight is given.gamma is given.beta is None:
+            return inputs, given
+        weight = given.weight
+        if isinstance(weight, QuantizedWeight):
+            self.use(weight.buffer.device)
+        else:
+            weight = describing(weight)
+        params = replace(
+            given,
+            weight=weight,
+            gamma=describing(given.gamma),
+            beta=describing(given.beta),
+        )
+        return inputs, params
+
+    def _placed(self, node: Node, call: Call) -> Call:
+        """The call with the result where the node wants it."""
+        found = call.written
+        wanted = self.storages.wanted.pop(node.index, None)
+        if wanted is None:
+            return call
+        if wanted.dtype is not found.dtype or wanted.size < found.size:
+            raise ArgumentValueError(
+                f"{node}, out: expected at least {found.size} elements of {found.dtype}, got "
+                f"{wanted.size} of {wanted.dtype}"
+            )
+        place = self.storages.place_of(wanted)._replace(size=found.size)
+        if all(self.storages.values[one].storage != found.storage for one in node.inputs):
+            self._require_apart(node, call, place)
+            return call.with_written(place)
+        if place != found:
+            raise ArgumentValueError(
+                f"{node}, out: the operation changes its input in place; expected None or that "
+                "input's memory"
+            )
+        return call
+
+    def _require_apart(self, node: Node, call: Call, out: Place) -> None:
+        """Refuse a result in an operand's memory, unless element on element."""
+        assert node.op is not None
+        for place in call.places:
+            if place is call.written or not place.overlaps(out):
+                continue
+            if place.offset != out.offset or node.op.family.name not in _ELEMENTWISE:
+                raise ArgumentValueError(
+                    f"{node}, out: lies in the memory of an input, which would be overwritten "
+                    "while it is read"
+                )
+
+    # -- what a recorder calls -------------------------------------------------------------------
+
+    def place_of(self, buffer: DeviceBuffer) -> Place:
+        """Return where a buffer lies; one not seen yet becomes the graph's to hold."""
+        return self.storages.place_of(buffer)
+
+    def described(self, buffer: DeviceBuffer) -> None:
+        """Take a buffer without memory, which stands for a result."""
+        self.storages.describe(buffer)
+
+    def recorded(self, call: Call) -> None:
+        """Take what an operation would enqueue."""
+        self._calls.append(call)
+
+
+_ELEMENTWISE = ("unary", "unary_scalar", "affine", "binary", "compare", "where", "gated")
+"""Families whose result may be written over an operand."""
+
+__all__ = ["Describer"]

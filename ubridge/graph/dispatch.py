@@ -1,0 +1,237 @@
+"""How the operations of a graph reach the device: a protocol with a method for each kind.
+
+Whoever wants to count, time, print or replace launches implements `KernelDispatch`, or derives from
+`LaunchingDispatch`, whose methods all end in `dispatch`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any, NamedTuple, Protocol
+
+from ubridge.core.layout import Shape
+from ubridge.device.lowering import Lowering
+from ubridge.graph.calls import Call, leaves_of, result_among, with_values
+from ubridge.graph.ops import Node, OpParams
+from uhal import DeviceBuffer
+from uhal.interop import StreamLike
+
+
+class DispatchCall:
+    """One operation, with the buffers it is to read and write."""
+
+    __slots__ = ("_lowering", "arguments", "call", "node", "stream")
+
+    def __init__(
+        self,
+        node: Node,
+        call: Call,
+        arguments: tuple[Any, ...],
+        lowering: Lowering,
+        stream: StreamLike | None,
+    ) -> None:
+        self.node = node
+        """The node of the graph: its operation, inputs and name."""
+        self.call = call
+        self.arguments = arguments
+        """What the lowering's method takes, less the stream."""
+        self.stream = stream
+        """Where it is to be enqueued; `None` is the device's default stream."""
+        self._lowering = lowering
+
+    @property
+    def out(self) -> DeviceBuffer:
+        """What is written."""
+        found = result_among(self.call.method, self.arguments)
+        assert isinstance(found, DeviceBuffer)
+        return found
+
+    @property
+    def inputs(self) -> list[DeviceBuffer]:
+        """What is read, in the lowering's order."""
+        out = self.out
+        found = [one for one in leaves_of(self.arguments) if isinstance(one, DeviceBuffer)]
+        return [one for one in found if one is not out]
+
+    @property
+    def shape(self) -> Shape:
+        """The result's shape."""
+        return self.node.shape
+
+    @property
+    def params(self) -> OpParams:
+        """What the node was given besides inputs."""
+        return self.node.params
+
+    def enqueue(self) -> None:
+        """Launch the kernels of the operation."""
+        getattr(self._lowering, self.call.method)(*self.arguments, self.stream)
+
+
+class KernelDispatch(Protocol):
+    """What a graph hands its operations to, one call each, in order."""
+
+    def dispatch_mul_mat(self, call: DispatchCall) -> None:
+        """Take a product of matrices."""
+
+    def dispatch_rms_norm(self, call: DispatchCall) -> None:
+        """Take an RMS norm."""
+
+    def dispatch_add(self, call: DispatchCall) -> None:
+        """Take a sum of two tensors."""
+
+    def dispatch_rope(self, call: DispatchCall) -> None:
+        """Take a rotation by positions."""
+
+    def dispatch_attention(self, call: DispatchCall) -> None:
+        """Take a whole attention."""
+
+    def dispatch_copy(self, call: DispatchCall) -> None:
+        """Take a copy."""
+
+    def dispatch_mul(self, call: DispatchCall) -> None:
+        """Take a product of elements, with silu of the first or without."""
+
+    def dispatch_silu(self, call: DispatchCall) -> None:
+        """Take a silu."""
+
+    def dispatch(self, call: DispatchCall) -> None:
+        """Take any other operation."""
+
+
+class LaunchingDispatch:
+    """Enqueues every operation with the kernels of its device."""
+
+    def dispatch(self, call: DispatchCall) -> None:
+        """Enqueue it."""
+        call.enqueue()
+
+    def dispatch_mul_mat(self, call: DispatchCall) -> None:
+        """Enqueue a product of matrices."""
+        self.dispatch(call)
+
+    def dispatch_rms_norm(self, call: DispatchCall) -> None:
+        """Enqueue an RMS norm."""
+        self.dispatch(call)
+
+    def dispatch_add(self, call: DispatchCall) -> None:
+        """Enqueue a sum."""
+        self.dispatch(call)
+
+    def dispatch_rope(self, call: DispatchCall) -> None:
+        """Enqueue a rotation."""
+        self.dispatch(call)
+
+    def dispatch_attention(self, call: DispatchCall) -> None:
+        """Enqueue an attention."""
+        self.dispatch(call)
+
+    def dispatch_copy(self, call: DispatchCall) -> None:
+        """Enqueue a copy."""
+        self.dispatch(call)
+
+    def dispatch_mul(self, call: DispatchCall) -> None:
+        """Enqueue a product of elements."""
+        self.dispatch(call)
+
+    def dispatch_silu(self, call: DispatchCall) -> None:
+        """Enqueue a silu."""
+        self.dispatch(call)
+
+
+_METHODS = {
+    "matmul": "dispatch_mul_mat",
+    "rms_norm": "dispatch_rms_norm",
+    "add": "dispatch_add",
+    "rope": "dispatch_rope",
+    "rope_i": "dispatch_rope",
+    "rope_thd": "dispatch_rope",
+    "attention": "dispatch_attention",
+    "copy": "dispatch_copy",
+    "multiply": "dispatch_mul",
+    "silu_mul": "dispatch_mul",
+    "silu": "dispatch_silu",
+}
+"""Operation to the method that takes it; `dispatch` takes the others."""
+
+
+def dispatch_one(dispatcher: KernelDispatch, call: DispatchCall) -> None:
+    """Hand an operation to the method for its kind."""
+    op = call.node.op
+    assert op is not None
+    usual = "dispatch_mul_mat" if op.family.name == "quantized_matvec" else "dispatch"
+    getattr(dispatcher, _METHODS.get(op.name, usual))(call)
+
+
+# -- running --------------------------------------------------------------------------------
+
+
+class Step(NamedTuple):
+    """An operation that is ready to be enqueued."""
+
+    node: Node
+    call: Call
+    arguments: tuple[Any, ...]
+    """Those of the call, with buffers for places; slots are still slots."""
+
+
+class Runnable(Protocol):
+    """What is run of a graph."""
+
+    @property
+    def lowering(self) -> Lowering:
+        """What enqueues the operations."""
+
+    def prepared(self) -> list[Step]:
+        """Return every operation with its buffers, in the order they run in."""
+
+    def checked_slots(self, given: Mapping[str, float]) -> dict[str, float]:
+        """Return a value for every slot."""
+
+
+@dataclass(frozen=True)
+class GraphExecResult:
+    """What one run of a graph was."""
+
+    n_launches: int
+    """Operations dispatched, one launch each on the host, ROCm and CUDA."""
+    elapsed_us: float
+    """Microseconds the host took to enqueue them; the device may still be at work."""
+
+
+def execute_graph(
+    graph: Runnable,
+    dispatcher: KernelDispatch | None = None,
+    /,
+    *,
+    stream: StreamLike | None = None,
+    **slots: float,
+) -> GraphExecResult:
+    """Enqueue the operations of a graph in order, one dispatch each and none for leaves.
+
+    `dispatcher` launches the device's kernels unless another is given. Numbers of the graph's slots
+    are what they were declared with unless given here. Does not wait.
+    """
+    steps = graph.prepared()
+    dispatch: KernelDispatch = LaunchingDispatch() if dispatcher is None else dispatcher
+    given = graph.checked_slots(slots)
+    lowering = graph.lowering if steps else None
+    start = perf_counter()
+    for node, call, arguments in steps:
+        if call.slots:
+            arguments = with_values(arguments, given)
+        assert lowering is not None
+        dispatch_one(dispatch, DispatchCall(node, call, arguments, lowering, stream))
+    return GraphExecResult(len(steps), (perf_counter() - start) * 1e6)
+
+
+__all__ = [
+    "DispatchCall",
+    "GraphExecResult",
+    "KernelDispatch",
+    "LaunchingDispatch",
+    "Step",
+    "execute_graph",
+]

@@ -1,0 +1,80 @@
+"""`ComputeGraph`: operations described once, checked when described, run as often as wanted.
+
+A graph is leaves, which are tensors in memory, and operations on them and on each other. It is
+built node by node with `add_leaf` and `add_op`, or recorded by `ubridge.trace()`. `execute_graph`
+runs it operation by operation through a `KernelDispatch` that can be replaced.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from ubridge.graph.json import leaf_names, load, save
+from ubridge.graph.plan import GraphPlan
+from ubridge.graph.running import RunnableGraph
+from ubridge.graph.text import dot_of, text_of
+from ubridge.tensor import DeviceTensor
+from uhal import Device, DeviceBuffer, Stream
+
+
+class ComputeGraph(RunnableGraph):
+    """Operations on tensors of one device. Not thread-safe while it is being built.
+
+    It holds the buffers and tensors it was given. What no buffer was given for lies in one arena
+    that the graph owns, where memory is used again as soon as its last reader is enqueued.
+    """
+
+    # -- captures ----------------------------------------------------------------------------------
+
+    def instantiate(self, stream: Stream) -> GraphPlan:
+        """Capture the graph on a stream into a plan that is replayed with one native call.
+
+        Nothing runs. Kernels are loaded and layouts uploaded first. The plan holds the graph; what
+        is added to the graph later is not in it. Raises `CaptureError`, with the node named, when
+        an operation cannot be part of a capture on this backend, and `NotSupportedError` where
+        there are no graphs.
+        """
+        return GraphPlan(self, stream)
+
+    # -- text and files --------------------------------------------------------------------------
+
+    def __str__(self) -> str:
+        return text_of(self)
+
+    def to_dot(self) -> str:
+        """Return the graph in Graphviz's language."""
+        return dot_of(self)
+
+    @property
+    def leaves(self) -> dict[str, DeviceTensor]:
+        """What a run reads that it has not written: leaves, weights, caches. By name."""
+        found = {}
+        for name, number in leaf_names(self).items():
+            buffer = self.storages[number].buffer
+            assert buffer is not None
+            found[name] = DeviceTensor(buffer)
+        return found
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the graph as JSON: operations, shapes, memory, not what is in the leaves."""
+        save(self, path)
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        leaves: Mapping[str, DeviceTensor | DeviceBuffer],
+        *,
+        device: Device | None = None,
+    ) -> ComputeGraph:
+        """Read a graph that was saved, on any backend; `leaves` are those of `ComputeGraph.leaves`.
+
+        The file is trusted as a program is: it says what kernels read and write. Raises
+        `ArgumentValueError` for a file that is no graph and for leaves that are too small, and
+        `NotFoundError` for leaves that are not given.
+        """
+        return load(cls, path, leaves, device)
+
+
+__all__ = ["ComputeGraph"]

@@ -1,0 +1,265 @@
+"""What a node of a graph is, in the words of the Rust original: `TensorOp` and `OpParams`.
+
+Every operation of the op table is one; `compute` says how an operation, its inputs and its
+parameters become the call of the function that tensors have for it. That function's own checks are
+the graph's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from types import MappingProxyType
+from typing import Any
+
+from ubridge.core.layout import Shape
+from ubridge.core.op_table import OPS, Op
+from ubridge.ops import choices, elementwise, fused, nn, products, reductions, selection
+from ubridge.ops.caches import kv_append
+from ubridge.quantized import QuantizedWeight, quantized_matmul
+from ubridge.tensor import DeviceTensor
+from uhal.errors import ArgumentTypeError, ArgumentValueError
+
+
+class TensorOp(Enum):
+    """The kind of a node. `TensorOp("exp")` is `TensorOp.Exp`: every operation of the table is one.
+
+    `SoftMax` of one input is a softmax of rows; of query, key, value and perhaps a mask it is the
+    whole attention. `Mul` with `OpParams(gate_up=True)` is silu of the first input times the
+    second.
+    """
+
+    _ignore_ = "one"
+
+    MulMat = "matmul"
+    SoftMax = "softmax"
+    Mul = "multiply"
+    for one in OPS:
+        if one not in ("matmul", "softmax", "multiply"):
+            vars()["".join(map(str.capitalize, one.split("_")))] = one
+
+
+@dataclass(frozen=True)
+class OpParams:
+    """What a node takes besides its inputs. Tensors here are constants of the graph."""
+
+    weight: DeviceTensor | QuantizedWeight | None = None
+    """The last operand: the matrix of a product, dense or quantized, the second summand, ids."""
+    gamma: DeviceTensor | None = None
+    """What a norm multiplies by."""
+    beta: DeviceTensor | None = None
+    """What a layer norm adds."""
+    scalar: float | None = None
+    """The number of the operation: epsilon of norms, scale of attention, a factor or exponent."""
+    integer: int | None = None
+    """The axis, of operations along one."""
+    gate_up: bool = False
+    """Of `Mul`: the first input goes through silu."""
+    options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    """Other keywords of the operation's function: `causal`, `interleaved`, `stride`, `dtype`, …"""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A leaf or an operation of a graph."""
+
+    index: int
+    """What other nodes name it by."""
+    op: Op | None
+    """The operation; `None` for a leaf."""
+    shape: Shape
+    inputs: tuple[int, ...]
+    params: OpParams
+    name: str | None
+
+    def __str__(self) -> str:
+        kind = "leaf" if self.op is None else TensorOp(self.op.name).name
+        return f"node {self.index} ({kind}{f' {self.name!r}' if self.name else ''})"
+
+
+def table_op(kind: TensorOp | Op | str, inputs: int, params: OpParams) -> Op:
+    """Return the operation of the table a node is; `ArgumentValueError` when there is none."""
+    if isinstance(kind, Op):
+        return kind
+    name = kind.value if isinstance(kind, TensorOp) else kind
+    if name == "softmax" and inputs >= 3:
+        name = "attention"
+    if name == "multiply" and params.gate_up:
+        name = "silu_mul"
+    found = OPS.get(name)
+    if found is None:
+        raise ArgumentValueError(f"no operation {name!r}; there are {', '.join(OPS)}")
+    return found
+
+
+def compute(op: Op, inputs: Sequence[DeviceTensor], params: OpParams) -> DeviceTensor:
+    """Call the operation's function on its inputs and parameters, and return its result."""
+    operands: _Operands = list(inputs)
+    operands += [one for one in (params.weight, params.gamma, params.beta) if one is not None]
+    how = _BY_FAMILY.get(op.family.name)
+    result: DeviceTensor
+    if how is not None:
+        result = how(op, operands, params)
+    else:
+        raise ArgumentTypeError(
+            f"{op.name}: tensors have no such operation; it is one of kernels for GCUs only"
+        )
+    return result
+
+
+_Operands = list[Any]
+
+
+def _scalar(op: Op, params: OpParams) -> float:
+    if params.scalar is None:
+        raise ArgumentValueError(f"{op.name}: expected OpParams(scalar=…), got none")
+    return params.scalar
+
+
+def _one(op: Op, operands: _Operands, params: OpParams) -> Any:
+    _require_count(op, operands, 1)
+    return elementwise.unary(op, operands[0])
+
+
+def _one_and_scalar(op: Op, operands: _Operands, params: OpParams) -> Any:
+    _require_count(op, operands, 1)
+    return elementwise.unary(op, operands[0], _scalar(op, params))
+
+
+def _two(op: Op, operands: _Operands, params: OpParams) -> Any:
+    if params.scalar is not None:
+        operands = [*operands, params.scalar]
+    _require_count(op, operands, 2)
+    return elementwise.binary(op, *operands)
+
+
+def _cast(op: Op, operands: _Operands, params: OpParams) -> Any:
+    _require_count(op, operands, 1)
+    return elementwise.astype(operands[0], params.options["dtype"])
+
+
+def _reduce(op: Op, operands: _Operands, params: OpParams) -> Any:
+    _require_count(op, operands, 1)
+    axis = params.options.get("axis", params.integer)
+    return reductions.reduced(op, operands[0], axis, bool(params.options.get("keepdims", False)))
+
+
+def _norm(op: Op, operands: _Operands, params: OpParams) -> Any:
+    epsilon = () if params.scalar is None else (params.scalar,)
+    _require_count(op, operands, 2 if op.name == "rms_norm" else 3)
+    return getattr(nn, op.name)(*operands, *epsilon)
+
+
+def _rope(op: Op, operands: _Operands, params: OpParams) -> Any:
+    _require_count(op, operands, 3)
+    turned = {"interleaved": op.name == "rope_i", "heads_last": op.name == "rope_thd"}
+    return nn.rope(*operands, **{**turned, **params.options})
+
+
+def _rows(op: Op, operands: _Operands, params: OpParams) -> Any:
+    _require_count(op, operands, 1)
+    return _network(op, operands, params)
+
+
+def _network(op: Op, operands: _Operands, params: OpParams) -> Any:
+    return getattr(nn, op.name)(*operands, **params.options)
+
+
+def _fill(op: Op, operands: _Operands, params: OpParams) -> Any:
+    _require_count(op, operands, 1)
+    operands[0].fill(_scalar(op, params))
+    return operands[0]
+
+
+def _affine(op: Op, operands: _Operands, params: OpParams) -> Any:
+    return elementwise.affine(*operands, **params.options)
+
+
+def _where(op: Op, operands: _Operands, params: OpParams) -> Any:
+    _require_count(op, operands, 3)
+    return choices.where(*operands)
+
+
+def _sort(op: Op, operands: _Operands, params: OpParams) -> Any:
+    _require_count(op, operands, 1)
+    return nn.argsort(operands[0], descending=op.name == "argsort_descending")
+
+
+def _matmul(op: Op, operands: _Operands, params: OpParams) -> Any:
+    _require_count(op, operands, 2)
+    if isinstance(operands[1], QuantizedWeight):
+        return quantized_matmul(*operands)
+    return products.matmul(*operands)
+
+
+def _gated(op: Op, operands: _Operands, params: OpParams) -> Any:
+    _require_count(op, operands, 2)
+    return fused.silu_mul(*operands)
+
+
+def _masked_fill(op: Op, operands: _Operands, params: OpParams) -> Any:
+    _require_count(op, operands, 2)
+    x, mask = operands
+    return fused.masked_fill(x, mask, _scalar(op, params))
+
+
+def _append(op: Op, operands: _Operands, params: OpParams) -> Any:
+    _require_count(op, operands, 3)
+    return kv_append(*operands)
+
+
+def _attention(op: Op, operands: _Operands, params: OpParams) -> Any:
+    query, key, value, *masks = operands
+    mask = masks[0] if masks else None
+    return products.attention(query, key, value, mask=mask, scale=params.scalar, **params.options)
+
+
+def _along(op: Op, operands: _Operands, params: OpParams) -> Any:
+    if params.integer is None:
+        raise ArgumentValueError(f"{op.name}: expected the axis as OpParams(integer=…), got none")
+    return _ALONG[op.name](*operands, params.integer)
+
+
+_ALONG: Mapping[str, Callable[..., Any]] = {
+    "index_select": selection.take,
+    "gather": selection.gather,
+    "scatter": selection.scatter,
+    "scatter_add": selection.scatter_add,
+    "index_add": selection.index_add,
+    "kv_concat": products.kv_concat,
+}
+
+
+def _require_count(op: Op, operands: _Operands, expected: int) -> None:
+    if len(operands) != expected:
+        raise ArgumentValueError(
+            f"{op.name}: expected {expected} operands ({op.family.operands}), got {len(operands)}"
+        )
+
+
+_BY_FAMILY: Mapping[str, Callable[[Op, _Operands, OpParams], Any]] = {
+    "unary": _one,
+    "unary_scalar": _one_and_scalar,
+    "affine": _affine,
+    "binary": _two,
+    "compare": _two,
+    "cast": _cast,
+    "where": _where,
+    "fill": _fill,
+    "reduce": _reduce,
+    "arg_reduce": _reduce,
+    "rmsnorm": _norm,
+    "layernorm": _norm,
+    "sort": _sort,
+    "matmul": _matmul,
+    "attention": _attention,
+    **dict.fromkeys(("rope", "rope_i", "rope_thd"), _rope),
+    "gated": _gated,
+    "masked_fill": _masked_fill,
+    "kv_append": _append,
+    **dict.fromkeys(("softmax", "log_softmax"), _rows),
+    **dict.fromkeys(("conv1d", "conv2d", "conv_transpose1d", "conv_transpose2d"), _network),
+    **dict.fromkeys(("pool2d", "nearest2d", "bilinear2d"), _network),
+    **dict.fromkeys(("index_select", "gather", "scatter", "index_add", "kv_concat"), _along),
+}

@@ -1,0 +1,84 @@
+"""The order a graph's nodes run in, and that each of them reads what it names."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from heapq import heapify, heappop, heappush
+
+from ubridge.graph.calls import Place
+from ubridge.graph.ops import Node
+from uhal.errors import ArgumentValueError
+
+
+def ordered(nodes: Sequence[Node]) -> list[int]:
+    """Return the nodes so that each comes after its inputs; those that may come first do so.
+
+    Raises `ArgumentValueError` that names the nodes of a cycle, or an input that does not exist.
+    """
+    waiting = [len(set(node.inputs)) for node in nodes]
+    readers: defaultdict[int, list[int]] = defaultdict(list)
+    for node in nodes:
+        for one in set(node.inputs):
+            if one >= len(nodes):
+                raise ArgumentValueError(f"{node}: its input {one} was never added")
+            readers[one].append(node.index)
+    ready = [index for index, count in enumerate(waiting) if count == 0]
+    heapify(ready)
+    found = []
+    while ready:
+        index = heappop(ready)
+        found.append(index)
+        for reader in readers[index]:
+            waiting[reader] -= 1
+            if waiting[reader] == 0:
+                heappush(ready, reader)
+    if len(found) < len(nodes):
+        stuck = {index for index, count in enumerate(waiting) if count}
+        listed = " → ".join(str(nodes[index]) for index in _cycle(nodes, stuck))
+        raise ArgumentValueError(f"the graph has a cycle: {listed}")
+    return found
+
+
+def _cycle(nodes: Sequence[Node], stuck: set[int]) -> list[int]:
+    """A way around, in the order values would flow; everything stuck has a stuck input."""
+    path: list[int] = []
+    at = min(stuck)
+    while at not in path:
+        path.append(at)
+        at = next(one for one in nodes[at].inputs if one in stuck)
+    around = path[path.index(at) :]
+    return [around[0], *reversed(around)]
+
+
+def require_fresh(nodes: Sequence[Node], values: Mapping[int, Place], order: Sequence[int]) -> None:
+    """Refuse a node that reads memory another one wrote to after the value it names was there."""
+    alive: defaultdict[int, list[tuple[int, int, int]]] = defaultdict(list)
+    writers: dict[int, int] = {}
+    for index in order:
+        node = nodes[index]
+        if node.op is None:
+            place = values[index]
+            alive[place.storage].append((place.offset, place.offset + place.nbytes, index))
+    for index in order:
+        node = nodes[index]
+        if node.op is None:
+            continue
+        for one in node.inputs:
+            if one in writers:
+                raise ArgumentValueError(
+                    f"{node}: reads {nodes[one]} after {nodes[writers[one]]} has overwritten it; "
+                    "add it before that one, or give one of them other memory"
+                )
+        place = values[index]
+        start, stop = place.offset, place.offset + place.nbytes
+        kept = []
+        for low, high, other in alive[place.storage]:
+            if low < stop and start < high:
+                writers[other] = index
+            else:
+                kept.append((low, high, other))
+        alive[place.storage] = [*kept, (start, stop, index)]
+
+
+__all__ = ["ordered", "require_fresh"]

@@ -1,0 +1,256 @@
+"""`GraphPlan`: a graph captured into a plan of the device, replayed with one native call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ubridge.graph.calls import with_values
+from ubridge.graph.dispatch import Step, execute_graph
+from ubridge.graph.ops import Node
+from ubridge.graph.rehearsal import Rehearsal
+from ubridge.graph.running import RunnableGraph
+from ubridge.tensor import DeviceTensor
+from uhal import DeviceBuffer, Plan, Stream
+from uhal.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    DeviceError,
+    NotFoundError,
+    NotSupportedError,
+)
+from uhal.interop import StreamLike
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What `GraphPlan.verify` found."""
+
+    differing: tuple[Node, ...]
+    """The nodes whose memory held other bits after the replay than after the run, in order."""
+    compared_bytes: int
+
+    def __bool__(self) -> bool:
+        """Whether there were the same bits everywhere."""
+        return not self.differing
+
+
+class GraphPlan:
+    """A graph ready to be replayed on a device. A context manager; any thread may replay it.
+
+    It holds the graph and all its memory until it is closed. Replays never overlap: they use the
+    graph's one arena.
+    """
+
+    def __init__(self, graph: RunnableGraph, stream: Stream) -> None:
+        """Made by `ComputeGraph.instantiate`."""
+        self.graph = graph
+        steps = graph.prepared()
+        executor = graph.executor
+        rehearsal = Rehearsal(executor)
+        self.launches = rehearsed(rehearsal, steps)
+        """Kernel launches of each operation, by node."""
+        self._numbers = graph.slots
+        self._leaves = {
+            node.name: node for node in graph.nodes if node.op is None and node.name is not None
+        }
+        self._memory = {name: graph.tensor(node.index) for name, node in self._leaves.items()}
+        # Only these: a slot that no launch follows could be given nothing.
+        self._followed = {
+            name: tensor.buffer
+            for name, tensor in self._memory.items()
+            if rehearsal.reads(tensor.buffer)
+        }
+        with ExitStack() as stack:
+            stack.enter_context(executor.layouts.capture())
+            stack.enter_context(executor.constants.capture())
+            plan = stack.enter_context(stream.capture(f"graph of {graph.n_ops} operations"))
+            values = {name: plan.slot(name, slot.value) for name, slot in self._numbers.items()}
+            for name, buffer in self._followed.items():
+                plan.slot(name, buffer)
+            lowering = graph.lowering
+            for node, call, arguments in steps:
+                if call.slots:
+                    arguments = with_values(arguments, values)
+                with _named(node):
+                    getattr(lowering, call.method)(*arguments, stream)
+        self._plan: Plan = plan
+        self._stream = stream
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of the device: its kernels and slots."""
+        return self._plan
+
+    def replay(self, stream: StreamLike | None = None, **given: Any) -> None:
+        """Enqueue the whole graph with one native call; does not wait.
+
+        Keywords give slots other numbers, and named leaves other tensors of the same shape and
+        dtype, which the kernels then read in their place; an array is copied into the leaf first.
+        What is given stays until something else is. Raises what `ComputeGraph.checked_slots` does,
+        and `ArgumentValueError` and `ArgumentTypeError` for tensors that do not fit, or for a leaf
+        that no launch reads.
+        """
+        numbers = {name: value for name, value in given.items() if name not in self._leaves}
+        slots: dict[str, Any] = self._checked(numbers)
+        at = self._stream if stream is None else stream
+        for name, value in given.items():
+            if name in self._leaves:
+                self._give(name, value, at, slots)
+        self._plan.replay(stream, **slots)
+
+    def verify(self, **given: Any) -> Verification:
+        """Run the graph operation by operation, then replay it on the same, and compare bits.
+
+        All memory that it writes outside its arena is compared, and left as the replay leaves it.
+        Waits. Arrays and tensors are copied into named leaves.
+        """
+        numbers = {name: value for name, value in given.items() if name not in self._leaves}
+        for name, value in given.items():
+            if name in self._leaves:
+                self._memory[name].copy_from(_as_tensor(value, self._memory[name]))
+        graph = self.graph
+        written = self._written()
+        before = {number: _bits(buffer) for number, (_, buffer) in written.items()}
+        execute_graph(graph, stream=self._stream, **numbers)
+        self._stream.synchronize()
+        eager = {number: _bits(buffer) for number, (_, buffer) in written.items()}
+        for number, (_, buffer) in written.items():
+            buffer.copy_from(before[number])
+        slots: dict[str, Any] = dict(self._followed)
+        slots.update(graph.checked_slots(numbers))
+        self._plan.replay(**slots)
+        self._stream.synchronize()
+        differing = [
+            node
+            for number, (node, buffer) in written.items()
+            if not np.array_equal(_bits(buffer), eager[number])
+        ]
+        return Verification(
+            tuple(sorted(differing, key=lambda node: node.index)),
+            sum(bits.nbytes for bits in eager.values()),
+        )
+
+    def close(self) -> None:
+        """Wait for the last replay and let go of everything held. Closing twice is fine."""
+        self._plan.close()
+
+    def __enter__(self) -> GraphPlan:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<GraphPlan of {self.graph.n_ops} operations: {self._plan!r}>"
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _checked(self, numbers: Mapping[str, float]) -> dict[str, float]:
+        """The slots that are given, with values that are in their range."""
+        known = self._numbers
+        for name in numbers:
+            if name not in known:
+                names = ", ".join((*known, *self._leaves)) or "none"
+                raise NotFoundError(f"the graph has no slot or leaf {name!r}; it has {names}")
+        return {name: known[name].checked(value) for name, value in numbers.items()}
+
+    def _give(self, name: str, value: Any, stream: StreamLike, slots: dict[str, Any]) -> None:
+        """Note the memory kernels are to read in a leaf's place, or copy an array into the leaf."""
+        own = self._memory[name]
+        if not isinstance(value, DeviceTensor):
+            array = _fitting(name, np.asarray(value), own)
+            own.buffer.copy_from_async(array.ravel(), stream)
+            if name in self._followed:
+                slots[name] = own.buffer
+            return
+        if value.shape != own.shape or value.dtype is not own.dtype:
+            raise _unfit(name, own, value.shape, value.dtype)
+        if not value.is_contiguous:
+            raise ArgumentValueError(
+                f"leaf {name!r}: expected a contiguous tensor, as the kernels were given; copy() "
+                "makes one"
+            )
+        if name not in self._followed:
+            raise ArgumentValueError(
+                f"leaf {name!r}: expected an array, which is copied into it, got a tensor; no "
+                "launch of the plan reads the leaf, so none could read the tensor in its place"
+            )
+        start = value.layout.start_offset
+        slots[name] = value.buffer[start : start + value.size]
+
+    def _written(self) -> dict[int, tuple[Node, DeviceBuffer]]:
+        """The storages a run writes that are not planned, with the last node that does."""
+        found: dict[int, tuple[Node, DeviceBuffer]] = {}
+        for node, call, _ in self.graph.prepared():
+            storage = self.graph.storages[call.written.storage]
+            if not storage.is_planned:
+                found[call.written.storage] = node, storage.bytes
+        return found
+
+
+def rehearsed(rehearsal: Rehearsal, steps: Sequence[Step]) -> dict[int, int]:
+    """Bring to the device what the operations need; return the launches of each, by node."""
+    backend = rehearsal.device.backend
+    launches = {}
+    for node, call, arguments in steps:
+        if call.method in rehearsal.lowering.beyond_launches:
+            raise NotSupportedError(
+                f"{node}: on {backend} this is more than launches of kernels, and cannot be "
+                "captured; execute_graph runs it",
+                backend=backend,
+            )
+        before = rehearsal.launches
+        if call.slots:
+            arguments = with_values(arguments, {slot.name: slot.value for slot in call.slots})
+        with _named(node):
+            getattr(rehearsal.lowering, call.method)(*arguments, None)
+        launches[node.index] = rehearsal.launches - before
+    return launches
+
+
+@contextmanager
+def _named(node: Node) -> Iterator[None]:
+    """Say of which operation an error is."""
+    try:
+        yield
+    except DeviceError as error:
+        error.args = (f"{node}: {error}", *error.args[1:])
+        raise
+
+
+def _bits(buffer: DeviceBuffer) -> npt.NDArray[np.uint8]:
+    return buffer.to_numpy()
+
+
+def _as_tensor(value: Any, like: DeviceTensor) -> DeviceTensor:
+    if isinstance(value, DeviceTensor):
+        return value
+    return DeviceTensor.from_numpy(value, like.dtype, device=like.device)
+
+
+def _fitting(name: str, array: npt.NDArray[Any], own: DeviceTensor) -> npt.NDArray[Any]:
+    if array.shape != own.shape or array.dtype != own.dtype.dtype:
+        raise _unfit(name, own, array.shape, array.dtype)
+    return np.ascontiguousarray(array)
+
+
+def _unfit(name: str, own: DeviceTensor, shape: object, dtype: object) -> DeviceError:
+    kind = ArgumentTypeError if dtype not in (own.dtype, own.dtype.dtype) else ArgumentValueError
+    return kind(
+        f"leaf {name!r}: expected shape {tuple(own.shape)} of {own.dtype}, got {shape} of {dtype}"
+    )
+
+
+__all__ = ["GraphPlan", "Verification", "rehearsed"]

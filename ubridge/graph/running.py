@@ -1,0 +1,155 @@
+"""A graph that can be run: the memory of its results is planned, its operations have buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ubridge.device.lowering import Lowering
+from ubridge.graph.building import GraphBuilder
+from ubridge.graph.calls import Place, mapped
+from ubridge.graph.dispatch import Step
+from ubridge.graph.memory import Lifetime, MemoryPlan, plan_memory
+from ubridge.tensor import DeviceTensor
+from uhal import Device, DeviceBuffer
+from uhal.dtypes import u8
+from uhal.errors import ArgumentValueError, NotFoundError
+
+
+class RunnableGraph(GraphBuilder):
+    """Operations with memory. What is captured, printed and written is `ComputeGraph`'s part."""
+
+    def __init__(self, device: Device | None = None) -> None:
+        """Make an empty graph; without a device the first leaf says on which it is."""
+        super().__init__(device)
+        self._memory: MemoryPlan | None = None
+        self._program: list[Step] | None = None
+        self._lowering: Lowering | None = None
+
+    # -- results ---------------------------------------------------------------------------------
+
+    def tensor(self, node: int) -> DeviceTensor:
+        """Return a leaf or a result as a tensor over the memory it is in.
+
+        Of an operation without `out` that another one reads, that memory is used again by later
+        ones: `keep` it first.
+        """
+        self.prepared()
+        place = self.storages.values[node]
+        if self.storages[place.storage].is_planned:
+            raise ArgumentValueError(
+                f"{self.nodes[node]}: its memory is used again once it is read; keep({node}) "
+                "before the graph is run"
+            )
+        return self._tensor_at(node)
+
+    def keep(self, node: int) -> int:
+        """Give a result memory of its own, so that it can be read after a run; return the node."""
+        self.order()
+        self.storages[self.storages.values[node].storage].is_kept = True
+        self._forget_plans()
+        return node
+
+    @property
+    def memory(self) -> MemoryPlan:
+        """Where results lie that no buffer was given for, and how much that saves."""
+        self._plan()
+        assert self._memory is not None
+        return self._memory
+
+    @property
+    def lowering(self) -> Lowering:
+        """What enqueues the operations: kernels of uhal's own. Within a trace it is recorded."""
+        executor = self.executor
+        if executor.is_recorded:
+            return executor.lowering
+        if self._lowering is None:
+            self._lowering = executor.lowering.for_graphs(executor)
+        return self._lowering
+
+    # -- running ---------------------------------------------------------------------------------
+
+    def prepared(self) -> list[Step]:
+        """Return every operation with its buffers, in the order they run in."""
+        if self._program is None:
+            self._plan()
+            assert self._memory is not None
+            if self._memory.peak_bytes:
+                arena = self._allocated(self._memory.peak_bytes)
+                for number, offset in self._memory.offsets.items():
+                    storage = self.storages[number]
+                    storage.attach(arena[offset : offset + storage.nbytes])
+            self._program = list(self._steps())
+            for _, call, _ in self._program:
+                for slot in call.slots:
+                    filled = self.storages.resolve(call.written)
+                    self.executor.note_range(filled, slot.low, slot.high)
+        return self._program
+
+    def _steps(self) -> Iterator[Step]:
+        found: dict[Place, DeviceBuffer] = {}
+
+        def resolved(one: Any) -> Any:
+            if not isinstance(one, Place):
+                return one
+            buffer = found.get(one)
+            if buffer is None:
+                buffer = found[one] = self.storages.resolve(one)
+            return buffer
+
+        for index in self.order():
+            call = self.calls[index]
+            if call is not None:
+                yield Step(self.nodes[index], call, mapped(call.arguments, resolved))
+
+    def checked_slots(self, given: Mapping[str, float]) -> dict[str, float]:
+        """Return a value for every slot: what was given, checked, or its own.
+
+        Raises `NotFoundError` for a name that is none, `ArgumentTypeError` and
+        `ArgumentValueError` for values of another kind or out of the slot's range.
+        """
+        slots = self.slots
+        for name in given:
+            if name not in slots:
+                raise NotFoundError(
+                    f"the graph has no slot {name!r}; it has {', '.join(slots) or 'none'}"
+                )
+        return {name: slot.checked(given.get(name, slot.value)) for name, slot in slots.items()}
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _forget_plans(self) -> None:
+        self._memory = None
+        self._program = None
+
+    def _allocated(self, nbytes: int) -> DeviceBuffer:
+        return DeviceBuffer.uninitialized(nbytes, u8, device=self.executor.device)
+
+    def _plan(self) -> None:
+        """Find lifetimes of results without memory; those nobody reads get their own."""
+        if self._memory is not None:
+            return
+        order = [index for index in self.order() if self._is_op(index)]
+        used: dict[int, list[int]] = {}
+        for step, index in enumerate(order):
+            call = self.calls[index]
+            assert call is not None
+            written = call.written
+            for place in call.places:
+                storage = self.storages[place.storage]
+                if storage.buffer is None:
+                    first, _, _ = used.setdefault(place.storage, [step, step, 0])
+                    used[place.storage] = [first, step, int(place is not written)]
+        for number, (_, _, is_read) in used.items():
+            storage = self.storages[number]
+            if storage.is_kept or not is_read:
+                storage.is_kept = True
+                storage.buffer = self._allocated(storage.nbytes)
+        self._memory = plan_memory(
+            Lifetime(number, self.storages[number].nbytes, first, last)
+            for number, (first, last, _) in used.items()
+            if self.storages[number].is_planned
+        )
+
+
+__all__ = ["RunnableGraph"]

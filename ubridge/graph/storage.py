@@ -1,0 +1,140 @@
+"""The memory of a graph: buffers it was given, and room for results that is yet to be planned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from weakref import ref
+
+from ubridge.graph.calls import Place, without_memory
+from uhal import Device, DeviceBuffer
+from uhal.dtypes import u8
+
+
+class Storage:
+    """A run of memory that nodes read and write parts of."""
+
+    __slots__ = ("_bytes", "buffer", "is_kept", "name", "nbytes", "weak")
+
+    def __init__(self, nbytes: int, buffer: DeviceBuffer | None = None) -> None:
+        self.nbytes = nbytes
+        self.buffer = buffer
+        """The owner of the memory; `None` while there is none, or only its user holds it."""
+        self.weak: ref[DeviceBuffer] | None = None
+        """The owner, of a result recorded in a trace that has not ended."""
+        self.is_kept = False
+        """Whether it gets memory of its own, as results that are read after a run do."""
+        self.name: str | None = None
+        self._bytes: DeviceBuffer | None = None
+
+    @property
+    def is_planned(self) -> bool:
+        """Whether it lies in the graph's arena."""
+        return self.buffer is None and not self.is_kept
+
+    def attach(self, buffer: DeviceBuffer) -> None:
+        """Take memory of at least `nbytes`."""
+        self._bytes = buffer if buffer.dtype is u8 else buffer.view(u8)
+
+    @property
+    def bytes(self) -> DeviceBuffer:
+        """The memory, byte by byte."""
+        if self._bytes is None:
+            assert self.buffer is not None
+            self._bytes = self.buffer.view(u8)
+        return self._bytes
+
+
+class Storages:
+    """The storages of one graph, by number and by the buffer that owns them."""
+
+    def __init__(self) -> None:
+        self._all: list[Storage] = []
+        self._numbers: dict[int, int] = {}
+        self._descriptions: dict[int, DeviceBuffer] = {}
+        self.values: dict[int, Place] = {}
+        """Node to where its value lies."""
+        self.latest: dict[int, int] = {}
+        """Storage to the node that wrote it last, or to its leaf; of recorded nodes."""
+        self.wanted: dict[int, DeviceBuffer | None] = {}
+        """Node that is yet to be described to where its result is to go."""
+
+    def __getitem__(self, number: int) -> Storage:
+        return self._all[number]
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def __iter__(self) -> Iterator[Storage]:
+        return iter(self._all)
+
+    def number_of(self, root: DeviceBuffer) -> int | None:
+        """Return the storage of a buffer that owns its memory, `None` for one not seen yet."""
+        return self._numbers.get(id(root))
+
+    def add(self, nbytes: int) -> int:
+        """Add room that is yet to be planned."""
+        self._all.append(Storage(nbytes))
+        return len(self._all) - 1
+
+    def hold(self, root: DeviceBuffer) -> int:
+        """Add the memory of a buffer, which is kept alive."""
+        self._all.append(Storage(root.nbytes, root))
+        self._numbers[id(root)] = len(self._all) - 1
+        return len(self._all) - 1
+
+    def watch(self, root: DeviceBuffer) -> int:
+        """Add the memory of a buffer that is kept alive by others only, while they do."""
+        number = self.add(root.nbytes)
+        key = id(root)
+        self._numbers[key] = number
+        # Another buffer may get the same id afterwards.
+        self._all[number].weak = ref(root, lambda _: self._numbers.pop(key, None))
+        return number
+
+    def settle(self) -> None:
+        """Hold the watched buffers that are still alive, and plan the memory of the others."""
+        for storage in self._all:
+            if storage.weak is not None:
+                storage.buffer = storage.weak()
+                storage.weak = None
+
+    def describe(self, buffer: DeviceBuffer) -> None:
+        """Add room for a buffer that has no memory."""
+        number = self.add(buffer.nbytes)
+        self._numbers[id(buffer)] = number
+        self._descriptions[number] = buffer
+
+    def place_of(self, buffer: DeviceBuffer) -> Place:
+        """Return where a buffer lies; one not seen yet is held."""
+        root, offset = buffer._place
+        number = self._numbers.get(id(root))
+        if number is None:
+            number = self.hold(root)
+        return Place(number, offset, buffer.size, buffer.dtype)
+
+    def described(self, place: Place, device: Device) -> DeviceBuffer:
+        """Return a buffer to describe an operation with: it may have no memory."""
+        storage = self._all[place.storage]
+        if storage.buffer is not None:
+            return self.resolve(place)
+        whole = self._descriptions.get(place.storage)
+        if whole is None:
+            whole = without_memory(storage.nbytes, u8, device)
+            self._descriptions[place.storage] = whole
+            self._numbers[id(whole)] = place.storage
+        if place.dtype is whole.dtype and place.size == whole.size:
+            return whole
+        return _part(whole.view(u8), place)
+
+    def resolve(self, place: Place) -> DeviceBuffer:
+        """Return the buffer of a place that has memory."""
+        return _part(self._all[place.storage].bytes, place)
+
+
+def _part(whole: DeviceBuffer, place: Place) -> DeviceBuffer:
+    if place.nbytes != whole.nbytes:
+        whole = whole[place.offset : place.offset + place.nbytes]
+    return whole.view(place.dtype)
+
+
+__all__ = ["Storage", "Storages"]

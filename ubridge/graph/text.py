@@ -1,0 +1,62 @@
+"""A graph as text: a line for each node, and the language of Graphviz."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ubridge.graph.ops import Node, TensorOp
+from ubridge.graph.running import RunnableGraph
+
+
+def text_of(graph: RunnableGraph) -> str:
+    """Return the nodes in order, what each reads, and where its result lies."""
+    memory = graph.memory
+    lines = [
+        f"graph of {graph.n_ops} operations; results take {memory.peak_bytes} bytes, "
+        f"{memory.unplanned_bytes} without reuse"
+    ]
+    for index in graph.order():
+        node = graph.nodes[index]
+        place = graph.storages.values[index]
+        read = ", ".join(f"%{one}" for one in node.inputs)
+        lines.append(
+            f"%{index} = {_kind(node)}({read})  {tuple(node.shape)} {place.dtype}"
+            f"  {_memory(graph, index)}"
+        )
+    return "\n".join(lines)
+
+
+def dot_of(graph: RunnableGraph) -> str:
+    """Return the graph in the DOT language: leaves are boxes, kept results have two rims."""
+    return "\n".join(["digraph {", *_dot_lines(graph), "}"]) + "\n"
+
+
+def _dot_lines(graph: RunnableGraph) -> Iterator[str]:
+    for index in graph.order():
+        node = graph.nodes[index]
+        shape = "box" if node.op is None else "ellipse"
+        storage = graph.storages[graph.storages.values[index].storage]
+        rims = 2 if node.op is not None and not storage.is_planned else 1
+        dtype = graph.storages.values[index].dtype
+        label = f"{_kind(node)}\\n{tuple(node.shape)} {dtype}".replace('"', '\\"')
+        yield f'  n{index} [label="{label}", shape={shape}, peripheries={rims}];'
+        for one in node.inputs:
+            yield f"  n{one} -> n{index};"
+
+
+def _kind(node: Node) -> str:
+    kind = "leaf" if node.op is None else TensorOp(node.op.name).name
+    return f"{kind} {node.name!r}" if node.name else kind
+
+
+def _memory(graph: RunnableGraph, index: int) -> str:
+    """Where a value lies: in the arena, in memory of its own, or in the user's."""
+    place = graph.storages.values[index]
+    storage = graph.storages[place.storage]
+    if storage.is_planned:
+        return f"arena[{graph.memory.offsets[place.storage] + place.offset}]"
+    kind = "result" if storage.is_kept else "memory"
+    return f"{kind} {place.storage}[{place.offset}]"
+
+
+__all__ = ["dot_of", "text_of"]

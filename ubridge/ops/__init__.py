@@ -1,0 +1,1 @@
+"""Operations on tensors by numpy's rules: promotion, broadcast, results."""

@@ -1,0 +1,102 @@
+"""`where`: of two tensors or numbers, element by element, the one that a condition chooses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ubridge.buffers import launches
+from ubridge.core.layout import Layout
+from ubridge.core.op_table import OPS
+from ubridge.core.operand_checks import one_shape, require_one_device
+from ubridge.core.promotion import checked_number, element_bytes, promoted, with_number
+from ubridge.ops.elementwise import astype
+from ubridge.ops.results import delivered, require_tensors
+from ubridge.ops.strided import StridedTensor, Tensor, make, storage_of
+from uhal import DeviceBuffer, DType, as_dtype
+from uhal.dtypes import bool_
+from uhal.interop import StreamLike
+
+_WHERE = OPS["where"]
+_CONDITIONS = ("u8", "u32", "i64")
+"""Element types of buffers that kernels choose by."""
+
+
+def where(
+    condition: Tensor,
+    x: Any,
+    y: Any,
+    *,
+    out: Tensor | None = None,
+    stream: StreamLike | None = None,
+) -> Tensor:
+    """Return `x` where the condition is not 0, else `y`; either may be a number."""
+    if out is None and _are_tensors(condition, x, y) and x._dtype is y._dtype:
+        planned = _chosen(condition, x, y, stream)
+        if planned is not None:
+            return planned
+    require_tensors("where", condition)
+    dtype = _dtype_of_choice(x, y)
+    executor = condition._executor
+    kind = storage_of(condition._dtype)
+    if kind.name not in _CONDITIONS:
+        condition = astype(condition, bool_, stream=stream)
+    operands = [condition]
+    for operand in (x, y):
+        if isinstance(operand, StridedTensor):
+            tensor: Any = operand
+            operands.append(astype(tensor, dtype, stream=stream))
+        else:
+            value = checked_number("where", dtype, operand)
+            key = (storage_of(dtype).name, element_bytes(dtype, value))
+            constant = executor.constants.get(key)
+            operands.append(condition._made(constant, Layout.contiguous(()), dtype))
+    require_one_device("where", *operands)
+    shape = one_shape("where", *(one._layout.shape for one in operands))
+    buffers = [one._buffer for one in operands]
+    layouts = [one._layout.broadcast_to(shape) for one in operands]
+
+    def enqueue(place: DeviceBuffer | None) -> DeviceBuffer:
+        return launches.launch_ternary(
+            buffers[0], layouts[0], buffers[1], layouts[1], buffers[2], layouts[2],
+            out=place, stream=stream, executor=executor,
+        )  # fmt: skip
+
+    return delivered("where", shape, dtype, out, tuple(operands), stream, enqueue)
+
+
+def _are_tensors(x: object, y: object, z: object) -> bool:
+    """Whether all are."""
+    return (
+        isinstance(x, StridedTensor)
+        and isinstance(y, StridedTensor)
+        and isinstance(z, StridedTensor)
+    )
+
+
+def _chosen(condition: Tensor, x: Any, y: Any, stream: StreamLike | None) -> Tensor | None:
+    """A choice among two tensors of one dtype by a plan, where there is one."""
+    executor = condition._executor
+    if x._executor is not executor or y._executor is not executor:
+        return None
+    plans, dtype, kind = executor.plans, x._dtype, condition._dtype
+    layouts = (condition._layout, x._layout, y._layout)
+    key = (_WHERE, kind.code, dtype.code, layouts[0].key, layouts[1].key, layouts[2].key)
+    plan = plans.known.get(key)
+    if plan is None and storage_of(kind).name in _CONDITIONS:
+        plan = plans.make(key, plans.where, storage_of(kind), dtype, *layouts)
+    if plan is None:
+        return None
+    buffer = plan.launch(stream, None, condition._buffer, x._buffer, y._buffer)
+    return make(type(condition), buffer, plan.layout, dtype, executor)
+
+
+def _dtype_of_choice(x: Any, y: Any) -> DType:
+    if isinstance(x, StridedTensor) and isinstance(y, StridedTensor):
+        return x._dtype if x._dtype is y._dtype else promoted("where", x._dtype, y._dtype)
+    if isinstance(x, StridedTensor):
+        return with_number("where", x._dtype, y)
+    if isinstance(y, StridedTensor):
+        return with_number("where", y._dtype, x)
+    return as_dtype(np.result_type(x, y))

@@ -1,0 +1,385 @@
+"""Operations element by element on tensors: dtypes promoted, shapes broadcast, results placed.
+
+Every function takes `out=`, a tensor of the result's shape and dtype that is written instead of a
+new one and returned, and `stream=`, the device's default stream unless given. They enqueue and
+return at once.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import copysign
+from typing import Any
+
+from ubridge.buffers import launches
+from ubridge.core.layout import Layout, Shape
+from ubridge.core.op_table import OPS, Op
+from ubridge.core.operand_checks import one_shape
+from ubridge.core.promotion import (
+    checked_number,
+    element_bytes,
+    is_exact_reciprocal,
+    promoted,
+    with_number,
+)
+from ubridge.ops.results import delivered, is_alike, require_tensors, result_layout
+from ubridge.ops.strided import StridedTensor, Tensor, make, storage_of
+from uhal import DeviceBuffer, DType, as_dtype
+from uhal.dtypes import DTypeLike, bool_, f64
+from uhal.errors import ArgumentTypeError, InvalidHandleError
+from uhal.interop import StreamLike
+
+_ADD = OPS["add"]
+_AFFINE = OPS["affine"]
+_ASTYPE = OPS["astype"]
+_COPY = OPS["copy"]
+_DIVIDE = OPS["divide"]
+_MAXIMUM = OPS["maximum"]
+_MINIMUM = OPS["minimum"]
+_MULTIPLY = OPS["multiply"]
+_NOT_EQUAL = OPS["not_equal"]
+_POWER = OPS["power"]
+_SQUARE = OPS["square"]
+_SUBTRACT = OPS["subtract"]
+_REMEMBERED = 4096
+"""Layouts that were worked out before; a program meets the same few again and again."""
+_ON_BOOLEANS = {_ADD: _MAXIMUM, _MULTIPLY: _MINIMUM}
+"""What numpy's sums and products of booleans are: or and and."""
+
+
+def unary(
+    op: Op,
+    x: Tensor,
+    parameter: float | None = None,
+    out: Tensor | None = None,
+    stream: StreamLike | None = None,
+) -> Tensor:
+    """Apply an operation to every element. Booleans and integers it has no kernel for become f64.
+
+    A tensor keeps its dtype otherwise.
+    """
+    try:
+        layout, dtype, plans = x._layout, x._dtype, x._executor.plans
+    except AttributeError:
+        require_tensors(op.name, x)
+        raise
+    if parameter is None:
+        key = (op, dtype.code, layout.key)
+        plan = plans.known.get(key) or plans.make(key, plans.unary, op, dtype, layout)
+        if plan is not None:
+            if out is None:
+                buffer = plan.launch(stream, None, x._buffer)
+                return make(type(x), buffer, plan.layout, plan.dtype, x._executor)
+            if is_alike(out, x, plan.dtype):
+                plan.launch(stream, out._buffer, x._buffer)
+                return out
+    if x._dtype.kind != "float" and x._dtype.name not in op.dtypes:
+        try:
+            x = astype(x, f64, stream=stream)
+        except ArgumentTypeError as error:
+            raise ArgumentTypeError(f"{op.name}: {error}") from None
+    executor = x._executor
+    if parameter is not None:
+        parameter = checked_number(op.name, x._dtype, parameter)
+    if out is None:
+        buffer = launches.launch_unary(
+            op, x._buffer, x._layout, parameter=parameter, stream=stream, executor=executor
+        )
+        return x._made(buffer, result_layout(x._layout), x._dtype)
+
+    def enqueue(place: DeviceBuffer | None) -> DeviceBuffer:
+        return launches.launch_unary(
+            op, x._buffer, x._layout,
+            parameter=parameter, out=place, stream=stream, executor=executor,
+        )  # fmt: skip
+
+    return delivered(op.name, x._layout.shape, x._dtype, out, (x,), stream, enqueue)
+
+
+def binary(
+    op: Op,
+    x: Any,
+    y: Any,
+    out: Tensor | None = None,
+    stream: StreamLike | None = None,
+) -> Tensor:
+    """Apply an operation to pairs of elements of two tensors, or of a tensor and a number."""
+    left, right = x, y
+    if type(x) is not type(y) or not isinstance(x, StridedTensor):
+        made: Tensor
+        if not isinstance(y, StridedTensor):
+            made = with_scalar(op, left, right, False, out, stream)
+            return made
+        if not isinstance(x, StridedTensor):
+            made = with_scalar(op, right, left, True, out, stream)
+            return made
+    dtype, layout, executor = left._dtype, left._layout, left._executor
+    if right._dtype is dtype and right._executor is executor:
+        plans, other = executor.plans, right._layout
+        key = (op, dtype.code, layout.key, other.key)
+        plan = plans.known.get(key) or plans.make(key, plans.pair, op, dtype, layout, other)
+        if plan is not None:
+            if out is None:
+                buffer = plan.launch(stream, None, left._buffer, right._buffer)
+                kind: type[Tensor] = type(left)
+                return make(kind, buffer, plan.layout, plan.dtype, executor)
+            if other is layout and is_alike(out, left, plan.dtype):
+                plan.launch(stream, out._buffer, left._buffer, right._buffer)
+                return out
+    if dtype is not right._dtype:
+        dtype = promoted(op.name, dtype, right._dtype)
+        left, right = astype(left, dtype, stream=stream), astype(right, dtype, stream=stream)
+    return _paired(op, left, right, dtype, out, stream)
+
+
+def _paired(
+    op: Op,
+    left: Any,
+    right: Any,
+    dtype: DType,
+    out: Tensor | None,
+    stream: StreamLike | None,
+) -> Tensor:
+    """Two tensors of one dtype."""
+    executor = left._executor
+    if right._executor is not executor:
+        raise InvalidHandleError(
+            f"{op.name}: expected operands on one device, got {left.device!r} and {right.device!r}"
+        )
+    result = dtype
+    if op.family.name == "compare":
+        result = bool_
+    elif dtype is bool_:
+        op = _boolean(op)
+    elif op is _DIVIDE and dtype.kind != "float":
+        # numpy's quotient of integers is f64; the kernels' is an integer.
+        return binary(op, astype(left, f64, stream=stream), astype(right, f64, stream=stream),
+                      out, stream)  # fmt: skip
+    left_layout, right_layout = left._layout, right._layout
+    if left_layout.shape != right_layout.shape:
+        left_layout, right_layout = _broadcast(op.name, left_layout, right_layout)
+    if out is None:
+        buffer = launches.launch_binary(
+            op, left._buffer, left_layout, right._buffer, right_layout,
+            stream=stream, executor=executor,
+        )  # fmt: skip
+        made: Tensor = left._made(buffer, result_layout(left_layout), result)
+        return made
+
+    def enqueue(place: DeviceBuffer | None) -> DeviceBuffer:
+        return launches.launch_binary(
+            op, left._buffer, left_layout, right._buffer, right_layout,
+            out=place, stream=stream, executor=executor,
+        )  # fmt: skip
+
+    inputs = (left, right)
+    return delivered(op.name, left_layout.shape, result, out, inputs, stream, enqueue)
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _broadcast(name: str, left: Layout, right: Layout) -> tuple[Layout, Layout]:
+    """Two layouts of the shape both broadcast to."""
+    shape = one_shape(name, left.shape, right.shape)
+    return left.broadcast_to(shape), right.broadcast_to(shape)
+
+
+def _boolean(op: Op) -> Op:
+    """The operation on 0 and 1 that numpy's does on booleans."""
+    if op is _SUBTRACT:
+        raise ArgumentTypeError(
+            "numpy boolean subtract, the `-` operator, is not supported, use the bitwise_xor, the "
+            "`^` operator, instead"
+        )
+    return _ON_BOOLEANS.get(op, op)
+
+
+def with_scalar(
+    op: Op,
+    x: Tensor,
+    number: Any,
+    number_first: bool,
+    out: Tensor | None,
+    stream: StreamLike | None,
+) -> Tensor:
+    """Apply a binary operation to a tensor and a number, in the order said."""
+    if not hasattr(x, "_layout"):
+        require_tensors(op.name, x)
+    # Types of numbers tell dtypes apart, and signs zeros: 0 == 0.0 == -0.0.
+    if type(number) is float:
+        known = _scalar(op, x._dtype.name, number, copysign(1, number), number_first)
+    elif type(number) is int:
+        known = _scalar(op, x._dtype.name, number, 0, number_first)
+    else:
+        known = _scalar.__wrapped__(op, x._dtype.name, number, 0, number_first)
+    dtype, factors, constant = known
+    if dtype is not x._dtype:
+        x = astype(x, dtype, stream=stream)
+    if factors is not None:
+        multiplier, addend = factors
+        return _affine(op, x, multiplier, addend, out, stream)
+    other = x._made(x._executor.constants.get(constant), _spread(x._layout.shape), dtype)
+    pair = (other, x) if number_first else (x, other)
+    return binary(op, *pair, out, stream)
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _scalar(
+    op: Op, name: str, number: Any, sign: float, number_first: bool
+) -> tuple[DType, tuple[float, float] | None, tuple[str, bytes]]:
+    """What an operation of a tensor and a number is done in, as affine factors if it can, and by.
+
+    The last is the number's key among the constants; `sign` only tells numbers apart, and floats,
+    whose sign is not 0, from ints.
+    """
+    dtype = with_number(op.name, as_dtype(name), number)
+    if op is _DIVIDE and dtype.kind != "float":
+        dtype = f64
+    value = checked_number(op.name, dtype, number)
+    factors = None if dtype is bool_ else _as_affine(op, dtype, value, number_first)
+    return dtype, factors, (storage_of(dtype).name, element_bytes(dtype, value))
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _spread(shape: Shape) -> Layout:
+    """One element as a tensor of a shape."""
+    if max(shape, default=1) == 1:
+        return Layout.contiguous(shape)
+    return Layout(shape, (0,) * len(shape))
+
+
+def _as_affine(op: Op, dtype: DType, value: Any, number_first: bool) -> tuple[float, float] | None:
+    """(multiplier, addend) that give the very same result in one pass over memory, if any do."""
+    if dtype.name not in _AFFINE.dtypes:
+        return None
+    # x * value + -0.0 keeps the sign of a product that is 0.
+    nothing = -0.0 if dtype.kind == "float" else 0
+    if op is _MULTIPLY:
+        return value, nothing
+    if op is _ADD:
+        return 1, value
+    if op is _SUBTRACT:
+        return (_wrapped(dtype, -1), value) if number_first else (1, _wrapped(dtype, -value))
+    if op is _DIVIDE and not number_first and is_exact_reciprocal(value):
+        return 1 / value, nothing
+    return None
+
+
+def _wrapped(dtype: DType, value: Any) -> Any:
+    """The value of an integer type that has the same low bits."""
+    if dtype.kind == "float":
+        return value
+    modulus = 1 << 8 * dtype.itemsize
+    rest = value % modulus
+    return rest - modulus if dtype.kind == "int" and rest >= modulus // 2 else rest
+
+
+def affine(
+    x: Tensor,
+    multiplier: float,
+    addend: float,
+    *,
+    out: Tensor | None = None,
+    stream: StreamLike | None = None,
+) -> Tensor:
+    """Return `x * multiplier + addend`, rounded once where the device can."""
+    require_tensors(_AFFINE.name, x)
+    dtype = with_number(_AFFINE.name, with_number(_AFFINE.name, x._dtype, multiplier), addend)
+    factors = (
+        checked_number(_AFFINE.name, dtype, multiplier),
+        checked_number(_AFFINE.name, dtype, addend),
+    )
+    return _affine(_AFFINE, astype(x, dtype, stream=stream), *factors, out, stream)
+
+
+def _affine(
+    op: Op,
+    x: Tensor,
+    multiplier: float,
+    addend: float,
+    out: Tensor | None,
+    stream: StreamLike | None,
+) -> Tensor:
+    executor = x._executor
+    plans, layout = executor.plans, x._layout
+    key = (_AFFINE, x._dtype.code, layout.key)
+    plan = plans.known.get(key) or plans.make(key, plans.unary, _AFFINE, x._dtype, layout)
+    if plan is not None:
+        if out is None:
+            buffer = plan.launch(stream, None, x._buffer, multiplier, addend)
+            return make(type(x), buffer, plan.layout, plan.dtype, executor)
+        if is_alike(out, x, plan.dtype):
+            plan.launch(stream, out._buffer, x._buffer, multiplier, addend)
+            return out
+
+    def enqueue(place: DeviceBuffer | None) -> DeviceBuffer:
+        return launches.launch_affine(
+            x._buffer, x._layout, multiplier, addend, out=place, stream=stream, executor=executor
+        )
+
+    return delivered(op.name, x._layout.shape, x._dtype, out, (x,), stream, enqueue)
+
+
+def power(
+    x: Tensor,
+    exponent: Any,
+    *,
+    out: Tensor | None = None,
+    stream: StreamLike | None = None,
+) -> Tensor:
+    """Return the elements to a power, which is a number."""
+    require_tensors("power", x)
+    if isinstance(exponent, StridedTensor):
+        raise ArgumentTypeError("power: expected a number as exponent, got a DeviceTensor")
+    dtype = with_number("power", x._dtype, exponent)
+    x = astype(x, dtype, stream=stream)
+    if exponent == 2 and dtype.name in _SQUARE.dtypes:
+        return unary(_SQUARE, x, None, out, stream)
+    return unary(_POWER, x, exponent, out, stream)
+
+
+def astype(
+    x: Tensor,
+    dtype: DTypeLike,
+    *,
+    out: Tensor | None = None,
+    stream: StreamLike | None = None,
+) -> Tensor:
+    """Return the elements as another dtype; the tensor itself when it has that one.
+
+    Floats are cut to integers; what is out of range becomes the nearest that is in it, and NaN 0.
+    """
+    if not hasattr(x, "_layout"):
+        require_tensors("astype", x)
+    try:
+        target = as_dtype(dtype)
+    except TypeError as error:
+        raise ArgumentTypeError(f"astype: {error}") from None
+    if target is x._dtype and out is None:
+        return x
+    if target is bool_ and x._dtype is not bool_:
+        return with_scalar(_NOT_EQUAL, x, 0, False, out, stream)
+    executor = x._executor
+    if out is None and x._dtype is not bool_:
+        layout, plans = x._layout, executor.plans
+        key = (_ASTYPE, x._dtype.code, target.code, layout.key)
+        plan = plans.known.get(key) or plans.make(
+            key, plans.cast, _ASTYPE, x._dtype, target, layout
+        )
+        if plan is not None:
+            buffer = plan.launch(stream, None, x._buffer)
+            return make(type(x), buffer, plan.layout, target, executor)
+
+    def enqueue(place: DeviceBuffer | None) -> DeviceBuffer:
+        stored = storage_of(target)
+        if stored is x._buffer.dtype:
+            return launches.launch_unary(
+                _COPY, x._buffer, x._layout, out=place, stream=stream, executor=executor
+            )
+        return launches.launch_cast(
+            x._buffer, x._layout, stored, out=place, stream=stream, executor=executor
+        )
+
+    return delivered("astype", x._layout.shape, target, out, (x,), stream, enqueue)
+
+
+__all__ = ["affine", "astype", "binary", "power", "unary", "with_scalar"]

@@ -1,0 +1,406 @@
+"""What neural networks are made of, on tensors: softmax, norms, rotary positions, convolutions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ubridge.buffers import row_launches, window_launches
+from ubridge.buffers.launches import launch_unary
+from ubridge.core.layout import Layout
+from ubridge.core.op_table import OPS, Op
+from ubridge.core.operand_checks import axis_of, require_one_kind
+from ubridge.ops.results import delivered, require_tensors
+from ubridge.ops.strided import StridedTensor, Tensor, make
+from uhal import DeviceBuffer
+from uhal.dtypes import u32
+from uhal.errors import ArgumentValueError
+from uhal.interop import StreamLike
+
+_SOFTMAX = OPS["softmax"]
+
+
+def softmax(
+    x: Tensor,
+    axis: int = -1,
+    *,
+    out: Tensor | None = None,
+    stream: StreamLike | None = None,
+) -> Tensor:
+    """Return e to the x over the sum of them along an axis."""
+    if out is None and axis == -1 and isinstance(x, StridedTensor):
+        layout, plans = x._layout, x._executor.plans
+        key = (_SOFTMAX, x._dtype.code, layout.key)
+        plan = plans.known.get(key) or plans.make(key, plans.softmax, _SOFTMAX, x._dtype, layout)
+        if plan is not None:
+            buffer = plan.launch(stream, None, x._buffer)
+            return make(type(x), buffer, plan.layout, plan.dtype, x._executor)
+
+    def along_last(one: Tensor, place: DeviceBuffer | None) -> DeviceBuffer:
+        return row_launches.launch_softmax(
+            one._buffer, one._layout, out=place, stream=stream, executor=one._executor
+        )
+
+    return _along("softmax", x, axis, out, stream, along_last)
+
+
+def log_softmax(
+    x: Tensor,
+    axis: int = -1,
+    *,
+    compensated: bool = False,
+    out: Tensor | None = None,
+    stream: StreamLike | None = None,
+) -> Tensor:
+    """Return x less the logarithm of the sum of e to the x along an axis.
+
+    `compensated` sums with Knuth's two-sum, whose error does not grow with the axis; GCUs refuse
+    it.
+    """
+
+    def along_last(one: Tensor, place: DeviceBuffer | None) -> DeviceBuffer:
+        return row_launches.launch_log_softmax(
+            one._buffer, one._layout,
+            compensated=compensated, out=place, stream=stream, executor=one._executor,
+        )  # fmt: skip
+
+    return _along("log_softmax", x, axis, out, stream, along_last)
+
+
+def argsort(
+    x: Tensor,
+    axis: int = -1,
+    descending: bool = False,
+    *,
+    out: Tensor | None = None,
+    stream: StreamLike | None = None,
+) -> Tensor:
+    """Return the places of an axis' elements in order, as u32; equal ones in any order."""
+    op = OPS["argsort_descending" if descending else "argsort"]
+
+    def along_last(one: Tensor, place: DeviceBuffer | None) -> DeviceBuffer:
+        return row_launches.launch_argsort(
+            op, one._buffer, one._layout, out=place, stream=stream, executor=one._executor
+        )
+
+    return _along("argsort", x, axis, out, stream, along_last, is_places=True)
+
+
+def _along(
+    name: str,
+    x: Tensor,
+    axis: int,
+    out: Tensor | None,
+    stream: StreamLike | None,
+    enqueue: Callable[[Tensor, DeviceBuffer | None], DeviceBuffer],
+    is_places: bool = False,
+) -> Tensor:
+    """Bring an axis to the end, and the result's back to its place."""
+    require_tensors(name, x)
+    place = axis_of(name, x.layout, axis)
+    dtype = u32 if is_places else x.dtype
+    if place == x.ndim - 1:
+        return delivered(name, x.shape, dtype, out, (x,), stream, lambda target: enqueue(x, target))
+    turned = x.swapaxes(place, -1)
+    found = turned._made(enqueue(turned, None), Layout.contiguous(turned.shape), dtype)
+    result = found.swapaxes(place, -1)
+    if out is None:
+        return result
+    return delivered(
+        name, x.shape, dtype, out, (x,), stream,
+        lambda target: result.copy(stream=stream)._buffer if target is None
+        else _copied(result, target, stream),
+    )  # fmt: skip
+
+
+def _copied(x: Tensor, place: DeviceBuffer, stream: StreamLike | None) -> DeviceBuffer:
+    return launch_unary(
+        OPS["copy"], x._buffer, x._layout, out=place, stream=stream, executor=x._executor
+    )
+
+
+def rms_norm(
+    x: Tensor,
+    weight: Tensor,
+    epsilon: float = 1e-5,
+    *,
+    out: Tensor | None = None,
+    stream: StreamLike | None = None,
+) -> Tensor:
+    """Return x over the root of its mean square along the last axis, times a weight."""
+    return _norm(OPS["rms_norm"], x, weight, None, epsilon, out, stream)
+
+
+def layer_norm(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    epsilon: float = 1e-5,
+    *,
+    out: Tensor | None = None,
+    stream: StreamLike | None = None,
+) -> Tensor:
+    """Return x less its mean over its deviation along the last axis, times weight, plus bias."""
+    return _norm(OPS["layer_norm"], x, weight, bias, epsilon, out, stream)
+
+
+def _norm(
+    op: Op,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    epsilon: float,
+    out: Tensor | None,
+    stream: StreamLike | None,
+) -> Tensor:
+    weights = [weight] if bias is None else [weight, bias]
+    if out is None:
+        planned = _norm_by_plan(op, x, weights, epsilon, stream)
+        if planned is not None:
+            return planned
+    require_tensors(op.name, x, *weights)
+    for one in weights:
+        require_one_kind(op.name, x, one)
+        if one.shape != x.shape[-1:]:
+            raise ArgumentValueError(
+                f"{op.name}: expected weights of shape {x.shape[-1:]}, got {one.shape}"
+            )
+    executor = x._executor
+    starts = [_start(one, stream) for one in weights]
+
+    def enqueue(place: DeviceBuffer | None) -> DeviceBuffer:
+        return row_launches.launch_norm(
+            x._buffer, x._layout, starts[0], starts[1] if bias is not None else None, epsilon,
+            out=place, stream=stream, executor=executor,
+        )  # fmt: skip
+
+    return delivered(op.name, x.shape, x.dtype, out, (x, *weights), stream, enqueue)
+
+
+def _norm_by_plan(
+    op: Op, x: Tensor, weights: list[Any], epsilon: float, stream: StreamLike | None
+) -> Tensor | None:
+    """The norm by a plan, where there is one. What is wrong is said by who finds none."""
+    if not hasattr(x, "_layout"):
+        return None
+    layout, dtype, executor = x._layout, x._dtype, x._executor
+    width = layout.shape[-1:]
+    buffers = []
+    for one in weights:
+        if not isinstance(one, StridedTensor) or one._dtype is not dtype:
+            return None
+        lies = one._layout
+        if one._executor is not executor or not lies.is_whole or lies.shape != width:
+            return None
+        buffers.append(one._buffer)
+    plans = executor.plans
+    key = (op, dtype.code, layout.key, epsilon)
+    plan = plans.known.get(key) or plans.make(key, plans.norm, op, dtype, layout, epsilon)
+    if plan is None:
+        return None
+    buffer = plan.launch(stream, None, x._buffer, *buffers)
+    return make(type(x), buffer, plan.layout, dtype, executor)
+
+
+def rope(
+    x: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    *,
+    interleaved: bool = False,
+    heads_last: bool = False,
+    out: Tensor | None = None,
+    stream: StreamLike | None = None,
+) -> Tensor:
+    """Return x with pairs of its last axis rotated by angles of their positions.
+
+    `x` is (batch, heads, positions, width), or with `heads_last` (batch, positions, heads, width).
+    `cos` and `sin` are (positions, width / 2), or with a batch before. A pair is two elements half
+    a width apart, `interleaved` two neighbours.
+    """
+    if interleaved and heads_last:
+        raise ArgumentValueError("rope: no kernel takes interleaved pairs with heads last")
+    op = OPS["rope_i" if interleaved else "rope_thd" if heads_last else "rope"]
+    require_tensors(op.name, x, cos, sin)
+    if x.ndim != 4 or x.shape[3] % 2:
+        raise ArgumentValueError(
+            f"{op.name}: expected four axes, the last of an even length, got {x.shape}"
+        )
+    positions = x.shape[1 if heads_last else 2]
+    plain = (positions, x.shape[3] // 2)
+    for one in (cos, sin):
+        require_one_kind(op.name, x, one)
+        if one.shape not in (plain, (x.shape[0], *plain)) or one.shape != cos.shape:
+            raise ArgumentValueError(
+                f"{op.name}: expected cos and sin of shape {plain} or {(x.shape[0], *plain)}, got "
+                f"{cos.shape} and {sin.shape}"
+            )
+    angles = (_start(cos, stream), _start(sin, stream))
+    executor = x._executor
+
+    def enqueue(place: DeviceBuffer | None) -> DeviceBuffer:
+        return row_launches.launch_rope(
+            op, x._buffer, x._layout, *angles, per_batch=cos.ndim == 3,
+            out=place, stream=stream, executor=executor,
+        )  # fmt: skip
+
+    return delivered(op.name, x.shape, x.dtype, out, (x, cos, sin), stream, enqueue)
+
+
+def conv1d(
+    x: Tensor,
+    weight: Tensor,
+    *,
+    stride: int = 1,
+    padding: int = 0,
+    dilation: int = 1,
+    groups: int = 1,
+    stream: StreamLike | None = None,
+) -> Tensor:
+    """Convolve (batch, channels, places) with (results, channels / groups, window), not flipped.
+
+    Each of `groups` of channels makes a group of results; each is a launch.
+    """
+    return _convolved("conv1d", x, weight, stride, padding, dilation, 0, groups, stream)
+
+
+def conv2d(
+    x: Tensor,
+    weight: Tensor,
+    *,
+    stride: int = 1,
+    padding: int = 0,
+    dilation: int = 1,
+    groups: int = 1,
+    stream: StreamLike | None = None,
+) -> Tensor:
+    """Convolve images with (results, channels / groups, rows, columns), as `conv1d` does lines."""
+    return _convolved("conv2d", x, weight, stride, padding, dilation, 0, groups, stream)
+
+
+def conv_transpose1d(
+    x: Tensor,
+    weight: Tensor,
+    *,
+    stride: int = 1,
+    padding: int = 0,
+    out_padding: int = 0,
+    dilation: int = 1,
+    groups: int = 1,
+    stream: StreamLike | None = None,
+) -> Tensor:
+    """Add a window (channels, results / groups, window) for each element where it lies."""
+    window = (stride, padding, dilation, out_padding)
+    return _convolved("conv_transpose1d", x, weight, *window, groups, stream)
+
+
+def conv_transpose2d(
+    x: Tensor,
+    weight: Tensor,
+    *,
+    stride: int = 1,
+    padding: int = 0,
+    out_padding: int = 0,
+    dilation: int = 1,
+    groups: int = 1,
+    stream: StreamLike | None = None,
+) -> Tensor:
+    """Add a window (channels, results / groups, rows, columns) for each element where it lies."""
+    window = (stride, padding, dilation, out_padding)
+    return _convolved("conv_transpose2d", x, weight, *window, groups, stream)
+
+
+def _convolved(
+    name: str,
+    x: Tensor,
+    weight: Tensor,
+    stride: int,
+    padding: int,
+    dilation: int,
+    out_padding: int,
+    groups: int,
+    stream: StreamLike | None,
+) -> Tensor:
+    require_tensors(name, x, weight)
+    require_one_kind(name, x, weight)
+    buffer, shape = window_launches.launch_convolution(
+        name, x._buffer, x._layout, weight._buffer, weight._layout,
+        stride=stride, padding=padding, dilation=dilation, out_padding=out_padding, groups=groups,
+        stream=stream, executor=x._executor,
+    )  # fmt: skip
+    return x._made(buffer, Layout.contiguous(shape), x.dtype)
+
+
+def avg_pool2d(
+    x: Tensor,
+    window: int | tuple[int, int],
+    stride: int | tuple[int, int] | None = None,
+    *,
+    stream: StreamLike | None = None,
+) -> Tensor:
+    """Return the mean of each window of (batch, channels, rows, columns)."""
+    return _pooled("avg_pool2d", x, window, stride, stream)
+
+
+def max_pool2d(
+    x: Tensor,
+    window: int | tuple[int, int],
+    stride: int | tuple[int, int] | None = None,
+    *,
+    stream: StreamLike | None = None,
+) -> Tensor:
+    """Return the largest of each window of (batch, channels, rows, columns)."""
+    return _pooled("max_pool2d", x, window, stride, stream)
+
+
+def _pooled(
+    name: str,
+    x: Tensor,
+    window: int | tuple[int, int],
+    step: int | tuple[int, int] | None,
+    stream: StreamLike | None,
+) -> Tensor:
+    require_tensors(name, x)
+    sizes = (window, window) if isinstance(window, int) else window
+    steps = sizes if step is None else (step, step) if isinstance(step, int) else step
+    buffer, shape = window_launches.launch_pool2d(
+        name, x._buffer, x._layout, sizes, steps, stream=stream, executor=x._executor
+    )
+    return x._made(buffer, Layout.contiguous(shape), x.dtype)
+
+
+def upsample_nearest2d(
+    x: Tensor, rows: int, columns: int, *, stream: StreamLike | None = None
+) -> Tensor:
+    """Resize (batch, channels, rows, columns) by taking the nearest element."""
+    require_tensors("upsample_nearest2d", x)
+    buffer, shape = window_launches.launch_upsample2d(
+        "upsample_nearest2d", x._buffer, x._layout, rows, columns,
+        stream=stream, executor=x._executor,
+    )  # fmt: skip
+    return x._made(buffer, Layout.contiguous(shape), x.dtype)
+
+
+def upsample_bilinear2d(
+    x: Tensor,
+    rows: int,
+    columns: int,
+    *,
+    align_corners: bool = False,
+    scale: tuple[float, float] | None = None,
+    stream: StreamLike | None = None,
+) -> Tensor:
+    """Resize (batch, channels, rows, columns) between the nearest four elements."""
+    require_tensors("upsample_bilinear2d", x)
+    buffer, shape = window_launches.launch_upsample2d(
+        "upsample_bilinear2d", x._buffer, x._layout, rows, columns,
+        align_corners=align_corners, scale=scale, stream=stream, executor=x._executor,
+    )  # fmt: skip
+    return x._made(buffer, Layout.contiguous(shape), x.dtype)
+
+
+def _start(x: Tensor, stream: StreamLike | None) -> DeviceBuffer:
+    """The buffer from a small operand's first element on, contiguous."""
+    whole = x.contiguous(stream=stream)
+    start = whole._layout.start_offset
+    return whole._buffer[start:] if start else whole._buffer

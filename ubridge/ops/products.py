@@ -1,0 +1,210 @@
+"""Products of tensors: matrices by matrices, attention, and joins of keys and values."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from ubridge.buffers import product_launches
+from ubridge.core.layout import Layout, Shape
+from ubridge.core.op_table import OPS
+from ubridge.core.operand_checks import axis_of, one_shape, require_one_device, require_one_kind
+from ubridge.core.product import MatmulChoice
+from ubridge.core.promotion import promoted
+from ubridge.device.executor import DeviceExecutor
+from ubridge.device.plans import Plan
+from ubridge.ops.elementwise import astype
+from ubridge.ops.results import delivered, require_tensors
+from ubridge.ops.strided import StridedTensor, Tensor, make
+from uhal import DeviceBuffer, DType
+from uhal.errors import ArgumentValueError
+from uhal.interop import StreamLike
+
+_MATMUL = OPS["matmul"]
+
+
+def matmul(
+    x: Tensor,
+    y: Tensor,
+    *,
+    out: Tensor | None = None,
+    stream: StreamLike | None = None,
+) -> Tensor:
+    """Return the matrix product of the last two axes; leading axes are broadcast.
+
+    An operand of one axis is a row on the left and a column on the right, as in numpy. Transposed
+    views cost no copy where kernels take strides.
+    """
+    if out is None:
+        planned: Tensor | None = _planned(x, y, stream)
+        if planned is not None:
+            return planned
+    dtype, left, right = _operands(x, y)
+    if x._dtype is not y._dtype:
+        x, y = astype(x, dtype, stream=stream), astype(y, dtype, stream=stream)
+    result = _result(left, right, x.ndim > 1, y.ndim > 1)
+
+    def enqueue(place: DeviceBuffer | None) -> DeviceBuffer:
+        return product_launches.launch_matmul(
+            x._buffer, left, y._buffer, right, out=place, stream=stream, executor=x._executor
+        )[0]
+
+    if out is None:
+        return x._made(enqueue(None), result, dtype)
+    _require_apart("matmul", out, x, y)
+    return delivered("matmul", result.shape, dtype, out, (x, y), stream, enqueue)
+
+
+def _planned(x: Tensor, y: Any, stream: StreamLike | None) -> Tensor | None:
+    """The product by a plan, where there is one. What is wrong is said by who finds none."""
+    if not isinstance(x, StridedTensor) or not isinstance(y, StridedTensor):
+        return None
+    executor, dtype = x._executor, x._dtype
+    if y._executor is not executor or y._dtype is not dtype:
+        return None
+    plans, left, right = executor.plans, x._layout, y._layout
+    key = (_MATMUL, dtype.code, left.key, right.key)
+    plan = plans.known.get(key) or plans.make(key, _plan, executor, dtype, left, right)
+    if plan is None:
+        return None
+    buffer = plan.launch(stream, None, x._buffer, y._buffer)
+    kind: Any = type(x)
+    made: Tensor = make(kind, buffer, plan.layout, dtype, executor)
+    return made
+
+
+def _plan(executor: DeviceExecutor, dtype: DType, left: Layout, right: Layout) -> Plan | None:
+    """Plan a product of two tensors of one dtype that begin with their buffers."""
+    ranks = left.rank, right.rank
+    if left.start_offset or right.start_offset or not all(ranks) or not left.size * right.size:
+        return None
+    a, b = _as_matrix(left, True, 0), _as_matrix(right, True, 1)
+    if a.shape[-1] != b.shape[-2]:
+        return None
+    result = _result(a, b, ranks[0] > 1, ranks[1] > 1)
+    batch = one_shape("matmul", Shape(a.shape[:-2]), Shape(b.shape[:-2]))
+    a, b = (one.broadcast_to((*batch, *one.shape[-2:])) for one in (a, b))
+    launch = executor.lowering.matmul_planned(dtype, a, b)
+    return None if launch is None else Plan(launch, result, dtype)
+
+
+@lru_cache(maxsize=4096)
+def _result(left: Layout, right: Layout, has_rows: bool, has_columns: bool) -> Layout:
+    """The layout of a product of matrices, of which one may be a row or a column."""
+    batch = one_shape("matmul", Shape(left.shape[:-2]), Shape(right.shape[:-2]))
+    rows = left.shape[-2:-1] if has_rows else ()
+    columns = right.shape[-1:] if has_columns else ()
+    return Layout.contiguous((*batch, *rows, *columns))
+
+
+def matmul_choice(x: Tensor, y: Tensor) -> MatmulChoice:
+    """Say which kernel `matmul(x, y)` goes to, and why; nothing is launched.
+
+    `DeviceExecutor.of(device).matmul_launches` counts the products each took.
+    """
+    dtype, left, right = _operands(x, y)
+    batch = one_shape("matmul", Shape(left.shape[:-2]), Shape(right.shape[:-2]))
+    return x._executor.lowering.matmul_choice(
+        dtype,
+        left.broadcast_to((*batch, *left.shape[-2:])),
+        right.broadcast_to((*batch, *right.shape[-2:])),
+    )
+
+
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    mask: Tensor | None = None,
+    causal: bool = False,
+    scale: float | None = None,
+    out: Tensor | None = None,
+    stream: StreamLike | None = None,
+) -> Tensor:
+    """Return values weighed by the softmax of `query @ key.mT * scale + mask`.
+
+    Queries are (batch, heads, queries, width), keys and values (batch, kv heads, keys, width), the
+    mask broadcasts to (batch, heads, queries, keys). `scale` is 1 / the root of the width unless
+    given. With `causal` the last query sees every key and each one before it sees one less.
+    """
+    operands = [query, key, value] if mask is None else [query, key, value, mask]
+    require_tensors("attention", *operands)
+    require_one_kind("attention", *operands)
+    if scale is None:
+        scale = max(query.shape[-1:] or (1,)) ** -0.5 if query.size else 1.0
+    factor = scale
+
+    def enqueue(place: DeviceBuffer | None) -> DeviceBuffer:
+        return product_launches.launch_attention(
+            query._buffer, query._layout, key._buffer, key._layout, value._buffer, value._layout,
+            factor, causal=causal, mask=None if mask is None else mask._buffer,
+            mask_layout=None if mask is None else mask._layout,
+            out=place, stream=stream, executor=query._executor,
+        )  # fmt: skip
+
+    _require_apart("attention", out, *operands)
+    return delivered("attention", query.shape, query.dtype, out, tuple(operands), stream, enqueue)
+
+
+def kv_concat(
+    x: Tensor,
+    y: Tensor,
+    axis: int,
+    *,
+    out: Tensor | None = None,
+    stream: StreamLike | None = None,
+) -> Tensor:
+    """Join two tensors of one dtype along an axis in one launch."""
+    require_tensors("kv_concat", x, y)
+    require_one_kind("kv_concat", x, y)
+    if out is None:
+        buffer, shape = product_launches.launch_kv_concat(
+            x._buffer, x._layout, y._buffer, y._layout, axis, stream=stream, executor=x._executor
+        )
+        return x._made(buffer, Layout.contiguous(shape), x.dtype)
+    _require_apart("kv_concat", out, x, y)
+    place = axis_of("kv_concat", x.layout, axis)
+    both = x.shape[place] + (y.shape[place] if y.ndim == x.ndim else 0)
+    shape = Shape((*x.shape[:place], both, *x.shape[place + 1 :]))
+
+    def enqueue(target: DeviceBuffer | None) -> DeviceBuffer:
+        return product_launches.launch_kv_concat(
+            x._buffer, x._layout, y._buffer, y._layout, axis,
+            out=target, stream=stream, executor=x._executor,
+        )[0]  # fmt: skip
+
+    return delivered("kv_concat", shape, x.dtype, out, (x, y), stream, enqueue)
+
+
+def _operands(x: Tensor, y: Tensor) -> tuple[DType, Layout, Layout]:
+    """The dtype of a product and its operands as matrices; refuses what does not fit."""
+    require_tensors("matmul", x, y)
+    require_one_device("matmul", x, y)
+    if not x.ndim or not y.ndim:
+        raise ArgumentValueError(
+            "matmul: input operand does not have enough dimensions (has 0, gufunc core with "
+            "signature (n?,k),(k,m?)->(n?,m?) requires 1)"
+        )
+    dtype = promoted("matmul", x.dtype, y.dtype)
+    left = _as_matrix(x.layout, x.dtype is dtype, 0)
+    right = _as_matrix(y.layout, y.dtype is dtype, 1)
+    if left.shape[-1] != right.shape[-2]:
+        raise ArgumentValueError(
+            "matmul: Input operand 1 has a mismatch in its core dimension 0, with gufunc signature "
+            f"(n?,k),(k,m?)->(n?,m?) (size {right.shape[-2]} is different from {left.shape[-1]})"
+        )
+    return dtype, left, right
+
+
+def _as_matrix(layout: Layout, stays: bool, axis: int) -> Layout:
+    """An operand's layout with two axes at least; one that is cast becomes contiguous."""
+    layout = layout if stays else Layout.contiguous(layout.shape)
+    return layout if layout.rank > 1 else layout.expanded(axis)
+
+
+def _require_apart(name: str, out: object, *operands: Tensor) -> None:
+    """Refuse an output in an operand's memory, which would be read after it was written."""
+    buffer = getattr(out, "_buffer", None)
+    if buffer is not None and any(one._buffer is buffer for one in operands):
+        raise ArgumentValueError(f"{name}, out: expected other memory than the operands'")

@@ -1,0 +1,98 @@
+"""What operations give back: a new tensor, or the `out=` of their caller, and what may be one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ubridge.buffers import launches
+from ubridge.core.layout import Layout, Shape
+from ubridge.ops.strided import StridedTensor, Tensor
+from uhal import DeviceBuffer, DType
+from uhal.errors import ArgumentTypeError, ArgumentValueError, InvalidHandleError
+from uhal.interop import StreamLike
+
+
+def result_layout(layout: Layout) -> Layout:
+    """Return the contiguous layout of the shape from the start of a buffer."""
+    if layout.is_whole:
+        return layout
+    return Layout.contiguous(layout.shape)
+
+
+def delivered(
+    name: str,
+    shape: Shape,
+    dtype: DType,
+    out: Tensor | None,
+    inputs: tuple[Any, ...],
+    stream: StreamLike | None,
+    enqueue: Callable[[DeviceBuffer | None], DeviceBuffer],
+) -> Tensor:
+    """Return what `enqueue` computes: a new tensor, or `out` written through its layout.
+
+    `enqueue` takes the buffer to write to, or None to allocate one. An `out` that overlaps an input
+    elsewhere than element on element is written through a temporary.
+    """
+    made: Tensor
+    if out is None:
+        like = inputs[0]._layout
+        layout = like if like.is_whole and like.shape is shape else Layout.contiguous(shape)
+        made = inputs[0]._made(enqueue(None), layout, dtype)
+        return made
+    require_out(name, out, shape, dtype, inputs[0])
+    layout = out._layout
+    shares = any(one._buffer is out._buffer and one._layout != layout for one in inputs)
+    if layout.is_contiguous and not shares:
+        enqueue(out._buffer[layout.start_offset :] if layout.start_offset else out._buffer)
+        return out
+    launches.launch_copy(
+        enqueue(None), Layout.contiguous(shape), out._buffer, layout,
+        stream=stream, executor=out._executor,
+    )  # fmt: skip
+    return out
+
+
+def is_alike(out: Any, like: Tensor, dtype: DType) -> bool:
+    """Say whether `out` is a tensor of the dtype that is whole, and on its device, as `like`.
+
+    Then `require_out` has nothing against it.
+    """
+    return (
+        isinstance(out, StridedTensor)
+        and out._layout is like._layout
+        and out._layout.is_whole
+        and out._dtype is dtype
+        and out._executor is like._executor
+    )
+
+
+def require_out(name: str, out: Any, shape: Shape, dtype: DType, like: Any) -> None:
+    """Refuse an `out` of another kind, shape, dtype or device, or with elements in one place."""
+    if not isinstance(out, StridedTensor):
+        raise ArgumentTypeError(f"{name}, out: expected a DeviceTensor, got {type(out).__name__}")
+    if out._layout.shape != shape:
+        raise ArgumentValueError(
+            f"{name}: non-broadcastable output operand with shape {out._layout.shape} doesn't "
+            f"match the broadcast shape {shape}"
+        )
+    if out._dtype is not dtype:
+        raise ArgumentTypeError(f"{name}: cannot cast output from {dtype} to {out._dtype}")
+    if out._executor is not like._executor:
+        raise InvalidHandleError(
+            f"{name}, out: expected a tensor on {like.device!r}, got one on {out.device!r}"
+        )
+    if out._layout.may_alias:
+        raise ArgumentValueError(f"{name}: output array has several elements in one place")
+
+
+def require_tensors(name: str, *operands: object) -> None:
+    """Refuse anything that is no tensor."""
+    for operand in operands:
+        if not isinstance(operand, StridedTensor):
+            advice = "; ubridge.asarray makes one" if isinstance(operand, np.ndarray) else ""
+            raise ArgumentTypeError(
+                f"{name}: expected a DeviceTensor, got {type(operand).__name__}{advice}"
+            )

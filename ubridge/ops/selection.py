@@ -1,0 +1,247 @@
+"""Elements chosen by ids: take, gather, scatter, and their sums.
+
+Ids are tensors of u8, u32 or i64, or anything numpy makes an integer array of. Those from the host
+are checked before anything is launched, and may be negative as numpy's; those on the device are the
+kernels' to check. The largest value of an id's type is Candle's mark for no id: nothing is read or
+written there, and a zero stands for it.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from ubridge.buffers import indexed_launches
+from ubridge.core.layout import Layout, Shape
+from ubridge.core.op_table import OPS, Op
+from ubridge.core.operand_checks import axis_of, require_one_device
+from ubridge.ops.elementwise import astype
+from ubridge.ops.results import delivered, require_tensors
+from ubridge.ops.strided import StridedTensor, Tensor, make
+from uhal import DeviceBuffer
+from uhal.dtypes import i64
+from uhal.errors import ArgumentTypeError, ArgumentValueError
+from uhal.interop import StreamLike
+
+_GATHER = OPS["gather"]
+_INDEX_SELECT = OPS["index_select"]
+_ID_DTYPES = ("u8", "u32", "i64")
+
+
+def take(
+    x: Tensor,
+    ids: Any,
+    axis: int = 0,
+    *,
+    out: Tensor | None = None,
+    stream: StreamLike | None = None,
+) -> Tensor:
+    """Return the slices of `x` at `ids` along an axis; the ids' shape stands for the axis."""
+    planned = None if out is not None else _planned(_INDEX_SELECT, x, ids, axis, stream)
+    if planned is not None:
+        return planned
+    require_tensors("take", x)
+    place = axis_of("take", x.layout, axis)
+    where = _ids("take", x, ids, x.shape[place], stream)
+    if where is not ids and out is None:
+        planned = _planned(_INDEX_SELECT, x, where, place, stream)
+        if planned is not None:
+            return planned
+    ids_layout, result = _taken(x._layout, where._layout, place)
+    executor = x._executor
+
+    def enqueue(target: DeviceBuffer | None) -> DeviceBuffer:
+        return indexed_launches.launch_index_select(
+            x._buffer, x._layout, where._buffer, ids_layout, place,
+            out=target, stream=stream, executor=executor,
+        )  # fmt: skip
+
+    return delivered("take", result.shape, x.dtype, out, (x,), stream, enqueue)
+
+
+def _planned(op: Op, x: Tensor, ids: Any, axis: int, stream: StreamLike | None) -> Tensor | None:
+    """The result by a plan, where there is one: of tensors that need not be changed for it."""
+    if not isinstance(ids, StridedTensor) or not isinstance(x, StridedTensor):
+        return None
+    executor = x._executor
+    if ids._executor is not executor or type(axis) is not int:
+        return None
+    plans, layout, where = executor.plans, x._layout, ids._layout
+    key = (op, x._dtype.code, ids._dtype.code, layout.key, where.key, axis)
+    plan = plans.known.get(key)
+    if plan is None:
+        # What is wrong with them is said by who finds no plan.
+        if ids._dtype.name not in _ID_DTYPES or not -layout.rank <= axis < layout.rank:
+            return None
+        place = axis % layout.rank
+        if op is _GATHER and not _are_alike(layout.shape, where.shape, place):
+            return None
+        plan = plans.make(key, plans.take, op, x._dtype, ids._dtype, layout, where, place)
+    if plan is None:
+        return None
+    buffer = plan.launch(stream, None, ids._buffer, x._buffer)
+    return make(type(x), buffer, plan.layout, plan.dtype, executor)
+
+
+@lru_cache(maxsize=4096)
+def _taken(layout: Layout, ids: Layout, axis: int) -> tuple[Layout, Layout]:
+    """The ids along one axis where that is a view, and the result's layout."""
+    shape = (*layout.shape[:axis], *ids.shape, *layout.shape[axis + 1 :])
+    return ids.reshape(-1) or ids, Layout.contiguous(shape)
+
+
+def embedding(
+    ids: Any,
+    table: Tensor,
+    *,
+    out: Tensor | None = None,
+    stream: StreamLike | None = None,
+) -> Tensor:
+    """Return the rows of a table at ids: shape of the ids, then the table's width."""
+    require_tensors("embedding", table)
+    if table.ndim != 2:
+        raise ArgumentValueError(f"embedding: expected a table of two axes, got {table.shape}")
+    return take(table, ids, 0, out=out, stream=stream)
+
+
+def gather(
+    x: Tensor,
+    ids: Any,
+    axis: int,
+    *,
+    out: Tensor | None = None,
+    stream: StreamLike | None = None,
+) -> Tensor:
+    """Return an element of `x` for each id, as numpy's `take_along_axis`; the ids' shape."""
+    planned = None if out is not None else _planned(_GATHER, x, ids, axis, stream)
+    if planned is not None:
+        return planned
+    require_tensors("gather", x)
+    place = axis_of("gather", x.layout, axis)
+    where = _ids("gather", x, ids, x.shape[place], stream)
+    _require_alike("gather", x.shape, where.shape, place)
+    if where is not ids and out is None:
+        planned = _planned(_GATHER, x, where, place, stream)
+        if planned is not None:
+            return planned
+    executor = x._executor
+
+    def enqueue(target: DeviceBuffer | None) -> DeviceBuffer:
+        return indexed_launches.launch_gather(
+            x._buffer, x._layout, where._buffer, where._layout, place,
+            out=target, stream=stream, executor=executor,
+        )  # fmt: skip
+
+    return delivered("gather", where.shape, x.dtype, out, (x,), stream, enqueue)
+
+
+def scatter(
+    x: Tensor, ids: Any, source: Tensor, axis: int, *, stream: StreamLike | None = None
+) -> Tensor:
+    """Write an element of `source` at each id of an axis of `x`, in place; of several the last."""
+    return _scattered("scatter", x, ids, source, axis, stream)
+
+
+def scatter_add(
+    x: Tensor, ids: Any, source: Tensor, axis: int, *, stream: StreamLike | None = None
+) -> Tensor:
+    """Add an element of `source` at each id of an axis of `x`, in place."""
+    return _scattered("scatter_add", x, ids, source, axis, stream)
+
+
+def _scattered(
+    name: str, x: Tensor, ids: Any, source: Any, axis: int, stream: StreamLike | None
+) -> Tensor:
+    require_tensors(name, x, source)
+    place = axis_of(name, x.layout, axis)
+    where = _ids(name, x, ids, x.shape[place], stream)
+    if where.shape != source.shape:
+        raise ArgumentValueError(
+            f"{name}: expected an id for each element of the source, got {where.shape} for "
+            f"{source.shape}"
+        )
+    _require_alike(name, x.shape, where.shape, place)
+    _require_target(name, x, source)
+    indexed_launches.launch_scatter(
+        OPS[name], x._buffer, x._layout, where._buffer, where._layout, source._buffer,
+        source._layout, place, stream=stream, executor=x._executor,
+    )  # fmt: skip
+    return x
+
+
+def index_add(
+    x: Tensor, ids: Any, source: Tensor, axis: int, *, stream: StreamLike | None = None
+) -> Tensor:
+    """Add the slices of `source` to those of `x` at ids of an axis, in place."""
+    require_tensors("index_add", x, source)
+    place = axis_of("index_add", x.layout, axis)
+    where = _ids("index_add", x, ids, x.shape[place], stream)
+    expected = (*x.shape[:place], where.size, *x.shape[place + 1 :])
+    if where.ndim != 1 or source.shape != expected:
+        raise ArgumentValueError(
+            f"index_add: expected a slice of the source for each id along axis {place}, so shape "
+            f"{expected}, got {source.shape} for ids of shape {where.shape}"
+        )
+    _require_target("index_add", x, source)
+    indexed_launches.launch_index_add(
+        x._buffer, x._layout, where._buffer, where._layout, source._buffer, source._layout, place,
+        stream=stream, executor=x._executor,
+    )  # fmt: skip
+    return x
+
+
+def _ids(name: str, x: Tensor, ids: Any, length: int, stream: StreamLike | None) -> Tensor:
+    """The ids as a tensor on the device, of a type kernels take."""
+    if isinstance(ids, StridedTensor):
+        found: Any = ids
+        require_one_device(name, x, found)
+        if found.dtype.kind not in ("int", "uint"):
+            raise ArgumentTypeError(
+                f"{name}, ids: arrays used as indices must be of integer (or boolean) type, got "
+                f"{found.dtype}"
+            )
+        tensor: Tensor = found
+        return tensor if found.dtype.name in _ID_DTYPES else astype(found, i64, stream=stream)
+    array = np.asarray(ids)
+    if array.size == 0:
+        array = array.astype(np.int64)
+    if array.dtype.kind not in "iu":
+        raise ArgumentTypeError(
+            f"{name}, ids: arrays used as indices must be of integer (or boolean) type, got "
+            f"{array.dtype}"
+        )
+    wrong = (array < -length) | (array >= length)
+    if wrong.any():
+        first = array[wrong].flat[0]
+        raise IndexError(f"{name}: index {first} is out of bounds for axis with size {length}")
+    positive = np.where(array < 0, array + length, array).astype(np.int64)
+    return type(x).from_numpy(positive, device=x.device, stream=stream)
+
+
+def _require_alike(name: str, shape: Shape, ids: Shape, axis: int) -> None:
+    """Refuse ids whose other axes differ from the tensor's."""
+    if not _are_alike(shape, ids, axis):
+        raise ArgumentValueError(
+            f"{name}: expected ids of the tensor's shape but for axis {axis}, got {ids} for {shape}"
+        )
+
+
+def _are_alike(shape: Shape, ids: Shape, axis: int) -> bool:
+    """Whether two shapes differ along one axis alone."""
+    others = [place for place in range(len(shape)) if place != axis]
+    return len(ids) == len(shape) and all(ids[place] == shape[place] for place in others)
+
+
+def _require_target(name: str, x: Tensor, source: Tensor) -> None:
+    require_one_device(name, x, source)
+    if source.dtype is not x.dtype:
+        raise ArgumentTypeError(
+            f"{name}: expected a source of the tensor's dtype {x.dtype}, got {source.dtype}"
+        )
+    if x.layout.may_alias:
+        raise ArgumentValueError(f"{name}: the tensor has several elements in one place")
+
+
+__all__ = ["embedding", "gather", "index_add", "scatter", "scatter_add", "take"]

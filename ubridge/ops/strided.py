@@ -1,0 +1,403 @@
+"""A tensor as memory: buffer, layout and dtype; views of it, and its way to and from the host.
+
+`DeviceTensor` adds what computes. A view shares its tensor's buffer and copies nothing; what cannot
+be a view is copied by the device.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Iterator, Sequence
+from types import EllipsisType
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ubridge.buffers import launches
+from ubridge.core.layout import Layout, Shape
+from ubridge.core.op_table import OPS, Op
+from ubridge.device.executor import DeviceExecutor
+from uhal import Device, DeviceBuffer, DType, _lane, as_dtype
+from uhal.dtypes import DTypeLike, bool_, u8
+from uhal.errors import ArgumentTypeError, ArgumentValueError
+from uhal.interop import StreamLike
+
+Tensor = TypeVar("Tensor", bound="StridedTensor")
+"""A kind of tensor: what is computed of one is of its kind."""
+Index = int | slice | EllipsisType | None
+_COPY = OPS["copy"]
+
+
+def storage_of(dtype: DType) -> DType:
+    """Return the element type of the buffer behind a tensor: booleans are kept as u8, 0 or 1."""
+    return u8 if dtype is bool_ else dtype
+
+
+class StridedTensor:
+    """What a tensor has before it computes anything. Made by `DeviceTensor`."""
+
+    __slots__ = ("__weakref__", "_buffer", "_dtype", "_executor", "_layout")
+
+    _buffer: DeviceBuffer
+    _layout: Layout
+    _dtype: DType
+    _executor: DeviceExecutor
+
+    def __init__(
+        self, buffer: DeviceBuffer, layout: Layout | None = None, dtype: DTypeLike | None = None
+    ) -> None:
+        """Describe a buffer; the tensor keeps it alive, and changes with it.
+
+        By default it is one axis of all elements. `dtype` may be bool over u8. Raises
+        `ArgumentValueError` when the layout reaches past the buffer.
+        """
+        if not isinstance(buffer, DeviceBuffer):
+            raise ArgumentTypeError(
+                f"buffer: expected a DeviceBuffer, got {type(buffer).__name__}; "
+                "ubridge.asarray takes arrays"
+            )
+        self._layout = Layout.contiguous(buffer.size) if layout is None else layout
+        self._dtype = buffer.dtype if dtype is None else as_dtype(dtype)
+        if buffer.dtype is not storage_of(self._dtype):
+            if buffer.dtype is not bool_ or self._dtype is not bool_:
+                raise ArgumentTypeError(
+                    f"dtype: expected that of the buffer, {buffer.dtype}, got {self._dtype}"
+                )
+            buffer = buffer.view(u8)
+        launches.place(_COPY, "buffer", buffer, self._layout)
+        self._buffer = buffer
+        self._executor = DeviceExecutor.of(buffer.device)
+
+    def _made(self: Tensor, buffer: DeviceBuffer, layout: Layout, dtype: DType) -> Tensor:
+        """A tensor of the same kind on the same device; nothing is checked."""
+        return make(type(self), buffer, layout, dtype, self._executor)
+
+    def _planned(self: Tensor, op: Op, stream: StreamLike | None) -> Tensor | None:
+        """What a plan of an operation on each element makes of the tensor, where there is one."""
+        layout, plans = self._layout, self._executor.plans
+        key = (op, self._dtype.code, layout.key)
+        plan = plans.known.get(key) or plans.make(key, plans.unary, op, self._dtype, layout)
+        if plan is None:
+            return None
+        buffer = plan.launch(stream, None, self._buffer)
+        return make(type(self), buffer, plan.layout, plan.dtype, self._executor)
+
+    def _described_by(self: Tensor, executor: DeviceExecutor) -> Tensor:
+        """The same tensor for another executor of its device."""
+        tensor = self._made(self._buffer, self._layout, self._dtype)
+        tensor._executor = executor
+        return tensor
+
+    def _viewed(self: Tensor, layout: Layout) -> Tensor:
+        return self._made(self._buffer, layout, self._dtype)
+
+    # -- facts -----------------------------------------------------------------------------------
+
+    @property
+    def shape(self) -> Shape:
+        """The lengths of the axes."""
+        return self._layout.shape
+
+    @property
+    def dtype(self) -> DType:
+        """The element type."""
+        return self._dtype
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self._layout.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return self._layout.size
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes the elements take, not counting gaps between them."""
+        return self._layout.size * self._dtype.itemsize
+
+    @property
+    def layout(self) -> Layout:
+        """Where the elements lie in `buffer`."""
+        return self._layout
+
+    @property
+    def buffer(self) -> DeviceBuffer:
+        """The memory, shared with every view."""
+        return self._buffer
+
+    @property
+    def device(self) -> Device:
+        """The device the memory is on."""
+        return self._executor.device
+
+    @property
+    def is_contiguous(self) -> bool:
+        """True when the elements lie in row-major order without gaps."""
+        return self._layout.is_contiguous
+
+    def __len__(self) -> int:
+        if not self._layout.shape:
+            raise TypeError("len() of unsized object")
+        return self._layout.shape[0]
+
+    # -- views -----------------------------------------------------------------------------------
+
+    def narrow(self: Tensor, axis: int, start: int, length: int) -> Tensor:
+        """Return the view of `length` elements of an axis, from `start`."""
+        return self._viewed(self._layout.narrow(axis, start, length))
+
+    def transpose(self: Tensor, *axes: int | Sequence[int]) -> Tensor:
+        """Return the view with the axes in another order, by default the opposite one."""
+        given = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
+        if not given:
+            return self._viewed(self._layout.reversed)
+        return self._viewed(self._layout.permute(given))  # type: ignore[arg-type]
+
+    def permute(self: Tensor, *axes: int | Sequence[int]) -> Tensor:
+        """Return the view whose axis i is axis `axes[i]` of this one."""
+        return self.transpose(*axes)
+
+    def swapaxes(self: Tensor, first: int, second: int) -> Tensor:
+        """Return the view with two axes exchanged."""
+        return self._viewed(self._layout.transpose(first, second))
+
+    @property
+    def T(self: Tensor) -> Tensor:  # numpy's name
+        """The view with the axes in the opposite order."""
+        return self._viewed(self._layout.reversed)
+
+    @property
+    def mT(self: Tensor) -> Tensor:  # numpy's name
+        """The view with the last two axes exchanged."""
+        return self.swapaxes(-2, -1)
+
+    def broadcast_to(self: Tensor, shape: int | Iterable[int]) -> Tensor:
+        """Return the view of another shape by numpy's rules."""
+        return self._viewed(self._layout.broadcast_to(shape))
+
+    def expand_dims(self: Tensor, axis: int) -> Tensor:
+        """Return the view with an axis of one element more, before `axis`."""
+        return self._viewed(self._layout.expanded(axis))
+
+    def squeeze(self: Tensor, axis: int | None = None) -> Tensor:
+        """Return the view without one axis of one element, or without all of them."""
+        return self._viewed(self._layout.squeezed(axis))
+
+    def reshape(self: Tensor, *shape: int | Iterable[int]) -> Tensor:
+        """Return the elements in another shape, in the same order; a view if there is one.
+
+        One length may be -1.
+        """
+        wanted: Any = shape[0] if len(shape) == 1 else shape
+        layout = self._layout.reshape(wanted)
+        return self.copy().reshape(wanted) if layout is None else self._viewed(layout)
+
+    def ravel(self: Tensor) -> Tensor:
+        """Return the elements along one axis; a view if there is one."""
+        return self.reshape(-1)
+
+    def flatten(self: Tensor) -> Tensor:
+        """Return a copy of the elements along one axis."""
+        return self.copy().reshape(-1)
+
+    def __getitem__(self: Tensor, index: Index | tuple[Index, ...]) -> Tensor:
+        """Return the view of ints, slices with positive steps, `...` and `None`."""
+        return self._viewed(indexed(self._layout, index))
+
+    def __iter__(self: Tensor) -> Iterator[Tensor]:
+        if not self._layout.shape:
+            raise TypeError("iteration over a 0-d array")
+        return (self._viewed(self._layout.selected(0, row)) for row in range(len(self)))
+
+    # -- copies ----------------------------------------------------------------------------------
+
+    def copy(self: Tensor, *, stream: StreamLike | None = None) -> Tensor:
+        """Return a contiguous copy."""
+        planned = self._planned(_COPY, stream)
+        if planned is not None:
+            return planned
+        layout = Layout.contiguous(self._layout.shape)
+        buffer = launches.launch_unary(
+            _COPY, self._buffer, self._layout, stream=stream, executor=self._executor
+        )
+        return self._made(buffer, layout, self._dtype)
+
+    def contiguous(self: Tensor, *, stream: StreamLike | None = None) -> Tensor:
+        """Return the tensor itself when it is contiguous, else a contiguous copy."""
+        return self if self._layout.is_contiguous else self.copy(stream=stream)
+
+    @classmethod
+    def from_numpy(
+        cls: type[Tensor],
+        array: npt.ArrayLike,
+        dtype: DTypeLike | None = None,
+        *,
+        device: Device | None = None,
+        stream: StreamLike | None = None,
+    ) -> Tensor:
+        """Copy an array, or anything numpy makes one of, to a device."""
+        given = np.asarray(array, None if dtype is None else as_dtype(dtype).dtype)
+        buffer = DeviceBuffer.from_numpy(given, device=device, stream=stream)
+        return cls(buffer, Layout.contiguous(given.shape))
+
+    @classmethod
+    def from_dlpack(
+        cls: type[Tensor],
+        source: Any,
+        *,
+        device: Device | None = None,
+        stream: StreamLike | None = None,
+    ) -> Tensor:
+        """Take over another library's tensor without copying; both see each other's writes.
+
+        It keeps its strides. Raises `BufferError` for one that is not on `device`, or the current
+        one, and for negative strides.
+        """
+        buffer, shape, strides = _lane.strided_dlpack(source, device, stream)
+        return cls(buffer, Layout(Shape(shape), strides))
+
+    def to_numpy(self, *, stream: StreamLike | None = None) -> npt.NDArray[Any]:
+        """Return a copy of the elements as an array, once they are computed.
+
+        Waits. With a `stream`, only for what is in that one. Raises `IndexError` when a kernel met
+        an id out of bounds.
+        """
+        array = self._fetched(stream)
+        self._executor.index_faults.check()
+        return array
+
+    def _fetched(self, stream: StreamLike | None) -> npt.NDArray[Any]:
+        layout = self._layout
+        if layout.is_contiguous:
+            source = self._buffer[layout.start_offset : layout.start_offset + layout.size]
+            flat = source.to_numpy(stream=stream)
+            whole: npt.NDArray[Any] = flat.view(self._dtype.dtype).reshape(layout.shape)
+            return whole
+        if self._buffer.dtype.name in _COPY.dtypes:
+            return self.copy(stream=stream)._fetched(stream)
+        # No kernel gathers these: what lies between comes along.
+        span = self._buffer[layout.start_offset : layout.extent].to_numpy(stream=stream)
+        steps = [stride * span.itemsize for stride in layout.strides]
+        gathered: Any = np.lib.stride_tricks.as_strided(span, layout.shape, steps)
+        copied: npt.NDArray[Any] = gathered.copy()
+        return copied
+
+    def __array__(
+        self, dtype: npt.DTypeLike | None = None, copy: bool | None = None
+    ) -> npt.NDArray[Any]:
+        if copy is False:
+            raise ValueError("a DeviceTensor becomes an array by copying; copy=False cannot be had")
+        array = self.to_numpy()
+        converted: npt.NDArray[Any] = np.asarray(array, dtype)
+        return converted
+
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """Export the memory with its strides; the capsule keeps it alive.
+
+        Nothing is copied but with `copy`, or for a consumer on the host. `stream` is the
+        consumer's, as of `DeviceBuffer.__dlpack__`; it waits for every use uhal knows of.
+        """
+        if copy is False and dl_device not in (None, self.__dlpack_device__()):
+            raise BufferError(
+                f"the tensor is on DLPack device {self.__dlpack_device__()}, not {dl_device}: "
+                "copy=False cannot be had"
+            )
+        exported = self.copy() if copy else self
+        layout = exported._layout
+        buffer = exported._buffer[layout.start_offset : layout.extent]
+        return _lane.dlpack_of(
+            exported, buffer.view(self._dtype), tuple(layout.shape), tuple(layout.strides),
+            copied=bool(copy), stream=stream, max_version=max_version, dl_device=dl_device,
+        )  # fmt: skip
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """Return DLPack's (device type, device id)."""
+        return self._buffer.__dlpack_device__()
+
+    def item(self) -> Any:
+        """Return the only element as a Python number; waits for it."""
+        if self.size != 1:
+            raise ArgumentValueError("can only convert an array of size 1 to a Python scalar")
+        return self.to_numpy().item()
+
+    def tolist(self) -> Any:
+        """Return the elements as nested lists of Python numbers; waits for them."""
+        return self.to_numpy().tolist()
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __index__(self) -> int:
+        if self._dtype.kind not in ("int", "uint"):
+            raise TypeError("only integer scalar arrays can be converted to a scalar index")
+        return operator.index(self.item())
+
+    def __bool__(self) -> bool:
+        if self.size != 1:
+            raise ArgumentValueError(
+                "The truth value of an array with more than one element is ambiguous"
+                if self.size
+                else "The truth value of an empty array is ambiguous"
+            )
+        return bool(self.item())
+
+
+make = _lane.SlotMaker(StridedTensor, "_buffer", "_layout", "_dtype", "_executor")
+"""`make(cls, buffer, layout, dtype, executor)` is a tensor of which nothing is checked."""
+
+
+def indexed(layout: Layout, index: Index | tuple[Index, ...]) -> Layout:
+    """Return the view `x[index]` by numpy's basic rules; `IndexError` for anything else."""
+    parts = index if isinstance(index, tuple) else (index,)
+    taken = sum(1 for part in parts if part is not None and part is not Ellipsis)
+    ellipses = sum(1 for part in parts if part is Ellipsis)
+    if ellipses > 1:
+        raise IndexError("an index can only have a single ellipsis ('...')")
+    if taken > layout.rank:
+        raise IndexError(
+            f"too many indices for array: array is {layout.rank}-dimensional, but {taken} were "
+            "indexed"
+        )
+    axis = 0
+    for part in parts:
+        if part is Ellipsis:
+            # The axes left of it and the new ones stand before `axis` already.
+            axis += layout.rank - axis - _axes_after(parts)
+        elif part is None:
+            layout = layout.expanded(axis)
+            axis += 1
+        elif isinstance(part, slice):
+            layout = layout.sliced(axis, part)
+            axis += 1
+        else:
+            layout = layout.selected(axis, _index(part))
+    return layout
+
+
+def _axes_after(parts: Sequence[Index]) -> int:
+    """Axes of the tensor that the parts behind an ellipsis are for."""
+    behind = parts[next(at for at, part in enumerate(parts) if part is Ellipsis) + 1 :]
+    return sum(1 for part in behind if part is not None)
+
+
+def _index(part: Any) -> int:
+    if isinstance(part, (bool, np.bool_)) or not hasattr(part, "__index__"):
+        raise IndexError(
+            "only integers, slices (`:`), ellipsis (`...`) and None (`None`) are valid indices "
+            f"here, got {type(part).__name__}; ubridge.take and ubridge.gather take arrays of ids"
+        )
+    return operator.index(part)

@@ -1,0 +1,1 @@
+"""How operations become launches of Ubridge's kernels on GCUs."""

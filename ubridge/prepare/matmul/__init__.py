@@ -1,0 +1,1 @@
+"""The kernels and libraries that multiply matrices, in one table."""

@@ -1,0 +1,109 @@
+"""Kernels that multiply matrices: what each takes, and how it is launched.
+
+They compute the same, and differ in what they take and in what they are good at. `table` puts them
+in order.
+"""
+
+from __future__ import annotations
+
+from ubridge.core.op_table import OPS
+from ubridge.core.product import MatmulKernel, Product
+from ubridge.device.executor import DeviceExecutor
+from ubridge.device.images import load_module
+from uhal import DeviceBuffer
+from uhal.errors import InvalidImageError
+from uhal.interop import StreamLike
+
+TENSOR_MODULE = "matmul_tensor"
+"""Of the kernels for tensor cores."""
+_TENSOR_DTYPES = ("bf16", "f16")
+_LEAST_OF_TENSOR_TILES = 16
+"""Rows, columns and summed elements, as many as one instruction multiplies."""
+
+
+class TiledProducts(MatmulKernel):
+    """ubridge's kernel for every device: tiles of 64 x 64, any strides, any floats."""
+
+    name = "tiled"
+    reason = "takes any sizes, strides and floats"
+    _op = OPS["matmul"]
+
+    def __init__(self, executor: DeviceExecutor) -> None:
+        self._executor = executor
+
+    def refusal(self, product: Product) -> str:
+        """Say nothing: it takes all."""
+        return ""
+
+    def launch(
+        self,
+        product: Product,
+        a: DeviceBuffer,
+        b: DeviceBuffer,
+        out: DeviceBuffer,
+        stream: StreamLike | None,
+    ) -> bool:
+        """Enqueue a product."""
+        kernel = self._executor.kernel(self._op, product.dtype)
+        arguments = (
+            *(a, b, out, product.m, product.n, product.k),
+            *(product.a_batch, product.a_row, product.a_column),
+            *(product.b_batch, product.b_row, product.b_column),
+            product.m * product.n,
+        )
+        kernel.launch(arguments, stream, product.m, product.n, product.batch)
+        return True
+
+
+class TensorProducts(MatmulKernel):
+    """ubridge's kernels for tensor cores: halves in lines of neighboring elements."""
+
+    def __init__(self, executor: DeviceExecutor, tile: int, tiles: int) -> None:
+        """Take products of at least `tiles` tiles of `tile` x `tile`."""
+        self.name = f"tensor_{tile}"
+        self.reason = f"tensor cores, in tiles of {tile} x {tile}"
+        self._executor = executor
+        self._tile = tile
+        self._tiles = tiles
+        self._missing: str | None = None
+
+    def refusal(self, product: Product) -> str:
+        """Say what keeps a product from tensor cores, or from tiles this large."""
+        if product.dtype.name not in _TENSOR_DTYPES:
+            return f"for {' and '.join(_TENSOR_DTYPES)}, not {product.dtype}"
+        if min(product.m, product.n, product.k) < _LEAST_OF_TENSOR_TILES:
+            return f"a size below {_LEAST_OF_TENSOR_TILES}"
+        if product.layouts is None:
+            return "neither rows nor columns of neighboring elements"
+        count = product.batch * -(-product.m // self._tile) * -(-product.n // self._tile)
+        if count < self._tiles:
+            return f"only {count} tiles for {self._tiles} processors"
+        return self._unavailable()
+
+    def launch(
+        self,
+        product: Product,
+        a: DeviceBuffer,
+        b: DeviceBuffer,
+        out: DeviceBuffer,
+        stream: StreamLike | None,
+    ) -> bool:
+        """Enqueue a product."""
+        op = OPS[f"matmul_{self.name}_{product.layouts}"]
+        a_pitch, b_pitch = product.pitches
+        arguments = (
+            *(a, b, out, product.m, product.n, product.k),
+            *(product.a_batch, a_pitch, product.b_batch, b_pitch, product.m * product.n),
+        )
+        kernel = self._executor.kernel(op, product.dtype)
+        kernel.launch(arguments, stream, product.m, product.n, product.batch)
+        return True
+
+    def _unavailable(self) -> str:
+        if self._missing is None:
+            self._missing = ""
+            try:
+                load_module(TENSOR_MODULE, device=self._executor.device)
+            except InvalidImageError as error:
+                self._missing = " ".join(str(error).split())
+        return self._missing
