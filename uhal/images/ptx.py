@@ -13,14 +13,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NoReturn
 
 from uhal.dtypes import as_dtype
 from uhal.errors import ArgumentValueError, InvalidImageError
 from uhal.images.ptx_addresses import AddressUse, classify_words
-from uhal.signature import LazySignatures, Parameter, ParameterKind, Signature, merge
+from uhal.images.ptx_numbers import classify_numbers
+from uhal.signature import POINTER_BYTES, LazySignatures, Parameter, ParameterKind, Signature, merge
 
 MAX_BYTES = 256 << 20
 MAX_PARAMETERS = 4096
@@ -57,6 +58,8 @@ _SHARED = re.compile(
 _WIDTH = re.compile(r"[a-z]+(8|16|32|64|128)$")
 
 _FLOATS = {"f16": "f16", "f32": "f32", "f64": "f64"}
+_UNTYPED = ("b16", "b32", "b64")
+_BY_ITS_USE = "PTX by its use"
 _OPAQUE = ("texref", "samplerref", "surfref")
 
 
@@ -298,16 +301,28 @@ def _shared_bytes(body: Iterable[str], module_shared: dict[str, tuple[int, int]]
 
 def _entry(raw: _RawEntry, declared: Signature | None) -> PtxEntry:
     extents = {found[1]: found.groups()[1:] for found in _EXTENT.finditer(raw.directives)}
-    parameters, names = _parameters(raw)
+    parameters, names, untyped = _parameters(raw)
     stated = _merged(Signature(parameters, raw.name), declared)
     # A declaration that leaves nothing open saves following the registers.
     told = declared is not None and all(one.kind != "unknown" for one in declared)
 
     def signature() -> Signature:
-        if told or not names:
+        if told or not (names or untyped):
             return stated
         uses = classify_words(names, raw.body)
-        described = [_with_use(parameter, uses.get(parameter.index)) for parameter in parameters]
+        # What a declaration says of a number counts more: bits may be worked on as another type's.
+        numbers = classify_numbers(
+            {
+                name: index
+                for name, index in untyped.items()
+                if declared is None or declared[index].dtype is None
+            },
+            raw.body,
+        )
+        described = [
+            _with_use(parameter, uses.get(parameter.index), numbers.get(parameter.index, ""))
+            for parameter in parameters
+        ]
         return _merged(Signature(described, raw.name), declared)
 
     return PtxEntry(
@@ -336,13 +351,14 @@ def _extent(numbers: tuple[str | None, ...] | None) -> Extent | None:
 # -- parameters ------------------------------------------------------------------------------------
 
 
-def _parameters(raw: _RawEntry) -> tuple[list[Parameter], dict[str, int]]:
-    """Return the parameters and, by the text's name, those that may be pointers."""
+def _parameters(raw: _RawEntry) -> tuple[list[Parameter], dict[str, int], dict[str, int]]:
+    """Return the parameters and, by the text's name, those that may be pointers and the untyped."""
     parts = raw.parameters.split(",") if raw.parameters.strip() else []
     if len(parts) > MAX_PARAMETERS:
         _fail(f"{raw.name!r} has {len(parts)} parameters")
     parameters: list[Parameter] = []
     names: dict[str, int] = {}
+    untyped: dict[str, int] = {}
     end = 0
     for index, part in enumerate(parts):
         found = _PARAMETER.match(part) if len(part) <= MAX_DECLARATION else None
@@ -362,6 +378,8 @@ def _parameters(raw: _RawEntry) -> tuple[list[Parameter], dict[str, int]]:
             kind = "pointer"
         elif kind == "unknown" and size == 8 and found[6] is None:
             names[found[5]] = index
+        if kind == "unknown" and found[2] in _UNTYPED and found[6] is None:
+            untyped[found[5]] = index
         parameters.append(
             Parameter(
                 index,
@@ -369,10 +387,11 @@ def _parameters(raw: _RawEntry) -> tuple[list[Parameter], dict[str, int]]:
                 size=size,
                 offset=offset,
                 dtype=None if dtype is None else as_dtype(dtype),
+                is_integer=True if kind == "scalar" and dtype is None else None,
                 source="PTX",
             )
         )
-    return parameters, names
+    return parameters, names, untyped
 
 
 def _kind(type_name: str, size: int, *, is_array: bool) -> tuple[ParameterKind, str | None]:
@@ -387,16 +406,21 @@ def _kind(type_name: str, size: int, *, is_array: bool) -> tuple[ParameterKind, 
     return "unknown", None
 
 
-def _with_use(parameter: Parameter, use: AddressUse | None) -> Parameter:
-    if use is None:
-        return parameter
-    return Parameter(
-        parameter.index,
-        kind="pointer" if use == "pointer" else "scalar",
-        size=parameter.size,
-        offset=parameter.offset,
-        source="PTX by its use",
-    )
+def _with_use(parameter: Parameter, use: AddressUse | None, number: str) -> Parameter:
+    """A parameter with what its use tells: as part of an address, or as a number.
+
+    Arithmetic on 64-bit integers says nothing by itself: addresses are made by it.
+    """
+    if use == "pointer":
+        return replace(parameter, kind="pointer", is_pointer=None, source=_BY_ITS_USE)
+    dtype = as_dtype(number) if number not in ("", "integer") else None
+    if dtype is not None and dtype.itemsize == parameter.size:
+        return replace(parameter, kind="scalar", is_pointer=None, dtype=dtype, source=_BY_ITS_USE)
+    if use == "integer" or (number == "integer" and parameter.size != POINTER_BYTES):
+        return replace(
+            parameter, kind="scalar", is_pointer=None, is_integer=True, source=_BY_ITS_USE
+        )
+    return parameter
 
 
 def _width(type_name: str) -> int:

@@ -15,6 +15,7 @@
 #include "cache.h"
 #include "launch.h"
 #include "sha256.h"
+#include "source_lines.h"
 
 namespace sim {
 
@@ -154,6 +155,7 @@ std::unique_ptr<Executable> PtxModule::kernel(const KernelDescription &descripti
         std::ostringstream text;
         text << "uhal simulator: kernel " << description.entry << " cannot be executed\n"
              << "  reason    " << problem.words << '\n'
+             << source_report(lines_of(text_file_), problem.line, "source    ")
              << text_line_report(text_file_, problem.line);
         report(text.str());
         return nullptr;
