@@ -63,7 +63,5 @@ def test_numba_cuda_in_short(request: pytest.FixtureRequest, tmp_path: Path, cac
 
 @pytest.mark.skipif(not SOAK, reason="the whole suite takes half an hour: make soak")
 @pytest.mark.parametrize("file", NUMBA_CUDA.passing)
-def test_numba_cuda(
-    request: pytest.FixtureRequest, tmp_path: Path, cache: Path, file: str
-) -> None:
+def test_numba_cuda(request: pytest.FixtureRequest, tmp_path: Path, cache: Path, file: str) -> None:
     check_numba_cuda([file], request, tmp_path, cache)

@@ -1,4 +1,4 @@
-"""cuda.core and cuda.bindings at their defaults: machine code for the device, by NVRTC and nvJitLink."""
+"""cuda.core and cuda.bindings at their defaults: machine code, by NVRTC and nvJitLink."""
 
 from __future__ import annotations
 
