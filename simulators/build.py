@@ -47,7 +47,7 @@ DRIVERS = {
     "libtopsrt.so.1": ("engine", "images", "tops", "tops/newer"),
     "libtopsrt.so.2": ("engine", "images", "tops", "tops/older"),
 }
-"""Libraries by name, and the folders and single sources they are made of; the last has the exports."""
+"""Libraries by name, and the folders and single sources of each; the last has the exports."""
 
 LINKS = {"libcuda.so": "libcuda.so.1", "libtopsrt.so": "libtopsrt.so.1"}
 

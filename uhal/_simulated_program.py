@@ -32,7 +32,7 @@ COMPILERS = "libuhal-compilers.so"
 """Preloaded into programs for CUDA: puts the PTX of a cubin into it."""
 NVCC = Path("compilers", "nvcc.py")
 
-_DRIVERS = {
+DRIVERS = {
     "cuda": ("UHAL_CUDA_LIBRARY", ("libcuda.so.1", "libcuda.so")),
     "rocm": ("UHAL_ROCM_LIBRARY", ("libhsa-runtime64.so.1", "libhsa-runtime64.so")),
     "tops": ("UHAL_TOPS_LIBRARY", ("libtopsrt.so.1", "libtopsrt.so")),
@@ -64,7 +64,7 @@ def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 def read_settings(arguments: Sequence[str]) -> argparse.Namespace:
     """Read what stands before a program; a mistake ends the process with a message."""
     parser = argparse.ArgumentParser(prog="python -m uhal sim run")
-    choices = {"--backend": tuple(_DRIVERS), "--check": ("0", "1", "strict")}
+    choices = {"--backend": tuple(DRIVERS), "--check": ("0", "1", "strict")}
     for name in _SETTINGS:
         parser.add_argument(name, choices=choices.get(name))
     settings = parser.parse_args(arguments)
@@ -83,7 +83,7 @@ def environment_for(
 ) -> dict[str, str]:
     """Return the variables under which every library finds the simulated driver."""
     backend: str = settings.backend
-    variable, names = _DRIVERS[backend]
+    variable, names = DRIVERS[backend]
     library = folder / names[0]
     environment = {
         "UHAL_BACKEND": backend,

@@ -17,8 +17,8 @@ import numpy as np
 from uhal.dtypes import DType, as_dtype
 
 DESCRIPTION = """\
-A kernel is launched on the simulated CUDA driver, and its buffers are printed. Its arguments, in the
-kernel's order:
+A kernel is launched on the simulated CUDA driver, and its buffers are printed. Its arguments, in
+the kernel's order:
   f32[1024]=random      a buffer of 1024 numbers: uniform in 0…1, integers of their whole range
   f32[1024]=0           … all zeros, or another number
   f32[1024]=range       … 0, 1, 2, …

@@ -13,11 +13,7 @@ from pathlib import Path
 
 from uhal import _simulated_program, _simulated_run
 
-LIBRARIES = {
-    "cuda": "libcuda.so.1",
-    "rocm": "libhsa-runtime64.so.1",
-    "tops": "libtopsrt.so.1",
-}
+LIBRARIES = {backend: names[0] for backend, (_, names) in _simulated_program.DRIVERS.items()}
 """Backend to the library that stands in for its driver."""
 
 # In a checkout and in an installation alike.

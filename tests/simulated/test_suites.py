@@ -6,6 +6,8 @@ others cannot, stands in `tests/data/suites`. Most run in `make soak` only.
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -13,7 +15,7 @@ import pytest
 
 from tests.sampling import SOAK
 from tests.simulated import suites, third_party
-from tests.simulated.process import needs_simulator
+from tests.simulated.process import LIBRARY, ROOT, needs_simulator
 
 pytestmark = needs_simulator
 SIM_RUN = [sys.executable, "-m", "uhal", "sim", "run"]
@@ -65,3 +67,25 @@ def test_numba_cuda_in_short(request: pytest.FixtureRequest, tmp_path: Path, cac
 @pytest.mark.parametrize("file", NUMBA_CUDA.passing)
 def test_numba_cuda(request: pytest.FixtureRequest, tmp_path: Path, cache: Path, file: str) -> None:
     check_numba_cuda([file], request, tmp_path, cache)
+
+
+PYCUDA = suites.read("pycuda")
+
+
+@pytest.mark.skipif(not SOAK, reason="compiling PyCUDA takes two minutes: make soak")
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="PyCUDA compiles its kernels with nvcc")
+@pytest.mark.parametrize("file", PYCUDA.passing)
+def test_pycuda(request: pytest.FixtureRequest, tmp_path: Path, cache: Path, file: str) -> None:
+    packages = third_party.cache_of(request.config)
+    site = third_party.install_pycuda(packages, LIBRARY)
+    shutil.copy(third_party.unpack_tests_of_pycuda(packages) / file, tmp_path)
+    suites.check(
+        PYCUDA,
+        [file],
+        [*SIM_RUN, sys.executable, "-m", "pytest"],
+        tmp_path,
+        PYTHONPATH=os.pathsep.join((str(site), str(ROOT))),
+        PYCUDA_CACHE_DIR=str(tmp_path),
+        UHAL_SIM_CACHE=str(cache),
+        UHAL_SIM_REPORT=str(tmp_path / "report"),
+    )

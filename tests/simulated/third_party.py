@@ -8,6 +8,8 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
+import tempfile
 import venv
 from pathlib import Path
 
@@ -114,3 +116,28 @@ def install_pycuda(folder: Path, driver: Path) -> Path:
         CFLAGS="-O0 -g0 -w",
         LIBRARY_PATH=str(driver.parent),
     )
+
+
+def unpack_tests_of_pycuda(folder: Path) -> Path:
+    """Return the tests that lie in PyCUDA's source distribution."""
+    tests = folder / "pycuda-2026.1" / "test"
+    if tests.is_dir():
+        return tests
+    with tempfile.TemporaryDirectory(dir=folder) as place:
+        pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--no-deps")
+        done = subprocess.run(
+            [*pip, "--no-binary", "pycuda", "--dest", place, PYCUDA[0]],
+            capture_output=True,
+            encoding="utf-8",
+        )
+        said = done.stdout + done.stderr
+        if done.returncode != 0 and any(words in said for words in _NO_NETWORK):
+            pytest.skip("there is no network to fetch PyCUDA's tests from")
+        assert done.returncode == 0, said[-5000:]
+        (archive,) = Path(place).glob("*.tar.gz")
+        with tarfile.open(archive) as members:
+            members.extractall(place, filter="data")
+        (unpacked,) = Path(place).glob("*/test")
+        tests.parent.mkdir(exist_ok=True)
+        unpacked.replace(tests)
+    return tests
