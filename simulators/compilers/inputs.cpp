@@ -18,8 +18,8 @@ bool starts_with(const sim::Bytes &input, const char *start, size_t bytes) {
     return input.size() >= bytes && std::memcmp(input.data(), start, bytes) == 0;
 }
 
-// A fatbin may hold the same program for several targets: the newest text stands for it.
-bool add_fatbin(const sim::Bytes &input, sim::AttachedPtx &found) {
+// A fatbin may hold the same program for several targets.
+bool add_fatbin(const sim::Bytes &input, unsigned target, sim::AttachedPtx &found) {
     std::vector<sim::FatbinMember> members;
     std::string why;
     if (!sim::read_fatbin(input, members, why)) {
@@ -28,7 +28,7 @@ bool add_fatbin(const sim::Bytes &input, sim::AttachedPtx &found) {
     const sim::FatbinMember *newest = nullptr;
     for (const sim::FatbinMember &member : members) {
         if (member.kind == sim::Image::Kind::ptx && member.problem.empty() &&
-            (newest == nullptr || member.target > newest->target)) {
+            member.target <= target && (newest == nullptr || member.target > newest->target)) {
             newest = &member;
         }
     }
@@ -41,7 +41,7 @@ bool add_fatbin(const sim::Bytes &input, sim::AttachedPtx &found) {
 }
 
 // An object file of a host compiler carries fatbins, one behind the other.
-bool add_object(const sim::Bytes &input, sim::AttachedPtx &found) {
+bool add_object(const sim::Bytes &input, unsigned target, sim::AttachedPtx &found) {
     Elf64_Ehdr header;
     if (!input.read(0, header) || header.e_shentsize != sizeof(Elf64_Shdr)) {
         return false;
@@ -63,20 +63,20 @@ bool add_object(const sim::Bytes &input, sim::AttachedPtx &found) {
             if (bytes == 0 || bytes > rest.size()) {
                 break;
             }
-            any = add_fatbin(rest.part(0, bytes), found) || any;
+            any = add_fatbin(rest.part(0, bytes), target, found) || any;
             rest = rest.part(bytes, rest.size() - bytes);
         }
     }
     return any;
 }
 
-bool add_archive(const sim::Bytes &input, sim::AttachedPtx &found) {
+bool add_archive(const sim::Bytes &input, unsigned target, sim::AttachedPtx &found) {
     bool any = false;
     ar_hdr header;
     for (uint64_t at = SARMAG; input.read(at, header);) {
         const uint64_t bytes = std::strtoull(header.ar_size, nullptr, 10);
         at += sizeof header;
-        any = add_object(input.part(at, bytes), found) || any;
+        any = add_object(input.part(at, bytes), target, found) || any;
         at += bytes + bytes % 2;
     }
     return any;
@@ -98,26 +98,28 @@ bool add_text(const sim::Bytes &input, sim::AttachedPtx &found) {
     return found.texts.back().find(".version") != std::string::npos;
 }
 
-bool add(const sim::Bytes &input, sim::AttachedPtx &found) {
+bool add(const sim::Bytes &input, unsigned target, sim::AttachedPtx &found) {
     if (starts_with(input, ELFMAG, SELFMAG)) {
         Elf64_Ehdr header;
-        return input.read(0, header) && (header.e_machine == machine_cuda ? add_cubin(input, found)
-                                                                          : add_object(input, found));
+        return input.read(0, header) &&
+               (header.e_machine == machine_cuda ? add_cubin(input, found)
+                                                 : add_object(input, target, found));
     }
     if (starts_with(input, ARMAG, SARMAG)) {
-        return add_archive(input, found);
+        return add_archive(input, target, found);
     }
     if (input.size() >= 16 && sim::fatbin_bytes(input.data()) != 0) {
-        return add_fatbin(input, found);
+        return add_fatbin(input, target, found);
     }
     return add_text(input, found);
 }
 
 } // namespace
 
-void add_ptx_of(const sim::Bytes &input, const std::string &name, sim::AttachedPtx &found) {
+void add_ptx_of(const sim::Bytes &input, const std::string &name, unsigned target,
+                sim::AttachedPtx &found) {
     const size_t before = found.texts.size();
-    if (!add(input, found)) {
+    if (!add(input, target, found)) {
         found.texts.resize(std::min(before, found.texts.size()));
         found.problem += (found.problem.empty() ? "" : ", ") + name;
     }

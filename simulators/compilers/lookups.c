@@ -29,7 +29,7 @@ void *uhal_loader_lookup(void *handle, const char *name) {
 }
 
 SHOWN void *dlsym(void *restrict handle, const char *restrict name) {
-    if (name == NULL || !uhal_is_replaced(name)) {
+    if (!uhal_is_replaced(name)) {
         // As the last act, so that the loader sees the caller, which RTLD_NEXT starts from.
         return loader_lookup()(handle, name);
     }

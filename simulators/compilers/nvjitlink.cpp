@@ -2,6 +2,7 @@
 //
 // The linking itself is the library's, complaints included. It makes PTX only of LTO-IR, so that is
 // linked a second time, for PTX.
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <iterator>
@@ -100,6 +101,17 @@ std::string ptx_of_ltoir(const Library &nvjitlink, const Link &link) {
     return text;
 }
 
+// 86 of "-arch=sm_86".
+unsigned target_of(const Link &link) {
+    for (const std::string &option : link.options) {
+        const size_t digits = option.find("sm_");
+        if (option.compare(0, 6, "-arch=") == 0 && digits != std::string::npos) {
+            return static_cast<unsigned>(std::strtoul(option.c_str() + digits + 3, nullptr, 10));
+        }
+    }
+    return 0;
+}
+
 sim::AttachedPtx ptx_of(const Library &nvjitlink, const Link &link) {
     sim::AttachedPtx found;
     bool any_ltoir = false;
@@ -107,7 +119,7 @@ sim::AttachedPtx ptx_of(const Library &nvjitlink, const Link &link) {
         if (input.is_ltoir()) {
             any_ltoir = true;
         } else {
-            add_ptx_of(input.bytes(), input.name, found);
+            add_ptx_of(input.bytes(), input.name, target_of(link), found);
         }
     }
     if (any_ltoir) {
