@@ -1,4 +1,4 @@
-"""Products of matrices on the host by a BLAS, as two lines of `matmul_table`."""
+"""Products of matrices on the host by a BLAS, as one line of the table."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from ubridge.device.executor import DeviceExecutor
 from ubridge.prepare.matmul.host_blas import find_blas
 from uhal import DeviceBuffer, DType, Function
 from uhal._lane import ResultLaunch
-from uhal.dtypes import f32
 from uhal.interop import StreamLike
 
 _COPY = OPS["copy"]
@@ -21,11 +20,9 @@ _COPY = OPS["copy"]
 _MODULE = "blas"
 _LONGEST = 2**31 - 1
 """What a BLAS with 32-bit integers can count."""
-_WIDENING_PAYS = 32**3
-"""Multiplications from which on halves are widened for the BLAS."""
 _PIECE = 2**21
 """Multiplications that are worth a piece of their own."""
-_PER_THREAD = 2**12
+_PER_THREAD = 2**16
 """Multiplications a work-item stands for: the runtime tells the short launches by their number."""
 
 
@@ -63,7 +60,7 @@ class BlasProducts(MatmulKernel):
     """A BLAS whose calls are kernels of ours, on the host's threads and in the stream's order."""
 
     name = "blas"
-    dtypes: tuple[str, ...] = ("f32", "f64")
+    dtypes = ("f32", "f64")
 
     def __init__(self, executor: DeviceExecutor) -> None:
         self._executor = executor
@@ -92,33 +89,21 @@ class BlasProducts(MatmulKernel):
         stream: StreamLike | None,
     ) -> bool:
         """Enqueue products, after a copy of what the BLAS does not take as it lies."""
-        self._multiply(product, product.dtype, a, b, out, stream)
-        return True
-
-    def _multiply(
-        self,
-        product: Product,
-        dtype: DType,
-        a: DeviceBuffer,
-        b: DeviceBuffer,
-        out: DeviceBuffer,
-        stream: StreamLike | None,
-    ) -> None:
-        """Enqueue products into `out`, which has the dtype they are computed in."""
         left, right = _layouts(product)
-        a, x = self._operand(a, left, dtype, stream)
-        b, y = self._operand(b, right, dtype, stream)
-        call = self._call(product, dtype, x, y)
+        a, x = self._operand(a, left, stream)
+        b, y = self._operand(b, right, stream)
+        call = self._call(product, x, y)
         first, second = (b, a) if call.swapped else (a, b)
         arguments = (call.address, first, second, out, *call.numbers)
         self._executor.launch(call.function, call.grid, call.threads, arguments, stream)
+        return True
 
     def planned(self, product: Product) -> Callable[..., DeviceBuffer] | None:
         """Return what enqueues a product whose operands the BLAS takes as they lie."""
         x, y = (_operand(one) for one in _layouts(product))
         if x is None or y is None:
             return None
-        call = self._call(product, product.dtype, x, y)
+        call = self._call(product, x, y)
         size = product.batch * product.m * product.n
         bound = call.function[call.grid, call.threads]
         launch = ResultLaunch(bound, (call.address,), 2, size, product.dtype, call.numbers)
@@ -126,9 +111,10 @@ class BlasProducts(MatmulKernel):
             return launch
         return lambda stream, out, a, b: launch(stream, out, b, a)
 
-    def _call(self, product: Product, dtype: DType, x: Operand, y: Operand) -> _Call:
+    def _call(self, product: Product, x: Operand, y: Operand) -> _Call:
         """What to tell the BLAS of a product, and how to launch the kernel that calls it."""
         batch, m, n, k = product.batch, product.m, product.n, product.k
+        dtype = product.dtype
         limits = self._executor.device.limits
         columns, rows = _pieces(limits.processors, batch, m, n, k)
         work = m * n * k // (columns * rows) // _PER_THREAD
@@ -151,21 +137,18 @@ class BlasProducts(MatmulKernel):
         return _Call(function, grid, threads, blas.gemv[dtype.name], numbers, n > 1)
 
     def _operand(
-        self, x: DeviceBuffer, layout: Layout, dtype: DType, stream: StreamLike | None
+        self, x: DeviceBuffer, layout: Layout, stream: StreamLike | None
     ) -> tuple[DeviceBuffer, Operand]:
         """The matrices as the BLAS takes them; those that one stands for are copied once."""
         lies = _operand(layout)
-        if lies is not None and x.dtype is dtype:
+        if lies is not None:
             return x, lies
         batch = layout.strides[0]
         count, rows, columns = layout.shape
         each = rows * columns
         apart = Layout((count if batch else 1, rows, columns), layout.strides)
-        copied = self._executor.allocate(apart.size, dtype, stream)
-        if x.dtype is dtype:
-            self._executor.lowering.unary(_COPY, x, apart, copied, None, stream)
-        else:
-            self._executor.lowering.cast(x, apart, dtype, copied, stream)
+        copied = self._executor.allocate(apart.size, x.dtype, stream)
+        self._executor.lowering.unary(_COPY, x, apart, copied, None, stream)
         return copied, Operand(each if batch else 0, columns, False)
 
     def _function(self, product: str, dtype: DType) -> Function:
@@ -174,37 +157,6 @@ class BlasProducts(MatmulKernel):
             found = self._executor.get_or_load_func(f"blas_{product}_{dtype}", _MODULE)
             self._functions[product, dtype] = found
         return found
-
-
-class WidenedProducts(BlasProducts):
-    """The BLAS for halves, which are widened to f32 and rounded once."""
-
-    name = "blas_in_f32"
-    dtypes = ("bf16", "f16")
-
-    def planned(self, product: Product) -> None:
-        """Return none: it takes several launches."""
-
-    def refusal(self, product: Product) -> str:
-        """Say what keeps a product from the BLAS, or whether widening costs more than it saves."""
-        few = product.m * product.n * product.k < _WIDENING_PAYS
-        return super().refusal(product) or ("too small for widening to pay" if few else "")
-
-    def launch(
-        self,
-        product: Product,
-        a: DeviceBuffer,
-        b: DeviceBuffer,
-        out: DeviceBuffer,
-        stream: StreamLike | None,
-    ) -> bool:
-        """Enqueue products of widened copies."""
-        size = product.batch * product.m * product.n
-        wide = self._executor.allocate(size, f32, stream)
-        self._multiply(product, f32, a, b, wide, stream)
-        whole = Layout.contiguous(size)
-        self._executor.lowering.cast(wide, whole, product.dtype, out, stream)
-        return True
 
 
 @lru_cache(maxsize=4096)

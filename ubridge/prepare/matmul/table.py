@@ -13,9 +13,10 @@ from dataclasses import replace
 from ubridge.core.product import MatmulChoice, MatmulKernel, Product
 from ubridge.device.executor import DeviceExecutor
 from ubridge.device.images import modules
-from ubridge.prepare.matmul.blas_products import BlasProducts, WidenedProducts
+from ubridge.prepare.matmul.blas_products import BlasProducts
 from ubridge.prepare.matmul.cublaslt import CublasLtProducts
 from ubridge.prepare.matmul.kernels import TENSOR_MODULE, TensorProducts, TiledProducts
+from ubridge.prepare.matmul.packed_products import PackedProducts
 from uhal import DeviceBuffer
 from uhal.interop import StreamLike
 
@@ -40,7 +41,7 @@ class MatmulKernels:
         if self._library is not None:
             self.table = (self._library, *self.table)
         if device.backend == "host":
-            self.table = (BlasProducts(executor), WidenedProducts(executor), *self.table)
+            self.table = (BlasProducts(executor), PackedProducts(executor), *self.table)
 
     def leave_out_library(self) -> None:
         """Choose among uhal's own kernels only."""
