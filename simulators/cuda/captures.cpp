@@ -124,7 +124,8 @@ CUresult cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph,
         }
         const auto other = graph->capture.lock();
         if (other != nullptr && !other->streams.empty()) {
-            return refuse(CUDA_ERROR_INVALID_VALUE, "a stream is capturing into this graph already");
+            return refuse(CUDA_ERROR_INVALID_VALUE,
+                          "a stream is capturing into this graph already");
         }
         sim::begin_capture<Capture>(stream, mode, graph, std::move(after));
         stream.capture->into_given = true;

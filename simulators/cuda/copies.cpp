@@ -2,96 +2,12 @@
 //
 // Pageable sources are read during the call, as the manual promises, and everything else when the
 // stream gets there: memory that is changed or freed too early shows.
-#include <algorithm>
-#include <cstring>
-
 #include "copies.h"
-#include "pointers.h"
+#include "copy_work.h"
 
 using namespace cuda_sim;
 
 namespace {
-
-// One side of a copy: rows, and slices of them.
-struct Side {
-    uint64_t address = 0;
-    uint64_t pitch = 0; // bytes from one row to the next
-    uint64_t slice = 0; // and from one slice to the next
-    Place place = {Place::Kind::invalid, nullptr};
-    std::shared_ptr<std::vector<char>> staged; // rows without gaps, when already read
-};
-
-struct Extent {
-    uint64_t width; // bytes
-    uint64_t height = 1;
-    uint64_t depth = 1;
-
-    bool empty() const { return width == 0 || height == 0 || depth == 0; }
-};
-
-uint64_t covered(const Side &side, const Extent &extent) {
-    return side.slice * (extent.depth - 1) + side.pitch * (extent.height - 1) + extent.width;
-}
-
-bool locate(Driver &driver, Side &side, const Extent &extent) {
-    side.place = place_of(driver, side.address, covered(side, extent));
-    return side.place.kind != Place::Kind::invalid && side.address != 0 &&
-           (extent.height == 1 || side.pitch >= extent.width) &&
-           (extent.depth == 1 || side.slice >= side.pitch * extent.height);
-}
-
-bool is_host(const Side &side) {
-    return side.place.kind != Place::Kind::device;
-}
-
-void copy_rows(char *destination, const Side &to, const char *source, const Side &from,
-               const Extent &extent) {
-    for (uint64_t slice = 0; slice < extent.depth; ++slice) {
-        for (uint64_t row = 0; row < extent.height; ++row) {
-            std::memmove(destination + slice * to.slice + row * to.pitch,
-                         source + slice * from.slice + row * from.pitch, extent.width);
-        }
-    }
-}
-
-void read_now(Side &side, const Extent &extent) {
-    Side packed;
-    packed.pitch = extent.width;
-    packed.slice = extent.width * extent.height;
-    packed.staged = std::make_shared<std::vector<char>>(packed.slice * extent.depth);
-    copy_rows(packed.staged->data(), packed, reinterpret_cast<const char *>(side.address), side,
-              extent);
-    packed.address = side.address;
-    packed.place = side.place;
-    side = packed;
-}
-
-std::function<sim::Status()> copy_work(Side destination, Side source, Extent extent,
-                                       DeviceState &device) {
-    return [=, &device] {
-        Driver &driver = Driver::get();
-        char *to = nullptr;
-        const char *from = nullptr;
-        {
-            const sim::Lock lock(driver.scheduler.mutex);
-            to = view_of(driver, destination.address, covered(destination, extent),
-                         destination.place.kind);
-            from = source.staged != nullptr ? source.staged->data()
-                                            : view_of(driver, source.address,
-                                                      covered(source, extent), source.place.kind);
-        }
-        sim::Status status = sim::Status::illegal_address;
-        if (to != nullptr && from != nullptr) {
-            status =
-                sim::run_guarded([&] { copy_rows(to, destination, from, source, extent); }).status;
-        }
-        if (status != sim::Status::ok) {
-            const sim::Lock lock(driver.scheduler.mutex);
-            device.device.fault_text = "a copy reached memory that is gone";
-        }
-        return status;
-    };
-}
 
 // What a query of the copy's node answers.
 std::shared_ptr<NodeDetails> details_of(const Side &destination, const Side &source,
@@ -114,9 +30,6 @@ std::shared_ptr<NodeDetails> details_of(const Side &destination, const Side &sou
     copy.Depth = extent.depth;
     return details;
 }
-
-// When the source may be read: in the stream's order, before the call is back, or at any time.
-enum class Reading { in_order, in_the_call, any_time };
 
 CUresult copy(Call &call, const std::shared_ptr<Stream> &stream, Side destination, Side source,
               Extent extent, bool synchronous) {
@@ -160,16 +73,6 @@ CUresult copy(Call &call, const std::shared_ptr<Stream> &stream, Side destinatio
     return wait_for(call, {{stream->queue, stream->queue->submitted}});
 }
 
-Side device_side(uint64_t address) {
-    Side side;
-    side.address = address;
-    return side;
-}
-
-Side host_side(const void *pointer) {
-    return device_side(reinterpret_cast<uint64_t>(pointer));
-}
-
 // The sides a call names as device memory must be that, or page-locked memory mapped there.
 CUresult check_device(Call &call, uint64_t address) {
     const Place place = place_of(call.driver, address, 1);
@@ -191,91 +94,6 @@ CUresult linear(const char *name, CUstream stream, bool synchronous, Side destin
             return result;
         }
         return copy(call, stream_of(call, stream), destination, source, {bytes}, synchronous);
-    });
-}
-
-// A copy of a batch: in the stream's order unless its source may be read before.
-CUresult copy_of_batch(Call &call, Stream &stream, Side destination, Side source, Extent extent,
-                       Reading reading) {
-    if (!locate(call.driver, destination, extent) || !locate(call.driver, source, extent)) {
-        return refuse(CUDA_ERROR_INVALID_VALUE, "an address is not in one allocation");
-    }
-    const bool early = reading == Reading::in_the_call ||
-                       (reading == Reading::any_time && call.driver.scheduler.choose(2) == 0);
-    if (early && is_host(source)) {
-        read_now(source, extent);
-    }
-    Operation operation;
-    operation.type = CU_GRAPH_NODE_TYPE_MEMCPY;
-    operation.work = copy_work(destination, source, extent, *call.device);
-    return enqueue(call, stream, std::move(operation));
-}
-
-struct Batch {
-    const CUdeviceptr *destinations;
-    const CUdeviceptr *sources;
-    const size_t *sizes;
-    size_t count;
-    const CUmemcpyAttributes *attributes;
-    const size_t *first; // of the copies that each of the attributes is for
-    size_t attributes_count;
-};
-
-// Whether all of it can be understood; `attributes` are for copies in their order, from the first.
-bool well_formed(const Batch &batch) {
-    if (batch.destinations == nullptr || batch.sources == nullptr || batch.sizes == nullptr ||
-        batch.count == 0 || batch.attributes == nullptr || batch.first == nullptr ||
-        batch.attributes_count == 0 || batch.attributes_count > batch.count ||
-        batch.first[0] != 0) {
-        return false;
-    }
-    for (size_t index = 0; index < batch.attributes_count; ++index) {
-        const CUmemcpySrcAccessOrder order = batch.attributes[index].srcAccessOrder;
-        if (order < CU_MEMCPY_SRC_ACCESS_ORDER_STREAM || order > CU_MEMCPY_SRC_ACCESS_ORDER_ANY ||
-            batch.first[index] >= batch.count ||
-            (index != 0 && batch.first[index] <= batch.first[index - 1])) {
-            return false;
-        }
-    }
-    return std::find(batch.sizes, batch.sizes + batch.count, 0) == batch.sizes + batch.count;
-}
-
-CUresult copy_batch(const char *name, const Batch &batch, CUstream handle) {
-    return in_context(name, [&](Call &call) {
-        const std::shared_ptr<Stream> stream = stream_of(call, handle);
-        if (stream == nullptr || stream->is_default()) {
-            return refuse(CUDA_ERROR_INVALID_HANDLE, "a batch of copies needs a stream of its own");
-        }
-        if (!well_formed(batch)) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
-        if (stream->capture != nullptr) {
-            stream->capture->valid = false;
-            return refuse(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
-                          "batches of copies inside graphs are not simulated");
-        }
-        std::vector<size_t> left(batch.count);
-        for (size_t index = 0; index < batch.count; ++index) {
-            left[index] = index;
-        }
-        // The copies of a batch have no order among themselves.
-        while (!left.empty()) {
-            const size_t place = call.driver.scheduler.choose(left.size());
-            const size_t next = left[place];
-            left.erase(left.begin() + static_cast<std::ptrdiff_t>(place));
-            const size_t *const kind =
-                std::upper_bound(batch.first, batch.first + batch.attributes_count, next) - 1;
-            const auto reading =
-                static_cast<Reading>(batch.attributes[kind - batch.first].srcAccessOrder -
-                                     CU_MEMCPY_SRC_ACCESS_ORDER_STREAM);
-            const CUresult result =
-                copy_of_batch(call, *stream, device_side(batch.destinations[next]),
-                              device_side(batch.sources[next]), {batch.sizes[next]}, reading);
-            if (result != CUDA_SUCCESS) {
-                return result;
-            }
-        }
-        return CUDA_SUCCESS;
     });
 }
 
@@ -311,14 +129,13 @@ CUresult box(const char *name, const CUDA_MEMCPY3D *what, CUstream stream, bool 
             return CUDA_ERROR_INVALID_VALUE;
         }
         const CUresult known = sides_of(*what, destination, source, extent);
-        return known != CUDA_SUCCESS ? known
-                                     : copy(call, stream_of(call, stream), destination, source,
-                                            extent, synchronous);
+        return known != CUDA_SUCCESS
+                   ? known
+                   : copy(call, stream_of(call, stream), destination, source, extent, synchronous);
     });
 }
 
-CUresult rectangle(const char *name, const CUDA_MEMCPY2D *what, CUstream stream,
-                   bool synchronous) {
+CUresult rectangle(const char *name, const CUDA_MEMCPY2D *what, CUstream stream, bool synchronous) {
     if (what == nullptr) {
         return box(name, nullptr, stream, synchronous);
     }
@@ -466,27 +283,4 @@ CUresult cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER *pCopy, CUstream hStream) 
 
 CUresult cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER *pCopy) {
     return between_contexts(__func__, pCopy, nullptr, true);
-}
-
-CUresult cuMemcpyBatchAsync_v2(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count,
-                               CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs,
-                               CUstream hStream) {
-    return copy_batch(__func__, {dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs}, hStream);
-}
-
-CUresult cuMemcpyBatchAsync(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count,
-                            CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs,
-                            size_t *failIdx, CUstream hStream) {
-    const CUresult result =
-        copy_batch(__func__, {dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs}, hStream);
-    if (result != CUDA_SUCCESS && failIdx != nullptr) {
-        *failIdx = SIZE_MAX; // the manual's word for a mistake that no single copy made
-    }
-    return result;
-}
-
-CUresult cuMemcpyWithAttributesAsync(CUdeviceptr dst, CUdeviceptr src, size_t size,
-                                     CUmemcpyAttributes *attr, CUstream hStream) {
-    size_t first = 0;
-    return copy_batch(__func__, {&dst, &src, &size, 1, attr, &first, 1}, hStream);
 }

@@ -8,8 +8,7 @@ using namespace cuda_sim;
 
 namespace {
 
-template <class Value>
-void fill_rows(char *to, const CUDA_MEMSET_NODE_PARAMS_v2 &what) {
+template <class Value> void fill_rows(char *to, const CUDA_MEMSET_NODE_PARAMS_v2 &what) {
     for (size_t row = 0; row < what.height; ++row) {
         Value *const items = reinterpret_cast<Value *>(to + row * what.pitch);
         std::fill_n(items, what.width, static_cast<Value>(what.value));
@@ -28,16 +27,18 @@ CUresult fill(const char *name, CUdeviceptr address, size_t pitch, unsigned valu
             return CUDA_SUCCESS;
         }
         Operation operation;
-        const CUresult result =
-            make_fill(call, {address, pitch, value, element_size, width, height, nullptr}, operation);
-        const CUresult queued =
-            result == CUDA_SUCCESS ? enqueue(call, *stream, std::move(operation)) : result;
-        // On a device a fill never waits, whatever its name says; of page-locked memory it does.
-        const bool on_host = place_of(call.driver, address, 1).kind == Place::Kind::pinned;
-        if (queued != CUDA_SUCCESS || !synchronous || !on_host || stream->capture != nullptr) {
-            return queued;
+        const CUresult result = make_fill(
+            call, {address, pitch, value, element_size, width, height, nullptr}, operation);
+        if (result != CUDA_SUCCESS) {
+            return result;
         }
-        return wait_for(call, {{stream->queue, stream->queue->submitted}});
+        // On the device a fill never waits, whatever its name says.
+        const bool on_host = place_of(call.driver, address, 1).kind != Place::Kind::device;
+        const bool waits = synchronous && on_host && stream->capture == nullptr;
+        const CUresult queued = enqueue(call, *stream, std::move(operation));
+        return queued != CUDA_SUCCESS || !waits
+                   ? queued
+                   : wait_for(call, {{stream->queue, stream->queue->submitted}});
     });
 }
 
@@ -50,7 +51,8 @@ CUresult cuda_sim::make_fill(Call &call, const CUDA_MEMSET_NODE_PARAMS_v2 &what,
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (what.dst % size != 0 || what.pitch % size != 0) {
-        return refuse(CUDA_ERROR_INVALID_VALUE, "the address is not a multiple of the value's size");
+        return refuse(CUDA_ERROR_INVALID_VALUE,
+                      "the address is not a multiple of the value's size");
     }
     const uint64_t bytes = what.width * size;
     if (what.width > UINT64_MAX / size || (what.height > 1 && what.pitch < bytes)) {

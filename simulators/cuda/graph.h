@@ -25,8 +25,8 @@ struct NodeDetails {
     std::vector<CUstreamBatchMemOpParams> memory_operations;
 };
 
-// Something a stream runs or a graph records. By its type it is described by one of these: a kernel,
-// an event, a graph; or by what it does.
+// Something a stream runs or a graph records. By its type it is described by one of these: a
+// kernel, an event, a graph; or by what it does.
 struct Operation {
     CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
     std::shared_ptr<KernelCall> kernel;
@@ -67,9 +67,9 @@ struct Graph {
     unsigned id = 0;
     std::vector<GraphStep> steps;
     UserReferences user_objects;
-    std::weak_ptr<Capture> capture;     // that adds to it
+    std::weak_ptr<Capture> capture;      // that adds to it
     std::weak_ptr<const Graph> original; // that it was cloned from
-    bool embedded = false;              // in a node, which it belongs to
+    bool embedded = false;               // in a node, which it belongs to
 };
 
 struct GraphExec {

@@ -216,23 +216,24 @@ void cuda_sim::forget_graph(Driver &driver, Graph &graph) {
 }
 
 CUresult cuGraphDestroyNode(CUgraphNode hNode) {
-    return with_node(__func__, hNode, [&](Call &call, const std::shared_ptr<Graph> &graph,
-                                          size_t index, GraphStep &step) {
-        const auto capture = graph->capture.lock();
-        if (capture != nullptr && !capture->streams.empty()) {
-            return refuse(CUDA_ERROR_INVALID_VALUE, "a stream is capturing into this graph");
-        }
-        forget_step(call.driver, step);
-        // Its place stays, for nodes and executable graphs go by places.
-        step.operation = {};
-        step.after.clear();
-        step.removed = true;
-        for (GraphStep &other : graph->steps) {
-            auto &after = other.after;
-            after.erase(std::remove(after.begin(), after.end(), index), after.end());
-        }
-        return CUDA_SUCCESS;
-    });
+    return with_node(
+        __func__, hNode,
+        [&](Call &call, const std::shared_ptr<Graph> &graph, size_t index, GraphStep &step) {
+            const auto capture = graph->capture.lock();
+            if (capture != nullptr && !capture->streams.empty()) {
+                return refuse(CUDA_ERROR_INVALID_VALUE, "a stream is capturing into this graph");
+            }
+            forget_step(call.driver, step);
+            // Its place stays, for nodes and executable graphs go by places.
+            step.operation = {};
+            step.after.clear();
+            step.removed = true;
+            for (GraphStep &other : graph->steps) {
+                auto &after = other.after;
+                after.erase(std::remove(after.begin(), after.end(), index), after.end());
+            }
+            return CUDA_SUCCESS;
+        });
 }
 
 CUresult cuGraphGetNodes(CUgraph hGraph, CUgraphNode *nodes, size_t *numNodes) {
@@ -291,79 +292,85 @@ CUresult cuGraphRemoveDependencies_v2(CUgraph hGraph, const CUgraphNode *from,
 
 CUresult cuGraphNodeGetDependencies_v2(CUgraphNode hNode, CUgraphNode *dependencies,
                                        CUgraphEdgeData *edgeData, size_t *numDependencies) {
-    return with_node(__func__, hNode, [&](Call &, const std::shared_ptr<Graph> &graph, size_t,
-                                          const GraphStep &step) {
-        return list_nodes(dependencies_of(*graph, step), dependencies, edgeData, numDependencies);
-    });
+    return with_node(
+        __func__, hNode,
+        [&](Call &, const std::shared_ptr<Graph> &graph, size_t, const GraphStep &step) {
+            return list_nodes(dependencies_of(*graph, step), dependencies, edgeData,
+                              numDependencies);
+        });
 }
 
 CUresult cuGraphNodeGetDependencies(CUgraphNode hNode, CUgraphNode *dependencies,
                                     size_t *numDependencies) {
-    return with_node(__func__, hNode, [&](Call &, const std::shared_ptr<Graph> &graph, size_t,
-                                          const GraphStep &step) {
-        return list_nodes(dependencies_of(*graph, step), dependencies, numDependencies);
-    });
+    return with_node(
+        __func__, hNode,
+        [&](Call &, const std::shared_ptr<Graph> &graph, size_t, const GraphStep &step) {
+            return list_nodes(dependencies_of(*graph, step), dependencies, numDependencies);
+        });
 }
 
 CUresult cuGraphNodeGetDependentNodes_v2(CUgraphNode hNode, CUgraphNode *dependentNodes,
                                          CUgraphEdgeData *edgeData, size_t *numDependentNodes) {
-    return with_node(__func__, hNode, [&](Call &call, const std::shared_ptr<Graph> &graph,
-                                          size_t index, const GraphStep &) {
-        name_nodes(call.driver, graph);
-        return list_nodes(dependents_of(*graph, index), dependentNodes, edgeData,
-                          numDependentNodes);
-    });
+    return with_node(
+        __func__, hNode,
+        [&](Call &call, const std::shared_ptr<Graph> &graph, size_t index, const GraphStep &) {
+            name_nodes(call.driver, graph);
+            return list_nodes(dependents_of(*graph, index), dependentNodes, edgeData,
+                              numDependentNodes);
+        });
 }
 
 CUresult cuGraphNodeGetDependentNodes(CUgraphNode hNode, CUgraphNode *dependentNodes,
                                       size_t *numDependentNodes) {
-    return with_node(__func__, hNode, [&](Call &call, const std::shared_ptr<Graph> &graph,
-                                          size_t index, const GraphStep &) {
-        name_nodes(call.driver, graph);
-        return list_nodes(dependents_of(*graph, index), dependentNodes, numDependentNodes);
-    });
+    return with_node(
+        __func__, hNode,
+        [&](Call &call, const std::shared_ptr<Graph> &graph, size_t index, const GraphStep &) {
+            name_nodes(call.driver, graph);
+            return list_nodes(dependents_of(*graph, index), dependentNodes, numDependentNodes);
+        });
 }
 
 CUresult cuGraphNodeGetType(CUgraphNode hNode, CUgraphNodeType *type) {
-    return with_node(__func__, hNode, [&](Call &, const std::shared_ptr<Graph> &, size_t,
-                                          const GraphStep &step) {
-        if (type == nullptr) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
-        *type = step.operation.type;
-        return CUDA_SUCCESS;
-    });
+    return with_node(__func__, hNode,
+                     [&](Call &, const std::shared_ptr<Graph> &, size_t, const GraphStep &step) {
+                         if (type == nullptr) {
+                             return CUDA_ERROR_INVALID_VALUE;
+                         }
+                         *type = step.operation.type;
+                         return CUDA_SUCCESS;
+                     });
 }
 
 CUresult cuGraphNodeGetContainingGraph(CUgraphNode hNode, CUgraph *phGraph) {
-    return with_node(__func__, hNode, [&](Call &, const std::shared_ptr<Graph> &graph, size_t,
-                                          const GraphStep &) {
-        if (phGraph == nullptr) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
-        *phGraph = graph->handle;
-        return CUDA_SUCCESS;
-    });
+    return with_node(__func__, hNode,
+                     [&](Call &, const std::shared_ptr<Graph> &graph, size_t, const GraphStep &) {
+                         if (phGraph == nullptr) {
+                             return CUDA_ERROR_INVALID_VALUE;
+                         }
+                         *phGraph = graph->handle;
+                         return CUDA_SUCCESS;
+                     });
 }
 
 CUresult cuGraphNodeGetLocalId(CUgraphNode hNode, unsigned int *nodeId) {
-    return with_node(__func__, hNode, [&](Call &, const std::shared_ptr<Graph> &, size_t index,
-                                          const GraphStep &) {
-        if (nodeId == nullptr) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
-        *nodeId = static_cast<unsigned>(index);
-        return CUDA_SUCCESS;
-    });
+    return with_node(__func__, hNode,
+                     [&](Call &, const std::shared_ptr<Graph> &, size_t index, const GraphStep &) {
+                         if (nodeId == nullptr) {
+                             return CUDA_ERROR_INVALID_VALUE;
+                         }
+                         *nodeId = static_cast<unsigned>(index);
+                         return CUDA_SUCCESS;
+                     });
 }
 
 CUresult cuGraphNodeGetToolsId(CUgraphNode hNode, unsigned long long *toolsNodeId) {
-    return with_node(__func__, hNode, [&](Call &, const std::shared_ptr<Graph> &graph,
-                                          size_t index, const GraphStep &) {
-        if (toolsNodeId == nullptr) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
-        *toolsNodeId = uint64_t{graph->id} << 32 | index;
-        return CUDA_SUCCESS;
-    });
+    return with_node(
+        __func__, hNode,
+        [&](Call &, const std::shared_ptr<Graph> &graph, size_t index, const GraphStep &) {
+            if (toolsNodeId == nullptr) {
+                return CUDA_ERROR_INVALID_VALUE;
+            }
+            *toolsNodeId = uint64_t{graph->id} << 32 | index;
+            return CUDA_SUCCESS;
+        });
 }

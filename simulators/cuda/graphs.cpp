@@ -45,7 +45,8 @@ CUresult instantiate(Call &call, CUgraphExec *handle, const std::shared_ptr<Grap
     }
     const std::shared_ptr<Graph> copy = copy_of(graph);
     if (!has_order(*copy)) {
-        return refuse(CUDA_ERROR_INVALID_VALUE, "nodes of this graph wait for each other in a circle");
+        return refuse(CUDA_ERROR_INVALID_VALUE,
+                      "nodes of this graph wait for each other in a circle");
     }
     const auto exec = std::make_shared<GraphExec>();
     exec->id = next_graph_id();
@@ -199,36 +200,37 @@ CUresult cuGraphCreate(CUgraph *phGraph, unsigned int flags) {
 }
 
 CUresult cuGraphClone(CUgraph *phGraphClone, CUgraph originalGraph) {
-    return with_graph(__func__, originalGraph, [&](Call &call,
-                                                   const std::shared_ptr<Graph> &graph) {
-        if (phGraphClone == nullptr) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
-        const std::shared_ptr<Graph> clone = copy_of(graph);
-        clone->user_objects = graph->user_objects;
-        for (const auto &[object, count] : clone->user_objects) {
-            object->references += count;
-        }
-        name_embedded(call.driver, clone);
-        clone->embedded = false;
-        *phGraphClone = clone->handle;
-        return CUDA_SUCCESS;
-    });
+    return with_graph(__func__, originalGraph,
+                      [&](Call &call, const std::shared_ptr<Graph> &graph) {
+                          if (phGraphClone == nullptr) {
+                              return CUDA_ERROR_INVALID_VALUE;
+                          }
+                          const std::shared_ptr<Graph> clone = copy_of(graph);
+                          clone->user_objects = graph->user_objects;
+                          for (const auto &[object, count] : clone->user_objects) {
+                              object->references += count;
+                          }
+                          name_embedded(call.driver, clone);
+                          clone->embedded = false;
+                          *phGraphClone = clone->handle;
+                          return CUDA_SUCCESS;
+                      });
 }
 
 CUresult cuGraphNodeFindInClone(CUgraphNode *phNode, CUgraphNode hOriginalNode,
                                 CUgraph hClonedGraph) {
-    return with_node(__func__, hOriginalNode, [&](Call &call, const std::shared_ptr<Graph> &graph,
-                                                  size_t index, const GraphStep &) {
-        const std::shared_ptr<Graph> clone = call.driver.graphs.find(hClonedGraph);
-        const Graph *const part = clone == nullptr ? nullptr : find_copy(*clone, graph.get());
-        if (phNode == nullptr || part == nullptr || index >= part->steps.size() ||
-            part->steps[index].removed) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
-        *phNode = part->steps[index].node->handle;
-        return CUDA_SUCCESS;
-    });
+    return with_node(
+        __func__, hOriginalNode,
+        [&](Call &call, const std::shared_ptr<Graph> &graph, size_t index, const GraphStep &) {
+            const std::shared_ptr<Graph> clone = call.driver.graphs.find(hClonedGraph);
+            const Graph *const part = clone == nullptr ? nullptr : find_copy(*clone, graph.get());
+            if (phNode == nullptr || part == nullptr || index >= part->steps.size() ||
+                part->steps[index].removed) {
+                return CUDA_ERROR_INVALID_VALUE;
+            }
+            *phNode = part->steps[index].node->handle;
+            return CUDA_SUCCESS;
+        });
 }
 
 CUresult cuGraphGetId(CUgraph hGraph, unsigned int *graphId) {

@@ -1,9 +1,9 @@
-// Managed memory: host memory that devices reach, and that a program may say where it wants. Where it
-// lies makes no difference here; what was said of it is kept by the page, and answered.
+// Managed memory: host memory that devices reach, and that a program may say where it wants. Where
+// it lies makes no difference here; what was said of it is kept by the page, and answered.
 #include <algorithm>
 #include <cstring>
 
-#include "operations.h"
+#include "managed.h"
 #include "pointers.h"
 
 using namespace cuda_sim;
@@ -33,9 +33,8 @@ class Pages {
     // The place that all pages have in common; CU_DEVICE_INVALID without one.
     CUdevice common(CUdevice PageAdvice::*place) const {
         const CUdevice of_first = first_->*place;
-        const bool same = std::all_of(first_, last_, [&](const PageAdvice &one) {
-            return one.*place == of_first;
-        });
+        const bool same = std::all_of(
+            first_, last_, [&](const PageAdvice &one) { return one.*place == of_first; });
         return same ? of_first : CU_DEVICE_INVALID;
     }
 
@@ -46,6 +45,19 @@ class Pages {
 
 CUresult not_managed() {
     return refuse(CUDA_ERROR_INVALID_VALUE, "the range is not in one allocation of managed memory");
+}
+
+CUresult freed_already() {
+    return refuse(CUDA_ERROR_INVALID_VALUE, "no allocation starts at this address");
+}
+
+void release(Driver &driver, CUdeviceptr address) {
+    const auto found = driver.managed.find(address);
+    if (found->second.pool != nullptr) {
+        found->second.pool->used -= driver.host_memory.find(address)->bytes;
+    }
+    driver.managed.erase(found);
+    driver.host_memory.release(address);
 }
 
 // A place as the older forms of these calls say it: a device, or CU_DEVICE_CPU.
@@ -195,25 +207,68 @@ CUresult answer(Call &call, void *data, size_t bytes, CUmem_range_attribute attr
 
 } // namespace
 
+CUresult cuda_sim::allocate_managed(Call &call, CUdeviceptr *address, size_t bytes,
+                                    const std::shared_ptr<Pool> &pool) {
+    void *const memory = call.driver.host_memory.allocate(bytes, 0);
+    if (memory == nullptr) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *address = reinterpret_cast<uint64_t>(memory);
+    Managed &managed = call.driver.managed[*address];
+    managed.ordinal = call.device->device.ordinal;
+    managed.pages.resize((bytes + page - 1) / page);
+    managed.pool = pool;
+    if (pool != nullptr) {
+        pool->used += bytes;
+        pool->used_high = std::max(pool->used_high, pool->used);
+        for (PageAdvice &one : managed.pages) {
+            one.preferred = pool->device;
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult cuda_sim::free_managed(Call &call, CUdeviceptr address) {
+    if (call.driver.managed[address].leaving) {
+        return freed_already();
+    }
+    for (const auto &device : call.driver.devices) {
+        call.driver.scheduler.wait(call.lock, call.driver.scheduler.pending(device->device));
+    }
+    if (call.driver.managed.count(address) == 0) {
+        return freed_already(); // by another thread, while this one waited
+    }
+    release(call.driver, address);
+    return call.fault();
+}
+
+CUresult cuda_sim::free_managed(Call &call, CUdeviceptr address, Stream &stream) {
+    Managed &managed = call.driver.managed[address];
+    if (managed.leaving) {
+        return freed_already();
+    }
+    managed.leaving = true;
+    Operation operation;
+    operation.type = CU_GRAPH_NODE_TYPE_MEM_FREE;
+    operation.work = [address] {
+        Driver &driver = Driver::get();
+        const sim::Lock lock(driver.scheduler.mutex);
+        release(driver, address);
+        return sim::Status::ok;
+    };
+    return enqueue(call, stream, std::move(operation));
+}
+
 CUresult cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags) {
     return in_context(__func__, [&](Call &call) {
         const CUresult unsafe = check_capture_unsafe(call);
         if (unsafe != CUDA_SUCCESS) {
             return unsafe;
         }
-        if (dptr == nullptr || bytesize == 0 ||
-            (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST)) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
-        void *const memory = call.driver.host_memory.allocate(bytesize, 0);
-        if (memory == nullptr) {
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        }
-        *dptr = reinterpret_cast<uint64_t>(memory);
-        Managed &managed = call.driver.managed[*dptr];
-        managed.ordinal = call.device->device.ordinal;
-        managed.pages.resize((bytesize + page - 1) / page);
-        return CUDA_SUCCESS;
+        const bool known = flags == CU_MEM_ATTACH_GLOBAL || flags == CU_MEM_ATTACH_HOST;
+        return dptr == nullptr || bytesize == 0 || !known
+                   ? CUDA_ERROR_INVALID_VALUE
+                   : allocate_managed(call, dptr, bytesize, nullptr);
     });
 }
 

@@ -1,7 +1,7 @@
 // Device memory, stream-ordered memory, page-locked host memory. Pools are in pools.cpp.
 #include <algorithm>
 
-#include "operations.h"
+#include "managed.h"
 #include "pointers.h"
 
 using namespace cuda_sim;
@@ -27,6 +27,9 @@ CUresult allocate_ordered(Call &call, CUdeviceptr *address, size_t bytes,
         stream->capture->valid = false;
         return refuse(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
                       "allocations inside graphs are not simulated");
+    }
+    if (pool->managed) {
+        return allocate_managed(call, address, bytes, pool);
     }
     DeviceState &device = *call.driver.device(pool->device);
     uint64_t place = 0;
@@ -54,13 +57,7 @@ CUresult free_now(Call &call, CUdeviceptr address) {
         return CUDA_SUCCESS;
     }
     if (call.driver.managed.count(address) != 0) {
-        for (const auto &device : call.driver.devices) {
-            call.driver.scheduler.wait(call.lock, call.driver.scheduler.pending(device->device));
-        }
-        if (call.driver.managed.erase(address) != 0) {
-            call.driver.host_memory.release(address);
-        }
-        return call.fault();
+        return free_managed(call, address);
     }
     DeviceState *owner = nullptr;
     sim::Allocation *allocation = call.driver.find_allocation(address, 1, &owner);
@@ -86,6 +83,9 @@ CUresult free_ordered(Call &call, CUdeviceptr address, CUstream stream_handle) {
     const std::shared_ptr<Stream> stream = stream_of(call, stream_handle);
     if (stream == nullptr) {
         return CUDA_ERROR_INVALID_HANDLE;
+    }
+    if (call.driver.managed.count(address) != 0) {
+        return free_managed(call, address, *stream);
     }
     DeviceState *owner = nullptr;
     sim::Allocation *allocation = call.driver.find_allocation(address, 1, &owner);
@@ -181,15 +181,15 @@ CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
 CUresult cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr) {
     return in_context(__func__, [&](Call &call) {
         const sim::Allocation *allocation = call.driver.find_allocation(dptr, 1, nullptr);
-        const sim::HostRange *range = call.driver.host_memory.find(dptr);
-        if (allocation == nullptr && range == nullptr) {
+        const sim::HostRange *host = call.driver.host_memory.find(dptr);
+        if (allocation == nullptr && host == nullptr) {
             return CUDA_ERROR_NOT_FOUND;
         }
         if (pbase != nullptr) {
-            *pbase = allocation != nullptr ? allocation->address : range->address;
+            *pbase = allocation != nullptr ? allocation->address : host->address;
         }
         if (psize != nullptr) {
-            *psize = allocation != nullptr ? allocation->bytes : range->bytes;
+            *psize = allocation != nullptr ? allocation->bytes : host->bytes;
         }
         return CUDA_SUCCESS;
     });
@@ -266,8 +266,7 @@ CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *pdptr, void *p, unsigned int 
 CUresult cuMemHostGetFlags(unsigned int *pFlags, void *p) {
     return in_context(__func__, [&](Call &call) {
         const auto *range = call.driver.host_memory.find(reinterpret_cast<uint64_t>(p));
-        if (range == nullptr || range->registered ||
-            is_managed(call.driver, range->address)) {
+        if (range == nullptr || range->registered || is_managed(call.driver, range->address)) {
             return CUDA_ERROR_INVALID_VALUE;
         }
         *pFlags = range->flags;

@@ -101,8 +101,8 @@ CUresult read_word(Call &call, const CUstreamMemOpValueParams &from, bool waits,
         is_managed(call.driver, from.address)) {
         return refuse(CUDA_ERROR_INVALID_VALUE, "the word is neither the device's nor page-locked");
     }
-    words.push_back({waits, wide, from.address, wide ? from.value64 : from.value, condition,
-                     place.kind});
+    words.push_back(
+        {waits, wide, from.address, wide ? from.value64 : from.value, condition, place.kind});
     return CUDA_SUCCESS;
 }
 
@@ -137,8 +137,8 @@ CUresult put(const char *name, CUstream handle, unsigned count,
     });
 }
 
-CUresult put_one(const char *name, CUstream stream, CUstreamBatchMemOpType type, CUdeviceptr address,
-                 uint64_t value, unsigned flags) {
+CUresult put_one(const char *name, CUstream stream, CUstreamBatchMemOpType type,
+                 CUdeviceptr address, uint64_t value, unsigned flags) {
     CUstreamBatchMemOpParams one = {};
     one.waitValue.operation = type;
     one.waitValue.address = address;

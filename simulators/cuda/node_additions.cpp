@@ -76,9 +76,9 @@ CUresult cuGraphAddKernelNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph,
 CUresult cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGraph,
                               const CUgraphNode *dependencies, size_t numDependencies,
                               const CUDA_MEMCPY3D *copyParams, CUcontext ctx) {
-    return is_context(ctx) ? add_with(__func__, phGraphNode, hGraph, dependencies, numDependencies,
-                                      copyParams)
-                           : CUDA_ERROR_INVALID_CONTEXT;
+    return is_context(ctx)
+               ? add_with(__func__, phGraphNode, hGraph, dependencies, numDependencies, copyParams)
+               : CUDA_ERROR_INVALID_CONTEXT;
 }
 
 CUresult cuGraphAddMemsetNode(CUgraphNode *phGraphNode, CUgraph hGraph,
@@ -94,9 +94,10 @@ CUresult cuGraphAddChildGraphNode(CUgraphNode *phGraphNode, CUgraph hGraph,
                                   CUgraph childGraph) {
     return add(__func__, phGraphNode, hGraph, dependencies, numDependencies,
                [&](Call &call, Operation &operation) {
-                   return make_operation(
-                       call, CUDA_CHILD_GRAPH_NODE_PARAMS{childGraph, CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE},
-                                     operation);
+                   return make_operation(call,
+                                         CUDA_CHILD_GRAPH_NODE_PARAMS{
+                                             childGraph, CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE},
+                                         operation);
                });
 }
 

@@ -24,13 +24,15 @@ CUresult make_launch(Call &call, const Parameters &from, CUfunction handle, Oper
 
 } // namespace
 
-CUresult cuda_sim::make_event_operation(Call &call, CUgraphNodeType type, CUevent handle, Operation &operation) {
+CUresult cuda_sim::make_event_operation(Call &call, CUgraphNodeType type, CUevent handle,
+                                        Operation &operation) {
     operation.type = type;
     operation.event = call.driver.events.find(handle);
     return operation.event == nullptr ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
-CUresult cuda_sim::make_operation(Call &call, const CUDA_CHILD_GRAPH_NODE_PARAMS &what, Operation &operation) {
+CUresult cuda_sim::make_operation(Call &call, const CUDA_CHILD_GRAPH_NODE_PARAMS &what,
+                                  Operation &operation) {
     const std::shared_ptr<Graph> graph = call.driver.graphs.find(what.graph);
     const bool moved = what.ownership == CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE;
     if (graph == nullptr || (!moved && what.ownership != CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE) ||
@@ -42,11 +44,13 @@ CUresult cuda_sim::make_operation(Call &call, const CUDA_CHILD_GRAPH_NODE_PARAMS
     return CUDA_SUCCESS;
 }
 
-CUresult cuda_sim::make_operation(Call &call, const CUDA_KERNEL_NODE_PARAMS_v1 &what, Operation &operation) {
+CUresult cuda_sim::make_operation(Call &call, const CUDA_KERNEL_NODE_PARAMS_v1 &what,
+                                  Operation &operation) {
     return make_launch(call, what, what.func, operation);
 }
 
-CUresult cuda_sim::make_operation(Call &call, const CUDA_KERNEL_NODE_PARAMS &what, Operation &operation) {
+CUresult cuda_sim::make_operation(Call &call, const CUDA_KERNEL_NODE_PARAMS &what,
+                                  Operation &operation) {
     const auto kernel = reinterpret_cast<CUfunction>(what.kern);
     return make_launch(call, what, what.func != nullptr ? what.func : kernel, operation);
 }
@@ -55,7 +59,8 @@ CUresult cuda_sim::make_operation(Call &call, const CUDA_MEMCPY3D &what, Operati
     return make_copy(call, what, operation);
 }
 
-CUresult cuda_sim::make_operation(Call &call, const CUDA_MEMSET_NODE_PARAMS &what, Operation &operation) {
+CUresult cuda_sim::make_operation(Call &call, const CUDA_MEMSET_NODE_PARAMS &what,
+                                  Operation &operation) {
     return make_fill(call,
                      {what.dst, what.pitch, what.value, what.elementSize, what.width, what.height,
                       call.context->handle},
@@ -70,7 +75,8 @@ CUresult cuda_sim::make_operation(Call &, const CUDA_HOST_NODE_PARAMS &what, Ope
     return CUDA_SUCCESS;
 }
 
-CUresult cuda_sim::make_operation(Call &call, const CUDA_BATCH_MEM_OP_NODE_PARAMS &what, Operation &operation) {
+CUresult cuda_sim::make_operation(Call &call, const CUDA_BATCH_MEM_OP_NODE_PARAMS &what,
+                                  Operation &operation) {
     return make_memory_operations(call, what, operation);
 }
 
@@ -83,7 +89,8 @@ CUresult cuda_sim::make_operation(Call &call, const CUgraphNodeParams &what, Ope
     case CU_GRAPH_NODE_TYPE_MEMSET:
         return make_fill(call, what.memset, operation);
     case CU_GRAPH_NODE_TYPE_HOST:
-        return make_operation(call, CUDA_HOST_NODE_PARAMS{what.host.fn, what.host.userData}, operation);
+        return make_operation(call, CUDA_HOST_NODE_PARAMS{what.host.fn, what.host.userData},
+                              operation);
     case CU_GRAPH_NODE_TYPE_GRAPH:
         return make_operation(call, what.graph, operation);
     case CU_GRAPH_NODE_TYPE_EMPTY:
@@ -95,8 +102,8 @@ CUresult cuda_sim::make_operation(Call &call, const CUgraphNodeParams &what, Ope
     case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
         return make_memory_operations(call, what.memOp, operation);
     default:
-        return refuse(CUDA_ERROR_NOT_SUPPORTED, "nodes of type " + std::to_string(what.type) +
-                                                    " are not simulated");
+        return refuse(CUDA_ERROR_NOT_SUPPORTED,
+                      "nodes of type " + std::to_string(what.type) + " are not simulated");
     }
 }
 

@@ -5,14 +5,16 @@
 
 namespace cuda_sim {
 
-CUresult make_event_operation(Call &call, CUgraphNodeType type, CUevent handle, Operation &operation);
+CUresult make_event_operation(Call &call, CUgraphNodeType type, CUevent handle,
+                              Operation &operation);
 CUresult make_operation(Call &call, const CUDA_CHILD_GRAPH_NODE_PARAMS &what, Operation &operation);
 CUresult make_operation(Call &call, const CUDA_KERNEL_NODE_PARAMS_v1 &what, Operation &operation);
 CUresult make_operation(Call &call, const CUDA_KERNEL_NODE_PARAMS &what, Operation &operation);
 CUresult make_operation(Call &call, const CUDA_MEMCPY3D &what, Operation &operation);
 CUresult make_operation(Call &call, const CUDA_MEMSET_NODE_PARAMS &what, Operation &operation);
 CUresult make_operation(Call &, const CUDA_HOST_NODE_PARAMS &what, Operation &operation);
-CUresult make_operation(Call &call, const CUDA_BATCH_MEM_OP_NODE_PARAMS &what, Operation &operation);
+CUresult make_operation(Call &call, const CUDA_BATCH_MEM_OP_NODE_PARAMS &what,
+                        Operation &operation);
 CUresult make_operation(Call &call, const CUgraphNodeParams &what, Operation &operation);
 
 // For those the program gives a pointer to.

@@ -22,8 +22,7 @@ template <class Make> CUresult set(const char *name, CUgraphNode node, Make make
         size_t index = 0;
         GraphStep *const step = step_of(call.driver, node, graph, index);
         Operation changed;
-        const CUresult result =
-            step == nullptr ? CUDA_ERROR_INVALID_VALUE : make_it(call, changed);
+        const CUresult result = step == nullptr ? CUDA_ERROR_INVALID_VALUE : make_it(call, changed);
         if (result != CUDA_SUCCESS || changed.child == nullptr) {
             return result != CUDA_SUCCESS ? result : replace(step->operation, std::move(changed));
         }
@@ -49,7 +48,8 @@ CUresult set_exec(const char *name, CUgraphExec exec, CUgraphNode node, Make mak
         if (changed.child != nullptr) {
             if (step.operation.child == nullptr ||
                 !same_shape(step.operation.child->steps, changed.child->steps)) {
-                return refuse(CUDA_ERROR_INVALID_VALUE, "the graph has other nodes or dependencies");
+                return refuse(CUDA_ERROR_INVALID_VALUE,
+                              "the graph has other nodes or dependencies");
             }
             changed.child = copy_of(changed.child); // the program may still change what it gave
         }
@@ -122,16 +122,15 @@ void describe(GraphStep &step, CUgraph &graph) {
     graph = step.operation.child->handle;
 }
 
-template <class Answer>
-CUresult get(const char *name, CUgraphNode node, int type, Answer *answer) {
-    return with_node(name, node, [&](Call &, const std::shared_ptr<Graph> &, size_t,
-                                     GraphStep &step) {
-        if (answer == nullptr || step.operation.type != type) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
-        describe(step, *answer);
-        return CUDA_SUCCESS;
-    });
+template <class Answer> CUresult get(const char *name, CUgraphNode node, int type, Answer *answer) {
+    return with_node(name, node,
+                     [&](Call &, const std::shared_ptr<Graph> &, size_t, GraphStep &step) {
+                         if (answer == nullptr || step.operation.type != type) {
+                             return CUDA_ERROR_INVALID_VALUE;
+                         }
+                         describe(step, *answer);
+                         return CUDA_SUCCESS;
+                     });
 }
 
 } // namespace
@@ -174,24 +173,24 @@ CUresult cuGraphEventWaitNodeGetEvent(CUgraphNode hNode, CUevent *event_out) {
 }
 
 CUresult cuGraphNodeGetParams(CUgraphNode hNode, CUgraphNodeParams *nodeParams) {
-    return with_node(__func__, hNode, [&](Call &, const std::shared_ptr<Graph> &, size_t,
-                                          GraphStep &step) {
-        if (nodeParams == nullptr) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
-        const Operation &operation = step.operation;
-        *nodeParams = operation.details != nullptr ? operation.details->parameters
-                                                   : CUgraphNodeParams{};
-        nodeParams->type = operation.type;
-        if (operation.kernel != nullptr) {
-            describe(step, nodeParams->kernel);
-        } else if (operation.child != nullptr) {
-            describe(step, nodeParams->graph.graph);
-        } else if (operation.event != nullptr) {
-            describe(step, nodeParams->eventRecord.event); // where one to wait for lies too
-        }
-        return CUDA_SUCCESS;
-    });
+    return with_node(
+        __func__, hNode, [&](Call &, const std::shared_ptr<Graph> &, size_t, GraphStep &step) {
+            if (nodeParams == nullptr) {
+                return CUDA_ERROR_INVALID_VALUE;
+            }
+            const Operation &operation = step.operation;
+            *nodeParams =
+                operation.details != nullptr ? operation.details->parameters : CUgraphNodeParams{};
+            nodeParams->type = operation.type;
+            if (operation.kernel != nullptr) {
+                describe(step, nodeParams->kernel);
+            } else if (operation.child != nullptr) {
+                describe(step, nodeParams->graph.graph);
+            } else if (operation.event != nullptr) {
+                describe(step, nodeParams->eventRecord.event); // where one to wait for lies too
+            }
+            return CUDA_SUCCESS;
+        });
 }
 
 CUresult cuGraphKernelNodeSetParams(CUgraphNode hNode,
@@ -278,7 +277,8 @@ CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec hGraphExec, CUgraphNode 
                                             CUgraph childGraph) {
     return set_exec(__func__, hGraphExec, hNode, [&](Call &call, Operation &operation) {
         return make_operation(
-                       call, CUDA_CHILD_GRAPH_NODE_PARAMS{childGraph, CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE}, operation);
+            call, CUDA_CHILD_GRAPH_NODE_PARAMS{childGraph, CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE},
+            operation);
     });
 }
 
@@ -289,7 +289,8 @@ CUresult cuGraphExecEventRecordNodeSetEvent(CUgraphExec hGraphExec, CUgraphNode 
     });
 }
 
-CUresult cuGraphExecEventWaitNodeSetEvent(CUgraphExec hGraphExec, CUgraphNode hNode, CUevent event) {
+CUresult cuGraphExecEventWaitNodeSetEvent(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                          CUevent event) {
     return set_exec(__func__, hGraphExec, hNode, [&](Call &call, Operation &operation) {
         return make_event_operation(call, CU_GRAPH_NODE_TYPE_WAIT_EVENT, event, operation);
     });

@@ -30,7 +30,8 @@ struct Graph;
 
 struct Pool {
     CUmemoryPool handle = nullptr;
-    int device = 0;
+    int device = 0; // of managed memory: where it is preferred, as PageAdvice says it
+    bool managed = false;
     uint64_t used = 0;
     uint64_t used_high = 0;
     std::map<CUmemPool_attribute, uint64_t> settings;
@@ -120,6 +121,8 @@ struct PageAdvice {
 struct Managed {
     int ordinal = 0; // of the device that was current
     std::vector<PageAdvice> pages;
+    std::shared_ptr<Pool> pool; // null without one
+    bool leaving = false;       // freed, in the order of a stream
 };
 
 struct DeviceState;

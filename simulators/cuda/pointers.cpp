@@ -49,8 +49,13 @@ CUresult answer(Driver &driver, void *data, CUpointer_attribute attribute, CUdev
     case CU_POINTER_ATTRIBUTE_MAPPED:
         return put(true);
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE: {
-        const void *pool = device == nullptr ? nullptr : device->pool;
-        return put(pool == nullptr ? nullptr : static_cast<const Pool *>(pool)->handle);
+        const Pool *pool = nullptr;
+        if (device != nullptr) {
+            pool = static_cast<const Pool *>(device->pool);
+        } else if (managed) {
+            pool = driver.managed[host->address].pool.get();
+        }
+        return put(pool == nullptr ? nullptr : pool->handle);
     }
     default:
         return CUDA_ERROR_NOT_SUPPORTED;

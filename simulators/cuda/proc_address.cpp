@@ -97,7 +97,8 @@ CUresult look_up(const char *symbol, void **function, int version, cuuint64_t fl
                        : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
         return CUDA_ERROR_NOT_FOUND;
     }
-    *function = function_of_entry(*entry, (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0);
+    *function =
+        function_of_entry(*entry, (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0);
     status = CU_GET_PROC_ADDRESS_SUCCESS;
     return CUDA_SUCCESS;
 }
@@ -121,8 +122,9 @@ int refuse_unsimulated(const char *symbol, const char *reason) {
     return initialized(symbol, [&](Call &) {
         static std::set<std::string> told;
         if (told.insert(symbol).second) {
-            sim::report(std::string("uhal simulator: a function that is not simulated\n  call      ") +
-                        symbol + "\n  what      " + reason + "\n");
+            sim::report(
+                std::string("uhal simulator: a function that is not simulated\n  call      ") +
+                symbol + "\n  what      " + reason + "\n");
         }
         return refuse(CUDA_ERROR_NOT_SUPPORTED, std::string(symbol) + ": " + reason);
     });
@@ -139,8 +141,8 @@ extern "C" {
     static decltype(&symbol) find_##symbol##suffix() {                                             \
         return &PerThread<&symbol>::call;                                                          \
     }                                                                                              \
-    __attribute__((visibility("default"), ifunc("find_" #symbol #suffix)))                         \
-    decltype(symbol) symbol##suffix;
+    __attribute__((visibility("default"),                                                          \
+                   ifunc("find_" #symbol #suffix))) decltype(symbol) symbol##suffix;
 #include "functions.def"
 }
 

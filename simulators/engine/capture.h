@@ -74,8 +74,8 @@ template <class Stream> CaptureAnswer may_begin_capture(const Stream &stream, un
                                                               : CaptureAnswer::ok;
 }
 
-// After may_begin_capture. No other capture adds to `graph`; the first operation comes `after` steps
-// that are there.
+// After may_begin_capture. No other capture adds to `graph`; the first operation comes `after`
+// steps that are there.
 template <class Capture, class Stream, class Graph>
 void begin_capture(Stream &stream, unsigned mode, const std::shared_ptr<Graph> &graph,
                    std::vector<size_t> after = {}) {
@@ -92,7 +92,8 @@ void begin_capture(Stream &stream, unsigned mode, const std::shared_ptr<Graph> &
 }
 
 // Makes a stream wait for a captured event, by which it joins that capture.
-template <class Stream, class Event> CaptureAnswer join_capture(Stream &stream, const Event &event) {
+template <class Stream, class Event>
+CaptureAnswer join_capture(Stream &stream, const Event &event) {
     const auto &capture = event.capture;
     if (!capture->valid) {
         return CaptureAnswer::invalidated;
@@ -174,8 +175,8 @@ template <class Stream> CaptureAnswer end_capture(Stream &origin) {
 }
 
 // A stream that is destroyed while it captures. One that joined leaves and spoils nothing: what it
-// recorded is in the graph, and has to be joined as ever. With the one that the capture began on the
-// capture goes, for nobody else can end it; the answer is its graph then, which nobody gets.
+// recorded is in the graph, and has to be joined as ever. With the one that the capture began on
+// the capture goes, for nobody else can end it; the answer is its graph then, which nobody gets.
 template <class Stream> auto leave_capture(Stream &stream) -> decltype(stream.capture->graph) {
     const auto capture = stream.capture;
     if (capture == nullptr) {
@@ -225,10 +226,9 @@ template <class Graphs> CaptureAnswer check_capture_unsafe(const Graphs &graphs)
         if (mode == CaptureMode::relaxed || capture == nullptr || capture->streams.empty()) {
             continue;
         }
-        const bool everywhere =
-            capture->mode == CaptureMode::global && mode == CaptureMode::global;
-        const bool here = capture->mode != CaptureMode::relaxed &&
-                          capture->thread == std::this_thread::get_id();
+        const bool everywhere = capture->mode == CaptureMode::global && mode == CaptureMode::global;
+        const bool here =
+            capture->mode != CaptureMode::relaxed && capture->thread == std::this_thread::get_id();
         if (everywhere || here) {
             capture->valid = false;
             answer = CaptureAnswer::unsupported;

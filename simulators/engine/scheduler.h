@@ -72,9 +72,9 @@ class Scheduler {
     bool started_ = false;
     std::vector<std::shared_ptr<Queue>> active_; // with unfinished tasks, oldest first
     std::deque<std::shared_ptr<Queue>> to_call_back_;
-    unsigned running_ = 0;         // tasks being run, but for calls back
-    uint64_t changes_ = 0;         // how often one of them started or ended
-    bool watching_ = false;        // a relief looks whether they stand still
+    unsigned running_ = 0;  // tasks being run, but for calls back
+    uint64_t changes_ = 0;  // how often one of them started or ended
+    bool watching_ = false; // a relief looks whether they stand still
     unsigned reliefs_ = 0;
     unsigned idle_reliefs_ = 0;
     std::condition_variable work_due_;

@@ -717,13 +717,62 @@ def test_settings_that_mean_nothing_are_refused(
 # The headers it is built on
 
 
-@pytest.mark.parametrize("header", ["cuda_backend/abi.h", "simulators/cuda/wider_abi.h"])
+ABI = ("cuda_backend/abi.h", "simulators/cuda/wider_abi.h", "simulators/cuda/graph_abi.h")
+STRUCTS = re.compile(r"^typedef (?:struct|union) (\w+) \{(.*?)^\} \1;", re.MULTILINE | re.DOTALL)
+# What NVIDIA's headers call them.
+THEIR_NAMES = {
+    "CUDA_KERNEL_NODE_PARAMS": "CUDA_KERNEL_NODE_PARAMS_v2",
+    "CUDA_EVENT_NODE_PARAMS": "CUDA_EVENT_WAIT_NODE_PARAMS",
+    "CUstreamMemOpValueParams": "struct CUstreamMemOpWaitValueParams_st",
+}
+# These grew at their ends in later versions.
+GROWING = {"CUDA_HOST_NODE_PARAMS_v2", "CUDA_EVENT_NODE_PARAMS"}
+
+
+@pytest.mark.parametrize("header", ABI)
+def test_structures_are_the_vendors(header: str, tmp_path: Path) -> None:
+    if VENDOR is None:
+        pytest.skip("no cuda.h of a CUDA toolkit here")
+    text = re.sub(r"/\*.*?\*/", "", (ROOT / header).read_text(encoding="utf-8"), flags=re.DOTALL)
+    asked = []
+    for name, body in STRUCTS.findall(text):
+        asked += [] if name in GROWING else [f"sizeof({name})"]
+        fields = re.findall(r"\b(\w+)(?:\[\d+\])?;", body)
+        asked += [f"offsetof({name}, {field})" for field in fields]
+    assert len(asked) > 20
+    vendors = [THEIR_NAMES.get(name := re.split(r"[(,)]", one)[1], name) for one in asked]
+    theirs = [
+        re.sub(r"\(\w+", f"({name}", one, count=1) for name, one in zip(vendors, asked, strict=True)
+    ]
+    ours = ask_compiler(tmp_path, f'"{ROOT / header}"', asked)
+    assert dict(zip(asked, ours, strict=True)) == dict(
+        zip(asked, ask_compiler(tmp_path, "<cuda.h>", theirs), strict=True)
+    )
+
+
+def ask_compiler(folder: Path, header: str, expressions: list[str]) -> list[str]:
+    """What constant expressions are, by a C compiler that reads the header."""
+    source, program = folder / "ask.c", folder / "ask"
+    includes = [f"#include {one}" for one in (header, "<stddef.h>", "<stdio.h>")]
+    prints = [f'printf("%zu\\n", {one});' for one in expressions]
+    source.write_text("\n".join([*includes, "int main(void) {", *prints, "return 0; }"]))
+    command = ["cc", "-std=c11", "-w", f"-I{VENDOR}", str(source), "-o", str(program)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return subprocess.run([program], capture_output=True, text=True, check=True).stdout.split()
+
+
+@pytest.mark.parametrize("header", ABI)
 def test_prototypes_are_the_vendors(header: str, tmp_path: Path) -> None:
     if VENDOR is None:
         pytest.skip("no cuda.h of a CUDA toolkit here")
     text = (ROOT / header).read_text(encoding="utf-8")
     prototypes = re.findall(r"^CUresult cu\w+\([^;]*\);", text, re.MULTILINE)
     assert len(prototypes) > 50
+    # The toolkit here may be older than the driver that is simulated.
+    theirs = (VENDOR / "cuda.h").read_text(encoding="utf-8", errors="replace")
+    prototypes = [one for one in prototypes if one.split("(")[0].split()[-1] in theirs]
+    assert len(prototypes) > 40
     source = tmp_path / "compare.c"
     # The older forms of functions are declared only for the driver's own sources.
     lines = ["#define __CUDA_API_VERSION_INTERNAL", "#include <cuda.h>", *prototypes]

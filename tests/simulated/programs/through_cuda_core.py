@@ -10,6 +10,7 @@ from cuda.core import (
     EventOptions,
     LaunchConfig,
     LegacyPinnedMemoryResource,
+    ManagedMemoryResource,
     ObjectCode,
     StreamOptions,
     launch,
@@ -104,6 +105,17 @@ stream.sync()
 assert np.array_equal(found, source)
 spare.close(stream)
 graph.close()
+
+# Managed memory out of its pool: the program reads what the kernel wrote where it is.
+managed = ManagedMemoryResource().allocate(values.nbytes, stream=stream)
+stream.sync()
+both = np.from_dlpack(managed).view(np.float32)
+both[:] = values
+launch(stream, config, kernel, managed, *shape)
+stream.sync()
+assert np.array_equal(both, clipped)
+del both
+managed.close(stream)
 
 data.fill(0xFF, stream=stream)
 data.copy_to(back, stream=stream)
