@@ -214,7 +214,8 @@ class Reader {
             ++at_;
         }
         ++at_;
-        if (visible_) {
+        // The driver finds those without `.visible`, too: nvcc 13 writes none unless asked for -rdc.
+        if (!external_) {
             image_.variables.push_back({declaration.name, declaration.bytes, initialized});
         }
     }
