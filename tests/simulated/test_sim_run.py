@@ -153,7 +153,8 @@ address = lambda library: ctypes.cast(library.cuInit, ctypes.c_void_p).value
 assert address(one) == address(other)
 from uhal import Api
 device = Api.quick_init(0)
-print(device.backend, one.uhal_sim_live(b"context"), device.attributes["CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR"])
+major = device.attributes["CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR"]
+print(device.backend, one.uhal_sim_live(b"context"), major)
 """
     done = sim_run(cache, "--backend", "cuda", "--profile", "sm_90", "-c", text)
     assert (done.returncode, done.stderr) == (0, ""), done
