@@ -214,8 +214,7 @@ class Reader {
             ++at_;
         }
         ++at_;
-        // The driver finds those without `.visible`, too: nvcc 13 writes none unless asked for -rdc.
-        if (!external_) {
+        if (visible_) {
             image_.variables.push_back({declaration.name, declaration.bytes, initialized});
         }
     }
