@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,8 @@ from tests.sampling import rounds
 from tests.ubridge.operands import Array
 from ubridge import DeviceTensor
 from ubridge.prepare.matmul import blas_products, host_blas
-from uhal import Device, DType, Function, Stream
+from ubridge.prepare.steps import Steps
+from uhal import Device, Stream
 
 HALF_STEP = {"f64": 1.2e-16, "f32": 6e-8, "f16": 4.9e-4, "bf16": 3.9e-3}
 
@@ -108,13 +110,14 @@ def test_matrices_by_vectors(
     monkeypatch.setattr(blas_products, "_PIECE", 1)
     monkeypatch.setattr(blas_products, "_WIDENING_PAYS", 1)
     taken: set[str] = set()
-    find = blas_products.BlasProducts._function
+    launch_entry = Steps.launch_entry
 
-    def noted(self: blas_products.BlasProducts, product: str, computed: DType) -> Function:
-        taken.add(f"{product} {computed}")
-        return find(self, product, computed)
+    def noted(self: Steps, module: str, entry: str, *others: Any) -> None:
+        if module == "blas":
+            taken.add(entry)
+        launch_entry(self, module, entry, *others)
 
-    monkeypatch.setattr(blas_products.BlasProducts, "_function", noted)
+    monkeypatch.setattr(Steps, "launch_entry", noted)
     blas_products._pieces.cache_clear()
     for _ in range(rounds(40, 1000)):
         m, n, k = drawn_shapes(rng)
@@ -125,7 +128,7 @@ def test_matrices_by_vectors(
         got = poisoned(x, y, (*batch, m, n))
         assert_product(got, left, right, dtype, f"{batch} {(m, n, k)} {one} {other}")
     blas_products._pieces.cache_clear()
-    assert taken == {"matvec f64" if dtype == "f64" else "matvec f32"}
+    assert taken == {"blas_matvec_f64" if dtype == "f64" else "blas_matvec_f32"}
 
 
 @needs_blas

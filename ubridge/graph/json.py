@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import json
 import math
+import operator
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+
 from ubridge.core.layout import Layout, Shape
 from ubridge.core.op_table import OPS, Op
+from ubridge.core.place import Place
+from ubridge.core.question import Known, Question
 from ubridge.graph.building import GraphBuilder
-from ubridge.graph.calls import Call, Place, ScalarSlot, is_enqueuing
+from ubridge.graph.calls import Call, ScalarSlot
 from ubridge.graph.ops import Node, OpParams
 from ubridge.tensor import DeviceTensor
-from uhal import Device, DeviceBuffer, DType, as_dtype
+from uhal import Device, DeviceBuffer, as_dtype
 from uhal.errors import ArgumentValueError, NotFoundError
 
 FORMAT = "ubridge graph"
-VERSION = 1
+VERSION = 2
 Graph = TypeVar("Graph", bound=GraphBuilder)
 
 
@@ -41,9 +46,8 @@ def save(graph: GraphBuilder, path: str | os.PathLike[str]) -> None:
                 "op": None if node.op is None else node.op.name,
                 "shape": list(node.shape),
                 "inputs": list(node.inputs),
-                "place": _encoded(graph.storages.values[index]),
-                "method": None if call is None else call.method,
-                "arguments": [] if call is None else [_encoded(one) for one in call.arguments],
+                "place": _place(graph.storages.values[index]),
+                "call": None if call is None else _call(call),
             }
         )
     whole = {
@@ -127,12 +131,9 @@ def _read(
         inputs = tuple(numbers[other] for other in one["inputs"])
         node = Node(len(graph.nodes), op, Shape(one["shape"]), inputs, OpParams(), one["name"])
         numbers[one["node"]] = node.index
-        call = None
-        if op is not None:
-            if not is_enqueuing(one["method"]):
-                raise ArgumentValueError(f"{node}: no way to launch it is called {one['method']!r}")
-            call = Call(one["method"], tuple(_decoded(item) for item in one["arguments"]))
-        graph.take(node, call, _decoded(one["place"]))
+        place = _as_place(one["place"], graph, node)
+        call = None if op is None else _as_call(op, one["call"], graph, node)
+        graph.take(node, call, place)
     graph.is_recorded = whole["recorded"]
     graph.order()
     return graph
@@ -149,21 +150,72 @@ def _require_room(name: str, buffer: DeviceBuffer, nbytes: int) -> None:
         )
 
 
-# -- arguments -----------------------------------------------------------------------------------
+# -- calls ---------------------------------------------------------------------------------------
+
+
+def _call(call: Call) -> dict[str, Any]:
+    """A question and where it is asked of; what is no number names its kind."""
+    question = call.question
+    return {
+        "operands": [
+            {**_known(known), "place": _place(place)}
+            for known, place in zip(question.operands, call.operands, strict=True)
+        ],
+        "result": {**_known(question.result), "place": _place(call.written)},
+        "attributes": {name: _encoded(value) for name, value in question.attributes},
+        "numbers": [_encoded(number) for number in call.numbers],
+    }
+
+
+def _known(known: Known) -> dict[str, Any]:
+    dtype, layout = known
+    return {"dtype": dtype.name, "shape": list(layout.shape), "strides": list(layout.strides)}
+
+
+def _place(place: Place) -> list[Any]:
+    return [place.storage, place.offset, place.size, place.dtype.name]
+
+
+def _as_call(op: Op, told: Any, graph: GraphBuilder, node: Node) -> Call:
+    """The call that a file tells of, whose memory holds what it reads and writes."""
+    known, places = zip(
+        *(_as_operand(one, graph, node) for one in (told["result"], *told["operands"])),
+        strict=True,
+    )
+    numbers = tuple(_decoded(one) for one in told["numbers"])
+    attributes = tuple((name, _decoded(value)) for name, value in told["attributes"].items())
+    question = Question(op, known[1:], known[0], attributes, len(numbers))
+    return Call(question, places[1:], places[0], numbers)
+
+
+def _as_operand(told: Any, graph: GraphBuilder, node: Node) -> tuple[Known, Place]:
+    dtype, layout = as_dtype(told["dtype"]), Layout(told["shape"], told["strides"])
+    place = _as_place(told["place"], graph, node)
+    if place.dtype is not dtype or place.size < layout.extent:
+        raise ArgumentValueError(
+            f"{node}: expected {layout.extent} elements of {dtype}, which shape {layout.shape} "
+            f"with strides {layout.strides} reaches, got {place.size} of {place.dtype}"
+        )
+    return (dtype, layout), place
+
+
+def _as_place(told: Any, graph: GraphBuilder, node: Node) -> Place:
+    storage, offset, size, name = told
+    number, first, count = map(operator.index, (storage, offset, size))
+    place = Place(number, first, count, as_dtype(name))
+    if not 0 <= place.storage < len(graph.storages) or min(place.offset, place.size) < 0:
+        raise ArgumentValueError(f"{node}: expected a place in the graph's memory, got {told}")
+    whole = graph.storages[place.storage].nbytes
+    if place.offset % place.dtype.itemsize or place.offset + place.nbytes > whole:
+        raise ArgumentValueError(
+            f"{node}: expected {place.nbytes} bytes from byte {place.offset} on in memory of "
+            f"{whole} bytes"
+        )
+    return place
 
 
 def _encoded(one: Any) -> Any:
-    """An argument as JSON has it: an object of one key says what else than a number it is."""
-    if isinstance(one, Place):
-        return {"place": [one.storage, one.offset, one.size, one.dtype.name]}
-    if isinstance(one, Layout):
-        return {"layout": [list(one.shape), list(one.strides), one.start_offset]}
-    if isinstance(one, Shape):
-        return {"shape": list(one)}
-    if isinstance(one, Op):
-        return {"op": one.name}
-    if isinstance(one, DType):
-        return {"dtype": one.name}
+    """A number or an attribute as JSON has it: an object of one key says what else it is."""
     if isinstance(one, ScalarSlot):
         bounds = [_encoded(number) for number in (one.value, one.low, one.high)]
         return {"slot": [one.name, one.dtype.name, *bounds]}
@@ -171,6 +223,8 @@ def _encoded(one: Any) -> Any:
         return {"tuple": [_encoded(item) for item in one]}
     if isinstance(one, float) and not math.isfinite(one):
         return {"float": repr(one)}
+    if isinstance(one, np.generic):
+        return _encoded(one.item())
     return one
 
 
@@ -178,16 +232,6 @@ def _decoded(one: Any) -> Any:
     if not isinstance(one, dict):
         return one
     ((kind, value),) = one.items()
-    if kind == "place":
-        return Place(value[0], value[1], value[2], as_dtype(value[3]))
-    if kind == "layout":
-        return Layout(*value)
-    if kind == "shape":
-        return Shape(value)
-    if kind == "op":
-        return OPS[value]
-    if kind == "dtype":
-        return as_dtype(value)
     if kind == "slot":
         name, dtype, *bounds = value
         number, low, high = map(_decoded, bounds)
@@ -196,7 +240,7 @@ def _decoded(one: Any) -> Any:
         return tuple(_decoded(item) for item in value)
     if kind == "float":
         return float(value)
-    raise ArgumentValueError(f"unknown kind of argument {kind!r}")
+    raise ArgumentValueError(f"unknown kind of number {kind!r}")
 
 
 __all__ = ["leaf_names", "load", "save"]
