@@ -502,23 +502,6 @@ class BoundLaunch:
     def __call__(self, *args: object) -> None: ...
 
 @final
-class ResultLaunch:
-    """A bound launch that returns the buffer its kernel writes, a new one unless given."""
-
-    def __init__(
-        self,
-        bound: BoundLaunch,
-        head: tuple[object, ...],
-        place: int,
-        size: int,
-        dtype: DTypeLike,
-        tail: tuple[object, ...] = (),
-    ) -> None: ...
-    def __call__(
-        self, stream: StreamLike | None, out: DeviceBuffer | None, /, *operands: object
-    ) -> DeviceBuffer: ...
-
-@final
 class Passed:
     """An argument that each call of a `LaunchSequence` passes, or memory the sequence makes.
 

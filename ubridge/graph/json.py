@@ -46,7 +46,7 @@ def save(graph: GraphBuilder, path: str | os.PathLike[str]) -> None:
                 "op": None if node.op is None else node.op.name,
                 "shape": list(node.shape),
                 "inputs": list(node.inputs),
-                "place": _place(graph.storages.values[index]),
+                "place": _told_place(graph.storages.values[index]),
                 "call": None if call is None else _call(call),
             }
         )
@@ -158,10 +158,10 @@ def _call(call: Call) -> dict[str, Any]:
     question = call.question
     return {
         "operands": [
-            {**_known(known), "place": _place(place)}
+            {**_known(known), "place": _told_place(place)}
             for known, place in zip(question.operands, call.operands, strict=True)
         ],
-        "result": {**_known(question.result), "place": _place(call.written)},
+        "result": {**_known(question.result), "place": _told_place(call.written)},
         "attributes": {name: _encoded(value) for name, value in question.attributes},
         "numbers": [_encoded(number) for number in call.numbers],
     }
@@ -172,7 +172,7 @@ def _known(known: Known) -> dict[str, Any]:
     return {"dtype": dtype.name, "shape": list(layout.shape), "strides": list(layout.strides)}
 
 
-def _place(place: Place) -> list[Any]:
+def _told_place(place: Place) -> list[Any]:
     return [place.storage, place.offset, place.size, place.dtype.name]
 
 
