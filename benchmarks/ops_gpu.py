@@ -135,7 +135,8 @@ def products(device: Device, sizes: Sizes, stream: Stream) -> None:
             for kernel in executor.matmul_kernels:
                 if isinstance(kernel, ProductKernel) and not kernel.refusal(product):
                     steps = Steps(question, executor)
-                    kernel.prepare(product, *steps.operands, steps.result, steps)
+                    left, right = steps.operands
+                    kernel.prepare(product, left, right, steps.result, steps)
                     enqueue = make_ready(executor, steps.prepared(), None).launch
                     times[kernel.name] = median_seconds(partial(enqueue, *given), stream, sizes)
             peer = times.pop("cublaslt", None)

@@ -167,15 +167,20 @@ def _c_library_job(
 
 
 def kernel_jobs(root: Path, destination: Path, *, every_level: bool) -> list[Job]:
-    """One library for each module of `ubridge/kernels` and each level, best level first."""
+    """One library for each module of `ubridge/kernels` and each level, best level first.
+
+    Levels above the common ones are left out where the compiler is too old for their options.
+    """
     cpu_level = load_cpu_level(root)
-    levels = cpu_level.machine_levels() if every_level else (cpu_level.best_level(),)
+    levels_of = cpu_level.machine_levels if every_level else cpu_level.built_levels
     sources = root / "ubridge" / "kernels"
     include = root / "uhal" / "include"
     headers = (*_files(include, "**/*.h"), *_files(sources, "*.h", "*.cuh"))
     jobs = []
     for source in _files(sources, "*.cu", "*.cpp"):
-        for level in levels:
+        for level in levels_of(source.stem):
+            if not _accepts(level.options):
+                continue
             command = (
                 *(*_cxx(), *cpu_level.compile_flags(level), *STRICT_WARNINGS),
                 *shlex.split(os.environ.get("CXXFLAGS", "")),
@@ -225,6 +230,14 @@ def _cxx() -> tuple[str, ...]:
 
 def _files(folder: Path, *patterns: str) -> tuple[Path, ...]:
     return tuple(sorted(path for pattern in patterns for path in folder.glob(pattern)))
+
+
+@functools.cache
+def _accepts(options: tuple[str, ...]) -> bool:
+    if not options:
+        return True
+    command = (*_cxx(), *options, "-x", "c++", "-fsyntax-only", os.devnull)
+    return subprocess.run(command, capture_output=True).returncode == 0
 
 
 @functools.cache

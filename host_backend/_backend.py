@@ -31,7 +31,7 @@ from uhal.contract import (
     LoadedModule,
     joined_reasons,
 )
-from uhal.errors import DeviceError, LibraryNotFoundError, from_code
+from uhal.errors import ArgumentValueError, DeviceError, LibraryNotFoundError, from_code
 from uhal.images import cpu_level
 from uhal.signature import Signature
 
@@ -230,8 +230,8 @@ class HostBackend(OwnGraphVerbs):
         properties = self._properties(ordinal)
         return {
             "processors": properties.processors,
-            "instruction_level": cpu_level.best_level().name,
-            "vectors": cpu_level.best_level().vectors,
+            "instruction_level": _level().name,
+            "vectors": _level().vectors,
             "queue_depth": properties.queue_depth,
             "total_memory": properties.total_memory,
         }
@@ -349,7 +349,7 @@ class HostBackend(OwnGraphVerbs):
         cores = properties.processors
         parts = [
             "1 core" if cores == 1 else f"{cores} cores",
-            cpu_level.best_level().vectors,
+            _level().vectors,
             f"{properties.total_memory / 2**30:.0f} GB",
         ]
         description = ", ".join(part for part in parts if part)
@@ -400,3 +400,11 @@ def _find() -> LibrarySearch:
 
 def _overridden(search: LibrarySearch) -> bool:
     return not any(attempt.path.startswith(str(_FOLDER)) for attempt in search.attempts)
+
+
+def _level() -> cpu_level.Level:
+    """The instruction level of the kernels, which `UHAL_HOST_LEVEL` may limit."""
+    try:
+        return cpu_level.best_level()
+    except ValueError as error:
+        raise ArgumentValueError(str(error)) from None
