@@ -118,8 +118,10 @@ class HostBackend(OwnGraphVerbs):
         try:
             opened = cls._over(search)
         except DeviceError as error:
+            # What the runtime itself refuses ends with its advice; another build would not help.
+            advice = _BUILD_ADVICE if error.code is None else ""
             return BackendRecord(
-                cls.name, "refused", str(error), _BUILD_ADVICE, search.attempts, search.path
+                cls.name, "refused", str(error), advice, search.attempts, search.path
             )
         count = opened.device_count()
         devices = tuple(opened._summary(ordinal) for ordinal in range(count))

@@ -51,9 +51,9 @@ CUresult check_options(const Function &function, const sim::LaunchShape &shape,
     return whole ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CLUSTER_SIZE;
 }
 
-CUresult launch(Call &call, const std::shared_ptr<Function> &function,
-                const sim::LaunchShape &shape, const LaunchOptions &options, CUstream stream_handle,
-                void **parameters, void **extra) {
+CUresult launch(Call &call, const std::shared_ptr<Function> &function, sim::LaunchShape shape,
+                const LaunchOptions &options, CUstream stream_handle, void **parameters,
+                void **extra) {
     const std::shared_ptr<Stream> stream = stream_of(call, stream_handle);
     if (stream == nullptr) {
         return CUDA_ERROR_INVALID_HANDLE;
@@ -64,6 +64,7 @@ CUresult launch(Call &call, const std::shared_ptr<Function> &function,
     }
     Operation operation;
     operation.type = CU_GRAPH_NODE_TYPE_KERNEL;
+    shape.cooperative = options.cooperative;
     CUresult result = make_kernel_call(function, shape, parameters, extra, operation.kernel);
     if (result == CUDA_SUCCESS) {
         result = check_options(*function, shape, options);

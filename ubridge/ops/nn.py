@@ -78,7 +78,10 @@ def argsort(
     out: Tensor | None = None,
     stream: StreamLike | None = None,
 ) -> Tensor:
-    """Return the places of an axis' elements in order, as u32; equal ones in any order."""
+    """Return the places of an axis' elements in order, as u32.
+
+    Equal elements keep their order and NaN is the largest; on GCUs neither is promised.
+    """
     op = OPS["argsort_descending" if descending else "argsort"]
 
     def along_last(one: Tensor, place: DeviceBuffer | None) -> DeviceBuffer:
