@@ -11,7 +11,7 @@ import contextlib
 
 import numpy as np
 
-from ubridge.core.launch_rows import CANDLE
+from ubridge.core.columns import CANDLE
 from ubridge.core.op_table import OPS
 from uhal import Device, HostBuffer, Module
 from uhal.errors import DeviceError, NotFoundError, NotSupportedError

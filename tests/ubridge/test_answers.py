@@ -11,7 +11,8 @@ import ubridge
 from tests.sampling import rounds
 from tests.ubridge.operands import LAYOUTS, operand, shape_of
 from ubridge import DeviceExecutor
-from ubridge.device import plans
+from ubridge.device.recent import Recent
+from ubridge.ops import answers
 from uhal import Device, Stream, as_dtype
 from uhal.errors import ArgumentTypeError, ArgumentValueError, DeviceError
 
@@ -19,12 +20,6 @@ from uhal.errors import ArgumentTypeError, ArgumentValueError, DeviceError
 @pytest.fixture(autouse=True)
 def on_host(host: Device) -> Iterator[Device]:
     yield host
-
-
-def plans_of(device: Device) -> plans.Plans:
-    found = DeviceExecutor.of(device).plans
-    assert found is not None
-    return found
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f64", "i64", "u8"])
@@ -159,20 +154,41 @@ def test_axes_that_are_equal_but_no_axes() -> None:
             x.sum(wrong)  # type: ignore[arg-type]
 
 
-def test_plans_are_few(host: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plans, "REMEMBERED", 5)
-    for length in range(1, 30):
+def test_what_is_not_used_any_more_is_forgotten(
+    host: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what is used stays, however much else there is."""
+    executor = DeviceExecutor.of(host)
+    monkeypatch.setattr(executor, "_answers", Recent(8))
+    x = ubridge.ones((3, 1))
+    for length in range(10, 40):
         assert ubridge.ones((length, 1)).sum(0).to_numpy() == length
-        assert len(plans_of(host).known) <= 5
+        assert x.sum(0).to_numpy() == 3
+        assert len(executor._answers) <= 8
+        assert sum(1 for key in executor.known if key[2] == x.layout.words) == 1
+    assert not any(key[2] == (10, 1, 1, 1) for key in executor._answers._older)
 
 
-def test_what_has_no_plan(host: Device) -> None:
+def test_what_takes_more_than_one_question(host: Device) -> None:
     x = ubridge.ones((4, 5))
-    found = plans_of(host)
     add = ubridge.OPS["add"]
-    assert found.pair(add, x.dtype, x.layout, x.layout) is not None
-    assert found.pair(add, x.dtype, x[1:].layout, x[1:].layout) is None
-    assert found.pair(add, x.dtype, x[:0].layout, x[:0].layout) is None
+    assert answers.pair(add, x.dtype, x.layout, x.layout) is not None
+    assert answers.pair(add, as_dtype("bool"), x.layout, x.layout) is None
+    assert answers.pair(ubridge.OPS["divide"], as_dtype("i64"), x.layout, x.layout) is None
+    assert answers.pair(add, x.dtype, x[:0].layout, x[:0].layout) is None
+
+
+def test_parts_of_a_buffer_are_one_question(host: Device, rng: np.random.Generator) -> None:
+    """A slice of a cache begins elsewhere at every token."""
+    array = rng.standard_normal((9, 7)).astype("f4")
+    cache, executor = ubridge.asarray(array), DeviceExecutor.of(host)
+    np.testing.assert_array_equal(ubridge.square(cache[0]).to_numpy(), array[0] * array[0])
+    known = len(executor._answers)
+    for row in range(1, 9):
+        np.testing.assert_array_equal(ubridge.square(cache[row]).to_numpy(), array[row] ** 2)
+        added = ubridge.add(cache[row], cache[row - 1]).to_numpy()
+        np.testing.assert_array_equal(added, array[row] + array[row - 1])
+    assert len(executor._answers) <= known + 1
 
 
 def test_a_capture_meets_what_is_not_uploaded(host: Device) -> None:
