@@ -21,8 +21,8 @@ demo: build ## Check the machine, make .venv, build, run a network on this compu
 build: ## Bring .venv and the compiled parts up to date
 	@$(ENVIRONMENT)
 
-simulators: ## Build the simulated vendor drivers that tests run on
-	@$(ENVIRONMENT)
+simulators: ## Build the simulated vendor drivers, and bring what executes kernels on them
+	@$(ENVIRONMENT) sim
 	@$(VENV_PYTHON) -m simulators.build
 
 kernels: kernels-cuda kernels-rocm ## Compile the kernels for accelerators (needs nvcc); the results are committed

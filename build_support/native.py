@@ -1,8 +1,9 @@
 """What the compiled parts are and how each is compiled, as jobs for `build_support.jobs`.
 
-Five kinds: the lane (Cython, a Python extension), the host runtime (C++, a plain shared library
+Six kinds: the lane (Cython, a Python extension), the host runtime (C++, a plain shared library
 loaded like a vendor's driver), the HSA runtime (C, a plain shared library over AMD's), the slot
-adapters of CUDA and TopsRuntime (C) and the host kernels (one shared library a module and level).
+adapters of CUDA and TopsRuntime (C), the emulations of slots (C) and the host kernels (one shared
+library a module and level).
 """
 
 from __future__ import annotations
@@ -69,6 +70,7 @@ def native_jobs(
         runtime_job(root, destination, flavour),
         *hsa_runtime_jobs(root, destination, flavour),
         *(adapters_job(root, destination, vendor, flavour) for vendor in ("cuda", "tops")),
+        emulation_job(root, destination, flavour),
         *kernel_jobs(root, destination, every_level=every_level, flavour=flavour),
     ]
 
@@ -177,6 +179,18 @@ def adapters_job(root: Path, destination: Path, vendor: str, flavour: Flavour) -
     )
 
 
+def emulation_job(root: Path, destination: Path, flavour: Flavour) -> Job:
+    """`uhal/emulation/libuhal_emulation`: slots for libraries that lack some."""
+    folder = root / "uhal" / "emulation"
+    return _c_library_job(
+        "emulation",
+        units=_files(folder, "*.c"),
+        folders=(root / "cython_src", folder),
+        output=destination / "uhal" / "emulation" / f"libuhal_emulation{LIBRARY_SUFFIX}",
+        flavour=flavour,
+    )
+
+
 def _c_library_job(
     label: str,
     *,
@@ -209,15 +223,20 @@ def _c_library_job(
 def kernel_jobs(
     root: Path, destination: Path, *, every_level: bool, flavour: Flavour
 ) -> list[Job]:
-    """One library for each module of `ubridge/kernels` and each level, best level first."""
+    """One library for each module of `ubridge/kernels` and each level, best level first.
+
+    Levels above the common ones are left out where the compiler is too old for their options.
+    """
     cpu_level = load_cpu_level(root)
-    levels = cpu_level.machine_levels() if every_level else (cpu_level.best_level(),)
+    levels_of = cpu_level.machine_levels if every_level else cpu_level.built_levels
     sources = root / "ubridge" / "kernels"
     include = root / "uhal" / "include"
     headers = (*_files(include, "**/*.h"), *_files(sources, "*.h", "*.cuh"))
     jobs = []
     for source in _files(sources, "*.cu", "*.cpp"):
-        for level in levels:
+        for level in levels_of(source.stem):
+            if not _accepts(level.options):
+                continue
             command = (
                 *(*_cxx(), *cpu_level.compile_flags(level), *STRICT_WARNINGS),
                 *flavour.options,
@@ -268,6 +287,14 @@ def _cxx() -> tuple[str, ...]:
 
 def _files(folder: Path, *patterns: str) -> tuple[Path, ...]:
     return tuple(sorted(path for pattern in patterns for path in folder.glob(pattern)))
+
+
+@functools.cache
+def _accepts(options: tuple[str, ...]) -> bool:
+    if not options:
+        return True
+    command = (*_cxx(), *options, "-x", "c++", "-fsyntax-only", os.devnull)
+    return subprocess.run(command, capture_output=True).returncode == 0
 
 
 @functools.cache

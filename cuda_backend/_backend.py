@@ -20,6 +20,7 @@ from cuda_backend._errors import (
     MISSING_NAME,
     MISSING_TEXT,
     STICKY,
+    advice_for,
 )
 from cuda_backend._graphs import CudaGraphVerbs
 from cuda_backend._library import (
@@ -244,7 +245,7 @@ class CudaBackend(CudaGraphVerbs, ModuleVerbs, MemoryVerbs):
             return ErrorText(MISSING_NAME, MISSING_TEXT, ADVICE[MISSING_NAME])
         name = self._said("cuGetErrorName", code) or _name_of(code)
         text = self._said("cuGetErrorString", code) or "this driver says no more"
-        return ErrorText(name, text, ADVICE.get(name, ""))
+        return ErrorText(name, text, advice_for(name, text))
 
     def error_class(self, code: int) -> type[Exception]:
         """Look the code up in the table."""

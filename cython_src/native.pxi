@@ -14,6 +14,7 @@ from cpython.exc cimport (
     PyErr_CheckSignals, PyErr_SetInterrupt, PyErr_SetObject, PyErr_WriteUnraisable,
 )
 from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
+from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from cpython.pyport cimport PY_SSIZE_T_MAX
 from cpython.pythread cimport PyThread_get_thread_ident

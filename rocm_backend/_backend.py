@@ -24,7 +24,7 @@ from rocm_backend._errors import (
     STICKY_PREFIX,
     status_name,
 )
-from rocm_backend._library import CANDIDATES, LIBRARY_VARIABLE, bind, header
+from rocm_backend._library import CANDIDATES, LIBRARY_VARIABLE, bind, header, initialize
 from rocm_backend._modules import ModuleVerbs
 from rocm_backend._pools import DevicePools
 from rocm_backend._runtime import FUNCTION_OF_SLOT, hand_over, open_runtime, runtime_header
@@ -85,7 +85,9 @@ class RocmBackend(OwnGraphVerbs, ModuleVerbs, LibraryBackend):
         """Take over an opened library and initialise it. `open` is the way in."""
         self._runtime = open_runtime(self._fail)
         self._library = bind(search, self._fail)
-        self._library.hsa_init()
+        status = initialize(search, self._library, self._fail)
+        if status != 0:
+            self._fail("hsa_init", status)
         self._agents: Agents = _agents.agents(self._library)
         self._pools: dict[int, tuple[int, DevicePools]] = {}
         self._contexts: dict[int, int] = {}
@@ -109,18 +111,12 @@ class RocmBackend(OwnGraphVerbs, ModuleVerbs, LibraryBackend):
 
     @classmethod
     def _probe_found(cls, search: LibrarySearch) -> BackendRecord:
-        """List the runtime's GPUs and shut it down again."""
-        gpus: tuple[Gpu, ...] = ()
-        version = None
+        """List the runtime's GPUs. The runtime stays initialised, for the backend to use."""
         library = bind(search, _fail_in_probe)
         open_runtime(_fail_in_probe)
-        status = library.unchecked("hsa_init")()
-        if status == 0:
-            try:
-                version = _version(library)
-                gpus = _agents.agents(library).gpus
-            finally:
-                library.unchecked("hsa_shut_down")()
+        status = initialize(search, library, _fail_in_probe)
+        version = _version(library) if status == 0 else None
+        gpus = _agents.agents(library).gpus if status == 0 else ()
         if not gpus:
             said = f" (hsa_init: {_words(library, status)})" if status else ""
             reason = f"runtime found, no device{said}"

@@ -8,7 +8,6 @@ account of native objects, so a leak, a double free or the use of a destroyed ha
 from __future__ import annotations
 
 import ctypes
-import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from uhal.contract import (
     FunctionAttributes,
     LoadedModule,
 )
+from uhal.python_slots import function_type
 
 OUT_OF_MEMORY = 2
 NOT_READY = 600
@@ -43,15 +43,6 @@ LIMITS = DeviceLimits(
     warp_size=32,
     processors=1,
 )
-
-_C_TYPES: dict[str, Any] = {
-    "int": ctypes.c_int,
-    "unsigned int": ctypes.c_uint,
-    "unsigned char": ctypes.c_ubyte,
-    "unsigned short": ctypes.c_ushort,
-    "uint64_t": ctypes.c_uint64,
-    "size_t": ctypes.c_size_t,
-}
 
 _ALIGNMENT = 256
 _LARGEST_REAL_ALLOCATION = 64 << 20
@@ -87,14 +78,6 @@ _ENDS = {
     "module_unload": "module",
 }
 BLOCKING_SLOTS = ("stream_synchronize", "event_synchronize")
-
-
-def _parameter_types(prototype: str) -> list[Any]:
-    types = []
-    for parameter in prototype.strip("()").split(","):
-        spelling = re.sub(r"\b\w+$", "", parameter.strip()).strip()
-        types.append(_C_TYPES.get(spelling, ctypes.c_void_p))
-    return types
 
 
 class CountingDriver(Backend):
@@ -144,12 +127,11 @@ class CountingDriver(Backend):
         self._posted: dict[int, list[tuple[int, int | None]]] = {}
         self._callbacks: list[Any] = []
         slots = {}
-        for name, (_, prototype) in _lane.slot_prototypes().items():
+        for name in _lane.slot_prototypes():
             if name in without:
                 continue
-            kind = ctypes.CFUNCTYPE(ctypes.c_int, *_parameter_types(prototype))
             # It never asks whether to go on: what waits is over by then.
-            callback = kind(self._answer(name.removesuffix("_while")))
+            callback = function_type(name)(self._answer(name.removesuffix("_while")))
             self._callbacks.append(callback)
             slots[name] = ctypes.cast(callback, ctypes.c_void_p).value or 0
         slots.update(instead or {})

@@ -26,6 +26,7 @@ cdef class Plan:
     cdef Recording recording
     cdef object graph               # native; 0: none
     cdef object executable
+    cdef bint noted                 # the library records nothing: its operations are only noted here
     cdef bint one_by_one            # no graph: its operations are enqueued one after the other
     cdef list functions             # of the launches, in their order
     cdef dict slot_of_name
@@ -163,13 +164,15 @@ cdef int instantiate(Plan plan) except -1:
     backend = plan.context.backend
     # A library that cannot change a launch inside a graph gets them by themselves: to capture them
     # anew for every other value would take longer.
-    plan.one_by_one = plan.slot_of_name and plan.context.table.graph_update_kernel == NULL
+    plan.one_by_one = plan.noted or (
+        plan.slot_of_name and plan.context.table.graph_update_kernel == NULL
+    )
     if not plan.one_by_one:
         ready = backend.instantiate_graph(plan.graph)
         plan.executable = ready.handle
         if plan.slot_of_name:
             place_nodes(plan, ready.kernels)
-    if plan.one_by_one or not plan.slot_of_name:
+    if plan.graph and (plan.one_by_one or not plan.slot_of_name):
         graph, plan.graph = plan.graph, 0
         backend.destroy_graph(graph)
     plan.blocks = <void **>malloc(max(len(plan.held), 1) * sizeof(void *))

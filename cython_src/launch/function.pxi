@@ -82,7 +82,7 @@ cdef inline int require_module(ModuleHandle module) except -1:
 
 cdef struct Slot:
     # One parameter as the packing loop reads it.
-    char code           # 'P', a dtype's code, 'V' bytes, 'U' unknown
+    char code           # Parameter.code: 'P', a dtype's, 'n' or 'N' integers, 'V' bytes, 'U' unknown
     bint is_const
     uint32_t size
     uint32_t offset     # in the packed argument block, aligned to 8

@@ -214,6 +214,12 @@ cdef inline bint pack_common(
         if code == c'f':
             (<float *>out)[0] = <float>value
             return True
+        if code == c'n':
+            (<uint32_t *>out)[0] = <uint32_t>value
+            return not UHAL_CHECKED or -2147483648LL <= value <= 4294967295LL
+        if code == c'N':
+            (<int64_t *>out)[0] = value
+            return True
         return False
     if code == c'f' and PyFloat_CheckExact(<object>argument):
         number = PyFloat_AS_DOUBLE(<object>argument)
@@ -251,7 +257,7 @@ cdef int pack_other(
             if code == c'I' and 0 <= value <= 4294967295LL:
                 (<uint32_t *>out)[0] = <uint32_t>value
                 return 0
-            if code == c'q' or (code == c'Q' and value >= 0):
+            if code == c'q' or code == c'N' or (code == c'Q' and value >= 0):
                 (<int64_t *>out)[0] = value
                 return 0
             if code == c'f':

@@ -77,6 +77,10 @@ cdef int copy_h2d(
     cdef size_t count = buffer.nbytes
     cdef int status = 0
     order_behind(buffer, core)
+    if is_noted(core):
+        return add_operation(
+            core.capture.recording, OPERATION_H2D, buffer.address, <uintptr_t>source, count, 0
+        )
     cdef void *previous = enter(context)
     if pageable and count > context.table.staged_bytes:
         settle_for_copy(context, core, previous)
@@ -106,6 +110,10 @@ cdef int copy_d2h(DeviceBuffer buffer, void *destination, StreamCore core, bint 
     cdef size_t count = buffer.nbytes
     cdef int status = 0
     order_behind(buffer, core)
+    if is_noted(core):
+        return add_operation(
+            core.capture.recording, OPERATION_D2H, <uintptr_t>destination, buffer.address, count, 0
+        )
     cdef void *previous = enter(context)
     if pageable:
         settle_for_copy(context, core, previous)
@@ -175,6 +183,10 @@ cdef int copy_d2d(DeviceBuffer destination, DeviceBuffer source, StreamCore core
         return copy_d2d(destination, middle, core)
     order_behind(source, core)
     order_behind(destination, core)
+    if is_noted(core):
+        return add_operation(
+            core.capture.recording, OPERATION_D2D, destination.address, source.address, count, 0
+        )
     cdef void *previous = enter(context)
     cdef Block to_block = hold(destination)
     cdef Block from_block = hold(source)
@@ -429,6 +441,8 @@ cdef int fill(DeviceBuffer buffer, int width, unsigned int value, StreamCore cor
         OPERATION_SET_8 if width == 1 else OPERATION_SET_16 if width == 2 else OPERATION_SET_32
     )
     order_behind(buffer, core)
+    if is_noted(core):
+        return add_operation(core.capture.recording, kind, buffer.address, 0, count, value)
     previous = enter(context)
     cdef Block block = hold(buffer)
     hold_core(core)

@@ -5,21 +5,35 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from types import NoneType
 from typing import Any, TypeVar
+
+import numpy as np
 
 from ubridge.core.layout import Layout, Shape
 from ubridge.core.op_table import OPS, Op
+from ubridge.core.place import Place
+from ubridge.core.question import Known, Question
+from ubridge.core.soundness import STEERING, require_counts, require_sound
 from ubridge.graph.building import GraphBuilder
-from ubridge.graph.calls import Call, Place, ScalarSlot, is_enqueuing
+from ubridge.graph.calls import Call, ScalarSlot
 from ubridge.graph.ops import Node, OpParams
+from ubridge.graph.storage import Storages
 from ubridge.tensor import DeviceTensor
 from uhal import Device, DeviceBuffer, DType, as_dtype
-from uhal.errors import ArgumentValueError, NotFoundError
+from uhal.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    InvalidHandleError,
+    NotFoundError,
+)
 
 FORMAT = "ubridge graph"
-VERSION = 1
+VERSION = 2
 Graph = TypeVar("Graph", bound=GraphBuilder)
 
 
@@ -41,9 +55,8 @@ def save(graph: GraphBuilder, path: str | os.PathLike[str]) -> None:
                 "op": None if node.op is None else node.op.name,
                 "shape": list(node.shape),
                 "inputs": list(node.inputs),
-                "place": _encoded(graph.storages.values[index]),
-                "method": None if call is None else call.method,
-                "arguments": [] if call is None else [_encoded(one) for one in call.arguments],
+                "place": _told_place(graph.storages.values[index]),
+                "call": None if call is None else _call(call),
             }
         )
     whole = {
@@ -87,19 +100,26 @@ def load(
     Raises `ArgumentValueError` for a file that is none or whose parts do not fit together, and
     `NotFoundError` for a leaf that is not given.
     """
-    whole = json.loads(Path(path).read_text(encoding="utf-8"))
+    text = Path(path).read_bytes()
+    buffers = {name: _buffer(leaf) for name, leaf in leaves.items()}
     try:
-        return _read(kind, whole, leaves, device)
-    except NotFoundError:
+        return _read(kind, json.loads(text.decode("utf-8")), buffers, device)
+    except (InvalidHandleError, NotFoundError):
+        # Of the leaves: no fault of the file.
         raise
-    except (KeyError, TypeError, IndexError) as error:
-        raise ArgumentValueError(f"{path}: not a graph as save() writes it: {error!r}") from error
+    except (ArgumentTypeError, ArgumentValueError) as error:
+        raise ArgumentValueError(f"{path}: {error}") from error
+    except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        # Whatever else there is in the file, it is not what save() writes.
+        raise ArgumentValueError(
+            f"{path}: not a graph as save() writes it: {type(error).__name__}: {error}"
+        ) from error
 
 
 def _read(
     kind: type[Graph],
     whole: Any,
-    leaves: Mapping[str, DeviceTensor | DeviceBuffer],
+    buffers: Mapping[str, DeviceBuffer],
     device: Device | None,
 ) -> Graph:
     if not isinstance(whole, dict) or whole.get("format") != FORMAT:
@@ -108,34 +128,133 @@ def _read(
         raise ArgumentValueError(
             f"expected a graph file of version {VERSION}, got {whole['version']}; save it anew"
         )
-    buffers = {name: _buffer(leaf) for name, leaf in leaves.items()}
-    missing = [one["leaf"] for one in whole["storages"] if one["leaf"] not in (None, *buffers)]
+    storages = [_Storage(**one) for one in whole["storages"]]
+    named = [one.leaf for one in storages if one.leaf is not None]
+    missing = [name for name in named if name not in buffers]
     if missing:
         raise NotFoundError(f"the graph reads {', '.join(missing)}: give them as leaves")
-    first = next((buffer.device for buffer in buffers.values()), device)
-    graph = kind(first)
-    for one in whole["storages"]:
-        if one["leaf"] is not None:
-            root, _ = buffers[one["leaf"]]._place
-            _require_room(one["leaf"], root, one["bytes"])
-            graph.storages.hold(root)
+    graph = kind(next((buffer.device for buffer in buffers.values()), device))
+    if len(set(named)) < len(named):
+        raise ArgumentValueError("expected each leaf once")
+    for one in storages:
+        if one.leaf is not None:
+            _require_room(one.leaf, buffers[one.leaf], one.bytes)
+            graph.storages.hold(buffers[one.leaf])
         else:
-            graph.storages[graph.storages.add(one["bytes"])].is_kept = one["kept"]
+            graph.storages[graph.storages.add(one.bytes)].is_kept = one.kept
     numbers: dict[int, int] = {}
+    names: set[str] = set()
     for one in whole["nodes"]:
-        op = None if one["op"] is None else OPS[one["op"]]
-        inputs = tuple(numbers[other] for other in one["inputs"])
-        node = Node(len(graph.nodes), op, Shape(one["shape"]), inputs, OpParams(), one["name"])
-        numbers[one["node"]] = node.index
-        call = None
-        if op is not None:
-            if not is_enqueuing(one["method"]):
-                raise ArgumentValueError(f"{node}: no way to launch it is called {one['method']!r}")
-            call = Call(one["method"], tuple(_decoded(item) for item in one["arguments"]))
-        graph.take(node, call, _decoded(one["place"]))
+        _take(graph, numbers, names, **one)
+    _require_undisturbed(graph)
+    _require_kind("recorded", bool, whole["recorded"])
     graph.is_recorded = whole["recorded"]
     graph.order()
     return graph
+
+
+@dataclass(frozen=True)
+class _Storage:
+    """A storage as the file describes it."""
+
+    bytes: int
+    leaf: str | None
+    kept: bool
+
+    def __post_init__(self) -> None:
+        require_counts("bytes of a storage", self.bytes)
+        _require_kind("leaf", (str, NoneType), self.leaf)
+        _require_kind("kept", bool, self.kept)
+
+
+def _take(
+    graph: GraphBuilder,
+    numbers: dict[int, int],
+    names: set[str],
+    *,
+    node: int,
+    name: str | None,
+    op: str | None,
+    shape: list[int],
+    inputs: list[int],
+    place: Any,
+    call: Any,
+) -> None:
+    """Add a node of the file, with what it asks."""
+    _require_kind("node", int, node)
+    _require_kind("name", (str, NoneType), name)
+    if node in numbers or name in names or name == "stream":
+        raise ArgumentValueError(f"node {node}, {name!r}: expected a number and a name of its own")
+    made = Node(
+        len(graph.nodes),
+        None if op is None else OPS[op],
+        _shape(shape),
+        tuple(numbers[other] for other in inputs),
+        OpParams(),
+        name,
+    )
+    at = _as_place(place, graph.storages)
+    if made.shape.size > at.size:
+        raise ArgumentValueError(f"{made}: its shape {made.shape} does not fit {at.size} elements")
+    asked = None
+    if made.op is None:
+        if graph.storages[at.storage].buffer is None:
+            raise ArgumentValueError(f"{made}: expected a leaf's memory, got storage {at.storage}")
+    else:
+        asked = _as_call(made.op, graph.storages, **call)
+        if asked.written != at:
+            raise ArgumentValueError(f"{made}: expected its value where it is written")
+    numbers[node] = made.index
+    if name is not None:
+        names.add(name)
+    graph.take(made, asked, at)
+
+
+def _require_undisturbed(graph: GraphBuilder) -> None:
+    """Refuse calls that change what others were checked by: the numbers of slots."""
+    calls = [call for call in graph.calls if call is not None]
+    slots = [(slot, call) for call in calls for slot in call.slots]
+    for slot, call in slots:
+        _require_slot(slot, call, graph.storages)
+    if len({slot.name for slot, _ in slots}) < len(slots):
+        raise ArgumentValueError("expected a name of its own for each slot")
+
+    def memory(place: Place) -> int:
+        """The same for all that may share memory."""
+        buffer = graph.storages[place.storage].buffer
+        return -1 - place.storage if buffer is None else id(buffer._place[0])
+
+    written = Counter(memory(call.written) for call in calls)
+    if any(written[memory(call.written)] > 1 for _, call in slots):
+        raise ArgumentValueError("a call writes where a slot has its number")
+
+
+def _require_slot(slot: ScalarSlot, call: Call, storages: Storages) -> None:
+    """Refuse a slot that is not all of its memory: its range is trusted for what is read there."""
+    written = call.written
+    storage = storages[written.storage]
+    numbers = (slot.value, slot.low, slot.high)
+    if not isinstance(slot.name, str) or any(type(one) not in (int, float) for one in numbers):
+        raise ArgumentValueError(f"expected a slot's name and numbers, got {slot}")
+    if call.op.name != "fill" or written.dtype is not slot.dtype or written.offset:
+        raise ArgumentValueError(
+            f"slot {slot.name!r}: expected memory of {slot.dtype} filled by it"
+        )
+    if storage.buffer is not None or written.size != 1 or storage.nbytes != written.nbytes:
+        raise ArgumentValueError(f"slot {slot.name!r}: expected one number in memory of its own")
+    slot.checked(slot.value)
+
+
+def _require_kind(what: str, kind: Any, value: object) -> None:
+    kinds = kind if isinstance(kind, tuple) else (kind,)
+    if type(value) not in kinds:
+        expected = " or ".join(one.__name__ for one in kinds)
+        raise ArgumentValueError(f"{what} of a graph file: expected {expected}, got {value!r:.80}")
+
+
+def _shape(lengths: Any) -> Shape:
+    require_counts("a shape", *lengths)
+    return Shape(lengths)
 
 
 def _buffer(leaf: DeviceTensor | DeviceBuffer) -> DeviceBuffer:
@@ -149,21 +268,95 @@ def _require_room(name: str, buffer: DeviceBuffer, nbytes: int) -> None:
         )
 
 
-# -- arguments -----------------------------------------------------------------------------------
+# -- calls ---------------------------------------------------------------------------------------
+
+
+def _call(call: Call) -> dict[str, Any]:
+    """A question and where it is asked of; what is no number names its kind."""
+    question = call.question
+    return {
+        "operands": [
+            {**_known(known), "place": _told_place(place)}
+            for known, place in zip(question.operands, call.operands, strict=True)
+        ],
+        "result": {**_known(question.result), "place": _told_place(call.written)},
+        "attributes": {name: _encoded(value) for name, value in question.attributes},
+        "numbers": [_encoded(number) for number in call.numbers],
+    }
+
+
+def _known(known: Known) -> dict[str, Any]:
+    dtype, layout = known
+    return {"dtype": dtype.name, "shape": list(layout.shape), "strides": list(layout.strides)}
+
+
+def _told_place(place: Place) -> list[Any]:
+    return [place.storage, place.offset, place.size, place.dtype.name]
+
+
+def _as_call(
+    op: Op,
+    storages: Storages,
+    *,
+    operands: list[Any],
+    result: Any,
+    attributes: dict[str, Any],
+    numbers: list[Any],
+) -> Call:
+    """The call that a file tells of; its memory holds what it reads and writes."""
+    into, written = _as_operand(op, "result", result, storages)
+    known, places = [], []
+    for number, one in enumerate(operands):
+        asked, place = _as_operand(op, f"operand {number}", one, storages)
+        known.append(asked)
+        places.append(place)
+    values = tuple(_decoded(one) for one in numbers)
+    for value in values:
+        if not isinstance(value, ScalarSlot):
+            _require_kind("a number", (int, float), value)
+    told = tuple((name, _decoded(value)) for name, value in attributes.items())
+    question = Question(op, tuple(known), into, told, len(values))
+    require_sound(question)
+    call = Call(question, tuple(places), written, values)
+    for number in STEERING.get(op.family.name, ()):
+        if places[number].overlaps(written):
+            raise ArgumentValueError(
+                f"{op.name}, operand {number}: lies in the memory that the result goes to"
+            )
+    return call
+
+
+def _as_operand(op: Op, what: str, told: Any, storages: Storages) -> tuple[Known, Place]:
+    dtype = _dtype(told["dtype"])
+    lengths, strides = told["shape"], told["strides"]
+    require_counts(f"{op.name}, {what}", *lengths, *strides)
+    layout = Layout(lengths, strides)
+    place = _as_place(told["place"], storages)
+    if place.dtype is not dtype or place.size < layout.extent:
+        raise ArgumentValueError(
+            f"{op.name}, {what}: reaches {layout.extent} elements of {dtype}, and its place has "
+            f"{place.size} of {place.dtype}"
+        )
+    return (dtype, layout), place
+
+
+def _as_place(told: Any, storages: Storages) -> Place:
+    number, offset, size, name = told
+    require_counts("a place in memory", number, offset, size)
+    place = Place(number, offset, size, _dtype(name))
+    if place.storage >= len(storages):
+        raise ArgumentValueError(f"expected one of {len(storages)} storages, got {number}")
+    room = storages[place.storage].nbytes
+    if offset % place.dtype.itemsize or offset + place.nbytes > room:
+        raise ArgumentValueError(
+            f"{size} elements of {place.dtype} at byte {offset} do not lie in storage {number} of "
+            f"{room} bytes"
+        )
+    return place
 
 
 def _encoded(one: Any) -> Any:
-    """An argument as JSON has it: an object of one key says what else than a number it is."""
-    if isinstance(one, Place):
-        return {"place": [one.storage, one.offset, one.size, one.dtype.name]}
-    if isinstance(one, Layout):
-        return {"layout": [list(one.shape), list(one.strides), one.start_offset]}
-    if isinstance(one, Shape):
-        return {"shape": list(one)}
-    if isinstance(one, Op):
-        return {"op": one.name}
-    if isinstance(one, DType):
-        return {"dtype": one.name}
+    """A number or an attribute as JSON has it: an object of one key says what else it is."""
     if isinstance(one, ScalarSlot):
         bounds = [_encoded(number) for number in (one.value, one.low, one.high)]
         return {"slot": [one.name, one.dtype.name, *bounds]}
@@ -171,6 +364,8 @@ def _encoded(one: Any) -> Any:
         return {"tuple": [_encoded(item) for item in one]}
     if isinstance(one, float) and not math.isfinite(one):
         return {"float": repr(one)}
+    if isinstance(one, np.generic):
+        return _encoded(one.item())
     return one
 
 
@@ -178,25 +373,21 @@ def _decoded(one: Any) -> Any:
     if not isinstance(one, dict):
         return one
     ((kind, value),) = one.items()
-    if kind == "place":
-        return Place(value[0], value[1], value[2], as_dtype(value[3]))
-    if kind == "layout":
-        return Layout(*value)
-    if kind == "shape":
-        return Shape(value)
-    if kind == "op":
-        return OPS[value]
-    if kind == "dtype":
-        return as_dtype(value)
     if kind == "slot":
         name, dtype, *bounds = value
         number, low, high = map(_decoded, bounds)
-        return ScalarSlot(name, number, as_dtype(dtype), low, high)
+        return ScalarSlot(name, number, _dtype(dtype), low, high)
     if kind == "tuple":
         return tuple(_decoded(item) for item in value)
     if kind == "float":
         return float(value)
-    raise ArgumentValueError(f"unknown kind of argument {kind!r}")
+    raise ArgumentValueError(f"unknown kind of number {kind!r}")
+
+
+def _dtype(name: Any) -> DType:
+    # numpy has names for more than one, and takes more than names.
+    _require_kind("dtype", str, name)
+    return as_dtype(name)
 
 
 __all__ = ["leaf_names", "load", "save"]
