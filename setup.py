@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import ClassVar
 
 from setuptools import Extension, find_packages, setup
 from setuptools.command.build_ext import build_ext
@@ -38,7 +39,7 @@ class BuildNative(build_ext):
     For a wheel also the simulated drivers; a checkout makes those with `make simulators`.
     """
 
-    user_options = [
+    user_options: ClassVar = [
         *build_ext.user_options,
         ("flavour=", None, f"how everything is compiled: {', '.join(FLAVOURS)}"),
     ]

@@ -1,9 +1,9 @@
-"""A copy of the checkout whose compiled parts are built in another way: with what to debug, sanitized.
+"""A copy of the checkout whose compiled parts are built in another way: for debuggers, sanitized.
 
     python -m build_support.flavoured FLAVOUR [COMMAND…]
 
-keeps the copy in `build/flavours/FLAVOUR`, where its own build does not touch the checkout's, brings it
-up to date, and runs the command there, with this interpreter for `python`.
+keeps the copy in `build/flavours/FLAVOUR`, where its build does not touch the checkout's, brings
+it up to date, and runs the command there, with this interpreter for `python`.
 """
 
 from __future__ import annotations

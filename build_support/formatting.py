@@ -1,7 +1,8 @@
 """The style of what ruff does not know: clang-format writes C and C++, cython-lint checks Cython.
 
-    python -m build_support.formatting            # C and C++ are written anew
-    python -m build_support.formatting --check    # nothing is changed: only Cython is checked
+    python -m build_support.formatting [--check]
+
+writes C and C++ anew; with `--check` nothing is changed, and only Cython is looked at.
 """
 
 from __future__ import annotations

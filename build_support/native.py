@@ -220,9 +220,7 @@ def _c_library_job(
     )
 
 
-def kernel_jobs(
-    root: Path, destination: Path, *, every_level: bool, flavour: Flavour
-) -> list[Job]:
+def kernel_jobs(root: Path, destination: Path, *, every_level: bool, flavour: Flavour) -> list[Job]:
     """One library for each module of `ubridge/kernels` and each level, best level first.
 
     Levels above the common ones are left out where the compiler is too old for their options.

@@ -85,7 +85,7 @@ cdef Plan begin_capture(Stream stream, object name):
 
 
 cdef inline bint is_noted(StreamCore core) noexcept:
-    """Whether the stream's work is kept from the library, which would run it: replays enqueue it."""
+    """Whether the stream's work is kept from the library, which would run it, for replays."""
     return core.capture is not None and core.capture.noted
 
 

@@ -26,7 +26,7 @@ cdef class Plan:
     cdef Recording recording
     cdef object graph               # native; 0: none
     cdef object executable
-    cdef bint noted                 # the library records nothing: its operations are only noted here
+    cdef bint noted                 # the library records nothing: operations are noted here
     cdef bint one_by_one            # no graph: its operations are enqueued one after the other
     cdef list functions             # of the launches, in their order
     cdef dict slot_of_name

@@ -82,7 +82,8 @@ cdef inline int require_module(ModuleHandle module) except -1:
 
 cdef struct Slot:
     # One parameter as the packing loop reads it.
-    char code           # Parameter.code: 'P', a dtype's, 'n' or 'N' integers, 'V' bytes, 'U' unknown
+    # Parameter.code: 'P', a dtype's, 'n' or 'N' integers, 'V' bytes, 'U' unknown
+    char code
     bint is_const
     uint32_t size
     uint32_t offset     # in the packed argument block, aligned to 8
