@@ -1,8 +1,9 @@
 """What the compiled parts are and how each is compiled, as jobs for `build_support.jobs`.
 
-Five kinds: the lane (Cython, a Python extension), the host runtime (C++, a plain shared library
+Six kinds: the lane (Cython, a Python extension), the host runtime (C++, a plain shared library
 loaded like a vendor's driver), the HSA runtime (C, a plain shared library over AMD's), the slot
-adapters of CUDA and TopsRuntime (C) and the host kernels (one shared library a module and level).
+adapters of CUDA and TopsRuntime (C), the emulations of slots (C) and the host kernels (one shared
+library a module and level).
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ def native_jobs(root: Path, destination: Path, *, every_level: bool) -> list[Job
         runtime_job(root, destination),
         *hsa_runtime_jobs(root, destination),
         *(adapters_job(root, destination, vendor) for vendor in ("cuda", "tops")),
+        emulation_job(root, destination),
         *kernel_jobs(root, destination, every_level=every_level),
     ]
 
@@ -140,6 +142,17 @@ def adapters_job(root: Path, destination: Path, vendor: str) -> Job:
         units=(folder / "adapters.c",),
         folders=(root / "cython_src", folder),
         output=destination / folder.name / f"libuhal_adapters{LIBRARY_SUFFIX}",
+    )
+
+
+def emulation_job(root: Path, destination: Path) -> Job:
+    """`uhal/emulation/libuhal_emulation`: slots for libraries that lack some."""
+    folder = root / "uhal" / "emulation"
+    return _c_library_job(
+        "emulation",
+        units=_files(folder, "*.c"),
+        folders=(root / "cython_src", folder),
+        output=destination / "uhal" / "emulation" / f"libuhal_emulation{LIBRARY_SUFFIX}",
     )
 
 

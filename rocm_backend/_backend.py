@@ -103,6 +103,8 @@ class RocmBackend(OwnGraphVerbs, ModuleVerbs, LibraryBackend):
             out_of_memory=header().constants["HSA_STATUS_ERROR_OUT_OF_RESOURCES"],
             sticky=[code for name, code in constants.items() if name.startswith(STICKY_PREFIX)],
             names=FUNCTION_OF_SLOT,
+            frees_wait=False,
+            staged_bytes=constants["UHAL_HSA_STAGED_BYTES"],
         )
 
     # -- finding the library -----------------------------------------------------------------------
@@ -166,9 +168,11 @@ class RocmBackend(OwnGraphVerbs, ModuleVerbs, LibraryBackend):
         self._contexts[ordinal] = context.value or 0
         return self._contexts[ordinal]
 
-    def release_device_context(self, ordinal: int) -> None:
-        """Close the device and destroy its queues."""
-        self._runtime.uhalHsaDeviceClose(self._contexts.pop(ordinal))
+    def release_device_context(self, ordinal: int, token: int) -> None:
+        """Close the device that was opened so and destroy its queues."""
+        if self._contexts.get(ordinal) == token:
+            del self._contexts[ordinal]
+        self._runtime.uhalHsaDeviceClose(token)
 
     def device_name(self, ordinal: int) -> str:
         """Return what the device is sold as, or its processor."""

@@ -18,10 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ubridge.buffers.indexed_launches import gathered
-from ubridge.buffers.launches import require_size
-from ubridge.core.layout import Shape
+from ubridge.buffers.launches import enqueued, require_room, require_size
+from ubridge.core.layout import Layout, Shape
 from ubridge.core.op_table import OPS, Op
-from ubridge.device.executor import DeviceExecutor
+from ubridge.core.question import Question
+from ubridge.device.executor import DeviceExecutor, Executor
 from ubridge.ops.results import delivered, require_tensors
 from ubridge.tensor import DeviceTensor
 from uhal import Device, DeviceBuffer, DType
@@ -168,7 +169,7 @@ def launch_quantized_matvec(
     vectors: int = 1,
     out: DeviceBuffer | None = None,
     stream: StreamLike | None = None,
-    executor: DeviceExecutor | None = None,
+    executor: Executor | None = None,
 ) -> DeviceBuffer:
     """Multiply `vectors` contiguous vectors of f32 by a weight (rows, columns) of blocks.
 
@@ -186,12 +187,16 @@ def launch_quantized_matvec(
     if vectors < 0:
         raise ArgumentValueError(f"{op.name}: expected a number of vectors, got {vectors}")
     require_size(op, "x", x, vectors * columns)
-    if out is None:
-        out = at.allocate(vectors * rows, f32, stream)
-    require_size(op, "out", out, vectors * rows)
-    if vectors * rows:
-        at.lowering.quantized_matvec(op, blocks, x, out, (vectors, rows, columns), stream)
-    return out
+    require_room(op, out, vectors * rows)
+    question = Question(
+        op,
+        (
+            (blocks.dtype, Layout.contiguous(blocks.size)),
+            (f32, Layout.contiguous((vectors, columns))),
+        ),
+        (f32, Layout.contiguous((vectors, rows))),
+    )
+    return enqueued(at, question, stream, out, blocks, x)
 
 
 def quantize(values: Array, format: BlockFormat | str) -> npt.NDArray[np.uint8]:

@@ -14,10 +14,14 @@ from uhal._lane import (
     Event,
     Function,
     HostBuffer,
+    LaunchSequence,
+    Passed,
     Plan,
     PlanSlot,
     Stream,
+    Tally,
     launch,
+    set_recorder,
 )
 from uhal._version import __version__
 from uhal.api import Api
@@ -64,6 +68,10 @@ __all__ = [
     "PlanSlot",
     "LaunchConfig",
     "launch",
+    "LaunchSequence",
+    "Passed",
+    "Tally",
+    "set_recorder",
     "diagnostics",
     "dtypes",
     "DType",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import CodeType, TracebackType
 from typing import Any, TypeAlias, TypeVar, final
@@ -38,10 +38,14 @@ class HotTable:
         out_of_memory: int,
         sticky: Sequence[int] = (),
         names: Mapping[str, str] | None = None,
+        frees_wait: bool = True,
+        staged_bytes: int = 65536,
     ) -> None:
         """Fill the slots by name with addresses. `ValueError` names an unknown or missing one.
 
-        `names` gives the vendor's function for a slot, for error messages.
+        `names` gives the vendor's function for a slot, for error messages. `frees_wait`: freeing
+        memory waits for everything pending. `staged_bytes`: the largest pageable source that is
+        read at once, also behind pending work.
         """
     @property
     def slots(self) -> dict[str, int]: ...
@@ -502,21 +506,93 @@ class BoundLaunch:
     def __call__(self, *args: object) -> None: ...
 
 @final
-class ResultLaunch:
-    """A bound launch that returns the buffer its kernel writes, a new one unless given."""
+class Passed:
+    """An argument that each call of a `LaunchSequence` passes, or memory the sequence makes.
+
+    `Passed.operand(i)` is the i-th argument behind `out`, `Passed.result()` the result,
+    `Passed.scratch(start, size, dtype)` a part of the memory that lasts from the first step to the
+    last. `operand` and `result` of a `size` are `size` elements of `dtype` in that buffer, from
+    byte `start` on.
+    """
+
+    @property
+    def index(self) -> int:
+        """Which operand; -1 for the result, -2 for scratch."""
+    @property
+    def start(self) -> int:
+        """Bytes before the first element."""
+    @property
+    def size(self) -> int:
+        """Elements; -1 for the whole buffer, or a number, as it is."""
+    @property
+    def dtype(self) -> DType: ...
+    @staticmethod
+    def operand(
+        index: int, start: int = 0, size: int = -1, dtype: DTypeLike | None = None
+    ) -> Passed: ...
+    @staticmethod
+    def result(start: int = 0, size: int = -1, dtype: DTypeLike | None = None) -> Passed: ...
+    @staticmethod
+    def scratch(start: int, size: int, dtype: DTypeLike) -> Passed: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+
+@final
+class Tally:
+    """A count of calls that sequences share."""
+
+    count: int
+
+@final
+class LaunchSequence:
+    """Launches prepared once that one call enqueues: `sequence(stream, out, *operands)`.
+
+    `steps` are pairs of a bound launch and its arguments, in order; what is `Passed` among them
+    comes with each call, everything else is kept. A call passes as many `operands` as the steps
+    name, or more where that is said. The result, which a call returns, is `out`, or where that is
+    None a new buffer of `size` elements of `dtype` in the order of the stream; a sequence without a
+    size must be given one. `scratch` bytes are allocated for each call, in that order too. `stream`
+    None is the stream of each bound launch. `about` is whatever the maker wants to find on the
+    sequence again; a `tally` counts the calls.
+
+    The arguments of every call are checked as those of any launch; whether buffers are large enough
+    is for the caller to know. Raises as `launch` does; steps before the one that is refused are
+    enqueued then. Any thread may call it.
+    """
 
     def __init__(
         self,
-        bound: BoundLaunch,
-        head: tuple[object, ...],
-        place: int,
-        size: int,
-        dtype: DTypeLike,
-        tail: tuple[object, ...] = (),
+        steps: Iterable[tuple[BoundLaunch, Iterable[object]]],
+        size: int | None = None,
+        dtype: DTypeLike | None = None,
+        *,
+        operands: int = 0,
+        scratch: int = 0,
+        about: object = None,
+        tally: Tally | None = None,
     ) -> None: ...
+    @property
+    def operands(self) -> int:
+        """How many arguments a call passes behind `out`."""
+    @property
+    def scratch(self) -> int:
+        """Bytes that are allocated for each call."""
+    @property
+    def about(self) -> Any: ...
+    def __len__(self) -> int: ...
     def __call__(
         self, stream: StreamLike | None, out: DeviceBuffer | None, /, *operands: object
     ) -> DeviceBuffer: ...
+
+_Recorder = Callable[[LaunchSequence, DeviceBuffer, bool, tuple[Any, ...]], None]
+
+def set_recorder(callback: _Recorder | None) -> _Recorder | None:
+    """Tell `callback(sequence, result, is_new, operands)` of every call of every sequence.
+
+    It is told in the calling thread when all steps are enqueued; `is_new` says whether the call
+    allocated the result. What it raises, the call raises. None ends it. Returns what was told
+    before, or None. There is one in a process.
+    """
 
 @final
 class SlotMaker:

@@ -119,10 +119,13 @@ cdef inline int tick(Plan plan, StreamCore core) except -1:
 cdef int record_captured(Event event, StreamCore core) except -1:
     """What `event.record` does on a stream that is being captured."""
     cdef Plan plan = recording_of(core, "Event.record")
-    cdef void *previous = enter(event.context)
-    cdef int status = event.context.table.event_record(event.handle_, core.handle)
-    leave(event.context, previous)
-    check(event.context, status, "event_record")
+    cdef void *previous
+    cdef int status
+    if not plan.noted:
+        previous = enter(event.context)
+        status = event.context.table.event_record(event.handle_, core.handle)
+        leave(event.context, previous)
+        check(event.context, status, "event_record")
     event.core = None
     event.captured = plan.recording
     event.clock = dict(plan.clocks[core.id])
@@ -157,10 +160,11 @@ cdef int wait_captured(Stream stream, Event event) except -1:
         if core.state.word & UHAL_STATE_BARRED:
             refuse_barred(context, core, "Stream.wait_event")
         settle_before_capture(context, core)
-    previous = enter(context)
-    status = context.table.stream_wait_event(core.handle, event.handle_, 0)
-    leave(context, previous)
-    check(context, status, "stream_wait_event")
+    if not plan.noted:
+        previous = enter(context)
+        status = context.table.stream_wait_event(core.handle, event.handle_, 0)
+        leave(context, previous)
+        check(context, status, "stream_wait_event")
     if joins:
         add_member(plan, stream)
         plan.joined_at[core.id] = capture_words().call_site()

@@ -132,7 +132,8 @@ cdef int capture_launch(
             launch.extended[0] = extended[0]
         packed.extended = launch.extended
         code = uhal_callsite(&launch.instruction_offset)
-        give_to_driver(function, core, &launch, &packed)
+        if not plan.noted:
+            give_to_driver(function, core, &launch, &packed)
         add_launch(
             plan.recording, &launch, function, <object>code if code != NULL else None
         )

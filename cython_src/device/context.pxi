@@ -6,7 +6,9 @@ cdef class HotTable:
     """A backend's C function pointers and constants. Immutable.
 
     Raises ValueError for an unknown slot, a required slot without an address, or too many sticky
-    codes. `names` gives the vendor's function for a slot, for error messages.
+    codes. `names` gives the vendor's function for a slot, for error messages. `frees_wait`: freeing
+    memory waits for everything pending. `staged_bytes`: the largest pageable source that is read at
+    once, also behind pending work.
     """
 
     # Never freed: the last object of a backend may be torn down after the table's Python object.
@@ -14,7 +16,10 @@ cdef class HotTable:
     cdef readonly dict slots
     cdef readonly dict names
 
-    def __init__(self, slots, *, int not_ready, int out_of_memory, sticky=(), names=None):
+    def __init__(
+        self, slots, *, int not_ready, int out_of_memory, sticky=(), names=None,
+        bint frees_wait=True, size_t staged_bytes=65536,
+    ):
         cdef int index
         cdef uintptr_t address
         known = [uhal_slot_rows[i].name.decode() for i in range(UHAL_SLOT_COUNT)]
@@ -35,6 +40,8 @@ cdef class HotTable:
             entries[index] = <void *>address
         table.not_ready = not_ready
         table.out_of_memory = out_of_memory
+        table.frees_wait = frees_wait
+        table.staged_bytes = staged_bytes
         table.sticky_count = len(sticky)
         for index, code in enumerate(sticky):
             table.sticky[index] = code
@@ -80,6 +87,7 @@ cdef class Context:
     cdef StreamCore default_core
     cdef Pool pool
     cdef list idle_events   # handles of recycled marker events
+    cdef PinnedYard yard
     cdef list captures      # Plans being captured
     cdef dict foreign_streams   # handle → StreamCore of another library's stream
     cdef int dl_device_type     # DLPack's name of the memory; type 0: it has none
@@ -100,6 +108,7 @@ cdef class Context:
         self.limits = limits
         self.streams = {}
         self.idle_events = []
+        self.yard = PinnedYard.__new__(PinnedYard)
         self.captures = []
         self.foreign_streams = {}
         self.dl_device_type = backend.dlpack_device_type or 0
@@ -209,6 +218,7 @@ cdef class Context:
 
     def close(self):
         """Refuse new work. Native teardown follows when the last child is gone."""
+        reap_left_waits()
         if not self.closed:
             self.closed = True
             mark_all(self, UHAL_STATE_CLOSED)
@@ -260,12 +270,13 @@ def live_counts():
 
 
 cdef int synchronize_streams(Context context) except -1:
-    """Wait for every stream; of one that is being captured, for what it was given before."""
+    """Wait for every stream, closed ones too; of one that is captured, for what it was given before."""
     cdef StreamCore core
     for core in list(context.streams.values()):
-        if not core.closed:
-            synchronize_core(context, core)
-    return reap_streams(context)
+        synchronize_core(context, core)
+    reap_left_waits()
+    reap_streams(context)
+    return clear_yard(context)
 
 
 # -- making the device current -------------------------------------------------------------------

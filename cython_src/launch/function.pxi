@@ -62,8 +62,12 @@ cdef class ModuleHandle:
 
 
 cdef int unload(ModuleHandle module) except -1:
+    cdef uhal_hot_table *table = module.context.table
+    cdef void *handle = module.handle_
     cdef void *previous = enter(module.context)
-    cdef int status = module.context.table.module_unload(module.handle_)
+    cdef int status
+    with nogil:
+        status = table.module_unload(handle)
     leave(module.context, previous)
     return check(module.context, status, "module_unload")
 

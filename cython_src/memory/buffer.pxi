@@ -90,7 +90,7 @@ cdef class DeviceBuffer:
         try:
             pool_free(self.context, self.block)
         except BaseException as failure:
-            warn_in_destructor(f"freeing {self.nbytes} bytes: {failure}")
+            warn_of_failed_end(f"freeing {self.nbytes} bytes", failure)
 
     # -- making ------------------------------------------------------------------------------------
 

@@ -3,10 +3,21 @@
 # A pageable source may be changed when the call returns (the driver stages it); a copy to pageable
 # memory has happened when it returns; pinned memory is read and written when the stream gets there
 # and is held until then.
+#
+# Drivers wait for the stream inside a copy to pageable memory and a large one from it. On the main
+# thread the lane waits first, where a signal can end it, and hands over at most a piece at a time.
 
 cdef enum:
     # below this the driver only stages or copies in place: not worth letting go of the GIL
     GIL_KEPT_BYTES = 65536
+    # of pageable memory: between two looks for signals, some 50 ms where memory is slow
+    PIECE_BYTES = 256 << 20
+
+
+cdef enum Direction:
+    HOST_TO_DEVICE
+    DEVICE_TO_HOST
+    DEVICE_TO_DEVICE
 
 
 cdef object contiguous(object array):
@@ -59,43 +70,98 @@ cdef int used(Context context, Block block, StreamCore core, int status) except 
 # -- one native copy ---------------------------------------------------------------------------------
 
 
-cdef int copy_h2d(DeviceBuffer buffer, const void *source, StreamCore core) except -1:
+cdef int copy_h2d(DeviceBuffer buffer, const void *source, StreamCore core, bint pageable) except -1:
     cdef Context context = buffer.context
     cdef size_t count = buffer.nbytes
-    cdef int status
+    cdef int status = 0
     order_behind(buffer, core)
+    if is_noted(core):
+        return add_operation(
+            core.capture.recording, OPERATION_H2D, buffer.address, <uintptr_t>source, count, 0
+        )
+    if pageable and count > context.table.staged_bytes:
+        settle_for_copy(context, core)
     cdef void *previous = enter(context)
     cdef Block block = hold(buffer)
     hold_core(core)
-    if count <= GIL_KEPT_BYTES and core.ticket - core.completed < PENDING_LIMIT:
-        status = context.table.copy_h2d(buffer.address, source, count, core.handle)
-    else:
-        with nogil:
+    try:
+        if count <= GIL_KEPT_BYTES and core.ticket - core.completed < PENDING_LIMIT:
             status = context.table.copy_h2d(buffer.address, source, count, core.handle)
-    if not took_ticket(core) and status == 0:
-        add_operation(core.capture.recording, OPERATION_H2D, buffer.address, <uintptr_t>source, count, 0)
-    let_go_core(context, core)
-    used(context, block, core, status)
-    leave(context, previous)
+        else:
+            status = copy_pieces(
+                context.table, HOST_TO_DEVICE, buffer.address, <uintptr_t>source, count, core.handle,
+                pageable,
+            )
+    finally:
+        if not took_ticket(core) and status == 0:
+            add_operation(
+                core.capture.recording, OPERATION_H2D, buffer.address, <uintptr_t>source, count, 0
+            )
+        let_go_core(context, core)
+        used(context, block, core, status)
+        leave(context, previous)
     return check(context, status, "copy_h2d")
 
 
-cdef int copy_d2h(DeviceBuffer buffer, void *destination, StreamCore core) except -1:
+cdef int copy_d2h(DeviceBuffer buffer, void *destination, StreamCore core, bint pageable) except -1:
     cdef Context context = buffer.context
     cdef size_t count = buffer.nbytes
-    cdef int status
+    cdef int status = 0
     order_behind(buffer, core)
+    if is_noted(core):
+        return add_operation(
+            core.capture.recording, OPERATION_D2H, <uintptr_t>destination, buffer.address, count, 0
+        )
+    if pageable:
+        settle_for_copy(context, core)
     cdef void *previous = enter(context)
     cdef Block block = hold(buffer)
     hold_core(core)
-    with nogil:
-        status = context.table.copy_d2h(destination, buffer.address, count, core.handle)
-    if not took_ticket(core) and status == 0:
-        add_operation(core.capture.recording, OPERATION_D2H, <uintptr_t>destination, buffer.address, count, 0)
-    let_go_core(context, core)
-    used(context, block, core, status)
-    leave(context, previous)
+    try:
+        status = copy_pieces(
+            context.table, DEVICE_TO_HOST, <uintptr_t>destination, buffer.address, count,
+            core.handle, pageable,
+        )
+    finally:
+        if not took_ticket(core) and status == 0:
+            add_operation(
+                core.capture.recording, OPERATION_D2H, <uintptr_t>destination, buffer.address,
+                count, 0,
+            )
+        let_go_core(context, core)
+        used(context, block, core, status)
+        leave(context, previous)
     return check(context, status, "copy_d2h")
+
+
+cdef int copy_pieces(
+    uhal_hot_table *table, Direction direction, uint64_t destination, uint64_t source,
+    size_t count, void *stream, bint pageable
+) except? -1:
+    """The driver's answer; between two pieces of pageable memory a signal may end it."""
+    cdef size_t done = 0
+    cdef size_t piece = count
+    cdef int status
+    while True:
+        if pageable:
+            piece = min(count - done, <size_t>PIECE_BYTES)
+        with nogil:
+            status = copy_row(table, direction, destination + done, source + done, piece, stream)
+        done += piece
+        if status != 0 or done == count:
+            return status
+        PyErr_CheckSignals()
+
+
+cdef inline int copy_row(
+    uhal_hot_table *table, Direction direction, uint64_t destination, uint64_t source,
+    size_t count, void *stream
+) noexcept nogil:
+    if direction == HOST_TO_DEVICE:
+        return table.copy_h2d(destination, <const void *><uintptr_t>source, count, stream)
+    if direction == DEVICE_TO_HOST:
+        return table.copy_d2h(<void *><uintptr_t>destination, source, count, stream)
+    return table.copy_d2d(destination, source, count, stream)
 
 
 cdef int copy_d2d(DeviceBuffer destination, DeviceBuffer source, StreamCore core) except -1:
@@ -112,6 +178,10 @@ cdef int copy_d2d(DeviceBuffer destination, DeviceBuffer source, StreamCore core
         return copy_d2d(destination, middle, core)
     order_behind(source, core)
     order_behind(destination, core)
+    if is_noted(core):
+        return add_operation(
+            core.capture.recording, OPERATION_D2D, destination.address, source.address, count, 0
+        )
     cdef void *previous = enter(context)
     cdef Block to_block = hold(destination)
     cdef Block from_block = hold(source)
@@ -193,7 +263,7 @@ cdef int upload(DeviceBuffer buffer, object array, StreamCore core) except -1:
     """Enqueue a copy of a contiguous array of the buffer's size in bytes."""
     refuse_capturing(core, "a copy from ordinary memory", "pinned only")
     if buffer.nbytes:
-        copy_h2d(buffer, _cnumpy.PyArray_DATA(array), core)
+        copy_h2d(buffer, _cnumpy.PyArray_DATA(array), core, True)
     return 0
 
 
@@ -206,8 +276,12 @@ cdef int copy_in(DeviceBuffer buffer, object source, object stream) except -1:
             require_buffer(<DeviceBuffer>source)
             if (<DeviceBuffer>source).block is not None:
                 wait_for_uses(buffer.context, (<DeviceBuffer>source).block, core)
-    copy_in_async(buffer, source, core)
-    return synchronize_core(buffer.context, core)
+    try:
+        copy_in_async(buffer, source, core)
+        return synchronize_core(buffer.context, core)
+    except BaseException:
+        keep_memory(core, source)
+        raise
 
 
 cdef int copy_in_async(DeviceBuffer buffer, object source, StreamCore core) except -1:
@@ -223,7 +297,7 @@ cdef int copy_in_async(DeviceBuffer buffer, object source, StreamCore core) exce
         require_match(buffer, "source", (<HostBuffer>source).size, (<HostBuffer>source).dtype)
         memory = (<HostBuffer>source).memory
         if buffer.nbytes:
-            copy_h2d(buffer, memory.pointer, core)
+            copy_h2d(buffer, memory.pointer, core, False)
             hold_pinned(core, memory)
         return 0
     if isinstance(source, (bytes, bytearray, memoryview)):
@@ -277,7 +351,7 @@ cdef int copy_out_async(DeviceBuffer buffer, object destination, StreamCore core
         require_match(buffer, "destination", (<HostBuffer>destination).size, (<HostBuffer>destination).dtype)
         memory = (<HostBuffer>destination).memory
         if buffer.nbytes:
-            copy_d2h(buffer, memory.pointer, core)
+            copy_d2h(buffer, memory.pointer, core, False)
             hold_pinned(core, memory)
         return 0
     refuse_capturing(core, "a copy to ordinary memory", "pinned only")
@@ -300,10 +374,14 @@ cdef int copy_out_async(DeviceBuffer buffer, object destination, StreamCore core
     whole = array if array.flags.c_contiguous and array.dtype.isnative else _numpy.empty(
         array.shape, buffer.dtype.dtype
     )
-    copy_d2h(buffer, _cnumpy.PyArray_DATA(whole), core)
-    # The vendors promise that a copy to pageable memory has happened when the call returns; they
-    # do not for memory the caller registered with them, which we cannot tell from here.
-    synchronize_core(buffer.context, core)
+    try:
+        copy_d2h(buffer, _cnumpy.PyArray_DATA(whole), core, True)
+        # The vendors promise that a copy to pageable memory has happened when the call returns; they
+        # do not for memory the caller registered with them, which we cannot tell from here.
+        synchronize_core(buffer.context, core)
+    except BaseException:
+        keep_memory(core, whole)
+        raise
     if whole is not array:
         array[...] = whole
     return 0
@@ -312,6 +390,16 @@ cdef int copy_out_async(DeviceBuffer buffer, object destination, StreamCore core
 cdef StreamCore core_of_device(DeviceBuffer destination, StreamCore core, DeviceBuffer source):
     """The stream a copy to another device's buffer runs in: the source's only on one device."""
     return core if destination.context is source.context else destination.context.default_core
+
+
+cdef int keep_memory(StreamCore core, object memory) except -1:
+    """Keep what a copy may still read or write that ended early: registered memory is in use till then.
+
+    Buffers are kept by the copies themselves.
+    """
+    if not isinstance(memory, (DeviceBuffer, HostBuffer)):
+        core.held.append((core.ticket, memory))
+    return 0
 
 
 cdef int hold_pinned(StreamCore core, HostMemory memory) except -1:
@@ -336,6 +424,8 @@ cdef int fill(DeviceBuffer buffer, int width, unsigned int value, StreamCore cor
         OPERATION_SET_8 if width == 1 else OPERATION_SET_16 if width == 2 else OPERATION_SET_32
     )
     order_behind(buffer, core)
+    if is_noted(core):
+        return add_operation(core.capture.recording, kind, buffer.address, 0, count, value)
     previous = enter(context)
     cdef Block block = hold(buffer)
     hold_core(core)

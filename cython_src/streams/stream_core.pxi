@@ -167,26 +167,36 @@ cdef void *marker_for(Context context, StreamCore core, uint64_t ticket) except 
     """An event that is done once `ticket` is; recorded now when there is none yet."""
     cdef void *event = NULL
     cdef void *previous
-    cdef int status = 0
+    cdef const char *slot
+    cdef int status
     for marked, handle in core.markers:
         if marked >= ticket:
             return <void *><uintptr_t>handle
     previous = enter(context)
-    if context.idle_events:
-        event = <void *><uintptr_t>context.idle_events.pop()
-    else:
-        slot = "event_create"
-        status = context.table.event_create(&event, EVENT_DISABLE_TIMING)
-    if status == 0:
-        slot = "event_record"
-        status = context.table.event_record(event, core.handle)
+    status = record_mark(context, core, &event, &slot)
     leave(context, previous)
     if status != 0:
         if event != NULL:
             context.idle_events.append(<uintptr_t>event)
-        raise_native(context, status, slot)
+        raise_native(context, status, slot.decode())
     core.markers.append((core.ticket, <uintptr_t>event))
     return event
+
+
+cdef int record_mark(
+    Context context, StreamCore core, void **event, const char **slot
+) except? -1:
+    """Record an event nobody else uses behind what is in the stream; the device is current."""
+    cdef int status = 0
+    if context.idle_events:
+        event[0] = <void *><uintptr_t>context.idle_events.pop()
+    else:
+        slot[0] = "event_create"
+        status = context.table.event_create(event, EVENT_DISABLE_TIMING)
+    if status == 0:
+        slot[0] = "event_record"
+        status = context.table.event_record(event[0], core.handle)
+    return status
 
 
 cdef int recycle_markers(Context context, StreamCore core) except -1:
@@ -197,17 +207,20 @@ cdef int recycle_markers(Context context, StreamCore core) except -1:
 
 
 cdef int synchronize_markers(Context context, StreamCore core) except -1:
-    cdef void *event
+    cdef const char *slot = NULL
     cdef int status
     cdef void *previous
     if core.markers:
         ticket, handle = core.markers[-1]
-        event = <void *><uintptr_t>handle
         previous = enter(context)
-        with nogil:
-            status = context.table.event_synchronize(event)
-        leave(context, previous)
-        check(context, status, "event_synchronize")
+        try:
+            status = wait_for_handle(
+                context, <void *><uintptr_t>handle, True, left_wait(context), &slot
+            )
+        finally:
+            leave(context, previous)
+        if status != 0:
+            raise_native(context, status, slot.decode())
         note_completed(core, ticket)
     return 0
 
@@ -217,22 +230,23 @@ cdef int synchronize_core(Context context, StreamCore core) except -1:
     cdef uint64_t ticket = core.ticket
     cdef int status
     cdef void *previous
+    cdef const char *slot = "stream_query"
     if core.closed or core.state.word & UHAL_STATE_CAPTURING:
         return synchronize_markers(context, core)
     if core.owner is not None and core.completed == ticket:
         return 0  # its owner may have destroyed it by now
     previous = enter(context)
     # asking first spares an idle stream the release of the GIL
-    slot = "stream_query"
     status = context.table.stream_query(core.handle)
     if status == context.table.not_ready:
-        slot = "stream_synchronize"
-        hold_core(core)
-        with nogil:
-            status = context.table.stream_synchronize(core.handle)
-        let_go_core(context, core)
+        try:
+            status = wait_for_stream(context, core, &slot)
+        except BaseException:
+            leave(context, previous)
+            raise
     leave(context, previous)
-    check(context, status, slot)
+    if status != 0:
+        raise_native(context, status, slot.decode())
     note_completed(core, ticket)
     return 0
 

@@ -29,6 +29,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             for pattern, reason in row.skipped.items():
                 if fnmatch.fnmatch(item.name, pattern):
                     item.add_marker(pytest.mark.skip(reason=f"{row.name}: {reason}"))
+            for fixture, reason in row.unsupported_fixtures.items():
+                if fixture in getattr(item, "fixturenames", ()):
+                    item.add_marker(pytest.mark.skip(reason=f"{row.name}: {reason}"))
             for pattern, reason in row.expected_failures.items():
                 if fnmatch.fnmatch(item.name, pattern):
                     item.add_marker(pytest.mark.xfail(reason=reason, strict=True))

@@ -7,6 +7,7 @@ fails the run once it passes). Keys are patterns of a test's name.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shlex
@@ -23,7 +24,7 @@ import pytest
 from build_support import cuda_kernels, hip_compiler, rocm_kernels
 from build_support.kernel_declarations import declared_signatures
 from simulators.topsfb import of_host
-from uhal import Device
+from uhal import Device, registry
 from uhal.images.amd_target import TargetId
 from uhal.images.hsaco import read_hsaco
 
@@ -47,6 +48,8 @@ class Row:
     unsupported: Mapping[str, str] = field(default_factory=dict)
     unsimulated: Mapping[str, str] = field(default_factory=dict)
     expected_failures: Mapping[str, str] = field(default_factory=dict)
+    unsupported_fixtures: Mapping[str, str] = field(default_factory=dict)
+    """Fixtures whose tests the backend cannot run, with the reason."""
     prepare: Callable[[Path], Mapping[str, str]] | None = None
     """Makes what the row needs, in a folder; returns more of the environment. May skip the row."""
     compile_on: Callable[[int, Path, Path], Path] | None = None
@@ -131,12 +134,46 @@ def compile_for_target(target: str, source: Path, folder: Path) -> Path:
 
 
 def compile_for_tops(source: Path, folder: Path) -> Path:
-    """Assemble a container of the host build, which simulated GCUs run, and its sidecar."""
+    """Assemble a container of the host build, which simulated GCUs run, and its sidecar.
+
+    Unless it was assembled before: another process of the run may be reading it.
+    """
     library = compile_for_host(source, folder)
-    image = library.with_suffix(".topsfb")
-    image.write_bytes(of_host.assemble(library, "gcu210", "gcu300"))
-    Path(f"{image}.sig").write_text(of_host.sidecar(library), encoding="utf-8")
+    assembler = Path(of_host.__file__).parent.glob("*.py")
+    digest = _digest(library, "".join(path.read_text("utf-8") for path in sorted(assembler)))
+    image = library.with_name(f"{source.stem}-{digest}.topsfb")
+    if not image.exists():
+        unfinished = image.with_suffix(f".{os.getpid()}")
+        unfinished.write_text(of_host.sidecar(library), encoding="utf-8")
+        unfinished.replace(f"{image}.sig")
+        unfinished.write_bytes(of_host.assemble(library, "gcu210", "gcu300"))
+        unfinished.replace(image)
     return image
+
+
+def prepare_skeleton(folder: Path) -> Mapping[str, str]:
+    """Install the distribution as its user would, and let the registry look again."""
+    source = ROOT / "tests" / "skeleton_backend"
+    digest = _digest(source / "skeleton_backend" / "__init__.py", "")
+    site = folder / f"skeleton-{digest}"
+    if not site.exists():
+        unfinished = site.with_suffix(f".{os.getpid()}")
+        pip = [sys.executable, "-m", "pip", "-q", "--disable-pip-version-check", "install"]
+        # A copy: the build leaves folders beside its sources.
+        shutil.copytree(source, unfinished / "source")
+        options = ["--no-deps", "--no-build-isolation", "--no-index"]
+        target = unfinished / "site"
+        subprocess.run(
+            [*pip, *options, "--target", str(target), str(unfinished / "source")], check=True
+        )
+        with contextlib.suppress(OSError):  # another process of the run was first
+            target.rename(site)
+        shutil.rmtree(unfinished)
+    if str(site) not in sys.path:
+        sys.path.append(str(site))
+        registry.look_again()
+    # Processes that tests start find it, too.
+    return {"PYTHONPATH": os.pathsep.join(filter(None, (str(site), os.environ.get("PYTHONPATH"))))}
 
 
 def prepare_simulated_cuda(folder: Path) -> Mapping[str, str]:
@@ -298,6 +335,19 @@ ROWS = (
         },
         unsimulated={
             f"test_{name}[[]*": _NOT_BY_ITSELF for name in _UNWAITED if SCHEDULE != "eager"
+        },
+    ),
+    Row(
+        "skeleton",
+        "skeleton",
+        compile_for_host,
+        prepare=prepare_skeleton,
+        unsupported_fixtures={"gate": "calls are done when they return: nothing can be held"},
+        unsupported={
+            "test_a_graph_*": "it has no graphs of its own: uhal keeps the list of a plan",
+            "test_faults*": "a kernel that traps ends the process, which is the device",
+            "test_a_plan_that_faults_names_its_launches*": "the same",
+            "test_ctrl_c_ends_*": "calls are done when they return: nothing is waited for",
         },
     ),
 )

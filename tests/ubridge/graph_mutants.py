@@ -1,4 +1,4 @@
-"""Graph files and their mutants: one graph with every way to launch, changed at random.
+"""Graph files and their mutants: one graph with operations of all kinds, changed at random.
 
 `run_mutants` is called in a process of its own, so that what a mutant breaks is that process.
 """
@@ -19,19 +19,16 @@ import numpy as np
 
 import ubridge as ub
 from ubridge import ComputeGraph, DeviceTensor, execute_graph
-from ubridge.device.lowering import Lowering
-from ubridge.graph.calls import is_enqueuing, leaves_of
+from ubridge.core.soundness import FAMILIES
 from uhal import Device, DeviceBuffer
 from uhal.errors import ArgumentValueError, DeviceError, NotFoundError, OutOfMemoryError
 
-METHODS = frozenset(filter(is_enqueuing, Lowering.__abstractmethods__))
-"""Every way to launch that a file can name."""
 MOST_ELEMENTS = 1 << 22
 """Of a layout in a mutant that is run: a sum over 2^60 times one element is valid, and endless."""
 
 
 def traced(rng: np.random.Generator) -> ComputeGraph:
-    """Return a graph with every method of the lowerings, over leaves with random contents."""
+    """Return a graph with an operation of every family, over leaves with random contents."""
 
     def fresh(*shape: int, dtype: str = "f4") -> DeviceTensor:
         return ub.asarray(rng.standard_normal(shape).astype(dtype))
@@ -79,7 +76,7 @@ def traced(rng: np.random.Generator) -> ComputeGraph:
         ub.kv_append(cache, fresh(2, 2, 4), position)
         # Temporaries, which share the arena.
         held.append(ub.tanh(ub.exp(x) * y) - x)
-    missing = METHODS - {call.method for call in graph.calls if call is not None}
+    missing = FAMILIES - {call.op.family.name for call in graph.calls if call is not None}
     assert not missing, missing
     return graph
 
@@ -240,8 +237,7 @@ def _elements(graph: ComputeGraph) -> int:
         one.size
         for call in graph.calls
         if call is not None
-        for one in leaves_of(call.arguments)
-        if isinstance(one, ub.Layout)
+        for _, one in (call.question.result, *call.question.operands)
     ]
     return max(spans, default=0)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,8 @@ from tests.sampling import rounds
 from tests.ubridge.operands import Array
 from ubridge import DeviceTensor
 from ubridge.prepare.matmul import blas_products, host_blas, packed_products
-from uhal import Device, Function, Stream
+from ubridge.prepare.steps import Steps
+from uhal import Device, Stream
 
 HALF_STEP = {"f64": 1.2e-16, "f32": 6e-8, "f16": 4.9e-4, "bf16": 3.9e-3}
 
@@ -108,20 +110,17 @@ def test_matrices_by_vectors(
     dtype: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of every form, on either side, in pieces; by a function for vectors."""
-    module, products = (
-        (blas_products, blas_products.BlasProducts)
-        if dtype in ("f32", "f64")
-        else (packed_products, packed_products.PackedProducts)
-    )
+    module = blas_products if dtype in ("f32", "f64") else packed_products
     monkeypatch.setattr(module, "_PIECE", 1)
     taken: set[str] = set()
-    find: Callable[..., Function] = products._function
+    launch_entry = Steps.launch_entry
 
-    def noted(self: object, kernel: str, of: object) -> Function:
-        taken.add(kernel)
-        return find(self, kernel, of)
+    def noted(self: Steps, folder: str, entry: str, *others: Any) -> None:
+        if folder in ("blas", "matvec", "matmul_packed"):
+            taken.add(entry)
+        launch_entry(self, folder, entry, *others)
 
-    monkeypatch.setattr(products, "_function", noted)
+    monkeypatch.setattr(Steps, "launch_entry", noted)
     module._pieces.cache_clear()
     for _ in range(rounds(40, 1000)):
         m, n, k = drawn_shapes(rng)
@@ -132,7 +131,7 @@ def test_matrices_by_vectors(
         got = poisoned(x, y, (*batch, m, n))
         assert_product(got, left, right, dtype, f"{batch} {(m, n, k)} {one} {other}")
     module._pieces.cache_clear()
-    assert taken == {"matvec"}
+    assert taken == {f"blas_matvec_{dtype}" if module is blas_products else f"matvec_{dtype}"}
 
 
 @needs_blas

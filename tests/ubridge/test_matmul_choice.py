@@ -8,9 +8,9 @@ import pytest
 import ubridge
 from tests.simulated.process import needs_simulator, run_python
 from ubridge import DeviceExecutor
-from ubridge.core.product import Product
+from ubridge.core.question import Question
+from ubridge.prepare.candle import CandleConvention
 from uhal import Device
-from uhal.dtypes import as_dtype
 
 DEVICES = ("cuda-sim",)
 
@@ -76,15 +76,22 @@ def test_products(device: Device, rng: np.random.Generator, dtype: str) -> None:
 
 
 def test_more_products_than_a_grid_takes(device: Device, rng: np.random.Generator) -> None:
-    matmuls = DeviceExecutor.of(device).lowering.matmuls  # type: ignore[union-attr]
+    executor = DeviceExecutor.of(device)
+    preparer = executor.preparer
+    assert isinstance(preparer, CandleConvention)
+    matmuls = preparer.matmuls
     x, y = drawn(rng, 5, 16, 16), drawn(rng, 5, 16, 16)
-    product = Product(as_dtype("f16"), 5, 16, 16, 16, 256, 16, 1, 256, 16, 1)
+    whole = (x.dtype, x.layout)
     out = ubridge.zeros((5, 16, 16), "f16")
     most, matmuls._most = matmuls._most, 2
     try:
-        matmuls.launch(product, x.buffer, y.buffer, out.buffer, None)
+        # Nothing else asks for products that can be captured here.
+        question = Question(ubridge.OPS["matmul"], (whole, whole), whole, is_capturable=True)
+        ready = executor.ready(question)
+        ready.launch(None, out.buffer, x.buffer, y.buffer)
     finally:
         matmuls._most = most
+    assert len(ready.prepared.launches) == 3
     np.testing.assert_array_equal(out.to_numpy(), ubridge.matmul(x, y).to_numpy())
 
 

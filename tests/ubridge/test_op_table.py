@@ -9,8 +9,8 @@ import pytest
 
 import ubridge
 from ubridge import OPS
-from ubridge.core.launch_rows import ARGUMENTS, CANDLE, GCU, block_per_result
-from uhal import Device, DeviceLimits, Signature
+from ubridge.core.columns import CANDLE, block_per_result
+from uhal import Device, DeviceLimits
 
 DEVICES = ("host",)
 UNREACHED = {
@@ -56,32 +56,6 @@ def test_every_kernel_there_is_promised(device: Device) -> None:
             if entry not in entries and not left_out:
                 forgotten.append(entry)
     assert not forgotten
-
-
-def test_rows_take_arguments_of_their_family(device: Device) -> None:
-    """And as many as the kernel has parameters, pointers where it has pointers."""
-    pointers = {
-        *("info", "inp", "out", "lhs", "rhs", "ids", "on_true", "on_false", "kernel", "weight"),
-        *("bias", "cos", "sin", "a", "b", "query", "key", "value", "mask", "gate", "up"),
-        *("position", "target"),
-    }
-    for op in OPS.values():
-        row = CANDLE.get(op.family.name)
-        if row is None or not op.dtypes:
-            continue
-        assert set(row.arguments) <= set(ARGUMENTS[op.family.name])
-        entry = row.entry.format(root=op.root, dtype=op.dtypes[0], other="u8")
-        signature = ubridge.load_module(row.module).get_function(entry).signature
-        assert isinstance(signature, Signature)
-        names = row.arguments
-        number = {"value"} if op.family.name in ("fill", "masked_fill") else set()
-        told = [name in pointers - number for name in names]
-        assert [parameter.is_pointer for parameter in signature] == told, (entry, names)
-
-
-def test_gcu_rows_take_arguments_of_their_family() -> None:
-    for family, row in GCU.items():
-        assert set(row.arguments) <= set(ARGUMENTS[family]), family
 
 
 def test_results_are_shared_out_by_how_they_lie() -> None:

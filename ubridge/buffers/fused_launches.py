@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from ubridge.buffers import launches
 from ubridge.buffers.indexed_launches import gathered
-from ubridge.buffers.row_launches import target
 from ubridge.core.layout import Layout
 from ubridge.core.op_table import OPS
-from ubridge.device.executor import DeviceExecutor
+from ubridge.core.question import Question
+from ubridge.device.executor import DeviceExecutor, Executor
 from uhal import DeviceBuffer
 from uhal.interop import StreamLike
 
@@ -23,18 +23,17 @@ def launch_silu_mul(
     *,
     out: DeviceBuffer | None = None,
     stream: StreamLike | None = None,
-    executor: DeviceExecutor | None = None,
+    executor: Executor | None = None,
 ) -> DeviceBuffer:
     """Compute `silu(gate) * up`, rounded once; what is strided is copied first."""
     at = executor or DeviceExecutor.of(gate.device)
     launches.require_one_shape(_SILU_MUL, gate_layout, up_layout)
-    size = gate_layout.size
-    out = target(at, _SILU_MUL, gate, size, out, stream)
-    if size:
-        x = gathered(at, _SILU_MUL, "x", gate, gate_layout, stream)
-        y = gathered(at, _SILU_MUL, "y", up, up_layout, stream)
-        at.lowering.gated(_SILU_MUL, x, y, size, out, stream)
-    return out
+    whole = Layout.contiguous(gate_layout.shape)
+    launches.require_room(_SILU_MUL, out, whole.size)
+    x = gathered(at, _SILU_MUL, "x", gate, gate_layout, stream)
+    y = gathered(at, _SILU_MUL, "y", up, up_layout, stream)
+    question = launches.of_each(_SILU_MUL, gate.dtype, (whole, whole), gate.dtype)
+    return launches.enqueued(at, question, stream, out, x, y)
 
 
 def launch_masked_fill(
@@ -46,17 +45,22 @@ def launch_masked_fill(
     *,
     out: DeviceBuffer | None = None,
     stream: StreamLike | None = None,
-    executor: DeviceExecutor | None = None,
+    executor: Executor | None = None,
 ) -> DeviceBuffer:
     """Put `value` where a mask of u8 is not 0, and `x` elsewhere; both have one shape."""
     at = executor or DeviceExecutor.of(buffer.device)
     launches.require_one_shape(_MASKED_FILL, layout, mask_layout)
     x = launches.place(_MASKED_FILL, "x", buffer, layout)
     masked = launches.place(_MASKED_FILL, "mask", mask, mask_layout)
-    out = target(at, _MASKED_FILL, buffer, layout.size, out, stream)
-    if layout.size:
-        at.lowering.masked_fill(masked, mask_layout, x, layout, value, out, stream)
-    return out
+    launches.require_room(_MASKED_FILL, out, layout.size)
+    whole = Layout.contiguous(layout.shape)
+    question = Question(
+        _MASKED_FILL,
+        ((buffer.dtype, layout.from_start), (mask.dtype, mask_layout.from_start)),
+        (buffer.dtype, whole),
+        numbers=1,
+    )
+    return launches.enqueued(at, question, stream, out, x, masked, value)
 
 
 __all__ = ["launch_masked_fill", "launch_silu_mul"]

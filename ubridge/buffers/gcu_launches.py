@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from ubridge.buffers.launches import require_size
-from ubridge.core.op_table import OPS
+from ubridge.buffers.launches import enqueued, require_room, require_size
+from ubridge.core.layout import Layout
+from ubridge.core.op_table import OPS, Op
+from ubridge.core.question import Question
 from ubridge.device.executor import DeviceExecutor
-from ubridge.prepare.gcu.lowering import GcuLowering
+from ubridge.device.gcu_images import BACKEND
 from uhal import DeviceBuffer
 from uhal.dtypes import i8, u8
 from uhal.errors import ArgumentValueError, NotSupportedError
@@ -54,18 +56,26 @@ def launch_quantized_matmul(
         raise ArgumentValueError(
             f"matmul: expected 4 or 8 bits and groups that divide k = {k}, got {bits} and {group}"
         )
-    at, lowering = _gcu(op.name, a)
+    at = _gcu(op.name, a)
     require_size(op, "x", a, m * k)
     require_size(op, "weight", weight, k * n * bits // 8)
     for name, buffer in (("scales", scales), ("zeros", zeros)):
         require_size(op, name, buffer, k // group * n)
-    out = _target(at, a, m * n, out, stream)
-    if m * n:
-        stored = weight.view(u8 if bits == 4 else i8)
-        lowering.quantized_matmul(
-            op, a, stored, out, scales, zeros, (1, m, k, n), transposed, group, stream
-        )
-    return out
+    require_room(op, out, m * n)
+    stored = weight.view(u8 if bits == 4 else i8)
+    of_groups = Layout.contiguous((k // group, n))
+    question = Question(
+        op,
+        (
+            (a.dtype, Layout.contiguous((m, k))),
+            (stored.dtype, Layout.contiguous(k * n * bits // 8)),
+            (scales.dtype, of_groups),
+            (zeros.dtype, of_groups),
+        ),
+        (a.dtype, Layout.contiguous((m, n))),
+        (("transposed", transposed), ("group", group)),
+    )
+    return enqueued(at, question, stream, out, a, stored, scales, zeros)
 
 
 def launch_rotary(
@@ -89,7 +99,7 @@ def launch_rotary(
     would leave tokens out.
     """
     op = _ROTARY if cos_sin.dtype is query.dtype else _ROTARY_F32
-    at, _ = _gcu(op.name, query)
+    at = _gcu(op.name, query)
     width = head_size if rotated is None else rotated
     if not 0 < width <= head_size or width % 2:
         raise ArgumentValueError(f"rotary: expected an even part of {head_size}, got {width}")
@@ -102,9 +112,21 @@ def launch_rotary(
     wanted = positions[:tokens].to_numpy(stream=stream)
     if (wanted < 0).any() or (wanted >= rows).any():
         raise IndexError(f"rotary: expected positions in 0…{rows - 1}, got {wanted}")
-    sizes = (tokens, q_heads, k_heads, head_size, width, int(not interleaved))
-    arguments = (query, key, cos_sin, rows, width, positions, *sizes)
-    at.kernel(op, query.dtype).launch(arguments, stream)
+    question = _question(
+        op,
+        {"key": key, "cos_sin": cos_sin, "index_positions": positions, "query": query},
+        {
+            "cos_sin_length": rows,
+            "cos_sin_stride": width,
+            "num_tokens": tokens,
+            "q_heads": q_heads,
+            "k_heads": k_heads,
+            "hidden_size": head_size,
+            "split_dim": width,
+            "gpt_geox": int(not interleaved),
+        },
+    )
+    at.run(question, stream, query, key, cos_sin, positions)
 
 
 def launch_reshape_and_cache(
@@ -126,7 +148,7 @@ def launch_reshape_and_cache(
     of block `slots[t] // block size`, nowhere if that is negative. A slot past the caches is an
     `IndexError`.
     """
-    at, _ = _gcu(_CACHE.name, key)
+    at = _gcu(_CACHE.name, key)
     width = heads * head_size
     require_size(_CACHE, "key", key, tokens * width)
     require_size(_CACHE, "value", value, tokens * width)
@@ -139,8 +161,19 @@ def launch_reshape_and_cache(
         raise IndexError(
             f"reshape_and_cache: expected slots below {blocks * block_size}, got {wanted.max()}"
         )
-    sizes = (tokens, heads, head_size, blocks, block_size, 1, width, width)
-    at.kernel(_CACHE, key.dtype).launch((key, value, key_cache, value_cache, slots, *sizes), stream)
+    memory = {"key": key, "value": value, "slot_mapping": slots, "key_cache": key_cache}
+    sizes = {
+        "num_tokens": tokens,
+        "num_heads": heads,
+        "head_size": head_size,
+        "num_blocks": blocks,
+        "block_size": block_size,
+        "x": 1,
+        "key_stride": width,
+        "value_stride": width,
+    }
+    question = _question(_CACHE, {**memory, "value_cache": value_cache}, sizes)
+    at.run(question, stream, value_cache, *memory.values())
 
 
 def launch_paged_attention(
@@ -166,11 +199,13 @@ def launch_paged_attention(
     sequence's blocks, `context_lengths` (i32) its tokens. Both are read back and checked.
     """
     op = _PAGED_ATTENTION
-    at, _ = _gcu(op.name, query)
+    at = _gcu(op.name, query)
     require_size(op, "query", query, sequences * heads * head_size)
     require_size(op, "context_lengths", context_lengths, sequences)
-    out = _target(at, query, sequences * heads * head_size, out, stream)
-    if out.size == 0 or sequences == 0:
+    size = sequences * heads * head_size
+    require_room(op, out, size)
+    out = at.allocate(size, query.dtype, stream) if out is None else out
+    if size == 0:
         return out
     blocks = min(key_cache.size, value_cache.size) // (kv_heads * block_size * head_size)
     columns = block_tables.size // sequences
@@ -187,26 +222,39 @@ def launch_paged_attention(
     if ((wrong < 0) | (wrong >= blocks)).any():
         raise IndexError(f"paged_attention: expected blocks in 0…{blocks - 1}, got {wrong}")
     head_pitch = block_size * head_size
-    sizes = (
-        *(block_size, int(lengths.max()), sequences, heads, head_size, columns),
-        *(heads * head_size, kv_heads * head_pitch, head_pitch, blocks, softcap),
-    )
-    arguments = (
-        *(out, query, key_cache, value_cache, kv_heads, scale, block_tables, context_lengths),
-        *sizes,
-    )
-    at.kernel(op, query.dtype).launch(arguments, stream)
-    return out
+    memory = {
+        "query": query,
+        "key_cache": key_cache,
+        "value_cache": value_cache,
+        "block_tables": block_tables,
+        "context_lens": context_lengths,
+    }
+    sizes = {
+        "num_kv_heads": kv_heads,
+        "block_size": block_size,
+        "num_seqs": sequences,
+        "num_heads": heads,
+        "head_size": head_size,
+        "max_num_blocks_per_seq": columns,
+        "q_stride": heads * head_size,
+        "kv_block_stride": kv_heads * head_pitch,
+        "kv_head_stride": head_pitch,
+        "num_blocks": blocks,
+    }
+    numbers = {"scale": scale, "max_context_len": int(lengths.max()), "softcapping": softcap}
+    question = _question(op, {**memory, "output": out}, sizes, tuple(numbers))
+    return at.run(question, stream, out, *memory.values(), *numbers.values())
 
 
 def launch_quantize_q8_0(buffer: DeviceBuffer, *, stream: StreamLike | None = None) -> DeviceBuffer:
     """Quantize elements to blocks of 32: all scales (f16) first, then all bytes. As i8."""
-    at, _ = _gcu(_QUANTIZE.name, buffer)
+    at = _gcu(_QUANTIZE.name, buffer)
     blocks = _blocks(buffer.size)
     out = at.allocate(blocks * (2 + Q8_0_ELEMENTS), i8, stream)
     if blocks:
-        arguments = (buffer, out, buffer.nbytes, out.nbytes)
-        at.kernel(_QUANTIZE, buffer.dtype).launch(arguments, stream)
+        sizes = {"input_bytes": buffer.nbytes, "output_bytes": out.nbytes}
+        question = _question(_QUANTIZE, {"inp": buffer, "out": out}, sizes)
+        at.run(question, stream, out, buffer)
     return out
 
 
@@ -218,11 +266,13 @@ def launch_dequantize_q8_0(
     stream: StreamLike | None = None,
 ) -> DeviceBuffer:
     """Turn blocks of `launch_quantize_q8_0` into elements of the output's dtype."""
-    at, _ = _gcu(_DEQUANTIZE.name, blocks)
+    at = _gcu(_DEQUANTIZE.name, blocks)
     require_size(_DEQUANTIZE, "blocks", blocks, _blocks(elements) * (2 + Q8_0_ELEMENTS))
     require_size(_DEQUANTIZE, "out", out, elements)
     if elements:
-        at.kernel(_DEQUANTIZE, out.dtype).launch((blocks.view(i8), out, elements), stream)
+        stored = blocks.view(i8)
+        question = _question(_DEQUANTIZE, {"inp": stored, "out": out}, {"numel": elements})
+        at.run(question, stream, out, stored)
     return out
 
 
@@ -234,23 +284,24 @@ def _blocks(elements: int) -> int:
     return elements // Q8_0_ELEMENTS
 
 
-def _gcu(name: str, buffer: DeviceBuffer) -> tuple[DeviceExecutor, GcuLowering]:
+def _gcu(name: str, buffer: DeviceBuffer) -> DeviceExecutor:
     at = DeviceExecutor.of(buffer.device)
-    if not isinstance(at.lowering, GcuLowering):
+    if at.device.backend != BACKEND:
         raise NotSupportedError(
             f"{name}: only GCUs have this kernel, not {at.device!r}", backend=at.device.backend
         )
-    return at, at.lowering
+    return at
 
 
-def _target(
-    at: DeviceExecutor,
-    like: DeviceBuffer,
-    size: int,
-    out: DeviceBuffer | None,
-    stream: StreamLike | None,
-) -> DeviceBuffer:
-    if out is None:
-        return at.allocate(size, like.dtype, stream)
-    require_size(OPS["copy"], "out", out, size)
-    return out
+def _question(
+    op: Op,
+    memory: dict[str, DeviceBuffer],
+    sizes: dict[str, int],
+    numbers: tuple[str, ...] = (),
+) -> Question:
+    """Ask for a kernel that only GCUs have; its parameters by name, of memory the result last."""
+    *operands, result = (
+        (buffer.dtype, Layout.contiguous(buffer.size)) for buffer in memory.values()
+    )
+    attributes = (("memory", tuple(memory)), ("numbers", numbers), *sizes.items())
+    return Question(op, tuple(operands), result, attributes, len(numbers))

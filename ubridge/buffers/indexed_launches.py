@@ -13,8 +13,9 @@ from ubridge.buffers import launches
 from ubridge.core.layout import Layout
 from ubridge.core.op_table import OPS, Op
 from ubridge.core.operand_checks import axis_of
-from ubridge.device.executor import DeviceExecutor
-from uhal import DeviceBuffer
+from ubridge.core.question import Question
+from ubridge.device.executor import DeviceExecutor, Executor
+from uhal import DeviceBuffer, DType
 from uhal.errors import ArgumentValueError
 from uhal.interop import StreamLike
 
@@ -33,24 +34,19 @@ def launch_index_select(
     *,
     out: DeviceBuffer | None = None,
     stream: StreamLike | None = None,
-    executor: DeviceExecutor | None = None,
+    executor: Executor | None = None,
 ) -> DeviceBuffer:
     """Take the slices of an axis at ids of one axis: the ids stand where the axis was."""
     at = executor or DeviceExecutor.of(buffer.device)
     place = axis_of(_INDEX_SELECT.name, layout, axis)
     left, length, right = split_at(layout, place)
-    size = left * ids_layout.size * right
-    if out is None:
-        out = at.allocate(size, buffer.dtype, stream)
-    elif out.size < size:
-        launches.require_size(_INDEX_SELECT, "out", out, size)
-    if size:
+    question = selection(buffer.dtype, (left, length, right), ids.dtype, ids_layout.size)
+    launches.require_room(_INDEX_SELECT, out, question.shape.size)
+    if question.shape.size:
         require_axis(_INDEX_SELECT, place, length)
-        x = gathered(at, _INDEX_SELECT, "x", buffer, layout, stream)
-        wanted = gathered(at, _INDEX_SELECT, "ids", ids, ids_layout, stream)
-        sizes = (left, length, ids_layout.size, right)
-        at.lowering.index_select(x, wanted, sizes, out, stream)
-    return out
+    x = gathered(at, _INDEX_SELECT, "x", buffer, layout, stream)
+    wanted = gathered(at, _INDEX_SELECT, "ids", ids, ids_layout, stream)
+    return launches.enqueued(at, question, stream, out, x, wanted)
 
 
 def launch_gather(
@@ -62,25 +58,21 @@ def launch_gather(
     *,
     out: DeviceBuffer | None = None,
     stream: StreamLike | None = None,
-    executor: DeviceExecutor | None = None,
+    executor: Executor | None = None,
 ) -> DeviceBuffer:
     """Take an element at each id; ids have the layout's shape but along the axis."""
     at = executor or DeviceExecutor.of(buffer.device)
     place = axis_of(_GATHER.name, layout, axis)
     require_same_but(_GATHER, layout, ids_layout, place)
     left, length, right = split_at(layout, place)
-    size = ids_layout.size
-    if out is None:
-        out = at.allocate(size, buffer.dtype, stream)
-    elif out.size < size:
-        launches.require_size(_GATHER, "out", out, size)
-    if size:
+    count = ids_layout.shape[place]
+    question = gathering(buffer.dtype, (left, length, right), ids.dtype, count)
+    launches.require_room(_GATHER, out, question.shape.size)
+    if question.shape.size:
         require_axis(_GATHER, place, length)
-        x = gathered(at, _GATHER, "x", buffer, layout, stream)
-        wanted = gathered(at, _GATHER, "ids", ids, ids_layout, stream)
-        sizes = (left, length, ids_layout.shape[place], right)
-        at.lowering.gather(x, wanted, sizes, out, stream)
-    return out
+    x = gathered(at, _GATHER, "x", buffer, layout, stream)
+    wanted = gathered(at, _GATHER, "ids", ids, ids_layout, stream)
+    return launches.enqueued(at, question, stream, out, x, wanted)
 
 
 def launch_scatter(
@@ -94,7 +86,7 @@ def launch_scatter(
     axis: int,
     *,
     stream: StreamLike | None = None,
-    executor: DeviceExecutor | None = None,
+    executor: Executor | None = None,
 ) -> None:
     """Write (`scatter`) or add (`scatter_add`) each element of a source at its id, in place."""
     op = launches.named(kernel)
@@ -109,8 +101,10 @@ def launch_scatter(
     values = gathered(at, op, "source", source, source_layout, stream)
     wanted = gathered(at, op, "ids", ids, ids_layout, stream)
     target = gathered(at, op, "x", buffer, layout, stream)
-    sizes = (left, source_layout.shape[place], length, right)
-    at.lowering.scatter(op, wanted, values, target, sizes, stream)
+    of_ids = Layout.contiguous((left, source_layout.shape[place], right))
+    whole = (buffer.dtype, Layout.contiguous((left, length, right)))
+    question = Question(op, ((ids.dtype, of_ids), (source.dtype, of_ids)), whole)
+    at.run(question, stream, target, wanted, values)
     give_back(at, target, buffer, layout, stream)
 
 
@@ -124,7 +118,7 @@ def launch_index_add(
     axis: int,
     *,
     stream: StreamLike | None = None,
-    executor: DeviceExecutor | None = None,
+    executor: Executor | None = None,
 ) -> None:
     """Add the slices of a source to those at ids of an axis, in place."""
     at = executor or DeviceExecutor.of(buffer.device)
@@ -141,9 +135,28 @@ def launch_index_add(
     values = gathered(at, _INDEX_ADD, "source", source, source_layout, stream)
     wanted = gathered(at, _INDEX_ADD, "ids", ids, ids_layout, stream)
     target = gathered(at, _INDEX_ADD, "x", buffer, layout, stream)
-    sizes = (left, ids_layout.size, length, right)
-    at.lowering.index_add(wanted, values, target, sizes, stream)
+    of_ids = Layout.contiguous(ids_layout.size)
+    slices = Layout.contiguous((left, ids_layout.size, right))
+    whole = (buffer.dtype, Layout.contiguous((left, length, right)))
+    question = Question(_INDEX_ADD, ((ids.dtype, of_ids), (source.dtype, slices)), whole)
+    at.run(question, stream, target, wanted, values)
     give_back(at, target, buffer, layout, stream)
+
+
+@lru_cache(maxsize=4096)
+def selection(dtype: DType, sizes: tuple[int, int, int], kind: DType, count: int) -> Question:
+    """Ask for slices of (left, length, right) at as many ids of dtype `kind`."""
+    left, _, right = sizes
+    operands = ((dtype, Layout.contiguous(sizes)), (kind, Layout.contiguous(count)))
+    return Question(_INDEX_SELECT, operands, (dtype, Layout.contiguous((left, count, right))))
+
+
+@lru_cache(maxsize=4096)
+def gathering(dtype: DType, sizes: tuple[int, int, int], kind: DType, count: int) -> Question:
+    """Ask for elements of (left, length, right) at ids of dtype `kind`, `count` along the axis."""
+    left, _, right = sizes
+    chosen = Layout.contiguous((left, count, right))
+    return Question(_GATHER, ((dtype, Layout.contiguous(sizes)), (kind, chosen)), (dtype, chosen))
 
 
 @lru_cache(maxsize=4096)
@@ -154,7 +167,7 @@ def split_at(layout: Layout, axis: int) -> tuple[int, int, int]:
 
 
 def gathered(
-    at: DeviceExecutor,
+    at: Executor,
     op: Op,
     name: str,
     buffer: DeviceBuffer,
@@ -169,7 +182,7 @@ def gathered(
 
 
 def give_back(
-    at: DeviceExecutor,
+    at: Executor,
     changed: DeviceBuffer,
     buffer: DeviceBuffer,
     layout: Layout,

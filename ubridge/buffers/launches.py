@@ -19,9 +19,11 @@ from functools import lru_cache
 from ubridge.core.layout import Layout
 from ubridge.core.op_table import OPS, Op
 from ubridge.core.operand_checks import axis_of
+from ubridge.core.place import Description
+from ubridge.core.question import Question
 from ubridge.core.rows import rows_of
-from ubridge.device.executor import DeviceExecutor
-from uhal import DeviceBuffer, as_dtype
+from ubridge.device.executor import DeviceExecutor, Executor
+from uhal import DeviceBuffer, DType, as_dtype
 from uhal.dtypes import DTypeLike, u8, u32
 from uhal.errors import ArgumentTypeError, ArgumentValueError, NotFoundError
 from uhal.interop import StreamLike
@@ -42,19 +44,16 @@ def launch_unary(
     parameter: float | None = None,
     out: DeviceBuffer | None = None,
     stream: StreamLike | None = None,
-    executor: DeviceExecutor | None = None,
+    executor: Executor | None = None,
 ) -> DeviceBuffer:
     """Apply `kernel` to every element; `parameter` is what `elu` and `power` take besides."""
     op = kernel if type(kernel) is Op else named(kernel)
     at = executor or DeviceExecutor.of(buffer.device)
     start = place(op, "x", buffer, layout)
-    if out is None:
-        out = at.allocate(layout.size, buffer.dtype, stream)
-    elif out.size < layout.size:
-        require_size(op, "out", out, layout.size)
-    if layout.size:
-        at.lowering.unary(op, start, layout, out, parameter, stream)
-    return out
+    require_room(op, out, layout.size)
+    numbers = () if parameter is None else (parameter,)
+    question = of_each(op, buffer.dtype, (layout,), buffer.dtype, len(numbers))
+    return enqueued(at, question, stream, out, start, *numbers)
 
 
 def launch_binary(
@@ -66,7 +65,7 @@ def launch_binary(
     *,
     out: DeviceBuffer | None = None,
     stream: StreamLike | None = None,
-    executor: DeviceExecutor | None = None,
+    executor: Executor | None = None,
 ) -> DeviceBuffer:
     """Apply `kernel` to pairs of elements of two layouts of one shape, as broadcast makes them.
 
@@ -77,15 +76,10 @@ def launch_binary(
     require_one_shape(op, lhs_layout, rhs_layout)
     lhs_start = place(op, "x", lhs, lhs_layout)
     rhs_start = place(op, "y", rhs, rhs_layout)
-    size = lhs_layout.size
-    if out is None:
-        result = u8 if op.family.name == "compare" else lhs.dtype
-        out = at.allocate(size, result, stream)
-    elif out.size < size:
-        require_size(op, "out", out, size)
-    if size:
-        at.lowering.binary(op, lhs_start, lhs_layout, rhs_start, rhs_layout, out, stream)
-    return out
+    require_room(op, out, lhs_layout.size)
+    result = u8 if op.family.name == "compare" else lhs.dtype
+    question = of_each(op, lhs.dtype, (lhs_layout, rhs_layout), result)
+    return enqueued(at, question, stream, out, lhs_start, rhs_start)
 
 
 def launch_ternary(
@@ -98,7 +92,7 @@ def launch_ternary(
     *,
     out: DeviceBuffer | None = None,
     stream: StreamLike | None = None,
-    executor: DeviceExecutor | None = None,
+    executor: Executor | None = None,
 ) -> DeviceBuffer:
     """Choose from `on_true` where the condition is not 0, else from `on_false`."""
     at = executor or DeviceExecutor.of(on_true.device)
@@ -106,19 +100,10 @@ def launch_ternary(
     condition_start = place(_WHERE, "condition", condition, condition_layout)
     true_start = place(_WHERE, "x", on_true, true_layout)
     false_start = place(_WHERE, "y", on_false, false_layout)
-    size = true_layout.size
-    if out is None:
-        out = at.allocate(size, on_true.dtype, stream)
-    elif out.size < size:
-        require_size(_WHERE, "out", out, size)
-    if size:
-        at.lowering.where(
-            (condition_start, true_start, false_start),
-            (condition_layout, true_layout, false_layout),
-            out,
-            stream,
-        )
-    return out
+    require_room(_WHERE, out, true_layout.size)
+    layouts = (condition_layout, true_layout, false_layout)
+    question = of_each(_WHERE, on_true.dtype, layouts, on_true.dtype, 0, condition.dtype)
+    return enqueued(at, question, stream, out, condition_start, true_start, false_start)
 
 
 def launch_affine(
@@ -129,19 +114,14 @@ def launch_affine(
     *,
     out: DeviceBuffer | None = None,
     stream: StreamLike | None = None,
-    executor: DeviceExecutor | None = None,
+    executor: Executor | None = None,
 ) -> DeviceBuffer:
     """Compute `x * multiplier + addend`; both are rounded to the elements' type first."""
     at = executor or DeviceExecutor.of(buffer.device)
     start = place(_AFFINE, "x", buffer, layout)
-    size = layout.size
-    if out is None:
-        out = at.allocate(size, buffer.dtype, stream)
-    elif out.size < size:
-        require_size(_AFFINE, "out", out, size)
-    if size:
-        at.lowering.affine(start, layout, out, multiplier, addend, stream)
-    return out
+    require_room(_AFFINE, out, layout.size)
+    question = of_each(_AFFINE, buffer.dtype, (layout,), buffer.dtype, 2)
+    return enqueued(at, question, stream, out, start, multiplier, addend)
 
 
 def launch_cast(
@@ -151,20 +131,15 @@ def launch_cast(
     *,
     out: DeviceBuffer | None = None,
     stream: StreamLike | None = None,
-    executor: DeviceExecutor | None = None,
+    executor: Executor | None = None,
 ) -> DeviceBuffer:
     """Convert to another element type. Floats are cut to integers, and to the nearest in range."""
     at = executor or DeviceExecutor.of(buffer.device)
     target = as_dtype(dtype)
     start = place(_ASTYPE, "x", buffer, layout)
-    size = layout.size
-    if out is None:
-        out = at.allocate(size, target, stream)
-    elif out.size < size:
-        require_size(_ASTYPE, "out", out, size)
-    if size:
-        at.lowering.cast(start, layout, target, out, stream)
-    return out
+    require_room(_ASTYPE, out, layout.size)
+    question = of_each(_ASTYPE, buffer.dtype, (layout,), target)
+    return enqueued(at, question, stream, out, start)
 
 
 def launch_fill(
@@ -173,13 +148,14 @@ def launch_fill(
     value: float,
     *,
     stream: StreamLike | None = None,
-    executor: DeviceExecutor | None = None,
+    executor: Executor | None = None,
 ) -> None:
     """Set every element of a layout, strided or not, to `value`."""
     at = executor or DeviceExecutor.of(buffer.device)
     start = place(_FILL, "x", buffer, layout)
     if layout.size:
-        at.lowering.fill(start, layout, value, stream)
+        question = Question(_FILL, (), (buffer.dtype, layout.from_start), numbers=1)
+        at.run(question, stream, start, value)
 
 
 def launch_copy2d(
@@ -191,7 +167,7 @@ def launch_copy2d(
     destination_pitch: int,
     *,
     stream: StreamLike | None = None,
-    executor: DeviceExecutor | None = None,
+    executor: Executor | None = None,
 ) -> None:
     """Copy `rows` of `columns` elements; a pitch is from one row to the next, in elements."""
     if rows == 0 or columns == 0:
@@ -202,7 +178,13 @@ def launch_copy2d(
         ("destination", destination, destination_pitch),
     ):
         require_size(_COPY2D, name, buffer, (rows - 1) * pitch + columns)
-    at.lowering.copy2d(source, destination, rows, columns, source_pitch, destination_pitch, stream)
+    shape = (rows, columns)
+    question = Question(
+        _COPY2D,
+        ((source.dtype, Layout(shape, (source_pitch, 1))),),
+        (destination.dtype, Layout(shape, (destination_pitch, 1))),
+    )
+    at.run(question, stream, destination, source)
 
 
 def launch_copy(
@@ -212,7 +194,7 @@ def launch_copy(
     destination_layout: Layout,
     *,
     stream: StreamLike | None = None,
-    executor: DeviceExecutor | None = None,
+    executor: Executor | None = None,
 ) -> None:
     """Copy between layouts of one shape and dtype, strided or not. They must not overlap.
 
@@ -236,7 +218,7 @@ def launch_copy(
 
 
 def _scatter_rows(
-    at: DeviceExecutor,
+    at: Executor,
     source: DeviceBuffer,
     source_layout: Layout,
     destination: DeviceBuffer,
@@ -262,7 +244,7 @@ def launch_reduce(
     *,
     out: DeviceBuffer | None = None,
     stream: StreamLike | None = None,
-    executor: DeviceExecutor | None = None,
+    executor: Executor | None = None,
 ) -> DeviceBuffer:
     """Reduce over `axes`; the result has the other axes in their order.
 
@@ -281,7 +263,7 @@ def reduce_over(
     places: tuple[int, ...],
     out: DeviceBuffer | None,
     stream: StreamLike | None,
-    at: DeviceExecutor,
+    at: Executor,
 ) -> DeviceBuffer:
     """Do what `launch_reduce` does, over axes that `reduced_axes` has seen."""
     ordered, results, elements = _reduction(layout, places)
@@ -291,18 +273,14 @@ def reduce_over(
             f"{op.name}: zero-size array to reduction operation {op.name} which has no identity"
         )
     start = place(op, "x", buffer, layout)
-    if out is None:
-        result = u32 if op.family.name == "arg_reduce" else buffer.dtype
-        out = at.allocate(results, result, stream)
-    elif out.size < results:
-        require_size(op, "out", out, results)
-    if results == 0:
-        return out
-    if elements == 0:
+    require_room(op, out, results)
+    result = u32 if op.family.name == "arg_reduce" else buffer.dtype
+    if results and elements == 0:
+        out = at.allocate(results, result, stream) if out is None else out
         launch_fill(out, Layout.contiguous(results), 0, stream=stream, executor=at)
         return out
-    at.lowering.reduce(op, start, ordered, results, elements, out, stream)
-    return out
+    question = reduction(op, buffer.dtype, ordered, len(places))
+    return enqueued(at, question, stream, out, start)
 
 
 @lru_cache(maxsize=4096)
@@ -312,6 +290,48 @@ def _reduction(layout: Layout, places: tuple[int, ...]) -> tuple[Layout, int, in
     elements = math.prod(layout.shape[axis] for axis in places)
     results = math.prod(layout.shape[axis] for axis in kept)
     return layout.permute((*kept, *places)), results, elements
+
+
+# -- questions -----------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=4096)
+def of_each(
+    op: Op,
+    dtype: DType,
+    layouts: tuple[Layout, ...],
+    result: DType,
+    numbers: int = 0,
+    first: DType | None = None,
+) -> Question:
+    """Ask for an operation element by element; the first operand may be of another dtype."""
+    operands = [(dtype, layout.from_start) for layout in layouts]
+    if first is not None:
+        operands[0] = (first, operands[0][1])
+    shape = Layout.contiguous(layouts[0].shape)
+    return Question(op, tuple(operands), (result, shape), numbers=numbers)
+
+
+@lru_cache(maxsize=4096)
+def reduction(op: Op, dtype: DType, ordered: Layout, reduced: int) -> Question:
+    """Ask for a reduction of the last axes."""
+    shape = ordered.shape[: ordered.rank - reduced]
+    result = u32 if op.family.name == "arg_reduce" else dtype
+    return Question(op, ((dtype, ordered.from_start),), (result, Layout.contiguous(shape)))
+
+
+def enqueued(
+    at: Executor,
+    question: Question,
+    stream: StreamLike | None,
+    out: DeviceBuffer | None,
+    *given: object,
+) -> DeviceBuffer:
+    """Enqueue an operation unless it has no result; return its buffer."""
+    dtype, layout = question.result
+    if layout.size == 0:
+        return at.allocate(0, dtype, stream) if out is None else out
+    return at.run(question, stream, out, *given)
 
 
 # -- checks --------------------------------------------------------------------------------------
@@ -337,7 +357,7 @@ def place(op: Op, name: str, buffer: DeviceBuffer, layout: Layout) -> DeviceBuff
 
 def require_size(op: Op, name: str, buffer: DeviceBuffer, elements: int) -> None:
     """Refuse a buffer of fewer elements."""
-    if not isinstance(buffer, DeviceBuffer):
+    if not isinstance(buffer, (DeviceBuffer, Description)):
         raise ArgumentTypeError(
             f"{op.name}, {name!r}: expected a DeviceBuffer, got {type(buffer).__name__}"
         )
@@ -346,6 +366,12 @@ def require_size(op: Op, name: str, buffer: DeviceBuffer, elements: int) -> None
             f"{op.name}, {name!r}: expected a buffer of at least {elements} elements, which the "
             f"layout reaches, got one of {buffer.size}"
         )
+
+
+def require_room(op: Op, out: DeviceBuffer | None, elements: int) -> None:
+    """Refuse an output of fewer elements than the result has."""
+    if out is not None and out.size < elements:
+        require_size(op, "out", out, elements)
 
 
 def require_one_shape(op: Op, first: Layout, *others: Layout) -> None:

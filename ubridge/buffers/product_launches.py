@@ -7,12 +7,12 @@ from math import prod
 
 from ubridge.buffers import launches
 from ubridge.buffers.indexed_launches import gathered
-from ubridge.buffers.row_launches import target
 from ubridge.core.layout import Layout, Shape
 from ubridge.core.op_table import OPS
 from ubridge.core.operand_checks import axis_of, one_shape
-from ubridge.device.executor import DeviceExecutor
-from uhal import DeviceBuffer
+from ubridge.core.question import Question
+from ubridge.device.executor import DeviceExecutor, Executor
+from uhal import DeviceBuffer, DType
 from uhal.errors import ArgumentValueError
 from uhal.interop import StreamLike
 
@@ -29,7 +29,7 @@ def launch_matmul(
     *,
     out: DeviceBuffer | None = None,
     stream: StreamLike | None = None,
-    executor: DeviceExecutor | None = None,
+    executor: Executor | None = None,
 ) -> tuple[DeviceBuffer, Shape]:
     """Multiply (…, m, k) by (…, k, n); leading axes are broadcast. Returns the result's shape too.
 
@@ -37,17 +37,21 @@ def launch_matmul(
     """
     at = executor or DeviceExecutor.of(a.device)
     left, right, shape = _product(a_layout, b_layout)
-    out = target(at, _MATMUL, a, shape.size, out, stream)
-    if shape.size == 0:
-        return out, shape
-    if left.shape[-1] == 0:
+    launches.require_room(_MATMUL, out, shape.size)
+    if shape.size and left.shape[-1] == 0:
+        out = at.allocate(shape.size, a.dtype, stream) if out is None else out
         launches.launch_fill(out, Layout.contiguous(shape), 0, stream=stream, executor=at)
         return out, shape
-    at.lowering.matmul(
-        launches.place(_MATMUL, "x", a, left), left,
-        launches.place(_MATMUL, "y", b, right), right, out, stream,
-    )  # fmt: skip
-    return out, shape
+    x, y = launches.place(_MATMUL, "x", a, left), launches.place(_MATMUL, "y", b, right)
+    return launches.enqueued(at, product(a.dtype, left, right), stream, out, x, y), shape
+
+
+@lru_cache(maxsize=4096)
+def product(dtype: DType, left: Layout, right: Layout) -> Question:
+    """Ask for products of matrices with the same leading axes."""
+    shape = (*left.shape[:-1], right.shape[-1])
+    operands = ((dtype, left.from_start), (dtype, right.from_start))
+    return Question(_MATMUL, operands, (dtype, Layout.contiguous(shape)))
 
 
 @lru_cache(maxsize=4096)
@@ -79,7 +83,7 @@ def launch_attention(
     mask_layout: Layout | None = None,
     out: DeviceBuffer | None = None,
     stream: StreamLike | None = None,
-    executor: DeviceExecutor | None = None,
+    executor: Executor | None = None,
 ) -> DeviceBuffer:
     """Weigh values by the softmax of `query @ key.T * scale + mask`.
 
@@ -100,30 +104,40 @@ def launch_attention(
             "attention: expected as many batches, a multiple of the kv heads, and a width of at "
             f"most 256 in both, got {query_layout.shape} for {key_layout.shape}"
         )
-    out = target(at, _ATTENTION, query, query_layout.size, out, stream)
-    if query_layout.size == 0:
-        return out
-    added = None
-    strides: tuple[int, ...] = (0, 0)
+    launches.require_room(_ATTENTION, out, query_layout.size)
+    given = [
+        gathered(at, _ATTENTION, "query", query, query_layout, stream),
+        gathered(at, _ATTENTION, "key", key, key_layout, stream),
+        gathered(at, _ATTENTION, "value", value, value_layout, stream),
+    ]
+    whole = (query.dtype, Layout.contiguous(query_layout.shape))
+    of_keys_and_values = (key.dtype, Layout.contiguous(key_layout.shape))
+    operands = [whole, of_keys_and_values, of_keys_and_values]
     if mask is not None and mask_layout is not None:
-        scores = Shape((batch, heads, queries, keys))
-        if one_shape(_ATTENTION.name, mask_layout.shape, scores) != scores:
-            raise ArgumentValueError(
-                f"attention: expected a mask that broadcasts to {scores}, got {mask_layout.shape}"
-            )
-        whole = mask_layout.broadcast_to(scores)
-        rows = Layout(whole.shape[2:], whole.strides[2:])
-        if rows.is_contiguous:
-            added, strides = launches.place(_ATTENTION, "mask", mask, whole), whole.strides[:2]
-        else:
-            added = gathered(at, _ATTENTION, "mask", mask, whole, stream)
-            strides = (heads * queries * keys, queries * keys)
-    q = gathered(at, _ATTENTION, "query", query, query_layout, stream)
-    k = gathered(at, _ATTENTION, "key", key, key_layout, stream)
-    v = gathered(at, _ATTENTION, "value", value, value_layout, stream)
-    sizes = (heads, kv_heads, queries, keys, width, *strides)
-    at.lowering.attention(q, k, v, added, out, sizes, scale, causal, batch, stream)
-    return out
+        added, lies = _mask(at, mask, mask_layout, (batch, heads, queries, keys), stream)
+        given.append(added)
+        operands.append((mask.dtype, lies))
+    question = Question(_ATTENTION, tuple(operands), whole, (("causal", bool(causal)),), 1)
+    return launches.enqueued(at, question, stream, out, *given, scale)
+
+
+def _mask(
+    at: Executor,
+    mask: DeviceBuffer,
+    layout: Layout,
+    scores: tuple[int, int, int, int],
+    stream: StreamLike | None,
+) -> tuple[DeviceBuffer, Layout]:
+    """The mask as kernels take it: with contiguous rows for each query and key."""
+    wanted = Shape(scores)
+    if one_shape(_ATTENTION.name, layout.shape, wanted) != wanted:
+        raise ArgumentValueError(
+            f"attention: expected a mask that broadcasts to {wanted}, got {layout.shape}"
+        )
+    whole = layout.broadcast_to(wanted)
+    if Layout(whole.shape[2:], whole.strides[2:]).is_contiguous:
+        return launches.place(_ATTENTION, "mask", mask, whole), whole.from_start
+    return gathered(at, _ATTENTION, "mask", mask, whole, stream), Layout.contiguous(wanted)
 
 
 def launch_kv_concat(
@@ -135,7 +149,7 @@ def launch_kv_concat(
     *,
     out: DeviceBuffer | None = None,
     stream: StreamLike | None = None,
-    executor: DeviceExecutor | None = None,
+    executor: Executor | None = None,
 ) -> tuple[DeviceBuffer, Shape]:
     """Join two tensors along an axis in one launch. Returns the result's shape too."""
     at = executor or DeviceExecutor.of(left.device)
@@ -148,13 +162,16 @@ def launch_kv_concat(
         )
     both = left_layout.shape[place] + right_layout.shape[place]
     shape = Shape((*left_layout.shape[:place], both, *left_layout.shape[place + 1 :]))
-    out = target(at, _KV_CONCAT, left, shape.size, out, stream)
-    if shape.size:
-        one = gathered(at, _KV_CONCAT, "x", left, left_layout, stream)
-        other = gathered(at, _KV_CONCAT, "y", right, right_layout, stream)
-        shapes = (left_layout.shape, right_layout.shape)
-        at.lowering.kv_concat(one, other, shapes, place, out, stream)
-    return out, shape
+    launches.require_room(_KV_CONCAT, out, shape.size)
+    one = gathered(at, _KV_CONCAT, "x", left, left_layout, stream)
+    other = gathered(at, _KV_CONCAT, "y", right, right_layout, stream)
+    operands = tuple(
+        (buffer.dtype, Layout.contiguous(layout.shape))
+        for buffer, layout in ((left, left_layout), (right, right_layout))
+    )
+    result = (left.dtype, Layout.contiguous(shape))
+    question = Question(_KV_CONCAT, operands, result, (("axis", place),))
+    return launches.enqueued(at, question, stream, out, one, other), shape
 
 
 def elements_from(shape: Shape, axis: int) -> int:

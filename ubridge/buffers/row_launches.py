@@ -5,14 +5,16 @@ Their kernels take contiguous operands; what is strided is copied first.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import prod
 
 from ubridge.buffers import launches
 from ubridge.buffers.indexed_launches import gathered
 from ubridge.core.layout import Layout
 from ubridge.core.op_table import OPS, Op
-from ubridge.device.executor import DeviceExecutor
-from uhal import DeviceBuffer
+from ubridge.core.question import Question
+from ubridge.device.executor import DeviceExecutor, Executor
+from uhal import DeviceBuffer, DType
 from uhal.dtypes import u32
 from uhal.errors import ArgumentValueError
 from uhal.interop import StreamLike
@@ -29,16 +31,15 @@ def launch_softmax(
     *,
     out: DeviceBuffer | None = None,
     stream: StreamLike | None = None,
-    executor: DeviceExecutor | None = None,
+    executor: Executor | None = None,
 ) -> DeviceBuffer:
     """Divide the powers of e along the last axis by their sum."""
     at = executor or DeviceExecutor.of(buffer.device)
     rows, columns = rows_of(_SOFTMAX, layout)
-    out = target(at, _SOFTMAX, buffer, layout.size, out, stream)
-    if layout.size:
-        x = gathered(at, _SOFTMAX, "x", buffer, layout, stream)
-        at.lowering.softmax(x, out, rows, columns, stream)
-    return out
+    launches.require_room(_SOFTMAX, out, layout.size)
+    x = gathered(at, _SOFTMAX, "x", buffer, layout, stream)
+    question = of_rows(_SOFTMAX, buffer.dtype, rows, columns)
+    return launches.enqueued(at, question, stream, out, x)
 
 
 def launch_log_softmax(
@@ -48,7 +49,7 @@ def launch_log_softmax(
     compensated: bool = False,
     out: DeviceBuffer | None = None,
     stream: StreamLike | None = None,
-    executor: DeviceExecutor | None = None,
+    executor: Executor | None = None,
 ) -> DeviceBuffer:
     """Take the logarithm of the softmax along the last axis without taking that softmax.
 
@@ -57,11 +58,11 @@ def launch_log_softmax(
     """
     at = executor or DeviceExecutor.of(buffer.device)
     rows, columns = rows_of(_LOG_SOFTMAX, layout)
-    out = target(at, _LOG_SOFTMAX, buffer, layout.size, out, stream)
-    if layout.size:
-        x = gathered(at, _LOG_SOFTMAX, "x", buffer, layout, stream)
-        at.lowering.log_softmax(x, out, rows, columns, compensated, stream)
-    return out
+    launches.require_room(_LOG_SOFTMAX, out, layout.size)
+    x = gathered(at, _LOG_SOFTMAX, "x", buffer, layout, stream)
+    attributes = (("compensated", compensated),)
+    question = of_rows(_LOG_SOFTMAX, buffer.dtype, rows, columns, attributes=attributes)
+    return launches.enqueued(at, question, stream, out, x)
 
 
 def launch_norm(
@@ -73,7 +74,7 @@ def launch_norm(
     *,
     out: DeviceBuffer | None = None,
     stream: StreamLike | None = None,
-    executor: DeviceExecutor | None = None,
+    executor: Executor | None = None,
 ) -> DeviceBuffer:
     """Scale the last axis to unit size and by `weight`: RMS norm, or layer norm with a `bias`."""
     op = _RMS_NORM if bias is None else _LAYER_NORM
@@ -82,11 +83,11 @@ def launch_norm(
     launches.require_size(op, "weight", weight, columns)
     if bias is not None:
         launches.require_size(op, "bias", bias, columns)
-    out = target(at, op, buffer, layout.size, out, stream)
-    if layout.size:
-        x = gathered(at, op, "x", buffer, layout, stream)
-        at.lowering.norm(op, x, weight, bias, out, rows, columns, epsilon, stream)
-    return out
+    launches.require_room(op, out, layout.size)
+    x = gathered(at, op, "x", buffer, layout, stream)
+    weights = (weight,) if bias is None else (weight, bias)
+    question = of_rows(op, buffer.dtype, rows, columns, len(weights), 1)
+    return launches.enqueued(at, question, stream, out, x, *weights, epsilon)
 
 
 def launch_argsort(
@@ -96,20 +97,16 @@ def launch_argsort(
     *,
     out: DeviceBuffer | None = None,
     stream: StreamLike | None = None,
-    executor: DeviceExecutor | None = None,
+    executor: Executor | None = None,
 ) -> DeviceBuffer:
     """Give the places of the last axis' elements in order, as u32; equal ones as `nn.argsort`."""
     op = launches.named(kernel)
     at = executor or DeviceExecutor.of(buffer.device)
     rows, columns = rows_of(op, layout)
-    if out is None:
-        out = at.allocate(layout.size, u32, stream)
-    elif out.size < layout.size:
-        launches.require_size(op, "out", out, layout.size)
-    if layout.size:
-        x = gathered(at, op, "x", buffer, layout, stream)
-        at.lowering.argsort(op, x, out, rows, columns, stream)
-    return out
+    launches.require_room(op, out, layout.size)
+    x = gathered(at, op, "x", buffer, layout, stream)
+    question = of_rows(op, buffer.dtype, rows, columns, result=u32)
+    return launches.enqueued(at, question, stream, out, x)
 
 
 def launch_rope(
@@ -122,7 +119,7 @@ def launch_rope(
     per_batch: bool = False,
     out: DeviceBuffer | None = None,
     stream: StreamLike | None = None,
-    executor: DeviceExecutor | None = None,
+    executor: Executor | None = None,
 ) -> DeviceBuffer:
     """Rotate pairs of the last axis by angles whose `cos` and `sin` are given for each position.
 
@@ -139,11 +136,13 @@ def launch_rope(
     angles = positions * layout.shape[3] // 2 * (layout.shape[0] if per_batch else 1)
     launches.require_size(op, "cos", cos, angles)
     launches.require_size(op, "sin", sin, angles)
-    out = target(at, op, buffer, layout.size, out, stream)
-    if layout.size:
-        x = gathered(at, op, "x", buffer, layout, stream)
-        at.lowering.rope(op, x, layout.shape, cos, sin, per_batch, out, stream)
-    return out
+    launches.require_room(op, out, layout.size)
+    x = gathered(at, op, "x", buffer, layout, stream)
+    whole = (buffer.dtype, Layout.contiguous(layout.shape))
+    batches = layout.shape[:1] if per_batch else ()
+    of_angles = (cos.dtype, Layout.contiguous((*batches, positions, layout.shape[3] // 2)))
+    question = Question(op, (whole, of_angles, of_angles), whole)
+    return launches.enqueued(at, question, stream, out, x, cos, sin)
 
 
 def rows_of(op: Op, layout: Layout) -> tuple[int, int]:
@@ -154,17 +153,18 @@ def rows_of(op: Op, layout: Layout) -> tuple[int, int]:
     return (layout.size // columns if columns else prod(layout.shape[:-1])), columns
 
 
-def target(
-    at: DeviceExecutor,
+@lru_cache(maxsize=4096)
+def of_rows(
     op: Op,
-    like: DeviceBuffer,
-    size: int,
-    out: DeviceBuffer | None,
-    stream: StreamLike | None,
-) -> DeviceBuffer:
-    """Return `out`, large enough, or a new buffer."""
-    if out is None:
-        return at.allocate(size, like.dtype, stream)
-    if out.size < size:
-        launches.require_size(op, "out", out, size)
-    return out
+    dtype: DType,
+    rows: int,
+    columns: int,
+    weights: int = 0,
+    numbers: int = 0,
+    result: DType | None = None,
+    attributes: tuple[tuple[str, object], ...] = (),
+) -> Question:
+    """Ask for an operation on each contiguous row, with as many weights of a row's length."""
+    whole, row = Layout.contiguous((rows, columns)), (dtype, Layout.contiguous(columns))
+    operands = ((dtype, whole), *(row for _ in range(weights)))
+    return Question(op, operands, (result or dtype, whole), attributes, numbers)

@@ -6,13 +6,12 @@ are always told of them. Every function returns the buffer of the result and its
 
 from __future__ import annotations
 
-from typing import Any
-
 from ubridge.buffers import launches
 from ubridge.buffers.indexed_launches import gathered
 from ubridge.core.layout import Layout, Shape
 from ubridge.core.op_table import OPS, Op
-from ubridge.device.executor import DeviceExecutor
+from ubridge.core.question import Question
+from ubridge.device.executor import DeviceExecutor, Executor
 from uhal import DeviceBuffer
 from uhal.errors import ArgumentValueError
 from uhal.interop import StreamLike
@@ -36,7 +35,7 @@ def launch_convolution(
     groups: int = 1,
     out: DeviceBuffer | None = None,
     stream: StreamLike | None = None,
-    executor: DeviceExecutor | None = None,
+    executor: Executor | None = None,
 ) -> Result:
     """Enqueue `conv1d`, `conv2d`, `conv_transpose1d` or `conv_transpose2d`.
 
@@ -59,51 +58,47 @@ def launch_convolution(
     ]
     results = weight_layout.shape[1] * groups if transposed else weight_layout.shape[0]
     shape = Shape((layout.shape[0], results, *places))
-    out = _target(at, op, buffer, shape, out, stream)
-    if shape.size == 0:
-        return out, shape
-    window = (stride, padding, out_padding, dilation) if transposed else (
-        stride, padding, dilation)  # fmt: skip
-    numbers = (*reversed(places), *window)
-    if groups == 1:
-        _convolve(at, op, buffer, layout, weight, weight_layout, numbers, out, shape.size, stream)
-        return out, shape
-    # The groups behind each other; of one batch that is where they belong.
-    of_groups = Layout.contiguous((groups, shape[0], shape[1] // groups, *places))
-    room = out if shape[0] == 1 else at.allocate(shape.size, buffer.dtype, stream)
-    channels, some = layout.shape[1] // groups, weight_layout.shape[0] // groups
-    size = shape.size // groups
-    for group in range(groups):
-        x_layout = layout.narrow(1, group * channels, channels)
-        of_group = weight_layout.narrow(0, group * some, some)
-        place = room[group * size :]
-        _convolve(at, op, buffer, x_layout, weight, of_group, numbers, place, size, stream)
-    if room is not out:
-        order = (1, 0, *range(2, of_groups.rank))
-        launches.launch_unary(
-            _COPY, room, of_groups.permute(order), out=out, stream=stream, executor=at
+    launches.require_room(op, out, shape.size)
+    window: dict[str, int] = {"stride": stride, "padding": padding, "dilation": dilation}
+    if transposed:
+        window["out_padding"] = out_padding
+    attributes = tuple(window.items())
+
+    def convolved(
+        x_layout: Layout, of_weight: Layout, result: Layout, place: DeviceBuffer | None
+    ) -> DeviceBuffer:
+        question = Question(
+            op,
+            ((buffer.dtype, x_layout.from_start), (weight.dtype, of_weight.from_start)),
+            (buffer.dtype, result),
+            attributes,
         )
-    return out, shape
+        x = launches.place(op, "x", buffer, x_layout)
+        weights = launches.place(op, "kernel", weight, of_weight)
+        return launches.enqueued(at, question, stream, place, x, weights)
 
-
-def _convolve(
-    at: DeviceExecutor,
-    op: Op,
-    buffer: DeviceBuffer,
-    layout: Layout,
-    weight: DeviceBuffer,
-    weight_layout: Layout,
-    numbers: tuple[int, ...],
-    out: DeviceBuffer,
-    results: int,
-    stream: StreamLike | None,
-) -> None:
-    """Enqueue a convolution of one group; numbers are the result's places, then the window's."""
-    x = launches.place(op, "x", buffer, layout)
-    weights = launches.place(op, "kernel", weight, weight_layout)
-    weights = weights[: weight_layout.extent - weight_layout.start_offset]
-    info = at.layouts.get((*layout.words, *weight_layout.words))
-    at.lowering.windows(op, (layout.size, *numbers, info, x, weights, out), results, stream)
+    whole = Layout.contiguous(shape)
+    if groups == 1 or shape.size == 0:
+        return convolved(layout, weight_layout, whole, out), shape
+    # The groups behind each other; of one batch that is where they belong.
+    of_group = Layout.contiguous((shape[0], shape[1] // groups, *places))
+    room = out
+    if room is None or shape[0] > 1:
+        room = at.allocate(shape.size, buffer.dtype, stream)
+    channels, some = layout.shape[1] // groups, weight_layout.shape[0] // groups
+    for group in range(groups):
+        convolved(
+            layout.narrow(1, group * channels, channels),
+            weight_layout.narrow(0, group * some, some),
+            of_group,
+            room[group * of_group.size :],
+        )
+    if shape[0] == 1:
+        return room, shape
+    of_groups = Layout.contiguous((groups, *of_group.shape))
+    order = (1, 0, *range(2, of_groups.rank))
+    turned = of_groups.permute(order)
+    return launches.launch_unary(_COPY, room, turned, out=out, stream=stream, executor=at), shape
 
 
 def _require_groups(op: Op, x: Layout, weight: Layout, groups: int, transposed: bool) -> None:
@@ -132,7 +127,7 @@ def launch_pool2d(
     *,
     out: DeviceBuffer | None = None,
     stream: StreamLike | None = None,
-    executor: DeviceExecutor | None = None,
+    executor: Executor | None = None,
 ) -> Result:
     """Enqueue `avg_pool2d` or `max_pool2d` over windows that lie inside."""
     op = launches.named(kernel)
@@ -143,13 +138,8 @@ def launch_pool2d(
         _require_window(op, step, 0, 1)
         places.append(_places(op, length, size, step, 0, 1))
     shape = Shape((*layout.shape[:2], *places))
-    out = _target(at, op, buffer, shape, out, stream)
-    if shape.size:
-        x = launches.place(op, "x", buffer, layout)
-        info = at.layouts.get(layout.words)
-        arguments = (layout.size, *window, *stride, info, x, out)
-        at.lowering.windows(op, arguments, shape.size, stream)
-    return out, shape
+    attributes = (("window", tuple(window)), ("stride", tuple(stride)))
+    return _enqueued(at, op, buffer, layout, shape, attributes, out, stream), shape
 
 
 def launch_upsample2d(
@@ -163,7 +153,7 @@ def launch_upsample2d(
     scale: tuple[float, float] | None = None,
     out: DeviceBuffer | None = None,
     stream: StreamLike | None = None,
-    executor: DeviceExecutor | None = None,
+    executor: Executor | None = None,
 ) -> Result:
     """Enqueue `upsample_nearest2d` or `upsample_bilinear2d` to `rows` x `columns`.
 
@@ -173,23 +163,12 @@ def launch_upsample2d(
     at = executor or DeviceExecutor.of(buffer.device)
     _require_axes(op, "x", layout, 4)
     shape = Shape((*layout.shape[:2], rows, columns))
-    out = _target(at, op, buffer, shape, out, stream)
-    if shape.size:
-        if layout.size == 0:
-            raise ArgumentValueError(f"{op.name}: nothing to enlarge in shape {layout.shape}")
-        x = launches.place(op, "x", buffer, layout)
-        info = at.layouts.get(layout.words)
-        arguments: tuple[Any, ...]
-        if op.family.name == "nearest2d":
-            steps = (layout.shape[2] / rows, layout.shape[3] / columns)
-            arguments = (rows, columns, *steps, info, x, out)
-        else:
-            row_scale, column_scale = scale or (0.0, 0.0)
-            told = scale is not None
-            scales = (told, row_scale, told, column_scale)
-            arguments = (columns, rows, bool(align_corners), *scales, info, x, out)
-        at.lowering.windows(op, arguments, shape.size, stream)
-    return out, shape
+    if shape.size and layout.size == 0:
+        raise ArgumentValueError(f"{op.name}: nothing to enlarge in shape {layout.shape}")
+    attributes: tuple[tuple[str, object], ...] = ()
+    if op.family.name == "bilinear2d":
+        attributes = (("align_corners", bool(align_corners)), ("scale", scale and tuple(scale)))
+    return _enqueued(at, op, buffer, layout, shape, attributes, out, stream), shape
 
 
 def launch_im2col(
@@ -202,7 +181,7 @@ def launch_im2col(
     dilation: int = 1,
     out: DeviceBuffer | None = None,
     stream: StreamLike | None = None,
-    executor: DeviceExecutor | None = None,
+    executor: Executor | None = None,
 ) -> Result:
     """Enqueue `im2col1d` or `im2col`: each window as a row, (batch, places…, channels, window…)."""
     op = OPS["im2col1d" if len(window) == 1 else "im2col"]
@@ -214,15 +193,8 @@ def launch_im2col(
         for length, size in zip(layout.shape[2:], window, strict=True)
     ]
     shape = Shape((layout.shape[0], *places, layout.shape[1], *window))
-    out = _target(at, op, buffer, shape, out, stream)
-    if shape.size:
-        x = launches.place(op, "x", buffer, layout)
-        info = at.layouts.get(layout.words)
-        # The one with one axis writes a whole window with each thread.
-        threads = shape.size // window[0] if len(window) == 1 else shape.size
-        arguments = (threads, *places, *window, stride, padding, dilation, info, x, out)
-        at.lowering.windows(op, arguments, threads, stream)
-    return out, shape
+    attributes = (("stride", stride), ("padding", padding), ("dilation", dilation))
+    return _enqueued(at, op, buffer, layout, shape, attributes, out, stream), shape
 
 
 def launch_col2im1d(
@@ -232,7 +204,7 @@ def launch_col2im1d(
     stride: int = 1,
     out: DeviceBuffer | None = None,
     stream: StreamLike | None = None,
-    executor: DeviceExecutor | None = None,
+    executor: Executor | None = None,
 ) -> Result:
     """Enqueue `col2im1d`: windows (batch, places, channels, window) added where they lie."""
     op = OPS["col2im1d"]
@@ -242,12 +214,9 @@ def launch_col2im1d(
     batch, length, channels, window = layout.shape
     whole = (length - 1) * stride + window if length else 0
     shape = Shape((batch, channels, whole))
-    out = _target(at, op, buffer, shape, out, stream)
-    if shape.size:
-        x = gathered(at, op, "x", buffer, layout, stream)
-        arguments = (shape.size, whole, length, channels, window, stride, x, out)
-        at.lowering.windows(op, arguments, shape.size, stream)
-    return out, shape
+    x = gathered(at, op, "x", buffer, layout, stream)
+    windows = Layout.contiguous(layout.shape)
+    return _enqueued(at, op, x, windows, shape, (("stride", stride),), out, stream), shape
 
 
 def _places(op: Op, length: int, window: int, stride: int, padding: int, dilation: int) -> int:
@@ -284,16 +253,19 @@ def _require_window(op: Op, stride: int, padding: int, dilation: int) -> None:
         )
 
 
-def _target(
-    at: DeviceExecutor,
+def _enqueued(
+    at: Executor,
     op: Op,
-    like: DeviceBuffer,
+    buffer: DeviceBuffer,
+    layout: Layout,
     shape: Shape,
+    attributes: tuple[tuple[str, object], ...],
     out: DeviceBuffer | None,
     stream: StreamLike | None,
 ) -> DeviceBuffer:
-    if out is None:
-        return at.allocate(shape.size, like.dtype, stream)
-    if out.size < shape.size:
-        launches.require_size(op, "out", out, shape.size)
-    return out
+    """Enqueue an operation on one operand, whose result has another shape."""
+    launches.require_room(op, out, shape.size)
+    operands = ((buffer.dtype, layout.from_start),)
+    question = Question(op, operands, (buffer.dtype, Layout.contiguous(shape)), attributes)
+    x = launches.place(op, "x", buffer, layout)
+    return launches.enqueued(at, question, stream, out, x)

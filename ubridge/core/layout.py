@@ -88,7 +88,6 @@ class Layout:
     __slots__ = (
         "_hash",
         "_reversed",
-        "_words",
         "extent",
         "is_contiguous",
         "is_whole",
@@ -97,6 +96,7 @@ class Layout:
         "size",
         "start_offset",
         "strides",
+        "words",
     )
 
     shape: Shape
@@ -113,6 +113,8 @@ class Layout:
     """True when it is contiguous and starts with the buffer."""
     key: tuple[int, ...]
     """Lengths, strides and offset: equal for equal layouts, and hashed without asking them."""
+    words: tuple[int, ...]
+    """The lengths and then the strides: what a kernel is told of a layout."""
 
     def __init__(
         self, shape: int | Iterable[int], strides: Iterable[int], start_offset: int = 0
@@ -136,9 +138,9 @@ class Layout:
         self.is_whole = self.is_contiguous and self.start_offset == 0
         last = sum(map(operator.mul, self.shape, self.strides)) - sum(self.strides)
         self.extent = self.start_offset + last + 1 if self.size else 0
-        self._words: tuple[int, ...] | None = None
         self._reversed: Layout | None = None
-        self.key = (*self.shape, *self.strides, self.start_offset)
+        self.words = (*self.shape, *self.strides)
+        self.key = (*self.words, self.start_offset)
         self._hash = hash(self.key)
 
     @staticmethod
@@ -152,12 +154,9 @@ class Layout:
         return len(self.shape)
 
     @property
-    def words(self) -> tuple[int, ...]:
-        """The lengths and then the strides: what a kernel is told of a layout."""
-        words = self._words
-        if words is None:
-            words = self._words = self.key[:-1]
-        return words
+    def from_start(self) -> Layout:
+        """The same lengths and strides from the first element of a buffer."""
+        return Layout(self.shape, self.strides) if self.start_offset else self
 
     @property
     def may_alias(self) -> bool:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from uhal import DeviceBuffer, DType
-from uhal.interop import StreamLike
+from uhal import DType
 
 
 @dataclass(frozen=True)
@@ -67,24 +65,6 @@ class MatmulKernel(ABC):
     @abstractmethod
     def refusal(self, product: Product) -> str:
         """Say why it cannot take a product; nothing when it can."""
-
-    @abstractmethod
-    def launch(
-        self,
-        product: Product,
-        a: DeviceBuffer,
-        b: DeviceBuffer,
-        out: DeviceBuffer,
-        stream: StreamLike | None,
-    ) -> bool:
-        """Enqueue a product it takes. Buffers begin with the first elements.
-
-        False, with nothing enqueued, when it turns out not to take what lies at these addresses.
-        """
-
-    def planned(self, product: Product) -> Callable[..., DeviceBuffer] | None:
-        """Return what enqueues a product it takes in one launch, as `Plan.launch`; else `None`."""
-        return None
 
 
 def _letter(row: int, column: int, rows: int, columns: int) -> str:

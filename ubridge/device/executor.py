@@ -1,4 +1,4 @@
-"""What ubridge keeps of a device: kernels found once, layouts in its memory, how to launch on it.
+"""What ubridge keeps of a device: kernels, layouts in its memory, and operations that are ready.
 
 There is one `DeviceExecutor` a device; it lasts until the device is closed.
 """
@@ -7,28 +7,115 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
-from ubridge.core.product import MatmulKernel
+from ubridge.core.layout import Layout
+from ubridge.core.prepared import Prepared
+from ubridge.core.product import MatmulChoice, MatmulKernel
+from ubridge.core.question import Question
+from ubridge.device import recording
+from ubridge.device.content_cache import ConstantCache
+from ubridge.device.index_faults import IndexFaults
 from ubridge.device.kernels import DeviceKernels
-from ubridge.device.lowering import Lowering
-from ubridge.device.plans import NoPlans, Plans
-from uhal import Device, DeviceBuffer, DType, _lane, registry
+from ubridge.device.ready import Enqueue, Ready, make_ready
+from ubridge.device.recent import Recent
+from uhal import Device, DeviceBuffer, DType, Tally, _lane, registry
 from uhal.errors import DeviceError
 from uhal.interop import StreamLike
 
+__all__ = ["Answer", "Asking", "DeviceExecutor", "Enqueue", "Executor", "Preparer"]
 
-class DeviceExecutor(DeviceKernels):
-    """Finds kernels for a device, and gives launches what they need. Any thread may use it."""
+REMEMBERED = 4096
+"""Operations a device keeps ready, of those it is asked for by a question."""
+
+
+class Preparer(Protocol):
+    """Answers questions for one device, whose kernels are called in one convention."""
+
+    def prepare(self, question: Question) -> Prepared:
+        """Return what is launched. Refuses what there is no kernel for."""
+
+    def matmul_choice(self, dtype: DType, left: Layout, right: Layout) -> MatmulChoice:
+        """Say which kernel takes products of matrices; the layouts have one batch."""
+
+    def matmul_kernels(self) -> Sequence[MatmulKernel]:
+        """Return the kernels products may go to, in order of preference."""
+
+    def close(self) -> None:
+        """Give back what it holds besides memory. The device is still there."""
+
+
+class Answer:
+    """How to enqueue an operation of tensors, and what tensor comes out."""
+
+    __slots__ = ("dtype", "launch", "layout")
+
+    def __init__(self, launch: Enqueue, layout: Layout, dtype: DType) -> None:
+        self.launch = launch
+        self.layout = layout
+        self.dtype = dtype
+
+
+Asking = Callable[..., tuple[Question, Layout, DType] | None]
+"""What makes of the facts of a key a question, and the layout and dtype of the tensor that results.
+
+`None` for operands that take more than one question; what is wrong it may leave to be refused then.
+"""
+
+
+class Executor(ABC):
+    """What operations are asked of: a device, or a graph that describes them."""
+
+    device: Device
+    index_faults: IndexFaults
+    constants: ConstantCache
+    known: dict[Hashable, Answer]
+    """Answers by the keys of callers, who look here first: `known.get(key) or answer(key, …)`.
+
+    A key begins with the operation and holds whatever the answer depends on, and whatever was
+    checked of the operands before: it need not be checked again. Layouts are in it without their
+    start; callers pass buffers from the first element on.
+    """
+
+    @abstractmethod
+    def allocate(self, size: int, dtype: DType, stream: StreamLike | None = None) -> DeviceBuffer:
+        """Return a buffer for a result, in the order of `stream`, with whatever the memory held."""
+
+    @abstractmethod
+    def enqueuing(self, question: Question) -> Enqueue:
+        """Return what enqueues the operation."""
+
+    @abstractmethod
+    def answer(self, key: Hashable, how: Asking, /, *facts: Any) -> Answer | None:
+        """Return the answer to the question that `how` makes of the facts, if it makes one."""
+
+    @abstractmethod
+    def matmul_choice(self, dtype: DType, left: Layout, right: Layout) -> MatmulChoice:
+        """Say which kernel takes products of matrices; the layouts have one batch."""
+
+    def run(
+        self, question: Question, stream: StreamLike | None, out: Any, *given: Any
+    ) -> DeviceBuffer:
+        """Enqueue an operation once; return its result's buffer."""
+        made: DeviceBuffer = self.enqueuing(question)(stream, out, *given)
+        return made
+
+
+class DeviceExecutor(DeviceKernels, Executor):
+    """Prepares operations for a device and enqueues them. Any thread may use it."""
 
     def __init__(self, device: Device) -> None:
         """Made by `of`."""
         super().__init__(device)
+        self.preparer = conventions[device.backend](self)
+        self._answers: Recent[Hashable, Answer] = Recent(REMEMBERED)
+        self.known = self._answers.latest
+        self._ready: Recent[Question, Ready] = Recent(REMEMBERED)
+        self._tallies: dict[str, Tally] = {}
         self._ranges: WeakKeyDictionary[DeviceBuffer, tuple[float, float]] = WeakKeyDictionary()
-        convention = conventions[device.backend]
-        self.lowering: Lowering = convention(self)
-        self.plans = Plans(self) if convention.is_planned else NoPlans()
 
     @classmethod
     def of(cls, device: Device | None = None) -> DeviceExecutor:
@@ -44,24 +131,70 @@ class DeviceExecutor(DeviceKernels):
                     found = _executors[context] = cls(Device._of(context))
         return found
 
-    def synchronize(self) -> None:
-        """Wait for everything on the device; `IndexError` for ids out of bounds in it."""
-        self.device.synchronize()
+    # -- questions -------------------------------------------------------------------------------
+
+    def answer(self, key: Hashable, how: Asking, /, *facts: Any) -> Answer | None:
+        """Return the answer to the question that `how` makes of the facts, if it makes one."""
+        found = self._answers.get(key)
+        if found is None:
+            asked = how(*facts)
+            if asked is None:
+                return None
+            question, layout, dtype = asked
+            found = Answer(self._make(question).launch, layout, dtype)
+            self._answers.keep(key, found)
+        self.known = self._answers.latest
+        return found
+
+    def ready(self, question: Question) -> Ready:
+        """Return the operation, ready to be enqueued on this device."""
+        found = self._ready.get(question)
+        if found is None:
+            found = self._make(question)
+            self._ready.keep(question, found)
+        return found
+
+    def enqueuing(self, question: Question) -> Enqueue:
+        """Return what enqueues the operation."""
+        return self.ready(question).launch
+
+    def _make(self, question: Question) -> Ready:
+        prepared = self.preparer.prepare(question)
+        is_counted = prepared.taken_by and not question.is_capturable
+        return make_ready(self, prepared, self.tally(prepared.taken_by) if is_counted else None)
+
+    # -- products --------------------------------------------------------------------------------
 
     @property
     def matmul_launches(self) -> Mapping[str, int]:
         """How many products each kernel took, by name; `ubridge.matmul_choice` says why."""
-        return self.lowering.matmul_launches()
+        return {name: tally.count for name, tally in self._tallies.items() if tally.count}
+
+    def tally(self, name: str) -> Tally:
+        """Return the count of products that a kernel took."""
+        return self._tallies.setdefault(name, Tally())
+
+    def matmul_choice(self, dtype: DType, left: Layout, right: Layout) -> MatmulChoice:
+        """Say which kernel takes products of matrices; the layouts have one batch."""
+        return self.preparer.matmul_choice(dtype, left, right)
 
     @property
     def matmul_kernels(self) -> Sequence[MatmulKernel]:
         """The kernels products may go to, in order of preference; none where there is no choice."""
-        return self.lowering.matmul_kernels()
+        return self.preparer.matmul_kernels()
+
+    # -- memory ----------------------------------------------------------------------------------
+
+    def allocate(self, size: int, dtype: DType, stream: StreamLike | None = None) -> DeviceBuffer:
+        """Return a buffer for a result, in the order of `stream`, with whatever the memory held."""
+        buffer = self.room(size, dtype, stream)
+        recording.tell_allocated(buffer)
+        return buffer
 
     @property
     def is_recorded(self) -> bool:
-        """Whether operations on the device are being traced."""
-        return bool(getattr(self.lowering, "is_recording", False))
+        """Whether this thread's operations on the device are being traced."""
+        return recording.is_heard(self.device)
 
     def note_range(self, buffer: DeviceBuffer, low: float, high: float) -> None:
         """Remember between which numbers, both included, a buffer's elements always are."""
@@ -71,18 +204,16 @@ class DeviceExecutor(DeviceKernels):
         """Return the least and the greatest number a buffer may hold, where that was noted."""
         return self._ranges.get(buffer._place[0]) if self._ranges else None
 
-    def allocate(self, size: int, dtype: DType, stream: StreamLike | None = None) -> DeviceBuffer:
-        """Return a buffer for a result, in the order of `stream`, with whatever the memory held."""
-        if stream is None:
-            return DeviceBuffer.uninitialized(size, dtype, device=self.device)
-        return DeviceBuffer.uninitialized_async(size, dtype, stream)
+    def synchronize(self) -> None:
+        """Wait for everything on the device; `IndexError` for ids out of bounds in it."""
+        self.device.synchronize()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.device!r}>"
 
 
-conventions: dict[str, type[Lowering]] = {}
-"""Backend to how its kernels are called, which `ubridge.prepare` says."""
+conventions: dict[str, Callable[[DeviceExecutor], Preparer]] = {}
+"""Backend to what prepares operations for its kernels; `ubridge.prepare` fills it."""
 
 _executors: dict[_lane.Context, DeviceExecutor] = {}
 _lock = threading.Lock()
@@ -93,7 +224,7 @@ def _forget(context: _lane.Context) -> None:
         executor = _executors.pop(context, None)
     if executor is not None:
         executor.index_faults.close()
-        executor.lowering.close()
+        executor.preparer.close()
 
 
 def _start_afresh() -> None:

@@ -2,52 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from operator import itemgetter
-from typing import Any
+from typing import NamedTuple
 
-from ubridge.core.launch_rows import ARGUMENTS, COLUMNS, Configuration, Configure, Row
+from ubridge.core.columns import COLUMNS, Configure, Row
 from ubridge.core.op_table import Op
 from ubridge.device.content_cache import ConstantCache
 from ubridge.device.images import load_module
 from ubridge.device.index_faults import IndexFaults
 from ubridge.device.slice_ptr import LayoutCache
-from uhal import Device, DType, Function, launch
+from uhal import Device, DeviceBuffer, DType, Function
 from uhal.dtypes import ALL as ALL_DTYPES
 from uhal.errors import ArgumentTypeError, NotFoundError, NotSupportedError
 from uhal.interop import StreamLike
 
 
-class Kernel:
-    """A kernel of an operation for certain element types, ready to be launched on its device."""
+class Kernel(NamedTuple):
+    """A kernel of an operation for certain element types, and how it is spread over the device."""
 
-    __slots__ = ("_configure", "_function", "_in_order")
-
-    def __init__(self, function: Function, row: Row, listed: Sequence[str], configure: Configure):
-        self._function = function
-        self._configure = configure
-        places = [listed.index(name) for name in row.arguments]
-        # What a backend leaves out or takes elsewhere costs a pick; the usual order costs nothing.
-        self._in_order = None if places == list(range(len(listed))) else itemgetter(*places)
-
-    @property
-    def function(self) -> Function:
-        """The entry itself."""
-        return self._function
-
-    def configuration(self, *work: int) -> Configuration:
-        """Return grid, block and bytes of shared memory for as much work."""
-        return self._configure(*work)
-
-    def launch(self, arguments: tuple[Any, ...], stream: StreamLike | None, *work: int) -> None:
-        """Enqueue one launch.
-
-        `arguments` are in the order of `ARGUMENTS`; `work` is what the row's geometry asks for.
-        """
-        grid, block, shared = self._configure(*work)
-        if self._in_order is not None:
-            arguments = self._in_order(arguments)
-        launch(self._function, grid, block, arguments, shared, stream)
+    module: str
+    entry: str
+    function: Function
+    configure: Configure
+    """From what a launch has to do to grid, block and bytes of shared memory."""
 
 
 class DeviceKernels:
@@ -81,6 +57,12 @@ class DeviceKernels:
             self._attached.add(module)
         return loaded.get_function(entry)
 
+    def room(self, size: int, dtype: DType, stream: StreamLike | None = None) -> DeviceBuffer:
+        """Return memory in the order of `stream`, with whatever it held."""
+        if stream is None:
+            return DeviceBuffer.uninitialized(size, dtype, device=self.device)
+        return DeviceBuffer.uninitialized_async(size, dtype, stream)
+
     def kernel(self, op: Op, dtype: DType, other: DType | None = None) -> Kernel:
         """Return the kernel of `op` for elements of `dtype`.
 
@@ -93,20 +75,8 @@ class DeviceKernels:
             found = self._kernels[key] = self._make_kernel(op, dtype, other)
         return found
 
-    def launch(
-        self,
-        function: Function,
-        grid: tuple[int, int, int],
-        block: int,
-        arguments: tuple[Any, ...],
-        stream: StreamLike | None,
-    ) -> None:
-        """Enqueue a kernel with a geometry that no row tells."""
-        launch(function, grid, block, arguments, 0, stream)
-
     def _make_kernel(self, op: Op, dtype: DType, other: DType | None) -> Kernel:
-        family = op.family.name
-        row = self._rows.get(family)
+        row = self._rows.get(op.family.name)
         if row is None:
             raise NotSupportedError(
                 f"{op.name}: the {self.device.backend} backend has no such kernel",
@@ -117,7 +87,7 @@ class DeviceKernels:
             function = self.get_or_load_func(entry, row.module)
         except NotFoundError as error:
             raise self._no_kernel(op, row, entry, dtype, other) from error
-        return Kernel(function, row, ARGUMENTS[family], row.geometry(self.device.limits))
+        return Kernel(row.module, entry, function, row.geometry(self.device.limits))
 
     def _no_kernel(
         self, op: Op, row: Row, entry: str, dtype: DType, other: DType | None

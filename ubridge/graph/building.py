@@ -9,9 +9,11 @@ from dataclasses import replace
 import numpy as np
 
 from ubridge.core.layout import Layout, Shape
-from ubridge.core.op_table import Op
+from ubridge.core.op_table import OPS, Op
+from ubridge.core.place import Place
+from ubridge.core.question import Question
 from ubridge.device.executor import DeviceExecutor
-from ubridge.graph.calls import Call, Place, ScalarSlot
+from ubridge.graph.calls import Call, ScalarSlot
 from ubridge.graph.describing import Describer
 from ubridge.graph.ops import Node, OpParams, TensorOp, table_op
 from ubridge.graph.order import ordered, require_fresh
@@ -20,6 +22,7 @@ from uhal import Device, DeviceBuffer, as_dtype
 from uhal.dtypes import DTypeLike
 from uhal.errors import ArgumentTypeError, ArgumentValueError
 
+_FILL = OPS["fill"]
 _NO_PARAMS = OpParams()
 
 
@@ -132,7 +135,8 @@ class GraphBuilder:
         buffer = DeviceBuffer.from_numpy(number, device=device)
         self._describer.use(buffer.device)
         self.executor.note_range(buffer, slot.low, slot.high)
-        call = Call("fill", (self.storages.place_of(buffer), Layout.contiguous(1), slot))
+        question = Question(_FILL, (), (element, Layout.contiguous(1)), numbers=1)
+        call = Call(question, (), self.storages.place_of(buffer), (slot,))
         return self.add_call(call, name)
 
     def scalar(
@@ -167,8 +171,8 @@ class GraphBuilder:
         """Return the places whose contents matter to a call; of what it changes also that."""
         written = call.written
         covers = written.nbytes == self.storages[written.storage].nbytes
-        changes = call.is_in_place and not (call.method == "fill" and covers)
-        return [place for place in call.places if changes or place is not written]
+        changes = call.is_in_place and not (call.op is _FILL and covers)
+        return [*call.operands, written] if changes else list(call.operands)
 
     def _leaf_of(self, number: int) -> None:
         """Add a leaf of a storage that a recorded call reads first."""

@@ -6,18 +6,71 @@ the graph enqueues.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from ubridge.core.layout import Layout
-from ubridge.device.executor import DeviceExecutor
-from ubridge.graph.calls import Call, DescribingExecutor, Place
+from ubridge.core.place import Description, Place
+from ubridge.core.product import MatmulChoice
+from ubridge.core.question import Question
+from ubridge.device.executor import Answer, Asking, DeviceExecutor, Enqueue, Executor
+from ubridge.graph.calls import Call
 from ubridge.graph.ops import Node, OpParams, compute
 from ubridge.graph.storage import Storages
+from ubridge.ops.strided import make
 from ubridge.quantized import QuantizedWeight
 from ubridge.tensor import DeviceTensor
-from uhal import Device, DeviceBuffer
+from uhal import Device, DType
 from uhal.errors import ArgumentTypeError, ArgumentValueError, DeviceError, InvalidHandleError
+
+
+class DescribingExecutor(Executor):
+    """An executor that enqueues nothing, and notes what it is asked and of which memory.
+
+    Tensors over it compute nothing: their functions check, and their results are descriptions.
+    """
+
+    def __init__(self, real: DeviceExecutor, storages: Storages) -> None:
+        self.real = real
+        self.device = real.device
+        self.constants = real.constants
+        self.index_faults = real.index_faults
+        self.known = {}
+        self.calls: list[Call] = []
+        """What was asked for."""
+        self._storages = storages
+
+    def enqueuing(self, question: Question) -> Enqueue:
+        """Return what notes the question, and describes a result."""
+
+        def note(stream: object, out: Any, *given: Any) -> Any:
+            dtype, layout = question.result
+            if out is None:
+                out = self.allocate(layout.size, dtype)
+            count = len(question.operands)
+            places = tuple(self._storages.place_of(one) for one in given[:count])
+            self.calls.append(Call(question, places, self._storages.place_of(out), given[count:]))
+            return out
+
+        return note
+
+    def answer(self, key: Hashable, how: Asking, /, *facts: Any) -> Answer | None:
+        """Return the answer to the question that `how` makes of the facts, if it makes one."""
+        asked = how(*facts)
+        if asked is None:
+            return None
+        question, layout, dtype = asked
+        return Answer(self.enqueuing(question), layout, dtype)
+
+    def allocate(self, size: int, dtype: DType, stream: object = None) -> Any:
+        """Describe room for a result."""
+        number = self._storages.add(size * dtype.itemsize)
+        return Description(Place(number, 0, size, dtype), self.device)
+
+    def matmul_choice(self, dtype: DType, left: Layout, right: Layout) -> MatmulChoice:
+        """Say which kernel takes products of matrices on the device."""
+        return self.real.matmul_choice(dtype, left, right)
 
 
 class Describer:
@@ -26,7 +79,6 @@ class Describer:
     def __init__(self, nodes: Sequence[Node]) -> None:
         self._nodes = nodes
         self._executor: DescribingExecutor | None = None
-        self._calls: list[Call] = []
         self.storages = Storages()
 
     @property
@@ -44,7 +96,7 @@ class Describer:
     def use(self, device: Device) -> None:
         """Take a device for the graph's; `InvalidHandleError` when it has another."""
         if self._executor is None:
-            self._executor = DescribingExecutor(DeviceExecutor.of(device), self)
+            self._executor = DescribingExecutor(DeviceExecutor.of(device), self.storages)
         elif device != self._executor.device:
             raise InvalidHandleError(
                 f"expected a buffer on {self._executor.device!r}, as the graph's others, got one "
@@ -57,7 +109,8 @@ class Describer:
         Raises what the operation raises for tensors, with the node named.
         """
         assert node.op is not None
-        self._calls.clear()
+        calls = self.executor.calls
+        calls.clear()
         try:
             result = compute(node.op, *self._operands(node))
         except (DeviceError, IndexError) as error:
@@ -65,7 +118,6 @@ class Describer:
         except TypeError as error:
             # The function takes no such operand or option.
             raise ArgumentTypeError(f"{node}: {error}") from error
-        calls = self._calls
         if len(calls) != 1:
             made = ", ".join(call.op.name for call in calls) or "nothing"
             raise ArgumentValueError(
@@ -94,9 +146,9 @@ class Describer:
         inputs = []
         for one in node.inputs:
             place = self.storages.values[one]
-            buffer = self.storages.described(place, executor.device)
+            buffer: Any = Description(place, executor.device)
             layout = Layout.contiguous(self._nodes[one].shape)
-            inputs.append(DeviceTensor(buffer, layout)._described_by(executor))
+            inputs.append(make(DeviceTensor, buffer, layout, place.dtype, executor))
         given = node.params
         if given.weight is given.gamma is given.beta is None:
             return inputs, given
@@ -138,28 +190,14 @@ class Describer:
     def _require_apart(self, node: Node, call: Call, out: Place) -> None:
         """Refuse a result in an operand's memory, unless element on element."""
         assert node.op is not None
-        for place in call.places:
-            if place is call.written or not place.overlaps(out):
+        for place in call.operands:
+            if not place.overlaps(out):
                 continue
             if place.offset != out.offset or node.op.family.name not in _ELEMENTWISE:
                 raise ArgumentValueError(
                     f"{node}, out: lies in the memory of an input, which would be overwritten "
                     "while it is read"
                 )
-
-    # -- what a recorder calls -------------------------------------------------------------------
-
-    def place_of(self, buffer: DeviceBuffer) -> Place:
-        """Return where a buffer lies; one not seen yet becomes the graph's to hold."""
-        return self.storages.place_of(buffer)
-
-    def described(self, buffer: DeviceBuffer) -> None:
-        """Take a buffer without memory, which stands for a result."""
-        self.storages.describe(buffer)
-
-    def recorded(self, call: Call) -> None:
-        """Take what an operation would enqueue."""
-        self._calls.append(call)
 
 
 _ELEMENTWISE = ("unary", "unary_scalar", "affine", "binary", "compare", "where", "gated")

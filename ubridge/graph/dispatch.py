@@ -12,8 +12,9 @@ from time import perf_counter
 from typing import Any, NamedTuple, Protocol
 
 from ubridge.core.layout import Shape
-from ubridge.device.lowering import Lowering
-from ubridge.graph.calls import Call, leaves_of, result_among, with_values
+from ubridge.core.question import Question
+from ubridge.device.executor import Enqueue, Executor
+from ubridge.graph.calls import Call, with_values
 from ubridge.graph.ops import Node, OpParams
 from uhal import DeviceBuffer
 from uhal.interop import StreamLike
@@ -22,38 +23,30 @@ from uhal.interop import StreamLike
 class DispatchCall:
     """One operation, with the buffers it is to read and write."""
 
-    __slots__ = ("_lowering", "arguments", "call", "node", "stream")
+    __slots__ = ("_enqueuing", "arguments", "call", "node", "out", "stream")
 
     def __init__(
         self,
-        node: Node,
-        call: Call,
+        step: Step,
         arguments: tuple[Any, ...],
-        lowering: Lowering,
+        enqueuing: Enqueue,
         stream: StreamLike | None,
     ) -> None:
-        self.node = node
+        self.node = step.node
         """The node of the graph: its operation, inputs and name."""
-        self.call = call
+        self.call = step.call
+        self.out = step.out
+        """What is written."""
         self.arguments = arguments
-        """What the lowering's method takes, less the stream."""
+        """The operands' buffers, and behind them the numbers."""
         self.stream = stream
         """Where it is to be enqueued; `None` is the device's default stream."""
-        self._lowering = lowering
-
-    @property
-    def out(self) -> DeviceBuffer:
-        """What is written."""
-        found = result_among(self.call.method, self.arguments)
-        assert isinstance(found, DeviceBuffer)
-        return found
+        self._enqueuing = enqueuing
 
     @property
     def inputs(self) -> list[DeviceBuffer]:
-        """What is read, in the lowering's order."""
-        out = self.out
-        found = [one for one in leaves_of(self.arguments) if isinstance(one, DeviceBuffer)]
-        return [one for one in found if one is not out]
+        """What is read, in the operation's order."""
+        return list(self.arguments[: len(self.call.operands)])
 
     @property
     def shape(self) -> Shape:
@@ -67,7 +60,7 @@ class DispatchCall:
 
     def enqueue(self) -> None:
         """Launch the kernels of the operation."""
-        getattr(self._lowering, self.call.method)(*self.arguments, self.stream)
+        self._enqueuing(self.stream, self.out, *self.arguments)
 
 
 class KernelDispatch(Protocol):
@@ -165,27 +158,33 @@ def dispatch_one(dispatcher: KernelDispatch, call: DispatchCall) -> None:
     getattr(dispatcher, _METHODS.get(op.name, usual))(call)
 
 
-# -- running --------------------------------------------------------------------------------
+# -- running -------------------------------------------------------------------------------------
 
 
 class Step(NamedTuple):
-    """An operation that is ready to be enqueued."""
+    """An operation whose operands have memory."""
 
     node: Node
     call: Call
+    question: Question
+    """What is asked of the device: launches alone, which a capture would know."""
+    out: DeviceBuffer
     arguments: tuple[Any, ...]
-    """Those of the call, with buffers for places; slots are still slots."""
+    """The operands' buffers, and behind them the numbers; slots are still slots."""
 
 
 class Runnable(Protocol):
     """What is run of a graph."""
 
     @property
-    def lowering(self) -> Lowering:
-        """What enqueues the operations."""
+    def executor(self) -> Executor:
+        """What the operations are enqueued by."""
 
     def prepared(self) -> list[Step]:
         """Return every operation with its buffers, in the order they run in."""
+
+    def enqueuing(self) -> list[Enqueue]:
+        """Return what enqueues each operation, in that order."""
 
     def checked_slots(self, given: Mapping[str, float]) -> dict[str, float]:
         """Return a value for every slot."""
@@ -215,15 +214,17 @@ def execute_graph(
     are what they were declared with unless given here. Does not wait.
     """
     steps = graph.prepared()
-    dispatch: KernelDispatch = LaunchingDispatch() if dispatcher is None else dispatcher
+    ready = graph.enqueuing()
     given = graph.checked_slots(slots)
-    lowering = graph.lowering if steps else None
     start = perf_counter()
-    for node, call, arguments in steps:
-        if call.slots:
+    for step, enqueue in zip(steps, ready, strict=True):
+        arguments = step.arguments
+        if step.call.slots:
             arguments = with_values(arguments, given)
-        assert lowering is not None
-        dispatch_one(dispatch, DispatchCall(node, call, arguments, lowering, stream))
+        if dispatcher is None:
+            enqueue(stream, step.out, *arguments)
+        else:
+            dispatch_one(dispatcher, DispatchCall(step, arguments, enqueue, stream))
     return GraphExecResult(len(steps), (perf_counter() - start) * 1e6)
 
 

@@ -9,16 +9,20 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import NoneType
 from typing import Any, TypeVar
+
+import numpy as np
 
 from ubridge.core.layout import Layout, Shape
 from ubridge.core.op_table import OPS, Op
+from ubridge.core.place import Place
+from ubridge.core.question import Known, Question
+from ubridge.core.soundness import STEERING, require_counts, require_sound
 from ubridge.graph.building import GraphBuilder
-from ubridge.graph.calls import Call, Place, ScalarSlot, is_enqueuing
-from ubridge.graph.checks import require_place, require_slot, require_sound
+from ubridge.graph.calls import Call, ScalarSlot
 from ubridge.graph.ops import Node, OpParams
-from ubridge.graph.uses import require_counts, require_kind
-from ubridge.graph.window_rules import layouts_in_memory
+from ubridge.graph.storage import Storages
 from ubridge.tensor import DeviceTensor
 from uhal import Device, DeviceBuffer, DType, as_dtype
 from uhal.errors import (
@@ -29,7 +33,7 @@ from uhal.errors import (
 )
 
 FORMAT = "ubridge graph"
-VERSION = 1
+VERSION = 2
 Graph = TypeVar("Graph", bound=GraphBuilder)
 
 
@@ -51,9 +55,8 @@ def save(graph: GraphBuilder, path: str | os.PathLike[str]) -> None:
                 "op": None if node.op is None else node.op.name,
                 "shape": list(node.shape),
                 "inputs": list(node.inputs),
-                "place": _encoded(graph.storages.values[index]),
-                "method": None if call is None else call.method,
-                "arguments": [] if call is None else [_encoded(one) for one in call.arguments],
+                "place": _told_place(graph.storages.values[index]),
+                "call": None if call is None else _call(call),
             }
         )
     whole = {
@@ -160,7 +163,7 @@ class _Storage:
 
     def __post_init__(self) -> None:
         require_counts("bytes of a storage", self.bytes)
-        _require_kind("leaf", str | None, self.leaf)
+        _require_kind("leaf", (str, NoneType), self.leaf)
         _require_kind("kept", bool, self.kept)
 
 
@@ -175,12 +178,11 @@ def _take(
     shape: list[int],
     inputs: list[int],
     place: Any,
-    method: str | None,
-    arguments: list[Any],
+    call: Any,
 ) -> None:
-    """Add a node of the file, with what it enqueues."""
+    """Add a node of the file, with what it asks."""
     _require_kind("node", int, node)
-    _require_kind("name", str | None, name)
+    _require_kind("name", (str, NoneType), name)
     if node in numbers or name in names or name == "stream":
         raise ArgumentValueError(f"node {node}, {name!r}: expected a number and a name of its own")
     made = Node(
@@ -191,33 +193,29 @@ def _take(
         OpParams(),
         name,
     )
-    at = _decoded(place)
-    require_place(at, graph.storages)
+    at = _as_place(place, graph.storages)
     if made.shape.size > at.size:
         raise ArgumentValueError(f"{made}: its shape {made.shape} does not fit {at.size} elements")
-    call = None
-    if op is None:
+    asked = None
+    if made.op is None:
         if graph.storages[at.storage].buffer is None:
             raise ArgumentValueError(f"{made}: expected a leaf's memory, got storage {at.storage}")
     else:
-        if method is None or not is_enqueuing(method):
-            raise ArgumentValueError(f"{made}: no way to launch it is called {method!r}")
-        call = Call(method, tuple(_decoded(item) for item in arguments))
-        require_sound(call, graph.storages)
-        if call.written != at:
+        asked = _as_call(made.op, graph.storages, **call)
+        if asked.written != at:
             raise ArgumentValueError(f"{made}: expected its value where it is written")
     numbers[node] = made.index
     if name is not None:
         names.add(name)
-    graph.take(made, call, at)
+    graph.take(made, asked, at)
 
 
 def _require_undisturbed(graph: GraphBuilder) -> None:
-    """Refuse calls that change what others were checked by: layouts in memory, slots' numbers."""
+    """Refuse calls that change what others were checked by: the numbers of slots."""
     calls = [call for call in graph.calls if call is not None]
     slots = [(slot, call) for call in calls for slot in call.slots]
     for slot, call in slots:
-        require_slot(slot, call, graph.storages)
+        _require_slot(slot, call, graph.storages)
     if len({slot.name for slot, _ in slots}) < len(slots):
         raise ArgumentValueError("expected a name of its own for each slot")
 
@@ -227,15 +225,31 @@ def _require_undisturbed(graph: GraphBuilder) -> None:
         return -1 - place.storage if buffer is None else id(buffer._place[0])
 
     written = Counter(memory(call.written) for call in calls)
-    layouts = [place for call in calls for place in layouts_in_memory(call)]
-    if any(written[memory(place)] for place in layouts):
-        raise ArgumentValueError("a call writes where other calls have their layouts")
     if any(written[memory(call.written)] > 1 for _, call in slots):
         raise ArgumentValueError("a call writes where a slot has its number")
 
 
+def _require_slot(slot: ScalarSlot, call: Call, storages: Storages) -> None:
+    """Refuse a slot that is not all of its memory: its range is trusted for what is read there."""
+    written = call.written
+    storage = storages[written.storage]
+    numbers = (slot.value, slot.low, slot.high)
+    if not isinstance(slot.name, str) or any(type(one) not in (int, float) for one in numbers):
+        raise ArgumentValueError(f"expected a slot's name and numbers, got {slot}")
+    if call.op.name != "fill" or written.dtype is not slot.dtype or written.offset:
+        raise ArgumentValueError(
+            f"slot {slot.name!r}: expected memory of {slot.dtype} filled by it"
+        )
+    if storage.buffer is not None or written.size != 1 or storage.nbytes != written.nbytes:
+        raise ArgumentValueError(f"slot {slot.name!r}: expected one number in memory of its own")
+    slot.checked(slot.value)
+
+
 def _require_kind(what: str, kind: Any, value: object) -> None:
-    require_kind(f"{what} of a graph file", kind, value)
+    kinds = kind if isinstance(kind, tuple) else (kind,)
+    if type(value) not in kinds:
+        expected = " or ".join(one.__name__ for one in kinds)
+        raise ArgumentValueError(f"{what} of a graph file: expected {expected}, got {value!r:.80}")
 
 
 def _shape(lengths: Any) -> Shape:
@@ -254,21 +268,95 @@ def _require_room(name: str, buffer: DeviceBuffer, nbytes: int) -> None:
         )
 
 
-# -- arguments -----------------------------------------------------------------------------------
+# -- calls ---------------------------------------------------------------------------------------
+
+
+def _call(call: Call) -> dict[str, Any]:
+    """A question and where it is asked of; what is no number names its kind."""
+    question = call.question
+    return {
+        "operands": [
+            {**_known(known), "place": _told_place(place)}
+            for known, place in zip(question.operands, call.operands, strict=True)
+        ],
+        "result": {**_known(question.result), "place": _told_place(call.written)},
+        "attributes": {name: _encoded(value) for name, value in question.attributes},
+        "numbers": [_encoded(number) for number in call.numbers],
+    }
+
+
+def _known(known: Known) -> dict[str, Any]:
+    dtype, layout = known
+    return {"dtype": dtype.name, "shape": list(layout.shape), "strides": list(layout.strides)}
+
+
+def _told_place(place: Place) -> list[Any]:
+    return [place.storage, place.offset, place.size, place.dtype.name]
+
+
+def _as_call(
+    op: Op,
+    storages: Storages,
+    *,
+    operands: list[Any],
+    result: Any,
+    attributes: dict[str, Any],
+    numbers: list[Any],
+) -> Call:
+    """The call that a file tells of; its memory holds what it reads and writes."""
+    into, written = _as_operand(op, "result", result, storages)
+    known, places = [], []
+    for number, one in enumerate(operands):
+        asked, place = _as_operand(op, f"operand {number}", one, storages)
+        known.append(asked)
+        places.append(place)
+    values = tuple(_decoded(one) for one in numbers)
+    for value in values:
+        if not isinstance(value, ScalarSlot):
+            _require_kind("a number", (int, float), value)
+    told = tuple((name, _decoded(value)) for name, value in attributes.items())
+    question = Question(op, tuple(known), into, told, len(values))
+    require_sound(question)
+    call = Call(question, tuple(places), written, values)
+    for number in STEERING.get(op.family.name, ()):
+        if places[number].overlaps(written):
+            raise ArgumentValueError(
+                f"{op.name}, operand {number}: lies in the memory that the result goes to"
+            )
+    return call
+
+
+def _as_operand(op: Op, what: str, told: Any, storages: Storages) -> tuple[Known, Place]:
+    dtype = _dtype(told["dtype"])
+    lengths, strides = told["shape"], told["strides"]
+    require_counts(f"{op.name}, {what}", *lengths, *strides)
+    layout = Layout(lengths, strides)
+    place = _as_place(told["place"], storages)
+    if place.dtype is not dtype or place.size < layout.extent:
+        raise ArgumentValueError(
+            f"{op.name}, {what}: reaches {layout.extent} elements of {dtype}, and its place has "
+            f"{place.size} of {place.dtype}"
+        )
+    return (dtype, layout), place
+
+
+def _as_place(told: Any, storages: Storages) -> Place:
+    number, offset, size, name = told
+    require_counts("a place in memory", number, offset, size)
+    place = Place(number, offset, size, _dtype(name))
+    if place.storage >= len(storages):
+        raise ArgumentValueError(f"expected one of {len(storages)} storages, got {number}")
+    room = storages[place.storage].nbytes
+    if offset % place.dtype.itemsize or offset + place.nbytes > room:
+        raise ArgumentValueError(
+            f"{size} elements of {place.dtype} at byte {offset} do not lie in storage {number} of "
+            f"{room} bytes"
+        )
+    return place
 
 
 def _encoded(one: Any) -> Any:
-    """An argument as JSON has it: an object of one key says what else than a number it is."""
-    if isinstance(one, Place):
-        return {"place": [one.storage, one.offset, one.size, one.dtype.name]}
-    if isinstance(one, Layout):
-        return {"layout": [list(one.shape), list(one.strides), one.start_offset]}
-    if isinstance(one, Shape):
-        return {"shape": list(one)}
-    if isinstance(one, Op):
-        return {"op": one.name}
-    if isinstance(one, DType):
-        return {"dtype": one.name}
+    """A number or an attribute as JSON has it: an object of one key says what else it is."""
     if isinstance(one, ScalarSlot):
         bounds = [_encoded(number) for number in (one.value, one.low, one.high)]
         return {"slot": [one.name, one.dtype.name, *bounds]}
@@ -276,6 +364,8 @@ def _encoded(one: Any) -> Any:
         return {"tuple": [_encoded(item) for item in one]}
     if isinstance(one, float) and not math.isfinite(one):
         return {"float": repr(one)}
+    if isinstance(one, np.generic):
+        return _encoded(one.item())
     return one
 
 
@@ -283,19 +373,6 @@ def _decoded(one: Any) -> Any:
     if not isinstance(one, dict):
         return one
     ((kind, value),) = one.items()
-    if kind == "place":
-        storage, offset, size, dtype = value
-        return Place(storage, offset, size, _dtype(dtype))
-    if kind == "layout":
-        lengths, strides, start = value
-        require_counts("a layout", *lengths, *strides, start)
-        return Layout(lengths, strides, start)
-    if kind == "shape":
-        return _shape(value)
-    if kind == "op":
-        return OPS[value]
-    if kind == "dtype":
-        return _dtype(value)
     if kind == "slot":
         name, dtype, *bounds = value
         number, low, high = map(_decoded, bounds)
@@ -304,7 +381,7 @@ def _decoded(one: Any) -> Any:
         return tuple(_decoded(item) for item in value)
     if kind == "float":
         return float(value)
-    raise ArgumentValueError(f"unknown kind of argument {kind!r}")
+    raise ArgumentValueError(f"unknown kind of number {kind!r}")
 
 
 def _dtype(name: Any) -> DType:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from heapq import heapify, heappop, heappush
 
-from ubridge.graph.calls import Place
+from ubridge.core.place import Place
 from ubridge.graph.ops import Node
 from uhal.errors import ArgumentValueError
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from types import TracebackType
@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ubridge.graph.calls import with_values
-from ubridge.graph.dispatch import Step, execute_graph
+from ubridge.graph.dispatch import execute_graph
+from ubridge.graph.dry_run import DryRun
 from ubridge.graph.ops import Node
-from ubridge.graph.rehearsal import Rehearsal
 from ubridge.graph.running import RunnableGraph
 from ubridge.tensor import DeviceTensor
 from uhal import DeviceBuffer, Plan, Stream
@@ -23,7 +23,6 @@ from uhal.errors import (
     ArgumentValueError,
     DeviceError,
     NotFoundError,
-    NotSupportedError,
 )
 from uhal.interop import StreamLike
 
@@ -53,8 +52,8 @@ class GraphPlan:
         self.graph = graph
         steps = graph.prepared()
         executor = graph.executor
-        rehearsal = Rehearsal(executor)
-        self.launches = rehearsed(rehearsal, steps)
+        dry_run = DryRun(executor, steps)
+        self.launches = dry_run.launches
         """Kernel launches of each operation, by node."""
         self._numbers = graph.slots
         self._leaves = {
@@ -65,7 +64,7 @@ class GraphPlan:
         self._followed = {
             name: tensor.buffer
             for name, tensor in self._memory.items()
-            if rehearsal.reads(tensor.buffer)
+            if dry_run.reads(tensor.buffer)
         }
         with ExitStack() as stack:
             stack.enter_context(executor.layouts.capture())
@@ -74,12 +73,12 @@ class GraphPlan:
             values = {name: plan.slot(name, slot.value) for name, slot in self._numbers.items()}
             for name, buffer in self._followed.items():
                 plan.slot(name, buffer)
-            lowering = graph.lowering
-            for node, call, arguments in steps:
-                if call.slots:
+            for step, enqueue in zip(steps, dry_run.enqueuing, strict=True):
+                arguments = step.arguments
+                if step.call.slots:
                     arguments = with_values(arguments, values)
-                with _named(node):
-                    getattr(lowering, call.method)(*arguments, stream)
+                with _named(step.node):
+                    enqueue(stream, step.out, *arguments)
         self._plan: Plan = plan
         self._stream = stream
 
@@ -193,31 +192,12 @@ class GraphPlan:
     def _written(self) -> dict[int, tuple[Node, DeviceBuffer]]:
         """The storages a run writes that are not planned, with the last node that does."""
         found: dict[int, tuple[Node, DeviceBuffer]] = {}
-        for node, call, _ in self.graph.prepared():
-            storage = self.graph.storages[call.written.storage]
+        for step in self.graph.prepared():
+            number = step.call.written.storage
+            storage = self.graph.storages[number]
             if not storage.is_planned:
-                found[call.written.storage] = node, storage.bytes
+                found[number] = step.node, storage.bytes
         return found
-
-
-def rehearsed(rehearsal: Rehearsal, steps: Sequence[Step]) -> dict[int, int]:
-    """Bring to the device what the operations need; return the launches of each, by node."""
-    backend = rehearsal.device.backend
-    launches = {}
-    for node, call, arguments in steps:
-        if call.method in rehearsal.lowering.beyond_launches:
-            raise NotSupportedError(
-                f"{node}: on {backend} this is more than launches of kernels, and cannot be "
-                "captured; execute_graph runs it",
-                backend=backend,
-            )
-        before = rehearsal.launches
-        if call.slots:
-            arguments = with_values(arguments, {slot.name: slot.value for slot in call.slots})
-        with _named(node):
-            getattr(rehearsal.lowering, call.method)(*arguments, None)
-        launches[node.index] = rehearsal.launches - before
-    return launches
 
 
 @contextmanager
@@ -253,4 +233,4 @@ def _unfit(name: str, own: DeviceTensor, shape: object, dtype: object) -> Device
     )
 
 
-__all__ = ["GraphPlan", "Verification", "rehearsed"]
+__all__ = ["GraphPlan", "Verification"]

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
-from ubridge.device.lowering import Lowering
+from ubridge.core.place import Place
+from ubridge.device.executor import Enqueue
 from ubridge.graph.building import GraphBuilder
-from ubridge.graph.calls import Place, mapped
 from ubridge.graph.dispatch import Step
 from ubridge.graph.memory import Lifetime, MemoryPlan, plan_memory
 from ubridge.tensor import DeviceTensor
@@ -24,7 +23,7 @@ class RunnableGraph(GraphBuilder):
         super().__init__(device)
         self._memory: MemoryPlan | None = None
         self._program: list[Step] | None = None
-        self._lowering: Lowering | None = None
+        self._enqueuing: list[Enqueue] | None = None
 
     # -- results ---------------------------------------------------------------------------------
 
@@ -57,16 +56,6 @@ class RunnableGraph(GraphBuilder):
         assert self._memory is not None
         return self._memory
 
-    @property
-    def lowering(self) -> Lowering:
-        """What enqueues the operations: kernels of uhal's own. Within a trace it is recorded."""
-        executor = self.executor
-        if executor.is_recorded:
-            return executor.lowering
-        if self._lowering is None:
-            self._lowering = executor.lowering.for_graphs(executor)
-        return self._lowering
-
     # -- running ---------------------------------------------------------------------------------
 
     def prepared(self) -> list[Step]:
@@ -80,18 +69,15 @@ class RunnableGraph(GraphBuilder):
                     storage = self.storages[number]
                     storage.attach(arena[offset : offset + storage.nbytes])
             self._program = list(self._steps())
-            for _, call, _ in self._program:
-                for slot in call.slots:
-                    filled = self.storages.resolve(call.written)
-                    self.executor.note_range(filled, slot.low, slot.high)
+            for step in self._program:
+                for slot in step.call.slots:
+                    self.executor.note_range(step.out, slot.low, slot.high)
         return self._program
 
     def _steps(self) -> Iterator[Step]:
         found: dict[Place, DeviceBuffer] = {}
 
-        def resolved(one: Any) -> Any:
-            if not isinstance(one, Place):
-                return one
+        def resolved(one: Place) -> DeviceBuffer:
             buffer = found.get(one)
             if buffer is None:
                 buffer = found[one] = self.storages.resolve(one)
@@ -100,7 +86,16 @@ class RunnableGraph(GraphBuilder):
         for index in self.order():
             call = self.calls[index]
             if call is not None:
-                yield Step(self.nodes[index], call, mapped(call.arguments, resolved))
+                given = (*(resolved(one) for one in call.operands), *call.numbers)
+                question = call.question.for_capture()
+                yield Step(self.nodes[index], call, question, resolved(call.written), given)
+
+    def enqueuing(self) -> list[Enqueue]:
+        """Return what enqueues each operation on its device: kernels of uhal's own."""
+        steps = self.prepared()
+        if self._enqueuing is None:
+            self._enqueuing = [self.executor.enqueuing(step.question) for step in steps]
+        return self._enqueuing
 
     def checked_slots(self, given: Mapping[str, float]) -> dict[str, float]:
         """Return a value for every slot: what was given, checked, or its own.
@@ -121,6 +116,7 @@ class RunnableGraph(GraphBuilder):
     def _forget_plans(self) -> None:
         self._memory = None
         self._program = None
+        self._enqueuing = None
 
     def _allocated(self, nbytes: int) -> DeviceBuffer:
         return DeviceBuffer.uninitialized(nbytes, u8, device=self.executor.device)
@@ -134,12 +130,11 @@ class RunnableGraph(GraphBuilder):
         for step, index in enumerate(order):
             call = self.calls[index]
             assert call is not None
-            written = call.written
-            for place in call.places:
-                storage = self.storages[place.storage]
-                if storage.buffer is None:
-                    first, _, _ = used.setdefault(place.storage, [step, step, 0])
-                    used[place.storage] = [first, step, int(place is not written)]
+            for is_read, places in ((1, call.operands), (0, (call.written,))):
+                for place in places:
+                    if self.storages[place.storage].buffer is None:
+                        first, _, _ = used.setdefault(place.storage, [step, step, 0])
+                        used[place.storage] = [first, step, is_read]
         for number, (_, _, is_read) in used.items():
             storage = self.storages[number]
             if storage.is_kept or not is_read:

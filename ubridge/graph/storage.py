@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from weakref import ref
 
-from ubridge.graph.calls import Place, without_memory
-from uhal import Device, DeviceBuffer
+from ubridge.core.place import Description, Place
+from uhal import DeviceBuffer
 from uhal.dtypes import u8
 
 
@@ -50,7 +50,6 @@ class Storages:
     def __init__(self) -> None:
         self._all: list[Storage] = []
         self._numbers: dict[int, int] = {}
-        self._descriptions: dict[int, DeviceBuffer] = {}
         self.values: dict[int, Place] = {}
         """Node to where its value lies."""
         self.latest: dict[int, int] = {}
@@ -98,33 +97,15 @@ class Storages:
                 storage.buffer = storage.weak()
                 storage.weak = None
 
-    def describe(self, buffer: DeviceBuffer) -> None:
-        """Add room for a buffer that has no memory."""
-        number = self.add(buffer.nbytes)
-        self._numbers[id(buffer)] = number
-        self._descriptions[number] = buffer
-
-    def place_of(self, buffer: DeviceBuffer) -> Place:
+    def place_of(self, buffer: DeviceBuffer | Description) -> Place:
         """Return where a buffer lies; one not seen yet is held."""
+        if isinstance(buffer, Description):
+            return buffer.place
         root, offset = buffer._place
         number = self._numbers.get(id(root))
         if number is None:
             number = self.hold(root)
         return Place(number, offset, buffer.size, buffer.dtype)
-
-    def described(self, place: Place, device: Device) -> DeviceBuffer:
-        """Return a buffer to describe an operation with: it may have no memory."""
-        storage = self._all[place.storage]
-        if storage.buffer is not None:
-            return self.resolve(place)
-        whole = self._descriptions.get(place.storage)
-        if whole is None:
-            whole = without_memory(storage.nbytes, u8, device)
-            self._descriptions[place.storage] = whole
-            self._numbers[id(whole)] = place.storage
-        if place.dtype is whole.dtype and place.size == whole.size:
-            return whole
-        return _part(whole.view(u8), place)
 
     def resolve(self, place: Place) -> DeviceBuffer:
         """Return the buffer of a place that has memory."""

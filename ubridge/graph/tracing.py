@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
+from ubridge.core.question import Question
+from ubridge.device import recording
 from ubridge.device.executor import DeviceExecutor
-from ubridge.graph.calls import Call, Place, recorded
+from ubridge.graph.calls import Call
 from ubridge.graph.graph import ComputeGraph
 from uhal import Device, DeviceBuffer
+from uhal.errors import DeviceError
 
 
 @contextmanager
@@ -24,30 +28,39 @@ def trace(device: Device | None = None) -> Iterator[ComputeGraph]:
     the device is being traced already.
     """
     executor = DeviceExecutor.of(device)
+    if recording.listened_to(executor.device):
+        raise DeviceError(
+            f"trace: operations on {executor.device!r} are being traced already, perhaps by "
+            "another thread; one trace a device at a time"
+        )
     graph = ComputeGraph(executor.device)
-    with recorded(executor, _Tracer(graph)):
+    with recording.listening(_Tracer(graph, executor.device)):
         yield graph
     graph.storages.settle()
     graph.is_recorded = True
 
 
-class _Tracer:
-    """Makes nodes of calls."""
+class _Tracer(recording.Listener):
+    """Makes nodes of operations."""
 
-    def __init__(self, graph: ComputeGraph) -> None:
+    def __init__(self, graph: ComputeGraph, device: Device) -> None:
+        super().__init__(device)
         self._graph = graph
 
-    def described(self, buffer: DeviceBuffer) -> None:
-        """Take a new result. Only who computes with it keeps it alive."""
+    def asked(
+        self, question: Question, out: DeviceBuffer, is_new: bool, given: tuple[Any, ...]
+    ) -> None:
+        """Add a node; a buffer not seen yet is a leaf's."""
+        count = len(question.operands)
+        place_of = self._graph.storages.place_of
+        operands = tuple(place_of(one) for one in given[:count])
+        if is_new:
+            self.allocated(out)
+        self._graph.add_call(Call(question, operands, place_of(out), given[count:]))
+
+    def allocated(self, buffer: DeviceBuffer) -> None:
+        """Take a new result. Only what computes with it keeps it alive."""
         self._graph.storages.watch(buffer)
-
-    def place_of(self, buffer: DeviceBuffer) -> Place:
-        """Return where a buffer lies; one not seen yet is a leaf's."""
-        return self._graph.storages.place_of(buffer)
-
-    def recorded(self, call: Call) -> None:
-        """Add a node."""
-        self._graph.add_call(call)
 
 
 __all__ = ["trace"]

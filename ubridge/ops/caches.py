@@ -8,7 +8,8 @@ from ubridge.buffers import launches
 from ubridge.buffers.indexed_launches import gathered
 from ubridge.core.layout import Layout
 from ubridge.core.op_table import OPS
-from ubridge.device.executor import DeviceExecutor
+from ubridge.core.question import Question
+from ubridge.device.executor import DeviceExecutor, Executor
 from ubridge.ops.results import require_tensors
 from ubridge.ops.strided import Tensor
 from uhal import DeviceBuffer
@@ -55,7 +56,7 @@ def launch_kv_append(
     position_layout: Layout,
     *,
     stream: StreamLike | None = None,
-    executor: DeviceExecutor | None = None,
+    executor: Executor | None = None,
 ) -> None:
     """Write (…, tokens, width) into (…, capacity, width) from the place in `position` on."""
     at = executor or DeviceExecutor.of(cache.device)
@@ -84,8 +85,16 @@ def launch_kv_append(
     target = launches.place(_KV_APPEND, "cache", cache, cache_layout)
     values = gathered(at, _KV_APPEND, "source", source, source_layout, stream)
     where = launches.place(_KV_APPEND, "position", position, position_layout)
-    sizes = (prod(whole[:-2]), given[-2], whole[-2], whole[-1])
-    at.lowering.kv_append(values, target, where, sizes, stream)
+    rows = prod(whole[:-2])
+    question = Question(
+        _KV_APPEND,
+        (
+            (source.dtype, Layout.contiguous((rows, *given[-2:]))),
+            (position.dtype, Layout.contiguous(1)),
+        ),
+        (cache.dtype, Layout.contiguous((rows, *whole[-2:]))),
+    )
+    at.run(question, stream, target, values, where)
 
 
 __all__ = ["kv_append", "launch_kv_append"]

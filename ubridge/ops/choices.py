@@ -11,9 +11,10 @@ from ubridge.core.layout import Layout
 from ubridge.core.op_table import OPS
 from ubridge.core.operand_checks import one_shape, require_one_device
 from ubridge.core.promotion import checked_number, element_bytes, promoted, with_number
+from ubridge.ops import answers
 from ubridge.ops.elementwise import astype
 from ubridge.ops.results import delivered, require_tensors
-from ubridge.ops.strided import StridedTensor, Tensor, make, storage_of
+from ubridge.ops.strided import StridedTensor, Tensor, make, start_of, storage_of
 from uhal import DeviceBuffer, DType, as_dtype
 from uhal.dtypes import bool_
 from uhal.interop import StreamLike
@@ -76,20 +77,20 @@ def _are_tensors(x: object, y: object, z: object) -> bool:
 
 
 def _chosen(condition: Tensor, x: Any, y: Any, stream: StreamLike | None) -> Tensor | None:
-    """A choice among two tensors of one dtype by a plan, where there is one."""
+    """A choice among two tensors of one dtype, where one question is all."""
     executor = condition._executor
     if x._executor is not executor or y._executor is not executor:
         return None
-    plans, dtype, kind = executor.plans, x._dtype, condition._dtype
+    dtype, kind = x._dtype, condition._dtype
     layouts = (condition._layout, x._layout, y._layout)
-    key = (_WHERE, kind.code, dtype.code, layouts[0].key, layouts[1].key, layouts[2].key)
-    plan = plans.known.get(key)
-    if plan is None and storage_of(kind).name in _CONDITIONS:
-        plan = plans.make(key, plans.where, storage_of(kind), dtype, *layouts)
-    if plan is None:
+    key = (_WHERE, kind.code, dtype.code, layouts[0].words, layouts[1].words, layouts[2].words)
+    found = executor.known.get(key)
+    if found is None and storage_of(kind).name in _CONDITIONS:
+        found = executor.answer(key, answers.where, storage_of(kind), dtype, *layouts)
+    if found is None:
         return None
-    buffer = plan.launch(stream, None, condition._buffer, x._buffer, y._buffer)
-    return make(type(condition), buffer, plan.layout, dtype, executor)
+    buffer = found.launch(stream, None, start_of(condition), start_of(x), start_of(y))
+    return make(type(condition), buffer, found.layout, dtype, executor)
 
 
 def _dtype_of_choice(x: Any, y: Any) -> DType:

@@ -22,8 +22,9 @@ from ubridge.core.promotion import (
     promoted,
     with_number,
 )
+from ubridge.ops import answers
 from ubridge.ops.results import delivered, is_alike, require_tensors, result_layout
-from ubridge.ops.strided import StridedTensor, Tensor, make, storage_of
+from ubridge.ops.strided import StridedTensor, Tensor, make, start_of, storage_of
 from uhal import DeviceBuffer, DType, as_dtype
 from uhal.dtypes import DTypeLike, bool_, f64
 from uhal.errors import ArgumentTypeError, InvalidHandleError
@@ -59,19 +60,21 @@ def unary(
     A tensor keeps its dtype otherwise.
     """
     try:
-        layout, dtype, plans = x._layout, x._dtype, x._executor.plans
+        layout, dtype, executor = x._layout, x._dtype, x._executor
     except AttributeError:
         require_tensors(op.name, x)
         raise
     if parameter is None:
-        key = (op, dtype.code, layout.key)
-        plan = plans.known.get(key) or plans.make(key, plans.unary, op, dtype, layout)
-        if plan is not None:
+        key = (op, dtype.code, layout.words)
+        found = executor.known.get(key) or executor.answer(key, answers.unary, op, dtype, layout)
+        if found is not None:
+            start = layout.start_offset
+            buffer = x._buffer[start:] if start else x._buffer
             if out is None:
-                buffer = plan.launch(stream, None, x._buffer)
-                return make(type(x), buffer, plan.layout, plan.dtype, x._executor)
-            if is_alike(out, x, plan.dtype):
-                plan.launch(stream, out._buffer, x._buffer)
+                made = found.launch(stream, None, buffer)
+                return make(type(x), made, found.layout, found.dtype, executor)
+            if is_alike(out, x, found.dtype):
+                found.launch(stream, out._buffer, buffer)
                 return out
     if x._dtype.kind != "float" and x._dtype.name not in op.dtypes:
         try:
@@ -115,16 +118,23 @@ def binary(
             return made
     dtype, layout, executor = left._dtype, left._layout, left._executor
     if right._dtype is dtype and right._executor is executor:
-        plans, other = executor.plans, right._layout
-        key = (op, dtype.code, layout.key, other.key)
-        plan = plans.known.get(key) or plans.make(key, plans.pair, op, dtype, layout, other)
-        if plan is not None:
+        other = right._layout
+        key = (op, dtype.code, layout.words, other.words)
+        found = executor.known.get(key) or executor.answer(
+            key, answers.pair, op, dtype, layout, other
+        )
+        if found is not None:
+            first, second = left._buffer, right._buffer
+            if layout.start_offset:
+                first = first[layout.start_offset :]
+            if other.start_offset:
+                second = second[other.start_offset :]
             if out is None:
-                buffer = plan.launch(stream, None, left._buffer, right._buffer)
+                buffer = found.launch(stream, None, first, second)
                 kind: type[Tensor] = type(left)
-                return make(kind, buffer, plan.layout, plan.dtype, executor)
-            if other is layout and is_alike(out, left, plan.dtype):
-                plan.launch(stream, out._buffer, left._buffer, right._buffer)
+                return make(kind, buffer, found.layout, found.dtype, executor)
+            if other is layout and is_alike(out, left, found.dtype):
+                found.launch(stream, out._buffer, first, second)
                 return out
     if dtype is not right._dtype:
         dtype = promoted(op.name, dtype, right._dtype)
@@ -300,15 +310,17 @@ def _affine(
     stream: StreamLike | None,
 ) -> Tensor:
     executor = x._executor
-    plans, layout = executor.plans, x._layout
-    key = (_AFFINE, x._dtype.code, layout.key)
-    plan = plans.known.get(key) or plans.make(key, plans.unary, _AFFINE, x._dtype, layout)
-    if plan is not None:
+    layout = x._layout
+    key = (_AFFINE, x._dtype.code, layout.words)
+    found = executor.known.get(key) or executor.answer(
+        key, answers.unary, _AFFINE, x._dtype, layout, 2
+    )
+    if found is not None:
         if out is None:
-            buffer = plan.launch(stream, None, x._buffer, multiplier, addend)
-            return make(type(x), buffer, plan.layout, plan.dtype, executor)
-        if is_alike(out, x, plan.dtype):
-            plan.launch(stream, out._buffer, x._buffer, multiplier, addend)
+            buffer = found.launch(stream, None, start_of(x), multiplier, addend)
+            return make(type(x), buffer, found.layout, found.dtype, executor)
+        if is_alike(out, x, found.dtype):
+            found.launch(stream, out._buffer, start_of(x), multiplier, addend)
             return out
 
     def enqueue(place: DeviceBuffer | None) -> DeviceBuffer:
@@ -360,14 +372,14 @@ def astype(
         return with_scalar(_NOT_EQUAL, x, 0, False, out, stream)
     executor = x._executor
     if out is None and x._dtype is not bool_:
-        layout, plans = x._layout, executor.plans
-        key = (_ASTYPE, x._dtype.code, target.code, layout.key)
-        plan = plans.known.get(key) or plans.make(
-            key, plans.cast, _ASTYPE, x._dtype, target, layout
+        layout = x._layout
+        key = (_ASTYPE, x._dtype.code, target.code, layout.words)
+        found = executor.known.get(key) or executor.answer(
+            key, answers.cast, _ASTYPE, x._dtype, target, layout
         )
-        if plan is not None:
-            buffer = plan.launch(stream, None, x._buffer)
-            return make(type(x), buffer, plan.layout, target, executor)
+        if found is not None:
+            buffer = found.launch(stream, None, start_of(x))
+            return make(type(x), buffer, found.layout, target, executor)
 
     def enqueue(place: DeviceBuffer | None) -> DeviceBuffer:
         stored = storage_of(target)

@@ -10,8 +10,9 @@ from ubridge.buffers.launches import launch_unary
 from ubridge.core.layout import Layout
 from ubridge.core.op_table import OPS, Op
 from ubridge.core.operand_checks import axis_of, require_one_kind
+from ubridge.ops import answers
 from ubridge.ops.results import delivered, require_tensors
-from ubridge.ops.strided import StridedTensor, Tensor, make
+from ubridge.ops.strided import StridedTensor, Tensor, make, start_of
 from uhal import DeviceBuffer
 from uhal.dtypes import u32
 from uhal.errors import ArgumentValueError
@@ -29,12 +30,14 @@ def softmax(
 ) -> Tensor:
     """Return e to the x over the sum of them along an axis."""
     if out is None and axis == -1 and isinstance(x, StridedTensor):
-        layout, plans = x._layout, x._executor.plans
-        key = (_SOFTMAX, x._dtype.code, layout.key)
-        plan = plans.known.get(key) or plans.make(key, plans.softmax, _SOFTMAX, x._dtype, layout)
-        if plan is not None:
-            buffer = plan.launch(stream, None, x._buffer)
-            return make(type(x), buffer, plan.layout, plan.dtype, x._executor)
+        layout, executor = x._layout, x._executor
+        key = (_SOFTMAX, x._dtype.code, layout.words)
+        found = executor.known.get(key) or executor.answer(
+            key, answers.of_rows, _SOFTMAX, x._dtype, layout
+        )
+        if found is not None:
+            buffer = found.launch(stream, None, start_of(x))
+            return make(type(x), buffer, found.layout, found.dtype, executor)
 
     def along_last(one: Tensor, place: DeviceBuffer | None) -> DeviceBuffer:
         return row_launches.launch_softmax(
@@ -158,7 +161,7 @@ def _norm(
 ) -> Tensor:
     weights = [weight] if bias is None else [weight, bias]
     if out is None:
-        planned = _norm_by_plan(op, x, weights, epsilon, stream)
+        planned = _norm_at_once(op, x, weights, epsilon, stream)
         if planned is not None:
             return planned
     require_tensors(op.name, x, *weights)
@@ -180,10 +183,10 @@ def _norm(
     return delivered(op.name, x.shape, x.dtype, out, (x, *weights), stream, enqueue)
 
 
-def _norm_by_plan(
+def _norm_at_once(
     op: Op, x: Tensor, weights: list[Any], epsilon: float, stream: StreamLike | None
 ) -> Tensor | None:
-    """The norm by a plan, where there is one. What is wrong is said by who finds none."""
+    """The norm where one question is all; what is wrong is left for the longer way to refuse."""
     if not hasattr(x, "_layout"):
         return None
     layout, dtype, executor = x._layout, x._dtype, x._executor
@@ -193,16 +196,17 @@ def _norm_by_plan(
         if not isinstance(one, StridedTensor) or one._dtype is not dtype:
             return None
         lies = one._layout
-        if one._executor is not executor or not lies.is_whole or lies.shape != width:
+        if one._executor is not executor or not lies.is_contiguous or lies.shape != width:
             return None
-        buffers.append(one._buffer)
-    plans = executor.plans
-    key = (op, dtype.code, layout.key, epsilon)
-    plan = plans.known.get(key) or plans.make(key, plans.norm, op, dtype, layout, epsilon)
-    if plan is None:
+        buffers.append(start_of(one))
+    key = (op, dtype.code, layout.words)
+    found = executor.known.get(key) or executor.answer(
+        key, answers.of_rows, op, dtype, layout, len(buffers), 1
+    )
+    if found is None:
         return None
-    buffer = plan.launch(stream, None, x._buffer, *buffers)
-    return make(type(x), buffer, plan.layout, dtype, executor)
+    buffer = found.launch(stream, None, start_of(x), *buffers, epsilon)
+    return make(type(x), buffer, found.layout, dtype, executor)
 
 
 def rope(

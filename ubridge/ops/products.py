@@ -11,11 +11,10 @@ from ubridge.core.op_table import OPS
 from ubridge.core.operand_checks import axis_of, one_shape, require_one_device, require_one_kind
 from ubridge.core.product import MatmulChoice
 from ubridge.core.promotion import promoted
-from ubridge.device.executor import DeviceExecutor
-from ubridge.device.plans import Plan
+from ubridge.ops import answers
 from ubridge.ops.elementwise import astype
 from ubridge.ops.results import delivered, require_tensors
-from ubridge.ops.strided import StridedTensor, Tensor, make
+from ubridge.ops.strided import StridedTensor, Tensor, make, start_of
 from uhal import DeviceBuffer, DType
 from uhal.errors import ArgumentValueError
 from uhal.interop import StreamLike
@@ -62,30 +61,15 @@ def _planned(x: Tensor, y: Any, stream: StreamLike | None) -> Tensor | None:
     executor, dtype = x._executor, x._dtype
     if y._executor is not executor or y._dtype is not dtype:
         return None
-    plans, left, right = executor.plans, x._layout, y._layout
-    key = (_MATMUL, dtype.code, left.key, right.key)
-    plan = plans.known.get(key) or plans.make(key, _plan, executor, dtype, left, right)
-    if plan is None:
+    left, right = x._layout, y._layout
+    key = (_MATMUL, dtype.code, left.words, right.words)
+    found = executor.known.get(key) or executor.answer(key, answers.matmul, dtype, left, right)
+    if found is None:
         return None
-    buffer = plan.launch(stream, None, x._buffer, y._buffer)
+    buffer = found.launch(stream, None, start_of(x), start_of(y))
     kind: Any = type(x)
-    made: Tensor = make(kind, buffer, plan.layout, dtype, executor)
+    made: Tensor = make(kind, buffer, found.layout, dtype, executor)
     return made
-
-
-def _plan(executor: DeviceExecutor, dtype: DType, left: Layout, right: Layout) -> Plan | None:
-    """Plan a product of two tensors of one dtype that begin with their buffers."""
-    ranks = left.rank, right.rank
-    if left.start_offset or right.start_offset or not all(ranks) or not left.size * right.size:
-        return None
-    a, b = _as_matrix(left, True, 0), _as_matrix(right, True, 1)
-    if a.shape[-1] != b.shape[-2]:
-        return None
-    result = _result(a, b, ranks[0] > 1, ranks[1] > 1)
-    batch = one_shape("matmul", Shape(a.shape[:-2]), Shape(b.shape[:-2]))
-    a, b = (one.broadcast_to((*batch, *one.shape[-2:])) for one in (a, b))
-    launch = executor.lowering.matmul_planned(dtype, a, b)
-    return None if launch is None else Plan(launch, result, dtype)
 
 
 @lru_cache(maxsize=4096)
@@ -104,7 +88,7 @@ def matmul_choice(x: Tensor, y: Tensor) -> MatmulChoice:
     """
     dtype, left, right = _operands(x, y)
     batch = one_shape("matmul", Shape(left.shape[:-2]), Shape(right.shape[:-2]))
-    return x._executor.lowering.matmul_choice(
+    return x._executor.matmul_choice(
         dtype,
         left.broadcast_to((*batch, *left.shape[-2:])),
         right.broadcast_to((*batch, *right.shape[-2:])),

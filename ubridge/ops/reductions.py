@@ -9,9 +9,10 @@ from math import prod
 from ubridge.buffers import launches
 from ubridge.core.layout import Layout
 from ubridge.core.op_table import OPS, Op
+from ubridge.ops import answers
 from ubridge.ops.elementwise import astype, with_scalar
 from ubridge.ops.results import delivered, require_tensors
-from ubridge.ops.strided import Tensor, make
+from ubridge.ops.strided import Tensor, make, start_of
 from uhal import DeviceBuffer
 from uhal.dtypes import DTypeLike, bool_, f32, f64, i64, u32
 from uhal.errors import ArgumentValueError
@@ -43,14 +44,14 @@ def reduced(
         require_tensors(op.name, x)
         raise
     if out is None and (type(axis) is int or (axis is None and op in _OVER_ALL)):
-        plans, dtype = x._executor.plans, x._dtype
-        key = (op, dtype.code, given.key, axis, keepdims)
-        plan = plans.known.get(key) or plans.make(
-            key, plans.reduction, op, dtype, given, axis, keepdims
+        executor, dtype = x._executor, x._dtype
+        key = (op, dtype.code, given.words, axis, keepdims)
+        found = executor.known.get(key) or executor.answer(
+            key, answers.reduction, op, dtype, given, axis, keepdims
         )
-        if plan is not None:
-            buffer = plan.launch(stream, None, x._buffer)
-            return make(type(x), buffer, plan.layout, plan.dtype, x._executor)
+        if found is not None:
+            buffer = found.launch(stream, None, start_of(x))
+            return make(type(x), buffer, found.layout, found.dtype, executor)
     if axis is None and op.family.name == "arg_reduce":
         return _over_all(op, x, keepdims, out, stream)
     places = _axes(op, given, axis)

@@ -17,9 +17,10 @@ from ubridge.buffers import indexed_launches
 from ubridge.core.layout import Layout, Shape
 from ubridge.core.op_table import OPS, Op
 from ubridge.core.operand_checks import axis_of, require_one_device
+from ubridge.ops import answers
 from ubridge.ops.elementwise import astype
 from ubridge.ops.results import delivered, require_tensors
-from ubridge.ops.strided import StridedTensor, Tensor, make
+from ubridge.ops.strided import StridedTensor, Tensor, make, start_of
 from uhal import DeviceBuffer
 from uhal.dtypes import i64
 from uhal.errors import ArgumentTypeError, ArgumentValueError
@@ -62,27 +63,27 @@ def take(
 
 
 def _planned(op: Op, x: Tensor, ids: Any, axis: int, stream: StreamLike | None) -> Tensor | None:
-    """The result by a plan, where there is one: of tensors that need not be changed for it."""
+    """The result where one question is all: of tensors that need not be changed for it."""
     if not isinstance(ids, StridedTensor) or not isinstance(x, StridedTensor):
         return None
     executor = x._executor
     if ids._executor is not executor or type(axis) is not int:
         return None
-    plans, layout, where = executor.plans, x._layout, ids._layout
-    key = (op, x._dtype.code, ids._dtype.code, layout.key, where.key, axis)
-    plan = plans.known.get(key)
-    if plan is None:
-        # What is wrong with them is said by who finds no plan.
+    layout, where = x._layout, ids._layout
+    key = (op, x._dtype.code, ids._dtype.code, layout.words, where.words, axis)
+    found = executor.known.get(key)
+    if found is None:
+        # What is wrong with them is left for the longer way to refuse.
         if ids._dtype.name not in _ID_DTYPES or not -layout.rank <= axis < layout.rank:
             return None
         place = axis % layout.rank
         if op is _GATHER and not _are_alike(layout.shape, where.shape, place):
             return None
-        plan = plans.make(key, plans.take, op, x._dtype, ids._dtype, layout, where, place)
-    if plan is None:
+        found = executor.answer(key, answers.take, op, x._dtype, ids._dtype, layout, where, place)
+    if found is None:
         return None
-    buffer = plan.launch(stream, None, ids._buffer, x._buffer)
-    return make(type(x), buffer, plan.layout, plan.dtype, executor)
+    buffer = found.launch(stream, None, start_of(x), start_of(ids))
+    return make(type(x), buffer, found.layout, found.dtype, executor)
 
 
 @lru_cache(maxsize=4096)

@@ -16,8 +16,9 @@ import numpy.typing as npt
 
 from ubridge.buffers import launches
 from ubridge.core.layout import Layout, Shape
-from ubridge.core.op_table import OPS, Op
-from ubridge.device.executor import DeviceExecutor
+from ubridge.core.op_table import OPS
+from ubridge.device.executor import DeviceExecutor, Executor
+from ubridge.ops import answers
 from uhal import Device, DeviceBuffer, DType, _lane, as_dtype
 from uhal.dtypes import DTypeLike, bool_, u8
 from uhal.errors import ArgumentTypeError, ArgumentValueError
@@ -42,7 +43,7 @@ class StridedTensor:
     _buffer: DeviceBuffer
     _layout: Layout
     _dtype: DType
-    _executor: DeviceExecutor
+    _executor: Executor
 
     def __init__(
         self, buffer: DeviceBuffer, layout: Layout | None = None, dtype: DTypeLike | None = None
@@ -73,17 +74,7 @@ class StridedTensor:
         """A tensor of the same kind on the same device; nothing is checked."""
         return make(type(self), buffer, layout, dtype, self._executor)
 
-    def _planned(self: Tensor, op: Op, stream: StreamLike | None) -> Tensor | None:
-        """What a plan of an operation on each element makes of the tensor, where there is one."""
-        layout, plans = self._layout, self._executor.plans
-        key = (op, self._dtype.code, layout.key)
-        plan = plans.known.get(key) or plans.make(key, plans.unary, op, self._dtype, layout)
-        if plan is None:
-            return None
-        buffer = plan.launch(stream, None, self._buffer)
-        return make(type(self), buffer, plan.layout, plan.dtype, self._executor)
-
-    def _described_by(self: Tensor, executor: DeviceExecutor) -> Tensor:
+    def _described_by(self: Tensor, executor: Executor) -> Tensor:
         """The same tensor for another executor of its device."""
         tensor = self._made(self._buffer, self._layout, self._dtype)
         tensor._executor = executor
@@ -217,9 +208,14 @@ class StridedTensor:
 
     def copy(self: Tensor, *, stream: StreamLike | None = None) -> Tensor:
         """Return a contiguous copy."""
-        planned = self._planned(_COPY, stream)
-        if planned is not None:
-            return planned
+        executor, dtype = self._executor, self._dtype
+        key = (_COPY, dtype.code, self._layout.words)
+        found = executor.known.get(key) or executor.answer(
+            key, answers.unary, _COPY, dtype, self._layout
+        )
+        if found is not None:
+            copied = found.launch(stream, None, start_of(self))
+            return make(type(self), copied, found.layout, dtype, executor)
         layout = Layout.contiguous(self._layout.shape)
         buffer = launches.launch_unary(
             _COPY, self._buffer, self._layout, stream=stream, executor=self._executor
@@ -354,6 +350,12 @@ class StridedTensor:
                 else "The truth value of an empty array is ambiguous"
             )
         return bool(self.item())
+
+
+def start_of(x: StridedTensor) -> DeviceBuffer:
+    """Return the buffer from the tensor's first element on."""
+    start = x._layout.start_offset
+    return x._buffer[start:] if start else x._buffer
 
 
 make = _lane.SlotMaker(StridedTensor, "_buffer", "_layout", "_dtype", "_executor")

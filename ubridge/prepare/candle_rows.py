@@ -1,104 +1,117 @@
-"""Launches of Candle's kernels along the last axis, and of those on windows."""
+"""Launches of Candle's kernels along axes: reductions, softmax, norms, sorting, rotations."""
 
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
-from ubridge.core.launch_rows import norm_threads, power_of_two
-from ubridge.core.layout import Shape
+from ubridge.core.columns import norm_threads, power_of_two
+from ubridge.core.layout import Layout, Shape
 from ubridge.core.op_table import OPS, Op
-from ubridge.device.executor import DeviceExecutor
-from ubridge.device.lowering import Lowering
-from uhal import DeviceBuffer
-from uhal.interop import StreamLike
+from ubridge.core.prepared import Words
+from ubridge.prepare.convention import Convention
+from ubridge.prepare.steps import Arguments, Given, Memory, Steps
 
 _LOG_SOFTMAX = OPS["log_softmax"]
 _SOFTMAX = OPS["softmax"]
 
 
-class CandleRows(Lowering):
-    """The part of Candle's calling convention that takes contiguous rows."""
+class CandleRows(Convention):
+    """The part of Candle's calling convention that goes along axes."""
 
-    _executor: DeviceExecutor
-
-    def softmax(
+    def reduce(
         self,
-        x: DeviceBuffer,
-        out: DeviceBuffer,
-        rows: int,
-        columns: int,
-        stream: StreamLike | None,
+        op: Op,
+        x: Memory,
+        ordered: Layout,
+        results: int,
+        elements: int,
+        out: Memory,
+        steps: Steps,
     ) -> None:
-        arguments = (x, out, columns, rows, 1)
-        self._executor.kernel(_SOFTMAX, x.dtype).launch(arguments, stream, rows)
+        arguments: Arguments = {
+            "src_numel": ordered.size,
+            "el_per_block": elements,
+            "num_dims": ordered.rank,
+            # Never null: the kernels read it even where everything is contiguous.
+            "info": Words(ordered.words),
+            "src": x,
+            "dst": out,
+        }
+        steps.launch(op, x.dtype, (results, elements, ordered.is_contiguous), arguments)
+
+    def softmax(self, x: Memory, out: Memory, rows: int, columns: int, steps: Steps) -> None:
+        arguments: Arguments = {"src": x, "dst": out, "n_cols": columns}
+        steps.launch(_SOFTMAX, x.dtype, (rows,), arguments)
 
     def log_softmax(
-        self,
-        x: DeviceBuffer,
-        out: DeviceBuffer,
-        rows: int,
-        columns: int,
-        compensated: bool,
-        stream: StreamLike | None,
+        self, x: Memory, out: Memory, rows: int, columns: int, compensated: bool, steps: Steps
     ) -> None:
-        """Enqueue a log-softmax of each row, one a block."""
-        kernel = self._executor.kernel(_LOG_SOFTMAX, x.dtype)
-        kernel.launch((x, out, columns, int(compensated)), stream, rows, columns)
+        """A log-softmax of each row, one a block."""
+        arguments: Arguments = {
+            "src": x,
+            "dst": out,
+            "n_cols": columns,
+            "compensated": int(compensated),
+        }
+        steps.launch(_LOG_SOFTMAX, x.dtype, (rows, columns), arguments)
 
     def norm(
         self,
         op: Op,
-        x: DeviceBuffer,
-        weight: DeviceBuffer,
-        bias: DeviceBuffer | None,
-        out: DeviceBuffer,
+        x: Memory,
+        weight: Memory,
+        bias: Memory | None,
+        out: Memory,
         rows: int,
         columns: int,
-        epsilon: float,
-        stream: StreamLike | None,
+        epsilon: Given,
+        steps: Steps,
     ) -> None:
         threads = norm_threads(columns)
-        arguments = (x, out, weight, bias, columns, threads, epsilon, rows, 1, 0, 0)
-        self._executor.kernel(op, x.dtype).launch(arguments, stream, rows, threads)
+        arguments: Arguments = {
+            **{"src": x, "dst": out, "alpha": weight, "n_cols": columns},
+            **{"block_size": threads, "eps": epsilon},
+        }
+        if bias is not None:
+            arguments["beta"] = bias
+        steps.launch(op, x.dtype, (rows, threads), arguments)
 
     def argsort(
-        self,
-        op: Op,
-        x: DeviceBuffer,
-        out: DeviceBuffer,
-        rows: int,
-        columns: int,
-        stream: StreamLike | None,
+        self, op: Op, x: Memory, out: Memory, rows: int, columns: int, steps: Steps
     ) -> None:
         padded = power_of_two(columns)
-        arguments = (x, out, columns, padded, rows, False)
-        self._executor.kernel(op, x.dtype).launch(arguments, stream, rows, padded)
+        arguments: Arguments = {"x": x, "dst": out, "ncols": columns, "ncols_pad": padded}
+        steps.launch(op, x.dtype, (rows, padded), arguments)
 
     def rope(
         self,
         op: Op,
-        x: DeviceBuffer,
+        x: Memory,
         shape: Shape,
-        cos: DeviceBuffer,
-        sin: DeviceBuffer,
+        cos: Memory,
+        sin: Memory,
         per_batch: bool,
-        out: DeviceBuffer,
-        stream: StreamLike | None,
+        out: Memory,
+        steps: Steps,
     ) -> None:
         batch, second, third, width = shape
         of_batch = second * third * width if per_batch else 0
-        sizes: tuple[int, ...]
+        sizes: dict[str, Given]
         if op.name == "rope_thd":
-            sizes = (batch, second, third, width, of_batch)
+            sizes = {"b": batch, "t": second, "h": third, "d": width}
         elif op.name == "rope_i":
-            sizes = (batch * second, third * width, of_batch)
+            sizes = {"bh": batch * second, "td": third * width}
         else:
-            sizes = (batch * second, third * width, width, of_batch)
-        arguments = (x, cos, sin, out, *sizes)
-        self._executor.kernel(op, x.dtype).launch(arguments, stream, prod(shape) // 2)
+            sizes = {"bh": batch * second, "td": third * width, "d": width}
+        arguments: Arguments = {
+            "src": x,
+            "cos": cos,
+            "sin": sin,
+            "dst": out,
+            **sizes,
+            "stride_b": of_batch,
+        }
+        steps.launch(op, x.dtype, (prod(shape) // 2,), arguments)
 
-    def windows(
-        self, op: Op, arguments: tuple[Any, ...], threads: int, stream: StreamLike | None
-    ) -> None:
-        self._executor.kernel(op, arguments[-1].dtype).launch(arguments, stream, threads)
+
+__all__ = ["CandleRows"]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from ubridge.device.executor import conventions
-from ubridge.prepare.candle_lowering import CandleLowering
-from ubridge.prepare.gcu.lowering import GcuLowering
+from ubridge.prepare.candle import CandleConvention
+from ubridge.prepare.gcu.convention import GcuConvention
 
-conventions.update(cuda=CandleLowering, rocm=CandleLowering, host=CandleLowering, tops=GcuLowering)
+conventions.update(
+    cuda=CandleConvention, rocm=CandleConvention, host=CandleConvention, tops=GcuConvention
+)
 
 __all__ = ["conventions"]

@@ -10,12 +10,11 @@ import numpy as np
 
 from ubridge.core.layout import Layout
 from ubridge.core.op_table import OPS, Op
-from ubridge.core.promotion import element_bytes
+from ubridge.core.prepared import Elements
 from ubridge.prepare.gcu.copies import GcuCopies
-from uhal import DeviceBuffer
-from uhal.dtypes import f32
+from ubridge.prepare.steps import Given, Memory, Steps
+from uhal.dtypes import f32, u8
 from uhal.errors import ArgumentTypeError, NotSupportedError
-from uhal.interop import StreamLike
 
 _ADD = OPS["add"]
 _EXP = OPS["exp"]
@@ -37,46 +36,47 @@ class GcuComposed(GcuCopies):
 
     def masked_fill(
         self,
-        mask: DeviceBuffer,
+        mask: Memory,
         mask_layout: Layout,
-        x: DeviceBuffer,
+        x: Memory,
         x_layout: Layout,
-        value: float,
-        out: DeviceBuffer,
-        stream: StreamLike | None,
+        value: Given,
+        out: Memory,
+        steps: Steps,
     ) -> None:
-        """Enqueue a choice between one element and `x`."""
-        constant = self._executor.constants.get((x.dtype.name, element_bytes(x.dtype, value)))
+        """A choice between one element and `x`."""
+        element = steps.scratch(1, x.dtype)
+        self.fill(element, Layout.contiguous(1), value, steps)
         spread = Layout(x_layout.shape, (0,) * x_layout.rank)
-        self.where((mask, constant, x), (mask_layout, spread, x_layout), out, stream)
+        self.where((mask, element, x), (mask_layout, spread, x_layout), out, steps)
 
     def gated(
         self,
         op: Op,
-        gate: DeviceBuffer,
-        up: DeviceBuffer,
+        gate: Memory,
+        up: Memory,
         size: int,
-        out: DeviceBuffer,
-        stream: StreamLike | None,
+        out: Memory,
+        steps: Steps,
     ) -> None:
-        """Enqueue the activation, then the product."""
+        """The activation, then the product."""
         line = Layout.contiguous(size)
-        wide, factor = (self._wide(op, one, size, stream) for one in (gate, up))
-        activated = self._executor.allocate(size, f32, stream)
-        self.unary(_SILU, wide, line, activated, None, stream)
-        self.binary(_MULTIPLY, activated, line, factor, line, activated, stream)
-        self._narrow(activated, out, size, stream)
+        wide, factor = (self._wide(op, one, size, steps) for one in (gate, up))
+        activated = steps.scratch(size, f32)
+        self.unary(_SILU, wide, line, activated, None, steps)
+        self.binary(_MULTIPLY, activated, line, factor, line, activated, steps)
+        self._narrow(activated, out, size, steps)
 
     def log_softmax(
         self,
-        x: DeviceBuffer,
-        out: DeviceBuffer,
+        x: Memory,
+        out: Memory,
         rows: int,
         columns: int,
         compensated: bool,
-        stream: StreamLike | None,
+        steps: Steps,
     ) -> None:
-        """Enqueue a log-softmax of each row; sums are plain, as the kernels' are."""
+        """A log-softmax of each row; sums are plain, as the kernels' are."""
         op = OPS["log_softmax"]
         if compensated:
             raise NotSupportedError(
@@ -86,72 +86,75 @@ class GcuComposed(GcuCopies):
             )
         whole = Layout.contiguous((rows, columns))
         of_row = Layout((rows, columns), (1, 0))
-        above = self._wide(op, x, whole.size, stream)
-        each = self._executor.allocate(rows, f32, stream)
-        shifted, powers = (self._executor.allocate(whole.size, f32, stream) for _ in range(2))
-        self.reduce(_MAX, above, whole, rows, columns, each, stream)
-        self.binary(_SUBTRACT, above, whole, each, of_row, shifted, stream)
-        self.unary(_EXP, shifted, whole, powers, None, stream)
-        self.reduce(_SUM, powers, whole, rows, columns, each, stream)
-        logarithms = self._executor.allocate(rows, f32, stream)
-        self.unary(_LOG, each, Layout.contiguous(rows), logarithms, None, stream)
-        self.binary(_SUBTRACT, shifted, whole, logarithms, of_row, powers, stream)
-        self._narrow(powers, out, whole.size, stream)
+        above = self._wide(op, x, whole.size, steps)
+        each = steps.scratch(rows, f32)
+        shifted, powers = (steps.scratch(whole.size, f32) for _ in range(2))
+        self.reduce(_MAX, above, whole, rows, columns, each, steps)
+        self.binary(_SUBTRACT, above, whole, each, of_row, shifted, steps)
+        self.unary(_EXP, shifted, whole, powers, None, steps)
+        self.reduce(_SUM, powers, whole, rows, columns, each, steps)
+        logarithms = steps.scratch(rows, f32)
+        self.unary(_LOG, each, Layout.contiguous(rows), logarithms, None, steps)
+        self.binary(_SUBTRACT, shifted, whole, logarithms, of_row, powers, steps)
+        self._narrow(powers, out, whole.size, steps)
 
     def attention(
         self,
-        query: DeviceBuffer,
-        key: DeviceBuffer,
-        value: DeviceBuffer,
-        mask: DeviceBuffer | None,
-        out: DeviceBuffer,
+        query: Memory,
+        key: Memory,
+        value: Memory,
+        mask: Memory | None,
+        out: Memory,
         sizes: tuple[int, ...],
-        scale: float,
+        scale: Given,
         causal: bool,
         batch: int,
-        stream: StreamLike | None,
+        steps: Steps,
     ) -> None:
-        """Enqueue two products with a softmax of all scores between them."""
+        """Two products with a softmax of all scores between them."""
         op = OPS["attention"]
         heads, kv_heads, queries, keys, width, mask_batch, mask_head = sizes
         if keys == 0:
-            self.fill(out, Layout.contiguous(batch * heads * queries * width), 0, stream)
+            self.fill(out, Layout.contiguous(batch * heads * queries * width), 0, steps)
             return
         # Neighboring heads share keys and values: their queries are the rows of one product.
         pairs, rows = batch * kv_heads, heads // kv_heads * queries
-        q = self._wide(op, query, pairs * rows * width, stream)
-        k, v = (self._wide(op, one, pairs * keys * width, stream) for one in (key, value))
+        q = self._wide(op, query, pairs * rows * width, steps)
+        k, v = (self._wide(op, one, pairs * keys * width, steps) for one in (key, value))
         of_queries = Layout.contiguous((pairs, rows, width))
         of_keys = Layout.contiguous((pairs, keys, width))
         of_scores = Layout.contiguous((pairs, rows, keys))
         shape = (batch, heads, queries, keys)
         line = Layout.contiguous(shape)
-        scores, weights = (self._executor.allocate(line.size, f32, stream) for _ in range(2))
-        self.matmul(q, of_queries, k, of_keys.transpose(), scores, stream)
-        self.affine(scores, line, scores, scale, 0.0, stream)
+        scores, weights = (steps.scratch(line.size, f32) for _ in range(2))
+        self.matmul(q, of_queries, k, of_keys.transpose(), scores, steps)
+        self.affine(scores, line, scores, scale, 0.0, steps)
         if mask is not None:
             # The room of the weights, which come later, serves the mask first.
             of_mask = Layout(shape, (mask_batch, mask_head, keys, 1))
-            self._converted(mask, of_mask, weights, stream)
-            self.binary(_ADD, scores, line, weights, line, scores, stream)
-        hidden = self._hidden(queries, keys) if causal else None
+            self._converted(mask, of_mask, weights, steps)
+            self.binary(_ADD, scores, line, weights, line, scores, steps)
+        hidden = self._hidden(queries, keys, steps) if causal else None
         spread = Layout(shape, (0, 0, keys, 1))
         if hidden is not None:
-            self.masked_fill(hidden, spread, scores, line, _HIDDEN, scores, stream)
-        self.softmax(scores, weights, pairs * rows, keys, stream)
+            self.masked_fill(hidden, spread, scores, line, _HIDDEN, scores, steps)
+        self.softmax(scores, weights, pairs * rows, keys, steps)
         if hidden is not None:
             # A query that sees no key gets zeros.
-            self.masked_fill(hidden, spread, weights, line, 0.0, weights, stream)
-        result = self._executor.allocate(of_queries.size, f32, stream)
-        self.matmul(weights, of_scores, v, of_keys, result, stream)
-        self._narrow(result, out, of_queries.size, stream)
+            self.masked_fill(hidden, spread, weights, line, 0.0, weights, steps)
+        result = steps.scratch(of_queries.size, f32)
+        self.matmul(weights, of_scores, v, of_keys, result, steps)
+        self._narrow(result, out, of_queries.size, steps)
 
-    def _hidden(self, queries: int, keys: int) -> DeviceBuffer:
-        """1 for each key that a query does not see, as the last one sees all; uploaded."""
+    def _hidden(self, queries: int, keys: int, steps: Steps) -> Memory:
+        """1 for each key that a query does not see, as the last one sees all; uploaded once."""
         seen = np.tri(queries, keys, keys - queries, dtype=np.uint8)
-        return DeviceBuffer.from_numpy((1 - seen).ravel(), device=self._executor.device)
+        hidden = steps.scratch(seen.size, u8)
+        kept = Elements("u8", (1 - seen).tobytes())
+        self.copy_kept(kept, hidden, steps)
+        return hidden
 
-    def _wide(self, op: Op, x: DeviceBuffer, size: int, stream: StreamLike | None) -> DeviceBuffer:
+    def _wide(self, op: Op, x: Memory, size: int, steps: Steps) -> Memory:
         """The elements as f32: themselves where they are."""
         if x.dtype is f32:
             return x
@@ -160,28 +163,24 @@ class GcuComposed(GcuCopies):
                 f"{op.name}: not supported for the dtype {x.dtype} on tops; it is made of kernels "
                 "for bf16 f16 f32"
             )
-        out = self._executor.allocate(size, f32, stream)
-        self.cast(x, Layout.contiguous(size), f32, out, stream)
+        out = steps.scratch(size, f32)
+        self.cast(x, Layout.contiguous(size), out, steps)
         return out
 
-    def _converted(
-        self, x: DeviceBuffer, layout: Layout, out: DeviceBuffer, stream: StreamLike | None
-    ) -> None:
-        """Enqueue the elements of a layout as f32."""
+    def _converted(self, x: Memory, layout: Layout, out: Memory, steps: Steps) -> None:
+        """The elements of a layout as f32."""
         if x.dtype is f32:
-            self.copy_strided(x, layout, out, stream)
+            self.copy_strided(x, layout, out, steps)
         else:
-            self.cast(x, layout, f32, out, stream)
+            self.cast(x, layout, out, steps)
 
-    def _narrow(
-        self, x: DeviceBuffer, out: DeviceBuffer, size: int, stream: StreamLike | None
-    ) -> None:
-        """Enqueue f32 as the elements of a result."""
+    def _narrow(self, x: Memory, out: Memory, size: int, steps: Steps) -> None:
+        """F32 as the elements of a result."""
         line = Layout.contiguous(size)
         if out.dtype is f32:
-            self.copy_strided(x, line, out, stream)
+            self.copy_strided(x, line, out, steps)
         else:
-            self.cast(x, line, out.dtype, out, stream)
+            self.cast(x, line, out, steps)
 
 
 __all__ = ["COMPOSED", "GcuComposed"]

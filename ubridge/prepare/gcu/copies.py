@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from ubridge.core.layout import Layout, merged_axes
 from ubridge.core.op_table import OPS
+from ubridge.core.prepared import Elements, Words
 from ubridge.device.executor import DeviceExecutor
-from ubridge.device.lowering import Lowering
-from uhal import DeviceBuffer
+from ubridge.prepare.convention import Convention
+from ubridge.prepare.steps import Arguments, Memory, Steps
 from uhal.dtypes import f16, f64, u8, u32
-from uhal.interop import StreamLike
 
 _STRIDED_COPY = OPS["strided_copy"]
 _MOST_AXES = 5
@@ -22,27 +22,24 @@ _GENERIC = 0
 """The operation of `ucopy` that walks any strides."""
 
 
-class GcuCopies(Lowering):
+class GcuCopies(Convention):
     """What every part of the GCU's launches brings its operands in order with."""
 
     def __init__(self, executor: DeviceExecutor) -> None:
-        self._executor = executor
-        self._layouts = executor.layouts
+        super().__init__(executor)
         limits = executor.device.limits
         self._threads = limits.processors * limits.block_for_elements
 
-    def whole(self, x: DeviceBuffer, layout: Layout, stream: StreamLike | None) -> DeviceBuffer:
+    def whole(self, x: Memory, layout: Layout, steps: Steps) -> Memory:
         """Return the elements in row-major order, copied unless they lie so."""
         if layout.is_contiguous:
             return x
-        out = self._executor.allocate(layout.size, x.dtype, stream)
-        self.copy_strided(x, layout, out, stream)
+        out = steps.scratch(layout.size, x.dtype)
+        self.copy_strided(x, layout, out, steps)
         return out
 
-    def copy_strided(
-        self, x: DeviceBuffer, layout: Layout, out: DeviceBuffer, stream: StreamLike | None
-    ) -> None:
-        """Enqueue a copy of a layout, which begins with `x`, to row-major order."""
+    def copy_strided(self, x: Memory, layout: Layout, out: Memory, steps: Steps) -> None:
+        """A copy of a layout, which begins with `x`, to row-major order."""
         moved = _COPIED_AS[x.dtype.itemsize]
         source, target = x.view(moved), out.view(moved)
         axes = merged_axes(layout.shape, layout.strides) or [(1, 1)]
@@ -50,35 +47,45 @@ class GcuCopies(Lowering):
         shape = tuple(length for length, _ in inner)
         strides = tuple(stride for _, stride in inner)
         # Shape, strides, axis order and the operand's own shape; the walk needs the first two.
-        info = self._layouts.get((*shape, *strides, *range(len(shape)), *shape))
-        kernel = self._executor.kernel(_STRIDED_COPY, moved)
+        info = Words((*shape, *strides, *range(len(shape)), *shape))
         size = Layout.contiguous(shape).size
         taken = 0
         for start in _starts(axes[:-_MOST_AXES]):
-            sizes = (size, size, len(shape), len(shape))
-            arguments = (*sizes, info, source[start:], target[taken:], _GENERIC)
-            kernel.launch(arguments, stream)
+            arguments: Arguments = {
+                **{"in_size": size, "out_size": size},
+                **{"num_dims": len(shape), "origin_num_dims": len(shape)},
+                **{"dims_and_strides": info, "in": source[start:], "out": target[taken:]},
+                "op_type": _GENERIC,
+            }
+            steps.launch(_STRIDED_COPY, moved, (), arguments)
             taken += size
 
-    def roomy(self, x: DeviceBuffer, size: int, stream: StreamLike | None) -> DeviceBuffer:
+    def copy_kept(self, kept: Elements, out: Memory, steps: Steps) -> None:
+        """A copy of bytes that are kept on the device, for kernels to see as an operand."""
+        info = Words((out.size, 1, 0, out.size))
+        arguments: Arguments = {
+            **{"in_size": out.size, "out_size": out.size, "num_dims": 1, "origin_num_dims": 1},
+            **{"dims_and_strides": info, "in": kept, "out": out, "op_type": _GENERIC},
+        }
+        steps.launch(_STRIDED_COPY, u8, (), arguments)
+
+    def roomy(self, x: Memory, size: int, steps: Steps) -> Memory:
         """Return few elements with room for as many as there are threads: each takes one."""
         if size >= self._threads:
             return x
-        room = self._executor.allocate(self._threads, x.dtype, stream)
-        self.copy_strided(x, Layout.contiguous(size), room, stream)
+        room = steps.scratch(self._threads, x.dtype)
+        self.copy_strided(x, Layout.contiguous(size), room, steps)
         return room
 
-    def _into(self, out: DeviceBuffer, size: int, stream: StreamLike | None) -> DeviceBuffer:
+    def _into(self, out: Memory, size: int, steps: Steps) -> Memory:
         """Return where a kernel that writes an element a thread may write to."""
         if size >= self._threads:
             return out
-        return self._executor.allocate(self._threads, out.dtype, stream)
+        return steps.scratch(self._threads, out.dtype)
 
-    def _deliver(
-        self, found: DeviceBuffer, out: DeviceBuffer, size: int, stream: StreamLike | None
-    ) -> None:
+    def _deliver(self, found: Memory, out: Memory, size: int, steps: Steps) -> None:
         if found is not out:
-            self.copy_strided(found, Layout.contiguous(size), out, stream)
+            self.copy_strided(found, Layout.contiguous(size), out, steps)
 
 
 def _starts(axes: list[tuple[int, int]]) -> list[int]:

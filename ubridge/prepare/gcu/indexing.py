@@ -7,6 +7,7 @@ range the host knows, as of a graph's slots, are not read.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,11 @@ import numpy.typing as npt
 
 from ubridge.core.layout import Layout
 from ubridge.core.op_table import OPS, Op
+from ubridge.core.question import Question
 from ubridge.device.executor import DeviceExecutor
+from ubridge.prepare.convention import Sizes
 from ubridge.prepare.gcu.copies import GcuCopies
+from ubridge.prepare.steps import Arguments, Memory, Steps
 from uhal import DeviceBuffer
 from uhal.dtypes import f16, i16, i32, i64, u16, u32, u64
 from uhal.interop import StreamLike
@@ -33,122 +37,183 @@ Ids = npt.NDArray[Any]
 class GcuIndexing(GcuCopies):
     """The part of the GCU's launches that takes ids."""
 
-    def index_select(
-        self,
-        x: DeviceBuffer,
-        ids: DeviceBuffer,
-        sizes: tuple[int, int, int, int],
-        out: DeviceBuffer,
-        stream: StreamLike | None,
-    ) -> None:
+    def index_select(self, x: Memory, ids: Memory, sizes: Sizes, out: Memory, steps: Steps) -> None:
         left, length, count, right = sizes
-        require_ids(_INDEX_SELECT, self._executor, ids, count, length, stream)
+        require_ids(_INDEX_SELECT, ids, count, length, steps)
         moved = _MOVED_AS.get(x.dtype, x.dtype)
-        kernel = self._executor.kernel(_INDEX_SELECT, moved, ids.dtype)
         x, out = x.view(moved), out.view(moved)
         if count <= _MOST_IDS:
-            arguments = (0, 1, None, ids, x, out, left, length, count, right)
-            kernel.launch(arguments, stream)
+            self._select(x, ids, sizes, out, steps)
             return
         for row in range(left):
             for start in range(0, count, _MOST_IDS):
                 some = min(_MOST_IDS, count - start)
-                arguments = (
-                    *(0, 1, None, ids[start : start + some], x[row * length * right :]),
-                    *(out[(row * count + start) * right :], 1, length, some, right),
-                )
-                kernel.launch(arguments, stream)
+                self._select(
+                    x[row * length * right :], ids[start : start + some], (1, length, some, right),
+                    out[(row * count + start) * right :], steps,
+                )  # fmt: skip
 
-    def gather(
-        self,
-        x: DeviceBuffer,
-        ids: DeviceBuffer,
-        sizes: tuple[int, int, int, int],
-        out: DeviceBuffer,
-        stream: StreamLike | None,
-    ) -> None:
+    def _select(self, x: Memory, ids: Memory, sizes: Sizes, out: Memory, steps: Steps) -> None:
+        left, length, count, right = sizes
+        arguments: Arguments = {
+            **{"id_numel": count, "ids": ids, "inp": x, "out": out},
+            **{"left_size": left, "dim_size": length, "right_size": right},
+        }
+        steps.launch(_INDEX_SELECT, x.dtype, (), arguments, ids.dtype)
+
+    def gather(self, x: Memory, ids: Memory, sizes: Sizes, out: Memory, steps: Steps) -> None:
         left, length, count, right = sizes
         size = left * count * right
-        _checked(_GATHER, ids, size, length, stream)
+        steps.work(partial(_check, _GATHER, size, length), ids, is_beyond_launches=False)
         moved = _MOVED_AS.get(x.dtype, x.dtype)
-        kernel = self._executor.kernel(_GATHER, moved, ids.dtype)
         x, target = x.view(moved), out.view(moved)
         if right > 1:
             # One of the kernel's paths takes the axis for the last: so it is made the last.
-            x = self._last(x, (left, length, right), stream)
-            ids = self._last(ids, (left, count, right), stream)
-            target = self._executor.allocate(size, moved, stream)
-        arguments = (size, ids, x, target, left * right, length, count, 1)
-        kernel.launch(arguments, stream)
+            x = self._last(x, (left, length, right), steps)
+            ids = self._last(ids, (left, count, right), steps)
+            target = steps.scratch(size, moved)
+        arguments: Arguments = {
+            **{"numel": size, "ids": ids, "inp": x, "out": target},
+            **{"left_size": left * right, "src_dim_size": length},
+            **{"ids_dim_size": count, "right_size": 1},
+        }
+        steps.launch(_GATHER, moved, (), arguments, ids.dtype)
         if right > 1:
             turned = Layout.contiguous((left, right, count)).transpose()
-            self.copy_strided(target, turned, out.view(moved), stream)
+            self.copy_strided(target, turned, out.view(moved), steps)
 
-    def _last(
-        self, x: DeviceBuffer, shape: tuple[int, int, int], stream: StreamLike | None
-    ) -> DeviceBuffer:
+    def _last(self, x: Memory, shape: tuple[int, int, int], steps: Steps) -> Memory:
         turned = Layout.contiguous(shape).transpose()
-        out = self._executor.allocate(turned.size, x.dtype, stream)
-        self.copy_strided(x, turned, out, stream)
+        out = steps.scratch(turned.size, x.dtype)
+        self.copy_strided(x, turned, out, steps)
         return out
 
     def index_add(
-        self,
-        ids: DeviceBuffer,
-        source: DeviceBuffer,
-        target: DeviceBuffer,
-        sizes: tuple[int, int, int, int],
-        stream: StreamLike | None,
+        self, ids: Memory, source: Memory, target: Memory, sizes: Sizes, steps: Steps
     ) -> None:
-        """Enqueue sums at ids; sizes are (left, ids, target's length, right).
+        """Sums at ids; sizes are (left, ids, target's length, right).
 
-        The kernel adds at all ids at once without atomics: repeated ids go in rounds, in which none
-        is repeated, in their order.
+        The kernel adds at all ids at once without atomics, so repeated ids go in rounds, in which
+        none is repeated, in their order: the host reads the ids and asks for each round.
         """
+        if not steps.question.attributes:
+            steps.work(partial(_add_in_rounds, sizes), ids, source, target,
+                       is_beyond_launches=False)  # fmt: skip
+            return
         left, count, length, right = sizes
-        found = _checked(_INDEX_ADD, ids, count, length, stream)
-        kernel = self._executor.kernel(_INDEX_ADD, target.dtype, ids.dtype)
-        rounds = _occurrences(found)
         for row in range(left):
-            values = source[row * count * right :]
-            sums = target[row * length * right :]
-            if rounds.max() == 0:
-                kernel.launch((ids, count, values, sums, 1, count, length, right), stream)
-                continue
-            for number in range(int(rounds.max()) + 1):
-                places = np.flatnonzero(rounds == number)
-                of_round = DeviceBuffer.from_numpy(found[places], device=self._executor.device)
-                some = len(places)
-                slices = self._executor.allocate(some * right, source.dtype, stream)
-                at = DeviceBuffer.from_numpy(places.astype(np.int64), device=self._executor.device)
-                self.index_select(values, at, (1, count, some, right), slices, stream)
-                kernel.launch((of_round, some, slices, sums, 1, some, length, right), stream)
+            arguments: Arguments = {
+                **{"ids": ids, "ids_dim_size": count},
+                **{"inp": source[row * count * right :], "out": target[row * length * right :]},
+                **{"left_size": 1, "src_dim_size": count},
+                **{"dst_dim_size": length, "right_size": right},
+            }
+            steps.launch(_INDEX_ADD, target.dtype, (), arguments, ids.dtype)
 
     def scatter(
-        self,
-        op: Op,
-        ids: DeviceBuffer,
-        source: DeviceBuffer,
-        target: DeviceBuffer,
-        sizes: tuple[int, int, int, int],
-        stream: StreamLike | None,
+        self, op: Op, ids: Memory, source: Memory, target: Memory, sizes: Sizes, steps: Steps
     ) -> None:
-        """Write at ids on the host, as there is no kernel; waits.
+        """Writes at ids on the host, as there is no kernel; waits."""
+        steps.work(partial(_scatter, op, sizes), ids, source, target)
 
-        Sizes are (left, source's length, target's, right).
-        """
-        left, count, length, right = sizes
-        size = left * count * right
-        found = _checked(op, ids, size, length, stream).astype(np.int64)
-        wanted = found.reshape(left, count, right)
-        values = source[:size].to_numpy(stream=stream).reshape(left, count, right)
-        changed = target[: left * length * right]
-        array = changed.to_numpy(stream=stream).reshape(left, length, right)
-        rows, columns = np.arange(left)[:, None], np.arange(right)
-        for place in range(count):
-            at = (rows, wanted[:, place], columns)
-            array[at] = values[:, place] + (array[at] if op.name == "scatter_add" else 0)
-        changed.copy_from(array.reshape(-1), stream=stream)
+
+_OF_ONE_ROUND = (("is_round", True),)
+"""Of a question whose ids are in range, and none repeated."""
+
+
+def _add_in_rounds(
+    sizes: Sizes,
+    at: DeviceExecutor,
+    stream: StreamLike | None,
+    ids: DeviceBuffer,
+    source: DeviceBuffer,
+    target: DeviceBuffer,
+) -> None:
+    """Read the ids, and add those that come for the first time, the second time and so on."""
+    left, count, length, right = sizes
+    found = _checked(_INDEX_ADD, ids, count, length, stream)
+    rounds = _occurrences(found)
+    into = (target.dtype, Layout.contiguous((left, length, right)))
+
+    def added(of_round: DeviceBuffer, slices: DeviceBuffer, some: int) -> None:
+        given = (
+            (of_round.dtype, Layout.contiguous(some)),
+            (source.dtype, Layout.contiguous((left, some, right))),
+        )
+        question = Question(_INDEX_ADD, given, into, _OF_ONE_ROUND)
+        at.run(question, stream, target, of_round, slices)
+
+    if rounds.max() == 0:
+        added(ids, source, count)
+        return
+    for number in range(int(rounds.max()) + 1):
+        places = np.flatnonzero(rounds == number)
+        some = len(places)
+        of_round = DeviceBuffer.from_numpy(found[places], device=at.device)
+        chosen = DeviceBuffer.from_numpy(places.astype(np.int64), device=at.device)
+        at.note_range(chosen, 0, count - 1)
+        selected = Question(
+            _INDEX_SELECT,
+            (
+                (source.dtype, Layout.contiguous((left, count, right))),
+                (chosen.dtype, Layout.contiguous(some)),
+            ),
+            (source.dtype, Layout.contiguous((left, some, right))),
+        )
+        added(of_round, at.run(selected, stream, None, source, chosen), some)
+
+
+def _scatter(
+    op: Op,
+    sizes: Sizes,
+    at: DeviceExecutor,
+    stream: StreamLike | None,
+    ids: DeviceBuffer,
+    source: DeviceBuffer,
+    target: DeviceBuffer,
+) -> None:
+    """Write at ids on the host; sizes are (left, source's length, target's, right)."""
+    left, count, length, right = sizes
+    size = left * count * right
+    found = _checked(op, ids, size, length, stream).astype(np.int64)
+    wanted = found.reshape(left, count, right)
+    values = source[:size].to_numpy(stream=stream).reshape(left, count, right)
+    changed = target[: left * length * right]
+    array = changed.to_numpy(stream=stream).reshape(left, length, right)
+    rows, columns = np.arange(left)[:, None], np.arange(right)
+    for place in range(count):
+        at_ids = (rows, wanted[:, place], columns)
+        array[at_ids] = values[:, place] + (array[at_ids] if op.name == "scatter_add" else 0)
+    changed.copy_from(array.reshape(-1), stream=stream)
+
+
+def require_ids(op: Op, ids: Memory, count: int, length: int, steps: Steps) -> None:
+    """Refuse ids out of bounds; they are read back unless the host knows their range."""
+    steps.work(partial(_check_unless_known, op, count, length), ids, is_beyond_launches=False)
+
+
+def _check_unless_known(
+    op: Op,
+    count: int,
+    length: int,
+    at: DeviceExecutor,
+    stream: StreamLike | None,
+    ids: DeviceBuffer,
+) -> None:
+    known = at.known_range(ids)
+    if known is None or known[0] < 0 or known[1] >= length:
+        _checked(op, ids, count, length, stream)
+
+
+def _check(
+    op: Op,
+    count: int,
+    length: int,
+    at: DeviceExecutor,
+    stream: StreamLike | None,
+    ids: DeviceBuffer,
+) -> None:
+    _checked(op, ids, count, length, stream)
 
 
 def _checked(op: Op, ids: DeviceBuffer, count: int, length: int, stream: StreamLike | None) -> Ids:
@@ -160,20 +225,6 @@ def _checked(op: Op, ids: DeviceBuffer, count: int, length: int, stream: StreamL
             f"{op.name}: index {found[wrong][0]} is out of bounds for axis with size {length}"
         )
     return found
-
-
-def require_ids(
-    op: Op,
-    executor: DeviceExecutor,
-    ids: DeviceBuffer,
-    count: int,
-    length: int,
-    stream: StreamLike | None,
-) -> None:
-    """Refuse ids out of bounds; they are read back unless the host knows their range."""
-    known = executor.known_range(ids)
-    if known is None or known[0] < 0 or known[1] >= length:
-        _checked(op, ids, count, length, stream)
 
 
 def _occurrences(ids: Ids) -> Ids:

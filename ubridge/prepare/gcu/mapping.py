@@ -1,6 +1,6 @@
 """Which of Ubridge's entries an operation is mapped to, and why the others are refused.
 
-The mapping is what the rows of `launch_rows.GCU` name; nothing is listed twice. The documentation's
+The mapping is what the rows of `columns.GCU` name; nothing is listed twice. The documentation's
 table is `markdown_table` of all entries, and a test counts them.
 """
 
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from ubridge.core.launch_rows import GCU
+from ubridge.core.columns import GCU
 from ubridge.core.op_table import OPS, Op
-from ubridge.prepare.gcu.lowering import GELU_ERF_REASON
+from ubridge.prepare.gcu.convention import GELU_ERF_REASON
 from uhal.dtypes import ALL
 
 _NIBBLES = "the kernel takes the first minimum of a block for both of its halves"

@@ -6,15 +6,17 @@ from math import prod
 
 from ubridge.core.layout import Layout, Shape
 from ubridge.core.op_table import OPS, Op
+from ubridge.core.prepared import Words
 from ubridge.core.product import MatmulChoice
+from ubridge.core.question import Question
 from ubridge.device.executor import DeviceExecutor
-from ubridge.device.lowering import Sizes
+from ubridge.prepare.convention import Sizes
 from ubridge.prepare.gcu.copies import GcuCopies
 from ubridge.prepare.gcu.gemm_tuner import AtenGemmInfo, AtenGemmTuner, DataType
 from ubridge.prepare.gcu.indexing import require_ids
-from uhal import DeviceBuffer, DType
+from ubridge.prepare.steps import Arguments, Given, Memory, Steps
+from uhal import DType
 from uhal.errors import ArgumentValueError, NotSupportedError
-from uhal.interop import StreamLike
 
 _KV_APPEND = OPS["kv_append"]
 _KV_CONCAT = OPS["kv_concat"]
@@ -34,14 +36,14 @@ class GcuProducts(GcuCopies):
 
     def matmul(
         self,
-        a: DeviceBuffer,
+        a: Memory,
         left: Layout,
-        b: DeviceBuffer,
+        b: Memory,
         right: Layout,
-        out: DeviceBuffer,
-        stream: StreamLike | None,
+        out: Memory,
+        steps: Steps,
     ) -> None:
-        """Enqueue products of matrices; the layouts have one batch, and begin with a and b."""
+        """Products of matrices; the layouts have one batch, and begin with a and b."""
         batch, m, k, n = prod(left.shape[:-2]), *left.shape[-2:], right.shape[-1]
         one_weight = batch > 1 and not any(
             stride
@@ -53,11 +55,14 @@ class GcuProducts(GcuCopies):
         turned = right.transpose()
         # A weight that lies transposed is taken so; anything else is copied.
         transposed = turned.is_contiguous and not right.is_contiguous
-        weight = self.whole(b, turned if transposed else right, stream)
+        weight = self.whole(b, turned if transposed else right, steps)
         code = _CODES.get(a.dtype.name, DataType.F32)
         product = _product(self._tuner, code, code, (batch, m, k, n), transposed, one_weight)
-        kernel = self._executor.kernel(_TILED_MATMUL, a.dtype)
-        kernel.launch((self.whole(a, left, stream), weight, out, *product), stream)
+        arguments: Arguments = {
+            **{"in_a": self.whole(a, left, steps), "in_b": weight, "out": out},
+            **product,
+        }
+        steps.launch(_TILED_MATMUL, a.dtype, (), arguments)
 
     def matmul_choice(self, dtype: DType, left: Layout, right: Layout) -> MatmulChoice:
         return MatmulChoice("tiled_matmul", "GCUs have one, with tiles by the gemm tuner")
@@ -65,11 +70,11 @@ class GcuProducts(GcuCopies):
     def quantized_matvec(
         self,
         op: Op,
-        weight: DeviceBuffer,
-        x: DeviceBuffer,
-        out: DeviceBuffer,
+        weight: Memory,
+        x: Memory,
+        out: Memory,
         sizes: tuple[int, int, int],
-        stream: StreamLike | None,
+        steps: Steps,
     ) -> None:
         """Refuse: GCUs take weights of another layout."""
         raise NotSupportedError(
@@ -78,55 +83,68 @@ class GcuProducts(GcuCopies):
             backend="tops",
         )
 
-    def quantized_matmul(
-        self,
-        op: Op,
-        a: DeviceBuffer,
-        weight: DeviceBuffer,
-        out: DeviceBuffer,
-        scales: DeviceBuffer,
-        zeros: DeviceBuffer,
-        sizes: tuple[int, int, int, int],
-        transposed: bool,
-        group: int,
-        stream: StreamLike | None,
-    ) -> None:
-        """Enqueue a product with a quantized weight; sizes are (batch, m, k, n)."""
+    def quantized_matmul(self, question: Question, steps: Steps) -> None:
+        """A product with a quantized weight: operands are x, weight, scales, zeros."""
+        op = question.op
+        (m, k), n = question.layout(0).shape, question.shape[-1]
         quantized = DataType.I4 if op.name == "matmul_4bit" else DataType.I8
-        code = _CODES.get(a.dtype.name, DataType.F32)
-        product = _product(self._tuner, code, quantized, sizes, transposed, sizes[0] > 1)
-        kernel = self._executor.kernel(op, a.dtype)
-        kernel.launch((a, weight, out, scales, zeros, *product, group), stream)
+        code = _CODES.get(question.dtype.name, DataType.F32)
+        transposed = question.attribute("transposed")
+        product = _product(self._tuner, code, quantized, (1, m, k, n), transposed, False)
+        a, weight, scales, zeros = steps.operands
+        arguments: Arguments = {
+            **{"in_a": a, "in_b": weight, "out": steps.result, "scales": scales, "zeros": zeros},
+            **product,
+            "group_size": question.attribute("group"),
+        }
+        steps.launch(op, a.dtype, (), arguments)
+
+    def of_gcus(self, question: Question, steps: Steps) -> None:
+        """Add the launch of a kernel that only GCUs have: its attributes are its parameters.
+
+        `memory` and `numbers` name those that are passed, in their order, the result last.
+        """
+        given = dict(question.attributes)
+        memory = zip(given.pop("memory"), (*steps.operands, steps.result), strict=True)
+        numbers = {name: steps.number(i) for i, name in enumerate(given.pop("numbers"))}
+        arguments: Arguments = {**dict(memory), **numbers, **given}
+        # Blocks have no element type: the kernel is named after what they become.
+        is_result = question.op.family.name == "dequantize"
+        dtype = steps.result.dtype if is_result else question.dtype
+        steps.launch(question.op, dtype, (), arguments)
 
     def kv_concat(
         self,
-        x: DeviceBuffer,
-        y: DeviceBuffer,
+        x: Memory,
+        y: Memory,
         shapes: tuple[Shape, Shape],
         axis: int,
-        out: DeviceBuffer,
-        stream: StreamLike | None,
+        out: Memory,
+        steps: Steps,
     ) -> None:
-        """Enqueue a join of two contiguous tensors.
+        """A join of two contiguous tensors.
 
         The kernel joins the third of four axes, or the first; any join is one of these.
         """
         rows = prod(shapes[0][:axis])
         left, right = (prod(shape[axis:]) for shape in shapes)
         # All axes before are its second, the joined one with all behind it the fourth.
-        info = self._executor.layouts.get((1, rows, 1, left, 1, rows, 1, right))
-        arguments = (x, y, out, info, 4, 2, rows, left, right)
-        self._executor.kernel(_KV_CONCAT, x.dtype).launch(arguments, stream)
+        info = Words((1, rows, 1, left, 1, rows, 1, right))
+        arguments: Arguments = {
+            **{"ltensor": x, "rtensor": y, "out": out},
+            **{"dims": info, "dim_size": 4, "concat_dim": 2},
+        }
+        steps.launch(_KV_CONCAT, x.dtype, (), arguments)
 
     def kv_append(
         self,
-        source: DeviceBuffer,
-        target: DeviceBuffer,
-        position: DeviceBuffer,
+        source: Memory,
+        target: Memory,
+        position: Memory,
         sizes: Sizes,
-        stream: StreamLike | None,
+        steps: Steps,
     ) -> None:
-        """Enqueue a write of one token at a place; sizes are (rows, 1, target's length, width).
+        """A write of one token at a place; sizes are (rows, 1, target's length, width).
 
         The kernel puts keys and values into their caches at once, so both are the same here.
         """
@@ -135,11 +153,14 @@ class GcuProducts(GcuCopies):
             raise NotSupportedError(
                 f"kv_append: on a GCU of one token at a time, got {tokens}", backend="tops"
             )
-        require_ids(_KV_APPEND, self._executor, position, 1, capacity, stream)
-        arguments = (source, source, target, target, position, 1, rows, width, 1, capacity, 1)
-        of_token = rows * width
-        kernel = self._executor.kernel(_CACHE, target.dtype)
-        kernel.launch((*arguments, of_token, of_token), stream)
+        require_ids(_KV_APPEND, position, 1, capacity, steps)
+        arguments: Arguments = {
+            **{"key": source, "value": source, "key_cache": target, "value_cache": target},
+            **{"slot_mapping": position, "num_tokens": 1, "num_heads": rows, "head_size": width},
+            **{"num_blocks": 1, "block_size": capacity, "x": 1},
+            **{"key_stride": rows * width, "value_stride": rows * width},
+        }
+        steps.launch(_CACHE, target.dtype, (), arguments)
 
 
 def _product(
@@ -149,21 +170,21 @@ def _product(
     sizes: tuple[int, int, int, int],
     transposed: bool,
     one_weight: bool,
-) -> tuple[int | float, ...]:
+) -> dict[str, Given]:
     """What the kernels take of a product, from its type to whether all share a weight."""
     batch, m, k, n = sizes
     if min(sizes) < 1:
         raise ArgumentValueError(f"matmul: expected sizes of at least 1, got {sizes}")
     info = AtenGemmInfo.of(code, weight, batch, m, k, n, transposed)
     tuned = tuner.tuner(info)
-    tiles = (
-        max(tuned.sip_m, _LEAST_TILE["sip_m"]),
-        max(tuned.sip_k, _LEAST_TILE["sip_k"]),
-        max(tuned.sip_n, _LEAST_TILE["sip_n"]),
-    )
-    split = (tuned.lhs_multicore, tuned.rhs_multicore, tuned.batch_multicore)
     # alpha, beta and addmm_beta are not applied by any of the kernels.
-    return (
-        *(int(code), batch, m, k, n, *split, 0, int(transposed), 1.0, 0.0, 0.0),
-        *(*tiles, int(one_weight)),
-    )
+    return {
+        **{"input_dtype": int(code), "input_batch": batch},
+        **{"input_m": m, "input_k": k, "input_n": n},
+        **{"lhs_multicore": tuned.lhs_multicore, "rhs_multicore": tuned.rhs_multicore},
+        **{"batch_multicore": tuned.batch_multicore},
+        **{"lhs_transpose": 0, "rhs_transpose": int(transposed)},
+        **{"alpha": 1.0, "beta": 0.0, "addmm_beta": 0.0},
+        **{name: max(getattr(tuned, name), least) for name, least in _LEAST_TILE.items()},
+        "broadcasted_weight": int(one_weight),
+    }

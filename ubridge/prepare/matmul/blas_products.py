@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
 
 from ubridge.core.layout import Layout
 from ubridge.core.op_table import OPS
-from ubridge.core.product import MatmulKernel, Product
+from ubridge.core.product import Product
 from ubridge.device.executor import DeviceExecutor
+from ubridge.prepare.convention import Convention
 from ubridge.prepare.matmul.host_blas import find_blas
-from uhal import DeviceBuffer, DType, Function
-from uhal._lane import ResultLaunch
-from uhal.interop import StreamLike
+from ubridge.prepare.matmul.kernels import ProductKernel
+from ubridge.prepare.steps import Arguments, Memory, Steps
 
 _COPY = OPS["copy"]
 
@@ -44,27 +43,15 @@ class Operand(NamedTuple):
         return self.leading if self.transposed else 1
 
 
-class _Call(NamedTuple):
-    """A launch of a kernel that calls the BLAS."""
-
-    function: Function
-    grid: tuple[int, int, int]
-    threads: int
-    address: int
-    numbers: tuple[int, ...]
-    swapped: bool
-    """Whether the kernel takes the second operand first: it multiplies a matrix by a vector."""
-
-
-class BlasProducts(MatmulKernel):
+class BlasProducts(ProductKernel):
     """A BLAS whose calls are kernels of ours, on the host's threads and in the stream's order."""
 
     name = "blas"
     dtypes = ("f32", "f64")
 
-    def __init__(self, executor: DeviceExecutor) -> None:
-        self._executor = executor
-        self._functions: dict[tuple[str, DType], Function] = {}
+    def __init__(self, executor: DeviceExecutor, convention: Convention) -> None:
+        self._limits = executor.device.limits
+        self._convention = convention
 
     @property
     def reason(self) -> str:  # type: ignore[override]
@@ -80,65 +67,43 @@ class BlasProducts(MatmulKernel):
         blas = find_blas()
         return "" if blas.gemm else blas.reason
 
-    def launch(
-        self,
-        product: Product,
-        a: DeviceBuffer,
-        b: DeviceBuffer,
-        out: DeviceBuffer,
-        stream: StreamLike | None,
-    ) -> bool:
-        """Enqueue products, after a copy of what the BLAS does not take as it lies."""
+    def prepare(self, product: Product, a: Memory, b: Memory, out: Memory, steps: Steps) -> None:
+        """Add the launch of products, after a copy of what the BLAS does not take as it lies."""
         left, right = _layouts(product)
-        a, x = self._operand(a, left, stream)
-        b, y = self._operand(b, right, stream)
-        call = self._call(product, x, y)
-        first, second = (b, a) if call.swapped else (a, b)
-        arguments = (call.address, first, second, out, *call.numbers)
-        self._executor.launch(call.function, call.grid, call.threads, arguments, stream)
-        return True
-
-    def planned(self, product: Product) -> Callable[..., DeviceBuffer] | None:
-        """Return what enqueues a product whose operands the BLAS takes as they lie."""
-        x, y = (_operand(one) for one in _layouts(product))
-        if x is None or y is None:
-            return None
-        call = self._call(product, x, y)
-        size = product.batch * product.m * product.n
-        bound = call.function[call.grid, call.threads]
-        launch = ResultLaunch(bound, (call.address,), 2, size, product.dtype, call.numbers)
-        if not call.swapped:
-            return launch
-        return lambda stream, out, a, b: launch(stream, out, b, a)
-
-    def _call(self, product: Product, x: Operand, y: Operand) -> _Call:
-        """What to tell the BLAS of a product, and how to launch the kernel that calls it."""
+        a, x = self._operand(a, left, steps)
+        b, y = self._operand(b, right, steps)
         batch, m, n, k = product.batch, product.m, product.n, product.k
-        dtype = product.dtype
-        limits = self._executor.device.limits
-        columns, rows = _pieces(limits.processors, batch, m, n, k)
+        columns, rows = _pieces(self._limits.processors, batch, m, n, k)
         work = m * n * k // (columns * rows) // _PER_THREAD
-        threads = min(max(work, 1), limits.max_threads_per_block)
-        blas = find_blas()
-        numbers: tuple[int, ...]
+        threads = min(max(work, 1), self._limits.max_threads_per_block)
+        blas, dtype = find_blas(), out.dtype.name
+        arguments: Arguments
         if n > 1 and m > 1:
-            numbers = (*(m, n, k, x.batch, x.leading, x.transposed),
-                       *(y.batch, y.leading, y.transposed))  # fmt: skip
-            function = self._function("matmul", dtype)
-            return _Call(
-                function, (columns, rows, batch), threads, blas.gemm[dtype.name], numbers, False
-            )
+            arguments = {
+                **{"gemm": blas.gemm[dtype], "a": a, "b": b, "out": out, "m": m, "n": n, "k": k},
+                **{"a_batch": x.batch, "a_leading": x.leading, "a_transposed": x.transposed},
+                **{"b_batch": y.batch, "b_leading": y.leading, "b_transposed": y.transposed},
+            }
+            geometry = ((columns, rows, batch), threads, 0)
+            steps.launch_entry(_MODULE, f"blas_matmul_{dtype}", geometry, arguments)
+            return
+        arguments = {"gemv": blas.gemv[dtype], "out": out, "columns": k}
         if n == 1:
-            numbers = (m, k, x.batch, x.leading, x.transposed, y.batch, y.column_step)
+            arguments |= {
+                **{"matrix": a, "vector": b, "rows": m, "matrix_batch": x.batch},
+                **{"leading": x.leading, "transposed": x.transposed},
+                **{"vector_batch": y.batch, "step": y.column_step},
+            }
         else:
-            numbers = (n, k, y.batch, y.leading, not y.transposed, x.batch, x.row_step)
-        function = self._function("matvec", dtype)
-        grid = (columns * rows, 1, batch)
-        return _Call(function, grid, threads, blas.gemv[dtype.name], numbers, n > 1)
+            arguments |= {
+                **{"matrix": b, "vector": a, "rows": n, "matrix_batch": y.batch},
+                **{"leading": y.leading, "transposed": not y.transposed},
+                **{"vector_batch": x.batch, "step": x.row_step},
+            }
+        geometry = ((columns * rows, 1, batch), threads, 0)
+        steps.launch_entry(_MODULE, f"blas_matvec_{dtype}", geometry, arguments)
 
-    def _operand(
-        self, x: DeviceBuffer, layout: Layout, stream: StreamLike | None
-    ) -> tuple[DeviceBuffer, Operand]:
+    def _operand(self, x: Memory, layout: Layout, steps: Steps) -> tuple[Memory, Operand]:
         """The matrices as the BLAS takes them; those that one stands for are copied once."""
         lies = _operand(layout)
         if lies is not None:
@@ -147,16 +112,9 @@ class BlasProducts(MatmulKernel):
         count, rows, columns = layout.shape
         each = rows * columns
         apart = Layout((count if batch else 1, rows, columns), layout.strides)
-        copied = self._executor.allocate(apart.size, x.dtype, stream)
-        self._executor.lowering.unary(_COPY, x, apart, copied, None, stream)
+        copied = steps.scratch(apart.size, x.dtype)
+        self._convention.unary(_COPY, x, apart, copied, None, steps)
         return copied, Operand(each if batch else 0, columns, False)
-
-    def _function(self, product: str, dtype: DType) -> Function:
-        found = self._functions.get((product, dtype))
-        if found is None:
-            found = self._executor.get_or_load_func(f"blas_{product}_{dtype}", _MODULE)
-            self._functions[product, dtype] = found
-        return found
 
 
 @lru_cache(maxsize=4096)

@@ -20,8 +20,13 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ubridge.core.product import MatmulKernel, Product
+from ubridge.core.layout import Layout
+from ubridge.core.op_table import OPS
+from ubridge.core.product import Product
+from ubridge.core.question import Question
 from ubridge.device.executor import DeviceExecutor
+from ubridge.prepare.matmul.kernels import ProductKernel
+from ubridge.prepare.steps import Memory, Steps
 from uhal import DeviceBuffer, Stream, _lane, as_dtype
 from uhal.abi import Header, Library, LibrarySearch, find_library
 from uhal.contract import joined_reasons
@@ -29,6 +34,7 @@ from uhal.dtypes import u8
 from uhal.errors import DeviceError
 from uhal.interop import StreamLike
 
+_MATMUL = OPS["matmul"]
 LIBRARY_VARIABLE = "UHAL_CUBLASLT_LIBRARY"
 CANDIDATES = ("libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so.11")
 
@@ -43,11 +49,12 @@ _TRIAL = 32
 """Rows and columns of the trial's matrices."""
 
 
-class CublasLtProducts(MatmulKernel):
+class CublasLtProducts(ProductKernel):
     """cuBLASLt on one device. Any thread may use it."""
 
     name = "cublaslt"
     reason = "NVIDIA's library, fastest for large products"
+    is_library = True
 
     def __init__(self, executor: DeviceExecutor) -> None:
         self._executor = executor
@@ -69,17 +76,31 @@ class CublasLtProducts(MatmulKernel):
             return "rows or columns that overlap"
         return self._unavailable()
 
-    def launch(
-        self,
-        product: Product,
-        a: DeviceBuffer,
-        b: DeviceBuffer,
-        out: DeviceBuffer,
-        stream: StreamLike | None,
-    ) -> bool:
-        """Enqueue a product. `DeviceError` when the library fails."""
-        assert self._opened is not None, "refusal() comes first"
-        return self._opened.multiply(product, a, b, out, stream)
+    def prepare(self, product: Product, a: Memory, b: Memory, out: Memory, steps: Steps) -> None:
+        """Add the library's call, and uhal's own kernels where it takes no such addresses."""
+        whole = Question(
+            _MATMUL,
+            ((a.dtype, _lying(product, a=True)), (b.dtype, _lying(product, a=False))),
+            (out.dtype, Layout.contiguous((product.batch, product.m, product.n))),
+            is_capturable=True,
+        )
+
+        def multiply(
+            at: DeviceExecutor,
+            stream: StreamLike | None,
+            left: DeviceBuffer,
+            right: DeviceBuffer,
+            result: DeviceBuffer,
+        ) -> None:
+            assert self._opened is not None, "refusal() comes first"
+            taken_by = self.name
+            if not self._opened.multiply(product, left, right, result, stream):
+                instead = at.ready(whole)
+                instead.launch(stream, result, left, right)
+                taken_by = instead.prepared.taken_by
+            at.tally(taken_by).count += 1
+
+        steps.work(multiply, a, b, out)
 
     def close(self) -> None:
         """Give back what the library holds. The device is still there."""
@@ -314,6 +335,15 @@ class _Opened:
             code=code,
             name=name,
         )
+
+
+def _lying(product: Product, *, a: bool) -> Layout:
+    """How an operand of the products lies."""
+    if a:
+        strides = (product.a_batch, product.a_row, product.a_column)
+        return Layout((product.batch, product.m, product.k), strides)
+    strides = (product.b_batch, product.b_row, product.b_column)
+    return Layout((product.batch, product.k, product.n), strides)
 
 
 def _lengths(product: Product) -> tuple[int, int]:

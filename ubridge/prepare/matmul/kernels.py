@@ -6,13 +6,14 @@ in order.
 
 from __future__ import annotations
 
+from abc import abstractmethod
+
 from ubridge.core.op_table import OPS
 from ubridge.core.product import MatmulKernel, Product
 from ubridge.device.executor import DeviceExecutor
 from ubridge.device.images import load_module
-from uhal import DeviceBuffer
+from ubridge.prepare.steps import Arguments, Memory, Steps
 from uhal.errors import InvalidImageError
-from uhal.interop import StreamLike
 
 TENSOR_MODULE = "matmul_tensor"
 """Of the kernels for tensor cores."""
@@ -21,41 +22,40 @@ _LEAST_OF_TENSOR_TILES = 16
 """Rows, columns and summed elements, as many as one instruction multiplies."""
 
 
-class TiledProducts(MatmulKernel):
+class ProductKernel(MatmulKernel):
+    """One line of the table, with how its products are launched."""
+
+    is_library = False
+    """Whether it calls a library, which no capture knows and which takes any number of products."""
+
+    @abstractmethod
+    def prepare(self, product: Product, a: Memory, b: Memory, out: Memory, steps: Steps) -> None:
+        """Add the steps of a product it takes. Operands begin with the first elements."""
+
+
+class TiledProducts(ProductKernel):
     """ubridge's kernel for every device: tiles of 64 x 64, any strides, any floats."""
 
     name = "tiled"
     reason = "takes any sizes, strides and floats"
     _op = OPS["matmul"]
 
-    def __init__(self, executor: DeviceExecutor) -> None:
-        self._executor = executor
-
     def refusal(self, product: Product) -> str:
         """Say nothing: it takes all."""
         return ""
 
-    def launch(
-        self,
-        product: Product,
-        a: DeviceBuffer,
-        b: DeviceBuffer,
-        out: DeviceBuffer,
-        stream: StreamLike | None,
-    ) -> bool:
-        """Enqueue a product."""
-        kernel = self._executor.kernel(self._op, product.dtype)
-        arguments = (
-            *(a, b, out, product.m, product.n, product.k),
-            *(product.a_batch, product.a_row, product.a_column),
-            *(product.b_batch, product.b_row, product.b_column),
-            product.m * product.n,
-        )
-        kernel.launch(arguments, stream, product.m, product.n, product.batch)
-        return True
+    def prepare(self, product: Product, a: Memory, b: Memory, out: Memory, steps: Steps) -> None:
+        """Add its launch."""
+        arguments: Arguments = {
+            **{"a": a, "b": b, "out": out, "m": product.m, "n": product.n, "k": product.k},
+            **{"a_batch": product.a_batch, "a_row": product.a_row, "a_column": product.a_column},
+            **{"b_batch": product.b_batch, "b_row": product.b_row, "b_column": product.b_column},
+            "out_batch": product.m * product.n,
+        }
+        steps.launch(self._op, product.dtype, (product.m, product.n, product.batch), arguments)
 
 
-class TensorProducts(MatmulKernel):
+class TensorProducts(ProductKernel):
     """ubridge's kernels for tensor cores: halves in lines of neighboring elements."""
 
     def __init__(self, executor: DeviceExecutor, tile: int, tiles: int) -> None:
@@ -80,24 +80,17 @@ class TensorProducts(MatmulKernel):
             return f"only {count} tiles for {self._tiles} processors"
         return self._unavailable()
 
-    def launch(
-        self,
-        product: Product,
-        a: DeviceBuffer,
-        b: DeviceBuffer,
-        out: DeviceBuffer,
-        stream: StreamLike | None,
-    ) -> bool:
-        """Enqueue a product."""
+    def prepare(self, product: Product, a: Memory, b: Memory, out: Memory, steps: Steps) -> None:
+        """Add its launch."""
         op = OPS[f"matmul_{self.name}_{product.layouts}"]
         a_pitch, b_pitch = product.pitches
-        arguments = (
-            *(a, b, out, product.m, product.n, product.k),
-            *(product.a_batch, a_pitch, product.b_batch, b_pitch, product.m * product.n),
-        )
-        kernel = self._executor.kernel(op, product.dtype)
-        kernel.launch(arguments, stream, product.m, product.n, product.batch)
-        return True
+        arguments: Arguments = {
+            **{"a": a, "b": b, "out": out, "m": product.m, "n": product.n, "k": product.k},
+            **{"a_batch": product.a_batch, "a_pitch": a_pitch},
+            **{"b_batch": product.b_batch, "b_pitch": b_pitch},
+            "out_batch": product.m * product.n,
+        }
+        steps.launch(op, product.dtype, (product.m, product.n, product.batch), arguments)
 
     def _unavailable(self) -> str:
         if self._missing is None:

@@ -7,17 +7,14 @@ that other kernels are not (`uhal/images/cpu_level.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache
-from typing import NamedTuple
 
-from ubridge.core.product import MatmulKernel, Product
+from ubridge.core.product import Product
 from ubridge.device.executor import DeviceExecutor
 from ubridge.device.images import load_module
-from uhal import DeviceBuffer, Function
-from uhal._lane import ResultLaunch
+from ubridge.prepare.matmul.kernels import ProductKernel
+from ubridge.prepare.steps import Arguments, Memory, Steps
 from uhal.errors import NotFoundError
-from uhal.interop import StreamLike
 
 MATRICES = "matmul_packed"
 VECTORS = "matvec"
@@ -29,25 +26,13 @@ _PER_THREAD = 2**16
 """Multiplications a work-item stands for: the runtime tells the short launches by their number."""
 
 
-class _Call(NamedTuple):
-    """A launch of a kernel."""
-
-    function: Function
-    grid: tuple[int, int, int]
-    threads: int
-    numbers: tuple[int, ...]
-    swapped: bool
-    """Whether the kernel takes the second operand first: it multiplies a matrix by a vector."""
-
-
-class PackedProducts(MatmulKernel):
+class PackedProducts(ProductKernel):
     """Matrices in parts that are packed for the cache; by a vector, as they lie."""
 
     name = "packed"
 
     def __init__(self, executor: DeviceExecutor) -> None:
         self._executor = executor
-        self._functions: dict[str, Function] = {}
         self._missing: str | None = None
         self._level = ""
 
@@ -64,58 +49,41 @@ class PackedProducts(MatmulKernel):
             self._find()
         return self._missing or ""
 
-    def launch(
-        self,
-        product: Product,
-        a: DeviceBuffer,
-        b: DeviceBuffer,
-        out: DeviceBuffer,
-        stream: StreamLike | None,
-    ) -> bool:
-        """Enqueue products."""
-        call = self._call(product)
-        first, second = (b, a) if call.swapped else (a, b)
-        arguments = (first, second, out, *call.numbers)
-        self._executor.launch(call.function, call.grid, call.threads, arguments, stream)
-        return True
-
-    def planned(self, product: Product) -> Callable[..., DeviceBuffer]:
-        """Return what enqueues a product."""
-        call = self._call(product)
-        size = product.batch * product.m * product.n
-        bound = call.function[call.grid, call.threads]
-        launch = ResultLaunch(bound, (), 2, size, product.dtype, call.numbers)
-        if not call.swapped:
-            return launch
-        return lambda stream, out, a, b: launch(stream, out, b, a)
-
-    def _call(self, product: Product) -> _Call:
+    def prepare(self, product: Product, a: Memory, b: Memory, out: Memory, steps: Steps) -> None:
+        """Add its launch."""
         batch, m, n, k = product.batch, product.m, product.n, product.k
         limits = self._executor.device.limits
         columns, rows = _pieces(limits.processors, batch, m, n, k)
         work = m * n * k // (columns * rows) // _PER_THREAD
         threads = min(max(work, 1), limits.max_threads_per_block)
-        numbers: tuple[int, ...]
+        dtype = product.dtype
+        arguments: Arguments
         if m > 1 and n > 1:
-            numbers = (*(m, n, k, product.a_batch, product.a_row, product.a_column),
-                       *(product.b_batch, product.b_row, product.b_column))  # fmt: skip
-            function = self._function(MATRICES, product)
-            return _Call(function, (columns, rows, batch), threads, numbers, False)
+            arguments = {
+                **{"a": a, "b": b, "out": out, "m": m, "n": n, "k": k, "a_batch": product.a_batch},
+                **{"a_row": product.a_row, "a_column": product.a_column},
+                **{"b_batch": product.b_batch, "b_row": product.b_row},
+                "b_column": product.b_column,
+            }
+            geometry = ((columns, rows, batch), threads, 0)
+            steps.launch_entry(MATRICES, f"{MATRICES}_{dtype}", geometry, arguments)
+            return
         if n == 1:
-            numbers = (*(m, k, product.a_batch, product.a_row, product.a_column),
-                       *(product.b_batch, product.b_row))  # fmt: skip
+            arguments = {
+                **{"x": a, "vector": b, "out": out, "lines": m, "depth": k},
+                **{"x_batch": product.a_batch, "line_step": product.a_row},
+                **{"depth_step": product.a_column, "vector_batch": product.b_batch},
+                "step": product.b_row,
+            }
         else:
-            numbers = (*(n, k, product.b_batch, product.b_column, product.b_row),
-                       *(product.a_batch, product.a_column))  # fmt: skip
-        function = self._function(VECTORS, product)
-        return _Call(function, (columns * rows, 1, batch), threads, numbers, n > 1)
-
-    def _function(self, module: str, product: Product) -> Function:
-        entry = f"{module}_{product.dtype}"
-        found = self._functions.get(entry)
-        if found is None:
-            found = self._functions[entry] = self._executor.get_or_load_func(entry, module)
-        return found
+            arguments = {
+                **{"x": b, "vector": a, "out": out, "lines": n, "depth": k},
+                **{"x_batch": product.b_batch, "line_step": product.b_column},
+                **{"depth_step": product.b_row, "vector_batch": product.a_batch},
+                "step": product.a_column,
+            }
+        geometry = ((columns * rows, 1, batch), threads, 0)
+        steps.launch_entry(VECTORS, f"{VECTORS}_{dtype}", geometry, arguments)
 
     def _find(self) -> None:
         try:

@@ -1,35 +1,36 @@
 """Which kernel multiplies matrices on a device: one table, in order.
 
 A product goes to the first kernel of the table that takes it; `MatmulChoice` says which and why,
-and `MatmulKernels.launched` counts.
+and `DeviceExecutor.matmul_launches` counts.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from ubridge.core.product import MatmulChoice, MatmulKernel, Product
+from ubridge.core.product import MatmulChoice, Product
 from ubridge.device.executor import DeviceExecutor
 from ubridge.device.images import modules
+from ubridge.prepare.convention import Convention
 from ubridge.prepare.matmul.blas_products import BlasProducts
 from ubridge.prepare.matmul.cublaslt import CublasLtProducts
-from ubridge.prepare.matmul.kernels import TENSOR_MODULE, TensorProducts, TiledProducts
+from ubridge.prepare.matmul.kernels import (
+    TENSOR_MODULE,
+    ProductKernel,
+    TensorProducts,
+    TiledProducts,
+)
 from ubridge.prepare.matmul.packed_products import PackedProducts
-from uhal import DeviceBuffer
-from uhal.interop import StreamLike
+from ubridge.prepare.steps import Memory, Steps
 
 
 class MatmulKernels:
     """The kernels of one device in order of preference."""
 
-    def __init__(self, executor: DeviceExecutor) -> None:
+    def __init__(self, executor: DeviceExecutor, convention: Convention) -> None:
         device = executor.device
-        self.launched: Counter[str] = Counter()
-        """Products enqueued, by the name of the kernel. Concurrent ones may be counted once."""
         self._most = device.limits.max_grid[2]
-        self.table: tuple[MatmulKernel, ...] = (TiledProducts(executor),)
+        self.table: tuple[ProductKernel, ...] = (TiledProducts(),)
         """In order of preference; the last takes everything."""
         self._library = CublasLtProducts(executor) if device.backend == "cuda" else None
         if TENSOR_MODULE in modules(device.backend):
@@ -41,12 +42,8 @@ class MatmulKernels:
         if self._library is not None:
             self.table = (self._library, *self.table)
         if device.backend == "host":
-            self.table = (BlasProducts(executor), PackedProducts(executor), *self.table)
-
-    def leave_out_library(self) -> None:
-        """Choose among uhal's own kernels only."""
-        self.table = tuple(one for one in self.table if one is not self._library)
-        self._library = None
+            own = (BlasProducts(executor, convention), PackedProducts(executor))
+            self.table = (*own, *self.table)
 
     def choose(self, product: Product) -> MatmulChoice:
         """Say which kernel a product goes to.
@@ -61,44 +58,27 @@ class MatmulKernels:
             passed_over.append((kernel.name, refusal))
         raise AssertionError("the last kernel takes everything")
 
-    def launch(
-        self,
-        product: Product,
-        a: DeviceBuffer,
-        b: DeviceBuffer,
-        out: DeviceBuffer,
-        stream: StreamLike | None,
-    ) -> None:
-        """Enqueue a product. Buffers begin with the first elements."""
+    def prepare(self, product: Product, a: Memory, b: Memory, out: Memory, steps: Steps) -> None:
+        """Add the steps of a product. Operands begin with the first elements."""
+        kernel = self._taker(product, steps.question.is_capturable)
+        # Whether a library takes it turns out when it sees the addresses; it counts itself.
+        steps.taken_by = "" if kernel.is_library else kernel.name
         results = product.m * product.n
-        for first in range(0, product.batch, self._most):
-            part, operands = product, (a, b, out)
-            if product.batch > self._most:
-                part = replace(product, batch=min(self._most, product.batch - first))
-                starts = (first * product.a_batch, first * product.b_batch, first * results)
-                operands = (a[starts[0] :], b[starts[1] :], out[starts[2] :])
-            kernel = next(one for one in self._takers(part) if one.launch(part, *operands, stream))
-            self.launched[kernel.name] += 1
+        # A library has no grid that could be too long.
+        most = product.batch if kernel.is_library else self._most
+        for first in range(0, product.batch, most):
+            part = product
+            if product.batch > most:
+                part = replace(product, batch=min(most, product.batch - first))
+            starts = (first * product.a_batch, first * product.b_batch, first * results)
+            kernel.prepare(part, a[starts[0] :], b[starts[1] :], out[starts[2] :], steps)
 
-    def planned(self, product: Product) -> Callable[..., DeviceBuffer] | None:
-        """Return what enqueues a product as `launch` does, where one launch of a kernel is all."""
-        kernel = next(self._takers(product))
-        launch = kernel.planned(product) if product.batch <= self._most else None
-        if launch is None:
-            return None
-        enqueue, launched, name = launch, self.launched, kernel.name
-
-        def counted(
-            stream: StreamLike | None, out: DeviceBuffer | None, a: DeviceBuffer, b: DeviceBuffer
-        ) -> DeviceBuffer:
-            made = enqueue(stream, out, a, b)
-            launched[name] += 1
-            return made
-
-        return counted
-
-    def _takers(self, product: Product) -> Iterator[MatmulKernel]:
-        return (one for one in self.table if not one.refusal(product))
+    def _taker(self, product: Product, is_capturable: bool) -> ProductKernel:
+        return next(
+            one
+            for one in self.table
+            if not (is_capturable and one.is_library) and not one.refusal(product)
+        )
 
     def close(self) -> None:
         """Give back what the kernels hold besides memory. The device is still there."""

@@ -1,0 +1,346 @@
+# Launches that were prepared once: where each argument comes from is known, so a call allocates the
+# result and the room between the steps, puts the arguments in their places, and launches. Frameworks
+# keep one for each operation they repeat; on few elements a kernel takes less time than finding it.
+
+cdef PyObject *recorder = NULL  # what is told of every call of a sequence; NULL: nobody
+
+cdef enum:
+    FROM_RESULT = -1
+    FROM_SCRATCH = -2
+    FIRST_OPERAND = 2           # in a call: behind stream and out
+
+
+@cython.final
+@cython.no_gc_clear
+cdef class Passed:
+    """An argument that each call of a `LaunchSequence` passes, or memory the sequence makes.
+
+    `Passed.operand(i)` is the i-th argument behind `out`, `Passed.result()` the result,
+    `Passed.scratch(start, size, dtype)` a part of the memory that lasts from the first step to the
+    last. `operand` and `result` of a `size` are `size` elements of `dtype` in that buffer, from
+    byte `start` on.
+    """
+
+    cdef readonly Py_ssize_t index
+    """Which operand; -1 for the result, -2 for scratch."""
+    cdef readonly Py_ssize_t start
+    """Bytes before the first element."""
+    cdef readonly Py_ssize_t size
+    """Elements; -1 for the whole buffer, or a number, as it is."""
+    cdef readonly object dtype
+
+    def __init__(self):
+        raise TypeError("Passed is made by Passed.operand, Passed.result and Passed.scratch")
+
+    @staticmethod
+    def operand(Py_ssize_t index, Py_ssize_t start=0, Py_ssize_t size=-1, dtype=None):
+        """What a call passes behind `out`, counted from 0; with a size a part of that buffer."""
+        if index < 0:
+            raise ValueError(f"index: expected 0 or more, got {index}")
+        return new_passed(index, start, size, dtype)
+
+    @staticmethod
+    def result(Py_ssize_t start=0, Py_ssize_t size=-1, dtype=None):
+        """The result, or with a size a part of it."""
+        return new_passed(FROM_RESULT, start, size, dtype)
+
+    @staticmethod
+    def scratch(Py_ssize_t start, Py_ssize_t size, dtype):
+        """Elements of the sequence's own memory, which is aligned as the pool's blocks are."""
+        if size < 0:
+            raise ValueError(f"size: expected 0 or more, got {size}")
+        return new_passed(FROM_SCRATCH, start, size, dtype)
+
+    def __eq__(self, other):
+        if not isinstance(other, Passed):
+            return NotImplemented
+        return passed_key(self) == passed_key(<Passed>other)
+
+    def __hash__(self):
+        return hash(passed_key(self))
+
+    def __repr__(self):
+        name = {FROM_RESULT: "result", FROM_SCRATCH: "scratch"}.get(self.index, f"operand {self.index}")
+        if self.size < 0:
+            return f"<Passed {name}>"
+        return f"<Passed {name}, {self.size} of {self.dtype} from byte {self.start}>"
+
+
+cdef Passed new_passed(Py_ssize_t index, Py_ssize_t start, Py_ssize_t size, object dtype):
+    cdef Passed passed = Passed.__new__(Passed)
+    if start < 0 or (size < 0 and (start or dtype is not None)) or (size >= 0 and dtype is None):
+        raise ValueError("a part of a buffer has a start of 0 or more, a size and a dtype")
+    passed.index = index
+    passed.start = start
+    passed.size = size
+    passed.dtype = None if dtype is None else _as_dtype(dtype)
+    return passed
+
+
+cdef tuple passed_key(Passed passed):
+    return passed.index, passed.start, passed.size, passed.dtype
+
+
+@cython.final
+@cython.no_gc_clear
+cdef class SequenceStep:
+    """One launch of a sequence, with where its arguments come from."""
+
+    cdef BoundLaunch bound
+    cdef tuple kept                             # arguments that are always the same
+    cdef tuple parts                            # Passed with a size, and scratch
+    cdef int sources[STACK_PARAMETERS]          # of the call's arguments, or ~ of the kept ones
+    cdef int part_at[STACK_PARAMETERS]          # the parameter each part is for
+    cdef int result_at[STACK_PARAMETERS]        # the parameters that take the whole result
+    cdef Py_ssize_t count
+    cdef Py_ssize_t results
+
+
+@cython.final
+@cython.no_gc
+cdef class Tally:
+    """A count that sequences share."""
+
+    cdef public uint64_t count
+    """Calls that enqueued every step; concurrent ones may be counted once."""
+
+
+@cython.nonecheck(True)
+@cython.final
+@cython.no_gc_clear
+cdef class LaunchSequence:
+    """Launches prepared once that one call enqueues: `sequence(stream, out, *operands)`.
+
+    `steps` are pairs of a bound launch and its arguments, in order; what is `Passed` among them
+    comes with each call, everything else is kept. A call passes as many `operands` as the steps
+    name, or more where that is said. The result, which a call returns, is `out`, or
+    where that is None a new buffer of `size` elements of `dtype` in the order of the stream; a
+    sequence without a size must be given one. `scratch` bytes are allocated for each call, in that
+    order too. `stream` None is the stream of each bound launch. `about` is whatever the maker wants
+    to find on the sequence again; a `tally` counts the calls.
+
+    The arguments of every call are checked as those of any launch; whether buffers are large enough
+    is for the caller to know. Raises as `launch` does; steps before the one that is refused are
+    enqueued then. Any thread may call it.
+    """
+
+    cdef uhal_vectorcall vectorcall
+    cdef list steps
+    cdef Context context
+    cdef object size
+    cdef Element element
+    cdef readonly Py_ssize_t operands
+    """How many arguments a call passes behind `out`."""
+    cdef readonly Py_ssize_t scratch
+    """Bytes that are allocated for each call."""
+    cdef readonly object about
+    cdef Tally tally
+
+    def __init__(
+        self, steps, size=None, dtype=None, *, Py_ssize_t operands=0, Py_ssize_t scratch=0,
+        about=None, Tally tally=None,
+    ):
+        cdef SequenceStep step
+        if self.steps is not None:
+            raise RuntimeError("a LaunchSequence is initialised once")
+        if scratch < 0:
+            raise ValueError(f"scratch: expected 0 or more bytes, got {scratch}")
+        if (size is None) != (dtype is None):
+            raise ValueError("a result has both a size and a dtype, or neither")
+        if size is not None:
+            self.element = element_of(dtype)
+            element_count(size, self.element)
+        self.size = size
+        self.scratch = scratch
+        self.about = about
+        self.tally = tally
+        found = []
+        for bound, arguments in steps:
+            step = new_step(bound, tuple(arguments), scratch)
+            if found and (<SequenceStep>found[0]).bound.function.context is not step.bound.function.context:
+                raise ValueError("steps: expected launches on one device")
+            operands = max(operands, operands_of(step))
+            found.append(step)
+        if not found:
+            raise ValueError("steps: expected one or more, got none")
+        self.operands = operands
+        self.context = (<SequenceStep>found[0]).bound.function.context
+        self.steps = found
+        self.vectorcall = <uhal_vectorcall>call_sequence
+
+    def __len__(self):
+        return len(self.steps)
+
+    def __repr__(self):
+        names = ", ".join((<SequenceStep>step).bound.function.name for step in self.steps)
+        return f"<LaunchSequence of {names}>"
+
+
+cdef SequenceStep new_step(BoundLaunch bound, tuple arguments, Py_ssize_t scratch):
+    cdef SequenceStep step = SequenceStep.__new__(SequenceStep)
+    cdef Passed passed
+    if bound is None or bound.is_empty or bound.extended is not None:
+        raise ValueError("steps: expected launches of a grid and a block, and nothing else")
+    if len(arguments) > STACK_PARAMETERS:
+        raise ValueError(f"steps: expected up to {STACK_PARAMETERS} arguments, got {len(arguments)}")
+    step.bound = bound
+    step.count = len(arguments)
+    kept, parts = [], []
+    for index, argument in enumerate(arguments):
+        step.sources[index] = 0
+        if not isinstance(argument, Passed):
+            step.sources[index] = ~<int>len(kept)
+            kept.append(argument)
+            continue
+        passed = <Passed>argument
+        if passed.index == FROM_SCRATCH and passed.start + passed.size * passed.dtype.itemsize > scratch:
+            raise ValueError(f"steps: {passed!r} is beyond the {scratch} bytes of scratch")
+        if passed.size >= 0:
+            step.part_at[len(parts)] = index
+            parts.append(passed)
+        elif passed.index == FROM_RESULT:
+            step.result_at[step.results] = index
+            step.results += 1
+        else:
+            step.sources[index] = FIRST_OPERAND + passed.index
+    step.kept = tuple(kept)
+    step.parts = tuple(parts)
+    return step
+
+
+cdef Py_ssize_t operands_of(SequenceStep step):
+    """How many operands a call passes at least, for the step to have its arguments."""
+    cdef Py_ssize_t index, most = 0
+    for index in range(step.count):
+        most = max(most, step.sources[index] - FIRST_OPERAND + 1)
+    for passed in step.parts:
+        most = max(most, (<Passed>passed).index + 1)
+    return most
+
+
+cdef object call_sequence(object callee, PyObject **given, size_t flags, PyObject *keywords):
+    """`sequence(stream, out, *operands)`."""
+    cdef LaunchSequence sequence = <LaunchSequence>callee
+    cdef SequenceStep step
+    cdef StreamCore core = None
+    cdef DeviceBuffer room = None
+    cdef PyObject *arguments[STACK_PARAMETERS]
+    cdef Py_ssize_t passed = PyVectorcall_NARGS(flags), index, number
+    cdef int source
+    if passed != sequence.operands + FIRST_OPERAND or (
+        keywords != NULL and PyTuple_GET_SIZE(<object>keywords)
+    ):
+        refuse_sequence_call(sequence, passed)
+    if given[0] != Py_None:
+        core = core_for(sequence.context, <object>given[0])
+    if given[1] != Py_None:
+        made = <object>given[1]
+    else:
+        require_usable(sequence.context)
+        if sequence.size is None:
+            refuse_sequence_call(sequence, passed)
+        made = new_buffer(DeviceBuffer, sequence.context, sequence.size, sequence.element, core)
+    if sequence.scratch:
+        room = new_buffer(DeviceBuffer, sequence.context, sequence.scratch, element_of("u8"), core)
+    for number in range(PyList_GET_SIZE(sequence.steps)):
+        step = <SequenceStep>PyList_GET_ITEM(sequence.steps, number)
+        for index in range(step.count):
+            source = step.sources[index]
+            if source >= 0:
+                arguments[index] = given[source]
+            else:
+                arguments[index] = PyTuple_GET_ITEM(step.kept, ~source)
+        for index in range(step.results):
+            arguments[step.result_at[index]] = <PyObject *>made
+        if PyTuple_GET_SIZE(step.parts):
+            launch_on_parts(step, core, given, <PyObject *>made, room, arguments)
+        else:
+            launch_checked(
+                step.bound.function, step.bound.core if core is None else core,
+                step.bound.geometry, step.bound.shared_bytes, arguments, step.count, NULL,
+            )
+    if sequence.tally is not None:
+        sequence.tally.count += 1
+    if recorder != NULL:
+        tell_recorder(sequence, given, passed, made)
+    return made
+
+
+cdef int launch_on_parts(
+    SequenceStep step, StreamCore core, PyObject **given, PyObject *made, DeviceBuffer room,
+    PyObject **arguments
+) except -1:
+    """Launch a step that takes parts of buffers: views, which live until it is enqueued."""
+    cdef Passed passed
+    cdef Py_ssize_t index
+    cdef list views = []
+    for index in range(len(step.parts)):
+        passed = <Passed>step.parts[index]
+        if passed.index == FROM_SCRATCH:
+            whole = room
+        else:
+            whole = <object>(made if passed.index == FROM_RESULT else given[FIRST_OPERAND + passed.index])
+        views.append(part_of(whole, passed))
+        arguments[step.part_at[index]] = PyList_GET_ITEM(views, index)
+    launch_checked(
+        step.bound.function, step.bound.core if core is None else core, step.bound.geometry,
+        step.bound.shared_bytes, arguments, step.count, NULL,
+    )
+    return 0
+
+
+cdef DeviceBuffer part_of(object whole, Passed passed):
+    """The elements that a step takes of a buffer."""
+    cdef DeviceBuffer buffer
+    if not isinstance(whole, DeviceBuffer):
+        raise _errors.ArgumentTypeError(f"expected a DeviceBuffer, got {type(whole).__name__}")
+    buffer = <DeviceBuffer>whole
+    require_buffer(buffer)
+    if passed.start + passed.size * passed.dtype.itemsize > buffer.nbytes:
+        raise _errors.ArgumentValueError(
+            f"{passed!r}: expected a buffer that holds it, got one of {buffer.nbytes} bytes"
+        )
+    return make_view(buffer, passed.start, passed.size, passed.dtype)
+
+
+cdef int refuse_sequence_call(LaunchSequence sequence, Py_ssize_t passed) except -1:
+    out = "out" if sequence.size is not None else "out, which must be a buffer,"
+    raise TypeError(
+        f"{sequence!r}: expected stream, {out} and {sequence.operands} operands and no keywords, got "
+        f"{passed} arguments"
+    )
+
+
+cdef int tell_recorder(
+    LaunchSequence sequence, PyObject **given, Py_ssize_t passed, object made
+) except -1:
+    """Tell of a call that is enqueued: `recorder(sequence, result, is_new, operands)`."""
+    operands = tuple([<object>given[index] for index in range(FIRST_OPERAND, passed)])
+    told = <object>recorder
+    told(sequence, made, given[1] == Py_None, operands)
+    return 0
+
+
+def set_recorder(callback):
+    """Tell `callback(sequence, result, is_new, operands)` of every call of every sequence.
+
+    It is told in the calling thread when all steps are enqueued; `is_new` says whether the call
+    allocated the result. What it raises, the call raises. None ends it. Returns what was told
+    before, or None. There is one in a process.
+    """
+    global recorder
+    if callback is not None and not callable(callback):
+        raise TypeError(f"callback: expected a callable or None, got {type(callback).__name__}")
+    before = None if recorder == NULL else <object>recorder
+    if callback is not None:
+        Py_INCREF(callback)
+    if recorder != NULL:
+        Py_DECREF(<object>recorder)
+    recorder = NULL if callback is None else <PyObject *>callback
+    return before
+
+
+cdef LaunchSequence _sequence_layout = LaunchSequence.__new__(LaunchSequence)
+uhal_enable_vectorcall(
+    LaunchSequence, <char *>&_sequence_layout.vectorcall - <char *><PyObject *>_sequence_layout
+)

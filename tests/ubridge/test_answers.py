@@ -1,0 +1,203 @@
+"""Operations that are repeated: what is remembered of one must not leak into another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import ubridge
+from tests.sampling import rounds
+from tests.ubridge.operands import LAYOUTS, operand, shape_of
+from ubridge import DeviceExecutor
+from ubridge.device.recent import Recent
+from ubridge.ops import answers
+from uhal import Device, Stream, as_dtype
+from uhal.errors import ArgumentTypeError, ArgumentValueError, DeviceError
+
+
+@pytest.fixture(autouse=True)
+def on_host(host: Device) -> Iterator[Device]:
+    yield host
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "i64", "u8"])
+def test_repeated_operations_of_changing_operands(
+    dtype: str, host: Device, rng: np.random.Generator
+) -> None:
+    """The same layouts come again and again, with other elements, dtypes and streams."""
+    stream = Stream()
+    shapes = [shape_of(rng, layout, 2) for layout in LAYOUTS]
+    for _ in range(rounds(60, 2000)):
+        place = int(rng.integers(0, len(shapes)))
+        x = operand(rng, host, LAYOUTS[place], dtype, shapes[place], special=False)
+        y = operand(rng, host, str(rng.choice(LAYOUTS[:5])), dtype, shapes[place], special=False)
+        told = f"{x.layout} {y.layout} {shapes[place]}"
+        given = stream if rng.random() < 0.5 else None
+        stream.synchronize()
+        added = ubridge.add(x.tensor, y.tensor, stream=given).to_numpy()
+        np.testing.assert_array_equal(added, x.array + y.array, told)
+        chosen = ubridge.where(ubridge.less(x.tensor, y.tensor), x.tensor, y.tensor)
+        np.testing.assert_array_equal(chosen.to_numpy(), np.minimum(x.array, y.array), told)
+        cast = x.tensor.astype("f16").to_numpy()
+        np.testing.assert_array_equal(cast, x.array.astype(np.float16), told)
+        if x.array.size:
+            for axis in (0, -1, None):
+                largest = x.tensor.max(axis, bool(rng.integers(0, 2))).to_numpy()
+                exact = x.array.max(axis)
+                np.testing.assert_array_equal(largest.ravel(), exact.ravel(), told)
+            rows = rng.integers(0, shapes[place][0], 3)
+            for ids in (rows, ubridge.asarray(rows)):
+                taken = ubridge.take(x.tensor, ids).to_numpy()
+                np.testing.assert_array_equal(taken, x.array[rows], told)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "i64", "u8"])
+def test_repeated_operations_into_tensors(
+    dtype: str, host: Device, rng: np.random.Generator
+) -> None:
+    """Into one of the operands, another tensor, or a view that lies otherwise in its buffer."""
+    stream = Stream()
+    for _ in range(rounds(20, 500)):
+        shape = tuple(map(int, rng.integers(0, 4, 2)))
+        arrays = [rng.integers(0, 10, shape).astype(as_dtype(dtype).dtype) for _ in range(2)]
+        x, y = map(ubridge.asarray, arrays)
+        places = (ubridge.empty_like(x), ubridge.empty_like(x.T).T, ubridge.empty_like(x)[:], x)
+        for out in places:
+            out.copy_from(ubridge.asarray(arrays[0]))
+            host.synchronize()
+            given = stream if rng.random() < 0.5 else None
+            assert ubridge.add(x, y, out=out, stream=given) is out
+            host.synchronize()
+            np.testing.assert_array_equal(out.to_numpy(), arrays[0] + arrays[1])
+            assert ubridge.copy(y, out=out) is out
+            np.testing.assert_array_equal(out.to_numpy(), arrays[1])
+            assert ubridge.multiply(y, 3, out=out) is out
+            np.testing.assert_array_equal(out.to_numpy(), arrays[1] * 3)
+        marks = ubridge.empty(shape, "bool")
+        assert ubridge.less(x, y, out=marks) is marks
+        np.testing.assert_array_equal(marks.to_numpy(), x.to_numpy() < arrays[1])
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "f16", "i64"])
+def test_repeated_products_of_changing_operands(
+    dtype: str, host: Device, rng: np.random.Generator
+) -> None:
+    """Of the same shapes that lie otherwise, in other dtypes, streams and parts of a buffer."""
+    stream = Stream()
+    counts = DeviceExecutor.of(host).matmul_launches
+    taken = 0
+    for _ in range(rounds(40, 1000)):
+        m, n, k = (int(length) for length in rng.choice([1, 2, 5, 33], 3))
+        arrays = [rng.integers(-4, 5, shape).astype("i8") for shape in ((2, m, k), (2, k, n))]
+        x, y = (ubridge.asarray(one.astype(as_dtype(dtype).dtype)) for one in arrays)
+        exact = arrays[0].astype(np.int64) @ arrays[1]
+        given = stream if rng.random() < 0.5 else None
+        if dtype == "i64":
+            with pytest.raises(ArgumentTypeError, match="matmul"):
+                ubridge.matmul(x, y)
+            continue
+        turned = ubridge.copy(x.mT).mT, ubridge.copy(y.mT).mT
+        host.synchronize()
+        for left, right, expected in (
+            (x, y, exact),
+            (turned[0], y, exact),
+            (x, turned[1], exact),
+            (x[1], y[0], arrays[0][1].astype(np.int64) @ arrays[1][0]),
+            (x[0], y, arrays[0][0].astype(np.int64) @ arrays[1]),
+            (x, y[0, :, 0], arrays[0].astype(np.int64) @ arrays[1][0, :, 0]),
+            (x[0, 0], y, arrays[0][0, 0].astype(np.int64) @ arrays[1]),
+        ):
+            product = ubridge.matmul(left, right, stream=given)
+            taken += 1
+            assert product.shape == expected.shape
+            np.testing.assert_array_equal(product.to_numpy(), expected.astype(np.float64))
+    after = DeviceExecutor.of(host).matmul_launches
+    assert sum(after.values()) - sum(counts.values()) == taken
+
+
+def test_what_does_not_take_a_result_is_refused_again_and_again() -> None:
+    x = ubridge.ones(16)
+    for _ in range(2):
+        ubridge.exp(x, out=ubridge.empty_like(x))
+        with pytest.raises(ArgumentTypeError, match="cannot cast output from f32 to f64"):
+            ubridge.exp(x, out=ubridge.empty(16, "f64"))
+        with pytest.raises(ArgumentTypeError, match="cannot cast output from bool to u8"):
+            ubridge.less(x, x, out=ubridge.empty(16, "u8"))
+        with pytest.raises(ArgumentValueError, match="doesn't match the broadcast shape"):
+            ubridge.add(x, x, out=ubridge.empty(17))
+        with pytest.raises(ArgumentTypeError, match="expected a DeviceTensor, got ndarray"):
+            ubridge.add(x, x, out=np.ones(16, "f4"))  # type: ignore[arg-type]
+
+
+def test_numbers_that_are_equal_but_not_the_same() -> None:
+    zeros = ubridge.asarray(np.array([0.0, -0.0]))
+    ones = ubridge.asarray(np.array([1, 2], np.int64))
+    for _ in range(2):
+        assert np.signbit((zeros + 0.0).to_numpy()).tolist() == [False, False]
+        assert np.signbit((zeros + -0.0).to_numpy()).tolist() == [False, True]
+        assert np.signbit(ubridge.maximum(zeros, -0.0).to_numpy()).tolist()[1]
+        assert (ones * 1).dtype.name == "i64"
+        assert (ones * 1.0).dtype.name == "f64"
+        assert (ones * True).dtype.name == "i64"
+        assert (zeros * np.float32(1)).dtype.name == "f64"
+        with pytest.raises(ArgumentTypeError, match="unsupported operand type 'list'"):
+            zeros * [1]
+
+
+def test_axes_that_are_equal_but_no_axes() -> None:
+    x = ubridge.ones((2, 3))
+    assert x.sum(1).shape == (2,)
+    for wrong in (1.0, "1"):
+        with pytest.raises(ArgumentTypeError, match="axis: expected an int"):
+            x.sum(wrong)  # type: ignore[arg-type]
+
+
+def test_what_is_not_used_any_more_is_forgotten(
+    host: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what is used stays, however much else there is."""
+    executor = DeviceExecutor.of(host)
+    monkeypatch.setattr(executor, "_answers", Recent(8))
+    x = ubridge.ones((3, 1))
+    for length in range(10, 40):
+        assert ubridge.ones((length, 1)).sum(0).to_numpy() == length
+        assert x.sum(0).to_numpy() == 3
+        assert len(executor._answers) <= 8
+        assert sum(1 for key in executor.known if key[2] == x.layout.words) == 1
+    assert not any(key[2] == (10, 1, 1, 1) for key in executor._answers._older)
+
+
+def test_what_takes_more_than_one_question(host: Device) -> None:
+    x = ubridge.ones((4, 5))
+    add = ubridge.OPS["add"]
+    assert answers.pair(add, x.dtype, x.layout, x.layout) is not None
+    assert answers.pair(add, as_dtype("bool"), x.layout, x.layout) is None
+    assert answers.pair(ubridge.OPS["divide"], as_dtype("i64"), x.layout, x.layout) is None
+    assert answers.pair(add, x.dtype, x[:0].layout, x[:0].layout) is None
+
+
+def test_parts_of_a_buffer_are_one_question(host: Device, rng: np.random.Generator) -> None:
+    """A slice of a cache begins elsewhere at every token."""
+    array = rng.standard_normal((9, 7)).astype("f4")
+    cache, executor = ubridge.asarray(array), DeviceExecutor.of(host)
+    np.testing.assert_array_equal(ubridge.square(cache[0]).to_numpy(), array[0] * array[0])
+    known = len(executor._answers)
+    for row in range(1, 9):
+        np.testing.assert_array_equal(ubridge.square(cache[row]).to_numpy(), array[row] ** 2)
+        added = ubridge.add(cache[row], cache[row - 1]).to_numpy()
+        np.testing.assert_array_equal(added, array[row] + array[row - 1])
+    assert len(executor._answers) <= known + 1
+
+
+def test_a_capture_meets_what_is_not_uploaded(host: Device) -> None:
+    """A plan asks the cache of layouts at each launch, so that a graph keeps what it was given."""
+    layouts = DeviceExecutor.of(host).layouts
+    x = ubridge.ones((3, 7))
+    x.sum(0)
+    unseen = ubridge.ones((3, 7919))  # a shape that no other test has uploaded a layout of
+    with layouts.capture():
+        assert (x.sum(0).to_numpy() == 3).all()
+        with pytest.raises(DeviceError, match="the warm-up was incomplete"):
+            unseen.sum(0)

@@ -1,0 +1,91 @@
+"""The answer to a question: what is launched, with what arguments, in which order.
+
+It holds no object of a device. Arguments are named as the kernel's own parameters are; in which
+order they go, the signature of the image says that is loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+from ubridge.core.question import Question
+from uhal import Passed
+
+Dim3: TypeAlias = int | tuple[int, int, int]
+
+
+class Words(NamedTuple):
+    """An array of u64 in device memory, kept by content; `dtype` is what kernels see it as."""
+
+    words: tuple[int, ...]
+    dtype: str = "u64"
+
+
+class Elements(NamedTuple):
+    """Elements in device memory, kept by content."""
+
+    dtype: str
+    data: bytes
+
+
+Source: TypeAlias = int | float | Passed | Words | Elements | None
+"""Where an argument comes from: what a call passes, what is kept on the device, or a number."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One launch of a kernel."""
+
+    module: str
+    entry: str
+    grid: Dim3
+    block: Dim3
+    shared: int
+    """Bytes."""
+    arguments: Mapping[str, Source]
+    """By the names of the kernel's parameters."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What the host does between launches: it may wait, ask further questions, call a library."""
+
+    run: Callable[..., None]
+    """Called with the executor, the stream, and the memory below."""
+    memory: tuple[Passed, ...]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """All that an operation takes, whatever buffers it is given."""
+
+    question: Question
+    steps: tuple[Launch | Work, ...]
+    scratch: int
+    """Bytes that last from the first step to the last."""
+    is_beyond_launches: bool
+    """Whether it copies by the runtime, computes on the host or calls a library.
+
+    Such an operation cannot be captured.
+    """
+    taken_by: str
+    """Of a product the kernel that takes it, by which it is counted; else nothing."""
+
+    @property
+    def launches(self) -> tuple[Launch, ...]:
+        """The launches among the steps."""
+        return tuple(step for step in self.steps if isinstance(step, Launch))
+
+
+def part_of(given: Any, passed: Passed) -> Any:
+    """Return what a step takes of a buffer, or the buffer itself."""
+    if passed.size < 0:
+        return given
+    nbytes = passed.size * passed.dtype.itemsize
+    whole = given if given.dtype.itemsize == 1 else given.view("u8")
+    return whole[passed.start : passed.start + nbytes].view(passed.dtype)
+
+
+__all__ = ["Elements", "Launch", "Prepared", "Source", "Words", "Work", "part_of"]

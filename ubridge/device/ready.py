@@ -1,0 +1,148 @@
+"""A prepared operation on one device: kernels found, layouts uploaded, one call to enqueue it.
+
+What launches and nothing else is a compiled `uhal.LaunchSequence`; what also waits, copies by the
+runtime or calls a library is run from here, step by step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from typing import Any
+
+from ubridge.core.prepared import Elements, Launch, Prepared, Source, Words, Work, part_of
+from ubridge.device import recording
+from ubridge.device.kernels import DeviceKernels
+from uhal import DeviceBuffer, Function, LaunchSequence, Passed, Tally
+from uhal.dtypes import u8
+from uhal.errors import InvalidImageError
+from uhal.interop import StreamLike
+
+Enqueue = Callable[..., Any]
+"""From the stream, the result's buffer or `None` for a new one, the operands' and the numbers."""
+
+_SCRATCH = -2
+
+
+class Ready:
+    """An operation that can be enqueued on its device as often as wanted."""
+
+    __slots__ = ("launch", "prepared", "question")
+
+    def __init__(self, prepared: Prepared, launch: Enqueue) -> None:
+        self.prepared = prepared
+        self.question = prepared.question
+        self.launch = launch
+
+
+def make_ready(at: DeviceKernels, prepared: Prepared, tally: Tally | None) -> Ready:
+    """Bring to a device what an operation needs there. Nothing is enqueued."""
+    question = prepared.question
+    dtype, layout = question.result
+    operands = len(question.operands) + question.numbers
+    if all(isinstance(step, Launch) for step in prepared.steps):
+        made = None if question.is_in_place else (layout.size, dtype)
+        launch: Enqueue = LaunchSequence(
+            [_bound(at, step) for step in prepared.launches], *(made or ()),
+            operands=operands, scratch=prepared.scratch, about=question, tally=tally,
+        )  # fmt: skip
+    else:
+        launch = _InTurn(at, prepared, tally)
+    return Ready(prepared, launch)
+
+
+def _bound(at: DeviceKernels, step: Launch, room: int | None = None) -> tuple[Any, list[object]]:
+    """The function with its geometry, and its arguments in the order it has them.
+
+    With `room` the sequence does not make the scratch: it is an operand, of that number.
+    """
+    function = at.get_or_load_func(step.entry, step.module)
+    bound = function[step.grid, step.block, step.shared]
+    given = [step.arguments[name] for name in parameter_names(function, step)]
+    return bound, [_argument(at, one, room) for one in given]
+
+
+def parameter_names(function: Function, step: Launch) -> Sequence[str]:
+    """Return the kernel's parameters in its order; they must be those that are given.
+
+    Raises `InvalidImageError` for a kernel that takes others, and for one whose image does not name
+    them.
+    """
+    signature = function.signature
+    names = [one.name for one in signature or ()]
+    if set(names) != set(step.arguments) or len(names) != len(step.arguments):
+        raise InvalidImageError(
+            f"{step.entry} of module {step.module!r}: expected a kernel of the parameters "
+            f"{', '.join(step.arguments)}, got {signature or 'one that does not name them'}"
+        )
+    return [name for name in names if name is not None]
+
+
+def _argument(at: DeviceKernels, source: Source, room: int | None) -> object:
+    if isinstance(source, Words):
+        found = at.layouts.get(source.words)
+        return found if source.dtype == "u64" else found.view(source.dtype)
+    if isinstance(source, Elements):
+        return at.constants.get((source.dtype, source.data))
+    if room is not None and isinstance(source, Passed) and source.index == _SCRATCH:
+        return Passed.operand(room, source.start, source.size, source.dtype)
+    return source
+
+
+class _InTurn:
+    """Launches, and what the host does between them."""
+
+    __slots__ = ("_at", "_operands", "_prepared", "_stages", "_tally")
+
+    def __init__(self, at: DeviceKernels, prepared: Prepared, tally: Tally | None) -> None:
+        self._at = at
+        self._prepared = prepared
+        self._tally = tally
+        question = prepared.question
+        self._operands = len(question.operands) + question.numbers
+        self._stages: list[LaunchSequence | Work] = []
+        for is_launch, steps in groupby(prepared.steps, lambda one: isinstance(one, Launch)):
+            if is_launch:
+                launches = [
+                    _bound(at, step, self._operands) for step in steps if isinstance(step, Launch)
+                ]
+                self._stages.append(LaunchSequence(launches, operands=self._operands + 1))
+            else:
+                self._stages += [step for step in steps if isinstance(step, Work)]
+
+    def __call__(
+        self, stream: StreamLike | None, out: DeviceBuffer | None, *given: Any
+    ) -> DeviceBuffer:
+        prepared = self._prepared
+        question = prepared.question
+        if len(given) != self._operands or (out is None and question.is_in_place):
+            raise TypeError(
+                f"{question!r}: expected stream, out and {self._operands} operands, got {given!r}"
+            )
+        is_new = out is None
+        if out is None:
+            dtype, layout = question.result
+            out = self._at.room(layout.size, dtype, stream)
+        room = self._at.room(prepared.scratch, u8, stream) if prepared.scratch else None
+        for stage in self._stages:
+            if isinstance(stage, LaunchSequence):
+                stage(stream, out, *given, room)
+            else:
+                memory = [self._memory(one, out, room, given) for one in stage.memory]
+                with recording.unheard():
+                    stage.run(self._at, stream, *memory)
+        if self._tally is not None:
+            self._tally.count += 1
+        recording.tell(question, out, is_new, given)
+        return out
+
+    @staticmethod
+    def _memory(
+        passed: Passed, out: DeviceBuffer, room: DeviceBuffer | None, given: tuple[Any, ...]
+    ) -> Any:
+        if passed.index >= 0:
+            return part_of(given[passed.index], passed)
+        return part_of(room if passed.index == _SCRATCH else out, passed)
+
+
+__all__ = ["Enqueue", "Ready", "make_ready", "parameter_names"]

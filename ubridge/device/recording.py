@@ -1,0 +1,120 @@
+"""The one place at which operations are overheard: each call of one that is ready, once enqueued.
+
+While nobody listens, the compiled sequences test one pointer and nothing else happens.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ubridge.core.question import Question
+from uhal import Device, DeviceBuffer, LaunchSequence, set_recorder
+
+
+class Listener(ABC):
+    """What hears of the operations that the thread which made it enqueues on a device."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self.thread = threading.get_ident()
+
+    @abstractmethod
+    def asked(
+        self, question: Question, out: DeviceBuffer, is_new: bool, given: tuple[Any, ...]
+    ) -> None:
+        """Hear of an operation that is enqueued; `is_new` says whether it allocated `out`."""
+
+    @abstractmethod
+    def allocated(self, buffer: DeviceBuffer) -> None:
+        """Hear of memory for a result that is yet to be computed."""
+
+    def hears(self, device: Device) -> bool:
+        """Return whether it hears of what this thread does on a device."""
+        return self.thread == threading.get_ident() and self.device == device
+
+
+_listeners: list[Listener] = []
+_lock = threading.Lock()
+
+
+class _Thread(threading.local):
+    """What a thread is doing."""
+
+    is_within_one = False
+
+
+_now = _Thread()
+
+
+@contextmanager
+def listening(listener: Listener) -> Iterator[None]:
+    """Within it a listener hears of operations."""
+    with _lock:
+        _listeners.append(listener)
+        set_recorder(_told)
+    try:
+        yield
+    finally:
+        with _lock:
+            _listeners.remove(listener)
+            if not _listeners:
+                set_recorder(None)
+
+
+@contextmanager
+def unheard() -> Iterator[None]:
+    """Within it this thread's operations are part of one that is told as a whole."""
+    before, _now.is_within_one = _now.is_within_one, True
+    try:
+        yield
+    finally:
+        _now.is_within_one = before
+
+
+def listened_to(device: Device) -> bool:
+    """Return whether any thread's operations on a device are heard."""
+    return any(one.device == device for one in tuple(_listeners))
+
+
+def is_heard(device: Device) -> bool:
+    """Return whether this thread's operations on a device are heard."""
+    return bool(_listeners) and any(one.hears(device) for one in tuple(_listeners))
+
+
+def tell(question: Question, out: DeviceBuffer, is_new: bool, given: tuple[Any, ...]) -> None:
+    """Tell of an operation that is enqueued."""
+    if _listeners and not _now.is_within_one:
+        for listener in tuple(_listeners):
+            if listener.hears(out.device):
+                listener.asked(question, out, is_new, given)
+
+
+def tell_allocated(buffer: DeviceBuffer) -> None:
+    """Tell of memory for a result."""
+    if _listeners and not _now.is_within_one:
+        for listener in tuple(_listeners):
+            if listener.hears(buffer.device):
+                listener.allocated(buffer)
+
+
+def _told(
+    sequence: LaunchSequence, out: DeviceBuffer, is_new: bool, given: tuple[Any, ...]
+) -> None:
+    # A sequence without a question is a part of an operation.
+    if sequence.about is not None:
+        tell(sequence.about, out, is_new, given)
+
+
+__all__ = [
+    "Listener",
+    "is_heard",
+    "listened_to",
+    "listening",
+    "tell",
+    "tell_allocated",
+    "unheard",
+]

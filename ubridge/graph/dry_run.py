@@ -1,0 +1,68 @@
+"""What a graph takes on its device, without running it: launches, and the memory they are given.
+
+Making the operations ready finds their kernels and uploads their layouts, which a capture must not.
+The memory that kernels are given is what the slots of a plan can stand for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ubridge.core.prepared import Launch, part_of
+from ubridge.device.executor import DeviceExecutor
+from ubridge.device.ready import Enqueue
+from ubridge.graph.dispatch import Step
+from uhal import DeviceBuffer, Passed
+from uhal.errors import DeviceError, NotSupportedError
+
+_RESULT = -1
+
+
+class DryRun:
+    """The operations of a graph, ready on its device, and what they will launch."""
+
+    def __init__(self, executor: DeviceExecutor, steps: Sequence[Step]) -> None:
+        """Make them ready; `NotSupportedError` for what is more than launches."""
+        self.launches: dict[int, int] = {}
+        """Kernel launches of each operation, by node."""
+        self.enqueuing: list[Enqueue] = []
+        """What enqueues each operation."""
+        # The bytes of a buffer, from the first to behind the last, that kernels are given.
+        self._given: dict[DeviceBuffer, set[tuple[int, int]]] = {}
+        backend = executor.device.backend
+        for step in steps:
+            try:
+                ready = executor.ready(step.question)
+            except DeviceError as error:
+                error.args = (f"{step.node}: {error}", *error.args[1:])
+                raise
+            if ready.prepared.is_beyond_launches:
+                raise NotSupportedError(
+                    f"{step.node}: on {backend} this is more than launches of kernels, and cannot "
+                    "be captured; execute_graph runs it",
+                    backend=backend,
+                )
+            self.enqueuing.append(ready.launch)
+            self.launches[step.node.index] = len(ready.prepared.launches)
+            for launch in ready.prepared.launches:
+                self._note(step, launch)
+
+    def reads(self, memory: DeviceBuffer) -> bool:
+        """Return whether a launch is given the memory, or a part of it: what a slot follows."""
+        root, start = memory._place
+        stop = start + memory.nbytes
+        given = self._given.get(root, ())
+        return start < stop and any(start <= first and last <= stop for first, last in given)
+
+    def _note(self, step: Step, launch: Launch) -> None:
+        for source in launch.arguments.values():
+            if not isinstance(source, Passed) or source.index < _RESULT:
+                continue
+            whole = step.out if source.index == _RESULT else step.arguments[source.index]
+            if isinstance(whole, DeviceBuffer):
+                buffer = part_of(whole, source)
+                root, start = buffer._place
+                self._given.setdefault(root, set()).add((start, start + buffer.nbytes))
+
+
+__all__ = ["DryRun"]
