@@ -48,7 +48,8 @@ cdef extern from "hot_table.h" nogil:
         int (*current)(void **) noexcept nogil
         int (*bind)(void *) noexcept nogil
         int (*launch)(void *, unsigned int, unsigned int, unsigned int, unsigned int,
-                      unsigned int, unsigned int, unsigned int, void *, void **, void **) noexcept nogil
+                      unsigned int, unsigned int, unsigned int, void *, void **,
+                      void **) noexcept nogil
         int (*launch_ex)(const uhal_launch_config *, void *, void **, void **) noexcept nogil
         int (*prepare_function)(void *, const uhal_signature *) noexcept nogil
         int (*alloc)(uint64_t *, size_t) noexcept nogil
