@@ -136,6 +136,7 @@ include "launch/launch_ex.pxi"
 include "launch/launch.pxi"
 include "launch/launch_sequence.pxi"
 include "launch/slot_maker.pxi"
+include "launch/remembered_call.pxi"
 include "capture/recording.pxi"
 include "capture/capture.pxi"
 include "capture/capture_order.pxi"
@@ -143,8 +144,8 @@ include "capture/captured_work.pxi"
 include "capture/plan.pxi"
 include "capture/plan_slots.pxi"
 
-# A free-threaded Python turns its lock on for a module that does not say it can do without, and this
-# one does not, unless it was started with the lock forced off.
+# A free-threaded Python turns its lock on for a module that does not say it can do without, and
+# this one does not, unless it was started with the lock forced off.
 if hasattr(_sys, "_is_gil_enabled") and not _sys._is_gil_enabled():
     raise ImportError(
         "uhal keeps its books under the GIL, and this Python was started with it forced off: leave "

@@ -1,7 +1,7 @@
 # A capture: a stream, and those that join it, record what they are given into a plan.
 #
-# Nothing recorded takes a ticket or leaves a stamp, for it does not run. The plan holds the memory it
-# is given. What would make the driver spoil the capture is refused before the driver sees it.
+# Nothing recorded takes a ticket or leaves a stamp, for it does not run. The plan holds the memory
+# it is given. What would make the driver spoil the capture is refused before the driver sees it.
 
 cdef object _capture_words = None
 
@@ -49,7 +49,7 @@ cdef class Capture:
             warn_in_destructor(f"abandoning the capture of plan {self.plan.name!r}: {failure}")
 
 
-# -- beginning and ending ----------------------------------------------------------------------------
+# -- beginning and ending --------------------------------------------------------------------------
 
 
 cdef Plan begin_capture(Stream stream, object name):
@@ -85,7 +85,7 @@ cdef Plan begin_capture(Stream stream, object name):
 
 
 cdef inline bint is_noted(StreamCore core) noexcept:
-    """Whether the stream's work is kept from the library, which would run it: replays enqueue it."""
+    """Whether the stream's work is kept from the library, which would run it, for replays."""
     return core.capture is not None and core.capture.noted
 
 

@@ -104,7 +104,7 @@ cdef int refuse_captured_handle(Plan plan, uintptr_t handle) except -1:
     return 0
 
 
-# -- order between streams ---------------------------------------------------------------------------
+# -- order between streams -------------------------------------------------------------------------
 #
 # Every stream counts what it recorded, and keeps how far it has waited for the others. What one of
 # them did is joined when the stream of the capture has waited that far.

@@ -68,7 +68,7 @@ cdef bint is_let_go(Context context, Plan plan, Block block, StreamCore core) ex
     return True
 
 
-# -- launches ----------------------------------------------------------------------------------------
+# -- launches --------------------------------------------------------------------------------------
 
 
 cdef bint divert(
@@ -157,7 +157,7 @@ cdef int capture_launch(
 cdef object follow(
     Plan plan, Function function, Py_ssize_t index, object value, list followed
 ):
-    """The value of an argument that is a slot, or the argument itself; notes the slot it follows."""
+    """The value of an argument that is a slot, or the argument; notes the slot it follows."""
     cdef PlanSlot slot = None
     cdef uint64_t offset = 0
     if isinstance(value, PlanSlot):

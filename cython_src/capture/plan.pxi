@@ -26,7 +26,7 @@ cdef class Plan:
     cdef Recording recording
     cdef object graph               # native; 0: none
     cdef object executable
-    cdef bint noted                 # the library records nothing: its operations are only noted here
+    cdef bint noted                 # the library records nothing: operations are noted here
     cdef bint one_by_one            # no graph: its operations are enqueued one after the other
     cdef list functions             # of the launches, in their order
     cdef dict slot_of_name
@@ -181,7 +181,8 @@ cdef int instantiate(Plan plan) except -1:
     for index, block in enumerate(plan.held):
         plan.blocks[index] = <void *>block
     plan.block_count = len(plan.held)
-    plan.modules = list({id((<Function>f).module): (<Function>f).module for f in plan.functions}.values())
+    modules = [(<Function>function).module for function in plan.functions]
+    plan.modules = list({id(module): module for module in modules}.values())
     plan.arena = {}
     return 0
 
@@ -258,7 +259,7 @@ cdef int destroy_graphs(Plan plan) except -1:
     return 0
 
 
-# -- replay ------------------------------------------------------------------------------------------
+# -- replay ----------------------------------------------------------------------------------------
 
 
 cdef int replay_plan(Plan plan, object stream, dict values) except -1:
@@ -376,7 +377,7 @@ cdef int note_replay(StreamCore core, Recording recording) except -1:
 
 
 cdef int tell_changes(Plan plan, void *executable) noexcept:
-    """Change the launches whose slots have other values; the status of the first call that fails."""
+    """Change the launches whose slots have other values; the status of the first failure."""
     cdef uhal_hot_table *table = plan.context.table
     cdef CapturedLaunch *launch
     cdef const unsigned int *geometry

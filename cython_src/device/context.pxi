@@ -66,8 +66,8 @@ def slot_prototypes():
 cdef bint exiting = False
 
 
-# no_gc, not no_gc_clear: of a Context in a garbage cycle the collector would still empty the dict of
-# streams, and nobody could destroy them. It holds nothing of the user's, so it closes no cycle.
+# no_gc, not no_gc_clear: of a Context in a garbage cycle the collector would still empty the dict
+# of streams, and nobody could destroy them. It holds nothing of the user's, so it closes no cycle.
 @cython.final
 @cython.no_gc
 cdef class Context:
@@ -180,7 +180,7 @@ cdef class Context:
         return pool_statistics(self)
 
     def pool_owners(self):
-        """Return (bytes, bytes asked for, code object or None, instruction offset) of live blocks."""
+        """Return (bytes, bytes asked for, code object or None, offset in it) of live blocks."""
         return pool_owners(self)
 
     def reset_peak_statistics(self):
@@ -270,7 +270,7 @@ def live_counts():
 
 
 cdef int synchronize_streams(Context context) except -1:
-    """Wait for every stream, closed ones too; of one that is captured, for what it was given before."""
+    """Wait for every stream, closed ones too; of one in a capture, for what it had before."""
     cdef StreamCore core
     for core in list(context.streams.values()):
         synchronize_core(context, core)
@@ -279,11 +279,11 @@ cdef int synchronize_streams(Context context) except -1:
     return clear_yard(context)
 
 
-# -- making the device current -------------------------------------------------------------------
+# -- making the device current ---------------------------------------------------------------------
 
 
-# Of devices closed since: threads that kept one bound have nothing to go back to. The driver is asked
-# all the same, for another library may have brought the device back to life.
+# Of devices closed since: threads that kept one bound have nothing to go back to. The driver is
+# asked all the same, for another library may have brought the device back to life.
 cdef set released_tokens = set()
 
 
@@ -306,7 +306,7 @@ cdef inline int leave(Context context, void *previous) except -1:
     return 0
 
 
-# -- state ---------------------------------------------------------------------------------------
+# -- state -----------------------------------------------------------------------------------------
 
 
 cdef inline int require_usable(Context context) except -1:
@@ -343,7 +343,7 @@ cdef int mark_all(Context context, uint32_t bits) except -1:
     return 0
 
 
-# -- native failures -----------------------------------------------------------------------------
+# -- native failures -------------------------------------------------------------------------------
 
 
 cdef inline int check(Context context, int status, str slot) except -1:

@@ -1,11 +1,12 @@
 # The process: which device a call means, what a fork and the end of the process do.
 
 
-# -- which device is meant -----------------------------------------------------------------------
+# -- which device is meant -------------------------------------------------------------------------
 
 cdef Context default_context = None
 cdef object thread_contexts = _threading.local()
-cdef Py_ssize_t pushed_contexts = 0     # on all threads: while there are none, no stack is looked up
+# on all threads: while there are none, no stack is looked up
+cdef Py_ssize_t pushed_contexts = 0
 
 
 def current_context():

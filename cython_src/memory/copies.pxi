@@ -67,10 +67,12 @@ cdef int used(Context context, Block block, StreamCore core, int status) except 
     return let_go(context, block)
 
 
-# -- one native copy ---------------------------------------------------------------------------------
+# -- one native copy -------------------------------------------------------------------------------
 
 
-cdef int copy_h2d(DeviceBuffer buffer, const void *source, StreamCore core, bint pageable) except -1:
+cdef int copy_h2d(
+    DeviceBuffer buffer, const void *source, StreamCore core, bint pageable
+) except -1:
     cdef Context context = buffer.context
     cdef size_t count = buffer.nbytes
     cdef int status = 0
@@ -79,9 +81,9 @@ cdef int copy_h2d(DeviceBuffer buffer, const void *source, StreamCore core, bint
         return add_operation(
             core.capture.recording, OPERATION_H2D, buffer.address, <uintptr_t>source, count, 0
         )
-    if pageable and count > context.table.staged_bytes:
-        settle_for_copy(context, core)
     cdef void *previous = enter(context)
+    if pageable and count > context.table.staged_bytes:
+        settle_for_copy(context, core, previous)
     cdef Block block = hold(buffer)
     hold_core(core)
     try:
@@ -89,8 +91,8 @@ cdef int copy_h2d(DeviceBuffer buffer, const void *source, StreamCore core, bint
             status = context.table.copy_h2d(buffer.address, source, count, core.handle)
         else:
             status = copy_pieces(
-                context.table, HOST_TO_DEVICE, buffer.address, <uintptr_t>source, count, core.handle,
-                pageable,
+                context.table, HOST_TO_DEVICE, buffer.address, <uintptr_t>source, count,
+                core.handle, pageable,
             )
     finally:
         if not took_ticket(core) and status == 0:
@@ -112,9 +114,9 @@ cdef int copy_d2h(DeviceBuffer buffer, void *destination, StreamCore core, bint 
         return add_operation(
             core.capture.recording, OPERATION_D2H, <uintptr_t>destination, buffer.address, count, 0
         )
-    if pageable:
-        settle_for_copy(context, core)
     cdef void *previous = enter(context)
+    if pageable:
+        settle_for_copy(context, core, previous)
     cdef Block block = hold(buffer)
     hold_core(core)
     try:
@@ -172,7 +174,10 @@ cdef int copy_d2d(DeviceBuffer destination, DeviceBuffer source, StreamCore core
     cdef int status
     if destination.address == source.address:
         return 0
-    if destination.address < source.address + count and source.address < destination.address + count:
+    if (
+        destination.address < source.address + count
+        and source.address < destination.address + count
+    ):
         middle = new_buffer(DeviceBuffer, context, source.nbytes, element_of("u8"), core)
         copy_d2d(middle, source, core)
         return copy_d2d(destination, middle, core)
@@ -189,7 +194,9 @@ cdef int copy_d2d(DeviceBuffer destination, DeviceBuffer source, StreamCore core
     with nogil:
         status = context.table.copy_d2d(destination.address, source.address, count, core.handle)
     if not took_ticket(core) and status == 0:
-        add_operation(core.capture.recording, OPERATION_D2D, destination.address, source.address, count, 0)
+        add_operation(
+            core.capture.recording, OPERATION_D2D, destination.address, source.address, count, 0
+        )
     let_go_core(context, core)
     used(context, to_block, core, status)
     used(context, from_block, core, status)
@@ -231,7 +238,9 @@ cdef int copy_peer(DeviceBuffer destination, DeviceBuffer source, StreamCore cor
     return 0
 
 
-cdef int copy_through_host(DeviceBuffer destination, DeviceBuffer source, StreamCore core) except -1:
+cdef int copy_through_host(
+    DeviceBuffer destination, DeviceBuffer source, StreamCore core
+) except -1:
     host = _numpy.empty(source.nbytes, _numpy.uint8)
     copy_out(source.view("u8"), host, None)
     return upload(destination, host, core)
@@ -256,7 +265,7 @@ cdef int settle_stamp(Context context, Stamp stamp) except -1:
     return 0
 
 
-# -- in ----------------------------------------------------------------------------------------------
+# -- in --------------------------------------------------------------------------------------------
 
 
 cdef int upload(DeviceBuffer buffer, object array, StreamCore core) except -1:
@@ -323,7 +332,7 @@ cdef int copy_device(DeviceBuffer destination, DeviceBuffer source, StreamCore c
     return copy_through_host(destination, source, core)
 
 
-# -- out ---------------------------------------------------------------------------------------------
+# -- out -------------------------------------------------------------------------------------------
 
 
 cdef int copy_out(DeviceBuffer buffer, object destination, object stream) except -1:
@@ -343,12 +352,16 @@ cdef int copy_out_async(DeviceBuffer buffer, object destination, StreamCore core
     if isinstance(destination, DeviceBuffer):
         require_buffer(<DeviceBuffer>destination)
         copy_in_async(
-            <DeviceBuffer>destination, buffer, core_of_device(<DeviceBuffer>destination, core, buffer)
+            <DeviceBuffer>destination,
+            buffer,
+            core_of_device(<DeviceBuffer>destination, core, buffer),
         )
         return 0
     if isinstance(destination, HostBuffer):
         require_host_buffer(<HostBuffer>destination)
-        require_match(buffer, "destination", (<HostBuffer>destination).size, (<HostBuffer>destination).dtype)
+        require_match(
+            buffer, "destination", (<HostBuffer>destination).size, (<HostBuffer>destination).dtype
+        )
         memory = (<HostBuffer>destination).memory
         if buffer.nbytes:
             copy_d2h(buffer, memory.pointer, core, False)
@@ -356,7 +369,9 @@ cdef int copy_out_async(DeviceBuffer buffer, object destination, StreamCore core
         return 0
     refuse_capturing(core, "a copy to ordinary memory", "pinned only")
     if isinstance(destination, (bytearray, memoryview)):
-        array = _numpy.frombuffer(destination, _numpy.uint8) if len(destination) else _numpy.empty(0, "u1")
+        array = _numpy.empty(0, "u1")
+        if len(destination):
+            array = _numpy.frombuffer(destination, _numpy.uint8)
         if array.nbytes != buffer.nbytes:
             refuse_size("destination", f"{buffer.nbytes} bytes", f"{array.nbytes}")
     elif isinstance(destination, _numpy.ndarray):
@@ -368,7 +383,9 @@ cdef int copy_out_async(DeviceBuffer buffer, object destination, StreamCore core
             f"{type(destination).__name__}"
         )
     if not array.flags.writeable:
-        raise _errors.ArgumentValueError("destination: expected writable memory, got a read-only one")
+        raise _errors.ArgumentValueError(
+            "destination: expected writable memory, got a read-only one"
+        )
     if not buffer.nbytes:
         return 0
     whole = array if array.flags.c_contiguous and array.dtype.isnative else _numpy.empty(
@@ -376,8 +393,8 @@ cdef int copy_out_async(DeviceBuffer buffer, object destination, StreamCore core
     )
     try:
         copy_d2h(buffer, _cnumpy.PyArray_DATA(whole), core, True)
-        # The vendors promise that a copy to pageable memory has happened when the call returns; they
-        # do not for memory the caller registered with them, which we cannot tell from here.
+        # The vendors promise that a copy to pageable memory has happened when the call returns;
+        # they do not for memory the caller registered with them, which we cannot tell from here.
         synchronize_core(buffer.context, core)
     except BaseException:
         keep_memory(core, whole)
@@ -393,7 +410,7 @@ cdef StreamCore core_of_device(DeviceBuffer destination, StreamCore core, Device
 
 
 cdef int keep_memory(StreamCore core, object memory) except -1:
-    """Keep what a copy may still read or write that ended early: registered memory is in use till then.
+    """Keep memory that a copy may still use whose wait ended early: registered memory.
 
     Buffers are kept by the copies themselves.
     """
@@ -412,7 +429,7 @@ cdef int hold_pinned(StreamCore core, HostMemory memory) except -1:
     return 0
 
 
-# -- fills -------------------------------------------------------------------------------------------
+# -- fills -----------------------------------------------------------------------------------------
 
 
 cdef int fill(DeviceBuffer buffer, int width, unsigned int value, StreamCore core) except -1:
@@ -469,7 +486,7 @@ cdef int set_pattern(DeviceBuffer buffer, int width, object value, object stream
     return 0
 
 
-# -- refusals ----------------------------------------------------------------------------------------
+# -- refusals --------------------------------------------------------------------------------------
 
 
 cdef int refuse_other_dtype(str role, object expected, object given) except -1:

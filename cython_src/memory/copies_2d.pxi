@@ -13,7 +13,7 @@ cdef struct Rows:
 cdef tuple DIRECTIONS = ("h2d", "d2h", "d2d")
 
 
-# -- reading what is asked for -----------------------------------------------------------------------
+# -- reading what is asked for ---------------------------------------------------------------------
 
 
 cdef Py_ssize_t read_extent(str role, object value) except -1:
@@ -56,7 +56,9 @@ cdef int read_array_rows(str role, object array, object shape, object pitch, Row
     """Rows of a two-dimensional numpy array, which says itself how they lie."""
     cdef object dtype = array.dtype
     if array.ndim != 2:
-        raise _errors.ArgumentValueError(f"{role}: expected a 2-D array, got {array.ndim} dimensions")
+        raise _errors.ArgumentValueError(
+            f"{role}: expected a 2-D array, got {array.ndim} dimensions"
+        )
     if shape is not None and tuple(shape) != array.shape:
         raise _errors.ArgumentValueError(
             f"shape: expected that of the array, {array.shape}, got {shape!r}"
@@ -78,7 +80,7 @@ cdef int read_array_rows(str role, object array, object shape, object pitch, Row
     return 0
 
 
-# -- the native copy ---------------------------------------------------------------------------------
+# -- the native copy -------------------------------------------------------------------------------
 
 
 cdef int copy_rows(
@@ -127,7 +129,7 @@ cdef bint native_2d(
     return True
 
 
-# -- in and out --------------------------------------------------------------------------------------
+# -- in and out ------------------------------------------------------------------------------------
 
 
 cdef int copy_2d_in(
@@ -178,7 +180,9 @@ cdef int copy_rows_and_wait(
     StreamCore core
 ) except -1:
     """`copy_rows_of` with memory of the host."""
-    settle_for_copy(buffer.context, core)
+    cdef void *previous = enter(buffer.context)
+    settle_for_copy(buffer.context, core, previous)
+    leave(buffer.context, previous)
     try:
         copy_rows_of(buffer, None, direction, destination, source, core)
         return synchronize_core(buffer.context, core)

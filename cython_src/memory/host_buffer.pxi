@@ -4,7 +4,7 @@
 @cython.final
 @cython.no_gc
 cdef class PinnedYard:
-    """Pinned memory nobody has any more, of a driver that waits for the device where it frees some."""
+    """Pinned memory nobody has any more, of a driver that waits for the device to free it."""
 
     cdef list addresses
 

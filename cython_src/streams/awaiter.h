@@ -49,8 +49,8 @@ static int uhal_look(uhal_handle_call query, void *handle, int not_ready) {
 }
 
 /* Asks it until it is ready or `go_on` says 0, at growing distances. */
-static int uhal_look_now_and_then(uhal_handle_call query, void *handle, int not_ready, uhal_go_on go_on,
-                                  void *user_data) {
+static int uhal_look_now_and_then(uhal_handle_call query, void *handle, int not_ready,
+                                  uhal_go_on go_on, void *user_data) {
     int64_t asked = uhal_now_ns();
     int64_t nap = 20 * 1000;
     int status = uhal_look(query, handle, not_ready);

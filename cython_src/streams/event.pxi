@@ -19,7 +19,7 @@ cdef class Event:
     cdef StreamCore core      # of the last record
     cdef uint64_t ticket
     cdef Py_ssize_t waiting   # threads that wait for it without the GIL
-    cdef void *abandoned      # the handle, when it was closed meanwhile: the last of them destroys it
+    cdef void *abandoned      # the handle, once it is closed: the last of them destroys it
     cdef Recording captured   # of the capture it was recorded in last, else None
     cdef dict clock           # and what comes before it there
     cdef object __weakref__

@@ -1,4 +1,5 @@
-# The native half of a stream: its handle, the count of what was put into it, and what is known to be done.
+# The native half of a stream: its handle, the count of what was put into it, and what of that is
+# known to be done.
 #
 # Every operation takes the next ticket of its stream. `completed` is the last ticket known to be
 # done; it moves when somebody waits or asks. Stream ids are never reused, so a stamp (id, ticket)
@@ -251,7 +252,9 @@ cdef int synchronize_core(Context context, StreamCore core) except -1:
     return 0
 
 
-cdef int wait_for(Context context, StreamCore waiting, uint64_t stream_id, uint64_t ticket) except -1:
+cdef int wait_for(
+    Context context, StreamCore waiting, uint64_t stream_id, uint64_t ticket
+) except -1:
     """Make later work of `waiting` start only after (stream_id, ticket). Nothing blocks."""
     cdef void *event
     cdef void *previous
@@ -349,6 +352,7 @@ cdef int end_core(Context context, StreamCore core) except -1:
 cdef int after_launch(Context context, StreamCore core) except -1:
     """UHAL_LAUNCH_BLOCKING waits for the launch just made; UHAL_LAUNCH_MARKS counts it."""
     cdef void *pinned = NULL
+    cdef int status
     if core.state.word & UHAL_STATE_BLOCKING:
         synchronize_core(context, core)
     if core.state.word & UHAL_STATE_MARKING and not core.closed:
@@ -356,7 +360,8 @@ cdef int after_launch(Context context, StreamCore core) except -1:
         if core.launches_since_mark >= context.launch_marks:
             core.launches_since_mark = 0
             if core.mark_word == NULL:
-                check(context, context.table.host_alloc(&pinned, 4, HOST_ALLOC_MAPPED), "host_alloc")
+                status = context.table.host_alloc(&pinned, 4, HOST_ALLOC_MAPPED)
+                check(context, status, "host_alloc")
                 core.mark_word = <uint32_t *>pinned
                 core.mark_word[0] = <uint32_t>core.completed
             check(

@@ -1,9 +1,10 @@
 # Waiting on the host, so that Ctrl-C ends it.
 #
 # Python calls signal handlers on its main thread, and not inside a native call. There every wait
-# asks now and then whether a handler has something to raise: that ends the wait and nothing else, for
-# the work goes on and can be waited for again. A library that can ask while it waits does (the slots
-# that end in `while`); for others see awaiter.h. Other threads wait in the driver, whatever comes.
+# asks now and then whether a handler has something to raise: that ends the wait and nothing else,
+# for the work goes on and can be waited for again. A library that can ask while it waits does (the
+# slots that end in `while`); for others see awaiter.h. Other threads wait in the driver, whatever
+# comes.
 
 cdef unsigned long main_thread = 0
 cdef unsigned int main_thread_generation = 0
@@ -34,7 +35,7 @@ cdef inline int end_of_wait(list raised) except -1:
     return 0
 
 
-# -- streams and events ------------------------------------------------------------------------------
+# -- streams and events ----------------------------------------------------------------------------
 
 
 cdef int wait_for_stream(Context context, StreamCore core, const char **slot) except? -1:
@@ -109,7 +110,7 @@ cdef int wait_for_handle(
     return status
 
 
-# -- by a thread of ours -----------------------------------------------------------------------------
+# -- by a thread of ours ---------------------------------------------------------------------------
 
 
 @cython.final
@@ -181,16 +182,21 @@ cdef int reap_left_waits() except -1:
     return 0
 
 
-# -- before native calls that no signal ends -----------------------------------------------------------
+# -- before native calls that no signal ends -------------------------------------------------------
 
 
-cdef inline int settle_for_copy(Context context, StreamCore core) except -1:
+cdef inline int settle_for_copy(Context context, StreamCore core, void *previous) except -1:
     """On the main thread, wait for the stream before a copy that would wait for it in the driver.
 
-    When a signal ends this wait the copy has not begun: nothing of the caller's is in use.
+    When a signal ends this wait the copy has not begun: nothing of the caller's is in use. The
+    device is current; `previous` is made so again when this raises.
     """
-    if signals_come_here():
-        synchronize_core(context, core)
+    if signals_come_here() and context.table.stream_query(core.handle) == context.table.not_ready:
+        try:
+            synchronize_core(context, core)
+        except BaseException:
+            leave(context, previous)
+            raise
     return 0
 
 

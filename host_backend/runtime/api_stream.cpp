@@ -139,8 +139,7 @@ uhalHostResult uhalHostStreamWaitEvent(void *handle, void *event, unsigned int f
     });
 }
 
-uhalHostResult uhalHostLaunchHostFunc(void *handle, uhal_host_function function,
-                                      void *user_data) {
+uhalHostResult uhalHostLaunchHostFunc(void *handle, uhal_host_function function, void *user_data) {
     return with_stream(handle, [&](Stream &stream) -> int {
         if (function == nullptr) {
             return UHAL_HOST_ERROR_INVALID_VALUE;
