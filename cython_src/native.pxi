@@ -14,6 +14,7 @@ from cpython.exc cimport (
     PyErr_CheckSignals, PyErr_SetInterrupt, PyErr_SetObject, PyErr_WriteUnraisable,
 )
 from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
+from cpython.dict cimport PyDict_GetItemWithError
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from cpython.pyport cimport PY_SSIZE_T_MAX
@@ -214,6 +215,7 @@ cdef extern from "launch/vectorcall.h":
     Py_ssize_t PyVectorcall_NARGS(size_t flags)
     bint PyObject_TypeCheck(PyObject *object, PyTypeObject *type)
     bint Py_IS_TYPE(PyObject *object, PyTypeObject *type)
+    object PyObject_Vectorcall(object callee, PyObject **given, size_t flags, PyObject *keywords)
     long long PyLong_AsLongLongAndOverflow(object value, int *overflow)
     unsigned long long PyLong_AsUnsignedLongLong(object value) except? 0xFFFFFFFFFFFFFFFF
     double PyLong_AsDouble(object value) except? -1.0

@@ -30,7 +30,7 @@ cdef class RememberedCall:
 
     def __init__(
         self, fallback, operation, Py_ssize_t operands, SlotMaker maker not None, *,
-        words, start, code, launch, layout, dtype,
+        tuple layouts not None, tuple dtypes not None, tuple answers not None,
     ):
         if self.fallback is not None:
             raise RuntimeError("a RememberedCall is initialised once")
@@ -41,11 +41,13 @@ cdef class RememberedCall:
         self.operation = operation
         self.operands = operands
         self.maker = maker
-        self.words, self.start = slot_of(words), slot_of(start)
-        self.code = slot_of(code)
-        self.launch, self.layout, self.dtype = slot_of(launch), slot_of(layout), slot_of(dtype)
-        self.layouts, self.dtypes = words.__objclass__, code.__objclass__
-        self.answers = launch.__objclass__
+        self.layouts, words, start = layouts
+        self.dtypes, code = dtypes
+        self.answers, launch, layout, dtype = answers
+        self.words, self.start = offset_of_slot(self.layouts, words), offset_of_slot(self.layouts, start)
+        self.code = offset_of_slot(self.dtypes, code)
+        self.launch, self.layout = offset_of_slot(self.answers, launch), offset_of_slot(self.answers, layout)
+        self.dtype = offset_of_slot(self.answers, dtype)
         self.fallback = fallback
         self.vectorcall = <uhal_vectorcall>call_remembered
 
@@ -53,14 +55,14 @@ cdef class RememberedCall:
         return f"<RememberedCall of {self.operation!r}>"
 
 
-cdef Py_ssize_t slot_of(object attribute) except -1:
-    cdef Py_ssize_t offset = uhal_slot_offset(attribute)
+cdef Py_ssize_t offset_of_slot(type owner, object name) except -1:
+    cdef Py_ssize_t offset = uhal_slot_offset(getattr(owner, name))
     if offset < 0:
-        raise ValueError(f"{attribute!r} is no slot")
+        raise ValueError(f"{owner.__name__}.{name} is no slot")
     return offset
 
 
-cdef inline PyObject *slot(PyObject *owner, Py_ssize_t offset) noexcept:
+cdef inline PyObject *slot_at(PyObject *owner, Py_ssize_t offset) noexcept:
     return (<PyObject **>(<char *>owner + offset))[0]
 
 
@@ -74,15 +76,15 @@ cdef object call_remembered(object callee, PyObject **given, size_t flags, PyObj
         answer = remembered_answer(call, given, arguments + 2)
         if answer is not None:
             arguments[0] = arguments[1] = Py_None
-            launch = <object>slot(<PyObject *>answer, call.launch)
+            launch = <object>slot_at(<PyObject *>answer, call.launch)
             if type(launch) is LaunchSequence:
                 made = call_sequence(launch, arguments, 2 + call.operands, NULL)
             else:
                 made = PyObject_Vectorcall(launch, arguments, 2 + call.operands, NULL)
             values[0] = <PyObject *>made
-            values[1] = slot(<PyObject *>answer, call.layout)
-            values[2] = slot(<PyObject *>answer, call.dtype)
-            values[3] = slot(given[0], call.maker.offsets[3])
+            values[1] = slot_at(<PyObject *>answer, call.layout)
+            values[2] = slot_at(<PyObject *>answer, call.dtype)
+            values[3] = slot_at(given[0], call.maker.offsets[3])
             return uhal_make_with_slots(
                 type(<object>given[0]), values, call.maker.offsets, call.maker.count
             )
@@ -100,24 +102,24 @@ cdef object remembered_answer(RememberedCall call, PyObject **given, PyObject **
     cdef Py_ssize_t *at = call.maker.offsets
     if not PyObject_TypeCheck(given[0], <PyTypeObject *>call.maker.base):
         return None
-    dtype, executor = slot(given[0], at[2]), slot(given[0], at[3])
+    dtype, executor = slot_at(given[0], at[2]), slot_at(given[0], at[3])
     for index in range(call.operands):
         if index and type(<object>given[1]) is not type(<object>given[0]):
             return None
-        layout = slot(given[index], at[1])
-        buffers[index] = slot(given[index], at[0])
-        if slot(given[index], at[2]) != dtype or slot(given[index], at[3]) != executor:
+        layout = slot_at(given[index], at[1])
+        buffers[index] = slot_at(given[index], at[0])
+        if slot_at(given[index], at[2]) != dtype or slot_at(given[index], at[3]) != executor:
             return None
         if layout == NULL or dtype == NULL or executor == NULL or buffers[index] == NULL:
             return None
         if not Py_IS_TYPE(layout, <PyTypeObject *>call.layouts):
             return None
-        if slot(layout, call.start) != <PyObject *>ZERO:
+        if slot_at(layout, call.start) != <PyObject *>ZERO:
             return None
-        words[index] = slot(layout, call.words)
+        words[index] = slot_at(layout, call.words)
     if not Py_IS_TYPE(dtype, <PyTypeObject *>call.dtypes):
         return None
-    code = <object>slot(dtype, call.code)
+    code = <object>slot_at(dtype, call.code)
     if call.operands == 1:
         key = (call.operation, code, <object>words[0])
     else:

@@ -223,14 +223,17 @@ def modules(names: Sequence[str]) -> int:
     )
 
 
-def missing_kernel(path: str) -> str:
-    """What is said when a module has no such kernel."""
+def missing(path: str, name: str) -> list[str]:
+    """What is said when a module has no such kernel, and no such variable."""
     Api.quick_init(backend="rocm")
-    try:
-        Module.from_file(path).get_function("saxpi")
-    except NotFoundError as error:
-        return str(error)
-    return ""
+    module = Module.from_file(path)
+    told = []
+    for look_up in (module.get_function, module.get_global):
+        try:
+            look_up(name)
+        except NotFoundError as error:
+            told.append(str(error))
+    return told
 
 
 def launches(paths: Sequence[str], seed: int) -> int:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import ubridge
+from rocm_backend._errors import ADVICE
 from tests.conformance import rows
 from tests.rocr import backend
 from tests.rocr.machine import ROOT, Machine
@@ -94,8 +95,12 @@ def test_our_modules(machine_with: Callable[[str], Machine], gpu: Gpu) -> None:
 
 
 def test_a_name_that_is_none(machine: Machine) -> None:
-    told = machine.call(backend.missing_kernel, str(CLANG_19 / "gfx1100_v5.hsaco"))
-    assert "saxpi" in told and "saxpy" in told
+    kernel, variable = machine.call(backend.missing, str(CLANG_19 / "gfx1100_v5.hsaco"), "saxpi")
+    assert "has no kernel 'saxpi'" in kernel and "saxpy" in kernel
+    assert "HSA_STATUS_ERROR_INVALID_SYMBOL_NAME (4115)" in variable
+    assert ADVICE["HSA_STATUS_ERROR_INVALID_SYMBOL_NAME"] in variable
+    for cause in ("spelled", "NAME.kd", ".symtab", "--strip-all", "hidden visibility"):
+        assert cause in variable
 
 
 @pytest.mark.parametrize("gpu", MODELS, ids=lambda gpu: gpu.processor)

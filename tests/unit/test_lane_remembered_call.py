@@ -53,13 +53,10 @@ class Other(Tensor):
 
 
 make = SlotMaker(Tensor, "buffer", "layout", "dtype", "executor")
-SLOTS = {
-    "words": Layout.words,  # type: ignore[attr-defined]
-    "start": Layout.start,  # type: ignore[attr-defined]
-    "code": DType.code,  # type: ignore[attr-defined]
-    "launch": Answer.launch,
-    "layout": Answer.layout,
-    "dtype": Answer.dtype,
+SLOTS: dict[str, Any] = {
+    "layouts": (Layout, "words", "start"),
+    "dtypes": (DType, "code"),
+    "answers": (Answer, "launch", "layout", "dtype"),
 }
 F32, F64 = DType("f"), DType("d")
 
@@ -147,7 +144,7 @@ def test_it_is_made_of_slots() -> None:
     with pytest.raises(ValueError, match="expected slots for buffer, layout, dtype and executor"):
         RememberedCall(fallback, "op", 1, SlotMaker(Tensor, "buffer"), **SLOTS)
     with pytest.raises(ValueError, match="is no slot"):
-        RememberedCall(fallback, "op", 1, make, **{**SLOTS, "words": 3})
+        RememberedCall(fallback, "op", 1, make, **{**SLOTS, "dtypes": (DType, "__init__")})
     call = call_of(1)
     call.__name__ = "exp"
     assert (call.__name__, repr(call)) == ("exp", "<RememberedCall of 'op'>")

@@ -82,7 +82,10 @@ def _planned(op: Op, x: Tensor, ids: Any, axis: int, stream: StreamLike | None) 
         found = executor.answer(key, answers.take, op, x._dtype, ids._dtype, layout, where, place)
     if found is None:
         return None
-    buffer = found.launch(stream, None, start_of(x), start_of(ids))
+    buffer = found.launch(
+        stream, None, start_of(x) if layout.start_offset else x._buffer,
+        start_of(ids) if where.start_offset else ids._buffer,
+    )  # fmt: skip
     return make(type(x), buffer, found.layout, found.dtype, executor)
 
 
