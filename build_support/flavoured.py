@@ -23,8 +23,10 @@ SANITIZER_OPTIONS = {
     # Python never frees all it allocates. What it links was not built for these checks.
     "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=1:detect_odr_violation=0",
     "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
-    "TSAN_OPTIONS": "halt_on_error=0:exitcode=66:second_deadlock_stack=1",
+    "TSAN_OPTIONS": "second_deadlock_stack=1:die_after_fork=0",
 }
+REPORTS = "build/reports"
+"""In the copy: a test may have caught what a process said, so reports go to files."""
 
 
 def mirror(flavour: Flavour, root: Path = ROOT) -> Path:
@@ -51,20 +53,26 @@ def mirror(flavour: Flavour, root: Path = ROOT) -> Path:
     return copy
 
 
-def environment(flavour: Flavour) -> Mapping[str, str]:
+def environment(flavour: Flavour, copy: Path) -> Mapping[str, str]:
     """What a program needs to load the parts built so."""
     if not flavour.runtime:
         return os.environ
+    # The sanitizer looks at its start for what throws exceptions, and Python does not bring it.
+    libraries = " ".join(_compiler_file(name) for name in (flavour.runtime, "libstdc++.so.6"))
+    options = {
+        name: f"{value}:log_path={copy / REPORTS / name.partition('_')[0].lower()}"
+        for name, value in SANITIZER_OPTIONS.items()
+    }
+    return {**os.environ, **options, "LD_PRELOAD": libraries}
+
+
+def _compiler_file(name: str) -> str:
     compiler = os.environ.get("CC", "cc")
-    answer = subprocess.run(
-        [compiler, f"-print-file-name={flavour.runtime}"],
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout.strip()
-    if not Path(answer).is_absolute():
-        raise SystemExit(f"{compiler} has no {flavour.runtime}: install its sanitizers")
-    return {**os.environ, **SANITIZER_OPTIONS, "LD_PRELOAD": str(Path(answer).resolve())}
+    command = [compiler, f"-print-file-name={name}"]
+    found = Path(subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip())
+    if not found.is_absolute():
+        raise SystemExit(f"{compiler} has no {name}: install its sanitizers")
+    return str(found.resolve())
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -79,7 +87,14 @@ def main(arguments: Sequence[str]) -> int:
         print(f"{flavour.name}: {copy}" if not done.returncode else f"{flavour.name}: not built")
         return done.returncode
     command = [sys.executable if part == "python" else part for part in arguments[1:]]
-    return subprocess.run(command, cwd=copy, env=environment(flavour)).returncode
+    reports = copy / REPORTS
+    shutil.rmtree(reports, ignore_errors=True)
+    reports.mkdir(parents=True)
+    status = subprocess.run(command, cwd=copy, env=environment(flavour, copy)).returncode
+    found = sorted(reports.iterdir())
+    for report in found:
+        print(report.read_text(encoding="utf-8", errors="replace"))
+    return status or len(found)
 
 
 if __name__ == "__main__":
