@@ -198,8 +198,10 @@ cdef SequenceStep new_step(BoundLaunch bound, tuple arguments, Py_ssize_t scratc
             kept.append(argument)
             continue
         passed = <Passed>argument
-        end = passed.start + passed.size * passed.dtype.itemsize
-        if passed.index == FROM_SCRATCH and end > scratch:
+        if (
+            passed.index == FROM_SCRATCH
+            and passed.start + passed.size * passed.dtype.itemsize > scratch
+        ):
             raise ValueError(f"steps: {passed!r} is beyond the {scratch} bytes of scratch")
         if passed.size >= 0:
             step.part_at[len(parts)] = index
