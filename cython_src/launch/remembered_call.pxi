@@ -44,9 +44,11 @@ cdef class RememberedCall:
         self.layouts, words, start = layouts
         self.dtypes, code = dtypes
         self.answers, launch, layout, dtype = answers
-        self.words, self.start = offset_of_slot(self.layouts, words), offset_of_slot(self.layouts, start)
+        self.words = offset_of_slot(self.layouts, words)
+        self.start = offset_of_slot(self.layouts, start)
         self.code = offset_of_slot(self.dtypes, code)
-        self.launch, self.layout = offset_of_slot(self.answers, launch), offset_of_slot(self.answers, layout)
+        self.launch = offset_of_slot(self.answers, launch)
+        self.layout = offset_of_slot(self.answers, layout)
         self.dtype = offset_of_slot(self.answers, dtype)
         self.fallback = fallback
         self.vectorcall = <uhal_vectorcall>call_remembered
