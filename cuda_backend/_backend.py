@@ -158,7 +158,7 @@ class CudaBackend(CudaGraphVerbs, ModuleVerbs, MemoryVerbs):
         self._contexts[ordinal] = context.value or 0
         return self._contexts[ordinal]
 
-    def release_device_context(self, ordinal: int) -> None:
+    def release_device_context(self, ordinal: int, token: int) -> None:
         """Give the primary context back; it lives on while other libraries hold it."""
         self._library.cuDevicePrimaryCtxRelease_v2(self._device(ordinal))
 

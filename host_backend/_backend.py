@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from host_backend._errors import ADVICE, CLASS_OF, DETAILED, STICKY
-from host_backend._image import ParameterFacts, require_host_module, signature_of
 from uhal._lane import HotTable
 from uhal._library_graphs import OwnGraphVerbs, own_graph_names
 from uhal.abi import Header, Library, LibrarySearch, find_library
@@ -33,6 +32,7 @@ from uhal.contract import (
 )
 from uhal.errors import ArgumentValueError, DeviceError, LibraryNotFoundError, from_code
 from uhal.images import cpu_level
+from uhal.images.host_module import ParameterFacts, require_host_module, signature_of
 from uhal.signature import Signature
 
 LIBRARY_VARIABLE = "UHAL_HOST_LIBRARY"
@@ -57,6 +57,7 @@ FUNCTION_OF_SLOT = {
     "stream_create": "uhalHostStreamCreateWithPriority",
     "stream_destroy": "uhalHostStreamDestroy",
     "stream_synchronize": "uhalHostStreamSynchronize",
+    "stream_synchronize_while": "uhalHostStreamSynchronizeWhile",
     "stream_query": "uhalHostStreamQuery",
     "stream_progress": "uhalHostStreamProgress",
     "stream_wait_event": "uhalHostStreamWaitEvent",
@@ -65,6 +66,7 @@ FUNCTION_OF_SLOT = {
     "event_destroy": "uhalHostEventDestroy",
     "event_record": "uhalHostEventRecord",
     "event_synchronize": "uhalHostEventSynchronize",
+    "event_synchronize_while": "uhalHostEventSynchronizeWhile",
     "event_query": "uhalHostEventQuery",
     "event_elapsed": "uhalHostEventElapsedTime",
     "get_function": "uhalHostModuleGetFunction",
@@ -99,6 +101,7 @@ class HostBackend(OwnGraphVerbs):
             out_of_memory=constants["UHAL_HOST_ERROR_OUT_OF_MEMORY"],
             sticky=[constants[name] for name in STICKY],
             names=FUNCTION_OF_SLOT,
+            staged_bytes=constants["UHAL_HOST_STAGED_BYTES"],
         )
 
     # -- finding the library -----------------------------------------------------------------------
@@ -355,7 +358,7 @@ class HostBackend(OwnGraphVerbs):
             f"{properties.total_memory / 2**30:.0f} GB",
         ]
         description = ", ".join(part for part in parts if part)
-        return DeviceSummary(ordinal, self.device_name(ordinal), description)
+        return DeviceSummary(ordinal, self.device_name(ordinal), description, "processor")
 
     def _live_count(self, kind: str) -> int:
         count = ctypes.c_size_t()

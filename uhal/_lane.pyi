@@ -38,10 +38,14 @@ class HotTable:
         out_of_memory: int,
         sticky: Sequence[int] = (),
         names: Mapping[str, str] | None = None,
+        frees_wait: bool = True,
+        staged_bytes: int = 65536,
     ) -> None:
         """Fill the slots by name with addresses. `ValueError` names an unknown or missing one.
 
-        `names` gives the vendor's function for a slot, for error messages.
+        `names` gives the vendor's function for a slot, for error messages. `frees_wait`: freeing
+        memory waits for everything pending. `staged_bytes`: the largest pageable source that is
+        read at once, also behind pending work.
         """
     @property
     def slots(self) -> dict[str, int]: ...

@@ -182,7 +182,7 @@ cdef dict describe_launch(Recording recording, Py_ssize_t index):
     }
 
 
-# -- slots -------------------------------------------------------------------------------------------
+# -- slots -----------------------------------------------------------------------------------------
 
 
 cdef enum:
@@ -202,8 +202,8 @@ cdef struct SlotUse:
 cdef class PlanSlot:
     """A value of a plan that every replay can give anew; made by `plan.slot(name, value)`.
 
-    A number is passed to launches as this object. Memory is passed as it is, or as this object: every
-    launch that is given the buffer, or a view that lies within it, follows the slot.
+    A number is passed to launches as this object. Memory is passed as it is, or as this object:
+    every launch that is given the buffer, or a view that lies within it, follows the slot.
     """
 
     cdef readonly str name

@@ -1,6 +1,7 @@
 # Launches that were prepared once: where each argument comes from is known, so a call allocates the
-# result and the room between the steps, puts the arguments in their places, and launches. Frameworks
-# keep one for each operation they repeat; on few elements a kernel takes less time than finding it.
+# result and the room between the steps, puts the arguments in their places, and launches.
+# Frameworks keep one for each operation they repeat; on few elements a kernel takes less time than
+# finding it.
 
 cdef PyObject *recorder = NULL  # what is told of every call of a sequence; NULL: nobody
 
@@ -60,7 +61,8 @@ cdef class Passed:
         return hash(passed_key(self))
 
     def __repr__(self):
-        name = {FROM_RESULT: "result", FROM_SCRATCH: "scratch"}.get(self.index, f"operand {self.index}")
+        known = {FROM_RESULT: "result", FROM_SCRATCH: "scratch"}
+        name = known.get(self.index, f"operand {self.index}")
         if self.size < 0:
             return f"<Passed {name}>"
         return f"<Passed {name}, {self.size} of {self.dtype} from byte {self.start}>"
@@ -158,7 +160,8 @@ cdef class LaunchSequence:
         found = []
         for bound, arguments in steps:
             step = new_step(bound, tuple(arguments), scratch)
-            if found and (<SequenceStep>found[0]).bound.function.context is not step.bound.function.context:
+            context = step.bound.function.context
+            if found and (<SequenceStep>found[0]).bound.function.context is not context:
                 raise ValueError("steps: expected launches on one device")
             operands = max(operands, operands_of(step))
             found.append(step)
@@ -183,7 +186,9 @@ cdef SequenceStep new_step(BoundLaunch bound, tuple arguments, Py_ssize_t scratc
     if bound is None or bound.is_empty or bound.extended is not None:
         raise ValueError("steps: expected launches of a grid and a block, and nothing else")
     if len(arguments) > STACK_PARAMETERS:
-        raise ValueError(f"steps: expected up to {STACK_PARAMETERS} arguments, got {len(arguments)}")
+        raise ValueError(
+            f"steps: expected up to {STACK_PARAMETERS} arguments, got {len(arguments)}"
+        )
     step.bound = bound
     step.count = len(arguments)
     kept, parts = [], []
@@ -194,7 +199,10 @@ cdef SequenceStep new_step(BoundLaunch bound, tuple arguments, Py_ssize_t scratc
             kept.append(argument)
             continue
         passed = <Passed>argument
-        if passed.index == FROM_SCRATCH and passed.start + passed.size * passed.dtype.itemsize > scratch:
+        if (
+            passed.index == FROM_SCRATCH
+            and passed.start + passed.size * passed.dtype.itemsize > scratch
+        ):
             raise ValueError(f"steps: {passed!r} is beyond the {scratch} bytes of scratch")
         if passed.size >= 0:
             step.part_at[len(parts)] = index
@@ -281,8 +289,10 @@ cdef int launch_on_parts(
         passed = <Passed>step.parts[index]
         if passed.index == FROM_SCRATCH:
             whole = room
+        elif passed.index == FROM_RESULT:
+            whole = <object>made
         else:
-            whole = <object>(made if passed.index == FROM_RESULT else given[FIRST_OPERAND + passed.index])
+            whole = <object>given[FIRST_OPERAND + passed.index]
         views.append(part_of(whole, passed))
         arguments[step.part_at[index]] = PyList_GET_ITEM(views, index)
     launch_checked(
@@ -309,8 +319,8 @@ cdef DeviceBuffer part_of(object whole, Passed passed):
 cdef int refuse_sequence_call(LaunchSequence sequence, Py_ssize_t passed) except -1:
     out = "out" if sequence.size is not None else "out, which must be a buffer,"
     raise TypeError(
-        f"{sequence!r}: expected stream, {out} and {sequence.operands} operands and no keywords, got "
-        f"{passed} arguments"
+        f"{sequence!r}: expected stream, {out} and {sequence.operands} operands and no keywords, "
+        f"got {passed} arguments"
     )
 
 

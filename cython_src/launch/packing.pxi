@@ -1,7 +1,7 @@
 # The geometry and the arguments of a launch, read and checked.
 #
-# What is right is decided here; what is wrong, and the rare conversions, in uhal/arguments.py, which
-# says every word.
+# What is right is decided here; what is wrong, and the rare conversions, in uhal/arguments.py,
+# which says every word.
 
 cdef struct Packed:
     # Where the arguments of one launch lie, on the stack unless there are very many.
@@ -19,7 +19,7 @@ cdef struct Packed:
     PyObject *kept          # what `bytes` and `pointers` lead into beside that memory, owned
 
 
-# -- geometry ----------------------------------------------------------------------------------------
+# -- geometry --------------------------------------------------------------------------------------
 
 
 cdef inline int read_dimensions(object given, unsigned int *out) noexcept:
@@ -182,7 +182,7 @@ cdef int refuse_closed(Function function, StreamCore core) except -1:
     words().refuse_closed(function, "Module" if function.module.closed else "Stream")
 
 
-# -- arguments ---------------------------------------------------------------------------------------
+# -- arguments -------------------------------------------------------------------------------------
 
 
 cdef inline bint pack_common(

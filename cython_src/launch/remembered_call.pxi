@@ -12,11 +12,11 @@ cdef class RememberedCall:
     Tensors are of the class that `maker` makes, whose slots hold a buffer, a layout, a dtype and an
     executor, in this order. `executor.known` is a dictionary: what it has for `(operation, code,
     words)`, with the words of a second operand behind them, is called as `launch(None, None,
-    *buffers)`, and the tensor returned has the buffer that gives, and its `layout` and `dtype`. Where
-    there is nothing, for operands of two dtypes or executors, layouts that do not start at 0, more
-    arguments or keywords, it is `fallback` that is called. The others are classes with the names of
-    slots: of a layout's words and start, of a dtype's code, and of what is known its way to launch,
-    layout and dtype. Any thread may call it.
+    *buffers)`, and the tensor returned has the buffer that gives, and its `layout` and `dtype`.
+    Where there is nothing, for operands of two dtypes or executors, layouts that do not start at 0,
+    more arguments or keywords, it is `fallback` that is called. The other arguments are the slots
+    meant: `words` and `start` of layouts, `code` of dtypes, `launch`, `layout` and `dtype` of what
+    is known. Any thread may call it.
     """
 
     cdef uhal_vectorcall vectorcall

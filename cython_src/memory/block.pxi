@@ -56,7 +56,7 @@ cdef class Block:
             c_free(self.stamps)
 
 
-# -- size classes ------------------------------------------------------------------------------------
+# -- size classes ----------------------------------------------------------------------------------
 
 
 cdef inline int size_class_of(size_t bytes) noexcept:
@@ -82,7 +82,7 @@ cdef inline size_t class_bytes(int size_class) noexcept:
     return (bytes + 255) & ~<size_t>255
 
 
-# -- stamps ------------------------------------------------------------------------------------------
+# -- stamps ----------------------------------------------------------------------------------------
 
 
 cdef inline bint must_wait(void *block, uint64_t stream_id) noexcept:

@@ -81,7 +81,8 @@ class Checks(Operands):
         if space == "shared":
             return self.reach_shared(self.shared_index(operand), site)
         address = self._address(operand)
-        if space == "local" and self._local_variables():
+        # A device function may be given the address of a caller's variable, an entry has no caller.
+        if space == "local" and self._function.is_entry and self._local_variables():
             return self._reach_local(address, site)
         return self.reach_address(address, site)
 

@@ -52,7 +52,12 @@ def use(path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
 
 def test_every_slot_has_the_prototype_of_its_function() -> None:
     slots = _lane.slot_prototypes()
-    assert set(FUNCTION_OF_SLOT) == set(slots) - {"prepare_function", "stream_progress"}
+    assert set(FUNCTION_OF_SLOT) == set(slots) - {
+        "prepare_function",
+        "stream_progress",
+        "stream_synchronize_while",
+        "event_synchronize_while",
+    }
     for slot, name in FUNCTION_OF_SLOT.items():
         need, text = slots[slot]
         for ours, theirs in (
@@ -281,8 +286,8 @@ def test_contexts_are_retained_and_given_back(opened: CudaBackend, fake: Fake) -
     first = opened.device_context(0)
     assert opened.device_context(0) == first
     assert fake.retained == 2
-    opened.release_device_context(0)
-    opened.release_device_context(0)
+    opened.release_device_context(0, 0)
+    opened.release_device_context(0, 0)
     assert fake.retained == 0
 
 

@@ -42,6 +42,12 @@ class Level:
     tiles: bool = False
     """The system must grant a process the registers of Intel's matrix unit first."""
 
+    @property
+    def number(self) -> int:
+        """The level as a kernel table has it: n of x86-64-vn, 0 elsewhere."""
+        _, _, number = self.name.partition("x86-64-v")
+        return int(number or 0)
+
 
 _V2 = frozenset("cx16 lahf_lm popcnt pni ssse3 sse4_1 sse4_2".split())
 _V3 = _V2 | frozenset("avx avx2 bmi1 bmi2 f16c fma abm movbe xsave".split())

@@ -87,7 +87,7 @@ static void install_one(int number, struct sigaction *before) {
     struct sigaction action;
     memset(&action, 0, sizeof action);
     action.sa_sigaction = on_signal;
-    action.sa_flags = SA_SIGINFO | SA_NODEFER | SA_RESTART;
+    action.sa_flags = SA_SIGINFO | SA_NODEFER | SA_RESTART | SA_ONSTACK;
     sigemptyset(&action.sa_mask);
     sigaction(number, &action, NULL);
     /* Kept once: of two handlers that pass on to each other, neither would ever end a process. */
