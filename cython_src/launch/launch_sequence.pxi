@@ -91,6 +91,7 @@ cdef class SequenceStep:
     cdef BoundLaunch bound
     cdef tuple kept                             # arguments that are always the same
     cdef tuple parts                            # Passed with a size, and scratch
+    cdef PyObject *kept_at[STACK_PARAMETERS]    # the same, without asking the tuple
     cdef int sources[STACK_PARAMETERS]          # of the call's arguments, or ~ of the kept ones
     cdef int part_at[STACK_PARAMETERS]          # the parameter each part is for
     cdef int result_at[STACK_PARAMETERS]        # the parameters that take the whole result
@@ -212,6 +213,8 @@ cdef SequenceStep new_step(BoundLaunch bound, tuple arguments, Py_ssize_t scratc
         else:
             step.sources[index] = FIRST_OPERAND + passed.index
     step.kept = tuple(kept)
+    for index in range(len(kept)):
+        step.kept_at[index] = PyTuple_GET_ITEM(step.kept, index)
     step.parts = tuple(parts)
     return step
 
@@ -257,7 +260,7 @@ cdef object call_sequence(object callee, PyObject **given, size_t flags, PyObjec
             if source >= 0:
                 arguments[index] = given[source]
             else:
-                arguments[index] = PyTuple_GET_ITEM(step.kept, ~source)
+                arguments[index] = step.kept_at[~source]
         for index in range(step.results):
             arguments[step.result_at[index]] = <PyObject *>made
         if PyTuple_GET_SIZE(step.parts):
