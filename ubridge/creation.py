@@ -15,7 +15,8 @@ from ubridge.ops.elementwise import astype
 from ubridge.ops.results import require_out, require_tensors
 from ubridge.ops.strided import storage_of
 from ubridge.tensor import DeviceTensor
-from uhal import Device, DeviceBuffer, as_dtype
+from uhal import DeviceBuffer, as_dtype
+from uhal.device import DeviceLike, as_device
 from uhal.dtypes import DTypeLike, f32
 from uhal.errors import ArgumentValueError, InvalidHandleError
 from uhal.interop import StreamLike
@@ -25,7 +26,7 @@ def empty(
     shape: int | Iterable[int],
     dtype: DTypeLike = f32,
     *,
-    device: Device | None = None,
+    device: DeviceLike | None = None,
     stream: StreamLike | None = None,
 ) -> DeviceTensor:
     """Make a tensor with whatever the memory holds, f32 by default, on the current device."""
@@ -40,7 +41,7 @@ def zeros(
     shape: int | Iterable[int],
     dtype: DTypeLike = f32,
     *,
-    device: Device | None = None,
+    device: DeviceLike | None = None,
     stream: StreamLike | None = None,
 ) -> DeviceTensor:
     """Make a tensor of zeros, f32 by default, on the current device."""
@@ -57,7 +58,7 @@ def ones(
     shape: int | Iterable[int],
     dtype: DTypeLike = f32,
     *,
-    device: Device | None = None,
+    device: DeviceLike | None = None,
     stream: StreamLike | None = None,
 ) -> DeviceTensor:
     """Make a tensor of ones, f32 by default, on the current device."""
@@ -69,7 +70,7 @@ def full(
     value: Any,
     dtype: DTypeLike = f32,
     *,
-    device: Device | None = None,
+    device: DeviceLike | None = None,
     stream: StreamLike | None = None,
 ) -> DeviceTensor:
     """Make a tensor of one number, f32 by default, on the current device."""
@@ -106,7 +107,7 @@ def asarray(
     values: Any,
     dtype: DTypeLike | None = None,
     *,
-    device: Device | None = None,
+    device: DeviceLike | None = None,
     stream: StreamLike | None = None,
 ) -> DeviceTensor:
     """Return a tensor of what is given: a tensor as it is, anything numpy takes as a copy.
@@ -115,7 +116,7 @@ def asarray(
     stay. Raises `InvalidHandleError` for a tensor on another device than the one asked for.
     """
     if isinstance(values, DeviceTensor):
-        if device is not None and values.device != device:
+        if device is not None and values.device != as_device(device):
             raise InvalidHandleError(
                 f"asarray: expected a tensor on {device!r}, got one on {values.device!r}; copy it "
                 "through the host: ubridge.asarray(tensor.to_numpy(), device=...)"
@@ -132,7 +133,7 @@ def from_numpy(
     array: npt.ArrayLike,
     dtype: DTypeLike | None = None,
     *,
-    device: Device | None = None,
+    device: DeviceLike | None = None,
     stream: StreamLike | None = None,
 ) -> DeviceTensor:
     """Copy an array to a device; the dtype stays unless another is given."""
@@ -140,7 +141,7 @@ def from_numpy(
 
 
 def from_dlpack(
-    source: Any, *, device: Device | None = None, stream: StreamLike | None = None
+    source: Any, *, device: DeviceLike | None = None, stream: StreamLike | None = None
 ) -> DeviceTensor:
     """Take over another library's contiguous tensor without copying."""
     return DeviceTensor.from_dlpack(source, device=device, stream=stream)
@@ -152,7 +153,7 @@ def arange(
     step: float = 1,
     dtype: DTypeLike | None = None,
     *,
-    device: Device | None = None,
+    device: DeviceLike | None = None,
     stream: StreamLike | None = None,
 ) -> DeviceTensor:
     """Make the numbers from `start` up to `stop`, as numpy does; i64 of ints, else f32."""

@@ -25,7 +25,8 @@ from ubridge.core.question import Question
 from ubridge.device.executor import DeviceExecutor, Executor
 from ubridge.ops.results import delivered, require_tensors
 from ubridge.tensor import DeviceTensor
-from uhal import Device, DeviceBuffer, DType
+from uhal import DeviceBuffer, DType
+from uhal.device import DeviceLike
 from uhal.dtypes import f32, u8, u16, u32
 from uhal.errors import ArgumentTypeError, ArgumentValueError, InvalidHandleError
 from uhal.interop import StreamLike
@@ -84,7 +85,7 @@ class QuantizedWeight:
 
     @classmethod
     def from_numpy(
-        cls, values: Array, format: BlockFormat | str, *, device: Device | None = None
+        cls, values: Array, format: BlockFormat | str, *, device: DeviceLike | None = None
     ) -> QuantizedWeight:
         """Quantize a matrix and bring it to a device, the current one when none is given."""
         values = np.asarray(values)
@@ -100,7 +101,7 @@ class QuantizedWeight:
         rows: int,
         columns: int,
         *,
-        device: Device | None = None,
+        device: DeviceLike | None = None,
     ) -> QuantizedWeight:
         """Bring blocks, as `quantize` or a file has them, to a device."""
         raw = np.frombuffer(blocks, np.uint8)

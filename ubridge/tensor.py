@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ubridge.buffers import launches
 from ubridge.core.op_table import OPS
 from ubridge.core.promotion import checked_number
 from ubridge.ops import elementwise, products, reductions, results
 from ubridge.ops.printing import text_of
+from ubridge.ops.refusals import formatted, pickled, refuse_ufunc
 from ubridge.ops.strided import Index, StridedTensor, indexed
 from uhal.dtypes import DTypeLike, bool_
 from uhal.errors import ArgumentTypeError, ArgumentValueError, InvalidHandleError
@@ -44,8 +47,19 @@ class DeviceTensor(StridedTensor):
 
     __slots__ = ()
 
-    # numpy arrays and scalars on the left leave the operation to us.
-    __array_ufunc__ = None
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        # An operator whose left side is a scalar of numpy comes here too, to compare as an array.
+        left = inputs[0][()] if isinstance(inputs[0], np.ndarray) else inputs[0]
+        op = OPS.get(ufunc.__name__)
+        if (
+            op is not None
+            and op.family.name in ("binary", "compare")
+            and isinstance(left, np.generic)
+            and method == "__call__"
+            and not options
+        ):
+            return elementwise.binary(op, left, inputs[1])
+        return refuse_ufunc(ufunc, method, inputs)
 
     # -- elements --------------------------------------------------------------------------------
 
@@ -267,6 +281,14 @@ class DeviceTensor(StridedTensor):
 
     def __str__(self) -> str:
         return text_of(self, "")
+
+    def __format__(self, specification: str) -> str:
+        return formatted(self, specification)
+
+    # -- pickling --------------------------------------------------------------------------------
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return pickled(self)
 
 
 def _booleans(operator: str, x: DeviceTensor, y: Any) -> tuple[DeviceTensor, Any]:

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, TypeVar, final
 import numpy.typing as npt
 
 from uhal.contract import Backend, DeviceLimits, FunctionAttributes
-from uhal.device import Device
+from uhal.device import Device, DeviceLike
 from uhal.dtypes import DType, DTypeLike
 from uhal.flags import EventFlags, StreamFlags
 from uhal.interop import IpcHandle, StreamLike
@@ -148,7 +148,7 @@ def dlpack_of(
     """
 
 def strided_dlpack(
-    source: Any, device: Device | None = None, stream: StreamLike | None = None
+    source: Any, device: DeviceLike | None = None, stream: StreamLike | None = None
 ) -> tuple[DeviceBuffer, tuple[int, ...], tuple[int, ...]]:
     """Take over a tensor of any strides but negative ones: (buffer, lengths, strides)."""
 
@@ -174,17 +174,17 @@ class Stream:
         flags: StreamFlags = ...,
         priority: int = 0,
         *,
-        device: Device | None = None,
+        device: DeviceLike | None = None,
     ) -> None: ...
     @classmethod
-    def default(cls: type[_Self], device: Device | None = None) -> _Self: ...
+    def default(cls: type[_Self], device: DeviceLike | None = None) -> _Self: ...
     @classmethod
-    def legacy(cls: type[_Self], device: Device | None = None) -> _Self: ...
+    def legacy(cls: type[_Self], device: DeviceLike | None = None) -> _Self: ...
     @classmethod
-    def per_thread(cls: type[_Self], device: Device | None = None) -> _Self: ...
+    def per_thread(cls: type[_Self], device: DeviceLike | None = None) -> _Self: ...
     @classmethod
     def from_handle(
-        cls: type[_Self], handle: object, *, device: Device | None = None, owner: object = None
+        cls: type[_Self], handle: object, *, device: DeviceLike | None = None, owner: object = None
     ) -> _Self: ...
     @property
     def handle(self) -> int: ...
@@ -220,7 +220,7 @@ class Stream:
 class Event:
     """A mark in a stream that can be waited for and timed."""
 
-    def __init__(self, flags: EventFlags = ..., *, device: Device | None = None) -> None: ...
+    def __init__(self, flags: EventFlags = ..., *, device: DeviceLike | None = None) -> None: ...
     @property
     def handle(self) -> int: ...
     @property
@@ -292,7 +292,7 @@ class DeviceBuffer:
         cls: type[_Self],
         array: npt.ArrayLike,
         *,
-        device: Device | None = None,
+        device: DeviceLike | None = None,
         stream: StreamLike | None = None,
     ) -> _Self: ...
     @classmethod
@@ -301,7 +301,7 @@ class DeviceBuffer:
         values: Sequence[Any],
         dtype: DTypeLike,
         *,
-        device: Device | None = None,
+        device: DeviceLike | None = None,
         stream: StreamLike | None = None,
     ) -> _Self: ...
     @classmethod
@@ -310,12 +310,12 @@ class DeviceBuffer:
         size: int,
         dtype: DTypeLike,
         *,
-        device: Device | None = None,
+        device: DeviceLike | None = None,
         stream: StreamLike | None = None,
     ) -> _Self: ...
     @classmethod
     def uninitialized(
-        cls: type[_Self], size: int, dtype: DTypeLike, *, device: Device | None = None
+        cls: type[_Self], size: int, dtype: DTypeLike, *, device: DeviceLike | None = None
     ) -> _Self: ...
     @classmethod
     def uninitialized_async(
@@ -326,7 +326,7 @@ class DeviceBuffer:
         cls: type[_Self],
         source: object,
         *,
-        device: Device | None = None,
+        device: DeviceLike | None = None,
         stream: StreamLike | None = None,
     ) -> _Self: ...
     @classmethod
@@ -334,12 +334,12 @@ class DeviceBuffer:
         cls: type[_Self],
         source: object,
         *,
-        device: Device | None = None,
+        device: DeviceLike | None = None,
         stream: StreamLike | None = None,
     ) -> _Self: ...
     @classmethod
     def from_ipc_handle(
-        cls: type[_Self], handle: IpcHandle, *, device: Device | None = None
+        cls: type[_Self], handle: IpcHandle, *, device: DeviceLike | None = None
     ) -> _Self: ...
     @classmethod
     def from_raw(
@@ -348,7 +348,7 @@ class DeviceBuffer:
         size: int,
         dtype: DTypeLike,
         *,
-        device: Device | None = None,
+        device: DeviceLike | None = None,
         owner: object = None,
     ) -> _Self: ...
     @property
@@ -422,7 +422,7 @@ class HostBuffer:
     """Pinned host memory: copies to and from it are asynchronous."""
 
     def __init__(
-        self, size: int, dtype: DTypeLike, *, device: Device | None = None, mapped: bool = False
+        self, size: int, dtype: DTypeLike, *, device: DeviceLike | None = None, mapped: bool = False
     ) -> None: ...
     @property
     def size(self) -> int: ...

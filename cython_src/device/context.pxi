@@ -3,7 +3,8 @@
 
 @cython.final
 cdef class HotTable:
-    """A backend's C function pointers and constants. Immutable.
+    """HotTable(slots, *, not_ready, out_of_memory, sticky=(), names=None)\n--\n
+    A backend's C function pointers and constants. Immutable.
 
     Raises ValueError for an unknown slot, a required slot without an address, or too many sticky
     codes. `names` gives the vendor's function for a slot, for error messages.
@@ -64,7 +65,8 @@ cdef bint exiting = False
 @cython.final
 @cython.no_gc
 cdef class Context:
-    """An opened device. Streams, buffers and modules hold it; it goes when the last of them has."""
+    """Context(backend, ordinal, token, limits)\n--\n
+    An opened device. Streams, buffers and modules hold it; it goes when the last of them has."""
 
     cdef uhal_hot_table *table
     cdef void *token_pointer

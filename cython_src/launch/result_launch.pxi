@@ -6,7 +6,8 @@
 @cython.final
 @cython.no_gc_clear
 cdef class ResultLaunch:
-    """A bound launch that returns the buffer its kernel writes.
+    """ResultLaunch(bound, head, place, size, dtype, tail=())\n--\n
+    A bound launch that returns the buffer its kernel writes.
 
     `launch(stream, out, *operands)` passes the arguments of `head`, the first `place` operands, the
     result, the other operands and the arguments of `tail`. The result is `out`, or where that is
@@ -42,6 +43,9 @@ cdef class ResultLaunch:
         self.place = place
         self.bound = bound
         self.vectorcall = <uhal_vectorcall>call_for_result
+
+    def __getattr__(self, name):
+        return signature_or_nothing(self, name, _called_for_result)
 
 
 cdef object call_for_result(object callee, PyObject **given, size_t flags, PyObject *keywords):

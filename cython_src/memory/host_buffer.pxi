@@ -63,7 +63,8 @@ cdef int free_pinned(Context context, void *pointer) except -1:
 
 
 cdef class HostBuffer:
-    """Pinned host memory of one device: copies to and from it are asynchronous.
+    """HostBuffer(size, dtype, *, device=None, mapped=False)\n--\n
+    Pinned host memory of one device: copies to and from it are asynchronous.
 
     With `mapped=True` kernels can use it where it is, by `device_ptr`.
 
@@ -73,9 +74,13 @@ cdef class HostBuffer:
 
     cdef HostMemory memory
     cdef readonly Py_ssize_t size
+    """The number of elements."""
     cdef readonly Py_ssize_t nbytes
+    """Bytes the elements take."""
     cdef readonly object dtype
+    """The element type, a `DType`."""
     cdef readonly bint mapped
+    """Whether kernels may use the memory where it is, by `device_ptr`."""
     cdef object __weakref__
 
     def __init__(self, size, dtype, *, device=None, bint mapped=False):

@@ -68,7 +68,9 @@ class Shape(tuple[int, ...]):
                 elif length not in (1, lengths[axis]):
                     listed = " ".join(str(tuple(one)) for one in (self, *others))
                     raise ArgumentValueError(
-                        f"operands could not be broadcast together with shapes {listed}"
+                        f"operands could not be broadcast together with shapes {listed}: axis "
+                        f"{axis - rank} has lengths {lengths[axis]} and {length}, expected equal "
+                        "ones or a 1"
                     )
         return Shape(lengths)
 

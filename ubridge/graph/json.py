@@ -21,6 +21,7 @@ from ubridge.graph.calls import Call, ScalarSlot
 from ubridge.graph.ops import Node, OpParams
 from ubridge.tensor import DeviceTensor
 from uhal import Device, DeviceBuffer, as_dtype
+from uhal.device import DeviceLike, as_device
 from uhal.errors import ArgumentValueError, NotFoundError
 
 FORMAT = "ubridge graph"
@@ -84,16 +85,17 @@ def load(
     kind: type[Graph],
     path: str | os.PathLike[str],
     leaves: Mapping[str, DeviceTensor | DeviceBuffer],
-    device: Device | None,
+    device: DeviceLike | None,
 ) -> Graph:
     """Read a graph that `save` wrote, over the given leaves.
 
     Raises `ArgumentValueError` for a file that is none or whose parts do not fit together, and
     `NotFoundError` for a leaf that is not given.
     """
+    wanted = None if device is None else as_device(device)
     whole = json.loads(Path(path).read_text(encoding="utf-8"))
     try:
-        return _read(kind, whole, leaves, device)
+        return _read(kind, whole, leaves, wanted)
     except NotFoundError:
         raise
     except (KeyError, TypeError, IndexError) as error:
