@@ -68,7 +68,13 @@ class BlockFormat:
 class QuantizedWeight:
     """A matrix (rows, columns) of blocks on a device. It holds its buffer, which is of u8."""
 
-    __slots__ = ("buffer", "columns", "format", "rows")
+    # With texts, as `help` and `inspect.getdoc` find them.
+    __slots__ = {
+        "buffer": "The blocks, row after row, as bytes.",
+        "columns": "Elements of a row.",
+        "format": "What a block is.",
+        "rows": "The number of rows.",
+    }
 
     def __init__(
         self, buffer: DeviceBuffer, format: BlockFormat | str, rows: int, columns: int

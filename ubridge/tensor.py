@@ -13,7 +13,7 @@ import numpy as np
 from ubridge.buffers import launches
 from ubridge.core.op_table import OPS
 from ubridge.core.promotion import checked_number
-from ubridge.ops import elementwise, products, reductions, results
+from ubridge.ops import choices, elementwise, products, reductions, results, statistics
 from ubridge.ops.printing import text_of
 from ubridge.ops.refusals import formatted, pickled, refuse_ufunc
 from ubridge.ops.strided import Index, StridedTensor, indexed
@@ -181,6 +181,86 @@ class DeviceTensor(StridedTensor):
     ) -> DeviceTensor:
         """Return the place of the first largest; as `ubridge.argmax`."""
         return reductions.argmax(self, axis, keepdims, out=out, stream=stream)
+
+    def std(
+        self,
+        axis: reductions.Axes = None,
+        ddof: float = 0,
+        keepdims: bool = False,
+        *,
+        out: DeviceTensor | None = None,
+        stream: StreamLike | None = None,
+    ) -> DeviceTensor:
+        """Return the standard deviation over axes; as `ubridge.std`."""
+        return statistics.std(self, axis, ddof, keepdims, out=out, stream=stream)
+
+    def var(
+        self,
+        axis: reductions.Axes = None,
+        ddof: float = 0,
+        keepdims: bool = False,
+        *,
+        out: DeviceTensor | None = None,
+        stream: StreamLike | None = None,
+    ) -> DeviceTensor:
+        """Return the variance over axes; as `ubridge.var`."""
+        return statistics.var(self, axis, ddof, keepdims, out=out, stream=stream)
+
+    def prod(
+        self,
+        axis: reductions.Axes = None,
+        dtype: DTypeLike | None = None,
+        keepdims: bool = False,
+        *,
+        out: DeviceTensor | None = None,
+        stream: StreamLike | None = None,
+    ) -> DeviceTensor:
+        """Multiply over axes; as `ubridge.prod`."""
+        return statistics.prod(self, axis, dtype, keepdims, out=out, stream=stream)
+
+    def any(
+        self,
+        axis: reductions.Axes = None,
+        keepdims: bool = False,
+        *,
+        out: DeviceTensor | None = None,
+        stream: StreamLike | None = None,
+    ) -> DeviceTensor:
+        """Return whether some element over axes is not 0; as `ubridge.any`."""
+        return statistics.any(self, axis, keepdims, out=out, stream=stream)
+
+    def all(
+        self,
+        axis: reductions.Axes = None,
+        keepdims: bool = False,
+        *,
+        out: DeviceTensor | None = None,
+        stream: StreamLike | None = None,
+    ) -> DeviceTensor:
+        """Return whether every element over axes is not 0; as `ubridge.all`."""
+        return statistics.all(self, axis, keepdims, out=out, stream=stream)
+
+    def cumsum(
+        self,
+        axis: int | None = None,
+        dtype: DTypeLike | None = None,
+        *,
+        out: DeviceTensor | None = None,
+        stream: StreamLike | None = None,
+    ) -> DeviceTensor:
+        """Return the sums up to each element of an axis; as `ubridge.cumsum`."""
+        return statistics.cumsum(self, axis, dtype, out=out, stream=stream)
+
+    def clip(
+        self,
+        min: Any = None,
+        max: Any = None,
+        *,
+        out: DeviceTensor | None = None,
+        stream: StreamLike | None = None,
+    ) -> DeviceTensor:
+        """Return the elements within bounds; as `ubridge.clip`."""
+        return choices.clip(self, min, max, out=out, stream=stream)
 
     # -- operators -------------------------------------------------------------------------------
 

@@ -171,7 +171,7 @@ class Stream:
 
     def __init__(
         self,
-        flags: StreamFlags = ...,
+        flags: StreamFlags | int = 0,
         priority: int = 0,
         *,
         device: DeviceLike | None = None,
@@ -220,7 +220,9 @@ class Stream:
 class Event:
     """A mark in a stream that can be waited for and timed."""
 
-    def __init__(self, flags: EventFlags = ..., *, device: DeviceLike | None = None) -> None: ...
+    def __init__(
+        self, flags: EventFlags | int = 0, *, device: DeviceLike | None = None
+    ) -> None: ...
     @property
     def handle(self) -> int: ...
     @property

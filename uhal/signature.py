@@ -79,10 +79,13 @@ class Signature(Sequence[Parameter]):
     came from.
     """
 
-    __slots__ = ("_parameters", "entry")
+    # With texts, as `help` and `inspect.getdoc` find them.
+    __slots__ = {
+        "_parameters": "",
+        "entry": "The kernel's name, `None` when it was not given one.",
+    }
 
     entry: str | None
-    """The kernel's name, `None` when it was not given one."""
 
     def __init__(self, parameters: Iterable[Parameter], entry: str | None = None) -> None:
         self._parameters = tuple(parameters)

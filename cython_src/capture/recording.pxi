@@ -37,9 +37,11 @@ cdef struct CapturedOperation:
 @cython.final
 @cython.no_gc
 cdef class Recording:
-    """What a plan does. The ledger holds it too, so it holds no buffer and no module."""
+    """Recording(name)\n--\n
+    What a plan does. The ledger holds it too, so it holds no buffer and no module."""
 
     cdef readonly str name
+    """That of the plan."""
     cdef CapturedOperation *operations
     cdef Py_ssize_t operation_count
     cdef Py_ssize_t operation_capacity

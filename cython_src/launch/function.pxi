@@ -12,8 +12,10 @@ cdef class ModuleHandle:
     """
 
     cdef readonly Context context
+    """The opened device it is loaded on."""
     cdef void *handle_
     cdef readonly bint closed
+    """Whether it was unloaded by `close`."""
     cdef object __weakref__
 
     def __init__(self, Context context not None, uintptr_t handle):

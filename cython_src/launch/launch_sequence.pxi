@@ -86,7 +86,8 @@ cdef tuple passed_key(Passed passed):
 @cython.final
 @cython.no_gc_clear
 cdef class SequenceStep:
-    """One launch of a sequence, with where its arguments come from."""
+    """SequenceStep()\n--\n
+    One launch of a sequence, with where its arguments come from."""
 
     cdef BoundLaunch bound
     cdef tuple kept                             # arguments that are always the same

@@ -4,7 +4,8 @@
 @cython.final
 @cython.no_gc
 cdef class PinnedBlock:
-    """The allocation itself, as pending copies hold it.
+    """PinnedBlock()\n--\n
+    The allocation itself, as pending copies hold it.
 
     It holds no Context: the Context's streams list it until the copies are done.
     """
@@ -30,7 +31,8 @@ cdef class PinnedBlock:
 @cython.final
 @cython.no_gc_clear
 cdef class HostMemory:
-    """The memory as the HostBuffer and arrays over it hold it."""
+    """HostMemory()\n--\n
+    The memory as the HostBuffer and arrays over it hold it."""
 
     cdef Context context
     cdef PinnedBlock block
