@@ -6,7 +6,8 @@ VENV_PYTHON := .venv/bin/python
 WORKERS := --numprocesses auto --maxprocesses 8 --dist loadfile
 ENVIRONMENT := sh build_support/environment.sh "$(PYTHON)" $(firstword $(origin PYTHON))
 
-.PHONY: help demo build simulators kernels kernels-cuda kernels-rocm test soak lint types check clean
+.PHONY: help demo build simulators kernels kernels-cuda kernels-rocm test soak debug sanitize
+.PHONY: lint format types check clean
 .DEFAULT_GOAL := help
 
 help: ## List what make can do
@@ -20,8 +21,8 @@ demo: build ## Check the machine, make .venv, build, run a network on this compu
 build: ## Bring .venv and the compiled parts up to date
 	@$(ENVIRONMENT)
 
-simulators: ## Build the simulated vendor drivers that tests run on
-	@$(ENVIRONMENT)
+simulators: ## Build the simulated vendor drivers, and bring what executes kernels on them
+	@$(ENVIRONMENT) sim
 	@$(VENV_PYTHON) -m simulators.build
 
 kernels: kernels-cuda kernels-rocm ## Compile the kernels for accelerators (needs nvcc); the results are committed
@@ -43,10 +44,33 @@ soak: ## Run the tests with full counts (no time limit)
 	@$(VENV_PYTHON) -m simulators.build
 	UHAL_TEST_SOAK=1 $(VENV_PYTHON) -m pytest $(WORKERS) $(PYTEST)
 
-lint: ## Check style with ruff
+debug: ## Build everything for a debugger, in build/flavours/debug
+	@$(ENVIRONMENT)
+	@$(VENV_PYTHON) -m build_support.flavoured debug
+
+# One process at a time: a sanitizer doubles the memory, and its report names one process.
+SANITIZED := python -m pytest -q -p no:cacheprovider
+
+sanitize: ## Run tests under AddressSanitizer, UndefinedBehaviorSanitizer and ThreadSanitizer
+	@$(ENVIRONMENT) test
+	$(VENV_PYTHON) -m build_support.flavoured address $(SANITIZED) tests/unit $(PYTEST)
+	$(VENV_PYTHON) -m build_support.flavoured address $(SANITIZED) tests/conformance -k '[host' $(PYTEST)
+	$(VENV_PYTHON) -m build_support.flavoured thread $(SANITIZED) \
+		tests/unit/test_host_runtime.py tests/unit/test_host_graphs.py $(PYTEST)
+	$(VENV_PYTHON) -m build_support.flavoured thread $(SANITIZED) -k '[host' \
+		tests/conformance/test_streams.py tests/conformance/test_threads.py $(PYTEST)
+
+lint: ## Check style: Python, Cython
 	@$(ENVIRONMENT) dev
 	$(VENV_PYTHON) -m ruff check .
 	$(VENV_PYTHON) -m ruff format --check .
+	$(VENV_PYTHON) -m build_support.formatting --check
+
+format: ## Put Python, C and C++ into the project's style
+	@$(ENVIRONMENT) dev
+	$(VENV_PYTHON) -m ruff check --fix-only -q .
+	$(VENV_PYTHON) -m ruff format .
+	$(VENV_PYTHON) -m build_support.formatting
 
 types: ## Check types with mypy, and the lane against its stubs
 	@$(ENVIRONMENT) dev

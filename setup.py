@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import ClassVar
 
 from setuptools import Extension, find_packages, setup
 from setuptools.command.build_ext import build_ext
@@ -18,7 +19,7 @@ ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT))
 
 from build_support.jobs import BuildError, build
-from build_support.native import native_jobs
+from build_support.native import FLAVOURS, RELEASE, native_jobs
 from build_support.requirements import build_requirements, unmet
 from simulators.build import build_drivers
 
@@ -38,11 +39,21 @@ class BuildNative(build_ext):
     For a wheel also the simulated drivers; a checkout makes those with `make simulators`.
     """
 
+    user_options: ClassVar = [
+        *build_ext.user_options,
+        ("flavour=", None, f"how everything is compiled: {', '.join(FLAVOURS)}"),
+    ]
+
+    def initialize_options(self) -> None:
+        super().initialize_options()
+        self.flavour = RELEASE.name
+
     def run(self) -> None:
         in_place = bool(self.inplace) or self.editable_mode
         destination = ROOT if in_place else Path(self.build_lib).resolve()
         try:
-            jobs = native_jobs(ROOT, destination, every_level=not in_place)
+            flavour = FLAVOURS[self.flavour]
+            jobs = native_jobs(ROOT, destination, every_level=not in_place, flavour=flavour)
             build(jobs, ROOT)
             if not in_place and sys.platform.startswith("linux"):
                 build_drivers(destination / "simulators" / "build")

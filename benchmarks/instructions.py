@@ -31,6 +31,7 @@ STATEMENTS = {
     "args=(1000, 1, None, x, y, 1.0, 2.0, 3), stream=s)",
     "bound, 3 arguments": "bound_three(1000, x, y)",
     "bound, 8 arguments": "bound_eight(1000, 1, None, x, y, 1.0, 2.0, 3)",
+    "sequence, 3 arguments": "sequence(s, y, x)",
     "alloc+free": "DeviceBuffer.uninitialized(1024, 'f32')",
     "copy 4 KiB": "x.copy_from(page, stream=s)",
     "sync": "s.synchronize()",
@@ -42,12 +43,13 @@ import sys
 import numpy as np
 from benchmarks import kernels
 from benchmarks.measuring import loop
-from uhal import Api, DeviceBuffer, Event, Module, Stream, launch
+from uhal import Api, DeviceBuffer, Event, LaunchSequence, Module, Passed, Stream, launch
 Api.quick_init(0, backend="cuda")
 module, s, event = Module.from_bytes(kernels.ptx()), Stream(), Event()
 x, y = (DeviceBuffer.uninitialized(1024, "f32") for _ in range(2))
 three, eight = module.get_function("three"), module.get_function("eight")
 bound_three, bound_eight = three[8, 256, 0, s], eight[8, 256, 0, s]
+sequence = LaunchSequence([(bound_three, (1000, Passed.operand(0), Passed.result()))], 1024, "f32")
 page = np.zeros(1024, np.float32)
 names = {k: v for k, v in globals().items() if k.islower() and k != "loop"}
 mark = ctypes.CDLL(sys.argv[1]).mark

@@ -13,13 +13,18 @@ import argparse
 import statistics
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 import ubridge
 from ubridge import DeviceExecutor, DeviceTensor
 from ubridge.core.product import Product
+from ubridge.core.question import Question
+from ubridge.device.ready import make_ready
 from ubridge.prepare.matmul import cublaslt
+from ubridge.prepare.matmul.kernels import ProductKernel
+from ubridge.prepare.steps import Steps
 from uhal import Api, Device, DeviceBuffer, Stream, as_dtype
 
 GOAL = 0.92
@@ -112,7 +117,7 @@ def bandwidths(device: Device, sizes: Sizes, stream: Stream) -> None:
 
 def products(device: Device, sizes: Sizes, stream: Stream) -> None:
     """Print the time of cuBLASLt over that of our kernels, of each that takes a product."""
-    kernels = DeviceExecutor.of(device).matmul_kernels
+    executor = DeviceExecutor.of(device)
     cublaslt.LEAST_WORK = 1  # how small products fare is to be seen
     for dtype in ("f16", "bf16", "f32", "f64"):
         for m, n, k in sizes.products:
@@ -121,14 +126,19 @@ def products(device: Device, sizes: Sizes, stream: Stream) -> None:
             product = Product(as_dtype(dtype), 1, m, n, k, m * k, k, 1, k * n, n, 1)
             choice = ubridge.matmul_choice(a, b)
             times = {}
-            for kernel in kernels:
-                if not kernel.refusal(product):
-                    arguments = (product, a.buffer, b.buffer, out.buffer, stream)
-                    times[kernel.name] = median_seconds(
-                        lambda kernel=kernel, arguments=arguments: kernel.launch(*arguments),
-                        stream,
-                        sizes,
-                    )
+            question = Question(
+                ubridge.OPS["matmul"],
+                ((a.dtype, a.layout), (b.dtype, b.layout)),
+                (out.dtype, out.layout),
+            )
+            given = (stream, out.buffer, a.buffer, b.buffer)
+            for kernel in executor.matmul_kernels:
+                if isinstance(kernel, ProductKernel) and not kernel.refusal(product):
+                    steps = Steps(question, executor)
+                    left, right = steps.operands
+                    kernel.prepare(product, left, right, steps.result, steps)
+                    enqueue = make_ready(executor, steps.prepared(), None).launch
+                    times[kernel.name] = median_seconds(partial(enqueue, *given), stream, sizes)
             peer = times.pop("cublaslt", None)
             told = ", ".join(
                 f"{name} {2 * m * n * k / seconds / 1e12:.1f} TFLOP/s"

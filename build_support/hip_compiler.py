@@ -34,7 +34,9 @@ COMPILE = (
     *("-nogpuinc", "-nogpulib"),
     # The default identifier of a compilation is made of the path.
     "-fuse-cuid=none",
-    *("-Xoffload-linker", "--strip-all"),
+    # The runtime finds kernels in `.symtab`, so that stays; what the compiler notes there of each
+    # kernel's registers, the metadata says too.
+    *("-Xoffload-linker", "--discard-all"),
 )
 
 _LINE_MARKER = re.compile(r'^# \d+ "([^"]+)"', re.MULTILINE)

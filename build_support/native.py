@@ -1,8 +1,9 @@
 """What the compiled parts are and how each is compiled, as jobs for `build_support.jobs`.
 
-Five kinds: the lane (Cython, a Python extension), the host runtime (C++, a plain shared library
+Six kinds: the lane (Cython, a Python extension), the host runtime (C++, a plain shared library
 loaded like a vendor's driver), the HSA runtime (C, a plain shared library over AMD's), the slot
-adapters of CUDA and TopsRuntime (C) and the host kernels (one shared library a module and level).
+adapters of CUDA and TopsRuntime (C), the emulations of slots (C) and the host kernels (one shared
+library a module and level).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
@@ -30,22 +32,52 @@ LINK_SMALL = () if sys.platform == "darwin" else ("-Wl,-s,-z,noseparate-code,-z,
 STRICT_WARNINGS = ("-Wall", "-Wextra")
 
 
-def native_jobs(root: Path, destination: Path, *, every_level: bool) -> list[Job]:
+@dataclass(frozen=True)
+class Flavour:
+    """What all parts are compiled for besides what they are: options behind each part's own."""
+
+    name: str
+    options: tuple[str, ...] = ()
+    keeps_symbols: bool = True
+    runtime: str = ""
+    """Of a sanitizer: the library that has to be in the process before everything else."""
+
+
+RELEASE = Flavour("release", keeps_symbols=False)
+_LINES = ("-g", "-fno-omit-frame-pointer")
+FLAVOURS = {
+    flavour.name: flavour
+    for flavour in (
+        RELEASE,
+        Flavour("debug", ("-O0", "-g3")),
+        # -O1: at -O0 the sanitized tests take hours, above it frames are missing from reports.
+        Flavour("address", ("-O1", *_LINES, "-fsanitize=address,undefined"), runtime="libasan.so"),
+        Flavour("thread", ("-O1", *_LINES, "-fsanitize=thread"), runtime="libtsan.so"),
+    )
+}
+
+
+def native_jobs(
+    root: Path, destination: Path, *, every_level: bool, flavour: Flavour = RELEASE
+) -> list[Job]:
     """Every compiled part, made under `destination`.
 
     `every_level` builds kernels for each instruction level of this kind of machine (a wheel),
     otherwise for the best one this CPU runs (a clone).
     """
     return [
-        lane_job(root, destination),
-        runtime_job(root, destination),
-        *hsa_runtime_jobs(root, destination),
-        *(adapters_job(root, destination, vendor) for vendor in ("cuda", "tops")),
-        *kernel_jobs(root, destination, every_level=every_level),
+        lane_job(root, destination, flavour=flavour),
+        runtime_job(root, destination, flavour),
+        *hsa_runtime_jobs(root, destination, flavour),
+        *(adapters_job(root, destination, vendor, flavour) for vendor in ("cuda", "tops")),
+        emulation_job(root, destination, flavour),
+        *kernel_jobs(root, destination, every_level=every_level, flavour=flavour),
     ]
 
 
-def lane_job(root: Path, destination: Path, *, unsafe: bool = False) -> Job:
+def lane_job(
+    root: Path, destination: Path, *, unsafe: bool = False, flavour: Flavour = RELEASE
+) -> Job:
     """The extension `uhal._lane`; every file of `cython_src` is an input of it.
 
     `unsafe` makes the one that checks nothing, for benchmarks.
@@ -70,6 +102,7 @@ def lane_job(root: Path, destination: Path, *, unsafe: bool = False) -> Job:
         *("-O3", "-g0", "-fPIC", "-fvisibility=hidden"),
         "-DNPY_NO_DEPRECATED_API=NPY_1_7_API_VERSION",
         *(("-DUHAL_LANE_UNSAFE",) if unsafe else ()),
+        *flavour.options,
         *shlex.split(os.environ.get("CFLAGS", "")),
         *(f"-I{sysconfig.get_path(name)}" for name in ("include", "platinclude")),
         *(f"-I{numpy.get_include()}", f"-I{sources}"),
@@ -86,7 +119,7 @@ def lane_job(root: Path, destination: Path, *, unsafe: bool = False) -> Job:
     )
 
 
-def runtime_job(root: Path, destination: Path) -> Job:
+def runtime_job(root: Path, destination: Path, flavour: Flavour) -> Job:
     """`host_backend/libuhal_host`, from every C++ file of the host runtime."""
     sources = root / "host_backend" / "runtime"
     folders = (root / "uhal" / "include", root / "cython_src", root / "host_backend")
@@ -95,6 +128,7 @@ def runtime_job(root: Path, destination: Path) -> Job:
         *_cxx(),
         *("-std=c++17", "-O2", "-g0", "-pthread", "-shared", "-fPIC"),
         *("-fvisibility=hidden", "-fvisibility-inlines-hidden", *STRICT_WARNINGS),
+        *flavour.options,
         *shlex.split(os.environ.get("CXXFLAGS", "")),
         *(f"-I{folder}" for folder in folders),
         # Without a source the compiler would make an empty library: let it miss one instead.
@@ -114,7 +148,7 @@ def runtime_job(root: Path, destination: Path) -> Job:
     )
 
 
-def hsa_runtime_jobs(root: Path, destination: Path) -> list[Job]:
+def hsa_runtime_jobs(root: Path, destination: Path, flavour: Flavour) -> list[Job]:
     """`rocm_backend/libuhal_hsa.so`, from every C file of the HSA runtime; on Linux only.
 
     It needs nothing of ROCm: the runtime's functions are handed to it as addresses.
@@ -128,11 +162,12 @@ def hsa_runtime_jobs(root: Path, destination: Path) -> list[Job]:
             units=_files(folder / "runtime", "*.c"),
             folders=(folder / "runtime", root / "cython_src", folder),
             output=destination / "rocm_backend" / "libuhal_hsa.so",
+            flavour=flavour,
         )
     ]
 
 
-def adapters_job(root: Path, destination: Path, vendor: str) -> Job:
+def adapters_job(root: Path, destination: Path, vendor: str, flavour: Flavour) -> Job:
     """`libuhal_adapters` of a backend whose vendor's functions do not fit every slot."""
     folder = root / f"{vendor}_backend"
     return _c_library_job(
@@ -140,17 +175,36 @@ def adapters_job(root: Path, destination: Path, vendor: str) -> Job:
         units=(folder / "adapters.c",),
         folders=(root / "cython_src", folder),
         output=destination / folder.name / f"libuhal_adapters{LIBRARY_SUFFIX}",
+        flavour=flavour,
+    )
+
+
+def emulation_job(root: Path, destination: Path, flavour: Flavour) -> Job:
+    """`uhal/emulation/libuhal_emulation`: slots for libraries that lack some."""
+    folder = root / "uhal" / "emulation"
+    return _c_library_job(
+        "emulation",
+        units=_files(folder, "*.c"),
+        folders=(root / "cython_src", folder),
+        output=destination / "uhal" / "emulation" / f"libuhal_emulation{LIBRARY_SUFFIX}",
+        flavour=flavour,
     )
 
 
 def _c_library_job(
-    label: str, *, units: tuple[Path, ...], folders: tuple[Path, ...], output: Path
+    label: str,
+    *,
+    units: tuple[Path, ...],
+    folders: tuple[Path, ...],
+    output: Path,
+    flavour: Flavour,
 ) -> Job:
     assert units, f"{label}: there is no source in {folders[0]}"
     command = (
         *_cc(),
         *("-std=c11", "-O2", "-g0", "-pthread", "-shared", "-fPIC"),
         *("-fvisibility=hidden", *STRICT_WARNINGS),
+        *flavour.options,
         *shlex.split(os.environ.get("CFLAGS", "")),
         *(f"-I{folder}" for folder in folders),
         *(*map(str, units), "-o", OUTPUT, *LINK_COMPLETE),
@@ -166,21 +220,27 @@ def _c_library_job(
     )
 
 
-def kernel_jobs(root: Path, destination: Path, *, every_level: bool) -> list[Job]:
-    """One library for each module of `ubridge/kernels` and each level, best level first."""
+def kernel_jobs(root: Path, destination: Path, *, every_level: bool, flavour: Flavour) -> list[Job]:
+    """One library for each module of `ubridge/kernels` and each level, best level first.
+
+    Levels above the common ones are left out where the compiler is too old for their options.
+    """
     cpu_level = load_cpu_level(root)
-    levels = cpu_level.machine_levels() if every_level else (cpu_level.best_level(),)
+    levels_of = cpu_level.machine_levels if every_level else cpu_level.built_levels
     sources = root / "ubridge" / "kernels"
     include = root / "uhal" / "include"
     headers = (*_files(include, "**/*.h"), *_files(sources, "*.h", "*.cuh"))
     jobs = []
     for source in _files(sources, "*.cu", "*.cpp"):
-        for level in levels:
+        for level in levels_of(source.stem):
+            if not _accepts(level.options):
+                continue
             command = (
                 *(*_cxx(), *cpu_level.compile_flags(level), *STRICT_WARNINGS),
+                *flavour.options,
                 *shlex.split(os.environ.get("CXXFLAGS", "")),
                 *(f"-I{include}", "-x", "c++", str(source), "-o", OUTPUT, *LINK_COMPLETE),
-                *LINK_SMALL,
+                *(() if flavour.keeps_symbols else LINK_SMALL),
             )
             output = Path("ubridge/kernels/host", level.name, source.stem + ".so")
             jobs.append(
@@ -225,6 +285,14 @@ def _cxx() -> tuple[str, ...]:
 
 def _files(folder: Path, *patterns: str) -> tuple[Path, ...]:
     return tuple(sorted(path for pattern in patterns for path in folder.glob(pattern)))
+
+
+@functools.cache
+def _accepts(options: tuple[str, ...]) -> bool:
+    if not options:
+        return True
+    command = (*_cxx(), *options, "-x", "c++", "-fsyntax-only", os.devnull)
+    return subprocess.run(command, capture_output=True).returncode == 0
 
 
 @functools.cache

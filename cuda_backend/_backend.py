@@ -20,6 +20,7 @@ from cuda_backend._errors import (
     MISSING_NAME,
     MISSING_TEXT,
     STICKY,
+    advice_for,
 )
 from cuda_backend._graphs import CudaGraphVerbs
 from cuda_backend._library import (
@@ -157,7 +158,7 @@ class CudaBackend(CudaGraphVerbs, ModuleVerbs, MemoryVerbs):
         self._contexts[ordinal] = context.value or 0
         return self._contexts[ordinal]
 
-    def release_device_context(self, ordinal: int) -> None:
+    def release_device_context(self, ordinal: int, token: int) -> None:
         """Give the primary context back; it lives on while other libraries hold it."""
         self._library.cuDevicePrimaryCtxRelease_v2(self._device(ordinal))
 
@@ -244,7 +245,7 @@ class CudaBackend(CudaGraphVerbs, ModuleVerbs, MemoryVerbs):
             return ErrorText(MISSING_NAME, MISSING_TEXT, ADVICE[MISSING_NAME])
         name = self._said("cuGetErrorName", code) or _name_of(code)
         text = self._said("cuGetErrorString", code) or "this driver says no more"
-        return ErrorText(name, text, ADVICE.get(name, ""))
+        return ErrorText(name, text, advice_for(name, text))
 
     def error_class(self, code: int) -> type[Exception]:
         """Look the code up in the table."""

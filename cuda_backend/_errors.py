@@ -93,11 +93,6 @@ ADVICE: dict[str, str] = {
     "CUDA_ERROR_UNSUPPORTED_PTX_VERSION": (
         "Update the NVIDIA driver, or compile with an older toolkit"
     ),
-    "CUDA_ERROR_INVALID_PTX": "Compile it with ptxas, which says what is wrong with it",
-    "CUDA_ERROR_JIT_COMPILER_NOT_FOUND": (
-        "libnvidia-ptxjitcompiler.so.1 is part of the driver: in a container, ask for the compute "
-        "capability of the driver (NVIDIA_DRIVER_CAPABILITIES=compute,utility)"
-    ),
     "CUDA_ERROR_JIT_COMPILATION_DISABLED": (
         "CUDA_DISABLE_PTX_JIT is set: unset it, or ship a binary for this device"
     ),
@@ -107,20 +102,18 @@ ADVICE: dict[str, str] = {
     "CUDA_ERROR_NVLINK_UNCORRECTABLE": "An error of the link: nvidia-smi nvlink -e tells more",
     "CUDA_ERROR_OPERATING_SYSTEM": "dmesg may say what the operating system refused",
     "CUDA_ERROR_INVALID_HANDLE": "Is the object closed, or of another device?",
-    "CUDA_ERROR_ILLEGAL_ADDRESS": f"compute-sanitizer finds the access. {_RESTART}",
-    "CUDA_ERROR_MISALIGNED_ADDRESS": f"compute-sanitizer finds the access. {_RESTART}",
-    "CUDA_ERROR_INVALID_ADDRESS_SPACE": f"compute-sanitizer finds the access. {_RESTART}",
-    "CUDA_ERROR_LAUNCH_FAILED": f"compute-sanitizer finds the cause. {_RESTART}",
+    "CUDA_ERROR_ILLEGAL_ADDRESS": _RESTART,
+    "CUDA_ERROR_MISALIGNED_ADDRESS": _RESTART,
+    "CUDA_ERROR_INVALID_ADDRESS_SPACE": _RESTART,
+    "CUDA_ERROR_LAUNCH_FAILED": _RESTART,
     "CUDA_ERROR_HARDWARE_STACK_ERROR": f"Deep recursion overflows the stack. {_RESTART}",
     "CUDA_ERROR_ILLEGAL_INSTRUCTION": f"Is the image for this device? {_RESTART}",
-    "CUDA_ERROR_INVALID_PC": f"compute-sanitizer finds the cause. {_RESTART}",
+    "CUDA_ERROR_INVALID_PC": _RESTART,
     "CUDA_ERROR_ASSERT": f"The kernel printed the assertion to stderr. {_RESTART}",
     "CUDA_ERROR_TENSOR_MEMORY_LEAK": f"The kernel must free its tensor memory. {_RESTART}",
     "CUDA_ERROR_CONTAINED": _RESTART,
     "CUDA_ERROR_EXTERNAL_DEVICE": _RESTART,
-    "CUDA_ERROR_LAUNCH_TIMEOUT": (
-        f"The device also drives a display, which limits how long a kernel may run. {_RESTART}"
-    ),
+    "CUDA_ERROR_LAUNCH_TIMEOUT": _RESTART,
     "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES": (
         "The kernel needs too many registers or too much shared memory for this block: launch a "
         "smaller one"
@@ -141,6 +134,36 @@ ADVICE: dict[str, str] = {
     "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT": "Capture on a stream made for it",
     "CUDA_ERROR_UNKNOWN": "dmesg may say more; look for lines with NVRM and Xid",
 }
+
+SEARCH = {
+    "CUDA_ERROR_INVALID_PTX": "Compile it with ptxas, which says what is wrong with it",
+    "CUDA_ERROR_JIT_COMPILER_NOT_FOUND": (
+        "libnvidia-ptxjitcompiler.so.1 is part of the driver: in a container, ask for the compute "
+        "capability of the driver (NVIDIA_DRIVER_CAPABILITIES=compute,utility)"
+    ),
+    "CUDA_ERROR_ILLEGAL_ADDRESS": "compute-sanitizer finds the access",
+    "CUDA_ERROR_MISALIGNED_ADDRESS": "compute-sanitizer finds the access",
+    "CUDA_ERROR_INVALID_ADDRESS_SPACE": "compute-sanitizer finds the access",
+    "CUDA_ERROR_LAUNCH_FAILED": "compute-sanitizer finds the cause",
+    "CUDA_ERROR_INVALID_PC": "compute-sanitizer finds the cause",
+    "CUDA_ERROR_LAUNCH_TIMEOUT": (
+        "The device also drives a display, which limits how long a kernel may run"
+    ),
+}
+"""Where to look for the cause, for the driver's text names none."""
+
+
+def advice_for(name: str, text: str) -> str:
+    """Advice for a code, given the driver's text for it.
+
+    NVIDIA's driver has one sentence for each code. A text that ends with particulars in parentheses
+    tells the cause of this very failure: then advice on where to look for it would mislead.
+    """
+    parts = [ADVICE.get(name, "")]
+    if not text.endswith(")"):
+        parts.insert(0, SEARCH.get(name, ""))
+    return ". ".join(part for part in parts if part)
+
 
 STICKY = (
     # The manual: "any further CUDA work will return the same error".

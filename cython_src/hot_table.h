@@ -16,6 +16,9 @@
 
 typedef void (*uhal_host_function)(void *user_data);
 
+/* Whether a wait goes on; 0: it does not. */
+typedef int (*uhal_go_on)(void *user_data);
+
 /* One kernel parameter as prepare_function receives it. */
 struct uhal_parameter {
     uint32_t offset; /* in the parameter block, bytes */
@@ -79,6 +82,10 @@ struct uhal_launch_config {
     SLOT(required, stream_create, (void **stream, unsigned int flags, int priority))               \
     SLOT(required, stream_destroy, (void *stream))                                                 \
     SLOT(required, stream_synchronize, (void *stream))                                             \
+    /* No function of CUDA's: stream_synchronize, but every 50 ms at most it asks `go_on`, holding \
+       no lock, and answers not_ready once that says 0. Without it the lane waits on a thread of   \
+       its own where it may have to give up. */                                                    \
+    SLOT(optional, stream_synchronize_while, (void *stream, uhal_go_on go_on, void *user_data))    \
     SLOT(required, stream_query, (void *stream))                                                   \
     SLOT(required, stream_wait_event, (void *stream, void *event, unsigned int flags))             \
     SLOT(required, stream_callback, (void *stream, uhal_host_function function, void *user_data))  \
@@ -93,6 +100,8 @@ struct uhal_launch_config {
     SLOT(required, event_destroy, (void *event))                                                   \
     SLOT(required, event_record, (void *event, void *stream))                                      \
     SLOT(required, event_synchronize, (void *event))                                               \
+    /* What stream_synchronize_while is to stream_synchronize. */                                  \
+    SLOT(optional, event_synchronize_while, (void *event, uhal_go_on go_on, void *user_data))      \
     SLOT(required, event_query, (void *event))                                                     \
     SLOT(required, event_elapsed, (float *milliseconds, void *start, void *end))                   \
     /* cuModuleGetFunction, cuModuleUnload */                                                      \
@@ -114,6 +123,8 @@ typedef struct uhal_hot_table {
     UHAL_SLOTS(UHAL_SLOT_FIELD)
     int not_ready;     /* what stream_query and event_query answer while work is pending */
     int out_of_memory; /* what alloc answers when the device is full */
+    int frees_wait;    /* 1: free and host_free wait for everything that is pending */
+    size_t staged_bytes; /* pageable sources up to here are read at once, also behind pending work */
     int sticky_count;  /* codes after which every later call on the device fails */
     int sticky[UHAL_MAX_STICKY_CODES];
 } uhal_hot_table;

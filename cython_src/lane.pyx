@@ -11,7 +11,7 @@ One translation unit, a file an idea:
 
     native.pxi, elements.pxi    the C it is written against; element types
     device/     an opened device: binding it, its state, native failures; fork and exit
-    streams/    streams, what is known to be done in them, host callbacks, events
+    streams/    streams, what is known to be done in them, waiting, host callbacks, events
     memory/     blocks and who uses them, the pool and its modes, buffers, copies, sharing
     interop/    streams and memory of other libraries, DLPack, their tensors as arguments
     launch/     modules and kernels; arguments read and checked; a launch, and those that make
@@ -41,6 +41,7 @@ _cnumpy.import_array()
 
 cdef enum:
     STREAM_NON_BLOCKING = 1     # CU_STREAM_NON_BLOCKING
+    EVENT_BLOCKING_SYNC = 1     # CU_EVENT_BLOCKING_SYNC
     EVENT_DISABLE_TIMING = 2    # CU_EVENT_DISABLE_TIMING
     HOST_ALLOC_PORTABLE = 1     # CU_MEMHOSTALLOC_PORTABLE
     HOST_ALLOC_MAPPED = 2       # CU_MEMHOSTALLOC_DEVICEMAP
@@ -83,6 +84,7 @@ cdef bint is_config(object value) except -1:
     return isinstance(value, _config_class)
 
 
+cdef class LeftWait
 cdef class StreamCore
 cdef class Stream
 cdef class Event
@@ -90,6 +92,7 @@ cdef class Segment
 cdef class Block
 cdef class Pool
 cdef class DeviceBuffer
+cdef class PinnedYard
 cdef class PinnedBlock
 cdef class HostMemory
 cdef class HostBuffer
@@ -105,6 +108,7 @@ cdef struct Packed
 include "elements.pxi"
 include "device/context.pxi"
 include "device/process.pxi"
+include "streams/waiting.pxi"
 include "streams/stream_core.pxi"
 include "streams/stream.pxi"
 include "streams/callbacks.pxi"
@@ -130,9 +134,9 @@ include "launch/function.pxi"
 include "launch/packing.pxi"
 include "launch/launch_ex.pxi"
 include "launch/launch.pxi"
-include "launch/result_launch.pxi"
 include "launch/launch_sequence.pxi"
 include "launch/slot_maker.pxi"
+include "launch/remembered_call.pxi"
 include "capture/recording.pxi"
 include "capture/capture.pxi"
 include "capture/capture_order.pxi"
@@ -140,8 +144,8 @@ include "capture/captured_work.pxi"
 include "capture/plan.pxi"
 include "capture/plan_slots.pxi"
 
-# A free-threaded Python turns its lock on for a module that does not say it can do without, and this
-# one does not, unless it was started with the lock forced off.
+# A free-threaded Python turns its lock on for a module that does not say it can do without, and
+# this one does not, unless it was started with the lock forced off.
 if hasattr(_sys, "_is_gil_enabled") and not _sys._is_gil_enabled():
     raise ImportError(
         "uhal keeps its books under the GIL, and this Python was started with it forced off: leave "

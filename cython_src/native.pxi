@@ -10,8 +10,11 @@ from libc.float cimport FLT_MAX
 from cpython.object cimport PyObject, PyTypeObject
 from cpython.ref cimport Py_DECREF, Py_INCREF, Py_XDECREF
 from cpython.long cimport PyLong_CheckExact
-from cpython.exc cimport PyErr_SetObject, PyErr_WriteUnraisable
+from cpython.exc cimport (
+    PyErr_CheckSignals, PyErr_SetInterrupt, PyErr_SetObject, PyErr_WriteUnraisable,
+)
 from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
+from cpython.dict cimport PyDict_GetItemWithError
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from cpython.pyport cimport PY_SSIZE_T_MAX
@@ -25,6 +28,7 @@ cimport cython
 
 cdef extern from "hot_table.h" nogil:
     ctypedef void (*uhal_host_function)(void *user_data) noexcept nogil
+    ctypedef int (*uhal_go_on)(void *user_data) noexcept nogil
     struct uhal_parameter:
         uint32_t offset
         uint32_t size
@@ -45,7 +49,8 @@ cdef extern from "hot_table.h" nogil:
         int (*current)(void **) noexcept nogil
         int (*bind)(void *) noexcept nogil
         int (*launch)(void *, unsigned int, unsigned int, unsigned int, unsigned int,
-                      unsigned int, unsigned int, unsigned int, void *, void **, void **) noexcept nogil
+                      unsigned int, unsigned int, unsigned int, void *, void **,
+                      void **) noexcept nogil
         int (*launch_ex)(const uhal_launch_config *, void *, void **, void **) noexcept nogil
         int (*prepare_function)(void *, const uhal_signature *) noexcept nogil
         int (*alloc)(uint64_t *, size_t) noexcept nogil
@@ -64,6 +69,7 @@ cdef extern from "hot_table.h" nogil:
         int (*stream_create)(void **, unsigned int, int) noexcept nogil
         int (*stream_destroy)(void *) noexcept nogil
         int (*stream_synchronize)(void *) noexcept nogil
+        int (*stream_synchronize_while)(void *, uhal_go_on, void *) noexcept nogil
         int (*stream_query)(void *) noexcept nogil
         int (*stream_wait_event)(void *, void *, unsigned int) noexcept nogil
         int (*stream_callback)(void *, uhal_host_function, void *) noexcept nogil
@@ -72,6 +78,7 @@ cdef extern from "hot_table.h" nogil:
         int (*event_destroy)(void *) noexcept nogil
         int (*event_record)(void *, void *) noexcept nogil
         int (*event_synchronize)(void *) noexcept nogil
+        int (*event_synchronize_while)(void *, uhal_go_on, void *) noexcept nogil
         int (*event_query)(void *) noexcept nogil
         int (*event_elapsed)(float *, void *, void *) noexcept nogil
         int (*get_function)(void **, void *, const char *) noexcept nogil
@@ -82,6 +89,8 @@ cdef extern from "hot_table.h" nogil:
                                    unsigned int, void **) noexcept nogil
         int not_ready
         int out_of_memory
+        int frees_wait
+        size_t staged_bytes
         int sticky_count
         int sticky[16]
     enum:
@@ -125,6 +134,23 @@ cdef extern from "device/state_word.h":
     void uhal_state_delete(uhal_state *state)
     int uhal_state_watch_forks()
     unsigned int uhal_fork_count
+
+
+cdef extern from "streams/awaiter.h":
+    ctypedef int (*uhal_handle_call)(void *handle) noexcept nogil
+    ctypedef struct uhal_awaiter:
+        pass
+    int uhal_look(uhal_handle_call query, void *handle, int not_ready) nogil
+    int uhal_look_now_and_then(
+        uhal_handle_call query, void *handle, int not_ready, uhal_go_on go_on, void *user_data
+    ) nogil
+    uhal_awaiter *uhal_awaiter_take()
+    void uhal_awaiter_give(uhal_awaiter *awaiter)
+    int uhal_awaiter_ended(uhal_awaiter *awaiter)
+    int uhal_awaiter_wait(
+        uhal_awaiter *awaiter, const uhal_hot_table *table, void *context, void *event,
+        uhal_go_on go_on, void *user_data, int *status
+    ) nogil
 
 
 cdef extern from "streams/dispatcher.h":
@@ -189,6 +215,7 @@ cdef extern from "launch/vectorcall.h":
     Py_ssize_t PyVectorcall_NARGS(size_t flags)
     bint PyObject_TypeCheck(PyObject *object, PyTypeObject *type)
     bint Py_IS_TYPE(PyObject *object, PyTypeObject *type)
+    object PyObject_Vectorcall(object callee, PyObject **given, size_t flags, PyObject *keywords)
     long long PyLong_AsLongLongAndOverflow(object value, int *overflow)
     unsigned long long PyLong_AsUnsignedLongLong(object value) except? 0xFFFFFFFFFFFFFFFF
     double PyLong_AsDouble(object value) except? -1.0

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from host_backend._errors import ADVICE, CLASS_OF, DETAILED, STICKY
-from host_backend._image import ParameterFacts, require_host_module, signature_of
 from uhal._lane import HotTable
 from uhal._library_graphs import OwnGraphVerbs, own_graph_names
 from uhal.abi import Header, Library, LibrarySearch, find_library
@@ -31,8 +30,9 @@ from uhal.contract import (
     LoadedModule,
     joined_reasons,
 )
-from uhal.errors import DeviceError, LibraryNotFoundError, from_code
+from uhal.errors import ArgumentValueError, DeviceError, LibraryNotFoundError, from_code
 from uhal.images import cpu_level
+from uhal.images.host_module import ParameterFacts, require_host_module, signature_of
 from uhal.signature import Signature
 
 LIBRARY_VARIABLE = "UHAL_HOST_LIBRARY"
@@ -57,6 +57,7 @@ FUNCTION_OF_SLOT = {
     "stream_create": "uhalHostStreamCreateWithPriority",
     "stream_destroy": "uhalHostStreamDestroy",
     "stream_synchronize": "uhalHostStreamSynchronize",
+    "stream_synchronize_while": "uhalHostStreamSynchronizeWhile",
     "stream_query": "uhalHostStreamQuery",
     "stream_progress": "uhalHostStreamProgress",
     "stream_wait_event": "uhalHostStreamWaitEvent",
@@ -65,6 +66,7 @@ FUNCTION_OF_SLOT = {
     "event_destroy": "uhalHostEventDestroy",
     "event_record": "uhalHostEventRecord",
     "event_synchronize": "uhalHostEventSynchronize",
+    "event_synchronize_while": "uhalHostEventSynchronizeWhile",
     "event_query": "uhalHostEventQuery",
     "event_elapsed": "uhalHostEventElapsedTime",
     "get_function": "uhalHostModuleGetFunction",
@@ -99,6 +101,7 @@ class HostBackend(OwnGraphVerbs):
             out_of_memory=constants["UHAL_HOST_ERROR_OUT_OF_MEMORY"],
             sticky=[constants[name] for name in STICKY],
             names=FUNCTION_OF_SLOT,
+            staged_bytes=constants["UHAL_HOST_STAGED_BYTES"],
         )
 
     # -- finding the library -----------------------------------------------------------------------
@@ -118,8 +121,10 @@ class HostBackend(OwnGraphVerbs):
         try:
             opened = cls._over(search)
         except DeviceError as error:
+            # What the runtime itself refuses ends with its advice; another build would not help.
+            advice = _BUILD_ADVICE if error.code is None else ""
             return BackendRecord(
-                cls.name, "refused", str(error), _BUILD_ADVICE, search.attempts, search.path
+                cls.name, "refused", str(error), advice, search.attempts, search.path
             )
         count = opened.device_count()
         devices = tuple(opened._summary(ordinal) for ordinal in range(count))
@@ -230,8 +235,8 @@ class HostBackend(OwnGraphVerbs):
         properties = self._properties(ordinal)
         return {
             "processors": properties.processors,
-            "instruction_level": cpu_level.best_level().name,
-            "vectors": cpu_level.best_level().vectors,
+            "instruction_level": _level().name,
+            "vectors": _level().vectors,
             "queue_depth": properties.queue_depth,
             "total_memory": properties.total_memory,
         }
@@ -349,11 +354,11 @@ class HostBackend(OwnGraphVerbs):
         cores = properties.processors
         parts = [
             "1 core" if cores == 1 else f"{cores} cores",
-            cpu_level.best_level().vectors,
+            _level().vectors,
             f"{properties.total_memory / 2**30:.0f} GB",
         ]
         description = ", ".join(part for part in parts if part)
-        return DeviceSummary(ordinal, self.device_name(ordinal), description)
+        return DeviceSummary(ordinal, self.device_name(ordinal), description, "processor")
 
     def _live_count(self, kind: str) -> int:
         count = ctypes.c_size_t()
@@ -400,3 +405,11 @@ def _find() -> LibrarySearch:
 
 def _overridden(search: LibrarySearch) -> bool:
     return not any(attempt.path.startswith(str(_FOLDER)) for attempt in search.attempts)
+
+
+def _level() -> cpu_level.Level:
+    """The instruction level of the kernels, which `UHAL_HOST_LEVEL` may limit."""
+    try:
+        return cpu_level.best_level()
+    except ValueError as error:
+        raise ArgumentValueError(str(error)) from None

@@ -16,7 +16,7 @@
 extern "C" {
 #endif
 
-#define UHAL_HOST_ABI_VERSION 2
+#define UHAL_HOST_ABI_VERSION 3
 
 typedef int uhalHostResult;
 
@@ -79,6 +79,10 @@ typedef enum uhalHostKind {
 } uhalHostKind;
 
 typedef void (*uhal_host_function)(void *user_data);
+typedef int (*uhal_go_on)(void *user_data);
+
+/* Pageable sources up to here are copied aside rather than waited for. */
+#define UHAL_HOST_STAGED_BYTES 65536
 
 typedef struct uhalHostDeviceProperties {
     unsigned int processors;        /* cores this process may use */
@@ -176,6 +180,8 @@ uhalHostResult uhalHostMemsetD32Async(uint64_t destination, unsigned int value, 
 uhalHostResult uhalHostStreamCreateWithPriority(void **stream, unsigned int flags, int priority);
 uhalHostResult uhalHostStreamDestroy(void *stream);
 uhalHostResult uhalHostStreamSynchronize(void *stream);
+/* The two that end in While ask every 50 ms whether to go on waiting: 0 ends them with NOT_READY. */
+uhalHostResult uhalHostStreamSynchronizeWhile(void *stream, uhal_go_on go_on, void *user_data);
 uhalHostResult uhalHostStreamQuery(void *stream);
 /* Of the launches on the stream, of which a graph is one, how many are done and how many were begun
    when a kernel failed; the place of that kernel within a graph. Lost devices answer, too. */
@@ -189,6 +195,7 @@ uhalHostResult uhalHostEventCreate(void **event, unsigned int flags);
 uhalHostResult uhalHostEventDestroy(void *event);
 uhalHostResult uhalHostEventRecord(void *event, void *stream);
 uhalHostResult uhalHostEventSynchronize(void *event);
+uhalHostResult uhalHostEventSynchronizeWhile(void *event, uhal_go_on go_on, void *user_data);
 uhalHostResult uhalHostEventQuery(void *event);
 uhalHostResult uhalHostEventElapsedTime(float *milliseconds, void *start, void *end);
 

@@ -24,7 +24,7 @@ from rocm_backend._errors import (
     STICKY_PREFIX,
     status_name,
 )
-from rocm_backend._library import CANDIDATES, LIBRARY_VARIABLE, bind, header
+from rocm_backend._library import CANDIDATES, LIBRARY_VARIABLE, bind, header, initialize
 from rocm_backend._modules import ModuleVerbs
 from rocm_backend._pools import DevicePools
 from rocm_backend._runtime import FUNCTION_OF_SLOT, hand_over, open_runtime, runtime_header
@@ -85,7 +85,9 @@ class RocmBackend(OwnGraphVerbs, ModuleVerbs, LibraryBackend):
         """Take over an opened library and initialise it. `open` is the way in."""
         self._runtime = open_runtime(self._fail)
         self._library = bind(search, self._fail)
-        self._library.hsa_init()
+        status = initialize(search, self._library, self._fail)
+        if status != 0:
+            self._fail("hsa_init", status)
         self._agents: Agents = _agents.agents(self._library)
         self._pools: dict[int, tuple[int, DevicePools]] = {}
         self._contexts: dict[int, int] = {}
@@ -101,24 +103,20 @@ class RocmBackend(OwnGraphVerbs, ModuleVerbs, LibraryBackend):
             out_of_memory=header().constants["HSA_STATUS_ERROR_OUT_OF_RESOURCES"],
             sticky=[code for name, code in constants.items() if name.startswith(STICKY_PREFIX)],
             names=FUNCTION_OF_SLOT,
+            frees_wait=False,
+            staged_bytes=constants["UHAL_HSA_STAGED_BYTES"],
         )
 
     # -- finding the library -----------------------------------------------------------------------
 
     @classmethod
     def _probe_found(cls, search: LibrarySearch) -> BackendRecord:
-        """List the runtime's GPUs and shut it down again."""
-        gpus: tuple[Gpu, ...] = ()
-        version = None
+        """List the runtime's GPUs. The runtime stays initialised, for the backend to use."""
         library = bind(search, _fail_in_probe)
         open_runtime(_fail_in_probe)
-        status = library.unchecked("hsa_init")()
-        if status == 0:
-            try:
-                version = _version(library)
-                gpus = _agents.agents(library).gpus
-            finally:
-                library.unchecked("hsa_shut_down")()
+        status = initialize(search, library, _fail_in_probe)
+        version = _version(library) if status == 0 else None
+        gpus = _agents.agents(library).gpus if status == 0 else ()
         if not gpus:
             said = f" (hsa_init: {_words(library, status)})" if status else ""
             reason = f"runtime found, no device{said}"
@@ -170,9 +168,11 @@ class RocmBackend(OwnGraphVerbs, ModuleVerbs, LibraryBackend):
         self._contexts[ordinal] = context.value or 0
         return self._contexts[ordinal]
 
-    def release_device_context(self, ordinal: int) -> None:
-        """Close the device and destroy its queues."""
-        self._runtime.uhalHsaDeviceClose(self._contexts.pop(ordinal))
+    def release_device_context(self, ordinal: int, token: int) -> None:
+        """Close the device that was opened so and destroy its queues."""
+        if self._contexts.get(ordinal) == token:
+            del self._contexts[ordinal]
+        self._runtime.uhalHsaDeviceClose(token)
 
     def device_name(self, ordinal: int) -> str:
         """Return what the device is sold as, or its processor."""

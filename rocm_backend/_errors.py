@@ -86,7 +86,10 @@ ADVICE: dict[str, str] = {
     "HSA_STATUS_ERROR_INCOMPATIBLE_ARGUMENTS": "Compile for this device",
     "HSA_STATUS_ERROR_INVALID_ISA": "Compile for this device",
     "HSA_STATUS_ERROR_OUT_OF_REGISTERS": "Launch a smaller block",
-    "HSA_STATUS_ERROR_INVALID_SYMBOL_NAME": "A kernel with hidden visibility cannot be found",
+    "HSA_STATUS_ERROR_INVALID_SYMBOL_NAME": (
+        "Is the name spelled as in the source? The runtime finds the global symbols of .symtab, a "
+        "kernel as NAME.kd: --strip-all removes them, hidden visibility makes them local"
+    ),
     "HSA_STATUS_ERROR_MEMORY_APERTURE_VIOLATION": _RESTART,
     "HSA_STATUS_ERROR_ILLEGAL_INSTRUCTION": f"Is the image for this device? {_RESTART}",
     "HSA_STATUS_ERROR_MEMORY_FAULT": _RESTART,

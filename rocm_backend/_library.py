@@ -1,7 +1,9 @@
-"""libhsa-runtime64: where it is looked for, and its functions as abi.h declares them."""
+"""libhsa-runtime64: where it is looked for, its functions as abi.h declares them, its one start."""
 
 from __future__ import annotations
 
+import os
+import threading
 from functools import cache
 from pathlib import Path
 
@@ -26,3 +28,27 @@ def bind(search: LibrarySearch, check: Check) -> Library:
     assert search.handle is not None
     path = search.path or search.attempts[-1].path
     return Library(search.handle, path, header(), status="hsa_status_t", check=check)
+
+
+def initialize(search: LibrarySearch, library: Library, check: Check) -> int:
+    """Initialise a runtime once, for as long as the process lives; return what `hsa_init` said.
+
+    A probe and an opened backend share it: shutting the runtime down only to start it again costs
+    a driver its set-up twice. A forked child inherits a runtime without the runtime's threads, so
+    there `check` is told that it is not initialised.
+    """
+    assert search.handle is not None
+    key = search.handle._handle
+    with _lock:
+        process = _initialized_in.get(key)
+        if process is not None and process != os.getpid():
+            check("hsa_init", header().constants["HSA_STATUS_ERROR_NOT_INITIALIZED"])
+        status = 0 if process is not None else int(library.unchecked("hsa_init")())
+        if status == 0:
+            _initialized_in[key] = os.getpid()
+        return status
+
+
+_lock = threading.Lock()
+_initialized_in: dict[int, int] = {}
+"""The loader's handle of each initialised runtime, and the process that initialised it."""

@@ -32,7 +32,7 @@ class ModuleVerbs(Backend):
     def module_load(self, ordinal: int, image: bytes, *, path: Path | None = None) -> LoadedModule:
         """Choose among the code objects of the image, and load one."""
         selection = select(image, self._target(ordinal))
-        # The runtime finds exported kernels only.
+        # The runtime finds no others.
         kernels = [kernel for kernel in selection.contents.kernels if kernel.exported]
         infos = (runtime_header().ctype("uhalHsaKernelInfo") * len(kernels))()
         kept = [_describe(info, kernel) for info, kernel in zip(infos, kernels, strict=True)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 from rocm_backend.targets import DeviceTarget, judge_code_object
@@ -34,7 +35,7 @@ def select(image: bytes, device: DeviceTarget) -> Selection:
         judged = [_judge_entry(entry, device) for entry in entries]
         index, chosen = choose(judged, str(device))
         payload = entries[index].payload
-        contents = read_hsaco(payload)
+        contents = _read(payload)
         if contents.target != TargetId.parse(entries[index].target):
             raise InvalidImageError(
                 f"this offload bundle says {entries[index].target} of code for {contents.target}"
@@ -45,11 +46,36 @@ def select(image: bytes, device: DeviceTarget) -> Selection:
             "this is no image for AMD devices: expected a code object (HSACO) or an offload "
             f"bundle, got {len(image)} bytes that begin with {image[:8]!r}"
         )
-    contents = read_hsaco(image)
+    contents = _read(image)
     description = f"code object for {contents.target}"
     judgement = judge_code_object(description, contents.target, device)
     _, chosen = choose([judgement], str(device))
     return Selection(image, chosen, contents)
+
+
+def _read(image: bytes) -> HsacoImage:
+    """Read a code object and see that the runtime will find something in it.
+
+    Of one that was stripped it finds no kernel and no variable, and answers
+    HSA_STATUS_ERROR_INVALID_SYMBOL_NAME for each.
+    """
+    # As ROCr's loader reads the variable.
+    dynamic = not os.environ.get(_DYNAMIC_VARIABLE, "0").startswith("0")
+    contents = read_hsaco(image, dynamic=dynamic)
+    if contents.stripped and contents.kernels:
+        table, remedy = (
+            (".dynsym", "") if dynamic else (".symtab", f", or set {_DYNAMIC_VARIABLE}=1")
+        )
+        raise InvalidImageError(
+            f"this code object for {contents.target} has no symbols in {table}, where AMD's "
+            f"runtime looks for its {len(contents.kernels)} kernels: it was linked with "
+            "--strip-all. Link it without (--strip-debug and --discard-all leave what is needed)"
+            f"{remedy}"
+        )
+    return contents
+
+
+_DYNAMIC_VARIABLE = "LOADER_USE_DYNSYM"
 
 
 def _judge_entry(entry: BundleEntry, device: DeviceTarget) -> Judgement:

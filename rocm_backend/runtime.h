@@ -19,10 +19,14 @@
 extern "C" {
 #endif
 
-#define UHAL_HSA_VERSION 2
+#define UHAL_HSA_VERSION 3
 
 typedef int uhalHsaResult;
 typedef void (*uhal_host_function)(void *user_data);
+typedef int (*uhal_go_on)(void *user_data);
+
+/* Pageable memory up to here is copied through staging: what is read from it was read at once. */
+#define UHAL_HSA_STAGED_BYTES 1048576
 
 /* The device is lost: every later call on it answers the same. Those that tell what its queue
  * reported are UHAL_HSA_LOST + that hsa_status_t. */
@@ -187,6 +191,8 @@ uhalHsaResult uhalHsaMemsetD32Async(uint64_t destination, unsigned int value, si
 uhalHsaResult uhalHsaStreamCreate(void **stream, unsigned int flags, int priority);
 uhalHsaResult uhalHsaStreamDestroy(void *stream);
 uhalHsaResult uhalHsaStreamSynchronize(void *stream);
+/* The two that end in While ask every 20 ms whether to go on waiting: 0 ends them with NOT_READY. */
+uhalHsaResult uhalHsaStreamSynchronizeWhile(void *stream, uhal_go_on go_on, void *user_data);
 uhalHsaResult uhalHsaStreamQuery(void *stream);
 uhalHsaResult uhalHsaStreamWaitEvent(void *stream, void *event, unsigned int flags);
 uhalHsaResult uhalHsaLaunchHostFunc(void *stream, uhal_host_function function, void *user_data);
@@ -201,6 +207,7 @@ uhalHsaResult uhalHsaEventCreate(void **event, unsigned int flags);
 uhalHsaResult uhalHsaEventDestroy(void *event);
 uhalHsaResult uhalHsaEventRecord(void *event, void *stream);
 uhalHsaResult uhalHsaEventSynchronize(void *event);
+uhalHsaResult uhalHsaEventSynchronizeWhile(void *event, uhal_go_on go_on, void *user_data);
 uhalHsaResult uhalHsaEventQuery(void *event);
 uhalHsaResult uhalHsaEventElapsedTime(float *milliseconds, void *start, void *end);
 

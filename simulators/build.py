@@ -28,8 +28,12 @@ C_FLAGS = "-std=gnu11 -O2 -g1 -fPIC -fvisibility=hidden -Wall -Wextra".split()
 
 CUDA = ("engine", "images", "ptx/runtime", "ptx/executor", "cuda")
 HSA = ("engine", "images", "hsa")
+# Preloaded into any program, so it brings its C++ library along: the program may want another.
+COMPILERS = "libuhal-compilers.so"
+SELF_CONTAINED = ("-static-libstdc++", "-static-libgcc")
 DRIVERS = {
     "libcuda.so.1": CUDA,
+    COMPILERS: ("images/attached_ptx", "images/fatbin", "images/lz4", "compilers"),
     "libhsa-runtime64.so.1": HSA,
     # For benchmarks: their few functions, linked first, replace those of the same name.
     "null/libcuda.so.1": ("null", "null/kernels", "null/cuda", *CUDA),
@@ -43,7 +47,7 @@ DRIVERS = {
     "libtopsrt.so.1": ("engine", "images", "tops", "tops/newer"),
     "libtopsrt.so.2": ("engine", "images", "tops", "tops/older"),
 }
-"""Libraries by name, and the folders their sources lie in, the one with the exports last."""
+"""Libraries by name, and the folders and single sources of each; the last has the exports."""
 
 LINKS = {"libcuda.so": "libcuda.so.1", "libtopsrt.so": "libtopsrt.so.1"}
 
@@ -87,12 +91,13 @@ def build_drivers(destination: Path) -> None:
 
 
 def _sources(folders: tuple[str, ...]) -> list[Path]:
-    found = [path for folder in folders for path in sorted(SIMULATORS.glob(f"{folder}/*.c*"))]
+    patterns = [pattern for one in folders for pattern in (f"{one}/*.c*", f"{one}.c*")]
+    found = dict.fromkeys(path for one in patterns for path in sorted(SIMULATORS.glob(one)))
     return [path for path in found if path != IN_KERNELS]
 
 
 def _headers() -> tuple[Path, ...]:
-    own = sorted(SIMULATORS.glob("**/*.h"))
+    own = sorted(path for end in ("h", "def") for path in SIMULATORS.glob(f"**/*.{end}"))
     shared = sorted((ROOT / "uhal" / "include" / "uhal").glob("*.h"))
     return (*own, *shared, *sorted(ROOT.glob("*_backend/abi.h")))
 
@@ -125,6 +130,7 @@ def _link(library: Path, folders: tuple[str, ...], tools: str) -> Job:
         "-shared",
         f"-Wl,-soname,{library.name}",
         "-Wl,-z,defs",
+        *(SELF_CONTAINED if library.name == COMPILERS else ()),
         *(("-Wl,--allow-multiple-definition",) if "null" in folders else ()),
         f"-Wl,--version-script={exports}",
         "-o",

@@ -8,7 +8,6 @@ account of native objects, so a leak, a double free or the use of a destroyed ha
 from __future__ import annotations
 
 import ctypes
-import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from uhal.contract import (
     FunctionAttributes,
     LoadedModule,
 )
+from uhal.python_slots import function_type
 
 OUT_OF_MEMORY = 2
 NOT_READY = 600
@@ -43,15 +43,6 @@ LIMITS = DeviceLimits(
     warp_size=32,
     processors=1,
 )
-
-_C_TYPES: dict[str, Any] = {
-    "int": ctypes.c_int,
-    "unsigned int": ctypes.c_uint,
-    "unsigned char": ctypes.c_ubyte,
-    "unsigned short": ctypes.c_ushort,
-    "uint64_t": ctypes.c_uint64,
-    "size_t": ctypes.c_size_t,
-}
 
 _ALIGNMENT = 256
 _LARGEST_REAL_ALLOCATION = 64 << 20
@@ -89,14 +80,6 @@ _ENDS = {
 BLOCKING_SLOTS = ("stream_synchronize", "event_synchronize")
 
 
-def _parameter_types(prototype: str) -> list[Any]:
-    types = []
-    for parameter in prototype.strip("()").split(","):
-        spelling = re.sub(r"\b\w+$", "", parameter.strip()).strip()
-        types.append(_C_TYPES.get(spelling, ctypes.c_void_p))
-    return types
-
-
 class CountingDriver(Backend):
     """Devices whose native calls are in `calls` as (slot, arguments)."""
 
@@ -109,8 +92,12 @@ class CountingDriver(Backend):
         without: tuple[str, ...] = (),
         instead: Mapping[str, int] | None = None,
         limits: DeviceLimits = LIMITS,
+        frees_wait: bool = False,
     ) -> None:
-        """Leave optional slots out by `without`; `instead` puts C functions of the test's in."""
+        """Leave optional slots out by `without`; `instead` puts C functions of the test's in.
+
+        `frees_wait`: what the hot table says of freeing memory.
+        """
         self.calls: list[tuple[str, tuple[Any, ...]]] = []
         self.busy: set[int] = set()
         """Handles of streams with pending work. Waiting for one makes it idle."""
@@ -140,11 +127,11 @@ class CountingDriver(Backend):
         self._posted: dict[int, list[tuple[int, int | None]]] = {}
         self._callbacks: list[Any] = []
         slots = {}
-        for name, (_, prototype) in _lane.slot_prototypes().items():
+        for name in _lane.slot_prototypes():
             if name in without:
                 continue
-            kind = ctypes.CFUNCTYPE(ctypes.c_int, *_parameter_types(prototype))
-            callback = kind(self._answer(name))
+            # It never asks whether to go on: what waits is over by then.
+            callback = function_type(name)(self._answer(name.removesuffix("_while")))
             self._callbacks.append(callback)
             slots[name] = ctypes.cast(callback, ctypes.c_void_p).value or 0
         slots.update(instead or {})
@@ -154,6 +141,8 @@ class CountingDriver(Backend):
             out_of_memory=OUT_OF_MEMORY,
             sticky=(ILLEGAL_ADDRESS,),
             names={"launch": "countLaunchKernel"},
+            frees_wait=frees_wait,
+            staged_bytes=1 << 40,
         )
 
     # -- what tests ask ----------------------------------------------------------------------------

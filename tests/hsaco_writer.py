@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from uhal.images.amd_target import PROCESSORS, TargetId
+
 _ABI_OF_VERSION = {4: 2, 5: 3, 6: 4}
 _METADATA_VERSION = {4: [1, 1], 5: [1, 2], 6: [1, 2]}
 _DESCRIPTOR_BYTES = 64
@@ -58,47 +60,133 @@ def write(
     kernels: Sequence[Kernel],
     *,
     target: str = "gfx90a",
-    flags: int = 0x53F,
+    flags: int | None = None,
     version: int = 4,
     variables: dict[str, int] | None = None,
+    stripped: bool = False,
 ) -> bytes:
-    """Return the bytes of a code object. `variables` are names and sizes in bytes."""
+    """Return the bytes of a code object. `variables` are names and sizes in bytes.
+
+    `flags` are the header's, by default what a linker writes for the target.
+
+    A linker writes two tables of symbols; `--strip-all`, here `stripped`, removes the one that
+    AMD's runtime looks kernels up in.
+    """
     metadata = {
         "amdhsa.version": _METADATA_VERSION[version],
         "amdhsa.target": f"amdgcn-amd-amdhsa--{target}",
         "amdhsa.kernels": [_describe(kernel) for kernel in kernels],
     }
     note = _note(pack(metadata))
-    note_at = _HEADER.size + 2 * _PROGRAM.size
-    descriptors_at = -(-(note_at + len(note)) // 64) * 64
+    file = _File(_HEADER.size + 3 * _PROGRAM.size)
+    note_at = file.add(".note", 7, note, 4, _ALLOCATED)
     descriptors = b"".join(_descriptor(kernel) for kernel in kernels)
-    objects = [
-        (f"{kernel.name}.kd", descriptors_at + _DESCRIPTOR_BYTES * index, _DESCRIPTOR_BYTES)
-        for index, kernel in enumerate(kernels)
-    ]
-    objects += [(name, 0x100000, size) for name, size in (variables or {}).items()]
-    names = b"\0"
-    symbols = bytes(_SYMBOL.size)
-    for name, address, size in objects:
-        symbols += _SYMBOL.pack(len(names), 0x11, 3, 1, address, size)
+    rodata = len(file.sections)
+    at = file.add(".rodata", 1, descriptors, 64, _ALLOCATED)
+    bss = len(file.sections)
+    bss_bytes = sum(-(-size // 16) * 16 for size in (variables or {}).values())
+    file.add(".bss", 8, b"", 1, _ALLOCATED | _WRITABLE, address=_VARIABLES, size=bss_bytes)
+    places = []
+    for kernel in kernels:
+        places.append((f"{kernel.name}.kd", rodata, at, _DESCRIPTOR_BYTES))
+        at += _DESCRIPTOR_BYTES
+    at = _VARIABLES
+    for name, size in (variables or {}).items():
+        places.append((name, bss, at, size))
+        at += -(-size // 16) * 16
+    names, symbols = b"\0", bytes(_SYMBOL.size)
+    for name, section, address, size in places:
+        symbols += _SYMBOL.pack(len(names), 0x11, 3, section, address, size)
         names += name.encode() + b"\0"
-    symbols_at = descriptors_at + len(descriptors)
-    names_at = symbols_at + len(symbols)
-    sections_at = -(-(names_at + len(names)) // 8) * 8
-    sections = [
-        bytes(_SECTION.size),
-        _SECTION.pack(0, 11, 2, symbols_at, symbols_at, len(symbols), 2, 1, 8, _SYMBOL.size),
-        _SECTION.pack(0, 3, 2, names_at, names_at, len(names), 0, 0, 1, 0),
-    ]
-    identity = b"\x7fELF\x02\x01\x01" + bytes([64, _ABI_OF_VERSION[version]]) + bytes(7)
-    header = _HEADER.pack(
-        *(identity, 3, 224, 1, 0, _HEADER.size, sections_at, flags),
-        *(_HEADER.size, _PROGRAM.size, 2, _SECTION.size, len(sections), 0),
-    )
-    programs = _PROGRAM.pack(1, 4, 0, 0, 0, sections_at, sections_at, 4096)
+    file.add_symbols(".dynsym", 11, symbols, ".dynstr", names)
+    loaded = file.end
+    if not stripped:
+        file.add_symbols(".symtab", 2, symbols, ".strtab", names)
+    programs = _PROGRAM.pack(1, 4, 0, 0, 0, loaded, loaded, 4096)
+    programs += _PROGRAM.pack(1, 6, 0, _VARIABLES, _VARIABLES, 0, bss_bytes, 4096)
     programs += _PROGRAM.pack(4, 4, note_at, note_at, note_at, len(note), len(note), 4)
-    image = (header + programs + note).ljust(descriptors_at, b"\0") + descriptors + symbols
-    return (image + names).ljust(sections_at, b"\0") + b"".join(sections)
+    identity = b"\x7fELF\x02\x01\x01" + bytes([64, _ABI_OF_VERSION[version]]) + bytes(7)
+    sections_at, sections = file.finish()
+    header = _HEADER.pack(
+        *(identity, 3, 224, 1, 0, _HEADER.size, sections_at),
+        _flags(TargetId.parse(target)) if flags is None else flags,
+        *(_HEADER.size, _PROGRAM.size, 3, _SECTION.size, sections, sections - 1),
+    )
+    return header + programs + file.body
+
+
+def _flags(target: TargetId) -> int:
+    """A feature that is not named is left open where the processor may have it."""
+    (flags,) = (number for number, name in PROCESSORS.items() if name == target.processor)
+    for feature, shift, owners in (("xnack", 8, _XNACK), ("sramecc", 10, _SRAMECC)):
+        on = dict(target.features).get(feature)
+        if on is not None or target.processor in owners:
+            flags |= (1 if on is None else 3 if on else 2) << shift
+    return flags
+
+
+_SRAMECC = ("gfx906", "gfx908", "gfx90a", "gfx942", "gfx950")
+_XNACK = ("gfx900", *_SRAMECC)
+_ALLOCATED, _WRITABLE = 2, 1
+_VARIABLES = 0x40000
+"""The address of the first variable."""
+
+
+class _File:
+    """The sections of an ELF file; those that are loaded have the file's offset for address."""
+
+    def __init__(self, start: int) -> None:
+        self.start = start
+        self.body = b""
+        self.names = b"\0"
+        self.sections = [bytes(_SECTION.size)]
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.body)
+
+    def add(
+        self,
+        name: str,
+        kind: int,
+        data: bytes,
+        alignment: int,
+        flags: int = 0,
+        *,
+        address: int | None = None,
+        size: int | None = None,
+        link: int = 0,
+        info: int = 0,
+        entry: int = 0,
+    ) -> int:
+        """Append a section; return its offset."""
+        self.body += bytes(-self.end % alignment)
+        offset = self.end
+        place = (offset if flags & _ALLOCATED else 0) if address is None else address
+        bytes_ = len(data) if size is None else size
+        self.sections.append(
+            _SECTION.pack(
+                *(len(self.names), kind, flags, place, offset, bytes_),
+                *(link, info, alignment, entry),
+            )
+        )
+        self.names += name.encode() + b"\0"
+        self.body += data
+        return offset
+
+    def add_symbols(self, name: str, kind: int, table: bytes, strings: str, names: bytes) -> None:
+        flags = _ALLOCATED if kind == 11 else 0
+        after = len(self.sections) + 1
+        self.add(name, kind, table, 8, flags, link=after, info=1, entry=_SYMBOL.size)
+        self.add(strings, 3, names, 1, flags)
+
+    def finish(self) -> tuple[int, int]:
+        """Append the table of sections; return its offset, and how many there are."""
+        self.add(".shstrtab", 3, self.names + b".shstrtab\0", 1)
+        self.body += bytes(-self.end % 8)
+        at = self.end
+        self.body += b"".join(self.sections)
+        return at, len(self.sections)
 
 
 def pack(value: Any) -> bytes:

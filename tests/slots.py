@@ -9,23 +9,9 @@ from typing import Any
 
 from uhal.contract import Backend
 from uhal.errors import from_code
+from uhal.python_slots import function_type
 
-U32, U64 = ctypes.c_uint32, ctypes.c_uint64
-POINTER, UINT, SIZE = ctypes.c_void_p, ctypes.c_uint, ctypes.c_size_t
-PARAMETERS: dict[str, tuple[type, ...]] = {
-    "launch": (POINTER, *[UINT] * 7, POINTER, POINTER, POINTER),
-    "copy_d2d": (U64, U64, SIZE, POINTER),
-    "memset_32": (U64, UINT, SIZE, POINTER),
-    "event_record": (POINTER, POINTER),
-    "event_query": (POINTER,),
-    "stream_wait_event": (POINTER, POINTER, UINT),
-    "stream_synchronize": (POINTER,),
-    "stream_query": (POINTER,),
-    "stream_destroy": (POINTER,),
-    "stream_create": (POINTER, UINT, ctypes.c_int),
-    "graph_launch": (POINTER, POINTER),
-    "graph_update_kernel": (*[POINTER] * 3, *[UINT] * 7, POINTER),
-}
+POINTER, U32, U64 = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64
 
 
 @dataclass(frozen=True)
@@ -48,8 +34,7 @@ class Slots:
         self.backend = backend
 
     def __call__(self, slot: str, *arguments: object) -> None:
-        function = ctypes.CFUNCTYPE(ctypes.c_int, *PARAMETERS[slot])
-        status = function(self.backend.hot_table.slots[slot])(*arguments)
+        status = function_type(slot)(self.backend.hot_table.slots[slot])(*arguments)
         if status != 0:
             raise from_code(self.backend, self.backend.hot_table.names[slot], status)
 

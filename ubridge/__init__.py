@@ -143,10 +143,9 @@ from ubridge.ops.nn import (
     upsample_bilinear2d,
     upsample_nearest2d,
 )
-from ubridge.ops.ordering import topk
 from ubridge.ops.products import attention, kv_concat, matmul, matmul_choice
 from ubridge.ops.reductions import argmax, argmin, max, mean, min, sum
-from ubridge.ops.selection import embedding, gather, index_add, scatter, scatter_add, take
+from ubridge.ops.selection import embedding, gather, index_add, scatter, scatter_add, take, topk
 from ubridge.ops.statistics import all, any, cumsum, prod, std, var
 from ubridge.quantized import QuantizedWeight, launch_quantized_matvec, quantized_matmul
 from ubridge.random import Generator, rand, randn

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from ubridge.core.op_table import OPS
 from ubridge.ops import elementwise
+from ubridge.ops.strided import remembered
 from ubridge.tensor import DeviceTensor
 from uhal.interop import StreamLike
 
@@ -50,7 +51,7 @@ def _unary(name: str) -> UnaryFunction:
         return elementwise.unary(op, x, None, out, stream)
 
     _present(function, name, op.summary)
-    return function
+    return remembered(op, 1, function)
 
 
 def _binary(name: str) -> BinaryFunction:
@@ -66,7 +67,7 @@ def _binary(name: str) -> BinaryFunction:
         return elementwise.binary(op, x, y, out, stream)
 
     _present(function, name, op.summary)
-    return function
+    return remembered(op, 2, function)
 
 
 def _present(function: Callable[..., Any], name: str, summary: str) -> None:

@@ -6,17 +6,19 @@ Operations enqueue and return at once; what gives numbers to the host (`to_numpy
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ubridge.buffers import launches
-from ubridge.core.op_table import OPS
+from ubridge.core.op_table import OPS, Op
 from ubridge.core.promotion import checked_number
 from ubridge.ops import choices, elementwise, products, reductions, results, statistics
 from ubridge.ops.printing import text_of
 from ubridge.ops.refusals import formatted, pickled, refuse_ufunc
-from ubridge.ops.strided import Index, StridedTensor, indexed
+from ubridge.ops.strided import Index, StridedTensor, indexed, remembered
 from uhal.dtypes import DTypeLike, bool_
 from uhal.errors import ArgumentTypeError, ArgumentValueError, InvalidHandleError
 from uhal.interop import StreamLike
@@ -35,6 +37,22 @@ _NEGATIVE = OPS["negative"]
 _NOT_EQUAL = OPS["not_equal"]
 _POWER = OPS["power"]
 _SUBTRACT = OPS["subtract"]
+
+
+def _pair(op: Op) -> Callable[..., Any]:
+    return remembered(op, 2, partial(elementwise.binary, op))
+
+
+_add = _pair(_ADD)
+_divide = _pair(_DIVIDE)
+_equal = _pair(_EQUAL)
+_greater = _pair(_GREATER)
+_greater_equal = _pair(_GREATER_EQUAL)
+_less = _pair(_LESS)
+_less_equal = _pair(_LESS_EQUAL)
+_multiply = _pair(_MULTIPLY)
+_not_equal = _pair(_NOT_EQUAL)
+_subtract = _pair(_SUBTRACT)
 
 
 class DeviceTensor(StridedTensor):
@@ -265,7 +283,8 @@ class DeviceTensor(StridedTensor):
     # -- operators -------------------------------------------------------------------------------
 
     def __add__(self, other: Any) -> DeviceTensor:
-        return elementwise.binary(_ADD, self, other)
+        made: DeviceTensor = _add(self, other)
+        return made
 
     def __radd__(self, other: Any) -> DeviceTensor:
         return elementwise.binary(_ADD, other, self)
@@ -274,7 +293,8 @@ class DeviceTensor(StridedTensor):
         return elementwise.binary(_ADD, self, other, self)
 
     def __sub__(self, other: Any) -> DeviceTensor:
-        return elementwise.binary(_SUBTRACT, self, other)
+        made: DeviceTensor = _subtract(self, other)
+        return made
 
     def __rsub__(self, other: Any) -> DeviceTensor:
         return elementwise.binary(_SUBTRACT, other, self)
@@ -283,7 +303,8 @@ class DeviceTensor(StridedTensor):
         return elementwise.binary(_SUBTRACT, self, other, self)
 
     def __mul__(self, other: Any) -> DeviceTensor:
-        return elementwise.binary(_MULTIPLY, self, other)
+        made: DeviceTensor = _multiply(self, other)
+        return made
 
     def __rmul__(self, other: Any) -> DeviceTensor:
         return elementwise.binary(_MULTIPLY, other, self)
@@ -292,7 +313,8 @@ class DeviceTensor(StridedTensor):
         return elementwise.binary(_MULTIPLY, self, other, self)
 
     def __truediv__(self, other: Any) -> DeviceTensor:
-        return elementwise.binary(_DIVIDE, self, other)
+        made: DeviceTensor = _divide(self, other)
+        return made
 
     def __rtruediv__(self, other: Any) -> DeviceTensor:
         return elementwise.binary(_DIVIDE, other, self)
@@ -316,25 +338,31 @@ class DeviceTensor(StridedTensor):
         return elementwise.unary(OPS["abs"], self)
 
     def __eq__(self, other: object) -> DeviceTensor:  # type: ignore[override]
-        return elementwise.binary(_EQUAL, self, other)
+        made: DeviceTensor = _equal(self, other)
+        return made
 
     def __ne__(self, other: object) -> DeviceTensor:  # type: ignore[override]
-        return elementwise.binary(_NOT_EQUAL, self, other)
+        made: DeviceTensor = _not_equal(self, other)
+        return made
 
     # Comparing gives a tensor, so that tensors are no keys of dictionaries, as with numpy.
     __hash__ = None  # type: ignore[assignment]
 
     def __lt__(self, other: Any) -> DeviceTensor:
-        return elementwise.binary(_LESS, self, other)
+        made: DeviceTensor = _less(self, other)
+        return made
 
     def __le__(self, other: Any) -> DeviceTensor:
-        return elementwise.binary(_LESS_EQUAL, self, other)
+        made: DeviceTensor = _less_equal(self, other)
+        return made
 
     def __gt__(self, other: Any) -> DeviceTensor:
-        return elementwise.binary(_GREATER, self, other)
+        made: DeviceTensor = _greater(self, other)
+        return made
 
     def __ge__(self, other: Any) -> DeviceTensor:
-        return elementwise.binary(_GREATER_EQUAL, self, other)
+        made: DeviceTensor = _greater_equal(self, other)
+        return made
 
     def __and__(self, other: Any) -> DeviceTensor:
         return elementwise.binary(_MINIMUM, *_booleans("&", self, other))

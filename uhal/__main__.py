@@ -35,6 +35,12 @@ _EXAMPLES = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a subcommand; return the exit status."""
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    # All behind a program is the program's own.
+    if given[:2] == ["sim", "run"]:
+        status = _simulators.run_program(given[2:])
+        if status is not None:
+            return status
     parser = argparse.ArgumentParser(prog="python -m uhal", description=__doc__)
     parser.add_argument("--version", action="version", version=f"uhal {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="command", required=True)
@@ -63,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         commands.add_parser("sim", help="find the simulated drivers that tests run on")
     )
 
-    options, rest = parser.parse_known_args(arguments)
+    options, rest = parser.parse_known_args(given)
     if options.command in _EXAMPLES:
         return _run_example(options.command, rest)
     if rest:

@@ -38,10 +38,14 @@ class HotTable:
         out_of_memory: int,
         sticky: Sequence[int] = (),
         names: Mapping[str, str] | None = None,
+        frees_wait: bool = True,
+        staged_bytes: int = 65536,
     ) -> None:
         """Fill the slots by name with addresses. `ValueError` names an unknown or missing one.
 
-        `names` gives the vendor's function for a slot, for error messages.
+        `names` gives the vendor's function for a slot, for error messages. `frees_wait`: freeing
+        memory waits for everything pending. `staged_bytes`: the largest pageable source that is
+        read at once, also behind pending work.
         """
     @property
     def slots(self) -> dict[str, int]: ...
@@ -504,23 +508,6 @@ class BoundLaunch:
     def __call__(self, *args: object) -> None: ...
 
 @final
-class ResultLaunch:
-    """A bound launch that returns the buffer its kernel writes, a new one unless given."""
-
-    def __init__(
-        self,
-        bound: BoundLaunch,
-        head: tuple[object, ...],
-        place: int,
-        size: int,
-        dtype: DTypeLike,
-        tail: tuple[object, ...] = (),
-    ) -> None: ...
-    def __call__(
-        self, stream: StreamLike | None, out: DeviceBuffer | None, /, *operands: object
-    ) -> DeviceBuffer: ...
-
-@final
 class Passed:
     """An argument that each call of a `LaunchSequence` passes, or memory the sequence makes.
 
@@ -615,6 +602,34 @@ class SlotMaker:
 
     def __init__(self, base: type, /, *names: str) -> None: ...
     def __call__(self, cls: type[_Made], /, *values: object) -> _Made: ...
+
+@final
+class RememberedCall:
+    """`call(x)` or `call(x, y)` by what was prepared for such operands; else `fallback(...)`.
+
+    Tensors are of the class that `maker` makes, whose slots hold a buffer, a layout, a dtype and an
+    executor, in this order. `executor.known` is a dictionary: what it has for `(operation, code,
+    words)`, with the words of a second operand behind them, is called as `launch(None, None,
+    *buffers)`, and the tensor returned has the buffer that gives, and its `layout` and `dtype`.
+    Where there is nothing, for operands of two dtypes or executors, layouts that do not start at 0,
+    more arguments or keywords, it is `fallback` that is called. The others are classes with the
+    names of slots: of a layout's words and start, of a dtype's code, and of what is known its way
+    to launch, layout and dtype. Any thread may call it.
+    """
+
+    __name__: str
+    def __init__(
+        self,
+        fallback: Callable[..., Any],
+        operation: object,
+        operands: int,
+        maker: SlotMaker,
+        *,
+        layouts: tuple[type, str, str],
+        dtypes: tuple[type, str],
+        answers: tuple[type, str, str, str],
+    ) -> None: ...
+    def __call__(self, /, *operands: Any, **keywords: Any) -> Any: ...
 
 def launch(
     function: Function,

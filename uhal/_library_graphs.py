@@ -60,7 +60,7 @@ class _Recorder(Backend):
         """The library that has the functions."""
         return self._library
 
-    def begin_capture(self, stream: int) -> None:
+    def begin_capture(self, stream: int) -> bool:
         """Record what is launched on the stream, in a library that can also end and launch it.
 
         In the relaxed mode the pool may still allocate and ask events beside the capture, and any
@@ -77,6 +77,7 @@ class _Recorder(Backend):
             )
         mode = library.header.constants[self.graph_names.relaxed]
         getattr(library, self.graph_names.begin)(stream, mode)
+        return True
 
     def capture_status(self, stream: int) -> CaptureStatus:
         """Ask the library, unless it knows no captures."""

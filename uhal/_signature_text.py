@@ -4,7 +4,7 @@
 parameters = [ "(" ] [ parameter { "," parameter } ] [ ")" ]
 parameter  = { qualifier } type { qualifier | "*" } [ name ]
 type       = our name | C's name | "ptr" | "void" | sized "[" bytes "]"
-sized      = "bytes" | "scalar" | "unknown"
+sized      = "bytes" | "scalar" | "integer" | "unknown"
 ```
 """
 
@@ -26,9 +26,12 @@ _IGNORED = ("volatile", "restrict", "__restrict__", "__restrict", "register")
 _SIZED: dict[str, ParameterKind] = {
     "bytes": "aggregate",
     "scalar": "scalar",
+    "integer": "scalar",
     "unknown": "unknown",
 }
 _MAX_BYTES = 1 << 20
+_MOST_WORDS = 5
+"""Of a type in C: `unsigned long long int` has four."""
 
 
 @dataclass(frozen=True)
@@ -159,10 +162,14 @@ class _Parser:
         if not 0 < size <= _MAX_BYTES:
             self._fail(tokens[2].column, f"expected a size in 1…{_MAX_BYTES}, got {size}")
         kind = _SIZED[tokens[0].text]
-        return Parameter(self._index, self._name(tokens[4:]), kind, size, source=self._source)
+        is_integer = True if tokens[0].text == "integer" else None
+        if is_integer and size not in (1, 2, 4, 8):
+            self._fail(tokens[2].column, f"expected integer[1], [2], [4] or [8], got [{size}]")
+        name = self._name(tokens[4:])
+        return Parameter(self._index, name, kind, size, is_integer=is_integer, source=self._source)
 
     def _scalar(self, tokens: list[_Token]) -> Parameter:
-        for count in range(len(tokens), 0, -1):
+        for count in range(min(len(tokens), _MOST_WORDS), 0, -1):
             dtype = from_c_spelling(" ".join(token.text for token in tokens[:count]))
             if dtype is not None:
                 name = self._name(tokens[count:])

@@ -1,4 +1,4 @@
-"""`python -m uhal sim run`: a kernel on the simulated CUDA driver, for a quick look."""
+"""`python -m uhal sim run kernel.ptx`: a kernel on the simulated CUDA driver, for a quick look."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ import numpy as np
 from uhal.dtypes import DType, as_dtype
 
 DESCRIPTION = """\
-Launch a kernel of a PTX file (or a fatbin) on the simulated CUDA driver and print its buffers.
-
-Arguments, in the kernel's order:
+A kernel is launched on the simulated CUDA driver, and its buffers are printed. Its arguments, in
+the kernel's order:
   f32[1024]=random      a buffer of 1024 numbers: uniform in 0…1, integers of their whole range
   f32[1024]=0           … all zeros, or another number
   f32[1024]=range       … 0, 1, 2, …
@@ -55,6 +54,9 @@ class Buffer:
 def add_command(parser: argparse.ArgumentParser) -> None:
     """Give the parser of `sim run` its options."""
     parser.add_argument("image", type=Path, help="PTX text, or a fatbin that holds some")
+    parser.add_argument(
+        "--backend", choices=("cuda",), default="cuda", help="whose images these are"
+    )
     parser.add_argument("--entry", help="the kernel; may be left out when there is one")
     parser.add_argument("--grid", type=_extent, default=(1, 1, 1), help="blocks: 4 or 4,2,1")
     parser.add_argument("--block", type=_extent, default=(1, 1, 1), help="threads: 256 or 16,16")

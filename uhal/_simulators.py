@@ -1,22 +1,19 @@
 """`python -m uhal sim`: the simulated drivers that lie beside this package.
 
-`path` loads none of them: a program meets one by the variable or the path that comes out of here.
-`run` opens the CUDA one through the same variable.
+None is loaded here: a program meets one by the variable or the path that comes out of `path`, or
+runs with all of that set by `run`, which also launches a kernel of an image.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
-from uhal import _simulated_run
+from uhal import _simulated_program, _simulated_run
 
-LIBRARIES = {
-    "cuda": "libcuda.so.1",
-    "rocm": "libhsa-runtime64.so.1",
-    "tops": "libtopsrt.so.1",
-}
+LIBRARIES = {backend: names[0] for backend, (_, names) in _simulated_program.DRIVERS.items()}
 """Backend to the library that stands in for its driver."""
 
 # In a checkout and in an installation alike.
@@ -35,8 +32,8 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
     _simulated_run.add_command(
         commands.add_parser(
             "run",
-            help="run a kernel of a PTX file",
-            description=_simulated_run.DESCRIPTION,
+            help="run a program, or a kernel of a PTX file",
+            description=_simulated_program.DESCRIPTION + _simulated_run.DESCRIPTION,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
     )
@@ -45,14 +42,32 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run a command of `sim`; return the exit status."""
     name = "cuda" if options.sim_command == "run" else options.driver
-    library = FOLDER / LIBRARIES[name]
-    if not library.is_file():
-        print(_why_absent(library), file=sys.stderr)
+    library = _library(name)
+    if library is None:
         return 1
     if options.sim_command == "run":
         return _simulated_run.run(options, library)
     print(library)
     return 0
+
+
+def run_program(arguments: Sequence[str]) -> int | None:
+    """Become the program that `sim run` names; `None` when it names none, but a kernel."""
+    before, command = _simulated_program.split(arguments)
+    if not command:
+        return None
+    settings = _simulated_program.read_settings(before)
+    if _library(settings.backend) is None:
+        return 1
+    _simulated_program.run(settings, command, FOLDER)
+
+
+def _library(name: str) -> Path | None:
+    library = FOLDER / LIBRARIES[name]
+    if library.is_file():
+        return library
+    print(_why_absent(library), file=sys.stderr)
+    return None
 
 
 def _why_absent(library: Path) -> str:

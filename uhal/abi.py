@@ -139,7 +139,7 @@ class LibraryBackend(Backend):
     """A backend over one driver library: how it is probed and opened.
 
     A subclass is made from a successful search, which initializes the library and may raise
-    `DeviceError`. One that must undo that initialization after a probe overrides `_probe_found`.
+    `DeviceError`. One that can list devices without being made overrides `_probe_found`.
     """
 
     library: ClassVar[LibraryFacts]

@@ -7,9 +7,7 @@ A backend that needs some compiles `adapters.c` into a library beside its `abi.h
 from __future__ import annotations
 
 import ctypes
-import shutil
 import sys
-import tempfile
 import threading
 from pathlib import Path
 
@@ -27,13 +25,8 @@ class SlotAdapters:
 
     def __init__(self, folder: Path, backend: str) -> None:
         """Load the library in the backend's folder; `LibraryNotFoundError` where there is none."""
-        self._path = folder / f"libuhal_adapters.{'dylib' if sys.platform == 'darwin' else 'so'}"
-        try:
-            self._give = _own_load(self._path).uhal_slot_adapter
-        except OSError as error:
-            raise LibraryNotFoundError(
-                f"{error}. Build it: python setup.py build_ext --inplace", backend=backend
-            ) from error
+        self._folder = folder
+        self._give = own_load(folder, "libuhal_adapters", backend).uhal_slot_adapter
         self._give.argtypes = (ctypes.c_char_p, ctypes.c_void_p)
         self._give.restype = ctypes.c_void_p
 
@@ -44,16 +37,29 @@ class SlotAdapters:
         """
         address = self._give(name.encode(), vendor_function)
         if not address:
-            raise ValueError(f"{self._path.name} has no slot adapter {name!r}")
+            raise ValueError(f"the adapters of {self._folder.name} have no {name!r}")
         return int(address)
 
 
-def _own_load(path: Path) -> ctypes.CDLL:
-    """Load the library with variables of its own: the loader gives a file once, a copy anew."""
+def own_load(folder: Path, stem: str, backend: str) -> ctypes.CDLL:
+    """Load a library of uhal's own with variables of its own: the loader gives a copy anew.
+
+    `LibraryNotFoundError`, with the backend's name, when it was not built.
+    """
+    path = folder / f"{stem}.{'dylib' if sys.platform == 'darwin' else 'so'}"
     with _lock:
-        if path not in _loaded:
-            library = ctypes.CDLL(str(path))
-            _loaded.add(path)
-            return library
-        with tempfile.TemporaryDirectory(prefix="uhal-") as folder:
-            return ctypes.CDLL(str(shutil.copy(path, folder)))
+        try:
+            if path not in _loaded:
+                library = ctypes.CDLL(str(path))
+                _loaded.add(path)
+                return library
+            # Only a second library of a vendor needs them, which no usual process opens.
+            import shutil
+            import tempfile
+
+            with tempfile.TemporaryDirectory(prefix="uhal-") as copies:
+                return ctypes.CDLL(str(shutil.copy(path, copies)))
+        except OSError as error:
+            raise LibraryNotFoundError(
+                f"{error}. Build it: python setup.py build_ext --inplace", backend=backend
+            ) from error

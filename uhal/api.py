@@ -20,8 +20,8 @@ class Api:
         """Choose a backend and initialise its driver; create nothing on a device.
 
         `backend` or the variable `UHAL_BACKEND` force one, which then never falls back; else it
-        is the first of cuda, rocm, tops, host that has a device. `NoDeviceError` when there is
-        none.
+        is that of the device that ranks first (`uhal.registry.choose`). `NoDeviceError` when
+        there is none.
         """
         registry.backend(registry.choose(resolve_backend(cls, backend)))
 

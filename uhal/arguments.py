@@ -60,6 +60,8 @@ def pack(function: Function, index: int, value: object) -> bytes:
         return packer.aggregate(value, parameter)
     if parameter.kind == "scalar" and parameter.dtype is not None:
         return packer.scalar(value, parameter.dtype)
+    if parameter.is_integer and parameter.size is not None:
+        return packer.integer(value, parameter.size)
     return packer.typed(value, parameter)
 
 
@@ -251,6 +253,32 @@ class _Packer:
             return self._float(value, dtype)
         advice = _scalar_advice(value)
         self._fail(f"expected {_wanted(dtype)}, got {describe(value)}{advice}")
+
+    def integer(self, value: object, size: int) -> bytes:
+        """Take an integer whose sign the image does not tell: any that its bytes can hold.
+
+        One byte is also what compilers pass a bool in.
+        """
+        low, high = -(1 << 8 * size - 1), (1 << 8 * size) - 1
+        wanted = f"an int in {low}…{high}"
+        sized = _sized_scalar(value)
+        if sized is not None:
+            dtype, _, data = sized
+            kinds = ("int", "uint", "bool") if size == 1 else ("int", "uint")
+            if dtype.kind in kinds and dtype.itemsize == size:
+                return data
+            advice = ""
+            if dtype.kind in ("int", "uint"):
+                advice = f": a sized scalar must have {counted(size, 'byte')}, an int is fitted"
+            self._fail(f"expected {wanted}, got {describe(value)}{advice}")
+        data_of_structure = _structure_bytes(value)
+        if data_of_structure is not None:
+            return self._sized(data_of_structure, size, value)
+        if not isinstance(value, int) or (isinstance(value, bool) and size != 1):
+            self._fail(f"expected {wanted}, got {describe(value)}{_scalar_advice(value)}")
+        if not low <= value <= high:
+            self._fail(f"expected {wanted}, got {describe_size(value)}", ArgumentRangeError)
+        return (value & high).to_bytes(size, "little")
 
     def _integer(self, plain: Any, dtype: DType, value: object) -> bytes:
         if not dtype.min <= plain <= dtype.max:

@@ -41,6 +41,8 @@ class DeviceSummary:
     name: str
     description: str
     """Cores, instruction level, memory: one line, no newline."""
+    kind: Literal["accelerator", "processor"] = "accelerator"
+    """Accelerators are chosen before the host, the host before processors of other backends."""
 
 
 @dataclass(frozen=True)
@@ -205,8 +207,11 @@ class Backend(ABC):
     def device_context(self, ordinal: int) -> int:
         """Token for the `bind` slot; retained, not created, where the vendor shares contexts."""
 
-    def release_device_context(self, ordinal: int) -> None:
-        """Give back what `device_context` retained; nothing where the vendor retains nothing."""
+    def release_device_context(self, ordinal: int, token: int) -> None:
+        """Give back what `device_context` retained; nothing where the vendor retains nothing.
+
+        `token` is what it returned: by now the device may have been opened again.
+        """
 
     @abstractmethod
     def device_name(self, ordinal: int) -> str: ...
@@ -217,9 +222,9 @@ class Backend(ABC):
     @abstractmethod
     def device_limits(self, ordinal: int) -> DeviceLimits: ...
 
-    @abstractmethod
     def device_attributes(self, ordinal: int) -> Mapping[str, int | str]:
         """Everything else the vendor tells, under the vendor's own attribute names."""
+        return {}
 
     @abstractmethod
     def memory_info(self, ordinal: int) -> tuple[int, int]:
@@ -239,6 +244,14 @@ class Backend(ABC):
     @abstractmethod
     def module_global(self, module: int, name: str) -> tuple[int, int]:
         """(device address, bytes) of a module's global variable. `NotFoundError` when absent."""
+
+    def write_global(self, module: int, name: str, value: bytes) -> None:
+        """Set a module's variable, of at least as many bytes. `NotFoundError` when absent.
+
+        The device is current. The default lets `uhal` copy to the address that `module_global`
+        tells; override it where a variable has none.
+        """
+        raise NotImplementedError
 
     @abstractmethod
     def function_attributes(self, function: int, name: str) -> FunctionAttributes: ...
@@ -337,13 +350,16 @@ class Backend(ABC):
     # keep the old one, and the parameters are copied. No other thread uses the executable graph
     # meanwhile.
 
-    def begin_capture(self, stream: int) -> None:
+    def begin_capture(self, stream: int) -> bool:
         """Record what is launched on the stream from now on, instead of running it.
 
-        `NotSupportedError` where there are no graphs. What is recorded must outlive the graphs made
-        of it: kernels, and the memory their parameters point to.
+        By default False: the library records nothing, and `uhal` keeps the list itself, whose
+        operations every replay enqueues one by one; no other verb of graphs is called. With True
+        all of them are there. What is recorded must outlive the graphs made of it: kernels, and the
+        memory their parameters point to. `NotSupportedError` where a library that has graphs cannot
+        do it.
         """
-        self._refuse_graphs()
+        return False
 
     def capture_status(self, stream: int) -> CaptureStatus:
         """Say whether the stream records."""

@@ -259,10 +259,10 @@ def as_device(device: object) -> Device:
     if not isinstance(device, str):
         raise ArgumentTypeError(f"device: expected a uhal.Device, got {describe(device)}; {advice}")
     name, colon, digits = device.partition(":")
-    if name not in registry.NAMES or (colon and not (digits.isascii() and digits.isdigit())):
+    if name not in registry.names() or (colon and not (digits.isascii() and digits.isdigit())):
         raise ArgumentValueError(
             f"device: expected a uhal.Device, got {describe(device)}; {advice}, of a backend that "
-            f"is one of {', '.join(registry.NAMES)}"
+            f"is one of {', '.join(registry.names())}"
         )
     return Device(int(digits or 0), name)
 

@@ -66,12 +66,18 @@ class Report:
         """True when a kernel ran right on at least one device."""
         return any(check.right for check in self.checks)
 
+    @property
+    def chosen_computes(self) -> bool:
+        """True when a kernel ran right on the device that a program gets which names none."""
+        return _first_computes(self.chosen, self.checks)
+
     def to_json(self) -> dict[str, Any]:
         """Return the report as plain lists and dictionaries."""
         return {
             "computes": self.computes,
             "chosen": self.chosen,
             "chosen_because": self.chosen_because,
+            "chosen_computes": self.chosen_computes,
             "records": [asdict(record) for record in self.records],
             "devices": [
                 {"backend": record.name, **asdict(device)}
@@ -86,13 +92,13 @@ class Report:
 
 
 def run(*, verbose: bool = False, as_json: bool = False) -> int:
-    """Examine this machine and print the report; return 0 when any device computes, else 1."""
+    """Examine this machine and print the report; return 0 when what is chosen computes, else 1."""
     report = examine()
     if as_json:
         print(json.dumps(report.to_json(), indent=2))
     else:
         print("\n".join(_lines(report, verbose)))
-    return 0 if report.computes else 1
+    return 0 if report.chosen_computes else 1
 
 
 def examine() -> Report:
@@ -104,7 +110,7 @@ def examine() -> Report:
         if record.verdict == "ok"
         for device in record.devices
     )
-    chosen, because = _choice()
+    chosen, because = _choice(checks)
     return Report(
         records=records,
         checks=checks,
@@ -173,14 +179,22 @@ def _time_launch(kernel: Function, stream: Stream, data: DeviceBuffer) -> float:
     return round(1e6 * statistics.median(times) / _LAUNCHES_A_BATCH, 3)
 
 
-def _choice() -> tuple[str | None, str]:
+def _choice(checks: tuple[Check, ...]) -> tuple[str | None, str]:
     """Return the backend a program gets here, and why; or `None` and why not."""
     override = os.environ.get(registry.OVERRIDE, "").strip()
     try:
         name = registry.choose()
     except DeviceError as error:
         return None, str(error)
-    return name, f"{registry.OVERRIDE}={override}" if override else "first that works"
+    if override:
+        return name, f"{registry.OVERRIDE}={override}"
+    # The registry asks for a device, not whether kernels run on it.
+    return name, "first that works" if _first_computes(name, checks) else "first with a device"
+
+
+def _first_computes(backend: str | None, checks: tuple[Check, ...]) -> bool:
+    """Say whether a kernel ran right on a backend's first device, which programs get."""
+    return next((check.right for check in checks if check.backend == backend), False)
 
 
 def _warnings() -> tuple[str, ...]:
@@ -244,9 +258,23 @@ def _rows(record: BackendRecord, report: Report) -> list[_Row]:
         facts = _facts(device, check, numbered=len(record.devices) > 1)
         advice = ""
         if record.name == report.chosen and not rows:
-            advice = f"← chosen: {report.chosen_because}"
+            because = f"chosen: {report.chosen_because}"
+            advice = f"← {because if check.right else _remedy(report, because)}"
         rows.append(_Row("" if rows else record.name, verdict, facts, advice))
     return rows
+
+
+def _remedy(report: Report, because: str) -> str:
+    """Say that what is chosen is broken, and what to set so that a program gets what works."""
+    instead = next((check for check in report.checks if check.right), None)
+    if instead is None:
+        remedy = "no device here computes"
+    elif instead.backend == report.chosen:
+        # The variable names a backend, not one of its devices.
+        remedy = f"use Device({instead.ordinal}, {instead.backend!r})"
+    else:
+        remedy = f"set {registry.OVERRIDE}={instead.backend}"
+    return f"{because}, and broken: {remedy}"
 
 
 def _facts(device: DeviceSummary, check: Check, *, numbered: bool) -> str:

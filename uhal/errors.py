@@ -7,6 +7,7 @@ from `uhal`.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -117,12 +118,43 @@ class DeviceWarning(RuntimeWarning):
     """Something went wrong where raising is not possible, such as in a destructor."""
 
 
+PYTHON_EXCEPTION = -0x50795578
+"""The result of a slot whose Python function raised; no vendor has a code below -10000."""
+
+_kept = threading.local()
+
+
+def keep_exception(failure: BaseException) -> int:
+    """Keep what a slot's Python function raised for `from_code` on this thread; its code."""
+    _kept.failure = failure
+    return PYTHON_EXCEPTION
+
+
+def _from_python(backend: Backend, call: str) -> DeviceError:
+    failure: BaseException = _kept.__dict__.pop("failure", None) or RuntimeError("nothing was kept")
+    if isinstance(failure, DeviceError):
+        return failure
+    if not isinstance(failure, Exception):
+        raise failure  # an interrupt stays one
+    error = DeviceError(
+        f"{call}: {type(failure).__name__}: {_sentence(str(failure) or 'it says no more')}",
+        backend=backend.name,
+        call=call,
+        code=PYTHON_EXCEPTION,
+    )
+    error.__cause__ = failure
+    return error
+
+
 def from_code(backend: Backend, call: str, code: int, note: str = "") -> DeviceError:
-    """Build the exception for a native result, in the vendor's words.
+    """Build the exception for a native result, in the vendor's words. The caller raises it.
 
     The class comes from the backend's error table. The message is
-    `<call>: <NAME> (<code>): <text>. <advice> <note>`. The caller raises it.
+    `<call>: <NAME> (<code>): <text>. <advice> <note>`. Of a slot whose Python function raised
+    (`uhal.python_slots`) it is that exception, or a `DeviceError` with it as its cause.
     """
+    if code == PYTHON_EXCEPTION:
+        return _from_python(backend, call)
     said = backend.error_text(code)
     parts = [f"{call}: {said.name} ({code}): {_sentence(said.text)}"]
     parts.extend(_sentence(part) for part in (said.advice, note) if part)

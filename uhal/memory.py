@@ -17,7 +17,7 @@ LIMIT_VARIABLE = "UHAL_MEMORY_LIMIT"
 MOST_LISTED = 5
 _UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 _ENTRY = re.compile(
-    r"(?:(?P<backend>[a-z]+)(?::(?P<ordinal>\d+))?=)?(?P<size>\d+)(?P<unit>[KMGT]?)"
+    r"(?:(?P<backend>[a-z]+)(?::(?P<ordinal>\d{1,9}))?=)?(?P<size>\d+)(?P<unit>[KMGT]?)"
 )
 
 # PyTorch's names of what `Context.pool_statistics` counts.
@@ -98,16 +98,25 @@ def limit_from_environment(backend: str, ordinal: int) -> int | None:
     """Return the bytes `UHAL_MEMORY_LIMIT` leaves a device; `None` when it says nothing of it.
 
     The value is `4G` for every device, or a list like `cuda:0=4G,cuda=8G,host=512M`, in which the
-    most particular entry counts. K, M, G and T are powers of 1024. ValueError for another value.
+    most particular entry counts. K, M, G and T are powers of 1024. ValueError for another value,
+    and for one of 2**63 bytes or more, which no pool counts.
     """
     text = os.environ.get(LIMIT_VARIABLE, "").strip()
     best: tuple[int, int] | None = None
     for part in text.split(",") if text else ():
         entry = _ENTRY.fullmatch(part.strip())
-        if entry is None or int(entry["size"]) == 0:
+        digits = "" if entry is None else entry["size"].lstrip("0")
+        if entry is None or not digits:
             raise ValueError(
                 f"{LIMIT_VARIABLE}: expected bytes such as 512M or 4G, for one device "
                 f"cuda:0=4G, several separated by commas, got {text!r}"
+            )
+        # Digits are counted first: Python refuses to read some thousands of them.
+        size = int(digits) << _UNITS[entry["unit"]] if len(digits) < 20 else 1 << 63
+        if size >= 1 << 63:
+            raise ValueError(
+                f"{LIMIT_VARIABLE}: expected less than 2**63 bytes (8388608T), got "
+                f"{part.strip()[:80]!r}; unset it for no limit"
             )
         if entry["backend"] not in (None, backend):
             continue
@@ -115,5 +124,5 @@ def limit_from_environment(backend: str, ordinal: int) -> int | None:
             continue
         rank = (entry["backend"] is not None) + (entry["ordinal"] is not None)
         if best is None or rank >= best[0]:
-            best = rank, int(entry["size"]) << _UNITS[entry["unit"]]
+            best = rank, size
     return None if best is None else best[1]

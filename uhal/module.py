@@ -9,6 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, TypeVar
 
+import numpy as np
+
 from uhal._lane import DeviceBuffer, Function, ModuleHandle
 from uhal._refusal import counted, describe
 from uhal.contract import Chosen, LoadedModule
@@ -20,6 +22,7 @@ from uhal.errors import (
     DeviceError,
     InvalidHandleError,
     NotFoundError,
+    NotSupportedError,
 )
 from uhal.signature import Signature, merge
 
@@ -193,6 +196,28 @@ class Module:
             )
         size = nbytes // element.itemsize
         return DeviceBuffer.from_raw(address, size, element, device=self.device, owner=self._handle)
+
+    def write_global(self, name: str, value: bytes) -> None:
+        """Set the first bytes of a module's global variable; returns when they are there.
+
+        For a device whose driver tells no address of variables too. Raises `NotFoundError` when
+        there is none, `ArgumentValueError` when it is smaller.
+        """
+        self._require_open()
+        context = self._handle.context
+        try:
+            with context.enter():
+                context.backend.write_global(self._handle.handle, name, value)
+        except NotSupportedError:
+            raise
+        except NotImplementedError:
+            variable = self.get_global(name)
+            if len(value) > variable.nbytes:
+                raise ArgumentValueError(
+                    f"global {name!r} has {variable.nbytes} bytes, got {len(value)}"
+                ) from None
+            if value:
+                variable[: len(value)].copy_from(np.frombuffer(value, np.uint8))
 
     def close(self) -> None:
         """Unload the image; its functions are refused from now on. Idempotent."""

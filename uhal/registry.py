@@ -1,7 +1,7 @@
 """Finds, opens and remembers backends and their devices. The only place that knows their names.
 
-A backend is a package `<name>_backend` with a class `backend`; it is imported when it is first
-asked about. Everything here may be called from any thread.
+Ours stand in a table; others register their class under the entry-point group `uhal.backends`. A
+backend is imported when it is first asked about. Everything here may be called from any thread.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ import importlib
 import operator
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import TYPE_CHECKING
 
 from uhal import _lane
 from uhal._refusal import call_site, describe
-from uhal.contract import Backend, BackendRecord
+from uhal.contract import Backend, BackendRecord, DeviceSummary
 from uhal.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -23,8 +25,19 @@ from uhal.errors import (
     NoDeviceError,
 )
 
-NAMES = ("cuda", "rocm", "tops", "host")
-"""The backends in the order they are tried; the first that has a device is chosen."""
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+OURS = {
+    "cuda": "cuda_backend",
+    "rocm": "rocm_backend",
+    "tops": "tops_backend",
+    "host": "host_backend",
+}
+"""Name to package, whose `backend` is the class: no metadata, for a checkout may have none."""
+
+GROUP = "uhal.backends"
+"""The entry-point group of other distributions: name = "package:BackendClass"."""
 
 OVERRIDE = "UHAL_BACKEND"
 """The variable that forces one of them."""
@@ -61,16 +74,31 @@ def record(name: str) -> BackendRecord:
         return cached[1]
 
 
+def names() -> tuple[str, ...]:
+    """Return the names of all backends, in the order in which a device is looked for.
+
+    The installed distributions are read at the first call, and once.
+    """
+    return (*OURS, *_others())
+
+
+def look_again() -> None:
+    """Read the installed distributions anew: a backend was installed since."""
+    _others.cache_clear()
+
+
 def records() -> tuple[BackendRecord, ...]:
-    """Return the record of every backend, in the order of `NAMES`."""
-    return tuple(record(name) for name in NAMES)
+    """Return the record of every backend, in the order of `names()`."""
+    return tuple(record(name) for name in names())
 
 
 def choose(backend: str | None = None) -> str:
     """Return the backend to use, and remember it for later calls without a name.
 
-    `backend`, else what was chosen before, else `UHAL_BACKEND`, else the first with a device.
-    A named backend never falls back. Raises `NoDeviceError` with the records looked at.
+    `backend`, else what was chosen before, else `UHAL_BACKEND`, else the backend of the device that
+    ranks first: accelerators, then the host, then processors of other backends; of equals the
+    first in the order of `names()`. A named backend never falls back. Raises `NoDeviceError` with
+    the records looked at.
     """
     opened = _current()
     with opened.lock:
@@ -173,14 +201,31 @@ def _first_choice(opened: _Opened) -> str:
     if override:
         return _forced(_known_name(override, OVERRIDE), f"{OVERRIDE}={override}")
     looked_at: list[BackendRecord] = []
-    for name in NAMES:
+    best: tuple[int, str] | None = None
+    for name in names():
         if name in opened.left_in_parent:
             # Says so; going on to a lesser backend would hide that the program forked too late.
             backend(name)
-        looked_at.append(record(name))
-        if _works(looked_at[-1]):
-            return name
-    raise NoDeviceError("no backend has a device:", records=looked_at)
+        found = record(name)
+        looked_at.append(found)
+        if _works(found):
+            rank = min(_rank(found, device) for device in found.devices)
+            if best is None or rank < best[0]:
+                best = rank, name
+            if rank == _ACCELERATOR:
+                break
+    if best is None:
+        raise NoDeviceError("no backend has a device:", records=looked_at)
+    return best[1]
+
+
+_ACCELERATOR, _HOST, _OTHER_PROCESSOR = range(3)
+
+
+def _rank(found: BackendRecord, device: DeviceSummary) -> int:
+    if device.kind == "accelerator":
+        return _ACCELERATOR
+    return _HOST if found.name == "host" else _OTHER_PROCESSOR
 
 
 def _forced(name: str, asked_by: str) -> str:
@@ -198,7 +243,7 @@ def _probe(name: str) -> BackendRecord:
     try:
         return _backend_class(name).probe()
     except ModuleNotFoundError as error:
-        if error.name != f"{name}_backend":
+        if error.name != OURS.get(name):
             return _refused(name, error)
         return BackendRecord(name, "absent", "not in this version of uhal")
     except (DeviceError, ImportError, OSError) as error:
@@ -210,7 +255,10 @@ def _refused(name: str, error: Exception) -> BackendRecord:
 
 
 def _backend_class(name: str) -> type[Backend]:
-    package = importlib.import_module(f"{name}_backend")
+    entry_point = _others().get(name)
+    if entry_point is not None:
+        return _checked_class(name, entry_point.load(), entry_point.value)
+    package = importlib.import_module(OURS[name])
     found: type[Backend] | None = getattr(package, "backend", None)
     if found is None:
         # A folder of that name on the import path is enough to get here.
@@ -218,11 +266,30 @@ def _backend_class(name: str) -> type[Backend]:
     return found
 
 
+def _checked_class(name: str, found: object, value: str) -> type[Backend]:
+    if not isinstance(found, type) or not issubclass(found, Backend) or found.name != name:
+        raise ImportError(
+            f"the entry point {name} = {value} of group {GROUP}: expected a subclass of "
+            f"uhal.contract.Backend whose name is {name!r}, got {describe(found)}"
+        )
+    return found
+
+
+@cache
+def _others() -> Mapping[str, EntryPoint]:
+    """The backends of other distributions by name, in the order of their names. Ours stay ours."""
+    # Importing it takes longer than importing uhal.
+    from importlib.metadata import entry_points
+
+    found = {one.name: one for one in entry_points(group=GROUP) if one.name not in OURS}
+    return dict(sorted(found.items()))
+
+
 def _known_name(name: object, asked_by: str) -> str:
-    if name in NAMES:
-        return str(name)
+    if isinstance(name, str) and (name in OURS or name in _others()):
+        return name
     error = ArgumentValueError if isinstance(name, str) else ArgumentTypeError
-    raise error(f"{asked_by}: expected one of {', '.join(NAMES)}, got {describe(name)}")
+    raise error(f"{asked_by}: expected one of {', '.join(names())}, got {describe(name)}")
 
 
 def _checked_ordinal(owner: Backend, ordinal: object) -> int:

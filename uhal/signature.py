@@ -36,6 +36,8 @@ class Parameter:
     """Follows from `kind`; may be left out."""
     is_const: bool | None = None
     """True when the kernel only reads through the pointer. Unknown counts as written."""
+    is_integer: bool | None = None
+    """True of a scalar that is an integer of unknown sign: its dtype is unknown then."""
     source: str = "declaration"
     """Where the facts come from."""
 
@@ -51,21 +53,25 @@ class Parameter:
     def code(self) -> str:
         """One character for the compiled lane.
 
-        A scalar's dtype code, `P` pointer, `V` aggregate, `S` scalar of unknown dtype, `U` unknown.
+        A scalar's dtype code, `n` and `N` integers of unknown sign of 4 and 8 bytes, `P` pointer,
+        `V` aggregate, `S` any other scalar of unknown dtype, `U` unknown.
         """
         if self.kind == "scalar" and self.dtype is not None:
             return self.dtype.code
+        if self.is_integer and self.size in (4, 8):
+            return "n" if self.size == 4 else "N"
         return {"pointer": "P", "aggregate": "V", "scalar": "S", "unknown": "U"}[self.kind]
 
     @property
     def type_text(self) -> str:
-        """The type as the grammar spells it: `u32`, `const f32*`, `bytes[12]`."""
+        """The type as the grammar spells it: `u32`, `const f32*`, `integer[4]`, `bytes[12]`."""
         if self.kind == "pointer":
             const = "const " if self.is_const else ""
             return f"{const}{self.dtype}*" if self.dtype is not None else f"{const}ptr"
         if self.kind == "scalar" and self.dtype is not None:
             return self.dtype.name
         word = {"aggregate": "bytes", "scalar": "scalar"}.get(self.kind, "unknown")
+        word = "integer" if self.is_integer else word
         return word if self.size is None else f"{word}[{self.size}]"
 
     def __str__(self) -> str:
@@ -216,6 +222,10 @@ class LazySignatures(Mapping[str, Signature]):
         return len(self._made)
 
 
+_FACTS = {"is_const": "const", "is_integer": "integer"}
+"""What sources call facts whose field has another name."""
+
+
 def merge(image: Signature | None, declared: Signature | None) -> Signature | None:
     """Put two descriptions of one kernel together; what the image says counts first.
 
@@ -249,13 +259,28 @@ def _merge_parameter(entry: str | None, image: Parameter, declared: Parameter) -
         # Offsets of a declaration are computed; a packed or reordered image knows better.
         elif known is not None and told is not None and known != told and fact != "offset":
             _contradiction(entry, fact, image, declared)
+    _merge_integer(entry, image, declared, added)
     if image.is_const is None and declared.is_const is not None:
         added["is_const"] = declared.is_const
     if not added:
         return image
-    facts = ", ".join("const" if fact == "is_const" else fact for fact in added)
+    added_facts = [fact for fact, value in added.items() if value is not None]
+    facts = ", ".join(_FACTS.get(fact, fact) for fact in added_facts)
     merged = replace(image, is_pointer=None, **added)  # type: ignore[arg-type]
     return replace(merged, source=f"{image.source}, {facts} from {declared.source}")
+
+
+def _merge_integer(
+    entry: str | None, image: Parameter, declared: Parameter, added: dict[str, object]
+) -> None:
+    """An integer of unknown sign gets one, and does not become a float."""
+    for one, other in ((image, declared), (declared, image)):
+        if one.is_integer and other.dtype is not None and other.dtype.kind == "float":
+            _contradiction(entry, "type", image, declared)
+    if "dtype" in added:
+        added["is_integer"] = None
+    elif declared.is_integer and image.dtype is None and not image.is_integer:
+        added["is_integer"] = True
 
 
 def with_natural_offsets(parameters: Iterable[Parameter]) -> list[Parameter]:

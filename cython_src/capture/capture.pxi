@@ -1,7 +1,7 @@
 # A capture: a stream, and those that join it, record what they are given into a plan.
 #
-# Nothing recorded takes a ticket or leaves a stamp, for it does not run. The plan holds the memory it
-# is given. What would make the driver spoil the capture is refused before the driver sees it.
+# Nothing recorded takes a ticket or leaves a stamp, for it does not run. The plan holds the memory
+# it is given. What would make the driver spoil the capture is refused before the driver sees it.
 
 cdef object _capture_words = None
 
@@ -50,7 +50,7 @@ cdef class Capture:
             warn_in_destructor(f"abandoning the capture of plan {self.plan.name!r}: {failure}")
 
 
-# -- beginning and ending ----------------------------------------------------------------------------
+# -- beginning and ending --------------------------------------------------------------------------
 
 
 cdef Plan begin_capture(Stream stream, object name):
@@ -74,7 +74,7 @@ cdef Plan begin_capture(Stream stream, object name):
     settle_before_capture(context, core)
     previous = enter(context)
     try:
-        context.backend.begin_capture(<uintptr_t>core.handle)
+        plan.noted = not context.backend.begin_capture(<uintptr_t>core.handle)
     finally:
         leave(context, previous)
     plan.stream = stream
@@ -83,6 +83,11 @@ cdef Plan begin_capture(Stream stream, object name):
     context.captures.append(plan)
     add_member(plan, stream)
     return plan
+
+
+cdef inline bint is_noted(StreamCore core) noexcept:
+    """Whether the stream's work is kept from the library, which would run it, for replays."""
+    return core.capture is not None and core.capture.noted
 
 
 cdef int settle_before_capture(Context context, StreamCore core) except -1:
@@ -128,7 +133,8 @@ cdef int end_capture(Plan plan) except -1:
         raise
     try:
         try:
-            plan.graph = context.backend.end_capture(<uintptr_t>plan.core.handle)
+            if not plan.noted:
+                plan.graph = context.backend.end_capture(<uintptr_t>plan.core.handle)
         finally:
             leave_capture(plan)
         instantiate(plan)
@@ -146,7 +152,9 @@ cdef int abandon_capture(Plan plan) except -1:
     cdef Context context = plan.context
     cdef void *previous
     try:
-        if not exiting and not context.state.word & (UHAL_STATE_FORKED | UHAL_STATE_LOST):
+        if not (
+            plan.noted or exiting or context.state.word & (UHAL_STATE_FORKED | UHAL_STATE_LOST)
+        ):
             previous = enter(context)
             try:
                 plan.graph = context.backend.end_capture(<uintptr_t>plan.core.handle)

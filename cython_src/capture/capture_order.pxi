@@ -104,7 +104,7 @@ cdef int refuse_captured_handle(Plan plan, uintptr_t handle) except -1:
     return 0
 
 
-# -- order between streams ---------------------------------------------------------------------------
+# -- order between streams -------------------------------------------------------------------------
 #
 # Every stream counts what it recorded, and keeps how far it has waited for the others. What one of
 # them did is joined when the stream of the capture has waited that far.
@@ -119,10 +119,13 @@ cdef inline int tick(Plan plan, StreamCore core) except -1:
 cdef int record_captured(Event event, StreamCore core) except -1:
     """What `event.record` does on a stream that is being captured."""
     cdef Plan plan = recording_of(core, "Event.record")
-    cdef void *previous = enter(event.context)
-    cdef int status = event.context.table.event_record(event.handle_, core.handle)
-    leave(event.context, previous)
-    check(event.context, status, "event_record")
+    cdef void *previous
+    cdef int status
+    if not plan.noted:
+        previous = enter(event.context)
+        status = event.context.table.event_record(event.handle_, core.handle)
+        leave(event.context, previous)
+        check(event.context, status, "event_record")
     event.core = None
     event.captured = plan.recording
     event.clock = dict(plan.clocks[core.id])
@@ -157,10 +160,11 @@ cdef int wait_captured(Stream stream, Event event) except -1:
         if core.state.word & UHAL_STATE_BARRED:
             refuse_barred(context, core, "Stream.wait_event")
         settle_before_capture(context, core)
-    previous = enter(context)
-    status = context.table.stream_wait_event(core.handle, event.handle_, 0)
-    leave(context, previous)
-    check(context, status, "stream_wait_event")
+    if not plan.noted:
+        previous = enter(context)
+        status = context.table.stream_wait_event(core.handle, event.handle_, 0)
+        leave(context, previous)
+        check(context, status, "stream_wait_event")
     if joins:
         add_member(plan, stream)
         plan.joined_at[core.id] = capture_words().call_site()

@@ -68,7 +68,7 @@ cdef bint is_let_go(Context context, Plan plan, Block block, StreamCore core) ex
     return True
 
 
-# -- launches ----------------------------------------------------------------------------------------
+# -- launches --------------------------------------------------------------------------------------
 
 
 cdef bint divert(
@@ -132,7 +132,8 @@ cdef int capture_launch(
             launch.extended[0] = extended[0]
         packed.extended = launch.extended
         code = uhal_callsite(&launch.instruction_offset)
-        give_to_driver(function, core, &launch, &packed)
+        if not plan.noted:
+            give_to_driver(function, core, &launch, &packed)
         add_launch(
             plan.recording, &launch, function, <object>code if code != NULL else None
         )
@@ -156,7 +157,7 @@ cdef int capture_launch(
 cdef object follow(
     Plan plan, Function function, Py_ssize_t index, object value, list followed
 ):
-    """The value of an argument that is a slot, or the argument itself; notes the slot it follows."""
+    """The value of an argument that is a slot, or the argument; notes the slot it follows."""
     cdef PlanSlot slot = None
     cdef uint64_t offset = 0
     if isinstance(value, PlanSlot):

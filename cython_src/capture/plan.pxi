@@ -29,6 +29,7 @@ cdef class Plan:
     cdef Recording recording
     cdef object graph               # native; 0: none
     cdef object executable
+    cdef bint noted                 # the library records nothing: operations are noted here
     cdef bint one_by_one            # no graph: its operations are enqueued one after the other
     cdef list functions             # of the launches, in their order
     cdef dict slot_of_name
@@ -58,7 +59,7 @@ cdef class Plan:
         try:
             release_plan(self)
         except BaseException as failure:
-            warn_in_destructor(f"closing plan {self.name!r}: {failure}")
+            warn_of_failed_end(f"closing plan {self.name!r}", failure)
 
     @property
     def device(self):
@@ -166,13 +167,15 @@ cdef int instantiate(Plan plan) except -1:
     backend = plan.context.backend
     # A library that cannot change a launch inside a graph gets them by themselves: to capture them
     # anew for every other value would take longer.
-    plan.one_by_one = plan.slot_of_name and plan.context.table.graph_update_kernel == NULL
+    plan.one_by_one = plan.noted or (
+        plan.slot_of_name and plan.context.table.graph_update_kernel == NULL
+    )
     if not plan.one_by_one:
         ready = backend.instantiate_graph(plan.graph)
         plan.executable = ready.handle
         if plan.slot_of_name:
             place_nodes(plan, ready.kernels)
-    if plan.one_by_one or not plan.slot_of_name:
+    if plan.graph and (plan.one_by_one or not plan.slot_of_name):
         graph, plan.graph = plan.graph, 0
         backend.destroy_graph(graph)
     plan.blocks = <void **>malloc(max(len(plan.held), 1) * sizeof(void *))
@@ -181,7 +184,8 @@ cdef int instantiate(Plan plan) except -1:
     for index, block in enumerate(plan.held):
         plan.blocks[index] = <void *>block
     plan.block_count = len(plan.held)
-    plan.modules = list({id((<Function>f).module): (<Function>f).module for f in plan.functions}.values())
+    modules = [(<Function>function).module for function in plan.functions]
+    plan.modules = list({id(module): module for module in modules}.values())
     plan.arena = {}
     return 0
 
@@ -202,13 +206,23 @@ cdef int release_plan(Plan plan) except -1:
     cdef void *previous
     cdef Block block
     cdef PlanSlot slot
+    if plan.last.stream_id and not exiting and not context.state.word & (
+        UHAL_STATE_FORKED | UHAL_STATE_LOST
+    ):
+        try:
+            # nothing is let go of yet, should a signal end this
+            settle_stamp(context, plan.last)
+        except _errors.DeviceError:
+            if not context.state.word & UHAL_STATE_LOST:
+                raise
+            # a lost device answers every call with its error
+    if plan.state == PLAN_CLOSED:
+        return 0  # a signal handler closed it
     plan.state = PLAN_CLOSED
     live.plans -= 1
     if exiting or context.state.word & UHAL_STATE_FORKED:
         return 0
     try:
-        if plan.last.stream_id and not context.state.word & UHAL_STATE_LOST:
-            settle_stamp(context, plan.last)
         previous = enter(context)
         try:
             destroy_graphs(plan)
@@ -248,7 +262,7 @@ cdef int destroy_graphs(Plan plan) except -1:
     return 0
 
 
-# -- replay ------------------------------------------------------------------------------------------
+# -- replay ----------------------------------------------------------------------------------------
 
 
 cdef int replay_plan(Plan plan, object stream, dict values) except -1:
@@ -366,7 +380,7 @@ cdef int note_replay(StreamCore core, Recording recording) except -1:
 
 
 cdef int tell_changes(Plan plan, void *executable) noexcept:
-    """Change the launches whose slots have other values; the status of the first call that fails."""
+    """Change the launches whose slots have other values; the status of the first failure."""
     cdef uhal_hot_table *table = plan.context.table
     cdef CapturedLaunch *launch
     cdef const unsigned int *geometry

@@ -184,7 +184,7 @@ cdef dict describe_launch(Recording recording, Py_ssize_t index):
     }
 
 
-# -- slots -------------------------------------------------------------------------------------------
+# -- slots -----------------------------------------------------------------------------------------
 
 
 cdef enum:
@@ -205,8 +205,8 @@ cdef class PlanSlot:
     """PlanSlot()\n--\n
     A value of a plan that every replay can give anew; made by `plan.slot(name, value)`.
 
-    A number is passed to launches as this object. Memory is passed as it is, or as this object: every
-    launch that is given the buffer, or a view that lies within it, follows the slot.
+    A number is passed to launches as this object. Memory is passed as it is, or as this object:
+    every launch that is given the buffer, or a view that lies within it, follows the slot.
     """
 
     cdef readonly str name

@@ -3,11 +3,14 @@
 
 @cython.final
 cdef class HotTable:
-    """HotTable(slots, *, not_ready, out_of_memory, sticky=(), names=None)\n--\n
+    """HotTable(slots, *, not_ready, out_of_memory, sticky=(), names=None, \
+    frees_wait=True, staged_bytes=65536)\n--\n
     A backend's C function pointers and constants. Immutable.
 
     Raises ValueError for an unknown slot, a required slot without an address, or too many sticky
-    codes. `names` gives the vendor's function for a slot, for error messages.
+    codes. `names` gives the vendor's function for a slot, for error messages. `frees_wait`: freeing
+    memory waits for everything pending. `staged_bytes`: the largest pageable source that is read at
+    once, also behind pending work.
     """
 
     # Never freed: the last object of a backend may be torn down after the table's Python object.
@@ -17,7 +20,10 @@ cdef class HotTable:
     cdef readonly dict names
     """Slot name to the vendor's function, for error messages."""
 
-    def __init__(self, slots, *, int not_ready, int out_of_memory, sticky=(), names=None):
+    def __init__(
+        self, slots, *, int not_ready, int out_of_memory, sticky=(), names=None,
+        bint frees_wait=True, size_t staged_bytes=65536,
+    ):
         cdef int index
         cdef uintptr_t address
         known = [uhal_slot_rows[i].name.decode() for i in range(UHAL_SLOT_COUNT)]
@@ -38,6 +44,8 @@ cdef class HotTable:
             entries[index] = <void *>address
         table.not_ready = not_ready
         table.out_of_memory = out_of_memory
+        table.frees_wait = frees_wait
+        table.staged_bytes = staged_bytes
         table.sticky_count = len(sticky)
         for index, code in enumerate(sticky):
             table.sticky[index] = code
@@ -62,8 +70,8 @@ def slot_prototypes():
 cdef bint exiting = False
 
 
-# no_gc, not no_gc_clear: of a Context in a garbage cycle the collector would still empty the dict of
-# streams, and nobody could destroy them. It holds nothing of the user's, so it closes no cycle.
+# no_gc, not no_gc_clear: of a Context in a garbage cycle the collector would still empty the dict
+# of streams, and nobody could destroy them. It holds nothing of the user's, so it closes no cycle.
 @cython.final
 @cython.no_gc
 cdef class Context:
@@ -91,6 +99,7 @@ cdef class Context:
     cdef StreamCore default_core
     cdef Pool pool
     cdef list idle_events   # handles of recycled marker events
+    cdef PinnedYard yard
     cdef list captures      # Plans being captured
     cdef dict foreign_streams   # handle → StreamCore of another library's stream
     cdef int dl_device_type     # DLPack's name of the memory; type 0: it has none
@@ -112,6 +121,7 @@ cdef class Context:
         self.limits = limits
         self.streams = {}
         self.idle_events = []
+        self.yard = PinnedYard.__new__(PinnedYard)
         self.captures = []
         self.foreign_streams = {}
         self.dl_device_type = backend.dlpack_device_type or 0
@@ -183,7 +193,7 @@ cdef class Context:
         return pool_statistics(self)
 
     def pool_owners(self):
-        """Return (bytes, bytes asked for, code object or None, instruction offset) of live blocks."""
+        """Return (bytes, bytes asked for, code object or None, offset in it) of live blocks."""
         return pool_owners(self)
 
     def reset_peak_statistics(self):
@@ -221,6 +231,7 @@ cdef class Context:
 
     def close(self):
         """Refuse new work. Native teardown follows when the last child is gone."""
+        reap_left_waits()
         if not self.closed:
             self.closed = True
             mark_all(self, UHAL_STATE_CLOSED)
@@ -272,19 +283,20 @@ def live_counts():
 
 
 cdef int synchronize_streams(Context context) except -1:
-    """Wait for every stream; of one that is being captured, for what it was given before."""
+    """Wait for every stream, closed ones too; of one in a capture, for what it had before."""
     cdef StreamCore core
     for core in list(context.streams.values()):
-        if not core.closed:
-            synchronize_core(context, core)
-    return reap_streams(context)
+        synchronize_core(context, core)
+    reap_left_waits()
+    reap_streams(context)
+    return clear_yard(context)
 
 
-# -- making the device current -------------------------------------------------------------------
+# -- making the device current ---------------------------------------------------------------------
 
 
-# Of devices closed since: threads that kept one bound have nothing to go back to. The driver is asked
-# all the same, for another library may have brought the device back to life.
+# Of devices closed since: threads that kept one bound have nothing to go back to. The driver is
+# asked all the same, for another library may have brought the device back to life.
 cdef set released_tokens = set()
 
 
@@ -307,7 +319,7 @@ cdef inline int leave(Context context, void *previous) except -1:
     return 0
 
 
-# -- state ---------------------------------------------------------------------------------------
+# -- state -----------------------------------------------------------------------------------------
 
 
 cdef inline int require_usable(Context context) except -1:
@@ -344,7 +356,7 @@ cdef int mark_all(Context context, uint32_t bits) except -1:
     return 0
 
 
-# -- native failures -----------------------------------------------------------------------------
+# -- native failures -------------------------------------------------------------------------------
 
 
 cdef inline int check(Context context, int status, str slot) except -1:

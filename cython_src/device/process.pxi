@@ -1,11 +1,12 @@
 # The process: which device a call means, what a fork and the end of the process do.
 
 
-# -- which device is meant -----------------------------------------------------------------------
+# -- which device is meant -------------------------------------------------------------------------
 
 cdef Context default_context = None
 cdef object thread_contexts = _threading.local()
-cdef Py_ssize_t pushed_contexts = 0     # on all threads: while there are none, no stack is looked up
+# on all threads: while there are none, no stack is looked up
+cdef Py_ssize_t pushed_contexts = 0
 
 
 def current_context():
@@ -126,28 +127,47 @@ def _drain():
     global exiting
     cdef Context context
     deadline = _time.monotonic() + EXIT_DEADLINE_SECONDS
-    for context in list(contexts):
-        if context.state.word & (UHAL_STATE_FORKED | UHAL_STATE_LOST):
-            continue
-        try:
-            drain_context(context, deadline)
-        except _errors.DeviceError as fault:
-            # nobody is left to catch it, and the other devices' work still has to finish
-            _sys.stderr.write(f"uhal, as the process ends: {fault}\n")
-    stop_dispatcher()
-    exiting = True
+    try:
+        for context in list(contexts):
+            if context.state.word & (UHAL_STATE_FORKED | UHAL_STATE_LOST):
+                continue
+            try:
+                drain_context(context, deadline)
+            except _errors.DeviceError as fault:
+                # nobody is left to catch it, and the other devices' work still has to finish
+                say_at_exit(str(fault))
+        stop_dispatcher()
+    except KeyboardInterrupt:
+        say_at_exit("interrupted; what is still pending is not waited for")
+    finally:
+        exiting = True
 
 
 cdef int drain_context(Context context, double deadline) except -1:
     cdef StreamCore core
     for core in list(context.streams.values()):
         # of a stream that was left in a capture nothing can be asked
-        while (
-            not core.state.word & UHAL_STATE_CAPTURING
-            and not core_is_idle(context, core)
-            and _time.monotonic() < deadline
-        ):
+        while not core.state.word & UHAL_STATE_CAPTURING and not core_is_idle(context, core):
+            if _time.monotonic() >= deadline:
+                say_still_busy(context)
+                return 0
             _time.sleep(0.0005)
+            PyErr_CheckSignals()  # one that came outside of the sleep
+    return 0
+
+
+cdef int say_still_busy(Context context) except -1:
+    cdef list pending = suspects(context)
+    kernels = f", the oldest launch of '{pending[0]['kernel']}'" if pending else ""
+    say_at_exit(
+        f"{context.backend_name}:{context.ordinal} still has work after "
+        f"{EXIT_DEADLINE_SECONDS:.0f} s{kernels}; it is not waited for any longer"
+    )
+    return 0
+
+
+cdef int say_at_exit(str words) except -1:
+    _sys.stderr.write(f"uhal, as the process ends: {words}\n")
     return 0
 
 
@@ -165,7 +185,7 @@ cdef int teardown(Context context) noexcept:
         if bound:
             status = table.bind(context.token_pointer)
         for core in context.streams.values():
-            wait_in_teardown(table, core)
+            wait_in_teardown(context, core)
             core.held = []
             if core.mark_word != NULL:
                 table.host_free(core.mark_word)
@@ -175,38 +195,27 @@ cdef int teardown(Context context) noexcept:
             for _, handle in core.markers:
                 table.event_destroy(<void *><uintptr_t>handle)
         keep_first(&status, pool_free_segments(context))
+        for address in context.yard.addresses:
+            table.host_free(<void *><uintptr_t>address)
         for handle in context.idle_events:
             table.event_destroy(<void *><uintptr_t>handle)
         if bound and previous != NULL:
             table.bind(previous)
         released_tokens.add(<uintptr_t>context.token_pointer)
-        context.backend.release_device_context(context.ordinal)
+        context.backend.release_device_context(
+            context.ordinal, <uintptr_t>context.token_pointer
+        )
         if status != 0 and context.lost is None:
             said = _errors.from_code(context.backend, "teardown", status)
             warn_in_destructor(f"closing {context.backend_name}:{context.ordinal}: {said}")
     except BaseException as failure:
-        warn_in_destructor(f"closing {context.backend_name}:{context.ordinal}: {failure}")
+        warn_of_failed_end(f"closing {context.backend_name}:{context.ordinal}", failure)
     return 0
 
 
 cdef inline void keep_first(int *status, int found) noexcept:
     if status[0] == 0:
         status[0] = found
-
-
-cdef int wait_in_teardown(uhal_hot_table *table, StreamCore core) except -1:
-    """Let what is pending in the stream finish; a lost device answers at once."""
-    cdef void *event
-    if core.owner is not None and core.completed == core.ticket:
-        return 0
-    if not core.closed:
-        with nogil:
-            table.stream_synchronize(core.handle)
-    elif core.markers:
-        event = <void *><uintptr_t>core.markers[-1][1]
-        with nogil:
-            table.event_synchronize(event)
-    return 0
 
 
 cdef int warn_in_destructor(str message) noexcept:

@@ -120,7 +120,9 @@ cdef int take_capsule(
     except TypeError:
         capsule = source.__dlpack__(**asked)  # an exporter from before DLPack 1.0
     if PyCapsule_IsValid(capsule, b"dltensor_versioned"):
-        foreign.versioned = <uhal_dl_versioned *>PyCapsule_GetPointer(capsule, b"dltensor_versioned")
+        foreign.versioned = <uhal_dl_versioned *>PyCapsule_GetPointer(
+            capsule, b"dltensor_versioned"
+        )
         PyCapsule_SetName(capsule, b"used_dltensor_versioned")
         if uhal_dl_major(foreign.versioned) != UHAL_DLPACK_MAJOR:
             raise BufferError(

@@ -1,14 +1,16 @@
 # Tensors of other libraries as arguments of a launch.
 #
-# What a type offers is looked up once where the type lasts. The C exchange of DLPack gives an address without a Python
-# call; other types become a DeviceBuffer for the length of the launch. Either way the launch comes
-# after the producer's work, and the tensor is kept until the launch is done.
+# What a type offers is looked up once where the type lasts. The C exchange of DLPack gives an
+# address without a Python call; other types become a DeviceBuffer for the length of the launch.
+# Either way the launch comes after the producer's work, and the tensor is kept until the launch is
+# done.
 
 cdef enum Offer:
     OFFERS_NOTHING
     OFFERS_DLPACK
     OFFERS_ARRAY_INTERFACE
     OFFERS_RAW_MEMORY   # cuda.core's Buffer: bytes without a type
+
 
 @cython.final
 @cython.no_gc

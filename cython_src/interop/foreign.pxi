@@ -1,15 +1,15 @@
 # Streams and memory of other libraries: CUDA's protocols in and out, and the order between their
 # streams and ours.
 #
-# Somebody else's memory gets a Block of its own, so that the stream a user names when taking it over
-# is ordered behind its producer, every other one behind that stream, and its owner is kept until
-# the launches that use it are done.
+# Somebody else's memory gets a Block of its own, so that the stream a user names when taking it
+# over is ordered behind its producer, every other one behind that stream, and its owner is kept
+# until the launches that use it are done.
 
 cdef enum:
     HELD_LIMIT = 64   # objects a stream keeps before it asks which of them it may let go
 
 
-# -- streams in --------------------------------------------------------------------------------------
+# -- streams in ------------------------------------------------------------------------------------
 
 # Type → the attribute that gives the handle.
 cdef dict stream_attributes = {}
@@ -17,7 +17,7 @@ cdef tuple STREAM_ATTRIBUTES = ("__cuda_stream__", "cuda_stream", "ptr", "handle
 
 
 cdef bint is_lasting(object kind) except -1:
-    """Whether a type is its module's for good: others are not kept in a cache, nor what they hold."""
+    """Whether a type is its module's for good: no other is kept in a cache, nor what it holds."""
     module = _sys.modules.get(kind.__module__)
     return getattr(module, kind.__qualname__, None) is kind
 
@@ -81,7 +81,7 @@ cdef object explicit_handle(Context context, object handle):
     return handle
 
 
-# -- order -------------------------------------------------------------------------------------------
+# -- order -----------------------------------------------------------------------------------------
 
 
 cdef int order_behind_handle(Context context, StreamCore core, uintptr_t handle) except -1:
@@ -145,7 +145,7 @@ cdef int order_foreign_behind_stamp(Context context, Stamp stamp, uintptr_t hand
     return check(context, status, "stream_wait_event")
 
 
-# -- memory in ---------------------------------------------------------------------------------------
+# -- memory in -------------------------------------------------------------------------------------
 
 
 cdef DeviceBuffer describe_foreign(
@@ -245,7 +245,9 @@ cdef DeviceBuffer import_array_interface_on(
         core = None   # the producer says that nothing is pending
     else:
         order_behind_handle(context, core, producer)
-    return describe_foreign(cls, context, size, dtype, pointer if size else 0, readonly, source, core)
+    return describe_foreign(
+        cls, context, size, dtype, pointer if size else 0, readonly, source, core
+    )
 
 
 cdef bint in_c_order(object shape, object strides, Py_ssize_t expected) except -1:
@@ -262,7 +264,7 @@ cdef int refuse_strided() except -1:
     )
 
 
-# -- out ---------------------------------------------------------------------------------------------
+# -- out -------------------------------------------------------------------------------------------
 
 
 cdef int require_cuda_protocol(Context context, str attribute) except -1:

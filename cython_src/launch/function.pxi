@@ -65,8 +65,12 @@ cdef class ModuleHandle:
 
 
 cdef int unload(ModuleHandle module) except -1:
+    cdef uhal_hot_table *table = module.context.table
+    cdef void *handle = module.handle_
     cdef void *previous = enter(module.context)
-    cdef int status = module.context.table.module_unload(module.handle_)
+    cdef int status
+    with nogil:
+        status = table.module_unload(handle)
     leave(module.context, previous)
     return check(module.context, status, "module_unload")
 
@@ -81,7 +85,8 @@ cdef inline int require_module(ModuleHandle module) except -1:
 
 cdef struct Slot:
     # One parameter as the packing loop reads it.
-    char code           # 'P', a dtype's code, 'V' bytes, 'U' unknown
+    # Parameter.code: 'P', a dtype's, 'n' or 'N' integers, 'V' bytes, 'U' unknown
+    char code
     bint is_const
     uint32_t size
     uint32_t offset     # in the packed argument block, aligned to 8
@@ -130,7 +135,9 @@ cdef class Function:
     cdef KnownGeometry known
     cdef object __weakref__
 
-    def __init__(self, ModuleHandle module not None, uintptr_t handle, str name, signature, attributes):
+    def __init__(
+        self, ModuleHandle module not None, uintptr_t handle, str name, signature, attributes
+    ):
         if self.slots != NULL or self.context is not None:
             raise RuntimeError("a Function is initialised once")
         cdef Context context = module.context
@@ -333,7 +340,9 @@ cdef object bind(Function function, object configuration):
         stream = configuration[1] if count == 2 else None
     else:
         if not 2 <= count <= 4:
-            words().refuse_geometry(function, configuration if count != 1 else configuration[0], None, 0)
+            words().refuse_geometry(
+                function, configuration if count != 1 else configuration[0], None, 0
+            )
         grid, block = configuration[0], configuration[1]
         shared = configuration[2] if count > 2 else 0
         stream = configuration[3] if count > 3 else None

@@ -1,4 +1,4 @@
-# A launch: read the geometry, pack and check the arguments, hand them to the driver, keep the books.
+# A launch: read the geometry, pack and check the arguments, hand them over, keep the books.
 #
 # Nothing native is called before the last check has passed.
 
@@ -11,7 +11,7 @@ cdef enum:
     PENDING_LIMIT = 512
 
 
-# -- the launch --------------------------------------------------------------------------------------
+# -- the launch ------------------------------------------------------------------------------------
 
 
 cdef int launch_checked(
@@ -227,7 +227,7 @@ cdef int launch_unlocked(
     return status
 
 
-# -- entry points ------------------------------------------------------------------------------------
+# -- entry points ----------------------------------------------------------------------------------
 
 
 cdef object call_bound(object callee, PyObject **arguments, size_t flags, PyObject *keywords):

@@ -1,6 +1,7 @@
 # Launches that were prepared once: where each argument comes from is known, so a call allocates the
-# result and the room between the steps, puts the arguments in their places, and launches. Frameworks
-# keep one for each operation they repeat; on few elements a kernel takes less time than finding it.
+# result and the room between the steps, puts the arguments in their places, and launches.
+# Frameworks keep one for each operation they repeat; on few elements a kernel takes less time than
+# finding it.
 
 cdef PyObject *recorder = NULL  # what is told of every call of a sequence; NULL: nobody
 
@@ -62,7 +63,8 @@ cdef class Passed:
         return hash(passed_key(self))
 
     def __repr__(self):
-        name = {FROM_RESULT: "result", FROM_SCRATCH: "scratch"}.get(self.index, f"operand {self.index}")
+        known = {FROM_RESULT: "result", FROM_SCRATCH: "scratch"}
+        name = known.get(self.index, f"operand {self.index}")
         if self.size < 0:
             return f"<Passed {name}>"
         return f"<Passed {name}, {self.size} of {self.dtype} from byte {self.start}>"
@@ -99,8 +101,8 @@ cdef class SequenceStep:
     cdef Py_ssize_t results
 
 
-def _called_for_result(stream, out, /, *operands):
-    """How a LaunchSequence and a ResultLaunch are called; only its signature is used."""
+def _called_in_sequence(stream, out, /, *operands):
+    """How a LaunchSequence is called; only its signature is used."""
 
 
 cdef object signature_or_nothing(object callee, object name, object like):
@@ -126,7 +128,8 @@ cdef class Tally:
 @cython.final
 @cython.no_gc_clear
 cdef class LaunchSequence:
-    """LaunchSequence(steps, size=None, dtype=None, *, operands=0, scratch=0, about=None, tally=None)\n--\n
+    """LaunchSequence(steps, size=None, dtype=None, *, operands=0, scratch=0, about=None, \
+    tally=None)\n--\n
     Launches prepared once that one call enqueues: `sequence(stream, out, *operands)`.
 
     `steps` are pairs of a bound launch and its arguments, in order; what is `Passed` among them
@@ -176,7 +179,8 @@ cdef class LaunchSequence:
         found = []
         for bound, arguments in steps:
             step = new_step(bound, tuple(arguments), scratch)
-            if found and (<SequenceStep>found[0]).bound.function.context is not step.bound.function.context:
+            context = step.bound.function.context
+            if found and (<SequenceStep>found[0]).bound.function.context is not context:
                 raise ValueError("steps: expected launches on one device")
             operands = max(operands, operands_of(step))
             found.append(step)
@@ -188,7 +192,7 @@ cdef class LaunchSequence:
         self.vectorcall = <uhal_vectorcall>call_sequence
 
     def __getattr__(self, name):
-        return signature_or_nothing(self, name, _called_for_result)
+        return signature_or_nothing(self, name, _called_in_sequence)
 
     def __len__(self):
         return len(self.steps)
@@ -204,7 +208,9 @@ cdef SequenceStep new_step(BoundLaunch bound, tuple arguments, Py_ssize_t scratc
     if bound is None or bound.is_empty or bound.extended is not None:
         raise ValueError("steps: expected launches of a grid and a block, and nothing else")
     if len(arguments) > STACK_PARAMETERS:
-        raise ValueError(f"steps: expected up to {STACK_PARAMETERS} arguments, got {len(arguments)}")
+        raise ValueError(
+            f"steps: expected up to {STACK_PARAMETERS} arguments, got {len(arguments)}"
+        )
     step.bound = bound
     step.count = len(arguments)
     kept, parts = [], []
@@ -215,7 +221,10 @@ cdef SequenceStep new_step(BoundLaunch bound, tuple arguments, Py_ssize_t scratc
             kept.append(argument)
             continue
         passed = <Passed>argument
-        if passed.index == FROM_SCRATCH and passed.start + passed.size * passed.dtype.itemsize > scratch:
+        if (
+            passed.index == FROM_SCRATCH
+            and passed.start + passed.size * passed.dtype.itemsize > scratch
+        ):
             raise ValueError(f"steps: {passed!r} is beyond the {scratch} bytes of scratch")
         if passed.size >= 0:
             step.part_at[len(parts)] = index
@@ -300,8 +309,10 @@ cdef int launch_on_parts(
         passed = <Passed>step.parts[index]
         if passed.index == FROM_SCRATCH:
             whole = room
+        elif passed.index == FROM_RESULT:
+            whole = <object>made
         else:
-            whole = <object>(made if passed.index == FROM_RESULT else given[FIRST_OPERAND + passed.index])
+            whole = <object>given[FIRST_OPERAND + passed.index]
         views.append(part_of(whole, passed))
         arguments[step.part_at[index]] = PyList_GET_ITEM(views, index)
     launch_checked(
@@ -328,8 +339,8 @@ cdef DeviceBuffer part_of(object whole, Passed passed):
 cdef int refuse_sequence_call(LaunchSequence sequence, Py_ssize_t passed) except -1:
     out = "out" if sequence.size is not None else "out, which must be a buffer,"
     raise TypeError(
-        f"{sequence!r}: expected stream, {out} and {sequence.operands} operands and no keywords, got "
-        f"{passed} arguments"
+        f"{sequence!r}: expected stream, {out} and {sequence.operands} operands and no keywords, "
+        f"got {passed} arguments"
     )
 
 

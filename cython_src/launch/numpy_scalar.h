@@ -32,6 +32,12 @@ static inline int uhal_numpy_scalar(PyObject *object, char code, void *out) {
     /* where long and long long are both 64 bits they are two numpy types of one meaning */
     case 'q': UHAL_SCALAR(LongLong) if (sizeof(long) == 8) { UHAL_SCALAR(Long) } return 0;
     case 'Q': UHAL_SCALAR(ULongLong) if (sizeof(long) == 8) { UHAL_SCALAR(ULong) } return 0;
+    case 'n': UHAL_SCALAR(Int) UHAL_SCALAR(UInt) return 0;
+    case 'N':
+        UHAL_SCALAR(LongLong)
+        UHAL_SCALAR(ULongLong)
+        if (sizeof(long) == 8) { UHAL_SCALAR(Long) UHAL_SCALAR(ULong) }
+        return 0;
     case 'e': UHAL_SCALAR(Half) return 0;
     case 'f': UHAL_SCALAR(Float) return 0;
     case 'd': UHAL_SCALAR(Double) return 0;

@@ -1,7 +1,7 @@
 # The geometry and the arguments of a launch, read and checked.
 #
-# What is right is decided here; what is wrong, and the rare conversions, in uhal/arguments.py, which
-# says every word.
+# What is right is decided here; what is wrong, and the rare conversions, in uhal/arguments.py,
+# which says every word.
 
 cdef struct Packed:
     # Where the arguments of one launch lie, on the stack unless there are very many.
@@ -19,7 +19,7 @@ cdef struct Packed:
     PyObject *kept          # what `bytes` and `pointers` lead into beside that memory, owned
 
 
-# -- geometry ----------------------------------------------------------------------------------------
+# -- geometry --------------------------------------------------------------------------------------
 
 
 cdef inline int read_dimensions(object given, unsigned int *out) noexcept:
@@ -182,7 +182,7 @@ cdef int refuse_closed(Function function, StreamCore core) except -1:
     words().refuse_closed(function, "Module" if function.module.closed else "Stream")
 
 
-# -- arguments ---------------------------------------------------------------------------------------
+# -- arguments -------------------------------------------------------------------------------------
 
 
 cdef inline bint pack_common(
@@ -213,6 +213,12 @@ cdef inline bint pack_common(
             return not UHAL_CHECKED or value >= 0 or code == c'q'
         if code == c'f':
             (<float *>out)[0] = <float>value
+            return True
+        if code == c'n':
+            (<uint32_t *>out)[0] = <uint32_t>value
+            return not UHAL_CHECKED or -2147483648LL <= value <= 4294967295LL
+        if code == c'N':
+            (<int64_t *>out)[0] = value
             return True
         return False
     if code == c'f' and PyFloat_CheckExact(<object>argument):
@@ -251,7 +257,7 @@ cdef int pack_other(
             if code == c'I' and 0 <= value <= 4294967295LL:
                 (<uint32_t *>out)[0] = <uint32_t>value
                 return 0
-            if code == c'q' or (code == c'Q' and value >= 0):
+            if code == c'q' or code == c'N' or (code == c'Q' and value >= 0):
                 (<int64_t *>out)[0] = value
                 return 0
             if code == c'f':

@@ -58,7 +58,7 @@ cdef class Block:
             c_free(self.stamps)
 
 
-# -- size classes ------------------------------------------------------------------------------------
+# -- size classes ----------------------------------------------------------------------------------
 
 
 cdef inline int size_class_of(size_t bytes) noexcept:
@@ -84,7 +84,7 @@ cdef inline size_t class_bytes(int size_class) noexcept:
     return (bytes + 255) & ~<size_t>255
 
 
-# -- stamps ------------------------------------------------------------------------------------------
+# -- stamps ----------------------------------------------------------------------------------------
 
 
 cdef inline bint must_wait(void *block, uint64_t stream_id) noexcept:

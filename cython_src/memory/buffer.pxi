@@ -97,7 +97,7 @@ cdef class DeviceBuffer:
         try:
             pool_free(self.context, self.block)
         except BaseException as failure:
-            warn_in_destructor(f"freeing {self.nbytes} bytes: {failure}")
+            warn_of_failed_end(f"freeing {self.nbytes} bytes", failure)
 
     # -- making ------------------------------------------------------------------------------------
 
@@ -111,7 +111,9 @@ cdef class DeviceBuffer:
         cdef Context context = context_for(cls, device)
         cdef StreamCore core = core_for(context, stream)
         source = contiguous(array)
-        cdef DeviceBuffer buffer = new_buffer(cls, context, source.size, element_of(source.dtype), core)
+        cdef DeviceBuffer buffer = new_buffer(
+            cls, context, source.size, element_of(source.dtype), core
+        )
         upload(buffer, source, core)
         mark_ready(buffer, core)
         return buffer
@@ -319,7 +321,9 @@ cdef class DeviceBuffer:
         require_buffer(self)
         copy_2d_in(self, source, shape, pitch, source_pitch, stream)
 
-    def copy_2d_to(self, destination, shape=None, *, pitch=None, destination_pitch=None, stream=None):
+    def copy_2d_to(
+        self, destination, shape=None, *, pitch=None, destination_pitch=None, stream=None
+    ):
         """Copy rows into a 2-D array, a HostBuffer or a DeviceBuffer, and wait.
 
         As `copy_2d_from`, the other way.
@@ -403,7 +407,7 @@ cdef class DeviceBuffer:
         )
 
 
-# -- making ------------------------------------------------------------------------------------------
+# -- making ----------------------------------------------------------------------------------------
 
 
 cdef DeviceBuffer describe(object cls, Context context, object size, Element element):
@@ -454,7 +458,9 @@ cdef DeviceBuffer new_buffer(
     return buffer
 
 
-cdef DeviceBuffer make_view(DeviceBuffer parent, Py_ssize_t byte_offset, Py_ssize_t size, object dtype):
+cdef DeviceBuffer make_view(
+    DeviceBuffer parent, Py_ssize_t byte_offset, Py_ssize_t size, object dtype
+):
     cdef object cls = type(parent)
     cdef DeviceBuffer view = cls.__new__(cls)
     view.root = parent if parent.root is None else parent.root
@@ -480,7 +486,7 @@ cdef Context context_of_stream(object cls, object stream):
     return context_for(cls, device_of((<Stream>stream).context))
 
 
-# -- state -------------------------------------------------------------------------------------------
+# -- state -----------------------------------------------------------------------------------------
 
 
 cdef inline bint buffer_closed(DeviceBuffer buffer) noexcept:

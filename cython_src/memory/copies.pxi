@@ -3,10 +3,21 @@
 # A pageable source may be changed when the call returns (the driver stages it); a copy to pageable
 # memory has happened when it returns; pinned memory is read and written when the stream gets there
 # and is held until then.
+#
+# Drivers wait for the stream inside a copy to pageable memory and a large one from it. On the main
+# thread the lane waits first, where a signal can end it, and hands over at most a piece at a time.
 
 cdef enum:
     # below this the driver only stages or copies in place: not worth letting go of the GIL
     GIL_KEPT_BYTES = 65536
+    # of pageable memory: between two looks for signals, some 50 ms where memory is slow
+    PIECE_BYTES = 256 << 20
+
+
+cdef enum Direction:
+    HOST_TO_DEVICE
+    DEVICE_TO_HOST
+    DEVICE_TO_DEVICE
 
 
 cdef object contiguous(object array):
@@ -56,46 +67,103 @@ cdef int used(Context context, Block block, StreamCore core, int status) except 
     return let_go(context, block)
 
 
-# -- one native copy ---------------------------------------------------------------------------------
+# -- one native copy -------------------------------------------------------------------------------
 
 
-cdef int copy_h2d(DeviceBuffer buffer, const void *source, StreamCore core) except -1:
+cdef int copy_h2d(
+    DeviceBuffer buffer, const void *source, StreamCore core, bint pageable
+) except -1:
     cdef Context context = buffer.context
     cdef size_t count = buffer.nbytes
-    cdef int status
+    cdef int status = 0
     order_behind(buffer, core)
+    if is_noted(core):
+        return add_operation(
+            core.capture.recording, OPERATION_H2D, buffer.address, <uintptr_t>source, count, 0
+        )
     cdef void *previous = enter(context)
+    if pageable and count > context.table.staged_bytes:
+        settle_for_copy(context, core, previous)
     cdef Block block = hold(buffer)
     hold_core(core)
-    if count <= GIL_KEPT_BYTES and core.ticket - core.completed < PENDING_LIMIT:
-        status = context.table.copy_h2d(buffer.address, source, count, core.handle)
-    else:
-        with nogil:
+    try:
+        if count <= GIL_KEPT_BYTES and core.ticket - core.completed < PENDING_LIMIT:
             status = context.table.copy_h2d(buffer.address, source, count, core.handle)
-    if not took_ticket(core) and status == 0:
-        add_operation(core.capture.recording, OPERATION_H2D, buffer.address, <uintptr_t>source, count, 0)
-    let_go_core(context, core)
-    used(context, block, core, status)
-    leave(context, previous)
+        else:
+            status = copy_pieces(
+                context.table, HOST_TO_DEVICE, buffer.address, <uintptr_t>source, count,
+                core.handle, pageable,
+            )
+    finally:
+        if not took_ticket(core) and status == 0:
+            add_operation(
+                core.capture.recording, OPERATION_H2D, buffer.address, <uintptr_t>source, count, 0
+            )
+        let_go_core(context, core)
+        used(context, block, core, status)
+        leave(context, previous)
     return check(context, status, "copy_h2d")
 
 
-cdef int copy_d2h(DeviceBuffer buffer, void *destination, StreamCore core) except -1:
+cdef int copy_d2h(DeviceBuffer buffer, void *destination, StreamCore core, bint pageable) except -1:
     cdef Context context = buffer.context
     cdef size_t count = buffer.nbytes
-    cdef int status
+    cdef int status = 0
     order_behind(buffer, core)
+    if is_noted(core):
+        return add_operation(
+            core.capture.recording, OPERATION_D2H, <uintptr_t>destination, buffer.address, count, 0
+        )
     cdef void *previous = enter(context)
+    if pageable:
+        settle_for_copy(context, core, previous)
     cdef Block block = hold(buffer)
     hold_core(core)
-    with nogil:
-        status = context.table.copy_d2h(destination, buffer.address, count, core.handle)
-    if not took_ticket(core) and status == 0:
-        add_operation(core.capture.recording, OPERATION_D2H, <uintptr_t>destination, buffer.address, count, 0)
-    let_go_core(context, core)
-    used(context, block, core, status)
-    leave(context, previous)
+    try:
+        status = copy_pieces(
+            context.table, DEVICE_TO_HOST, <uintptr_t>destination, buffer.address, count,
+            core.handle, pageable,
+        )
+    finally:
+        if not took_ticket(core) and status == 0:
+            add_operation(
+                core.capture.recording, OPERATION_D2H, <uintptr_t>destination, buffer.address,
+                count, 0,
+            )
+        let_go_core(context, core)
+        used(context, block, core, status)
+        leave(context, previous)
     return check(context, status, "copy_d2h")
+
+
+cdef int copy_pieces(
+    uhal_hot_table *table, Direction direction, uint64_t destination, uint64_t source,
+    size_t count, void *stream, bint pageable
+) except? -1:
+    """The driver's answer; between two pieces of pageable memory a signal may end it."""
+    cdef size_t done = 0
+    cdef size_t piece = count
+    cdef int status
+    while True:
+        if pageable:
+            piece = min(count - done, <size_t>PIECE_BYTES)
+        with nogil:
+            status = copy_row(table, direction, destination + done, source + done, piece, stream)
+        done += piece
+        if status != 0 or done == count:
+            return status
+        PyErr_CheckSignals()
+
+
+cdef inline int copy_row(
+    uhal_hot_table *table, Direction direction, uint64_t destination, uint64_t source,
+    size_t count, void *stream
+) noexcept nogil:
+    if direction == HOST_TO_DEVICE:
+        return table.copy_h2d(destination, <const void *><uintptr_t>source, count, stream)
+    if direction == DEVICE_TO_HOST:
+        return table.copy_d2h(<void *><uintptr_t>destination, source, count, stream)
+    return table.copy_d2d(destination, source, count, stream)
 
 
 cdef int copy_d2d(DeviceBuffer destination, DeviceBuffer source, StreamCore core) except -1:
@@ -106,12 +174,19 @@ cdef int copy_d2d(DeviceBuffer destination, DeviceBuffer source, StreamCore core
     cdef int status
     if destination.address == source.address:
         return 0
-    if destination.address < source.address + count and source.address < destination.address + count:
+    if (
+        destination.address < source.address + count
+        and source.address < destination.address + count
+    ):
         middle = new_buffer(DeviceBuffer, context, source.nbytes, element_of("u8"), core)
         copy_d2d(middle, source, core)
         return copy_d2d(destination, middle, core)
     order_behind(source, core)
     order_behind(destination, core)
+    if is_noted(core):
+        return add_operation(
+            core.capture.recording, OPERATION_D2D, destination.address, source.address, count, 0
+        )
     cdef void *previous = enter(context)
     cdef Block to_block = hold(destination)
     cdef Block from_block = hold(source)
@@ -119,7 +194,9 @@ cdef int copy_d2d(DeviceBuffer destination, DeviceBuffer source, StreamCore core
     with nogil:
         status = context.table.copy_d2d(destination.address, source.address, count, core.handle)
     if not took_ticket(core) and status == 0:
-        add_operation(core.capture.recording, OPERATION_D2D, destination.address, source.address, count, 0)
+        add_operation(
+            core.capture.recording, OPERATION_D2D, destination.address, source.address, count, 0
+        )
     let_go_core(context, core)
     used(context, to_block, core, status)
     used(context, from_block, core, status)
@@ -161,7 +238,9 @@ cdef int copy_peer(DeviceBuffer destination, DeviceBuffer source, StreamCore cor
     return 0
 
 
-cdef int copy_through_host(DeviceBuffer destination, DeviceBuffer source, StreamCore core) except -1:
+cdef int copy_through_host(
+    DeviceBuffer destination, DeviceBuffer source, StreamCore core
+) except -1:
     host = _numpy.empty(source.nbytes, _numpy.uint8)
     copy_out(source.view("u8"), host, None)
     return upload(destination, host, core)
@@ -186,14 +265,14 @@ cdef int settle_stamp(Context context, Stamp stamp) except -1:
     return 0
 
 
-# -- in ----------------------------------------------------------------------------------------------
+# -- in --------------------------------------------------------------------------------------------
 
 
 cdef int upload(DeviceBuffer buffer, object array, StreamCore core) except -1:
     """Enqueue a copy of a contiguous array of the buffer's size in bytes."""
     refuse_capturing(core, "a copy from ordinary memory", "pinned only")
     if buffer.nbytes:
-        copy_h2d(buffer, _cnumpy.PyArray_DATA(array), core)
+        copy_h2d(buffer, _cnumpy.PyArray_DATA(array), core, True)
     return 0
 
 
@@ -206,8 +285,12 @@ cdef int copy_in(DeviceBuffer buffer, object source, object stream) except -1:
             require_buffer(<DeviceBuffer>source)
             if (<DeviceBuffer>source).block is not None:
                 wait_for_uses(buffer.context, (<DeviceBuffer>source).block, core)
-    copy_in_async(buffer, source, core)
-    return synchronize_core(buffer.context, core)
+    try:
+        copy_in_async(buffer, source, core)
+        return synchronize_core(buffer.context, core)
+    except BaseException:
+        keep_memory(core, source)
+        raise
 
 
 cdef int copy_in_async(DeviceBuffer buffer, object source, StreamCore core) except -1:
@@ -223,7 +306,7 @@ cdef int copy_in_async(DeviceBuffer buffer, object source, StreamCore core) exce
         require_match(buffer, "source", (<HostBuffer>source).size, (<HostBuffer>source).dtype)
         memory = (<HostBuffer>source).memory
         if buffer.nbytes:
-            copy_h2d(buffer, memory.pointer, core)
+            copy_h2d(buffer, memory.pointer, core, False)
             hold_pinned(core, memory)
         return 0
     if isinstance(source, (bytes, bytearray, memoryview)):
@@ -249,7 +332,7 @@ cdef int copy_device(DeviceBuffer destination, DeviceBuffer source, StreamCore c
     return copy_through_host(destination, source, core)
 
 
-# -- out ---------------------------------------------------------------------------------------------
+# -- out -------------------------------------------------------------------------------------------
 
 
 cdef int copy_out(DeviceBuffer buffer, object destination, object stream) except -1:
@@ -269,20 +352,26 @@ cdef int copy_out_async(DeviceBuffer buffer, object destination, StreamCore core
     if isinstance(destination, DeviceBuffer):
         require_buffer(<DeviceBuffer>destination)
         copy_in_async(
-            <DeviceBuffer>destination, buffer, core_of_device(<DeviceBuffer>destination, core, buffer)
+            <DeviceBuffer>destination,
+            buffer,
+            core_of_device(<DeviceBuffer>destination, core, buffer),
         )
         return 0
     if isinstance(destination, HostBuffer):
         require_host_buffer(<HostBuffer>destination)
-        require_match(buffer, "destination", (<HostBuffer>destination).size, (<HostBuffer>destination).dtype)
+        require_match(
+            buffer, "destination", (<HostBuffer>destination).size, (<HostBuffer>destination).dtype
+        )
         memory = (<HostBuffer>destination).memory
         if buffer.nbytes:
-            copy_d2h(buffer, memory.pointer, core)
+            copy_d2h(buffer, memory.pointer, core, False)
             hold_pinned(core, memory)
         return 0
     refuse_capturing(core, "a copy to ordinary memory", "pinned only")
     if isinstance(destination, (bytearray, memoryview)):
-        array = _numpy.frombuffer(destination, _numpy.uint8) if len(destination) else _numpy.empty(0, "u1")
+        array = _numpy.empty(0, "u1")
+        if len(destination):
+            array = _numpy.frombuffer(destination, _numpy.uint8)
         if array.nbytes != buffer.nbytes:
             refuse_size("destination", f"{buffer.nbytes} bytes", f"{array.nbytes}")
     elif isinstance(destination, _numpy.ndarray):
@@ -294,16 +383,22 @@ cdef int copy_out_async(DeviceBuffer buffer, object destination, StreamCore core
             f"{type(destination).__name__}"
         )
     if not array.flags.writeable:
-        raise _errors.ArgumentValueError("destination: expected writable memory, got a read-only one")
+        raise _errors.ArgumentValueError(
+            "destination: expected writable memory, got a read-only one"
+        )
     if not buffer.nbytes:
         return 0
     whole = array if array.flags.c_contiguous and array.dtype.isnative else _numpy.empty(
         array.shape, buffer.dtype.dtype
     )
-    copy_d2h(buffer, _cnumpy.PyArray_DATA(whole), core)
-    # The vendors promise that a copy to pageable memory has happened when the call returns; they
-    # do not for memory the caller registered with them, which we cannot tell from here.
-    synchronize_core(buffer.context, core)
+    try:
+        copy_d2h(buffer, _cnumpy.PyArray_DATA(whole), core, True)
+        # The vendors promise that a copy to pageable memory has happened when the call returns;
+        # they do not for memory the caller registered with them, which we cannot tell from here.
+        synchronize_core(buffer.context, core)
+    except BaseException:
+        keep_memory(core, whole)
+        raise
     if whole is not array:
         array[...] = whole
     return 0
@@ -312,6 +407,16 @@ cdef int copy_out_async(DeviceBuffer buffer, object destination, StreamCore core
 cdef StreamCore core_of_device(DeviceBuffer destination, StreamCore core, DeviceBuffer source):
     """The stream a copy to another device's buffer runs in: the source's only on one device."""
     return core if destination.context is source.context else destination.context.default_core
+
+
+cdef int keep_memory(StreamCore core, object memory) except -1:
+    """Keep memory that a copy may still use whose wait ended early: registered memory.
+
+    Buffers are kept by the copies themselves.
+    """
+    if not isinstance(memory, (DeviceBuffer, HostBuffer)):
+        core.held.append((core.ticket, memory))
+    return 0
 
 
 cdef int hold_pinned(StreamCore core, HostMemory memory) except -1:
@@ -324,7 +429,7 @@ cdef int hold_pinned(StreamCore core, HostMemory memory) except -1:
     return 0
 
 
-# -- fills -------------------------------------------------------------------------------------------
+# -- fills -----------------------------------------------------------------------------------------
 
 
 cdef int fill(DeviceBuffer buffer, int width, unsigned int value, StreamCore core) except -1:
@@ -336,6 +441,8 @@ cdef int fill(DeviceBuffer buffer, int width, unsigned int value, StreamCore cor
         OPERATION_SET_8 if width == 1 else OPERATION_SET_16 if width == 2 else OPERATION_SET_32
     )
     order_behind(buffer, core)
+    if is_noted(core):
+        return add_operation(core.capture.recording, kind, buffer.address, 0, count, value)
     previous = enter(context)
     cdef Block block = hold(buffer)
     hold_core(core)
@@ -379,7 +486,7 @@ cdef int set_pattern(DeviceBuffer buffer, int width, object value, object stream
     return 0
 
 
-# -- refusals ----------------------------------------------------------------------------------------
+# -- refusals --------------------------------------------------------------------------------------
 
 
 cdef int refuse_other_dtype(str role, object expected, object given) except -1:

@@ -10,15 +10,10 @@ cdef struct Rows:
     size_t height
 
 
-cdef enum Direction:
-    HOST_TO_DEVICE
-    DEVICE_TO_HOST
-    DEVICE_TO_DEVICE
-
 cdef tuple DIRECTIONS = ("h2d", "d2h", "d2d")
 
 
-# -- reading what is asked for -----------------------------------------------------------------------
+# -- reading what is asked for ---------------------------------------------------------------------
 
 
 cdef Py_ssize_t read_extent(str role, object value) except -1:
@@ -61,7 +56,9 @@ cdef int read_array_rows(str role, object array, object shape, object pitch, Row
     """Rows of a two-dimensional numpy array, which says itself how they lie."""
     cdef object dtype = array.dtype
     if array.ndim != 2:
-        raise _errors.ArgumentValueError(f"{role}: expected a 2-D array, got {array.ndim} dimensions")
+        raise _errors.ArgumentValueError(
+            f"{role}: expected a 2-D array, got {array.ndim} dimensions"
+        )
     if shape is not None and tuple(shape) != array.shape:
         raise _errors.ArgumentValueError(
             f"shape: expected that of the array, {array.shape}, got {shape!r}"
@@ -83,13 +80,13 @@ cdef int read_array_rows(str role, object array, object shape, object pitch, Row
     return 0
 
 
-# -- the native copy ---------------------------------------------------------------------------------
+# -- the native copy -------------------------------------------------------------------------------
 
 
 cdef int copy_rows(
     Context context, Direction direction, Rows *destination, Rows *source, StreamCore core
 ) except -1:
-    cdef size_t row, height = source.height
+    cdef size_t row = 0, end, height = source.height
     cdef size_t width = source.width
     cdef int status = 0
     cdef void *previous
@@ -102,29 +99,21 @@ cdef int copy_rows(
     try:
         if height > 1 and native_2d(context, direction, destination, source, core):
             return 0
-        with nogil:
-            for row in range(height):
-                status = copy_row(
-                    context.table, direction, destination.start + row * destination.pitch,
-                    source.start + row * source.pitch, width, core.handle,
-                )
-                if status != 0:
-                    break
+        while row < height and status == 0:
+            # a look for signals after as many bytes, or calls, as take the driver a moment
+            end = row + min(height - row, max(<size_t>1, min(<size_t>4096, PIECE_BYTES // width)))
+            with nogil:
+                while row < end and status == 0:
+                    status = copy_row(
+                        context.table, direction, destination.start + row * destination.pitch,
+                        source.start + row * source.pitch, width, core.handle,
+                    )
+                    row += 1
+            PyErr_CheckSignals()
     finally:
         leave(context, previous)
     slots = ("copy_h2d", "copy_d2h", "copy_d2d")
     return check(context, status, slots[direction])
-
-
-cdef inline int copy_row(
-    uhal_hot_table *table, Direction direction, uint64_t destination, uint64_t source,
-    size_t count, void *stream
-) noexcept nogil:
-    if direction == HOST_TO_DEVICE:
-        return table.copy_h2d(destination, <const void *><uintptr_t>source, count, stream)
-    if direction == DEVICE_TO_HOST:
-        return table.copy_d2h(<void *><uintptr_t>destination, source, count, stream)
-    return table.copy_d2d(destination, source, count, stream)
 
 
 cdef bint native_2d(
@@ -140,7 +129,7 @@ cdef bint native_2d(
     return True
 
 
-# -- in and out --------------------------------------------------------------------------------------
+# -- in and out ------------------------------------------------------------------------------------
 
 
 cdef int copy_2d_in(
@@ -160,8 +149,7 @@ cdef int copy_2d_in(
     shape = (there.height, there.width // buffer.dtype.itemsize)
     read_rows("", buffer.address, buffer.size, buffer.dtype, shape, pitch, &here)
     settle_2d(buffer, core, stream is None)
-    copy_rows_of(buffer, None, HOST_TO_DEVICE, &here, &there, core)
-    return synchronize_core(buffer.context, core)
+    return copy_rows_and_wait(buffer, source, HOST_TO_DEVICE, &here, &there, core)
 
 
 cdef int copy_2d_out(
@@ -184,8 +172,26 @@ cdef int copy_2d_out(
     shape = (there.height, there.width // buffer.dtype.itemsize)
     read_rows("", buffer.address, buffer.size, buffer.dtype, shape, pitch, &here)
     settle_2d(buffer, core, stream is None)
-    copy_rows_of(buffer, None, DEVICE_TO_HOST, &there, &here, core)
-    return synchronize_core(buffer.context, core)
+    return copy_rows_and_wait(buffer, destination, DEVICE_TO_HOST, &there, &here, core)
+
+
+cdef int copy_rows_and_wait(
+    DeviceBuffer buffer, object memory, Direction direction, Rows *destination, Rows *source,
+    StreamCore core
+) except -1:
+    """`copy_rows_of` with memory of the host."""
+    cdef void *previous = enter(buffer.context)
+    settle_for_copy(buffer.context, core, previous)
+    leave(buffer.context, previous)
+    try:
+        copy_rows_of(buffer, None, direction, destination, source, core)
+        return synchronize_core(buffer.context, core)
+    except BaseException:
+        if isinstance(memory, HostBuffer):
+            hold_pinned(core, (<HostBuffer>memory).memory)
+        else:
+            keep_memory(core, memory)
+        raise
 
 
 cdef int copy_rows_of(

@@ -3,6 +3,18 @@
 
 @cython.final
 @cython.no_gc
+cdef class PinnedYard:
+    """PinnedYard()\n--\n
+    Pinned memory nobody has any more, of a driver that waits for the device to free it."""
+
+    cdef list addresses
+
+    def __cinit__(self):
+        self.addresses = []
+
+
+@cython.final
+@cython.no_gc
 cdef class PinnedBlock:
     """PinnedBlock()\n--\n
     The allocation itself, as pending copies hold it.
@@ -15,10 +27,14 @@ cdef class PinnedBlock:
     cdef void *pointer          # null: freed by the HostMemory
     cdef unsigned int generation
     cdef Py_ssize_t pending     # copies that still read or write it
+    cdef PinnedYard yard
 
     def __dealloc__(self):
         cdef void *previous = NULL
         if self.pointer == NULL or exiting or self.generation != uhal_fork_count:
+            return
+        if self.table.frees_wait:
+            self.yard.addresses.append(<uintptr_t>self.pointer)
             return
         self.table.current(&previous)
         if previous != self.token_pointer:
@@ -45,21 +61,42 @@ cdef class HostMemory:
         live.host_buffers -= 1
         if self.block.pending:
             return  # freed when the last copy is done
-        self.block.pointer = NULL
         if exiting or self.context.state.word & (UHAL_STATE_FORKED | UHAL_STATE_LOST):
+            self.block.pointer = NULL
             return
         try:
-            free_pinned(self.context, self.pointer)
+            if self.context.table.frees_wait:
+                self.block = None
+                clear_yard(self.context)
+            else:
+                self.block.pointer = NULL
+                free_pinned(self.context, self.pointer)
         except BaseException as failure:
-            warn_in_destructor(f"freeing {self.nbytes} pinned bytes: {failure}")
+            warn_of_failed_end(f"freeing {self.nbytes} pinned bytes", failure)
 
     def __getbuffer__(self, Py_buffer *view, int flags):
         PyBuffer_FillInfo(view, self, self.pointer, self.nbytes, 0, flags)
 
 
+cdef int clear_yard(Context context) except -1:
+    """Free what lies in the yard if the driver has nothing to wait for."""
+    cdef StreamCore core
+    if not context.yard.addresses:
+        return 0
+    for core in list(context.streams.values()):
+        if core.state.word & UHAL_STATE_CAPTURING or not core_is_idle(context, core):
+            return 0
+    addresses, context.yard.addresses = context.yard.addresses, []
+    for address in addresses:
+        free_pinned(context, <void *><uintptr_t>address)
+    return 0
+
+
 cdef int free_pinned(Context context, void *pointer) except -1:
     cdef void *previous = enter(context)
-    cdef int status = context.table.host_free(pointer)
+    cdef int status
+    with nogil:
+        status = context.table.host_free(pointer)
     leave(context, previous)
     return check(context, status, "host_free")
 
@@ -93,10 +130,12 @@ cdef class HostBuffer:
         cdef HostMemory memory = HostMemory.__new__(HostMemory)
         memory.context = context
         memory.nbytes = count * element.itemsize
+        cdef size_t bytes = max(memory.nbytes, 1)
+        cdef int status
+        clear_yard(context)
         cdef void *previous = enter(context)
-        cdef int status = context.table.host_alloc(
-            &memory.pointer, max(memory.nbytes, 1), flags
-        )
+        with nogil:
+            status = context.table.host_alloc(&memory.pointer, bytes, flags)
         leave(context, previous)
         if status != 0:
             memory.pointer = NULL
@@ -106,6 +145,7 @@ cdef class HostBuffer:
         block.token_pointer = context.token_pointer
         block.pointer = memory.pointer
         block.generation = uhal_fork_count
+        block.yard = context.yard
         memory.block = block
         live.host_buffers += 1
         self.memory = memory

@@ -67,7 +67,7 @@ cdef int _pool_mode() except -1:
     return modes[value]
 
 
-# -- handing out -------------------------------------------------------------------------------------
+# -- handing out -----------------------------------------------------------------------------------
 
 
 cdef Block pool_alloc(Context context, size_t bytes, StreamCore core):
@@ -180,7 +180,7 @@ cdef Block cut_block(Context context, int size_class):
     return block
 
 
-# -- taking back -------------------------------------------------------------------------------------
+# -- taking back -----------------------------------------------------------------------------------
 
 
 cdef int pool_free(Context context, Block block) except -1:

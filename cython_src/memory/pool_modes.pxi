@@ -47,6 +47,7 @@ cdef int release_waiting(Context context) except -1:
             if drop_complete_stamps(context, block, True) > 0:
                 pool.waiting.append(waiting.pop())
                 continue
+            settle_for_free(context)
             if block.exported:
                 settle_exported(context, block)
             if pool.mode == POOL_GUARD:

@@ -87,7 +87,7 @@ cdef int stay_within_limit(Context context, size_t bytes) except -1:
 cdef int driver_free(Context context, Segment segment) except -1:
     cdef void *previous = enter(context)
     cdef int status
-    with nogil:  # drivers wait for the whole device here
+    with nogil:  # drivers wait for the whole device here; see settle_for_free
         status = context.table.free(segment.address)
     leave(context, previous)
     context.pool.bytes_reserved -= segment.bytes
@@ -108,6 +108,10 @@ cdef Py_ssize_t pool_empty_cache(Context context) except? -1:
         return 0  # what was exported could be freed after waiting for the device, and nobody can
     release_waiting(context)
     settle_all_exported(context)
+    for segment in pool.segments:
+        if segment.blocks_in_use == 0:
+            settle_for_free(context)
+            break
     busy = set()
     for block in free_blocks(pool):
         if drop_complete_stamps(context, block, True) > 0:

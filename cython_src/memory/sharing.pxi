@@ -37,8 +37,9 @@ cdef object export_ipc(DeviceBuffer buffer):
     cdef void *previous
     if block is None or block.segment is None:
         raise _errors.NotSupportedError(
-            "ipc_handle: the buffer's memory is not of the pool (it is somebody else's, the driver's "
-            "stream-ordered allocator's, or empty); copy it into DeviceBuffer.uninitialized(…)",
+            "ipc_handle: the buffer's memory is not of the pool (it is somebody else's, the "
+            "driver's stream-ordered allocator's, or empty); copy it into "
+            "DeviceBuffer.uninitialized(…)",
             backend=context.backend_name,
         )
     settle(buffer)

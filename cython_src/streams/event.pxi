@@ -20,7 +20,7 @@ cdef class Event:
     cdef StreamCore core      # of the last record
     cdef uint64_t ticket
     cdef Py_ssize_t waiting   # threads that wait for it without the GIL
-    cdef void *abandoned      # the handle, when it was closed meanwhile: the last of them destroys it
+    cdef void *abandoned      # the handle, once it is closed: the last of them destroys it
     cdef Recording captured   # of the capture it was recorded in last, else None
     cdef dict clock           # and what comes before it there
     cdef object __weakref__
@@ -101,12 +101,16 @@ cdef class Event:
         cdef uint64_t ticket = self.ticket
         cdef void *previous = enter(self.context)
         cdef int status = self.context.table.event_query(self.handle_)
-        slot = "event_query"
+        cdef const char *slot = "event_query"
         if status == self.context.table.not_ready:
-            slot = "event_synchronize"
-            status = wait_for_event(self)
+            try:
+                status = wait_for_event(self, &slot)
+            except BaseException:
+                leave(self.context, previous)
+                raise
         leave(self.context, previous)
-        check(self.context, status, slot)
+        if status != 0:
+            raise_native(self.context, status, slot.decode())
         if core is not None:
             note_completed(core, ticket)
         check_index_faults(self.context)
@@ -181,22 +185,33 @@ cdef class Event:
         )
 
 
-cdef int wait_for_event(Event event) noexcept:
+cdef int wait_for_event(Event event, const char **slot) except? -1:
     """The driver's answer; another thread may close the event meanwhile."""
-    cdef void *handle = event.handle_
-    cdef int status
+    cdef LeftWait wait = left_wait(event.context)
+    wait.event = event
     event.waiting += 1
-    with nogil:
-        status = event.context.table.event_synchronize(handle)
+    try:
+        return wait_for_handle(
+            event.context, event.handle_, not event.bits & EVENT_BLOCKING_SYNC, wait, slot
+        )
+    finally:
+        if wait.awaiter == NULL:
+            end_wait_for(event)
+
+
+cdef int end_wait_for(Event event) except -1:
+    """Destroy the event with its last wait when it was closed meanwhile."""
+    cdef void *handle = event.abandoned
     event.waiting -= 1
-    if event.abandoned != NULL and event.waiting == 0:
-        handle = event.abandoned
+    if handle != NULL and event.waiting == 0:
         event.abandoned = NULL
+        if event.context.state.word & UHAL_STATE_FORKED or exiting:
+            return 0
         try:
             destroy_handle(event, handle)
         except BaseException as failure:
             warn_in_destructor(f"closing an event: {failure}")
-    return status
+    return 0
 
 
 cdef int destroy_event(Event event) except -1:

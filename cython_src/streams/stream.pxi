@@ -184,7 +184,9 @@ cdef class Stream:
         if not callable(function):
             raise TypeError(f"function: expected a callable, got {type(function).__name__}")
         start_dispatcher()
-        cdef uhal_callback *callback = uhal_callback_new(<PyObject *>function, <PyObject *>arguments)
+        cdef uhal_callback *callback = uhal_callback_new(
+            <PyObject *>function, <PyObject *>arguments
+        )
         if callback == NULL:
             raise MemoryError
         cdef void *previous = enter(self.context)
@@ -270,7 +272,9 @@ cdef StreamCore core_for(Context context, object stream):
         if foreign is not None:
             require_stream(context, foreign)
             return foreign
-        advice = context.backend.stream_refusal or "Stream.from_handle wraps other libraries' streams"
+        advice = (
+            context.backend.stream_refusal or "Stream.from_handle wraps other libraries' streams"
+        )
         raise _errors.ArgumentTypeError(
             f"stream: expected a uhal.Stream or None, got {type(stream).__name__}; {advice}"
         )

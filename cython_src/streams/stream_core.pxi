@@ -1,4 +1,5 @@
-# The native half of a stream: its handle, the count of what was put into it, and what is known to be done.
+# The native half of a stream: its handle, the count of what was put into it, and what of that is
+# known to be done.
 #
 # Every operation takes the next ticket of its stream. `completed` is the last ticket known to be
 # done; it moves when somebody waits or asks. Stream ids are never reused, so a stamp (id, ticket)
@@ -168,26 +169,36 @@ cdef void *marker_for(Context context, StreamCore core, uint64_t ticket) except 
     """An event that is done once `ticket` is; recorded now when there is none yet."""
     cdef void *event = NULL
     cdef void *previous
-    cdef int status = 0
+    cdef const char *slot
+    cdef int status
     for marked, handle in core.markers:
         if marked >= ticket:
             return <void *><uintptr_t>handle
     previous = enter(context)
-    if context.idle_events:
-        event = <void *><uintptr_t>context.idle_events.pop()
-    else:
-        slot = "event_create"
-        status = context.table.event_create(&event, EVENT_DISABLE_TIMING)
-    if status == 0:
-        slot = "event_record"
-        status = context.table.event_record(event, core.handle)
+    status = record_mark(context, core, &event, &slot)
     leave(context, previous)
     if status != 0:
         if event != NULL:
             context.idle_events.append(<uintptr_t>event)
-        raise_native(context, status, slot)
+        raise_native(context, status, slot.decode())
     core.markers.append((core.ticket, <uintptr_t>event))
     return event
+
+
+cdef int record_mark(
+    Context context, StreamCore core, void **event, const char **slot
+) except? -1:
+    """Record an event nobody else uses behind what is in the stream; the device is current."""
+    cdef int status = 0
+    if context.idle_events:
+        event[0] = <void *><uintptr_t>context.idle_events.pop()
+    else:
+        slot[0] = "event_create"
+        status = context.table.event_create(event, EVENT_DISABLE_TIMING)
+    if status == 0:
+        slot[0] = "event_record"
+        status = context.table.event_record(event[0], core.handle)
+    return status
 
 
 cdef int recycle_markers(Context context, StreamCore core) except -1:
@@ -198,17 +209,20 @@ cdef int recycle_markers(Context context, StreamCore core) except -1:
 
 
 cdef int synchronize_markers(Context context, StreamCore core) except -1:
-    cdef void *event
+    cdef const char *slot = NULL
     cdef int status
     cdef void *previous
     if core.markers:
         ticket, handle = core.markers[-1]
-        event = <void *><uintptr_t>handle
         previous = enter(context)
-        with nogil:
-            status = context.table.event_synchronize(event)
-        leave(context, previous)
-        check(context, status, "event_synchronize")
+        try:
+            status = wait_for_handle(
+                context, <void *><uintptr_t>handle, True, left_wait(context), &slot
+            )
+        finally:
+            leave(context, previous)
+        if status != 0:
+            raise_native(context, status, slot.decode())
         note_completed(core, ticket)
     return 0
 
@@ -218,27 +232,30 @@ cdef int synchronize_core(Context context, StreamCore core) except -1:
     cdef uint64_t ticket = core.ticket
     cdef int status
     cdef void *previous
+    cdef const char *slot = "stream_query"
     if core.closed or core.state.word & UHAL_STATE_CAPTURING:
         return synchronize_markers(context, core)
     if core.owner is not None and core.completed == ticket:
         return 0  # its owner may have destroyed it by now
     previous = enter(context)
     # asking first spares an idle stream the release of the GIL
-    slot = "stream_query"
     status = context.table.stream_query(core.handle)
     if status == context.table.not_ready:
-        slot = "stream_synchronize"
-        hold_core(core)
-        with nogil:
-            status = context.table.stream_synchronize(core.handle)
-        let_go_core(context, core)
+        try:
+            status = wait_for_stream(context, core, &slot)
+        except BaseException:
+            leave(context, previous)
+            raise
     leave(context, previous)
-    check(context, status, slot)
+    if status != 0:
+        raise_native(context, status, slot.decode())
     note_completed(core, ticket)
     return 0
 
 
-cdef int wait_for(Context context, StreamCore waiting, uint64_t stream_id, uint64_t ticket) except -1:
+cdef int wait_for(
+    Context context, StreamCore waiting, uint64_t stream_id, uint64_t ticket
+) except -1:
     """Make later work of `waiting` start only after (stream_id, ticket). Nothing blocks."""
     cdef void *event
     cdef void *previous
@@ -336,6 +353,7 @@ cdef int end_core(Context context, StreamCore core) except -1:
 cdef int after_launch(Context context, StreamCore core) except -1:
     """UHAL_LAUNCH_BLOCKING waits for the launch just made; UHAL_LAUNCH_MARKS counts it."""
     cdef void *pinned = NULL
+    cdef int status
     if core.state.word & UHAL_STATE_BLOCKING:
         synchronize_core(context, core)
     if core.state.word & UHAL_STATE_MARKING and not core.closed:
@@ -343,7 +361,8 @@ cdef int after_launch(Context context, StreamCore core) except -1:
         if core.launches_since_mark >= context.launch_marks:
             core.launches_since_mark = 0
             if core.mark_word == NULL:
-                check(context, context.table.host_alloc(&pinned, 4, HOST_ALLOC_MAPPED), "host_alloc")
+                status = context.table.host_alloc(&pinned, 4, HOST_ALLOC_MAPPED)
+                check(context, status, "host_alloc")
                 core.mark_word = <uint32_t *>pinned
                 core.mark_word[0] = <uint32_t>core.completed
             check(

@@ -34,6 +34,25 @@ template <class Body> uhalHostResult with_uncaptured(void *handle, Body &&body) 
     });
 }
 
+uhalHostResult synchronize_stream(void *handle, const Patience &patience) {
+    return with_stream(handle, [&](Stream &stream) -> int {
+        if (stream.capturing()) {
+            return Capture::refuse(stream, "waiting for the host");
+        }
+        const bool done = stream.synchronize(patience);
+        const int error = check_device(stream.device());
+        return error != 0 || done ? error : UHAL_HOST_ERROR_NOT_READY;
+    });
+}
+
+uhalHostResult synchronize_event(void *handle, const Patience &patience) {
+    return with_uncaptured(handle, [&](Event &event) -> int {
+        const bool done = event.wait(patience);
+        const int error = check_device(event.device());
+        return error != 0 || done ? error : UHAL_HOST_ERROR_NOT_READY;
+    });
+}
+
 } // namespace
 
 } // namespace uhal_host
@@ -70,14 +89,10 @@ uhalHostResult uhalHostStreamDestroy(void *handle) {
     });
 }
 
-uhalHostResult uhalHostStreamSynchronize(void *handle) {
-    return with_stream(handle, [](Stream &stream) -> int {
-        if (stream.capturing()) {
-            return Capture::refuse(stream, "waiting for the host");
-        }
-        stream.synchronize();
-        return check_device(stream.device());
-    });
+uhalHostResult uhalHostStreamSynchronize(void *stream) { return synchronize_stream(stream, {}); }
+
+uhalHostResult uhalHostStreamSynchronizeWhile(void *stream, uhal_go_on go_on, void *user_data) {
+    return synchronize_stream(stream, {go_on, user_data});
 }
 
 uhalHostResult uhalHostStreamQuery(void *handle) {
@@ -124,8 +139,7 @@ uhalHostResult uhalHostStreamWaitEvent(void *handle, void *event, unsigned int f
     });
 }
 
-uhalHostResult uhalHostLaunchHostFunc(void *handle, uhal_host_function function,
-                                      void *user_data) {
+uhalHostResult uhalHostLaunchHostFunc(void *handle, uhal_host_function function, void *user_data) {
     return with_stream(handle, [&](Stream &stream) -> int {
         if (function == nullptr) {
             return UHAL_HOST_ERROR_INVALID_VALUE;
@@ -184,11 +198,10 @@ uhalHostResult uhalHostEventRecord(void *handle, void *stream) {
     });
 }
 
-uhalHostResult uhalHostEventSynchronize(void *handle) {
-    return with_uncaptured(handle, [](Event &event) {
-        event.wait();
-        return check_device(event.device());
-    });
+uhalHostResult uhalHostEventSynchronize(void *event) { return synchronize_event(event, {}); }
+
+uhalHostResult uhalHostEventSynchronizeWhile(void *event, uhal_go_on go_on, void *user_data) {
+    return synchronize_event(event, {go_on, user_data});
 }
 
 uhalHostResult uhalHostEventQuery(void *handle) {

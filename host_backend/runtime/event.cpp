@@ -23,9 +23,9 @@ void Mark::complete() {
     }
 }
 
-void Mark::wait() {
+bool Mark::wait(const Patience &patience) {
     std::unique_lock<std::mutex> guard(lock_);
-    completed_.wait(guard, [this] { return done(); });
+    return wait_patiently(completed_, guard, patience, [this] { return done(); });
 }
 
 bool Mark::park(Stream &stream) {
@@ -68,10 +68,9 @@ bool Event::complete() {
     return !mark_ || mark_->done();
 }
 
-void Event::wait() {
-    if (const MarkHold mark = latest()) {
-        mark->wait();
-    }
+bool Event::wait(const Patience &patience) {
+    const MarkHold mark = latest();
+    return !mark || mark->wait(patience);
 }
 
 MarkHold Event::latest() {

@@ -11,6 +11,8 @@
 #include <mutex>
 #include <vector>
 
+#include "patience.h"
+
 namespace uhal_host {
 
 struct CapturePlace;
@@ -24,8 +26,8 @@ class Mark {
 
     // Sets the time and lets everything go that waits. Only the stream that holds it calls this.
     void complete();
-    // Blocks the calling thread.
-    void wait();
+    // Blocks the calling thread; false when its patience ended first.
+    bool wait(const Patience &patience);
     // Leaves `stream` here until completion; false when that has happened already.
     bool park(Stream &stream);
 
@@ -64,7 +66,7 @@ class Event {
     void record(Stream &stream);
     // Never recorded counts as complete.
     bool complete();
-    void wait();
+    bool wait(const Patience &patience);
     // The mark of the latest record, null before the first.
     MarkHold latest();
 

@@ -17,12 +17,11 @@
 
 namespace uhal_host {
 
-namespace {
-
 // The image as a file that dlopen can read, closed and removed when this goes.
 class ImageFile {
   public:
-    ImageFile() {
+    ImageFile(const void *image, size_t bytes)
+        : debugged_(memmem(image, bytes, debug_section, sizeof debug_section - 1) != nullptr) {
 #if defined(__linux__)
         descriptor_ = memfd_create("uhal-module", MFD_CLOEXEC);
         in_memory_ = descriptor_ >= 0;
@@ -42,6 +41,9 @@ class ImageFile {
     }
 
     ImageFile(const ImageFile &) = delete;
+
+    // Whether a debugger has a use for it: then it has to stay as long as the library.
+    bool debugged() const { return debugged_; }
 
     bool write_all(const void *image, size_t bytes) {
         const char *next = static_cast<const char *>(image);
@@ -66,7 +68,8 @@ class ImageFile {
             return path_;
         }
         static std::atomic<uint32_t> counter{0};
-        std::string name = "/proc/self/fd/";
+        // A debugger that opens it is another process.
+        std::string name = "/proc/" + (debugged_ ? std::to_string(getpid()) : "self") + "/fd/";
         for (uint32_t bits = counter.fetch_add(1) + 1; bits != 0; bits >>= 1) {
             name += bits & 1 ? "./" : "/";
         }
@@ -84,23 +87,24 @@ class ImageFile {
         }
     }
 
+    static constexpr char debug_section[] = ".debug_info"; // among the names of an ELF's sections
+
+    const bool debugged_;
     int descriptor_ = -1;
     bool in_memory_ = false;
     std::string path_;
 };
 
-} // namespace
-
 Module *Module::load(Device &device, const void *image, size_t bytes, int &error) {
-    void *library;
-    {
-        ImageFile file;
-        if (!file.write_all(image, bytes)) {
-            set_error_text("the image cannot be written to memory: %s", strerror(errno));
-            error = UHAL_HOST_ERROR_OPERATING_SYSTEM;
-            return nullptr;
-        }
-        library = dlopen(file.name().c_str(), RTLD_NOW | RTLD_LOCAL);
+    auto file = std::make_unique<ImageFile>(image, bytes);
+    if (!file->write_all(image, bytes)) {
+        set_error_text("the image cannot be written to memory: %s", strerror(errno));
+        error = UHAL_HOST_ERROR_OPERATING_SYSTEM;
+        return nullptr;
+    }
+    void *const library = dlopen(file->name().c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (!file->debugged()) {
+        file.reset();
     }
     if (library == nullptr) {
         const char *words = dlerror();
@@ -109,7 +113,7 @@ Module *Module::load(Device &device, const void *image, size_t bytes, int &error
         return nullptr;
     }
     // Owns the library from here on.
-    Module *const module = new Module(device, library);
+    Module *const module = new Module(device, library, std::move(file));
     error = module->read_tables();
     if (error != 0) {
         module->drop();
@@ -137,8 +141,9 @@ int Module::read_tables() {
     // Compilers emit a list in any order.
     std::vector<const uhal_host_kernel *> kernels(tables_->kernels_begin, tables_->kernels_end);
     kernels.erase(std::remove(kernels.begin(), kernels.end(), nullptr), kernels.end());
-    std::stable_sort(kernels.begin(), kernels.end(),
-                     [](const auto *left, const auto *right) { return left->order < right->order; });
+    std::stable_sort(kernels.begin(), kernels.end(), [](const auto *left, const auto *right) {
+        return left->order < right->order;
+    });
     functions_.reset(new Function[kernels.size()]);
     for (const uhal_host_kernel *kernel : kernels) {
         if (find_function(kernel->entry) != nullptr) {
@@ -182,6 +187,9 @@ void Module::drop() {
         delete this;
     }
 }
+
+Module::Module(Device &device, void *library, std::unique_ptr<ImageFile> file)
+    : device_(device), library_(library), file_(std::move(file)) {}
 
 Module::~Module() {
     functions_.reset();

@@ -11,6 +11,7 @@
 
 namespace uhal_host {
 
+class ImageFile;
 struct Device;
 
 class Module {
@@ -28,12 +29,13 @@ class Module {
     void drop();
 
   private:
-    Module(Device &device, void *library) : device_(device), library_(library) {}
+    Module(Device &device, void *library, std::unique_ptr<ImageFile> file);
     ~Module();
     int read_tables();
 
     Device &device_;
     void *const library_; // of dlopen
+    const std::unique_ptr<ImageFile> file_; // of the library, for debuggers; null: it needs none
     const uhal_host_module *tables_ = nullptr;
     std::atomic<uint32_t> references_{1};
     std::unique_ptr<Function[]> functions_;

@@ -17,21 +17,30 @@ namespace {
 std::atomic<Runtime *> the_runtime{nullptr};
 thread_local char last_error_text[512] = "";
 
+constexpr unsigned MOST_DEVICES = 64;
+constexpr unsigned MOST_THREADS = 1024;
+
 // Threads, locks and queues of the parent are not usable in the child. They are left as they are.
 void forget_parent() {
     the_runtime.store(nullptr, std::memory_order_relaxed);
     current_device = nullptr;
 }
 
+// Says what a variable is, what it may be, and what to do.
+void refuse_variable(const char *name, unsigned most, const char *otherwise) {
+    set_error_text("%s: expected a number from 1 to %u, got '%.80s'; unset it for %s", name, most,
+                   getenv(name), otherwise);
+}
+
 Runtime *make_runtime() {
     unsigned devices = 1;
     unsigned threads = usable_cores();
-    if (!environment_number("UHAL_HOST_DEVICES", 1, 64, devices)) {
-        set_error_text("UHAL_HOST_DEVICES must be a number from 1 to 64");
+    if (!environment_number("UHAL_HOST_DEVICES", 1, MOST_DEVICES, devices)) {
+        refuse_variable("UHAL_HOST_DEVICES", MOST_DEVICES, "one device");
         return nullptr;
     }
-    if (!environment_number("UHAL_HOST_THREADS", 1, 1024, threads)) {
-        set_error_text("UHAL_HOST_THREADS must be a number from 1 to 1024");
+    if (!environment_number("UHAL_HOST_THREADS", 1, MOST_THREADS, threads)) {
+        refuse_variable("UHAL_HOST_THREADS", MOST_THREADS, "one thread for each core");
         return nullptr;
     }
     return new Runtime(devices, threads);

@@ -258,13 +258,14 @@ void Stream::wait_for(MarkHold mark) {
 
 // -- waiting --------------------------------------------------------------------------------------
 
-template <class Condition> void Stream::wait_until(Condition &&condition) {
+template <class Condition>
+bool Stream::wait_until(const Patience &patience, Condition &&condition) {
     constexpr int64_t spin_nanoseconds = 5'000;
     if (spinning_pays()) {
         const int64_t end = monotonic_nanoseconds() + spin_nanoseconds;
         while (monotonic_nanoseconds() < end) {
             if (condition()) {
-                return;
+                return true;
             }
             relax();
         }
@@ -272,13 +273,14 @@ template <class Condition> void Stream::wait_until(Condition &&condition) {
     std::unique_lock<std::mutex> guard(lock_);
     // Counted before the look; the owner changes the state before it looks at the count.
     waiters_.fetch_add(1);
-    changed_.wait(guard, condition);
+    const bool holds = wait_patiently(changed_, guard, patience, condition);
     waiters_.fetch_sub(1);
+    return holds;
 }
 
-void Stream::synchronize() {
+bool Stream::synchronize(const Patience &patience) {
     if (idle()) {
-        return;
+        return true;
     }
     uint64_t ticket;
     {
@@ -286,15 +288,15 @@ void Stream::synchronize() {
         ticket = submitted_;
     }
     if (executed_.load() < ticket) {
-        wait_for_ticket(ticket);
-        return;
+        return wait_for_ticket(ticket, patience);
     }
     // What runs is inline on another thread; a later task can only run when it is through.
-    wait_until([&] { return pending_.load() == 0 || executed_.load() > ticket; });
+    return wait_until(patience,
+                      [&] { return pending_.load() == 0 || executed_.load() > ticket; });
 }
 
-void Stream::wait_for_ticket(uint64_t ticket) {
-    wait_until([&] { return executed_.load() >= ticket; });
+bool Stream::wait_for_ticket(uint64_t ticket, const Patience &patience) {
+    return wait_until(patience, [&] { return executed_.load() >= ticket; });
 }
 
 void Stream::notify_waiters() {

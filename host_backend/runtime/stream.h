@@ -10,6 +10,7 @@
 #include <mutex>
 
 #include "event.h"
+#include "patience.h"
 #include "task.h"
 
 namespace uhal_host {
@@ -23,8 +24,7 @@ class Stream {
     // A caller that met a full queue goes on when it has emptied to here: one at a time, caller and
     // runner would wake each other for every task.
     static constexpr uint32_t queue_room = queue_depth - queue_depth / 4;
-    // Pageable sources up to here are copied aside rather than waited for.
-    static constexpr size_t snapshot_bytes = 64 << 10;
+    static constexpr size_t snapshot_bytes = UHAL_HOST_STAGED_BYTES;
 
     Stream(Device &device, int priority);
 
@@ -54,8 +54,8 @@ class Stream {
     // Returns when the copy is done.
     void copy_to_pageable(const Copy &copy);
 
-    // Waits for everything queued before the call.
-    void synchronize();
+    // Waits for everything queued before the call; false when the patience ended first.
+    bool synchronize(const Patience &patience = {});
 
     // The handle's reference goes; what is queued still runs.
     void drop();
@@ -86,8 +86,8 @@ class Stream {
     void execute(const Launch &launch, uint64_t place);
     void execute_step(const Task &step, uint64_t place);
     void count_launch();
-    void wait_for_ticket(uint64_t ticket);
-    template <class Condition> void wait_until(Condition &&condition);
+    bool wait_for_ticket(uint64_t ticket, const Patience &patience = {});
+    template <class Condition> bool wait_until(const Patience &patience, Condition &&condition);
     void notify_waiters();
 
     Device &device_;

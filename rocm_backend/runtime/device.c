@@ -182,7 +182,9 @@ hsa_status_t uhal_hsa_device_time(uhal_hsa_device *device) {
 
 /* -- waiting ----------------------------------------------------------------------------------- */
 
-int uhal_hsa_wait(uhal_hsa_device *device, hsa_signal_t signal) {
+static const uhal_hsa_patience FOR_EVER = {NULL, NULL};
+
+int uhal_hsa_wait_while(uhal_hsa_device *device, hsa_signal_t signal, uhal_hsa_patience patience) {
     const uint64_t deadline_ns = uhal_hsa.settings.deadline_ns;
     const uint64_t began = uhal_hsa_now_ns();
     for (;;) {
@@ -195,17 +197,27 @@ int uhal_hsa_wait(uhal_hsa_device *device, hsa_signal_t signal) {
             return status;
         if (deadline_ns != 0 && uhal_hsa_now_ns() - began > deadline_ns)
             return uhal_hsa_overdue(device);
+        if (patience.go_on != NULL && patience.go_on(patience.user_data) == 0)
+            return UHAL_HSA_NOT_READY;
     }
 }
 
-int uhal_hsa_wait_queue(uhal_hsa_queue *queue, uint64_t upto) {
+int uhal_hsa_wait(uhal_hsa_device *device, hsa_signal_t signal) {
+    return uhal_hsa_wait_while(device, signal, FOR_EVER);
+}
+
+int uhal_hsa_wait_queue_while(uhal_hsa_queue *queue, uint64_t upto, uhal_hsa_patience patience) {
     uhal_hsa_mark *mark;
     int status = uhal_hsa_queue_cover(queue, upto, &mark);
     if (status != 0 || mark == NULL)
         return status;
-    status = uhal_hsa_wait(queue->device, mark->signal);
+    status = uhal_hsa_wait_while(queue->device, mark->signal, patience);
     uhal_hsa_mark_drop(mark);
     if (status == 0)
         uhal_hsa_queue_reap(queue);
     return status;
+}
+
+int uhal_hsa_wait_queue(uhal_hsa_queue *queue, uint64_t upto) {
+    return uhal_hsa_wait_queue_while(queue, upto, FOR_EVER);
 }

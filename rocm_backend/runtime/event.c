@@ -131,7 +131,12 @@ uhalHsaResult uhalHsaEventQuery(void *handle) {
 }
 
 uhalHsaResult uhalHsaEventSynchronize(void *handle) {
+    return uhalHsaEventSynchronizeWhile(handle, NULL, NULL);
+}
+
+uhalHsaResult uhalHsaEventSynchronizeWhile(void *handle, uhal_go_on go_on, void *user_data) {
     uhal_hsa_event *event = handle;
+    const uhal_hsa_patience patience = {go_on, user_data};
     int status = uhal_hsa_check(event->device);
     if (status != 0)
         return status;
@@ -140,7 +145,7 @@ uhalHsaResult uhalHsaEventSynchronize(void *handle) {
     uhal_hsa_mark *mark = uhal_hsa_event_mark(event);
     if (mark == NULL)
         return 0;
-    status = uhal_hsa_wait(mark->queue->device, mark->signal);
+    status = uhal_hsa_wait_while(mark->queue->device, mark->signal, patience);
     uhal_hsa_mark_drop(mark);
     return status;
 }

@@ -98,13 +98,18 @@ uhalHsaResult uhalHsaStreamQuery(void *handle) {
 }
 
 uhalHsaResult uhalHsaStreamSynchronize(void *handle) {
+    return uhalHsaStreamSynchronizeWhile(handle, NULL, NULL);
+}
+
+uhalHsaResult uhalHsaStreamSynchronizeWhile(void *handle, uhal_go_on go_on, void *user_data) {
     uhal_hsa_stream *stream = handle;
+    const uhal_hsa_patience patience = {go_on, user_data};
     const int status = uhal_hsa_check(stream->queue->device);
     if (status != 0)
         return status;
     if (uhal_hsa_capturing(stream))
         return uhal_hsa_capture_refuse(stream, "waiting for the host");
-    return uhal_hsa_wait_queue(stream->queue, atomic_load(&stream->upto));
+    return uhal_hsa_wait_queue_while(stream->queue, atomic_load(&stream->upto), patience);
 }
 
 int uhal_hsa_stream_await(uhal_hsa_stream *stream, uhal_hsa_mark *awaited) {

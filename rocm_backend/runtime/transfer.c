@@ -13,10 +13,6 @@
 #include "peers.h"
 #include "ranges.h"
 
-enum {
-    STAGED_BYTES = 1 << 20 /* up to here bytes are moved through staging */
-};
-
 static const uhal_hsa_freight NOTHING = {NULL, NULL, NULL};
 
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }
@@ -154,7 +150,7 @@ uhalHsaResult uhalHsaMemcpyHtoDAsync(uint64_t destination, const void *source, s
         const uhal_hsa_part part = host_part(device, 1, destination, address_of(source), bytes);
         return uhal_hsa_copy_submit(stream, &part, 1, 0, NOTHING, NULL);
     }
-    if (bytes > STAGED_BYTES && lock_host(device, (void *)source, bytes, &locked))
+    if (bytes > UHAL_HSA_STAGED_BYTES && lock_host(device, (void *)source, bytes, &locked))
         return copy_locked(stream, 1, destination, (void *)source, locked, bytes);
     return stage_in(stream, destination, source, bytes);
 }
@@ -174,7 +170,7 @@ uhalHsaResult uhalHsaMemcpyDtoHAsync(void *destination, uint64_t source, size_t 
         const uhal_hsa_part part = host_part(device, 0, source, address_of(destination), bytes);
         return uhal_hsa_copy_submit(stream, &part, 1, 0, NOTHING, NULL);
     }
-    if (bytes > STAGED_BYTES && lock_host(device, destination, bytes, &locked))
+    if (bytes > UHAL_HSA_STAGED_BYTES && lock_host(device, destination, bytes, &locked))
         return copy_locked(stream, 0, source, destination, locked, bytes);
     return stage_out(stream, destination, source, bytes);
 }

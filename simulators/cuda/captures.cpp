@@ -1,5 +1,7 @@
 // Stream capture: streams that record into a graph instead of running.
-#include "operations.h"
+#include <algorithm>
+
+#include "graph_calls.h"
 
 using namespace cuda_sim;
 
@@ -17,7 +19,8 @@ CUstreamCaptureStatus status_of(const Stream &stream) {
 }
 
 CUresult info(const char *name, CUstream handle, CUstreamCaptureStatus *status, cuuint64_t *id,
-              CUgraph *graph, const CUgraphNode **dependencies, size_t *count) {
+              CUgraph *graph, const CUgraphNode **dependencies, size_t *count,
+              const CUgraphEdgeData **edges = nullptr) {
     return with_stream(name, handle, [&](Call &call, Stream &stream) {
         if (status == nullptr) {
             return CUDA_ERROR_INVALID_VALUE;
@@ -40,6 +43,10 @@ CUresult info(const char *name, CUstream handle, CUstreamCaptureStatus *status, 
         }
         if (dependencies != nullptr) {
             *dependencies = capture.answered.data();
+        }
+        if (edges != nullptr) {
+            capture.answered_edges.assign(capture.answered.size(), {});
+            *edges = capture.answered_edges.data();
         }
         if (count != nullptr) {
             *count = capture.answered.size();
@@ -85,30 +92,71 @@ CUresult cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode mode) {
             return to_result(answer);
         }
         const auto graph = std::make_shared<Graph>();
+        graph->id = next_graph_id();
         call.driver.graphs.add(graph);
         sim::begin_capture<Capture>(stream, mode, graph);
         return CUDA_SUCCESS;
     });
 }
 
-CUresult cuStreamEndCapture(CUstream hStream, CUgraph *phGraph) {
+CUresult cuStreamBeginCapture(CUstream hStream) {
+    return cuStreamBeginCapture_v2(hStream, CU_STREAM_CAPTURE_MODE_GLOBAL);
+}
+
+CUresult cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph,
+                                     const CUgraphNode *dependencies,
+                                     const CUgraphEdgeData *dependencyData, size_t numDependencies,
+                                     CUstreamCaptureMode mode) {
     return with_stream(__func__, hStream, [&](Call &call, Stream &stream) {
-        if (phGraph == nullptr) {
+        const sim::CaptureAnswer answer = sim::may_begin_capture(stream, mode);
+        if (answer != sim::CaptureAnswer::ok) {
+            return to_result(answer);
+        }
+        const CUresult plain = check_edges(dependencyData, numDependencies);
+        if (plain != CUDA_SUCCESS) {
+            return plain;
+        }
+        const std::shared_ptr<Graph> graph = call.driver.graphs.find(hGraph);
+        std::vector<size_t> after;
+        if (graph == nullptr ||
+            !find_steps(call.driver, graph, dependencies, numDependencies, after)) {
             return CUDA_ERROR_INVALID_VALUE;
         }
-        *phGraph = nullptr;
+        const auto other = graph->capture.lock();
+        if (other != nullptr && !other->streams.empty()) {
+            return refuse(CUDA_ERROR_INVALID_VALUE,
+                          "a stream is capturing into this graph already");
+        }
+        sim::begin_capture<Capture>(stream, mode, graph, std::move(after));
+        stream.capture->into_given = true;
+        return CUDA_SUCCESS;
+    });
+}
+
+CUresult cuStreamEndCapture(CUstream hStream, CUgraph *phGraph) {
+    return with_stream(__func__, hStream, [&](Call &call, Stream &stream) {
+        // Whoever captured into a graph of theirs needs no answer.
+        const bool into_given = stream.capture != nullptr && stream.capture->into_given;
+        if (phGraph == nullptr && !into_given) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        CUgraph ignored = nullptr;
+        CUgraph &made = phGraph == nullptr ? ignored : *phGraph;
+        made = nullptr;
         sim::CaptureAnswer answer = sim::may_end_capture(stream);
         if (answer != sim::CaptureAnswer::ok) {
             return to_result(answer);
         }
         const std::shared_ptr<Graph> graph = stream.capture->graph;
         answer = sim::end_capture(stream);
+        name_nodes(call.driver, graph);
         if (answer != sim::CaptureAnswer::ok) {
-            call.driver.graphs.remove(graph->handle);
+            if (!into_given) {
+                forget_graph(call.driver, *graph);
+            }
             return to_result(answer);
         }
-        name_nodes(call.driver, graph);
-        *phGraph = graph->handle;
+        made = graph->handle;
         return CUDA_SUCCESS;
     });
 }
@@ -136,11 +184,54 @@ CUresult cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStatus *capt
                                    const CUgraphNode **dependencies_out,
                                    const CUgraphEdgeData **edgeData_out,
                                    size_t *numDependencies_out) {
-    if (edgeData_out != nullptr) {
-        *edgeData_out = nullptr;
-    }
     return info(__func__, hStream, captureStatus_out, id_out, graph_out, dependencies_out,
-                numDependencies_out);
+                numDependencies_out, edgeData_out);
+}
+
+CUresult cuStreamGetCaptureInfo(CUstream hStream, CUstreamCaptureStatus *captureStatus_out,
+                                cuuint64_t *id_out) {
+    return info(__func__, hStream, captureStatus_out, id_out, nullptr, nullptr, nullptr);
+}
+
+CUresult cuStreamUpdateCaptureDependencies_v2(CUstream hStream, CUgraphNode *dependencies,
+                                              const CUgraphEdgeData *dependencyData,
+                                              size_t numDependencies, unsigned int flags) {
+    return with_stream(__func__, hStream, [&](Call &call, Stream &stream) {
+        if (stream.capture == nullptr) {
+            return CUDA_ERROR_ILLEGAL_STATE;
+        }
+        Capture &capture = *stream.capture;
+        if (!capture.valid) {
+            return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+        }
+        const CUresult plain = check_edges(dependencyData, numDependencies);
+        if (plain != CUDA_SUCCESS) {
+            return plain;
+        }
+        std::vector<size_t> given;
+        if (flags > CU_STREAM_SET_CAPTURE_DEPENDENCIES ||
+            !find_steps(call.driver, capture.graph, dependencies, numDependencies, given)) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        std::vector<size_t> &ends = stream.capture_ends;
+        if (flags == CU_STREAM_SET_CAPTURE_DEPENDENCIES) {
+            // What is taken out of the set need not be joined; the manual says so.
+            capture.excused.insert(capture.excused.end(), ends.begin(), ends.end());
+            ends.clear();
+        }
+        for (const size_t step : given) {
+            if (std::find(ends.begin(), ends.end(), step) == ends.end()) {
+                ends.push_back(step);
+            }
+        }
+        return CUDA_SUCCESS;
+    });
+}
+
+CUresult cuStreamUpdateCaptureDependencies(CUstream hStream, CUgraphNode *dependencies,
+                                           size_t numDependencies, unsigned int flags) {
+    return cuStreamUpdateCaptureDependencies_v2(hStream, dependencies, nullptr, numDependencies,
+                                                flags);
 }
 
 CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode) {

@@ -38,6 +38,20 @@ CUresult create(CUcontext *context, unsigned flags, CUdevice ordinal, const char
     });
 }
 
+template <class Body> CUresult on_context(CUcontext context, Body body) {
+    if (context == nullptr) {
+        return body();
+    }
+    CUcontext before = nullptr;
+    const CUresult pushed = cuCtxPushCurrent_v2(context);
+    if (pushed != CUDA_SUCCESS) {
+        return pushed;
+    }
+    const CUresult result = body();
+    cuCtxPopCurrent_v2(&before);
+    return result;
+}
+
 } // namespace
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev) {
@@ -216,6 +230,26 @@ CUresult cuCtxSynchronize() {
                    ? unsafe
                    : wait_for(call, call.driver.scheduler.pending(call.device->device));
     });
+}
+
+// The forms of CUDA 13 name a context, which null leaves to be the current one.
+CUresult cuCtxSynchronize_v2(CUcontext ctx) {
+    return on_context(ctx, [] { return cuCtxSynchronize(); });
+}
+
+CUresult cuCtxGetDevice_v2(CUdevice *device, CUcontext ctx) {
+    return on_context(ctx, [&] { return cuCtxGetDevice(device); });
+}
+
+CUresult cuCtxSetFlags(unsigned int flags) {
+    return in_context(__func__, [&](Call &call) {
+        call.context->flags = flags;
+        return CUDA_SUCCESS;
+    });
+}
+
+CUresult cuCtxResetPersistingL2Cache() {
+    return in_context(__func__, [](Call &) { return CUDA_SUCCESS; });
 }
 
 CUresult cuCtxGetApiVersion(CUcontext ctx, unsigned int *version) {

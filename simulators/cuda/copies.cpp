@@ -1,85 +1,34 @@
-// Copies and fills.
+// Copies.
 //
 // Pageable sources are read during the call, as the manual promises, and everything else when the
 // stream gets there: memory that is changed or freed too early shows.
-#include <cstring>
-
-#include "operations.h"
-#include "pointers.h"
+#include "copies.h"
+#include "copy_work.h"
 
 using namespace cuda_sim;
 
 namespace {
 
-// One side of a copy of `height` rows; a plain copy has one.
-struct Side {
-    uint64_t address = 0;
-    uint64_t pitch = 0;
-    Place place = {Place::Kind::invalid, nullptr};
-    std::shared_ptr<std::vector<char>> staged; // rows without gaps, when already read
-};
-
-struct Extent {
-    uint64_t width; // bytes
-    uint64_t height;
-};
-
-uint64_t covered(const Side &side, const Extent &extent) {
-    return side.pitch * (extent.height - 1) + extent.width;
-}
-
-bool locate(Driver &driver, Side &side, const Extent &extent) {
-    side.place = place_of(driver, side.address, covered(side, extent));
-    return side.place.kind != Place::Kind::invalid && side.address != 0 &&
-           (extent.height == 1 || side.pitch >= extent.width);
-}
-
-bool is_host(const Side &side) {
-    return side.place.kind != Place::Kind::device;
-}
-
-void copy_rows(char *destination, uint64_t destination_pitch, const char *source,
-               uint64_t source_pitch, const Extent &extent) {
-    for (uint64_t row = 0; row < extent.height; ++row) {
-        std::memmove(destination + row * destination_pitch, source + row * source_pitch,
-                     extent.width);
-    }
-}
-
-std::shared_ptr<std::vector<char>> read_now(const Side &side, const Extent &extent) {
-    const auto rows = std::make_shared<std::vector<char>>(extent.width * extent.height);
-    copy_rows(rows->data(), extent.width, reinterpret_cast<const char *>(side.address), side.pitch,
-              extent);
-    return rows;
-}
-
-std::function<sim::Status()> copy_work(Side destination, Side source, Extent extent,
-                                       DeviceState &device) {
-    return [=, &device] {
-        Driver &driver = Driver::get();
-        char *to = nullptr;
-        const char *from = nullptr;
-        {
-            const sim::Lock lock(driver.scheduler.mutex);
-            to = view_of(driver, destination.address, covered(destination, extent),
-                         destination.place.kind);
-            from = source.staged != nullptr ? source.staged->data()
-                                            : view_of(driver, source.address,
-                                                      covered(source, extent), source.place.kind);
-        }
-        const uint64_t from_pitch = source.staged != nullptr ? extent.width : source.pitch;
-        sim::Status status = sim::Status::illegal_address;
-        if (to != nullptr && from != nullptr) {
-            status = sim::run_guarded([&] {
-                         copy_rows(to, destination.pitch, from, from_pitch, extent);
-                     }).status;
-        }
-        if (status != sim::Status::ok) {
-            const sim::Lock lock(driver.scheduler.mutex);
-            device.device.fault_text = "a copy reached memory that is gone";
-        }
-        return status;
-    };
+// What a query of the copy's node answers.
+std::shared_ptr<NodeDetails> details_of(const Side &destination, const Side &source,
+                                        const Extent &extent) {
+    const auto details = std::make_shared<NodeDetails>();
+    details->parameters.type = CU_GRAPH_NODE_TYPE_MEMCPY;
+    CUDA_MEMCPY3D &copy = details->parameters.memcpy.copyParams;
+    copy.srcMemoryType = is_host(source) ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
+    copy.srcHost = is_host(source) ? reinterpret_cast<const void *>(source.address) : nullptr;
+    copy.srcDevice = is_host(source) ? 0 : source.address;
+    copy.srcPitch = source.pitch;
+    copy.srcHeight = extent.height;
+    copy.dstMemoryType = is_host(destination) ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
+    copy.dstHost = is_host(destination) ? reinterpret_cast<void *>(destination.address) : nullptr;
+    copy.dstDevice = is_host(destination) ? 0 : destination.address;
+    copy.dstPitch = destination.pitch;
+    copy.dstHeight = extent.height;
+    copy.WidthInBytes = extent.width;
+    copy.Height = extent.height;
+    copy.Depth = extent.depth;
+    return details;
 }
 
 CUresult copy(Call &call, const std::shared_ptr<Stream> &stream, Side destination, Side source,
@@ -93,45 +42,38 @@ CUresult copy(Call &call, const std::shared_ptr<Stream> &stream, Side destinatio
             return unsafe;
         }
     }
-    if (extent.width == 0 || extent.height == 0) {
+    if (extent.empty()) {
         return CUDA_SUCCESS;
     }
     if (!locate(call.driver, destination, extent) || !locate(call.driver, source, extent)) {
         return refuse(CUDA_ERROR_INVALID_VALUE, "an address is not in one allocation");
     }
     const bool capturing = stream->capture != nullptr;
-    const bool pageable_source = source.place.kind == Place::Kind::pageable;
-    if (pageable_source && !capturing) {
+    Operation operation;
+    operation.type = CU_GRAPH_NODE_TYPE_MEMCPY;
+    if (capturing) {
+        operation.details = details_of(destination, source, extent);
+    } else if (source.place.kind == Place::Kind::pageable) {
         if (synchronous) {
             const CUresult earlier = wait_for(call, ends_of(*stream));
             if (earlier != CUDA_SUCCESS) {
                 return earlier;
             }
         }
-        source.staged = read_now(source, extent);
+        read_now(source, extent);
     }
-    Operation operation;
-    operation.type = CU_GRAPH_NODE_TYPE_MEMCPY;
     operation.work = copy_work(destination, source, extent, *call.device);
     const CUresult result = enqueue(call, *stream, std::move(operation));
     const bool into_pageable = destination.place.kind == Place::Kind::pageable;
     const bool from_pinned = source.place.kind == Place::Kind::pinned;
-    const bool waits = into_pageable || (synchronous && (is_host(destination) || from_pinned));
+    const bool asked = is_synchronous(call.driver, destination.address) ||
+                       is_synchronous(call.driver, source.address);
+    const bool waits =
+        into_pageable || (synchronous && (is_host(destination) || from_pinned || asked));
     if (result != CUDA_SUCCESS || capturing || !waits) {
         return result;
     }
     return wait_for(call, {{stream->queue, stream->queue->submitted}});
-}
-
-Side device_side(uint64_t address, uint64_t pitch = 0) {
-    Side side;
-    side.address = address;
-    side.pitch = pitch;
-    return side;
-}
-
-Side host_side(const void *pointer, uint64_t pitch = 0) {
-    return device_side(reinterpret_cast<uint64_t>(pointer), pitch);
 }
 
 // The sides a call names as device memory must be that, or page-locked memory mapped there.
@@ -154,87 +96,107 @@ CUresult linear(const char *name, CUstream stream, bool synchronous, Side destin
         if (result != CUDA_SUCCESS) {
             return result;
         }
-        return copy(call, stream_of(call, stream), destination, source, {bytes, 1}, synchronous);
+        return copy(call, stream_of(call, stream), destination, source, {bytes}, synchronous);
     });
 }
 
-bool side_of(CUmemorytype type, const void *host, CUdeviceptr device, size_t x, size_t y,
-             size_t pitch, size_t width, Side &side) {
+bool side_of(CUmemorytype type, const void *host, CUdeviceptr device, size_t x, size_t y, size_t z,
+             size_t pitch, size_t rows, const Extent &extent, Side &side) {
     if (type != CU_MEMORYTYPE_HOST && type != CU_MEMORYTYPE_DEVICE &&
         type != CU_MEMORYTYPE_UNIFIED) {
         return false;
     }
-    side.pitch = pitch == 0 ? x + width : pitch;
+    side.pitch = pitch == 0 ? x + extent.width : pitch;
+    side.slice = side.pitch * (rows == 0 ? y + extent.height : rows);
     const uint64_t start = type == CU_MEMORYTYPE_HOST ? reinterpret_cast<uint64_t>(host) : device;
-    side.address = start + y * side.pitch + x;
+    side.address = start + z * side.slice + y * side.pitch + x;
     return true;
 }
 
-CUresult rectangle(const char *name, const CUDA_MEMCPY2D *copied, CUstream stream,
-                   bool synchronous) {
+CUresult sides_of(const CUDA_MEMCPY3D &what, Side &destination, Side &source, Extent &extent) {
+    extent = {what.WidthInBytes, what.Height, what.Depth};
+    const bool known =
+        side_of(what.srcMemoryType, what.srcHost, what.srcDevice, what.srcXInBytes, what.srcY,
+                what.srcZ, what.srcPitch, what.srcHeight, extent, source) &&
+        side_of(what.dstMemoryType, what.dstHost, what.dstDevice, what.dstXInBytes, what.dstY,
+                what.dstZ, what.dstPitch, what.dstHeight, extent, destination);
+    return known ? CUDA_SUCCESS : refuse(CUDA_ERROR_NOT_SUPPORTED, "arrays are not simulated");
+}
+
+CUresult box(const char *name, const CUDA_MEMCPY3D *what, CUstream stream, bool synchronous) {
     return in_context(name, [&](Call &call) {
         Side source;
         Side destination;
-        if (copied == nullptr) {
+        Extent extent = {0};
+        if (what == nullptr) {
             return CUDA_ERROR_INVALID_VALUE;
         }
-        const CUDA_MEMCPY2D &what = *copied;
-        const bool known =
-            side_of(what.srcMemoryType, what.srcHost, what.srcDevice, what.srcXInBytes, what.srcY,
-                    what.srcPitch, what.WidthInBytes, source) &&
-            side_of(what.dstMemoryType, what.dstHost, what.dstDevice, what.dstXInBytes, what.dstY,
-                    what.dstPitch, what.WidthInBytes, destination);
-        if (!known) {
-            return refuse(CUDA_ERROR_NOT_SUPPORTED, "arrays are not simulated");
-        }
-        return copy(call, stream_of(call, stream), destination, source,
-                    {what.WidthInBytes, what.Height}, synchronous);
+        const CUresult known = sides_of(*what, destination, source, extent);
+        return known != CUDA_SUCCESS
+                   ? known
+                   : copy(call, stream_of(call, stream), destination, source, extent, synchronous);
     });
 }
 
-// Fills `extent` elements of the value's size. Of its pitch only complete elements are usable.
-template <class Value>
-CUresult fill(const char *name, CUdeviceptr address, size_t pitch, Value value, size_t width,
-              size_t height, CUstream stream_handle) {
-    return in_context(name, [&](Call &call) {
-        const std::shared_ptr<Stream> stream = stream_of(call, stream_handle);
-        if (stream == nullptr) {
-            return CUDA_ERROR_INVALID_HANDLE;
+CUresult rectangle(const char *name, const CUDA_MEMCPY2D *what, CUstream stream, bool synchronous) {
+    if (what == nullptr) {
+        return box(name, nullptr, stream, synchronous);
+    }
+    CUDA_MEMCPY3D all = {};
+    all.srcXInBytes = what->srcXInBytes;
+    all.srcY = what->srcY;
+    all.srcMemoryType = what->srcMemoryType;
+    all.srcHost = what->srcHost;
+    all.srcDevice = what->srcDevice;
+    all.srcPitch = what->srcPitch;
+    all.dstXInBytes = what->dstXInBytes;
+    all.dstY = what->dstY;
+    all.dstMemoryType = what->dstMemoryType;
+    all.dstHost = what->dstHost;
+    all.dstDevice = what->dstDevice;
+    all.dstPitch = what->dstPitch;
+    all.WidthInBytes = what->WidthInBytes;
+    all.Height = what->Height;
+    all.Depth = 1;
+    return box(name, &all, stream, synchronous);
+}
+
+CUresult between_contexts(const char *name, const CUDA_MEMCPY3D_PEER *what, CUstream stream,
+                          bool synchronous) {
+    if (what != nullptr) {
+        Driver &driver = Driver::get();
+        const sim::Lock lock(driver.scheduler.mutex);
+        // The contexts stand where the other form has nothing.
+        if (driver.contexts.find(static_cast<CUcontext>(what->reserved0)) == nullptr ||
+            driver.contexts.find(static_cast<CUcontext>(what->reserved1)) == nullptr) {
+            return CUDA_ERROR_INVALID_CONTEXT;
         }
-        if (width == 0 || height == 0) {
-            return CUDA_SUCCESS;
-        }
-        const Extent extent = {width * sizeof value, height};
-        Side destination = device_side(address, pitch);
-        const bool overflow = width > UINT64_MAX / sizeof value;
-        if (overflow || address % sizeof value != 0 || pitch % sizeof value != 0 ||
-            !locate(call.driver, destination, extent) ||
-            destination.place.kind == Place::Kind::pageable) {
-            return refuse(CUDA_ERROR_INVALID_VALUE, "an address is not in one allocation");
-        }
-        DeviceState &device = *call.device;
-        Operation operation;
-        operation.type = CU_GRAPH_NODE_TYPE_MEMSET;
-        operation.work = [=, &device] {
-            Driver &driver = Driver::get();
-            const sim::Lock lock(driver.scheduler.mutex);
-            char *to = view_of(driver, destination.address, covered(destination, extent),
-                               destination.place.kind);
-            if (to == nullptr) {
-                device.device.fault_text = "a fill reached memory that is gone";
-                return sim::Status::illegal_address;
-            }
-            for (size_t row = 0; row < height; ++row) {
-                Value *items = reinterpret_cast<Value *>(to + row * pitch);
-                std::fill_n(items, width, value);
-            }
-            return sim::Status::ok;
-        };
-        return enqueue(call, *stream, std::move(operation));
-    });
+    }
+    return box(name, what, stream, synchronous);
 }
 
 } // namespace
+
+CUresult cuda_sim::make_copy(Call &call, const CUDA_MEMCPY3D &what, Operation &operation) {
+    Side source;
+    Side destination;
+    Extent extent = {0};
+    const CUresult known = sides_of(what, destination, source, extent);
+    if (known != CUDA_SUCCESS) {
+        return known;
+    }
+    if (extent.empty() || !locate(call.driver, destination, extent) ||
+        !locate(call.driver, source, extent)) {
+        return refuse(CUDA_ERROR_INVALID_VALUE,
+                      "the copy is empty or an address is not in one allocation");
+    }
+    operation.type = CU_GRAPH_NODE_TYPE_MEMCPY;
+    operation.work = copy_work(destination, source, extent, *call.device);
+    operation.details = std::make_shared<NodeDetails>();
+    operation.details->parameters.type = CU_GRAPH_NODE_TYPE_MEMCPY;
+    operation.details->parameters.memcpy.copyParams = what;
+    return CUDA_SUCCESS;
+}
 
 CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount,
                               CUstream hStream) {
@@ -310,56 +272,18 @@ CUresult cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D *pCopy) {
     return rectangle(__func__, pCopy, nullptr, true);
 }
 
-CUresult cuMemsetD8Async(CUdeviceptr dstDevice, unsigned char uc, size_t N, CUstream hStream) {
-    return fill(__func__, dstDevice, 0, uc, N, 1, hStream);
+CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *pCopy, CUstream hStream) {
+    return box(__func__, pCopy, hStream, false);
 }
 
-CUresult cuMemsetD16Async(CUdeviceptr dstDevice, unsigned short us, size_t N, CUstream hStream) {
-    return fill(__func__, dstDevice, 0, us, N, 1, hStream);
+CUresult cuMemcpy3D_v2(const CUDA_MEMCPY3D *pCopy) {
+    return box(__func__, pCopy, nullptr, true);
 }
 
-CUresult cuMemsetD32Async(CUdeviceptr dstDevice, unsigned int ui, size_t N, CUstream hStream) {
-    return fill(__func__, dstDevice, 0, ui, N, 1, hStream);
+CUresult cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER *pCopy, CUstream hStream) {
+    return between_contexts(__func__, pCopy, hStream, false);
 }
 
-CUresult cuMemsetD2D8Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t Width,
-                           size_t Height, CUstream hStream) {
-    return fill(__func__, dstDevice, dstPitch, uc, Width, Height, hStream);
-}
-
-CUresult cuMemsetD2D16Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t Width,
-                            size_t Height, CUstream hStream) {
-    return fill(__func__, dstDevice, dstPitch, us, Width, Height, hStream);
-}
-
-CUresult cuMemsetD2D32Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t Width,
-                            size_t Height, CUstream hStream) {
-    return fill(__func__, dstDevice, dstPitch, ui, Width, Height, hStream);
-}
-
-CUresult cuMemsetD8_v2(CUdeviceptr dstDevice, unsigned char uc, size_t N) {
-    return fill(__func__, dstDevice, 0, uc, N, 1, nullptr);
-}
-
-CUresult cuMemsetD16_v2(CUdeviceptr dstDevice, unsigned short us, size_t N) {
-    return fill(__func__, dstDevice, 0, us, N, 1, nullptr);
-}
-
-CUresult cuMemsetD32_v2(CUdeviceptr dstDevice, unsigned int ui, size_t N) {
-    return fill(__func__, dstDevice, 0, ui, N, 1, nullptr);
-}
-
-CUresult cuMemsetD2D8_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t Width,
-                         size_t Height) {
-    return fill(__func__, dstDevice, dstPitch, uc, Width, Height, nullptr);
-}
-
-CUresult cuMemsetD2D16_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t Width,
-                          size_t Height) {
-    return fill(__func__, dstDevice, dstPitch, us, Width, Height, nullptr);
-}
-
-CUresult cuMemsetD2D32_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t Width,
-                          size_t Height) {
-    return fill(__func__, dstDevice, dstPitch, ui, Width, Height, nullptr);
+CUresult cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER *pCopy) {
+    return between_contexts(__func__, pCopy, nullptr, true);
 }

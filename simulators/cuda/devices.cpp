@@ -34,7 +34,8 @@ int as_int(uint64_t value) {
 }
 
 #define FIXED(name, number)                                                                        \
-    {CU_DEVICE_ATTRIBUTE_##name, [](const DeviceState &) { return as_int(number); }}
+    {static_cast<CUdevice_attribute>(CU_DEVICE_ATTRIBUTE_##name),                                  \
+     [](const DeviceState &) { return as_int(number); }}
 #define FROM_PROFILE(name, expression)                                                             \
     {CU_DEVICE_ATTRIBUTE_##name, [](const DeviceState &device) {                                   \
          const Profile &profile = device.profile;                                                  \
@@ -64,6 +65,13 @@ const Attribute attributes[] = {
     FIXED(COOPERATIVE_LAUNCH, 1),
     FIXED(HOST_REGISTER_SUPPORTED, 1),
     FIXED(MEMORY_POOLS_SUPPORTED, 1),
+    FIXED(MANAGED_MEMORY, 1),
+    FIXED(CONCURRENT_MANAGED_ACCESS, 1),
+    FIXED(CAN_USE_STREAM_MEM_OPS_V1, 1),
+    FIXED(CAN_USE_64_BIT_STREAM_MEM_OPS_V1, 1),
+    FIXED(CAN_USE_STREAM_WAIT_VALUE_NOR_V1, 1),
+    FIXED(CAN_USE_64_BIT_STREAM_MEM_OPS, 1),
+    FIXED(CAN_USE_STREAM_WAIT_VALUE_NOR, 1),
     FROM_PROFILE(CLOCK_RATE, profile.clock_khz),
     FROM_PROFILE(MULTIPROCESSOR_COUNT, profile.processors),
     FROM_PROFILE(MEMORY_CLOCK_RATE, profile.memory_clock_khz),
@@ -173,13 +181,6 @@ CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice dev) {
     return cuDeviceGetUuid_v2(uuid, dev);
 }
 
-CUresult cuDeviceGetLuid(char *luid, unsigned int *deviceNodeMask, CUdevice dev) {
-    (void)luid;
-    (void)deviceNodeMask;
-    (void)dev;
-    return CUDA_ERROR_NOT_SUPPORTED;
-}
-
 CUresult cuDeviceGetPCIBusId(char *pciBusId, int len, CUdevice dev) {
     return initialized(__func__, [&](Call &call) {
         if (call.driver.device(dev) == nullptr) {
@@ -239,6 +240,20 @@ CUresult cuDeviceComputeCapability(int *major, int *minor, CUdevice dev) {
                : cuDeviceGetAttribute(minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, dev);
 }
 
+CUresult cuDeviceGetExecAffinitySupport(int *pi, CUexecAffinityType type, CUdevice dev) {
+    (void)type;
+    return initialized(__func__, [&](Call &call) {
+        if (call.driver.device(dev) == nullptr) {
+            return CUDA_ERROR_INVALID_DEVICE;
+        }
+        if (pi == nullptr) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        *pi = 0;
+        return CUDA_SUCCESS;
+    });
+}
+
 CUresult cuDeviceCanAccessPeer(int *canAccessPeer, CUdevice dev, CUdevice peerDev) {
     return initialized(__func__, [&](Call &call) {
         if (call.driver.device(dev) == nullptr || call.driver.device(peerDev) == nullptr) {
@@ -265,4 +280,13 @@ CUresult cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attrib, CUdev
         *value = attrib == CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED;
         return CUDA_SUCCESS;
     });
+}
+
+// No profiler is attached; a program that has none may start and stop it all the same.
+CUresult cuProfilerStart() {
+    return in_context(__func__, [](Call &) { return CUDA_SUCCESS; });
+}
+
+CUresult cuProfilerStop() {
+    return in_context(__func__, [](Call &) { return CUDA_SUCCESS; });
 }

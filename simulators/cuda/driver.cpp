@@ -142,8 +142,9 @@ std::shared_ptr<Stream> Driver::make_stream(const std::shared_ptr<Context> &cont
     return stream;
 }
 
-std::shared_ptr<Pool> Driver::make_pool(int device) {
+std::shared_ptr<Pool> Driver::make_pool(int device, bool managed) {
     const auto pool = std::make_shared<Pool>();
+    pool->managed = managed;
     pool->device = device;
     pool->settings = {{CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES, 1},
                       {CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC, 1},
@@ -176,12 +177,19 @@ long Driver::live(const std::string &kind) {
         }
         return count(allocations);
     }
+    const auto own_graphs = std::count_if(graphs.all().begin(), graphs.all().end(),
+                                          [](const auto &one) { return !one.second->embedded; });
     const std::map<std::string, size_t> sizes = {
-        {"context", contexts.size()},   {"stream", streams.size()},
-        {"event", events.size()},       {"module", modules.size()},
-        {"function", functions.size()}, {"library", libraries.size()},
-        {"pinned", host_memory.size()}, {"pool", pools.size() - devices.size()},
-        {"graph", graphs.size()},       {"graph_exec", graph_execs.size()},
+        {"context", contexts.size()},
+        {"stream", streams.size()},
+        {"event", events.size()},
+        {"module", modules.size()},
+        {"function", functions.size()},
+        {"library", libraries.size()},
+        {"pinned", host_memory.size()},
+        {"pool", pools.size() - devices.size() - default_managed_pools.size()},
+        {"graph", static_cast<size_t>(own_graphs)},
+        {"graph_exec", graph_execs.size()},
     };
     const auto found = sizes.find(kind);
     return found == sizes.end() ? -1 : count(found->second);

@@ -38,7 +38,7 @@ class Driver {
     void destroy_context(sim::Lock &lock, const std::shared_ptr<Context> &context);
 
     std::shared_ptr<Stream> make_stream(const std::shared_ptr<Context> &context, Stream::Kind kind);
-    std::shared_ptr<Pool> make_pool(int device);
+    std::shared_ptr<Pool> make_pool(int device, bool managed = false);
 
     // The allocation that holds the range, on whatever device; null when there is none.
     sim::Allocation *find_allocation(uint64_t address, uint64_t bytes, DeviceState **owner);
@@ -55,8 +55,14 @@ class Driver {
     sim::Instruments instruments;
     sim::Scheduler scheduler;
     sim::HostMemory host_memory;
+    std::map<uint64_t, Managed> managed; // by its address in host memory
+    // Of managed memory, by the place it is preferred at; each is made when it is asked for.
+    std::map<CUdevice, std::shared_ptr<Pool>> default_managed_pools;
+    std::map<CUdevice, std::shared_ptr<Pool>> managed_pools;
     sim::HostKernels host_kernels;
     sim::PtxKernels ptx_kernels;
+    // First address and serial number of memory on which synchronous operations always wait.
+    std::set<std::pair<uint64_t, uint64_t>> synchronous;
     uint64_t access_changes = 0; // of which device may touch whose memory
     std::vector<std::unique_ptr<DeviceState>> devices;
 

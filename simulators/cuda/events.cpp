@@ -9,7 +9,6 @@ namespace {
 
 constexpr unsigned known_flags =
     CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
-constexpr unsigned record_external = 1;
 
 template <class Body> CUresult with_event(const char *name, CUevent handle, Body body) {
     return in_context(name, [&](Call &call) {
@@ -24,32 +23,25 @@ int64_t now() {
     return int64_t{time.tv_sec} * 1000000000 + time.tv_nsec;
 }
 
-CUresult record(const char *name, CUevent handle, CUstream stream_handle) {
-    return with_event(name, handle, [&](Call &call, Event &event) {
+CUresult record(const char *name, CUevent handle, CUstream stream_handle, unsigned flags) {
+    return in_context(name, [&](Call &call) {
+        const std::shared_ptr<Event> event = call.driver.events.find(handle);
         const std::shared_ptr<Stream> stream = stream_of(call, stream_handle);
-        if (stream == nullptr || stream->context != event.context) {
+        if (event == nullptr || stream == nullptr || stream->context != event->context) {
             return CUDA_ERROR_INVALID_HANDLE;
         }
+        if (flags == CU_EVENT_RECORD_EXTERNAL && stream->capture != nullptr) {
+            Operation operation;
+            operation.type = CU_GRAPH_NODE_TYPE_EVENT_RECORD;
+            operation.event = event;
+            return enqueue(call, *stream, std::move(operation));
+        }
         if (stream->capture != nullptr) {
-            event.capture = stream->capture;
-            event.capture_ends = stream->capture_ends;
+            event->capture = stream->capture;
+            event->capture_ends = stream->capture_ends;
             return stream->capture->valid ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
         }
-        const auto stamp = std::make_shared<Stamp>();
-        Operation operation;
-        operation.type = CU_GRAPH_NODE_TYPE_EVENT_RECORD;
-        operation.work = [stamp] {
-            stamp->nanoseconds = now();
-            stamp->reached = true;
-            return sim::Status::ok;
-        };
-        const CUresult result = enqueue(call, *stream, std::move(operation));
-        if (result == CUDA_SUCCESS) {
-            event.stamp = stamp;
-            event.capture = nullptr;
-            event.points = {{stream->queue, stream->queue->submitted}};
-        }
-        return result;
+        return record_event(call, *stream, *event);
     });
 }
 
@@ -63,6 +55,24 @@ bool reached(const Event &event) {
 }
 
 } // namespace
+
+CUresult cuda_sim::record_event(Call &call, Stream &stream, Event &event) {
+    const auto stamp = std::make_shared<Stamp>();
+    Operation operation;
+    operation.type = CU_GRAPH_NODE_TYPE_EVENT_RECORD;
+    operation.work = [stamp] {
+        stamp->nanoseconds = now();
+        stamp->reached = true;
+        return sim::Status::ok;
+    };
+    const CUresult result = enqueue(call, stream, std::move(operation));
+    if (result == CUDA_SUCCESS) {
+        event.stamp = stamp;
+        event.capture = nullptr;
+        event.points = {{stream.queue, stream.queue->submitted}};
+    }
+    return result;
+}
 
 CUresult cuEventCreate(CUevent *phEvent, unsigned int Flags) {
     return in_context(__func__, [&](Call &call) {
@@ -87,11 +97,12 @@ CUresult cuEventDestroy_v2(CUevent hEvent) {
 }
 
 CUresult cuEventRecord(CUevent hEvent, CUstream hStream) {
-    return record(__func__, hEvent, hStream);
+    return record(__func__, hEvent, hStream, 0);
 }
 
 CUresult cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int flags) {
-    return flags > record_external ? CUDA_ERROR_INVALID_VALUE : record(__func__, hEvent, hStream);
+    return flags > CU_EVENT_RECORD_EXTERNAL ? CUDA_ERROR_INVALID_VALUE
+                                            : record(__func__, hEvent, hStream, flags);
 }
 
 CUresult cuEventSynchronize(CUevent hEvent) {

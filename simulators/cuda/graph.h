@@ -19,10 +19,21 @@ struct KernelCall {
     std::vector<unsigned char> parameters;
 };
 
+// What made an operation that is neither a kernel nor a graph: a query of its node answers this.
+struct NodeDetails {
+    CUgraphNodeParams parameters = {};
+    std::vector<CUstreamBatchMemOpParams> memory_operations;
+};
+
+// Something a stream runs or a graph records. By its type it is described by one of these: a
+// kernel, an event, a graph; or by what it does.
 struct Operation {
     CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
-    std::function<sim::Status()> work; // of everything but kernels
     std::shared_ptr<KernelCall> kernel;
+    std::shared_ptr<Event> event;
+    std::shared_ptr<Graph> child;
+    std::function<sim::Status()> work;
+    std::shared_ptr<NodeDetails> details; // of what has work
     bool calls_back = false;
 };
 
@@ -34,9 +45,11 @@ struct GraphNode {
 
 struct GraphStep {
     Operation operation;
-    std::vector<size_t> after; // indices of earlier steps
+    std::vector<size_t> after; // indices of the steps it waits for
     std::shared_ptr<GraphNode> node;
     std::vector<void *> parameter_pointers; // what a query of a kernel node answers
+    bool removed = false;                   // its node was destroyed
+    bool enabled = true;                    // of an executable graph
 };
 
 // A thing of the program that a graph keeps alive.
@@ -50,14 +63,18 @@ struct UserObject {
 using UserReferences = std::map<std::shared_ptr<UserObject>, unsigned>;
 
 struct Graph {
-    CUgraph handle = nullptr;
-    std::vector<GraphStep> steps; // each comes after earlier ones only
+    CUgraph handle = nullptr; // null: part of an executable graph
+    unsigned id = 0;
+    std::vector<GraphStep> steps;
     UserReferences user_objects;
-    std::weak_ptr<Capture> capture; // that makes it
+    std::weak_ptr<Capture> capture;      // that adds to it
+    std::weak_ptr<const Graph> original; // that it was cloned from
+    bool embedded = false;               // in a node, which it belongs to
 };
 
 struct GraphExec {
     CUgraphExec handle = nullptr;
+    unsigned id = 0;
     std::shared_ptr<Context> context;
     std::shared_ptr<Graph> source; // the handles of its nodes name the steps
     std::vector<GraphStep> steps;
@@ -67,7 +84,9 @@ struct GraphExec {
 };
 
 struct Capture : sim::CaptureState<Stream, Graph> {
+    bool into_given = false;           // the graph is the program's, and stays
     std::vector<CUgraphNode> answered; // the last answer to "after which nodes"
+    std::vector<CUgraphEdgeData> answered_edges;
 };
 
 } // namespace cuda_sim

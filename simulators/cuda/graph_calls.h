@@ -8,7 +8,11 @@ namespace cuda_sim {
 template <class Body> CUresult with_graph(const char *name, CUgraph handle, Body body) {
     return initialized(name, [&](Call &call) {
         const std::shared_ptr<Graph> graph = call.driver.graphs.find(handle);
-        return graph == nullptr ? CUDA_ERROR_INVALID_VALUE : body(call, graph);
+        if (graph == nullptr) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        name_nodes(call.driver, graph); // a capture adds nodes that nobody has seen yet
+        return body(call, graph);
     });
 }
 
@@ -22,6 +26,53 @@ template <class Body> CUresult with_exec(const char *name, CUgraphExec handle, B
 // The step that a node's handle names, its graph and its place there; null for a stale handle.
 GraphStep *step_of(Driver &driver, CUgraphNode handle, std::shared_ptr<Graph> &graph,
                    size_t &index);
+
+template <class Body> CUresult with_node(const char *name, CUgraphNode handle, Body body) {
+    return initialized(name, [&](Call &call) {
+        std::shared_ptr<Graph> graph;
+        size_t index = 0;
+        GraphStep *const step = step_of(call.driver, handle, graph, index);
+        return step == nullptr ? CUDA_ERROR_INVALID_VALUE : body(call, graph, index, *step);
+    });
+}
+
+// The step of an executable graph that a node of its source names.
+template <class Body>
+CUresult with_exec_step(const char *name, CUgraphExec handle, CUgraphNode node, Body body) {
+    return with_exec(name, handle, [&](Call &call, GraphExec &exec) {
+        std::shared_ptr<Graph> graph;
+        size_t index = 0;
+        const GraphStep *const step = step_of(call.driver, node, graph, index);
+        const bool known = step != nullptr && graph == exec.source && index < exec.steps.size();
+        return known ? body(call, exec.steps[index]) : CUDA_ERROR_INVALID_VALUE;
+    });
+}
+
+// Which steps the handles of nodes of this graph name; false when one names none.
+bool find_steps(Driver &driver, const std::shared_ptr<Graph> &graph, const CUgraphNode *nodes,
+                size_t count, std::vector<size_t> &found);
+
+// Dependencies carry no data but the default; a null pointer means that too.
+CUresult check_edges(const CUgraphEdgeData *edges, size_t count);
+
+CUresult add_step(Call &call, const std::shared_ptr<Graph> &graph, CUgraphNode *handle,
+                  const CUgraphNode *dependencies, size_t count, Operation operation);
+
+// A copy that shares nothing with the graph but kernels' modules and events. Its nodes have no
+// handles yet, and neither has it.
+std::shared_ptr<Graph> copy_of(const std::shared_ptr<Graph> &graph);
+
+// Whether they are of the same types in the same order, down into the graphs they embed.
+bool same_shape(const std::vector<GraphStep> &left, const std::vector<GraphStep> &right);
+
+// Gives handles to a graph that nodes embed, and to all in it.
+void name_embedded(Driver &driver, const std::shared_ptr<Graph> &graph);
+
+// Takes away the handles of what is in a step or a graph.
+void forget_step(Driver &driver, GraphStep &step);
+void forget_graph(Driver &driver, Graph &graph);
+
+unsigned next_graph_id();
 
 // Takes references away and returns what is to be destroyed, which must happen without the lock.
 std::vector<std::shared_ptr<UserObject>> drop(Driver &driver, const UserReferences &references);

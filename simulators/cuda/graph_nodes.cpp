@@ -1,152 +1,115 @@
-// The nodes of graphs: added, listed, and the parameters of kernels changed.
+// The nodes of graphs: which there are, and which waits for which. What they do is in
+// node_parameters.cpp.
+#include <algorithm>
+
 #include "graph_calls.h"
-#include "kernel_work.h"
 
 using namespace cuda_sim;
 
 namespace {
 
-// Copies what a list of handles is allowed to hold: `*count` is its length, then what there is.
+// Copies what a list of handles is allowed to hold: `*count` is its length, then what it got.
 CUresult list_nodes(const std::vector<CUgraphNode> &found, CUgraphNode *nodes, size_t *count) {
     if (count == nullptr) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (nodes != nullptr) {
-        for (size_t index = 0; index < *count; ++index) {
-            nodes[index] = index < found.size() ? found[index] : nullptr;
-        }
+    if (nodes == nullptr) {
+        *count = found.size();
+        return CUDA_SUCCESS;
     }
-    *count = found.size();
+    for (size_t index = 0; index < *count; ++index) {
+        nodes[index] = index < found.size() ? found[index] : nullptr;
+    }
+    *count = std::min(*count, found.size());
     return CUDA_SUCCESS;
 }
 
-CUresult add_step(Call &call, const std::shared_ptr<Graph> &graph, CUgraphNode *handle,
-                  const CUgraphNode *dependencies, size_t count, Operation operation) {
-    GraphStep step;
-    step.operation = std::move(operation);
-    for (size_t index = 0; index < count; ++index) {
-        std::shared_ptr<Graph> owner;
-        size_t earlier = 0;
-        if (step_of(call.driver, dependencies[index], owner, earlier) == nullptr ||
-            owner != graph) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
-        step.after.push_back(earlier);
-    }
-    if (handle == nullptr) {
+// The same with what the dependencies carry.
+CUresult list_nodes(const std::vector<CUgraphNode> &found, CUgraphNode *nodes,
+                    CUgraphEdgeData *edges, size_t *count) {
+    if (nodes == nullptr && edges != nullptr) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    graph->steps.push_back(std::move(step));
-    name_nodes(call.driver, graph);
-    *handle = graph->steps.back().node->handle;
-    return CUDA_SUCCESS;
-}
-
-template <class Parameters>
-CUresult kernel_call(Call &call, const Parameters &from, CUfunction handle,
-                     std::shared_ptr<KernelCall> &made) {
-    std::shared_ptr<Function> function;
-    const CUresult refusal = function_of(call, handle, function);
-    if (refusal != CUDA_SUCCESS) {
-        return refusal;
+    const CUresult result = list_nodes(found, nodes, count);
+    if (result == CUDA_SUCCESS && edges != nullptr) {
+        std::fill_n(edges, *count, CUgraphEdgeData{});
     }
-    const sim::LaunchShape shape = {{from.gridDimX, from.gridDimY, from.gridDimZ},
-                                    {from.blockDimX, from.blockDimY, from.blockDimZ},
-                                    from.sharedMemBytes};
-    return make_kernel_call(function, shape, from.kernelParams, from.extra, made);
+    return result;
 }
 
-CUfunction function_in(const CUDA_KERNEL_NODE_PARAMS_v1 &parameters) {
-    return parameters.func;
+bool waits_for(const GraphStep &step, size_t earlier) {
+    return std::find(step.after.begin(), step.after.end(), earlier) != step.after.end();
 }
 
-CUfunction function_in(const CUDA_KERNEL_NODE_PARAMS &parameters) {
-    return parameters.func != nullptr ? parameters.func
-                                      : reinterpret_cast<CUfunction>(parameters.kern);
+std::vector<CUgraphNode> dependencies_of(const Graph &graph, const GraphStep &step) {
+    std::vector<CUgraphNode> found;
+    for (const size_t earlier : step.after) {
+        found.push_back(graph.steps[earlier].node->handle);
+    }
+    return found;
 }
 
-void fill_rest(CUDA_KERNEL_NODE_PARAMS_v1 &, const Function &) {}
-
-void fill_rest(CUDA_KERNEL_NODE_PARAMS &parameters, const Function &function) {
-    parameters.kern = nullptr;
-    parameters.ctx = function.module->context->handle;
+std::vector<CUgraphNode> dependents_of(const Graph &graph, size_t index) {
+    std::vector<CUgraphNode> found;
+    for (const GraphStep &step : graph.steps) {
+        if (!step.removed && waits_for(step, index)) {
+            found.push_back(step.node->handle);
+        }
+    }
+    return found;
 }
 
-template <class Parameters>
-CUresult get_parameters(const char *name, CUgraphNode node, Parameters *parameters) {
-    return initialized(name, [&](Call &call) {
-        std::shared_ptr<Graph> graph;
-        size_t index = 0;
-        GraphStep *step = step_of(call.driver, node, graph, index);
-        if (step == nullptr || step->operation.kernel == nullptr || parameters == nullptr) {
+CUresult list_edges(const char *name, CUgraph handle, CUgraphNode *from, CUgraphNode *to,
+                    CUgraphEdgeData *data, size_t *count) {
+    return with_graph(name, handle, [&](Call &, const std::shared_ptr<Graph> &graph) {
+        std::vector<CUgraphNode> sources;
+        std::vector<CUgraphNode> targets;
+        for (const GraphStep &step : graph->steps) {
+            for (const size_t earlier : step.after) {
+                sources.push_back(graph->steps[earlier].node->handle);
+                targets.push_back(step.node->handle);
+            }
+        }
+        if (count == nullptr || (from == nullptr) != (to == nullptr)) {
             return CUDA_ERROR_INVALID_VALUE;
         }
-        KernelCall &kernel = *step->operation.kernel;
-        step->parameter_pointers.clear();
-        for (const sim::ParameterLayout &one : kernel.function->entry->kernel.parameters) {
-            step->parameter_pointers.push_back(kernel.parameters.data() + one.offset);
+        size_t room = *count;
+        list_nodes(targets, to, &room);
+        return list_nodes(sources, from, data, count);
+    });
+}
+
+CUresult change_dependencies(const char *name, CUgraph handle, const CUgraphNode *from,
+                             const CUgraphNode *to, const CUgraphEdgeData *data, size_t count,
+                             bool add) {
+    return with_graph(name, handle, [&](Call &call, const std::shared_ptr<Graph> &graph) {
+        std::vector<size_t> sources;
+        std::vector<size_t> targets;
+        const CUresult plain = check_edges(data, count);
+        if (plain != CUDA_SUCCESS) {
+            return plain;
         }
-        const sim::LaunchShape &shape = kernel.shape;
-        parameters->func = kernel.function->handle;
-        parameters->gridDimX = shape.grid[0];
-        parameters->gridDimY = shape.grid[1];
-        parameters->gridDimZ = shape.grid[2];
-        parameters->blockDimX = shape.block[0];
-        parameters->blockDimY = shape.block[1];
-        parameters->blockDimZ = shape.block[2];
-        parameters->sharedMemBytes = shape.shared_bytes;
-        parameters->kernelParams = step->parameter_pointers.data();
-        parameters->extra = nullptr;
-        fill_rest(*parameters, *kernel.function);
+        if (!find_steps(call.driver, graph, from, count, sources) ||
+            !find_steps(call.driver, graph, to, count, targets)) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        std::vector<GraphStep> changed = graph->steps;
+        for (size_t index = 0; index < count; ++index) {
+            auto &after = changed[targets[index]].after;
+            const auto place = std::find(after.begin(), after.end(), sources[index]);
+            if ((place == after.end()) != add || sources[index] == targets[index]) {
+                return refuse(CUDA_ERROR_INVALID_VALUE,
+                              add ? "a dependency is there already, or of a node on itself"
+                                  : "there is no such dependency");
+            }
+            if (add) {
+                after.push_back(sources[index]);
+            } else {
+                after.erase(place);
+            }
+        }
+        graph->steps = std::move(changed);
         return CUDA_SUCCESS;
-    });
-}
-
-template <class Parameters>
-CUresult set_parameters(const char *name, CUgraphNode node, const Parameters *parameters) {
-    return in_context(name, [&](Call &call) {
-        std::shared_ptr<Graph> graph;
-        size_t index = 0;
-        GraphStep *step = step_of(call.driver, node, graph, index);
-        if (step == nullptr || step->operation.kernel == nullptr || parameters == nullptr) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
-        return kernel_call(call, *parameters, function_in(*parameters), step->operation.kernel);
-    });
-}
-
-template <class Parameters>
-CUresult set_exec_parameters(const char *name, CUgraphExec handle, CUgraphNode node,
-                             const Parameters *parameters) {
-    return with_exec(name, handle, [&](Call &call, GraphExec &exec) {
-        std::shared_ptr<Graph> graph;
-        size_t index = 0;
-        const GraphStep *step = step_of(call.driver, node, graph, index);
-        if (step == nullptr || graph != exec.source || index >= exec.steps.size() ||
-            exec.steps[index].operation.kernel == nullptr || parameters == nullptr) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
-        // Launches already queued keep the parameters they were queued with.
-        return kernel_call(call, *parameters, function_in(*parameters),
-                           exec.steps[index].operation.kernel);
-    });
-}
-
-template <class Parameters>
-CUresult add_kernel(const char *name, CUgraphNode *node, CUgraph handle,
-                    const CUgraphNode *dependencies, size_t count, const Parameters *parameters) {
-    return in_context(name, [&](Call &call) {
-        const std::shared_ptr<Graph> graph = call.driver.graphs.find(handle);
-        if (graph == nullptr || parameters == nullptr) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
-        Operation operation;
-        operation.type = CU_GRAPH_NODE_TYPE_KERNEL;
-        const CUresult result =
-            kernel_call(call, *parameters, function_in(*parameters), operation.kernel);
-        return result != CUDA_SUCCESS
-                   ? result
-                   : add_step(call, graph, node, dependencies, count, std::move(operation));
     });
 }
 
@@ -163,6 +126,53 @@ GraphStep *cuda_sim::step_of(Driver &driver, CUgraphNode handle, std::shared_ptr
     return &graph->steps[index];
 }
 
+bool cuda_sim::find_steps(Driver &driver, const std::shared_ptr<Graph> &graph,
+                          const CUgraphNode *nodes, size_t count, std::vector<size_t> &found) {
+    if (nodes == nullptr && count != 0) {
+        return false;
+    }
+    for (size_t position = 0; position < count; ++position) {
+        std::shared_ptr<Graph> owner;
+        size_t index = 0;
+        if (step_of(driver, nodes[position], owner, index) == nullptr || owner != graph) {
+            return false;
+        }
+        found.push_back(index);
+    }
+    return true;
+}
+
+CUresult cuda_sim::check_edges(const CUgraphEdgeData *edges, size_t count) {
+    for (size_t index = 0; edges != nullptr && index < count; ++index) {
+        if (edges[index].from_port != 0 || edges[index].to_port != 0 || edges[index].type != 0) {
+            return refuse(CUDA_ERROR_NOT_SUPPORTED,
+                          "dependencies between parts of kernels are not simulated");
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult cuda_sim::add_step(Call &call, const std::shared_ptr<Graph> &graph, CUgraphNode *handle,
+                            const CUgraphNode *dependencies, size_t count, Operation operation) {
+    GraphStep step;
+    step.operation = std::move(operation);
+    if (handle == nullptr || !find_steps(call.driver, graph, dependencies, count, step.after)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    std::vector<size_t> once = step.after;
+    std::sort(once.begin(), once.end());
+    if (std::adjacent_find(once.begin(), once.end()) != once.end()) {
+        return refuse(CUDA_ERROR_INVALID_VALUE, "a dependency is named twice");
+    }
+    if (step.operation.child != nullptr) {
+        name_embedded(call.driver, step.operation.child);
+    }
+    graph->steps.push_back(std::move(step));
+    name_nodes(call.driver, graph);
+    *handle = graph->steps.back().node->handle;
+    return CUDA_SUCCESS;
+}
+
 void cuda_sim::name_nodes(Driver &driver, const std::shared_ptr<Graph> &graph) {
     for (size_t index = 0; index < graph->steps.size(); ++index) {
         GraphStep &step = graph->steps[index];
@@ -175,49 +185,64 @@ void cuda_sim::name_nodes(Driver &driver, const std::shared_ptr<Graph> &graph) {
     }
 }
 
-CUresult cuGraphAddEmptyNode(CUgraphNode *phGraphNode, CUgraph hGraph,
-                             const CUgraphNode *dependencies, size_t numDependencies) {
-    return with_graph(__func__, hGraph, [&](Call &call, const std::shared_ptr<Graph> &graph) {
-        return add_step(call, graph, phGraphNode, dependencies, numDependencies, {});
-    });
-}
-
-CUresult cuGraphAddHostNode(CUgraphNode *phGraphNode, CUgraph hGraph,
-                            const CUgraphNode *dependencies, size_t numDependencies,
-                            const CUDA_HOST_NODE_PARAMS *nodeParams) {
-    return with_graph(__func__, hGraph, [&](Call &call, const std::shared_ptr<Graph> &graph) {
-        if (nodeParams == nullptr || nodeParams->fn == nullptr) {
-            return CUDA_ERROR_INVALID_VALUE;
+void cuda_sim::name_embedded(Driver &driver, const std::shared_ptr<Graph> &graph) {
+    if (graph->handle == nullptr) {
+        graph->id = next_graph_id();
+        driver.graphs.add(graph);
+    }
+    graph->embedded = true;
+    name_nodes(driver, graph);
+    for (const GraphStep &step : graph->steps) {
+        if (step.operation.child != nullptr) {
+            name_embedded(driver, step.operation.child);
         }
-        Operation operation;
-        operation.type = CU_GRAPH_NODE_TYPE_HOST;
-        operation.calls_back = true;
-        operation.work = [what = *nodeParams] {
-            what.fn(what.userData);
-            return sim::Status::ok;
-        };
-        return add_step(call, graph, phGraphNode, dependencies, numDependencies,
-                        std::move(operation));
-    });
+    }
 }
 
-CUresult cuGraphAddKernelNode(CUgraphNode *phGraphNode, CUgraph hGraph,
-                              const CUgraphNode *dependencies, size_t numDependencies,
-                              const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams) {
-    return add_kernel(__func__, phGraphNode, hGraph, dependencies, numDependencies, nodeParams);
+void cuda_sim::forget_step(Driver &driver, GraphStep &step) {
+    if (step.node != nullptr) {
+        driver.nodes.remove(step.node->handle);
+    }
+    if (step.operation.child != nullptr) {
+        forget_graph(driver, *step.operation.child);
+    }
 }
 
-CUresult cuGraphAddKernelNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph,
-                                 const CUgraphNode *dependencies, size_t numDependencies,
-                                 const CUDA_KERNEL_NODE_PARAMS *nodeParams) {
-    return add_kernel(__func__, phGraphNode, hGraph, dependencies, numDependencies, nodeParams);
+void cuda_sim::forget_graph(Driver &driver, Graph &graph) {
+    for (GraphStep &step : graph.steps) {
+        forget_step(driver, step);
+    }
+    driver.graphs.remove(graph.handle);
+}
+
+CUresult cuGraphDestroyNode(CUgraphNode hNode) {
+    return with_node(
+        __func__, hNode,
+        [&](Call &call, const std::shared_ptr<Graph> &graph, size_t index, GraphStep &step) {
+            const auto capture = graph->capture.lock();
+            if (capture != nullptr && !capture->streams.empty()) {
+                return refuse(CUDA_ERROR_INVALID_VALUE, "a stream is capturing into this graph");
+            }
+            forget_step(call.driver, step);
+            // Its place stays, for nodes and executable graphs go by places.
+            step.operation = {};
+            step.after.clear();
+            step.removed = true;
+            for (GraphStep &other : graph->steps) {
+                auto &after = other.after;
+                after.erase(std::remove(after.begin(), after.end(), index), after.end());
+            }
+            return CUDA_SUCCESS;
+        });
 }
 
 CUresult cuGraphGetNodes(CUgraph hGraph, CUgraphNode *nodes, size_t *numNodes) {
     return with_graph(__func__, hGraph, [&](Call &, const std::shared_ptr<Graph> &graph) {
         std::vector<CUgraphNode> found;
         for (const GraphStep &step : graph->steps) {
-            found.push_back(step.node->handle);
+            if (!step.removed) {
+                found.push_back(step.node->handle);
+            }
         }
         return list_nodes(found, nodes, numNodes);
     });
@@ -227,7 +252,7 @@ CUresult cuGraphGetRootNodes(CUgraph hGraph, CUgraphNode *rootNodes, size_t *num
     return with_graph(__func__, hGraph, [&](Call &, const std::shared_ptr<Graph> &graph) {
         std::vector<CUgraphNode> found;
         for (const GraphStep &step : graph->steps) {
-            if (step.after.empty()) {
+            if (!step.removed && step.after.empty()) {
                 found.push_back(step.node->handle);
             }
         }
@@ -235,60 +260,117 @@ CUresult cuGraphGetRootNodes(CUgraph hGraph, CUgraphNode *rootNodes, size_t *num
     });
 }
 
+CUresult cuGraphGetEdges(CUgraph hGraph, CUgraphNode *from, CUgraphNode *to, size_t *numEdges) {
+    return list_edges(__func__, hGraph, from, to, nullptr, numEdges);
+}
+
+CUresult cuGraphGetEdges_v2(CUgraph hGraph, CUgraphNode *from, CUgraphNode *to,
+                            CUgraphEdgeData *edgeData, size_t *numEdges) {
+    return list_edges(__func__, hGraph, from, to, edgeData, numEdges);
+}
+
+CUresult cuGraphAddDependencies(CUgraph hGraph, const CUgraphNode *from, const CUgraphNode *to,
+                                size_t numDependencies) {
+    return change_dependencies(__func__, hGraph, from, to, nullptr, numDependencies, true);
+}
+
+CUresult cuGraphAddDependencies_v2(CUgraph hGraph, const CUgraphNode *from, const CUgraphNode *to,
+                                   const CUgraphEdgeData *edgeData, size_t numDependencies) {
+    return change_dependencies(__func__, hGraph, from, to, edgeData, numDependencies, true);
+}
+
+CUresult cuGraphRemoveDependencies(CUgraph hGraph, const CUgraphNode *from, const CUgraphNode *to,
+                                   size_t numDependencies) {
+    return change_dependencies(__func__, hGraph, from, to, nullptr, numDependencies, false);
+}
+
+CUresult cuGraphRemoveDependencies_v2(CUgraph hGraph, const CUgraphNode *from,
+                                      const CUgraphNode *to, const CUgraphEdgeData *edgeData,
+                                      size_t numDependencies) {
+    return change_dependencies(__func__, hGraph, from, to, edgeData, numDependencies, false);
+}
+
+CUresult cuGraphNodeGetDependencies_v2(CUgraphNode hNode, CUgraphNode *dependencies,
+                                       CUgraphEdgeData *edgeData, size_t *numDependencies) {
+    return with_node(
+        __func__, hNode,
+        [&](Call &, const std::shared_ptr<Graph> &graph, size_t, const GraphStep &step) {
+            return list_nodes(dependencies_of(*graph, step), dependencies, edgeData,
+                              numDependencies);
+        });
+}
+
 CUresult cuGraphNodeGetDependencies(CUgraphNode hNode, CUgraphNode *dependencies,
                                     size_t *numDependencies) {
-    return initialized(__func__, [&](Call &call) {
-        std::shared_ptr<Graph> graph;
-        size_t index = 0;
-        const GraphStep *step = step_of(call.driver, hNode, graph, index);
-        if (step == nullptr) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
-        std::vector<CUgraphNode> found;
-        for (const size_t earlier : step->after) {
-            found.push_back(graph->steps[earlier].node->handle);
-        }
-        return list_nodes(found, dependencies, numDependencies);
-    });
+    return with_node(
+        __func__, hNode,
+        [&](Call &, const std::shared_ptr<Graph> &graph, size_t, const GraphStep &step) {
+            return list_nodes(dependencies_of(*graph, step), dependencies, numDependencies);
+        });
+}
+
+CUresult cuGraphNodeGetDependentNodes_v2(CUgraphNode hNode, CUgraphNode *dependentNodes,
+                                         CUgraphEdgeData *edgeData, size_t *numDependentNodes) {
+    return with_node(
+        __func__, hNode,
+        [&](Call &call, const std::shared_ptr<Graph> &graph, size_t index, const GraphStep &) {
+            name_nodes(call.driver, graph);
+            return list_nodes(dependents_of(*graph, index), dependentNodes, edgeData,
+                              numDependentNodes);
+        });
+}
+
+CUresult cuGraphNodeGetDependentNodes(CUgraphNode hNode, CUgraphNode *dependentNodes,
+                                      size_t *numDependentNodes) {
+    return with_node(
+        __func__, hNode,
+        [&](Call &call, const std::shared_ptr<Graph> &graph, size_t index, const GraphStep &) {
+            name_nodes(call.driver, graph);
+            return list_nodes(dependents_of(*graph, index), dependentNodes, numDependentNodes);
+        });
 }
 
 CUresult cuGraphNodeGetType(CUgraphNode hNode, CUgraphNodeType *type) {
-    return initialized(__func__, [&](Call &call) {
-        std::shared_ptr<Graph> graph;
-        size_t index = 0;
-        const GraphStep *step = step_of(call.driver, hNode, graph, index);
-        if (step == nullptr || type == nullptr) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
-        *type = step->operation.type;
-        return CUDA_SUCCESS;
-    });
+    return with_node(__func__, hNode,
+                     [&](Call &, const std::shared_ptr<Graph> &, size_t, const GraphStep &step) {
+                         if (type == nullptr) {
+                             return CUDA_ERROR_INVALID_VALUE;
+                         }
+                         *type = step.operation.type;
+                         return CUDA_SUCCESS;
+                     });
 }
 
-CUresult cuGraphKernelNodeGetParams(CUgraphNode hNode, CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams) {
-    return get_parameters(__func__, hNode, nodeParams);
+CUresult cuGraphNodeGetContainingGraph(CUgraphNode hNode, CUgraph *phGraph) {
+    return with_node(__func__, hNode,
+                     [&](Call &, const std::shared_ptr<Graph> &graph, size_t, const GraphStep &) {
+                         if (phGraph == nullptr) {
+                             return CUDA_ERROR_INVALID_VALUE;
+                         }
+                         *phGraph = graph->handle;
+                         return CUDA_SUCCESS;
+                     });
 }
 
-CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode hNode, CUDA_KERNEL_NODE_PARAMS *nodeParams) {
-    return get_parameters(__func__, hNode, nodeParams);
+CUresult cuGraphNodeGetLocalId(CUgraphNode hNode, unsigned int *nodeId) {
+    return with_node(__func__, hNode,
+                     [&](Call &, const std::shared_ptr<Graph> &, size_t index, const GraphStep &) {
+                         if (nodeId == nullptr) {
+                             return CUDA_ERROR_INVALID_VALUE;
+                         }
+                         *nodeId = static_cast<unsigned>(index);
+                         return CUDA_SUCCESS;
+                     });
 }
 
-CUresult cuGraphKernelNodeSetParams(CUgraphNode hNode,
-                                    const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams) {
-    return set_parameters(__func__, hNode, nodeParams);
-}
-
-CUresult cuGraphKernelNodeSetParams_v2(CUgraphNode hNode,
-                                       const CUDA_KERNEL_NODE_PARAMS *nodeParams) {
-    return set_parameters(__func__, hNode, nodeParams);
-}
-
-CUresult cuGraphExecKernelNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
-                                        const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams) {
-    return set_exec_parameters(__func__, hGraphExec, hNode, nodeParams);
-}
-
-CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphNode hNode,
-                                           const CUDA_KERNEL_NODE_PARAMS *nodeParams) {
-    return set_exec_parameters(__func__, hGraphExec, hNode, nodeParams);
+CUresult cuGraphNodeGetToolsId(CUgraphNode hNode, unsigned long long *toolsNodeId) {
+    return with_node(
+        __func__, hNode,
+        [&](Call &, const std::shared_ptr<Graph> &graph, size_t index, const GraphStep &) {
+            if (toolsNodeId == nullptr) {
+                return CUDA_ERROR_INVALID_VALUE;
+            }
+            *toolsNodeId = uint64_t{graph->id} << 32 | index;
+            return CUDA_SUCCESS;
+        });
 }

@@ -51,9 +51,9 @@ CUresult check_options(const Function &function, const sim::LaunchShape &shape,
     return whole ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CLUSTER_SIZE;
 }
 
-CUresult launch(Call &call, const std::shared_ptr<Function> &function,
-                const sim::LaunchShape &shape, const LaunchOptions &options, CUstream stream_handle,
-                void **parameters, void **extra) {
+CUresult launch(Call &call, const std::shared_ptr<Function> &function, sim::LaunchShape shape,
+                const LaunchOptions &options, CUstream stream_handle, void **parameters,
+                void **extra) {
     const std::shared_ptr<Stream> stream = stream_of(call, stream_handle);
     if (stream == nullptr) {
         return CUDA_ERROR_INVALID_HANDLE;
@@ -64,6 +64,7 @@ CUresult launch(Call &call, const std::shared_ptr<Function> &function,
     }
     Operation operation;
     operation.type = CU_GRAPH_NODE_TYPE_KERNEL;
+    shape.cooperative = options.cooperative;
     CUresult result = make_kernel_call(function, shape, parameters, extra, operation.kernel);
     if (result == CUDA_SUCCESS) {
         result = check_options(*function, shape, options);
@@ -120,8 +121,12 @@ CUresult get_attribute(const Function &function, CUfunction_attribute attribute,
     case CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED:
         *value = function.large_clusters;
         return CUDA_SUCCESS;
-    case CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES:
     case CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES:
+        *value = static_cast<int>(function.entry->local_bytes);
+        return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES:
+        *value = static_cast<int>(image.constant_bytes);
+        return CUDA_SUCCESS;
     case CU_FUNC_ATTRIBUTE_CACHE_MODE_CA:
     case CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET:
     case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH:
@@ -261,6 +266,16 @@ CUresult cuFuncGetParamInfo(CUfunction func, size_t paramIndex, size_t *paramOff
     });
 }
 
+CUresult cuFuncGetParamCount(CUfunction func, size_t *paramCount) {
+    return with_function(__func__, func, [&](Call &, const std::shared_ptr<Function> &function) {
+        if (paramCount == nullptr) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        *paramCount = function->entry->kernel.parameters.size();
+        return CUDA_SUCCESS;
+    });
+}
+
 CUresult cuFuncGetModule(CUmodule *hmod, CUfunction hfunc) {
     return with_function(__func__, hfunc, [&](Call &, const std::shared_ptr<Function> &function) {
         *hmod = function->module->handle;
@@ -269,6 +284,9 @@ CUresult cuFuncGetModule(CUmodule *hmod, CUfunction hfunc) {
 }
 
 CUresult cuFuncGetName(const char **name, CUfunction hfunc) {
+    if (name == nullptr || hfunc == nullptr) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
     return with_function(__func__, hfunc, [&](Call &, const std::shared_ptr<Function> &function) {
         *name = function->entry->kernel.entry.c_str();
         return CUDA_SUCCESS;
@@ -326,6 +344,10 @@ CUresult cuKernelGetParamInfo(CUkernel kernel, size_t paramIndex, size_t *paramO
                               size_t *paramSize) {
     return cuFuncGetParamInfo(reinterpret_cast<CUfunction>(kernel), paramIndex, paramOffset,
                               paramSize);
+}
+
+CUresult cuKernelGetParamCount(CUkernel kernel, size_t *paramCount) {
+    return cuFuncGetParamCount(reinterpret_cast<CUfunction>(kernel), paramCount);
 }
 
 CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *numBlocks, CUfunction func, int blockSize,
@@ -401,6 +423,25 @@ CUresult cuOccupancyMaxActiveClusters(int *numClusters, CUfunction func,
             const unsigned resident = resident_blocks(*function, threads, config->sharedMemBytes);
             *numClusters =
                 static_cast<int>(resident * call.device->profile.processors / std::max(blocks, 1U));
+            return CUDA_SUCCESS;
+        });
+}
+
+CUresult cuOccupancyMaxPotentialClusterSize(int *clusterSize, CUfunction func,
+                                            const CUlaunchConfig *config) {
+    return with_function(
+        __func__, func, [&](Call &call, const std::shared_ptr<Function> &function) {
+            if (clusterSize == nullptr || config == nullptr) {
+                return CUDA_ERROR_INVALID_VALUE;
+            }
+            if (!call.device->profile.clusters) {
+                return CUDA_ERROR_NOT_SUPPORTED;
+            }
+            const unsigned threads = config->blockDimX * config->blockDimY * config->blockDimZ;
+            const bool fits = resident_blocks(*function, threads, config->sharedMemBytes) != 0;
+            const unsigned most =
+                function->large_clusters ? 2 * max_cluster_blocks : max_cluster_blocks;
+            *clusterSize = static_cast<int>(fits ? most : 0);
             return CUDA_SUCCESS;
         });
 }

@@ -1,7 +1,7 @@
 // Device memory, stream-ordered memory, page-locked host memory. Pools are in pools.cpp.
 #include <algorithm>
 
-#include "operations.h"
+#include "managed.h"
 #include "pointers.h"
 
 using namespace cuda_sim;
@@ -28,6 +28,9 @@ CUresult allocate_ordered(Call &call, CUdeviceptr *address, size_t bytes,
         return refuse(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
                       "allocations inside graphs are not simulated");
     }
+    if (pool->managed) {
+        return allocate_managed(call, address, bytes, pool);
+    }
     DeviceState &device = *call.driver.device(pool->device);
     uint64_t place = 0;
     const sim::Status status = device.device.memory.reserve(bytes, place);
@@ -53,6 +56,9 @@ CUresult free_now(Call &call, CUdeviceptr address) {
     if (address == 0) {
         return CUDA_SUCCESS;
     }
+    if (call.driver.managed.count(address) != 0) {
+        return free_managed(call, address);
+    }
     DeviceState *owner = nullptr;
     sim::Allocation *allocation = call.driver.find_allocation(address, 1, &owner);
     if (allocation == nullptr || allocation->address != address || allocation->borrowed ||
@@ -77,6 +83,9 @@ CUresult free_ordered(Call &call, CUdeviceptr address, CUstream stream_handle) {
     const std::shared_ptr<Stream> stream = stream_of(call, stream_handle);
     if (stream == nullptr) {
         return CUDA_ERROR_INVALID_HANDLE;
+    }
+    if (call.driver.managed.count(address) != 0) {
+        return free_managed(call, address, *stream);
     }
     DeviceState *owner = nullptr;
     sim::Allocation *allocation = call.driver.find_allocation(address, 1, &owner);
@@ -172,14 +181,15 @@ CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
 CUresult cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr) {
     return in_context(__func__, [&](Call &call) {
         const sim::Allocation *allocation = call.driver.find_allocation(dptr, 1, nullptr);
-        if (allocation == nullptr) {
+        const sim::HostRange *host = call.driver.host_memory.find(dptr);
+        if (allocation == nullptr && host == nullptr) {
             return CUDA_ERROR_NOT_FOUND;
         }
         if (pbase != nullptr) {
-            *pbase = allocation->address;
+            *pbase = allocation != nullptr ? allocation->address : host->address;
         }
         if (psize != nullptr) {
-            *psize = allocation->bytes;
+            *psize = allocation != nullptr ? allocation->bytes : host->bytes;
         }
         return CUDA_SUCCESS;
     });
@@ -214,7 +224,8 @@ CUresult cuMemFreeHost(void *p) {
             return CUDA_SUCCESS;
         }
         const sim::HostRange *range = call.driver.host_memory.find(address);
-        if (range == nullptr || range->registered || range->address != address) {
+        if (range == nullptr || range->registered || range->address != address ||
+            is_managed(call.driver, address)) {
             return CUDA_ERROR_INVALID_VALUE;
         }
         call.driver.host_memory.release(address);
@@ -255,7 +266,7 @@ CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *pdptr, void *p, unsigned int 
 CUresult cuMemHostGetFlags(unsigned int *pFlags, void *p) {
     return in_context(__func__, [&](Call &call) {
         const auto *range = call.driver.host_memory.find(reinterpret_cast<uint64_t>(p));
-        if (range == nullptr || range->registered) {
+        if (range == nullptr || range->registered || is_managed(call.driver, range->address)) {
             return CUDA_ERROR_INVALID_VALUE;
         }
         *pFlags = range->flags;

@@ -293,6 +293,9 @@ CUresult cuKernelGetLibrary(CUlibrary *pLib, CUkernel kernel) {
 
 CUresult cuKernelGetName(const char **name, CUkernel hfunc) {
     return initialized(__func__, [&](Call &call) {
+        if (name == nullptr || hfunc == nullptr) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
         const std::shared_ptr<Kernel> found = call.driver.kernels.find(hfunc);
         if (found == nullptr) {
             return CUDA_ERROR_INVALID_HANDLE;

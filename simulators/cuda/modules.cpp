@@ -3,11 +3,14 @@
 #include <elf.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 
+#include "../images/attached_ptx.h"
 #include "../images/cubin.h"
 #include "../images/fatbin.h"
 #include "../images/ptx.h"
+#include "../images/ptx_link.h"
 
 namespace cuda_sim {
 
@@ -87,16 +90,58 @@ CUresult read_text(const Driver &driver, const Profile &profile, std::string_vie
     return readable ? check_ptx(driver, profile, image, why) : CUDA_ERROR_INVALID_PTX;
 }
 
+// PTX takes the place of the cubin it was made into, except for what only the compiler knows.
+void take_text(sim::Image &cubin, sim::Image text) {
+    for (sim::ImageEntry &entry : text.entries) {
+        const auto compiled = std::find_if(
+            cubin.entries.begin(), cubin.entries.end(),
+            [&](const auto &one) { return one.kernel.entry == entry.kernel.entry; });
+        if (compiled != cubin.entries.end()) {
+            entry.registers = compiled->registers;
+            entry.local_bytes = compiled->local_bytes;
+        }
+    }
+    text.constant_bytes = cubin.constant_bytes;
+    cubin = std::move(text);
+}
+
 CUresult read_elf(const Driver &driver, const Profile &profile, const sim::Bytes &bytes,
                   sim::Image &image, std::string &why) {
     if (!sim::read_cubin(bytes, image, why)) {
         return CUDA_ERROR_INVALID_IMAGE;
     }
-    return check_cubin(driver, profile, image, why);
+    const CUresult unfit = check_cubin(driver, profile, image, why);
+    sim::AttachedPtx attached;
+    if (unfit != CUDA_SUCCESS || !sim::read_attached_ptx(bytes, attached)) {
+        return unfit;
+    }
+    std::string linked;
+    sim::Image text;
+    if (!attached.texts.empty() && !sim::link_ptx(attached.texts, linked, why)) {
+        return CUDA_ERROR_INVALID_PTX;
+    }
+    const CUresult result = attached.texts.empty()
+                                ? CUDA_SUCCESS
+                                : read_text(driver, profile, linked, text, why);
+    if (result == CUDA_SUCCESS && !attached.texts.empty()) {
+        take_text(image, std::move(text));
+    }
+    image.missing = attached.problem;
+    return result;
+}
+
+// Whether anything here can run its kernels.
+bool is_executable(Driver &driver, const sim::Image &image) {
+    std::vector<std::string> entries;
+    for (const sim::ImageEntry &entry : image.entries) {
+        entries.push_back(entry.kernel.entry);
+    }
+    return image.kind == sim::Image::Kind::ptx || driver.host_kernels.has_any(entries);
 }
 
 // A machine program for this device, the newest, else the newest PTX that can be compiled for it.
-CUresult read_container(const Driver &driver, const Profile &profile, const sim::Bytes &bytes,
+// Where nothing can run the machine program, PTX beside it does.
+CUresult read_container(Driver &driver, const Profile &profile, const sim::Bytes &bytes,
                         sim::Image &image, std::string &why) {
     std::vector<sim::FatbinMember> members;
     if (!sim::read_fatbin(bytes, members, why)) {
@@ -110,20 +155,27 @@ CUresult read_container(const Driver &driver, const Profile &profile, const sim:
     CUresult result = CUDA_ERROR_NO_BINARY_FOR_GPU;
     std::string reasons;
     for (const sim::FatbinMember &member : members) {
+        sim::Image candidate;
         std::string reason = member.problem;
         CUresult refusal = CUDA_ERROR_INVALID_IMAGE;
         const sim::Bytes content(member.content.data(), member.content.size());
         if (reason.empty() && member.kind == sim::Image::Kind::cubin) {
-            refusal = read_elf(driver, profile, content, image, reason);
+            refusal = read_elf(driver, profile, content, candidate, reason);
         } else if (reason.empty()) {
             const auto *text = reinterpret_cast<const char *>(content.data());
-            refusal =
-                read_text(driver, profile, {text, strnlen(text, content.size())}, image, reason);
+            refusal = read_text(driver, profile, {text, strnlen(text, content.size())}, candidate,
+                                reason);
         }
-        if (refusal == CUDA_SUCCESS) {
+        if (refusal == CUDA_SUCCESS && result != CUDA_SUCCESS) {
+            image = std::move(candidate);
+            result = CUDA_SUCCESS;
+        } else if (refusal == CUDA_SUCCESS && candidate.kind == sim::Image::Kind::ptx) {
+            take_text(image, std::move(candidate));
+        }
+        if (result == CUDA_SUCCESS && is_executable(driver, image)) {
             return CUDA_SUCCESS;
         }
-        if (refusal == CUDA_ERROR_UNSUPPORTED_PTX_VERSION) {
+        if (refusal == CUDA_ERROR_UNSUPPORTED_PTX_VERSION && result != CUDA_SUCCESS) {
             result = refusal;
         }
         reasons += (reasons.empty() ? "" : "; ") + reason;
@@ -132,7 +184,7 @@ CUresult read_container(const Driver &driver, const Profile &profile, const sim:
     return result;
 }
 
-CUresult read_image(const Driver &driver, const Profile &profile, const void *data,
+CUresult read_image(Driver &driver, const Profile &profile, const void *data,
                     sim::Image &image, std::string &why) {
     FatbinWrapper wrapper;
     std::memcpy(&wrapper.magic, data, sizeof wrapper.magic);
@@ -313,18 +365,41 @@ void release_variables(Module &module) {
 
 namespace {
 
+// Said once, for a program that compiles to cubins gets no further; a report need not be asked for.
+void advise_on_cubins(const sim::Image &image) {
+    static bool said = false;
+    if (said) {
+        return;
+    }
+    said = true;
+    const std::string advice =
+        !image.missing.empty()
+            ? image.missing
+            : "run the program by `python -m uhal sim run`, which hands on the PTX of what is "
+              "compiled at run time, or compile for compute_" +
+                  std::to_string(image.target) + " instead of " + target_name(image);
+    std::fprintf(stderr, "uhal simulator: a cubin is machine code, which cannot be executed: %s\n",
+                 advice.c_str());
+}
+
 CUresult make_kernel(Module &module, const sim::KernelDescription &kernel,
                      std::unique_ptr<sim::Executable> &executable) {
     const std::string refused = "kernel " + kernel.entry + " cannot be simulated: ";
+    const std::string &missing = module.image.missing;
     if (module.ptx != nullptr) {
         sim::TranslatorAnswer problem;
         executable = module.ptx->kernel(kernel, problem);
-        return executable != nullptr ? CUDA_SUCCESS
-                                     : refuse(result_of(problem), refused + words_of(problem));
+        const std::string words =
+            words_of(problem) + (missing.empty() ? "" : " (" + missing + ")");
+        return executable != nullptr ? CUDA_SUCCESS : refuse(result_of(problem), refused + words);
     }
     std::string why;
     executable = module.executable->kernel(kernel, why);
-    return executable != nullptr ? CUDA_SUCCESS : refuse(CUDA_ERROR_NOT_SUPPORTED, refused + why);
+    if (executable != nullptr) {
+        return CUDA_SUCCESS;
+    }
+    advise_on_cubins(module.image);
+    return refuse(CUDA_ERROR_NOT_SUPPORTED, refused + why);
 }
 
 // Where a variable of a cubin is: in the host build, which gets a device address.

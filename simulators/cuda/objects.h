@@ -18,7 +18,7 @@
 
 // What the ABI headers declare is what the library exports.
 #pragma GCC visibility push(default)
-#include "wider_abi.h"
+#include "graph_abi.h"
 #pragma GCC visibility pop
 
 namespace cuda_sim {
@@ -30,7 +30,8 @@ struct Graph;
 
 struct Pool {
     CUmemoryPool handle = nullptr;
-    int device = 0;
+    int device = 0; // of managed memory: where it is preferred, as PageAdvice says it
+    bool managed = false;
     uint64_t used = 0;
     uint64_t used_high = 0;
     std::map<CUmemPool_attribute, uint64_t> settings;
@@ -53,6 +54,7 @@ struct Stream {
     std::shared_ptr<Capture> capture; // null when the stream is not capturing
     bool capture_origin = false;
     std::vector<size_t> capture_ends; // nodes the next captured operation comes after
+    std::map<CUstreamAttrID, CUstreamAttrValue> attributes;
 };
 
 // When an event's latest record was reached.
@@ -105,6 +107,22 @@ struct Library {
     std::vector<unsigned char> image;
     std::map<Context *, std::shared_ptr<Module>> modules; // loaded where first used
     std::map<std::string, std::shared_ptr<Kernel>> kernels;
+};
+
+// What a program said of a page of managed memory. Places are devices, or CU_DEVICE_CPU.
+struct PageAdvice {
+    bool read_mostly = false;
+    CUdevice preferred = CU_DEVICE_INVALID;
+    CUdevice prefetched = CU_DEVICE_INVALID;
+    uint32_t accessed_by = 0; // a bit for each place
+};
+
+// An allocation of managed memory, which lies in host memory.
+struct Managed {
+    int ordinal = 0; // of the device that was current
+    std::vector<PageAdvice> pages;
+    std::shared_ptr<Pool> pool; // null without one
+    bool leaving = false;       // freed, in the order of a stream
 };
 
 struct DeviceState;

@@ -12,6 +12,14 @@ std::shared_ptr<Stream> stream_of(Call &call, CUstream handle);
 CUresult enqueue(Call &call, Stream &stream, Operation operation,
                  std::vector<sim::Point> after = {});
 
+// Records the event on a stream that is not capturing.
+CUresult record_event(Call &call, Stream &stream, Event &event);
+
+// Makes a stream that is not capturing wait for the event's latest record.
+void wait_for_event(Call &call, Stream &stream, const Event &event);
+
+Operation make_host_call(const CUDA_HOST_NODE_PARAMS_v2 &what);
+
 // Everything a wait for this stream waits for: for the legacy stream, the blocking ones too.
 std::vector<sim::Point> ends_of(Stream &stream);
 

@@ -14,18 +14,27 @@ CUresult answer(Driver &driver, void *data, CUpointer_attribute attribute, CUdev
     if (device == nullptr && host == nullptr) {
         return CUDA_ERROR_INVALID_VALUE;
     }
+    const bool managed = is_managed(driver, address);
     const auto put = [&](auto value) {
         std::memcpy(data, &value, sizeof value);
         return CUDA_SUCCESS;
     };
-    switch (attribute) {
+    switch (static_cast<int>(attribute)) {
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+        return put(is_synchronous(driver, address));
+    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+        return put(uint64_t{0});
+    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+        return put(false);
+    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+        return put(CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
     case CU_POINTER_ATTRIBUTE_CONTEXT:
         if (device == nullptr || owner->primary == nullptr) {
             return put(static_cast<CUcontext>(nullptr));
         }
         return put(owner->primary->handle);
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-        return put(device != nullptr ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST);
+        return put(device != nullptr || managed ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST);
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
         return put(address);
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
@@ -33,8 +42,11 @@ CUresult answer(Driver &driver, void *data, CUpointer_attribute attribute, CUdev
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
         return put(device != nullptr ? device->serial : host->serial);
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-        return put(false);
+        return put(managed);
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+        if (managed) {
+            return put(driver.managed[host->address].ordinal);
+        }
         return put(device != nullptr ? owner->device.ordinal : 0);
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
         return put(device != nullptr && !device->stream_ordered && !device->borrowed);
@@ -45,8 +57,13 @@ CUresult answer(Driver &driver, void *data, CUpointer_attribute attribute, CUdev
     case CU_POINTER_ATTRIBUTE_MAPPED:
         return put(true);
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE: {
-        const void *pool = device == nullptr ? nullptr : device->pool;
-        return put(pool == nullptr ? nullptr : static_cast<const Pool *>(pool)->handle);
+        const Pool *pool = nullptr;
+        if (device != nullptr) {
+            pool = static_cast<const Pool *>(device->pool);
+        } else if (managed) {
+            pool = driver.managed[host->address].pool.get();
+        }
+        return put(pool == nullptr ? nullptr : pool->handle);
     }
     default:
         return CUDA_ERROR_NOT_SUPPORTED;
@@ -55,9 +72,12 @@ CUresult answer(Driver &driver, void *data, CUpointer_attribute attribute, CUdev
 
 // What cuPointerGetAttributes writes for memory it knows nothing of.
 size_t attribute_bytes(CUpointer_attribute attribute) {
-    switch (attribute) {
+    switch (static_cast<int>(attribute)) {
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
         return sizeof(CUmemorytype);
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
     case CU_POINTER_ATTRIBUTE_MAPPED:
@@ -67,7 +87,23 @@ size_t attribute_bytes(CUpointer_attribute attribute) {
     }
 }
 
+// First address and serial number of the allocation that holds an address; zeros without one.
+std::pair<uint64_t, uint64_t> allocation_of(Driver &driver, uint64_t address) {
+    const sim::Allocation *device = driver.find_allocation(address, 1, nullptr);
+    const sim::HostRange *host = driver.host_memory.find(address);
+    if (device != nullptr) {
+        return {device->address, device->serial};
+    }
+    return host != nullptr ? std::pair<uint64_t, uint64_t>{host->address, host->serial}
+                           : std::pair<uint64_t, uint64_t>{};
+}
+
 } // namespace
+
+bool is_synchronous(Driver &driver, uint64_t address) {
+    return !driver.synchronous.empty() &&
+           driver.synchronous.count(allocation_of(driver, address)) != 0;
+}
 
 Place place_of(Driver &driver, uint64_t address, uint64_t bytes) {
     for (const auto &device : driver.devices) {
@@ -83,6 +119,11 @@ Place place_of(Driver &driver, uint64_t address, uint64_t bytes) {
     }
     const bool pinned = driver.host_memory.find(address, bytes) != nullptr;
     return {pinned ? Place::Kind::pinned : Place::Kind::pageable, nullptr};
+}
+
+bool is_managed(Driver &driver, uint64_t address) {
+    const sim::HostRange *range = driver.host_memory.find(address);
+    return range != nullptr && driver.managed.count(range->address) != 0;
 }
 
 char *view_of(Driver &driver, uint64_t address, uint64_t bytes, Place::Kind expected) {
@@ -107,6 +148,22 @@ CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdevi
     return in_context(__func__, [&](Call &call) {
         return data == nullptr ? CUDA_ERROR_INVALID_VALUE
                                : answer(call.driver, data, attribute, ptr);
+    });
+}
+
+CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdeviceptr ptr) {
+    return in_context(__func__, [&](Call &call) {
+        const auto allocation = allocation_of(call.driver, ptr);
+        if (value == nullptr || allocation.first == 0 ||
+            attribute != static_cast<int>(CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        if (*static_cast<const unsigned *>(value) != 0) {
+            call.driver.synchronous.insert(allocation);
+        } else {
+            call.driver.synchronous.erase(allocation);
+        }
+        return CUDA_SUCCESS;
     });
 }
 

@@ -23,6 +23,12 @@ Place place_of(Driver &driver, uint64_t address, uint64_t bytes);
 // Where the engine finds memory that place_of knows. Null when it is gone by now.
 char *view_of(Driver &driver, uint64_t address, uint64_t bytes, Place::Kind expected);
 
+// Whether an allocation of managed memory holds the address.
+bool is_managed(Driver &driver, uint64_t address);
+
+// Whether a program asked that synchronous operations on this memory always wait.
+bool is_synchronous(Driver &driver, uint64_t address);
+
 // Takes a stream-ordered allocation off its pool's books.
 void release_from_pool(Driver &driver, const sim::Allocation &allocation);
 

@@ -16,6 +16,56 @@ bool is_small(CUmemPool_attribute attribute) {
     return attribute <= CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES;
 }
 
+CUresult put(const std::shared_ptr<Pool> &pool, CUmemoryPool *out) {
+    if (out == nullptr) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *out = pool->handle;
+    return CUDA_SUCCESS;
+}
+
+// Where memory of this kind is preferred; CU_DEVICE_INVALID for nowhere, which only managed is.
+CUresult read_place(Call &call, const CUmemLocation &location, CUmemAllocationType type,
+                    CUdevice &place) {
+    const bool managed = type == static_cast<int>(CU_MEM_ALLOCATION_TYPE_MANAGED);
+    if (type != CU_MEM_ALLOCATION_TYPE_PINNED && !managed) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (location.type == CU_MEM_LOCATION_TYPE_DEVICE) {
+        place = location.id;
+        return call.driver.device(place) == nullptr ? CUDA_ERROR_INVALID_DEVICE : CUDA_SUCCESS;
+    }
+    place = location.type == CU_MEM_LOCATION_TYPE_HOST ? CU_DEVICE_CPU : CU_DEVICE_INVALID;
+    const bool known = location.type == CU_MEM_LOCATION_TYPE_HOST || location.type == 0;
+    return managed && known
+               ? CUDA_SUCCESS
+               : refuse(CUDA_ERROR_NOT_SUPPORTED,
+                        "only pools of device memory and managed memory are simulated");
+}
+
+// The pools of a place: the default one, and the one in use.
+template <class Body>
+CUresult with_place(const char *name, const CUmemLocation *location, CUmemAllocationType type,
+                    Body body) {
+    return initialized(name, [&](Call &call) {
+        CUdevice place = CU_DEVICE_INVALID;
+        const CUresult known = location == nullptr ? CUDA_ERROR_INVALID_VALUE
+                                                   : read_place(call, *location, type, place);
+        if (known != CUDA_SUCCESS) {
+            return known;
+        }
+        if (type == CU_MEM_ALLOCATION_TYPE_PINNED) {
+            DeviceState &device = *call.driver.device(place);
+            return body(device.default_pool, device.pool);
+        }
+        std::shared_ptr<Pool> &first = call.driver.default_managed_pools[place];
+        std::shared_ptr<Pool> &used = call.driver.managed_pools[place];
+        first = first == nullptr ? call.driver.make_pool(place, true) : first;
+        used = used == nullptr ? first : used;
+        return body(first, used);
+    });
+}
+
 } // namespace
 
 CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool_out, CUdevice dev) {
@@ -43,7 +93,7 @@ CUresult cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice dev) {
 CUresult cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool) {
     return with_pool(__func__, pool, [&](Call &call, Pool &found) {
         DeviceState *device = call.driver.device(dev);
-        if (device == nullptr || found.device != dev) {
+        if (device == nullptr || found.device != dev || found.managed) {
             return CUDA_ERROR_INVALID_DEVICE;
         }
         device->pool = call.driver.pools.find(pool);
@@ -51,34 +101,66 @@ CUresult cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool) {
     });
 }
 
+CUresult cuMemGetDefaultMemPool(CUmemoryPool *pool_out, CUmemLocation *location,
+                                CUmemAllocationType type) {
+    return with_place(__func__, location, type,
+                      [&](std::shared_ptr<Pool> &first, std::shared_ptr<Pool> &) {
+                          return put(first, pool_out);
+                      });
+}
+
+CUresult cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type) {
+    return with_place(
+        __func__, location, type,
+        [&](std::shared_ptr<Pool> &, std::shared_ptr<Pool> &used) { return put(used, pool); });
+}
+
+CUresult cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool) {
+    return with_place(__func__, location, type,
+                      [&](std::shared_ptr<Pool> &first, std::shared_ptr<Pool> &used) {
+                          const std::shared_ptr<Pool> found = Driver::get().pools.find(pool);
+                          if (found == nullptr || found->device != first->device ||
+                              found->managed != first->managed) {
+                              return CUDA_ERROR_INVALID_VALUE;
+                          }
+                          used = found;
+                          return CUDA_SUCCESS;
+                      });
+}
+
 CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps) {
     return initialized(__func__, [&](Call &call) {
-        if (pool == nullptr || poolProps == nullptr ||
-            poolProps->allocType != CU_MEM_ALLOCATION_TYPE_PINNED) {
+        if (pool == nullptr || poolProps == nullptr) {
             return CUDA_ERROR_INVALID_VALUE;
         }
-        if (poolProps->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
-            poolProps->handleTypes != CU_MEM_HANDLE_TYPE_NONE) {
-            return refuse(CUDA_ERROR_NOT_SUPPORTED, "only pools of device memory are simulated");
+        CUdevice place = CU_DEVICE_INVALID;
+        const CUresult known = read_place(call, poolProps->location, poolProps->allocType, place);
+        if (known != CUDA_SUCCESS) {
+            return known;
         }
-        if (call.driver.device(poolProps->location.id) == nullptr) {
-            return CUDA_ERROR_INVALID_DEVICE;
+        if (poolProps->handleTypes != CU_MEM_HANDLE_TYPE_NONE) {
+            return refuse(CUDA_ERROR_NOT_SUPPORTED, "pools for other processes are not simulated");
         }
-        *pool = call.driver.make_pool(poolProps->location.id)->handle;
+        const bool managed = poolProps->allocType != CU_MEM_ALLOCATION_TYPE_PINNED;
+        *pool = call.driver.make_pool(place, managed)->handle;
         return CUDA_SUCCESS;
     });
 }
 
 CUresult cuMemPoolDestroy(CUmemoryPool pool) {
     return with_pool(__func__, pool, [&](Call &call, Pool &found) {
-        DeviceState &device = *call.driver.device(found.device);
-        if (device.default_pool.get() == &found) {
+        Driver &driver = call.driver;
+        const auto &first = found.managed ? driver.default_managed_pools[found.device]
+                                          : driver.device(found.device)->default_pool;
+        auto &used =
+            found.managed ? driver.managed_pools[found.device] : driver.device(found.device)->pool;
+        if (first.get() == &found) {
             return CUDA_ERROR_INVALID_VALUE;
         }
-        if (device.pool.get() == &found) {
-            device.pool = device.default_pool;
+        if (used.get() == &found) {
+            used = first;
         }
-        call.driver.pools.remove(pool);
+        driver.pools.remove(pool);
         return CUDA_SUCCESS;
     });
 }
@@ -147,7 +229,7 @@ CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, size_
 CUresult cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool memPool,
                             CUmemLocation *location) {
     return with_pool(__func__, memPool, [&](Call &, Pool &found) {
-        const bool own = location->id == found.device;
+        const bool own = location->id == found.device || found.managed;
         const bool granted = own || found.readers.count(location->id) != 0;
         *flags = granted ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;
         return CUDA_SUCCESS;

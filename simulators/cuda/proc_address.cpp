@@ -1,12 +1,14 @@
 // Finds driver functions by name and version, as cuGetProcAddress does, and says which functions a
-// driver of the simulated version does not have yet.
+// driver of the simulated version does not have yet. functions.def lists them all.
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <set>
 
+#include "../engine/report.h"
 #include "../engine/settings.h"
 #include "call.h"
-#include "entry_points.h"
+#include "unsimulated.h"
 
 namespace cuda_sim {
 
@@ -26,18 +28,35 @@ struct EntryPoint {
     const char *name;
     const char *symbol;
     unsigned since;
-    void *function;
+    void *function;   // null where it refuses
     void *per_thread; // null where it makes no difference
 };
 
-#define ENTRY(name, symbol)                                                                        \
-    {#name, #symbol, UHAL_SINCE_##symbol, reinterpret_cast<void *>(&symbol), nullptr},
-#define STREAM_ENTRY(name, symbol)                                                                 \
-    {#name, #symbol, UHAL_SINCE_##symbol, reinterpret_cast<void *>(&symbol),                       \
+#define SIMULATED(name, symbol, since)                                                             \
+    {#name, #symbol, since, reinterpret_cast<void *>(&symbol), nullptr},
+#define PER_THREAD(name, symbol, since, suffix)                                                    \
+    {#name, #symbol, since, reinterpret_cast<void *>(&symbol),                                     \
      reinterpret_cast<void *>(&PerThread<&symbol>::call)},
-const EntryPoint entry_points[] = {UHAL_CUDA_ENTRY_POINTS(ENTRY, STREAM_ENTRY)};
-#undef ENTRY
-#undef STREAM_ENTRY
+#define REFUSED(name, symbol, since, reason) {#name, #symbol, since, nullptr, nullptr},
+#define REFUSED_PER_THREAD(name, symbol, since, suffix, reason)                                    \
+    {#name, #symbol, since, nullptr, nullptr},
+const EntryPoint entry_points[] = {
+#include "functions.def"
+};
+
+void *function_of_entry(const EntryPoint &entry, bool per_thread) {
+    if (entry.function == nullptr) {
+        static const std::map<std::string, void *> refusing = [] {
+            std::map<std::string, void *> all;
+            for (const Unsimulated &one : unsimulated()) {
+                all[one.symbol] = one.function;
+            }
+            return all;
+        }();
+        return refusing.at(entry.symbol);
+    }
+    return per_thread && entry.per_thread != nullptr ? entry.per_thread : entry.function;
+}
 
 // Functions hidden by name, to show what becomes of a program on a driver that lacks one.
 bool hidden(const std::string &symbol) {
@@ -78,8 +97,8 @@ CUresult look_up(const char *symbol, void **function, int version, cuuint64_t fl
                        : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
         return CUDA_ERROR_NOT_FOUND;
     }
-    const bool per_thread = (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0;
-    *function = per_thread && entry->per_thread != nullptr ? entry->per_thread : entry->function;
+    *function =
+        function_of_entry(*entry, (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0);
     status = CU_GET_PROC_ADDRESS_SUCCESS;
     return CUDA_SUCCESS;
 }
@@ -99,9 +118,33 @@ unsigned since(const std::string &symbol) {
     return found == versions.end() ? 0 : found->second;
 }
 
+int refuse_unsimulated(const char *symbol, const char *reason) {
+    return initialized(symbol, [&](Call &) {
+        static std::set<std::string> told;
+        if (told.insert(symbol).second) {
+            sim::report(
+                std::string("uhal simulator: a function that is not simulated\n  call      ") +
+                symbol + "\n  what      " + reason + "\n");
+        }
+        return refuse(CUDA_ERROR_NOT_SUPPORTED, std::string(symbol) + ": " + reason);
+    });
+}
+
 } // namespace cuda_sim
 
 using namespace cuda_sim;
+
+// The forms for a thread's own null stream, by their own symbols. What each does is known by its
+// type alone, which a template can say and a function with C's name cannot.
+extern "C" {
+#define PER_THREAD(name, symbol, since, suffix)                                                    \
+    static decltype(&symbol) find_##symbol##suffix() {                                             \
+        return &PerThread<&symbol>::call;                                                          \
+    }                                                                                              \
+    __attribute__((visibility("default"),                                                          \
+                   ifunc("find_" #symbol #suffix))) decltype(symbol) symbol##suffix;
+#include "functions.def"
+}
 
 CUresult cuGetProcAddress(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags) {
     CUdriverProcAddressQueryResult status;
@@ -110,7 +153,7 @@ CUresult cuGetProcAddress(const char *symbol, void **pfn, int cudaVersion, cuuin
 
 CUresult cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags,
                              CUdriverProcAddressQueryResult *symbolStatus) {
-    if (Driver::get().version() < UHAL_SINCE_cuGetProcAddress_v2) {
+    if (since(__func__) > Driver::get().version()) {
         return CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER;
     }
     CUdriverProcAddressQueryResult status = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;

@@ -74,19 +74,3 @@ CUresult cuIpcCloseMemHandle(CUdeviceptr dptr) {
         return CUDA_SUCCESS;
     });
 }
-
-CUresult cuIpcGetEventHandle(CUipcEventHandle *pHandle, CUevent event) {
-    (void)pHandle;
-    (void)event;
-    return in_context(__func__, [](Call &) {
-        return refuse(CUDA_ERROR_NOT_SUPPORTED, "events of other processes are not simulated");
-    });
-}
-
-CUresult cuIpcOpenEventHandle(CUevent *phEvent, CUipcEventHandle handle) {
-    (void)phEvent;
-    (void)handle;
-    return in_context(__func__, [](Call &) {
-        return refuse(CUDA_ERROR_NOT_SUPPORTED, "events of other processes are not simulated");
-    });
-}

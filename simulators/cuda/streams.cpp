@@ -1,13 +1,25 @@
 // Streams and host callbacks. Captures are in captures.cpp.
 #include <algorithm>
+#include <cstring>
 
-#include "operations.h"
+#include "graph_calls.h"
 
 using namespace cuda_sim;
 
 namespace {
 
 constexpr int greatest_priority = -5;
+
+// Of the attributes that launches have, those that a whole stream may have too.
+bool is_stream_attribute(CUstreamAttrID attribute) {
+    constexpr int access_policy_window = 1;
+    constexpr int synchronization_policy = 3;
+    constexpr int synchronization_domain_map = 9;
+    constexpr int synchronization_domain = 10;
+    return attribute == access_policy_window || attribute == synchronization_policy ||
+           attribute == CU_LAUNCH_ATTRIBUTE_PRIORITY || attribute == synchronization_domain_map ||
+           attribute == synchronization_domain;
+}
 
 // Waiting and asking are allowed from any context; the stream brings its own.
 template <class Body> CUresult with_stream(const char *name, CUstream handle, Body body) {
@@ -37,6 +49,32 @@ CUresult create(const char *name, CUstream *handle, unsigned flags, int priority
 
 } // namespace
 
+void cuda_sim::wait_for_event(Call &call, Stream &stream, const Event &event) {
+    sim::Task task;
+    task.work = [] { return sim::Status::ok; };
+    task.after = event.points;
+    for (const sim::Point &point : ends_of(stream)) {
+        if (point.queue != stream.queue) {
+            task.after.push_back(point);
+        }
+    }
+    call.driver.scheduler.submit(call.lock, stream.queue, std::move(task));
+}
+
+Operation cuda_sim::make_host_call(const CUDA_HOST_NODE_PARAMS_v2 &what) {
+    Operation operation;
+    operation.type = CU_GRAPH_NODE_TYPE_HOST;
+    operation.calls_back = true;
+    operation.work = [what] {
+        what.fn(what.userData);
+        return sim::Status::ok;
+    };
+    operation.details = std::make_shared<NodeDetails>();
+    operation.details->parameters.type = CU_GRAPH_NODE_TYPE_HOST;
+    operation.details->parameters.host = what;
+    return operation;
+}
+
 CUresult cuStreamCreate(CUstream *phStream, unsigned int Flags) {
     return create(__func__, phStream, Flags, 0);
 }
@@ -50,8 +88,10 @@ CUresult cuStreamDestroy_v2(CUstream hStream) {
         if (stream.implicit) {
             return CUDA_ERROR_INVALID_HANDLE;
         }
-        if (const auto graph = sim::leave_capture(stream)) {
-            call.driver.graphs.remove(graph->handle);
+        const bool into_given = stream.capture != nullptr && stream.capture->into_given;
+        const auto graph = sim::leave_capture(stream);
+        if (graph != nullptr && !into_given) {
+            forget_graph(call.driver, *graph);
         }
         // Work that is queued runs on; the queue lives until it is done.
         call.driver.streams.remove(hStream);
@@ -94,6 +134,15 @@ CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags)
         if (Flags > 1) {
             return CUDA_ERROR_INVALID_VALUE;
         }
+        if (Flags == CU_EVENT_WAIT_EXTERNAL) {
+            if (stream.capture == nullptr) {
+                return CUDA_ERROR_INVALID_VALUE;
+            }
+            Operation operation;
+            operation.type = CU_GRAPH_NODE_TYPE_WAIT_EVENT;
+            operation.event = event;
+            return enqueue(call, stream, std::move(operation));
+        }
         if (event->capture != nullptr) {
             return to_result(sim::join_capture(stream, *event));
         }
@@ -101,17 +150,15 @@ CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags)
             stream.capture->valid = false;
             return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
         }
-        sim::Task task;
-        task.work = [] { return sim::Status::ok; };
-        task.after = event->points;
-        for (const sim::Point &point : ends_of(stream)) {
-            if (point.queue != stream.queue) {
-                task.after.push_back(point);
-            }
-        }
-        call.driver.scheduler.submit(call.lock, stream.queue, std::move(task));
+        wait_for_event(call, stream, *event);
         return CUDA_SUCCESS;
     });
+}
+
+CUresult cuLaunchHostFunc_v2(CUstream hStream, CUhostFn fn, void *userData, unsigned int syncMode) {
+    constexpr unsigned known_modes = 2; // to wait by blocking, or by spinning
+    return syncMode >= known_modes ? CUDA_ERROR_INVALID_VALUE
+                                   : cuLaunchHostFunc(hStream, fn, userData);
 }
 
 CUresult cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void *userData) {
@@ -119,14 +166,7 @@ CUresult cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void *userData) {
         if (fn == nullptr) {
             return CUDA_ERROR_INVALID_VALUE;
         }
-        Operation operation;
-        operation.type = CU_GRAPH_NODE_TYPE_HOST;
-        operation.calls_back = true;
-        operation.work = [fn, userData] {
-            fn(userData);
-            return sim::Status::ok;
-        };
-        return enqueue(call, stream, std::move(operation));
+        return enqueue(call, stream, make_host_call({fn, userData}));
     });
 }
 
@@ -183,6 +223,53 @@ CUresult cuStreamGetDevice(CUstream hStream, CUdevice *device) {
 CUresult cuStreamGetId(CUstream hStream, unsigned long long *streamId) {
     return with_stream(__func__, hStream, [&](Call &, Stream &stream) {
         *streamId = stream.id;
+        return CUDA_SUCCESS;
+    });
+}
+
+CUresult cuStreamGetCtx_v2(CUstream hStream, CUcontext *pCtx, CUgreenCtx *pGreenCtx) {
+    if (pGreenCtx != nullptr) {
+        *pGreenCtx = nullptr; // no stream is of a green context here
+    }
+    return cuStreamGetCtx(hStream, pCtx);
+}
+
+// Attributes are hints to hardware; they are kept and answered.
+CUresult cuStreamSetAttribute(CUstream hStream, CUstreamAttrID attr,
+                              const CUstreamAttrValue *value) {
+    return with_stream(__func__, hStream, [&](Call &, Stream &stream) {
+        if (value == nullptr || !is_stream_attribute(attr)) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        if (attr == CU_LAUNCH_ATTRIBUTE_PRIORITY) {
+            return refuse(CUDA_ERROR_NOT_SUPPORTED, "a stream has its priority from the start");
+        }
+        stream.attributes[attr] = *value;
+        return CUDA_SUCCESS;
+    });
+}
+
+CUresult cuStreamGetAttribute(CUstream hStream, CUstreamAttrID attr, CUstreamAttrValue *value_out) {
+    return with_stream(__func__, hStream, [&](Call &, Stream &stream) {
+        if (value_out == nullptr || !is_stream_attribute(attr)) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        const auto found = stream.attributes.find(attr);
+        *value_out = found == stream.attributes.end() ? CUstreamAttrValue{} : found->second;
+        if (attr == CU_LAUNCH_ATTRIBUTE_PRIORITY) {
+            std::memcpy(value_out, &stream.priority, sizeof stream.priority);
+        }
+        return CUDA_SUCCESS;
+    });
+}
+
+CUresult cuStreamCopyAttributes(CUstream dst, CUstream src) {
+    return with_stream(__func__, src, [&](Call &call, Stream &source) {
+        const std::shared_ptr<Stream> destination = stream_of(call, dst);
+        if (destination == nullptr) {
+            return CUDA_ERROR_INVALID_HANDLE;
+        }
+        destination->attributes = source.attributes;
         return CUDA_SUCCESS;
     });
 }

@@ -1,73 +1,31 @@
-// Functions that programs link against and that are not simulated: they exist and refuse.
-#include "call.h"
+// The driver's functions that are not simulated. No header of the driver is included here: callers
+// pass what arguments they like, and none is looked at.
+#include "unsimulated.h"
+
+namespace {
+
+#define REASON(reason, words) constexpr char reason[] = words;
+#include "functions.def"
+
+} // namespace
 
 extern "C" {
 
-__attribute__((visibility("default"))) CUresult uhal_sim_unsimulated(void);
-
-CUresult uhal_sim_unsimulated() {
-    return cuda_sim::refuse(CUDA_ERROR_NOT_SUPPORTED, "this function is not simulated");
+#define REFUSED(name, symbol, since, reason)                                                       \
+    __attribute__((visibility("default"))) int symbol() {                                          \
+        return cuda_sim::refuse_unsimulated(#symbol, reason);                                      \
+    }
+#define REFUSED_PER_THREAD(name, symbol, since, suffix, reason)                                    \
+    REFUSED(name, symbol, since, reason)                                                           \
+    __attribute__((visibility("default"), alias(#symbol))) int symbol##suffix();
+#include "functions.def"
 }
 
-// Callers pass what arguments they like: none is looked at.
-#define UNSIMULATED(symbol)                                                                        \
-    __attribute__((visibility("default"), alias("uhal_sim_unsimulated"))) CUresult symbol(void);
-
-UNSIMULATED(cuArray3DCreate_v2)
-UNSIMULATED(cuArray3DGetDescriptor_v2)
-UNSIMULATED(cuArrayCreate_v2)
-UNSIMULATED(cuArrayDestroy)
-UNSIMULATED(cuArrayGetDescriptor_v2)
-UNSIMULATED(cuFuncSetSharedSize)
-UNSIMULATED(cuGraphicsMapResources)
-UNSIMULATED(cuGraphicsResourceGetMappedPointer_v2)
-UNSIMULATED(cuGraphicsSubResourceGetMappedArray)
-UNSIMULATED(cuGraphicsUnmapResources)
-UNSIMULATED(cuGraphicsUnregisterResource)
-UNSIMULATED(cuLaunch)
-UNSIMULATED(cuLaunchGrid)
-UNSIMULATED(cuLaunchGridAsync)
-UNSIMULATED(cuLinkAddData_v2)
-UNSIMULATED(cuLinkAddFile_v2)
-UNSIMULATED(cuLinkComplete)
-UNSIMULATED(cuLinkCreate_v2)
-UNSIMULATED(cuLinkDestroy)
-UNSIMULATED(cuMemAllocManaged)
-UNSIMULATED(cuMemcpy3DAsync_v2)
-UNSIMULATED(cuMemcpy3DPeer)
-UNSIMULATED(cuMemcpy3DPeerAsync)
-UNSIMULATED(cuMemcpy3D_v2)
-UNSIMULATED(cuMemcpyAtoA_v2)
-UNSIMULATED(cuMemcpyAtoD_v2)
-UNSIMULATED(cuMemcpyAtoH_v2)
-UNSIMULATED(cuMemcpyDtoA_v2)
-UNSIMULATED(cuMemcpyHtoA_v2)
-UNSIMULATED(cuModuleGetSurfRef)
-UNSIMULATED(cuModuleGetTexRef)
-UNSIMULATED(cuParamSetSize)
-UNSIMULATED(cuParamSetTexRef)
-UNSIMULATED(cuParamSetf)
-UNSIMULATED(cuParamSeti)
-UNSIMULATED(cuParamSetv)
-UNSIMULATED(cuProfilerInitialize)
-UNSIMULATED(cuProfilerStart)
-UNSIMULATED(cuProfilerStop)
-UNSIMULATED(cuStreamAttachMemAsync)
-UNSIMULATED(cuSurfRefGetArray)
-UNSIMULATED(cuSurfRefSetArray)
-UNSIMULATED(cuTexRefCreate)
-UNSIMULATED(cuTexRefDestroy)
-UNSIMULATED(cuTexRefGetAddressMode)
-UNSIMULATED(cuTexRefGetAddress_v2)
-UNSIMULATED(cuTexRefGetArray)
-UNSIMULATED(cuTexRefGetFilterMode)
-UNSIMULATED(cuTexRefGetFlags)
-UNSIMULATED(cuTexRefGetFormat)
-UNSIMULATED(cuTexRefSetAddress2D_v3)
-UNSIMULATED(cuTexRefSetAddressMode)
-UNSIMULATED(cuTexRefSetAddress_v2)
-UNSIMULATED(cuTexRefSetArray)
-UNSIMULATED(cuTexRefSetFilterMode)
-UNSIMULATED(cuTexRefSetFlags)
-UNSIMULATED(cuTexRefSetFormat)
+const std::vector<cuda_sim::Unsimulated> &cuda_sim::unsimulated() {
+    static const std::vector<Unsimulated> all = {
+#define REFUSED(name, symbol, since, reason) {#symbol, reinterpret_cast<void *>(&symbol)},
+#define REFUSED_PER_THREAD(name, symbol, since, suffix, reason) REFUSED(name, symbol, since, reason)
+#include "functions.def"
+    };
+    return all;
 }

@@ -11,12 +11,11 @@ extern "C" {
 #endif
 
 typedef struct CUlinkState_st *CUlinkState;
-typedef struct CUuserObject_st *CUuserObject;
 typedef struct CUgreenCtx_st *CUgreenCtx;
+typedef uint32_t cuuint32_t;
 typedef void (*CUstreamCallback)(CUstream hStream, CUresult status, void *userData);
 typedef struct CUexecAffinityParam CUexecAffinityParam;
 typedef struct CUctxCreateParams CUctxCreateParams;
-typedef struct CUgraphEdgeData CUgraphEdgeData;
 
 typedef enum CUlimit {
     CU_LIMIT_STACK_SIZE = 0,
@@ -44,18 +43,6 @@ typedef enum CUlibraryOption {
     CU_LIBRARY_BINARY_IS_PRESERVED = 1
 } CUlibraryOption;
 
-typedef enum CUgraphExecUpdateResult {
-    CU_GRAPH_EXEC_UPDATE_SUCCESS = 0,
-    CU_GRAPH_EXEC_UPDATE_ERROR = 1,
-    CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED = 2,
-    CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED = 3,
-    CU_GRAPH_EXEC_UPDATE_ERROR_FUNCTION_CHANGED = 4,
-    CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED = 5,
-    CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED = 6,
-    CU_GRAPH_EXEC_UPDATE_ERROR_UNSUPPORTED_FUNCTION_CHANGE = 7,
-    CU_GRAPH_EXEC_UPDATE_ERROR_ATTRIBUTES_CHANGED = 8
-} CUgraphExecUpdateResult;
-
 typedef enum CUmemAccess_flags {
     CU_MEM_ACCESS_FLAGS_PROT_NONE = 0,
     CU_MEM_ACCESS_FLAGS_PROT_READ = 1,
@@ -72,42 +59,151 @@ typedef enum CUjitInputType {
     CU_JIT_NUM_INPUT_TYPES = 6
 } CUjitInputType;
 
-typedef enum CUgraphInstantiateResult {
-    CUDA_GRAPH_INSTANTIATE_SUCCESS = 0,
-    CUDA_GRAPH_INSTANTIATE_ERROR = 1,
-    CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE = 2,
-    CUDA_GRAPH_INSTANTIATE_NODE_OPERATION_NOT_SUPPORTED = 3,
-    CUDA_GRAPH_INSTANTIATE_MULTIPLE_CTXS_NOT_SUPPORTED = 4,
-    CUDA_GRAPH_INSTANTIATE_CONDITIONAL_HANDLE_UNUSED = 5
-} CUgraphInstantiateResult;
-
 typedef enum CUfunctionLoadingState {
     CU_FUNCTION_LOADING_STATE_UNLOADED = 0,
     CU_FUNCTION_LOADING_STATE_LOADED = 1
 } CUfunctionLoadingState;
 
+typedef enum CUmem_advise {
+    CU_MEM_ADVISE_SET_READ_MOSTLY = 1,
+    CU_MEM_ADVISE_UNSET_READ_MOSTLY = 2,
+    CU_MEM_ADVISE_SET_PREFERRED_LOCATION = 3,
+    CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION = 4,
+    CU_MEM_ADVISE_SET_ACCESSED_BY = 5,
+    CU_MEM_ADVISE_UNSET_ACCESSED_BY = 6
+} CUmem_advise;
+
+typedef enum CUmem_range_attribute {
+    CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY = 1,
+    CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION = 2,
+    CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY = 3,
+    CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION = 4,
+    CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_TYPE = 5,
+    CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_ID = 6,
+    CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION_TYPE = 7,
+    CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION_ID = 8
+} CUmem_range_attribute;
+
+typedef enum CUmemAttach_flags {
+    CU_MEM_ATTACH_GLOBAL = 1,
+    CU_MEM_ATTACH_HOST = 2,
+    CU_MEM_ATTACH_SINGLE = 4
+} CUmemAttach_flags;
+
+typedef enum CUmemcpySrcAccessOrder {
+    CU_MEMCPY_SRC_ACCESS_ORDER_INVALID = 0,
+    CU_MEMCPY_SRC_ACCESS_ORDER_STREAM = 1,
+    CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL = 2,
+    CU_MEMCPY_SRC_ACCESS_ORDER_ANY = 3
+} CUmemcpySrcAccessOrder;
+
+typedef enum CUstreamWaitValue_flags {
+    CU_STREAM_WAIT_VALUE_GEQ = 0,
+    CU_STREAM_WAIT_VALUE_EQ = 1,
+    CU_STREAM_WAIT_VALUE_AND = 2,
+    CU_STREAM_WAIT_VALUE_NOR = 3,
+    CU_STREAM_WAIT_VALUE_FLUSH = 1 << 30
+} CUstreamWaitValue_flags;
+
+typedef enum CUstreamBatchMemOpType {
+    CU_STREAM_MEM_OP_WAIT_VALUE_32 = 1,
+    CU_STREAM_MEM_OP_WRITE_VALUE_32 = 2,
+    CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES = 3,
+    CU_STREAM_MEM_OP_WAIT_VALUE_64 = 4,
+    CU_STREAM_MEM_OP_WRITE_VALUE_64 = 5,
+    CU_STREAM_MEM_OP_BARRIER = 6
+} CUstreamBatchMemOpType;
+
+#define CU_DEVICE_CPU (-1)
+#define CU_DEVICE_INVALID (-2)
+
+/* Attributes of pointers that other people's libraries ask for. */
+enum {
+    CU_POINTER_ATTRIBUTE_SYNC_MEMOPS = 6,
+    CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES = 14,
+    CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE = 15,
+    CU_POINTER_ATTRIBUTE_ACCESS_FLAGS = 16
+};
+
+/* Attributes of devices that other people's libraries ask for. */
+enum {
+    CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_MEM_OPS_V1 = 92,
+    CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS_V1 = 93,
+    CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR_V1 = 94,
+    CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS = 122,
+    CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR = 123
+};
+
+enum { CU_GRAPH_NODE_TYPE_BATCH_MEM_OP = 12 }; /* a CUgraphNodeType */
+enum { CU_MEM_ALLOCATION_TYPE_MANAGED = 2 };   /* a CUmemAllocationType */
+
+typedef struct CUstreamMemOpValueParams { /* of a wait or a write */
+    CUstreamBatchMemOpType operation;
+    CUdeviceptr address;
+    union {
+        cuuint32_t value;
+        cuuint64_t value64;
+    };
+    unsigned int flags;
+    CUdeviceptr alias;
+} CUstreamMemOpValueParams;
+
+typedef union CUstreamBatchMemOpParams {
+    CUstreamBatchMemOpType operation;
+    CUstreamMemOpValueParams waitValue;
+    CUstreamMemOpValueParams writeValue;
+    cuuint64_t pad[6];
+} CUstreamBatchMemOpParams;
+
+typedef struct CUmemcpyAttributes {
+    CUmemcpySrcAccessOrder srcAccessOrder;
+    CUmemLocation srcLocHint;
+    CUmemLocation dstLocHint;
+    unsigned int flags;
+} CUmemcpyAttributes;
+
+typedef struct CUDA_MEMCPY3D {
+    size_t srcXInBytes;
+    size_t srcY;
+    size_t srcZ;
+    size_t srcLOD;
+    CUmemorytype srcMemoryType;
+    const void *srcHost;
+    CUdeviceptr srcDevice;
+    CUarray srcArray;
+    void *reserved0;
+    size_t srcPitch;
+    size_t srcHeight; /* rows from one slice to the next */
+    size_t dstXInBytes;
+    size_t dstY;
+    size_t dstZ;
+    size_t dstLOD;
+    CUmemorytype dstMemoryType;
+    void *dstHost;
+    CUdeviceptr dstDevice;
+    CUarray dstArray;
+    void *reserved1;
+    size_t dstPitch;
+    size_t dstHeight;
+    size_t WidthInBytes;
+    size_t Height;
+    size_t Depth;
+} CUDA_MEMCPY3D;
+
+/* The same with a context in the place of each reserved pointer. */
+typedef CUDA_MEMCPY3D CUDA_MEMCPY3D_PEER;
+
+typedef int CUstreamAttrID;
+typedef struct CUstreamAttrValue {
+    char pad[64];
+} CUstreamAttrValue;
+
+typedef int CUexecAffinityType;
+
 typedef struct CUmemAccessDesc {
     CUmemLocation location;
     CUmemAccess_flags flags;
 } CUmemAccessDesc;
-
-typedef struct CUgraphExecUpdateResultInfo {
-    CUgraphExecUpdateResult result;
-    CUgraphNode errorNode;
-    CUgraphNode errorFromNode;
-} CUgraphExecUpdateResultInfo;
-
-typedef struct CUDA_GRAPH_INSTANTIATE_PARAMS {
-    cuuint64_t flags;
-    CUstream hUploadStream;
-    CUgraphNode hErrNode_out;
-    CUgraphInstantiateResult result_out;
-} CUDA_GRAPH_INSTANTIATE_PARAMS;
-
-typedef struct CUDA_HOST_NODE_PARAMS {
-    CUhostFn fn;
-    void *userData;
-} CUDA_HOST_NODE_PARAMS;
 
 /* Contexts */
 CUresult cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev);
@@ -130,11 +226,24 @@ CUresult cuCtxAttach(CUcontext *pctx, unsigned int flags);
 CUresult cuCtxDetach(CUcontext ctx);
 CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned int flags);
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice dev);
+CUresult cuCtxDestroy(CUcontext ctx);
+CUresult cuCtxGetDevice_v2(CUdevice *device, CUcontext ctx);
+CUresult cuCtxPopCurrent(CUcontext *pctx);
+CUresult cuCtxPushCurrent(CUcontext ctx);
+CUresult cuCtxResetPersistingL2Cache(void);
+CUresult cuCtxSetFlags(unsigned int flags);
+CUresult cuCtxSynchronize_v2(CUcontext ctx);
+CUresult cuDevicePrimaryCtxRelease(CUdevice dev);
+CUresult cuDevicePrimaryCtxReset(CUdevice dev);
+CUresult cuDevicePrimaryCtxSetFlags(CUdevice dev, unsigned int flags);
 
 /* Devices */
 CUresult cuDeviceComputeCapability(int *major, int *minor, CUdevice dev);
 CUresult cuDeviceGetByPCIBusId(CUdevice *dev, const char *pciBusId);
 CUresult cuDeviceGetLuid(char *luid, unsigned int *deviceNodeMask, CUdevice dev);
+CUresult cuDeviceGetExecAffinitySupport(int *pi, CUexecAffinityType type, CUdevice dev);
+CUresult cuProfilerStart(void);
+CUresult cuProfilerStop(void);
 
 /* Modules, functions */
 CUresult cuModuleLoad(CUmodule *module, const char *fname);
@@ -156,6 +265,10 @@ CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int *minGridSize, int *blockS
                                                    CUoccupancyB2DSize blockSizeToDynamicSMemSize,
                                                    size_t dynamicSMemSize, int blockSizeLimit,
                                                    unsigned int flags);
+CUresult cuFuncGetParamCount(CUfunction func, size_t *paramCount);
+CUresult cuLaunchHostFunc_v2(CUstream hStream, CUhostFn fn, void *userData, unsigned int syncMode);
+CUresult cuOccupancyMaxPotentialClusterSize(int *clusterSize, CUfunction func,
+                                            const CUlaunchConfig *config);
 
 /* Libraries, kernels */
 CUresult cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *jitOptions,
@@ -180,6 +293,7 @@ CUresult cuKernelSetCacheConfig(CUkernel kernel, CUfunc_cache config, CUdevice d
 CUresult cuKernelGetName(const char **name, CUkernel hfunc);
 CUresult cuKernelGetParamInfo(CUkernel kernel, size_t paramIndex, size_t *paramOffset,
                               size_t *paramSize);
+CUresult cuKernelGetParamCount(CUkernel kernel, size_t *paramCount);
 
 /* Memory */
 CUresult cuMemAllocHost_v2(void **pp, size_t bytesize);
@@ -199,137 +313,82 @@ CUresult cuMemsetD2D16_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned short
                           size_t Height);
 CUresult cuMemsetD2D32_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t Width,
                           size_t Height);
+CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdeviceptr ptr);
 CUresult cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute *attributes,
                                 void **data, CUdeviceptr ptr);
 CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count);
 CUresult cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool memPool,
                             CUmemLocation *location);
+CUresult cuIpcOpenMemHandle(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int Flags);
+CUresult cuMemAdvise(CUdeviceptr devPtr, size_t count, CUmem_advise advice, CUdevice device);
+CUresult cuMemAdvise_v2(CUdeviceptr devPtr, size_t count, CUmem_advise advice,
+                        CUmemLocation location);
+CUresult cuMemAllocHost(void **pp, unsigned int bytesize);
+CUresult cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags);
+CUresult cuMemGetDefaultMemPool(CUmemoryPool *pool_out, CUmemLocation *location,
+                                CUmemAllocationType type);
+CUresult cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type);
+CUresult cuMemHostRegister(void *p, size_t bytesize, unsigned int Flags);
+CUresult cuMemPrefetchAsync(CUdeviceptr devPtr, size_t count, CUdevice dstDevice, CUstream hStream);
+CUresult cuMemPrefetchAsync_v2(CUdeviceptr devPtr, size_t count, CUmemLocation location,
+                               unsigned int flags, CUstream hStream);
+CUresult cuMemPrefetchBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count,
+                                 CUmemLocation *prefetchLocs, size_t *prefetchLocIdxs,
+                                 size_t numPrefetchLocs, unsigned long long flags,
+                                 CUstream hStream);
+CUresult cuMemRangeGetAttribute(void *data, size_t dataSize, CUmem_range_attribute attribute,
+                                CUdeviceptr devPtr, size_t count);
+CUresult cuMemRangeGetAttributes(void **data, size_t *dataSizes, CUmem_range_attribute *attributes,
+                                 size_t numAttributes, CUdeviceptr devPtr, size_t count);
+CUresult cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool);
+CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *pCopy, CUstream hStream);
+CUresult cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER *pCopy);
+CUresult cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER *pCopy, CUstream hStream);
+CUresult cuMemcpy3D_v2(const CUDA_MEMCPY3D *pCopy);
+CUresult cuMemcpyBatchAsync(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count,
+                            CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs,
+                            size_t *failIdx, CUstream hStream);
+CUresult cuMemcpyBatchAsync_v2(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count,
+                               CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs,
+                               CUstream hStream);
+CUresult cuMemcpyWithAttributesAsync(CUdeviceptr dst, CUdeviceptr src, size_t size,
+                                     CUmemcpyAttributes *attr, CUstream hStream);
 
 /* Streams, events */
 CUresult cuStreamAddCallback(CUstream hStream, CUstreamCallback callback, void *userData,
                              unsigned int flags);
 CUresult cuStreamGetDevice(CUstream hStream, CUdevice *device);
-CUresult cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStatus *captureStatus_out,
-                                   cuuint64_t *id_out, CUgraph *graph_out,
-                                   const CUgraphNode **dependencies_out,
-                                   const CUgraphEdgeData **edgeData_out,
-                                   size_t *numDependencies_out);
 CUresult cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int flags);
 CUresult cuEventElapsedTime_v2(float *pMilliseconds, CUevent hStart, CUevent hEnd);
-
-/* Graphs */
-CUresult cuGraphInstantiate_v2(CUgraphExec *phGraphExec, CUgraph hGraph, CUgraphNode *phErrorNode,
-                               char *logBuffer, size_t bufferSize);
-CUresult cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgraph hGraph,
-                                      CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams);
-CUresult cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph,
-                              CUgraphExecUpdateResultInfo *resultInfo);
-CUresult cuGraphExecGetFlags(CUgraphExec hGraphExec, cuuint64_t *flags);
-CUresult cuGraphAddEmptyNode(CUgraphNode *phGraphNode, CUgraph hGraph,
-                             const CUgraphNode *dependencies, size_t numDependencies);
-CUresult cuGraphAddKernelNode(CUgraphNode *phGraphNode, CUgraph hGraph,
-                              const CUgraphNode *dependencies, size_t numDependencies,
-                              const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams);
-CUresult cuGraphAddKernelNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph,
-                                 const CUgraphNode *dependencies, size_t numDependencies,
-                                 const CUDA_KERNEL_NODE_PARAMS *nodeParams);
-CUresult cuGraphAddHostNode(CUgraphNode *phGraphNode, CUgraph hGraph,
-                            const CUgraphNode *dependencies, size_t numDependencies,
-                            const CUDA_HOST_NODE_PARAMS *nodeParams);
-CUresult cuGraphGetRootNodes(CUgraph hGraph, CUgraphNode *rootNodes, size_t *numRootNodes);
-CUresult cuGraphDebugDotPrint(CUgraph hGraph, const char *path, unsigned int flags);
-CUresult cuUserObjectCreate(CUuserObject *object_out, void *ptr, CUhostFn destroy,
-                            unsigned int initialRefcount, unsigned int flags);
-CUresult cuUserObjectRetain(CUuserObject object, unsigned int count);
-CUresult cuUserObjectRelease(CUuserObject object, unsigned int count);
-CUresult cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigned int count,
+CUresult cuEventDestroy(CUevent hEvent);
+CUresult cuStreamAttachMemAsync(CUstream hStream, CUdeviceptr dptr, size_t length,
+                                unsigned int flags);
+CUresult cuStreamBatchMemOp(CUstream stream, unsigned int count,
+                            CUstreamBatchMemOpParams *paramArray, unsigned int flags);
+CUresult cuStreamBatchMemOp_v2(CUstream stream, unsigned int count,
+                               CUstreamBatchMemOpParams *paramArray, unsigned int flags);
+CUresult cuStreamCopyAttributes(CUstream dst, CUstream src);
+CUresult cuStreamDestroy(CUstream hStream);
+CUresult cuStreamGetAttribute(CUstream hStream, CUstreamAttrID attr, CUstreamAttrValue *value_out);
+CUresult cuStreamGetCtx_v2(CUstream hStream, CUcontext *pCtx, CUgreenCtx *pGreenCtx);
+CUresult cuStreamSetAttribute(CUstream hStream, CUstreamAttrID attr,
+                              const CUstreamAttrValue *value);
+CUresult cuStreamWaitValue32(CUstream stream, CUdeviceptr addr, cuuint32_t value,
+                             unsigned int flags);
+CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr addr, cuuint32_t value,
+                                unsigned int flags);
+CUresult cuStreamWaitValue64(CUstream stream, CUdeviceptr addr, cuuint64_t value,
+                             unsigned int flags);
+CUresult cuStreamWaitValue64_v2(CUstream stream, CUdeviceptr addr, cuuint64_t value,
+                                unsigned int flags);
+CUresult cuStreamWriteValue32(CUstream stream, CUdeviceptr addr, cuuint32_t value,
+                              unsigned int flags);
+CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr addr, cuuint32_t value,
                                  unsigned int flags);
-CUresult cuGraphReleaseUserObject(CUgraph graph, CUuserObject object, unsigned int count);
-
-#define UHAL_SINCE_cuGetExportTable 3000
-#define UHAL_SINCE_cuCtxCreate_v2 3020
-#define UHAL_SINCE_cuCtxCreate_v3 11040
-#define UHAL_SINCE_cuCtxCreate_v4 12050
-#define UHAL_SINCE_cuCtxDestroy_v2 4000
-#define UHAL_SINCE_cuCtxGetApiVersion 3020
-#define UHAL_SINCE_cuCtxGetFlags 7000
-#define UHAL_SINCE_cuCtxGetId 12000
-#define UHAL_SINCE_cuCtxGetLimit 3010
-#define UHAL_SINCE_cuCtxSetLimit 3010
-#define UHAL_SINCE_cuCtxGetCacheConfig 3020
-#define UHAL_SINCE_cuCtxSetCacheConfig 3020
-#define UHAL_SINCE_cuCtxGetSharedMemConfig 4020
-#define UHAL_SINCE_cuCtxSetSharedMemConfig 4020
-#define UHAL_SINCE_cuCtxAttach 2000
-#define UHAL_SINCE_cuCtxDetach 2000
-#define UHAL_SINCE_cuDevicePrimaryCtxSetFlags_v2 11000
-#define UHAL_SINCE_cuDevicePrimaryCtxReset_v2 11000
-#define UHAL_SINCE_cuDeviceComputeCapability 2000
-#define UHAL_SINCE_cuDeviceGetByPCIBusId 4010
-#define UHAL_SINCE_cuDeviceGetLuid 10000
-#define UHAL_SINCE_cuModuleLoad 2000
-#define UHAL_SINCE_cuModuleLoadFatBinary 2000
-#define UHAL_SINCE_cuModuleGetLoadingMode 11070
-#define UHAL_SINCE_cuModuleGetFunctionCount 12040
-#define UHAL_SINCE_cuModuleEnumerateFunctions 12040
-#define UHAL_SINCE_cuFuncGetName 12030
-#define UHAL_SINCE_cuFuncLoad 12040
-#define UHAL_SINCE_cuFuncIsLoaded 12040
-#define UHAL_SINCE_cuFuncSetBlockShape 2000
-#define UHAL_SINCE_cuFuncSetCacheConfig 3000
-#define UHAL_SINCE_cuFuncSetSharedMemConfig 4020
-#define UHAL_SINCE_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags 7000
-#define UHAL_SINCE_cuOccupancyMaxPotentialBlockSizeWithFlags 7000
-#define UHAL_SINCE_cuLibraryLoadData 12000
-#define UHAL_SINCE_cuLibraryLoadFromFile 12000
-#define UHAL_SINCE_cuLibraryUnload 12000
-#define UHAL_SINCE_cuLibraryGetKernel 12000
-#define UHAL_SINCE_cuLibraryGetModule 12000
-#define UHAL_SINCE_cuLibraryGetGlobal 12000
-#define UHAL_SINCE_cuLibraryGetKernelCount 12040
-#define UHAL_SINCE_cuLibraryEnumerateKernels 12040
-#define UHAL_SINCE_cuKernelGetFunction 12000
-#define UHAL_SINCE_cuKernelGetLibrary 12050
-#define UHAL_SINCE_cuKernelGetAttribute 12000
-#define UHAL_SINCE_cuKernelSetAttribute 12000
-#define UHAL_SINCE_cuKernelSetCacheConfig 12000
-#define UHAL_SINCE_cuKernelGetName 12030
-#define UHAL_SINCE_cuKernelGetParamInfo 12040
-#define UHAL_SINCE_cuMemAllocHost_v2 3020
-#define UHAL_SINCE_cuMemAllocPitch_v2 3020
-#define UHAL_SINCE_cuMemcpy 4000
-#define UHAL_SINCE_cuMemcpyPeer 4000
-#define UHAL_SINCE_cuMemcpy2D_v2 3020
-#define UHAL_SINCE_cuMemcpy2DUnaligned_v2 3020
-#define UHAL_SINCE_cuMemsetD8_v2 3020
-#define UHAL_SINCE_cuMemsetD16_v2 3020
-#define UHAL_SINCE_cuMemsetD32_v2 3020
-#define UHAL_SINCE_cuMemsetD2D8_v2 3020
-#define UHAL_SINCE_cuMemsetD2D16_v2 3020
-#define UHAL_SINCE_cuMemsetD2D32_v2 3020
-#define UHAL_SINCE_cuPointerGetAttributes 7000
-#define UHAL_SINCE_cuMemPoolSetAccess 11020
-#define UHAL_SINCE_cuMemPoolGetAccess 11020
-#define UHAL_SINCE_cuStreamAddCallback 5000
-#define UHAL_SINCE_cuStreamGetDevice 12080
-#define UHAL_SINCE_cuStreamGetCaptureInfo_v3 12030
-#define UHAL_SINCE_cuEventRecordWithFlags 11010
-#define UHAL_SINCE_cuEventElapsedTime_v2 12080
-#define UHAL_SINCE_cuGraphInstantiate_v2 11000
-#define UHAL_SINCE_cuGraphInstantiateWithParams 12000
-#define UHAL_SINCE_cuGraphExecUpdate_v2 12000
-#define UHAL_SINCE_cuGraphExecGetFlags 12000
-#define UHAL_SINCE_cuGraphAddEmptyNode 10000
-#define UHAL_SINCE_cuGraphAddKernelNode 10000
-#define UHAL_SINCE_cuGraphAddKernelNode_v2 12000
-#define UHAL_SINCE_cuGraphAddHostNode 10000
-#define UHAL_SINCE_cuGraphGetRootNodes 10000
-#define UHAL_SINCE_cuGraphDebugDotPrint 11030
-#define UHAL_SINCE_cuUserObjectCreate 11030
-#define UHAL_SINCE_cuUserObjectRetain 11030
-#define UHAL_SINCE_cuUserObjectRelease 11030
-#define UHAL_SINCE_cuGraphRetainUserObject 11030
-#define UHAL_SINCE_cuGraphReleaseUserObject 11030
+CUresult cuStreamWriteValue64(CUstream stream, CUdeviceptr addr, cuuint64_t value,
+                              unsigned int flags);
+CUresult cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr addr, cuuint64_t value,
+                                 unsigned int flags);
 
 #ifdef __cplusplus
 }

@@ -45,6 +45,8 @@ template <class Stream, class Graph> struct CaptureState {
     bool valid = true;
     std::shared_ptr<Graph> graph;
     std::set<Stream *> streams;
+    std::vector<size_t> recorded; // steps of the graph that the streams added
+    std::vector<size_t> excused;  // steps that need not be joined, nor what they come after
 };
 
 // How strict captures are with this thread; a program may change it.
@@ -72,9 +74,11 @@ template <class Stream> CaptureAnswer may_begin_capture(const Stream &stream, un
                                                               : CaptureAnswer::ok;
 }
 
-// After may_begin_capture. `graph` is new.
+// After may_begin_capture. No other capture adds to `graph`; the first operation comes `after`
+// steps that are there.
 template <class Capture, class Stream, class Graph>
-void begin_capture(Stream &stream, unsigned mode, const std::shared_ptr<Graph> &graph) {
+void begin_capture(Stream &stream, unsigned mode, const std::shared_ptr<Graph> &graph,
+                   std::vector<size_t> after = {}) {
     const auto capture = std::make_shared<Capture>();
     capture->id = next_capture_id();
     capture->mode = static_cast<CaptureMode>(mode);
@@ -84,11 +88,12 @@ void begin_capture(Stream &stream, unsigned mode, const std::shared_ptr<Graph> &
     graph->capture = capture;
     stream.capture = capture;
     stream.capture_origin = true;
-    stream.capture_ends.clear();
+    stream.capture_ends = std::move(after);
 }
 
 // Makes a stream wait for a captured event, by which it joins that capture.
-template <class Stream, class Event> CaptureAnswer join_capture(Stream &stream, const Event &event) {
+template <class Stream, class Event>
+CaptureAnswer join_capture(Stream &stream, const Event &event) {
     const auto &capture = event.capture;
     if (!capture->valid) {
         return CaptureAnswer::invalidated;
@@ -114,11 +119,15 @@ template <class Stream, class Event> CaptureAnswer join_capture(Stream &stream, 
     return CaptureAnswer::ok;
 }
 
-// Whether every captured operation leads to the end of the stream the capture began on.
+// Whether every captured operation leads to the end of the stream the capture began on, but for the
+// excused ones.
 template <class Stream> bool all_joined(const Stream &origin) {
+    const auto &recorded = origin.capture->recorded;
     const auto &steps = origin.capture->graph->steps;
     std::vector<bool> reached(steps.size(), false);
     std::vector<size_t> todo = origin.capture_ends;
+    const auto &excused = origin.capture->excused;
+    todo.insert(todo.end(), excused.begin(), excused.end());
     while (!todo.empty()) {
         const size_t step = todo.back();
         todo.pop_back();
@@ -127,7 +136,8 @@ template <class Stream> bool all_joined(const Stream &origin) {
             todo.insert(todo.end(), steps[step].after.begin(), steps[step].after.end());
         }
     }
-    return std::all_of(reached.begin(), reached.end(), [](bool yes) { return yes; });
+    return std::all_of(recorded.begin(), recorded.end(),
+                       [&](size_t step) { return reached[step]; });
 }
 
 template <class Stream> CaptureAnswer may_end_capture(Stream &stream) {
@@ -144,33 +154,41 @@ template <class Stream> CaptureAnswer may_end_capture(Stream &stream) {
                                                              : CaptureAnswer::ok;
 }
 
-// After may_end_capture: every stream leaves, and unless ok is answered the graph is worth nothing.
-template <class Stream> CaptureAnswer end_capture(Stream &origin) {
-    const auto capture = origin.capture;
-    const bool joined = all_joined(origin);
-    for (Stream *stream : capture->streams) {
+template <class Capture> void release_streams(Capture &capture) {
+    for (auto *stream : capture.streams) {
         stream->capture_origin = false;
         stream->capture_ends.clear();
         stream->capture = nullptr;
     }
-    capture->streams.clear();
+    capture.streams.clear();
+}
+
+// After may_end_capture: every stream leaves, and unless ok is answered the graph is worth nothing.
+template <class Stream> CaptureAnswer end_capture(Stream &origin) {
+    const auto capture = origin.capture;
+    const bool joined = all_joined(origin);
+    release_streams(*capture);
     if (!capture->valid) {
         return CaptureAnswer::invalidated;
     }
     return joined ? CaptureAnswer::ok : CaptureAnswer::unjoined;
 }
 
-// A stream that is destroyed while it captures. The graph, when no other stream captures it: nobody
-// can end that capture any more, so the driver has to let go of it.
+// A stream that is destroyed while it captures. One that joined leaves and spoils nothing: what it
+// recorded is in the graph, and has to be joined as ever. With the one that the capture began on
+// the capture goes, for nobody else can end it; the answer is its graph then, which nobody gets.
 template <class Stream> auto leave_capture(Stream &stream) -> decltype(stream.capture->graph) {
     const auto capture = stream.capture;
     if (capture == nullptr) {
         return nullptr;
     }
-    capture->valid = false;
+    if (stream.capture_origin) {
+        release_streams(*capture);
+        return capture->graph;
+    }
     capture->streams.erase(&stream);
     stream.capture = nullptr;
-    return capture->streams.empty() ? capture->graph : nullptr;
+    return nullptr;
 }
 
 // -- what is captured, and what may not be while something is ----------------------------------
@@ -185,6 +203,7 @@ CaptureAnswer record_in_capture(Stream &stream, Operation operation) {
     steps.back().operation = std::move(operation);
     steps.back().after = stream.capture_ends;
     stream.capture_ends = {steps.size() - 1};
+    stream.capture->recorded.push_back(steps.size() - 1);
     return CaptureAnswer::ok;
 }
 
@@ -207,10 +226,9 @@ template <class Graphs> CaptureAnswer check_capture_unsafe(const Graphs &graphs)
         if (mode == CaptureMode::relaxed || capture == nullptr || capture->streams.empty()) {
             continue;
         }
-        const bool everywhere =
-            capture->mode == CaptureMode::global && mode == CaptureMode::global;
-        const bool here = capture->mode != CaptureMode::relaxed &&
-                          capture->thread == std::this_thread::get_id();
+        const bool everywhere = capture->mode == CaptureMode::global && mode == CaptureMode::global;
+        const bool here =
+            capture->mode != CaptureMode::relaxed && capture->thread == std::this_thread::get_id();
         if (everywhere || here) {
             capture->valid = false;
             answer = CaptureAnswer::unsupported;

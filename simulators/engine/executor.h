@@ -33,6 +33,7 @@ struct LaunchShape {
     std::array<uint32_t, 3> grid;
     std::array<uint32_t, 3> block;
     uint32_t shared_bytes; // dynamic
+    bool cooperative = false; // its blocks may wait for each other
 
     uint64_t blocks() const { return uint64_t{grid[0]} * grid[1] * grid[2]; }
 };

@@ -326,6 +326,15 @@ std::unique_ptr<ExecutableModule> HostKernels::load(const std::vector<std::strin
     return std::make_unique<HostModule>(module_of(copy), best->path, copy);
 }
 
+bool HostKernels::has_any(const std::vector<std::string> &entries) {
+    const std::vector<Library> &all = libraries();
+    return std::any_of(all.begin(), all.end(), [&](const Library &library) {
+        return std::any_of(entries.begin(), entries.end(), [&](const std::string &entry) {
+            return find_kernel(*library.module, entry) != nullptr;
+        });
+    });
+}
+
 const std::vector<HostKernels::Library> &HostKernels::libraries() {
     std::call_once(searched_, [this] {
         std::vector<std::string> places = Settings::list("KERNELS", ':');

@@ -25,6 +25,9 @@ class HostKernels {
     // The library that has most of these entries.
     std::unique_ptr<ExecutableModule> load(const std::vector<std::string> &entries);
 
+    // Whether some library has one of these entries.
+    bool has_any(const std::vector<std::string> &entries);
+
   private:
     struct Library {
         std::string path;

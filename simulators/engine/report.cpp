@@ -37,6 +37,12 @@ void start_reporting(std::string &complaint) {
     close_report(descriptor);
 }
 
+std::string report_hint() {
+    return place.empty() ? "UHAL_SIM_REPORT=stderr tells more"
+           : place == "stderr" ? ""
+                               : "more in " + place;
+}
+
 void report(const std::string &text) {
     const int descriptor = open_report();
     if (descriptor < 0) {

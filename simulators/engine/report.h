@@ -9,6 +9,10 @@ namespace sim {
 // Finds out where to; what is wrong with that place goes to `complaint`.
 void start_reporting(std::string &complaint);
 
+// Where a reader of a short message finds the report, or what to set to get one; empty when it is
+// before his eyes.
+std::string report_hint();
+
 // Appends a text of several lines at once, so that processes may share a file.
 void report(const std::string &text);
 

@@ -55,6 +55,12 @@ bool Scheduler::poll(const Point &point) {
     return false;
 }
 
+void Scheduler::make_all_due() {
+    for (const auto &queue : active_) {
+        make_due({queue, queue->submitted});
+    }
+}
+
 std::vector<Point> Scheduler::pending(const Device &device) const {
     std::vector<Point> points;
     for (const auto &queue : active_) {

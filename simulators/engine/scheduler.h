@@ -43,6 +43,10 @@ class Scheduler {
     // gets there, one that does not cannot count on it.
     bool poll(const Point &point);
 
+    // Makes due all that is queued on any queue: a task that runs waits for something of it, and
+    // does not know of which.
+    void make_all_due();
+
     // Points at the end of all queues of a device that have work left.
     std::vector<Point> pending(const Device &device) const;
 
@@ -68,9 +72,9 @@ class Scheduler {
     bool started_ = false;
     std::vector<std::shared_ptr<Queue>> active_; // with unfinished tasks, oldest first
     std::deque<std::shared_ptr<Queue>> to_call_back_;
-    unsigned running_ = 0;         // tasks being run, but for calls back
-    uint64_t changes_ = 0;         // how often one of them started or ended
-    bool watching_ = false;        // a relief looks whether they stand still
+    unsigned running_ = 0;  // tasks being run, but for calls back
+    uint64_t changes_ = 0;  // how often one of them started or ended
+    bool watching_ = false; // a relief looks whether they stand still
     unsigned reliefs_ = 0;
     unsigned idle_reliefs_ = 0;
     std::condition_variable work_due_;

@@ -1,9 +1,11 @@
 #include "thread.h"
 
 #include <pthread.h>
+#include <signal.h>
 
 #include <cstddef>
 #include <memory>
+#include <vector>
 
 namespace sim {
 
@@ -12,10 +14,18 @@ namespace {
 // Host builds of kernels keep a block's shared memory and registers on the stack.
 constexpr size_t kernel_stack = size_t{64} << 20;
 
+// Where a kernel that recurses without end is caught: on its own stack there is no room left.
+constexpr size_t handler_stack = size_t{64} << 10;
+
 void *run(void *argument) {
+    std::vector<char> room(handler_stack);
+    const stack_t alternate = {room.data(), 0, room.size()};
+    sigaltstack(&alternate, nullptr);
     const std::unique_ptr<std::function<void()>> body(
         static_cast<std::function<void()> *>(argument));
     (*body)();
+    const stack_t none = {nullptr, SS_DISABLE, 0};
+    sigaltstack(&none, nullptr);
     return nullptr;
 }
 

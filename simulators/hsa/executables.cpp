@@ -115,8 +115,10 @@ hsa_status_t load_code_object(Runtime &runtime, const std::shared_ptr<Executable
         break;
     case sim::HsacoImage::Problem::no_code_object:
         return refuse(HSA_STATUS_ERROR_INVALID_CODE_OBJECT, why);
-    case sim::HsacoImage::Problem::unknown_processor:
+    case sim::HsacoImage::Problem::impossible_target:
         return refuse(HSA_STATUS_ERROR_INVALID_ISA_NAME, why);
+    case sim::HsacoImage::Problem::defined_twice:
+        return refuse(HSA_STATUS_ERROR_VARIABLE_ALREADY_DEFINED, why);
     }
     hsa_status_t status = check_target(agent, object->image);
     if (status != HSA_STATUS_SUCCESS) {

@@ -14,11 +14,11 @@ constexpr Profile profiles[] = {
      1700, 1600, 4096, 8 * mib, 1, true},
     {"gfx942:sramecc+:xnack-", "gfx9-4-generic", "AMD Instinct MI300X", 0x74A1, 64, 304, 4, 32, 32,
      2100, 1300, 8192, 4 * mib, 8, true},
-    {"gfx1030", "gfx10-3-generic", "AMD Radeon RX 6900 XT", 0x73BF, 32, 40, 4, 64, 4,
+    {"gfx1030", "gfx10-3-generic", "AMD Radeon RX 6900 XT", 0x73BF, 32, 80, 2, 32, 4,
      2560, 1000, 256, 4 * mib, 1, false},
-    {"gfx1100", "gfx11-generic", "AMD Radeon RX 7900 XTX", 0x744C, 32, 48, 4, 64, 6,
+    {"gfx1100", "gfx11-generic", "AMD Radeon RX 7900 XTX", 0x744C, 32, 96, 2, 32, 6,
      2482, 1249, 384, 6 * mib, 1, false},
-    {"gfx1201", "gfx12-generic", "AMD Radeon RX 9070 XT", 0x7550, 32, 32, 4, 64, 4,
+    {"gfx1201", "gfx12-generic", "AMD Radeon RX 9070 XT", 0x7550, 32, 64, 2, 32, 4,
      2970, 1258, 256, 8 * mib, 1, false},
 };
 // clang-format on

@@ -17,6 +17,7 @@ constexpr unsigned char osabi_second = 65; // it is in the second byte
 enum : unsigned char { format_sized = 4 };
 enum : unsigned char {
     attribute_max_threads = 0x05,
+    attribute_frame_size = 0x11,
     attribute_parameter_block = 0x19,
     attribute_parameter = 0x17,
     attribute_registers = 0x2F,
@@ -77,6 +78,8 @@ class Reader {
         }
         read_compatibility();
         read_symbols();
+        const Section *constants = section(".nv.constant3");
+        image_.constant_bytes = constants == nullptr ? 0 : constants->header.sh_size;
         for (const Section &section : sections_) {
             if (starts_with(section.name, ".text.")) {
                 read_entry(section);
@@ -165,7 +168,7 @@ class Reader {
             }
             entry.kernel.parameters.push_back(parameter);
         }
-        read_registers(function->second.index, entry);
+        read_needs(function->second.index, entry);
         const Section *shared = section(".nv.shared." + entry.kernel.entry);
         if (shared != nullptr) {
             // From sm_90 on the system keeps the first KiB for itself.
@@ -196,18 +199,23 @@ class Reader {
         }
     }
 
-    void read_registers(uint32_t function, ImageEntry &entry) {
+    void read_needs(uint32_t function, ImageEntry &entry) {
         const Section *information = section(".nv.info");
         if (information == nullptr) {
             return;
         }
-        for_each_record(content(*information), [&](unsigned char attribute, uint32_t,
-                                                   const Bytes &record) {
-            uint32_t symbol = 0;
-            if (attribute == attribute_registers && record.read(0, symbol) && symbol == function) {
-                record.read(4, entry.registers);
-            }
-        });
+        for_each_record(content(*information),
+                        [&](unsigned char attribute, uint32_t, const Bytes &record) {
+                            uint32_t symbol = 0;
+                            if (!record.read(0, symbol) || symbol != function) {
+                                return;
+                            }
+                            if (attribute == attribute_registers) {
+                                record.read(4, entry.registers);
+                            } else if (attribute == attribute_frame_size) {
+                                record.read(4, entry.local_bytes);
+                            }
+                        });
     }
 
     template <class Visit> static void for_each_record(const Bytes &records, Visit visit) {

@@ -3,6 +3,7 @@
 #include <elf.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "messagepack.h"
 
@@ -25,6 +26,63 @@ struct Descriptor {
     uint32_t kernarg_bytes;
 };
 
+constexpr unsigned xnack = 1;
+constexpr unsigned sramecc = 2;
+
+// The numbers of e_flags, and the features a processor may have: LLVM's "User Guide for AMDGPU
+// Backend", "ELF Header".
+struct Processor {
+    uint32_t number;
+    const char *name;
+    unsigned features;
+};
+
+constexpr Processor processors[] = {
+    {0x2C, "gfx900", xnack},
+    {0x2F, "gfx906", xnack | sramecc},
+    {0x30, "gfx908", xnack | sramecc},
+    {0x3F, "gfx90a", xnack | sramecc},
+    {0x4C, "gfx942", xnack | sramecc},
+    {0x4F, "gfx950", xnack | sramecc},
+    {0x33, "gfx1010", xnack},
+    {0x36, "gfx1030", 0},
+    {0x37, "gfx1031", 0},
+    {0x38, "gfx1032", 0},
+    {0x41, "gfx1100", 0},
+    {0x46, "gfx1101", 0},
+    {0x47, "gfx1102", 0},
+    {0x44, "gfx1103", 0},
+    {0x43, "gfx1150", 0},
+    {0x4A, "gfx1151", 0},
+    {0x48, "gfx1200", 0},
+    {0x4E, "gfx1201", 0},
+    {0x51, "gfx9-generic", xnack},
+    {0x5F, "gfx9-4-generic", xnack | sramecc},
+    {0x52, "gfx10-1-generic", xnack},
+    {0x53, "gfx10-3-generic", 0},
+    {0x54, "gfx11-generic", 0},
+    {0x59, "gfx12-generic", 0},
+};
+
+struct Feature {
+    const char *name;
+    unsigned bit;
+    unsigned shift; // of its two bits in e_flags
+};
+
+constexpr Feature features[] = {{"xnack", xnack, 8}, {"sramecc", sramecc, 10}};
+constexpr uint32_t feature_off = 2;
+constexpr uint32_t feature_on = 3;
+
+const Processor *find_processor(uint32_t flags) {
+    for (const Processor &one : processors) {
+        if (one.number == (flags & 0xFF)) {
+            return &one;
+        }
+    }
+    return nullptr;
+}
+
 class Reader {
   public:
     using Problem = HsacoImage::Problem;
@@ -40,10 +98,14 @@ class Reader {
         if (!find_metadata()) {
             return Problem::no_code_object;
         }
-        if (!read_target()) {
-            return Problem::unknown_processor;
+        if (find_processor(header_.e_flags) == nullptr) {
+            fail("its header is for a processor that is unknown");
+            return Problem::no_code_object;
         }
-        return read_symbols() && read_kernels() ? Problem::none : Problem::no_code_object;
+        if (!read_target()) {
+            return Problem::impossible_target;
+        }
+        return read_symbols() && read_kernels() ? Problem::none : problem_;
     }
 
   private:
@@ -116,16 +178,31 @@ class Reader {
         return false;
     }
 
+    // The runtime goes by the header; that the metadata says the same is ours to ask for.
     bool read_target() {
-        // The metadata names it; newer processors than this program knows have numbers only there.
+        const Processor &processor = *find_processor(header_.e_flags);
+        image_.target.processor = processor.name;
+        for (const Feature &feature : features) {
+            const uint32_t setting = header_.e_flags >> feature.shift & 3;
+            if (setting != 0 && (processor.features & feature.bit) == 0) {
+                return fail(std::string(processor.name) + " has no " + feature.name);
+            }
+            if (setting == feature_off || setting == feature_on) {
+                image_.target.features[feature.name] = setting == feature_on;
+            }
+        }
         const std::string &name = metadata_["amdhsa.target"].text;
-        return parse_amd_target(name, image_.target) ||
-               fail("its target \"" + name.substr(0, 80) + "\" is unknown");
+        AmdTarget told;
+        return (parse_amd_target(name, told) && told.name() == image_.target.name()) ||
+               fail("its header is for " + image_.target.name() + " and its metadata for \"" +
+                    name.substr(0, 80) + "\"");
     }
 
     bool read_symbols() {
+        const char *dynamic = std::getenv("LOADER_USE_DYNSYM");
+        const uint32_t looked_in = dynamic != nullptr && *dynamic != '0' ? SHT_DYNSYM : SHT_SYMTAB;
         for (const Elf64_Shdr &section : sections_) {
-            if (section.sh_type != SHT_DYNSYM || section.sh_link >= sections_.size()) {
+            if (section.sh_type != looked_in || section.sh_link >= sections_.size()) {
                 continue;
             }
             const Elf64_Shdr &strings = sections_[section.sh_link];
@@ -133,7 +210,8 @@ class Reader {
             const Bytes symbols = elf_.part(section.sh_offset, section.sh_size);
             Elf64_Sym symbol;
             for (uint64_t at = 0; symbols.read(at, symbol); at += sizeof symbol) {
-                if (symbol.st_shndx != SHN_UNDEF && ELF64_ST_TYPE(symbol.st_info) == STT_OBJECT) {
+                if (symbol.st_shndx != SHN_UNDEF && ELF64_ST_TYPE(symbol.st_info) == STT_OBJECT &&
+                    ELF64_ST_BIND(symbol.st_info) != STB_LOCAL) {
                     objects_[names.text(symbol.st_name)] = symbol;
                 }
             }
@@ -150,7 +228,8 @@ class Reader {
                 return false;
             }
             if (!seen.emplace(kernel.symbol, true).second) {
-                return fail("it describes " + kernel.symbol + " twice");
+                problem_ = Problem::defined_twice;
+                return fail("it has " + kernel.symbol + " twice");
             }
             image_.kernels.push_back(std::move(kernel));
         }
@@ -234,6 +313,7 @@ class Reader {
     std::vector<Elf64_Phdr> segments_;
     std::map<std::string, Elf64_Sym> objects_; // by name
     PackedValue metadata_;
+    Problem problem_ = Problem::no_code_object; // when reading fails
 };
 
 } // namespace

@@ -1,5 +1,6 @@
-// Reads what a driver needs of a code object, AMD's ELF: the target, the kernels with their
-// arguments from the metadata note, and the variables from the dynamic symbols.
+// Reads what a driver needs of a code object, AMD's ELF: the target from the header, the kernels with
+// their arguments from the metadata note, and where they and the variables are from the symbols.
+// ROCr looks in .symtab, with LOADER_USE_DYNSYM in .dynsym, and takes global objects only.
 #pragma once
 
 #include <array>
@@ -56,7 +57,7 @@ struct HsacoVariable {
 };
 
 struct HsacoImage {
-    enum class Problem { none, no_code_object, unknown_processor };
+    enum class Problem { none, no_code_object, impossible_target, defined_twice };
 
     AmdTarget target;
     unsigned version = 0; // of the code object: 4, 5 or 6

@@ -14,6 +14,7 @@ struct ImageEntry {
     uint32_t static_shared_bytes = 0;
     uint32_t max_threads = 0; // 0: the image sets no bound
     uint32_t registers = 0;   // 0: unknown
+    uint32_t local_bytes = 0; // of a thread's frame, as the compiler says
 };
 
 struct ImageVariable {
@@ -32,7 +33,9 @@ struct Image {
     unsigned toolkit = 0;     // of a cubin, 10 * major + minor; 0: unknown
     std::vector<ImageEntry> entries;
     std::vector<ImageVariable> variables;
-    std::string text; // of PTX
+    uint64_t constant_bytes = 0; // of the program's own constants, as the compiler says
+    std::string text;            // of PTX
+    std::string missing;         // what the text may lack, in words
 };
 
 // A stretch of bytes that is never read past its end.

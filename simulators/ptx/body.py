@@ -21,9 +21,12 @@ from simulators.ptx.program import (
     Immediate,
     Instruction,
     Label,
+    Minus,
     Negated,
     Operand,
     Pair,
+    Part,
+    Prototype,
     Register,
     Special,
     Symbol,
@@ -38,7 +41,8 @@ MAX_REGISTERS = 1 << 20
 _REGISTERS = re.compile(r"\.reg\s*\.(\w+)\s+(.*)$", re.DOTALL)
 _REGISTER = re.compile(r"([\w$%]+)\s*(?:<\s*(\d{1,7})\s*>)?$")
 _INSTRUCTION = re.compile(r"(?:@\s*(!?)\s*([\w$%]+)\s+)?([a-z][\w.:]*)\s*(.*)$", re.DOTALL)
-_TARGETS = re.compile(r"\.branchtargets\s+(.*)$", re.DOTALL)
+_TARGETS = re.compile(r"\.(?:branch|call)targets\s+(.*)$", re.DOTALL)
+_LIST = re.compile(r"\s*\.(?:branchtargets|calltargets|callprototype)")
 _INTEGER = re.compile(r"([-~]?)\s*(0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)U?$")
 _FLOAT = re.compile(r"0([fFdD])([0-9a-fA-F]+)$")
 _DECIMAL = re.compile(r"-?\d+\.\d*(?:[eE][-+]?\d+)?$")
@@ -46,19 +50,28 @@ _NAME = re.compile(r"%?[A-Za-z_$%][\w$.:]*$")
 _SUM = re.compile(r"([\w$%.:]+)\s*\+\s*(-?\s*(?:0[xX][0-9a-fA-F]+|\d+))$")
 
 
-def read_body(found: FunctionText, read_variable: Callable[[str, int], Variable]) -> Function:
+ReadVariable = Callable[[str, int], Variable]
+ReadPrototype = Callable[[str, int], Prototype]
+
+
+def read_body(
+    found: FunctionText, read_variable: ReadVariable, read_prototype: ReadPrototype
+) -> Function:
     """Read a function whose body is at hand."""
     assert found.body is not None
     head = found.head
     function = Function(head.name, head.is_entry, head.results, head.parameters, head.line)
-    _Body(function, read_variable).read(found.body, found.body_line)
+    _Body(function, read_variable, read_prototype).read(found.body, found.body_line)
     return function
 
 
 class _Body:
-    def __init__(self, function: Function, read_variable: Callable[[str, int], Variable]) -> None:
+    def __init__(
+        self, function: Function, read_variable: ReadVariable, read_prototype: ReadPrototype
+    ) -> None:
         self._function = function
         self._read_variable = read_variable
+        self._read_prototype = read_prototype
         self._blocks: list[dict[str, str]] = [{}]
         self._block_count = 0
         self._line = 0
@@ -70,7 +83,7 @@ class _Body:
             self._line = piece.line
             if piece.ended_by == ":":
                 label = piece.text
-                if not re.match(r"\s*\.(?:branchtargets|callprototype)", text[piece.end :][:64]):
+                if not _LIST.match(text, piece.end):
                     own = self._declared(label)
                     self._function.statements.append(Label(own, piece.line))
                 continue
@@ -116,12 +129,19 @@ class _Body:
             assert targets is not None
             names = tuple(self._resolved(one.strip()) for one in targets[1].split(","))
             self._function.branch_targets[label] = names
+        elif text.startswith(".calltargets"):
+            targets = _TARGETS.match(text)
+            assert targets is not None
+            called = tuple(one.strip() for one in targets[1].split(","))
+            self._function.call_targets[label] = called
+        elif text.startswith(".callprototype"):
+            self._function.prototypes[label] = self._read_prototype(text, self._line)
         elif text.startswith((".local", ".shared", ".param", ".global", ".const")):
             variable = self._read_variable(text, self._line)
             self._function.variables[self._declared(variable.name)] = replace(
                 variable, name=self._resolved(variable.name)
             )
-        elif not text.startswith((".pragma", ".callprototype", ".maxn", ".minn", ".loc", ".file")):
+        elif not text.startswith((".pragma", ".maxn", ".minn", ".loc", ".file")):
             self._fail(f"an unknown directive: {text[:60]!r}")
 
     def _declare_registers(self, text: str) -> None:
@@ -200,6 +220,8 @@ class _Body:
         if "|" in text:
             first, _, second = text.partition("|")
             return Pair(self._optional(first.strip()), self._optional(second.strip()))
+        if re.match(r"-\s*[%A-Za-z_$]", text):
+            return Minus(self._operand(text[1:].strip()))
         return self._simple(text)
 
     def _simple(self, text: str) -> Operand:
@@ -220,6 +242,9 @@ class _Body:
         name = self._resolved(text)
         if name in self._function.registers:
             return Register(name)
+        whole, dot, selector = text.rpartition(".")
+        if dot and self._resolved(whole) in self._function.registers:
+            return Part(Register(self._resolved(whole)), selector)
         if text.startswith("%") or text == "WARP_SZ":
             return Special(text)
         return Symbol(name)

@@ -2,6 +2,9 @@
 
 A library's name is made of everything its bytes depend on: the PTX text, the kernel, the
 translator's own sources, the processor. Files appear by renaming, so processes may share a folder.
+
+Libraries are code: they are loaded from a folder that only this user can write to, and only where
+they are this user's own. What was not used for longest goes when the folder grows beyond its limit.
 """
 
 from __future__ import annotations
@@ -9,8 +12,11 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
+import re
+import stat
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,8 +33,20 @@ COMPILER = os.environ.get("CC", "cc")
 _FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra")
 
 
+LIMIT_VARIABLE = "UHAL_SIM_CACHE_LIMIT"
+USUAL_LIMIT = "1G"
+RECENT_SECONDS = 3600
+"""What was used since stays: a module that is loaded may still need its text."""
+_UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
+_OURS = re.compile(r"[0-9a-f]{40}\.(so|ptx|module)|(runtime|numerics)-[0-9a-f]{32}\.(so|o)")
+
+
 class BuildError(Exception):
     """The C compiler failed; the text is what it said."""
+
+
+class CacheError(BuildError):
+    """The folder of translated kernels is not this user's alone, or has an impossible limit."""
 
 
 def folder() -> Path:
@@ -38,6 +56,74 @@ def folder() -> Path:
         return Path(chosen)
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return Path(base) / "uhal" / "ptx"
+
+
+def private(path: Path) -> Path:
+    """Return a folder, made if need be. `CacheError` unless only this user can write to it."""
+    path.mkdir(0o700, parents=True, exist_ok=True)
+    _require_own(path, path.stat())
+    return path
+
+
+def usable(path: Path) -> bool:
+    """Say whether a file of the cache is there, and note that it is used.
+
+    `CacheError` for one that somebody else made or can change.
+    """
+    private(path.parent)
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return False
+    if not stat.S_ISREG(found.st_mode):
+        raise CacheError(f"{path} is no file: delete it. {_ELSEWHERE}")
+    _require_own(path, found)
+    os.utime(path)
+    return True
+
+
+_ELSEWHERE = "UHAL_SIM_CACHE names another folder"
+
+
+def _require_own(path: Path, found: os.stat_result) -> None:
+    if found.st_uid != os.geteuid():
+        raise CacheError(
+            f"{path} belongs to user {found.st_uid} and not to user {os.geteuid()}: translated "
+            f"kernels in it are not trusted. {_ELSEWHERE}"
+        )
+    if found.st_mode & 0o022:
+        raise CacheError(
+            f"{path} can be written by others (mode {stat.S_IMODE(found.st_mode):o}): translated "
+            f"kernels in it are not trusted. chmod go-w makes it yours. {_ELSEWHERE}"
+        )
+
+
+def limit() -> int:
+    """Return the bytes that the folder may have: UHAL_SIM_CACHE_LIMIT. `CacheError` for others."""
+    text = os.environ.get(LIMIT_VARIABLE, "").strip() or USUAL_LIMIT
+    found = re.fullmatch(r"(\d{1,18})([KMGT]?)", text)
+    if found is None:
+        raise CacheError(f"{LIMIT_VARIABLE}: expected bytes such as 512M or 2G, got {text[:80]!r}")
+    return int(found[1]) << _UNITS[found[2]]
+
+
+def prune(path: Path) -> None:
+    """Remove what was not used for longest, down to three quarters of the limit."""
+    most = limit()
+    kept = []
+    with os.scandir(path) as found:
+        for one in found:
+            if _OURS.fullmatch(one.name) and one.is_file(follow_symlinks=False):
+                facts = one.stat(follow_symlinks=False)
+                kept.append((facts.st_mtime, facts.st_size, one.path))
+    total = sum(size for _, size, _ in kept)
+    if total <= most:
+        return
+    for used, size, name in sorted(kept):
+        if total <= most * 3 // 4 or used > time.time() - RECENT_SECONDS:
+            return
+        Path(name).unlink(missing_ok=True)
+        total -= size
 
 
 @functools.cache
@@ -59,14 +145,15 @@ def kernel_library(
 
     It exports `uptx_kernel`, a `struct uptx_kernel` of runtime/ptx.h; with other checks it is
     another library, so that one without them pays for none. Raises `PtxError` for what
-    cannot be translated and `BuildError` when there is no working C compiler to link with.
+    cannot be translated, `BuildError` when there is no working C compiler to link with and
+    `CacheError` when the folder is not to be trusted.
     """
     from simulators.ptx.translate import cpu_features
 
     made_of = "\0".join((text, entry, check, translator_version(), cpu_features()))
     name = hashlib.sha256(made_of.encode()).hexdigest()[:40]
     target = folder() / f"{name}.so"
-    if not target.exists():
+    if not usable(target):
         make_library(parse(text) if program is None else program, entry, check, target)
     return target
 
@@ -75,44 +162,47 @@ def make_library(program: Program, entry: str, check: Check, target: Path) -> No
     """Translate a kernel into a library at `target`; raises what `kernel_library` does."""
     from simulators.ptx.translate import compile_object, translate
 
+    limit()
     code = compile_object(translate(program, entry, check).ir)
     numerics = _numerics_object()
-    with tempfile.TemporaryDirectory(dir=_made(target.parent)) as scratch:
+    with tempfile.TemporaryDirectory(dir=private(target.parent)) as scratch:
         kernel = Path(scratch) / "kernel.o"
         kernel.write_bytes(code)
         linked = Path(scratch) / "kernel.so"
         # -z defs: a helper that is missing shows here and not in the middle of a launch.
         _run("-shared", "-Wl,-z,defs", "-o", str(linked), str(kernel), str(numerics), "-lm")
-        os.replace(linked, target)
+        _appear(linked, target)
+    prune(target.parent)
 
 
 def runtime_library() -> Path:
     """The run time as a library of its own, for processes that are no simulated driver."""
     sources = sorted(one for one in RUNTIME.glob("*.c") if one != NUMERICS)
     target = folder() / f"runtime-{translator_version()[:32]}.so"
-    if not target.exists():
+    if not usable(target):
         _compile(target, "-shared", "-pthread", *map(str, sources), "-lm")
     return target
 
 
 def _numerics_object() -> Path:
     target = folder() / f"numerics-{translator_version()[:32]}.o"
-    if not target.exists():
+    if not usable(target):
         # Contraction would fuse what PTX keeps apart.
         _compile(target, "-c", "-ffp-contract=off", "-frounding-math", str(NUMERICS))
     return target
 
 
 def _compile(target: Path, *arguments: str) -> None:
-    with tempfile.TemporaryDirectory(dir=_made(target.parent)) as scratch:
+    with tempfile.TemporaryDirectory(dir=private(target.parent)) as scratch:
         made = Path(scratch) / target.name
         _run(*_FLAGS, "-o", str(made), *arguments)
-        os.replace(made, target)
+        _appear(made, target)
 
 
-def _made(path: Path) -> Path:
-    path.mkdir(parents=True, exist_ok=True)
-    return path
+def _appear(made: Path, target: Path) -> None:
+    # Whatever the user's mask is: what others could write would not be loaded.
+    made.chmod(0o600)
+    os.replace(made, target)
 
 
 def _run(*arguments: str) -> None:

@@ -81,8 +81,31 @@ class Checks(Operands):
         if space == "shared":
             return self.reach_shared(self.shared_index(operand), site)
         address = self._address(operand)
-        if space == "local" and self._local_variables():
+        # A device function may be given the address of a caller's variable, an entry has no caller.
+        if space == "local" and self._function.is_entry and self._local_variables():
             return self._reach_local(address, site)
+        return self.reach_address(address, site)
+
+    def reach_moved(
+        self,
+        operand: Operand | None,
+        distance: str,
+        space: str,
+        size: int,
+        access: Kind,
+        *,
+        watched_after: bool = False,
+    ) -> str:
+        """`reach` of what lies a distance (i64, bytes) behind an address in memory."""
+        if self.check == "off":
+            return self.value(
+                f"getelementptr i8, ptr {self.pointer(operand, space)}, i64 {distance}"
+            )
+        site = Site(self._line, size, access, space, watched_after=watched_after)
+        if space == "shared":
+            index = self.value(f"add i64 {self.shared_index(operand)}, {distance}")
+            return self.reach_shared(index, site)
+        address = self.value(f"add i64 {self._address(operand)}, {distance}")
         return self.reach_address(address, site)
 
     def reach_shared(self, index: str, site: Site) -> str:

@@ -6,12 +6,13 @@ from simulators.ptx.emitter import Emitter
 from simulators.ptx.errors import PtxSyntaxError
 from simulators.ptx.program import Group, Instruction, Operand, Symbol
 from simulators.ptx.table import instruction
-from simulators.ptx.types import U32
-from simulators.ptx.unit import PROVIDED
+from simulators.ptx.types import U32, U64
+from simulators.ptx.unit import PROVIDED, callee
 
 CHAPTER = "9.7.12 Control Flow: "
 SYNC = "9.7.13 Parallel Synchronization and Communication: "
 MISCELLANEOUS = "9.7.19 Miscellaneous: "
+PLACE = "i32 %tx, i32 %ty, i32 %tz"
 
 
 @instruction("bra{.uni,}", section=CHAPTER + "bra")
@@ -89,34 +90,58 @@ def _fail_assertion(e: Emitter, i: Instruction, pointers: list[str]) -> None:
 
 @instruction("call{.uni,}", section=CHAPTER + "call")
 def call(e: Emitter, i: Instruction) -> None:
-    operands = list(i.operands)
-    results = _names(operands.pop(0)) if isinstance(operands[0], Group) else []
-    target = operands.pop(0) if operands else None
-    arguments = _names(operands.pop(0)) if operands else []
+    target = callee(i)
+    groups = [_names(one) for one in i.operands if isinstance(one, Group)]
+    pointers = [e.parameter_memory(name) for group in groups for name in group]
     if not isinstance(target, Symbol):
-        raise e.unsupported(f"a call through a register (§{CHAPTER}call)")
-    pointers = [e.parameter_memory(name) for name in (*results, *arguments)]
-    if target.name in PROVIDED:
+        _call_through(e, i, target, pointers)
+    elif target.name in PROVIDED:
         _call_system(e, i, target.name, pointers)
-        return
-    function = e.unit.function(target.name)
+    else:
+        _call_function(e, i, target.name, pointers)
+
+
+def _call_through(e: Emitter, i: Instruction, target: Operand | None, pointers: list[str]) -> None:
+    """Branch to a call of each function the address may be of; any other address ends the run."""
+    address = e.read(target, U64)
+    # What waits is inlined, and cannot be within itself.
+    names = [
+        name
+        for name in e.unit.possible_callees(e.function, i)
+        if not (e.unit.must_inline(name) and e.is_within(name))
+    ]
+    cases = [(e.unit.program.function_addresses[name], name, e.label()) for name in names]
+    wrong, after = e.label(), e.label()
+    listed = " ".join(f"i64 {number}, label %{label}" for number, _, label in cases)
+    e.line(f"switch i64 {address}, label %{wrong} [{listed}]")
+    for _, name, label in cases:
+        e.begin(label)
+        _call_function(e, i, name, pointers)
+        e.line(f"br label %{after}")
+    e.begin(wrong)
+    refuse = e.field("no_function", "ptr")
+    e.line(f"call void {refuse}(ptr %block, {PLACE}, i32 {i.line}, i64 {address})")
+    e.line("unreachable")
+    e.begin(after)
+
+
+def _call_function(e: Emitter, i: Instruction, name: str, pointers: list[str]) -> None:
+    function = e.unit.function(name)
     slots = (*function.results, *function.parameters)
     if len(slots) != len(pointers):
-        raise PtxSyntaxError(f"{target.name} takes {len(slots)} parameters and results", i.line)
-    if e.unit.must_inline(target.name):
+        raise PtxSyntaxError(f"{name} takes {len(slots)} parameters and results", i.line)
+    if e.unit.must_inline(name):
         after = e.label()
         names = {slot.name: pointer for slot, pointer in zip(slots, pointers, strict=True)}
         e.body(function, names, after)
         e.begin(after)
         return
-    e.called.add(target.name)
+    e.called.add(name)
     given = "".join(f", ptr {pointer}" for pointer in pointers)
-    e.line(f'call void @"f.{target.name}"(ptr %block, i32 %tx, i32 %ty, i32 %tz{given})')
+    e.line(f'call void @"f.{name}"(ptr %block, i32 %tx, i32 %ty, i32 %tz{given})')
 
 
-def _names(operand: Operand | None) -> list[str]:
-    if not isinstance(operand, Group):
-        raise PtxSyntaxError("a call needs its parameters in parentheses")
+def _names(operand: Group) -> list[str]:
     return [one.name for one in operand.elements if isinstance(one, Symbol)]
 
 

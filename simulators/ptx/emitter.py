@@ -215,6 +215,15 @@ class Emitter(Checks):
         if after:
             self.place(after)
 
+    @property
+    def function(self) -> Function:
+        """The function whose statements are being emitted."""
+        return self._function
+
+    def is_within(self, name: str) -> bool:
+        """Say whether a function is being emitted here, inlined into the kernel."""
+        return name in self._inlined
+
     def target(self, label: str) -> str:
         """The LLVM label of a PTX label."""
         return f"L.{self._prefix}{label}"

@@ -34,6 +34,7 @@ OUTCOMES = (
     "shared race",
     "uninitialized read",
     "assertion",
+    "no function",
 )
 
 
@@ -90,6 +91,8 @@ class _Launch(ctypes.Structure):
         ("workers", ctypes.c_uint32),
         ("seed", ctypes.c_uint64),
         ("milliseconds", ctypes.c_uint64),
+        ("cooperative", ctypes.c_uint32),
+        ("unused", ctypes.c_uint32),
         ("parameters", ctypes.c_void_p),
         ("window_base", ctypes.c_uint64),
         ("window_span", ctypes.c_uint64),
@@ -204,6 +207,7 @@ class Kernel:
         seed: int | None = None,
         workers: int = 0,
         milliseconds: int = 60_000,
+        cooperative: bool = False,
     ) -> Prepared:
         """A launch over host memory; arguments are integers, the parameter's bytes or arrays.
 
@@ -222,6 +226,7 @@ class Kernel:
             workers=workers,
             seed=secrets.randbits(63) if seed is None else seed,
             milliseconds=milliseconds,
+            cooperative=cooperative,
             parameters=ctypes.addressof(parameters),
             variables=self._module._start,
             ranges=ctypes.addressof(ranges),

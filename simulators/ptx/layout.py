@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-ABI = 3
+ABI = 4
 """Changes whenever the structures or their meaning do."""
 
 BLOCK = {
@@ -33,8 +33,10 @@ BLOCK = {
     "heap_free": 160,
     "assert_failed": 168,
     "trace": 176,
+    "no_function": 184,
+    "workspace": 192,
 }
-BLOCK_BYTES = 184
+BLOCK_BYTES = 200
 THREAD = {
     "request": 0,
     "line": 4,
@@ -71,6 +73,8 @@ REQUESTS = {
     "matrix_multiply": 11,
     "matrix_store": 12,
     "matrix_move": 13,
+    "fragment": 14,
+    "wmma": 15,
 }
 """Why a thread came back to the run time."""
 

@@ -251,10 +251,6 @@ def wait_for_copies(e: Emitter, i: Instruction) -> None:
 
 SYNC = "9.7.13 Parallel Synchronization and Communication: "
 _SEM = f"{{.relaxed,.acquire,.release,.acq_rel,}}{{.cta,.cluster,.gpu,.sys,}}{{.global,{_SHARED},}}"
-# nvcc writes the scope behind the space, Triton the order of memory behind both.
-_SEM_LAST = (
-    f"{{.global,{_SHARED},}}{{.cta,.cluster,.gpu,.sys}}{{.relaxed,.acquire,.release,.acq_rel,}}"
-)
 _OPERATIONS = (
     "{.and,.or,.xor}{.L2::cache_hint,}{.b32,.b64}",
     ".add{.L2::cache_hint,}{.u32,.s32,.u64,.s64,.f32,.f64}",
@@ -275,8 +271,8 @@ _LLVM = {
 
 
 @instruction(
-    *(f"atom{order}{each}" for order in (_SEM, _SEM_LAST) for each in _OPERATIONS),
-    *(f"atom{order}.exch{{.b32,.b64}}" for order in (_SEM, _SEM_LAST)),
+    *(f"atom{_SEM}{each}" for each in _OPERATIONS),
+    f"atom{_SEM}.exch{{.b32,.b64}}",
     section=SYNC + "atom",
 )
 def atomic(e: Emitter, i: Instruction) -> None:
@@ -284,17 +280,12 @@ def atomic(e: Emitter, i: Instruction) -> None:
     e.write(i.operands[0], old, BITS[i.type.width])
 
 
-@instruction(
-    *(f"red{order}{each}" for order in (_SEM, _SEM_LAST) for each in _OPERATIONS),
-    section=SYNC + "red",
-)
+@instruction(*(f"red{_SEM}{each}" for each in _OPERATIONS), section=SYNC + "red")
 def reduce(e: Emitter, i: Instruction) -> None:
     _update(e, i, i.operands[0], i.operands[1])
 
 
-@instruction(
-    *(f"atom{order}.cas{{.b16,.b32,.b64}}" for order in (_SEM, _SEM_LAST)), section=SYNC + "atom"
-)
+@instruction(f"atom{_SEM}.cas{{.b16,.b32,.b64}}", section=SYNC + "atom")
 def compare_and_swap(e: Emitter, i: Instruction) -> None:
     kind = i.type
     where = _reach_atomic(e, i, i.operands[1])

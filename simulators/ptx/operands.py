@@ -161,6 +161,8 @@ class Operands(Reals):
         elif self.unit.variable_offset(symbol.name) is not None:
             start = self.field("variables", "i64")
             base = self.value(f"add i64 {start}, {self.unit.variable_offset(symbol.name)}")
+        elif symbol.name in self.unit.program.function_addresses:
+            base = str(self.unit.program.function_addresses[symbol.name])
         else:
             raise self.unsupported(f"the address of {symbol.name}, which is no variable here")
         return self.value(f"add i64 {base}, {symbol.offset}") if symbol.offset else base

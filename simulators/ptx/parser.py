@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
+from dataclasses import replace
 
 from simulators.ptx.body import read_body
 from simulators.ptx.errors import PtxSyntaxError, UnsupportedPtxError
@@ -12,6 +13,7 @@ from simulators.ptx.program import (
     FunctionText,
     ParameterSlot,
     Program,
+    Prototype,
     Reference,
     Variable,
 )
@@ -29,6 +31,7 @@ _LINKAGE = r"(?:\.(?:visible|extern|weak|common)\s+)*"
 _FUNCTION = re.compile(
     _LINKAGE + r"\.(entry|func)\s+(?:\(([^()]*)\)\s*)?([\w$%]+)\s*(?:\(([^()]*)\))?([^()]*)$"
 )
+_PROTOTYPE = re.compile(r"\.callprototype\s+(?:\(([^()]*)\)\s*)?[\w$%]+\s*(?:\(([^()]*)\))?[^()]*$")
 _VARIABLE = re.compile(
     _LINKAGE + r"\.(global|const|shared|local|param)\s+"
     r"(?:\.attribute\s*\([^)]*\)\s*)?(?:\.align\s+(\d{1,4})\s+)?(?:\.v([248])\s+)?\.(\w+)\s+"
@@ -90,8 +93,27 @@ def parse(text: str) -> Program:
             if variable.name not in variables or variable.data:
                 variables[variable.name] = variable
     program.functions = functions
-    program.variables = variables
+    program.variables = {
+        name: _with_addresses(variable, program.function_addresses)
+        for name, variable in variables.items()
+    }
     return program
+
+
+def _with_addresses(variable: Variable, addresses: dict[str, int]) -> Variable:
+    """A variable whose words that name functions hold their addresses."""
+    named = [one for one in variable.references if one.symbol in addresses]
+    if not named:
+        return variable
+    data = bytearray(variable.data)
+    for one in named:
+        data[one.offset : one.offset + 8] = addresses[one.symbol].to_bytes(8, "little")
+    return replace(
+        variable,
+        data=bytes(data),
+        references=tuple(one for one in variable.references if one.symbol not in addresses),
+        functions=tuple(one.symbol for one in named),
+    )
 
 
 def read_function(program: Program, name: str) -> Function:
@@ -105,7 +127,7 @@ def read_function(program: Program, name: str) -> Function:
         raise PtxSyntaxError(f"there is no function {name}")
     if found.body is None:
         raise UnsupportedPtxError(f"{name} is declared and not defined", found.head.line)
-    return read_body(found, read_variable)
+    return read_body(found, read_variable, read_prototype)
 
 
 def function_head(text: str, line: int) -> FunctionText:
@@ -121,6 +143,15 @@ def function_head(text: str, line: int) -> FunctionText:
         line,
     )
     return FunctionText(head.name, head.is_entry, head, None, line)
+
+
+def read_prototype(text: str, line: int) -> Prototype:
+    """Read what follows the label of a `.callprototype`."""
+    found = _PROTOTYPE.match(text)
+    if found is None:
+        raise PtxSyntaxError(f"a prototype cannot be read: {text[:60]!r}", line)
+    results, parameters = (_slots(one or "", line) for one in found.groups())
+    return Prototype(tuple(one.size for one in results), tuple(one.size for one in parameters))
 
 
 def _slots(text: str, line: int) -> tuple[ParameterSlot, ...]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from simulators.ptx.types import TYPES, PtxType
 
@@ -61,6 +63,21 @@ class Negated:
 
 
 @dataclass(frozen=True)
+class Part:
+    """`r.h1`: bytes or halves of a register, as the video instructions name them."""
+
+    register: Register
+    selector: str
+
+
+@dataclass(frozen=True)
+class Minus:
+    """`-r`: a factor or summand of `vmad` whose sign is changed."""
+
+    operand: Operand
+
+
+@dataclass(frozen=True)
 class Pair:
     """`p|q`: two results."""
 
@@ -75,7 +92,21 @@ class Group:
     elements: tuple[Operand, ...]
 
 
-Operand = Register | Special | Immediate | Symbol | Address | Vector | Negated | Pair | Group
+_TAKEN = re.compile(r"\bmov\.[bsu]64\s+[\w$%]+\s*,\s*([A-Za-z_$][\w$]*)\s*;")
+
+Operand = (
+    Register
+    | Special
+    | Immediate
+    | Symbol
+    | Address
+    | Vector
+    | Negated
+    | Part
+    | Minus
+    | Pair
+    | Group
+)
 
 
 @dataclass(frozen=True)
@@ -147,6 +178,8 @@ class Variable:
     data: bytes = b""
     """What it starts with; the rest is zero."""
     references: tuple[Reference, ...] = ()
+    functions: tuple[str, ...] = ()
+    """Functions whose addresses are in `data`."""
 
 
 @dataclass(frozen=True)
@@ -157,6 +190,14 @@ class ParameterSlot:
     offset: int
     size: int
     alignment: int
+
+
+@dataclass(frozen=True)
+class Prototype:
+    """What a call through a register gives and gets: bytes of each parameter and result."""
+
+    results: tuple[int, ...]
+    parameters: tuple[int, ...]
 
 
 @dataclass
@@ -172,12 +213,24 @@ class Function:
     variables: dict[str, Variable] = field(default_factory=dict)
     branch_targets: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Label lists for `brx.idx`, by their name."""
+    prototypes: dict[str, Prototype] = field(default_factory=dict)
+    """Of calls through a register, by their labels."""
+    call_targets: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Functions such a call may go to, by their list's label."""
     statements: list[Label | Instruction] = field(default_factory=list)
 
     @property
     def parameter_bytes(self) -> int:
         """Bytes of the parameter block."""
         return max((slot.offset + slot.size for slot in self.parameters), default=0)
+
+    @property
+    def prototype(self) -> Prototype:
+        """What its callers give and get."""
+        results, parameters = (
+            tuple(slot.size for slot in slots) for slots in (self.results, self.parameters)
+        )
+        return Prototype(results, parameters)
 
 
 @dataclass
@@ -206,3 +259,17 @@ class Program:
     def entries(self) -> list[str]:
         """Names of the kernels, in the text's order."""
         return [one.name for one in self.functions.values() if one.is_entry and one.body]
+
+    @cached_property
+    def function_addresses(self) -> dict[str, int]:
+        """Addresses of the functions that are defined: numbers in their order, no memory."""
+        defined = (one.name for one in self.functions.values() if not one.is_entry and one.body)
+        return {name: 16 * (1 + index) for index, name in enumerate(defined)}
+
+    @cached_property
+    def functions_with_taken_address(self) -> list[str]:
+        """Those that a variable's initial value or a `mov` names, in the text's order."""
+        taken = {name for one in self.variables.values() for name in one.functions}
+        for function in self.functions.values():
+            taken.update(found[1] for found in _TAKEN.finditer(function.body or ""))
+        return [name for name in self.function_addresses if name in taken]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import select
 import sys
 import tempfile
@@ -25,6 +26,9 @@ from simulators.ptx.program import Instruction, Program
 from simulators.ptx.table import is_known
 from simulators.ptx.unit import variable_places
 
+READ_WHOLE_CHARACTERS = 1 << 19
+"""Of all bodies together: up to here they are read when the module is loaded, which is quick."""
+_OPCODE = re.compile(r"(?:^|[;{}:])\s*(?:@\s*!?\s*[\w$%]+\s+)?([a-z]\w*)")
 IDLE_SECONDS = 30
 """How long to stay without a question: a driver starts another one when it needs it."""
 
@@ -98,11 +102,18 @@ def describe(program: Program) -> Iterator[str]:
 
 
 def _check_functions(program: Program) -> None:
-    # Importing the families fills the table.
-    from simulators.ptx import bits, compare, control, convert, floating, integer, memory, warp  # noqa: F401
+    """Raise `PtxSyntaxError` for a body that is no PTX, where that takes no long time to see.
 
-    for name, function in program.functions.items():
-        if function.body is None:
+    A driver reads all of a module when it loads it. Here large ones are looked through for unknown
+    instructions only; what else is wrong shows when the kernel is asked for.
+    """
+    # Importing the families fills the table.
+    from simulators.ptx import families  # noqa: F401
+
+    bodies = {name: one.body for name, one in program.functions.items() if one.body is not None}
+    is_large = sum(map(len, bodies.values())) > READ_WHOLE_CHARACTERS
+    for name, body in bodies.items():
+        if is_large and all(map(is_known, set(_OPCODE.findall(body)))):
             continue
         try:
             statements = read_function(program, name).statements

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ def read_special(e: Emitter, name: str, width: int) -> str:
         return str(constant)
     if base in _FIELDS:
         return e.resized(e.field(_FIELDS[base], "i32"), 32, width, signed=False)
+    if re.fullmatch(r"%envreg\d+", base):
+        return _of_workspace(e, base, width)
     if base == "%gridid":
         return e.resized(e.field("grid_id", "i64"), 64, width, signed=False)
     if base in ("%laneid", "%warpid", "%nwarpid") or base in _LANES:
@@ -63,6 +66,16 @@ def read_special(e: Emitter, name: str, width: int) -> str:
     if base in ("%globaltimer", "%globaltimer_lo", "%globaltimer_hi"):
         return _time(e, e.call("i64", "uptx_nanoseconds"), base, width)
     raise e.unsupported(f"the register {name} (PTX ISA §10)")
+
+
+def _of_workspace(e: Emitter, name: str, width: int) -> str:
+    """Registers the driver sets (§10 `%envreg`): CUDA's tell the memory of a cooperative grid."""
+    if name not in ("%envreg1", "%envreg2"):
+        return "0"
+    address = e.field("workspace", "i64")
+    if name == "%envreg1":
+        address = e.value(f"lshr i64 {address}, 32")
+    return e.resized(e.value(f"trunc i64 {address} to i32"), 32, width, signed=False)
 
 
 def linear_thread(e: Emitter) -> str:

@@ -77,14 +77,38 @@ def instruction(
 def find(one: Instruction) -> Row:
     """The row of an instruction. Raises `UnsupportedPtxError` that names line and section."""
     rows = _BY_NAME.get(one.name)
+    spelling = _in_order(one) if one.name in _ANY_ORDER else one.spelling
     for expression, row in rows or ():
-        if expression.fullmatch(one.spelling):
+        if expression.fullmatch(spelling):
             return row
     section = rows[0][1].section if rows else _absent_section(one)
     raise UnsupportedPtxError(f"{one.spelling} is not executed here (PTX ISA §{section})", one.line)
 
 
-_VIDEO = "9.7.18 Video"
+_ANY_ORDER = ("atom", "red")
+"""Instructions whose modifiers compilers write in different orders; ptxas takes them all."""
+_ORDER = {
+    modifier: place
+    for place, modifiers in enumerate(
+        (
+            ("relaxed", "acquire", "release", "acq_rel"),
+            ("cta", "cluster", "gpu", "sys"),
+            ("global", "shared", "shared::cta", "shared::cluster"),
+            ("add", "and", "or", "xor", "exch", "cas", "inc", "dec", "min", "max"),
+            ("noftz",),
+            ("L2::cache_hint",),
+            ("v2", "v4", "v8"),
+        )
+    )
+    for modifier in modifiers
+}
+
+
+def _in_order(one: Instruction) -> str:
+    """The spelling with its modifiers in the manual's order, the type last."""
+    ordered = sorted(one.modifiers, key=lambda modifier: _ORDER.get(modifier, len(_ORDER)))
+    return ".".join((one.name, *ordered))
+
 
 ABSENT = {
     "tex": "9.7.10 Texture",
@@ -96,7 +120,6 @@ ABSENT = {
     "sured": "9.7.11 Surface",
     "suq": "9.7.11 Surface",
     "mbarrier": "9.7.13 Parallel Synchronization and Communication: mbarrier",
-    "wmma": "9.7.14 Warp-Level Matrix: wmma",
     "wgmma": "9.7.15 Asynchronous Warpgroup-Level Matrix",
     "tcgen05": "9.7.16 TensorCore 5th Generation",
     "stacksave": "9.7.17 Stack Manipulation",
@@ -111,29 +134,6 @@ ABSENT = {
     "movmatrix": "9.7.14 Warp-Level Matrix: movmatrix",
     "clusterlaunchcontrol": "9.7.13 Parallel Synchronization and Communication",
     "stackrestore": "9.7.17 Stack Manipulation",
-    "vadd": _VIDEO,
-    "vsub": _VIDEO,
-    "vabsdiff": _VIDEO,
-    "vmin": _VIDEO,
-    "vmax": _VIDEO,
-    "vshl": _VIDEO,
-    "vshr": _VIDEO,
-    "vmad": _VIDEO,
-    "vset": _VIDEO,
-    "vadd2": _VIDEO,
-    "vsub2": _VIDEO,
-    "vavrg2": _VIDEO,
-    "vabsdiff2": _VIDEO,
-    "vmin2": _VIDEO,
-    "vmax2": _VIDEO,
-    "vset2": _VIDEO,
-    "vadd4": _VIDEO,
-    "vsub4": _VIDEO,
-    "vavrg4": _VIDEO,
-    "vabsdiff4": _VIDEO,
-    "vmin4": _VIDEO,
-    "vmax4": _VIDEO,
-    "vset4": _VIDEO,
 }
 """Instructions that are known and have no row, with their sections."""
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import llvmlite.binding as llvm
 
-from simulators.ptx import bits, compare, control, convert, floating, integer, memory, warp
+from simulators.ptx import families  # noqa: F401
 from simulators.ptx.checks import Check
 from simulators.ptx.emitter import Emitter
 from simulators.ptx.entry import entry_text, metadata
@@ -19,9 +19,6 @@ from simulators.ptx.unit import Unit
 
 NEWEST_TARGET = 90
 """Compute capability, times ten, of the newest targets that are executed."""
-
-FAMILIES = (bits, compare, control, convert, floating, integer, memory, warp)
-"""Importing them fills the table."""
 
 _FUNCTION = "ptr %block, i32 %tx, i32 %ty, i32 %tz"
 

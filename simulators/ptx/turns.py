@@ -20,9 +20,11 @@ from simulators.ptx.program import (
     Immediate,
     Instruction,
     Label,
+    Minus,
     Negated,
     Operand,
     Pair,
+    Part,
     Register,
     Special,
     Symbol,
@@ -34,7 +36,7 @@ _PURE = {
     "mov", "add", "sub", "mul", "mad", "shl", "shr", "and", "or", "xor", "not", "neg", "min", "max",
     "cvt", "cvta", "setp", "selp", "div", "rem",
 }  # fmt: skip
-_FIRST_IS_NO_RESULT = {"brx", "nanosleep", "bar", "barrier"}
+_FIRST_IS_NO_RESULT = {"brx", "nanosleep", "bar", "barrier", "call"}
 _PER_LAUNCH = {"%ntid", "%nctaid", "%ctaid"}
 _PER_LAUNCH_AND_THREAD = _PER_LAUNCH | {"%tid"}
 
@@ -336,7 +338,7 @@ def _written(one: Instruction) -> list[str]:
     if one.name in _FIRST_IS_NO_RESULT or not one.operands:
         return []
     match one.operands[0]:
-        case Register(name):
+        case Register(name) | Part(Register(name)):
             return [name]
         case Vector(elements):
             return [each.name for each in elements if isinstance(each, Register)]
@@ -359,7 +361,7 @@ def _registers(operand: Operand | None) -> list[str]:
     match operand:
         case Register(name):
             return [name]
-        case Negated(inner):
+        case Negated(inner) | Minus(inner) | Part(inner):
             return _registers(inner)
         case Address(base, _):
             return _registers(base)

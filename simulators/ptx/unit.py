@@ -5,8 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from simulators.ptx.errors import PtxSyntaxError
 from simulators.ptx.parser import read_function
-from simulators.ptx.program import Function, Instruction, Label, Program, Symbol, Variable
+from simulators.ptx.program import (
+    Function,
+    Group,
+    Instruction,
+    Label,
+    Operand,
+    Program,
+    Symbol,
+    Variable,
+)
 from simulators.ptx.table import find
 
 if TYPE_CHECKING:
@@ -67,8 +77,34 @@ class Unit:
                 continue
             function = read_function(self.program, current)
             self._functions[current] = function
-            self._callees[current] = set(_callees(function)) - PROVIDED
+            self._callees[current] = set(self._called_by(function)) - PROVIDED
             pending += sorted(self._callees[current])
+
+    def _called_by(self, function: Function) -> Iterator[str]:
+        for one in function.statements:
+            if isinstance(one, Instruction) and one.name == "call":
+                target = callee(one)
+                if isinstance(target, Symbol):
+                    yield target.name
+                else:
+                    yield from self.possible_callees(function, one)
+
+    def possible_callees(self, function: Function, call: Instruction) -> tuple[str, ...]:
+        """The functions a call through a register may go to: those listed, or those that fit.
+
+        Any function fits that has the prototype and whose address the program takes somewhere.
+        """
+        listed = call.operands[-1]
+        label = listed.name if isinstance(listed, Symbol) else ""
+        targets = function.call_targets.get(label)
+        if targets is not None:
+            return targets
+        prototype = function.prototypes.get(label)
+        if prototype is None:
+            raise PtxSyntaxError("a call through a register needs a prototype", call.line)
+        taken = self.program.functions_with_taken_address
+        functions = self.program.functions
+        return tuple(name for name in taken if functions[name].head.prototype == prototype)
 
     def _waits_itself(self, function: Function) -> bool:
         return any(
@@ -153,12 +189,9 @@ def symbols(operands: object) -> Iterator[str]:
             yield from symbols(getattr(operands, name))
 
 
-def _callees(function: Function) -> Iterator[str]:
-    for one in function.statements:
-        if isinstance(one, Instruction) and one.name == "call":
-            target = next((each for each in one.operands if isinstance(each, Symbol)), None)
-            if target is not None:
-                yield target.name
+def callee(call: Instruction) -> Operand | None:
+    """What a call names: a function, or a register that holds the address of one."""
+    return next((one for one in call.operands if not isinstance(one, Group)), None)
 
 
 def _spins(function: Function) -> bool:

@@ -12,17 +12,13 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.gate import Gate
-from tests.conformance.rows import KERNELS, ROWS, Row, real_device
+from tests.conformance.rows import KERNELS, Row, rows_with
 from uhal import Device, Module, diagnostics
-
-
-def rows_of(config: pytest.Config) -> list[Row]:
-    return [*ROWS, *(real_device(text) for text in config.getoption("--device"))]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "row" in metafunc.fixturenames:
-        rows = rows_of(metafunc.config)
+        rows = rows_with(metafunc.config.getoption("--device"))
         metafunc.parametrize("row", rows, ids=lambda row: row.name, scope="session", indirect=True)
 
 
@@ -30,8 +26,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         row = getattr(item, "callspec", None) and item.callspec.params.get("row")  # type: ignore[attr-defined]
         if isinstance(row, Row):
-            for pattern, reason in row.unsupported.items():
+            for pattern, reason in row.skipped.items():
                 if fnmatch.fnmatch(item.name, pattern):
+                    item.add_marker(pytest.mark.skip(reason=f"{row.name}: {reason}"))
+            for fixture, reason in row.unsupported_fixtures.items():
+                if fixture in getattr(item, "fixturenames", ()):
                     item.add_marker(pytest.mark.skip(reason=f"{row.name}: {reason}"))
             for pattern, reason in row.expected_failures.items():
                 if fnmatch.fnmatch(item.name, pattern):

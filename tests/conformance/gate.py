@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from uhal import DeviceBuffer, DevicePointer, HostBuffer, Module, Stream
 
@@ -16,6 +17,12 @@ class Gate:
         self._flag.array[0] = 0
         self._opened: list[DeviceBuffer] = []
         self._streams: list[Stream] = []
+
+    @property
+    def flag(self) -> npt.NDArray[np.uint32]:
+        """What opens it, also once the device is closed: 1."""
+        array: npt.NDArray[np.uint32] = self._flag.array
+        return array
 
     def hold(self, stream: Stream) -> None:
         """Make later work of the stream wait until `open`."""

@@ -1,19 +1,22 @@
 """The devices the conformance suite runs on: one row each, with its gaps in writing.
 
-A gap is `unsupported` (for good: it describes the backend) or `expected_failures` (for now: the
-test must fail, and fails the run once it passes). Keys are patterns of a test's name.
+A gap is `unsupported` (for good: it describes the backend), `unsimulated` (it describes the
+simulated device, and a real one is asked) or `expected_failures` (for now: the test must fail, and
+fails the run once it passes). Keys are patterns of a test's name.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,6 +24,8 @@ import pytest
 from build_support import cuda_kernels, hip_compiler, rocm_kernels
 from build_support.kernel_declarations import declared_signatures
 from simulators.topsfb import of_host
+from uhal import Device, registry
+from uhal.images.amd_target import TargetId
 from uhal.images.hsaco import read_hsaco
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,9 +46,19 @@ class Row:
     two_devices: Mapping[str, str] | None = None
     """What to set besides to have two devices; `None` where there is one."""
     unsupported: Mapping[str, str] = field(default_factory=dict)
+    unsimulated: Mapping[str, str] = field(default_factory=dict)
     expected_failures: Mapping[str, str] = field(default_factory=dict)
+    unsupported_fixtures: Mapping[str, str] = field(default_factory=dict)
+    """Fixtures whose tests the backend cannot run, with the reason."""
     prepare: Callable[[Path], Mapping[str, str]] | None = None
     """Makes what the row needs, in a folder; returns more of the environment. May skip the row."""
+    compile_on: Callable[[int, Path, Path], Path] | None = None
+    """Like `compile`, for the real device of an ordinal; `None` where images suit every device."""
+
+    @property
+    def skipped(self) -> Mapping[str, str]:
+        """Both kinds of tests that cannot pass."""
+        return {**self.unsupported, **self.unsimulated}
 
 
 def compile_for_host(source: Path, folder: Path) -> Path:
@@ -82,17 +97,33 @@ def compile_for_cuda(source: Path, folder: Path) -> Path:
 
 
 def compile_for_rocm(source: Path, folder: Path) -> Path:
+    """Compile to a code object for the simulated device."""
+    return compile_for_target(ROCM_TARGET, source, folder)
+
+
+def compile_on_rocm(ordinal: int, source: Path, folder: Path) -> Path:
+    """Compile to a code object for a real device."""
+    return compile_for_target(rocm_target(ordinal), source, folder)
+
+
+def rocm_target(ordinal: int) -> str:
+    """The processor of a real device, its features left open."""
+    isas = str(Device(ordinal, "rocm").attributes["HSA_AGENT_INFO_ISA"])
+    return TargetId.parse(isas.split(", ")[0]).processor
+
+
+def compile_for_target(target: str, source: Path, folder: Path) -> Path:
     """Compile to a code object with the pinned clang unless the same was compiled before."""
     compiler = hip_compiler.toolchain()
     if compiler is None:
         pytest.skip(f"needs pip install {hip_compiler.PACKAGE}=={hip_compiler.PINNED}")
-    image = folder / f"{source.stem}-{_digest(source, f'{compiler} {ROCM_TARGET}')}.hsaco"
+    image = folder / f"{source.stem}-{_digest(source, f'{compiler} {target}')}.hsaco"
     if not image.exists():
         unfinished = image.with_suffix(f".{os.getpid()}")
         place = source.relative_to(ROOT)
-        hip_compiler.compile_hsaco(place, ROCM_TARGET, unfinished)
+        hip_compiler.compile_hsaco(place, target, unfinished)
         signatures = declared_signatures(
-            hip_compiler.preprocess(place, ROCM_TARGET),
+            hip_compiler.preprocess(place, target),
             rocm_kernels.KERNEL,
             read_hsaco(unfinished.read_bytes()).signatures,
         )
@@ -103,12 +134,46 @@ def compile_for_rocm(source: Path, folder: Path) -> Path:
 
 
 def compile_for_tops(source: Path, folder: Path) -> Path:
-    """Assemble a container of the host build, which simulated GCUs run, and its sidecar."""
+    """Assemble a container of the host build, which simulated GCUs run, and its sidecar.
+
+    Unless it was assembled before: another process of the run may be reading it.
+    """
     library = compile_for_host(source, folder)
-    image = library.with_suffix(".topsfb")
-    image.write_bytes(of_host.assemble(library, "gcu210", "gcu300"))
-    Path(f"{image}.sig").write_text(of_host.sidecar(library), encoding="utf-8")
+    assembler = Path(of_host.__file__).parent.glob("*.py")
+    digest = _digest(library, "".join(path.read_text("utf-8") for path in sorted(assembler)))
+    image = library.with_name(f"{source.stem}-{digest}.topsfb")
+    if not image.exists():
+        unfinished = image.with_suffix(f".{os.getpid()}")
+        unfinished.write_text(of_host.sidecar(library), encoding="utf-8")
+        unfinished.replace(f"{image}.sig")
+        unfinished.write_bytes(of_host.assemble(library, "gcu210", "gcu300"))
+        unfinished.replace(image)
     return image
+
+
+def prepare_skeleton(folder: Path) -> Mapping[str, str]:
+    """Install the distribution as its user would, and let the registry look again."""
+    source = ROOT / "tests" / "skeleton_backend"
+    digest = _digest(source / "skeleton_backend" / "__init__.py", "")
+    site = folder / f"skeleton-{digest}"
+    if not site.exists():
+        unfinished = site.with_suffix(f".{os.getpid()}")
+        pip = [sys.executable, "-m", "pip", "-q", "--disable-pip-version-check", "install"]
+        # A copy: the build leaves folders beside its sources.
+        shutil.copytree(source, unfinished / "source")
+        options = ["--no-deps", "--no-build-isolation", "--no-index"]
+        target = unfinished / "site"
+        subprocess.run(
+            [*pip, *options, "--target", str(target), str(unfinished / "source")], check=True
+        )
+        with contextlib.suppress(OSError):  # another process of the run was first
+            target.rename(site)
+        shutil.rmtree(unfinished)
+    if str(site) not in sys.path:
+        sys.path.append(str(site))
+        registry.look_again()
+    # Processes that tests start find it, too.
+    return {"PYTHONPATH": os.pathsep.join(filter(None, (str(site), os.environ.get("PYTHONPATH"))))}
 
 
 def prepare_simulated_cuda(folder: Path) -> Mapping[str, str]:
@@ -159,7 +224,7 @@ def _digest(source: Path, recipe: str) -> str:
 
 
 ROCM_TARGET = "gfx90a"
-"""What the row compiles for: the simulated device's default."""
+"""What the simulated row compiles for: the default of its device."""
 
 SCHEDULE = os.environ.get("UHAL_SIM_SCHEDULE", "lazy")
 """When simulated drivers run queued work. One process has one: they read it once."""
@@ -223,12 +288,14 @@ ROWS = (
         prepare=prepare_simulated_cuda,
         unsupported={
             **{f"test_{name}[[]*": "numpy reads the host's memory only" for name in _NUMPYS},
-            **{f"test_{name}[[]*": _NOT_BY_ITSELF for name in _UNWAITED if SCHEDULE != "eager"},
             "test_events_with_every_flag*INTERPROCESS-*": "such an event has no times",
             **{
-                f"test_what_is_no_image_is_refused[[]cuda-sim-{damage}]": "damages ELF headers only"
+                f"test_what_is_no_image_is_refused[[]*-{damage}]": "damages ELF headers only"
                 for damage in ("wrong class", "wrong machine", "wrong type", "no sections")
             },
+        },
+        unsimulated={
+            f"test_{name}[[]*": _NOT_BY_ITSELF for name in _UNWAITED if SCHEDULE != "eager"
         },
     ),
     Row(
@@ -240,15 +307,18 @@ ROWS = (
         prepare=prepare_simulated_rocm,
         unsupported={
             **{f"test_{name}[[]*": "numpy reads the host's memory only" for name in _NUMPYS},
+            "test_streams_of_other_libraries[[]*": "HIP's streams are no queues",
+            "test_native_stream_ordered_memory[[]*": "HSA has no stream-ordered allocation",
+            "test_a_sidecar_file_is_read[[]*": "a code object tells no types to contradict",
+        },
+        unsimulated={
             **{f"test_{name}[[]*": _NOT_BY_ITSELF for name in _UNWAITED if SCHEDULE != "eager"},
             **{f"test_{name}[[]*": _ONE_AT_A_TIME for name in _HELD if SCHEDULE != "lazy"},
             "test_a_buffer_closed_by_one_thread_while_others_launch_on_it[[]*": (
                 "streams write one buffer in no order, which the simulated fences take for reads"
             ),
-            "test_streams_of_other_libraries[[]*": "HIP's streams are no queues",
-            "test_native_stream_ordered_memory[[]*": "HSA has no stream-ordered allocation",
-            "test_a_sidecar_file_is_read[[]*": "a code object tells no types to contradict",
         },
+        compile_on=compile_on_rocm,
     ),
     Row(
         "tops-sim",
@@ -260,25 +330,56 @@ ROWS = (
         prepare=prepare_simulated_tops,
         unsupported={
             **{f"test_{name}[[]*": "numpy reads the host's memory only" for name in _NUMPYS},
-            **{f"test_{name}[[]*": _NOT_BY_ITSELF for name in _UNWAITED if SCHEDULE != "eager"},
             "test_a_capsule_nobody_takes_frees_its_hold*": "DLPack has no device type for GCUs",
             "test_a_graph_takes_other_parameters*": "no function that does it is known",
+        },
+        unsimulated={
+            f"test_{name}[[]*": _NOT_BY_ITSELF for name in _UNWAITED if SCHEDULE != "eager"
+        },
+    ),
+    Row(
+        "skeleton",
+        "skeleton",
+        compile_for_host,
+        prepare=prepare_skeleton,
+        unsupported_fixtures={"gate": "calls are done when they return: nothing can be held"},
+        unsupported={
+            "test_a_graph_*": "it has no graphs of its own: uhal keeps the list of a plan",
+            "test_faults*": "a kernel that traps ends the process, which is the device",
+            "test_a_plan_that_faults_names_its_launches*": "the same",
+            "test_ctrl_c_ends_*": "calls are done when they return: nothing is waited for",
         },
     ),
 )
 
 
 def real_device(text: str) -> Row:
-    """The row of a device named on the command line: `cuda` or `cuda:1`."""
-    backend, _, ordinal = text.partition(":")
+    """The row of a device named on the command line: `cuda` or `cuda:1`.
+
+    It has the gaps of the backend, not those of the simulated device.
+    """
+    backend, _, number = text.partition(":")
+    ordinal = int(number or 0)
     for row in ROWS:
         if row.backend == backend:
             return replace(
                 row,
                 name=text,
-                ordinal=int(ordinal or 0),
+                compile=row.compile if row.compile_on is None else partial(row.compile_on, ordinal),
+                ordinal=ordinal,
                 environment={},
+                unsimulated={},
                 prepare=None,
                 two_devices=None,
             )
     raise ValueError(f"--device {text}: no row tells how to make images for {backend!r}")
+
+
+def rows_with(devices: Sequence[str]) -> list[Row]:
+    """The rows of a run with these real devices.
+
+    A process has one library for each backend: a real device's takes the simulated one's place.
+    """
+    real = [real_device(text) for text in devices]
+    replaced = {row.backend for row in real}
+    return [*(row for row in ROWS if row.prepare is None or row.backend not in replaced), *real]

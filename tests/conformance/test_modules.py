@@ -142,6 +142,23 @@ def test_globals_are_buffers(device: Device, image: Images, rng: np.random.Gener
         assert module.get_global("table").size == 256
 
 
+def test_globals_are_written(device: Device, image: Images, rng: np.random.Generator) -> None:
+    with Module.from_file(image("globals")) as module:
+        values = rng.standard_normal(64).astype("f4")
+        module.write_global("table", values.tobytes())
+        module.write_global("table", b"")
+        out = DeviceBuffer.zeros(64, "f32")
+        module.get_function("read_table")[1, 64](out)
+        assert np.array_equal(out.to_numpy(), values)
+        module.write_global("counter", (7).to_bytes(2, "little"))
+        module.get_function("count")[1, 1](3)
+        assert module.get_global("counter", "u64").to_numpy().tolist() == [10]
+        with pytest.raises(ArgumentValueError, match="global 'counter' has 8 bytes, got 9"):
+            module.write_global("counter", bytes(9))
+        with pytest.raises(NotFoundError, match="nowhere"):
+            module.write_global("nowhere", b"1")
+
+
 def test_modules_of_one_image_and_of_one_name_do_not_mix(device: Device, image: Images) -> None:
     modules = [Module.from_file(image(name)) for name in ("globals", "globals", "twin", "twin")]
     out = DeviceBuffer.zeros(4, "u32")

@@ -1,4 +1,4 @@
-"""Drives a simulated HSA runtime through ctypes, as the backend's header declares it."""
+"""Drives an HSA runtime through ctypes, as the backend's header declares it."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ LIBRARY = ROOT / "simulators" / "build" / "libhsa-runtime64.so.1"
 HEADER = Header.parse(ROOT / "rocm_backend" / "abi.h")
 CONSTANT = HEADER.constants
 FOR_EVER = 2**64 - 1
-PATIENCE = 20 * 10**8
-"""Ticks of 10 ns: how long a test waits for what must come."""
+PATIENCE = 20.0
+"""Seconds a test waits for what must come."""
 
 FINE = CONSTANT["HSA_AMD_MEMORY_POOL_GLOBAL_FLAG_FINE_GRAINED"]
 COARSE = CONSTANT["HSA_AMD_MEMORY_POOL_GLOBAL_FLAG_COARSE_GRAINED"]
@@ -67,14 +67,11 @@ class Failure(Exception):
         super().__init__(f"{call}: {text}")
 
 
-class Hsa:
-    """One instance of the simulated runtime: a library of its own, settings of its own."""
+class AnyHsa:
+    """A runtime, whoever made it."""
 
     def __init__(self, path: Path) -> None:
         self.dll = ctypes.CDLL(str(path))
-        self.dll.uhal_sim_live.restype = ctypes.c_long
-        self.dll.uhal_sim_wakes.restype = ctypes.c_uint64
-        self.dll.uhal_sim_message.restype = ctypes.c_char_p
         self.call = Library(self.dll, str(path), HEADER, status="hsa_status_t", check=self.check)
         self.kept: list[Any] = []
 
@@ -95,6 +92,10 @@ class Hsa:
 
     def open(self) -> None:
         self.call.hsa_init()
+        frequency = ctypes.c_uint64()
+        attribute = CONSTANT["HSA_SYSTEM_INFO_TIMESTAMP_FREQUENCY"]
+        self.call.hsa_system_get_info(attribute, ctypes.byref(frequency))
+        self.frequency = frequency.value
         agents = self.visit("hsa_agent_callback_t", self.call.hsa_iterate_agents)
         device = CONSTANT["HSA_AGENT_INFO_DEVICE"]
         kinds = [self.info("hsa_agent_get_info", one, device, ctypes.c_int32) for one in agents]
@@ -153,8 +154,9 @@ class Hsa:
     def value(self, signal: Any) -> int:
         return int(self.call.hsa_signal_load_scacquire(signal))
 
-    def wait(self, signal: Any, below: int = 1, timeout: int = PATIENCE) -> int:
+    def wait(self, signal: Any, below: int = 1, seconds: float = PATIENCE) -> int:
         condition = CONSTANT["HSA_SIGNAL_CONDITION_LT"]
+        timeout = int(seconds * self.frequency)
         return int(self.call.hsa_signal_wait_scacquire(signal, condition, below, timeout, 0))
 
     def finish(self, signal: Any) -> None:
@@ -229,14 +231,9 @@ class Hsa:
         self.call.hsa_memory_copy(data.ctypes.data, address, data.nbytes)
         return data
 
-    def live(self, kind: str) -> int:
-        return int(self.dll.uhal_sim_live(kind.encode()))
-
-    def fail(self, call: str, nth: int, code: int) -> None:
-        self.dll.uhal_sim_fail(call.encode(), nth, code)
-
     def message(self) -> str:
-        return str(self.dll.uhal_sim_message().decode())
+        """What the runtime has to say of its last refusal, beyond the status."""
+        return ""
 
     def on_event(self) -> list[tuple[int, int, int, int]]:
         """Note memory faults from now on: type, agent, address, reason."""
@@ -260,6 +257,25 @@ class Hsa:
         return events
 
 
+class Hsa(AnyHsa):
+    """One instance of the simulated runtime: a library of its own, settings of its own."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.dll.uhal_sim_live.restype = ctypes.c_long
+        self.dll.uhal_sim_wakes.restype = ctypes.c_uint64
+        self.dll.uhal_sim_message.restype = ctypes.c_char_p
+
+    def live(self, kind: str) -> int:
+        return int(self.dll.uhal_sim_live(kind.encode()))
+
+    def fail(self, call: str, nth: int, code: int) -> None:
+        self.dll.uhal_sim_fail(call.encode(), nth, code)
+
+    def message(self) -> str:
+        return str(self.dll.uhal_sim_message().decode())
+
+
 def header(kind: int, barrier: bool = True, acquire: int = SYSTEM, release: int = SYSTEM) -> int:
     return kind | barrier << 8 | acquire << 9 | release << 11
 
@@ -267,7 +283,7 @@ def header(kind: int, barrier: bool = True, acquire: int = SYSTEM, release: int 
 class Queue:
     """A queue, the errors it reported, and packets for it."""
 
-    def __init__(self, hsa: Hsa, agent: Any, size: int, kind: int) -> None:
+    def __init__(self, hsa: AnyHsa, agent: Any, size: int, kind: int) -> None:
         self.hsa = hsa
         self.errors: list[tuple[int, str]] = []
         self.failed = threading.Event()

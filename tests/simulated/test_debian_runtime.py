@@ -1,4 +1,7 @@
-"""The ROCm backend on AMD's own runtime, as Debian ships it, where there is no device for it."""
+"""The ROCm backend on AMD's own runtime of 2022, as Debian 12 ships it, where there is no device.
+
+`tests/rocr` runs a newer one over a model of a device.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.children import ROOT, check_child
-from tests.simulated import debian_runtime
+from tests.debian_packages import LIBRARIES, unpack
 from uhal import Api, NoDeviceError
 
 FOUND = "runtime found, no device"
@@ -25,7 +28,7 @@ def environment(request: pytest.FixtureRequest) -> Mapping[str, str]:
         pytest.skip("there is a driver for AMD devices here: tests with --device rocm use it")
     cache = request.config.cache
     assert cache is not None
-    library = debian_runtime.unpack(cache.mkdir("debian"))
+    library = unpack(cache.mkdir("debian"), "rocr-5.2") / LIBRARIES / "libhsa-runtime64.so.1"
     return {"UHAL_ROCM_LIBRARY": str(library), "LD_LIBRARY_PATH": str(library.parent)}
 
 

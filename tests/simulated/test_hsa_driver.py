@@ -458,7 +458,7 @@ def test_two_gpus_reach_each_other_when_allowed(
     data = rng.standard_normal(64).astype(np.float32)
     memory = hsa.vram(256, gpu=0)
     hsa.upload(memory, data)
-    image = hsaco_writer.write(KERNELS, target="gfx942", flags=0x54C)
+    image = hsaco_writer.write(KERNELS, target="gfx942")
     kernel = hsa.kernel(hsa.load(image, gpu=1), "add_one", gpu=1)
     pool = hsa.pool(hsa.gpus[0], COARSE)
     access = ctypes.c_int32()

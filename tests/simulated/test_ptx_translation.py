@@ -286,6 +286,30 @@ def test_the_cache_must_be_writable(opened: Opener, tmp_path: Path) -> None:
         load(driver, MODULE)
 
 
+def test_libraries_of_others_are_not_loaded(opened: Opener, tmp_path: Path) -> None:
+    driver = opened()
+    assert read_three(driver, load(driver, MODULE))[0] == 17
+    folder = tmp_path / "cache"
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert {one.stat().st_mode & 0o777 for one in folder.iterdir()} == {0o600}
+    copied = shutil.copytree(folder, tmp_path / "copied")
+    (library,) = [one for one in copied.glob("*.so") if not one.name.startswith("runtime-")]
+    library.chmod(0o666)
+    again = opened(CACHE=str(copied))
+    with refused("CUDA_ERROR_JIT_COMPILER_NOT_FOUND", "can be written by others"):
+        read_three(again, load(again, MODULE))
+    library.unlink()
+    library.symlink_to(next(folder.glob("*.so")))
+    with refused("CUDA_ERROR_JIT_COMPILER_NOT_FOUND", "is no file"):
+        read_three(again, load(again, MODULE))
+    library.unlink()
+    assert read_three(again, load(again, MODULE))[0] == 17
+    copied.chmod(0o777)
+    third = opened(CACHE=str(copied))
+    with refused("CUDA_ERROR_JIT_COMPILER_NOT_FOUND", "are not trusted. UHAL_SIM_CACHE names"):
+        load(third, MODULE)
+
+
 def test_a_damaged_library_is_translated_again(opened: Opener, tmp_path: Path) -> None:
     driver = opened()
     assert read_three(driver, load(driver, MODULE))[0] == 17

@@ -1,9 +1,10 @@
-"""`python -m uhal sim run`: a kernel from the command line."""
+"""`python -m uhal sim run`: a kernel from the command line, and programs."""
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from simulators.compilers.nvcc import forwarded
 from tests.simulated_driver import LIBRARY, ROOT
 from uhal._simulated_run import ArgumentError, Buffer, parse, show
 
@@ -130,3 +132,72 @@ def test_arguments_that_say_nothing(text: str, rng: np.random.Generator) -> None
 def test_what_is_not_finite_is_counted() -> None:
     assert show(np.array([1, np.nan, np.inf], np.float32)).endswith("2 not finite")
     assert show(np.zeros(0, np.float32)) == "[0] []"
+
+
+def test_a_program_gets_its_own_arguments(cache: str, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("import sys; print(sys.argv[1:]); sys.exit(3)")
+    done = sim_run(cache, "--profile=sm_90", str(program), "--check", "none", "--help")
+    assert (done.returncode, done.stdout) == (3, "['--check', 'none', '--help']\n"), done
+    module = sim_run(cache, "-m", "platform", "--terse")
+    assert module.returncode == 0 and module.stdout.startswith("Linux"), module
+    assert sim_run(cache, "true").returncode == 0
+    assert sim_run(cache, "false").returncode == 1
+
+
+def test_a_program_finds_the_driver_and_its_settings(cache: str) -> None:
+    text = """
+import ctypes
+one, other = ctypes.CDLL("libcuda.so.1"), ctypes.CDLL("libcuda.so")
+address = lambda library: ctypes.cast(library.cuInit, ctypes.c_void_p).value
+assert address(one) == address(other)
+from uhal import Api
+device = Api.quick_init(0)
+major = device.attributes["CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR"]
+print(device.backend, one.uhal_sim_live(b"context"), major)
+"""
+    done = sim_run(cache, "--backend", "cuda", "--profile", "sm_90", "-c", text)
+    assert (done.returncode, done.stderr) == (0, ""), done
+    assert re.search(r"^cuda 1 9$", done.stdout), done
+
+
+def test_programs_of_other_backends_run(cache: str) -> None:
+    text = "from uhal import Api; print(Api.quick_init(0).backend)"
+    for backend in ("rocm", "tops"):
+        done = sim_run(cache, "--backend", backend, "-c", text)
+        assert (done.returncode, done.stdout.strip()) == (0, backend), done
+
+
+def test_a_mistaken_setting_is_told(cache: str) -> None:
+    done = sim_run(cache, "--backend", "vulkan", "program.py")
+    assert done.returncode == 2 and "invalid choice: 'vulkan'" in done.stderr
+
+
+def test_lookups_still_know_their_caller(cache: str, tmp_path: Path) -> None:
+    # What is preloaded stands in front of dlsym, and RTLD_NEXT means "behind the caller".
+    compiler = shutil.which(os.environ.get("CC", "cc"))
+    assert compiler is not None
+    (tmp_path / "behind.c").write_text("int marker(void) { return 41; }")
+    (tmp_path / "before.c").write_text(
+        "#define _GNU_SOURCE\n#include <dlfcn.h>\n"
+        'int marker(void) { return 1 + ((int (*)(void))dlsym(RTLD_NEXT, "marker"))(); }'
+    )
+    for name, needs in (("behind", ()), ("before", (f"-L{tmp_path}", "-l:behind.so"))):
+        options = ("-shared", "-fPIC", "-Wl,--no-as-needed", f"-Wl,-rpath,{tmp_path}")
+        files = ("-o", str(tmp_path / f"{name}.so"), str(tmp_path / f"{name}.c"))
+        subprocess.run([compiler, *options, *files, *needs, "-ldl"], check=True)
+    library = tmp_path / "before.so"
+    done = sim_run(cache, "-c", f"import ctypes; print(ctypes.CDLL('{library}').marker())")
+    assert (done.returncode, done.stdout) == (0, "42\n"), done
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        (["-arch=sm_86", "k.cu"], ["-arch=sm_86", "k.cu"]),
+        (["--cubin", "-arch", "sm_86", "k.cu"], "--ptx -arch sm_86 k.cu -o k.cubin".split()),
+        (["-cubin", "-o", "x.bin", "k.cu"], ["--ptx", "-o", "x.bin", "k.cu"]),
+    ],
+)
+def test_nvcc_makes_ptx_of_a_cubin(given: list[str], wanted: list[str]) -> None:
+    assert forwarded(given) == wanted

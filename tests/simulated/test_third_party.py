@@ -14,7 +14,15 @@ import pytest
 from tests.sampling import SOAK
 from tests.shipped_ptx import write_shipped_ptx
 from tests.simulated import third_party
-from tests.simulated.process import LIBRARY, ROOT, needs_simulator, run_program
+from tests.simulated.process import (
+    LIBRARY,
+    PROGRAMS,
+    ROOT,
+    needs_simulator,
+    run_freely,
+    run_program,
+    run_python,
+)
 
 pytestmark = needs_simulator
 schedules = pytest.mark.parametrize("schedule", ["lazy", "random"])
@@ -23,9 +31,7 @@ schedules = pytest.mark.parametrize("schedule", ["lazy", "random"])
 @pytest.fixture(scope="session")
 def folder(request: pytest.FixtureRequest) -> Path:
     """Where installed libraries are kept from run to run."""
-    cache = request.config.cache
-    assert cache is not None
-    return cache.mkdir("third_party")
+    return third_party.cache_of(request.config)
 
 
 @pytest.fixture(scope="session")
@@ -35,7 +41,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="session")
 def nvidia(folder: Path) -> Path:
-    """cuda.core, cuda.bindings and NVRTC."""
+    """cuda.core, cuda.bindings, NVRTC, nvJitLink and numba-cuda."""
     return third_party.install(folder, third_party.NVIDIA)
 
 
@@ -65,8 +71,44 @@ def test_cuda_bindings(nvidia: Path, schedule: str, seed: int, image: str) -> No
 
 
 @schedules
+def test_graphs_of_cuda_bindings(nvidia: Path, schedule: str, seed: int, image: str) -> None:
+    run("graphs_through_cuda_bindings.py", nvidia, schedule, seed, image)
+
+
+@schedules
+def test_streams_of_cuda_bindings(nvidia: Path, schedule: str, seed: int, image: str) -> None:
+    run("streams_through_cuda_bindings.py", nvidia, schedule, seed, image)
+
+
+@schedules
 def test_objects_go_both_ways(nvidia: Path, schedule: str, seed: int, image: str) -> None:
     run("objects_both_ways.py", nvidia, schedule, seed, image)
+
+
+@pytest.fixture(scope="session")
+def python(nvidia: Path, folder: Path) -> str:
+    """An interpreter with them in its own folders."""
+    return str(third_party.make_environment(folder, third_party.NVIDIA))
+
+
+def test_cubins_run_under_sim_run(python: str, seed: int) -> None:
+    program = str(PROGRAMS / "compiled_to_cubin.py")
+    out = run_python("-m", "uhal", "sim", "run", python, "-W", "error", program, str(seed))
+    assert out == ""
+
+
+def test_a_cubin_outside_of_sim_run_says_what_to_do(nvidia: Path, seed: int) -> None:
+    folders = (LIBRARY.parent, *nvidia.glob("nvidia/*/lib"))
+    done = run_freely(
+        str(PROGRAMS / "compiled_to_cubin.py"),
+        str(seed),
+        LD_LIBRARY_PATH=os.pathsep.join(map(str, folders)),
+        PYTHONPATH=os.pathsep.join((str(nvidia), str(ROOT))),
+    )
+    assert done.returncode == 1
+    (said,) = [line for line in done.stderr.splitlines() if line.startswith("uhal simulator:")]
+    assert "run the program by `python -m uhal sim run`" in said
+    assert "CUDA_ERROR_NOT_SUPPORTED" in done.stderr
 
 
 def test_a_kernel_compiled_at_run_time(nvidia: Path, seed: int) -> None:

@@ -7,16 +7,23 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
+import tarfile
+import tempfile
+import venv
 from pathlib import Path
 
 import pytest
 
 # Their dependencies too, for pip is told to take no others: numpy is ours.
 NVIDIA = (
-    "cuda-core==1.2.2",
-    "cuda-bindings==13.5.0",
-    "cuda-pathfinder==1.9.0",
-    "nvidia-cuda-nvrtc==13.5.37",
+    *("cuda-core==1.2.2", "cuda-bindings==13.5.0", "cuda-pathfinder==1.9.0"),
+    *("nvidia-cuda-nvrtc==13.5.37", "nvidia-nvjitlink==13.5.37"),
+    # numba-cuda compiles with these, and its own tests need the rest.
+    *("numba-cuda==0.30.4", "numba==0.68.1", "llvmlite==0.50.0", "nvidia-nvvm==13.5.37"),
+    *("nvidia-cuda-runtime==13.5.37", "nvidia-cuda-cccl==13.3.5.0.6"),
+    *("filecheck==1.0.6", "psutil==7.2.2", "cffi==2.1.1", "pycparser==3.12"),
+    "ml-dtypes==0.6.0",
 )
 HIP_PYTHON = (
     *("hip-python==10.0.0.0.1.2", "rocm-bindings-hip==10.0.0.0.1.2"),
@@ -37,6 +44,12 @@ _NO_NETWORK = (
     "Connection refused",
     "timed out",
 )
+
+
+def cache_of(config: pytest.Config) -> Path:
+    """Return the folder where installed libraries are kept from run to run."""
+    assert config.cache is not None
+    return config.cache.mkdir("third_party")
 
 
 def install(folder: Path, packages: tuple[str, ...], **environment: str) -> Path:
@@ -66,6 +79,28 @@ def install(folder: Path, packages: tuple[str, ...], **environment: str) -> Path
     return site
 
 
+def make_environment(folder: Path, packages: tuple[str, ...]) -> Path:
+    """Make an environment with exactly these packages, and ours behind them; return its Python.
+
+    What looks for its libraries in the interpreter's own folders needs this; numba-cuda is one.
+    """
+    site = install(folder, packages)
+    environment = folder / f"{site.name}-environment"
+    python = environment / "bin" / "python"
+    if not environment.is_dir():
+        unfinished = folder / f"unfinished-environment-{os.getpid()}"
+        shutil.rmtree(unfinished, ignore_errors=True)
+        venv.create(unfinished, symlinks=True)
+        (own,) = unfinished.glob("lib/python*/site-packages")
+        own.rmdir()
+        own.symlink_to(site, target_is_directory=True)
+        unfinished.replace(environment)
+    ours = site / "ours.pth"
+    if not ours.exists():
+        ours.write_text(f"{sysconfig.get_path('purelib')}\n")
+    return python
+
+
 def install_pycuda(folder: Path, driver: Path) -> Path:
     """Compile and install PyCUDA, which links against the simulated `driver`."""
     headers = install(folder, PYCUDA_HEADERS)
@@ -81,3 +116,28 @@ def install_pycuda(folder: Path, driver: Path) -> Path:
         CFLAGS="-O0 -g0 -w",
         LIBRARY_PATH=str(driver.parent),
     )
+
+
+def unpack_tests_of_pycuda(folder: Path) -> Path:
+    """Return the tests that lie in PyCUDA's source distribution."""
+    tests = folder / "pycuda-2026.1" / "test"
+    if tests.is_dir():
+        return tests
+    with tempfile.TemporaryDirectory(dir=folder) as place:
+        pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--no-deps")
+        done = subprocess.run(
+            [*pip, "--no-binary", "pycuda", "--dest", place, PYCUDA[0]],
+            capture_output=True,
+            encoding="utf-8",
+        )
+        said = done.stdout + done.stderr
+        if done.returncode != 0 and any(words in said for words in _NO_NETWORK):
+            pytest.skip("there is no network to fetch PyCUDA's tests from")
+        assert done.returncode == 0, said[-5000:]
+        (archive,) = Path(place).glob("*.tar.gz")
+        with tarfile.open(archive) as members:
+            members.extractall(place, filter="data")
+        (unpacked,) = Path(place).glob("*/test")
+        tests.parent.mkdir(exist_ok=True)
+        unpacked.replace(tests)
+    return tests

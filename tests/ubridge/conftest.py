@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.conformance.rows import ROWS
+from tests.conformance.rows import ROWS, rows_with
 from tests.conftest import SEED
 from tests.sampling import SOAK
 from uhal import Device, _lane
@@ -55,10 +55,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "device" in metafunc.fixturenames:
         kernels = metafunc.definition.get_closest_marker("entries") is not None
         usual = KERNELS_RUN_ON if kernels else ("host", "cuda-sim")
-        names = [
-            *(f"{name}:0" for name in getattr(metafunc.module, "DEVICES", usual)),
-            *metafunc.config.getoption("--device"),
-        ]
+        real = metafunc.config.getoption("--device")
+        known = {row.name for row in rows_with(real)}
+        simulated = getattr(metafunc.module, "DEVICES", usual)
+        names = [*(f"{name}:0" for name in simulated if name in known), *real]
         metafunc.parametrize("device", names, indirect=True)
 
 

@@ -93,6 +93,28 @@ def test_silu_mul(device: Device, rng: np.random.Generator, dtype: str) -> None:
     close(output.to_numpy(), wide / (1 + np.exp(-wide)) * up.astype(Wide), 1e-4, dtype)
 
 
+@pytest.mark.parametrize("dtype", ["bf16", "f32", "f64"])
+def test_silu_mul_where_exponentials_overflow(
+    device: Device, rng: np.random.Generator, dtype: str
+) -> None:
+    """What silu alone would round to 0 is a normal number once it is multiplied."""
+    far, most = (745, 300) if dtype == "f64" else (150, 37)
+    gate = -rng.uniform(10, far, 2053)
+    up = rng.choice([-1, 1], 2053) * 10.0 ** rng.uniform(-most, most, 2053)
+    gate, up = gate.astype(numpy_dtype(dtype)), up.astype(numpy_dtype(dtype))
+    output = Output(dtype, 2053)
+    given = DeviceBuffer.from_numpy(gate), DeviceBuffer.from_numpy(up)
+    run(device, "fused", f"silu_mul_{dtype}", 2053, *given, output.buffer, **random_geometry(rng))
+    wide = gate.astype(Wide)
+    expected = wide / (1 + np.exp(-wide)) * up.astype(Wide)
+    eps = {"bf16": 2.0**-7, "f32": 2.0**-23, "f64": 2.0**-52}[dtype]
+    least = 2.0**-1074 if dtype == "f64" else 2.0**-133 if dtype == "bf16" else 2.0**-149
+    off = abs(output.to_numpy().astype(Wide) - expected)
+    bound = 8 * eps * abs(expected) + 2 * Wide(least)
+    worst = int(np.argmax(off / bound))
+    assert (off <= bound).all(), (gate[worst], up[worst], output.to_numpy()[worst], expected[worst])
+
+
 @pytest.mark.parametrize("dtype", TYPES)
 def test_maskfill(device: Device, rng: np.random.Generator, dtype: str) -> None:
     for layout in ("contiguous", "transposed"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,7 +15,7 @@ from tests.children import check_child, run_child
 from tests.sampling import rounds
 from tests.ubridge.operands import Array
 from ubridge import DeviceTensor
-from ubridge.prepare.matmul import blas_products, host_blas
+from ubridge.prepare.matmul import blas_products, host_blas, packed_products
 from ubridge.prepare.steps import Steps
 from uhal import Device, Stream
 
@@ -87,38 +88,40 @@ def test_products_of_every_form(
 ) -> None:
     # Pieces as small as can be, so that each product is shared out.
     monkeypatch.setattr(blas_products, "_PIECE", 1)
-    monkeypatch.setattr(blas_products, "_WIDENING_PAYS", 1)
+    monkeypatch.setattr(packed_products, "_PIECE", 1)
     blas_products._pieces.cache_clear()
+    packed_products._pieces.cache_clear()
     for _ in range(rounds(40, 1000)):
         m, n, k = drawn_shapes(rng)
         batch = tuple(int(length) for length in rng.integers(1, 4, int(rng.integers(0, 3))))
         x, left, one = matrices(rng, batch, m, k, dtype)
         y, right, other = matrices(rng, batch, k, n, dtype)
         choice = ubridge.matmul_choice(x, y)
-        assert choice.kernel == ("blas" if dtype in ("f32", "f64") else "blas_in_f32")
+        assert choice.kernel == ("blas" if dtype in ("f32", "f64") else "packed")
         got = poisoned(x, y, (*batch, m, n))
         assert_product(got, left, right, dtype, f"{batch} {(m, n, k)} {one} {other}")
     blas_products._pieces.cache_clear()
+    packed_products._pieces.cache_clear()
 
 
 @needs_blas
-@pytest.mark.parametrize("dtype", ["f32", "f64", "bf16"])
+@pytest.mark.parametrize("dtype", ["f32", "f64", "f16", "bf16"])
 def test_matrices_by_vectors(
     dtype: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of every form, on either side, in pieces; by the BLAS's function for vectors."""
-    monkeypatch.setattr(blas_products, "_PIECE", 1)
-    monkeypatch.setattr(blas_products, "_WIDENING_PAYS", 1)
+    """Of every form, on either side, in pieces; by a function for vectors."""
+    module = blas_products if dtype in ("f32", "f64") else packed_products
+    monkeypatch.setattr(module, "_PIECE", 1)
     taken: set[str] = set()
     launch_entry = Steps.launch_entry
 
-    def noted(self: Steps, module: str, entry: str, *others: Any) -> None:
-        if module == "blas":
+    def noted(self: Steps, folder: str, entry: str, *others: Any) -> None:
+        if folder in ("blas", "matvec", "matmul_packed"):
             taken.add(entry)
-        launch_entry(self, module, entry, *others)
+        launch_entry(self, folder, entry, *others)
 
     monkeypatch.setattr(Steps, "launch_entry", noted)
-    blas_products._pieces.cache_clear()
+    module._pieces.cache_clear()
     for _ in range(rounds(40, 1000)):
         m, n, k = drawn_shapes(rng)
         m, n = (m, 1) if rng.integers(2) else (1, n)
@@ -127,8 +130,8 @@ def test_matrices_by_vectors(
         y, right, other = matrices(rng, batch, k, n, dtype)
         got = poisoned(x, y, (*batch, m, n))
         assert_product(got, left, right, dtype, f"{batch} {(m, n, k)} {one} {other}")
-    blas_products._pieces.cache_clear()
-    assert taken == {"blas_matvec_f64" if dtype == "f64" else "blas_matvec_f32"}
+    module._pieces.cache_clear()
+    assert taken == {f"blas_matvec_{dtype}" if module is blas_products else f"matvec_{dtype}"}
 
 
 @needs_blas
@@ -176,11 +179,39 @@ def test_products_keep_the_order_of_their_stream(rng: np.random.Generator) -> No
     np.testing.assert_allclose(y.to_numpy(), exact, rtol=1e-9, atol=1e-12 * 0.5**20)
 
 
-@needs_blas
-def test_small_halves_are_left_to_the_kernel(rng: np.random.Generator) -> None:
-    x = ubridge.from_numpy(rng.standard_normal((8, 8))).astype("f16")
-    assert ubridge.matmul_choice(x, x).kernel == "tiled"
-    assert_product(poisoned(x, x, (8, 8)), x.to_numpy(), x.to_numpy(), "f16", "small")
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_halves_of_every_small_shape(dtype: str, rng: np.random.Generator) -> None:
+    for m, n, k in itertools.product((1, 2, 7), (1, 3, 8), (1, 2, 5)):
+        x, left, one = matrices(rng, (), m, k, dtype)
+        y, right, other = matrices(rng, (), k, n, dtype)
+        assert ubridge.matmul_choice(x, y).kernel == "packed"
+        assert_product(poisoned(x, y, (m, n)), left, right, dtype, f"{(m, n, k)} {one} {other}")
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_halves_in_several_parts(dtype: str, rng: np.random.Generator) -> None:
+    """Longer than the kernel's parts along each axis, and a multiple of none of its steps."""
+    for _ in range(rounds(3, 30)):
+        m, n, k = (int(length) for length in rng.integers((257, 257, 385), (330, 330, 900)))
+        x, left, one = matrices(rng, (), m, k, dtype)
+        y, right, other = matrices(rng, (), k, n, dtype)
+        assert_product(poisoned(x, y, (m, n)), left, right, dtype, f"{(m, n, k)} {one} {other}")
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_halves_that_are_nan_or_infinite(dtype: str, rng: np.random.Generator) -> None:
+    for m, n in ((70, 90), (70, 1), (1, 90)):
+        x, y = rng.standard_normal((m, 81)), rng.standard_normal((81, n))
+        x[0, 4], y[4] = np.inf, np.abs(y[4]) + 0.5
+        if m > 1:
+            x[3, 80] = np.nan
+        left, right = (ubridge.from_numpy(one).astype(dtype) for one in (x, y))
+        got = poisoned(left, right, (m, n)).astype(np.float64)
+        assert (got[0] == np.inf).all()
+        assert m == 1 or np.isnan(got[3]).all()
+        rest = [row for row in range(m) if row not in (0, 3)]
+        held = left.to_numpy()[rest], right.to_numpy()
+        assert_product(got[rest], *held, dtype, "rest")
 
 
 def test_without_a_blas_the_kernel_multiplies(
@@ -194,8 +225,11 @@ def test_without_a_blas_the_kernel_multiplies(
             x, left, one = matrices(rng, (2,), 33, 65, dtype)
             y, right, other = matrices(rng, (2,), 65, 70, dtype)
             choice = ubridge.matmul_choice(x, y)
-            assert choice.kernel == "tiled"
-            assert "pip install uhal-py[blas]" in str(choice)
+            # Numbers of 64 bits are not packed.
+            assert choice.kernel == ("tiled" if dtype == "f64" else "packed")
+            passed_over = dict(choice.passed_over)["blas"]
+            wheel = "pip install scipy-openblas32" if dtype in ("f32", "f64") else "for f32 and f64"
+            assert wheel in passed_over
             got = poisoned(x, y, (2, 33, 70))
             assert_product(got, left, right, dtype, f"{one} {other}")
     finally:

@@ -174,6 +174,19 @@ class TestActivation:
             expected = REFERENCES[kind](values.astype(np.float64)).astype(np.float32)
         np.testing.assert_allclose(data.to_numpy(), expected, rtol=1e-6, atol=1e-44)
 
+    def test_gelu_where_exponentials_overflow(
+        self, device: Device, rng: np.random.Generator
+    ) -> None:
+        """Down to the last subnormal number, at -10.7; relative errors grow with the exponent."""
+        values = -rng.uniform(8, 12, 5_000).astype(np.float32)
+        data = DeviceBuffer.from_numpy(values)
+        legacy_ops.activation(data, 1, values.size, Activation.GELU)
+        wide = values.astype(np.longdouble)
+        twice_u = 2 * np.sqrt(2 / np.longdouble(np.pi)) * (wide + 0.044715 * wide**3)
+        expected = wide / (1 + np.exp(-twice_u))
+        assert (abs(expected) > np.finfo(np.float32).tiny).sum() > 1000
+        np.testing.assert_allclose(data.to_numpy(), expected, rtol=1e-4, atol=3e-45)
+
     def test_any_geometry_applies_it_once(self, device: Device, rng: np.random.Generator) -> None:
         leaky_relu = kernel("activation", "activationf32")
         for _ in range(rounds(30, 1000)):

@@ -117,6 +117,38 @@ def test_precision(device: Device, rng: np.random.Generator, operation: str, dty
     assert_within(got, expected, dtype, of_f32 if dtype == "f32" else of_f64, floor=smallest)
 
 
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+@pytest.mark.parametrize("operation", ["usilu", "usigmoid", "ugelu", "uexp", "utanh"])
+def test_where_exponentials_overflow(
+    device: Device, rng: np.random.Generator, operation: str, dtype: str
+) -> None:
+    """Down to the last subnormal number; `silu(-89)` is -1.98e-37 and not 0."""
+    ends = (60, 110) if dtype == "f32" else (690, 760)
+    if operation == "ugelu":
+        ends = (9, 12) if dtype == "f32" else (19, 23)
+    drawn = -rng.uniform(*ends, 2001)
+    values = np.concatenate([drawn, -drawn, [-1e5, -1e18, 1e5, 0.0, -0.0, np.inf, np.nan]])
+    values = values.astype(numpy_dtype(dtype))
+    reference, of_f32, of_f64 = REFERENCES[operation]
+    with np.errstate(all="ignore"):
+        expected = reference(values.astype(Wide))
+        nearest = expected.astype(values.dtype)
+    got = computed(device, f"{operation}_{dtype}", values, dtype)
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(nearest))
+    np.testing.assert_array_equal(np.isinf(got), np.isinf(nearest))
+    plain = np.isfinite(nearest)
+    # A subnormal result has fewer bits: it is off by no more than two of its steps.
+    steps = 2 * Wide(np.finfo(values.dtype).smallest_subnormal)
+    if operation in ("uexp", "utanh"):
+        # What the C library's vector functions make of subnormal results is theirs.
+        steps = Wide(np.finfo(values.dtype).tiny)
+    ulps = of_f32 if dtype == "f32" else of_f64
+    bound = ulps * np.finfo(values.dtype).eps * abs(expected[plain]) + steps
+    off = abs(got[plain].astype(Wide) - expected[plain])
+    worst = int(np.argmax(off / bound))
+    assert (off <= bound).all(), (values[plain][worst], got[plain][worst], expected[plain][worst])
+
+
 @pytest.mark.parametrize("dtype", HALVES)
 @pytest.mark.parametrize("operation", REFERENCES)
 def test_halves_are_the_f32_result_rounded_once(

@@ -40,6 +40,7 @@ class Driver:
         self.api = Library(
             search.handle, str(search.path), HEADER, status="uhalHostResult", check=_fail
         )
+        self._sizes: dict[int, int] = {}
         self.use()
 
     def use(self, ordinal: int = 0) -> None:
@@ -77,9 +78,11 @@ class Driver:
     def memory(self, nbytes: int) -> Iterator[int]:
         address = ctypes.c_uint64()
         self.api.uhalHostMemAlloc(address, nbytes)
+        self._sizes[address.value] = nbytes
         try:
             yield address.value
         finally:
+            del self._sizes[address.value]
             self.api.uhalHostMemFree(address.value)
 
     @contextmanager
@@ -125,10 +128,17 @@ class Driver:
         )
         self.api.uhalHostLaunchKernel(function, *grid, *block, shared, stream, pointers, None)
 
+    def _require_room(self, address: int, nbytes: int) -> None:
+        """Tests keep to the memory they asked for: the runtime trusts its callers."""
+        room = self._sizes.get(address, nbytes)
+        assert nbytes <= room, f"the test copies {nbytes} bytes of memory of {room}"
+
     def write(self, address: int, array: npt.NDArray[Any], stream: ctypes.c_void_p) -> None:
+        self._require_room(address, array.nbytes)
         self.api.uhalHostMemcpyHtoDAsync(address, array.ctypes.data, array.nbytes, stream)
 
     def read(self, array: npt.NDArray[Any], address: int, stream: ctypes.c_void_p) -> None:
+        self._require_room(address, array.nbytes)
         self.api.uhalHostMemcpyDtoHAsync(array.ctypes.data, address, array.nbytes, stream)
 
     @contextmanager

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
+from importlib.metadata import requires
 from pathlib import Path
 
 import pytest
+from packaging.markers import default_environment
+from packaging.requirements import Requirement
 
 from build_support.jobs import OUTPUT, BuildError, Job, build
 from build_support.native import load_cpu_level
@@ -104,6 +108,25 @@ class TestRequirements:
             "numpy>=99.1",
             "no-such-package>=1",
         ]
+
+    def test_what_multiplies_matrices_is_required_where_it_has_wheels(self) -> None:
+        (blas,) = (one for one in map(Requirement, requires("uhal-py") or []) if "blas" in one.name)
+        assert blas.marker is not None
+        for system, machine, asked_for in (
+            ("linux", "x86_64", True),
+            ("linux", "aarch64", True),
+            ("darwin", "arm64", True),
+            ("linux", "riscv64", False),
+            ("freebsd14", "amd64", False),
+        ):
+            there = {"sys_platform": system, "platform_machine": machine}
+            assert blas.marker.evaluate({**default_environment(), **there}) is asked_for
+
+    def test_the_simulators_bring_what_executes_kernels(self) -> None:
+        command = ["make", "--dry-run", "simulators"]
+        said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        assert re.search(r"environment\.sh \S+ \S+ sim$", said, re.MULTILINE)
+        assert any('extra == "sim"' in one for one in requires("uhal-py") or [] if "llvm" in one)
 
 
 class TestCpuLevel:

@@ -164,7 +164,7 @@ def test_a_fatbin_on_the_device_of_its_cubin() -> None:
     assert found.chosen.description == "cubin for sm_75"
     assert len(found.chosen.candidates) == 3
     # The cubin leaves open what is a pointer; the PTX beside it tells.
-    assert found.signatures["saxpy"].declaration == "scalar[8], f32, ptr, ptr"
+    assert found.signatures["saxpy"].declaration == "integer[8], f32, ptr, ptr"
     assert found.payload[:4] == b"\x7fELF"
 
 

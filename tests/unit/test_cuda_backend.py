@@ -52,7 +52,12 @@ def use(path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
 
 def test_every_slot_has_the_prototype_of_its_function() -> None:
     slots = _lane.slot_prototypes()
-    assert set(FUNCTION_OF_SLOT) == set(slots) - {"prepare_function", "stream_progress"}
+    assert set(FUNCTION_OF_SLOT) == set(slots) - {
+        "prepare_function",
+        "stream_progress",
+        "stream_synchronize_while",
+        "event_synchronize_while",
+    }
     for slot, name in FUNCTION_OF_SLOT.items():
         need, text = slots[slot]
         for ours, theirs in (
@@ -81,8 +86,38 @@ def test_the_error_table_names_codes_that_exist() -> None:
     assert set(_errors.ADVICE) <= codes | ours
     assert set(_errors.STICKY) <= codes
     assert len(_errors.STICKY) == len(set(_errors.STICKY)) <= 16
-    for advice in _errors.ADVICE.values():
+    assert set(_errors.SEARCH) <= codes
+    for advice in (*_errors.ADVICE.values(), *_errors.SEARCH.values()):
         assert advice and not advice.endswith(".") and "\n" not in advice
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "advice"),
+    [
+        (
+            "CUDA_ERROR_ILLEGAL_ADDRESS",
+            "an illegal memory access was encountered",
+            "compute-sanitizer finds the access. Start a new process: "
+            "what the device holds is lost",
+        ),
+        (
+            "CUDA_ERROR_ILLEGAL_ADDRESS",
+            "illegal address (kernel k stopped at k.cu:8: thread (0, 0, 0), line 9 (seed 5))",
+            "Start a new process: what the device holds is lost",
+        ),
+        (
+            "CUDA_ERROR_INVALID_PTX",
+            "a PTX JIT compilation failed",
+            "Compile it with ptxas, which says what is wrong with it",
+        ),
+        ("CUDA_ERROR_INVALID_PTX", "invalid ptx (tex.1d is not executed here)", ""),
+        ("CUDA_ERROR_INVALID_DEVICE", "no (none)", "CUDA_VISIBLE_DEVICES renumbers the devices"),
+    ],
+)
+def test_where_to_look_is_told_unless_the_driver_tells_what_happened(
+    name: str, text: str, advice: str
+) -> None:
+    assert _errors.advice_for(name, text) == advice
 
 
 def test_every_code_becomes_an_exception(opened: CudaBackend) -> None:
@@ -251,8 +286,8 @@ def test_contexts_are_retained_and_given_back(opened: CudaBackend, fake: Fake) -
     first = opened.device_context(0)
     assert opened.device_context(0) == first
     assert fake.retained == 2
-    opened.release_device_context(0)
-    opened.release_device_context(0)
+    opened.release_device_context(0, 0)
+    opened.release_device_context(0, 0)
     assert fake.retained == 0
 
 

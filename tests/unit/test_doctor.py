@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.fake_libcuda import build
 from uhal import __version__, _simulators, doctor
 from uhal.__main__ import main
 from uhal.contract import BackendRecord, DeviceSummary, LibraryAttempt
@@ -55,7 +56,7 @@ def test_an_override_is_named() -> None:
 
 
 def test_an_override_that_names_nothing() -> None:
-    said = uhal_command("doctor", UHAL_BACKEND="gpu").stdout
+    said = uhal_command("doctor", status=1, UHAL_BACKEND="gpu").stdout
     assert "nothing is chosen: UHAL_BACKEND: expected one of cuda, rocm, tops, host" in said
     assert "←" not in said
 
@@ -66,10 +67,31 @@ def test_no_device_that_computes_is_a_failure() -> None:
     assert "kernel right" not in said
 
 
+def test_what_is_chosen_and_broken_is_a_failure(tmp_path: Path) -> None:
+    """A driver with a device on which no kernel runs comes before the host, which computes."""
+    driver = str(build(tmp_path))
+    said = uhal_command("doctor", status=1, UHAL_CUDA_LIBRARY=driver).stdout
+    cuda = next(line for line in said.splitlines() if line.startswith("cuda "))
+    assert re.match(r"cuda   broken .* kernel FAILS: ", cuda)
+    assert cuda.endswith("← chosen: first with a device, and broken: set UHAL_BACKEND=host")
+    assert "first that works" not in said
+
+    found = json.loads(uhal_command("doctor", "--json", status=1, UHAL_CUDA_LIBRARY=driver).stdout)
+    assert (found["chosen"], found["chosen_computes"], found["computes"]) == ("cuda", False, True)
+    assert found["chosen_because"] == "first with a device"
+
+    # What it says to set is enough.
+    mended = uhal_command("doctor", UHAL_CUDA_LIBRARY=driver, UHAL_BACKEND="host").stdout
+    assert "← chosen: UHAL_BACKEND=host\n" in mended
+    forced = uhal_command("doctor", status=1, UHAL_CUDA_LIBRARY=driver, UHAL_BACKEND="cuda").stdout
+    assert "← chosen: UHAL_BACKEND=cuda, and broken: set UHAL_BACKEND=host\n" in forced
+
+
 def test_json_is_one_object() -> None:
     found = json.loads(uhal_command("doctor", "--json", UHAL_BACKEND="host").stdout)
     assert found["computes"] is True
     assert found["chosen"] == "host"
+    assert found["chosen_computes"] is True
     assert [record["name"] for record in found["records"]] == ["cuda", "rocm", "tops", "host"]
     assert {"backend", "ordinal", "name", "description"} <= set(found["devices"][0])
     assert all(check["result"] for check in found["checks"])
@@ -191,10 +213,16 @@ def test_each_device_has_a_row_and_a_broken_one_says_so() -> None:
     )
     first, second, last = doctor._lines(found, verbose=False)
     assert first.startswith("rocm   broken   0: card · kernel WRONG: 1 of 4 numbers differ   ← ch")
+    # No variable leads to the second device of a backend.
+    assert first.endswith("and broken: use Device(1, 'rocm')")
+    assert not found.chosen_computes
     assert second == "       ok       1: card · kernel right · 12 µs a launch"
     assert last == "warning: beware"
     assert found.computes
-    assert not report(found.checks[0], records=(two,)).computes
+    one = BackendRecord("rocm", "ok", "", devices=two.devices[:1])
+    alone = report(found.checks[0], records=(one,), chosen="rocm")
+    assert not alone.computes
+    assert doctor._lines(alone, verbose=False)[0].endswith("and broken: no device here computes")
 
 
 def test_wrong_numbers_are_told() -> None:

@@ -11,13 +11,13 @@ import time
 
 import pytest
 
-from host_backend._image import require_host_module
 from tests.host_kernels import build, has_compiler
 from tests.sampling import SOAK
 from tests.unit.host_driver import ROOT
 from uhal.errors import InvalidImageError
 from uhal.images import elf
 from uhal.images.elf import Elf
+from uhal.images.host_module import require_host_module
 
 LIBRARY = ROOT / "host_backend" / "libuhal_host.so"
 KERNEL = "#include <uhal/kernel.h>\nKERNEL(empty, ()) {}\n"

@@ -14,8 +14,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.children import run_child
 from tests.host_kernels import build, has_compiler
 from tests.unit.host_driver import HEADER, HOST_FUNCTION, ROOT, Driver, HostFailure
+from uhal import Api
 
 pytestmark = pytest.mark.skipif(not has_compiler(), reason="kernels are compiled here")
 
@@ -664,7 +666,8 @@ def test_device_copies_may_overlap(driver: Driver, seed: int) -> None:
 
 
 def test_memsets(driver: Driver) -> None:
-    with driver.stream() as stream, driver.memory(400_000) as address:
+    # One element more than is set, of the widest type.
+    with driver.stream() as stream, driver.memory(4 * 100_001) as address:
         for dtype, call in (
             (np.uint8, driver.api.uhalHostMemsetD8Async),
             (np.uint16, driver.api.uhalHostMemsetD16Async),
@@ -923,6 +926,15 @@ def test_a_bad_environment_is_said(variable: str, value: str) -> None:
     done = run_script("", **{variable: value})
     assert done.returncode != 0
     assert "INVALID_VALUE" in done.stderr
+    # The user is told what the variable may be, and not to build anything.
+    told = run_child(open_the_host, environment={variable: value}).stderr
+    assert f"{variable}: expected a number from 1 to " in told
+    assert f"got '{value}'; unset it for one " in told
+    assert "build" not in told.partition("NoDeviceError")[2]
+
+
+def open_the_host() -> None:
+    Api.quick_init(backend="host")
 
 
 def test_leaks_nothing_in_random_use(driver: Driver, image: bytes, seed: int) -> None:

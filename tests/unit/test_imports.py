@@ -24,6 +24,8 @@ MAY_LOAD_BY_NAME = {"uhal/__main__.py", "uhal/doctor.py"}
 FOR_BACKENDS = {
     "uhal.abi",
     "uhal.adapters",
+    "uhal.emulation",
+    "uhal.python_slots",
     "uhal._library_graphs",
     "uhal.errors",
     "uhal.contract",

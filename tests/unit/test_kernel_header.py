@@ -13,10 +13,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from host_backend._image import ParameterFacts, signature_of
 from tests.host_kernels import INCLUDE, build, compiler, has_compiler, refusal
 from tests.unit.host_driver import Driver
 from uhal.images.elf import Elf
+from uhal.images.host_module import ParameterFacts, signature_of
 
 pytestmark = pytest.mark.skipif(not has_compiler(), reason="kernels are compiled here")
 

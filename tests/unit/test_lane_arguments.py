@@ -50,6 +50,28 @@ def test_python_ints_from_the_least_to_the_greatest(
         assert packed(bench, dtype, value) == np.array(value, dtype.dtype).tobytes()
 
 
+@pytest.mark.parametrize("size", [1, 2, 4, 8])
+def test_integers_whose_sign_nobody_tells(
+    bench: Bench, size: int, rng: np.random.Generator
+) -> None:
+    """Everything from the least signed to the greatest unsigned, as its bytes."""
+    function = bench.function(f"integer[{size}] v")
+    low, high = -(1 << 8 * size - 1), (1 << 8 * size) - 1
+    drawn = (int.from_bytes(rng.bytes(size), "little", signed=bool(i % 2)) for i in range(20))
+    for value in [low, low + 1, -1, 0, 1, -low - 1, -low, high - 1, high, *drawn]:
+        assert bench.packed(function, value)[0] == (value & high).to_bytes(size, "little"), value
+    for kind in (f"i{size}", f"u{size}"):
+        for number in np.frombuffer(rng.bytes(8 * size), kind):
+            assert bench.packed(function, number)[0] == number.tobytes()
+            plain = np.ctypeslib.as_ctypes_type(kind)(int(number))
+            assert bench.packed(function, plain)[0] == number.tobytes()
+    raw = rng.bytes(size)
+    assert bench.packed(function, raw)[0] == raw
+    if size == 1:
+        for truth in (True, np.True_):
+            assert bench.packed(function, truth)[0] == b"\1"
+
+
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_numpy_scalars_of_the_very_type(
     bench: Bench, dtype: DType, rng: np.random.Generator

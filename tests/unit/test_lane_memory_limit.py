@@ -139,6 +139,18 @@ def test_a_wrong_value_names_the_variable(monkeypatch: pytest.MonkeyPatch, text:
         limit_from_environment("cuda", 0)
 
 
+@pytest.mark.parametrize(
+    "text", [str(1 << 63), str(1 << 64), "8388608T", "host=99999999999T", "9" * 5000, "1G,cuda=9e9"]
+)
+def test_a_limit_that_no_pool_counts_is_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("UHAL_MEMORY_LIMIT", text)
+    with pytest.raises(ValueError, match="UHAL_MEMORY_LIMIT: expected"):
+        limit_from_environment("cuda", 0)
+    # The most there is, and zeros before it, are fine.
+    monkeypatch.setenv("UHAL_MEMORY_LIMIT", "0" * 5000 + str((1 << 63) - 1))
+    assert limit_from_environment("cuda", 0) == (1 << 63) - 1
+
+
 # -- the owners ------------------------------------------------------------------------------------
 
 

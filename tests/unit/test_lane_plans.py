@@ -32,9 +32,10 @@ class GraphDriver(CountingDriver):
         if self.fail_at == name:
             raise from_code(self, name, 1)
 
-    def begin_capture(self, stream: int) -> None:
+    def begin_capture(self, stream: int) -> bool:
         self._step("begin_capture")
         self._begun = self.count("launch")
+        return True
 
     def capture_status(self, stream: int) -> CaptureStatus:
         return "none"

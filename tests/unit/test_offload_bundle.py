@@ -65,8 +65,9 @@ def test_what_the_bundler_compresses() -> None:
     check(image + bytes(100))
 
 
-@pytest.mark.skipif(HAS_ZSTD, reason="zstd can be read here")
-def test_without_zstd_it_says_what_to_do() -> None:
+def test_without_zstd_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("compression", "zstandard"):
+        monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(NotSupportedError, match="pip install zstandard, or build with"):
         read_offload_bundle((DATA / "zstd.hipfb").read_bytes())
 
@@ -138,3 +139,39 @@ def test_damage_only_raises_invalid_image(version: int, seed: int) -> None:
         with contextlib.suppress(InvalidImageError, NotSupportedError):
             entries = read_offload_bundle(bytes(image))
             assert sum(len(entry.payload) for entry in entries) <= len(PLAIN) + len(image)
+
+
+def test_damage_behind_the_header_only_raises_invalid_image(seed: int) -> None:
+    """The bundle is changed before it is compressed, so that what is inside is read, too."""
+    generator = random.Random(seed)
+    # Where the table, each code object, and what its ELF header points to begin.
+    starts = [0, *(PLAIN.find(b"\x7fELF", at) for at in range(0, len(PLAIN), 4096))]
+    read = 0
+    for _ in range(rounds(300, 20_000)):
+        image = bytearray(PLAIN)
+        for _ in range(generator.randrange(1, 8)):
+            start = max(generator.choice(starts), 0) if generator.random() < 0.7 else 0
+            reach = generator.choice((64, 400, len(image) - start))
+            at = start + generator.randrange(min(reach, len(image) - start))
+            image[at] = generator.choice((0, 1, 0x7F, 0xFF, generator.randrange(256)))
+        version = generator.choice(tuple(HEADERS))
+        with contextlib.suppress(InvalidImageError):
+            entries = read_offload_bundle(compressed(version, bytes(image)))
+            assert sum(len(entry.payload) for entry in entries) <= len(image)
+            for entry in entries:
+                with contextlib.suppress(InvalidImageError):
+                    read += len(read_hsaco(entry.payload).kernels)
+    # All refused at once would show nothing of what is inside.
+    assert read
+
+
+@pytest.mark.skipif(not HAS_ZSTD, reason="needs zstandard or Python 3.14")
+def test_damage_to_zstd_only_raises_invalid_image(seed: int) -> None:
+    original = (DATA / "zstd.hipfb").read_bytes()
+    generator = random.Random(seed)
+    for _ in range(rounds(200, 20_000)):
+        image = bytearray(original)
+        for _ in range(generator.randrange(1, 5)):
+            image[generator.randrange(len(image))] = generator.randrange(256)
+        with contextlib.suppress(InvalidImageError, NotSupportedError):
+            read_offload_bundle(bytes(image))

@@ -38,10 +38,10 @@ def test_nvcc_for_a_gpu_before_blackwell() -> None:
     assert (image.version, image.target, image.address_size) == ((9, 0), "sm_75", 64)
     entries = sample("sm_75.ptx")
     assert list(entries) == ["saxpy", "mixed", "nothing", "indexed", "unused"]
-    assert entries["saxpy"].signature.declaration == "scalar[8], f32, ptr, ptr"
+    assert entries["saxpy"].signature.declaration == "integer[8], f32, ptr, ptr"
     assert entries["mixed"].signature.declaration == (
-        "scalar[8], ptr, bytes[24], bytes[3], scalar[1], unknown[2], unknown[2], f64, scalar[2], "
-        "ptr"
+        "integer[8], ptr, bytes[24], bytes[3], integer[1], unknown[2], unknown[2], f64, "
+        "integer[2], ptr"
     )
     assert [one.offset for one in entries["mixed"].signature] == [
         0,
@@ -56,8 +56,8 @@ def test_nvcc_for_a_gpu_before_blackwell() -> None:
         64,
     ]
     assert len(entries["nothing"].signature) == 0
-    assert entries["indexed"].signature.declaration == "ptr, scalar[8], ptr, ptr"
-    assert entries["unused"].signature.declaration == "unknown[8], scalar[8], ptr"
+    assert entries["indexed"].signature.declaration == "ptr, integer[8], ptr, ptr"
+    assert entries["unused"].signature.declaration == "unknown[8], integer[8], ptr"
     assert entries["saxpy"].max_block == (1024, 1, 1)
     assert entries["mixed"].max_block == (256, 1, 1)
     assert entries["nothing"].max_block is None
@@ -67,7 +67,7 @@ def test_nvcc_for_a_gpu_before_blackwell() -> None:
 
 def test_nvcc_says_ptr_from_blackwell_on() -> None:
     entries = sample("sm_100f.ptx")
-    assert entries["unused"].signature.declaration == "ptr, scalar[8], ptr"
+    assert entries["unused"].signature.declaration == "ptr, integer[8], ptr"
     assert entries["unused"].signature[0].source == "PTX"
 
 
@@ -97,13 +97,17 @@ def test_whatever_nvcc_writes_is_read(target: str, options: str, tmp_path: Path)
 @pytest.mark.parametrize(
     ("parameters", "declaration", "offsets"),
     [
-        (".param .u32 a, .param .f64 b", "scalar[4], f64", [0, 8]),
+        (".param .u32 a, .param .f64 b", "integer[4], f64", [0, 8]),
         (".param .f16 a, .param .b16 b, .param .f32 c", "f16, unknown[2], f32", [0, 2, 4]),
         (".param .align 4 .b8 a[12], .param .u64 b", "bytes[12], unknown[8]", [0, 16]),
-        (".param .align 16 .b8 a[16], .param .s8 b", "bytes[16], scalar[1]", [0, 16]),
+        (".param .align 16 .b8 a[16], .param .s8 b", "bytes[16], integer[1]", [0, 16]),
         (".param .b8 a[3], .param .b8 b[1]", "bytes[3], unknown[1]", [0, 3]),
         (".param .u64 .ptr .global .align 4 a, .param .u64 .ptr b", "ptr, ptr", [0, 8]),
-        (".param .u64 .ptr .shared a, .param .u32 .ptr .shared b", "unknown[8], scalar[4]", [0, 8]),
+        (
+            ".param .u64 .ptr .shared a, .param .u32 .ptr .shared b",
+            "unknown[8], integer[4]",
+            [0, 8],
+        ),
         (".param .u64 .ptr.const.align 8 a", "ptr", [0]),
         (".param .texref a", "unknown[8]", [0]),
     ],
@@ -175,6 +179,74 @@ LOAD_B = "ld.param.u64 %rd2, [b]; "
 def test_pointers_by_their_use(body: str, kinds: list[str]) -> None:
     found = entry(".param .u64 a, .param .u64 b", body)
     assert [one.kind for one in found.signature] == kinds
+
+
+FOUR = ".param .b32 a, .param .b64 b, .param .b16 c, .param .u32 d"
+
+
+@pytest.mark.parametrize(
+    ("body", "declaration"),
+    [
+        ("", "unknown[4], unknown[8], unknown[2], integer[4]"),
+        # The type of the load tells, but of .u16, with which nvcc loads f16 as well.
+        (
+            "ld.param.f32 %f1, [a]; ld.param.f64 %d1, [b]; ld.param.u16 %h1, [c];",
+            "f32, f64, unknown[2], integer[4]",
+        ),
+        ("ld.param.u32 %r1, [a];", "integer[4], unknown[8], unknown[2], integer[4]"),
+        # So does what takes the register, also behind moves.
+        (
+            "ld.param.b32 %r1, [a]; mov.b32 %r2, %r1; mov.b32 %r3, %r2; "
+            "fma.rn.f32 %r4, %r5, %r3, %r5;",
+            "f32, unknown[8], unknown[2], integer[4]",
+        ),
+        (
+            "ld.param.b32 %r1, [a]; @%p1 setp.lt.s32 %p2, %r9, %r1; ld.param.b64 %d1, [b]; "
+            "mul.rn.f64 %d2, %d1, %d1; ld.param.b16 %h1, [c]; cvt.f32.f16 %r2, %h1;",
+            "integer[4], f64, f16, integer[4]",
+        ),
+        (
+            "ld.param.b32 %r1, [a]; shl.b32 %r2, %r1, 2; ld.param.b16 %h1, [c]; "
+            "cvt.f32.bf16 %f, %h1;",
+            "integer[4], unknown[8], bf16, integer[4]",
+        ),
+        # Used as both, or only where either may be: unknown.
+        (
+            "ld.param.b32 %r1, [a]; add.f32 %r2, %r1, %r1; add.s32 %r3, %r1, %r1;",
+            "unknown[4], unknown[8], unknown[2], integer[4]",
+        ),
+        (
+            "ld.param.b32 %r1, [a]; st.global.b32 [%rd1], %r1; and.b32 %r2, %r1, 7; "
+            "selp.b32 %r3, %r1, %r2, %p1; add.s32 %r1, %r8, %r9;",
+            "unknown[4], unknown[8], unknown[2], integer[4]",
+        ),
+        # An address may be made by arithmetic and go where it is not followed.
+        (
+            "ld.param.b64 %d1, [b]; add.s64 %d2, %d1, 16; st.param.b64 [p0], %d2; call f, (p0);",
+            "unknown[4], unknown[8], unknown[2], integer[4]",
+        ),
+        # An address is none, whatever is read there.
+        (
+            "ld.param.b64 %d1, [b]; ld.global.f64 %d2, [%d1];",
+            "unknown[4], ptr, unknown[2], integer[4]",
+        ),
+    ],
+)
+def test_numbers_by_their_use(body: str, declaration: str) -> None:
+    assert entry(FOUR, body).signature.declaration == declaration
+
+
+def test_a_declaration_counts_more_than_a_use() -> None:
+    """Bits of a float may be worked on as an integer's; a type that is written is another thing."""
+    body = "ld.param.b32 %r1, [a]; add.s32 %r2, %r1, 0x7FFF;"
+    declared = "//uhal.sig k: f32 a, ptr b, f16 c, i32 d\n"
+    assert entry(FOUR, body, before=declared).signature.declaration == "f32 a, ptr b, f16 c, i32 d"
+    declared = "//uhal.sig k: f32 a, unknown[8] b, f16 c, i32 d\n"
+    assert entry(FOUR, body, before=declared).signature[0].type_text == "f32"
+    with pytest.raises(
+        InvalidImageError, match=r"'integer\[4\]' by the PTX .* they differ in type"
+    ):
+        _ = entry(FOUR, body, before="//uhal.sig k: f32 a, ptr b, f16 c, f32 d\n").signature
 
 
 def test_long_bodies_are_not_followed() -> None:
@@ -261,6 +333,12 @@ def test_comments_strings_functions_and_debug_sections_are_passed_over() -> None
         (HEADER + ".entry k(" + ",".join(["x"] * 5000) + ") {}", "5000 parameters"),
         (HEADER + ".entry k() {} .entry k() {}", "twice"),
         (HEADER + ".entry ( {}", "cannot be read"),
+        (HEADER + ".entry k(.param .u32 a {}", "never closed"),
+        (HEADER + ".entry k()) {}", "cannot be read"),
+        (HEADER + ".entry k((.param .u32 a)) {}", "cannot be read"),
+        (HEADER + ".shared .align 0 .b8 a[4]; .entry k() { mov.u32 %r1, a; }", "aligned to 0"),
+        (HEADER + ".entry k() { .shared .align 0 .b8 a[4]; }", "aligned to 0"),
+        (HEADER + ".shared .align 12 .b8 a[4];", "aligned to 12"),
     ],
 )
 def test_refusals(text: str, words: str | None) -> None:

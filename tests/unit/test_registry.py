@@ -69,7 +69,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Install:
         monkeypatch.setitem(sys.modules, f"{name}_backend", SimpleNamespace(backend=Driver))
         return Driver
 
-    for name in registry.NAMES:
+    for name in registry.names():
         put(name, devices=0, verdict="absent")
     return put
 
@@ -85,15 +85,71 @@ def test_the_first_with_a_device_is_chosen(install: Install) -> None:
 
 
 def test_the_order_is_cuda_rocm_tops_host() -> None:
-    assert registry.NAMES == ("cuda", "rocm", "tops", "host")
+    assert tuple(registry.OURS) == ("cuda", "rocm", "tops", "host")
+
+
+class Installed:
+    """An entry point as an installed distribution has it."""
+
+    value = "elsewhere:Backend"
+
+    def __init__(self, found: object) -> None:
+        self.load = lambda: found
+
+
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch, install: Install) -> Callable[..., None]:
+    """Put a backend of another distribution beside ours, with a device of some kind."""
+
+    def put(kind: str) -> None:
+        class Elsewhere(CountingDriver):
+            name = "elsewhere"
+
+            @classmethod
+            def probe(cls) -> BackendRecord:
+                device = DeviceSummary(0, "theirs", "a card", kind)  # type: ignore[arg-type]
+                return BackendRecord("elsewhere", "ok", "found", devices=(device,))
+
+        monkeypatch.setattr(registry, "_others", lambda: {"elsewhere": Installed(Elsewhere)})
+
+    return put
+
+
+@pytest.mark.parametrize(("kind", "chosen"), [("accelerator", "elsewhere"), ("processor", "host")])
+def test_a_rank_is_the_devices(
+    install: Install,
+    elsewhere: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    chosen: str,
+) -> None:
+    host = install("host")
+    monkeypatch.setattr(
+        host,
+        "probe",
+        lambda: BackendRecord(
+            "host", "ok", "", devices=(DeviceSummary(0, "CPU", "cores", "processor"),)
+        ),
+    )
+    elsewhere(kind)
+    assert registry.names()[-2:] == ("host", "elsewhere")
+    assert registry.choose() == chosen
+    assert Device(0, "elsewhere").backend == "elsewhere"
+
+
+def test_an_entry_point_that_is_no_backend_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_others", lambda: {"odd": Installed(dict)})
+    record = registry.record("odd")
+    assert record.verdict == "refused"
+    assert "odd = elsewhere:Backend of group uhal.backends: expected a subclass" in record.reason
 
 
 def test_no_device_carries_a_record_for_each_backend(install: Install) -> None:
     install("rocm", verdict="refused")
     with pytest.raises(NoDeviceError) as caught:
         Api.init()
-    assert [record.name for record in caught.value.records] == list(registry.NAMES)
-    assert len(str(caught.value).splitlines()) == 1 + len(registry.NAMES)
+    assert [record.name for record in caught.value.records] == list(registry.names())
+    assert len(str(caught.value).splitlines()) == 1 + len(registry.names())
     assert Device.count() == 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -15,6 +16,7 @@ from rocm_backend._library import LIBRARY_VARIABLE, header
 from rocm_backend._runtime import FUNCTION_OF_SLOT, runtime_header
 from tests.unit.host_driver import ROOT
 from uhal import _lane
+from uhal.errors import DeviceError
 
 CC = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
 
@@ -24,7 +26,7 @@ FAKE = """
 #include <stdlib.h>
 #include <string.h>
 
-static int opened;
+static int opened, started;
 
 static int setting(const char *name) {
     const char *text = getenv(name);
@@ -32,10 +34,12 @@ static int setting(const char *name) {
 }
 
 int fake_opened(void) { return opened; }
+int fake_started(void) { return started; }
 
 hsa_status_t hsa_init(void) {
     const int status = setting("FAKE_HSA_INIT");
     opened += status == 0;
+    started += 1;
     return (hsa_status_t)status;
 }
 
@@ -127,14 +131,18 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def fake(library: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(LIBRARY_VARIABLE, str(library))
+def fake(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A runtime that this process has not initialised."""
+    fresh = Path(shutil.copy(library, tmp_path))
+    monkeypatch.setenv(LIBRARY_VARIABLE, str(fresh))
     monkeypatch.setenv("FAKE_HSA_GPUS", "1")
-    return library
+    return fresh
 
 
-def opened(fake: Path) -> int:
-    return int(ctypes.CDLL(str(fake)).fake_opened())
+def calls(fake: Path) -> tuple[int, int]:
+    """How often the runtime was started, and how many starts were not undone."""
+    loaded = ctypes.CDLL(str(fake))
+    return loaded.fake_started(), loaded.fake_opened()
 
 
 def test_without_the_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -154,7 +162,40 @@ def test_gpus_that_run_kernels_are_listed(fake: Path) -> None:
     # A name without an end is not read past its 64 bytes.
     assert (device.ordinal, device.name) == (0, "A" * 64)
     assert device.description == "gfx1151, gfx11-generic, 40 compute units"
-    assert opened(fake) == 0
+
+
+def test_the_runtime_is_initialised_once_and_stays_so(
+    fake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(3):
+        assert backend.probe().verdict == "ok"
+        assert calls(fake) == (1, 1)
+    monkeypatch.setenv("FAKE_HSA_INFO", str(0x1001))
+    with pytest.raises(DeviceError, match="hsa_agent_get_info"):
+        backend.open()
+    assert calls(fake) == (1, 1)
+
+
+def test_a_forked_child_of_a_process_that_asked_is_told(fake: Path) -> None:
+    assert backend.probe().verdict == "ok"
+    child = os.fork()
+    if child == 0:
+        record = backend.probe()
+        told = (
+            record.verdict == "refused" and "start workers with the spawn method" in record.reason
+        )
+        os._exit(0 if told and calls(fake) == (1, 1) else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_a_runtime_is_asked_again_until_it_starts(
+    fake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setenv("FAKE_HSA_INIT", str(0x1008))
+        assert backend.probe().verdict == "absent"
+    assert backend.probe().verdict == "ok"
+    assert calls(fake) == (2, 1)
 
 
 def test_a_runtime_without_gpus(fake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,7 +203,6 @@ def test_a_runtime_without_gpus(fake: Path, monkeypatch: pytest.MonkeyPatch) -> 
     record = backend.probe()
     assert (record.verdict, record.reason) == ("absent", "runtime found, no device")
     assert record.next_step
-    assert opened(fake) == 0
 
 
 def test_a_runtime_that_does_not_start(fake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,7 +210,7 @@ def test_a_runtime_that_does_not_start(fake: Path, monkeypatch: pytest.MonkeyPat
     record = backend.probe()
     assert record.verdict == "absent"
     assert record.reason == "runtime found, no device (hsa_init: OUT: no resources)"
-    assert opened(fake) == 0
+    assert calls(fake) == (1, 0)
 
 
 def test_a_runtime_that_answers_with_an_error(fake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,7 +220,6 @@ def test_a_runtime_that_answers_with_an_error(fake: Path, monkeypatch: pytest.Mo
     assert record.reason.startswith(
         "hsa_agent_get_info: HSA_STATUS_ERROR_NOT_INITIALIZED (4107). A process that was forked"
     )
-    assert opened(fake) == 0
 
 
 def test_the_error_table_names_what_the_header_has() -> None:

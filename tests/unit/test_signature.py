@@ -181,6 +181,25 @@ def test_merge_fills_in_what_the_image_does_not_say() -> None:
     )
 
 
+def test_integers_of_unknown_sign() -> None:
+    image = Signature.parse("integer[4], integer[8], scalar[2]", source="image")
+    assert [one.is_integer for one in image] == [True, True, None]
+    assert [one.code for one in image] == ["n", "N", "S"]
+    assert str(image) == "integer[4], integer[8], scalar[2]  # image"
+    declared = Signature.parse("u32 n, integer[8] m, integer[2] k")
+    merged = merge(image, declared)
+    assert merged is not None
+    assert merged.declaration == "u32 n, integer[8] m, integer[2] k"
+    assert [one.is_integer for one in merged] == [None, True, True]
+    assert merged[2].source == "image, name, integer from declaration"
+    for types in (("integer[4]", "f32"), ("f32", "integer[4]")):
+        one, other = (Signature.parse(text, source=text) for text in types)
+        with pytest.raises(ArgumentValueError, match="they differ in type"):
+            merge(one, other)
+    with pytest.raises(ArgumentValueError, match=r"expected integer\[1\], \[2\], \[4\] or \[8\]"):
+        Signature.parse("integer[3] x")
+
+
 def test_merge_with_nothing() -> None:
     declared = Signature.parse("u32 n")
     assert merge(None, None) is None

@@ -384,6 +384,74 @@ def test_calls_that_do_not_go_with_a_capture(opened: Opener) -> None:
 # What it punishes
 
 
+def capture_two(driver: PtxDriver) -> tuple[Any, Any, Any, Any]:
+    """A stream that captures and one that joined and launched: both, memory and an event."""
+    driver.open()
+    function = driver.function(driver.load(), "add_one")
+    address = driver.allocate(4)
+    driver.upload(address, np.zeros(4, np.float32))
+    driver.call.cuCtxSynchronize()
+    origin, joined = (driver.make("cuStreamCreate", "CUstream", 1) for _ in range(2))
+    event = driver.make("cuEventCreate", "CUevent", 0)
+    driver.call.cuStreamBeginCapture_v2(origin, 2)
+    driver.add_one(function, 4, address, stream=origin)
+    driver.call.cuEventRecord(event, origin)
+    driver.call.cuStreamWaitEvent(joined, event, 0)
+    driver.add_one(function, 4, address, stream=joined)
+    driver.call.cuEventRecord(event, joined)
+    return origin, joined, address, event
+
+
+def capture_status(driver: PtxDriver, stream: Any) -> int:
+    status = ctypes.c_int()
+    driver.call.cuStreamIsCapturing(stream, ctypes.byref(status))
+    return status.value
+
+
+def end_capture(driver: PtxDriver, stream: Any) -> Any:
+    graph = HEADER.ctype("CUgraph")()
+    driver.call.cuStreamEndCapture(stream, ctypes.byref(graph))
+    return graph
+
+
+def test_a_joined_stream_may_be_destroyed_while_its_capture_goes_on(
+    opened: Opener, schedule: str
+) -> None:
+    driver = opened(SCHEDULE=schedule)
+    origin, joined, address, event = capture_two(driver)
+    driver.call.cuStreamDestroy_v2(joined)
+    assert capture_status(driver, origin) == 1
+    # Its work is in the graph, and an event of it still leads there.
+    driver.call.cuStreamWaitEvent(origin, event, 0)
+    graph = end_capture(driver, origin)
+    executable = driver.make("cuGraphInstantiateWithFlags", "CUgraphExec", graph, 0)
+    driver.call.cuGraphLaunch(executable, origin)
+    driver.call.cuStreamSynchronize(origin)
+    np.testing.assert_array_equal(driver.download(address, 4), 2)
+
+
+def test_what_a_destroyed_stream_captured_has_to_be_joined(opened: Opener) -> None:
+    driver = opened()
+    origin, joined, address, _ = capture_two(driver)
+    driver.call.cuStreamDestroy_v2(joined)
+    with refused("CUDA_ERROR_STREAM_CAPTURE_UNJOINED"):
+        end_capture(driver, origin)
+    assert driver.live("graph") == 0
+    driver.call.cuStreamSynchronize(origin)
+    np.testing.assert_array_equal(driver.download(address, 4), 0)
+
+
+def test_a_capture_goes_with_the_stream_it_began_on(opened: Opener) -> None:
+    driver = opened()
+    origin, joined, _, event = capture_two(driver)
+    driver.call.cuStreamDestroy_v2(origin)
+    assert capture_status(driver, joined) == 0
+    assert driver.live("graph") == 0
+    with refused("CUDA_ERROR_CAPTURED_EVENT"):
+        driver.call.cuEventSynchronize(event)
+    driver.call.cuStreamSynchronize(joined)
+
+
 def test_a_missing_synchronization_shows(opened: Opener) -> None:
     driver = opened(SCHEDULE="lazy")
     driver.open()
@@ -649,13 +717,62 @@ def test_settings_that_mean_nothing_are_refused(
 # The headers it is built on
 
 
-@pytest.mark.parametrize("header", ["cuda_backend/abi.h", "simulators/cuda/wider_abi.h"])
+ABI = ("cuda_backend/abi.h", "simulators/cuda/wider_abi.h", "simulators/cuda/graph_abi.h")
+STRUCTS = re.compile(r"^typedef (?:struct|union) (\w+) \{(.*?)^\} \1;", re.MULTILINE | re.DOTALL)
+# What NVIDIA's headers call them.
+THEIR_NAMES = {
+    "CUDA_KERNEL_NODE_PARAMS": "CUDA_KERNEL_NODE_PARAMS_v2",
+    "CUDA_EVENT_NODE_PARAMS": "CUDA_EVENT_WAIT_NODE_PARAMS",
+    "CUstreamMemOpValueParams": "struct CUstreamMemOpWaitValueParams_st",
+}
+# These grew at their ends in later versions.
+GROWING = {"CUDA_HOST_NODE_PARAMS_v2", "CUDA_EVENT_NODE_PARAMS"}
+
+
+@pytest.mark.parametrize("header", ABI)
+def test_structures_are_the_vendors(header: str, tmp_path: Path) -> None:
+    if VENDOR is None:
+        pytest.skip("no cuda.h of a CUDA toolkit here")
+    text = re.sub(r"/\*.*?\*/", "", (ROOT / header).read_text(encoding="utf-8"), flags=re.DOTALL)
+    asked = []
+    for name, body in STRUCTS.findall(text):
+        asked += [] if name in GROWING else [f"sizeof({name})"]
+        fields = re.findall(r"\b(\w+)(?:\[\d+\])?;", body)
+        asked += [f"offsetof({name}, {field})" for field in fields]
+    assert len(asked) > 20
+    vendors = [THEIR_NAMES.get(name := re.split(r"[(,)]", one)[1], name) for one in asked]
+    theirs = [
+        re.sub(r"\(\w+", f"({name}", one, count=1) for name, one in zip(vendors, asked, strict=True)
+    ]
+    ours = ask_compiler(tmp_path, f'"{ROOT / header}"', asked)
+    assert dict(zip(asked, ours, strict=True)) == dict(
+        zip(asked, ask_compiler(tmp_path, "<cuda.h>", theirs), strict=True)
+    )
+
+
+def ask_compiler(folder: Path, header: str, expressions: list[str]) -> list[str]:
+    """What constant expressions are, by a C compiler that reads the header."""
+    source, program = folder / "ask.c", folder / "ask"
+    includes = [f"#include {one}" for one in (header, "<stddef.h>", "<stdio.h>")]
+    prints = [f'printf("%zu\\n", {one});' for one in expressions]
+    source.write_text("\n".join([*includes, "int main(void) {", *prints, "return 0; }"]))
+    command = ["cc", "-std=c11", "-w", f"-I{VENDOR}", str(source), "-o", str(program)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return subprocess.run([program], capture_output=True, text=True, check=True).stdout.split()
+
+
+@pytest.mark.parametrize("header", ABI)
 def test_prototypes_are_the_vendors(header: str, tmp_path: Path) -> None:
     if VENDOR is None:
         pytest.skip("no cuda.h of a CUDA toolkit here")
     text = (ROOT / header).read_text(encoding="utf-8")
     prototypes = re.findall(r"^CUresult cu\w+\([^;]*\);", text, re.MULTILINE)
     assert len(prototypes) > 50
+    # The toolkit here may be older than the driver that is simulated.
+    theirs = (VENDOR / "cuda.h").read_text(encoding="utf-8", errors="replace")
+    prototypes = [one for one in prototypes if one.split("(")[0].split()[-1] in theirs]
+    assert len(prototypes) > 40
     source = tmp_path / "compare.c"
     # The older forms of functions are declared only for the driver's own sources.
     lines = ["#define __CUDA_API_VERSION_INTERNAL", "#include <cuda.h>", *prototypes]

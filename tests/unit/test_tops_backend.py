@@ -69,6 +69,8 @@ def test_every_slot_has_the_prototype_of_its_function() -> None:
         "prepare_function",
         "copy_peer",
         "stream_progress",
+        "stream_synchronize_while",
+        "event_synchronize_while",
         "graph_update_kernel",
     }
     assert set(ADAPTER_OF_SLOT) < set(FUNCTION_OF_SLOT)

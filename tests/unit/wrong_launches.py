@@ -34,6 +34,7 @@ SAXPY = "u32 n, const f32* x, f32* y, f32 a"
 MIXED = "bool flag, bytes[12] shape, f16 h, bf16 g, f8e4m3 e, ptr p"
 ADVICE_SIZED = "a sized scalar must be {}, a plain Python number is converted"
 MAY_POINT = "(DeviceBuffer, DevicePointer, None, numpy or ctypes scalar, bytes)"
+WORD = "expected an int in -2147483648…4294967295"
 UNKNOWN = "because the parameter's type is unknown"
 ADVICE_UNKNOWN = "get_function(name, signature) can tell it"
 
@@ -48,6 +49,7 @@ class Stage:
         self.untyped = bench.function(None, "mystery")
         parameters = [Parameter(0, size=8), Parameter(1, "q", size=4)]
         self.unknown = bench.driver.function(bench.context, Signature(parameters), "unknown")
+        self.counts = bench.function("integer[4] n, integer[1] flag, integer[8] m", "counts")
         self.x = bench.buffer()
         self.integers = bench.buffer(4, "i32")
         self.closed = bench.buffer()
@@ -134,6 +136,18 @@ def pointer(
 ) -> Wrong:
     said = f"argument 1 'x' (const f32*): expected {words}"
     return arguments(f"x-{name}", lambda s: s.with_x(value(s)), error, said)
+
+
+def counts(
+    name: str, index: int, value: object, words: str, error: type[DeviceError] = ArgumentTypeError
+) -> Wrong:
+    """Integers whose sign the image does not tell."""
+    given: list[object] = [1, 1, 1]
+    given[index] = value
+    place = ("integer[4] n", "integer[1] flag", "integer[8] m")[index]
+    typed, named = place.split()
+    said = f"counts, argument {index} '{named}' ({typed}): {words}"
+    return Wrong(name, lambda s: launch(s.counts, 1, 1, tuple(given)), error, said)
 
 
 def mixed(
@@ -385,6 +399,26 @@ OTHERS = [
         lambda s: launch(s.unknown, 1, 1, (None, np.int64(1))),
         ArgumentTypeError,
         "unknown, argument 1 'q' (unknown[4]): expected 4 bytes, got numpy.int64 1 of 8 bytes",
+    ),
+    counts("integer-high", 0, 2**32, f"{WORD}, got 4294967296", ArgumentRangeError),
+    counts("integer-low", 0, -(2**31) - 1, f"{WORD}, got -2147483649", ArgumentRangeError),
+    counts("integer-float", 0, 1.0, f"{WORD}, got float 1.0"),
+    counts("integer-bool", 0, True, f"{WORD}, got bool True"),
+    counts(
+        "integer-wide",
+        0,
+        np.int64(1),
+        f"{WORD}, got numpy.int64 1: a sized scalar must have 4 bytes, an int is fitted",
+    ),
+    counts("integer-f32", 0, np.float32(1), f"{WORD}, got numpy.float32 1.0"),
+    counts("integer-bytes", 0, b"12345", "expected 4 bytes, got bytes b'12345' of 5 bytes"),
+    counts("flag-high", 1, 256, "expected an int in -128…255, got 256", ArgumentRangeError),
+    counts(
+        "word-high",
+        2,
+        2**64,
+        "expected an int in -9223372036854775808…18446744073709551615, got 18446744073709551616",
+        ArgumentRangeError,
     ),
 ]
 

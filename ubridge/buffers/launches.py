@@ -267,14 +267,15 @@ def reduce_over(
 ) -> DeviceBuffer:
     """Do what `launch_reduce` does, over axes that `reduced_axes` has seen."""
     ordered, results, elements = _reduction(layout, places)
+    if elements == 0 and op.name != "sum":
+        # As numpy, also where there are no results either.
+        raise ArgumentValueError(
+            f"{op.name}: zero-size array to reduction operation {op.name} which has no identity"
+        )
     start = place(op, "x", buffer, layout)
     require_room(op, out, results)
     result = u32 if op.family.name == "arg_reduce" else buffer.dtype
     if results and elements == 0:
-        if op.name != "sum":
-            raise ArgumentValueError(
-                f"{op.name}: zero-size array to reduction operation {op.name} which has no identity"
-            )
         out = at.allocate(results, result, stream) if out is None else out
         launch_fill(out, Layout.contiguous(results), 0, stream=stream, executor=at)
         return out

@@ -2,7 +2,7 @@
 
 A line holds the operation's name, the root of its kernels' names, the element types it is promised
 for, and what it computes, in numpy. The family says what operands it takes and what shape results.
-How each backend launches a family is in `launch_rows.py`.
+How each backend names the kernels of a family is in `columns.py`, what they are given in `prepare`.
 """
 
 from __future__ import annotations

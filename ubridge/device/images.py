@@ -18,7 +18,7 @@ from uhal import Device, Module, registry
 from uhal._lane import Context
 from uhal.contract import Chosen, ImageCandidate
 from uhal.device import DeviceLike, as_device
-from uhal.errors import NotFoundError, NotSupportedError
+from uhal.errors import ArgumentValueError, NotFoundError, NotSupportedError
 from uhal.images import cpu_level
 
 KERNELS = Path(__file__).resolve().parents[1] / "kernels"
@@ -108,12 +108,15 @@ def _host_image(name: str) -> tuple[Path, Chosen]:
     """The best library that is built and that this CPU runs, and why it is that one."""
     best: Path | None = None
     candidates = []
-    for level in dict.fromkeys((*cpu_level.machine_levels(), cpu_level.GENERIC)):
+    for level in dict.fromkeys((*cpu_level.machine_levels(name), cpu_level.GENERIC)):
         path = KERNELS / "host" / level.name / f"{name}.so"
-        missing = level.cpu_flags - cpu_level.cpu_flags()
         accepted = False
-        if missing:
-            reason = f"this CPU lacks {', '.join(sorted(missing))}"
+        try:
+            refusal = cpu_level.refusal(level)
+        except ValueError as error:
+            raise ArgumentValueError(str(error)) from None
+        if refusal:
+            reason = refusal
         elif not path.exists():
             reason = "not built"
         elif best is not None:

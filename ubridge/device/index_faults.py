@@ -50,10 +50,11 @@ class IndexFaults:
     def attach(self, module: Module) -> None:
         """Let a module report here; nothing changes for one that does not check ids."""
         with contextlib.suppress(NotFoundError):
-            channel = module.get_global("uhal_fault", "u64")
+            module.write_global("uhal_fault", bytes(8))
             with contextlib.suppress(NotSupportedError):
                 # Without mapped memory wrong ids are skipped all the same, and nobody is told.
-                channel.copy_from(np.array([int(self._record().device_ptr)], np.uint64))
+                record = int(self._record().device_ptr)
+                module.write_global("uhal_fault", record.to_bytes(8, "little"))
 
     def _record(self) -> HostBuffer:
         if self._memory is None:

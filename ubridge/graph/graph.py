@@ -71,9 +71,10 @@ class ComputeGraph(RunnableGraph):
     ) -> ComputeGraph:
         """Read a graph that was saved, on any backend; `leaves` are those of `ComputeGraph.leaves`.
 
-        The file is trusted as a program is: it says what kernels read and write. Raises
-        `ArgumentValueError` for a file that is no graph and for leaves that are too small, and
-        `NotFoundError` for leaves that are not given.
+        The file is not trusted: what a call in it would read or write is compared with the memory
+        it names, which are the leaves and results of the graph's own. Raises `ArgumentValueError`
+        for a file that is no such graph and for leaves that are too small, and `NotFoundError` for
+        leaves that are not given.
         """
         return load(cls, path, leaves, device)
 

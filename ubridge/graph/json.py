@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-import operator
 import os
+from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from types import NoneType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,13 +18,20 @@ from ubridge.core.layout import Layout, Shape
 from ubridge.core.op_table import OPS, Op
 from ubridge.core.place import Place
 from ubridge.core.question import Known, Question
+from ubridge.core.soundness import STEERING, require_counts, require_sound
 from ubridge.graph.building import GraphBuilder
 from ubridge.graph.calls import Call, ScalarSlot
 from ubridge.graph.ops import Node, OpParams
+from ubridge.graph.storage import Storages
 from ubridge.tensor import DeviceTensor
-from uhal import Device, DeviceBuffer, as_dtype
+from uhal import Device, DeviceBuffer, DType, as_dtype
 from uhal.device import DeviceLike, as_device
-from uhal.errors import ArgumentValueError, NotFoundError
+from uhal.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    InvalidHandleError,
+    NotFoundError,
+)
 
 FORMAT = "ubridge graph"
 VERSION = 2
@@ -47,7 +56,7 @@ def save(graph: GraphBuilder, path: str | os.PathLike[str]) -> None:
                 "op": None if node.op is None else node.op.name,
                 "shape": list(node.shape),
                 "inputs": list(node.inputs),
-                "place": _place(graph.storages.values[index]),
+                "place": _told_place(graph.storages.values[index]),
                 "call": None if call is None else _call(call),
             }
         )
@@ -93,19 +102,26 @@ def load(
     `NotFoundError` for a leaf that is not given.
     """
     wanted = None if device is None else as_device(device)
-    whole = json.loads(Path(path).read_text(encoding="utf-8"))
+    text = Path(path).read_bytes()
+    buffers = {name: _buffer(leaf) for name, leaf in leaves.items()}
     try:
-        return _read(kind, whole, leaves, wanted)
-    except NotFoundError:
+        return _read(kind, json.loads(text.decode("utf-8")), buffers, wanted)
+    except (InvalidHandleError, NotFoundError):
+        # Of the leaves: no fault of the file.
         raise
-    except (KeyError, TypeError, IndexError) as error:
-        raise ArgumentValueError(f"{path}: not a graph as save() writes it: {error!r}") from error
+    except (ArgumentTypeError, ArgumentValueError) as error:
+        raise ArgumentValueError(f"{path}: {error}") from error
+    except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        # Whatever else there is in the file, it is not what save() writes.
+        raise ArgumentValueError(
+            f"{path}: not a graph as save() writes it: {type(error).__name__}: {error}"
+        ) from error
 
 
 def _read(
     kind: type[Graph],
     whole: Any,
-    leaves: Mapping[str, DeviceTensor | DeviceBuffer],
+    buffers: Mapping[str, DeviceBuffer],
     device: Device | None,
 ) -> Graph:
     if not isinstance(whole, dict) or whole.get("format") != FORMAT:
@@ -114,31 +130,133 @@ def _read(
         raise ArgumentValueError(
             f"expected a graph file of version {VERSION}, got {whole['version']}; save it anew"
         )
-    buffers = {name: _buffer(leaf) for name, leaf in leaves.items()}
-    missing = [one["leaf"] for one in whole["storages"] if one["leaf"] not in (None, *buffers)]
+    storages = [_Storage(**one) for one in whole["storages"]]
+    named = [one.leaf for one in storages if one.leaf is not None]
+    missing = [name for name in named if name not in buffers]
     if missing:
         raise NotFoundError(f"the graph reads {', '.join(missing)}: give them as leaves")
-    first = next((buffer.device for buffer in buffers.values()), device)
-    graph = kind(first)
-    for one in whole["storages"]:
-        if one["leaf"] is not None:
-            root, _ = buffers[one["leaf"]]._place
-            _require_room(one["leaf"], root, one["bytes"])
-            graph.storages.hold(root)
+    graph = kind(next((buffer.device for buffer in buffers.values()), device))
+    if len(set(named)) < len(named):
+        raise ArgumentValueError("expected each leaf once")
+    for one in storages:
+        if one.leaf is not None:
+            _require_room(one.leaf, buffers[one.leaf], one.bytes)
+            graph.storages.hold(buffers[one.leaf])
         else:
-            graph.storages[graph.storages.add(one["bytes"])].is_kept = one["kept"]
+            graph.storages[graph.storages.add(one.bytes)].is_kept = one.kept
     numbers: dict[int, int] = {}
+    names: set[str] = set()
     for one in whole["nodes"]:
-        op = None if one["op"] is None else OPS[one["op"]]
-        inputs = tuple(numbers[other] for other in one["inputs"])
-        node = Node(len(graph.nodes), op, Shape(one["shape"]), inputs, OpParams(), one["name"])
-        numbers[one["node"]] = node.index
-        place = _as_place(one["place"], graph, node)
-        call = None if op is None else _as_call(op, one["call"], graph, node)
-        graph.take(node, call, place)
+        _take(graph, numbers, names, **one)
+    _require_undisturbed(graph)
+    _require_kind("recorded", bool, whole["recorded"])
     graph.is_recorded = whole["recorded"]
     graph.order()
     return graph
+
+
+@dataclass(frozen=True)
+class _Storage:
+    """A storage as the file describes it."""
+
+    bytes: int
+    leaf: str | None
+    kept: bool
+
+    def __post_init__(self) -> None:
+        require_counts("bytes of a storage", self.bytes)
+        _require_kind("leaf", (str, NoneType), self.leaf)
+        _require_kind("kept", bool, self.kept)
+
+
+def _take(
+    graph: GraphBuilder,
+    numbers: dict[int, int],
+    names: set[str],
+    *,
+    node: int,
+    name: str | None,
+    op: str | None,
+    shape: list[int],
+    inputs: list[int],
+    place: Any,
+    call: Any,
+) -> None:
+    """Add a node of the file, with what it asks."""
+    _require_kind("node", int, node)
+    _require_kind("name", (str, NoneType), name)
+    if node in numbers or name in names or name == "stream":
+        raise ArgumentValueError(f"node {node}, {name!r}: expected a number and a name of its own")
+    made = Node(
+        len(graph.nodes),
+        None if op is None else OPS[op],
+        _shape(shape),
+        tuple(numbers[other] for other in inputs),
+        OpParams(),
+        name,
+    )
+    at = _as_place(place, graph.storages)
+    if made.shape.size > at.size:
+        raise ArgumentValueError(f"{made}: its shape {made.shape} does not fit {at.size} elements")
+    asked = None
+    if made.op is None:
+        if graph.storages[at.storage].buffer is None:
+            raise ArgumentValueError(f"{made}: expected a leaf's memory, got storage {at.storage}")
+    else:
+        asked = _as_call(made.op, graph.storages, **call)
+        if asked.written != at:
+            raise ArgumentValueError(f"{made}: expected its value where it is written")
+    numbers[node] = made.index
+    if name is not None:
+        names.add(name)
+    graph.take(made, asked, at)
+
+
+def _require_undisturbed(graph: GraphBuilder) -> None:
+    """Refuse calls that change what others were checked by: the numbers of slots."""
+    calls = [call for call in graph.calls if call is not None]
+    slots = [(slot, call) for call in calls for slot in call.slots]
+    for slot, call in slots:
+        _require_slot(slot, call, graph.storages)
+    if len({slot.name for slot, _ in slots}) < len(slots):
+        raise ArgumentValueError("expected a name of its own for each slot")
+
+    def memory(place: Place) -> int:
+        """The same for all that may share memory."""
+        buffer = graph.storages[place.storage].buffer
+        return -1 - place.storage if buffer is None else id(buffer._place[0])
+
+    written = Counter(memory(call.written) for call in calls)
+    if any(written[memory(call.written)] > 1 for _, call in slots):
+        raise ArgumentValueError("a call writes where a slot has its number")
+
+
+def _require_slot(slot: ScalarSlot, call: Call, storages: Storages) -> None:
+    """Refuse a slot that is not all of its memory: its range is trusted for what is read there."""
+    written = call.written
+    storage = storages[written.storage]
+    numbers = (slot.value, slot.low, slot.high)
+    if not isinstance(slot.name, str) or any(type(one) not in (int, float) for one in numbers):
+        raise ArgumentValueError(f"expected a slot's name and numbers, got {slot}")
+    if call.op.name != "fill" or written.dtype is not slot.dtype or written.offset:
+        raise ArgumentValueError(
+            f"slot {slot.name!r}: expected memory of {slot.dtype} filled by it"
+        )
+    if storage.buffer is not None or written.size != 1 or storage.nbytes != written.nbytes:
+        raise ArgumentValueError(f"slot {slot.name!r}: expected one number in memory of its own")
+    slot.checked(slot.value)
+
+
+def _require_kind(what: str, kind: Any, value: object) -> None:
+    kinds = kind if isinstance(kind, tuple) else (kind,)
+    if type(value) not in kinds:
+        expected = " or ".join(one.__name__ for one in kinds)
+        raise ArgumentValueError(f"{what} of a graph file: expected {expected}, got {value!r:.80}")
+
+
+def _shape(lengths: Any) -> Shape:
+    require_counts("a shape", *lengths)
+    return Shape(lengths)
 
 
 def _buffer(leaf: DeviceTensor | DeviceBuffer) -> DeviceBuffer:
@@ -160,10 +278,10 @@ def _call(call: Call) -> dict[str, Any]:
     question = call.question
     return {
         "operands": [
-            {**_known(known), "place": _place(place)}
+            {**_known(known), "place": _told_place(place)}
             for known, place in zip(question.operands, call.operands, strict=True)
         ],
-        "result": {**_known(question.result), "place": _place(call.written)},
+        "result": {**_known(question.result), "place": _told_place(call.written)},
         "attributes": {name: _encoded(value) for name, value in question.attributes},
         "numbers": [_encoded(number) for number in call.numbers],
     }
@@ -174,44 +292,67 @@ def _known(known: Known) -> dict[str, Any]:
     return {"dtype": dtype.name, "shape": list(layout.shape), "strides": list(layout.strides)}
 
 
-def _place(place: Place) -> list[Any]:
+def _told_place(place: Place) -> list[Any]:
     return [place.storage, place.offset, place.size, place.dtype.name]
 
 
-def _as_call(op: Op, told: Any, graph: GraphBuilder, node: Node) -> Call:
-    """The call that a file tells of, whose memory holds what it reads and writes."""
-    known, places = zip(
-        *(_as_operand(one, graph, node) for one in (told["result"], *told["operands"])),
-        strict=True,
-    )
-    numbers = tuple(_decoded(one) for one in told["numbers"])
-    attributes = tuple((name, _decoded(value)) for name, value in told["attributes"].items())
-    question = Question(op, known[1:], known[0], attributes, len(numbers))
-    return Call(question, places[1:], places[0], numbers)
+def _as_call(
+    op: Op,
+    storages: Storages,
+    *,
+    operands: list[Any],
+    result: Any,
+    attributes: dict[str, Any],
+    numbers: list[Any],
+) -> Call:
+    """The call that a file tells of; its memory holds what it reads and writes."""
+    into, written = _as_operand(op, "result", result, storages)
+    known, places = [], []
+    for number, one in enumerate(operands):
+        asked, place = _as_operand(op, f"operand {number}", one, storages)
+        known.append(asked)
+        places.append(place)
+    values = tuple(_decoded(one) for one in numbers)
+    for value in values:
+        if not isinstance(value, ScalarSlot):
+            _require_kind("a number", (int, float), value)
+    told = tuple((name, _decoded(value)) for name, value in attributes.items())
+    question = Question(op, tuple(known), into, told, len(values))
+    require_sound(question)
+    call = Call(question, tuple(places), written, values)
+    for number in STEERING.get(op.family.name, ()):
+        if places[number].overlaps(written):
+            raise ArgumentValueError(
+                f"{op.name}, operand {number}: lies in the memory that the result goes to"
+            )
+    return call
 
 
-def _as_operand(told: Any, graph: GraphBuilder, node: Node) -> tuple[Known, Place]:
-    dtype, layout = as_dtype(told["dtype"]), Layout(told["shape"], told["strides"])
-    place = _as_place(told["place"], graph, node)
+def _as_operand(op: Op, what: str, told: Any, storages: Storages) -> tuple[Known, Place]:
+    dtype = _dtype(told["dtype"])
+    lengths, strides = told["shape"], told["strides"]
+    require_counts(f"{op.name}, {what}", *lengths, *strides)
+    layout = Layout(lengths, strides)
+    place = _as_place(told["place"], storages)
     if place.dtype is not dtype or place.size < layout.extent:
         raise ArgumentValueError(
-            f"{node}: expected {layout.extent} elements of {dtype}, which shape {layout.shape} "
-            f"with strides {layout.strides} reaches, got {place.size} of {place.dtype}"
+            f"{op.name}, {what}: reaches {layout.extent} elements of {dtype}, and its place has "
+            f"{place.size} of {place.dtype}"
         )
     return (dtype, layout), place
 
 
-def _as_place(told: Any, graph: GraphBuilder, node: Node) -> Place:
-    storage, offset, size, name = told
-    number, first, count = map(operator.index, (storage, offset, size))
-    place = Place(number, first, count, as_dtype(name))
-    if not 0 <= place.storage < len(graph.storages) or min(place.offset, place.size) < 0:
-        raise ArgumentValueError(f"{node}: expected a place in the graph's memory, got {told}")
-    whole = graph.storages[place.storage].nbytes
-    if place.offset % place.dtype.itemsize or place.offset + place.nbytes > whole:
+def _as_place(told: Any, storages: Storages) -> Place:
+    number, offset, size, name = told
+    require_counts("a place in memory", number, offset, size)
+    place = Place(number, offset, size, _dtype(name))
+    if place.storage >= len(storages):
+        raise ArgumentValueError(f"expected one of {len(storages)} storages, got {number}")
+    room = storages[place.storage].nbytes
+    if offset % place.dtype.itemsize or offset + place.nbytes > room:
         raise ArgumentValueError(
-            f"{node}: expected {place.nbytes} bytes from byte {place.offset} on in memory of "
-            f"{whole} bytes"
+            f"{size} elements of {place.dtype} at byte {offset} do not lie in storage {number} of "
+            f"{room} bytes"
         )
     return place
 
@@ -237,12 +378,18 @@ def _decoded(one: Any) -> Any:
     if kind == "slot":
         name, dtype, *bounds = value
         number, low, high = map(_decoded, bounds)
-        return ScalarSlot(name, number, as_dtype(dtype), low, high)
+        return ScalarSlot(name, number, _dtype(dtype), low, high)
     if kind == "tuple":
         return tuple(_decoded(item) for item in value)
     if kind == "float":
         return float(value)
     raise ArgumentValueError(f"unknown kind of number {kind!r}")
+
+
+def _dtype(name: Any) -> DType:
+    # numpy has names for more than one, and takes more than names.
+    _require_kind("dtype", str, name)
+    return as_dtype(name)
 
 
 __all__ = ["leaf_names", "load", "save"]

@@ -9,30 +9,37 @@
 
 enum : i32 { RELU = 0, GELU = 1, LEAKY_RELU = 2, TANH = 3 };
 
-// e^x - 1 for -87 <= x <= 87, to within two ulps; NaN stays NaN.
-DEVICE_FUNCTION f32 exp_minus_one(f32 x)
-{
-    // x = count * ln 2 + rest. Adding 1.5 * 2^23 rounds to an integer, found in the low bits.
-    const f32 shifted = x * 1.44269504f + 12582912.0f;
-    const f32 count = shifted - 12582912.0f;
-    const f32 rest = (x - count * 0.693359375f) - count * -2.12194440e-4f;
-
-    // |rest| <= ln 2 / 2, where the Taylor series ends within an ulp after the seventh power.
-    f32 series = 1.0f / 5040.0f;
-    series = series * rest + 1.0f / 720.0f;
-    series = series * rest + 1.0f / 120.0f;
-    series = series * rest + 1.0f / 24.0f;
-    series = series * rest + 1.0f / 6.0f;
-    series = series * rest + 1.0f / 2.0f;
-    series = series * rest * rest + rest;
-
-    u32 bits;
-    memcpy(&bits, &shifted, sizeof bits);
-    bits = (bits << 23) + (127u << 23);
+// e^x as power * (1 + series), for -87 <= x <= 87; NaN stays NaN.
+struct Exponential {
     f32 power;
-    memcpy(&power, &bits, sizeof power);
-    return power * series + (power - 1.0f);
-}
+    f32 series;
+
+    DEVICE_METHOD explicit Exponential(f32 x)
+    {
+        // x = count * ln 2 + rest. Adding 1.5 * 2^23 rounds to an integer, found in the low bits.
+        const f32 shifted = x * 1.44269504f + 12582912.0f;
+        const f32 count = shifted - 12582912.0f;
+        const f32 rest = (x - count * 0.693359375f) - count * -2.12194440e-4f;
+
+        // |rest| <= ln 2 / 2, where the Taylor series ends within an ulp after the seventh power.
+        series = 1.0f / 5040.0f;
+        series = series * rest + 1.0f / 720.0f;
+        series = series * rest + 1.0f / 120.0f;
+        series = series * rest + 1.0f / 24.0f;
+        series = series * rest + 1.0f / 6.0f;
+        series = series * rest + 1.0f / 2.0f;
+        series = series * rest * rest + rest;
+
+        u32 bits;
+        memcpy(&bits, &shifted, sizeof bits);
+        bits = (bits << 23) + (127u << 23);
+        memcpy(&power, &bits, sizeof power);
+    }
+
+    // To within two ulps.
+    DEVICE_METHOD f32 value() const { return power * series + power; }
+    DEVICE_METHOD f32 less_one() const { return power * series + (power - 1.0f); }
+};
 
 DEVICE_FUNCTION f32 relu(f32 x)
 {
@@ -48,19 +55,21 @@ DEVICE_FUNCTION f32 hyperbolic_tangent(f32 x)
 {
     // Beyond 10 the result is 1 in f32.
     const f32 magnitude = fabsf(x) > 10.0f ? 10.0f : fabsf(x);
-    const f32 power = exp_minus_one(2.0f * magnitude);
+    const f32 power = Exponential(2.0f * magnitude).less_one();
     return copysignf(power / (power + 2.0f), x);
 }
 
 // 0.5 x (1 + tanh u) with u = sqrt(2 / pi) (x + 0.044715 x^3), as x / (1 + e^-2u): the first form
-// cancels for negative x.
+// cancels for negative x, where this one takes e^2u as a square, multiplied last: e^-2u is infinite
+// from x = -10 on, and the result is still a normal number.
 DEVICE_FUNCTION f32 gelu(f32 x)
 {
-    const f32 twice_u = 1.59576912f * x * (1.0f + 0.044715f * x * x);
-    const f32 magnitude = fabsf(twice_u) > 87.0f ? 87.0f : fabsf(twice_u);
-    const f32 share = 1.0f / (2.0f + exp_minus_one(copysignf(magnitude, -x)));
-    // Below -10 the share is 0 in f32. Minus infinity becomes NaN, as in the formula above.
-    return x * (x < -10.0f ? 0.0f : share);
+    const f32 u = 0.797884561f * x * (1.0f + 0.044715f * x * x);
+    const f32 magnitude = fabsf(u) > 87.0f ? 87.0f : fabsf(u);
+    const f32 power = Exponential(-magnitude).value();
+    // Below -11 the share is 0 in f32. Minus infinity becomes NaN, as in the formula above.
+    const f32 rest = x < -20.0f ? 0.0f : x < 0.0f ? power : 1.0f;
+    return x * rest / (1.0f + power * power) * rest;
 }
 
 // data: rows x cols values, replaced. An unknown kind fills them with NaN: a kernel has no other

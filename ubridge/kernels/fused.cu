@@ -1,6 +1,7 @@
 // What a transformer does between its matrix products, each in one pass. f16 and bf16 are computed
 // in f32 and rounded once.
 #include "elementwise.h"
+#include "logistic.h"
 #include "normalize.h"
 #include "reduction.h"
 
@@ -33,7 +34,7 @@ DEVICE_FUNCTION void log_softmax(BLOCK block, u64 count, const T *src, T *dst)
 struct SiluTimes {
     template <class C> DEVICE_METHOD C operator()(C gate, C up) const
     {
-        return gate / (C(1) + exponential(-gate)) * up;
+        return logistic(gate, gate, up);
     }
 };
 

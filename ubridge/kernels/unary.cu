@@ -3,6 +3,7 @@
 // info is null for a contiguous inp, otherwise its dims and strides. inp null means in place: the
 // operation then reads out, in row-major order like every result.
 #include "elementwise.h"
+#include "logistic.h"
 
 #include <math.h>
 
@@ -56,17 +57,11 @@ template <class T> DEVICE_FUNCTION T normal_distribution(T x)
     return T(0.5) * erfc_of(x * T(-ROOT_HALF));
 }
 
-template <class T> DEVICE_FUNCTION T sigmoid(T x)
-{
-    return T(1) / (T(1) + exp_of(-x));
-}
-
 // 0.5 x (1 + tanh u) with u = sqrt(2/pi) (x + 0.044715 x^3), as x / (1 + e^-2u): the first form
 // cancels for negative x.
 template <class T> DEVICE_FUNCTION T gelu(T x)
 {
-    const T twice_u = T(2 * ROOT_TWO_OVER_PI) * x * (T(1) + T(0.044715) * x * x);
-    return x / (T(1) + exp_of(-twice_u));
+    return logistic(T(2 * ROOT_TWO_OVER_PI) * x * (T(1) + T(0.044715) * x * x), x);
 }
 
 template <class T> DEVICE_FUNCTION T sign(T x)
@@ -97,9 +92,9 @@ OPERATION(SquareRoot, sqrt_of(x))
 OPERATION(Gelu, gelu(x))
 OPERATION(GeluErf, x * normal_distribution(x))
 OPERATION(Relu, x <= T(0) ? T(0) : x)
-OPERATION(Silu, x / (T(1) + exp_of(-x)))
+OPERATION(Silu, logistic(x, x))
 OPERATION(Sign, sign(x))
-OPERATION(Sigmoid, sigmoid(x))
+OPERATION(Sigmoid, logistic(x, T(1)))
 
 template <class T> struct Elu {
     T alpha;

@@ -317,7 +317,8 @@ def _affine(
     )
     if found is not None:
         if out is None:
-            buffer = found.launch(stream, None, start_of(x), multiplier, addend)
+            operand = start_of(x) if layout.start_offset else x._buffer
+            buffer = found.launch(stream, None, operand, multiplier, addend)
             return make(type(x), buffer, found.layout, found.dtype, executor)
         if is_alike(out, x, found.dtype):
             found.launch(stream, out._buffer, start_of(x), multiplier, addend)
@@ -378,7 +379,7 @@ def astype(
             key, answers.cast, _ASTYPE, x._dtype, target, layout
         )
         if found is not None:
-            buffer = found.launch(stream, None, start_of(x))
+            buffer = found.launch(stream, None, start_of(x) if layout.start_offset else x._buffer)
             return make(type(x), buffer, found.layout, target, executor)
 
     def enqueue(place: DeviceBuffer | None) -> DeviceBuffer:

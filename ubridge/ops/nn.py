@@ -36,7 +36,7 @@ def softmax(
             key, answers.of_rows, _SOFTMAX, x._dtype, layout
         )
         if found is not None:
-            buffer = found.launch(stream, None, start_of(x))
+            buffer = found.launch(stream, None, start_of(x) if layout.start_offset else x._buffer)
             return make(type(x), buffer, found.layout, found.dtype, executor)
 
     def along_last(one: Tensor, place: DeviceBuffer | None) -> DeviceBuffer:
@@ -78,7 +78,10 @@ def argsort(
     out: Tensor | None = None,
     stream: StreamLike | None = None,
 ) -> Tensor:
-    """Return the places of an axis' elements in order, as u32; equal ones in any order."""
+    """Return the places of an axis' elements in order, as u32.
+
+    Equal elements keep their order and NaN is the largest; on GCUs neither is promised.
+    """
     op = OPS["argsort_descending" if descending else "argsort"]
 
     def along_last(one: Tensor, place: DeviceBuffer | None) -> DeviceBuffer:
@@ -195,14 +198,15 @@ def _norm_at_once(
         lies = one._layout
         if one._executor is not executor or not lies.is_contiguous or lies.shape != width:
             return None
-        buffers.append(start_of(one))
+        buffers.append(start_of(one) if lies.start_offset else one._buffer)
     key = (op, dtype.code, layout.words)
     found = executor.known.get(key) or executor.answer(
         key, answers.of_rows, op, dtype, layout, len(buffers), 1
     )
     if found is None:
         return None
-    buffer = found.launch(stream, None, start_of(x), *buffers, epsilon)
+    operand = start_of(x) if layout.start_offset else x._buffer
+    buffer = found.launch(stream, None, operand, *buffers, epsilon)
     return make(type(x), buffer, found.layout, dtype, executor)
 
 

@@ -66,10 +66,11 @@ def _planned(x: Tensor, y: Any, stream: StreamLike | None) -> Tensor | None:
     found = executor.known.get(key) or executor.answer(key, answers.matmul, dtype, left, right)
     if found is None:
         return None
-    buffer = found.launch(stream, None, start_of(x), start_of(y))
-    kind: Any = type(x)
-    made: Tensor = make(kind, buffer, found.layout, dtype, executor)
-    return made
+    buffer = found.launch(
+        stream, None, start_of(x) if left.start_offset else x._buffer,
+        start_of(y) if right.start_offset else y._buffer,
+    )  # fmt: skip
+    return make(type(x), buffer, found.layout, dtype, executor)
 
 
 @lru_cache(maxsize=4096)

@@ -50,7 +50,7 @@ def reduced(
             key, answers.reduction, op, dtype, given, axis, keepdims
         )
         if found is not None:
-            buffer = found.launch(stream, None, start_of(x))
+            buffer = found.launch(stream, None, start_of(x) if given.start_offset else x._buffer)
             return make(type(x), buffer, found.layout, found.dtype, executor)
     if axis is None and op.family.name == "arg_reduce":
         return _over_all(op, x, keepdims, out, stream)

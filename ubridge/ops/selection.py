@@ -8,6 +8,7 @@ written there, and a zero stands for it.
 
 from __future__ import annotations
 
+import operator
 from functools import lru_cache
 from typing import Any
 
@@ -19,6 +20,7 @@ from ubridge.core.op_table import OPS, Op
 from ubridge.core.operand_checks import axis_of, require_one_device
 from ubridge.ops import answers
 from ubridge.ops.elementwise import astype
+from ubridge.ops.nn import argsort
 from ubridge.ops.results import delivered, require_tensors
 from ubridge.ops.strided import StridedTensor, Tensor, make, start_of
 from uhal import DeviceBuffer
@@ -82,7 +84,10 @@ def _planned(op: Op, x: Tensor, ids: Any, axis: int, stream: StreamLike | None) 
         found = executor.answer(key, answers.take, op, x._dtype, ids._dtype, layout, where, place)
     if found is None:
         return None
-    buffer = found.launch(stream, None, start_of(x), start_of(ids))
+    buffer = found.launch(
+        stream, None, start_of(x) if layout.start_offset else x._buffer,
+        start_of(ids) if where.start_offset else ids._buffer,
+    )  # fmt: skip
     return make(type(x), buffer, found.layout, found.dtype, executor)
 
 
@@ -136,6 +141,33 @@ def gather(
         )  # fmt: skip
 
     return delivered("gather", where.shape, x.dtype, out, (x,), stream, enqueue)
+
+
+def topk(
+    x: Tensor,
+    k: int,
+    axis: int = -1,
+    largest: bool = True,
+    *,
+    stream: StreamLike | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Return the `k` largest elements of an axis, or the smallest, and their places as u32.
+
+    The largest, or smallest, comes first; of equal ones any. The whole axis is sorted. Raises
+    `ArgumentValueError` unless 0 <= `k` <= the axis' length.
+    """
+    require_tensors("topk", x)
+    place = axis_of("topk", x._layout, axis)
+    if isinstance(k, bool) or not hasattr(k, "__index__"):
+        raise ArgumentTypeError(f"topk, k: expected an int, got {type(k).__name__}")
+    count = operator.index(k)
+    if not 0 <= count <= x.shape[place]:
+        raise ArgumentValueError(
+            f"topk, k: expected 0 to {x.shape[place]}, the length of axis {place}, got {count}"
+        )
+    order = argsort(x, place, largest, stream=stream)
+    ids = order.narrow(place, 0, count).contiguous(stream=stream)
+    return gather(x, ids, place, stream=stream), ids
 
 
 def scatter(
@@ -245,4 +277,4 @@ def _require_target(name: str, x: Tensor, source: Tensor) -> None:
         raise ArgumentValueError(f"{name}: the tensor has several elements in one place")
 
 
-__all__ = ["embedding", "gather", "index_add", "scatter", "scatter_add", "take"]
+__all__ = ["embedding", "gather", "index_add", "scatter", "scatter_add", "take", "topk"]

@@ -109,7 +109,7 @@ def prod(
     """Multiply over axes, in the tensor's dtype unless `dtype` says another; booleans as i64.
 
     Halves of the elements are multiplied by the other halves until one is left: a launch or two for
-    each doubling of their number, and errors that grow with it as slowly. Nothing gives 1.
+    each doubling of their number, and errors grow with these. Of nothing the product is 1.
     """
     require_tensors("prod", x)
     places = _places("prod", x._layout, axis)

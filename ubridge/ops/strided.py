@@ -7,7 +7,8 @@ be a view is copied by the device.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import update_wrapper
 from types import EllipsisType
 from typing import Any, TypeVar
 
@@ -16,8 +17,8 @@ import numpy.typing as npt
 
 from ubridge.buffers import launches
 from ubridge.core.layout import Layout, Shape
-from ubridge.core.op_table import OPS
-from ubridge.device.executor import DeviceExecutor, Executor
+from ubridge.core.op_table import OPS, Op
+from ubridge.device.executor import Answer, DeviceExecutor, Executor
 from ubridge.ops import answers
 from uhal import Device, DeviceBuffer, DType, _lane, as_dtype
 from uhal.device import DeviceLike
@@ -215,7 +216,9 @@ class StridedTensor:
             key, answers.unary, _COPY, dtype, self._layout
         )
         if found is not None:
-            copied = found.launch(stream, None, start_of(self))
+            layout = self._layout
+            buffer = start_of(self) if layout.start_offset else self._buffer
+            copied = found.launch(stream, None, buffer)
             return make(type(self), copied, found.layout, dtype, executor)
         layout = Layout.contiguous(self._layout.shape)
         buffer = launches.launch_unary(
@@ -361,6 +364,19 @@ def start_of(x: StridedTensor) -> DeviceBuffer:
 
 make = _lane.SlotMaker(StridedTensor, "_buffer", "_layout", "_dtype", "_executor")
 """`make(cls, buffer, layout, dtype, executor)` is a tensor of which nothing is checked."""
+
+
+def remembered(op: Op, operands: int, fallback: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of tensors that skips Python for operands it met before.
+
+    What they were prepared for is among their executor's `known`, by the keys that `fallback` uses:
+    the operation, the dtype's code, and the words of each layout.
+    """
+    call = _lane.RememberedCall(
+        fallback, op, operands, make, layouts=(Layout, "words", "start_offset"),
+        dtypes=(DType, "code"), answers=(Answer, "launch", "layout", "dtype"),
+    )  # fmt: skip
+    return update_wrapper(call, fallback)
 
 
 def indexed(layout: Layout, index: Index | tuple[Index, ...]) -> Layout:

@@ -7,7 +7,9 @@ import nothing of `uhal`.
 
 from __future__ import annotations
 
+import ctypes
 import functools
+import os
 import platform
 from collections.abc import Set
 from dataclasses import dataclass
@@ -35,11 +37,23 @@ class Level:
     """The vector unit in the words of a data sheet, empty when nothing is promised."""
     cpu_flags: frozenset[str] = frozenset()
     """Names from `/proc/cpuinfo` that must all be present."""
+    options: tuple[str, ...] = ()
+    """Compiler options for instructions that `march` does not name."""
+    tiles: bool = False
+    """The system must grant a process the registers of Intel's matrix unit first."""
+
+    @property
+    def number(self) -> int:
+        """The level as a kernel table has it: n of x86-64-vn, 0 elsewhere."""
+        _, _, number = self.name.partition("x86-64-v")
+        return int(number or 0)
 
 
 _V2 = frozenset("cx16 lahf_lm popcnt pni ssse3 sse4_1 sse4_2".split())
 _V3 = _V2 | frozenset("avx avx2 bmi1 bmi2 f16c fma abm movbe xsave".split())
 _V4 = _V3 | frozenset("avx512f avx512bw avx512cd avx512dq avx512vl".split())
+
+_V4_BF16 = _V4 | {"avx512_bf16"}
 
 GENERIC = Level("generic", None, "")
 """What any CPU runs: built on machines that no level below names."""
@@ -55,15 +69,41 @@ LEVELS: dict[str, tuple[Level, ...]] = {
 """Levels by machine, best first. A wheel carries every level of its machine."""
 
 
-def machine_levels() -> tuple[Level, ...]:
-    """Levels a wheel for this kind of machine carries, best first."""
-    return LEVELS.get(_machine(), (GENERIC,))
+EXTENSIONS: dict[str, tuple[Level, ...]] = {
+    "x86_64": (
+        Level(
+            "x86-64-v4-amx",
+            "x86-64-v4",
+            "AMX",
+            _V4_BF16 | {"amx_tile", "amx_bf16"},
+            ("-mavx512bf16", "-mamx-tile", "-mamx-bf16"),
+            tiles=True,
+        ),
+        Level("x86-64-v4-bf16", "x86-64-v4", "AVX-512 with bf16", _V4_BF16, ("-mavx512bf16",)),
+    ),
+}
+"""Levels above those, by machine, which only `EXTENDED` is compiled for."""
+
+EXTENDED = frozenset({"matmul_packed"})
+"""Modules of kernels that gain by the extensions."""
+
+LIMIT = "UHAL_HOST_LEVEL"
+"""The variable that names the best level to use and to build."""
+
+_ARCH_PRCTL = 158  # the system call's number on x86-64
+_ARCH_REQ_XCOMP_PERM = 0x1023  # asm/prctl.h
+_XFEATURE_XTILEDATA = 18  # Intel's Software Developer's Manual, volume 1, section 13.5
+
+
+def machine_levels(module: str = "") -> tuple[Level, ...]:
+    """Levels that a wheel for this kind of machine carries of a module, best first."""
+    extensions = EXTENSIONS.get(_machine(), ()) if module in EXTENDED else ()
+    return (*extensions, *LEVELS.get(_machine(), (GENERIC,)))
 
 
 def usable_levels() -> tuple[Level, ...]:
     """Levels this CPU runs, best first; `generic` is always the last."""
-    present = cpu_flags()
-    usable = [level for level in machine_levels() if level.cpu_flags <= present]
+    usable = [level for level in machine_levels() if not refusal(level)]
     if GENERIC not in usable:
         usable.append(GENERIC)
     return tuple(usable)
@@ -74,11 +114,52 @@ def best_level() -> Level:
     return usable_levels()[0]
 
 
+def built_levels(module: str) -> tuple[Level, ...]:
+    """Levels a clone builds of a module: the best one, and the extensions this CPU has."""
+    extensions = EXTENSIONS.get(_machine(), ()) if module in EXTENDED else ()
+    return (*(level for level in extensions if not refusal(level)), best_level())
+
+
+def refusal(level: Level) -> str:
+    """Say why this process does not run code of a level; nothing when it can.
+
+    `ValueError` when `UHAL_HOST_LEVEL` names no level of this machine.
+    """
+    missing = level.cpu_flags - cpu_flags()
+    if missing:
+        return f"this CPU lacks {', '.join(sorted(missing))}"
+    if level in _above_limit():
+        return f"{LIMIT}={os.environ[LIMIT]}"
+    if level.tiles and not _tiles_granted():
+        return "the system does not grant the registers of the matrix unit"
+    return ""
+
+
+def _above_limit() -> tuple[Level, ...]:
+    named = os.environ.get(LIMIT, "")
+    if not named:
+        return ()
+    levels = dict.fromkeys((*EXTENSIONS.get(_machine(), ()), *machine_levels(), GENERIC))
+    names = [level.name for level in levels]
+    if named not in names:
+        raise ValueError(f"{LIMIT}: expected one of {', '.join(names)}, got {named!r}")
+    return tuple(levels)[: names.index(named)]
+
+
+@functools.cache
+def _tiles_granted() -> bool:
+    # Forked children inherit it. See Linux's Documentation/arch/x86/xstate.rst.
+    syscall = ctypes.CDLL(None, use_errno=True).syscall
+    syscall.restype = ctypes.c_long
+    arguments = (_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XFEATURE_XTILEDATA)
+    return bool(syscall(*map(ctypes.c_long, arguments)) == 0)
+
+
 def compile_flags(level: Level | None = None) -> tuple[str, ...]:
     """Compiler flags of a host kernel, without `-I` and `-o`; without a level they fit any CPU."""
     if level is None or level.march is None:
         return BASE_FLAGS
-    return (*BASE_FLAGS, f"-march={level.march}")
+    return (*BASE_FLAGS, f"-march={level.march}", *level.options)
 
 
 @functools.cache

@@ -19,6 +19,8 @@ from uhal.signature import Parameter, ParameterKind, Signature
 
 MAX_PARAMETERS = 4096
 MAX_PARAMETER_BYTES = 32764
+MAX_ATTRIBUTES = 1 << 19
+"""Of all `.nv.info` sections together; a kernel has some ten and one for each parameter."""
 
 Extent = tuple[int, int, int]
 
@@ -100,6 +102,7 @@ class _Reader:
         self._sections = {section.name: section for section in file.sections}
         # Sections may overlap in a hostile file: together they may not exceed it.
         self._budget = image_bytes
+        self._attributes_left = MAX_ATTRIBUTES
 
     def read(self) -> CubinImage:
         # Nothing here needs the program headers; reading them shows a file that was cut off.
@@ -113,11 +116,10 @@ class _Reader:
                 continue
             if symbol.name in entries:
                 _fail(f"it defines {symbol.name!r} twice")
-            attributes = list(self._attributes(f".nv.info.{symbol.name}"))
-            for number, value in attributes:
-                if number == _TOOLKIT and len(value) == 4:
-                    toolkit = int.from_bytes(value, "little")
-            entries[symbol.name] = _entry(symbol.name, attributes, registers.get(index))
+            attributes = self._attributes(f".nv.info.{symbol.name}")
+            entry, toolkit_of_entry = _entry(symbol.name, attributes, registers.get(index))
+            entries[symbol.name] = entry
+            toolkit = toolkit if toolkit_of_entry is None else toolkit_of_entry
         return CubinImage(
             target=self._target(),
             toolkit=None if toolkit is None else divmod(toolkit, 10),
@@ -166,6 +168,9 @@ class _Reader:
         while position < len(data):
             if position + _ATTRIBUTE.size > len(data):
                 _fail(f"{section_name} breaks off")
+            self._attributes_left -= 1
+            if self._attributes_left < 0:
+                _fail(f"it has more than {MAX_ATTRIBUTES} attributes")
             form, number, size = _ATTRIBUTE.unpack_from(data, position)
             position += _ATTRIBUTE.size
             if form != _SIZED_FORMAT:
@@ -177,8 +182,12 @@ class _Reader:
             position += size
 
 
-def _entry(name: str, attributes: list[tuple[int, bytes]], registers: int | None) -> CubinEntry:
+def _entry(
+    name: str, attributes: Iterator[tuple[int, bytes]], registers: int | None
+) -> tuple[CubinEntry, int | None]:
+    """Return the kernel and the toolkit's version as ten times the major one, plus the minor."""
     parameters: dict[int, Parameter] = {}
+    toolkit: int | None = None
     total: int | None = None
     extents: dict[int, Extent] = {}
     for number, value in attributes:
@@ -190,13 +199,16 @@ def _entry(name: str, attributes: list[tuple[int, bytes]], registers: int | None
             total = int.from_bytes(value, "little")
         elif number in (_MAX_THREADS, _REQUIRED_THREADS) and len(value) == 12:
             extents[number] = struct.unpack("<III", value)
-    return CubinEntry(
+        elif number == _TOOLKIT and len(value) == 4:
+            toolkit = int.from_bytes(value, "little")
+    entry = CubinEntry(
         name,
         _signature(name, parameters, total),
         registers,
         max_block=extents.get(_MAX_THREADS),
         required_block=extents.get(_REQUIRED_THREADS),
     )
+    return entry, toolkit
 
 
 def _signature(name: str, parameters: dict[int, Parameter], total: int | None) -> Signature | None:

@@ -31,6 +31,7 @@ SHT_NOBITS = 8
 SHT_DYNSYM = 11
 SHT_LOPROC = 0x70000000
 SHN_UNDEF = 0
+STB_LOCAL = 0
 STT_OBJECT = 1
 STT_FUNC = 2
 
@@ -187,10 +188,15 @@ class Elf:
             return b""
         return self._range(section.offset, section.size, section.name)
 
-    @cached_property
+    @property
     def symbols(self) -> tuple[Symbol, ...]:
         """The symbols of the full table, or of the dynamic one when that was stripped."""
-        return self._symbols_of(SHT_SYMTAB) or self.dynamic_symbols
+        return self.full_symbols or self.dynamic_symbols
+
+    @cached_property
+    def full_symbols(self) -> tuple[Symbol, ...]:
+        """The symbols a linker knew of; none when they were stripped."""
+        return self._symbols_of(SHT_SYMTAB)
 
     @cached_property
     def dynamic_symbols(self) -> tuple[Symbol, ...]:

@@ -16,6 +16,7 @@ from uhal.images import lz4, zstd
 
 MAGIC = 0xBA55ED50
 MAX_ENTRIES = 4096
+MAX_REGIONS = 4096
 MAX_PAYLOAD = 256 << 20
 """Bytes of a payload once decompressed."""
 
@@ -86,8 +87,12 @@ def read_fatbin(image: bytes) -> tuple[FatbinEntry, ...]:
     entries: list[FatbinEntry] = []
     view = memoryview(image)
     position = 0
+    regions = 0
     # What follows the last region, padding mostly, is nobody's.
     while is_fatbin(image[position : position + 4]):
+        regions += 1
+        if regions > MAX_REGIONS:
+            _fail(f"it has more than {MAX_REGIONS} regions")
         if position + _REGION.size > len(image):
             _fail("the header of a region breaks off")
         _, _, header_bytes, body_bytes = _REGION.unpack_from(image, position)

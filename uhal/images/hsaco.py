@@ -59,7 +59,7 @@ class HsacoKernel:
     symbol: str
     """What the runtime finds it by: the name of its descriptor."""
     exported: bool
-    """False when the descriptor is hidden, so that the runtime cannot find it."""
+    """False when the runtime cannot find it: its descriptor is hidden, or symbols were stripped."""
     signature: Signature
     """The arguments a caller gives, with the offsets the file says."""
     hidden: tuple[HiddenArgument, ...]
@@ -94,6 +94,8 @@ class HsacoImage:
     version: int
     """Code object version: 4, 5 or 6."""
     kernels: tuple[HsacoKernel, ...]
+    stripped: bool
+    """True when there are no symbols where the runtime looks for them."""
 
     @property
     def signatures(self) -> dict[str, Signature]:
@@ -106,8 +108,12 @@ def is_hsaco(image: bytes) -> bool:
     return image[:4] == elf.MAGIC and image[18:20] == elf.EM_AMDGPU.to_bytes(2, "little")
 
 
-def read_hsaco(image: bytes) -> HsacoImage:
-    """Read a code object. Raises `InvalidImageError` when it is none or is damaged."""
+def read_hsaco(image: bytes, *, dynamic: bool = False) -> HsacoImage:
+    """Read a code object. Raises `InvalidImageError` when it is none or is damaged.
+
+    AMD's runtime looks kernels up in `.symtab`; with `dynamic` in `.dynsym`, as it does where
+    LOADER_USE_DYNSYM is set. It takes global objects only, to which a linker makes no hidden ones.
+    """
     if not is_hsaco(image):
         _fail("it is no ELF file for AMD devices")
     file = elf.Elf(image, "this code object")
@@ -116,10 +122,13 @@ def read_hsaco(image: bytes) -> HsacoImage:
     listed = _list(metadata, "amdhsa.kernels")
     if len(listed) > MAX_KERNELS:
         _fail(f"it claims {len(listed)} kernels")
+    symbols = file.dynamic_symbols if dynamic else file.full_symbols
+    objects = [
+        one for one in symbols if one.type == elf.STT_OBJECT and one.binding != elf.STB_LOCAL
+    ]
+    _check_loaded(file, objects)
     descriptors = {
-        symbol.name: symbol.value
-        for symbol in file.dynamic_symbols
-        if symbol.section != elf.SHN_UNDEF and symbol.name.endswith(_DESCRIPTOR_SUFFIX)
+        symbol.name: symbol.value for symbol in objects if symbol.name.endswith(_DESCRIPTOR_SUFFIX)
     }
     kernels: dict[str, HsacoKernel] = {}
     for one in listed:
@@ -130,7 +139,22 @@ def read_hsaco(image: bytes) -> HsacoImage:
             _check_descriptor(file, kernel, descriptors[kernel.symbol])
         kernels[kernel.name] = kernel
     target = _target(file, metadata)
-    return HsacoImage(target, generic_version(file.flags), version, tuple(kernels.values()))
+    found = tuple(kernels.values())
+    return HsacoImage(target, generic_version(file.flags), version, found, not symbols)
+
+
+def _check_loaded(file: elf.Elf, objects: list[elf.Symbol]) -> None:
+    """Every object is in a section and has an address: without, ROCr 7.2 ends the process."""
+    loaded = [
+        range(segment.address, segment.address + segment.memory_size)
+        for segment in file.segments
+        if segment.type == elf.PT_LOAD
+    ]
+    for symbol in objects:
+        if not 0 < symbol.section < len(file.sections):
+            _fail(f"{symbol.name[:80]!r} is not defined in it")
+        if not any(symbol.value in addresses for addresses in loaded):
+            _fail(f"it loads nothing at {symbol.value:#x}, where {symbol.name[:80]!r} is")
 
 
 def _version(file: elf.Elf) -> int:

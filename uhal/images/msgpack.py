@@ -14,6 +14,8 @@ from uhal.errors import InvalidImageError
 MAX_DEPTH = 32
 MAX_VALUES = 1 << 21
 """A code object with ten thousand kernels of twenty arguments has about as many."""
+MAX_CONTAINERS = 1 << 18
+"""Maps and arrays among the values, which take the most memory: the same file has that many."""
 
 Value: TypeAlias = "bool | int | float | str | bytes | list[Value] | dict[str | int, Value] | None"
 
@@ -53,6 +55,9 @@ class _Reader:
         self._data = data
         self._what = what
         self._values = 0
+        self._containers = 0
+        # The same few keys and words come again and again.
+        self._texts: dict[str, str] = {}
 
     def value(self, depth: int) -> Value:
         self._values += 1
@@ -112,9 +117,10 @@ class _Reader:
 
     def _string(self, size: int) -> str:
         try:
-            return self._take(size).decode("utf-8")
+            text = self._take(size).decode("utf-8")
         except UnicodeDecodeError:
             self.fail("a string is not UTF-8")
+        return self._texts.setdefault(text, text)
 
     def _unsigned(self, size: int) -> int:
         return int.from_bytes(self._take(size), "big")
@@ -127,6 +133,9 @@ class _Reader:
         return self._data[start : self.position]
 
     def _check_count(self, count: int) -> None:
+        self._containers += 1
+        if self._containers > MAX_CONTAINERS:
+            self.fail(f"it holds more than {MAX_CONTAINERS} maps and arrays")
         # A value takes at least one byte.
         if count > len(self._data) - self.position:
             self.fail("a container claims more members than there are bytes")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 import zlib
 from dataclasses import dataclass
+from io import BytesIO
 from typing import NoReturn
 
 from uhal.errors import InvalidImageError
@@ -33,6 +34,10 @@ _SIZES = {
 }
 _ZLIB = 0
 _ZSTD = 1
+_MOST_EXPANSION = 1032
+"""Bytes that one byte of zlib's can stand for: 258 for two bits."""
+_PART = 1 << 20
+"""Bytes decoded at a time: zlib joins what it made in one call by a copy."""
 
 
 @dataclass(frozen=True)
@@ -117,14 +122,24 @@ def _decompressed(image: bytes) -> bytes:
 
 
 def _inflated(packed: bytes, size: int) -> bytes:
+    if size > _MOST_EXPANSION * len(packed):
+        _fail(f"{len(packed)} bytes cannot hold {size}")
+    output = BytesIO()
+    decoder = zlib.decompressobj()
     try:
-        # One byte more than wanted, so that a longer bundle shows.
-        output = zlib.decompressobj().decompress(packed, size + 1)
+        for start in range(0, len(packed), _PART):
+            pending = packed[start : start + _PART]
+            # One byte more than wanted, so that a longer bundle shows.
+            while output.tell() <= size and not decoder.eof:
+                most = min(_PART, size + 1 - output.tell())
+                if output.write(decoder.decompress(pending, most)) < most:
+                    break
+                pending = decoder.unconsumed_tail
     except zlib.error as error:
         _fail(f"it is damaged: {error}")
-    if len(output) != size:
-        _fail(f"it holds {len(output)} bytes or more instead of {size}")
-    return output
+    if output.tell() != size:
+        _fail(f"it holds {output.tell()} bytes or more instead of {size}")
+    return output.getvalue()
 
 
 def _unpack(layout: struct.Struct, image: bytes, position: int) -> tuple[int, ...]:

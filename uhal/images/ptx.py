@@ -13,14 +13,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NoReturn
 
 from uhal.dtypes import as_dtype
 from uhal.errors import ArgumentValueError, InvalidImageError
 from uhal.images.ptx_addresses import AddressUse, classify_words
-from uhal.signature import LazySignatures, Parameter, ParameterKind, Signature, merge
+from uhal.images.ptx_numbers import classify_numbers
+from uhal.signature import POINTER_BYTES, LazySignatures, Parameter, ParameterKind, Signature, merge
 
 MAX_BYTES = 256 << 20
 MAX_PARAMETERS = 4096
@@ -28,6 +29,10 @@ MAX_PARAMETER_BYTES = 32764
 """Of all parameters of a kernel together: the most any PTX version allows."""
 MAX_DECLARATION = 4096
 """Characters of one declared variable; names take most of them."""
+MAX_NAME = 1 << 16
+"""Characters of a kernel's name; templates make names of some thousands."""
+MAX_PREFACE = 1 << 18
+"""Bytes of comments and blanks before `.version` in which `is_ptx` looks for it."""
 SIGNATURE_MARK = "//uhal.sig "
 
 Extent = tuple[int, int, int]
@@ -37,15 +42,15 @@ _LINE_DIRECTIVE = re.compile(r"^[ \t]*\.(?:loc|file)\s[^\n]*", re.MULTILINE)
 """The two directives inside a body that no semicolon ends."""
 _BREAK = re.compile(r'[;{}"]')
 _HEADER = re.compile(
-    r"\s*\.version\s+(\d{1,3})\.(\d{1,3})\s+\.target\s+(\w+)\s*(?:,\s*\w+\s*)*(?=\.|$)"
+    r"\s*\.version\s+(\d{1,3})\.(\d{1,3})\s+\.target\s+(\w+)\s*(?:,\s*\w+\s*){0,16}(?=\.|$)"
 )
 _ADDRESS_SIZE = re.compile(r"\s*\.address_size\s+(\d{1,3})\b")
-_ENTRY = re.compile(r"\.entry\s+([\w$%]+)\s*(?:\(([^()]*)\))?([^()]*)$")
+_ENTRY_NAME = re.compile(r"\.entry\s+([\w$%]+)\s*")
 _FUNCTION = re.compile(r"(?:^|\s)\.(?:entry|func)\s")
 _PARAMETER = re.compile(
     r"\s*\.param\s+(?:\.align\s+(\d{1,3})\s+)?\.(\w+)\s+"
     r"(\.ptr\s*(?:\.(\w+)\s*)?(?:\.align\s+\d{1,4}\s*)?)?"
-    r"([\w$%]+)\s*(?:\[\s*(\d{1,6})\s*\])?\s*$"
+    r"([\w$%]+)(?:\s*\[\s*(\d{1,6})\s*\])?$"
 )
 _EXTENT = re.compile(
     r"\.(maxntid|reqntid)\s+(\d{1,10})(?:\s*,\s*(\d{1,10}))?(?:\s*,\s*(\d{1,10}))?"
@@ -54,9 +59,12 @@ _SHARED = re.compile(
     r"(?:\.(?:visible|weak)\s+)?\.shared\s+(?:\.align\s+(\d{1,4})\s+)?\.(\w+)\s+"
     r"([\w$%]+)\s*((?:\[\s*\d{1,9}\s*\]\s*)*)$"
 )
+_BLANKS = re.compile(rb"[ \t\r\n\v\f]*")
 _WIDTH = re.compile(r"[a-z]+(8|16|32|64|128)$")
 
 _FLOATS = {"f16": "f16", "f32": "f32", "f64": "f64"}
+_UNTYPED = ("b16", "b32", "b64")
+_BY_ITS_USE = "PTX by its use"
 _OPAQUE = ("texref", "samplerref", "surfref")
 
 
@@ -100,7 +108,11 @@ class PtxImage:
 
 
 def is_ptx(image: bytes) -> bool:
-    """Say whether the bytes begin as PTX does: with `.version`, after comments and blanks."""
+    """Say whether the bytes begin as PTX does: with `.version`, after comments and blanks.
+
+    Looks at the first `MAX_PREFACE` bytes and no further.
+    """
+    image = image[:MAX_PREFACE]
     position = 0
     while True:
         position = _skip_blanks(image, position)
@@ -149,9 +161,9 @@ def read_ptx(image: bytes) -> PtxImage:
 
 
 def _skip_blanks(image: bytes, position: int) -> int:
-    while position < len(image) and image[position] in b" \t\r\n\v\f":
-        position += 1
-    return position
+    found = _BLANKS.match(image, position)
+    assert found is not None
+    return found.end()
 
 
 def _without_comments(text: str) -> str:
@@ -262,10 +274,20 @@ def _collect(statements: Iterable[tuple[str, str]]) -> list[_RawEntry]:
 
 
 def _entry_head(text: str) -> _RawEntry:
-    found = _ENTRY.match(text, text.find(".entry"))
+    found = _ENTRY_NAME.match(text, text.find(".entry"))
     if found is None:
         _fail(f"an .entry cannot be read: {text[:80]!r}")
-    return _RawEntry(found[1], found[2] or "", found[3])
+    name = found[1]
+    if len(name) > MAX_NAME:
+        _fail(f"the name of an .entry has {len(name)} characters, more than {MAX_NAME}")
+    parameters, rest = "", text[found.end() :]
+    if rest.startswith("("):
+        parameters, closed, rest = rest[1:].partition(")")
+        if not closed:
+            _fail(f"the parameters of {name[:80]!r} are never closed")
+    if "(" in parameters or "(" in rest or ")" in rest:
+        _fail(f"an .entry cannot be read: {text[:80]!r}")
+    return _RawEntry(name, parameters, rest)
 
 
 def _shared_variable(text: str) -> dict[str, tuple[int, int]]:
@@ -277,7 +299,10 @@ def _shared_variable(text: str) -> dict[str, tuple[int, int]]:
     count = 1
     for extent in re.findall(r"\d+", found[4]):
         count = min(count * int(extent), 1 << 40)
-    return {found[3]: (int(found[1] or element), count * element)}
+    alignment = int(found[1] or element)
+    if not _is_power_of_two(alignment):
+        _fail(f"the shared variable {found[3][:80]!r} cannot be aligned to {alignment}")
+    return {found[3]: (alignment, count * element)}
 
 
 def _shared_bytes(body: Iterable[str], module_shared: dict[str, tuple[int, int]]) -> int:
@@ -298,16 +323,28 @@ def _shared_bytes(body: Iterable[str], module_shared: dict[str, tuple[int, int]]
 
 def _entry(raw: _RawEntry, declared: Signature | None) -> PtxEntry:
     extents = {found[1]: found.groups()[1:] for found in _EXTENT.finditer(raw.directives)}
-    parameters, names = _parameters(raw)
+    parameters, names, untyped = _parameters(raw)
     stated = _merged(Signature(parameters, raw.name), declared)
     # A declaration that leaves nothing open saves following the registers.
     told = declared is not None and all(one.kind != "unknown" for one in declared)
 
     def signature() -> Signature:
-        if told or not names:
+        if told or not (names or untyped):
             return stated
         uses = classify_words(names, raw.body)
-        described = [_with_use(parameter, uses.get(parameter.index)) for parameter in parameters]
+        # What a declaration says of a number counts more: bits may be worked on as another type's.
+        numbers = classify_numbers(
+            {
+                name: index
+                for name, index in untyped.items()
+                if declared is None or declared[index].dtype is None
+            },
+            raw.body,
+        )
+        described = [
+            _with_use(parameter, uses.get(parameter.index), numbers.get(parameter.index, ""))
+            for parameter in parameters
+        ]
         return _merged(Signature(described, raw.name), declared)
 
     return PtxEntry(
@@ -336,23 +373,24 @@ def _extent(numbers: tuple[str | None, ...] | None) -> Extent | None:
 # -- parameters ------------------------------------------------------------------------------------
 
 
-def _parameters(raw: _RawEntry) -> tuple[list[Parameter], dict[str, int]]:
-    """Return the parameters and, by the text's name, those that may be pointers."""
+def _parameters(raw: _RawEntry) -> tuple[list[Parameter], dict[str, int], dict[str, int]]:
+    """Return the parameters and, by the text's name, those that may be pointers and the untyped."""
     parts = raw.parameters.split(",") if raw.parameters.strip() else []
     if len(parts) > MAX_PARAMETERS:
         _fail(f"{raw.name!r} has {len(parts)} parameters")
     parameters: list[Parameter] = []
     names: dict[str, int] = {}
+    untyped: dict[str, int] = {}
     end = 0
-    for index, part in enumerate(parts):
+    for index, part in enumerate(map(str.strip, parts)):
         found = _PARAMETER.match(part) if len(part) <= MAX_DECLARATION else None
         if found is None:
-            _fail(f"parameter {index} of {raw.name!r} cannot be read: {part.strip()[:80]!r}")
+            _fail(f"parameter {index} of {raw.name!r} cannot be read: {part[:80]!r}")
         width = _width(found[2])
         size = width * int(found[6]) if found[6] is not None else width
         alignment = int(found[1] or width)
-        if not size or alignment & (alignment - 1) or not alignment:
-            _fail(f"parameter {index} of {raw.name!r} cannot be: {part.strip()[:80]!r}")
+        if not size or not _is_power_of_two(alignment):
+            _fail(f"parameter {index} of {raw.name!r} cannot be: {part[:80]!r}")
         offset = _aligned(end, alignment)
         end = offset + size
         if end > MAX_PARAMETER_BYTES:
@@ -362,6 +400,8 @@ def _parameters(raw: _RawEntry) -> tuple[list[Parameter], dict[str, int]]:
             kind = "pointer"
         elif kind == "unknown" and size == 8 and found[6] is None:
             names[found[5]] = index
+        if kind == "unknown" and found[2] in _UNTYPED and found[6] is None:
+            untyped[found[5]] = index
         parameters.append(
             Parameter(
                 index,
@@ -369,10 +409,11 @@ def _parameters(raw: _RawEntry) -> tuple[list[Parameter], dict[str, int]]:
                 size=size,
                 offset=offset,
                 dtype=None if dtype is None else as_dtype(dtype),
+                is_integer=True if kind == "scalar" and dtype is None else None,
                 source="PTX",
             )
         )
-    return parameters, names
+    return parameters, names, untyped
 
 
 def _kind(type_name: str, size: int, *, is_array: bool) -> tuple[ParameterKind, str | None]:
@@ -387,16 +428,21 @@ def _kind(type_name: str, size: int, *, is_array: bool) -> tuple[ParameterKind, 
     return "unknown", None
 
 
-def _with_use(parameter: Parameter, use: AddressUse | None) -> Parameter:
-    if use is None:
-        return parameter
-    return Parameter(
-        parameter.index,
-        kind="pointer" if use == "pointer" else "scalar",
-        size=parameter.size,
-        offset=parameter.offset,
-        source="PTX by its use",
-    )
+def _with_use(parameter: Parameter, use: AddressUse | None, number: str) -> Parameter:
+    """A parameter with what its use tells: as part of an address, or as a number.
+
+    Arithmetic on 64-bit integers says nothing by itself: addresses are made by it.
+    """
+    if use == "pointer":
+        return replace(parameter, kind="pointer", is_pointer=None, source=_BY_ITS_USE)
+    dtype = as_dtype(number) if number not in ("", "integer") else None
+    if dtype is not None and dtype.itemsize == parameter.size:
+        return replace(parameter, kind="scalar", is_pointer=None, dtype=dtype, source=_BY_ITS_USE)
+    if use == "integer" or (number == "integer" and parameter.size != POINTER_BYTES):
+        return replace(
+            parameter, kind="scalar", is_pointer=None, is_integer=True, source=_BY_ITS_USE
+        )
+    return parameter
 
 
 def _width(type_name: str) -> int:
@@ -417,6 +463,10 @@ def _declared_signatures(text: str) -> dict[str, Signature]:
         return Signature.parse_sidecar("\n".join(lines), source="//uhal.sig")
     except ArgumentValueError as error:
         _fail(str(error))
+
+
+def _is_power_of_two(number: int) -> bool:
+    return number > 0 and not number & (number - 1)
 
 
 def _aligned(offset: int, alignment: int) -> int:

@@ -25,6 +25,8 @@ MAX_CHARACTERS = 4096
 """Of a statement; only calls and data are longer."""
 MAX_PASSES = 12
 MAX_SUMS = 16
+MAX_TERMS = 64
+"""Parameters of one sum. No address has so many."""
 
 _ELSEWHERE = -1
 """Stands in a sum for anything not followed: a value from memory, an opaque instruction."""
@@ -32,7 +34,7 @@ _OPAQUE: frozenset[Sum] = frozenset([frozenset([_ELSEWHERE])])
 _PLAIN: frozenset[Sum] = frozenset([frozenset()])
 
 _STATEMENT = re.compile(r"(?:[\w$]+\s*:\s*)*(?:@!?[\w$%]+\s+)?([a-z][\w.:]*)\s*(.*)", re.DOTALL)
-_OPERAND = re.compile(r"\[[^\]]*\]|\{[^}]*\}|[^,\s]+")
+_OPERAND = re.compile(r"\[[^][]*\]|\{[^{}]*\}|[^,\s]+")
 _NAME = re.compile(r"[\w$%]+")
 _MEMORY = frozenset("ld ldu st atom red prefetch prefetchu discard applypriority".split())
 _OTHER_SPACES = ("shared", "local", "param")
@@ -41,7 +43,9 @@ _ORDERINGS = frozenset("lt le gt ge lo ls hi hs".split())
 
 
 @dataclass(frozen=True)
-class _Instruction:
+class Instruction:
+    """A statement that computes: its opcode, what follows that, and its operands as written."""
+
     name: str
     modifiers: tuple[str, ...]
     operands: tuple[str, ...]
@@ -67,7 +71,7 @@ def classify_words(words: Mapping[str, int], body: Sequence[str]) -> dict[int, A
     """
     if not words or len(body) > MAX_STATEMENTS:
         return {}
-    parsed = (_parse(text) for text in body)
+    parsed = (parse_instruction(text) for text in body)
     instructions = [found for found in parsed if found is not None and found.operands]
     registers = _Registers(words, opaque=_declared_twice(body))
     if not registers.follow(instructions):
@@ -75,12 +79,13 @@ def classify_words(words: Mapping[str, int], body: Sequence[str]) -> dict[int, A
     return _conclude(registers.evidence(instructions))
 
 
-def _parse(text: str) -> _Instruction | None:
+def parse_instruction(text: str) -> Instruction | None:
+    """Read a statement; `None` for a directive, or for one too long to be followed."""
     found = _STATEMENT.match(text) if len(text) <= MAX_CHARACTERS else None
     if found is None:
         return None
     name, *modifiers = found[1].split(".")
-    return _Instruction(name, tuple(modifiers), tuple(_OPERAND.findall(found[2])))
+    return Instruction(name, tuple(modifiers), tuple(_OPERAND.findall(found[2])))
 
 
 def _declared_twice(body: Iterable[str]) -> set[str]:
@@ -102,7 +107,7 @@ class _Registers:
         self._sums: dict[str, frozenset[Sum]] = dict.fromkeys(opaque, _OPAQUE)
         self._fixed = set(opaque)
 
-    def follow(self, instructions: Iterable[_Instruction]) -> bool:
+    def follow(self, instructions: Iterable[Instruction]) -> bool:
         """Collect the sums until nothing new turns up. False when that takes too long."""
         followed = [one for one in instructions if one.name not in ("st", "red")]
         for _ in range(MAX_PASSES):
@@ -113,7 +118,7 @@ class _Registers:
                 return True
         return False
 
-    def evidence(self, instructions: Iterable[_Instruction]) -> _Evidence:
+    def evidence(self, instructions: Iterable[Instruction]) -> _Evidence:
         evidence = _Evidence()
         for instruction in instructions:
             name, operands = instruction.name, instruction.operands
@@ -135,7 +140,7 @@ class _Registers:
                 self._compare(evidence, operands[1], operands[2])
         return evidence
 
-    def _assign(self, instruction: _Instruction) -> bool:
+    def _assign(self, instruction: Instruction) -> bool:
         target, *sources = instruction.operands
         found = self._result(instruction, sources)
         changed = False
@@ -151,7 +156,7 @@ class _Registers:
             changed = True
         return changed
 
-    def _result(self, instruction: _Instruction, sources: list[str]) -> frozenset[Sum]:
+    def _result(self, instruction: Instruction, sources: list[str]) -> frozenset[Sum]:
         name = instruction.name
         if name == "ld" and "param" in instruction.modifiers:
             word = self._words.get(sources[0].strip("[] \t\n")) if sources else None
@@ -178,9 +183,10 @@ class _Registers:
         return _PLAIN if operand[:1].isdigit() or operand[:1] == "-" else _OPAQUE
 
     def _added(self, first: str, second: str) -> frozenset[Sum]:
-        return frozenset(one | other for one in self._of(first) for other in self._of(second))
+        sums = frozenset(one | other for one in self._of(first) for other in self._of(second))
+        return _OPAQUE if any(len(one) > MAX_TERMS for one in sums) else sums
 
-    def _address(self, instruction: _Instruction) -> frozenset[Sum]:
+    def _address(self, instruction: Instruction) -> frozenset[Sum]:
         if any(part.startswith(_OTHER_SPACES) for part in instruction.modifiers):
             return frozenset()
         for operand in instruction.operands:

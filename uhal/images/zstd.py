@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from io import BytesIO
 from typing import NoReturn
 
 from uhal.errors import InvalidImageError, NotSupportedError
+
+MOST_EXPANSION = 1 << 15
+"""Bytes that one byte of a frame can stand for: a block of 2^17 has at least 4 bytes (RFC 8878)."""
+PART = 1 << 20
+"""Bytes decoded at a time: decoders reserve what they are asked for."""
 
 
 def decompress(frame: bytes, size: int, otherwise: str) -> bytes:
@@ -14,6 +20,8 @@ def decompress(frame: bytes, size: int, otherwise: str) -> bytes:
     when the frame is damaged or holds another number of bytes, `NotSupportedError` when there is
     neither module: `otherwise` says what else the user can do, as in "build with --no-compress".
     """
+    if size > MOST_EXPANSION * len(frame):
+        _fail(f"{len(frame)} bytes cannot hold {size}")
     try:
         output = _standard(frame, size)
     except ImportError:
@@ -32,24 +40,37 @@ def decompress(frame: bytes, size: int, otherwise: str) -> bytes:
 def _standard(frame: bytes, size: int) -> bytes:
     from compression import zstd
 
+    decoder = zstd.ZstdDecompressor()
+    output = BytesIO()
     try:
         # One byte more than wanted, so that a longer image shows.
-        return bytes(zstd.ZstdDecompressor().decompress(frame, max_length=size + 1))
+        while output.tell() <= size and not decoder.eof:
+            fresh = frame if output.tell() == 0 and decoder.needs_input else b""
+            part = decoder.decompress(fresh, max_length=min(PART, size + 1 - output.tell()))
+            if not part and decoder.needs_input:
+                break
+            output.write(part)
     except zstd.ZstdError as error:
         _fail(str(error))
+    return output.getvalue()
 
 
 def _packaged(frame: bytes, size: int) -> bytes:
     import zstandard
 
+    output = BytesIO()
     try:
-        # decompress() makes as many bytes as the frame promises, whatever its limit.
-        promised = zstandard.frame_content_size(frame)
-        if promised > size:
-            _fail(f"it holds {promised} bytes instead of {size}")
-        return bytes(zstandard.ZstdDecompressor().decompress(frame, max_output_size=size))
+        # The window is what the decoder keeps beside its output.
+        decoder = zstandard.ZstdDecompressor(max_window_size=1 << 27)
+        with decoder.stream_reader(frame) as stream:
+            while output.tell() <= size:
+                part = stream.read(min(PART, size + 1 - output.tell()))
+                if not part:
+                    break
+                output.write(part)
     except zstandard.ZstdError as error:
         _fail(str(error))
+    return output.getvalue()
 
 
 def _fail(problem: str) -> NoReturn:

@@ -1,10 +1,13 @@
 #include "cache.h"
 
 #include <dlfcn.h>
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -83,8 +86,58 @@ std::string describe_processor() {
 
 } // namespace
 
+namespace {
+
 bool file_exists(const std::string &path) {
     return access(path.c_str(), R_OK) == 0;
+}
+
+// As _require_own in ../cache.py.
+bool is_own(const std::string &path, const struct stat &found, std::string &why) {
+    if (found.st_uid != geteuid()) {
+        why = path + " belongs to user " + std::to_string(found.st_uid) + " and not to user " +
+              std::to_string(geteuid());
+    } else if ((found.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+        why = path + " can be written by others; chmod go-w makes it yours";
+    } else {
+        return true;
+    }
+    why += ": translated kernels in it are not trusted. UHAL_SIM_CACHE names another folder";
+    return false;
+}
+
+// Nobody else can write to it, whatever the user's mask is.
+int open_new(const std::string &path) {
+    return ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR);
+}
+
+bool write_all(int file, std::string_view text) {
+    while (!text.empty()) {
+        const ssize_t written = write(file, text.data(), text.size());
+        if (written < 0 && errno != EINTR) {
+            return false;
+        }
+        text.remove_prefix(written < 0 ? 0 : static_cast<size_t>(written));
+    }
+    return true;
+}
+
+} // namespace
+
+bool PtxCache::usable(const std::string &path, std::string &why) {
+    struct stat found = {};
+    if (lstat(path.c_str(), &found) != 0) {
+        return false;
+    }
+    if (!S_ISREG(found.st_mode)) {
+        why = path + " is no file: delete it";
+        return false;
+    }
+    if (!is_own(path, found, why)) {
+        return false;
+    }
+    utimensat(AT_FDCWD, path.c_str(), nullptr, 0);
+    return true;
 }
 
 const PtxCache *PtxCache::get(std::string &why) {
@@ -104,7 +157,9 @@ bool PtxCache::open(std::string &why) {
     }
     folder_ = chosen_folder();
     std::error_code problem;
-    files::create_directories(folder_, problem);
+    if (files::create_directories(folder_, problem)) {
+        files::permissions(folder_, files::perms::owner_all, problem);
+    }
     if (folder_.empty() || problem || access(folder_.c_str(), W_OK) != 0) {
         why = "no folder for translated kernels: '" + folder_ +
               "' cannot be written; UHAL_SIM_CACHE names another";
@@ -114,25 +169,43 @@ bool PtxCache::open(std::string &why) {
         why = "the folder for translated kernels has a tab or a line end in its name";
         return false;
     }
+    struct stat found = {};
+    if (stat(folder_.c_str(), &found) != 0 || !is_own(folder_, found, why)) {
+        return false;
+    }
     version_ = digest_of_sources(beside);
     processor_ = describe_processor();
     return true;
 }
 
-std::string PtxCache::keep_text(std::string_view text, const std::string &digest) const {
+std::string PtxCache::keep_text(std::string_view text, const std::string &digest,
+                                std::string &why) const {
     const std::string path = folder_ + "/" + digest.substr(0, 40) + ".ptx";
-    if (file_exists(path)) {
+    if (usable(path, why)) {
         return path;
     }
+    if (!why.empty()) {
+        return "";
+    }
+    why = "the folder for translated kernels cannot be written";
     static std::atomic<unsigned> count{0};
     const std::string unfinished =
         path + "." + std::to_string(getpid()) + "-" + std::to_string(++count);
-    std::ofstream file(unfinished, std::ios::binary);
-    file.write(text.data(), static_cast<std::streamsize>(text.size()));
-    file.close();
+    const int file = open_new(unfinished);
+    if (file < 0) {
+        return "";
+    }
+    const bool written = write_all(file, text);
     std::error_code problem;
-    files::rename(unfinished, path, problem);
-    return file.fail() || problem ? "" : path;
+    if (close(file) == 0 && written) {
+        files::rename(unfinished, path, problem);
+        if (!problem) {
+            why.clear();
+            return path;
+        }
+    }
+    unlink(unfinished.c_str());
+    return "";
 }
 
 std::string PtxCache::description_file(const std::string &digest) const {

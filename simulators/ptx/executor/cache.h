@@ -2,7 +2,10 @@
 //
 // A file's name is made of all that its bytes depend on, so that finding a kernel needs no
 // translator: the PTX, the kernel, how it is checked, the translator's sources, the processor. Files
-// appear whole, by renaming. Nothing is ever removed; the folder may be deleted at any time.
+// appear whole, by renaming. The folder may be deleted at any time; the translator removes what was
+// not used for longest (../cache.py).
+//
+// Libraries are code: only this user may be able to write to the folder, and to each file in it.
 #pragma once
 
 #include <string>
@@ -15,8 +18,14 @@ class PtxCache {
     // Null with words in `why` when there is no such folder or no translator beside the library.
     static const PtxCache *get(std::string &why);
 
-    // The file with this text, written when it is not there; empty when it cannot be.
-    std::string keep_text(std::string_view text, const std::string &digest) const;
+    // The file with this text, written when it is not there; empty with words in `why` when it
+    // cannot be.
+    std::string keep_text(std::string_view text, const std::string &digest,
+                          std::string &why) const;
+
+    // Whether a file of the folder is there; notes that it is used. False with words in `why` for
+    // one that others made or can change.
+    static bool usable(const std::string &path, std::string &why);
 
     // Where the description of a module with this text belongs, and the library of a kernel of it.
     std::string description_file(const std::string &digest) const;
@@ -35,7 +44,5 @@ class PtxCache {
     std::string version_;   // digest of the translator's sources
     std::string processor_; // what decides which instructions it has
 };
-
-bool file_exists(const std::string &path);
 
 } // namespace sim

@@ -15,6 +15,7 @@
 #include "cache.h"
 #include "launch.h"
 #include "sha256.h"
+#include "source_lines.h"
 
 namespace sim {
 
@@ -132,9 +133,17 @@ void *PtxModule::open_library(const KernelDescription &description, TranslatorAn
     std::string why;
     const PtxCache *cache = PtxCache::get(why);
     const std::string path = cache->library_file(digest_, description.entry, settings_.check);
-    void *library = file_exists(path) ? dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL) : nullptr;
+    const bool found = PtxCache::usable(path, why);
+    void *library = found ? dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL) : nullptr;
     if (library != nullptr) {
         return library;
+    }
+    if (why.empty() && !PtxCache::usable(text_file_, why) && why.empty()) {
+        why = text_file_ + " was deleted since the module was loaded; load it again";
+    }
+    if (!why.empty()) {
+        problem = {Kind::unavailable, 0, why};
+        return nullptr;
     }
     problem = translator_.translate(text_file_, description.entry, settings_.check, path);
     if (problem.kind != Kind::done) {
@@ -154,6 +163,7 @@ std::unique_ptr<Executable> PtxModule::kernel(const KernelDescription &descripti
         std::ostringstream text;
         text << "uhal simulator: kernel " << description.entry << " cannot be executed\n"
              << "  reason    " << problem.words << '\n'
+             << source_report(lines_of(text_file_), problem.line, "source    ")
              << text_line_report(text_file_, problem.line);
         report(text.str());
         return nullptr;
@@ -179,13 +189,17 @@ std::unique_ptr<PtxModule> PtxKernels::load(std::string_view text, DeviceMemory 
         return nullptr;
     }
     const std::string digest = sha256(text);
-    const std::string text_file = cache->keep_text(text, digest);
+    const std::string text_file = cache->keep_text(text, digest, why);
     if (text_file.empty()) {
-        problem = {Kind::unavailable, 0, "the folder for translated kernels cannot be written"};
+        problem = {Kind::unavailable, 0, why};
         return nullptr;
     }
     const std::string description = cache->description_file(digest);
-    if (!file_exists(description)) {
+    if (!PtxCache::usable(description, why)) {
+        if (!why.empty()) {
+            problem = {Kind::unavailable, 0, why};
+            return nullptr;
+        }
         problem = translator_.describe(text_file, description);
         if (problem.kind != Kind::done && problem.kind != Kind::unsupported) {
             return nullptr;

@@ -71,6 +71,9 @@ class PtxKernels {
     std::unique_ptr<PtxModule> load(std::string_view text, DeviceMemory &memory,
                                     TranslatorAnswer &problem);
 
+    // How long a kernel may take before it has no end; 0: for ever.
+    uint64_t milliseconds_of_launch() const { return settings_.milliseconds; }
+
   private:
     const PtxSettings settings_;
     Translator translator_;

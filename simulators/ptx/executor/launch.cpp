@@ -10,6 +10,7 @@
 #include "../../engine/reach.h"
 #include "../../engine/report.h"
 #include "kernels.h"
+#include "source_lines.h"
 
 namespace sim {
 
@@ -51,6 +52,7 @@ const char *title_of(int outcome) {
         "race on shared memory",
         "read of uninitialized shared memory",
         "assertion",
+        "call of no function",
     };
     return titles[outcome];
 }
@@ -122,6 +124,7 @@ Outcome PtxExecutable::run(const LaunchShape &shape, const std::vector<unsigned 
     launch.dynamic_shared_bytes = shape.shared_bytes;
     launch.seed = settings_.seed + launches.fetch_add(1);
     launch.milliseconds = settings_.milliseconds;
+    launch.cooperative = shape.cooperative ? 1 : 0;
     launch.parameters = parameters.data();
     launch.window_base = reach->window.base;
     launch.window_span = reach->window.bytes;
@@ -151,14 +154,20 @@ Outcome PtxExecutable::explain(int outcome, const uptx_launch &launch, const Rea
     if (fault.has_range != 0) {
         text << "  where     " << nearest_report(fault, *reach) << '\n';
     }
-    text << text_line_report(text_file_, fault.line) << "  again     " << again << '\n';
+    const std::vector<std::string> lines = lines_of(text_file_);
+    text << source_report(lines, fault.line, "source    ")
+         << source_report(lines, fault.other_line, "other     ")
+         << text_line_report(text_file_, fault.line) << "  again     " << again << '\n';
     report(text.str());
+    const std::string place = source_place(lines, fault.line);
+    const std::string hint = report_hint();
     if (outcome == UPTX_ASSERTION) {
         const std::string words = entry_ + ": " + launch.message + "\n";
         print_later(stderr, words.data(), words.size());
     }
     return {status_of(outcome), fault.address,
-            "stopped: " + std::string(launch.message) + " (" + again + ")"};
+            "stopped" + (place.empty() ? "" : " at " + place) + ": " + launch.message + " (" +
+                again + (hint.empty() ? "" : "; " + hint) + ")"};
 }
 
 } // namespace sim

@@ -138,6 +138,11 @@ static const struct uptx_range *nearest(const struct uptx_launch *launch, uint64
     return before;
 }
 
+/* Whether an access is to what the blocks of a cooperative grid count each other in. */
+static int in_workspace(const struct uptx_block *block, uint64_t address, uint64_t bytes) {
+    return block->workspace != 0 && holds(block->workspace, UPTX_WORKSPACE, address, bytes);
+}
+
 /* The part of this worker's own memory an access lies in: its length, 0 for none.
  *
  * Local memory is on the stack, or in the arena in which waiting threads keep it. Which variable
@@ -278,6 +283,9 @@ void uptx_check(struct uptx_block *block, uint32_t number, uint64_t address, uin
         start = range->address;
         length = range->bytes;
         delta = address - launch->window_base < launch->window_span ? launch->window_delta : 0;
+    } else if (in_workspace(block, address, site->bytes)) {
+        start = block->workspace;
+        length = UPTX_WORKSPACE;
     } else if (site->space != UPTX_GLOBAL && site->space != UPTX_CONST) {
         length = own_memory(worker, address, site->bytes, &start, site->access);
     } else {

@@ -25,6 +25,8 @@ struct grid {
     pthread_mutex_t mutex;
     int outcome;
     uint64_t id;
+    uint64_t workspace[UPTX_WORKSPACE / 8]; /* of a cooperative grid */
+    struct uptx_worker *together;           /* one for every block of it */
 };
 
 static atomic_uint_fast64_t launches;
@@ -37,7 +39,7 @@ void uptx_fail(struct uptx_worker *worker, int outcome, const char *format, ...)
     vsnprintf(worker->message + length, sizeof worker->message - length, format, arguments);
     va_end(arguments);
     worker->outcome = outcome;
-    siglongjmp(worker->escape, 1);
+    siglongjmp(*worker->escape, 1);
 }
 
 static void *allocate(struct uptx_block *block, uint64_t bytes) {
@@ -63,15 +65,16 @@ static void note_place(struct uptx_block *block, uint32_t x, uint32_t y, uint32_
 
 static void trap(struct uptx_block *block, uint32_t x, uint32_t y, uint32_t z, uint32_t line) {
     note_place(block, x, y, z, line);
-    struct uptx_worker *worker = (struct uptx_worker *)block;
-    worker->fault = (struct uptx_fault){
-        .line = line,
-        .has_thread = 1,
-        .block = {block->block[0], block->block[1], block->block[2]},
-        .thread = {x, y, z},
-    };
-    uptx_fail(worker, UPTX_TRAP, "thread (%u, %u, %u) trapped in line %u", x,
+    uptx_fail((struct uptx_worker *)block, UPTX_TRAP, "thread (%u, %u, %u) trapped in line %u", x,
               y, z, line);
+}
+
+static void no_function(struct uptx_block *block, uint32_t x, uint32_t y, uint32_t z,
+                        uint32_t line, uint64_t address) {
+    note_place(block, x, y, z, line);
+    uptx_fail((struct uptx_worker *)block, UPTX_NO_FUNCTION,
+              "thread (%u, %u, %u), line %u: a call of address %#llx, at which there is no function "
+              "of the prototype it names", x, y, z, line, (unsigned long long)address);
 }
 
 static void assert_failed(struct uptx_block *block, uint32_t x, uint32_t y, uint32_t z,
@@ -131,6 +134,8 @@ static int open_worker(struct uptx_worker *worker, struct grid *grid) {
     block->heap_free = uptx_heap_free;
     block->assert_failed = assert_failed;
     block->trace = trace;
+    block->no_function = no_function;
+    block->workspace = launch->cooperative ? (uint64_t)grid->workspace : 0;
     /* Never at address 0, so that a generic pointer to shared memory is not null. */
     const uint64_t shared = ((uint64_t)block->total_shared_bytes + 255) / 256 * 256;
     block->shared = aligned_alloc(256, shared + 256);
@@ -177,23 +182,58 @@ static void report(struct grid *grid, const struct uptx_worker *worker) {
     atomic_store(&grid->failed, 1);
 }
 
+static void begin_block(struct uptx_worker *worker, uint64_t index) {
+    const struct uptx_launch *launch = worker->launch;
+    const uint32_t *extent = launch->grid;
+    worker->block.block[0] = index % extent[0];
+    worker->block.block[1] = index / extent[0] % extent[1];
+    worker->block.block[2] = index / extent[0] / extent[1];
+    worker->random = launch->seed * 0x9E3779B97F4A7C15u + index * 0xD1B54A32D192ED03u + 1;
+    worker->arena_used = 0;
+    if (worker->watch != NULL) {
+        uptx_watch_block(worker->watch);
+    }
+}
+
 static void run_blocks(struct uptx_worker *worker) {
     struct grid *grid = worker->grid;
-    const uint32_t *extent = grid->launch->grid;
     while (!atomic_load_explicit(&grid->failed, memory_order_relaxed)) {
         const uint64_t index = atomic_fetch_add(&grid->next, 1);
         if (index >= grid->blocks) {
             return;
         }
-        worker->block.block[0] = index % extent[0];
-        worker->block.block[1] = index / extent[0] % extent[1];
-        worker->block.block[2] = index / extent[0] / extent[1];
-        worker->random = grid->launch->seed * 0x9E3779B97F4A7C15u + index * 0xD1B54A32D192ED03u + 1;
-        worker->arena_used = 0;
-        if (worker->watch != NULL) {
-            uptx_watch_block(worker->watch);
-        }
+        begin_block(worker, index);
         run_block(worker);
+    }
+}
+
+/* -- blocks that wait for each other ------------------------------------------------------------ */
+
+/* One turn for each block that has not ended, from a random one on; returns how many are left. */
+static uint64_t give_turns(struct grid *grid, uint64_t random) {
+    uint64_t left = 0;
+    for (uint64_t place = 0; place < grid->blocks; ++place) {
+        struct uptx_worker *worker = &grid->together[(random + place) % grid->blocks];
+        if (!worker->ended) {
+            uptx_guard_other(worker);
+            worker->ended = !uptx_go_on(worker);
+            left += !worker->ended;
+        }
+    }
+    return left;
+}
+
+static void run_in_turns(struct uptx_worker *first) {
+    struct grid *grid = first->grid;
+    for (uint64_t index = 0; index < grid->blocks; ++index) {
+        struct uptx_worker *worker = &grid->together[index];
+        uptx_guard_other(worker);
+        begin_block(worker, index);
+        uptx_begin_waiting(worker);
+    }
+    uint64_t random = grid->launch->seed;
+    while (give_turns(grid, random >> 33) != 0) {
+        random = random * 0x5851F42D4C957F2Du + 0x14057B7EF767814Fu;
     }
 }
 
@@ -219,6 +259,33 @@ static void *work(void *argument) {
     return NULL;
 }
 
+/* All blocks are begun before one of them ends, and take turns on this thread. */
+static void work_together(struct grid *grid) {
+    uint64_t opened = 0;
+    grid->together = calloc(grid->blocks, sizeof *grid->together);
+    while (grid->together != NULL && opened < grid->blocks &&
+           open_worker(&grid->together[opened], grid)) {
+        ++opened;
+    }
+    if (opened == grid->blocks) {
+        uptx_guarded(&grid->together[0], run_in_turns);
+        for (uint64_t index = 0; index < opened; ++index) {
+            if (grid->together[index].outcome != UPTX_OK) {
+                report(grid, &grid->together[index]);
+            }
+        }
+    } else {
+        grid->outcome = UPTX_NO_MEMORY;
+        snprintf(grid->launch->message, sizeof grid->launch->message,
+                 "there is no memory to run %llu blocks at once",
+                 (unsigned long long)grid->blocks);
+    }
+    for (uint64_t index = 0; grid->together != NULL && index < grid->blocks; ++index) {
+        close_worker(&grid->together[index]);
+    }
+    free(grid->together);
+}
+
 static uint32_t worker_count(const struct grid *grid) {
     const uint32_t *threads = grid->launch->threads;
     const uint64_t all = grid->blocks * threads[0] * threads[1] * threads[2];
@@ -237,6 +304,11 @@ int uptx_run(const struct uptx_kernel *kernel, struct uptx_launch *launch) {
     launch->message[0] = 0;
     launch->fault = (struct uptx_fault){0};
     pthread_mutex_init(&grid.mutex, NULL);
+    if (launch->cooperative && kernel->start != NULL) {
+        work_together(&grid);
+        pthread_mutex_destroy(&grid.mutex);
+        return grid.outcome;
+    }
     pthread_t helpers[64];
     uint32_t started = 0;
     for (uint32_t count = worker_count(&grid); started + 1 < count; ++started) {

@@ -53,8 +53,9 @@ static void on_signal(int number, siginfo_t *info, void *context) {
     if (number == deadline_signal) {
         worker->outcome = UPTX_TIMEOUT;
         snprintf(worker->message, sizeof worker->message,
-                 "block (%u, %u, %u): still running after %llu ms: an endless loop?", block[0],
-                 block[1], block[2], (unsigned long long)worker->launch->milliseconds);
+                 "block (%u, %u, %u): still running after %llu ms: an endless loop%s?", block[0],
+                 block[1], block[2], (unsigned long long)worker->launch->milliseconds,
+                 worker->launch->cooperative ? ", or a wait for blocks that have ended" : "");
     } else {
         const struct uptx_block *known = &worker->block;
         uint64_t address = (uint64_t)info->si_addr;
@@ -69,7 +70,7 @@ static void on_signal(int number, siginfo_t *info, void *context) {
                  "block (%u, %u, %u): access to the address %#llx, which is not mapped", block[0],
                  block[1], block[2], (unsigned long long)worker->fault.address);
     }
-    siglongjmp(worker->escape, 1);
+    siglongjmp(*worker->escape, 1);
 }
 
 static void forget_timer(void *unused) {
@@ -86,7 +87,7 @@ static void install_one(int number, struct sigaction *before) {
     struct sigaction action;
     memset(&action, 0, sizeof action);
     action.sa_sigaction = on_signal;
-    action.sa_flags = SA_SIGINFO | SA_NODEFER | SA_RESTART;
+    action.sa_flags = SA_SIGINFO | SA_NODEFER | SA_RESTART | SA_ONSTACK;
     sigemptyset(&action.sa_mask);
     sigaction(number, &action, NULL);
     /* Kept once: of two handlers that pass on to each other, neither would ever end a process. */
@@ -140,10 +141,17 @@ static void set_deadline(uint64_t milliseconds) {
 void uptx_guarded(struct uptx_worker *worker, void (*body)(struct uptx_worker *)) {
     install();
     set_deadline(worker->launch->milliseconds);
+    sigjmp_buf escape;
+    worker->escape = &escape;
     /* The handlers block no signal, so there is no mask to restore. */
-    if (sigsetjmp(worker->escape, 0) == 0) {
+    if (sigsetjmp(escape, 0) == 0) {
         guarded = worker;
         body(worker);
     }
     guarded = NULL;
+}
+
+void uptx_guard_other(struct uptx_worker *other) {
+    other->escape = guarded->escape;
+    guarded = other;
 }

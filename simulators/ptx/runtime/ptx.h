@@ -8,7 +8,7 @@
 extern "C" {
 #endif
 
-enum { UPTX_ABI = 3, UPTX_WORDS = 16, UPTX_WARP = 32, UPTX_BARRIERS = 16 };
+enum { UPTX_ABI = 4, UPTX_WORDS = 16, UPTX_WARP = 32, UPTX_BARRIERS = 16, UPTX_WORKSPACE = 256 };
 
 enum uptx_request {
     UPTX_EXIT,
@@ -25,6 +25,8 @@ enum uptx_request {
     UPTX_MATRIX_MULTIPLY,
     UPTX_MATRIX_STORE,
     UPTX_MATRIX_MOVE,
+    UPTX_FRAGMENT,
+    UPTX_WMMA,
 };
 
 /* What a kernel knows of the block it runs in; constant while the block runs. */
@@ -61,6 +63,10 @@ struct uptx_block {
      * register that it wrote, with the type it is taken for. */
     void (*trace)(struct uptx_block *, uint32_t x, uint32_t y, uint32_t z, uint32_t line,
                   const char *name, const char *type, uint64_t bits);
+    /* Ends the run: a call through a register of an address at which there is no function. */
+    void (*no_function)(struct uptx_block *, uint32_t x, uint32_t y, uint32_t z, uint32_t line,
+                        uint64_t address);
+    uint64_t workspace; /* of a cooperative grid, UPTX_WORKSPACE bytes; 0 for any other */
 };
 
 /* -- memory checks ------------------------------------------------------------------------------ */
@@ -179,6 +185,7 @@ enum uptx_outcome {
     UPTX_SHARED_RACE,
     UPTX_UNINITIALIZED_READ,
     UPTX_ASSERTION,
+    UPTX_NO_FUNCTION,
 };
 
 struct uptx_launch {
@@ -188,6 +195,8 @@ struct uptx_launch {
     uint32_t workers; /* 0: as many as there are processors */
     uint64_t seed;    /* of the order in which threads run */
     uint64_t milliseconds; /* after which the run is stopped; 0: never */
+    uint32_t cooperative;  /* its blocks may wait for each other */
+    uint32_t unused;
     const void *parameters; /* at a multiple of 16 */
     uint64_t window_base;
     uint64_t window_span;
@@ -229,7 +238,9 @@ struct uptx_worker {
     char *arena;
     uint64_t arena_bytes;
     uint64_t arena_used;
-    sigjmp_buf escape;
+    uint32_t arrived[UPTX_BARRIERS]; /* threads that came to a barrier and did not wait there */
+    int ended;
+    sigjmp_buf *escape;
     int outcome;
     struct uptx_watch *watch; /* of shared memory, in strict mode */
     struct uptx_fault fault;
@@ -263,10 +274,15 @@ const char *uptx_access_name(uint32_t access);
 /* Runs the threads of a block that wait for each other. */
 void uptx_run_waiting(struct uptx_worker *worker);
 
+/* The same in turns: all threads to where they wait first, then on from there; 0 when all ended. */
+void uptx_begin_waiting(struct uptx_worker *worker);
+int uptx_go_on(struct uptx_worker *worker);
+
 /* Answers what the waiting threads of a warp asked; returns how many may go on. */
 uint32_t uptx_answer_warp(struct uptx_worker *worker, struct uptx_thread *warp, uint32_t lanes);
 uint32_t uptx_answer_active_mask(struct uptx_thread *warp, uint32_t lanes);
 void uptx_multiply(struct uptx_thread *warp, uint32_t operation);
+void uptx_wmma(struct uptx_thread *warp, uint32_t operation);
 
 /* Where the host finds what a kernel's generic address means. */
 const char *uptx_reach(const struct uptx_block *block, uint64_t address);
@@ -275,6 +291,9 @@ int uptx_print(struct uptx_block *block, uint64_t format, uint64_t arguments);
 
 /* Runs `body` so that a fault or the deadline ends in the worker's outcome. */
 void uptx_guarded(struct uptx_worker *worker, void (*body)(struct uptx_worker *));
+
+/* Within `body`: from now on it is another worker's outcome. */
+void uptx_guard_other(struct uptx_worker *other);
 const char *uptx_request_name(uint32_t request);
 
 #ifdef __cplusplus

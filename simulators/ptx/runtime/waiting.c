@@ -5,6 +5,7 @@
  * lanes that are named have come, barriers when nobody else can go on.
  */
 #include <stdio.h>
+#include <string.h>
 
 #include "ptx.h"
 
@@ -33,7 +34,7 @@ const char *uptx_request_name(uint32_t request) {
     static const char *const names[] = {
         "the end",    "a loop",     "a barrier",   "bar.warp.sync", "shfl.sync", "vote.sync",
         "match.sync", "redux.sync", "activemask",  "elect.sync",    "ldmatrix",  "mma.sync",
-        "stmatrix",   "movmatrix",
+        "stmatrix",   "movmatrix",  "wmma.load or .store", "wmma.mma",
     };
     return names[request];
 }
@@ -215,33 +216,38 @@ static _Noreturn void report_deadlock(struct uptx_worker *worker) {
               uptx_request_name(other->request), other->line);
 }
 
-void uptx_run_waiting(struct uptx_worker *worker) {
-    const uint32_t count = worker->thread_count;
-    const uint32_t warps = (count + UPTX_WARP - 1) / UPTX_WARP;
-    uint32_t arrived[UPTX_BARRIERS] = {0};
-    uint32_t warp_order[1024 / UPTX_WARP + 1];
-    shuffle(worker, worker->order, count);
-    for (uint32_t index = 0; index < count; ++index) {
+void uptx_begin_waiting(struct uptx_worker *worker) {
+    memset(worker->arrived, 0, sizeof worker->arrived);
+    shuffle(worker, worker->order, worker->thread_count);
+    for (uint32_t index = 0; index < worker->thread_count; ++index) {
         start(worker, worker->order[index]);
     }
-    for (;;) {
-        int ran = 0;
-        shuffle(worker, warp_order, warps);
-        for (uint32_t index = 0; index < warps; ++index) {
-            const uint32_t first = warp_order[index] * UPTX_WARP;
-            const uint32_t left = count - first;
-            ran |= run_warp(worker, first, left < UPTX_WARP ? left : UPTX_WARP);
+}
+
+int uptx_go_on(struct uptx_worker *worker) {
+    const uint32_t count = worker->thread_count;
+    const uint32_t warps = (count + UPTX_WARP - 1) / UPTX_WARP;
+    uint32_t warp_order[1024 / UPTX_WARP + 1];
+    int ran = 0;
+    shuffle(worker, warp_order, warps);
+    for (uint32_t index = 0; index < warps; ++index) {
+        const uint32_t first = warp_order[index] * UPTX_WARP;
+        const uint32_t left = count - first;
+        ran |= run_warp(worker, first, left < UPTX_WARP ? left : UPTX_WARP);
+    }
+    if (open_barriers(worker, worker->arrived) || ran) {
+        return 1;
+    }
+    for (uint32_t index = 0; index < count; ++index) {
+        if (worker->threads[index].request != UPTX_EXIT) {
+            report_deadlock(worker);
         }
-        if (open_barriers(worker, arrived) || ran) {
-            continue;
-        }
-        uint32_t alive = 0;
-        for (uint32_t index = 0; index < count; ++index) {
-            alive += worker->threads[index].request != UPTX_EXIT;
-        }
-        if (alive == 0) {
-            return;
-        }
-        report_deadlock(worker);
+    }
+    return 0;
+}
+
+void uptx_run_waiting(struct uptx_worker *worker) {
+    uptx_begin_waiting(worker);
+    while (uptx_go_on(worker)) {
     }
 }

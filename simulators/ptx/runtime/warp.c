@@ -230,6 +230,9 @@ static void answer(struct uptx_thread *warp, uint32_t members, uint32_t request)
     case UPTX_MATRIX_MULTIPLY:
         uptx_multiply(warp, warp[leader].operation);
         break;
+    case UPTX_WMMA:
+        uptx_wmma(warp, warp[leader].operation);
+        break;
     default:
         break;
     }
@@ -237,7 +240,7 @@ static void answer(struct uptx_thread *warp, uint32_t members, uint32_t request)
         if (!(members >> lane & 1)) {
             continue;
         }
-        if (request == UPTX_MATRIX_MULTIPLY) {
+        if (request == UPTX_MATRIX_MULTIPLY || request == UPTX_WMMA) {
             release(&warp[lane], warp[lane].words[0], warp[lane].words[1]);
         } else {
             release(&warp[lane], leader, lane == leader);

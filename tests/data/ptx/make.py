@@ -1,8 +1,9 @@
-"""Translates kernels.cu and kernels.py to the PTX the tests execute; run when they change.
+"""Translates kernels.cu, kernels.py and nvcc/*.cu to the PTX of tests; run when they change.
 
     python tests/data/ptx/make.py nvrtc     takes the wheels nvidia-cuda-nvrtc and cuda-bindings
     python tests/data/ptx/make.py clang     takes the wheel ziglang, whose clang has an NVPTX target
     python tests/data/ptx/make.py triton    takes the wheel triton; no GPU
+    python tests/data/ptx/make.py nvcc      takes nvcc with CUDA's headers; ptxas must take it all
 
 Every file begins with a line that names the compiler and its version.
 """
@@ -13,11 +14,13 @@ import importlib.metadata
 import json
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 SOURCE = HERE / "kernels.cu"
 ARCHITECTURES = (80, 90)
+NVCC = {"calls": (80,), "grid": (80,), "lines": (80,), "video": (75,), "wmma": (75, 80)}
 
 
 def nvrtc() -> None:
@@ -90,14 +93,33 @@ def triton() -> None:
     path.write_text(json.dumps(launches, indent=1, sort_keys=True) + "\n")
 
 
-def _write(folder: str, name: str, made_with: str, text: str) -> None:
+def nvcc() -> None:
+    """What takes CUDA's own headers: one file for each source and architecture."""
+    told = subprocess.run(["nvcc", "--version"], capture_output=True, text=True, check=True).stdout
+    version = told.partition("release ")[2].partition(",")[0]
+    for source, architectures in NVCC.items():
+        for architecture in architectures:
+            with tempfile.TemporaryDirectory() as scratch:
+                ptx = Path(scratch) / "made.ptx"
+                command = ["nvcc", "-ptx", "-std=c++17", "-Wno-deprecated-declarations"]
+                command += [f"-arch=compute_{architecture}", "-o", str(ptx), f"{source}.cu"]
+                lines = ["-lineinfo"] if source == "lines" else []
+                subprocess.run([*command, *lines], cwd=HERE / "nvcc", check=True)
+                judge = ["ptxas", f"-arch=sm_{architecture}", "-o", "/dev/null", str(ptx)]
+                subprocess.run(judge, check=True)
+                text = ptx.read_text().replace(f"{HERE / 'nvcc'}/", "")
+            name = f"{source}_sm_{architecture}"
+            _write("nvcc", name, f"nvcc {version}", text, with_lines=bool(lines))
+
+
+def _write(folder: str, name: str, made_with: str, text: str, *, with_lines: bool = False) -> None:
     # Debug information is most of the text and of no use here.
     lines = text.split(".section\t.debug_")[0].splitlines()
-    kept = [one for one in lines if one.split()[:1] not in ([".loc"], [".file"])]
+    kept = [one for one in lines if with_lines or one.split()[:1] not in ([".loc"], [".file"])]
     path = HERE / folder / f"{name}.ptx"
     path.parent.mkdir(exist_ok=True)
     path.write_text("\n".join([f"// Made with {made_with} by make.py.", *kept]).rstrip() + "\n")
 
 
 if __name__ == "__main__":
-    {"nvrtc": nvrtc, "clang": clang, "triton": triton}[sys.argv[1]]()
+    {"nvrtc": nvrtc, "clang": clang, "triton": triton, "nvcc": nvcc}[sys.argv[1]]()

@@ -10,10 +10,12 @@ from cuda.core import (
     EventOptions,
     LaunchConfig,
     LegacyPinnedMemoryResource,
+    ManagedMemoryResource,
     ObjectCode,
     StreamOptions,
     launch,
 )
+from cuda.core.graph import GraphBuilder
 
 image, seed = sys.argv[1], int(sys.argv[2])
 rng = np.random.default_rng(seed)
@@ -76,6 +78,44 @@ for _ in range(3):
     stream.sync()
     assert np.array_equal(found, np.maximum(source, 0))
 graph.close()
+
+# A graph inside another, and work that is split over two streams and joined: the joined ones are
+# closed while the capture goes on.
+inner = device.create_graph_builder().begin_building()
+launch(inner, config, kernel, data, *shape)
+inner.end_building()
+first = device.create_graph_builder().begin_building()
+data.copy_from(pinned, stream=first)
+first.embed(inner)
+spare = device.allocate(values.nbytes, stream=stream)
+stream.sync()
+first, second = first.split(2)
+data.copy_to(back, stream=first)
+spare.copy_from(pinned, stream=second)
+joined = GraphBuilder.join(first, second)
+graph = joined.end_building().complete()
+for _ in range(2):
+    source[:] = rng.standard_normal(size, dtype=np.float32)
+    found[:] = np.nan
+    graph.launch(stream)
+    stream.sync()
+    assert np.array_equal(found, np.maximum(source, 0))
+spare.copy_to(back, stream=stream)
+stream.sync()
+assert np.array_equal(found, source)
+spare.close(stream)
+graph.close()
+
+# Managed memory out of its pool: the program reads what the kernel wrote where it is.
+managed = ManagedMemoryResource().allocate(values.nbytes, stream=stream)
+stream.sync()
+both = np.from_dlpack(managed).view(np.float32)
+both[:] = values
+launch(stream, config, kernel, managed, *shape)
+stream.sync()
+assert np.array_equal(both, clipped)
+del both
+managed.close(stream)
 
 data.fill(0xFF, stream=stream)
 data.copy_to(back, stream=stream)

@@ -178,6 +178,25 @@ def test_local_memory(offset: int) -> None:
     kernel(body.replace(f", {offset};", ", 12;")).kernel("k").launch([1], [1], [words()])
 
 
+def test_a_function_reaches_the_variables_of_its_callers() -> None:
+    """It is given an address, and has variables of its own."""
+    function = """
+        .func put(.param .b64 where) {
+            .reg .b64 %a; .reg .b64 %own; .local .align 8 .b8 mine[8];
+            mov.u64 %own, mine; st.local.u64 [%own], 6;
+            ld.param.u64 %a, [where]; ld.local.u64 %own, [%own]; st.local.u64 [%a], %own; ret;
+        }
+    """
+    body = """
+        .local .align 8 .b8 depot[8]; mov.u64 %d3, depot;
+        { .param .b64 given; st.param.b64 [given], %d3; call.uni put, (given); }
+        ld.local.u32 %r2, [%d3]; st.global.u32 [%d1], %r2; ret;
+    """
+    found = words()
+    kernel(body, outside=function).kernel("k").launch([1], [1], [found])
+    assert found[0] == 6
+
+
 def test_copies_read_only_what_they_ask_for() -> None:
     """`cp.async` with fewer bytes than it writes, or none, must not touch the rest."""
     body = """

@@ -160,7 +160,7 @@ class GcuConvention(GcuRows, GcuIndexing, GcuProducts, GcuComposed):
         size = layout.size
         source = self.roomy(self.whole(x, layout, steps), size, steps)
         target = self._into(out, size, steps)
-        arguments: Arguments = {"numel": size, "in": source, "out": target.view(through)}
+        arguments: Arguments = {"numel": size, "inp": source, "out": target.view(through)}
         steps.launch(_ASTYPE, x.dtype, (), arguments, through)
         self._deliver(target, out, size, steps)
 

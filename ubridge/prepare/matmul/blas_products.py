@@ -1,4 +1,4 @@
-"""Products of matrices on the host by a BLAS, as two lines of `matmul_table`."""
+"""Products of matrices on the host by a BLAS, as one line of the table."""
 
 from __future__ import annotations
 
@@ -13,19 +13,15 @@ from ubridge.prepare.convention import Convention
 from ubridge.prepare.matmul.host_blas import find_blas
 from ubridge.prepare.matmul.kernels import ProductKernel
 from ubridge.prepare.steps import Arguments, Memory, Steps
-from uhal import DType
-from uhal.dtypes import f32
 
 _COPY = OPS["copy"]
 
 _MODULE = "blas"
 _LONGEST = 2**31 - 1
 """What a BLAS with 32-bit integers can count."""
-_WIDENING_PAYS = 32**3
-"""Multiplications from which on halves are widened for the BLAS."""
 _PIECE = 2**21
 """Multiplications that are worth a piece of their own."""
-_PER_THREAD = 2**12
+_PER_THREAD = 2**16
 """Multiplications a work-item stands for: the runtime tells the short launches by their number."""
 
 
@@ -51,7 +47,7 @@ class BlasProducts(ProductKernel):
     """A BLAS whose calls are kernels of ours, on the host's threads and in the stream's order."""
 
     name = "blas"
-    dtypes: tuple[str, ...] = ("f32", "f64")
+    dtypes = ("f32", "f64")
 
     def __init__(self, executor: DeviceExecutor, convention: Convention) -> None:
         self._limits = executor.device.limits
@@ -74,20 +70,8 @@ class BlasProducts(ProductKernel):
     def prepare(self, product: Product, a: Memory, b: Memory, out: Memory, steps: Steps) -> None:
         """Add the launch of products, after a copy of what the BLAS does not take as it lies."""
         left, right = _layouts(product)
-        x = self._operand(a, left, out.dtype, steps)
-        y = self._operand(b, right, out.dtype, steps)
-        self._multiply(product, x, y, out, steps)
-
-    def _multiply(
-        self,
-        product: Product,
-        left: tuple[Memory, Operand],
-        right: tuple[Memory, Operand],
-        out: Memory,
-        steps: Steps,
-    ) -> None:
-        """Add the launch of the kernel that calls the BLAS, for the dtype of `out`."""
-        (a, x), (b, y) = left, right
+        a, x = self._operand(a, left, steps)
+        b, y = self._operand(b, right, steps)
         batch, m, n, k = product.batch, product.m, product.n, product.k
         columns, rows = _pieces(self._limits.processors, batch, m, n, k)
         work = m * n * k // (columns * rows) // _PER_THREAD
@@ -119,42 +103,18 @@ class BlasProducts(ProductKernel):
         geometry = ((columns * rows, 1, batch), threads, 0)
         steps.launch_entry(_MODULE, f"blas_matvec_{dtype}", geometry, arguments)
 
-    def _operand(
-        self, x: Memory, layout: Layout, dtype: DType, steps: Steps
-    ) -> tuple[Memory, Operand]:
+    def _operand(self, x: Memory, layout: Layout, steps: Steps) -> tuple[Memory, Operand]:
         """The matrices as the BLAS takes them; those that one stands for are copied once."""
         lies = _operand(layout)
-        if lies is not None and x.dtype is dtype:
+        if lies is not None:
             return x, lies
         batch = layout.strides[0]
         count, rows, columns = layout.shape
         each = rows * columns
         apart = Layout((count if batch else 1, rows, columns), layout.strides)
-        copied = steps.scratch(apart.size, dtype)
-        if x.dtype is dtype:
-            self._convention.unary(_COPY, x, apart, copied, None, steps)
-        else:
-            self._convention.cast(x, apart, copied, steps)
+        copied = steps.scratch(apart.size, x.dtype)
+        self._convention.unary(_COPY, x, apart, copied, None, steps)
         return copied, Operand(each if batch else 0, columns, False)
-
-
-class WidenedProducts(BlasProducts):
-    """The BLAS for halves, which are widened to f32 and rounded once."""
-
-    name = "blas_in_f32"
-    dtypes = ("bf16", "f16")
-
-    def refusal(self, product: Product) -> str:
-        """Say what keeps a product from the BLAS, or whether widening costs more than it saves."""
-        few = product.m * product.n * product.k < _WIDENING_PAYS
-        return super().refusal(product) or ("too small for widening to pay" if few else "")
-
-    def prepare(self, product: Product, a: Memory, b: Memory, out: Memory, steps: Steps) -> None:
-        """Add the products of widened copies."""
-        size = product.batch * product.m * product.n
-        wide = steps.scratch(size, f32)
-        super().prepare(product, a, b, wide, steps)
-        self._convention.cast(wide, Layout.contiguous(size), out, steps)
 
 
 @lru_cache(maxsize=4096)

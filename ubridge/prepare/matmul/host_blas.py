@@ -49,9 +49,8 @@ def find_blas() -> Blas:
     candidates = _wheel_libraries()
     named = bool(os.environ.get(VARIABLE))
     if not candidates and not named:
-        return Blas(
-            "", {}, {}, f"{WHEEL.replace('_', '-')} is not installed: pip install uhal-py[blas]"
-        )
+        wheel = WHEEL.replace("_", "-")
+        return Blas("", {}, {}, f"{wheel} is not installed: pip install {wheel}")
     search = find_library(VARIABLE, candidates)
     found = _opened(search)
     if found is None:

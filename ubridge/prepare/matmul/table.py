@@ -12,7 +12,7 @@ from ubridge.core.product import MatmulChoice, Product
 from ubridge.device.executor import DeviceExecutor
 from ubridge.device.images import modules
 from ubridge.prepare.convention import Convention
-from ubridge.prepare.matmul.blas_products import BlasProducts, WidenedProducts
+from ubridge.prepare.matmul.blas_products import BlasProducts
 from ubridge.prepare.matmul.cublaslt import CublasLtProducts
 from ubridge.prepare.matmul.kernels import (
     TENSOR_MODULE,
@@ -20,6 +20,7 @@ from ubridge.prepare.matmul.kernels import (
     TensorProducts,
     TiledProducts,
 )
+from ubridge.prepare.matmul.packed_products import PackedProducts
 from ubridge.prepare.steps import Memory, Steps
 
 
@@ -41,8 +42,8 @@ class MatmulKernels:
         if self._library is not None:
             self.table = (self._library, *self.table)
         if device.backend == "host":
-            blas = (BlasProducts(executor, convention), WidenedProducts(executor, convention))
-            self.table = (*blas, *self.table)
+            own = (BlasProducts(executor, convention), PackedProducts(executor))
+            self.table = (*own, *self.table)
 
     def choose(self, product: Product) -> MatmulChoice:
         """Say which kernel a product goes to.

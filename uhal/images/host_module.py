@@ -1,4 +1,4 @@
-"""What the host backend takes for an image, and what it says of its kernels.
+"""Libraries of kernels for the host: what one must be, and what it says of its kernels.
 
 An image is a shared library built with `<uhal/kernel.h>`. It is checked here before the system's
 loader, which believes every byte, sees it.

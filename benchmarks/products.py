@@ -1,0 +1,137 @@
+"""Products of matrices on the CPU, turn by turn in one process: `python -m benchmarks.products`.
+
+ubridge's f32 beside numpy's, and bf16 and f16 beside f32. Every form runs in each round, and what
+counts is the median of the rounds' ratios: what disturbs the machine for a while disturbs all forms
+of a round alike. Time is the processor time of the whole process for some products, which are
+waited for together. The exit status is 1 when a gate is missed.
+
+    python -m benchmarks.products [--threads 1] [--rounds 31] [--json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+
+SIZES = (128, 192, 256, 384, 512, 768, 1024)
+SPEED = 0.95
+"""Of numpy's, that f32 must have at every size."""
+HALVES = 512
+"""The size from which on halves are held to a share of f32's time."""
+SHARE, SHARE_BY_INSTRUCTIONS = 1.1, 0.7
+_ROUND_SECONDS = 0.004
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.products")
+    parser.add_argument("--threads", type=int, default=1, help="of ubridge and of numpy")
+    parser.add_argument("--rounds", type=int, default=31)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    options = parser.parse_args()
+    # Both libraries read them when they are first imported; others would hold OpenBLAS back.
+    for name in [name for name in os.environ if name.startswith("OPENBLAS_")]:
+        del os.environ[name]
+    os.environ["OPENBLAS_NUM_THREADS"] = os.environ["UHAL_HOST_THREADS"] = str(options.threads)
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-options.threads :])
+    rows = measured(options.rounds)
+    if options.json:
+        print(json.dumps(rows))
+    else:
+        print(f"{'product':>8} {'f32, µs':>10} {'numpy/f32':>10} {'bf16/f32':>9} {'f16/f32':>8}")
+        for row in rows:
+            print(
+                f"{row['size']:>8} {row['f32']:>10.1f} {row['speed']:>10.2f} "
+                f"{row['bf16']:>9.2f} {row['f16']:>8.2f}  {row['by']}"
+            )
+    missed = [text for row in rows for text in _missed(row)]
+    print("\n".join(missed), file=sys.stderr, end="\n" if missed else "")
+    return 1 if missed else 0
+
+
+def measured(rounds: int) -> list[dict[str, float | str]]:
+    """A row for each size."""
+    import numpy as np
+
+    import ubridge
+    from uhal import Device
+
+    rng = np.random.default_rng(0)
+    rows: list[dict[str, float | str]] = []
+    with Device(0, backend="host") as device:
+        for size in SIZES:
+            x, y = (rng.standard_normal((size, size), np.float32) for _ in range(2))
+            held = [ubridge.from_numpy(one) for one in (x, y)]
+            forms: dict[str, Callable[[], object]] = {"numpy": partial(np.matmul, x, y)}
+            for dtype in ("f32", "bf16", "f16"):
+                left, right = (one.astype(dtype) for one in held)
+                forms[dtype] = partial(ubridge.matmul, left, right)
+                if dtype == "bf16":
+                    choice = ubridge.matmul_choice(left, right)
+            times = _times(forms, rounds, device.synchronize)
+            ratio = {
+                name: statistics.median(
+                    one / ours for one, ours in zip(found, times["f32"], strict=True)
+                )
+                for name, found in times.items()
+            }
+            rows.append(
+                {
+                    "size": size,
+                    "f32": min(times["f32"]) / 1e3,
+                    "speed": ratio["numpy"],
+                    "bf16": ratio["bf16"],
+                    "f16": ratio["f16"],
+                    "by": f"{choice.kernel}: {choice.reason}",
+                }
+            )
+    return rows
+
+
+def _times(
+    forms: dict[str, Callable[[], object]], rounds: int, wait: Callable[[], None]
+) -> dict[str, list[float]]:
+    """Nanoseconds of processor time a call, by round."""
+    counts = {}
+    for name, form in forms.items():
+        count = 1
+        _taken(form, count, wait)  # libraries are loaded by the first
+        while _taken(form, count, wait) * count < _ROUND_SECONDS * 1e9:
+            count *= 2
+        counts[name] = count
+    times: dict[str, list[float]] = {name: [] for name in forms}
+    for _ in range(rounds):
+        for name, form in forms.items():
+            times[name].append(_taken(form, counts[name], wait))
+    return times
+
+
+def _taken(form: Callable[[], object], count: int, wait: Callable[[], None]) -> float:
+    start = time.process_time_ns()
+    for _ in range(count):
+        form()
+    wait()
+    return (time.process_time_ns() - start) / count
+
+
+def _missed(row: dict[str, float | str]) -> list[str]:
+    size, by = row["size"], str(row["by"])
+    missed = []
+    if float(row["speed"]) < SPEED:
+        missed.append(f"{size}: {row['speed']:.2f} of numpy's speed, at least {SPEED} is wanted")
+    for dtype in ("bf16", "f16") if float(size) >= HALVES else ():
+        instructions = dtype == "bf16" and by.endswith(("bf16", "amx"))
+        most = SHARE_BY_INSTRUCTIONS if instructions else SHARE
+        if float(row[dtype]) > most:
+            missed.append(f"{size}: {dtype} takes {row[dtype]:.2f} of f32's time, {most} at most")
+    return missed
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,86 @@
+"""A copy of the checkout whose compiled parts are built in another way: for debuggers, sanitized.
+
+    python -m build_support.flavoured FLAVOUR [COMMAND…]
+
+keeps the copy in `build/flavours/FLAVOUR`, where its build does not touch the checkout's, brings
+it up to date, and runs the command there, with this interpreter for `python`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from build_support.native import FLAVOURS, Flavour
+
+ROOT = Path(__file__).resolve().parents[1]
+
+SANITIZER_OPTIONS = {
+    # Python never frees all it allocates. What it links was not built for these checks.
+    "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=1:detect_odr_violation=0",
+    "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
+    "TSAN_OPTIONS": "halt_on_error=0:exitcode=66:second_deadlock_stack=1",
+}
+
+
+def mirror(flavour: Flavour, root: Path = ROOT) -> Path:
+    """Bring the copy's files up to date with the checkout's; what it built stays."""
+    copy = root / "build" / "flavours" / flavour.name
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=root,
+        check=True,
+        capture_output=True,
+    ).stdout
+    names = {name for name in listed.decode().split("\0") if name and (root / name).is_file()}
+    record = copy / "build" / "mirrored"
+    before = set(record.read_text(encoding="utf-8").splitlines()) if record.exists() else set()
+    for name in before - names:
+        (copy / name).unlink(missing_ok=True)
+    for name in names:
+        source, target = root / name, copy / name
+        if not target.exists() or target.read_bytes() != source.read_bytes():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, target)
+    record.parent.mkdir(parents=True, exist_ok=True)
+    record.write_text("\n".join(sorted(names)), encoding="utf-8")
+    return copy
+
+
+def environment(flavour: Flavour) -> Mapping[str, str]:
+    """What a program needs to load the parts built so."""
+    if not flavour.runtime:
+        return os.environ
+    compiler = os.environ.get("CC", "cc")
+    answer = subprocess.run(
+        [compiler, f"-print-file-name={flavour.runtime}"],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.strip()
+    if not Path(answer).is_absolute():
+        raise SystemExit(f"{compiler} has no {flavour.runtime}: install its sanitizers")
+    return {**os.environ, **SANITIZER_OPTIONS, "LD_PRELOAD": str(Path(answer).resolve())}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Build the flavour that is named, and run the rest of the arguments in its copy."""
+    if not arguments or arguments[0] not in FLAVOURS:
+        raise SystemExit(f"expected one of {', '.join(FLAVOURS)} and, if wanted, a command")
+    flavour = FLAVOURS[arguments[0]]
+    copy = mirror(flavour)
+    build = ["setup.py", "-q", "build_ext", "--inplace", f"--flavour={flavour.name}"]
+    done = subprocess.run([sys.executable, *build], cwd=copy)
+    if done.returncode or not arguments[1:]:
+        print(f"{flavour.name}: {copy}" if not done.returncode else f"{flavour.name}: not built")
+        return done.returncode
+    command = [sys.executable if part == "python" else part for part in arguments[1:]]
+    return subprocess.run(command, cwd=copy, env=environment(flavour)).returncode
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,53 @@
+"""The style of what ruff does not know: clang-format writes C and C++, cython-lint checks Cython.
+
+    python -m build_support.formatting [--check]
+
+writes C and C++ anew; with `--check` nothing is changed, and only Cython is looked at.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+LEFT_AS_WRITTEN = (
+    # lists to be read line by line, compared with the vendors' headers
+    *("abi.h", "eccl_abi.h", "cublaslt_abi.h"),
+    # kernels: bodies behind macros, which clang-format takes for something else
+    *("ubridge/kernels/", "uhal/include/", "simulators/tops/kernels/", "tests/"),
+)
+
+
+def sources(*patterns: str) -> list[str]:
+    """Tracked files of these patterns, less what is left as it was written."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--", *patterns], cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout.splitlines()
+    return [
+        name
+        for name in listed
+        if not name.startswith(LEFT_AS_WRITTEN) and Path(name).name not in LEFT_AS_WRITTEN
+    ]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Format, or check with `--check`; 1 when something is to be done by hand."""
+    tools = Path(sys.executable).parent
+    # cython-lint calls pycodestyle by name
+    environment = {**os.environ, "PATH": f"{tools}{os.pathsep}{os.environ.get('PATH', '')}"}
+    if "--check" not in arguments:
+        written = sources("*.c", "*.h", "*.cpp")
+        subprocess.run([str(tools / "clang-format"), "-i", *written], cwd=ROOT, check=True)
+    checked = sources("*.pyx", "*.pxi")
+    return subprocess.run(
+        [str(tools / "cython-lint"), *checked], cwd=ROOT, env=environment
+    ).returncode
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,251 @@
+# Waiting on the host, so that Ctrl-C ends it.
+#
+# Python calls signal handlers on its main thread, and not inside a native call. There every wait
+# asks now and then whether a handler has something to raise: that ends the wait and nothing else,
+# for the work goes on and can be waited for again. A library that can ask while it waits does (the
+# slots that end in `while`); for others see awaiter.h. Other threads wait in the driver, whatever
+# comes.
+
+cdef unsigned long main_thread = 0
+cdef unsigned int main_thread_generation = 0
+
+
+cdef inline bint signals_come_here() except -1:
+    """Whether Python calls signal handlers on this thread."""
+    global main_thread, main_thread_generation
+    if main_thread == 0 or main_thread_generation != uhal_fork_count:
+        main_thread = _threading.main_thread().ident
+        main_thread_generation = uhal_fork_count
+    return PyThread_get_thread_ident() == main_thread
+
+
+cdef int keep_waiting(void *raised) noexcept with gil:
+    """Whether a wait goes on: what a signal handler raises goes into the list `raised`."""
+    try:
+        PyErr_CheckSignals()
+    except BaseException as failure:
+        (<list>raised).append(failure)
+        return 0
+    return 1
+
+
+cdef inline int end_of_wait(list raised) except -1:
+    if raised:
+        raise raised.pop()
+    return 0
+
+
+# -- streams and events ----------------------------------------------------------------------------
+
+
+cdef int wait_for_stream(Context context, StreamCore core, const char **slot) except? -1:
+    """Wait for all the stream was given; the driver's answer and the slot that gave it.
+
+    The device is current. Raises what a signal handler raises.
+    """
+    cdef uhal_hot_table *table = context.table
+    cdef void *handle = core.handle
+    cdef int status
+    cdef list raised = []
+    slot[0] = "stream_synchronize"
+    hold_core(core)
+    try:
+        if not signals_come_here():
+            with nogil:
+                status = table.stream_synchronize(handle)
+        elif table.stream_synchronize_while != NULL:
+            with nogil:
+                status = table.stream_synchronize_while(handle, keep_waiting, <void *>raised)
+            end_of_wait(raised)
+        else:
+            slot[0] = "stream_query"
+            with nogil:
+                status = uhal_look(table.stream_query, handle, table.not_ready)
+            if status == table.not_ready:
+                status = wait_for_end_of_stream(context, core, slot)
+    finally:
+        let_go_core(context, core)
+    return status
+
+
+cdef int wait_for_end_of_stream(Context context, StreamCore core, const char **slot) except? -1:
+    """Wait for a mark behind what is in the stream now: others may go on filling it."""
+    cdef LeftWait wait = left_wait(context)
+    cdef int status = record_mark(context, core, &wait.mark, slot)
+    try:
+        if status == 0:
+            status = wait_on_thread(context, wait.mark, wait, slot)
+    finally:
+        if wait.mark != NULL and wait.awaiter == NULL:
+            context.idle_events.append(<uintptr_t>wait.mark)
+    return status
+
+
+cdef int wait_for_handle(
+    Context context, void *event, bint look, LeftWait wait, const char **slot
+) except? -1:
+    """Wait for the event's last record; the driver's answer and the slot that gave it.
+
+    The device is current. `look`: asking it for a moment first is worth a processor's time. Raises
+    what a signal handler raises; then `wait` says whether the event is still needed.
+    """
+    cdef uhal_hot_table *table = context.table
+    cdef int status = table.not_ready
+    cdef list raised = []
+    slot[0] = "event_synchronize"
+    if not signals_come_here():
+        with nogil:
+            status = table.event_synchronize(event)
+    elif table.event_synchronize_while != NULL:
+        with nogil:
+            status = table.event_synchronize_while(event, keep_waiting, <void *>raised)
+        end_of_wait(raised)
+    else:
+        if look:
+            slot[0] = "event_query"
+            with nogil:
+                status = uhal_look(table.event_query, event, table.not_ready)
+        if status == table.not_ready:
+            status = wait_on_thread(context, event, wait, slot)
+    return status
+
+
+# -- by a thread of ours ---------------------------------------------------------------------------
+
+
+@cython.final
+cdef class LeftWait:
+    """LeftWait()\n--\n
+    A wait on a thread of ours. Once its caller has left, its event is kept until it ends."""
+
+    cdef uhal_awaiter *awaiter      # null: the caller has not left
+    cdef unsigned int generation
+    cdef Context context
+    cdef void *mark                 # an event of the lane's own, to be used again
+    cdef Event event                # a user's
+
+
+cdef list left_waits = []
+
+
+cdef LeftWait left_wait(Context context):
+    cdef LeftWait wait = LeftWait.__new__(LeftWait)
+    wait.generation = uhal_fork_count
+    wait.context = context
+    return wait
+
+
+cdef int wait_on_thread(
+    Context context, void *event, LeftWait wait, const char **slot
+) except? -1:
+    cdef uhal_hot_table *table = context.table
+    cdef void *token = context.token_pointer
+    cdef uhal_awaiter *awaiter
+    cdef list raised = []
+    cdef int status = 0
+    cdef int ended
+    reap_left_waits()
+    awaiter = uhal_awaiter_take()
+    if awaiter == NULL:
+        slot[0] = "event_query"
+        with nogil:
+            status = uhal_look_now_and_then(
+                table.event_query, event, table.not_ready, keep_waiting, <void *>raised
+            )
+    else:
+        slot[0] = "event_synchronize"
+        with nogil:
+            ended = uhal_awaiter_wait(
+                awaiter, table, token, event, keep_waiting, <void *>raised, &status
+            )
+        if ended:
+            uhal_awaiter_give(awaiter)
+        else:
+            wait.awaiter = awaiter
+            left_waits.append(wait)
+    end_of_wait(raised)
+    return status
+
+
+cdef int reap_left_waits() except -1:
+    """Let go of what waits needed that have ended since their callers left."""
+    cdef LeftWait wait
+    for wait in list(left_waits):
+        if wait.generation != uhal_fork_count:
+            left_waits.remove(wait)     # the parent's thread waits on, and not for us
+        elif uhal_awaiter_ended(wait.awaiter):
+            left_waits.remove(wait)
+            uhal_awaiter_give(wait.awaiter)
+            if wait.mark != NULL:
+                wait.context.idle_events.append(<uintptr_t>wait.mark)
+            if wait.event is not None:
+                end_wait_for(wait.event)
+    return 0
+
+
+# -- before native calls that no signal ends -------------------------------------------------------
+
+
+cdef inline int settle_for_copy(Context context, StreamCore core, void *previous) except -1:
+    """On the main thread, wait for the stream before a copy that would wait for it in the driver.
+
+    When a signal ends this wait the copy has not begun: nothing of the caller's is in use. The
+    device is current; `previous` is made so again when this raises.
+    """
+    if signals_come_here() and context.table.stream_query(core.handle) == context.table.not_ready:
+        try:
+            synchronize_core(context, core)
+        except BaseException:
+            leave(context, previous)
+            raise
+    return 0
+
+
+cdef int settle_for_free(Context context) except -1:
+    """On the main thread, wait for the device before the driver does because it frees memory."""
+    cdef StreamCore core
+    if context.table.frees_wait and signals_come_here():
+        for core in list(context.streams.values()):
+            if not core.state.word & UHAL_STATE_CAPTURING:
+                synchronize_core(context, core)
+    return 0
+
+
+cdef int wait_in_teardown(Context context, StreamCore core) except -1:
+    """Let what is pending in the stream finish; a lost device answers at once.
+
+    The context is being destroyed, so nothing may hold it, no thread's wait either.
+    """
+    cdef uhal_hot_table *table = context.table
+    cdef void *handle = core.handle
+    cdef uhal_handle_call query = table.stream_query
+    cdef uhal_handle_call synchronize = table.stream_synchronize
+    cdef int (*synchronize_while)(void *, uhal_go_on, void *) noexcept nogil
+    cdef list raised = []
+    cdef bint here = signals_come_here()
+    if core.owner is not None and core.completed == core.ticket:
+        return 0
+    if core.closed and not core.markers:
+        return 0
+    synchronize_while = table.stream_synchronize_while
+    if core.closed:
+        query = table.event_query
+        handle = <void *><uintptr_t>core.markers[-1][1]
+        synchronize = table.event_synchronize
+        synchronize_while = table.event_synchronize_while
+    with nogil:
+        if not here:
+            synchronize(handle)
+        elif synchronize_while != NULL:
+            synchronize_while(handle, keep_waiting, <void *>raised)
+        else:
+            uhal_look_now_and_then(query, handle, table.not_ready, keep_waiting, <void *>raised)
+    return end_of_wait(raised)
+
+
+cdef int warn_of_failed_end(str message, object failure) noexcept:
+    """Tell what ended a destructor early. A Ctrl-C then comes again, where it can be raised."""
+    warn_in_destructor(f"{message}: {str(failure) or type(failure).__name__}")
+    if isinstance(failure, KeyboardInterrupt):
+        PyErr_SetInterrupt()
+    return 0

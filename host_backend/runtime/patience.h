@@ -1,0 +1,38 @@
+// How long a caller waits: for ever, or while a function of its own says so.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+
+#include "abi.h"
+
+namespace uhal_host {
+
+struct Patience {
+    uhal_go_on go_on = nullptr; // null: for ever
+    void *user_data = nullptr;
+};
+
+// Sleeps until the condition holds; false when the patience ended first. The lock is let go of while
+// the function is asked: it may take others.
+template <class Condition>
+bool wait_patiently(std::condition_variable &changed, std::unique_lock<std::mutex> &guard,
+                    const Patience &patience, Condition &&condition) {
+    if (patience.go_on == nullptr) {
+        changed.wait(guard, condition);
+        return true;
+    }
+    constexpr std::chrono::milliseconds slice{50};
+    while (!changed.wait_for(guard, slice, condition)) {
+        guard.unlock();
+        const bool goes_on = patience.go_on(patience.user_data) != 0;
+        guard.lock();
+        if (!goes_on) {
+            return false;
+        }
+    }
+    return true;
+}
+
+} // namespace uhal_host

@@ -1,0 +1,86 @@
+#include "library.h"
+
+#include <dlfcn.h>
+
+#include <cctype>
+#include <mutex>
+#include <optional>
+
+#include "lookups.h"
+
+namespace compilers {
+
+namespace {
+
+std::mutex places_mutex;
+std::array<std::optional<Library>, most_libraries> places;
+std::array<void *, most_libraries> bases;
+
+// The header of nvJitLink calls "__nvJitLinkCreate_13_0" for nvJitLinkCreate.
+std::string plain_name(std::string name) {
+    if (name.compare(0, 2, "__") != 0) {
+        return name;
+    }
+    for (int part = 0; part < 2; ++part) {
+        const size_t end = name.find_last_not_of("0123456789");
+        if (end == std::string::npos || end + 1 == name.size() || name[end] != '_') {
+            return name;
+        }
+        name.resize(end);
+    }
+    return name.substr(2);
+}
+
+const Replacements *replacements_of(const std::string &name) {
+    const Replacements *found = nvrtc_replacements(name);
+    return found != nullptr ? found : nvjitlink_replacements(name);
+}
+
+// The place of the library that `function` belongs to; `most_libraries` when there is none left.
+size_t place_of(void *function) {
+    Dl_info about;
+    if (dladdr(function, &about) == 0 || about.dli_fname == nullptr) {
+        return most_libraries;
+    }
+    const std::lock_guard<std::mutex> lock(places_mutex);
+    for (size_t place = 0; place < most_libraries; ++place) {
+        if (places[place] && bases[place] == about.dli_fbase) {
+            return place;
+        }
+        if (!places[place]) {
+            void *const handle = dlopen(about.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+            if (handle == nullptr) {
+                return most_libraries;
+            }
+            bases[place] = about.dli_fbase;
+            places[place].emplace(handle);
+            return place;
+        }
+    }
+    return most_libraries;
+}
+
+} // namespace
+
+void *Library::find(const char *name) const {
+    return uhal_loader_lookup(handle_, name);
+}
+
+const Library &library(size_t place) {
+    return *places[place];
+}
+
+} // namespace compilers
+
+int uhal_is_replaced(const char *name) {
+    // Most lookups end here, after two characters.
+    const bool candidate = (name[0] == 'n' && name[1] == 'v') || (name[0] == '_' && name[1] == '_');
+    return candidate && compilers::replacements_of(compilers::plain_name(name)) != nullptr;
+}
+
+void *uhal_replacement(void *found, const char *name) {
+    const size_t place = found == nullptr ? compilers::most_libraries : compilers::place_of(found);
+    return place == compilers::most_libraries
+               ? found
+               : (*compilers::replacements_of(compilers::plain_name(name)))[place];
+}

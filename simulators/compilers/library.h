@@ -1,0 +1,49 @@
+// The user's own libraries, as far as their functions are replaced.
+#pragma once
+
+#include <array>
+#include <string>
+#include <utility>
+
+namespace compilers {
+
+// One of NVRTC or of nvJitLink, which the program has opened and keeps open.
+class Library {
+  public:
+    explicit Library(void *handle) : handle_(handle) {}
+
+    // A function of the library itself, by the type of its prototype; null when it has none.
+    template <class Function> Function *function(const char *name) const {
+        return reinterpret_cast<Function *>(find(name));
+    }
+
+  private:
+    void *find(const char *name) const;
+
+    void *handle_;
+};
+
+// A process rarely has two versions of one library, and hardly ever more.
+constexpr size_t most_libraries = 8;
+
+// The library in a place that `uhal_replacement` gave it.
+const Library &library(size_t place);
+
+// A replacement for each place, for a function alone does not know which library it stands for.
+using Replacements = std::array<void *, most_libraries>;
+
+// `Body<place>::call` for each place.
+template <template <size_t> class Body, size_t... place>
+Replacements replacements(std::index_sequence<place...>) {
+    return {reinterpret_cast<void *>(&Body<place>::call)...};
+}
+
+template <template <size_t> class Body> Replacements replacements() {
+    return replacements<Body>(std::make_index_sequence<most_libraries>());
+}
+
+// Those of a function by its plain name; null when it is not replaced.
+const Replacements *nvrtc_replacements(const std::string &name);
+const Replacements *nvjitlink_replacements(const std::string &name);
+
+} // namespace compilers

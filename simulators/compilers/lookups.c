@@ -1,0 +1,37 @@
+// Preloaded: stands in front of `dlsym`, so that a program that looks up one of the few functions
+// which hand out machine code gets ours instead. All other lookups go to the loader untouched.
+//
+// Libraries open NVRTC and nvJitLink by a full path of their own choice, so a library of the same
+// name elsewhere would not be found; and what they open stays the user's, so that its path, its
+// version and its other functions are what they would be without us.
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stddef.h>
+
+#include "lookups.h"
+
+#define SHOWN __attribute__((visibility("default")))
+
+typedef void *Lookup(void *handle, const char *name);
+
+static Lookup *loader_lookup(void) {
+    static Lookup *found;
+    // The version it has had since it moved into libc, then the first one of x86-64 and aarch64.
+    static const char *const versions[] = {"GLIBC_2.34", "GLIBC_2.2.5", "GLIBC_2.17"};
+    for (size_t at = 0; found == NULL && at < sizeof versions / sizeof *versions; ++at) {
+        found = (Lookup *)dlvsym(RTLD_NEXT, "dlsym", versions[at]);
+    }
+    return found;
+}
+
+void *uhal_loader_lookup(void *handle, const char *name) {
+    return loader_lookup()(handle, name);
+}
+
+SHOWN void *dlsym(void *restrict handle, const char *restrict name) {
+    if (!uhal_is_replaced(name)) {
+        // As the last act, so that the loader sees the caller, which RTLD_NEXT starts from.
+        return loader_lookup()(handle, name);
+    }
+    return uhal_replacement(uhal_loader_lookup(handle, name), name);
+}

@@ -1,0 +1,29 @@
+// What the nodes of graphs do, made from what a program says of it: one form for each kind of node.
+#pragma once
+
+#include "graph_calls.h"
+
+namespace cuda_sim {
+
+CUresult make_event_operation(Call &call, CUgraphNodeType type, CUevent handle,
+                              Operation &operation);
+CUresult make_operation(Call &call, const CUDA_CHILD_GRAPH_NODE_PARAMS &what, Operation &operation);
+CUresult make_operation(Call &call, const CUDA_KERNEL_NODE_PARAMS_v1 &what, Operation &operation);
+CUresult make_operation(Call &call, const CUDA_KERNEL_NODE_PARAMS &what, Operation &operation);
+CUresult make_operation(Call &call, const CUDA_MEMCPY3D &what, Operation &operation);
+CUresult make_operation(Call &call, const CUDA_MEMSET_NODE_PARAMS &what, Operation &operation);
+CUresult make_operation(Call &, const CUDA_HOST_NODE_PARAMS &what, Operation &operation);
+CUresult make_operation(Call &call, const CUDA_BATCH_MEM_OP_NODE_PARAMS &what,
+                        Operation &operation);
+CUresult make_operation(Call &call, const CUgraphNodeParams &what, Operation &operation);
+
+// For those the program gives a pointer to.
+template <class Parameters>
+CUresult make_operation_of(Call &call, const Parameters *what, Operation &operation) {
+    return what == nullptr ? CUDA_ERROR_INVALID_VALUE : make_operation(call, *what, operation);
+}
+
+// Whether there is such a context; that of a copy or fill is otherwise known by its addresses.
+bool is_context(CUcontext context);
+
+} // namespace cuda_sim

@@ -1,0 +1,16 @@
+// Which line of a kernel's source a line of PTX was made from, where `.loc` tells (ISA manual §11.5).
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace sim {
+
+// "kernel.cu:8", with "inlined at other.cu:20" behind it where that is told; empty when nothing is.
+// `lines` are those of the PTX; `line` counts from 1.
+std::string source_place(const std::vector<std::string> &lines, unsigned line);
+
+// Lines of a report: the place, and the line itself where the file can be read. Empty as above.
+std::string source_report(const std::vector<std::string> &lines, unsigned line, const char *title);
+
+} // namespace sim

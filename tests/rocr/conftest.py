@@ -1,0 +1,26 @@
+"""Machines with AMD's own runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.rocr.machine import Machine, machine
+from tests.rocr.topology import GPUS
+
+
+@pytest.fixture(scope="session")
+def folder(request: pytest.FixtureRequest) -> Path:
+    """Where packages, the model and the descriptions of devices are kept from run to run."""
+    cache = request.config.cache
+    assert cache is not None
+    return cache.mkdir("debian")
+
+
+@pytest.fixture(scope="session")
+def machine_with(folder: Path) -> Callable[[str], Machine]:
+    """Name of a processor → a machine that has it."""
+    gpus = {gpu.processor: gpu for gpu in GPUS}
+    return lambda processor: machine(gpus[processor], folder)

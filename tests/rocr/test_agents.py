@@ -1,0 +1,78 @@
+"""What AMD's runtime says of a device and its memory, and what the simulated one says of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from build_support import rocm_kernels
+from tests.children import check_child
+from tests.rocr import agents
+from tests.rocr.machine import Machine
+from tests.rocr.topology import GPUS, NO_MODEL
+from tests.simulated.hsa import LIBRARY
+
+MODELS = [gpu for gpu in GPUS if gpu.processor not in NO_MODEL]
+
+# Answers that may differ: of the machine, of the product, or handles.
+OF_ITS_OWN = (
+    *("CACHE_SIZE", "ISA", "MAX_CLOCK_FREQUENCY", "BDFID", "MEMORY_WIDTH", "MEMORY_MAX_FREQUENCY"),
+    *("PRODUCT_NAME", "HDP_FLUSH", "UUID", "MEMORY_AVAIL", "TIMESTAMP_FREQUENCY"),
+    *("DRIVER_UID", "NEAREST_CPU"),
+    # Since ROCm 7 what HIP allows along each axis, before 2³² - 1: the simulated one is the older.
+    "GRID_MAX_DIM",
+)
+
+
+def test_there_is_a_description_of_every_target() -> None:
+    assert [gpu.processor for gpu in GPUS] == list(rocm_kernels.TARGETS)
+    assert set(NO_MODEL.values()) <= {gpu.processor for gpu in MODELS}
+
+
+@pytest.mark.parametrize("processor", NO_MODEL)
+def test_devices_of_which_this_release_takes_no_model(
+    machine_with: Callable[[str], Machine], processor: str
+) -> None:
+    """When this fails a newer release can, and their images need no stand-in."""
+    done = machine_with(processor).start(agents.describe)
+    assert done.returncode < 0
+    assert "model: Unimplemented KFD ioctl" in done.stderr
+
+
+@pytest.mark.parametrize("gpu", MODELS, ids=lambda gpu: gpu.processor)
+def test_the_simulated_runtime_says_the_same(
+    machine_with: Callable[[str], Machine], gpu: Any
+) -> None:
+    if not LIBRARY.exists():
+        pytest.skip("the simulated HSA runtime is not built: make simulators")
+    real = machine_with(gpu.processor).call(agents.describe)
+    environment = {"UHAL_SIM_ROCM_PROFILE": gpu.processor}
+    simulated = json.loads(check_child(print_agents, str(LIBRARY), environment=environment))
+    assert common(simulated["gpu"]) == common(real["gpu"])
+    # In any order: programs choose by flags. Not every device has the extended kind.
+    for agent in ("cpu", "gpu"):
+        assert pools(real[agent]) <= pools(simulated[agent]), agent
+        assert pools(simulated[agent]) - pools(real[agent]) <= {("", "08", "01", "0010", "")}
+
+
+def print_agents(library: str) -> None:
+    print(json.dumps(agents.describe(library)))
+
+
+def common(agent: Mapping[str, Any]) -> dict[str, str]:
+    return {
+        name: told
+        for name, told in agent["attributes"].items()
+        if name.split("_INFO_")[-1] not in OF_ITS_OWN
+    }
+
+
+def pools(agent: Mapping[str, Any]) -> set[tuple[str, ...]]:
+    asked = ("SEGMENT", "GLOBAL_FLAGS", "RUNTIME_ALLOC_ALLOWED", "RUNTIME_ALLOC_GRANULE",
+             "ACCESSIBLE_BY_ALL")  # fmt: skip
+    return {
+        tuple(pool[f"HSA_AMD_MEMORY_POOL_INFO_{name}"] for name in asked) for pool in agent["pools"]
+    }

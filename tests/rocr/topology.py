@@ -1,0 +1,151 @@
+"""Descriptions of devices, as the Linux kernel's driver gives them to AMD's runtime in sysfs.
+
+A device model is told what it is by such a folder. Numbers are those of one product for each
+target, from AMD's specifications of it; the runtime reads `properties` as `name number` lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A product."""
+
+    target: str
+    """The runtime's name of it, features included."""
+    version: int
+    """Major, minor and stepping of the target, two decimal digits each."""
+    device_id: int
+    """Of PCI."""
+    compute_units: int
+    simds_of_unit: int
+    waves_of_simd: int
+    wavefront: int
+    engines: int
+    """Shader engines, on all dies."""
+    memory_gib: int
+    l1_kib: int
+    l2_kib: int
+    dies: int = 1
+
+    @property
+    def processor(self) -> str:
+        """The target without features."""
+        return self.target.partition(":")[0]
+
+
+GPUS = (
+    Gpu("gfx90a:sramecc+:xnack-", 90010, 0x740F, 104, 4, 8, 64, 8, 64, 16, 8192),  # MI210
+    Gpu(
+        "gfx942:sramecc+:xnack-", 90402, 0x74A1, 304, 4, 8, 64, 32, 192, 32, 4096, dies=8
+    ),  # MI300X
+    Gpu("gfx1030", 100300, 0x73BF, 80, 2, 16, 32, 4, 16, 16, 4096),  # RX 6900 XT
+    Gpu("gfx1100", 110000, 0x744C, 96, 2, 16, 32, 6, 24, 32, 6144),  # RX 7900 XTX
+    Gpu("gfx1201", 120001, 0x7550, 64, 2, 16, 32, 4, 16, 32, 8192),  # RX 9070 XT
+)
+
+NO_MODEL = {"gfx90a": "gfx942", "gfx1030": "gfx1100"}
+"""Targets of which ROCr 7.2 cannot be given a model, and what stands in for each.
+
+On devices before gfx942 and gfx11 the runtime hands the driver a handler of traps, which its own
+stand-in for the driver does not know: it ends the process.
+"""
+
+# Bits of a node's capability, as in hsakmttypes.h.
+_WATCH_POINTS = 1 << 7 | 2 << 8
+_DOORBELLS_OF_64_BITS = 2 << 12
+_SRAM_ECC = 1 << 26
+_SHARED_VIRTUAL_MEMORY = 1 << 27
+_DEBUG_FIRMWARE = 1 << 29
+"""Without it the runtime does not come up a second time, with it it ends the process then."""
+
+_SYSTEM_MEMORY, _PUBLIC_DEVICE_MEMORY = 0, 1
+_PCI_EXPRESS = 2
+_DATA_CACHE = 1 | 8  # for the GPU
+_AMD = 0x1002
+
+
+def write(folder: Path, gpu: Gpu) -> None:
+    """Write the description of a machine with one CPU and this GPU."""
+    _write(folder, "generation_id", "1\n")
+    _write_properties(folder, "", {"platform_oem": 0, "platform_id": 0, "platform_rev": 0},
+                      name="system_properties")  # fmt: skip
+    cpu = {"cpu_cores_count": 2, "mem_banks_count": 1, "io_links_count": 1}
+    _write_node(folder, 0, gpu_id=0, properties=cpu, heap=_SYSTEM_MEMORY, memory_gib=16)
+    _write_node(
+        folder,
+        1,
+        # The runtime's model counts its devices from 1 and wants the number of the next.
+        gpu_id=2,
+        properties=_properties(gpu),
+        heap=_PUBLIC_DEVICE_MEMORY,
+        memory_gib=gpu.memory_gib,
+    )
+    for index, (level, kib) in enumerate(((1, gpu.l1_kib), (2, gpu.l2_kib))):
+        cache = {"processor_id_low": 0, "level": level, "size": kib, "cache_line_size": 128}
+        _write_properties(folder, f"nodes/1/caches/{index}", {**cache, "type": _DATA_CACHE})
+
+
+def _properties(gpu: Gpu) -> Mapping[str, int]:
+    capability = _WATCH_POINTS | _DOORBELLS_OF_64_BITS | _SHARED_VIRTUAL_MEMORY | _DEBUG_FIRMWARE
+    if "sramecc+" in gpu.target:
+        capability |= _SRAM_ECC
+    return {
+        "simd_count": gpu.compute_units * gpu.simds_of_unit,
+        "mem_banks_count": 1,
+        "caches_count": 2,
+        "io_links_count": 1,
+        "max_waves_per_simd": gpu.waves_of_simd,
+        "lds_size_in_kb": 64,
+        "wave_front_size": gpu.wavefront,
+        "array_count": gpu.engines,
+        "simd_arrays_per_engine": 1,
+        "cu_per_simd_array": gpu.compute_units // gpu.engines,
+        "simd_per_cu": gpu.simds_of_unit,
+        "max_slots_scratch_cu": 32,
+        "gfx_target_version": gpu.version,
+        "vendor_id": _AMD,
+        "device_id": gpu.device_id,
+        "location_id": 3 << 8,
+        "drm_render_minor": 128,
+        "num_sdma_engines": 2,
+        "num_sdma_queues_per_engine": 8,
+        "num_cp_queues": 24,
+        "max_engine_clk_fcompute": 2000,
+        "max_engine_clk_ccompute": 3000,
+        "fw_version": 2100,
+        "capability": capability,
+        "unique_id": 0x1234,
+        "num_xcc": gpu.dies,
+    }
+
+
+def _write_node(
+    folder: Path, node: int, *, gpu_id: int, properties: Mapping[str, int], heap: int,
+    memory_gib: int,
+) -> None:  # fmt: skip
+    place = f"nodes/{node}"
+    _write(folder, f"{place}/gpu_id", f"{gpu_id}\n")
+    _write(folder, f"{place}/name", "\n")
+    _write_properties(folder, place, properties)
+    bank = {"heap_type": heap, "size_in_bytes": memory_gib << 30, "flags": 0, "width": 64}
+    _write_properties(folder, f"{place}/mem_banks/0", {**bank, "mem_clk_max": 2400})
+    link = {"type": _PCI_EXPRESS, "node_from": node, "node_to": 1 - node, "weight": 20, "flags": 1}
+    _write_properties(folder, f"{place}/io_links/0", link)
+
+
+def _write_properties(
+    folder: Path, place: str, facts: Mapping[str, int], name: str = "properties"
+) -> None:
+    lines = "".join(f"{fact} {value}\n" for fact, value in facts.items())
+    _write(folder, f"{place}/{name}".lstrip("/"), lines)
+
+
+def _write(folder: Path, place: str, text: str) -> None:
+    path = folder / place
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="ascii")

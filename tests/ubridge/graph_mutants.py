@@ -1,0 +1,261 @@
+"""Graph files and their mutants: one graph with operations of all kinds, changed at random.
+
+`run_mutants` is called in a process of its own, so that what a mutant breaks is that process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import random
+import warnings
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import ubridge as ub
+from ubridge import ComputeGraph, DeviceTensor, execute_graph
+from ubridge.core.soundness import FAMILIES
+from uhal import Device, DeviceBuffer
+from uhal.errors import ArgumentValueError, DeviceError, NotFoundError, OutOfMemoryError
+
+MOST_ELEMENTS = 1 << 22
+"""Of a layout in a mutant that is run: a sum over 2^60 times one element is valid, and endless."""
+
+
+def traced(rng: np.random.Generator) -> ComputeGraph:
+    """Return a graph with an operation of every family, over leaves with random contents."""
+
+    def fresh(*shape: int, dtype: str = "f4") -> DeviceTensor:
+        return ub.asarray(rng.standard_normal(shape).astype(dtype))
+
+    def ids(most: int, *shape: int) -> DeviceTensor:
+        return ub.asarray(rng.integers(0, most, shape))
+
+    x, y, cube = fresh(4, 6), fresh(4, 6), fresh(2, 3, 8)
+    mask = ub.asarray(rng.integers(0, 2, (4, 6)).astype("u1"))
+    image, signal = fresh(1, 2, 5, 6), fresh(2, 2, 7)
+    heads, keys = fresh(2, 4, 3, 8), fresh(2, 2, 5, 8)
+    rotated, angles = fresh(2, 2, 3, 4), fresh(3, 2)
+    changed, cache, filled, target = fresh(5, 6), fresh(2, 6, 4), fresh(4, 6), fresh(4, 6)
+    weight = ub.QuantizedWeight.from_numpy(rng.standard_normal((5, 64)), "q8_0")
+    vector = fresh(2, 64)
+    held: list[DeviceTensor] = []
+    with ub.trace() as graph:
+        graph.name(x, "x")
+        position = graph.scalar("position", 1, low=0, high=5)
+        held += [ub.exp(x.T), ub.elu(y, 0.5), ub.affine(y.T, 2.0, 1.0), x.astype("f8")]
+        held += [x + y[0], ub.less(x[:2], y[::2]), ub.where(mask, x, y[1])]
+        held += [ub.masked_fill(x, mask, -1.0), ub.masked_fill(x.T, mask.T, -1.0)]
+        held.append(ub.silu_mul(x, y))
+        filled.fill(3.0)
+        target[:, 1:4] = x[:, :3]
+        held += [ub.take(x, ids(4, 3), 0), ub.gather(x, ids(6, 4, 2), 1)]
+        ub.scatter(changed, ids(5, 2, 6), fresh(2, 6), 0)
+        ub.scatter_add(changed, ids(5, 2, 6), fresh(2, 6), 0)
+        ub.index_add(changed, ids(5, 3), fresh(3, 6), 0)
+        held += [x.sum(0), ub.argmax(x, 1), ub.softmax(cube), ub.log_softmax(cube)]
+        held += [ub.rms_norm(cube, fresh(8)), ub.layer_norm(cube, fresh(8), fresh(8))]
+        held += [ub.argsort(cube), ub.rope(rotated, angles, angles)]
+        held += [ub.rope(rotated, angles, angles, interleaved=True)]
+        held += [ub.rope(rotated, fresh(2, 2), fresh(2, 2), heads_last=True)]
+        held += [ub.conv1d(signal, fresh(3, 2, 3)), ub.conv2d(image, fresh(3, 2, 2, 2), padding=1)]
+        held.append(ub.conv_transpose1d(signal, fresh(2, 3, 3), stride=2))
+        held.append(ub.conv_transpose2d(image, fresh(2, 3, 2, 2)))
+        held += [ub.max_pool2d(image, (2, 2)), ub.upsample_nearest2d(image, 10, 9)]
+        held.append(ub.upsample_bilinear2d(image, 7, 8))
+        held += windows(image, signal)
+        held += [x @ y.T, cube @ fresh(8, 2), ub.quantized_matmul(vector, weight)]
+        held.append(ub.attention(heads, keys, keys, mask=fresh(3, 5)))
+        held.append(ub.attention(heads, keys, keys, causal=True))
+        held.append(ub.kv_concat(x, y, 0))
+        ub.kv_append(cache, fresh(2, 2, 4), position)
+        # Temporaries, which share the arena.
+        held.append(ub.tanh(ub.exp(x) * y) - x)
+    missing = FAMILIES - {call.op.family.name for call in graph.calls if call is not None}
+    assert not missing, missing
+    return graph
+
+
+def windows(image: DeviceTensor, signal: DeviceTensor) -> list[DeviceTensor]:
+    """Of the floor: windows as rows, and back."""
+    rows, shape = ub.launch_im2col(image.buffer, image.layout, (2, 2))
+    flat, _ = ub.launch_im2col(signal.buffer, signal.layout, (3,))
+    parts = signal.reshape(1, 7, 2, 2)
+    back, _ = ub.launch_col2im1d(parts.buffer, parts.layout)
+    return [DeviceTensor(one) for one in (rows, flat, back)] + [DeviceTensor(rows).reshape(shape)]
+
+
+# -- mutants -------------------------------------------------------------------------------------
+
+_NUMBERS = (
+    -1, 0, 1, 2, 3, 7, 8, 31, 255, 1004, 4000, 4096, 1 << 31, (1 << 32) - 1, 1 << 32, 1 << 61,
+    (1 << 63) - 1, 1 << 63, (1 << 64) - 1, 1 << 64, 10**30, -(1 << 63), 10**400,
+)  # fmt: skip
+_ODD = (
+    None,
+    True,
+    "",
+    "x",
+    0.5,
+    -0.0,
+    [],
+    {},
+    [[]],
+    {"place": []},
+    {"tuple": []},
+    {"float": "nan"},
+)
+
+
+class Mutants:
+    """Draws files that differ from a valid one in one to three things."""
+
+    def __init__(self, rng: random.Random, text: str) -> None:
+        self._rng = rng
+        self._text = text
+        self._parts: dict[Any, list[Any]] = defaultdict(list)
+        for one in _parts(json.loads(text)):
+            self._parts[_kind(one)].append(one)
+
+    def draw(self) -> str:
+        rng = self._rng
+        whole = json.loads(self._text)
+        for _ in range(rng.choice((1, 1, 1, 2, 3))):
+            self._change(*self._somewhere(whole))
+        text = json.dumps(whole)
+        if rng.random() < 0.02:
+            at = rng.randrange(len(text))
+            text = text[:at] + rng.choice(("", "}", "1", '"', "\0", "[" * 5000)) + text[at + 1 :]
+        return text
+
+    def _somewhere(self, whole: Any) -> tuple[Any, Any]:
+        """A container and a key of it, mostly deep inside of a node."""
+        deep = "nodes" in whole and self._rng.random() < 0.8
+        at, key = whole, "nodes" if deep else self._rng.choice(list(whole))
+        while isinstance(at[key], (dict, list)) and at[key] and self._rng.random() < 0.9:
+            at = at[key]
+            key = self._rng.choice(list(at) if isinstance(at, dict) else range(len(at)))
+        return at, key
+
+    def _change(self, parent: Any, key: Any) -> None:
+        rng, value, kind = self._rng, parent[key], self._rng.random()
+        if kind < 0.05:
+            del parent[key]
+        elif kind < 0.08 and isinstance(parent, list):
+            parent.insert(key, value)
+        elif kind < 0.35:
+            # Something of the same kind from elsewhere: another dtype, place, layout, operation.
+            like = self._parts[_kind(value)]
+            parent[key] = json.loads(json.dumps(rng.choice(like))) if like else None
+        elif kind < 0.4:
+            parent[key] = rng.choice(_ODD)
+        elif type(value) is int:
+            near = (value - 1, value + 1, 2 * value, value + 1000, 1000 * value, -value)
+            parent[key] = rng.choice(near if rng.random() < 0.6 else _NUMBERS)
+        elif isinstance(value, list) and len(value) > 1:
+            rng.shuffle(value)
+        else:
+            parent[key] = rng.choice(_NUMBERS)
+
+
+def _parts(tree: Any) -> Iterator[Any]:
+    yield tree
+    if isinstance(tree, (dict, list)):
+        for one in tree.values() if isinstance(tree, dict) else tree:
+            yield from _parts(one)
+
+
+def _kind(value: Any) -> Any:
+    return tuple(value) if isinstance(value, dict) else type(value)
+
+
+# -- running them --------------------------------------------------------------------------------
+
+
+class Bystanders:
+    """Memory all around that nobody gave to the graph: it stays as it is."""
+
+    def __init__(self) -> None:
+        self._all = [ub.full((1024,), 0x5A, "u1") for _ in range(32)]
+        self._want = np.full(1024, 0x5A, "u1")
+
+    def check(self) -> None:
+        for one in self._all:
+            assert np.array_equal(one.to_numpy(), self._want), "memory of others was written"
+
+
+def run_mutants(seed: int, count: int, backend: str, folder: str) -> None:
+    """Load `count` mutants and run those that load; print how many did.
+
+    `folder/mutant.json` is the one at hand, to see what ended the process.
+    """
+    warnings.simplefilter("error")
+    with Device(0, backend=backend):
+        print(_run_mutants(seed, count, Path(folder, "mutant.json")))
+
+
+def _run_mutants(seed: int, count: int, path: Path) -> int:
+    around = [Bystanders()]
+    graph = traced(np.random.default_rng(seed))
+    around.append(Bystanders())
+    graph.save(path)
+    mutants = Mutants(random.Random(seed), path.read_text())
+    before = {name: tensor.buffer.to_numpy() for name, tensor in graph.leaves.items()}
+    leaves = {name: DeviceBuffer.from_numpy(values) for name, values in before.items()}
+    around.append(Bystanders())
+    loaded = 0
+    for index in range(count):
+        path.write_text(mutants.draw())
+        try:
+            found = ComputeGraph.load(path, leaves)
+        except (ArgumentValueError, NotFoundError):
+            continue
+        loaded += 1
+        if _elements(found) > MOST_ELEMENTS:
+            continue
+        for name, leaf in leaves.items():
+            leaf.copy_from(before[name])
+        _run(found)
+        del found
+        if index % 50 == 0:
+            gc.collect()
+            for one in around:
+                one.check()
+    for one in around:
+        one.check()
+    return loaded
+
+
+def _elements(graph: ComputeGraph) -> int:
+    """The most elements that a layout of the graph spans."""
+    spans = [
+        one.size
+        for call in graph.calls
+        if call is not None
+        for _, one in (call.question.result, *call.question.operands)
+    ]
+    return max(spans, default=0)
+
+
+def _run(graph: ComputeGraph) -> None:
+    try:
+        str(graph)
+        graph.to_dot()
+        execute_graph(graph)
+        graph.executor.synchronize()
+    except (DeviceError, IndexError) as error:
+        # Operands of other dtypes, memory that does not fit the device, ids out of bounds: all of
+        # them refused. What a driver says of a kernel that ran is a finding.
+        refused = getattr(error, "call", None) is None or isinstance(error, OutOfMemoryError)
+        if not refused:
+            raise
+    with contextlib.suppress(IndexError):
+        graph.executor.synchronize()
+
+
+__all__ = ["run_mutants", "traced"]

@@ -1,0 +1,230 @@
+"""Graph files: what is saved is loaded, and what no graph saves is refused before it runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ubridge as ub
+from tests.children import run_child
+from tests.sampling import SOAK, rounds
+from tests.ubridge.graph_mutants import run_mutants, traced
+from ubridge import ComputeGraph, execute_graph
+from ubridge.core import soundness
+from uhal import Device, DeviceBuffer
+from uhal.errors import ArgumentValueError
+
+DEVICES = ("host",)
+
+
+def test_there_is_a_rule_for_each_family() -> None:
+    assert set(soundness._FORMS) == soundness.FAMILIES
+    of_tensors = {op.family.name for op in ub.OPS.values() if op.dtypes}
+    assert of_tensors == soundness.FAMILIES
+
+
+def test_a_loaded_graph_computes_what_the_saved_one_does(
+    device: Device, rng: np.random.Generator, tmp_path: Path
+) -> None:
+    graph = traced(rng)
+    graph.save(tmp_path / "graph.json")
+    given = {name: leaf.buffer.to_numpy() for name, leaf in graph.leaves.items()}
+    leaves = {name: DeviceBuffer.from_numpy(values) for name, values in given.items()}
+    loaded = ComputeGraph.load(tmp_path / "graph.json", leaves)
+    assert loaded.n_ops == graph.n_ops
+    execute_graph(loaded, position=2)
+    execute_graph(graph, position=2)
+    device.synchronize()
+    for node, again in zip(graph.nodes, loaded.nodes, strict=True):
+        places = graph.storages.values[node.index], loaded.storages.values[again.index]
+        if not graph.storages[places[0].storage].is_planned:
+            one, other = graph.storages.resolve(places[0]), loaded.storages.resolve(places[1])
+            np.testing.assert_array_equal(
+                one.to_numpy().view("u1"), other.to_numpy().view("u1"), str(node)
+            )
+
+
+def test_a_leaf_may_be_a_part_of_a_larger_buffer(
+    device: Device, rng: np.random.Generator, tmp_path: Path
+) -> None:
+    x = ub.asarray(rng.standard_normal(6).astype("f4"))
+    with ub.trace() as graph:
+        graph.name(x, "x")
+        result = ub.square(x)
+    graph.save(tmp_path / "graph.json")
+    del result
+    around = DeviceBuffer.from_numpy(rng.standard_normal(64).astype("f4"))
+    loaded = ComputeGraph.load(tmp_path / "graph.json", {"x": around[10:16]})
+    execute_graph(loaded)
+    got = loaded.tensor(1).to_numpy()
+    np.testing.assert_array_equal(got, around.to_numpy()[10:16] ** 2)
+
+
+# -- refusals --------------------------------------------------------------------------------------
+
+File = dict[str, Any]
+
+
+def call_of(file: File, *families: str) -> File:
+    found: File = next(
+        node["call"]
+        for node in file["nodes"]
+        if node["op"] is not None and ub.OPS[node["op"]].family.name in families
+    )
+    return found
+
+
+def grow_layout(file: File) -> None:
+    call = call_of(file, "unary")
+    for one in (call["operands"][0], call["result"]):
+        one["shape"][0] += 1000
+
+
+def grow_stride(file: File) -> None:
+    call_of(file, "binary")["operands"][1]["strides"][0] = 1 << 61
+
+
+def grow_one_shape(file: File) -> None:
+    call_of(file, "binary")["operands"][1]["shape"][0] += 1
+
+
+def choose_more(file: File) -> None:
+    call = call_of(file, "index_select")
+    call["operands"][0]["shape"][0] = call["result"]["shape"][0] = 200
+
+
+def grow_rows(file: File) -> None:
+    call = call_of(file, "softmax")
+    for one in (call["operands"][0], call["result"]):
+        one["shape"][0] *= 1000
+
+
+def wrap_around(file: File) -> None:
+    call = call_of(file, "reduce")
+    call["operands"][0].update(shape=[6, 1 << 62, 4], strides=[1, 0, 0])
+
+
+def share_among_more(file: File) -> None:
+    call_of(file, "attention")["operands"][1]["shape"][1] = 3
+
+
+def move_place(file: File) -> None:
+    call_of(file, "gated")["operands"][0]["place"][1] += 4096
+
+
+def misalign_place(file: File) -> None:
+    call_of(file, "gated")["operands"][0]["place"][1:3] = [1, 1]
+
+
+def name_another_operation(file: File) -> None:
+    node = next(one for one in file["nodes"] if one["op"] == "exp")
+    node["op"] = "attention"
+
+
+def tell_windows_otherwise(file: File) -> None:
+    call_of(file, "conv1d")["attributes"]["stride"] += 1
+
+
+def divide_by_nothing(file: File) -> None:
+    call_of(file, "pool2d")["attributes"]["stride"]["tuple"][0] = 0
+
+
+def read_ids_where_it_writes(file: File) -> None:
+    call = call_of(file, "scatter")
+    place = list(call["result"]["place"])
+    ids = call["operands"][0]
+    size = place[2] * 4 // 8
+    ids["place"] = [place[0], place[1], size, ids["dtype"]]
+
+
+def give_a_number_more(file: File) -> None:
+    call_of(file, "affine")["numbers"].append(1.0)
+
+
+def take_one_leaf_twice(file: File) -> None:
+    named = [one for one in file["storages"] if one["leaf"] is not None]
+    named[0]["leaf"] = named[1]["leaf"]
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (grow_layout, "exp, result: reaches 4024 elements of f32, and its place has 24 of f32"),
+        (grow_stride, "operand 1: reaches [0-9]+ elements"),
+        (grow_one_shape, "do not fit"),
+        (choose_more, "index_select, .*: reaches [0-9]+ elements"),
+        (grow_rows, "softmax, .*: reaches 48000 elements of f32, and its place has 48"),
+        (wrap_around, "are more than kernels can count"),
+        (share_among_more, "a multiple of the kv heads|reaches"),
+        (move_place, "24 elements of f32 at byte 4096 do not lie in storage"),
+        (misalign_place, "1 elements of f32 at byte 1 do not lie in storage"),
+        (name_another_operation, "attention: expected 3 operands and 1 numbers, got 1 and 0"),
+        (tell_windows_otherwise, "conv1d: .*do not fit"),
+        (divide_by_nothing, "max_pool2d: .*do not fit"),
+        (read_ids_where_it_writes, "scatter.*: lies in the memory that the result goes to|reaches"),
+        (give_a_number_more, "affine: expected 1 operands and 2 numbers, got 1 and 3"),
+        (take_one_leaf_twice, "expected each leaf once"),
+        (lambda file: file["nodes"][3].pop("shape"), "not a graph as save"),
+        (lambda file: file["nodes"][3].update(shape=[1 << 40]), "does not fit"),
+        (lambda file: file["storages"][0].update(bytes=-1), "numbers in 0…2"),
+        (lambda file: file["storages"][0].update(bytes=1 << 64), "numbers in 0…2"),
+        (lambda file: file.update(nodes=7), "not a graph as save"),
+        (lambda file: file["nodes"][0].update(name={}), "name of a graph file: expected str"),
+    ],
+)
+def test_what_no_graph_saves_is_refused(
+    change: Callable[[File], object], message: str, host: Device, tmp_path: Path
+) -> None:
+    graph = traced(np.random.default_rng(0))
+    path = tmp_path / "graph.json"
+    graph.save(path)
+    file = json.loads(path.read_text())
+    change(file)
+    path.write_text(json.dumps(file))
+    with pytest.raises(ArgumentValueError, match=rf"graph\.json: .*{message}"):
+        ComputeGraph.load(path, graph.leaves)
+
+
+@pytest.mark.parametrize("text", [b"", b"\xff\xfe", b"[" * 100_000, b"9" * 5000, b"NaN", b"{}"])
+def test_what_is_no_file_of_ours_is_refused(text: bytes, host: Device, tmp_path: Path) -> None:
+    (tmp_path / "graph.json").write_bytes(text)
+    with pytest.raises(ArgumentValueError, match=r"graph\.json: "):
+        ComputeGraph.load(tmp_path / "graph.json", {})
+
+
+# -- mutants -------------------------------------------------------------------------------------
+
+EACH = rounds(200, 5000)
+"""Mutants of one process."""
+
+
+@pytest.mark.parametrize("round", range(rounds(2, 20)))
+def test_mutants_are_refused_or_harmless(
+    round: int, rng: np.random.Generator, tmp_path: Path
+) -> None:
+    """What loads is run, with red zones around all memory and bystanders between it."""
+    check_mutants("host", int(rng.integers(1 << 32)), EACH, tmp_path)
+
+
+@pytest.mark.skipif(not SOAK, reason="translates every kernel; UHAL_TEST_SOAK=1")
+def test_mutants_read_nothing_else(
+    rng: np.random.Generator, simulated_cuda: None, tmp_path: Path
+) -> None:
+    """The simulated driver knows every address that a kernel may read."""
+    check_mutants("cuda", int(rng.integers(1 << 32)), EACH, tmp_path)
+
+
+def check_mutants(backend: str, seed: int, count: int, folder: Path) -> None:
+    guards = {"UHAL_POOL": "guard", "UHAL_MEMORY_LIMIT": "512M"}
+    done = run_child(
+        run_mutants, seed, count, backend, str(folder), environment=guards, timeout=1800
+    )
+    said = f"run_mutants({seed}, {count}, {backend!r}): {done.returncode}\n{done.stderr[-4000:]}"
+    assert done.returncode == 0 and not done.stderr, said
+    # All refused would show nothing of what is run.
+    assert int(done.stdout) > count // 50, done.stdout

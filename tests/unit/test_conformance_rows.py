@@ -1,0 +1,49 @@
+"""Which devices the conformance suite runs on, and which of its tests a real device is spared."""
+
+from __future__ import annotations
+
+import fnmatch
+
+import pytest
+
+from tests.conformance.rows import ROWS, Row, real_device, rows_with
+
+
+def skipped(row: Row, test: str) -> bool:
+    return any(fnmatch.fnmatch(test, pattern) for pattern in row.skipped)
+
+
+def names(*devices: str) -> list[str]:
+    return [row.name for row in rows_with(devices)]
+
+
+def test_a_real_device_takes_the_place_of_the_simulated_one() -> None:
+    assert names() == ["host", "cuda-sim", "rocm-sim", "tops-sim"]
+    assert names("rocm:1", "rocm") == ["host", "cuda-sim", "tops-sim", "rocm:1", "rocm"]
+    with pytest.raises(ValueError, match="--device npu: no row"):
+        names("npu")
+
+
+@pytest.mark.parametrize("backend", ["cuda", "rocm", "tops"])
+def test_gaps_of_schedules_are_the_simulators(backend: str) -> None:
+    real = real_device(f"{backend}:1")
+    assert (real.name, real.ordinal, real.environment, real.prepare) == (
+        *(f"{backend}:1", 1),
+        *({}, None),
+    )
+    (simulated,) = (row for row in ROWS if row.backend == backend)
+    for test in ("test_callbacks_run_in_order_when_the_stream_gets_there",
+                 "test_what_a_callback_held_is_let_go"):  # fmt: skip
+        assert skipped(simulated, f"{test}[{simulated.name}]")
+        assert not skipped(real, f"{test}[{backend}:1]")
+    # What is no matter of a simulator stays.
+    assert skipped(real, f"test_numpy_reads_device_memory_in_place[{backend}:1]")
+
+
+def test_a_gap_of_a_backend_names_no_row() -> None:
+    test = "test_what_is_no_image_is_refused[{}-wrong class]"
+    assert all(skipped(real_device(name), test.format(name)) for name in ("cuda", "cuda:1"))
+    assert not skipped(real_device("rocm"), test.format("rocm"))
+    # Two of a test that only simulated fences stumble over.
+    held = "test_a_buffer_closed_by_one_thread_while_others_launch_on_it[rocm]"
+    assert not skipped(real_device("rocm"), held)

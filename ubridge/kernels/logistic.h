@@ -1,0 +1,33 @@
+// 1 / (1 + e^-x) and its multiples, for every x: e^-x itself is infinite from -x = 88 (710 in f64)
+// on, where the results are still normal numbers.
+#ifndef UBRIDGE_LOGISTIC_H
+#define UBRIDGE_LOGISTIC_H
+
+#include <math.h>
+
+#include <uhal/kernel.h>
+
+DEVICE_FUNCTION f32 power_of_e(f32 x)
+{
+    return expf(x);
+}
+DEVICE_FUNCTION f64 power_of_e(f64 x)
+{
+    return exp(x);
+}
+
+// factor * scale / (1 + e^-x). For a large -x, e^x is the square of a power that is still a normal
+// number; the second one is multiplied last, so that only the result is rounded to a subnormal.
+template <class T> DEVICE_FUNCTION T logistic(T x, T factor, T scale = T(1))
+{
+    const bool negative = x < T(0);
+    const T magnitude = negative ? -x : x;
+    const bool halved = magnitude > T(64);
+    const T power = power_of_e(halved ? T(-0.5) * magnitude : -magnitude);
+    const T rest = halved ? power : T(1);
+    const T total = T(1) + power * rest;
+    const T product = (negative ? factor * power : factor) / total * scale;
+    return negative ? product * rest : product;
+}
+
+#endif

@@ -1,0 +1,89 @@
+// Vectors as wide as the level's registers, for kernels of CPUs that spell them, and what packs into them.
+#ifndef UBRIDGE_VECTORS_H
+#define UBRIDGE_VECTORS_H
+
+#include <string.h>
+
+#include <uhal/kernel.h>
+
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+#if defined(__AVX512F__)
+enum : u64 { VECTOR_BYTES = 64 };
+#elif defined(__AVX2__)
+enum : u64 { VECTOR_BYTES = 32 };
+#else
+enum : u64 { VECTOR_BYTES = 16 };
+#endif
+enum : u64 { LANES = VECTOR_BYTES / sizeof(u32) };
+
+typedef u32 Words __attribute__((vector_size(VECTOR_BYTES), aligned(4), may_alias));
+typedef f32 Floats __attribute__((vector_size(VECTOR_BYTES), aligned(4), may_alias));
+
+// LANES elements as f32.
+DEVICE_FUNCTION Floats widened(const f32 *from)
+{
+    return *reinterpret_cast<const Floats *>(from);
+}
+
+#if defined(__AVX512F__)
+
+// The forms with a mask: those without read, to GCC 12, a vector that nobody set.
+DEVICE_FUNCTION Floats widened(const bf16 *from)
+{
+    const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(from));
+    const __m512i wide = _mm512_maskz_cvtepu16_epi32(__mmask16(-1), halves);
+    return Floats(_mm512_maskz_slli_epi32(__mmask16(-1), wide, 16));
+}
+
+DEVICE_FUNCTION Floats widened(const f16 *from)
+{
+    const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(from));
+    return Floats(_mm512_maskz_cvtph_ps(__mmask16(-1), halves));
+}
+
+#elif defined(__AVX2__) && defined(__F16C__)
+
+DEVICE_FUNCTION Floats widened(const bf16 *from)
+{
+    const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i *>(from));
+    return Floats(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
+}
+
+DEVICE_FUNCTION Floats widened(const f16 *from)
+{
+    const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i *>(from));
+    return Floats(_mm256_cvtph_ps(halves));
+}
+
+#else
+
+template <class T> DEVICE_FUNCTION Floats widened(const T *from)
+{
+    f32 wide[LANES];
+    for (u64 i = 0; i < LANES; ++i)
+        wide[i] = f32(from[i]);
+    return *reinterpret_cast<const Floats *>(wide);
+}
+
+#endif
+
+static inline u64 smaller(u64 a, u64 b) { return a < b ? a : b; }
+static inline u64 whole_times(u64 length, u64 of) { return (length + of - 1) / of * of; }
+
+// One of `pieces` of a length, in whole times of `of`.
+struct Piece {
+    u64 first;
+    u64 length;
+
+    Piece(u64 whole, u64 index, u64 pieces, u64 of)
+    {
+        const u64 longest = whole_times((whole + pieces - 1) / pieces, of);
+        first = smaller(index * longest, whole);
+        length = smaller(longest, whole - first);
+    }
+};
+
+#endif

@@ -1,0 +1,107 @@
+"""Products of matrices on the host by ubridge's own kernels: all halves, and f32 without a BLAS.
+
+OpenBLAS's wheel multiplies no halves. The kernels take operands at any strides, pack what they need
+of them, and multiply by the best instructions of the CPU: `matmul_packed` is compiled for levels
+that other kernels are not (`uhal/images/cpu_level.py`).
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from ubridge.core.product import Product
+from ubridge.device.executor import DeviceExecutor
+from ubridge.device.images import load_module
+from ubridge.prepare.matmul.kernels import ProductKernel
+from ubridge.prepare.steps import Arguments, Memory, Steps
+from uhal.errors import NotFoundError
+
+MATRICES = "matmul_packed"
+VECTORS = "matvec"
+
+_DTYPES = ("bf16", "f16", "f32")
+_PIECE = 2**20
+"""Multiplications that are worth a piece of their own."""
+_PER_THREAD = 2**16
+"""Multiplications a work-item stands for: the runtime tells the short launches by their number."""
+
+
+class PackedProducts(ProductKernel):
+    """Matrices in parts that are packed for the cache; by a vector, as they lie."""
+
+    name = "packed"
+
+    def __init__(self, executor: DeviceExecutor) -> None:
+        self._executor = executor
+        self._missing: str | None = None
+        self._level = ""
+
+    @property
+    def reason(self) -> str:  # type: ignore[override]
+        """Which instruction level it is compiled for."""
+        return f"sums in f32, {self._level}"
+
+    def refusal(self, product: Product) -> str:
+        """Say what keeps a product from the kernels: its dtype, or that they are not built."""
+        if product.dtype.name not in _DTYPES:
+            return f"for {', '.join(_DTYPES)}, not {product.dtype}"
+        if self._missing is None:
+            self._find()
+        return self._missing or ""
+
+    def prepare(self, product: Product, a: Memory, b: Memory, out: Memory, steps: Steps) -> None:
+        """Add its launch."""
+        batch, m, n, k = product.batch, product.m, product.n, product.k
+        limits = self._executor.device.limits
+        columns, rows = _pieces(limits.processors, batch, m, n, k)
+        work = m * n * k // (columns * rows) // _PER_THREAD
+        threads = min(max(work, 1), limits.max_threads_per_block)
+        dtype = product.dtype
+        arguments: Arguments
+        if m > 1 and n > 1:
+            arguments = {
+                **{"a": a, "b": b, "out": out, "m": m, "n": n, "k": k, "a_batch": product.a_batch},
+                **{"a_row": product.a_row, "a_column": product.a_column},
+                **{"b_batch": product.b_batch, "b_row": product.b_row},
+                "b_column": product.b_column,
+            }
+            geometry = ((columns, rows, batch), threads, 0)
+            steps.launch_entry(MATRICES, f"{MATRICES}_{dtype}", geometry, arguments)
+            return
+        if n == 1:
+            arguments = {
+                **{"x": a, "vector": b, "out": out, "lines": m, "depth": k},
+                **{"x_batch": product.a_batch, "line_step": product.a_row},
+                **{"depth_step": product.a_column, "vector_batch": product.b_batch},
+                "step": product.b_row,
+            }
+        else:
+            arguments = {
+                **{"x": b, "vector": a, "out": out, "lines": n, "depth": k},
+                **{"x_batch": product.b_batch, "line_step": product.b_column},
+                **{"depth_step": product.b_row, "vector_batch": product.a_batch},
+                "step": product.a_column,
+            }
+        geometry = ((columns * rows, 1, batch), threads, 0)
+        steps.launch_entry(VECTORS, f"{VECTORS}_{dtype}", geometry, arguments)
+
+    def _find(self) -> None:
+        try:
+            chosen = load_module(MATRICES, device=self._executor.device).chosen
+        except NotFoundError as error:
+            self._missing = " ".join(str(error).split())
+            return
+        self._missing = ""
+        self._level = chosen.description if chosen is not None else ""
+
+
+@lru_cache(maxsize=4096)
+def _pieces(threads: int, products: int, m: int, n: int, k: int) -> tuple[int, int]:
+    """How many pieces of columns and of rows the threads share out.
+
+    Each piece packs the rows and columns it needs, so those pieces are taken that pack the least.
+    """
+    wanted = -(-2 * threads // products) if threads > 1 else 1
+    wanted = max(1, min(wanted, m * n * k // _PIECE))
+    cuts = ((-(-wanted // rows), rows) for rows in range(1, wanted + 1))
+    return min(cuts, key=lambda cut: cut[0] * m + cut[1] * n)

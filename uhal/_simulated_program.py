@@ -1,0 +1,135 @@
+"""`python -m uhal sim run program.py`: any program, with a simulated driver as the system's."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+DESCRIPTION = """\
+Run a program on a simulated driver, or launch one kernel of an image.
+
+  python -m uhal sim run [settings] program.py [argument …]
+  python -m uhal sim run [settings] -m module [argument …]    also -c, and any executable
+  python -m uhal sim run kernel.ptx [option …]                also a fatbin
+
+A program finds the simulated library where it looks for the vendor's. One for CUDA may compile to
+cubins by NVRTC, nvJitLink or nvcc: their PTX goes along, and is what runs. Its settings:
+  --backend cuda        whose driver is simulated: cuda, rocm or tops
+  --profile sm_90       the device
+  --check strict        what is checked of kernels: 0, 1 or strict
+  --seed 7              of the order in which threads run
+
+"""
+
+COMPILERS = "libuhal-compilers.so"
+"""Preloaded into programs for CUDA: puts the PTX of a cubin into it."""
+NVCC = Path("compilers", "nvcc.py")
+
+DRIVERS = {
+    "cuda": ("UHAL_CUDA_LIBRARY", ("libcuda.so.1", "libcuda.so")),
+    "rocm": ("UHAL_ROCM_LIBRARY", ("libhsa-runtime64.so.1", "libhsa-runtime64.so")),
+    "tops": ("UHAL_TOPS_LIBRARY", ("libtopsrt.so.1", "libtopsrt.so")),
+}
+"""Backend to the variable that names its library, and the names that programs open it by."""
+_SETTINGS = ("--backend", "--profile", "--check", "--seed")
+_IMAGES = (".ptx", ".fatbin", ".cubin")
+
+
+def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Part the arguments of `sim run` into settings and a command.
+
+    Settings stand before the program, so that all behind it is the program's own. The command is
+    empty where a kernel of an image is meant.
+    """
+    at = 0
+    while at < len(arguments) and arguments[at].partition("=")[0] in _SETTINGS:
+        at += 1 if "=" in arguments[at] else 2
+    settings, rest = list(arguments[:at]), list(arguments[at:])
+    if not rest:
+        return settings, []
+    if rest[0] in ("-m", "-c") or rest[0].endswith(".py"):
+        return settings, [sys.executable, *rest]
+    image = rest[0].startswith("-") or rest[0].endswith(_IMAGES)
+    executable = None if image else shutil.which(rest[0])
+    return settings, [] if executable is None else [executable, *rest[1:]]
+
+
+def read_settings(arguments: Sequence[str]) -> argparse.Namespace:
+    """Read what stands before a program; a mistake ends the process with a message."""
+    parser = argparse.ArgumentParser(prog="python -m uhal sim run")
+    choices = {"--backend": tuple(DRIVERS), "--check": ("0", "1", "strict")}
+    for name in _SETTINGS:
+        parser.add_argument(name, choices=choices.get(name))
+    settings = parser.parse_args(arguments)
+    settings.backend = settings.backend or "cuda"
+    return settings
+
+
+def run(settings: argparse.Namespace, command: Sequence[str], folder: Path) -> NoReturn:
+    """Become the program; `folder` holds the simulated drivers."""
+    sys.stdout.flush()
+    os.execve(command[0], list(command), environment_for(settings, folder, os.environ))
+
+
+def environment_for(
+    settings: argparse.Namespace, folder: Path, inherited: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the variables under which every library finds the simulated driver."""
+    backend: str = settings.backend
+    variable, names = DRIVERS[backend]
+    library = folder / names[0]
+    environment = {
+        "UHAL_BACKEND": backend,
+        "UHAL_SIM_REPORT": "stderr",
+        **inherited,
+        variable: str(library),
+    }
+    asked = {
+        f"UHAL_SIM_{backend.upper()}_PROFILE": settings.profile,
+        "UHAL_SIM_CHECK": settings.check,
+        "UHAL_SIM_SEED": settings.seed,
+    }
+    environment.update({name: value for name, value in asked.items() if value is not None})
+    links = {name: library for name in names}
+    _put_first(environment, "LD_LIBRARY_PATH", _folder_of(links))
+    if backend == "cuda":
+        _put_first(environment, "LD_PRELOAD", folder / COMPILERS)
+        if shutil.which("nvcc", path=inherited.get("PATH")) is not None:
+            _put_first(environment, "PATH", _folder_of({"nvcc": folder.parent / NVCC}))
+    return environment
+
+
+def _put_first(environment: dict[str, str], name: str, path: Path) -> None:
+    others = [one for one in environment.get(name, "").split(os.pathsep) if one != str(path)]
+    environment[name] = os.pathsep.join([str(path), *filter(None, others)])
+
+
+def _folder_of(files: Mapping[str, Path]) -> Path:
+    """Return a folder that holds these names and no others; it is kept for the next run.
+
+    The drivers' own folder has all vendors' libraries in it, and a wheel can hold no links.
+    """
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "uhal" / "sim-run"
+    recipe = repr([sys.executable, *sorted((name, str(file)) for name, file in files.items())])
+    folder = cache / hashlib.sha256(recipe.encode()).hexdigest()[:16]
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, file in files.items():
+        if (folder / name).exists():
+            continue
+        unfinished = folder / f"{name}.{os.getpid()}"
+        unfinished.unlink(missing_ok=True)
+        if file.suffix == ".py":
+            command = shlex.join([sys.executable, str(file)])
+            unfinished.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
+            unfinished.chmod(0o755)
+        else:
+            unfinished.symlink_to(file)
+        unfinished.replace(folder / name)
+    return folder

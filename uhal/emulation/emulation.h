@@ -1,0 +1,47 @@
+/* Slots of the hot table made of a library's other slots, or of nothing but memory and threads.
+ *
+ * A load of this library serves one library of a vendor, whose slots it is told once, before any of
+ * its own is called. Each file is one kind of emulation; `emulation.c` lists them.
+ */
+#ifndef UHAL_EMULATION_H
+#define UHAL_EMULATION_H
+
+#define _POSIX_C_SOURCE 200809L /* posix_memalign, clock_gettime, nanosleep */
+
+#include "hot_table.h"
+
+/* The slots the library has, null where it lacks one, and its codes. Constant once told. */
+extern uhal_hot_table uhal_base;
+
+/* binding.c: a device a thread, kept here. */
+int uhal_emulated_current(void **context);
+int uhal_emulated_bind(void *context);
+
+/* host_memory.c: ordinary memory, at the start of a page. */
+int uhal_emulated_host_alloc(void **pointer, size_t bytes, unsigned int flags);
+int uhal_emulated_host_free(void *pointer);
+
+/* fills.c: copies of a pattern, the last of them of what was filled before. */
+int uhal_emulated_memset_8(uint64_t destination, unsigned char value, size_t count, void *stream);
+int uhal_emulated_memset_16(uint64_t destination, unsigned short value, size_t count, void *stream);
+int uhal_emulated_memset_32(uint64_t destination, unsigned int value, size_t count, void *stream);
+
+/* streams.c: for a library whose calls are done when they return; a stream is a name. */
+int uhal_emulated_stream_create(void **stream, unsigned int flags, int priority);
+int uhal_emulated_stream_destroy(void *stream);
+int uhal_emulated_stream_synchronize(void *stream);
+int uhal_emulated_stream_query(void *stream);
+
+/* events.c: the time at which a stream was waited for. */
+int uhal_emulated_event_create(void **event, unsigned int flags);
+int uhal_emulated_event_destroy(void *event);
+int uhal_emulated_event_record(void *event, void *stream);
+int uhal_emulated_event_synchronize(void *event);
+int uhal_emulated_event_query(void *event);
+int uhal_emulated_event_elapsed(float *milliseconds, void *start, void *end);
+int uhal_emulated_stream_wait_event(void *stream, void *event, unsigned int flags);
+
+/* callbacks.c: a thread asks events of the library's; without events, the caller waits and calls. */
+int uhal_emulated_stream_callback(void *stream, uhal_host_function function, void *user_data);
+
+#endif
