@@ -237,6 +237,8 @@ def test_topk(dtype: str, how: str, device: Device, rng: np.random.Generator) ->
     for k, words in ((11, "expected 0 to 10, the length of axis 1, got 11"), (-1, "got -1")):
         with pytest.raises(ArgumentValueError, match=f"topk, k: .*{words}"):
             ub.topk(x, k)
+    with pytest.raises(ArgumentValueError, match="topk: axis 0 is 1048576 long, which no kernel"):
+        ub.topk(ub.zeros(1 << 20, dtype), 1)
     with pytest.raises(ArgumentTypeError, match="topk, k: expected an int, got float"):
         ub.topk(x, 1.0)  # type: ignore[arg-type]
 

@@ -154,7 +154,8 @@ def topk(
     """Return the `k` largest elements of an axis, or the smallest, and their places as u32.
 
     The largest, or smallest, comes first; of equal ones any. The whole axis is sorted. Raises
-    `ArgumentValueError` unless 0 <= `k` <= the axis' length.
+    `ArgumentValueError` unless 0 <= `k` <= the axis' length, and for an axis longer than the
+    device's kernel sorts at once, in the shared memory of one block.
     """
     require_tensors("topk", x)
     place = axis_of("topk", x._layout, axis)
@@ -165,7 +166,13 @@ def topk(
         raise ArgumentValueError(
             f"topk, k: expected 0 to {x.shape[place]}, the length of axis {place}, got {count}"
         )
-    order = argsort(x, place, largest, stream=stream)
+    try:
+        order = argsort(x, place, largest, stream=stream)
+    except ArgumentValueError as error:
+        raise ArgumentValueError(
+            f"topk: axis {place} is {x.shape[place]} long, which no kernel sorts at once; split x "
+            f"along it, take topk of each part and then of those: {error}"
+        ) from None
     ids = order.narrow(place, 0, count).contiguous(stream=stream)
     return gather(x, ids, place, stream=stream), ids
 
