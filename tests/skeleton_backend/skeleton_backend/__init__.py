@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import tempfile
-import uuid
+import threading
 from _ctypes import dlclose
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,7 +46,7 @@ LIMITS = DeviceLimits(
 )
 
 
-# -- the image format: uhal/host_module.h ----------------------------------------------------------
+# -- the image format: uhal/host_module.h
 
 
 class Dim3(ctypes.Structure):
@@ -128,7 +128,7 @@ class Module:
         self.globals = {one.name.decode(): (one.address, one.bytes) for one in variables}
 
 
-# -- the backend -----------------------------------------------------------------------------------
+# -- the backend
 
 
 class SkeletonBackend(Backend):
@@ -138,6 +138,7 @@ class SkeletonBackend(Backend):
     dlpack_device_type = 1  # kDLCPU
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()  # a stream's work runs one after the other
         self._memory: dict[int, Any] = {}
         self._modules: dict[int, Module] = {}
         self._slots = PythonSlots(
@@ -166,7 +167,8 @@ class SkeletonBackend(Backend):
         shared = -(-ctypes.addressof(scratch) // ALIGNMENT) * ALIGNMENT
         grid, block = Dim3(*geometry[:3]), Dim3(*geometry[3:])
         run = Block(Dim3(), block, grid, shared_bytes, shared)
-        kernel.run(run, grid.x * grid.y * grid.z, parameters)
+        with self._lock:
+            kernel.run(run, grid.x * grid.y * grid.z, parameters)
 
     def _alloc(self, nbytes: int) -> int:
         memory = ctypes.create_string_buffer(nbytes + ALIGNMENT)
@@ -178,7 +180,8 @@ class SkeletonBackend(Backend):
         del self._memory[address]
 
     def _copy(self, destination: int, source: int, nbytes: int, stream: int | None) -> None:
-        ctypes.memmove(destination, source, nbytes)
+        with self._lock:
+            ctypes.memmove(destination, source, nbytes)
 
     def _get_function(self, module: int, name: int) -> int:
         spelled = ctypes.string_at(name).decode()
@@ -218,7 +221,7 @@ class SkeletonBackend(Backend):
         return "skeleton"
 
     def device_uuid(self, ordinal: int) -> str:
-        return str(uuid.uuid5(uuid.NAMESPACE_OID, f"uhal skeleton {ordinal}"))
+        return f"00000000-0000-0000-0000-{ordinal:012}"
 
     def device_limits(self, ordinal: int) -> DeviceLimits:
         return LIMITS
