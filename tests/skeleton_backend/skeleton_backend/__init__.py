@@ -33,8 +33,7 @@ from uhal.images.host_module import ParameterFacts, require_host_module, signatu
 from uhal.python_slots import PythonSlots
 from uhal.signature import Signature
 
-OUT_OF_MEMORY, NOT_READY = 1, 2
-ALIGNMENT = 256
+OUT_OF_MEMORY, NOT_READY, ALIGNMENT = 1, 2, 256
 MAGIC = int.from_bytes(b"UHModule", "little")
 LIMITS = DeviceLimits(
     max_grid=(0x7FFFFFFF, 65535, 65535),
@@ -110,16 +109,14 @@ class Module:
     def __init__(self, image: bytes, what: str) -> None:
         # The system's loader believes every byte.
         require_host_module(image, what, cpu_level.best_level().number)
-        handle, path = tempfile.mkstemp(suffix=".so")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(image)
-            self.library = ctypes.CDLL(path)
-            tables = Tables.in_dll(self.library, "uhal_host_module")
-        except (OSError, ValueError) as error:
-            raise InvalidImageError(f"{what} cannot be loaded: {error}") from error
-        finally:
-            os.unlink(path)
+        with tempfile.NamedTemporaryFile(suffix=".so") as file:
+            file.write(image)
+            file.flush()
+            try:
+                self.library = ctypes.CDLL(file.name)
+                tables = Tables.in_dll(self.library, "uhal_host_module")
+            except (OSError, ValueError) as error:
+                raise InvalidImageError(f"{what} cannot be loaded: {error}") from error
         if (tables.magic, tables.version_and_level[0]) != (MAGIC, 1):
             raise InvalidImageError(f"{what} has another version of the kernel table")
         kernels = listed(Kernel, *tables.kernels)
