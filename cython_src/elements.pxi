@@ -8,6 +8,9 @@ cdef list element_dtypes = []   # Elements, one a uhal.dtypes.DType
 @cython.final
 @cython.no_gc
 cdef class Element:
+    """Element()\n--\n
+    A dtype as the lane computes with it."""
+
     cdef object dtype
     cdef Py_ssize_t itemsize    # bytes
 

@@ -53,8 +53,10 @@ from ubridge.core.op_table import OPS, Op
 from ubridge.core.product import MatmulChoice
 from ubridge.creation import (
     arange,
+    array,
     asarray,
     cat,
+    concatenate,
     empty,
     empty_like,
     from_dlpack,
@@ -63,6 +65,7 @@ from ubridge.creation import (
     full_like,
     ones,
     ones_like,
+    split,
     stack,
     zeros,
     zeros_like,
@@ -120,7 +123,8 @@ from ubridge.graph.graph import ComputeGraph
 from ubridge.graph.ops import OpParams, TensorOp
 from ubridge.graph.tracing import trace
 from ubridge.ops.caches import kv_append, launch_kv_append
-from ubridge.ops.choices import where
+from ubridge.ops.choices import clip, isnan, where
+from ubridge.ops.einsum import einsum
 from ubridge.ops.elementwise import affine, astype, power
 from ubridge.ops.fused import masked_fill, silu_mul
 from ubridge.ops.nn import (
@@ -141,8 +145,10 @@ from ubridge.ops.nn import (
 )
 from ubridge.ops.products import attention, kv_concat, matmul, matmul_choice
 from ubridge.ops.reductions import argmax, argmin, max, mean, min, sum
-from ubridge.ops.selection import embedding, gather, index_add, scatter, scatter_add, take
+from ubridge.ops.selection import embedding, gather, index_add, scatter, scatter_add, take, topk
+from ubridge.ops.statistics import all, any, cumsum, prod, std, var
 from ubridge.quantized import QuantizedWeight, launch_quantized_matvec, quantized_matmul
+from ubridge.random import Generator, rand, randn
 from ubridge.tensor import DeviceTensor
 
 __all__ = [
@@ -166,8 +172,10 @@ __all__ = [
     "execute_graph",
     "trace",
     "arange",
+    "array",
     "asarray",
     "cat",
+    "concatenate",
     "empty",
     "empty_like",
     "from_dlpack",
@@ -176,9 +184,13 @@ __all__ = [
     "full_like",
     "ones",
     "ones_like",
+    "split",
     "stack",
     "zeros",
     "zeros_like",
+    "Generator",
+    "rand",
+    "randn",
     "abs",
     "add",
     "affine",
@@ -220,6 +232,16 @@ __all__ = [
     "subtract",
     "tanh",
     "where",
+    "clip",
+    "isnan",
+    "all",
+    "any",
+    "cumsum",
+    "prod",
+    "std",
+    "var",
+    "topk",
+    "einsum",
     "argmax",
     "argmin",
     "max",
@@ -287,3 +309,8 @@ __all__ = [
     "launch_unary",
     "launch_upsample2d",
 ]
+
+
+def __dir__() -> list[str]:
+    """Return the public names: the rooms below are for those who work on ubridge."""
+    return sorted(__all__)

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ubridge.core.layout import Layout, Shape, checked_axis
+from ubridge.core.operand_checks import axis_of
 from ubridge.core.promotion import promoted
 from ubridge.device.executor import DeviceExecutor
 from ubridge.ops.elementwise import astype
 from ubridge.ops.results import require_out, require_tensors
 from ubridge.ops.strided import storage_of
 from ubridge.tensor import DeviceTensor
-from uhal import Device, DeviceBuffer, as_dtype
+from uhal import DeviceBuffer, as_dtype
+from uhal.device import DeviceLike, as_device
 from uhal.dtypes import DTypeLike, f32
 from uhal.errors import ArgumentValueError, InvalidHandleError
 from uhal.interop import StreamLike
@@ -25,7 +28,7 @@ def empty(
     shape: int | Iterable[int],
     dtype: DTypeLike = f32,
     *,
-    device: Device | None = None,
+    device: DeviceLike | None = None,
     stream: StreamLike | None = None,
 ) -> DeviceTensor:
     """Make a tensor with whatever the memory holds, f32 by default, on the current device."""
@@ -40,7 +43,7 @@ def zeros(
     shape: int | Iterable[int],
     dtype: DTypeLike = f32,
     *,
-    device: Device | None = None,
+    device: DeviceLike | None = None,
     stream: StreamLike | None = None,
 ) -> DeviceTensor:
     """Make a tensor of zeros, f32 by default, on the current device."""
@@ -57,7 +60,7 @@ def ones(
     shape: int | Iterable[int],
     dtype: DTypeLike = f32,
     *,
-    device: Device | None = None,
+    device: DeviceLike | None = None,
     stream: StreamLike | None = None,
 ) -> DeviceTensor:
     """Make a tensor of ones, f32 by default, on the current device."""
@@ -69,7 +72,7 @@ def full(
     value: Any,
     dtype: DTypeLike = f32,
     *,
-    device: Device | None = None,
+    device: DeviceLike | None = None,
     stream: StreamLike | None = None,
 ) -> DeviceTensor:
     """Make a tensor of one number, f32 by default, on the current device."""
@@ -106,7 +109,7 @@ def asarray(
     values: Any,
     dtype: DTypeLike | None = None,
     *,
-    device: Device | None = None,
+    device: DeviceLike | None = None,
     stream: StreamLike | None = None,
 ) -> DeviceTensor:
     """Return a tensor of what is given: a tensor as it is, anything numpy takes as a copy.
@@ -115,7 +118,7 @@ def asarray(
     stay. Raises `InvalidHandleError` for a tensor on another device than the one asked for.
     """
     if isinstance(values, DeviceTensor):
-        if device is not None and values.device != device:
+        if device is not None and values.device != as_device(device):
             raise InvalidHandleError(
                 f"asarray: expected a tensor on {device!r}, got one on {values.device!r}; copy it "
                 "through the host: ubridge.asarray(tensor.to_numpy(), device=...)"
@@ -128,11 +131,36 @@ def asarray(
     return DeviceTensor.from_numpy(array, device=device, stream=stream)
 
 
+def array(
+    values: Any,
+    dtype: DTypeLike | None = None,
+    *,
+    device: DeviceLike | None = None,
+    stream: StreamLike | None = None,
+) -> DeviceTensor:
+    """Copy what is given to a new tensor: numbers, lists, anything numpy takes, or a tensor.
+
+    Dtypes are as of `asarray`. A tensor stays on its device unless another is given; it goes there
+    through the host.
+    """
+    if not isinstance(values, DeviceTensor):
+        return asarray(values, dtype, device=device, stream=stream)
+    if device is not None and values.device != as_device(device):
+        return DeviceTensor.from_numpy(
+            astype(values, values.dtype if dtype is None else dtype).to_numpy(),
+            device=device,
+            stream=stream,
+        )
+    if dtype is None or as_dtype(dtype) is values.dtype:
+        return values.copy(stream=stream)
+    return astype(values, dtype, stream=stream)
+
+
 def from_numpy(
     array: npt.ArrayLike,
     dtype: DTypeLike | None = None,
     *,
-    device: Device | None = None,
+    device: DeviceLike | None = None,
     stream: StreamLike | None = None,
 ) -> DeviceTensor:
     """Copy an array to a device; the dtype stays unless another is given."""
@@ -140,7 +168,7 @@ def from_numpy(
 
 
 def from_dlpack(
-    source: Any, *, device: Device | None = None, stream: StreamLike | None = None
+    source: Any, *, device: DeviceLike | None = None, stream: StreamLike | None = None
 ) -> DeviceTensor:
     """Take over another library's contiguous tensor without copying."""
     return DeviceTensor.from_dlpack(source, device=device, stream=stream)
@@ -152,7 +180,7 @@ def arange(
     step: float = 1,
     dtype: DTypeLike | None = None,
     *,
-    device: Device | None = None,
+    device: DeviceLike | None = None,
     stream: StreamLike | None = None,
 ) -> DeviceTensor:
     """Make the numbers from `start` up to `stop`, as numpy does; i64 of ints, else f32."""
@@ -197,6 +225,42 @@ def cat(
     return out
 
 
+def concatenate(
+    tensors: Sequence[DeviceTensor],
+    axis: int | None = 0,
+    *,
+    out: DeviceTensor | None = None,
+    stream: StreamLike | None = None,
+) -> DeviceTensor:
+    """Join tensors along an axis, as `cat` does; with `axis=None` all elements in a row."""
+    if axis is not None:
+        return cat(tensors, axis, out=out, stream=stream)
+    require_tensors("concatenate", *tensors)
+    return cat([tensor.ravel() for tensor in tensors], 0, out=out, stream=stream)
+
+
+def split(x: DeviceTensor, parts: int | Sequence[int], axis: int = 0) -> list[DeviceTensor]:
+    """Return views that are parts of an axis: as many of one length, or cut before places.
+
+    Places behind the end give empty views, and negative ones count from it, as with numpy. Raises
+    `ArgumentValueError` when an axis is no multiple of the number of parts.
+    """
+    require_tensors("split", x)
+    place = axis_of("split", x.layout, axis)
+    length = x.shape[place]
+    if isinstance(parts, int):
+        if parts < 1 or length % parts:
+            raise ArgumentValueError(
+                f"split: array split does not result in an equal division: axis {place} is "
+                f"{length} long, got {parts} parts; give the places to cut before"
+            )
+        cuts = list(range(0, length + 1, length // parts)) if length else [0] * (parts + 1)
+    else:
+        # As a slice reads them.
+        cuts = [0, *(slice(cut, None).indices(length)[0] for cut in parts), length]
+    return [x.narrow(place, start, max(stop - start, 0)) for start, stop in pairwise(cuts)]
+
+
 def _require_joinable(first: DeviceTensor, other: DeviceTensor, axis: int) -> None:
     if other.ndim != first.ndim:
         raise ArgumentValueError(
@@ -227,8 +291,10 @@ def stack(
 
 __all__ = [
     "arange",
+    "array",
     "asarray",
     "cat",
+    "concatenate",
     "empty",
     "empty_like",
     "from_dlpack",
@@ -237,6 +303,7 @@ __all__ = [
     "full_like",
     "ones",
     "ones_like",
+    "split",
     "stack",
     "zeros",
     "zeros_like",

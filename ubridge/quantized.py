@@ -25,7 +25,8 @@ from ubridge.core.question import Question
 from ubridge.device.executor import DeviceExecutor, Executor
 from ubridge.ops.results import delivered, require_tensors
 from ubridge.tensor import DeviceTensor
-from uhal import Device, DeviceBuffer, DType
+from uhal import DeviceBuffer, DType
+from uhal.device import DeviceLike
 from uhal.dtypes import f32, u8, u16, u32
 from uhal.errors import ArgumentTypeError, ArgumentValueError, InvalidHandleError
 from uhal.interop import StreamLike
@@ -67,7 +68,13 @@ class BlockFormat:
 class QuantizedWeight:
     """A matrix (rows, columns) of blocks on a device. It holds its buffer, which is of u8."""
 
-    __slots__ = ("buffer", "columns", "format", "rows")
+    # With texts, as `help` and `inspect.getdoc` find them.
+    __slots__ = {
+        "buffer": "The blocks, row after row, as bytes.",
+        "columns": "Elements of a row.",
+        "format": "What a block is.",
+        "rows": "The number of rows.",
+    }
 
     def __init__(
         self, buffer: DeviceBuffer, format: BlockFormat | str, rows: int, columns: int
@@ -84,7 +91,7 @@ class QuantizedWeight:
 
     @classmethod
     def from_numpy(
-        cls, values: Array, format: BlockFormat | str, *, device: Device | None = None
+        cls, values: Array, format: BlockFormat | str, *, device: DeviceLike | None = None
     ) -> QuantizedWeight:
         """Quantize a matrix and bring it to a device, the current one when none is given."""
         values = np.asarray(values)
@@ -100,7 +107,7 @@ class QuantizedWeight:
         rows: int,
         columns: int,
         *,
-        device: Device | None = None,
+        device: DeviceLike | None = None,
     ) -> QuantizedWeight:
         """Bring blocks, as `quantize` or a file has them, to a device."""
         raw = np.frombuffer(blocks, np.uint8)

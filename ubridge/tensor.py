@@ -10,11 +10,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from ubridge.buffers import launches
 from ubridge.core.op_table import OPS, Op
 from ubridge.core.promotion import checked_number
-from ubridge.ops import elementwise, products, reductions, results
+from ubridge.ops import choices, elementwise, products, reductions, results, statistics
 from ubridge.ops.printing import text_of
+from ubridge.ops.refusals import formatted, pickled, refuse_ufunc
 from ubridge.ops.strided import Index, StridedTensor, indexed, remembered
 from uhal.dtypes import DTypeLike, bool_
 from uhal.errors import ArgumentTypeError, ArgumentValueError, InvalidHandleError
@@ -62,8 +65,19 @@ class DeviceTensor(StridedTensor):
 
     __slots__ = ()
 
-    # numpy arrays and scalars on the left leave the operation to us.
-    __array_ufunc__ = None
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        # An operator whose left side is a scalar of numpy comes here too, to compare as an array.
+        left = inputs[0][()] if isinstance(inputs[0], np.ndarray) else inputs[0]
+        op = OPS.get(ufunc.__name__)
+        if (
+            op is not None
+            and op.family.name in ("binary", "compare")
+            and isinstance(left, np.generic)
+            and method == "__call__"
+            and not options
+        ):
+            return elementwise.binary(op, left, inputs[1])
+        return refuse_ufunc(ufunc, method, inputs)
 
     # -- elements --------------------------------------------------------------------------------
 
@@ -186,6 +200,86 @@ class DeviceTensor(StridedTensor):
         """Return the place of the first largest; as `ubridge.argmax`."""
         return reductions.argmax(self, axis, keepdims, out=out, stream=stream)
 
+    def std(
+        self,
+        axis: reductions.Axes = None,
+        ddof: float = 0,
+        keepdims: bool = False,
+        *,
+        out: DeviceTensor | None = None,
+        stream: StreamLike | None = None,
+    ) -> DeviceTensor:
+        """Return the standard deviation over axes; as `ubridge.std`."""
+        return statistics.std(self, axis, ddof, keepdims, out=out, stream=stream)
+
+    def var(
+        self,
+        axis: reductions.Axes = None,
+        ddof: float = 0,
+        keepdims: bool = False,
+        *,
+        out: DeviceTensor | None = None,
+        stream: StreamLike | None = None,
+    ) -> DeviceTensor:
+        """Return the variance over axes; as `ubridge.var`."""
+        return statistics.var(self, axis, ddof, keepdims, out=out, stream=stream)
+
+    def prod(
+        self,
+        axis: reductions.Axes = None,
+        dtype: DTypeLike | None = None,
+        keepdims: bool = False,
+        *,
+        out: DeviceTensor | None = None,
+        stream: StreamLike | None = None,
+    ) -> DeviceTensor:
+        """Multiply over axes; as `ubridge.prod`."""
+        return statistics.prod(self, axis, dtype, keepdims, out=out, stream=stream)
+
+    def any(
+        self,
+        axis: reductions.Axes = None,
+        keepdims: bool = False,
+        *,
+        out: DeviceTensor | None = None,
+        stream: StreamLike | None = None,
+    ) -> DeviceTensor:
+        """Return whether some element over axes is not 0; as `ubridge.any`."""
+        return statistics.any(self, axis, keepdims, out=out, stream=stream)
+
+    def all(
+        self,
+        axis: reductions.Axes = None,
+        keepdims: bool = False,
+        *,
+        out: DeviceTensor | None = None,
+        stream: StreamLike | None = None,
+    ) -> DeviceTensor:
+        """Return whether every element over axes is not 0; as `ubridge.all`."""
+        return statistics.all(self, axis, keepdims, out=out, stream=stream)
+
+    def cumsum(
+        self,
+        axis: int | None = None,
+        dtype: DTypeLike | None = None,
+        *,
+        out: DeviceTensor | None = None,
+        stream: StreamLike | None = None,
+    ) -> DeviceTensor:
+        """Return the sums up to each element of an axis; as `ubridge.cumsum`."""
+        return statistics.cumsum(self, axis, dtype, out=out, stream=stream)
+
+    def clip(
+        self,
+        min: Any = None,
+        max: Any = None,
+        *,
+        out: DeviceTensor | None = None,
+        stream: StreamLike | None = None,
+    ) -> DeviceTensor:
+        """Return the elements within bounds; as `ubridge.clip`."""
+        return choices.clip(self, min, max, out=out, stream=stream)
+
     # -- operators -------------------------------------------------------------------------------
 
     def __add__(self, other: Any) -> DeviceTensor:
@@ -295,6 +389,14 @@ class DeviceTensor(StridedTensor):
 
     def __str__(self) -> str:
         return text_of(self, "")
+
+    def __format__(self, specification: str) -> str:
+        return formatted(self, specification)
+
+    # -- pickling --------------------------------------------------------------------------------
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return pickled(self)
 
 
 def _booleans(operator: str, x: DeviceTensor, y: Any) -> tuple[DeviceTensor, Any]:

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, TypeVar, final
 import numpy.typing as npt
 
 from uhal.contract import Backend, DeviceLimits, FunctionAttributes
-from uhal.device import Device
+from uhal.device import Device, DeviceLike
 from uhal.dtypes import DType, DTypeLike
 from uhal.flags import EventFlags, StreamFlags
 from uhal.interop import IpcHandle, StreamLike
@@ -152,7 +152,7 @@ def dlpack_of(
     """
 
 def strided_dlpack(
-    source: Any, device: Device | None = None, stream: StreamLike | None = None
+    source: Any, device: DeviceLike | None = None, stream: StreamLike | None = None
 ) -> tuple[DeviceBuffer, tuple[int, ...], tuple[int, ...]]:
     """Take over a tensor of any strides but negative ones: (buffer, lengths, strides)."""
 
@@ -175,20 +175,20 @@ class Stream:
 
     def __init__(
         self,
-        flags: StreamFlags = ...,
+        flags: StreamFlags | int = 0,
         priority: int = 0,
         *,
-        device: Device | None = None,
+        device: DeviceLike | None = None,
     ) -> None: ...
     @classmethod
-    def default(cls: type[_Self], device: Device | None = None) -> _Self: ...
+    def default(cls: type[_Self], device: DeviceLike | None = None) -> _Self: ...
     @classmethod
-    def legacy(cls: type[_Self], device: Device | None = None) -> _Self: ...
+    def legacy(cls: type[_Self], device: DeviceLike | None = None) -> _Self: ...
     @classmethod
-    def per_thread(cls: type[_Self], device: Device | None = None) -> _Self: ...
+    def per_thread(cls: type[_Self], device: DeviceLike | None = None) -> _Self: ...
     @classmethod
     def from_handle(
-        cls: type[_Self], handle: object, *, device: Device | None = None, owner: object = None
+        cls: type[_Self], handle: object, *, device: DeviceLike | None = None, owner: object = None
     ) -> _Self: ...
     @property
     def handle(self) -> int: ...
@@ -224,7 +224,9 @@ class Stream:
 class Event:
     """A mark in a stream that can be waited for and timed."""
 
-    def __init__(self, flags: EventFlags = ..., *, device: Device | None = None) -> None: ...
+    def __init__(
+        self, flags: EventFlags | int = 0, *, device: DeviceLike | None = None
+    ) -> None: ...
     @property
     def handle(self) -> int: ...
     @property
@@ -296,7 +298,7 @@ class DeviceBuffer:
         cls: type[_Self],
         array: npt.ArrayLike,
         *,
-        device: Device | None = None,
+        device: DeviceLike | None = None,
         stream: StreamLike | None = None,
     ) -> _Self: ...
     @classmethod
@@ -305,7 +307,7 @@ class DeviceBuffer:
         values: Sequence[Any],
         dtype: DTypeLike,
         *,
-        device: Device | None = None,
+        device: DeviceLike | None = None,
         stream: StreamLike | None = None,
     ) -> _Self: ...
     @classmethod
@@ -314,12 +316,12 @@ class DeviceBuffer:
         size: int,
         dtype: DTypeLike,
         *,
-        device: Device | None = None,
+        device: DeviceLike | None = None,
         stream: StreamLike | None = None,
     ) -> _Self: ...
     @classmethod
     def uninitialized(
-        cls: type[_Self], size: int, dtype: DTypeLike, *, device: Device | None = None
+        cls: type[_Self], size: int, dtype: DTypeLike, *, device: DeviceLike | None = None
     ) -> _Self: ...
     @classmethod
     def uninitialized_async(
@@ -330,7 +332,7 @@ class DeviceBuffer:
         cls: type[_Self],
         source: object,
         *,
-        device: Device | None = None,
+        device: DeviceLike | None = None,
         stream: StreamLike | None = None,
     ) -> _Self: ...
     @classmethod
@@ -338,12 +340,12 @@ class DeviceBuffer:
         cls: type[_Self],
         source: object,
         *,
-        device: Device | None = None,
+        device: DeviceLike | None = None,
         stream: StreamLike | None = None,
     ) -> _Self: ...
     @classmethod
     def from_ipc_handle(
-        cls: type[_Self], handle: IpcHandle, *, device: Device | None = None
+        cls: type[_Self], handle: IpcHandle, *, device: DeviceLike | None = None
     ) -> _Self: ...
     @classmethod
     def from_raw(
@@ -352,7 +354,7 @@ class DeviceBuffer:
         size: int,
         dtype: DTypeLike,
         *,
-        device: Device | None = None,
+        device: DeviceLike | None = None,
         owner: object = None,
     ) -> _Self: ...
     @property
@@ -426,7 +428,7 @@ class HostBuffer:
     """Pinned host memory: copies to and from it are asynchronous."""
 
     def __init__(
-        self, size: int, dtype: DTypeLike, *, device: Device | None = None, mapped: bool = False
+        self, size: int, dtype: DTypeLike, *, device: DeviceLike | None = None, mapped: bool = False
     ) -> None: ...
     @property
     def size(self) -> int: ...

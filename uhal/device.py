@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeAlias, TypeVar, Union
 
 from uhal import _lane, memory, registry
 from uhal._refusal import describe
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from uhal.memory import MemoryOwner
 
 _Self = TypeVar("_Self", bound="Device")
+DeviceLike: TypeAlias = Union["Device", str]
+"""What is taken as a device: one, or its name, as `"cuda"` or `"cuda:1"`."""
 
 
 class MemoryInfo(NamedTuple):
@@ -244,6 +246,27 @@ def resolve_backend(cls: type, backend: str | None) -> str | None:
     raise ArgumentValueError(f"{cls.__name__} is fixed to backend {fixed!r}, got {backend!r}")
 
 
+def as_device(device: object) -> Device:
+    """Return a device as it is, and for a name as `"cuda"` or `"cuda:1"` the device, opened.
+
+    A backend's name alone means its device 0. Whatever takes `device=` takes these. Raises
+    `ArgumentTypeError` for anything else, `ArgumentValueError` for a name of another form, and
+    `NoDeviceError` where there is no such backend or device.
+    """
+    if isinstance(device, Device):
+        return device
+    advice = 'give one or its name, as "cuda" or "cuda:1"'
+    if not isinstance(device, str):
+        raise ArgumentTypeError(f"device: expected a uhal.Device, got {describe(device)}; {advice}")
+    name, colon, digits = device.partition(":")
+    if name not in registry.names() or (colon and not (digits.isascii() and digits.isdigit())):
+        raise ArgumentValueError(
+            f"device: expected a uhal.Device, got {describe(device)}; {advice}, of a backend that "
+            f"is one of {', '.join(registry.names())}"
+        )
+    return Device(int(digits or 0), name)
+
+
 def context_for(cls: type, device: object) -> _lane.Context:
     """Return the context of `device`, else of the current device, for an object of `cls`.
 
@@ -257,8 +280,7 @@ def context_for(cls: type, device: object) -> _lane.Context:
         if context is None:
             raise DeviceError("no device is current: call Api.quick_init() first, or pass device=")
         return context
-    if not isinstance(device, Device):
-        raise ArgumentTypeError(f"device: expected a uhal.Device, got {describe(device)}")
+    device = as_device(device)
     if fixed not in (None, device.backend):
         raise InvalidHandleError(f"{cls.__name__} is fixed to backend {fixed}, got {device!r}")
     return device._context

@@ -23,31 +23,26 @@ class DType:
     Equal to, and hashed like, its numpy dtype; numpy takes it wherever it takes a dtype.
     """
 
-    __slots__ = (
-        "_numpy",
-        "_numpy_name",
-        "c_spellings",
-        "code",
-        "itemsize",
-        "kind",
-        "max",
-        "min",
-        "name",
-    )
+    # With texts, as `help` and `inspect.getdoc` find them.
+    __slots__ = {
+        "_numpy": "",
+        "_numpy_name": "",
+        "c_spellings": "The names C, C++, CUDA and HIP have for it.",
+        "code": "One character, as the compiled lane reads it.",
+        "itemsize": "Bytes of one element.",
+        "kind": "`bool`, `int`, `uint` or `float`.",
+        "max": "Largest value of an integer type, else `None`.",
+        "min": "Smallest value of an integer type, else `None`.",
+        "name": "The name in kernel sources: `f32`.",
+    }
 
     name: str
-    """The name in kernel sources: `f32`."""
     code: str
-    """One character, as the compiled lane reads it."""
     kind: Kind
     itemsize: int
-    """Bytes of one element."""
     min: int | None
-    """Smallest value of an integer type, else `None`."""
     max: int | None
-    """Largest value of an integer type, else `None`."""
     c_spellings: tuple[str, ...]
-    """The names C, C++, CUDA and HIP have for it."""
 
     def __init__(
         self, name: str, code: str, kind: Kind, itemsize: int, numpy_name: str, c_spellings: str

@@ -11,7 +11,7 @@ from uhal.errors import ArgumentTypeError, ArgumentValueError
 if TYPE_CHECKING:
     from uhal._lane import Dim3
     from uhal.contract import DeviceLimits
-    from uhal.device import Device
+    from uhal.device import DeviceLike
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class LaunchConfig:
 
     @classmethod
     def for_num_elems(
-        cls, n: int, block: int | None = None, *, device: Device | None = None
+        cls, n: int, block: int | None = None, *, device: DeviceLike | None = None
     ) -> LaunchConfig:
         """Choose a one-dimensional geometry for a kernel that strides over `n` elements.
 
@@ -44,9 +44,10 @@ class LaunchConfig:
         device's cap. n = 0 gives an empty configuration, which launches nothing. On the current
         device unless `device` is given. Raises `ArgumentValueError` for a negative `n`.
         """
-        from uhal.device import Device
+        from uhal.device import Device, as_device
 
-        limits = (device if device is not None else Device.current()).limits
+        named = as_device(device) if isinstance(device, str) else device
+        limits = (Device.current() if named is None else named).limits
         count = _count("n", n, 0)
         threads = limits.block_for_elements if block is None else _count("block", block, 1)
         return cls((_blocks(count, threads, limits),), (threads,))

@@ -14,7 +14,7 @@ import numpy as np
 from uhal._lane import DeviceBuffer, Function, ModuleHandle
 from uhal._refusal import counted, describe
 from uhal.contract import Chosen, LoadedModule
-from uhal.device import Device, context_for
+from uhal.device import Device, DeviceLike, context_for
 from uhal.dtypes import DTypeLike, as_dtype
 from uhal.errors import (
     ArgumentTypeError,
@@ -46,7 +46,7 @@ class Module:
         cls: type[_Self],
         path: str | os.PathLike[str],
         *,
-        device: Device | None = None,
+        device: DeviceLike | None = None,
         chosen: Chosen | None = None,
     ) -> _Self:
         """Load an image from a file, on `device` or the current one.
@@ -70,7 +70,7 @@ class Module:
 
     @classmethod
     def from_bytes(
-        cls: type[_Self], image: bytes | bytearray | memoryview, *, device: Device | None = None
+        cls: type[_Self], image: bytes | bytearray | memoryview, *, device: DeviceLike | None = None
     ) -> _Self:
         """Load an image held in memory, on `device` or the current one. The bytes are copied."""
         if not isinstance(image, (bytes, bytearray, memoryview)):
@@ -82,7 +82,7 @@ class Module:
         cls: type[_Self],
         image: bytes,
         path: Path | None,
-        device: Device | None,
+        device: DeviceLike | None,
         sidecar: dict[str, Signature],
     ) -> _Self:
         context = context_for(cls, device)

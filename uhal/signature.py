@@ -6,6 +6,8 @@ sidecar file or from the caller, and `merge` puts them together.
 
 from __future__ import annotations
 
+import inspect
+import keyword
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, overload
@@ -83,10 +85,13 @@ class Signature(Sequence[Parameter]):
     came from.
     """
 
-    __slots__ = ("_parameters", "entry")
+    # With texts, as `help` and `inspect.getdoc` find them.
+    __slots__ = {
+        "_parameters": "",
+        "entry": "The kernel's name, `None` when it was not given one.",
+    }
 
     entry: str | None
-    """The kernel's name, `None` when it was not given one."""
 
     def __init__(self, parameters: Iterable[Parameter], entry: str | None = None) -> None:
         self._parameters = tuple(parameters)
@@ -307,3 +312,25 @@ def _of(entry: str | None) -> str:
 
 def _source_of(signature: Signature) -> str:
     return f"the {signature[0].source}" if signature else "one"
+
+
+def call_signature(signature: Signature | None) -> inspect.Signature:
+    """Return how a kernel is called, as `inspect` says it: a positional parameter each, by type.
+
+    A parameter without a name Python could use is `argument` and its number. Of a kernel about
+    which nothing is known it is `*args`.
+    """
+    kind = inspect.Parameter
+    if signature is None:
+        return inspect.Signature([kind("args", kind.VAR_POSITIONAL)])
+    names: list[str] = []
+    for parameter in signature:
+        name = parameter.name or ""
+        is_fit = name.isidentifier() and not keyword.iskeyword(name) and name not in names
+        names.append(name if is_fit else f"argument{parameter.index}")
+    return inspect.Signature(
+        [
+            kind(name, kind.POSITIONAL_ONLY, annotation=parameter.type_text)
+            for name, parameter in zip(names, signature, strict=True)
+        ]
+    )

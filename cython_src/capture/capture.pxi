@@ -17,7 +17,8 @@ cdef object capture_words():
 @cython.final
 @cython.no_gc_clear
 cdef class Capture:
-    """`with stream.capture() as plan:` - dropped before its end, it is abandoned."""
+    """Capture(stream, name=None)\n--\n
+    `with stream.capture() as plan:` - dropped before its end, it is abandoned."""
 
     cdef Stream stream
     cdef str name

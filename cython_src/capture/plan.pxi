@@ -9,7 +9,8 @@ cdef enum PlanState:
 @cython.final
 @cython.no_gc_clear
 cdef class Plan:
-    """What a capture recorded: made by `with stream.capture() as plan:`, run by `plan.replay()`.
+    """Plan()\n--\n
+    What a capture recorded: made by `with stream.capture() as plan:`, run by `plan.replay()`.
 
     It holds the kernels' modules and the memory its launches use, also when the buffers are closed,
     until it is closed itself. Replays of one plan never overlap. Any thread may replay it; while it
@@ -18,7 +19,9 @@ cdef class Plan:
 
     cdef Context context
     cdef readonly str name
-    cdef readonly str begun         # where the capture began: file.py:line
+    """The name the capture was given, else one of its own."""
+    cdef readonly str begun
+    """Where the capture began: `file.py:line`."""
     cdef PlanState state
     cdef StreamCore core            # of the stream the capture began on
     cdef Stream stream              # keeps it open

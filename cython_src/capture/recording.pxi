@@ -37,9 +37,11 @@ cdef struct CapturedOperation:
 @cython.final
 @cython.no_gc
 cdef class Recording:
-    """What a plan does. The ledger holds it too, so it holds no buffer and no module."""
+    """Recording(name)\n--\n
+    What a plan does. The ledger holds it too, so it holds no buffer and no module."""
 
     cdef readonly str name
+    """That of the plan."""
     cdef CapturedOperation *operations
     cdef Py_ssize_t operation_count
     cdef Py_ssize_t operation_capacity
@@ -200,14 +202,17 @@ cdef struct SlotUse:
 @cython.final
 @cython.no_gc_clear
 cdef class PlanSlot:
-    """A value of a plan that every replay can give anew; made by `plan.slot(name, value)`.
+    """PlanSlot()\n--\n
+    A value of a plan that every replay can give anew; made by `plan.slot(name, value)`.
 
     A number is passed to launches as this object. Memory is passed as it is, or as this object:
     every launch that is given the buffer, or a view that lies within it, follows the slot.
     """
 
     cdef readonly str name
-    cdef readonly object value      # what the last replay gave, or the capture
+    """The keyword of `Plan.replay` that gives the value anew."""
+    cdef readonly object value
+    """What the last replay gave, or the capture."""
     cdef SlotUse *uses
     cdef Py_ssize_t count
     cdef Py_ssize_t capacity

@@ -3,7 +3,9 @@
 
 @cython.final
 cdef class HotTable:
-    """A backend's C function pointers and constants. Immutable.
+    """HotTable(slots, *, not_ready, out_of_memory, sticky=(), names=None, \
+    frees_wait=True, staged_bytes=65536)\n--\n
+    A backend's C function pointers and constants. Immutable.
 
     Raises ValueError for an unknown slot, a required slot without an address, or too many sticky
     codes. `names` gives the vendor's function for a slot, for error messages. `frees_wait`: freeing
@@ -14,7 +16,9 @@ cdef class HotTable:
     # Never freed: the last object of a backend may be torn down after the table's Python object.
     cdef uhal_hot_table *table
     cdef readonly dict slots
+    """Slot name to address; 0 where the vendor has no such function."""
     cdef readonly dict names
+    """Slot name to the vendor's function, for error messages."""
 
     def __init__(
         self, slots, *, int not_ready, int out_of_memory, sticky=(), names=None,
@@ -71,18 +75,26 @@ cdef bint exiting = False
 @cython.final
 @cython.no_gc
 cdef class Context:
-    """An opened device. Streams, buffers and modules hold it; it goes when the last of them has."""
+    """Context(backend, ordinal, token, limits)\n--\n
+    An opened device. Streams, buffers and modules hold it; it goes when the last of them has."""
 
     cdef uhal_hot_table *table
     cdef void *token_pointer
     cdef uhal_state *state
     cdef readonly HotTable hot_table
+    """The functions the device is reached through."""
     cdef readonly object backend
+    """The `uhal.contract.Backend` that opened it."""
     cdef readonly str backend_name
+    """The backend's name."""
     cdef readonly int ordinal
+    """The device's number in its backend, from 0."""
     cdef readonly object limits
+    """What a launch may ask for: `uhal.contract.DeviceLimits`."""
     cdef readonly bint closed
+    """Whether it was closed."""
     cdef readonly str lost
+    """The sentence later calls answer with once the device is lost, else None."""
     cdef dict streams       # id → StreamCore, closed ones too until their work is known complete
     cdef StreamCore default_core
     cdef Pool pool
@@ -92,7 +104,8 @@ cdef class Context:
     cdef dict foreign_streams   # handle → StreamCore of another library's stream
     cdef int dl_device_type     # DLPack's name of the memory; type 0: it has none
     cdef int dl_device_id
-    cdef readonly object peers  # ordinals whose memory kernels of this device may use
+    cdef readonly object peers
+    """Ordinals of the devices whose memory kernels of this one may use."""
     cdef unsigned int launch_marks
     cdef const volatile uint32_t *index_fault   # not 0: a kernel met an id out of bounds
     cdef object raise_index_fault

@@ -50,9 +50,8 @@ cdef Context context_for(object cls, object device):
     if device is not None:
         context = getattr(device, "_context", None)
         if context is None:
-            raise _errors.ArgumentTypeError(
-                f"device: expected a uhal.Device, got {type(device).__name__}"
-            )
+            from uhal.device import as_device
+            context = as_device(device)._context
         if fixed is not None and context.backend_name != fixed:
             raise _errors.InvalidHandleError(
                 f"{cls.__name__} is fixed to backend {fixed}, got a device of "

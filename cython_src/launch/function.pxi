@@ -5,14 +5,17 @@
 @cython.final
 @cython.no_gc_clear
 cdef class ModuleHandle:
-    """Owns a loaded native module; functions hold it. Unloaded with the last holder, or on close.
+    """ModuleHandle(context, handle)\n--\n
+    Owns a loaded native module; functions hold it. Unloaded with the last holder, or on close.
 
     Backends promise that unloading is safe while launches of the module are pending.
     """
 
     cdef readonly Context context
+    """The opened device it is loaded on."""
     cdef void *handle_
     cdef readonly bint closed
+    """Whether it was unloaded by `close`."""
     cdef object __weakref__
 
     def __init__(self, Context context not None, uintptr_t handle):
@@ -102,7 +105,8 @@ cdef struct KnownGeometry:
 @cython.nonecheck(True)
 @cython.no_gc_clear
 cdef class Function:
-    """A kernel of a loaded module: `f[grid, block, shared, stream](*args)` launches it.
+    """Function(module, handle, name, signature, attributes)\n--\n
+    A kernel of a loaded module: `f[grid, block, shared, stream](*args)` launches it.
 
     Made by `Module.get_function`. It holds its module. Any thread may launch it; the arguments of
     every launch are checked against `signature` before the driver sees them.
@@ -110,11 +114,15 @@ cdef class Function:
 
     cdef uhal_vectorcall vectorcall
     cdef readonly Context context
+    """The opened device the kernel is loaded on, as the lane holds it; `device` is for users."""
     cdef ModuleHandle module
     cdef void *handle_
     cdef readonly str name
+    """The entry in the module."""
     cdef readonly object signature
+    """The parameters as a `Signature`; None when nothing tells them."""
     cdef readonly object attributes
+    """Registers, shared memory and threads a block: `uhal.contract.FunctionAttributes`."""
     cdef tuple ledger_key               # (name, signature): all the ledger keeps of a function
     cdef Slot *slots
     cdef Py_ssize_t count               # -1: no signature
@@ -210,8 +218,11 @@ cdef class Function:
         return bind(self, configuration)
 
     def __repr__(self):
+        if self.context is None:
+            return f"<{type(self).__name__}, not made>"
+        parameters = "" if self.signature is None else f"({self.signature.declaration})"
         return (
-            f"<{type(self).__name__} {self.name} on "
+            f"<{type(self).__name__} {self.name}{parameters} on "
             f"{self.context.backend_name}:{self.context.ordinal}>"
         )
 
@@ -277,7 +288,8 @@ cdef int prepare_function(Function function, object signature) except -1:
 @cython.freelist(16)
 @cython.no_gc_clear
 cdef class BoundLaunch:
-    """A function with grid, block, shared memory and stream fixed: call it with the arguments.
+    """BoundLaunch()\n--\n
+    A function with grid, block, shared memory and stream fixed: call it with the arguments.
 
     The geometry was checked when it was bound; every call checks the arguments.
     """
@@ -293,6 +305,13 @@ cdef class BoundLaunch:
 
     def __init__(self):
         raise TypeError("a BoundLaunch is made by function[grid, block, shared, stream]")
+
+    def __getattr__(self, name):
+        # A property would be found on the class too, where `inspect` takes it for a signature.
+        if name == "__signature__" and self.function is not None:
+            from uhal.signature import call_signature
+            return call_signature(self.function.signature)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __repr__(self):
         g = self.geometry

@@ -14,7 +14,8 @@ cdef enum:
 @cython.final
 @cython.no_gc_clear
 cdef class Passed:
-    """An argument that each call of a `LaunchSequence` passes, or memory the sequence makes.
+    """Passed()\n--\n
+    An argument that each call of a `LaunchSequence` passes, or memory the sequence makes.
 
     `Passed.operand(i)` is the i-th argument behind `out`, `Passed.result()` the result,
     `Passed.scratch(start, size, dtype)` a part of the memory that lasts from the first step to the
@@ -29,6 +30,7 @@ cdef class Passed:
     cdef readonly Py_ssize_t size
     """Elements; -1 for the whole buffer, or a number, as it is."""
     cdef readonly object dtype
+    """The element type of the part; None for a whole buffer, or a number."""
 
     def __init__(self):
         raise TypeError("Passed is made by Passed.operand, Passed.result and Passed.scratch")
@@ -86,11 +88,13 @@ cdef tuple passed_key(Passed passed):
 @cython.final
 @cython.no_gc_clear
 cdef class SequenceStep:
-    """One launch of a sequence, with where its arguments come from."""
+    """SequenceStep()\n--\n
+    One launch of a sequence, with where its arguments come from."""
 
     cdef BoundLaunch bound
     cdef tuple kept                             # arguments that are always the same
     cdef tuple parts                            # Passed with a size, and scratch
+    cdef PyObject *kept_at[STACK_PARAMETERS]    # the same, without asking the tuple
     cdef int sources[STACK_PARAMETERS]          # of the call's arguments, or ~ of the kept ones
     cdef int part_at[STACK_PARAMETERS]          # the parameter each part is for
     cdef int result_at[STACK_PARAMETERS]        # the parameters that take the whole result
@@ -98,10 +102,24 @@ cdef class SequenceStep:
     cdef Py_ssize_t results
 
 
+def _called_in_sequence(stream, out, /, *operands):
+    """How a LaunchSequence is called; only its signature is used."""
+
+
+cdef object signature_or_nothing(object callee, object name, object like):
+    """What `__getattr__` of a callable object answers: a signature for `inspect`, nothing else."""
+    # A property would be found on the class too, where `inspect` takes it for a signature.
+    if name == "__signature__":
+        import inspect
+        return inspect.signature(like)
+    raise AttributeError(f"{type(callee).__name__!r} object has no attribute {name!r}")
+
+
 @cython.final
 @cython.no_gc
 cdef class Tally:
-    """A count that sequences share."""
+    """Tally()\n--\n
+    A count that sequences share."""
 
     cdef public uint64_t count
     """Calls that enqueued every step; concurrent ones may be counted once."""
@@ -111,7 +129,9 @@ cdef class Tally:
 @cython.final
 @cython.no_gc_clear
 cdef class LaunchSequence:
-    """Launches prepared once that one call enqueues: `sequence(stream, out, *operands)`.
+    """LaunchSequence(steps, size=None, dtype=None, *, operands=0, scratch=0, about=None, \
+    tally=None)\n--\n
+    Launches prepared once that one call enqueues: `sequence(stream, out, *operands)`.
 
     `steps` are pairs of a bound launch and its arguments, in order; what is `Passed` among them
     comes with each call, everything else is kept. A call passes as many `operands` as the steps
@@ -136,6 +156,7 @@ cdef class LaunchSequence:
     cdef readonly Py_ssize_t scratch
     """Bytes that are allocated for each call."""
     cdef readonly object about
+    """Whatever the maker wanted to find on the sequence again."""
     cdef Tally tally
 
     def __init__(
@@ -170,6 +191,9 @@ cdef class LaunchSequence:
         self.context = (<SequenceStep>found[0]).bound.function.context
         self.steps = found
         self.vectorcall = <uhal_vectorcall>call_sequence
+
+    def __getattr__(self, name):
+        return signature_or_nothing(self, name, _called_in_sequence)
 
     def __len__(self):
         return len(self.steps)
@@ -212,6 +236,8 @@ cdef SequenceStep new_step(BoundLaunch bound, tuple arguments, Py_ssize_t scratc
         else:
             step.sources[index] = FIRST_OPERAND + passed.index
     step.kept = tuple(kept)
+    for index in range(len(kept)):
+        step.kept_at[index] = PyTuple_GET_ITEM(step.kept, index)
     step.parts = tuple(parts)
     return step
 
@@ -257,7 +283,7 @@ cdef object call_sequence(object callee, PyObject **given, size_t flags, PyObjec
             if source >= 0:
                 arguments[index] = given[source]
             else:
-                arguments[index] = PyTuple_GET_ITEM(step.kept, ~source)
+                arguments[index] = step.kept_at[~source]
         for index in range(step.results):
             arguments[step.result_at[index]] = <PyObject *>made
         if PyTuple_GET_SIZE(step.parts):

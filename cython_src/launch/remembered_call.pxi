@@ -7,7 +7,8 @@ cdef object ZERO = 0
 @cython.final
 @cython.no_gc_clear
 cdef class RememberedCall:
-    """`call(x)` or `call(x, y)` by what was prepared for such operands; else `fallback(...)`.
+    """RememberedCall(fallback, operation, operands, maker, *, layouts, dtypes, answers)\n--\n
+    `call(x)` or `call(x, y)` by what was prepared for such operands; else `fallback(...)`.
 
     Tensors are of the class that `maker` makes, whose slots hold a buffer, a layout, a dtype and an
     executor, in this order. `executor.known` is a dictionary: what it has for `(operation, code,

@@ -8,7 +8,8 @@ cdef enum:
 @cython.final
 @cython.no_gc
 cdef class SlotMaker:
-    """Makes objects of a class and of those derived from it, with some of its slots set.
+    """SlotMaker(base, /, *names)\n--\n
+    Makes objects of a class and of those derived from it, with some of its slots set.
 
     `make(cls, *values)` returns a new object of `cls` whose slots, in the order they were named,
     hold the values. `__new__` and `__init__` are not called, so that the class must have neither
@@ -33,6 +34,13 @@ cdef class SlotMaker:
         self.count = len(names)
         self.base = base
         self.vectorcall = <uhal_vectorcall>make_with_slots
+
+    def __getattr__(self, name):
+        return signature_or_nothing(self, name, _called_to_make)
+
+
+def _called_to_make(cls, /, *values):
+    """How a SlotMaker is called; only its signature is used."""
 
 
 cdef object make_with_slots(object callee, PyObject **given, size_t flags, PyObject *keywords):

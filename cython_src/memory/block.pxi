@@ -13,7 +13,8 @@ cdef struct Stamp:
 @cython.final
 @cython.no_gc
 cdef class Segment:
-    """One driver allocation, cut into blocks from the front."""
+    """Segment()\n--\n
+    One driver allocation, cut into blocks from the front."""
 
     cdef uint64_t address
     cdef size_t bytes
@@ -24,7 +25,8 @@ cdef class Segment:
 @cython.final
 @cython.no_gc
 cdef class Block:
-    """A piece of a segment as the pool hands it out."""
+    """Block()\n--\n
+    A piece of a segment as the pool hands it out."""
 
     cdef uint64_t address
     cdef size_t bytes           # capacity

@@ -3,13 +3,15 @@
 
 @cython.final
 cdef class DevicePointer:
-    """A raw device address: the only integer a pointer parameter accepts.
+    """DevicePointer(address)\n--\n
+    A raw device address: the only integer a pointer parameter accepts.
 
     It owns nothing and is not tracked: keep the memory alive, and tell the pool of uses on other
     streams with `DeviceBuffer.record_stream`. Adding an int moves it by that many bytes.
     """
 
     cdef readonly uint64_t address
+    """The address as an int."""
 
     def __init__(self, address):
         if isinstance(address, bool) or not isinstance(address, int):
@@ -48,7 +50,8 @@ cdef class DevicePointer:
 @cython.no_gc_clear
 @cython.freelist(64)
 cdef class DeviceBuffer:
-    """A typed, contiguous run of elements in one device's memory.
+    """DeviceBuffer(*arguments, **keywords)\n--\n
+    A typed, contiguous run of elements in one device's memory.
 
     Made by `from_numpy`, `from_slice`, `zeros`, `uninitialized`, `uninitialized_async`, and over
     other people's memory by `from_dlpack`, `from_cuda_array_interface`, `from_ipc_handle` and
@@ -64,9 +67,13 @@ cdef class DeviceBuffer:
     cdef Block block            # None: the memory is somebody else's, or there is none
     cdef uint64_t address
     cdef readonly Py_ssize_t size
+    """The number of elements."""
     cdef readonly Py_ssize_t nbytes
+    """Bytes the elements take."""
     cdef readonly object dtype
+    """The element type, a `DType`."""
     cdef readonly bint readonly
+    """Whether copies and kernels that write to the buffer are refused."""
     cdef bint is_closed
     cdef DeviceBuffer root      # of a view: the buffer that owns the memory
     cdef object owner           # keeps memory that is not ours

@@ -4,7 +4,8 @@
 @cython.final
 @cython.no_gc
 cdef class PinnedYard:
-    """Pinned memory nobody has any more, of a driver that waits for the device to free it."""
+    """PinnedYard()\n--\n
+    Pinned memory nobody has any more, of a driver that waits for the device to free it."""
 
     cdef list addresses
 
@@ -15,7 +16,8 @@ cdef class PinnedYard:
 @cython.final
 @cython.no_gc
 cdef class PinnedBlock:
-    """The allocation itself, as pending copies hold it.
+    """PinnedBlock()\n--\n
+    The allocation itself, as pending copies hold it.
 
     It holds no Context: the Context's streams list it until the copies are done.
     """
@@ -45,7 +47,8 @@ cdef class PinnedBlock:
 @cython.final
 @cython.no_gc_clear
 cdef class HostMemory:
-    """The memory as the HostBuffer and arrays over it hold it."""
+    """HostMemory()\n--\n
+    The memory as the HostBuffer and arrays over it hold it."""
 
     cdef Context context
     cdef PinnedBlock block
@@ -99,7 +102,8 @@ cdef int free_pinned(Context context, void *pointer) except -1:
 
 
 cdef class HostBuffer:
-    """Pinned host memory of one device: copies to and from it are asynchronous.
+    """HostBuffer(size, dtype, *, device=None, mapped=False)\n--\n
+    Pinned host memory of one device: copies to and from it are asynchronous.
 
     With `mapped=True` kernels can use it where it is, by `device_ptr`.
 
@@ -109,9 +113,13 @@ cdef class HostBuffer:
 
     cdef HostMemory memory
     cdef readonly Py_ssize_t size
+    """The number of elements."""
     cdef readonly Py_ssize_t nbytes
+    """Bytes the elements take."""
     cdef readonly object dtype
+    """The element type, a `DType`."""
     cdef readonly bint mapped
+    """Whether kernels may use the memory where it is, by `device_ptr`."""
     cdef object __weakref__
 
     def __init__(self, size, dtype, *, device=None, bint mapped=False):

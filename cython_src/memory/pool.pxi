@@ -20,6 +20,9 @@ cdef enum:
 @cython.final
 @cython.no_gc
 cdef class Pool:
+    """Pool(mode, limit)\n--\n
+    A device's memory as it is handed out and taken back."""
+
     cdef int mode
     cdef FreeList free_lists[CLASS_COUNT]
     cdef list segments

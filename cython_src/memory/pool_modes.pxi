@@ -47,11 +47,12 @@ cdef int release_waiting(Context context) except -1:
             if drop_complete_stamps(context, block, True) > 0:
                 pool.waiting.append(waiting.pop())
                 continue
-            settle_for_free(context)
             if block.exported:
                 settle_exported(context, block)
             if pool.mode == POOL_GUARD:
                 check_red_zones(context, block)
+            # Behind the poison: to wait before it would hide who still uses the memory.
+            settle_for_free(context)
             waiting.pop()
             driver_free(context, block.segment)
     finally:

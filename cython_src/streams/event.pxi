@@ -4,7 +4,8 @@
 @cython.nonecheck(True)
 @cython.no_gc_clear
 cdef class Event:
-    """A mark in a stream. Recording it again moves the mark.
+    """Event(flags=0, *, device=None)\n--\n
+    A mark in a stream. Recording it again moves the mark.
 
     `flags` are CUDA's. The event owns its native handle, holds its device, and is closed when
     garbage collected, also while a stream or another thread still waits for it. Any thread may use

@@ -4,7 +4,8 @@
 @cython.nonecheck(True)
 @cython.no_gc_clear
 cdef class Stream:
-    """An in-order queue of work on one device.
+    """Stream(flags=0, priority=0, *, device=None)\n--\n
+    An in-order queue of work on one device.
 
     `flags` and `priority` are CUDA's; a smaller priority number runs first and is clamped to the
     device's range. The stream owns its native handle, holds its device, and is closed when

@@ -11,7 +11,8 @@ cdef uint64_t next_stream_id = 1
 @cython.final
 @cython.no_gc_clear
 cdef class StreamCore:
-    """The native half of a stream. It holds no Context: the Context lists it."""
+    """StreamCore()\n--\n
+    The native half of a stream. It holds no Context: the Context lists it."""
 
     cdef void *handle
     cdef uint64_t id

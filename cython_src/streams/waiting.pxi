@@ -115,7 +115,8 @@ cdef int wait_for_handle(
 
 @cython.final
 cdef class LeftWait:
-    """A wait on a thread of ours. Once its caller has left, its event is kept until it ends."""
+    """LeftWait()\n--\n
+    A wait on a thread of ours. Once its caller has left, its event is kept until it ends."""
 
     cdef uhal_awaiter *awaiter      # null: the caller has not left
     cdef unsigned int generation

@@ -65,17 +65,22 @@ bool hidden(const std::string &symbol) {
 }
 
 // The newest form that is not newer than `version`; `known` tells an old version from a wrong name.
+// No older form takes the place of a hidden one.
 const EntryPoint *find(const char *name, unsigned version, bool &known) {
     const EntryPoint *found = nullptr;
     known = false;
     for (const EntryPoint &entry : entry_points) {
-        if (std::strcmp(entry.name, name) != 0 || hidden(entry.symbol)) {
+        if (std::strcmp(entry.name, name) != 0) {
             continue;
         }
         known = true;
         if (entry.since <= version && (found == nullptr || entry.since >= found->since)) {
             found = &entry;
         }
+    }
+    if (found != nullptr && hidden(found->symbol)) {
+        known = false;
+        return nullptr;
     }
     return found;
 }

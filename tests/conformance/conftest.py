@@ -13,7 +13,7 @@ import pytest
 
 from tests.conformance.gate import Gate
 from tests.conformance.rows import KERNELS, Row, rows_with
-from uhal import Device, Module, diagnostics
+from uhal import Device, Module, diagnostics, registry
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -45,7 +45,11 @@ def row(request: pytest.FixtureRequest, folder: Path) -> Iterator[Row]:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in {**found.environment, **prepared}.items():
             patch.setenv(name, value)
+        if "PYTHONPATH" in prepared:  # of a distribution that is installed for this row alone
+            patch.syspath_prepend(prepared["PYTHONPATH"].partition(os.pathsep)[0])
+        registry.look_again()
         yield found
+    registry.look_again()
 
 
 @pytest.fixture(scope="session")

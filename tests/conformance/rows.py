@@ -24,7 +24,7 @@ import pytest
 from build_support import cuda_kernels, hip_compiler, rocm_kernels
 from build_support.kernel_declarations import declared_signatures
 from simulators.topsfb import of_host
-from uhal import Device, registry
+from uhal import Device
 from uhal.images.amd_target import TargetId
 from uhal.images.hsaco import read_hsaco
 
@@ -152,7 +152,7 @@ def compile_for_tops(source: Path, folder: Path) -> Path:
 
 
 def prepare_skeleton(folder: Path) -> Mapping[str, str]:
-    """Install the distribution as its user would, and let the registry look again."""
+    """Install the distribution as its user would."""
     source = ROOT / "tests" / "skeleton_backend"
     digest = _digest(source / "skeleton_backend" / "__init__.py", "")
     site = folder / f"skeleton-{digest}"
@@ -169,10 +169,7 @@ def prepare_skeleton(folder: Path) -> Mapping[str, str]:
         with contextlib.suppress(OSError):  # another process of the run was first
             target.rename(site)
         shutil.rmtree(unfinished)
-    if str(site) not in sys.path:
-        sys.path.append(str(site))
-        registry.look_again()
-    # Processes that tests start find it, too.
+    # The row's fixture puts it on the path of this process; those that tests start find it, too.
     return {"PYTHONPATH": os.pathsep.join(filter(None, (str(site), os.environ.get("PYTHONPATH"))))}
 
 

@@ -240,10 +240,8 @@ def test_closed_and_foreign_memory_is_refused(device: Device) -> None:
         ubridge.exp(ubridge.zeros(3), stream=stream)
 
 
-def test_shapes_pickle_and_tensors_do_not(device: Device) -> None:
+def test_shapes_pickle_as_themselves(device: Device) -> None:
     assert pickle.loads(pickle.dumps(ubridge.zeros((2, 3)).shape)) == (2, 3)
-    with pytest.raises(TypeError):
-        pickle.dumps(ubridge.zeros(3))
 
 
 @pytest.mark.skipif(not SOAK, reason="takes 4 GiB of memory: soak only")

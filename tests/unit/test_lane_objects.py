@@ -56,7 +56,7 @@ def test_reprs_say_what_it_is(bench: Bench) -> None:
     assert repr(things["buffer"]) == "<DeviceBuffer 3 × f32 on counting:0>"
     assert repr(things["view"]) == "<DeviceBuffer 2 × f32 on counting:0>"
     assert repr(things["pinned"]) == "<HostBuffer 5 × u8>"
-    assert repr(things["function"]) == "<Function kernel on counting:0>"
+    assert repr(things["function"]) == "<Function kernel(f32* x) on counting:0>"
     default = Stream.default().id
     assert repr(things["bound"]) == f"<kernel[(2, 3, 1), (4, 1, 1), 16] on stream {default}>"
     assert repr(things["pointer"]) == "DevicePointer(0xff)"

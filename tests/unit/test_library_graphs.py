@@ -129,7 +129,8 @@ WithoutGraphs.__abstractmethods__ = frozenset()
 def test_a_backend_without_graphs_says_so() -> None:
     backend = WithoutGraphs()  # type: ignore[abstract]
     assert backend.capture_status(STREAM) == "none"
+    assert not backend.begin_capture(STREAM)
     for step, act in STEPS.items():
-        if step not in ("status", "launch"):
+        if step not in ("begin", "status", "launch"):
             with pytest.raises(NotSupportedError, match=r"^plain: launches cannot be captured"):
                 act(backend)

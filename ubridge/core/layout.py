@@ -68,7 +68,9 @@ class Shape(tuple[int, ...]):
                 elif length not in (1, lengths[axis]):
                     listed = " ".join(str(tuple(one)) for one in (self, *others))
                     raise ArgumentValueError(
-                        f"operands could not be broadcast together with shapes {listed}"
+                        f"operands could not be broadcast together with shapes {listed}: axis "
+                        f"{axis - rank} has lengths {lengths[axis]} and {length}, expected equal "
+                        "ones or a 1"
                     )
         return Shape(lengths)
 
@@ -85,36 +87,30 @@ class Layout:
     Immutable, compared by value. Made by `contiguous` or from strides; the other methods are views.
     """
 
-    __slots__ = (
-        "_hash",
-        "_reversed",
-        "extent",
-        "is_contiguous",
-        "is_whole",
-        "key",
-        "shape",
-        "size",
-        "start_offset",
-        "strides",
-        "words",
-    )
+    # With texts, as `help` and `inspect.getdoc` find them.
+    __slots__ = {
+        "_hash": "",
+        "_reversed": "",
+        "extent": "Elements of the buffer up to the last one of the tensor; 0 when it has none.",
+        "is_contiguous": "True in row-major order without gaps, wherever it starts.",
+        "is_whole": "True when it is contiguous and starts with the buffer.",
+        "key": "Lengths, strides and offset, in one tuple: equal for equal layouts.",
+        "shape": "The lengths of the axes.",
+        "size": "The number of elements.",
+        "start_offset": "Elements of the buffer before the first one of the tensor.",
+        "strides": "Elements from one place of an axis to the next, for each axis.",
+        "words": "The lengths and then the strides: what a kernel is told of a layout.",
+    }
 
     shape: Shape
     strides: tuple[int, ...]
     start_offset: int
-    """Elements of the buffer before the first one of the tensor."""
     size: int
-    """The number of elements."""
     extent: int
-    """Elements of the buffer up to the last one of the tensor; 0 when it has none."""
     is_contiguous: bool
-    """True in row-major order without gaps, wherever it starts."""
     is_whole: bool
-    """True when it is contiguous and starts with the buffer."""
     key: tuple[int, ...]
-    """Lengths, strides and offset: equal for equal layouts, and hashed without asking them."""
     words: tuple[int, ...]
-    """The lengths and then the strides: what a kernel is told of a layout."""
 
     def __init__(
         self, shape: int | Iterable[int], strides: Iterable[int], start_offset: int = 0

@@ -23,6 +23,7 @@ from ubridge.device.kernels import DeviceKernels
 from ubridge.device.ready import Enqueue, Ready, make_ready
 from ubridge.device.recent import Recent
 from uhal import Device, DeviceBuffer, DType, Tally, _lane, registry
+from uhal.device import DeviceLike, as_device
 from uhal.errors import DeviceError
 from uhal.interop import StreamLike
 
@@ -118,9 +119,9 @@ class DeviceExecutor(DeviceKernels, Executor):
         self._ranges: WeakKeyDictionary[DeviceBuffer, tuple[float, float]] = WeakKeyDictionary()
 
     @classmethod
-    def of(cls, device: Device | None = None) -> DeviceExecutor:
+    def of(cls, device: DeviceLike | None = None) -> DeviceExecutor:
         """Return the executor of a device, the current one when none is given."""
-        context = device._context if device is not None else _lane.current_context()
+        context = _lane.current_context() if device is None else as_device(device)._context
         if context is None:
             raise DeviceError("no device is current: call Api.quick_init() first, or pass device=")
         found = _executors.get(context)

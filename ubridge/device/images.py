@@ -17,6 +17,7 @@ from ubridge.device import gcu_images
 from uhal import Device, Module, registry
 from uhal._lane import Context
 from uhal.contract import Chosen, ImageCandidate
+from uhal.device import DeviceLike, as_device
 from uhal.errors import ArgumentValueError, NotFoundError, NotSupportedError
 from uhal.images import cpu_level
 
@@ -41,7 +42,7 @@ def modules(backend: str | None = None) -> tuple[str, ...]:
     return tuple(sorted(source.stem for source in found))
 
 
-def load_module(name: str, *, device: Device | None = None) -> Module:
+def load_module(name: str, *, device: DeviceLike | None = None) -> Module:
     """Load the image of a module for `device`, the current device when none is given.
 
     A module is loaded once a device and stays loaded until the device is closed; every caller gets
@@ -52,11 +53,11 @@ def load_module(name: str, *, device: Device | None = None) -> Module:
     built, `NotSupportedError` when there are no images for the device's backend, and
     `InvalidImageError` when none of a module is for the device.
     """
-    device = Device.current() if device is None else device
-    known = modules(device.backend)
-    if device.backend != gcu_images.BACKEND and name not in known:
+    wanted = Device.current() if device is None else as_device(device)
+    known = modules(wanted.backend)
+    if wanted.backend != gcu_images.BACKEND and name not in known:
         raise NotFoundError(f"no kernel module {name!r}; there are {', '.join(known)}")
-    return _loaded.get(name, device)
+    return _loaded.get(name, wanted)
 
 
 class _LoadedModules:

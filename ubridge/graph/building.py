@@ -18,7 +18,8 @@ from ubridge.graph.describing import Describer
 from ubridge.graph.ops import Node, OpParams, TensorOp, table_op
 from ubridge.graph.order import ordered, require_fresh
 from ubridge.tensor import DeviceTensor
-from uhal import Device, DeviceBuffer, as_dtype
+from uhal import DeviceBuffer, as_dtype
+from uhal.device import DeviceLike, as_device
 from uhal.dtypes import DTypeLike
 from uhal.errors import ArgumentTypeError, ArgumentValueError
 
@@ -29,7 +30,7 @@ _NO_PARAMS = OpParams()
 class GraphBuilder:
     """Nodes, their calls and the memory they name. What runs them is in `ComputeGraph`."""
 
-    def __init__(self, device: Device | None = None) -> None:
+    def __init__(self, device: DeviceLike | None = None) -> None:
         """Make an empty graph; without a device the first leaf says on which it is."""
         self.nodes: list[Node] = []
         """Leaves and operations, in the order they were added; a node's number is its place."""
@@ -39,7 +40,7 @@ class GraphBuilder:
         self.storages = self._describer.storages
         """The memory of every node."""
         if device is not None:
-            self._describer.use(device)
+            self._describer.use(as_device(device))
         self._order: list[int] | None = None
         self._names: dict[str, int] = {}
         self.is_recorded = False

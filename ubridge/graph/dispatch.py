@@ -23,7 +23,15 @@ from uhal.interop import StreamLike
 class DispatchCall:
     """One operation, with the buffers it is to read and write."""
 
-    __slots__ = ("_enqueuing", "arguments", "call", "node", "out", "stream")
+    # With texts, as `help` and `inspect.getdoc` find them.
+    __slots__ = {
+        "_enqueuing": "",
+        "arguments": "The operands' buffers, and behind them the numbers.",
+        "call": "The operation with its operands' and its result's places and layouts.",
+        "node": "The node of the graph: its operation, inputs and name.",
+        "out": "What is written.",
+        "stream": "Where it is to be enqueued; `None` is the device's default stream.",
+    }
 
     def __init__(
         self,
@@ -33,14 +41,10 @@ class DispatchCall:
         stream: StreamLike | None,
     ) -> None:
         self.node = step.node
-        """The node of the graph: its operation, inputs and name."""
         self.call = step.call
         self.out = step.out
-        """What is written."""
         self.arguments = arguments
-        """The operands' buffers, and behind them the numbers."""
         self.stream = stream
-        """Where it is to be enqueued; `None` is the device's default stream."""
         self._enqueuing = enqueuing
 
     @property

@@ -15,7 +15,8 @@ from ubridge.graph.plan import GraphPlan
 from ubridge.graph.running import RunnableGraph
 from ubridge.graph.text import dot_of, text_of
 from ubridge.tensor import DeviceTensor
-from uhal import Device, DeviceBuffer, Stream
+from uhal import DeviceBuffer, Stream
+from uhal.device import DeviceLike
 
 
 class ComputeGraph(RunnableGraph):
@@ -66,7 +67,7 @@ class ComputeGraph(RunnableGraph):
         path: str | os.PathLike[str],
         leaves: Mapping[str, DeviceTensor | DeviceBuffer],
         *,
-        device: Device | None = None,
+        device: DeviceLike | None = None,
     ) -> ComputeGraph:
         """Read a graph that was saved, on any backend; `leaves` are those of `ComputeGraph.leaves`.
 

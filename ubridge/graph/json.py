@@ -25,6 +25,7 @@ from ubridge.graph.ops import Node, OpParams
 from ubridge.graph.storage import Storages
 from ubridge.tensor import DeviceTensor
 from uhal import Device, DeviceBuffer, DType, as_dtype
+from uhal.device import DeviceLike, as_device
 from uhal.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -93,17 +94,18 @@ def load(
     kind: type[Graph],
     path: str | os.PathLike[str],
     leaves: Mapping[str, DeviceTensor | DeviceBuffer],
-    device: Device | None,
+    device: DeviceLike | None,
 ) -> Graph:
     """Read a graph that `save` wrote, over the given leaves.
 
     Raises `ArgumentValueError` for a file that is none or whose parts do not fit together, and
     `NotFoundError` for a leaf that is not given.
     """
+    wanted = None if device is None else as_device(device)
     text = Path(path).read_bytes()
     buffers = {name: _buffer(leaf) for name, leaf in leaves.items()}
     try:
-        return _read(kind, json.loads(text.decode("utf-8")), buffers, device)
+        return _read(kind, json.loads(text.decode("utf-8")), buffers, wanted)
     except (InvalidHandleError, NotFoundError):
         # Of the leaves: no fault of the file.
         raise

@@ -10,7 +10,8 @@ from ubridge.graph.building import GraphBuilder
 from ubridge.graph.dispatch import Step
 from ubridge.graph.memory import Lifetime, MemoryPlan, plan_memory
 from ubridge.tensor import DeviceTensor
-from uhal import Device, DeviceBuffer
+from uhal import DeviceBuffer
+from uhal.device import DeviceLike
 from uhal.dtypes import u8
 from uhal.errors import ArgumentValueError, NotFoundError
 
@@ -18,7 +19,7 @@ from uhal.errors import ArgumentValueError, NotFoundError
 class RunnableGraph(GraphBuilder):
     """Operations with memory. What is captured, printed and written is `ComputeGraph`'s part."""
 
-    def __init__(self, device: Device | None = None) -> None:
+    def __init__(self, device: DeviceLike | None = None) -> None:
         """Make an empty graph; without a device the first leaf says on which it is."""
         super().__init__(device)
         self._memory: MemoryPlan | None = None

@@ -12,11 +12,12 @@ from ubridge.device.executor import DeviceExecutor
 from ubridge.graph.calls import Call
 from ubridge.graph.graph import ComputeGraph
 from uhal import Device, DeviceBuffer
+from uhal.device import DeviceLike
 from uhal.errors import DeviceError
 
 
 @contextmanager
-def trace(device: Device | None = None) -> Iterator[ComputeGraph]:
+def trace(device: DeviceLike | None = None) -> Iterator[ComputeGraph]:
     """Compute what is in the block, and record it: `with ubridge.trace() as graph:`.
 
     Operations of this thread on tensors of the device, the current one unless given, run as always

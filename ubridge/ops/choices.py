@@ -1,4 +1,4 @@
-"""`where`: of two tensors or numbers, element by element, the one that a condition chooses."""
+"""Choices element by element: by a condition, within bounds, and where there are no numbers."""
 
 from __future__ import annotations
 
@@ -12,13 +12,17 @@ from ubridge.core.op_table import OPS
 from ubridge.core.operand_checks import one_shape, require_one_device
 from ubridge.core.promotion import checked_number, element_bytes, promoted, with_number
 from ubridge.ops import answers
-from ubridge.ops.elementwise import astype
+from ubridge.ops.elementwise import astype, binary, unary
 from ubridge.ops.results import delivered, require_tensors
 from ubridge.ops.strided import StridedTensor, Tensor, make, start_of, storage_of
 from uhal import DeviceBuffer, DType, as_dtype
 from uhal.dtypes import bool_
 from uhal.interop import StreamLike
 
+_COPY = OPS["copy"]
+_MAXIMUM = OPS["maximum"]
+_MINIMUM = OPS["minimum"]
+_NOT_EQUAL = OPS["not_equal"]
 _WHERE = OPS["where"]
 _CONDITIONS = ("u8", "u32", "i64")
 """Element types of buffers that kernels choose by."""
@@ -65,6 +69,34 @@ def where(
         )  # fmt: skip
 
     return delivered("where", shape, dtype, out, tuple(operands), stream, enqueue)
+
+
+def clip(
+    x: Tensor,
+    min: Any = None,
+    max: Any = None,
+    *,
+    out: Tensor | None = None,
+    stream: StreamLike | None = None,
+) -> Tensor:
+    """Return the elements, but none below `min` and then none above `max`: numbers or tensors.
+
+    Either may be None, which bounds nothing. NaN stays NaN.
+    """
+    require_tensors("clip", x)
+    if min is None and max is None:
+        return unary(_COPY, x, None, out, stream)
+    if min is None:
+        return binary(_MINIMUM, x, max, out, stream)
+    if max is None:
+        return binary(_MAXIMUM, x, min, out, stream)
+    return binary(_MINIMUM, binary(_MAXIMUM, x, min, None, stream), max, out, stream)
+
+
+def isnan(x: Tensor, *, out: Tensor | None = None, stream: StreamLike | None = None) -> Tensor:
+    """Return where the elements are no numbers, as bool."""
+    require_tensors("isnan", x)
+    return binary(_NOT_EQUAL, x, x, out, stream)
 
 
 def _are_tensors(x: object, y: object, z: object) -> bool:

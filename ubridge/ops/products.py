@@ -175,9 +175,11 @@ def _operands(x: Tensor, y: Tensor) -> tuple[DType, Layout, Layout]:
     left = _as_matrix(x.layout, x.dtype is dtype, 0)
     right = _as_matrix(y.layout, y.dtype is dtype, 1)
     if left.shape[-1] != right.shape[-2]:
+        fits = y.ndim > 1 and left.shape[-1] == right.shape[-1]
         raise ArgumentValueError(
             "matmul: Input operand 1 has a mismatch in its core dimension 0, with gufunc signature "
-            f"(n?,k),(k,m?)->(n?,m?) (size {right.shape[-2]} is different from {left.shape[-1]})"
+            f"(n?,k),(k,m?)->(n?,m?) (size {right.shape[-2]} is different from {left.shape[-1]}): "
+            f"got shapes {x.shape} and {y.shape}{'; x @ y.mT would fit' if fits else ''}"
         )
     return dtype, left, right
 

@@ -8,6 +8,7 @@ written there, and a zero stands for it.
 
 from __future__ import annotations
 
+import operator
 from functools import lru_cache
 from typing import Any
 
@@ -19,6 +20,7 @@ from ubridge.core.op_table import OPS, Op
 from ubridge.core.operand_checks import axis_of, require_one_device
 from ubridge.ops import answers
 from ubridge.ops.elementwise import astype
+from ubridge.ops.nn import argsort
 from ubridge.ops.results import delivered, require_tensors
 from ubridge.ops.strided import StridedTensor, Tensor, make, start_of
 from uhal import DeviceBuffer
@@ -141,6 +143,40 @@ def gather(
     return delivered("gather", where.shape, x.dtype, out, (x,), stream, enqueue)
 
 
+def topk(
+    x: Tensor,
+    k: int,
+    axis: int = -1,
+    largest: bool = True,
+    *,
+    stream: StreamLike | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Return the `k` largest elements of an axis, or the smallest, and their places as u32.
+
+    The largest, or smallest, comes first; of equal ones any. The whole axis is sorted. Raises
+    `ArgumentValueError` unless 0 <= `k` <= the axis' length, and for an axis longer than the
+    device's kernel sorts at once, in the shared memory of one block.
+    """
+    require_tensors("topk", x)
+    place = axis_of("topk", x._layout, axis)
+    if isinstance(k, bool) or not hasattr(k, "__index__"):
+        raise ArgumentTypeError(f"topk, k: expected an int, got {type(k).__name__}")
+    count = operator.index(k)
+    if not 0 <= count <= x.shape[place]:
+        raise ArgumentValueError(
+            f"topk, k: expected 0 to {x.shape[place]}, the length of axis {place}, got {count}"
+        )
+    try:
+        order = argsort(x, place, largest, stream=stream)
+    except ArgumentValueError as error:
+        raise ArgumentValueError(
+            f"topk: axis {place} is {x.shape[place]} long, which no kernel sorts at once; split x "
+            f"along it, take topk of each part and then of those: {error}"
+        ) from None
+    ids = order.narrow(place, 0, count).contiguous(stream=stream)
+    return gather(x, ids, place, stream=stream), ids
+
+
 def scatter(
     x: Tensor, ids: Any, source: Tensor, axis: int, *, stream: StreamLike | None = None
 ) -> Tensor:
@@ -248,4 +284,4 @@ def _require_target(name: str, x: Tensor, source: Tensor) -> None:
         raise ArgumentValueError(f"{name}: the tensor has several elements in one place")
 
 
-__all__ = ["embedding", "gather", "index_add", "scatter", "scatter_add", "take"]
+__all__ = ["embedding", "gather", "index_add", "scatter", "scatter_add", "take", "topk"]

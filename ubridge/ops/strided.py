@@ -21,6 +21,7 @@ from ubridge.core.op_table import OPS, Op
 from ubridge.device.executor import Answer, DeviceExecutor, Executor
 from ubridge.ops import answers
 from uhal import Device, DeviceBuffer, DType, _lane, as_dtype
+from uhal.device import DeviceLike
 from uhal.dtypes import DTypeLike, bool_, u8
 from uhal.errors import ArgumentTypeError, ArgumentValueError
 from uhal.interop import StreamLike
@@ -235,7 +236,7 @@ class StridedTensor:
         array: npt.ArrayLike,
         dtype: DTypeLike | None = None,
         *,
-        device: Device | None = None,
+        device: DeviceLike | None = None,
         stream: StreamLike | None = None,
     ) -> Tensor:
         """Copy an array, or anything numpy makes one of, to a device."""
@@ -248,7 +249,7 @@ class StridedTensor:
         cls: type[Tensor],
         source: Any,
         *,
-        device: Device | None = None,
+        device: DeviceLike | None = None,
         stream: StreamLike | None = None,
     ) -> Tensor:
         """Take over another library's tensor without copying; both see each other's writes.
@@ -413,9 +414,24 @@ def _axes_after(parts: Sequence[Index]) -> int:
 
 
 def _index(part: Any) -> int:
-    if isinstance(part, (bool, np.bool_)) or not hasattr(part, "__index__"):
+    ids = isinstance(part, (StridedTensor, np.ndarray)) and part.ndim > 0
+    if ids or isinstance(part, (bool, np.bool_)) or not hasattr(part, "__index__"):
+        kind = np.asarray(part).dtype.kind if isinstance(part, list) else ""
+        dtype: Any = getattr(part, "dtype", "")
+        given = f"{type(part).__name__}{f' of {dtype}' if ids else ''}"
         raise IndexError(
             "only integers, slices (`:`), ellipsis (`...`) and None (`None`) are valid indices "
-            f"here, got {type(part).__name__}; ubridge.take and ubridge.gather take arrays of ids"
+            f"here, got {given}; {_instead(kind == 'b' or dtype == bool_)}"
         )
     return operator.index(part)
+
+
+def _instead(is_mask: bool) -> str:
+    """What to do where numpy would index with a mask or with ids."""
+    if is_mask:
+        return (
+            "how many elements a mask selects is not known before it is computed: "
+            "ubridge.where(mask, x, 0) keeps the shape, x.to_numpy()[mask.to_numpy()] selects on "
+            "the host"
+        )
+    return "ubridge.take and ubridge.gather take arrays of ids, as ubridge.take(x, ids, axis)"

@@ -14,6 +14,8 @@ import gc
 import os
 import sys
 import warnings
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
@@ -65,6 +67,12 @@ def fail(call: str, nth: int, code: int) -> None:
     simulator.uhal_sim_fail(call.encode(), nth, code)
 
 
+def on_a_thread(function: Callable[[], None]) -> None:
+    """Call it on another thread; what it raises is raised here."""
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(function).result()
+
+
 def work() -> None:
     """Use every slot at least once, on two devices, and check the numbers."""
     device, other = Device(0, "cuda"), Device(1, "cuda")
@@ -89,8 +97,9 @@ def work() -> None:
             second.add_callback(called.append, 1)
             stream.query()
             event.query()
-            event.synchronize()
-            second.synchronize()
+            # The main thread looks before it waits in the driver; other threads wait there at once.
+            on_a_thread(event.synchronize)
+            on_a_thread(second.synchronize)
             assert event.elapsed_since(started) >= 0
             with stream.capture() as plan:
                 kernel[4, 256, 0, stream](y, plan.slot("rows", 10), 100, 0)

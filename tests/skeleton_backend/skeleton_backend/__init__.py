@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import tempfile
-import uuid
+import threading
 from _ctypes import dlclose
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,8 +33,7 @@ from uhal.images.host_module import ParameterFacts, require_host_module, signatu
 from uhal.python_slots import PythonSlots
 from uhal.signature import Signature
 
-OUT_OF_MEMORY, NOT_READY = 1, 2
-ALIGNMENT = 256
+OUT_OF_MEMORY, NOT_READY, ALIGNMENT = 1, 2, 256
 MAGIC = int.from_bytes(b"UHModule", "little")
 LIMITS = DeviceLimits(
     max_grid=(0x7FFFFFFF, 65535, 65535),
@@ -46,7 +45,7 @@ LIMITS = DeviceLimits(
 )
 
 
-# -- the image format: uhal/host_module.h ----------------------------------------------------------
+# -- the image format: uhal/host_module.h
 
 
 class Dim3(ctypes.Structure):
@@ -110,16 +109,14 @@ class Module:
     def __init__(self, image: bytes, what: str) -> None:
         # The system's loader believes every byte.
         require_host_module(image, what, cpu_level.best_level().number)
-        handle, path = tempfile.mkstemp(suffix=".so")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(image)
-            self.library = ctypes.CDLL(path)
-            tables = Tables.in_dll(self.library, "uhal_host_module")
-        except (OSError, ValueError) as error:
-            raise InvalidImageError(f"{what} cannot be loaded: {error}") from error
-        finally:
-            os.unlink(path)
+        with tempfile.NamedTemporaryFile(suffix=".so") as file:
+            file.write(image)
+            file.flush()
+            try:
+                self.library = ctypes.CDLL(file.name)
+                tables = Tables.in_dll(self.library, "uhal_host_module")
+            except (OSError, ValueError) as error:
+                raise InvalidImageError(f"{what} cannot be loaded: {error}") from error
         if (tables.magic, tables.version_and_level[0]) != (MAGIC, 1):
             raise InvalidImageError(f"{what} has another version of the kernel table")
         kernels = listed(Kernel, *tables.kernels)
@@ -128,7 +125,7 @@ class Module:
         self.globals = {one.name.decode(): (one.address, one.bytes) for one in variables}
 
 
-# -- the backend -----------------------------------------------------------------------------------
+# -- the backend
 
 
 class SkeletonBackend(Backend):
@@ -138,6 +135,7 @@ class SkeletonBackend(Backend):
     dlpack_device_type = 1  # kDLCPU
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()  # a stream's work runs one after the other
         self._memory: dict[int, Any] = {}
         self._modules: dict[int, Module] = {}
         self._slots = PythonSlots(
@@ -166,7 +164,8 @@ class SkeletonBackend(Backend):
         shared = -(-ctypes.addressof(scratch) // ALIGNMENT) * ALIGNMENT
         grid, block = Dim3(*geometry[:3]), Dim3(*geometry[3:])
         run = Block(Dim3(), block, grid, shared_bytes, shared)
-        kernel.run(run, grid.x * grid.y * grid.z, parameters)
+        with self._lock:
+            kernel.run(run, grid.x * grid.y * grid.z, parameters)
 
     def _alloc(self, nbytes: int) -> int:
         memory = ctypes.create_string_buffer(nbytes + ALIGNMENT)
@@ -178,7 +177,8 @@ class SkeletonBackend(Backend):
         del self._memory[address]
 
     def _copy(self, destination: int, source: int, nbytes: int, stream: int | None) -> None:
-        ctypes.memmove(destination, source, nbytes)
+        with self._lock:
+            ctypes.memmove(destination, source, nbytes)
 
     def _get_function(self, module: int, name: int) -> int:
         spelled = ctypes.string_at(name).decode()
@@ -218,7 +218,7 @@ class SkeletonBackend(Backend):
         return "skeleton"
 
     def device_uuid(self, ordinal: int) -> str:
-        return str(uuid.uuid5(uuid.NAMESPACE_OID, f"uhal skeleton {ordinal}"))
+        return f"00000000-0000-0000-0000-{ordinal:012}"
 
     def device_limits(self, ordinal: int) -> DeviceLimits:
         return LIMITS

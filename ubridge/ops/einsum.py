@@ -1,0 +1,207 @@
+"""Sums of products by letters, as numpy's `einsum`: matrix products where there are letters to sum.
+
+Operands are taken from the left, two at a time. A letter that only one of two has, and that neither
+the result nor a later operand needs, is summed before they are multiplied.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ubridge.core.layout import Layout
+from ubridge.core.op_table import OPS
+from ubridge.core.operand_checks import require_one_device
+from ubridge.core.promotion import promoted
+from ubridge.ops import products, reductions
+from ubridge.ops.elementwise import astype, binary
+from ubridge.ops.results import require_out, require_tensors
+from ubridge.ops.strided import Tensor
+from uhal.dtypes import bool_
+from uhal.errors import ArgumentTypeError, ArgumentValueError
+from uhal.interop import StreamLike
+
+_MULTIPLY = OPS["multiply"]
+_BEFORE_LETTERS = 1 << 16
+"""Axes that an ellipsis stands for are told as characters from here on, counted from the last."""
+
+
+def einsum(
+    subscripts: str,
+    *operands: Tensor,
+    out: Tensor | None = None,
+    stream: StreamLike | None = None,
+) -> Tensor:
+    """Return the sums of products that letters of axes say: `einsum("ij,kj->ik", x, y)`.
+
+    A letter of several operands is one axis; one that is not behind `->` is summed. Without `->`
+    the result has the letters that occur once, in alphabetical order. A letter twice in an operand
+    takes its diagonal; `...` stands for any further axes, which are broadcast. Lengths of 1 are
+    broadcast too. Raises `ArgumentValueError` for letters that do not fit the operands.
+    """
+    require_tensors("einsum", *operands)
+    given, result = _parsed(subscripts, operands)
+    require_one_device("einsum", *operands)
+    dtype = operands[0]._dtype
+    for one in operands[1:]:
+        dtype = promoted("einsum", dtype, one._dtype)
+    if dtype is bool_:
+        raise ArgumentTypeError("einsum: expected numbers, got bool; astype the tensors, as to i64")
+    parts = [
+        _diagonal(astype(one, dtype, stream=stream), letters)
+        for one, letters in zip(operands, given, strict=True)
+    ]
+    lengths = _lengths(parts)
+    x, letters = _broadcast(*parts[0], lengths)
+    for at, part in enumerate(parts[1:], 2):
+        later = set(result).union(*(other for _, other in parts[at:]))
+        x, letters = _multiplied((x, letters), _broadcast(*part, lengths), later, stream)
+    x, letters = _summed(x, letters, set(result), stream)
+    x = x.permute([letters.index(letter) for letter in result]) if letters else x
+    if out is not None:
+        require_out("einsum", out, x.shape, dtype, operands[0])
+        return astype(x, dtype, out=out, stream=stream)
+    is_shared = any(x._buffer is one._buffer for one in operands)
+    return x.copy(stream=stream) if is_shared else x
+
+
+def _parsed(subscripts: str, operands: tuple[Any, ...]) -> tuple[list[str], str]:
+    """The letters of each operand's axes and of the result's."""
+    if not isinstance(subscripts, str):
+        raise ArgumentTypeError(
+            f'einsum: expected letters first, as "ij,jk->ik", got {type(subscripts).__name__}'
+        )
+    text = "".join(subscripts.split())
+    inputs, arrow, result = text.partition("->")
+    terms = inputs.split(",")
+    if not operands or len(terms) != len(operands):
+        raise ArgumentValueError(
+            f"einsum: {subscripts!r} names {len(terms)} operands, got {len(operands)}"
+        )
+    widest = 0
+    for number, (term, one) in enumerate(zip(terms, operands, strict=True)):
+        letters = _letters(subscripts, term)
+        rest = one.ndim - len(letters)
+        if rest < 0 or (rest and "..." not in term):
+            raise ArgumentValueError(
+                f"einsum: operand {number} has shape {one.shape}, which {term!r} does not fit"
+            )
+        widest = max(widest, rest)
+    further = "".join(chr(_BEFORE_LETTERS + axis) for axis in reversed(range(widest)))
+    given = [
+        term.replace("...", further[len(further) - (one.ndim - len(_letters(subscripts, term))) :])
+        for term, one in zip(terms, operands, strict=True)
+    ]
+    if arrow:
+        known = set(_letters(subscripts, result))
+        if len(known) != len(_letters(subscripts, result)) or not known <= set(inputs):
+            raise ArgumentValueError(
+                f"einsum: expected each letter of {result!r} once, and in an operand"
+            )
+        if "..." not in result and further:
+            raise ArgumentValueError(f"einsum: {subscripts!r} says `...` of operands only")
+        return given, result.replace("...", further)
+    once = sorted(one for one in set(inputs) - set(".,") if inputs.count(one) == 1)
+    return given, further + "".join(once)
+
+
+def _letters(subscripts: str, term: str) -> str:
+    """A term's letters without its ellipsis."""
+    letters = term.replace("...", "", 1)
+    if not all(one.isascii() and one.isalpha() for one in letters):
+        raise ArgumentValueError(
+            f"einsum: expected letters, `...`, `,` and one `->`, got {subscripts!r}"
+        )
+    return letters
+
+
+def _diagonal(x: Tensor, letters: str) -> tuple[Tensor, str]:
+    """The view in which each letter is there once."""
+    if len(set(letters)) == len(letters):
+        return x, letters
+    unique = "".join(dict.fromkeys(letters))
+    lengths, strides = [], []
+    for letter in unique:
+        places = [place for place, one in enumerate(letters) if one == letter]
+        found = {x.shape[place] for place in places}
+        if len(found) > 1:
+            raise ArgumentValueError(
+                f"einsum: {letter!r} stands twice in an operand, for lengths {sorted(found)}"
+            )
+        lengths.append(found.pop())
+        strides.append(sum(x._layout.strides[place] for place in places))
+    layout = Layout(lengths, strides, x._layout.start_offset)
+    return x._viewed(layout), unique
+
+
+def _lengths(parts: list[tuple[Any, str]]) -> dict[str, int]:
+    """The length of each letter's axes."""
+    lengths: dict[str, int] = {}
+    for x, letters in parts:
+        for letter, length in zip(letters, x.shape, strict=True):
+            known = lengths.setdefault(letter, length)
+            if known == 1:
+                lengths[letter] = length
+            elif length not in (1, known):
+                name = repr(letter) if letter.isascii() else "an axis of `...`"
+                raise ArgumentValueError(f"einsum: {name} has lengths {known} and {length}")
+    return lengths
+
+
+def _broadcast(x: Tensor, letters: str, lengths: dict[str, int]) -> tuple[Tensor, str]:
+    return x.broadcast_to([lengths[letter] for letter in letters]), letters
+
+
+def _summed(
+    x: Tensor, letters: str, kept: set[str], stream: StreamLike | None
+) -> tuple[Tensor, str]:
+    """Without the letters that nobody needs any more."""
+    places = tuple(place for place, letter in enumerate(letters) if letter not in kept)
+    if not places:
+        return x, letters
+    left = "".join(letter for letter in letters if letter in kept)
+    return reductions.sum(x, places, stream=stream), left
+
+
+def _multiplied(
+    first: tuple[Tensor, str],
+    second: tuple[Tensor, str],
+    later: set[str],
+    stream: StreamLike | None,
+) -> tuple[Tensor, str]:
+    """The product of two operands, summed over the letters both have and nobody needs later."""
+    x, left = _summed(*first, later | set(second[1]), stream)
+    y, right = _summed(*second, later | set(first[1]), stream)
+    both = [letter for letter in left if letter in right]
+    batch = "".join(letter for letter in both if letter in later)
+    inner = "".join(letter for letter in both if letter not in later)
+    rows = "".join(letter for letter in left if letter not in right)
+    columns = "".join(letter for letter in right if letter not in left)
+    a = _arranged(x, left, (*batch,), rows, inner)
+    b = _arranged(y, right, (*batch,), inner, columns)
+    lengths = {**dict(zip(left, x.shape, strict=True)), **dict(zip(right, y.shape, strict=True))}
+    letters = batch + rows + columns
+    shape = [lengths[letter] for letter in letters]
+    if not inner:
+        return binary(_MULTIPLY, a, b, None, stream).reshape(shape), letters
+    if x._dtype.kind == "float":
+        return products.matmul(a, b, stream=stream).reshape(shape), letters
+    # Of integers there is no matrix product: every product is written down and summed then.
+    terms: Tensor = binary(_MULTIPLY, a.expand_dims(-1), b.expand_dims(-3), None, stream)
+    return reductions.sum(terms, -2, stream=stream).reshape(shape), letters
+
+
+def _arranged(x: Tensor, letters: str, batch: tuple[str, ...], rows: str, columns: str) -> Tensor:
+    """The view, or where there is none a copy, with axes (batch…, rows, columns)."""
+    order = [letters.index(letter) for letter in (*batch, *rows, *columns)]
+    turned = x.permute(order) if order else x
+    outer = turned.shape[: len(batch)]
+    split = len(batch) + len(rows)
+    row_count, column_count = 1, 1
+    for length in turned.shape[len(batch) : split]:
+        row_count *= length
+    for length in turned.shape[split:]:
+        column_count *= length
+    return turned.reshape(*outer, row_count, column_count)
+
+
+__all__ = ["einsum"]

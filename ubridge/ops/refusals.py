@@ -1,0 +1,62 @@
+"""What a numpy user tries and a tensor does not do: refused in words that say what does it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn, TypeVar
+
+import numpy as np
+
+from ubridge.core.op_table import OPS
+from ubridge.ops.strided import StridedTensor
+from uhal.device import as_device
+from uhal.errors import ArgumentTypeError, NoDeviceError
+
+_Made = TypeVar("_Made", bound=StridedTensor)
+_OURS = {"absolute": "abs", "remainder": "mod", "bitwise_and": "&", "bitwise_or": "|"}
+"""Ufuncs of numpy that have another name here."""
+
+
+def refuse_ufunc(ufunc: Any, method: str, inputs: Sequence[Any]) -> NoReturn:
+    """Raise for `np.sin(tensor)` and for an array before or behind an operator."""
+    name = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
+    ours = _OURS.get(ufunc.__name__, ufunc.__name__)
+    if any(isinstance(one, np.ndarray) for one in inputs):
+        raise ArgumentTypeError(
+            f"{ours}: expected two DeviceTensors, got a numpy array and a DeviceTensor; "
+            "ubridge.asarray(array) copies the array to the device, tensor.to_numpy() the tensor "
+            "to the host"
+        )
+    advice = f"np.{name}(x.to_numpy()) computes on the host"
+    if ours in OPS and method == "__call__":
+        advice = f"ubridge.{ours}(x) computes on the device, {advice}"
+    raise ArgumentTypeError(f"np.{name}: expected numpy arrays, got a DeviceTensor; {advice}")
+
+
+def formatted(tensor: StridedTensor, specification: str) -> str:
+    """Return what `format` makes of the only element; waits for it. `TypeError` for several."""
+    if not specification:
+        return str(tensor)
+    if tensor.size != 1:
+        raise ArgumentTypeError(
+            f"format: expected a DeviceTensor of one element for {specification!r}, got shape "
+            f"{tensor.shape}; format an element, as x[0], or print(x)"
+        )
+    return format(tensor.item(), specification)
+
+
+def pickled(tensor: StridedTensor) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """Return what `pickle` writes down: the elements on the host, and the device's name."""
+    device = f"{tensor.device.backend}:{tensor.device.ordinal}"
+    return _unpickled, (type(tensor), tensor.to_numpy(), device)
+
+
+def _unpickled(kind: type[_Made], array: Any, device: str) -> _Made:
+    try:
+        place = as_device(device)
+    except NoDeviceError as error:
+        raise NoDeviceError(
+            f"unpickling a DeviceTensor: it was on {device}, which is not here; before pickling "
+            f"take tensor.to_numpy(), or a copy on the host backend: {error}"
+        ) from None
+    return kind.from_numpy(array, device=place)

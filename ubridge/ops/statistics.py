@@ -1,0 +1,268 @@
+"""Spread, products, running sums and truth over axes, made of operations there are kernels for.
+
+All take numpy's `axis` and `keepdims`, `out=` and `stream=`, enqueue and return at once. Halves are
+computed in f32 and rounded once, as `mean` does.
+"""
+
+from __future__ import annotations
+
+from math import prod as product_of
+
+from ubridge.core.layout import Layout
+from ubridge.core.op_table import OPS, Op
+from ubridge.core.operand_checks import axis_of
+from ubridge.ops import reductions
+from ubridge.ops.elementwise import astype, binary, unary, with_scalar
+from ubridge.ops.reductions import Axes, reduced
+from ubridge.ops.results import require_out, require_tensors
+from ubridge.ops.strided import Tensor
+from uhal import DType, as_dtype
+from uhal.dtypes import DTypeLike, bool_, f32, f64, i64
+from uhal.errors import ArgumentTypeError, ArgumentValueError
+from uhal.interop import StreamLike
+
+_ADD = OPS["add"]
+_DIVIDE = OPS["divide"]
+_EQUAL = OPS["equal"]
+_MAX = OPS["max"]
+_MIN = OPS["min"]
+_MULTIPLY = OPS["multiply"]
+_NOT_EQUAL = OPS["not_equal"]
+_SQUARE = OPS["square"]
+_SUBTRACT = OPS["subtract"]
+_SUM = OPS["sum"]
+
+
+def var(
+    x: Tensor,
+    axis: Axes = None,
+    ddof: float = 0,
+    keepdims: bool = False,
+    *,
+    out: Tensor | None = None,
+    stream: StreamLike | None = None,
+) -> Tensor:
+    """Return the variance over axes: squares of the distance to the mean, over their number - ddof.
+
+    The mean is computed first, so that large means cost no digits. Integers give f64. Raises
+    `ArgumentValueError` where there are no more than `ddof` elements.
+    """
+    found = _variance("var", x, axis, ddof, keepdims, stream)
+    return _as("var", found, _spread(x), x, out, stream)
+
+
+def std(
+    x: Tensor,
+    axis: Axes = None,
+    ddof: float = 0,
+    keepdims: bool = False,
+    *,
+    out: Tensor | None = None,
+    stream: StreamLike | None = None,
+) -> Tensor:
+    """Return the standard deviation over axes: the root of `var`."""
+    variance = _variance("std", x, axis, ddof, keepdims, stream)
+    found = unary(OPS["sqrt"], variance, None, None, stream)
+    return _as("std", found, _spread(x), x, out, stream)
+
+
+def _variance(
+    name: str, x: Tensor, axis: Axes, ddof: float, keepdims: bool, stream: StreamLike | None
+) -> Tensor:
+    """The variance, of halves as f32."""
+    require_tensors(name, x)
+    places = _places(name, x._layout, axis)
+    count = product_of(x.shape[place] for place in places)
+    if not isinstance(ddof, (int, float)):
+        raise ArgumentTypeError(f"{name}: expected a number as ddof, got {type(ddof).__name__}")
+    if count <= ddof:
+        raise ArgumentValueError(
+            f"{name}: expected more elements than ddof along the axes, got {count} and {ddof}"
+        )
+    x = astype(x, _accumulated(x._dtype) if x._dtype.kind == "float" else f64, stream=stream)
+    middle = reductions.mean(x, places, True, stream=stream)
+    squares: Tensor = unary(_SQUARE, binary(_SUBTRACT, x, middle, None, stream), None, None, stream)
+    total = reduced(_SUM, squares, places, keepdims, None, stream)
+    found: Tensor = with_scalar(_DIVIDE, total, count - ddof, False, None, stream)
+    return found
+
+
+def _accumulated(dtype: DType) -> DType:
+    """What results of a dtype are computed in."""
+    return f32 if dtype.kind == "float" and dtype.itemsize < 4 else dtype
+
+
+def _spread(x: Tensor) -> DType:
+    """The dtype of a variance."""
+    return x._dtype if x._dtype.kind == "float" else f64
+
+
+def prod(
+    x: Tensor,
+    axis: Axes = None,
+    dtype: DTypeLike | None = None,
+    keepdims: bool = False,
+    *,
+    out: Tensor | None = None,
+    stream: StreamLike | None = None,
+) -> Tensor:
+    """Multiply over axes, in the tensor's dtype unless `dtype` says another; booleans as i64.
+
+    Halves of the elements are multiplied by the other halves until one is left: a launch or two for
+    each doubling of their number, and errors grow with these. Of nothing the product is 1.
+    """
+    require_tensors("prod", x)
+    places = _places("prod", x._layout, axis)
+    result = _summed(x, dtype)
+    x = astype(x, _accumulated(result), stream=stream)
+    kept = [place for place in range(x.ndim) if place not in places]
+    shape = [1 if place in places else length for place, length in enumerate(x.shape)]
+    left = [x.shape[place] for place in kept]
+    if 0 in x.shape:
+        total = reduced(_SUM, x, places, True, None, stream)
+        found = with_scalar(_ADD, total, 1, False, None, stream)
+    else:
+        rows = x.permute(*kept, *places).reshape(*left, -1)
+        found = _folded(rows, stream).reshape(shape)
+    if not keepdims:
+        found = found.reshape(left)
+    return _as("prod", found, result, x, out, stream)
+
+
+def _folded(x: Tensor, stream: StreamLike | None) -> Tensor:
+    """The products along the last axis, which has one element or more."""
+    if x.shape[-1] == 1:
+        return x.copy(stream=stream)
+    while x.shape[-1] > 1:
+        count = x.shape[-1]
+        half = count // 2
+        left, right = x.narrow(-1, 0, half), x.narrow(-1, half, half)
+        made: Tensor = binary(_MULTIPLY, left, right, None, stream)
+        if count % 2:
+            first = made.narrow(-1, 0, 1)
+            binary(_MULTIPLY, first, x.narrow(-1, count - 1, 1), first, stream)
+        x = made
+    return x
+
+
+def cumsum(
+    x: Tensor,
+    axis: int | None = None,
+    dtype: DTypeLike | None = None,
+    *,
+    out: Tensor | None = None,
+    stream: StreamLike | None = None,
+) -> Tensor:
+    """Return the sums of the elements up to each one of an axis; without an axis, of all in a row.
+
+    In the tensor's dtype unless `dtype` says another; booleans are counted as i64. Sums of
+    neighbours are summed up first and what lies between them is added then (Brent and Kung, "A
+    regular layout for parallel adders", 1982): two additions for each element, and four launches
+    for each doubling of an axis' length. Errors grow with the logarithm of the length.
+    """
+    require_tensors("cumsum", x)
+    if axis is None:
+        x = x.reshape(-1)
+        axis = 0
+    place = axis_of("cumsum", x._layout, axis)
+    result = _summed(x, dtype)
+    x = astype(x, _accumulated(result), stream=stream)
+    turned = x.swapaxes(place, -1)
+    found = _running(turned, stream).swapaxes(place, -1)
+    return _as("cumsum", found, result, x, out, stream)
+
+
+def _running(x: Tensor, stream: StreamLike | None) -> Tensor:
+    """The sums along the last axis."""
+    count = x.shape[-1]
+    made = x.copy(stream=stream)
+    if count < 2 or not x.size:
+        return made
+    pairs = count // 2
+    left, right = x[..., 0 : 2 * pairs : 2], x[..., 1::2]
+    sums: Tensor = _running(binary(_ADD, left, right, None, stream), stream)
+    whole = made[..., 1::2]
+    astype(sums, sums._dtype, out=whole, stream=stream)
+    between = made[..., 2::2]
+    count = between.shape[-1]
+    if count:
+        binary(_ADD, x[..., 2::2], sums.narrow(-1, 0, count), between, stream)
+    return made
+
+
+def any(  # numpy's name
+    x: Tensor,
+    axis: Axes = None,
+    keepdims: bool = False,
+    *,
+    out: Tensor | None = None,
+    stream: StreamLike | None = None,
+) -> Tensor:
+    """Return whether some element over axes is not 0, as bool; of none it is False."""
+    return _judged("any", _MAX, _NOT_EQUAL, x, axis, keepdims, out, stream)
+
+
+def all(  # numpy's name
+    x: Tensor,
+    axis: Axes = None,
+    keepdims: bool = False,
+    *,
+    out: Tensor | None = None,
+    stream: StreamLike | None = None,
+) -> Tensor:
+    """Return whether every element over axes is not 0, as bool; of none it is True."""
+    return _judged("all", _MIN, _EQUAL, x, axis, keepdims, out, stream)
+
+
+def _judged(
+    name: str,
+    op: Op,
+    of_none: Op,
+    x: Tensor,
+    axis: Axes,
+    keepdims: bool,
+    out: Tensor | None,
+    stream: StreamLike | None,
+) -> Tensor:
+    """The largest or smallest of truths; without elements, how a sum of none compares with 0."""
+    require_tensors(name, x)
+    places = _places(name, x._layout, axis)
+    if 0 in x.shape:
+        counted = reductions.sum(
+            astype(x, i64, stream=stream), places, None, keepdims, stream=stream
+        )
+        return with_scalar(of_none, counted, 0, False, out, stream)
+    if x._dtype is not bool_:
+        x = with_scalar(_NOT_EQUAL, x, 0, False, None, stream)
+    found = reduced(op, x, places, keepdims, None, stream)
+    return _as(name, found, bool_, x, out, stream)
+
+
+def _summed(x: Tensor, dtype: DTypeLike | None) -> DType:
+    """The dtype of sums and products of a tensor."""
+    if dtype is not None:
+        return as_dtype(dtype)
+    return i64 if x._dtype is bool_ else x._dtype
+
+
+def _as(
+    name: str, found: Tensor, dtype: DType, x: Tensor, out: Tensor | None, stream: StreamLike | None
+) -> Tensor:
+    """A result in its dtype, in `out` if given."""
+    if out is not None:
+        require_out(name, out, found.shape, dtype, x)
+    elif found._dtype is dtype:
+        return found
+    return astype(found, dtype, out=out, stream=stream)
+
+
+def _places(name: str, layout: Layout, axis: Axes) -> tuple[int, ...]:
+    """Axes counted from the front, all of them for None."""
+    given = range(layout.rank) if axis is None else (axis,) if isinstance(axis, int) else axis
+    places = tuple(axis_of(name, layout, one) for one in given)
+    if len(set(places)) != len(places):
+        raise ArgumentValueError(f"{name}: duplicate value in 'axis'")
+    return places
+
+
+__all__ = ["all", "any", "cumsum", "prod", "std", "var"]

@@ -1,0 +1,214 @@
+"""Random tensors that are the same on every backend: numbers by their place, from a seed.
+
+The generator is Philox 4x32-10 (Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as
+1, 2, 3", SC 2011), which makes of a 128-bit counter and a 64-bit key four 32-bit words. The key is
+the seed, the counter the place: nothing else is remembered. Numbers are computed by the host, in
+f64 where they are normal, and copied to the device.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+import secrets
+import threading
+from collections.abc import Iterable
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ubridge.core.layout import Shape
+from ubridge.tensor import DeviceTensor
+from uhal import DType, as_dtype
+from uhal.device import DeviceLike
+from uhal.dtypes import DTypeLike, f32
+from uhal.errors import ArgumentTypeError, ArgumentValueError
+from uhal.interop import StreamLike
+
+_MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
+"""PHILOX_M4x32_0 and _1 of the paper's Random123."""
+_WEYL = (0x9E3779B9, 0xBB67AE85)
+"""PHILOX_W32_0 and _1: what the key grows by each round."""
+_ROUNDS = 10
+_LOW = np.uint64(0xFFFFFFFF)
+_HALF = np.uint64(32)
+_AT_A_TIME = 1 << 16
+"""Counters whose words are computed at once: they stay in a cache of 4 MiB."""
+_MANTISSAS = {"f8e4m3": 4, "bf16": 8, "f16": 11, "f32": 24, "f64": 53}
+"""Bits of a float type's mantissa with the leading one: multiples of 2**-bits are exact in it."""
+_WORDS = 4
+
+
+class Generator:
+    """Where random numbers come from: a seed, and how many counters were used. Any thread may ask.
+
+    Two with one seed give the same numbers for the same calls, on whatever device.
+    """
+
+    __slots__ = {
+        "_lock": "",
+        "_position": "",
+        "_seed": "",
+    }
+
+    def __init__(self, seed: int | None = None, position: int = 0) -> None:
+        """Begin at a counter; without a seed with one that nobody can guess.
+
+        Raises `ArgumentValueError` unless 0 <= `seed` and `position` < 2**64.
+        """
+        self._seed = secrets.randbits(64) if seed is None else _word64("seed", seed)
+        self._position = _word64("position", position)
+        self._lock = threading.Lock()
+
+    @property
+    def seed(self) -> int:
+        """The key of every number."""
+        return self._seed
+
+    @property
+    def position(self) -> int:
+        """The next counter; `Generator(seed, position)` goes on from here."""
+        return self._position
+
+    def words(self, count: int) -> npt.NDArray[np.uint32]:
+        """Return the next `count` 32-bit words; a counter begun is used up."""
+        counters = -(-count // _WORDS)
+        with self._lock:
+            start = self._position
+            self._position = (start + counters) % 2**64
+        made = np.empty((counters, _WORDS), np.uint32)
+        for first in range(0, counters, _AT_A_TIME):
+            part = made[first : first + _AT_A_TIME]
+            places = np.arange(len(part), dtype=np.uint64)
+            places += np.uint64((start + first) % 2**64)
+            zeros = np.zeros_like(places)
+            part[:] = philox((places & _LOW, places >> _HALF, zeros, zeros), self._seed)
+        return made.reshape(-1)[:count]
+
+    def __repr__(self) -> str:
+        return f"Generator(seed={self._seed}, position={self._position})"
+
+    def __reduce__(self) -> tuple[type[Generator], tuple[int, int]]:
+        return type(self), (self._seed, self._position)
+
+
+Seed: TypeAlias = int | Generator | None
+"""Where numbers come from: a generator, a new one of a seed, or for None the process' own."""
+
+
+def philox(counters: tuple[Any, Any, Any, Any], key: int) -> npt.NDArray[np.uint32]:
+    """Return the four words of each counter, given as its words, the lowest first, in u64."""
+    x0, x1, x2, x3 = (np.asarray(word, np.uint64) for word in counters)
+    low, high = key & 0xFFFFFFFF, key >> 32
+    for _ in range(_ROUNDS):
+        first, second = x0 * _MULTIPLIERS[0], x2 * _MULTIPLIERS[1]
+        x0 = (second >> _HALF) ^ x1 ^ np.uint64(low)
+        x1 = second & _LOW
+        x2 = (first >> _HALF) ^ x3 ^ np.uint64(high)
+        x3 = first & _LOW
+        low, high = (low + _WEYL[0]) & 0xFFFFFFFF, (high + _WEYL[1]) & 0xFFFFFFFF
+    return np.stack((x0, x1, x2, x3), -1).astype(np.uint32)
+
+
+def rand(
+    shape: int | Iterable[int] = (),
+    dtype: DTypeLike = f32,
+    *,
+    seed: Seed = None,
+    device: DeviceLike | None = None,
+    stream: StreamLike | None = None,
+) -> DeviceTensor:
+    """Make a tensor of numbers spread evenly over 0 <= x < 1, of a float type, f32 by default.
+
+    Each is a multiple of 2 to the minus bits of the type's mantissa: 24 for f32. The same seed
+    gives the same numbers on every device. In a trace they are those drawn while tracing.
+    """
+    lengths, element = Shape(shape), _float("rand", dtype)
+    values = _even(_generator("rand", seed), lengths.size, _MANTISSAS[element.name])
+    return _placed(values, lengths, element, device, stream)
+
+
+def randn(
+    shape: int | Iterable[int] = (),
+    dtype: DTypeLike = f32,
+    *,
+    seed: Seed = None,
+    device: DeviceLike | None = None,
+    stream: StreamLike | None = None,
+) -> DeviceTensor:
+    """Make a tensor of normal numbers of mean 0 and variance 1, of a float type, f32 by default.
+
+    By Box and Muller ("A note on the generation of random normal deviates", 1958) in f64, rounded
+    once. The same seed gives the same numbers on every device. In a trace they are those drawn
+    while tracing.
+    """
+    lengths, element = Shape(shape), _float("randn", dtype)
+    count = lengths.size
+    pairs = -(-count // 2)
+    even = _even(_generator("randn", seed), 2 * pairs, 53).reshape(pairs, 2)
+    # 1 - u is above 0, whose logarithm is finite.
+    radius = np.sqrt(-2 * np.log(1 - even[:, 0]))
+    angle = 2 * np.pi * even[:, 1]
+    values = np.stack((radius * np.cos(angle), radius * np.sin(angle)), -1).reshape(-1)[:count]
+    return _placed(values, lengths, element, device, stream)
+
+
+def _even(generator: Generator, count: int, bits: int) -> npt.NDArray[np.float64]:
+    """Numbers from 0 up to 1 of so many bits: a word each, or of more than 32 bits two."""
+    if bits <= 32:
+        whole = generator.words(count) >> np.uint32(32 - bits)
+    else:
+        pairs = generator.words(2 * count).reshape(count, 2).astype(np.uint64)
+        whole = (pairs[:, 0] << _HALF | pairs[:, 1]) >> np.uint64(64 - bits)
+    even: npt.NDArray[np.float64] = whole * 2.0**-bits
+    return even
+
+
+def _placed(
+    values: npt.NDArray[np.float64],
+    shape: Shape,
+    dtype: DType,
+    device: DeviceLike | None,
+    stream: StreamLike | None,
+) -> DeviceTensor:
+    array = values.astype(dtype.dtype).reshape(shape)
+    return DeviceTensor.from_numpy(array, device=device, stream=stream)
+
+
+def _float(name: str, dtype: DTypeLike) -> DType:
+    element = as_dtype(dtype)
+    if element.name not in _MANTISSAS:
+        raise ArgumentTypeError(
+            f"{name}: expected a float type, one of {', '.join(_MANTISSAS)}, got {element}"
+        )
+    return element
+
+
+def _generator(name: str, seed: Seed) -> Generator:
+    if seed is None:
+        return _own
+    return seed if isinstance(seed, Generator) else Generator(_word64(f"{name}, seed", seed))
+
+
+def _word64(name: str, value: object) -> int:
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise ArgumentTypeError(f"{name}: expected an int, got {type(value).__name__}")
+    number = operator.index(value)
+    if not 0 <= number < 2**64:
+        raise ArgumentValueError(f"{name}: expected 0…2**64-1, got {number}")
+    return number
+
+
+_own = Generator()
+
+
+def _start_afresh() -> None:
+    """In a forked child, which would repeat its parent's numbers."""
+    global _own
+    _own = Generator()
+
+
+os.register_at_fork(after_in_child=_start_afresh)
+
+__all__ = ["Generator", "Seed", "philox", "rand", "randn"]
