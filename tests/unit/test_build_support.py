@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import requires
 from pathlib import Path
 
@@ -14,8 +15,9 @@ import pytest
 from packaging.markers import default_environment
 from packaging.requirements import Requirement
 
+from build_support.flavoured import mirror
 from build_support.jobs import OUTPUT, BuildError, Job, build
-from build_support.native import load_cpu_level
+from build_support.native import FLAVOURS, RELEASE, load_cpu_level, native_jobs
 from build_support.requirements import build_requirements, unmet
 from uhal.images import cpu_level
 
@@ -96,6 +98,46 @@ class TestJobs:
         build(jobs, tmp_path)
         lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("[")]
         assert lines == ["[1/3] weight 3 …", "[2/3] weight 2 …", "[3/3] weight 1 …"]
+
+
+class TestFlavours:
+    def test_every_part_has_the_options_behind_its_own(self, tmp_path: Path) -> None:
+        released = native_jobs(ROOT, tmp_path, every_level=False)
+        for flavour in FLAVOURS.values():
+            jobs = native_jobs(ROOT, tmp_path, every_level=False, flavour=flavour)
+            assert [job.output for job in jobs] == [job.output for job in released]
+            for job in jobs:
+                command = job.commands[-1]
+                optimised = max(i for i, part in enumerate(command) if part.startswith("-O"))
+                assert flavour is RELEASE or command[optimised] == flavour.options[0], job.label
+                assert set(flavour.options) <= set(command)
+                stripped = any(part.startswith("-Wl,-s") for part in command)
+                assert stripped == ("kernels" in job.label and flavour is RELEASE)
+
+    def test_a_copy_follows_the_checkout_and_keeps_what_it_built(self, tmp_path: Path) -> None:
+        run = partial(subprocess.run, cwd=tmp_path, check=True, capture_output=True)
+        run(["git", "init", "-q"])
+        (tmp_path / ".gitignore").write_text("build/\n*.so\n")
+        (tmp_path / "kept.py").write_text("1")
+        (tmp_path / "gone.py").write_text("1")
+        (tmp_path / "ours.so").write_text("release")
+        run(["git", "add", "kept.py"])
+        copy = mirror(FLAVOURS["debug"], tmp_path)
+        assert sorted(path.name for path in copy.iterdir()) == [
+            ".gitignore",
+            "build",
+            "gone.py",
+            "kept.py",
+        ]
+        (copy / "ours.so").write_text("debug")
+        unchanged = (copy / ".gitignore").stat().st_ino
+        (tmp_path / "kept.py").write_text("2")
+        (tmp_path / "gone.py").unlink()
+        assert mirror(FLAVOURS["debug"], tmp_path) == copy
+        assert (copy / "kept.py").read_text() == "2"
+        assert not (copy / "gone.py").exists()
+        assert (copy / "ours.so").read_text() == "debug"
+        assert (copy / ".gitignore").stat().st_ino == unchanged
 
 
 class TestRequirements:
