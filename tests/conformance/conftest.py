@@ -19,7 +19,7 @@ from uhal import Device, Module, diagnostics, registry
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "row" in metafunc.fixturenames:
         rows = rows_with(metafunc.config.getoption("--device"))
-        metafunc.parametrize("row", rows, ids=lambda row: row.name, scope="session", indirect=True)
+        metafunc.parametrize("row", rows, ids=lambda row: row.name, scope="module", indirect=True)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -37,9 +37,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                     item.add_marker(pytest.mark.xfail(reason=reason, strict=True))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def row(request: pytest.FixtureRequest, folder: Path) -> Iterator[Row]:
-    """The row under test, its environment set."""
+    """The row under test, its environment set. Of a module: no test elsewhere must see a row."""
     found: Row = request.param
     prepared = found.prepare(folder) if found.prepare is not None else {}
     with pytest.MonkeyPatch.context() as patch:
@@ -60,7 +60,7 @@ def folder(request: pytest.FixtureRequest) -> Path:
     return cache.mkdir("kernels")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def image(row: Row, folder: Path) -> Callable[[str], Path]:
     """Name of a source in `kernels/` → its image for this row."""
     return lambda name: row.compile(KERNELS / f"{name}.cu", folder)

@@ -75,9 +75,9 @@ typedef struct noted_dispatch {
 
 /* Calls `body` on a thread of its own and returns what that returns.
  *
- * ROCr 7.2 forgets to count the nodes of a model: hsaKmtOpenKFD takes what its stack held before, the
- * lower half of an address in that same stack, and clears as many bytes. On a stack at the start of
- * a piece of 4 GiB those are few. */
+ * ROCr 7.2 forgets to count the nodes of a model: hsaKmtOpenKFD takes what its stack held before and
+ * clears as many bytes, at most 4 GiB. Mostly that is the lower half of an address in that same
+ * stack: on a stack at the start of a piece of 4 GiB the bytes are few. */
 int model_run(int (*body)(void));
 
 /* Copies what was noted from `first` on; returns how many there were. */

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import resource
 import threading
 from pathlib import Path
 from typing import Any
@@ -27,12 +26,6 @@ def opened() -> AnyHsa:
     hsa = AnyHsa(Path(os.environ["UHAL_ROCM_LIBRARY"]))
     hsa.open()
     return hsa
-
-
-def start() -> int:
-    """Start the runtime; return the most memory this process had, in KiB."""
-    opened()
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def pools(seed: int) -> None:

@@ -10,12 +10,6 @@ from tests.rocr.machine import Machine
 PROCESSOR = "gfx942"
 
 
-def test_starting_takes_little_memory(machine_with: Callable[[str], Machine]) -> None:
-    """See `model_run`: it could be gigabytes. Now and then its stack held something else before."""
-    machine = machine_with(PROCESSOR)
-    assert min(machine.call(objects.start) for _ in range(3)) < 300_000
-
-
 def test_memory_of_every_pool(machine_with: Callable[[str], Machine], seed: int) -> None:
     machine_with(PROCESSOR).call(objects.pools, seed)
 
