@@ -15,6 +15,7 @@ if not hasattr(uhal, "Api"):
         "needs: CERN's IPbus library has the same import name, so install uhal-py without it"
     )
 
+from ubridge.buffers.block_launches import launch_dequantize, launch_quantized_matvec
 from ubridge.buffers.fused_launches import launch_masked_fill, launch_silu_mul
 from ubridge.buffers.indexed_launches import (
     launch_gather,
@@ -73,6 +74,7 @@ from ubridge.creation import (
 from ubridge.device.executor import DeviceExecutor
 from ubridge.device.images import load_module, modules
 from ubridge.device.slice_ptr import LayoutCache, SlicePtrOrNull
+from ubridge.files import InvalidFileError, Weights, load, save
 from ubridge.functions import (
     abs,
     add,
@@ -147,7 +149,7 @@ from ubridge.ops.products import attention, kv_concat, matmul, matmul_choice
 from ubridge.ops.reductions import argmax, argmin, max, mean, min, sum
 from ubridge.ops.selection import embedding, gather, index_add, scatter, scatter_add, take, topk
 from ubridge.ops.statistics import all, any, cumsum, prod, std, var
-from ubridge.quantized import QuantizedWeight, launch_quantized_matvec, quantized_matmul
+from ubridge.quantized import QuantizedWeight, quantized_matmul
 from ubridge.random import Generator, rand, randn
 from ubridge.tensor import DeviceTensor
 
@@ -262,6 +264,10 @@ __all__ = [
     "kv_concat",
     "QuantizedWeight",
     "quantized_matmul",
+    "InvalidFileError",
+    "Weights",
+    "load",
+    "save",
     "argsort",
     "avg_pool2d",
     "conv1d",
@@ -287,6 +293,7 @@ __all__ = [
     "launch_convolution",
     "launch_copy",
     "launch_copy2d",
+    "launch_dequantize",
     "launch_fill",
     "launch_gather",
     "launch_im2col",

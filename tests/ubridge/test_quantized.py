@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gguf
 import numpy as np
 import pytest
 
 import ubridge
+from tests.ubridge.block_data import KINDS, elements, random_blocks
 from ubridge.quantized import FORMATS, QuantizedWeight, dequantize, quantize
 from uhal import Device, DeviceBuffer
 
@@ -14,46 +16,43 @@ WORST = {"q4_0": 2 / 15, "q8_0": 1 / 127, "q4_K": 1.2 / 15}
 """What quantizing may change, of the difference between the largest and the smallest element."""
 
 
-def one_by_one(raw: bytes, name: str) -> list[float]:
-    """The elements of one block as ggml's `dequantize_row_*` computes them."""
-
-    def number(at: int) -> float:
-        return float(np.frombuffer(raw[at : at + 2], "<f2")[0])
-
-    scale, rest = number(0), raw[2:]
-    if name == "q8_0":
-        return [scale * (one - 256 if one > 127 else one) for one in rest]
-    if name == "q4_0":
-        return [scale * ((one & 15) - 8) for one in rest] + [
-            scale * ((one >> 4) - 8) for one in rest
-        ]
-    levels, quants, minimum = raw[4:16], raw[16:], number(2)
-    values = []
-    for group in range(8):
-        if group < 4:
-            step, least = levels[group] & 63, levels[group + 4] & 63
-        else:
-            step = (levels[group + 4] & 15) | (levels[group - 4] >> 6) << 4
-            least = (levels[group + 4] >> 4) | (levels[group] >> 6) << 4
-        for one in quants[group // 2 * 32 : group // 2 * 32 + 32]:
-            quant = one >> 4 if group % 2 else one & 15
-            values.append(scale * step * quant - minimum * least)
-    return values
-
-
 @pytest.mark.parametrize("name", FORMATS)
 def test_dequantize_as_ggml_does(rng: np.random.Generator, name: str) -> None:
-    told = FORMATS[name]
-    raw = np.frombuffer(rng.bytes(20 * told.block_bytes), told.layout).copy()
-    for field in {"scale", "minimum"} & set(told.layout.names or ()):
-        raw[field] = rng.standard_normal(20)
-    expected = [one_by_one(block.tobytes(), name) for block in raw]
-    np.testing.assert_allclose(
-        dequantize(raw.tobytes(), name).reshape(20, -1), expected, rtol=1e-5, atol=1e-5
-    )
+    for kind in KINDS:
+        blocks = random_blocks(rng, name, 20, kind)
+        got = dequantize(blocks.tobytes(), name)
+        expected = elements(blocks, name).ravel()
+        np.testing.assert_array_equal(got.view(np.uint32), expected.view(np.uint32), kind)
 
 
-@pytest.mark.parametrize("name", FORMATS)
+def test_the_table_is_ggmls() -> None:
+    known = {
+        kind.name.lower().replace("_k", "_K"): (int(kind), *sizes)
+        for kind, sizes in gguf.GGML_QUANT_SIZES.items()
+        if sizes[0] > 1
+    }
+    # gguf counts f32 in blocks of q8_1, which ggml has not had for years; q1_0 is not ours yet.
+    known["q8_1"] = (9, 32, 36)
+    del known["q1_0"]
+    assert {
+        one.name: (one.ggml_type, one.elements, one.block_bytes) for one in FORMATS.values()
+    } == known
+
+
+def test_every_dtype_of_elements(device: Device, rng: np.random.Generator) -> None:
+    blocks = random_blocks(rng, "q5_K", 6)
+    weight = QuantizedWeight.from_blocks(blocks.ravel(), "q5_K", 3, 512)
+    assert weight.shape == (3, 512) and weight.device == device
+    exact = elements(blocks, "q5_K").reshape(3, 512)
+    for dtype in ("f32", "f16", "bf16"):
+        got = weight.dequantize(dtype)
+        assert got.dtype == dtype and got.shape == (3, 512)
+        np.testing.assert_array_equal(got.to_numpy(), exact.astype(got.to_numpy().dtype))
+    with pytest.raises(TypeError, match=r"elements_q5_K: not supported for the dtype i32"):
+        weight.dequantize("i32")
+
+
+@pytest.mark.parametrize("name", WORST)
 def test_quantize_and_back(rng: np.random.Generator, name: str) -> None:
     told = FORMATS[name]
     values = rng.standard_normal((6, 2 * told.elements)) * np.exp(rng.uniform(-3, 3, (6, 1)))
@@ -69,7 +68,7 @@ def test_quantize_and_back(rng: np.random.Generator, name: str) -> None:
     np.testing.assert_array_equal(error[2:4], 0)
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", WORST)
 def test_product(device: Device, rng: np.random.Generator, name: str) -> None:
     columns = 2 * FORMATS[name].elements
     values = rng.standard_normal((37, columns))
@@ -104,8 +103,8 @@ def test_what_is_refused(host: Device) -> None:
     x = ubridge.zeros((2, 64))
     with pytest.raises(ValueError, match=r"whole blocks of 256 elements, got 64 columns"):
         QuantizedWeight.from_numpy(np.ones((3, 64)), "q4_K")
-    with pytest.raises(ValueError, match="no block format 'q3_K'; there are q4_0, q8_0, q4_K"):
-        quantize(np.ones(32), "q3_K")
+    with pytest.raises(ValueError, match="no block format 'q3_k'; there are q4_0, q4_1, q5_0"):
+        quantize(np.ones(32), "q3_k")
     with pytest.raises(ValueError, match=r"expected a matrix, got shape \(64,\)"):
         QuantizedWeight.from_numpy(np.ones(64), "q8_0")
     with pytest.raises(ValueError, match=r"last axis of 64, got shape \(2, 32\)"):
