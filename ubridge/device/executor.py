@@ -9,14 +9,14 @@ import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from ubridge.core.layout import Layout
-from ubridge.core.prepared import Prepared
 from ubridge.core.product import MatmulChoice, MatmulKernel
 from ubridge.core.question import Question
 from ubridge.device import recording
+from ubridge.device.backend_kernels import Preparer
 from ubridge.device.content_cache import ConstantCache
 from ubridge.device.index_faults import IndexFaults
 from ubridge.device.kernels import DeviceKernels
@@ -31,22 +31,6 @@ __all__ = ["Answer", "Asking", "DeviceExecutor", "Enqueue", "Executor", "Prepare
 
 REMEMBERED = 4096
 """Operations a device keeps ready, of those it is asked for by a question."""
-
-
-class Preparer(Protocol):
-    """Answers questions for one device, whose kernels are called in one convention."""
-
-    def prepare(self, question: Question) -> Prepared:
-        """Return what is launched. Refuses what there is no kernel for."""
-
-    def matmul_choice(self, dtype: DType, left: Layout, right: Layout) -> MatmulChoice:
-        """Say which kernel takes products of matrices; the layouts have one batch."""
-
-    def matmul_kernels(self) -> Sequence[MatmulKernel]:
-        """Return the kernels products may go to, in order of preference."""
-
-    def close(self) -> None:
-        """Give back what it holds besides memory. The device is still there."""
 
 
 class Answer:
@@ -111,7 +95,7 @@ class DeviceExecutor(DeviceKernels, Executor):
     def __init__(self, device: Device) -> None:
         """Made by `of`."""
         super().__init__(device)
-        self.preparer = conventions[device.backend](self)
+        self.preparer = self.backend_kernels.convention(self)
         self._answers: Recent[Hashable, Answer] = Recent(REMEMBERED)
         self.known = self._answers.latest
         self._ready: Recent[Question, Ready] = Recent(REMEMBERED)
@@ -212,9 +196,6 @@ class DeviceExecutor(DeviceKernels, Executor):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.device!r}>"
 
-
-conventions: dict[str, Callable[[DeviceExecutor], Preparer]] = {}
-"""Backend to what prepares operations for its kernels; `ubridge.prepare` fills it."""
 
 _executors: dict[_lane.Context, DeviceExecutor] = {}
 _lock = threading.Lock()
