@@ -109,6 +109,14 @@ class Device:
         return self._context.backend.device_attributes(self.ordinal)
 
     @property
+    def context(self) -> _lane.Context:
+        """The opened device, a `uhal.frameworks.Context`; another one after `close`.
+
+        What is kept of a device is kept by it: two that are equal may have been opened apart.
+        """
+        return self._context
+
+    @property
     def closed(self) -> bool:
         """True after `close`; `Device(ordinal, backend)` opens it afresh."""
         return self._context.closed

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from build_support.house import private_uses
 from build_support.imports import circles, graph_of, is_upward, product_files, room_of, way_around
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -155,6 +156,28 @@ def test_the_rooms_of_ubridge_have_an_order() -> None:
         if is_upward(name, target)
     ]
     assert not wrong, "\n".join(wrong)
+
+
+def test_ubridge_uses_public_names_of_uhal_only() -> None:
+    used = [f"{where}:{line} {name}" for where, line, name in private_uses("ubridge", "uhal")]
+    assert not used, "\n".join(used)
+
+
+def test_a_private_use_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "p").mkdir()
+    source = """
+from q import _hidden, shown
+from q._inside import name
+class Own:
+    _declared: int
+    def method(self, other):
+        self._given = other._declared + other._theirs
+        return other._given, other.shown
+"""
+    (tmp_path / "p" / "module.py").write_text(source)
+    monkeypatch.setattr("build_support.house.ROOT", tmp_path)
+    found = [name for _, _, name in private_uses("p", "q")]
+    assert found == ["q._hidden", "q._inside.name", "_theirs"]
 
 
 def test_a_circle_is_seen_and_printed(tmp_path: Path) -> None:

@@ -66,6 +66,7 @@ class Preparer(Protocol):
 
 
 def _none(*device: object) -> Sequence[MatmulKernel]:
+    """Return nothing: all products go to `tiled`."""
     return ()
 
 

@@ -15,11 +15,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ubridge.device.backend_kernels import Image, kernels_of
-from uhal import Device, Module, registry
-from uhal._lane import Context
+from uhal import Device, Module
 from uhal.contract import Chosen, ImageCandidate
 from uhal.device import DeviceLike, as_device
 from uhal.errors import ArgumentValueError, NotFoundError
+from uhal.frameworks import Context, call_before_close
 from uhal.images import cpu_level
 
 KERNELS = Path(__file__).resolve().parents[1] / "kernels"
@@ -110,7 +110,7 @@ class _LoadedModules:
         images = kernels_of(device.backend).images
         with self._lock:
             module = self._modules.get(key)
-            if module is None or module.closed or module.device._context is not device._context:
+            if module is None or module.closed or module.device.context is not device.context:
                 image = images.find(name, device)
                 module = Module.from_file(image.path, device=device, chosen=image.chosen)
                 self._modules[key] = module
@@ -122,7 +122,7 @@ class _LoadedModules:
             kept = {
                 key: module
                 for key, module in self._modules.items()
-                if module.device._context is not context
+                if module.device.context is not context
             }
             self._modules = kept
 
@@ -183,5 +183,5 @@ def _start_afresh() -> None:
     _loaded = _LoadedModules()
 
 
-registry.call_before_close(_forget)
+call_before_close(_forget)
 os.register_at_fork(after_in_child=_start_afresh)
