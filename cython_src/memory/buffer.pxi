@@ -217,7 +217,7 @@ cdef class DeviceBuffer:
 
     @property
     def byte_offset(self):
-        """Bytes of `base` before the first element. No address, so that the pool knows every use."""
+        """Bytes of `base` before the first element: no address, so the pool knows every use."""
         return 0 if self.root is None else self.address - self.root.address
 
     @property

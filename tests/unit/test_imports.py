@@ -128,23 +128,10 @@ def test_the_rule_sees_every_kind_of_import(path: str, source: str, allowed: boo
     assert any(reasons) is not allowed
 
 
-STILL_IN_A_CIRCLE = {
-    f"uhal.{name}"
-    for name in (
-        "_lane", "_refusal", "_signature_text", "contract", "device", "errors", "faults", "interop",
-        "launch_config", "memory", "registry", "signature",
-    )
-}  # fmt: skip
-"""Modules of the lane's circle, which issue HOUSE takes apart. The list only gets shorter."""
-
-
 def test_no_import_circle() -> None:
     arrows = graph_of(product_files())
     found = circles(arrows)
-    wrong = [group for group in found if not STILL_IN_A_CIRCLE.issuperset(group)]
-    assert not wrong, "\n".join(" → ".join(way_around(arrows, group)) for group in wrong)
-    left = STILL_IN_A_CIRCLE.difference(*found)
-    assert not left, f"in no circle any more, so take off the list: {', '.join(sorted(left))}"
+    assert not found, "\n".join(" → ".join(way_around(arrows, group)) for group in found)
 
 
 def test_the_rooms_of_ubridge_have_an_order() -> None:
