@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -165,6 +167,24 @@ class TestRequirements:
         ):
             there = {"sys_platform": system, "platform_machine": machine}
             assert blas.marker.evaluate({**default_environment(), **there}) is asked_for
+
+    def test_an_installation_takes_names_of_its_own_only(self, tmp_path: Path) -> None:
+        command = [sys.executable, "setup.py", "-q", "egg_info", "--egg-base", str(tmp_path)]
+        subprocess.run(command, cwd=ROOT, check=True)
+        (told,) = tmp_path.glob("*.egg-info/top_level.txt")
+        backends = {path.parent.name for path in ROOT.glob("*_backend/__init__.py")}
+        names = set(told.read_text("utf-8").split())
+        assert names == {"uhal", "ubridge", "uhal_simulators", *backends}
+
+    def test_the_translator_works_under_the_name_it_is_installed_by(self, tmp_path: Path) -> None:
+        translator = tmp_path / "site" / "uhal_simulators" / "ptx"
+        shutil.copytree(ROOT / "simulators" / "ptx", translator)
+        text = tmp_path / "empty.ptx"
+        text.write_text(".version 8.0\n.target sm_80\n.address_size 64\n")
+        command = [sys.executable, "-I", str(translator / "__main__.py"), "check", str(text)]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert json.loads(done.stdout)["kernels"] == []
 
     def test_the_simulators_bring_what_executes_kernels(self) -> None:
         command = ["make", "--dry-run", "simulators"]
