@@ -14,7 +14,7 @@ import numpy as np
 
 from ubridge.files.saving import SUFFIXES, Saved, save
 from ubridge.files.weights import Weights, load
-from ubridge.quantized import ENCODED, QuantizedWeight
+from ubridge.quantized import ENCODED, QuantizedWeight, block_format
 from uhal import Device
 from uhal.errors import DeviceError
 
@@ -52,11 +52,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     _Lazily(weights, lambda name, one: _quantized(name, one, given.format, chosen)),
                     metadata=_metadata(weights, given.out),
                 )
+    except BrokenPipeError:
+        # The reader of the list has seen enough; nothing is left to be flushed to it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (DeviceError, OSError, re.error) as error:
         print(f"ubridge.files: {error}", file=sys.stderr)
         return 1
-    except BrokenPipeError:
-        os._exit(0)
     return 0
 
 
@@ -100,8 +101,6 @@ def _as_is(name: str, weight: Saved) -> Saved:
 
 def _quantized(name: str, weight: Saved, format: str, chosen: re.Pattern[str]) -> Saved:
     """A matrix whose rows are whole blocks, quantized; everything else as it is."""
-    from ubridge.core.block_formats import block_format
-
     told = block_format(format)
     if isinstance(weight, QuantizedWeight) or len(weight.shape) != 2:
         return weight

@@ -55,7 +55,7 @@ _Piece: TypeAlias = tuple[TensorEntry, DeviceBuffer, int, int]
 
 def require_room(entries: Sequence[TensorEntry], device: Device, total: int) -> None:
     """Refuse what the device has no memory for, and what the files no longer have."""
-    free = device.memory_info().free
+    free = free_bytes(device)
     if total > free:
         raise OutOfMemoryError(
             f"{device!r}: expected room for {total} bytes of {len(entries)} tensors, there are "
@@ -63,6 +63,11 @@ def require_room(entries: Sequence[TensorEntry], device: Device, total: int) -> 
         )
     for entry in entries:
         entry.file.require(entry.start, entry.nbytes)
+
+
+def free_bytes(device: Device) -> int:
+    """Return what the device has left for one more model."""
+    return device.memory_info().free
 
 
 class _Reader(threading.Thread):
