@@ -8,7 +8,7 @@ bytes. Kernels multiply by the blocks themselves (CUDA, ROCm and the host; GCUs 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -24,12 +24,13 @@ from ubridge.buffers.indexed_launches import gathered
 from ubridge.core.block_formats import FORMATS, BlockFormat, block_format
 from ubridge.core.layout import Layout, Shape
 from ubridge.core.op_table import OPS
+from ubridge.device.images import load_module
 from ubridge.ops.results import delivered, require_tensors
 from ubridge.ops.selection import take
 from ubridge.tensor import DeviceTensor
-from uhal import Device, DeviceBuffer
+from uhal import Device, DeviceBuffer, launch
 from uhal.device import DeviceLike
-from uhal.dtypes import DTypeLike, f32
+from uhal.dtypes import DTypeLike, f32, u8
 from uhal.errors import ArgumentTypeError, ArgumentValueError, InvalidHandleError
 from uhal.interop import StreamLike
 
@@ -228,19 +229,32 @@ def quantized_matmul(
 def quantize(values: Array, format: BlockFormat | str) -> npt.NDArray[np.uint8]:
     """Quantize the last axis of an array: the bytes of its blocks, row after row.
 
-    q4_0 and q8_0 give ggml's bytes. q4_K scales each group of 32 by its extremes, without ggml's
-    search for smaller errors.
+    Takes f32 and bf16 as they are, other numbers as f32. Formats of 32 elements and TQ1_0, TQ2_0
+    get ggml's bytes; the others search for scales by least squares, and their root mean square
+    error is at most that of ggml's search and 2 percent. Computed on the host's CPU, by all its
+    cores. Raises `ArgumentValueError` for rows of no whole blocks, and for formats that need a
+    search in a codebook, which are read only.
     """
     told = block_format(format)
-    values = np.asarray(values, np.float32)
-    told.row_bytes(values.shape[-1] if values.ndim else 1)
-    encode = _ENCODERS.get(told.name)
-    if encode is None:
+    if told.name not in ENCODED:
         raise ArgumentValueError(
-            f"quantize: no way to {told.name} is known; there are {', '.join(_ENCODERS)}"
+            f"quantize: no way to {told.name} is known; there are {', '.join(ENCODED)}"
         )
-    blocks = encode(values.reshape(-1, told.elements))
-    return np.frombuffer(blocks.tobytes(), np.uint8)
+    values = np.asarray(values)
+    if values.dtype != f32 and values.dtype.name != "bfloat16":
+        values = values.astype(np.float32)
+    told.row_bytes(values.shape[-1] if values.ndim else 1)
+    count = values.size // told.elements
+    with Device(0, backend="host") as host:
+        x = DeviceBuffer.from_numpy(np.ascontiguousarray(values).ravel(), device=host)
+        blocks = DeviceBuffer.uninitialized(count * told.block_bytes, u8, device=host)
+        kernel = load_module("quantize_blocks", device=host).get_function(
+            f"quantize_{told.name}_{x.dtype.name}"
+        )
+        if count:
+            # A work-item is a block or some, which are many instructions.
+            launch(kernel, grid=min(count, _PIECES), block=1, args=(count, x, blocks.view(u8)))
+        return blocks.to_numpy()
 
 
 def dequantize(blocks: Array | bytes, format: BlockFormat | str) -> npt.NDArray[np.float32]:
@@ -258,76 +272,10 @@ def dequantize(blocks: Array | bytes, format: BlockFormat | str) -> npt.NDArray[
         return elements[: count * told.elements].to_numpy()
 
 
-# -- to blocks ----------------------------------------------------------------------------------
-
-
-def _away(values: Array) -> Array:
-    """Round to integers, halves away from zero, as C does."""
-    rounded: Array = np.trunc(values + np.copysign(np.float32(0.5), values))
-    return rounded
-
-
-def _inverse(scale: Array) -> Array:
-    return np.divide(1, scale, out=np.zeros_like(scale), where=scale != 0)
-
-
-def _nibbles(low: Array, high: Array) -> Array:
-    both: Array = low | high << 4
-    return both.astype(np.uint8)
-
-
-def _encode_q4_0(values: Array) -> Array:
-    # The element of largest magnitude becomes -8, the end of the range with one value more.
-    furthest = np.take_along_axis(values, np.abs(values).argmax(1)[:, None], 1)
-    scale = (furthest / np.float32(-8)).astype(np.float32)
-    quants = np.minimum(np.trunc(values * _inverse(scale) + np.float32(8.5)), 15).astype(np.uint8)
-    blocks = np.zeros(len(values), _Q4_0)
-    blocks["scale"] = scale[:, 0]
-    blocks["quants"] = _nibbles(quants[:, :16], quants[:, 16:])
-    return blocks
-
-
-def _encode_q8_0(values: Array) -> Array:
-    scale = (np.abs(values).max(1, keepdims=True) / np.float32(127)).astype(np.float32)
-    blocks = np.zeros(len(values), _Q8_0)
-    blocks["scale"] = scale[:, 0]
-    blocks["quants"] = _away(values * _inverse(scale))
-    return blocks
-
-
-def _encode_q4_k(values: Array) -> Array:
-    groups = values.reshape(-1, 8, 32)
-    # Below zero at most: what is subtracted has no sign.
-    least = np.minimum(groups.min(2), 0)
-    step = (groups.max(2) - least) / np.float32(15)
-    blocks = np.zeros(len(groups), _Q4_K)
-    blocks["scale"] = step.max(1) / np.float32(63)
-    blocks["minimum"] = -least.min(1) / np.float32(63)
-    scale, minimum = (blocks[one].astype(np.float32)[:, None] for one in ("scale", "minimum"))
-    scales = np.clip(_away(step * _inverse(scale)), 0, 63).astype(np.uint8)
-    minimums = np.clip(_away(-least * _inverse(minimum)), 0, 63).astype(np.uint8)
-    levels = blocks["levels"]
-    levels[:, 0:4] = scales[:, :4] | scales[:, 4:] >> 4 << 6
-    levels[:, 4:8] = minimums[:, :4] | minimums[:, 4:] >> 4 << 6
-    levels[:, 8:12] = _nibbles(scales[:, 4:] & 15, minimums[:, 4:] & 15)
-    raised = groups + (minimum * minimums)[:, :, None]
-    quants = np.clip(_away(raised * _inverse(scale * scales)[:, :, None]), 0, 15).astype(np.uint8)
-    blocks["quants"] = _nibbles(quants[:, 0::2], quants[:, 1::2]).reshape(-1, 128)
-    return blocks
-
-
-_Q4_0 = np.dtype([("scale", "<f2"), ("quants", "u1", 16)])
-_Q8_0 = np.dtype([("scale", "<f2"), ("quants", "i1", 32)])
-_Q4_K = np.dtype(
-    [("scale", "<f2"), ("minimum", "<f2"), ("levels", "u1", 12), ("quants", "u1", 128)]
+ENCODED = (
+    *("q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q8_1", "q2_K", "q3_K", "q4_K", "q5_K", "q6_K"),
+    *("q8_K", "iq4_nl", "iq4_xs", "tq1_0", "tq2_0", "mxfp4"),
 )
-
-_ENCODERS: dict[str, Callable[[Array], Array]] = {
-    "q4_0": _encode_q4_0,
-    "q8_0": _encode_q8_0,
-    "q4_K": _encode_q4_k,
-}
-"""From f32 of shape (blocks, elements) to that many blocks."""
-
-ENCODED = tuple(_ENCODERS)
-"""Formats that `quantize` knows a way to."""
+"""Formats that `quantize` writes."""
+_PIECES = 256
+"""Of a weight that is quantized: enough for many cores, each a run of blocks."""
