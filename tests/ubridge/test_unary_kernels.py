@@ -76,6 +76,7 @@ REFERENCES: dict[str, tuple[Callable[[Array], Array], float, float]] = {
     "ucos": (np.cos, 4, 4),
     "utanh": (np.tanh, 4, 4),
     "uerf": (each(mpmath.erf), 4, 5),
+    "uerfinv": (each(mpmath.erfinv), 4, 4),
     "uceil": (np.ceil, 0, 0),
     "ufloor": (np.floor, 0, 0),
     "uround": (rounded, 0, 0),
