@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -99,6 +100,11 @@ class Op:
     summary: str
     reference: Callable[..., Array] | None = None
     """The same in numpy, where one expression says it."""
+
+    @cached_property
+    def is_of_floats(self) -> bool:
+        """Whether it is promised for floats alone: of integers numpy's result is f64."""
+        return bool(self.dtypes) and not set(self.dtypes).intersection(INTEGERS.split())
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"
