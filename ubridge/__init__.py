@@ -145,7 +145,16 @@ from ubridge.ops.nn import (
 )
 from ubridge.ops.products import attention, kv_concat, matmul, matmul_choice
 from ubridge.ops.reductions import argmax, argmin, max, mean, min, sum
-from ubridge.ops.selection import embedding, gather, index_add, scatter, scatter_add, take, topk
+from ubridge.ops.selection import (
+    embedding,
+    gather,
+    index_add,
+    scatter,
+    scatter_add,
+    sort,
+    take,
+    topk,
+)
 from ubridge.ops.statistics import all, any, cumsum, prod, std, var
 from ubridge.quantized import QuantizedWeight, launch_quantized_matvec, quantized_matmul
 from ubridge.random import Generator, rand, randn
@@ -263,6 +272,7 @@ __all__ = [
     "QuantizedWeight",
     "quantized_matmul",
     "argsort",
+    "sort",
     "avg_pool2d",
     "conv1d",
     "conv2d",
