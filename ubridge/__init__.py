@@ -147,6 +147,7 @@ from ubridge.ops.products import attention, kv_concat, matmul, matmul_choice
 from ubridge.ops.reductions import argmax, argmin, max, mean, min, sum
 from ubridge.ops.selection import (
     embedding,
+    flip,
     gather,
     index_add,
     scatter,
@@ -258,6 +259,7 @@ __all__ = [
     "min",
     "sum",
     "embedding",
+    "flip",
     "gather",
     "index_add",
     "scatter",

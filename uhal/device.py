@@ -46,11 +46,20 @@ class Device:
     _fixed_backend: ClassVar[str | None] = None
     _context: _lane.Context
 
-    def __init__(self, ordinal: int = 0, backend: str | None = None) -> None:
+    def __init__(self, ordinal: int | str = 0, backend: str | None = None) -> None:
         """Open device `ordinal` of `backend`, by default of the backend chosen by `Api`.
 
-        Raises `NoDeviceError` when there is no such device or backend.
+        A name stands for both: `"cuda"` for device 0 of that backend, `"cuda:1"` for device 1.
+        Raises `NoDeviceError` when there is no such device or backend, `ArgumentValueError` for a
+        name of another form or of another backend than `backend`.
         """
+        if isinstance(ordinal, str):
+            named, ordinal = _backend_and_ordinal(ordinal)
+            if backend not in (None, named):
+                raise ArgumentValueError(
+                    f"device: expected a name of backend {backend!r}, got one of {named!r}"
+                )
+            backend = named
         name = resolve_backend(type(self), backend) or registry.choose()
         self._context = registry.context(name, ordinal)
 
@@ -255,16 +264,23 @@ def as_device(device: object) -> Device:
     """
     if isinstance(device, Device):
         return device
-    advice = 'give one or its name, as "cuda" or "cuda:1"'
     if not isinstance(device, str):
-        raise ArgumentTypeError(f"device: expected a uhal.Device, got {describe(device)}; {advice}")
+        raise ArgumentTypeError(f"device: expected a uhal.Device, got {describe(device)}; {_NAMES}")
+    return Device(device)
+
+
+_NAMES = 'give one or its name, as "cuda" or "cuda:1"'
+
+
+def _backend_and_ordinal(device: str) -> tuple[str, int]:
+    """What a device's name says."""
     name, colon, digits = device.partition(":")
     if name not in registry.names() or (colon and not (digits.isascii() and digits.isdigit())):
         raise ArgumentValueError(
-            f"device: expected a uhal.Device, got {describe(device)}; {advice}, of a backend that "
+            f"device: expected a uhal.Device, got {describe(device)}; {_NAMES}, of a backend that "
             f"is one of {', '.join(registry.names())}"
         )
-    return Device(int(digits or 0), name)
+    return name, int(digits or 0)
 
 
 def context_for(cls: type, device: object) -> _lane.Context:

@@ -295,7 +295,7 @@ EINSUMS = [
 
 
 @pytest.mark.parametrize("case", EINSUMS, ids=lambda case: f"{case[0]} {case[1:]}")
-@pytest.mark.parametrize("dtype", ["f32", "f64", "i64"])
+@pytest.mark.parametrize("dtype", ["f32", "f64", "u8", "i16", "i32", "u32", "i64"])
 def test_einsum(
     dtype: str, case: tuple[Any, ...], device: Device, rng: np.random.Generator
 ) -> None:

@@ -252,7 +252,7 @@ _LINES: tuple[tuple[str, str, str, str, str, Callable[..., Array] | None], ...] 
     ("upsample_bilinear2d", "bilinear2d", "upsample_bilinear2d", CONVOLVED,
      "between the nearest four", None),
     ("strided_copy", "strided_copy", "ucopy", "", "x in row-major order", None),
-    ("matmul", "matmul", "matmul", REALS, "matrix product", np.matmul),
+    ("matmul", "matmul", "matmul", ORDERED, "matrix product", np.matmul),
     ("tiled_matmul", "tiled_matmul", "matmul", "", "matrix product", np.matmul),
     *((f"matmul_tensor_{tile}_{layouts}", f"tensor_matmul_{tile}", f"matmul_tensor{tile}_{layouts}",
        "", "matrix product on tensor cores", np.matmul)

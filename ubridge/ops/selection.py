@@ -98,6 +98,23 @@ def _taken(layout: Layout, ids: Layout, axis: int) -> tuple[Layout, Layout]:
     return ids.reshape(-1) or ids, Layout.contiguous(shape)
 
 
+def flip(
+    x: Tensor,
+    axis: int | tuple[int, ...] | None = None,
+    *,
+    stream: StreamLike | None = None,
+) -> Tensor:
+    """Return a copy in which the elements of an axis, of several, or of all stand in reverse."""
+    require_tensors("flip", x)
+    given = range(x.ndim) if axis is None else (axis,) if isinstance(axis, int) else axis
+    places = {axis_of("flip", x._layout, one) for one in given}
+    if len(places) != len(given):
+        raise ArgumentValueError("flip: repeated axis")
+    for place in places:
+        x = take(x, np.arange(x.shape[place])[::-1], place, stream=stream)
+    return x if places else x.copy(stream=stream)
+
+
 def embedding(
     ids: Any,
     table: Tensor,
@@ -291,4 +308,14 @@ def _require_target(name: str, x: Tensor, source: Tensor) -> None:
         raise ArgumentValueError(f"{name}: the tensor has several elements in one place")
 
 
-__all__ = ["embedding", "gather", "index_add", "scatter", "scatter_add", "sort", "take", "topk"]
+__all__ = [
+    "embedding",
+    "flip",
+    "gather",
+    "index_add",
+    "scatter",
+    "scatter_add",
+    "sort",
+    "take",
+    "topk",
+]

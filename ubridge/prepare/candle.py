@@ -161,9 +161,10 @@ class CandleConvention(CandleRows, CandleProducts):
     def index_select(self, x: Memory, ids: Memory, sizes: Sizes, out: Memory, steps: Steps) -> None:
         left, length, count, right = sizes
         size = left * count * right
-        # The layout the kernel asks for is that of the ids, which are contiguous.
+        # The layout the kernel asks for is that of the ids, which are contiguous. Candle's reads as
+        # many dimensions as it is told of, from null too.
         arguments: Arguments = {
-            **{"numel": size, "num_dims": 1, "info": None, "ids": ids, "inp": x, "out": out},
+            **{"numel": size, "num_dims": 0, "info": None, "ids": ids, "inp": x, "out": out},
             **{"left": left, "src_dim": length},
             **{"ids_dim": count, "right": right},
         }
