@@ -23,7 +23,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ubridge.buffers import launches
-from ubridge.core.columns import COLUMNS
 from ubridge.core.layout import Layout
 from ubridge.core.op_table import OPS, Op
 from ubridge.core.question import Question
@@ -171,7 +170,7 @@ def _made(
 ) -> DeviceTensor:
     layout = Layout.contiguous(shape)
     executor = DeviceExecutor.of(device)
-    if op.family.name not in COLUMNS[executor.device.backend]:
+    if op.family.name not in executor.backend_kernels.rows:
         made = _made(op, shape, dtype, of_a_counter, seed, "host", None)
         return DeviceTensor.from_numpy(made.to_numpy(), dtype, device=device, stream=stream)
     generator = _generator(op.name, seed)
