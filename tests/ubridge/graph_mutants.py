@@ -72,7 +72,7 @@ def traced(rng: np.random.Generator) -> ComputeGraph:
         held += [x @ y.T, cube @ fresh(8, 2), ub.quantized_matmul(vector, weight)]
         held.append(ub.attention(heads, keys, keys, mask=fresh(3, 5)))
         held.append(ub.attention(heads, keys, keys, causal=True))
-        held.append(ub.kv_concat(x, y, 0))
+        held += [ub.kv_concat(x, y, 0), ub.rand((3, 5), seed=1), ub.randn(7, "f16", seed=2**64 - 1)]
         ub.kv_append(cache, fresh(2, 2, 4), position)
         # Temporaries, which share the arena.
         held.append(ub.tanh(ub.exp(x) * y) - x)
