@@ -32,6 +32,7 @@ OURS = {
     "cuda": "cuda_backend",
     "rocm": "rocm_backend",
     "tops": "tops_backend",
+    "opencl": "opencl_backend",
     "host": "host_backend",
 }
 """Name to package, whose `backend` is the class: no metadata, for a checkout may have none."""
