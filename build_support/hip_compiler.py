@@ -66,14 +66,14 @@ def compile_hsaco(
     options = (f"--offload-arch={target}", f"-mcode-object-version={code_object}")
     with tempfile.TemporaryDirectory() as folder:
         _write_linker(Path(folder))
-        _run([*_clang(), f"-B{folder}", *options, *COMPILE, str(source), "-o", str(output)], root)
+        run_compiler([*_clang(), f"-B{folder}", *options, *COMPILE, str(source), "-o", str(output)], root)
     # The linker makes a program of it.
     output.chmod(0o644)
 
 
 def preprocess(source: Path, target: str, *, root: Path = ROOT) -> str:
     """Return what the preprocessor makes of a source. Raises `CompilerError`."""
-    return _run([*_clang(), f"--offload-arch={target}", *_ANALYZE, "-E", str(source)], root)
+    return run_compiler([*_clang(), f"--offload-arch={target}", *_ANALYZE, "-E", str(source)], root)
 
 
 def included_files(expanded: str, *, root: Path = ROOT) -> list[Path]:
@@ -82,7 +82,7 @@ def included_files(expanded: str, *, root: Path = ROOT) -> list[Path]:
     Headers of the compiler are none of them, wherever it is installed: its version stands for them.
     """
     named = (root / name for name in set(_LINE_MARKER.findall(expanded)))
-    builtin = _builtin_headers()
+    builtin = builtin_headers()
     # The compiler also marks pieces that lie in no file.
     paths = (path.resolve() for path in named if path.is_file())
     own = (path for path in paths if not path.is_relative_to(builtin))
@@ -92,12 +92,13 @@ def included_files(expanded: str, *, root: Path = ROOT) -> list[Path]:
 def _clang() -> list[str]:
     if toolchain() is None:
         raise CompilerError(f"needs pip install {PACKAGE}=={PINNED}")
-    builtin = str(_builtin_headers())
+    builtin = str(builtin_headers())
     headers = ("-nostdinc", f"-I{INCLUDE}", "-isystem", str(FREESTANDING), "-isystem", builtin)
     return [sys.executable, "-m", PACKAGE, "clang", *headers]
 
 
-def _builtin_headers() -> Path:
+def builtin_headers() -> Path:
+    """Return where the compiler's own headers lie."""
     found = importlib.util.find_spec(PACKAGE)
     assert found is not None and found.origin is not None
     return Path(found.origin).resolve().parent / "lib" / "include"
@@ -113,7 +114,8 @@ def _write_linker(folder: Path) -> None:
     linker.chmod(0o755)
 
 
-def _run(command: Sequence[str], root: Path) -> str:
+def run_compiler(command: Sequence[str], root: Path) -> str:
+    """Run a compiler's command in `root`; return what it prints. Raises `CompilerError`."""
     # From the root, so that no path of this machine is in what a compiler keeps.
     environment = {name: value for name, value in os.environ.items() if name not in _INFLUENCES}
     done = subprocess.run(command, cwd=root, capture_output=True, encoding="utf-8", env=environment)

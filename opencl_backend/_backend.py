@@ -78,6 +78,7 @@ class OpenClBackend(ModuleVerbs, Backend):
         self._cache = ProgramCache.of_user()
         self._start_modules()
         hand_over(self._runtime, self._library)
+        constants = runtime_header().constants
         out_of_memory = header().constants["CL_OUT_OF_RESOURCES"]
         self._slots = PythonSlots(
             {"get_function": self._get_function, "module_unload": self._module_unload},
@@ -86,9 +87,10 @@ class OpenClBackend(ModuleVerbs, Backend):
         native = {slot: self._runtime.address(name) for slot, name in FUNCTION_OF_SLOT.items()}
         self._hot_table = HotTable(
             {**native, **self._slots.addresses},
-            not_ready=runtime_header().constants["UHAL_CL_NOT_READY"],
+            not_ready=constants["UHAL_CL_NOT_READY"],
             out_of_memory=out_of_memory,
             names=FUNCTION_OF_SLOT,
+            staged_bytes=constants["UHAL_CL_STAGED_BYTES"],
         )
 
     # -- finding a library -------------------------------------------------------------------------

@@ -17,6 +17,8 @@ from uhal.errors import InvalidImageError
 _RECIPE = "1"
 """Changes when what is given to drivers changes in a way that the module does not show."""
 _MAX_LOG = 4000
+_BYTES = ctypes.POINTER(ctypes.c_ubyte)
+_NO_CALLBACK = header().ctype("cl_program_callback")()
 
 
 class Programs:
@@ -66,7 +68,7 @@ class Programs:
 
     def _build(self, program: int, options: str, what: str) -> None:
         build = self._library.unchecked("clBuildProgram")
-        status = build(program, 0, None, options.encode(), None, None)
+        status = build(program, 0, None, options.encode(), _NO_CALLBACK, None)
         if status:
             log = self._log(program)
             self._library.unchecked("clReleaseProgram")(program)
@@ -103,13 +105,13 @@ class Programs:
             1,
             (ctypes.c_void_p * 1)(self._device.handle),
             (ctypes.c_size_t * 1)(len(binary)),
-            (ctypes.c_void_p * 1)(ctypes.addressof(content)),
+            (_BYTES * 1)(ctypes.cast(content, _BYTES)),
             ctypes.byref(each),
             ctypes.byref(code),
         )
         if code.value or each.value or not program:
             return None
-        if self._library.unchecked("clBuildProgram")(program, 0, None, b"", None, None):
+        if self._library.unchecked("clBuildProgram")(program, 0, None, b"", _NO_CALLBACK, None):
             self._library.unchecked("clReleaseProgram")(program)
             return None
         return int(program)

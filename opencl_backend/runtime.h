@@ -23,6 +23,9 @@ extern "C" {
 typedef int uhalClResult;
 typedef void (*uhal_host_function)(void *user_data);
 
+/* Pageable memory up to here is read at once, also behind work that is pending. */
+#define UHAL_CL_STAGED_BYTES 1048576
+
 enum { UHAL_CL_NOT_READY = 1 };
 enum { UHAL_CL_EVENT_DISABLE_TIMING = 2 };
 

@@ -2,6 +2,9 @@
 #include "ranges.h"
 #include "stream.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 /* `waits`: the host's memory is not OpenCL's, so it is done with when this returns. */
 static int copy(uhal_cl_stream *stream, void *destination, const void *source, size_t bytes,
                 bool waits) {
@@ -16,11 +19,45 @@ static int copy(uhal_cl_stream *stream, void *destination, const void *source, s
     return waits ? 0 : uhal_cl.cl.clFlush(stream->queue);
 }
 
+static void release(cl_event event, cl_int status, void *buffer) {
+    (void)event;
+    (void)status;
+    free(buffer);
+}
+
+/* Reads the source at once, behind work that may be pending for long. */
+static int staged_copy(uhal_cl_stream *stream, void *destination, const void *source,
+                       size_t bytes) {
+    void *buffer = malloc(bytes);
+    if (buffer == NULL)
+        return copy(stream, destination, source, bytes, true);
+    memcpy(buffer, source, bytes);
+    cl_event event;
+    int status = stream->device->copy(stream->queue, CL_FALSE, destination, buffer, bytes, 0, NULL,
+                                      &event);
+    if (status != 0) {
+        free(buffer);
+        return status;
+    }
+    atomic_fetch_add(&stream->submitted, 1);
+    if (uhal_cl.cl.clSetEventCallback(event, CL_COMPLETE, release, buffer) != 0) {
+        status = uhal_cl.cl.clWaitForEvents(1, &event);
+        free(buffer);
+    }
+    uhal_cl.cl.clReleaseEvent(event);
+    return status != 0 ? status : uhal_cl.cl.clFlush(stream->queue);
+}
+
 static void *memory(uint64_t address) { return (void *)(uintptr_t)address; }
 
 uhalClResult uhalClMemcpyHtoDAsync(uint64_t destination, const void *source, size_t bytes,
-                                   void *stream) {
-    return copy(stream, memory(destination), source, bytes, !uhal_cl_ranges_pinned(source, bytes));
+                                   void *handle) {
+    uhal_cl_stream *stream = handle;
+    const bool pinned = uhal_cl_ranges_pinned(source, bytes);
+    const bool idle = atomic_load(&stream->completed) >= atomic_load(&stream->submitted);
+    if (!pinned && !idle && bytes <= UHAL_CL_STAGED_BYTES)
+        return staged_copy(stream, memory(destination), source, bytes);
+    return copy(stream, memory(destination), source, bytes, !pinned);
 }
 
 uhalClResult uhalClMemcpyDtoHAsync(void *destination, uint64_t source, size_t bytes,
