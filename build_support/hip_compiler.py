@@ -66,7 +66,9 @@ def compile_hsaco(
     options = (f"--offload-arch={target}", f"-mcode-object-version={code_object}")
     with tempfile.TemporaryDirectory() as folder:
         _write_linker(Path(folder))
-        run_compiler([*_clang(), f"-B{folder}", *options, *COMPILE, str(source), "-o", str(output)], root)
+        run_compiler(
+            [*_clang(), f"-B{folder}", *options, *COMPILE, str(source), "-o", str(output)], root
+        )
     # The linker makes a program of it.
     output.chmod(0o644)
 
@@ -82,7 +84,7 @@ def included_files(expanded: str, *, root: Path = ROOT) -> list[Path]:
     Headers of the compiler are none of them, wherever it is installed: its version stands for them.
     """
     named = (root / name for name in set(_LINE_MARKER.findall(expanded)))
-    builtin = builtin_headers()
+    builtin = _builtin_headers()
     # The compiler also marks pieces that lie in no file.
     paths = (path.resolve() for path in named if path.is_file())
     own = (path for path in paths if not path.is_relative_to(builtin))
@@ -92,13 +94,12 @@ def included_files(expanded: str, *, root: Path = ROOT) -> list[Path]:
 def _clang() -> list[str]:
     if toolchain() is None:
         raise CompilerError(f"needs pip install {PACKAGE}=={PINNED}")
-    builtin = str(builtin_headers())
+    builtin = str(_builtin_headers())
     headers = ("-nostdinc", f"-I{INCLUDE}", "-isystem", str(FREESTANDING), "-isystem", builtin)
     return [sys.executable, "-m", PACKAGE, "clang", *headers]
 
 
-def builtin_headers() -> Path:
-    """Return where the compiler's own headers lie."""
+def _builtin_headers() -> Path:
     found = importlib.util.find_spec(PACKAGE)
     assert found is not None and found.origin is not None
     return Path(found.origin).resolve().parent / "lib" / "include"

@@ -1,14 +1,13 @@
-"""Compiles kernel sources to SPIR-V for OpenCL, with the compiler of the ziglang wheel.
+"""Compiles kernel sources of this repository to SPIR-V for OpenCL, as `opencl_backend.compile`
+does.
 
-Its front end is that of HIP, as for AMD's devices (`hip_compiler.py`, which pins the version), the target
-SPIR-V 1.2 with addresses of 64 bits. Nothing of this machine is read but the sources.
+The compiler is pinned by `hip_compiler.py`, whose wheel it is, too.
 """
 
 from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 from build_support.hip_compiler import (
@@ -17,23 +16,10 @@ from build_support.hip_compiler import (
     PINNED,
     ROOT,
     CompilerError,
-    builtin_headers,
     run_compiler,
     toolchain,
 )
-from opencl_backend.spirv import OP_TYPE_INT, SpirvModule
-
-FREESTANDING = INCLUDE / "uhal" / "opencl"
-"""Our stand-ins for the headers of a C library that device code uses."""
-
-TRIPLE = "spirv64v1.2-unknown-unknown"
-_LANGUAGE = (
-    *("-triple", TRIPLE, "-aux-triple", "x86_64-unknown-linux-gnu"),
-    *("-x", "hip", "-fcuda-is-device", "-std=c++17", "-O2", "-nostdsysteminc", "-nobuiltininc"),
-    # LLVM 22's SPIR-V target miscompiles the integers of odd width that loop strength reduction makes.
-    *("-mllvm", "-disable-lsr"),
-)
-_WIDTHS = frozenset((8, 16, 32, 64))
+from opencl_backend.compile import front_end, odd_integer
 
 
 def compile_spirv(source: Path, output: Path, *, root: Path = ROOT) -> None:
@@ -43,13 +29,9 @@ def compile_spirv(source: Path, output: Path, *, root: Path = ROOT) -> None:
     `spirv-val` is installed and refuses the module.
     """
     run_compiler([*_clang(), "-emit-obj", str(source), "-o", str(output)], root)
-    module = SpirvModule(output.read_bytes(), str(source))
-    for one in module.globals.values():
-        if one.opcode == OP_TYPE_INT and module.words[one.start + 2] not in _WIDTHS:
-            raise CompilerError(
-                f"{source}: the compiler made an integer of {module.words[one.start + 2]} bits, "
-                "which no device has and LLVM's SPIR-V target miscompiles"
-            )
+    fault = odd_integer(output.read_bytes())
+    if fault:
+        raise CompilerError(f"{source}: {fault}")
     validator = shutil.which("spirv-val")
     if validator is not None:
         command = [validator, "--target-env", "spv1.2", str(output)]
@@ -66,6 +48,4 @@ def preprocess(source: Path, *, root: Path = ROOT) -> str:
 def _clang() -> list[str]:
     if toolchain() is None:
         raise CompilerError(f"needs pip install {PACKAGE}=={PINNED}")
-    headers = (f"-I{INCLUDE}", "-internal-isystem", str(FREESTANDING))
-    builtin = ("-internal-isystem", str(builtin_headers()))
-    return [sys.executable, "-m", PACKAGE, "clang", "-cc1", *_LANGUAGE, *headers, *builtin]
+    return front_end(str(INCLUDE))

@@ -1,7 +1,7 @@
 """The OpenCL backend's verbs: what `uhal` asks of a backend, answered by an OpenCL runtime.
 
-Launches, copies and waits are in libuhal_opencl, which is reached through `runtime.h` and calls OpenCL
-itself. Validates nothing but images.
+Launches, copies and waits are in libuhal_opencl, which is reached through `runtime.h` and calls
+OpenCL itself. Validates nothing but images.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from opencl_backend._modules import ModuleVerbs, OpenDevice
 from opencl_backend._programs import Programs
 from opencl_backend._runtime import FUNCTION_OF_SLOT, hand_over, open_runtime, runtime_header
 from uhal._lane import HotTable
-from uhal.abi import Library, LibrarySearch
+from uhal.abi import LibrarySearch
 from uhal.contract import (
     Backend,
     BackendRecord,
@@ -110,9 +110,7 @@ class OpenClBackend(ModuleVerbs, Backend):
         count = f"{len(devices)} device{'' if len(devices) == 1 else 's'}, {platform_version}"
         reason = "; ".join((count, *(f"not used: {one}" for one in found.refused)))
         version = found.devices[0].driver
-        return BackendRecord(
-            cls.name, "ok", reason, "", attempts, search.path, version, devices
-        )
+        return BackendRecord(cls.name, "ok", reason, "", attempts, search.path, version, devices)
 
     @classmethod
     def open(cls) -> OpenClBackend:
@@ -158,7 +156,7 @@ class OpenClBackend(ModuleVerbs, Backend):
                 setattr(info, field, address)
         token = ctypes.c_void_p()
         self._runtime.uhalClDeviceOpen(token, info)
-        programs = Programs(self._library, device, context, self._cache)
+        programs = Programs(self._library, self._fail, device, context, self._cache)
         self._opened[ordinal] = OpenDevice(device, context, token.value or 0, programs)
         return token.value or 0
 
@@ -222,7 +220,9 @@ class OpenClBackend(ModuleVerbs, Backend):
             "CL_DEVICE_VERSION": device.version,
             "CL_DRIVER_VERSION": device.driver,
             "CL_PLATFORM_VERSION": device.platform_version,
-            "CL_DEVICE_IL_VERSION": " ".join(f"SPIR-V_{major}.{minor}" for major, minor in versions),
+            "CL_DEVICE_IL_VERSION": " ".join(
+                f"SPIR-V_{major}.{minor}" for major, minor in versions
+            ),
             "CL_DEVICE_EXTENSIONS": " ".join(sorted(device.extensions)),
             "memory": device.memory,
             "memories": " ".join(device.memories),
@@ -232,8 +232,8 @@ class OpenClBackend(ModuleVerbs, Backend):
     def memory_info(self, ordinal: int) -> tuple[int, int]:
         """Return free and total bytes.
 
-        OpenCL does not tell what is free: it is what this process has not allocated, on a CPU no more
-        than the system could give.
+        OpenCL does not tell what is free: it is what this process has not allocated, on a CPU no
+        more than the system could give.
         """
         device = self._found.devices[ordinal]
         total = _devices.number(self._library, device.handle, "CL_DEVICE_GLOBAL_MEM_SIZE")
@@ -286,7 +286,7 @@ _NO_CALLBACK = header().ctype("cl_context_callback")()
 def _first_with_a_device() -> tuple[
     LibrarySearch | None, Found | None, tuple[LibraryAttempt, ...], list[str]
 ]:
-    """The first library with a device we can use, what it shows, where was looked, what was refused."""
+    """The first library with a device we can use, what it shows, what was tried, why not that."""
     attempts: list[LibraryAttempt] = []
     reasons: list[str] = []
     for search in searches():

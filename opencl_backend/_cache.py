@@ -1,7 +1,8 @@
 """Programs a driver has built, kept from process to process.
 
-Files of one user, private to it: a program is code that this process will run. Each is written aside and
-moved into place, and checked when it is read; whatever is wrong with one is forgotten, and built anew.
+Files of one user, private to it: a program is code that this process will run. Each is written
+aside and moved into place, and checked when it is read; whatever is wrong with one is forgotten,
+and built anew.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which of SPIR-V's capabilities a device has, asked before its driver is given a kernel.
 
-Numbers and names are those of Khronos's "SPIR-V Specification", what carries them those of the "OpenCL
-SPIR-V Environment Specification".
+Numbers and names are those of Khronos's "SPIR-V Specification", what carries them those of the
+"OpenCL SPIR-V Environment Specification".
 """
 
 from __future__ import annotations

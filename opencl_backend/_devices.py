@@ -1,4 +1,4 @@
-"""OpenCL's platforms and devices: which of them uhal uses, in which order, and why not the others."""
+"""OpenCL's platforms and devices: which of them uhal uses, in which order, why not the others."""
 
 from __future__ import annotations
 
@@ -203,9 +203,11 @@ def number(library: Library, device: int, attribute: str, default: int | None = 
     """Return a number a device tells; with a default that, where the device knows no such."""
     value = ctypes.c_uint64()
     key = header().constants[attribute]
-    ask = library.unchecked if default is not None else library.__getattr__
-    status = ask("clGetDeviceInfo")(device, key, 8, ctypes.byref(value), None)
-    return default if status and default is not None else value.value
+    if default is None:
+        library.clGetDeviceInfo(device, key, 8, ctypes.byref(value), None)
+        return value.value
+    status = library.unchecked("clGetDeviceInfo")(device, key, 8, ctypes.byref(value), None)
+    return default if status else value.value
 
 
 def numbers(library: Library, device: int, attribute: str) -> tuple[int, ...]:

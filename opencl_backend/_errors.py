@@ -80,7 +80,9 @@ ADVICE: dict[str, str] = {
     "CL_PROFILING_INFO_NOT_AVAILABLE": (
         "Record both events, and make them without EventFlags.DISABLE_TIMING"
     ),
-    "CL_PLATFORM_NOT_FOUND_KHR": "OCL_ICD_VENDORS names a runtime's library or a folder of .icd files",
+    "CL_PLATFORM_NOT_FOUND_KHR": (
+        "OCL_ICD_VENDORS names a runtime's library or a folder of .icd files"
+    ),
 }
 
 

@@ -24,8 +24,8 @@ _GZIP_WINDOW = 16 + zlib.MAX_WBITS
 def read(image: bytes, device: ClDevice, what: str) -> tuple[SpirvModule, Chosen]:
     """Read an image and see that the device takes modules of its kind.
 
-    Raises `InvalidImageError` when the bytes are no SPIR-V, damaged, or of a kind for other programs
-    than OpenCL's, or of a version the device does not take.
+    Raises `InvalidImageError` when the bytes are no SPIR-V, damaged, or of a kind for other
+    programs than OpenCL's, or of a version the device does not take.
     """
     packed = image[: len(GZIP_MAGIC)] == GZIP_MAGIC
     module = SpirvModule(_unpacked(image, what) if packed else _checked(image, what), what)

@@ -1,7 +1,8 @@
 """OpenCL's libraries: where they are looked for, and the functions as abi.h declares them.
 
-As every OpenCL program, by the loader `libOpenCL.so.1`, which goes by `OCL_ICD_VENDORS` and the system's
-list of runtimes; where that has no device we can use, a runtime that pip installed is opened itself.
+As every OpenCL program, by the loader `libOpenCL.so.1`, which goes by `OCL_ICD_VENDORS` and the
+system's list of runtimes; where that has no device we can use, a runtime that pip installed is
+opened itself.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from opencl_backend._cache import ProgramCache, key_of
 from opencl_backend._devices import ClDevice
 from opencl_backend._errors import status_name
 from opencl_backend._library import header
-from uhal.abi import Library
+from uhal.abi import Check, Library
 from uhal.errors import InvalidImageError
 
 _RECIPE = "1"
@@ -24,9 +24,12 @@ _NO_CALLBACK = header().ctype("cl_program_callback")()
 class Programs:
     """The programs of one device. Any thread may use it."""
 
-    def __init__(self, library: Library, device: ClDevice, context: int, cache: ProgramCache):
+    def __init__(
+        self, library: Library, check: Check, device: ClDevice, context: int, cache: ProgramCache
+    ) -> None:
         """Build for `device` in the OpenCL context `context`."""
         self._library = library
+        self._check = check
         self._device = device
         self._context = context
         self._cache = cache
@@ -63,7 +66,7 @@ class Programs:
         create = getattr(self._library, function)
         program = create(self._context, *arguments, ctypes.byref(code))
         if code.value or not program:
-            self._library._check(function, code.value)
+            self._check(function, code.value)
         return int(program)
 
     def _build(self, program: int, options: str, what: str) -> None:

@@ -1,7 +1,7 @@
 """libuhal_opencl, our native library over OpenCL: how it is opened and what fills which slot.
 
-It links no OpenCL. It is handed the addresses of the functions it calls and offers the hot table's, as
-`runtime.h` declares them.
+It links no OpenCL. It is handed the addresses of the functions it calls and offers the hot
+table's, as `runtime.h` declares them.
 """
 
 from __future__ import annotations

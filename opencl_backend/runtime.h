@@ -31,9 +31,9 @@ enum { UHAL_CL_EVENT_DISABLE_TIMING = 2 };
 
 /* How a device's memory is allocated and named, the best first. */
 typedef enum uhalClMemory {
-    UHAL_CL_MEMORY_USM = 0,        /* cl_intel_unified_shared_memory */
-    UHAL_CL_MEMORY_SVM_FINE = 1,   /* fine-grained shared virtual memory */
-    UHAL_CL_MEMORY_SVM_COARSE = 2  /* coarse-grained: the host does not see it */
+    UHAL_CL_MEMORY_USM = 0,       /* cl_intel_unified_shared_memory */
+    UHAL_CL_MEMORY_SVM_FINE = 1,  /* fine-grained shared virtual memory */
+    UHAL_CL_MEMORY_SVM_COARSE = 2 /* coarse-grained: the host does not see it */
 } uhalClMemory;
 
 typedef enum uhalClKind {
@@ -116,8 +116,7 @@ uhalClResult uhalClMemHostAlloc(void **pointer, size_t bytes, unsigned int flags
 uhalClResult uhalClMemFreeHost(void *pointer);
 uhalClResult uhalClMemcpyHtoDAsync(uint64_t destination, const void *source, size_t bytes,
                                    void *stream);
-uhalClResult uhalClMemcpyDtoHAsync(void *destination, uint64_t source, size_t bytes,
-                                   void *stream);
+uhalClResult uhalClMemcpyDtoHAsync(void *destination, uint64_t source, size_t bytes, void *stream);
 uhalClResult uhalClMemcpyDtoDAsync(uint64_t destination, uint64_t source, size_t bytes,
                                    void *stream);
 uhalClResult uhalClMemsetD8Async(uint64_t destination, unsigned char value, size_t count,

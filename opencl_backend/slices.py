@@ -1,23 +1,25 @@
 """Cuts one kernel out of a SPIR-V module: the module a driver is given to build.
 
 A driver builds all kernels of a module at once, which takes it seconds for a module of hundreds; a
-program uses few. So each kernel is built when it is asked for, from the functions, types and constants it
-uses and nothing else. Capabilities that only the others need are not asked of the device either.
+program uses few. So each kernel is built when it is asked for, from the functions, types and
+constants it uses and nothing else. Capabilities that only the others need are not asked of the
+device either.
 
-Two things become arguments behind those a caller gives, for OpenCL has no call that finds a variable and
-none that sizes shared memory otherwise:
+Two things become arguments behind those a caller gives, for OpenCL has no call that finds a
+variable and none that sizes shared memory otherwise:
 
 * module variables, which all kernels of a module share: one piece of memory of ours;
 * `uhal_dynamic_shared`, the launch's shared bytes.
 
-Where that cannot be done (a variable with a value to begin with, or one that a function that was not
-inlined uses) the module stays whole, and its variables have no address.
+Where that cannot be done (a variable with a value to begin with, or one that a function that was
+not inlined uses) the module stays whole, and its variables have no address.
 """
 
 from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass
+from functools import cached_property
 
 from opencl_backend.spirv import (
     COMPILED_AS_HIP,
@@ -80,13 +82,14 @@ _OUTSIDE_NAMING = {
     50: slice(1, 2),  # OpSpecConstant
 }
 _OF_WIDTH = {
-    (OP_TYPE_FLOAT, 16): 9,
-    (OP_TYPE_FLOAT, 64): 10,
-    (OP_TYPE_INT, 64): 11,
-    (OP_TYPE_INT, 16): 22,
-    (OP_TYPE_INT, 8): 39,
+    9: (OP_TYPE_FLOAT, 16),
+    8: (OP_TYPE_FLOAT, 16),
+    10: (OP_TYPE_FLOAT, 64),
+    11: (OP_TYPE_INT, 64),
+    22: (OP_TYPE_INT, 16),
+    39: (OP_TYPE_INT, 8),
 }
-"""Kind of number and bits → the capability (Float16, Float64, Int64, Int16, Int8) it needs."""
+"""Float16, Float16Buffer, Float64, Int64, Int16, Int8 → the kind of number and its bits."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +99,7 @@ class Slice:
     image: bytes
     capabilities: tuple[int, ...]
     hidden: tuple[int, ...]
-    """What is passed behind the caller's arguments: identifiers of module variables, or `SHARED`."""
+    """What is passed behind the caller's arguments: module variables by identifier, or `SHARED`."""
     indirect: bool
     """Whether it reaches memory through pointers that are no arguments."""
 
@@ -202,17 +205,13 @@ class Cutter:
             position = end
         return _Use(names, calls, indirect)
 
-    @property
+    @cached_property
     def _pointer_types(self) -> frozenset[int]:
-        found = self.__dict__.get("_pointers")
-        if found is None:
-            found = frozenset(
-                identifier
-                for identifier, one in self._module.globals.items()
-                if one.opcode == OP_TYPE_POINTER
-            )
-            self.__dict__["_pointers"] = found
-        return found
+        return frozenset(
+            identifier
+            for identifier, one in self._module.globals.items()
+            if one.opcode == OP_TYPE_POINTER
+        )
 
     def _reached(self, entry: Entry) -> list[Function]:
         """The kernel's function and those it calls, in the module's order."""
@@ -275,7 +274,7 @@ class Cutter:
             one = module.globals[identifier]
             if one.opcode in (OP_TYPE_INT, OP_TYPE_FLOAT):
                 widths.add((one.opcode, module.words[one.start + 2]))
-        idle = {number for width, number in _OF_WIDTH.items() if width not in widths}
+        idle = {number for number, width in _OF_WIDTH.items() if width not in widths}
         return tuple(one for one in module.capabilities if one not in idle)
 
     def _preamble_part(
@@ -318,7 +317,9 @@ class Cutter:
             if one.id != own.id or not hidden:
                 words.extend(module.words[one.start : one.end])
                 continue
-            words.extend((5 << 16 | OP_FUNCTION, *module.words[one.start + 1 : one.start + 4], kind))
+            words.extend(
+                (5 << 16 | OP_FUNCTION, *module.words[one.start + 1 : one.start + 4], kind)
+            )
             words.extend(module.words[one.start + 5 : one.parameters_end])
             for pointer, identifier in zip(pointers, hidden, strict=True):
                 words.extend((3 << 16 | OP_FUNCTION_PARAMETER, pointer, identifier))

@@ -1,8 +1,8 @@
-"""Bounded reader of SPIR-V modules of the Kernel kind: entries, parameters, variables, capabilities.
+"""Bounded reader of SPIR-V modules of the Kernel kind: entries, parameters, what they need.
 
-Nothing in the file is believed: every count is checked against the words at hand, the words are walked
-once, types refer to earlier ones only, and whatever is wrong is an `InvalidImageError`. Numbers are those
-of Khronos's "SPIR-V Specification".
+Nothing in the file is believed: every count is checked against the words at hand, the words are
+walked once, types refer to earlier ones only, and whatever is wrong is an `InvalidImageError`.
+Numbers are those of Khronos's "SPIR-V Specification".
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ ATTRIBUTE_BY_VAL = 2
 ATTRIBUTE_NO_WRITE = 6
 
 COMPILED_AS_HIP = "__hip_cuid_"
-"""A variable of every module that clang's HIP front end made: there a hint at the block's size is what
-`kernel.h` says of the largest."""
+"""A variable of every module that clang's HIP front end made: there a hint at the block's size is
+what `kernel.h` says of the largest."""
 
 
 def is_spirv(image: bytes) -> bool:
@@ -420,7 +420,7 @@ class SpirvModule:
         return self.opcode(words[2]) in (OP_TYPE_INT, OP_TYPE_FLOAT)
 
     def largest_block(self, entry: Entry) -> int | None:
-        """Return the largest block that the kernel's source allows, `None` where it does not say."""
+        """Return the largest block that the kernel's source allows, `None` where it says none."""
         if not self.is_compiled_as_hip:
             return None
         for mode in self._modes.get(entry.function, ()):
@@ -436,8 +436,8 @@ class SpirvModule:
 _FLOATS = {2: "f16", 4: "f32", 8: "f64"}
 _ONES = array("I", [1, 1])
 _RESULT_AT_2 = frozenset((1, 12, *range(41, 53), OP_VARIABLE))
-"""Instructions outside of functions with a type and a result: undefined values, constants, variables, and
-those of extended sets, such as debug information."""
+"""Instructions outside of functions with a type and a result: undefined values, constants,
+variables, and those of extended sets, such as debug information."""
 
 
 def pack_words(words: array[int] | list[int]) -> bytes:

@@ -32,8 +32,8 @@ OURS = {
     "cuda": "cuda_backend",
     "rocm": "rocm_backend",
     "tops": "tops_backend",
-    "opencl": "opencl_backend",
     "host": "host_backend",
+    "opencl": "opencl_backend",
 }
 """Name to package, whose `backend` is the class: no metadata, for a checkout may have none."""
 

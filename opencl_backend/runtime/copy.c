@@ -33,8 +33,8 @@ static int staged_copy(uhal_cl_stream *stream, void *destination, const void *so
         return copy(stream, destination, source, bytes, true);
     memcpy(buffer, source, bytes);
     cl_event event;
-    int status = stream->device->copy(stream->queue, CL_FALSE, destination, buffer, bytes, 0, NULL,
-                                      &event);
+    int status =
+        stream->device->copy(stream->queue, CL_FALSE, destination, buffer, bytes, 0, NULL, &event);
     if (status != 0) {
         free(buffer);
         return status;
@@ -60,8 +60,7 @@ uhalClResult uhalClMemcpyHtoDAsync(uint64_t destination, const void *source, siz
     return copy(stream, memory(destination), source, bytes, !pinned);
 }
 
-uhalClResult uhalClMemcpyDtoHAsync(void *destination, uint64_t source, size_t bytes,
-                                   void *stream) {
+uhalClResult uhalClMemcpyDtoHAsync(void *destination, uint64_t source, size_t bytes, void *stream) {
     return copy(stream, destination, memory(source), bytes,
                 !uhal_cl_ranges_pinned(destination, bytes));
 }

@@ -14,9 +14,9 @@ enum { FLUSH_EVERY = 32 };
 typedef struct instance {
     struct instance *next;
     cl_kernel kernel;
-    uint64_t changes; /* of the device's memory when its pointers were set */
-    uint64_t reached; /* likewise when it was told what it reaches */
-    unsigned char *values; /* of each argument, where `offsets` says */
+    uint64_t changes;       /* of the device's memory when its pointers were set */
+    uint64_t reached;       /* likewise when it was told what it reaches */
+    unsigned char *values;  /* of each argument, where `offsets` says */
     unsigned char is_set[]; /* of each argument */
 } instance;
 
@@ -246,8 +246,7 @@ static void forget_pointers(const function *owner, instance *one, uint64_t chang
     one->changes = changes;
 }
 
-static int prepare(const function *owner, instance *one, uint64_t shared_bytes,
-                   void **parameters) {
+static int prepare(const function *owner, instance *one, uint64_t shared_bytes, void **parameters) {
     const uint64_t changes = atomic_load(&owner->device->changes);
     if (one->changes != changes)
         forget_pointers(owner, one, changes);

@@ -77,8 +77,8 @@ uhalClResult uhalClMemHostAlloc(void **pointer, size_t bytes, unsigned int flags
     int status = 0;
     *pointer = NULL;
     if (device->info.memory == UHAL_CL_MEMORY_USM)
-        *pointer = device->host_alloc(device->context, NULL, bytes, device->info.alignment,
-                                      &status);
+        *pointer =
+            device->host_alloc(device->context, NULL, bytes, device->info.alignment, &status);
     else if (device->info.memory == UHAL_CL_MEMORY_SVM_FINE)
         *pointer = shared_virtual(device, bytes);
     else if (posix_memalign(pointer, device->info.alignment, bytes) != 0)

@@ -35,7 +35,8 @@ typedef struct uhal_cl_device {
     __typeof__(&clEnqueueMemFillINTEL) fill;
     __typeof__(&clSetKernelArgMemPointerINTEL) set_pointer;
     atomic_size_t allocated; /* bytes */
-    atomic_uint_fast64_t changes; /* of what is allocated: what was said of pointers is out of date */
+    /* Of what is allocated: what was said of pointers before is out of date. */
+    atomic_uint_fast64_t changes;
 } uhal_cl_device;
 
 /* The device that is current on this thread, null before the first. */

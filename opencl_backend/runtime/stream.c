@@ -138,7 +138,8 @@ uhalClResult uhalClStreamWaitEvent(void *handle, void *event, unsigned int flags
     if (!uhal_cl_event_take(event, &mark, &recorded))
         return 0;
     int status;
-    if (recorded->device != stream->device) /* of another context, which cannot be waited for there */
+    /* An event of another context cannot be waited for in this one. */
+    if (recorded->device != stream->device)
         status = uhal_cl.cl.clWaitForEvents(1, &mark);
     else
         status = uhal_cl.cl.clEnqueueBarrierWithWaitList(stream->queue, 1, &mark, NULL);

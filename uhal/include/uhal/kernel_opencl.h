@@ -61,6 +61,11 @@ __attribute__((device, convergent)) void uhal_cl_control_barrier(u32 execution, 
     __asm("_Z22__spirv_ControlBarrierjjj");
 }
 
+/* A pointer that is known to point into global memory: Intel's runtime for CPUs has atomics on others,
+ * but no compare-and-exchange. */
+typedef __attribute__((address_space(1))) u32 uhal_global_u32;
+#define UHAL_GLOBAL(pointer) ((uhal_global_u32 *)(pointer))
+
 /* Dynamic shared memory is aligned to this. */
 typedef u64 uhal_shared_unit __attribute__((ext_vector_type(2)));
 

@@ -12,22 +12,20 @@
 
 DEVICE_GLOBAL(uhal_fault_record *, uhal_fault, 1);
 
-/* OpenCL has this atomic on pointers of every kind; Intel's runtime for CPUs only on global ones. */
-#if defined(__SPIRV__)
-typedef __attribute__((address_space(1))) u32 uhal_fault_state;
-#else
-typedef u32 uhal_fault_state;
-#endif
-
 /* True for the one work-item that may write. */
 DEVICE_FUNCTION bool uhal_claim_fault(u32 *state)
 {
 #if defined(__CUDACC__)
     return atomicCAS_system(state, u32(UHAL_FAULT_NONE), u32(UHAL_FAULT_WRITING)) ==
            UHAL_FAULT_NONE;
+#elif defined(__SPIRV__)
+    u32 expected = UHAL_FAULT_NONE;
+    return __hip_atomic_compare_exchange_strong(UHAL_GLOBAL(state), &expected,
+                                                u32(UHAL_FAULT_WRITING), __ATOMIC_RELAXED,
+                                                __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
 #elif defined(__HIP__)
     u32 expected = UHAL_FAULT_NONE;
-    return __hip_atomic_compare_exchange_strong((uhal_fault_state *)state, &expected, u32(UHAL_FAULT_WRITING),
+    return __hip_atomic_compare_exchange_strong(state, &expected, u32(UHAL_FAULT_WRITING),
                                                 __ATOMIC_RELAXED, __ATOMIC_RELAXED,
                                                 __HIP_MEMORY_SCOPE_SYSTEM);
 #else
@@ -42,9 +40,11 @@ DEVICE_FUNCTION void uhal_publish_fault(u32 *state)
 #if defined(__CUDACC__)
     __threadfence_system();
     *const_cast<volatile u32 *>(state) = UHAL_FAULT_WRITTEN;
-#elif defined(__HIP__)
-    __hip_atomic_store((uhal_fault_state *)state, u32(UHAL_FAULT_WRITTEN), __ATOMIC_RELEASE,
+#elif defined(__SPIRV__)
+    __hip_atomic_store(UHAL_GLOBAL(state), u32(UHAL_FAULT_WRITTEN), __ATOMIC_RELEASE,
                        __HIP_MEMORY_SCOPE_SYSTEM);
+#elif defined(__HIP__)
+    __hip_atomic_store(state, u32(UHAL_FAULT_WRITTEN), __ATOMIC_RELEASE, __HIP_MEMORY_SCOPE_SYSTEM);
 #else
     __atomic_store_n(state, u32(UHAL_FAULT_WRITTEN), __ATOMIC_RELEASE);
 #endif
