@@ -20,10 +20,11 @@ from ubridge.core.layout import Layout, Shape
 from ubridge.core.op_table import OPS, Op
 from ubridge.device.executor import Answer, DeviceExecutor, Executor
 from ubridge.ops import answers
-from uhal import Device, DeviceBuffer, DType, _lane, as_dtype
+from uhal import Device, DeviceBuffer, DType, as_dtype
 from uhal.device import DeviceLike
 from uhal.dtypes import DTypeLike, bool_, u8
 from uhal.errors import ArgumentTypeError, ArgumentValueError
+from uhal.frameworks import RememberedCall, SlotMaker, dlpack_of, strided_dlpack
 from uhal.interop import StreamLike
 
 Tensor = TypeVar("Tensor", bound="StridedTensor")
@@ -257,7 +258,7 @@ class StridedTensor:
         It keeps its strides. Raises `BufferError` for one that is not on `device`, or the current
         one, and for negative strides.
         """
-        buffer, shape, strides = _lane.strided_dlpack(source, device, stream)
+        buffer, shape, strides = strided_dlpack(source, device, stream)
         return cls(buffer, Layout(Shape(shape), strides))
 
     def to_numpy(self, *, stream: StreamLike | None = None) -> npt.NDArray[Any]:
@@ -316,7 +317,7 @@ class StridedTensor:
         exported = self.copy() if copy else self
         layout = exported._layout
         buffer = exported._buffer[layout.start_offset : layout.extent]
-        return _lane.dlpack_of(
+        return dlpack_of(
             exported, buffer.view(self._dtype), tuple(layout.shape), tuple(layout.strides),
             copied=bool(copy), stream=stream, max_version=max_version, dl_device=dl_device,
         )  # fmt: skip
@@ -362,7 +363,7 @@ def start_of(x: StridedTensor) -> DeviceBuffer:
     return x._buffer[start:] if start else x._buffer
 
 
-make = _lane.SlotMaker(StridedTensor, "_buffer", "_layout", "_dtype", "_executor")
+make = SlotMaker(StridedTensor, "_buffer", "_layout", "_dtype", "_executor")
 """`make(cls, buffer, layout, dtype, executor)` is a tensor of which nothing is checked."""
 
 
@@ -372,7 +373,7 @@ def remembered(op: Op, operands: int, fallback: Callable[..., Any]) -> Callable[
     What they were prepared for is among their executor's `known`, by the keys that `fallback` uses:
     the operation, the dtype's code, and the words of each layout.
     """
-    call = _lane.RememberedCall(
+    call = RememberedCall(
         fallback, op, operands, make, layouts=(Layout, "words", "start_offset"),
         dtypes=(DType, "code"), answers=(Answer, "launch", "layout", "dtype"),
     )  # fmt: skip
