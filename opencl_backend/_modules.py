@@ -9,16 +9,17 @@ import ctypes
 import itertools
 import threading
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from opencl_backend import _capabilities, _image
+from opencl_backend import _capabilities, _image, _source
 from opencl_backend._devices import ClDevice
 from opencl_backend._programs import Programs
 from opencl_backend._runtime import runtime_header
+from opencl_backend._source import SourceKernel
 from opencl_backend.slices import SHARED, Cutter, Slice
 from opencl_backend.spirv import Entry, SpirvModule
 from uhal.abi import Library
@@ -40,17 +41,34 @@ class OpenDevice:
 
 
 @dataclass
-class Module:
-    """A loaded module."""
+class SourceModule:
+    """A loaded module of OpenCL C."""
 
     opened: OpenDevice
+    what: str
+    program: int
+    kernels: Mapping[str, SourceKernel]
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    functions: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass
+class Module:
+    """A loaded module of SPIR-V."""
+
+    opened: OpenDevice
+    what: str
     spirv: SpirvModule
     cutter: Cutter
-    what: str
     lock: threading.RLock = field(default_factory=threading.RLock)
     functions: dict[str, int] = field(default_factory=dict)
     variables: dict[int, int] = field(default_factory=dict)
     """Address of each variable that was used, by its identifier in the module."""
+
+    @property
+    def kernels(self) -> Mapping[str, Entry]:
+        """The kernels by name."""
+        return self.spirv.entries
 
 
 class ModuleVerbs(Backend):
@@ -64,7 +82,7 @@ class ModuleVerbs(Backend):
         """The device of an ordinal, which is open."""
 
     def _start_modules(self) -> None:
-        self._modules: dict[int, Module] = {}
+        self._modules: dict[int, Module | SourceModule] = {}
         self._attributes = {}
         self._handles = itertools.count(1)
 
@@ -72,15 +90,38 @@ class ModuleVerbs(Backend):
         """Read a module, and see that the device takes its kind."""
         opened = self._open_device(ordinal)
         what = "the image" if path is None else path.name
+        if _source.is_source(image):
+            return self._load_source(opened, image, what)
         spirv, chosen = _image.read(image, opened.device, what)
-        module = Module(opened, spirv, Cutter(spirv), what)
+        handle = self._remember(Module(opened, what, spirv, Cutter(spirv)))
+        return LoadedModule(handle, chosen, spirv.signatures)
+
+    def _load_source(self, opened: OpenDevice, image: bytes, what: str) -> LoadedModule:
+        """Have the driver compile a text, and ask it for the kernels."""
+        text, options = _source.unwrap(image, what)
+        program = opened.programs.build_source(text, options, what)
+        try:
+            kernels = opened.programs.describe(program)
+        except BaseException:
+            opened.programs.release(program)
+            raise
+        handle = self._remember(SourceModule(opened, what, program, kernels))
+        signatures = {name: kernel.signature for name, kernel in kernels.items()}
+        return LoadedModule(handle, _source.chosen(opened.device.name), signatures)
+
+    def _remember(self, module: Module | SourceModule) -> int:
         handle = next(self._handles)
         self._modules[handle] = module
-        return LoadedModule(handle, chosen, spirv.signatures)
+        return handle
 
     def module_global(self, module: int, name: str) -> tuple[int, int]:
         """Return address and bytes of a variable of the module."""
         loaded = self._modules[module]
+        if isinstance(loaded, SourceModule):
+            raise NotFoundError(
+                f"the variable {name!r} has no address: OpenCL tells none of a module of OpenCL C",
+                backend=self.name,
+            )
         found = (one for one, called in loaded.cutter.variables.items() if called == name)
         variable = next(found, None)
         if variable is None or not name:
@@ -105,13 +146,16 @@ class ModuleVerbs(Backend):
         """The slot `get_function`: builds the kernel when it is asked for first."""
         name = ctypes.string_at(name_at).decode("utf-8", "replace")
         module = self._modules[handle]
-        entry = module.spirv.entries.get(name)
-        if entry is None:
+        if name not in module.kernels:
             raise NotFoundError(f"the module has no kernel {name!r}", backend=self.name)
         with module.lock:
             found = module.functions.get(name)
             if found is None:
-                found = module.functions[name] = self._make(module, entry)
+                if isinstance(module, SourceModule):
+                    found = self._make_of_source(module, name)
+                else:
+                    found = self._make(module, name)
+                module.functions[name] = found
             return found
 
     def _module_unload(self, handle: int) -> None:
@@ -120,12 +164,26 @@ class ModuleVerbs(Backend):
         for function in module.functions.values():
             self._attributes.pop(function, None)
             self._runtime.uhalClKernelDestroy(function)
+        if isinstance(module, SourceModule):
+            module.opened.programs.release(module.program)
+            return
         for address in module.variables.values():
             self._runtime.uhalClMemFree(address)
 
     # -- making a kernel ---------------------------------------------------------------------------
 
-    def _make(self, module: Module, entry: Entry) -> int:
+    def _make_of_source(self, module: SourceModule, name: str) -> int:
+        kernel = module.kernels[name]
+        native = _arguments(kernel.local, kernel.signature, f"{module.what}, kernel {name!r}")
+        opened = module.opened
+        program = opened.programs.retain(module.program)
+        # What it reaches, only its source would tell.
+        function = self._kernel(opened, program, name, native, indirect=True)
+        self._attributes[function] = self._facts(function, None)
+        return function
+
+    def _make(self, module: Module, name: str) -> int:
+        entry = module.kernels[name]
         device = module.opened.device
         what = f"{module.what}, kernel {entry.name!r}"
         # Before the driver is asked, in words of ours.
@@ -141,12 +199,7 @@ class ModuleVerbs(Backend):
                 native.append(_argument("SHARED"))
             else:
                 native.append(_argument("VARIABLE", address=self._variable(module, hidden)))
-        if sum(one.kind == _kind("SHARED") for one in native) > 1:
-            raise NotSupportedError(
-                f"{what} takes several pointers to the memory of a block; a launch has one size "
-                "of it",
-                backend=self.name,
-            )
+        _require_one_size(native, what)
         program = module.opened.programs.build(cut.image, what)
         function = self._kernel(module.opened, program, entry.name, native, cut.indirect)
         self._attributes[function] = self._facts(function, module.spirv.largest_block(entry))
@@ -213,23 +266,37 @@ def _uncut(spirv: SpirvModule) -> Slice:
 
 def _native_arguments(spirv: SpirvModule, entry: Entry, what: str) -> list[Any]:
     """The arguments of the kernel as it is in the module, in its order."""
-    told: Signature = spirv.signature(entry)
-    given = iter(told)
-    native = []
-    for type_ in spirv.parameter_types(spirv.function_of(entry)):
-        if spirv.is_local(type_):
+    types = spirv.parameter_types(spirv.function_of(entry))
+    return _arguments([spirv.is_local(type_) for type_ in types], spirv.signature(entry), what)
+
+
+def _arguments(local: Sequence[bool], signature: Signature, what: str) -> list[Any]:
+    """What the caller gives, and between that the pointers into the memory of a block."""
+    given = iter(signature)
+    native: list[Any] = []
+    for is_local in local:
+        if is_local:
             native.append(_argument("SHARED"))
             continue
         parameter = next(given)
         if parameter.size is None:
             raise NotSupportedError(
-                f"{what} takes what only OpenCL's own calls make, such as images, samplers, pipes "
-                f"or queues, as parameter {parameter.index}",
+                f"{what} takes what no caller here can give as parameter {parameter.index}: an "
+                "image, a sampler, a pipe, a queue, or a structure of a size that is not told",
                 backend="opencl",
             )
         is_pointer = parameter.kind == "pointer"
         native.append(_argument("POINTER" if is_pointer else "VALUE", size=parameter.size))
+    _require_one_size(native, what)
     return native
+
+
+def _require_one_size(native: list[Any], what: str) -> None:
+    if sum(one.kind == _kind("SHARED") for one in native) > 1:
+        raise NotSupportedError(
+            f"{what} takes several pointers to the memory of a block; a launch has one size of it",
+            backend="opencl",
+        )
 
 
 def _kind(name: str) -> int:

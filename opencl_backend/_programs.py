@@ -7,10 +7,12 @@ import platform
 from functools import cache
 from typing import NoReturn
 
+from opencl_backend import _source
 from opencl_backend._cache import ProgramCache, key_of
 from opencl_backend._devices import ClDevice
 from opencl_backend._errors import status_name
 from opencl_backend._library import header
+from opencl_backend._source import SourceKernel
 from uhal.abi import Check, Library
 from uhal.errors import InvalidImageError
 
@@ -53,7 +55,7 @@ class Programs:
             return program
 
     def build_source(self, text: str, options: str, what: str) -> int:
-        """Return the built program of an OpenCL C text; the driver keeps those as it likes."""
+        """Return the built program of an OpenCL C text, which the caller releases."""
         content = text.encode()
         lines = (ctypes.c_char_p * 1)(content)
         lengths = (ctypes.c_size_t * 1)(len(content))
@@ -119,8 +121,30 @@ class Programs:
             return None
         return int(program)
 
-    def kernel_names(self, program: int) -> list[str]:
-        """Return the names of a built program's kernels."""
+    def describe(self, program: int) -> dict[str, SourceKernel]:
+        """Return what the driver tells of the kernels of a program made of source."""
+        described = {}
+        for name in self._kernel_names(program):
+            code = ctypes.c_int32()
+            kernel = self._library.clCreateKernel(program, name.encode(), ctypes.byref(code))
+            if code.value or not kernel:
+                self._check("clCreateKernel", code.value)
+            try:
+                described[name] = _source.describe(self._library, kernel, name)
+            finally:
+                self._library.clReleaseKernel(kernel)
+        return described
+
+    def retain(self, program: int) -> int:
+        """Hold a program once more; returns it."""
+        self._library.clRetainProgram(program)
+        return program
+
+    def release(self, program: int) -> None:
+        """Let go of a program once."""
+        self._library.clReleaseProgram(program)
+
+    def _kernel_names(self, program: int) -> list[str]:
         key = header().constants["CL_PROGRAM_KERNEL_NAMES"]
         needed = ctypes.c_size_t()
         self._library.clGetProgramInfo(program, key, 0, None, ctypes.byref(needed))

@@ -187,6 +187,13 @@ cl_status clFinish(cl_command_queue queue);
 #define CL_PROGRAM_KERNEL_NAMES 0x1168
 #define CL_PROGRAM_BUILD_LOG 0x1183
 
+#define CL_KERNEL_NUM_ARGS 0x1191
+#define CL_KERNEL_ARG_ADDRESS_QUALIFIER 0x1196
+#define CL_KERNEL_ARG_TYPE_NAME 0x1198
+#define CL_KERNEL_ARG_TYPE_QUALIFIER 0x1199
+#define CL_KERNEL_ARG_NAME 0x119A
+#define CL_KERNEL_ARG_ADDRESS_LOCAL 0x119C
+#define CL_KERNEL_ARG_TYPE_CONST 1
 #define CL_KERNEL_WORK_GROUP_SIZE 0x11B0
 #define CL_KERNEL_LOCAL_MEM_SIZE 0x11B2
 #define CL_KERNEL_PRIVATE_MEM_SIZE 0x11B4
@@ -209,10 +216,15 @@ cl_status clGetProgramInfo(cl_program program, cl_uint name, size_t bytes, void 
                            size_t *needed);
 cl_status clGetProgramBuildInfo(cl_program program, cl_device_id device, cl_uint name,
                                 size_t bytes, void *value, size_t *needed);
+cl_status clRetainProgram(cl_program program);
 cl_status clReleaseProgram(cl_program program);
 
 cl_kernel clCreateKernel(cl_program program, const char *name, cl_int *status);
 cl_status clReleaseKernel(cl_kernel kernel);
+cl_status clGetKernelInfo(cl_kernel kernel, cl_uint name, size_t bytes, void *value,
+                          size_t *needed);
+cl_status clGetKernelArgInfo(cl_kernel kernel, cl_uint index, cl_uint name, size_t bytes,
+                             void *value, size_t *needed);
 cl_status clGetKernelWorkGroupInfo(cl_kernel kernel, cl_device_id device, cl_uint name,
                                    size_t bytes, void *value, size_t *needed);
 cl_status clSetKernelArg(cl_kernel kernel, cl_uint index, size_t bytes, const void *value);

@@ -19,10 +19,16 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from opencl_backend import _source
 from opencl_backend.spirv import OP_TYPE_INT, SpirvModule
-from uhal.errors import ArgumentTypeError, DeviceError, LibraryNotFoundError
+from uhal.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    DeviceError,
+    LibraryNotFoundError,
+)
 
-__all__ = ["kernels"]
+__all__ = ["kernels", "opencl_c"]
 
 PACKAGE = "ziglang"
 LANGUAGE = (
@@ -72,6 +78,23 @@ def kernels(source: str, options: Sequence[str] = ()) -> bytes:
     if fault:
         raise DeviceError(f"opencl_backend.compile: {fault}", backend="opencl", call="clang")
     return image
+
+
+def opencl_c(text: str, options: str = "") -> bytes:
+    """Return the image of a text in OpenCL C, which the device's driver compiles when it is loaded.
+
+    `options` are those of clBuildProgram, such as `"-cl-std=CL3.0 -DTILE=32"`. Types and names of
+    parameters are the driver's to tell; a structure by value it cannot. The one pointer to local
+    memory that a kernel takes gets the launch's shared bytes.
+
+    `Module.from_bytes` tells what is wrong with it: `InvalidImageError` in the driver's words.
+    """
+    for name, given in (("text", text), ("options", options)):
+        if not isinstance(given, str):
+            raise ArgumentTypeError(f"{name}: expected a str, got {type(given).__name__}")
+    if "\n" in options:
+        raise ArgumentValueError("options: expected one line")
+    return _source.wrap(text, options)
 
 
 def front_end(include: str) -> list[str]:

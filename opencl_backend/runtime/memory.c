@@ -2,6 +2,7 @@
 #define _POSIX_C_SOURCE 200809L
 
 #include "ranges.h"
+#include "stream.h"
 
 #include <stdlib.h>
 
@@ -12,11 +13,13 @@ static void *shared_virtual(const uhal_cl_device *device, size_t bytes) {
                                  device->info.alignment);
 }
 
-static int native_free(const uhal_cl_device *device, void *pointer) {
+/* Waits for work that may use it: unified memory does so itself. */
+static int native_free(uhal_cl_device *device, void *pointer) {
     if (device->info.memory == UHAL_CL_MEMORY_USM)
         return device->blocking_free(device->context, pointer);
+    const int status = uhal_cl_streams_finish(device);
     uhal_cl.cl.clSVMFree(device->context, pointer);
-    return 0;
+    return status;
 }
 
 /* Too little memory has as many names as there are places to notice it. */
@@ -109,6 +112,7 @@ uhalClResult uhalClMemFreeHost(void *pointer) {
     atomic_fetch_sub(&uhal_cl.live[UHAL_CL_KIND_PINNED], 1);
     if (range.native)
         return native_free(device, pointer);
+    const int status = uhal_cl_streams_finish(device);
     free(pointer);
-    return 0;
+    return status;
 }

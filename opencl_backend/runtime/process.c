@@ -45,6 +45,7 @@ uhalClResult uhalClDeviceOpen(void **context, const uhalClDeviceInfo *info) {
     uhal_cl_device *device = calloc(1, sizeof *device);
     if (device == NULL)
         return CL_OUT_OF_HOST_MEMORY;
+    pthread_mutex_init(&device->lock, NULL);
     device->context = info->context;
     device->device = info->device;
     device->info = *info;

@@ -12,6 +12,7 @@
 #include "runtime.h"
 #pragma GCC visibility pop
 
+#include <pthread.h>
 #include <stdatomic.h>
 
 enum { UHAL_CL_KINDS = UHAL_CL_KIND_PINNED + 1 };
@@ -22,6 +23,8 @@ typedef struct uhal_cl_process {
 } uhal_cl_process;
 
 extern uhal_cl_process uhal_cl;
+
+struct uhal_cl_stream;
 
 /* The device's own functions where unified shared memory is an extension, else OpenCL's. */
 typedef struct uhal_cl_device {
@@ -37,6 +40,8 @@ typedef struct uhal_cl_device {
     atomic_size_t allocated; /* bytes */
     /* Of what is allocated: what was said of pointers before is out of date. */
     atomic_uint_fast64_t changes;
+    pthread_mutex_t lock; /* of the streams that are open */
+    struct uhal_cl_stream *streams;
 } uhal_cl_device;
 
 /* The device that is current on this thread, null before the first. */

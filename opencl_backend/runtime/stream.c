@@ -28,6 +28,10 @@ uhalClResult uhalClStreamCreate(void **handle, unsigned int flags, int priority)
     }
     atomic_init(&stream->holders, 1);
     pthread_mutex_init(&stream->lock, NULL);
+    pthread_mutex_lock(&device->lock);
+    stream->next = device->streams;
+    device->streams = stream;
+    pthread_mutex_unlock(&device->lock);
     atomic_fetch_add(&uhal_cl.live[UHAL_CL_KIND_STREAM], 1);
     *handle = stream;
     return 0;
@@ -48,8 +52,41 @@ void uhal_cl_stream_drop(uhal_cl_stream *stream) {
 uhalClResult uhalClStreamDestroy(void *handle) {
     uhal_cl_stream *stream = handle;
     const int status = uhal_cl.cl.clFlush(stream->queue);
+    pthread_mutex_lock(&stream->device->lock);
+    uhal_cl_stream **place = &stream->device->streams;
+    while (*place != stream)
+        place = &(*place)->next;
+    *place = stream->next;
+    pthread_mutex_unlock(&stream->device->lock);
     atomic_fetch_sub(&uhal_cl.live[UHAL_CL_KIND_STREAM], 1);
     uhal_cl_stream_drop(stream);
+    return status;
+}
+
+int uhal_cl_streams_finish(uhal_cl_device *device) {
+    /* Not under the lock, which a callback of the driver's may want before it goes on. */
+    pthread_mutex_lock(&device->lock);
+    size_t count = 0;
+    for (uhal_cl_stream *one = device->streams; one != NULL; one = one->next)
+        count += 1;
+    uhal_cl_stream **open = malloc((count + 1) * sizeof *open);
+    if (open != NULL) {
+        count = 0;
+        for (uhal_cl_stream *one = device->streams; one != NULL; one = one->next) {
+            uhal_cl_stream_hold(one);
+            open[count++] = one;
+        }
+    }
+    pthread_mutex_unlock(&device->lock);
+    if (open == NULL)
+        return CL_OUT_OF_HOST_MEMORY;
+    int status = 0;
+    for (size_t i = 0; i < count; ++i) {
+        const int failed = uhal_cl.cl.clFinish(open[i]->queue);
+        status = status != 0 ? status : failed;
+        uhal_cl_stream_drop(open[i]);
+    }
+    free(open);
     return status;
 }
 

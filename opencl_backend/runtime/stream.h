@@ -10,6 +10,7 @@ struct uhal_cl_callback;
 
 typedef struct uhal_cl_stream {
     uhal_cl_device *device;
+    struct uhal_cl_stream *next; /* of the device's, while its owner has it */
     cl_command_queue queue;
     atomic_size_t holders; /* its owner, the events recorded in it, its callbacks under way */
     atomic_uint_fast64_t submitted; /* commands given to the queue, counted after they are */
@@ -23,6 +24,9 @@ typedef struct uhal_cl_stream {
 
 void uhal_cl_stream_hold(uhal_cl_stream *stream);
 void uhal_cl_stream_drop(uhal_cl_stream *stream);
+
+/* Waits for every stream of the device. */
+int uhal_cl_streams_finish(uhal_cl_device *device);
 
 /* Notes that the first `ticket` commands are done. */
 void uhal_cl_stream_done(uhal_cl_stream *stream, uint64_t ticket);

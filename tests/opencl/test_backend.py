@@ -278,6 +278,59 @@ def test_wrong_source_is_told_in_the_compilers_words() -> None:
         opencl_compile.kernels("", "-DX")  # type: ignore[arg-type]
 
 
+# -- OpenCL C --------------------------------------------------------------------------------------
+
+
+OPENCL_C = """
+typedef struct { int a; float b; } pair;
+kernel void scale(ulong n, float by, global const float *x, global float *y) {
+    for (size_t i = get_global_id(0); i < n; i += get_global_size(0)) y[i] = by * x[i] + SHIFT;
+}
+kernel void turn(global uint *y, local uint *scratch, uint n) {
+    size_t t = get_local_id(0);
+    scratch[t] = y[t];
+    barrier(CLK_LOCAL_MEM_FENCE);
+    y[t] = scratch[n - 1 - t];
+}
+kernel void sums(float4 v, global float *y) { y[0] = v.x + v.y + v.z + v.w; }
+kernel void takes(pair p, global float *y) { y[0] = p.a + p.b; }
+kernel void looks(read_only image2d_t picture, global float *y) { y[0] = 0; }
+"""
+
+
+def test_opencl_c_is_compiled_by_the_driver(device: Device, rng: np.random.Generator) -> None:
+    image = opencl_compile.opencl_c(OPENCL_C, "-DSHIFT=0.5f")
+    with Module.from_bytes(image) as module:
+        assert set(module.kernels) == {"scale", "turn", "sums", "takes", "looks"}
+        scale = module.get_function("scale")
+        assert scale.signature is not None
+        assert scale.signature.declaration == "u64 n, f32 by, const f32* x, f32* y"
+        values = rng.standard_normal(1000).astype("f4")
+        x, y = DeviceBuffer.from_numpy(values), DeviceBuffer.zeros(1000, "f32")
+        scale[7, 64](1000, 3.0, x, y)
+        expected = 3 * values.astype("f8") + 0.5
+        assert np.abs(y.to_numpy() - expected).max() <= 2e-7 * np.abs(expected).max()
+        out = DeviceBuffer.from_numpy(np.arange(16, dtype="u4"))
+        module.get_function("turn")[1, 16, 64](out, 16)
+        assert out.to_numpy().tolist() == list(range(15, -1, -1))
+        module.get_function("sums")[1, 1](np.arange(4, dtype="f4").tobytes(), y)
+        assert y.to_numpy()[0] == 6
+        for name in ("takes", "looks"):
+            with pytest.raises(NotSupportedError, match=f"kernel '{name}' takes what no caller"):
+                module.get_function(name)
+        with pytest.raises(TypeError):
+            scale[1, 1](1000, 3.0, x)
+        with pytest.raises(NotFoundError, match="OpenCL tells none"):
+            module.get_global("anything")
+
+
+def test_wrong_opencl_c_is_told_in_the_drivers_words(device: Device) -> None:
+    with pytest.raises(InvalidImageError, match=r"(?s)could not build it.*nonsense"):
+        Module.from_bytes(opencl_compile.opencl_c("kernel void a(nonsense b) {}"))
+    with pytest.raises(ArgumentValueError, match="one line"):
+        opencl_compile.opencl_c("", "-DX\n-DY")
+
+
 # -- programs that are kept ------------------------------------------------------------------------
 
 
