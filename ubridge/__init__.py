@@ -110,9 +110,19 @@ from ubridge.ops.nn import (
 )
 from ubridge.ops.products import attention, kv_concat, matmul, matmul_choice
 from ubridge.ops.reductions import argmax, argmin, max, mean, min, sum
-from ubridge.ops.selection import embedding, gather, index_add, scatter, scatter_add, take, topk
+from ubridge.ops.selection import (
+    embedding,
+    flip,
+    gather,
+    index_add,
+    scatter,
+    scatter_add,
+    sort,
+    take,
+    topk,
+)
 from ubridge.ops.statistics import all, any, cumsum, prod, std, var
-from ubridge.quantized import QuantizedWeight, quantized_matmul
+from ubridge.quantized import QuantizedWeight, linear, quantized_matmul
 from ubridge.random import Generator, rand, randn
 from ubridge.tensor import DeviceTensor
 
@@ -177,6 +187,7 @@ __all__ = [
     "min",
     "sum",
     "embedding",
+    "flip",
     "gather",
     "index_add",
     "scatter",
@@ -189,12 +200,14 @@ __all__ = [
     "kv_append",
     "kv_concat",
     "QuantizedWeight",
+    "linear",
     "quantized_matmul",
     "InvalidFileError",
     "Weights",
     "load",
     "save",
     "argsort",
+    "sort",
     "avg_pool2d",
     "conv1d",
     "conv2d",

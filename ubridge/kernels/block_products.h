@@ -66,19 +66,30 @@ constexpr u32 PIECE = 4;
 constexpr u32 PIECE = 16;
 #endif
 
+#if !KERNEL_ON_GPU
+template <class Block>
+ONE_FUNCTION void floats_of(const Block &block, u32 first, f32 *out)
+{
+    const Level level = block.level(first);
+    const Floats16 values =
+        level.scale * floats(sixteen(block, first) - i32(Block::OFFSET)) - level.minimum;
+    memcpy(out, &values, sizeof values);
+}
+#endif
+
 template <class Block, class T>
 DEVICE_FUNCTION void decode_piece(const Block &block, u32 first, T *out)
 {
-    const Level level = block.level(first);
 #if KERNEL_ON_GPU
+    const Level level = block.level(first);
     const u32 word = block.template packed<u32>(first);
     for (u32 i = 0; i < 4; ++i) {
         const i32 quant = i32(i8(word >> 8 * i)) - i32(Block::OFFSET);
         out[i] = T(level.scale * f32(quant) - level.minimum);
     }
 #else
-    const Floats16 values =
-        level.scale * floats(sixteen(block, first) - i32(Block::OFFSET)) - level.minimum;
+    f32 values[16];
+    floats_of(block, first, values);
     for (u32 i = 0; i < 16; ++i)
         out[i] = T(values[i]);
 #endif
@@ -186,18 +197,27 @@ DEVICE_FUNCTION void multiply(BLOCK block, const Block *weight, const f32 *y, f3
     for (u64 row = first_row; row < first_row + rows_here && row < rows; ++row) {
         Floats16 sums[2] = {};
         const Block *const line = weight + row * blocks;
-        for (u64 i = 0; i < blocks; ++i)
-            // Then the compiler knows where in the block each span is.
-#pragma GCC unroll 8
-            for (u32 first = 0; first < Block::ELEMENTS; first += SPAN) {
-                const Level level = line[i].level(first);
-                const f32 shift = f32(Block::OFFSET) * level.scale + level.minimum;
-                for (u32 j = 0; j < SPAN; j += 16) {
-                    const Floats16 quants = floats(sixteen(line[i], first + j));
-                    sums[(first + j) / 16 % 2] +=
-                        (level.scale * quants - shift) * load16(y + i * Block::ELEMENTS + first + j);
-                }
+        const auto add = [&](u64 i, u32 first) __attribute__((always_inline)) {
+            const Level level = line[i].level(first);
+            const f32 shift = f32(Block::OFFSET) * level.scale + level.minimum;
+            for (u32 j = 0; j < SPAN; j += 16) {
+                const Floats16 quants = floats(sixteen(line[i], first + j));
+                sums[(first + j) / 16 % 2] +=
+                    (level.scale * quants - shift) * load16(y + i * Block::ELEMENTS + first + j);
             }
+        };
+        for (u64 i = 0; i < blocks; ++i) {
+            if constexpr (Block::WIDE) {
+                // Unrolled, so that the compiler knows where in the block each span is.
+#pragma GCC unroll 8
+                for (u32 first = 0; first < Block::ELEMENTS; first += SPAN)
+                    add(i, first);
+            } else {
+#pragma GCC unroll 1
+                for (u32 first = 0; first < Block::ELEMENTS; first += SPAN)
+                    add(i, first);
+            }
+        }
         dst[row] = sum_of(sums[0] + sums[1]);
     }
 }
@@ -279,14 +299,16 @@ DEVICE_FUNCTION f32 dot(const Span<Block> &span, u32 first, const BlockQ8_1 &y)
 
 #else
 
+enum : u32 { MOST_VECTORS = 8 };
+
 // A row of the weight times `count` vectors. The lanes of a sum are added up at the end.
-template <class Block, Sums sums, u32 MOST>
-DEVICE_FUNCTION void multiply_row(const Block *row, u64 blocks, const BlockQ8_1 *y, u64 y_blocks,
-                                  u32 count, f32 *results)
+template <class Block, Sums sums>
+ONE_FUNCTION void multiply_row(const Block *row, u64 blocks, const BlockQ8_1 *y, u64 y_blocks,
+                               u32 count, f32 *results)
 {
     constexpr u32 SPAN = span_of<Block>, PARTS = SPAN / 16;
-    Floats16 lanes[MOST] = {};
-    f32 kept[MOST] = {};
+    Floats16 lanes[MOST_VECTORS] = {};
+    f32 kept[MOST_VECTORS] = {};
     for (u64 i = 0; i < blocks; ++i)
         for (u32 first = 0; first < Block::ELEMENTS; first += SPAN) {
             const Level level = row[i].level(first);
@@ -331,25 +353,22 @@ DEVICE_FUNCTION void multiply_q8_1(BLOCK block, const Block *weight, const Block
     SHARED(f32, partial, COUNT, MOST_THREADS);
     const u32 threads = blockDim.x * blockDim.y * blockDim.z;
     THREADS_OF(block, t) {
-        // Unrolled, the results stay in registers.
-        f32 results[COUNT] = {};
+        // The sums lie in shared memory: in registers every loop would have to be unrolled, and the
+        // eighty kernels would be most of all images.
+        for (u32 n = 0; n < COUNT; ++n)
+            partial[n][t] = 0;
         for (u64 i = t; i < spans; i += threads) {
             const u64 at = i * SPAN / Block::ELEMENTS;
             const u32 first = u32(i * SPAN % Block::ELEMENTS);
-#pragma unroll
-            for (u32 r = 0; r < ROWS; ++r) {
+            ROLLED for (u32 r = 0; r < ROWS; ++r) {
                 if (first_row + r >= rows)
                     continue;
                 const Span<Block> span(weight[(first_row + r) * blocks + at], first);
-#pragma unroll
-                for (u32 c = 0; c < COLUMNS; ++c)
-                    results[r * COLUMNS + c] +=
+                ROLLED for (u32 c = 0; c < COLUMNS; ++c)
+                    partial[r * COLUMNS + c][t] +=
                         dot<Block, sums>(span, first, y[c * y_blocks + i * SPAN / 32]);
             }
         }
-#pragma unroll
-        for (u32 n = 0; n < COUNT; ++n)
-            partial[n][t] = results[n];
     }
     BARRIER();
     ADD_LANES(block, partial, COUNT, threads)
@@ -362,8 +381,7 @@ DEVICE_FUNCTION void multiply_q8_1(BLOCK block, const Block *weight, const Block
     (void)block;
     for (u64 row = first_row; row < first_row + ROWS && row < rows; ++row) {
         f32 results[COLUMNS];
-        multiply_row<Block, sums, COLUMNS>(weight + row * blocks, blocks, y, y_blocks, COLUMNS,
-                                           results);
+        multiply_row<Block, sums>(weight + row * blocks, blocks, y, y_blocks, COLUMNS, results);
         for (u32 c = 0; c < COLUMNS; ++c)
             dst[c * dst_rows + row] = results[c];
     }
