@@ -273,6 +273,21 @@ def test_a_device_that_does_not_exist(
         Device(ordinal, "host")
 
 
+def test_a_name_is_a_device(install: Install) -> None:
+    install("host", devices=2)
+    assert Device("host") == Device(0, "host")
+    assert Device("host:1") == Device("host:1", "host") == Device(1, "host")
+    for name, backend, error, words in (
+        ("host:2", None, NoDeviceError, "device host:2 does not exist"),
+        ("host:", None, ArgumentValueError, "got str 'host:'; give one or its name"),
+        ("host:-1", None, ArgumentValueError, "of a backend that is one of"),
+        ("gpu", None, ArgumentValueError, "got str 'gpu'"),
+        ("host:1", "cuda", ArgumentValueError, "expected one of backend 'cuda', got 'host:1'"),
+    ):
+        with pytest.raises(error, match=words):
+            Device(name, backend)
+
+
 def test_devices_are_values(install: Install) -> None:
     install("host", devices=2)
     first, again, second = Device(0, "host"), Device(0, "host"), Device(1, "host")
