@@ -1,7 +1,8 @@
 """What the compiled parts are and how each is compiled, as jobs for `build_support.jobs`.
 
-Six kinds: the lane (Cython, a Python extension), the host runtime (C++, a plain shared library
-loaded like a vendor's driver), the HSA runtime (C, a plain shared library over AMD's), the slot
+Seven kinds: the lane (Cython, a Python extension), the host runtime (C++, a plain shared library
+loaded like a vendor's driver), the HSA and the OpenCL runtime (C, plain shared libraries over AMD's
+and over any vendor's), the slot
 adapters of CUDA and TopsRuntime (C), the emulations of slots (C) and the host kernels (one shared
 library a module and level).
 """
@@ -69,6 +70,7 @@ def native_jobs(
         lane_job(root, destination, flavour=flavour),
         runtime_job(root, destination, flavour),
         *hsa_runtime_jobs(root, destination, flavour),
+        opencl_runtime_job(root, destination, flavour),
         *(adapters_job(root, destination, vendor, flavour) for vendor in ("cuda", "tops")),
         emulation_job(root, destination, flavour),
         *kernel_jobs(root, destination, every_level=every_level, flavour=flavour),
@@ -167,6 +169,21 @@ def hsa_runtime_jobs(root: Path, destination: Path, flavour: Flavour) -> list[Jo
             flavour=flavour,
         )
     ]
+
+
+def opencl_runtime_job(root: Path, destination: Path, flavour: Flavour) -> Job:
+    """`opencl_backend/libuhal_opencl.so`, from every C file of the OpenCL runtime.
+
+    It links no OpenCL: the functions are handed to it as addresses.
+    """
+    folder = root / "opencl_backend"
+    return _c_library_job(
+        "OpenCL runtime",
+        units=_files(folder / "runtime", "*.c"),
+        folders=(folder / "runtime", root / "cython_src", folder),
+        output=destination / "opencl_backend" / "libuhal_opencl.so",
+        flavour=flavour,
+    )
 
 
 def adapters_job(root: Path, destination: Path, vendor: str, flavour: Flavour) -> Job:

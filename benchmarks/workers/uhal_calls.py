@@ -31,9 +31,10 @@ IMAGES: dict[str, Callable[[], bytes]] = {
     "rocm": kernels.hsaco,
     "tops": kernels.topsfb,
     "host": kernels.host,
+    "opencl": kernels.spirv,
 }
-SHAPES = {"cuda": (8, 256), "rocm": (8, 256), "tops": (8, 4), "host": (1, 1)}
-"""Grid and block. The host's kernels run, so there they have next to nothing to do."""
+SHAPES = {"cuda": (8, 256), "rocm": (8, 256), "tops": (8, 4), "host": (1, 1), "opencl": (1, 1)}
+"""Grid and block. Kernels of a CPU run, so there they have next to nothing to do."""
 
 
 class Foreign:
@@ -63,9 +64,10 @@ class Opened:
         self.x = DeviceBuffer.uninitialized(1024, "f32")
         self.out = DeviceBuffer.uninitialized(1024, "f32")
         self.shape = SHAPES[backend]
-        self.driver: Driver = NullDriver(library) if backend != "host" else self._host_counts()
+        counts = backend in ("host", "opencl")
+        self.driver: Driver = self._own_counts() if counts else NullDriver(library)
 
-    def _host_counts(self) -> Driver:
+    def _own_counts(self) -> Driver:
         counts = self.module.get_global("counts", "u64")
         return HostCounts(int(counts.as_device_ptr()), self.stream.synchronize)
 
