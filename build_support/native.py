@@ -88,9 +88,11 @@ def lane_job(
     variant = "-unsafe" if unsafe else ""
     c_file = root / "build" / "lane" / f"{sys.implementation.cache_tag}{variant}.c"
     c_file.parent.mkdir(parents=True, exist_ok=True)
+    generator = root / "build_support" / "lane_slots.py"
+    generate = (sys.executable, str(generator), str(sources), str(c_file.parent))
     translate = (
         *(sys.executable, "-m", "cython", "-3", "--module-name", "uhal._lane", f"-I{sources}"),
-        *(str(sources / "lane.pyx"), "-o", str(c_file)),
+        *(f"-I{c_file.parent}", str(sources / "lane.pyx"), "-o", str(c_file)),
     )
     compiler = _cc()
     link = shlex.split(sysconfig.get_config_var("LDSHARED") or "cc -shared")
@@ -112,8 +114,8 @@ def lane_job(
     return Job(
         label=f"lane{variant}",
         output=destination / "uhal" / f"_lane{sysconfig.get_config_var('EXT_SUFFIX')}",
-        inputs=_files(sources, "*.pyx", "**/*.pxi", "**/*.h", "**/*.c"),
-        commands=(translate, compile_and_link),
+        inputs=(*_files(sources, "*.pyx", "**/*.pxi", "**/*.h", "**/*.c"), generator),
+        commands=(generate, translate, compile_and_link),
         weight=1 << 40,
         tools=f"{_version(compiler[0])} {version('Cython')} {numpy.__version__} {sys.version}",
     )

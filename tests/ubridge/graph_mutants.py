@@ -106,7 +106,7 @@ _ODD = (
     [],
     {},
     [[]],
-    {"place": []},
+    {"view": []},
     {"tuple": []},
     {"float": "nan"},
 )
@@ -149,7 +149,7 @@ class Mutants:
         elif kind < 0.08 and isinstance(parent, list):
             parent.insert(key, value)
         elif kind < 0.35:
-            # Something of the same kind from elsewhere: another dtype, place, layout, operation.
+            # Something of the same kind from elsewhere: another dtype, view, layout, operation.
             like = self._parts[_kind(value)]
             parent[key] = json.loads(json.dumps(rng.choice(like))) if like else None
         elif kind < 0.4:

@@ -102,6 +102,8 @@ _OF_OP: Mapping[str, Accuracy] = {
 
 def accuracy_of(op: Op) -> Accuracy:
     """Return what an operation promises."""
+    if op.family.name == "binary" and op.is_of_floats:
+        return _FUNCTION  # no arithmetic that the device rounds itself
     return _OF_OP.get(op.name) or _OF_FAMILY.get(op.family.name) or EXACT
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -103,6 +104,11 @@ class Op:
     reference: Callable[..., Array] | None = None
     """The same in numpy, where one expression says it."""
 
+    @cached_property
+    def is_of_floats(self) -> bool:
+        """Whether it is promised for floats alone: of integers numpy's result is f64."""
+        return bool(self.dtypes) and not set(self.dtypes).intersection(INTEGERS.split())
+
     def __repr__(self) -> str:
         return f"<op {self.name}>"
 
@@ -117,6 +123,22 @@ CONVOLVED = f"{REALS} u8 u32"
 
 def _erf(x: Array) -> Array:
     return np.vectorize(math.erf, otypes=[np.float64])(x)
+
+
+def _erfinv(x: Array) -> Array:
+    # Newton's method, of whichever of erf and erfc does not cancel, from a normal quantile.
+    def inverse(x: float) -> float:
+        if not x < 1:
+            return math.inf if x == 1 else math.nan
+        y = -NormalDist().inv_cdf((1 - x) / 2) / math.sqrt(2)
+        for _ in range(2):
+            error = math.erf(y) - x if x < 0.5 else (1 - x) - math.erfc(y)
+            y -= error * math.sqrt(math.pi) / 2 * math.exp(y * y)
+        return y
+
+    from statistics import NormalDist  # it takes long to import
+
+    return np.copysign(np.vectorize(inverse, otypes=[np.float64])(np.abs(x)), x)
 
 
 def _normcdf(x: Array) -> Array:
@@ -167,6 +189,7 @@ _LINES: tuple[tuple[str, str, str, str, str, Callable[..., Array] | None], ...] 
     ("cos", "unary", "ucos", FLOATS, "cosine", np.cos),
     ("tanh", "unary", "utanh", FLOATS, "hyperbolic tangent", np.tanh),
     ("erf", "unary", "uerf", FLOATS, "error function", _erf),
+    ("erfinv", "unary", "uerfinv", FLOATS, "inverse of the error function", _erfinv),
     ("ceil", "unary", "uceil", ALL, "least integer not below x", np.ceil),
     ("floor", "unary", "ufloor", ALL, "greatest integer not above x", np.floor),
     ("round", "unary", "uround", ALL, "nearest integer, half away from 0", _round_half_away),

@@ -3,6 +3,7 @@
 // info is null for a contiguous inp, otherwise its dims and strides. inp null means in place: the
 // operation then reads out, in row-major order like every result.
 #include "elementwise.h"
+#include "inverse_error.h"
 #include "logistic.h"
 
 #include <math.h>
@@ -117,6 +118,7 @@ OPERATION(Sin, sin_of(x))
 OPERATION(Cos, cos_of(x))
 OPERATION(Tanh, tanh_of(x))
 OPERATION(Erf, erf_of(x))
+OPERATION(InverseError, inverse_error(x))
 OPERATION(Ceil, ceil_of(x))
 OPERATION(Floor, floor_of(x))
 OPERATION(Round, rounded(x))
@@ -202,6 +204,7 @@ FLOATS(UNARY, usin, Sin)
 FLOATS(UNARY, ucos, Cos)
 FLOATS(UNARY, utanh, Tanh)
 FLOATS(UNARY, uerf, Erf)
+FLOATS(UNARY, uerfinv, InverseError)
 FLOATS(UNARY, uceil, Ceil)
 FLOATS(UNARY, ufloor, Floor)
 FLOATS(UNARY, uround, Round)
