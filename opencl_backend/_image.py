@@ -18,21 +18,7 @@ from uhal.errors import InvalidImageError
 GZIP_MAGIC = b"\x1f\x8b"
 MAX_BYTES = 1 << 28
 """Of a module once decompressed."""
-_LOWERED = (1, 2)
-"""Newer versions say other things in the same words."""
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS
-
-
-def version_for(module: SpirvModule, device: ClDevice) -> tuple[int, int] | None:
-    """Return the version of SPIR-V a device is given a kernel of the module in; `None`: in none.
-
-    The module's own. What was written as 1.2 mostly needs nothing that came after 1.0: an older
-    device may be given that.
-    """
-    if module.version in device.il_versions:
-        return module.version
-    older = [one for one in device.il_versions if one < module.version <= _LOWERED]
-    return max(older, default=None)
 
 
 def read(image: bytes, device: ClDevice, what: str) -> tuple[SpirvModule, Chosen]:
@@ -56,11 +42,9 @@ def read(image: bytes, device: ClDevice, what: str) -> tuple[SpirvModule, Chosen
         )
     if not module.entries:
         raise InvalidImageError(f"{what} has no kernel")
-    given = version_for(module, device)
-    if given is None:
+    if module.version not in device.il_versions:
         taken = ", ".join(".".join(map(str, one)) for one in sorted(device.il_versions))
         raise InvalidImageError(f"{what} is {description}; {device.name} takes SPIR-V {taken}")
-    version = ".".join(map(str, given))
     reason = f"{device.name} takes SPIR-V {version}, and compiles each kernel when it is asked for"
     return module, Chosen(description, reason, (ImageCandidate(description, True, reason),))
 

@@ -188,10 +188,7 @@ class ModuleVerbs(Backend):
         what = f"{module.what}, kernel {entry.name!r}"
         # Before the driver is asked, in words of ours.
         native = _native_arguments(module.spirv, entry, what)
-        if module.cutter.whole:
-            cut = _uncut(module.spirv)
-        else:
-            cut = module.cutter.cut(entry, _image.version_for(module.spirv, device))
+        cut = module.cutter.cut(entry) if not module.cutter.whole else _uncut(module.spirv)
         lacking = _capabilities.missing(cut.capabilities, device)
         if lacking:
             raise NotSupportedError(

@@ -48,7 +48,6 @@ from opencl_backend.spirv import (
     SpirvModule,
     pack_words,
 )
-from uhal.errors import InvalidImageError
 
 DYNAMIC_SHARED = "uhal_dynamic_shared"
 SHARED = 0
@@ -57,8 +56,6 @@ SHARED = 0
 _OP_LOAD, _OP_STORE, _OP_COPY_SIZED, _OP_FUNCTION_CALL = 61, 62, 64, 57
 _OP_CONVERT_POINTER, _OP_CONVERT_TO_POINTER = 117, 120
 _MEMBER_DECORATE, _EXECUTION_MODE, _EXECUTION_MODE_ID = 72, 16, 331
-_NEWER = range(319, 333)
-"""Instructions that came with SPIR-V 1.1 and 1.2."""
 
 # Which words of an instruction in a function name something, where not all after the first do.
 _NAMING = {
@@ -94,9 +91,6 @@ _OF_WIDTH = {
 }
 """Float16, Float16Buffer, Float64, Int64, Int16, Int8 → the kind of number and its bits."""
 
-_OF_1_1 = frozenset((58, 59, 60))
-"""Capabilities that came with SPIR-V 1.1: SubgroupDispatch, NamedBarrier, PipeStorage."""
-
 
 @dataclass(frozen=True)
 class Slice:
@@ -117,8 +111,6 @@ class _Use:
     names: set[int]
     calls: set[int]
     indirect: bool
-    newer: bool
-    """Whether an instruction is newer than SPIR-V 1.0."""
 
 
 class Cutter:
@@ -190,7 +182,7 @@ class Cutter:
         names: set[int] = {words[function.start + 1], function.id, function.type}
         calls: set[int] = set()
         numbers_of_pointers: set[int] = set()
-        indirect = newer = False
+        indirect = False
         pointers = self._pointer_types
         position = function.start + 5
         while position < function.end:
@@ -210,9 +202,8 @@ class Cutter:
                 numbers_of_pointers.add(used[2])
             elif opcode == _OP_CONVERT_TO_POINTER and used[-1] not in numbers_of_pointers:
                 indirect = True
-            newer = newer or opcode in _NEWER
             position = end
-        return _Use(names, calls, indirect, newer)
+        return _Use(names, calls, indirect)
 
     @cached_property
     def _pointer_types(self) -> frozenset[int]:
@@ -238,11 +229,8 @@ class Cutter:
 
     # -- what is written ---------------------------------------------------------------------------
 
-    def cut(self, entry: Entry, version: tuple[int, int] | None = None) -> Slice:
-        """Return the module of one kernel, of the module's version or an older one.
-
-        May raise `InvalidImageError`, also where the kernel needs what the older one has not.
-        """
+    def cut(self, entry: Entry) -> Slice:
+        """Return the module of one kernel. May raise `InvalidImageError`."""
         functions = self._reached(entry)
         names: set[int] = set().union(*(self._use(one).names for one in functions))
         hidden = sorted((self.variables.keys() | self._shared) & names)
@@ -253,14 +241,6 @@ class Cutter:
         named = names | kept
         capabilities = self._capabilities(kept)
         words = self._module.words[:HEADER_WORDS]
-        if version is not None and version != self._module.version:
-            newer = any(self._use(one).newer for one in functions)
-            if newer or not _OF_1_1.isdisjoint(capabilities):
-                raise InvalidImageError(
-                    f"the kernel {entry.name!r} needs instructions that SPIR-V "
-                    f"{version[0]}.{version[1]} has not"
-                )
-            words[1] = version[0] << 16 | version[1] << 8
         for capability in capabilities:
             words.extend((2 << 16 | OP_CAPABILITY, capability))
         for one in self._module.preamble:

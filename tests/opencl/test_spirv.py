@@ -133,16 +133,6 @@ def test_each_slice_is_a_module_of_one_kernel(
     }
 
 
-def test_a_slice_may_be_of_an_older_version(
-    packages: Path, module: SpirvModule, tmp_path: Path
-) -> None:
-    cutter = Cutter(module)
-    for entry in module.entries.values():
-        cut = cutter.cut(entry, (1, 0))
-        assert SpirvModule(cut.image).version == (1, 0)
-        tool(packages, "spirv-val", cut.image, tmp_path, "--target-env", "spv1.0")
-
-
 def test_variables_that_cannot_be_arguments_leave_the_module_whole() -> None:
     for text in (
         "__attribute__((device)) u32 begins[2] = {4, 5};",
