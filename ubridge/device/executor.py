@@ -23,6 +23,7 @@ from ubridge.device.kernels import DeviceKernels
 from ubridge.device.ready import Enqueue, Ready, make_ready
 from ubridge.device.recent import Recent
 from uhal import Device, DeviceBuffer, DType, Tally, _lane, registry
+from uhal._lane import CallTable
 from uhal.device import DeviceLike, as_device
 from uhal.errors import DeviceError
 from uhal.interop import StreamLike
@@ -52,12 +53,27 @@ class Preparer(Protocol):
 class Answer:
     """How to enqueue an operation of tensors, and what tensor comes out."""
 
-    __slots__ = ("dtype", "launch", "layout")
+    __slots__ = ("ahead", "behind", "dtype", "launch", "layout")
 
-    def __init__(self, launch: Enqueue, layout: Layout, dtype: DType) -> None:
+    def __init__(
+        self,
+        launch: Enqueue,
+        layout: Layout,
+        dtype: DType,
+        ahead: tuple[Any, ...] = (),
+        behind: tuple[Any, ...] = (),
+    ) -> None:
         self.launch = launch
         self.layout = layout
         self.dtype = dtype
+        self.ahead = ahead
+        """What is passed ahead of the tensors' buffers."""
+        self.behind = behind
+        """What is passed behind them, such as an epsilon."""
+
+    def passing(self, ahead: tuple[Any, ...] = (), behind: tuple[Any, ...] = ()) -> Answer:
+        """Return the same with what else is passed."""
+        return Answer(self.launch, self.layout, self.dtype, ahead, behind)
 
 
 Asking = Callable[..., tuple[Question, Layout, DType] | None]
@@ -70,6 +86,13 @@ Asking = Callable[..., tuple[Question, Layout, DType] | None]
 class Executor(ABC):
     """What operations are asked of: a device, or a graph that describes them."""
 
+    __slots__ = ("remembered",)
+
+    remembered: CallTable | None
+    """What the compiled lane answers by itself; a new one whenever `known` is another dictionary.
+
+    `None` where every call is to be asked for.
+    """
     device: Device
     index_faults: IndexFaults
     constants: ConstantCache
@@ -114,6 +137,7 @@ class DeviceExecutor(DeviceKernels, Executor):
         self.preparer = conventions[device.backend](self)
         self._answers: Recent[Hashable, Answer] = Recent(REMEMBERED)
         self.known = self._answers.latest
+        self.remembered = CallTable()
         self._ready: Recent[Question, Ready] = Recent(REMEMBERED)
         self._tallies: dict[str, Tally] = {}
         self._ranges: WeakKeyDictionary[DeviceBuffer, tuple[float, float]] = WeakKeyDictionary()
@@ -144,7 +168,10 @@ class DeviceExecutor(DeviceKernels, Executor):
             question, layout, dtype = asked
             found = Answer(self._make(question).launch, layout, dtype)
             self._answers.keep(key, found)
-        self.known = self._answers.latest
+        if self.known is not self._answers.latest:
+            # What is used is to be asked for once in each generation, which keeps it.
+            self.known = self._answers.latest
+            self.remembered = CallTable()
         return found
 
     def ready(self, question: Question) -> Ready:

@@ -18,7 +18,7 @@ from ubridge.device.executor import Answer, Asking, DeviceExecutor, Enqueue, Exe
 from ubridge.graph.calls import Call
 from ubridge.graph.ops import Node, OpParams, compute
 from ubridge.graph.storage import Storages
-from ubridge.ops.strided import make
+from ubridge.ops.remembered import make
 from ubridge.quantized import QuantizedWeight
 from ubridge.tensor import DeviceTensor
 from uhal import Device, DType
@@ -37,6 +37,7 @@ class DescribingExecutor(Executor):
         self.constants = real.constants
         self.index_faults = real.index_faults
         self.known = {}
+        self.remembered = None
         self.calls: list[Call] = []
         """What was asked for."""
         self._storages = storages
