@@ -52,7 +52,7 @@ def _unary(name: str) -> UnaryFunction:
         return elementwise.unary(op, x, None, out, stream)
 
     _present(function, name, op.summary)
-    return remembered(partial(elementwise.asked_of_one, op))(function)
+    return remembered(partial(elementwise.asked_of_one, op), writes_over=True)(function)
 
 
 def _binary(name: str) -> BinaryFunction:
@@ -68,7 +68,7 @@ def _binary(name: str) -> BinaryFunction:
         return elementwise.binary(op, x, y, out, stream)
 
     _present(function, name, op.summary)
-    return remembered(partial(elementwise.asked_of_pair, op))(function)
+    return remembered(partial(elementwise.asked_of_pair, op), writes_over=True)(function)
 
 
 def _present(function: Callable[..., Any], name: str, summary: str) -> None:

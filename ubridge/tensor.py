@@ -58,6 +58,19 @@ def _reflected(op: Op) -> Callable[[Any, Any], DeviceTensor]:
     return remembered(partial(elementwise.asked_with_number, op, number_first=True))(method)
 
 
+def _in_place(op: Op) -> Callable[[Any, Any], DeviceTensor]:
+    """The method behind an operator that writes its result over the left operand."""
+
+    @remembered(partial(elementwise.asked_of_pair, op), writes_over=True)
+    def written(x: DeviceTensor, y: Any, *, out: DeviceTensor) -> DeviceTensor:
+        return elementwise.binary(op, x, y, out)
+
+    def method(self: DeviceTensor, other: Any) -> DeviceTensor:
+        return written(self, other, out=self)
+
+    return method
+
+
 def _prefix(op: Op) -> Callable[[Any], DeviceTensor]:
     """The method behind an operator of a tensor alone."""
 
@@ -228,27 +241,19 @@ class DeviceTensor(StridedTensor):
 
     __add__ = _operator(_ADD)
     __radd__ = _reflected(_ADD)
-
-    def __iadd__(self, other: Any) -> DeviceTensor:
-        return elementwise.binary(_ADD, self, other, self)
+    __iadd__ = _in_place(_ADD)
 
     __sub__ = _operator(_SUBTRACT)
     __rsub__ = _reflected(_SUBTRACT)
-
-    def __isub__(self, other: Any) -> DeviceTensor:
-        return elementwise.binary(_SUBTRACT, self, other, self)
+    __isub__ = _in_place(_SUBTRACT)
 
     __mul__ = _operator(_MULTIPLY)
     __rmul__ = _reflected(_MULTIPLY)
-
-    def __imul__(self, other: Any) -> DeviceTensor:
-        return elementwise.binary(_MULTIPLY, self, other, self)
+    __imul__ = _in_place(_MULTIPLY)
 
     __truediv__ = _operator(_DIVIDE)
     __rtruediv__ = _reflected(_DIVIDE)
-
-    def __itruediv__(self, other: Any) -> DeviceTensor:
-        return elementwise.binary(_DIVIDE, self, other, self)
+    __itruediv__ = _in_place(_DIVIDE)
 
     __pow__ = elementwise.power
     __matmul__ = products.matmul

@@ -608,8 +608,8 @@ class CallTable:
     """What each `RememberedCall` was answered with lately, by the very objects it was given.
 
     A framework keeps one for each device, and puts a new one in its place where its answers are no
-    longer to be given. Of two calls that share a place, the one that was answered first goes when
-    a third comes.
+    longer to be given. Of four calls that share a place, the one that was answered first goes when
+    a fifth comes.
     """
 
     def __init__(self) -> None: ...
@@ -622,12 +622,16 @@ class RememberedCall:
     Tensors are of the class that `maker` makes, whose slots hold a buffer, a layout, a dtype and an
     executor, in this order. A call whose first argument is a tensor is answered: from the
     executor's table if it was given the same before, else by `asks`, which is called as the
-    function is, but for `stream`, and says what is to be launched, or None. The answer is called
-    as `launch(stream, None, *ahead, *buffers, *behind)`, with the buffers of all tensors from their
-    first element on; a tensor is returned of the buffer that gives, and the answer's layout and
-    dtype. `settings` names the function's parameters behind the first, which `asks` need not be
-    given. `function` itself is called where there is no answer, with keywords besides those and
-    `stream`, and for tensors of two classes or executors.
+    function is, but for `out` and `stream`, and says what is to be launched, or None. The answer is
+    called as `launch(stream, None, *ahead, *buffers, *behind)`, with the buffers of all tensors
+    from their first element on; a tensor is returned of the buffer that gives, and the answer's
+    layout and dtype. `settings` names the function's parameters behind the first, which `asks` need
+    not be given. `function` itself is called where there is no answer, with keywords besides those,
+    `out` and `stream`, and for tensors of two classes or executors.
+
+    An `out` is written, and returned, of a function that may write over its operands, where it and
+    all of them have the very layout of the result, and so lie element on element if they share
+    memory; else the function is called.
 
     What is asked depends on nothing but dtypes, words of layouts, and arguments that are no
     tensors; of those only constants are remembered: numbers, strings, classes, dtypes, None, and
@@ -644,6 +648,7 @@ class RememberedCall:
         asks: Callable[..., Any],
         maker: SlotMaker,
         settings: tuple[str, ...] = (),
+        writes_over: bool = False,
         *,
         layouts: tuple[type, str, str],
         executors: tuple[type, str],

@@ -9,9 +9,11 @@ cdef enum:
     MOST_GIVEN = 6          # arguments of a call that is remembered
     MOST_OBJECTS = 12       # what it is told by: the call, two of each tensor, one of all else
     MOST_PASSED = 16        # what is passed to a launch
-    TABLE_PLACES = 512      # a power of two
+    SHARING = 4             # answers that share a place of the table
+    TABLE_PLACES = 256
 
 cdef object ZERO = 0
+cdef PyObject *OUT_KEYWORD = own(_sys.intern("out"))
 cdef PyObject *STREAM_KEYWORD = own(_sys.intern("stream"))
 
 
@@ -29,12 +31,14 @@ cdef struct GivenTensors:
     Py_ssize_t count
     uint64_t tensors
     PyObject *buffers[MOST_GIVEN]
+    PyObject *layouts[MOST_GIVEN]
     PyObject *starts[MOST_GIVEN]
     Py_ssize_t buffer_count
     bint has_starts             # one of them does not begin with its buffer
     PyObject *executor
     PyObject *stream
-    Py_ssize_t named            # how many are given by names, without the stream
+    PyObject *out               # null: none
+    Py_ssize_t named            # how many are given by names, without the stream and out
 
 
 @cython.final
@@ -44,16 +48,16 @@ cdef class CallTable:
     What each `RememberedCall` was answered with lately, by the very objects it was given.
 
     A framework keeps one for each device, and puts a new one in its place where its answers are no
-    longer to be given. Of two calls that share a place, the one that was answered first goes when
-    a third comes.
+    longer to be given. Of four calls that share a place, the one that was answered first goes when
+    a fifth comes.
     """
 
-    cdef RememberedAnswer places[TABLE_PLACES]
+    cdef RememberedAnswer places[TABLE_PLACES * SHARING]
     cdef list held
 
     def __cinit__(self):
         memset(self.places, 0, sizeof(self.places))
-        self.held = [None] * TABLE_PLACES
+        self.held = [None] * (TABLE_PLACES * SHARING)
 
     def __len__(self):
         return sum([one is not None for one in self.held])
@@ -62,18 +66,23 @@ cdef class CallTable:
 @cython.final
 @cython.no_gc_clear
 cdef class RememberedCall:
-    """RememberedCall(function, asks, maker, settings=(), *, layouts, executors, answers)\n--\n
+    """RememberedCall(function, asks, maker, settings=(), writes_over=False, *, layouts, \
+    executors, answers)\n--\n
     `function`, which is called only where an answer is not enough.
 
     Tensors are of the class that `maker` makes, whose slots hold a buffer, a layout, a dtype and an
     executor, in this order. A call whose first argument is a tensor is answered: from the
     executor's table if it was given the same before, else by `asks`, which is called as the
-    function is, but for `stream`, and says what is to be launched, or None. The answer is called
-    as `launch(stream, None, *ahead, *buffers, *behind)`, with the buffers of all tensors from their
-    first element on; a tensor is returned of the buffer that gives, and the answer's layout and
-    dtype. `settings` names the function's parameters behind the first, which `asks` need not be
-    given. `function` itself is called where there is no answer, with keywords besides those and
-    `stream`, and for tensors of two classes or executors.
+    function is, but for `out` and `stream`, and says what is to be launched, or None. The answer is
+    called as `launch(stream, None, *ahead, *buffers, *behind)`, with the buffers of all tensors
+    from their first element on; a tensor is returned of the buffer that gives, and the answer's
+    layout and dtype. `settings` names the function's parameters behind the first, which `asks` need
+    not be given. `function` itself is called where there is no answer, with keywords besides those,
+    `out` and `stream`, and for tensors of two classes or executors.
+
+    An `out` is written, and returned, of a function that may write over its operands, where it and
+    all of them have the very layout of the result, and so lie element on element if they share
+    memory; else the function is called.
 
     What is asked depends on nothing but dtypes, words of layouts, and arguments that are no
     tensors; of those only constants are remembered: numbers, strings, classes, dtypes, None, and
@@ -87,13 +96,15 @@ cdef class RememberedCall:
     cdef object asks
     cdef SlotMaker maker
     cdef tuple settings
+    cdef bint writes_over
     cdef Py_ssize_t words, start, table, launch, layout, dtype, ahead, behind
     cdef object layouts, executors, answers
     cdef dict __dict__
 
     def __init__(
-        self, function, asks, SlotMaker maker not None, tuple settings not None=(), *,
-        tuple layouts not None, tuple executors not None, tuple answers not None,
+        self, function, asks, SlotMaker maker not None, tuple settings not None=(),
+        bint writes_over=False, *, tuple layouts not None, tuple executors not None,
+        tuple answers not None,
     ):
         if self.function is not None:
             raise RuntimeError("a RememberedCall is initialised once")
@@ -102,6 +113,7 @@ cdef class RememberedCall:
         self.asks = asks
         self.maker = maker
         self.settings = settings
+        self.writes_over = writes_over
         self.layouts, words, start = layouts
         self.executors, table = executors
         self.answers, launch, layout, dtype, ahead, behind = answers
@@ -137,25 +149,29 @@ cdef inline PyObject *slot_at(PyObject *owner, Py_ssize_t offset) noexcept:
 cdef object call_remembered(object callee, PyObject **given, size_t flags, PyObject *keywords):
     cdef PyObject *call = <PyObject *>callee
     cdef PyObject *table
-    cdef PyObject *found
+    cdef PyObject *found = NULL
     cdef GivenTensors taken
-    cdef size_t place
+    cdef size_t place, index
     cdef Py_ssize_t count
     if take_apart(call, given, PyVectorcall_NARGS(flags), keywords, &taken):
         table = slot_at(taken.executor, (<RememberedCall>call).table)
         if table != NULL and Py_IS_TYPE(table, <PyTypeObject *>CallTable):
             place = place_of(&taken)
-            found = found_at(&(<CallTable>table).places[place], &taken)
-            if found == NULL:
-                found = found_at(&(<CallTable>table).places[place ^ 1], &taken)
+            for index in range(place, place + SHARING):
+                found = found_at(&(<CallTable>table).places[index], &taken)
+                if found != NULL:
+                    break
             if found != NULL:
                 # Counted: while it is launched another thread may put a new one in its place.
                 answer = <object>found
-                return launched_answer(<RememberedCall>call, answer, &taken, given)
-            count = PyVectorcall_NARGS(flags)
-            answer = ask(<RememberedCall>call, given, count, keywords, &taken)
-            if answer is not None:
-                keep_answer(<RememberedCall>call, place, answer, count, &taken, given)
+            else:
+                count = PyVectorcall_NARGS(flags)
+                answer = ask(<RememberedCall>call, given, count, keywords, &taken)
+                if answer is not None:
+                    keep_answer(<RememberedCall>call, place, answer, count, &taken, given)
+            if answer is not None and (
+                taken.out == NULL or may_write(call, <PyObject *>answer, &taken, given[0])
+            ):
                 return launched_answer(<RememberedCall>call, answer, &taken, given)
     return PyObject_Vectorcall((<RememberedCall>call).function, given, flags, keywords)
 
@@ -173,6 +189,7 @@ cdef inline bint take_apart(
     cdef PyObject *layout
     taken.objects[0] = callee
     taken.stream = Py_None
+    taken.out = NULL
     taken.tensors = taken.buffer_count = 0
     taken.has_starts = False
     if count == 0 or count + named > MOST_GIVEN:
@@ -188,9 +205,19 @@ cdef inline bint take_apart(
     if named:
         taken.objects[number] = keywords
         number += 1
-        if PyTuple_GET_ITEM(<object>keywords, named - 1) == STREAM_KEYWORD:
-            named -= 1
-            taken.stream = given[count + named]
+    while named:
+        one = PyTuple_GET_ITEM(<object>keywords, named - 1)
+        if one == STREAM_KEYWORD:
+            taken.stream = given[count + named - 1]
+        elif one == OUT_KEYWORD:
+            taken.out = given[count + named - 1]
+        else:
+            break
+        named -= 1
+    if taken.out == Py_None:
+        taken.out = NULL
+    elif taken.out != NULL and not (<RememberedCall>callee).writes_over:
+        return False
     taken.named = named
     for index in range(count + named):
         one = given[index]
@@ -208,6 +235,7 @@ cdef inline bint take_apart(
         taken.objects[number] = slot_at(one, at[2])
         taken.objects[number + 1] = slot_at(layout, (<RememberedCall>callee).words)
         taken.buffers[taken.buffer_count] = slot_at(one, at[0])
+        taken.layouts[taken.buffer_count] = layout
         taken.starts[taken.buffer_count] = slot_at(layout, (<RememberedCall>callee).start)
         if taken.buffers[taken.buffer_count] == NULL:
             return False
@@ -221,13 +249,13 @@ cdef inline bint take_apart(
 
 
 cdef inline size_t place_of(GivenTensors *taken) noexcept:
-    """Where an answer is looked for, and there or in the place beside it is kept."""
+    """The first of those that an answer shares a place with."""
     cdef uint64_t mixed = 0
     cdef Py_ssize_t index
     for index in range(taken.count):
         # objects lie 16 bytes apart; the multiplier is 2**64 over the golden ratio, as Knuth has it
         mixed = (mixed ^ (<uint64_t>taken.objects[index] >> 4)) * <uint64_t>0x9E3779B97F4A7C15
-    return <size_t>(mixed >> 40) % TABLE_PLACES
+    return <size_t>(mixed >> 40) % TABLE_PLACES * SHARING
 
 
 cdef inline PyObject *found_at(RememberedAnswer *place, GivenTensors *taken) noexcept:
@@ -294,9 +322,9 @@ cdef int keep_answer(
             return 0
     held = (answer, [<object>taken.objects[index] for index in range(taken.count)])
     # What goes may run Python code: it goes last.
-    gone = table.held[number ^ 1]
-    table.places[number ^ 1] = place[0]
-    table.held[number ^ 1] = table.held[number]
+    gone = table.held[number + SHARING - 1]
+    memmove(place + 1, place, (SHARING - 1) * sizeof(RememberedAnswer))
+    table.held[number + 1:number + SHARING] = table.held[number:number + SHARING - 1]
     memcpy(place.objects, taken.objects, sizeof(place.objects))
     place.count = taken.count
     place.tensors = taken.tensors
@@ -317,6 +345,26 @@ cdef bint means_the_same(object given) except -1:
     )
 
 
+cdef inline bint may_write(
+    PyObject *callee, PyObject *answer, GivenTensors *taken, PyObject *first
+) noexcept:
+    """Whether `out` is a tensor as the answer's, and operands that share its memory lie as it."""
+    cdef Py_ssize_t *at = (<RememberedCall>callee).maker.offsets
+    cdef PyObject *layout = slot_at(answer, (<RememberedCall>callee).layout)
+    cdef Py_ssize_t index
+    if not Py_IS_TYPE(taken.out, Py_TYPE(first)) or taken.has_starts:
+        return False
+    for index in range(taken.buffer_count):
+        if taken.layouts[index] != layout:
+            return False
+    return (
+        slot_at(taken.out, at[0]) != NULL
+        and slot_at(taken.out, at[1]) == layout
+        and slot_at(taken.out, at[2]) == slot_at(answer, (<RememberedCall>callee).dtype)
+        and slot_at(taken.out, at[3]) == taken.executor
+    )
+
+
 cdef object launched_answer(
     RememberedCall call, object answer, GivenTensors *taken, PyObject **given
 ):
@@ -327,6 +375,8 @@ cdef object launched_answer(
     cdef Py_ssize_t index, count = FIRST_OPERAND
     cdef list views = None
     passed[0], passed[1] = taken.stream, Py_None
+    if taken.out != NULL:
+        passed[1] = slot_at(taken.out, call.maker.offsets[0])
     if taken.has_starts:
         views = views_of(taken)
     extra = slot_at(<PyObject *>answer, call.ahead)
@@ -345,6 +395,8 @@ cdef object launched_answer(
         made = call_sequence(<object>extra, passed, count, NULL)
     else:
         made = PyObject_Vectorcall(<object>extra, passed, count, NULL)
+    if taken.out != NULL:
+        return <object>taken.out
     values[0] = <PyObject *>made
     values[1] = slot_at(<PyObject *>answer, call.layout)
     values[2] = slot_at(<PyObject *>answer, call.dtype)

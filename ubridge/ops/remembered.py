@@ -52,18 +52,19 @@ def launched(found: Answer, stream: StreamLike | None, *tensors: Any) -> Any:
     return make(type(first), made, found.layout, found.dtype, first._executor)
 
 
-def remembered(asks: Asks) -> Callable[[Function], Function]:
+def remembered(asks: Asks, writes_over: bool = False) -> Callable[[Function], Function]:
     """Answer a function or method of tensors by what it was answered before, where it can be.
 
-    Arguments by name are taken from the function; `out` is left to it.
+    Arguments by name are taken from the function. With `writes_over`, for what is computed element
+    by element, an `out` that lies as all operands is written without the function, too.
     """
 
     def decorated(function: Function) -> Function:
         parameters = inspect.signature(function).parameters.values()
         settings = [one.name for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD][1:]
         call = _lane.RememberedCall(
-            function, asks, make, tuple(settings), layouts=(Layout, "words", "start_offset"),
-            executors=(Executor, "remembered"),
+            function, asks, make, tuple(settings), writes_over,
+            layouts=(Layout, "words", "start_offset"), executors=(Executor, "remembered"),
             answers=(Answer, "launch", "layout", "dtype", "ahead", "behind"),
         )  # fmt: skip
         return cast(Function, update_wrapper(call, function))
