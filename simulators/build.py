@@ -91,7 +91,7 @@ def build_drivers(destination: Path) -> None:
 
 
 def _sources(folders: tuple[str, ...]) -> list[Path]:
-    patterns = [pattern for one in folders for pattern in (f"{one}/*.c*", f"{one}.c*")]
+    patterns = [f"{one}{at}.{end}" for one in folders for at in ("/*", "") for end in ("c", "cpp")]
     found = dict.fromkeys(path for one in patterns for path in sorted(SIMULATORS.glob(one)))
     return [path for path in found if path != IN_KERNELS]
 

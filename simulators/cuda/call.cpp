@@ -59,7 +59,7 @@ CUresult Call::check(const char *name, Need need) {
         }
         device = context->device;
         if (fault() != CUDA_SUCCESS) {
-            return refuse(fault(), device->device.fault_text);
+            return refuse_fault(fault(), device->device.fault_text);
         }
     }
     const CUresult planned = static_cast<CUresult>(driver.instruments.on_call(name));
@@ -100,9 +100,13 @@ CUresult refuse(CUresult code, const std::string &words) {
     return code;
 }
 
-const std::string &words_for(CUresult code) {
-    static const std::string none;
-    return refused_with == code ? sim::Instruments::said() : none;
+CUresult refuse_fault(CUresult code, const std::string &words) {
+    sim::Instruments::say_fault(code, words);
+    return refuse(code, words);
+}
+
+std::string words_for(CUresult code) {
+    return refused_with == code ? sim::Instruments::said() : sim::Instruments::fault_said(code);
 }
 
 std::vector<CUcontext> &context_stack() {

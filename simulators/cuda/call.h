@@ -38,8 +38,11 @@ CUresult to_result(sim::Status status);
 // Answers `code` with words: they are what cuGetErrorString says next on this thread.
 CUresult refuse(CUresult code, const std::string &words);
 
-// Words of this thread's last refusal if it was with this code.
-const std::string &words_for(CUresult code);
+// Answers the code of a device's fault: its words are told to every thread that asks.
+CUresult refuse_fault(CUresult code, const std::string &words);
+
+// Words of this thread's last refusal if it was with this code, else of a fault.
+std::string words_for(CUresult code);
 
 template <class Body> CUresult initialized(const char *name, Body body) {
     Call call(name, Call::Need::initialized);

@@ -150,7 +150,7 @@ CUresult cuGetErrorString(CUresult error, const char **pStr) {
     if (found == names.end()) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    const std::string &words = words_for(error);
+    const std::string words = words_for(error);
     text = plain_text(found->second) + (words.empty() ? "" : " (" + words + ")");
     *pStr = text.c_str();
     return CUDA_SUCCESS;

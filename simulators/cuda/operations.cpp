@@ -74,7 +74,7 @@ CUresult wait_for(Call &call, const std::vector<sim::Point> &points) {
     call.driver.scheduler.wait(call.lock, points);
     sim::print_now();
     const CUresult fault = call.fault();
-    return fault == CUDA_SUCCESS ? fault : refuse(fault, call.device->device.fault_text);
+    return fault == CUDA_SUCCESS ? fault : refuse_fault(fault, call.device->device.fault_text);
 }
 
 CUresult check_capture_unsafe(Call &call) {

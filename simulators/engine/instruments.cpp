@@ -1,6 +1,8 @@
 #include "instruments.h"
 
 #include <algorithm>
+#include <map>
+#include <mutex>
 #include <optional>
 
 #include "settings.h"
@@ -10,6 +12,9 @@ namespace sim {
 namespace {
 
 thread_local std::string last_words;
+
+std::mutex faults_mutex;
+std::map<int, std::string> faults; // words by code
 
 } // namespace
 
@@ -62,6 +67,17 @@ void Instruments::say(const std::string &text) {
 
 const std::string &Instruments::said() {
     return last_words;
+}
+
+void Instruments::say_fault(int code, const std::string &text) {
+    const std::lock_guard<std::mutex> lock(faults_mutex);
+    faults[code] = text;
+}
+
+std::string Instruments::fault_said(int code) {
+    const std::lock_guard<std::mutex> lock(faults_mutex);
+    const auto found = faults.find(code);
+    return found == faults.end() ? std::string() : found->second;
 }
 
 } // namespace sim

@@ -25,6 +25,11 @@ class Instruments {
     static void say(const std::string &text);
     static const std::string &said();
 
+    // Words for the latest fault of a device, by its code. Any thread may ask: a program may wait in
+    // one and ask in another.
+    static void say_fault(int code, const std::string &text);
+    static std::string fault_said(int code);
+
   private:
     struct Failure {
         unsigned remaining;

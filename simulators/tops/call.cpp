@@ -66,7 +66,8 @@ topsError_t Call::fault() const {
     if (device == nullptr || device->device.fault == sim::Status::ok) {
         return topsSuccess;
     }
-    const topsError_t result = refuse(to_result(device->device.fault), device->device.fault_text);
+    const topsError_t result =
+        refuse_fault(to_result(device->device.fault), device->device.fault_text);
     if (!runtime.readings.faults_stay) {
         device->device.fault = sim::Status::ok;
     }
@@ -98,9 +99,13 @@ topsError_t refuse(topsError_t code, const std::string &words) {
     return code;
 }
 
-const std::string &words_for(topsError_t code) {
-    static const std::string none;
-    return refused_with == code ? sim::Instruments::said() : none;
+topsError_t refuse_fault(topsError_t code, const std::string &words) {
+    sim::Instruments::say_fault(code, words);
+    return refuse(code, words);
+}
+
+std::string words_for(topsError_t code) {
+    return refused_with == code ? sim::Instruments::said() : sim::Instruments::fault_said(code);
 }
 
 topsError_t remember(topsError_t result) {

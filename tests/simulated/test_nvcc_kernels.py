@@ -143,6 +143,30 @@ def test_the_line_itself_is_shown_where_the_source_is(cache: str, tmp_path: Path
     assert "UHAL_SIM_REPORT" not in done.stdout
 
 
+def test_another_thread_may_ask_what_a_fault_was(cache: str) -> None:
+    """A wait of uhal that takes long ends on a thread of its own, and its caller asks."""
+    script = """
+        import ctypes, os, threading
+        driver = ctypes.CDLL(os.environ["UHAL_CUDA_LIBRARY"])
+        y = DeviceBuffer.zeros(32, "f4")
+        module.get_function("past_the_end")[1, 32](y, 1)
+        context, codes = ctypes.c_void_p(), []
+        driver.cuCtxGetCurrent(ctypes.byref(context))
+        def wait():
+            driver.cuCtxSetCurrent(context)
+            codes.append(driver.cuCtxSynchronize())
+        thread = threading.Thread(target=wait)
+        thread.start()
+        thread.join()
+        words = ctypes.c_char_p()
+        assert driver.cuGetErrorString(codes[0], ctypes.byref(words)) == 0
+        print(codes[0], words.value.decode())
+        said(lambda: None)
+        """
+    said = run("lines_sm_80", 0, cache, script, UHAL_POOL="direct")
+    assert said.startswith("700 illegal address (kernel past_the_end stopped at lines.cu:8")
+
+
 def test_advice_fits_what_simulates(cache: str) -> None:
     """No tool is named that needs a GPU; where the report would be is."""
     for words in (fault("past_the_end", "y, 1", cache), fault("trapped", "x", cache)):
