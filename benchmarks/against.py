@@ -1,9 +1,10 @@
 """This checkout beside another one, in the same run: `python -m benchmarks.against CHECKOUT`.
 
-The other is a worktree of an earlier commit, built in place by the same Python. Both do in turn
-what `ops_host`, `launch_overhead` and `graph_replay` time of uhal and ubridge, several times over;
-of each figure the least counts, for what else runs on the machine only adds. The exit status is 1
-when one takes more than 1.05 times as long here. What only one of them has is not compared.
+The other is a worktree of an earlier commit, built in place by the same Python, with its simulators.
+Both do in turn what `ops_host`, `launch_overhead` and `graph_replay` time of uhal and ubridge,
+several times over; of each figure the least counts, for what else runs on the machine only adds.
+The exit status is 1 when one takes more than 1.05 times as long here. What only one of them has is
+not compared.
 
     python -m benchmarks.against ../before --turns 5
     python -m benchmarks.against ../before --only ops_host
@@ -68,7 +69,7 @@ def _operations(checkout: Path) -> Iterator[tuple[str, float]]:
 
 def _launches(checkout: Path) -> Iterator[tuple[str, float]]:
     for backend, driver in DRIVERS.items():
-        library = str(checkout / driver if backend == "host" else ROOT / driver)
+        library = str(checkout / driver)
         for row in _answer(checkout, "benchmarks.workers.uhal_calls", library, backend)["rows"]:
             arguments = f", {row['args']} arguments" if row["what"] == "launch" else ""
             if row["what"] != "control":
@@ -91,15 +92,15 @@ BENCHMARKS: Mapping[str, Callable[[Path], Iterator[tuple[str, float]]]] = {
 
 
 def _answer(checkout: Path, *command: str) -> dict[str, Any]:
-    """What a worker of a checkout says, on the drivers that this one has built."""
+    """What a worker of a checkout says, on the drivers that were built in it."""
     done = subprocess.run(
         [sys.executable, "-m", *command],
         cwd=checkout,
         env={
             **os.environ,
-            "UHAL_CUDA_LIBRARY": str(ROOT / DRIVERS["cuda"]),
-            "UHAL_ROCM_LIBRARY": str(ROOT / DRIVERS["rocm"]),
-            "UHAL_TOPS_LIBRARY": str(ROOT / DRIVERS["tops"]),
+            "UHAL_CUDA_LIBRARY": str(checkout / DRIVERS["cuda"]),
+            "UHAL_ROCM_LIBRARY": str(checkout / DRIVERS["rocm"]),
+            "UHAL_TOPS_LIBRARY": str(checkout / DRIVERS["tops"]),
             "OPENBLAS_NUM_THREADS": "1",
             "UHAL_HOST_THREADS": "1",
         },
