@@ -6,13 +6,14 @@ VENV_PYTHON := .venv/bin/python
 WORKERS := --numprocesses auto --maxprocesses 8 --dist loadfile
 ENVIRONMENT := sh build_support/environment.sh "$(PYTHON)" $(firstword $(origin PYTHON))
 
-.PHONY: help demo build simulators kernels kernels-cuda kernels-rocm test soak debug sanitize
-.PHONY: lint format types check clean
+.PHONY: help demo build simulators kernels kernels-cuda kernels-rocm test soak interpreters
+.PHONY: debug sanitize bench wheel lint format types check clean
 .DEFAULT_GOAL := help
 
 help: ## List what make can do
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
 	@echo "PYTHON=python3.12 chooses the interpreter, PYTEST='-k launch' passes options to pytest."
+	@echo "make test CHANGED=1 runs what your change can reach; CHANGED=main compares with main."
 
 demo: build ## Check the machine, make .venv, build, run a network on this computer's CPU
 	@$(VENV_PYTHON) -m uhal network_test
@@ -37,12 +38,21 @@ kernels-rocm: # clang for AMD's devices is a wheel
 test: ## Run the tests (at most 10 minutes)
 	@$(ENVIRONMENT) test
 	@$(VENV_PYTHON) -m simulators.build
+ifdef CHANGED
+	@files=$$($(VENV_PYTHON) -m build_support.changed $(CHANGED:1=HEAD)) && \
+		[ -z "$$files" ] || $(VENV_PYTHON) -m pytest $(WORKERS) $$files $(PYTEST)
+else
 	$(VENV_PYTHON) -m pytest $(WORKERS) $(PYTEST)
+endif
 
 soak: ## Run the tests with full counts (no time limit)
 	@$(ENVIRONMENT) test
 	@$(VENV_PYTHON) -m simulators.build
 	UHAL_TEST_SOAK=1 $(VENV_PYTHON) -m pytest $(WORKERS) $(PYTEST)
+
+interpreters: ## Run conformance on the host under the oldest and the newest other Python here
+	@$(ENVIRONMENT) test
+	$(VENV_PYTHON) -m build_support.interpreters $(WORKERS) tests/conformance -k '$(HOST)' $(PYTEST)
 
 debug: ## Build everything for a debugger, in build/flavours/debug
 	@$(ENVIRONMENT)
@@ -63,6 +73,16 @@ sanitize: ## Run tests under AddressSanitizer, UndefinedBehaviorSanitizer and Th
 		tests/unit/test_host_runtime.py tests/unit/test_host_graphs.py \
 		tests/conformance/test_streams.py tests/conformance/test_threads.py \
 		tests/conformance/test_memory.py tests/conformance/test_waits.py -k '$(HOST)' $(PYTEST)
+
+bench: ## Measure everything that has a gate; PEERS=python is one that has the other libraries
+	@$(ENVIRONMENT) sim
+	@$(VENV_PYTHON) -m simulators.build
+	$(VENV_PYTHON) -m benchmarks $(if $(PEERS),--peers $(PEERS))
+
+wheel: ## Build a wheel for this interpreter, in dist/
+	@$(ENVIRONMENT)
+	$(VENV_PYTHON) -m pip --disable-pip-version-check wheel -q --no-deps --no-build-isolation -w dist .
+	@ls -l dist
 
 lint: ## Check style: Python, Cython
 	@$(ENVIRONMENT) dev

@@ -56,7 +56,7 @@ class BuildNative(build_ext):
             jobs = native_jobs(ROOT, destination, every_level=not in_place, flavour=flavour)
             build(jobs, ROOT)
             if not in_place and sys.platform.startswith("linux"):
-                build_drivers(destination / "simulators" / "build")
+                build_drivers(destination / "uhal_simulators" / "build")
         except BuildError as error:
             raise SystemExit(f"\nuhal was not built.\n\n{error}") from None
 
@@ -76,15 +76,19 @@ class BuildPython(build_py):
 
     def find_package_modules(self, package: str, package_dir: str) -> list[tuple[str, str, str]]:
         found = super().find_package_modules(package, package_dir)
-        return [module for module in found if module[:2] != ("simulators", "build")]
+        return [module for module in found if module[:2] != ("uhal_simulators", "build")]
 
+
+# In a checkout `simulators`; an installation has no right to that name.
+SIMULATORS = [f"uhal_{package}" for package in find_packages(include=["simulators*"])]
 
 setup(
     packages=[
-        *find_packages(include=["uhal*", "ubridge*", "*_backend*", "simulators*"]),
+        *find_packages(include=["uhal*", "ubridge*", "*_backend*"]),
+        *SIMULATORS,
         "uhal.examples",
     ],
-    package_dir={"uhal.examples": "examples"},
+    package_dir={"uhal.examples": "examples", "uhal_simulators": "simulators"},
     # Declared so that the wheel is tagged for this interpreter; BuildNative does the work.
     ext_modules=[Extension("uhal._lane", ["cython_src/lane.pyx"])],
     cmdclass={"build_ext": BuildNative, "build_py": BuildPython},

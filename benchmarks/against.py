@@ -1,6 +1,6 @@
 """This checkout beside another one, in the same run: `python -m benchmarks.against CHECKOUT`.
 
-The other is a worktree of an earlier commit, built in place by the same Python, with its simulators.
+The other is a worktree of an earlier commit that the same Python built in place, simulators too.
 Both do in turn what `ops_host`, `launch_overhead` and `graph_replay` time of uhal and ubridge,
 several times over; of each figure the least counts, for what else runs on the machine only adds.
 The exit status is 1 when one takes more than 1.05 times as long here. What only one of them has is

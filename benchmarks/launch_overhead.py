@@ -108,7 +108,7 @@ def main() -> int:
     result = run(suite, options.backend, options.peers, options.turns)
     outcomes = [(gate, result.ratio(gate)) for gate in suite.gates]
     if options.json:
-        print(json.dumps(_as_json(result, options.wheel)))
+        print(json.dumps(_as_json(result, outcomes, options.wheel)))
     else:
         print(tables.tables(result, outcomes, options.wheel))
     if options.write:
@@ -229,12 +229,16 @@ def _said(command: list[str]) -> str:
     return done.stdout
 
 
-def _as_json(result: Result, wheel: Path | None) -> dict[str, Any]:
+def _as_json(result: Result, outcomes: tables.Outcomes, wheel: Path | None) -> dict[str, Any]:
     return {
         "machine": machine(),
         "versions": result.versions,
         "floor_ns": result.floor_ns,
         "rows": result.rows,
+        "gates": [
+            {"what": tables.gate_text(gate), "at_most": gate.limit, "is": ratio}
+            for gate, ratio in outcomes
+        ],
         "gaps": result.gaps,
         "starts": {name: vars(start) for name, start in result.starts.items()},
         "wheel_bytes": wheel.stat().st_size if wheel else None,

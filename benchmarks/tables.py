@@ -87,13 +87,23 @@ def _gates(outcomes: Outcomes) -> str:
         return ""
     lines = ["| ratio | of | at most | is |", "|---|---|---:|---:|"]
     for gate, ratio in outcomes:
-        over = gate.over[0] if len(gate.over) == 1 else "the fastest other library"
-        over = f"{over}, {gate.over_form}" if gate.over_form else over
         found = "not measured" if ratio is None else f"{ratio:.2f}"
-        lines.append(
-            f"| {_named(gate.what, gate.args)}: {gate.form} | {over} | {gate.limit:.2f} | {found} |"
-        )
+        lines.append(f"| {_ours(gate)} | {_theirs(gate)} | {gate.limit:.2f} | {found} |")
     return "\n".join(lines)
+
+
+def gate_text(gate: Gate) -> str:
+    """What is bounded, on one line."""
+    return f"{_ours(gate)}, over {_theirs(gate)}"
+
+
+def _ours(gate: Gate) -> str:
+    return f"{_named(gate.what, gate.args)}: {gate.form}"
+
+
+def _theirs(gate: Gate) -> str:
+    over = gate.over[0] if len(gate.over) == 1 else "the fastest other library"
+    return f"{over}, {gate.over_form}" if gate.over_form else over
 
 
 def _starts(result: Result, wheel: Path | None) -> str:

@@ -1,6 +1,6 @@
 # cython: language_level=3, binding=True, embedsignature=False
 # cython: cdivision=True, auto_pickle=False
-"""The compiled lane: streams, events, buffers, functions and launches over a backend's hot table.
+"""The compiled lane: devices, streams, events, buffers, functions and launches over a hot table.
 
 It checks every launch before anything native is called and calls the backend through C function
 pointers. It must not know any vendor, load any library, or word an error about an argument
@@ -34,6 +34,7 @@ cimport numpy as _cnumpy
 
 from uhal import dtypes as _dtypes
 from uhal import errors as _errors
+from uhal import records as _records
 
 include "native.pxi"
 
@@ -84,6 +85,7 @@ cdef bint is_config(object value) except -1:
     return isinstance(value, _config_class)
 
 
+cdef class Device
 cdef class LeftWait
 cdef class StreamCore
 cdef class Stream
@@ -108,6 +110,7 @@ cdef struct Packed
 include "elements.pxi"
 include "device/context.pxi"
 include "device/process.pxi"
+include "device/device.pxi"
 include "streams/waiting.pxi"
 include "streams/stream_core.pxi"
 include "streams/stream.pxi"

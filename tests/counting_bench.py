@@ -9,7 +9,6 @@ from typing import Any
 
 from tests.counting_driver import CountingDriver
 from uhal import DeviceBuffer, Function, Signature, Stream, _lane
-from uhal.device import Device
 
 
 class Bench:
@@ -21,7 +20,7 @@ class Bench:
     def __init__(self, driver: CountingDriver) -> None:
         self.driver = driver
         self.context = driver.open_context()
-        self.device = Device._of(self.context)
+        self.device = self.context.device
         self.account_is_settled = True
         """False after a failed test: what it left is no leak."""
 

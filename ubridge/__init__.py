@@ -15,6 +15,7 @@ if not hasattr(uhal, "Api"):
         "needs: CERN's IPbus library has the same import name, so install uhal-py without it"
     )
 
+from ubridge import functions
 from ubridge.buffers.fused_launches import launch_masked_fill, launch_silu_mul
 from ubridge.buffers.indexed_launches import (
     launch_gather,
@@ -73,45 +74,7 @@ from ubridge.creation import (
 from ubridge.device.executor import DeviceExecutor
 from ubridge.device.images import load_module, modules
 from ubridge.device.slice_ptr import LayoutCache, SlicePtrOrNull
-from ubridge.functions import (
-    abs,
-    add,
-    ceil,
-    copy,
-    cos,
-    divide,
-    elu,
-    equal,
-    erf,
-    exp,
-    floor,
-    gelu,
-    gelu_erf,
-    greater,
-    greater_equal,
-    less,
-    less_equal,
-    log,
-    maximum,
-    minimum,
-    mod,
-    multiply,
-    negative,
-    normcdf,
-    not_equal,
-    reciprocal,
-    relu,
-    round,
-    rsqrt,
-    sigmoid,
-    sign,
-    silu,
-    sin,
-    sqrt,
-    square,
-    subtract,
-    tanh,
-)
+from ubridge.functions import *  # noqa: F403 -- all are public names of this package
 from ubridge.graph.dispatch import (
     DispatchCall,
     GraphExecResult,
@@ -191,46 +154,9 @@ __all__ = [
     "Generator",
     "rand",
     "randn",
-    "abs",
-    "add",
     "affine",
     "astype",
-    "ceil",
-    "copy",
-    "cos",
-    "divide",
-    "elu",
-    "equal",
-    "erf",
-    "exp",
-    "floor",
-    "gelu",
-    "gelu_erf",
-    "greater",
-    "greater_equal",
-    "less",
-    "less_equal",
-    "log",
-    "maximum",
-    "minimum",
-    "mod",
-    "multiply",
-    "negative",
-    "normcdf",
-    "not_equal",
     "power",
-    "reciprocal",
-    "relu",
-    "round",
-    "rsqrt",
-    "sigmoid",
-    "sign",
-    "silu",
-    "sin",
-    "sqrt",
-    "square",
-    "subtract",
-    "tanh",
     "where",
     "clip",
     "isnan",
@@ -309,6 +235,7 @@ __all__ = [
     "launch_unary",
     "launch_upsample2d",
 ]
+__all__ += functions.__all__
 
 
 def __dir__() -> list[str]:

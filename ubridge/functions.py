@@ -1,4 +1,7 @@
-"""The operations of the table as functions on tensors, under the table's names."""
+"""The operations of the table as functions on tensors, under the table's names.
+
+All of them are `ubridge`'s: it takes its names of them from `__all__` here.
+"""
 
 from __future__ import annotations
 
@@ -124,3 +127,44 @@ def elu(
 ) -> DeviceTensor:
     """Return x above 0 and `alpha * (e to the x - 1)` below, element by element."""
     return elementwise.unary(OPS["elu"], x, alpha, out, stream)
+
+
+__all__ = [
+    "abs",
+    "add",
+    "ceil",
+    "copy",
+    "cos",
+    "divide",
+    "elu",
+    "equal",
+    "erf",
+    "exp",
+    "floor",
+    "gelu",
+    "gelu_erf",
+    "greater",
+    "greater_equal",
+    "less",
+    "less_equal",
+    "log",
+    "maximum",
+    "minimum",
+    "mod",
+    "multiply",
+    "negative",
+    "normcdf",
+    "not_equal",
+    "reciprocal",
+    "relu",
+    "round",
+    "rsqrt",
+    "sigmoid",
+    "sign",
+    "silu",
+    "sin",
+    "sqrt",
+    "square",
+    "subtract",
+    "tanh",
+]

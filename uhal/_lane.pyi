@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import CodeType, TracebackType
-from typing import Any, TypeAlias, TypeVar, final
+from typing import Any, Protocol, TypeAlias, TypeVar, final
 
 import numpy.typing as npt
 
 from uhal.contract import Backend, DeviceLimits, FunctionAttributes
-from uhal.device import Device, DeviceLike
 from uhal.dtypes import DType, DTypeLike
 from uhal.flags import EventFlags, StreamFlags
-from uhal.interop import IpcHandle, StreamLike
-from uhal.launch_config import LaunchConfig
+from uhal.foreign_streams import ForeignStream
+from uhal.records import IpcHandle, MemoryInfo, MemoryOwner
 from uhal.signature import Signature
 
 _Made = TypeVar("_Made")
 _Self = TypeVar("_Self")
+DeviceLike: TypeAlias = Device | str
+StreamLike: TypeAlias = Stream | ForeignStream
 Dim3: TypeAlias = int | tuple[int] | tuple[int, int] | tuple[int, int, int]
 
 # -- backends ------------------------------------------------------------------------------------
@@ -74,6 +75,8 @@ class Context:
     @property
     def lost(self) -> str | None:
         """The sentence later calls answer with once the device is lost, else `None`."""
+    @property
+    def device(self) -> Device: ...
     def check_usable(self) -> None:
         """Raise when the device is closed, lost or belongs to the parent of a forked process."""
     def enter(self) -> AbstractContextManager[Context]:
@@ -109,6 +112,15 @@ class Context:
         """Give unused pool segments back to the driver; bytes freed."""
     def close(self) -> None:
         """Refuse new objects. Native teardown follows when the last child is gone."""
+
+def resolve_backend(cls: type, backend: str | None) -> str | None:
+    """Return the backend meant when `backend` is given to a class that may be fixed to one."""
+
+def chosen_context(cls: type, device: DeviceLike | None) -> Context:
+    """Return the context of `device`, else of the current device, for an object of `cls`.
+
+    A class fixed to a backend takes that backend's device 0 when the current one is not of it.
+    """
 
 def address_for(buffer: DeviceBuffer, stream: StreamLike | None) -> int:
     """The address of the first element for work that a library will enqueue on `stream`.
@@ -157,6 +169,57 @@ def strided_dlpack(
     """Take over a tensor of any strides but negative ones: (buffer, lengths, strides)."""
 
 # -- public --------------------------------------------------------------------------------------
+
+class Device:
+    """One device of one backend. A value: equal to every other with its backend and ordinal.
+
+    Creating one opens the device, once a process. `with device:` makes it current on the calling
+    thread: streams, buffers and modules made inside are made on it. Any thread may use it.
+    """
+
+    def __init__(self, ordinal: int = 0, backend: str | None = None) -> None: ...
+    @classmethod
+    def count(cls, backend: str | None = None) -> int: ...
+    @classmethod
+    def current(cls: type[_Self]) -> _Self: ...
+    @property
+    def context(self) -> Context:
+        """The opened device, a `uhal.frameworks.Context`; another one after `close`."""
+    @property
+    def ordinal(self) -> int: ...
+    @property
+    def backend(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def uuid(self) -> str: ...
+    @property
+    def limits(self) -> DeviceLimits: ...
+    @property
+    def attributes(self) -> Mapping[str, int | str]: ...
+    @property
+    def closed(self) -> bool: ...
+    def can_access_peer(self, peer: Device) -> bool: ...
+    def enable_peer_access(self, peer: Device) -> None: ...
+    def memory_info(self) -> MemoryInfo: ...
+    def synchronize(self) -> None: ...
+    def empty_cache(self) -> int: ...
+    def pool_statistics(self) -> dict[str, int]: ...
+    def memory_stats(self) -> dict[str, int]: ...
+    def reset_peak_memory_stats(self) -> None: ...
+    def memory_owners(self) -> list[MemoryOwner]: ...
+    @property
+    def memory_limit(self) -> int | None: ...
+    @memory_limit.setter
+    def memory_limit(self, limit: int | None) -> None: ...
+    def close(self) -> None: ...
+    def __enter__(self: _Self) -> _Self: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...
 
 @final
 class DevicePointer:
@@ -368,7 +431,11 @@ class DeviceBuffer:
     @property
     def device(self) -> Device: ...
     @property
-    def _place(self) -> tuple[DeviceBuffer, int]: ...
+    def base(self) -> DeviceBuffer:
+        """The buffer that was allocated: the one this is a view of, or itself."""
+    @property
+    def byte_offset(self) -> int:
+        """Bytes of `base` before the first element."""
     @property
     def closed(self) -> bool: ...
     def __len__(self) -> int: ...
@@ -657,6 +724,22 @@ class RememberedCall:
     def __call__(self, /, *operands: Any, **keywords: Any) -> Any: ...
     def __get__(self, instance: object, owner: type | None = None, /) -> Any: ...
 
+class _LaunchConfig(Protocol):
+    """A `uhal.LaunchConfig`, which stands above the lane."""
+
+    @property
+    def grid(self) -> Dim3: ...
+    @property
+    def block(self) -> Dim3: ...
+    @property
+    def shared(self) -> int: ...
+    @property
+    def cluster(self) -> Dim3 | None: ...
+    @property
+    def cooperative(self) -> bool: ...
+    @property
+    def priority(self) -> int | None: ...
+
 def launch(
     function: Function,
     grid: Dim3 | None = None,
@@ -665,6 +748,6 @@ def launch(
     shared: int = 0,
     stream: StreamLike | None = None,
     *,
-    config: LaunchConfig | None = None,
+    config: _LaunchConfig | None = None,
 ) -> None:
     """Check the arguments and enqueue one kernel launch."""

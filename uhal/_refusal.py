@@ -9,14 +9,12 @@ from __future__ import annotations
 import os.path
 import sys
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
+from uhal._lane import DeviceBuffer, Function, HostBuffer
 from uhal.errors import DeviceError
-
-if TYPE_CHECKING:
-    from uhal._lane import Function
 
 _REPR_LIMIT = 60
 
@@ -92,8 +90,6 @@ def counted(number: int, noun: str) -> str:
 
 def _extent(value: Any) -> str | None:
     """Say how large and of what type an array or buffer is, `None` for anything else."""
-    from uhal._lane import DeviceBuffer, HostBuffer
-
     if isinstance(value, (DeviceBuffer, HostBuffer)):
         return f"of {value.size} {value.dtype}"
     if isinstance(value, np.ndarray) or (hasattr(value, "shape") and hasattr(value, "__dlpack__")):

@@ -14,9 +14,9 @@ import re
 from dataclasses import dataclass
 from typing import NoReturn
 
+from uhal._parameter import POINTER_BYTES, Parameter, ParameterKind
 from uhal.dtypes import ALL, DType, from_c_spelling
 from uhal.errors import ArgumentValueError
-from uhal.signature import POINTER_BYTES, Parameter, ParameterKind
 
 _TOKEN = re.compile(
     r"\s*(?:(?P<word>[A-Za-z_$][\w$]*(?:::\w+)*)|(?P<number>\d+)|(?P<mark>[][*,()]))"

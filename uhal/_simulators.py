@@ -16,8 +16,11 @@ from uhal import _simulated_program, _simulated_run
 LIBRARIES = {backend: names[0] for backend, (_, names) in _simulated_program.DRIVERS.items()}
 """Backend to the library that stands in for its driver."""
 
-# In a checkout and in an installation alike.
-FOLDER = Path(__file__).resolve().parent.parent / "simulators" / "build"
+_BESIDE = Path(__file__).resolve().parent.parent
+_INSTALLED = _BESIDE / "uhal_simulators"
+
+# In a checkout the folder has a shorter name.
+FOLDER = (_INSTALLED if _INSTALLED.is_dir() else _BESIDE / "simulators") / "build"
 
 
 def add_commands(parser: argparse.ArgumentParser) -> None:

@@ -31,7 +31,7 @@ class Api:
         name = registry.choose(resolve_backend(cls, backend))
         context = registry.context(name, ordinal)
         _lane.set_default_context(context)
-        return Device._of(context)
+        return context.device
 
     @classmethod
     def get_api_version(cls) -> str:

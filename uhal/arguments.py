@@ -38,6 +38,7 @@ __all__ = [
     "refuse_extended",
     "refuse_foreign",
     "refuse_function",
+    "refuse_peer",
     "refuse_geometry",
     "refuse_keywords",
     "refuse_stream",
@@ -131,6 +132,11 @@ def refuse_function(value: object) -> NoReturn:
     refuse("launch, function", problem, ArgumentTypeError, None)
 
 
+def refuse_peer(value: object) -> NoReturn:
+    """Raise: what should be another device is none."""
+    raise ArgumentTypeError(f"peer: expected a uhal.Device, got {describe(value)}")
+
+
 def _refuse_at(where: str, problem: str, error: type[DeviceError], function: Function) -> NoReturn:
     refuse(where, problem, error, function.context.backend_name)
 
@@ -186,7 +192,7 @@ class _Packer:
 
     def _reaches(self, buffer: DeviceBuffer) -> bool:
         """Say whether the kernel's device may use the buffer: its own, or an enabled peer's."""
-        own, other = self._function.context, buffer.device._context
+        own, other = self._function.context, buffer.device.context
         if other is own:
             return True
         return other.backend is own.backend and other.ordinal in own.peers

@@ -2,7 +2,7 @@
 
 A backend is a hot table (C function pointers, `cython_src/hot_table.h`), the cold verbs below, its
 image format and an error table. It validates nothing: the interface has checked every argument
-before a verb is called. This module must import nothing from `uhal` but `uhal.errors`.
+before a verb is called. This module lies below the lane.
 """
 
 from __future__ import annotations
@@ -11,54 +11,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NoReturn
+from typing import Literal, NoReturn, Protocol
 
 from uhal.errors import ArgumentValueError, NotSupportedError
+from uhal.records import BackendRecord as BackendRecord
+from uhal.records import DeviceSummary as DeviceSummary
+from uhal.records import ErrorText as ErrorText
+from uhal.records import LibraryAttempt as LibraryAttempt
+from uhal.records import Verdict as Verdict
+from uhal.signature import Signature
 
-if TYPE_CHECKING:
-    from uhal._lane import HotTable
-    from uhal.signature import Signature
-
-Verdict = Literal["ok", "absent", "refused"]
 CaptureStatus = Literal["none", "active", "invalidated"]
 """Of a stream: launches run; they are recorded; they were, and a mistake has spoilt the capture."""
-
-
-@dataclass(frozen=True)
-class LibraryAttempt:
-    """One place looked in for a driver library, and what came of it."""
-
-    path: str
-    outcome: str
-    """`opened`, or the reason in the loader's words."""
-
-
-@dataclass(frozen=True)
-class DeviceSummary:
-    """A device as the doctor lists it before anything is created on it."""
-
-    ordinal: int
-    name: str
-    description: str
-    """Cores, instruction level, memory: one line, no newline."""
-    kind: Literal["accelerator", "processor"] = "accelerator"
-    """Accelerators are chosen before the host, the host before processors of other backends."""
-
-
-@dataclass(frozen=True)
-class BackendRecord:
-    """Why a backend was chosen or not. Carried by `Api.backends()`, `NoDeviceError`, the doctor."""
-
-    name: str
-    verdict: Verdict
-    reason: str
-    """One sentence; for `ok` what was found."""
-    next_step: str = ""
-    """What the user can do about it; empty for `ok`."""
-    libraries_tried: tuple[LibraryAttempt, ...] = ()
-    path: str | None = None
-    version: str | None = None
-    devices: tuple[DeviceSummary, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -158,13 +122,16 @@ class ExecutableGraph:
     """
 
 
-@dataclass(frozen=True)
-class ErrorText:
-    """A native code in the vendor's words, and one line of advice where we have one."""
+class SlotTable(Protocol):
+    """A hot table as this floor knows it; a backend makes a `uhal._lane.HotTable`."""
 
-    name: str
-    text: str
-    advice: str = ""
+    @property
+    def slots(self) -> dict[str, int]:
+        """Slot name to address; 0 where the vendor has no such function."""
+
+    @property
+    def names(self) -> dict[str, str]:
+        """Slot name to the vendor's function, for error messages."""
 
 
 class Backend(ABC):
@@ -193,8 +160,8 @@ class Backend(ABC):
 
     @property
     @abstractmethod
-    def hot_table(self) -> HotTable:
-        """The one table of this backend, filled."""
+    def hot_table(self) -> SlotTable:
+        """The one table of this backend, filled: a `uhal._lane.HotTable`."""
 
     @abstractmethod
     def version(self) -> str:

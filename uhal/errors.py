@@ -1,19 +1,17 @@
 """Every exception and warning uhal raises, and the way a native code becomes one.
 
 Each class also derives from what a Python user would catch (`ValueError`, `MemoryError`, …).
-The code→class tables live in the backends; this module knows no vendor and imports nothing
-from `uhal`.
+The code→class tables live in the backends; this module knows no vendor, and of `uhal` plain
+records only.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from uhal.contract import Backend, BackendRecord
-    from uhal.faults import Launch
+from uhal.records import BackendRecord, ErrorText, Launch
 
 
 class DeviceError(RuntimeError):
@@ -118,6 +116,18 @@ class DeviceWarning(RuntimeWarning):
     """Something went wrong where raising is not possible, such as in a destructor."""
 
 
+class ErrorTable(Protocol):
+    """What a backend tells of its native codes: the part of `uhal.contract.Backend` for errors."""
+
+    name: str
+
+    def error_text(self, code: int) -> ErrorText:
+        """Return the vendor's words for a code."""
+
+    def error_class(self, code: int) -> type[Exception]:
+        """Return the class of `uhal.errors` for a code."""
+
+
 PYTHON_EXCEPTION = -0x50795578
 """The result of a slot whose Python function raised; no vendor has a code below -10000."""
 
@@ -130,7 +140,7 @@ def keep_exception(failure: BaseException) -> int:
     return PYTHON_EXCEPTION
 
 
-def _from_python(backend: Backend, call: str) -> DeviceError:
+def _from_python(backend: ErrorTable, call: str) -> DeviceError:
     failure: BaseException = _kept.__dict__.pop("failure", None) or RuntimeError("nothing was kept")
     if isinstance(failure, DeviceError):
         return failure
@@ -146,7 +156,7 @@ def _from_python(backend: Backend, call: str) -> DeviceError:
     return error
 
 
-def from_code(backend: Backend, call: str, code: int, note: str = "") -> DeviceError:
+def from_code(backend: ErrorTable, call: str, code: int, note: str = "") -> DeviceError:
     """Build the exception for a native result, in the vendor's words. The caller raises it.
 
     The class comes from the backend's error table. The message is

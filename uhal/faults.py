@@ -9,50 +9,18 @@ from __future__ import annotations
 import os.path
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import CodeType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from uhal import _lane
 from uhal.errors import from_code
+from uhal.records import Launch as Launch
 
 if TYPE_CHECKING:
     from uhal.signature import Parameter, Signature
 
 _MOST_LISTED = 8
 _STRUCT_CODES = frozenset("?bBhHiIqQefd")
-
-
-@dataclass(frozen=True)
-class Launch:
-    """A launch that may have caused a fault."""
-
-    kernel: str
-    grid: tuple[int, int, int]
-    block: tuple[int, int, int]
-    shared: int
-    """Bytes of dynamic shared memory."""
-    stream_id: int
-    site: str
-    """`file.py:line` of the call."""
-    arguments: str
-    """The arguments' values as text, of a plan's last replay; pointers are addresses."""
-    plan: str = ""
-    """The plan it is a launch of; empty for a launch by itself."""
-    place: int = 0
-    """Which launch of the plan, from 0."""
-    replay_site: str = ""
-    """`file.py:line` of the replay."""
-
-    def __str__(self) -> str:
-        shared = f", shared {self.shared}" if self.shared else ""
-        replayed = ""
-        if self.plan:
-            replayed = f", launch {self.place} of plan {self.plan!r} replayed at {self.replay_site}"
-        return (
-            f"{self.kernel} grid {self.grid}, block {self.block}{shared}, stream "
-            f"{self.stream_id} ({self.arguments}) [{self.site}]{replayed}"
-        )
 
 
 def raise_fault(

@@ -7,54 +7,14 @@ streams as they are. docs/guide/interop.md tells of it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from uhal._lane import Stream
+from uhal.foreign_streams import CudaStream, CupyStream, ForeignStream, TorchStream
+from uhal.records import IpcHandle
 
 __all__ = ["CudaStream", "CupyStream", "IpcHandle", "StreamLike", "TorchStream"]
 
 
-class CudaStream(Protocol):
-    """Another library's stream by CUDA's protocol. torch's and CuPy's are taken too."""
-
-    def __cuda_stream__(self) -> tuple[int, int]:
-        """(version, handle)."""
-
-
-class TorchStream(Protocol):
-    """torch.cuda.Stream."""
-
-    @property
-    def cuda_stream(self) -> int:
-        """The handle."""
-
-
-class CupyStream(Protocol):
-    """cupy.cuda.Stream."""
-
-    @property
-    def ptr(self) -> int:
-        """The handle."""
-
-
-StreamLike: TypeAlias = Stream | CudaStream | TorchStream | CupyStream
+StreamLike: TypeAlias = Stream | ForeignStream
 """What is taken as a stream: ours, and on CUDA other libraries' of the same device."""
-
-
-@dataclass(frozen=True)
-class IpcHandle:
-    """A buffer as another process of this machine can open it; plain data, it can be pickled.
-
-    Made by `DeviceBuffer.ipc_handle`, opened by `DeviceBuffer.from_ipc_handle`. It keeps nothing
-    alive: the process that made it must keep the buffer as long as another one uses it.
-    """
-
-    backend: str
-    native: bytes
-    """The driver's own handle, of the allocation the buffer lies in."""
-    offset: int
-    """Bytes from the start of that allocation."""
-    size: int
-    """Elements."""
-    dtype: str

@@ -6,12 +6,13 @@ import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from uhal._refusal import call_site, describe
+from uhal.contract import DeviceLimits
+from uhal.device import Device, DeviceLike, as_device
 from uhal.errors import ArgumentTypeError, ArgumentValueError
 
 if TYPE_CHECKING:
     from uhal._lane import Dim3
-    from uhal.contract import DeviceLimits
-    from uhal.device import DeviceLike
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,6 @@ class LaunchConfig:
         device's cap. n = 0 gives an empty configuration, which launches nothing. On the current
         device unless `device` is given. Raises `ArgumentValueError` for a negative `n`.
         """
-        from uhal.device import Device, as_device
-
         named = as_device(device) if isinstance(device, str) else device
         limits = (Device.current() if named is None else named).limits
         count = _count("n", n, 0)
@@ -72,8 +71,6 @@ def _blocks(count: int, threads: int, limits: DeviceLimits) -> int:
 
 
 def _count(what: str, value: object, least: int) -> int:
-    from uhal._refusal import call_site, describe
-
     site = call_site()
     expected = f"LaunchConfig.for_num_elems, {what}: expected an int of at least {least}"
     if isinstance(value, bool) or not hasattr(value, "__index__"):

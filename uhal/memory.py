@@ -8,10 +8,12 @@ from __future__ import annotations
 import os
 import re
 from collections import defaultdict
-from typing import NamedTuple
 
 from uhal import _lane
+from uhal._refusal import describe
+from uhal.errors import ArgumentTypeError, ArgumentValueError
 from uhal.faults import describe_site
+from uhal.records import MemoryOwner as MemoryOwner
 
 LIMIT_VARIABLE = "UHAL_MEMORY_LIMIT"
 MOST_LISTED = 5
@@ -35,16 +37,6 @@ _TORCH_NAMES = {
     "num_alloc_retries": "retries",
     "num_ooms": "out_of_memory",
 }
-
-
-class MemoryOwner(NamedTuple):
-    """A line of Python and the device memory it made that is still in use."""
-
-    site: str
-    """`file.py:line` of the innermost Python code that asked; `unknown` where there was none."""
-    nbytes: int
-    """Bytes taken from the pool, rounding included."""
-    buffers: int
 
 
 def owners(context: _lane.Context) -> list[MemoryOwner]:
@@ -92,6 +84,18 @@ def limit_note(context: _lane.Context, nbytes: int) -> str:
         f"bytes; raise it by Device.memory_limit or {LIMIT_VARIABLE}. "
         f"{full_device_note(context, nbytes)}"
     )
+
+
+def require_limit(limit: object) -> None:
+    """Refuse what is no limit of a device's memory."""
+    if limit is None:
+        return
+    if isinstance(limit, bool) or not isinstance(limit, int):
+        raise ArgumentTypeError(
+            f"memory_limit: expected a number of bytes or None, got {describe(limit)}"
+        )
+    if not 0 < limit < 2**63:
+        raise ArgumentValueError(f"memory_limit: expected 1…2**63-1 bytes or None, got {limit}")
 
 
 def limit_from_environment(backend: str, ordinal: int) -> int | None:

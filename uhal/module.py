@@ -11,10 +11,10 @@ from typing import ClassVar, TypeVar
 
 import numpy as np
 
-from uhal._lane import DeviceBuffer, Function, ModuleHandle
+from uhal._lane import DeviceBuffer, Function, ModuleHandle, chosen_context
 from uhal._refusal import counted, describe
 from uhal.contract import Chosen, LoadedModule
-from uhal.device import Device, DeviceLike, context_for
+from uhal.device import Device, DeviceLike
 from uhal.dtypes import DTypeLike, as_dtype
 from uhal.errors import (
     ArgumentTypeError,
@@ -85,7 +85,7 @@ class Module:
         device: DeviceLike | None,
         sidecar: dict[str, Signature],
     ) -> _Self:
-        context = context_for(cls, device)
+        context = chosen_context(cls, device)
         with context.enter():
             loaded = context.backend.module_load(context.ordinal, image, path=path)
         handle = ModuleHandle(context, loaded.handle)
@@ -126,7 +126,7 @@ class Module:
     @property
     def device(self) -> Device:
         """The device the module is loaded on."""
-        return Device._of(self._handle.context)
+        return self._handle.context.device
 
     @property
     def closed(self) -> bool:

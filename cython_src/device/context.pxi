@@ -164,6 +164,11 @@ cdef class Context:
         """Raise when the device is closed, lost, or belongs to the parent of a forked process."""
         require_usable(self)
 
+    @property
+    def device(self):
+        """The device that is open."""
+        return device_of(self)
+
     def enter(self):
         """Return a context manager inside which the device is current on this thread."""
         require_usable(self)

@@ -43,15 +43,18 @@ def pop_context():
     pushed_contexts -= 1
 
 
-cdef Context context_for(object cls, object device):
-    """The context an object of `cls` belongs on: the device given, else the current one."""
+cpdef Context chosen_context(object cls, object device):
+    """Return the context of `device`, else of the current device, for an object of `cls`.
+
+    A class fixed to a backend takes that backend's device 0 when the current one is not of it.
+    """
     cdef Context context
     fixed = None if cls is DeviceBuffer else getattr(cls, "_fixed_backend", None)
     if device is not None:
-        context = getattr(device, "_context", None)
-        if context is None:
+        if not isinstance(device, Device):
             from uhal.device import as_device
-            context = as_device(device)._context
+            device = as_device(device)
+        context = context_of(device)
         if fixed is not None and context.backend_name != fixed:
             raise _errors.InvalidHandleError(
                 f"{cls.__name__} is fixed to backend {fixed}, got a device of "
@@ -60,21 +63,19 @@ cdef Context context_for(object cls, object device):
     else:
         context = current_context()
         if fixed is not None and (context is None or context.backend_name != fixed):
-            from uhal import registry
-            context = registry.context(fixed, 0)
+            context = the_registry().context(fixed, 0)
         if context is None:
             raise _errors.DeviceError(
                 "no device is current: call Api.quick_init() first, or pass device="
             )
-    require_usable(context)
     return context
 
 
-cdef object device_of(Context context):
-    if context is None:
-        refuse_unmade()
-    from uhal.device import Device
-    return Device._of(context)
+cdef Context context_for(object cls, object device):
+    """The context chosen, which must be usable."""
+    cdef Context context = chosen_context(cls, device)
+    require_usable(context)
+    return context
 
 
 # -- process: environment, fork, exit --------------------------------------------------------------

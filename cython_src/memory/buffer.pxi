@@ -208,13 +208,17 @@ cdef class DeviceBuffer:
         return device_of(self.context)
 
     @property
-    def _place(self):
-        """The buffer that owns the memory, and the bytes of it that lie before this one.
+    def base(self):
+        """The buffer that was allocated: the one this is a view of, or itself.
 
-        Not an export: the address stays here, so the pool still knows every use.
+        The same object for all that share memory, so that its identity tells what overlaps.
         """
-        cdef DeviceBuffer owning = self if self.root is None else self.root
-        return owning, self.address - owning.address
+        return self if self.root is None else self.root
+
+    @property
+    def byte_offset(self):
+        """Bytes of `base` before the first element: no address, so the pool knows every use."""
+        return 0 if self.root is None else self.address - self.root.address
 
     @property
     def closed(self):

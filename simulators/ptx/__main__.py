@@ -19,19 +19,20 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-# Isolated (-I), no folder of ours is on the path.
-ROOT = str(Path(__file__).resolve().parents[2])
-if ROOT not in sys.path:
-    sys.path.insert(0, ROOT)
+# Isolated (-I), no folder of ours is on the path; it is `uhal_simulators` where it is installed.
+SIMULATORS = Path(__file__).resolve().parents[1]
+if str(SIMULATORS.parent) not in sys.path:
+    sys.path.insert(0, str(SIMULATORS.parent))
+__package__ = f"{SIMULATORS.name}.ptx"
 
-from simulators.ptx.cache import BuildError, kernel_library, runtime_library  # noqa: E402
-from simulators.ptx.errors import PtxError, UnsupportedPtxError  # noqa: E402
-from simulators.ptx.parser import parse  # noqa: E402
-from simulators.ptx.serve import serve  # noqa: E402
-from simulators.ptx.unit import variable_places  # noqa: E402
+from .cache import BuildError, kernel_library, runtime_library  # noqa: E402
+from .errors import PtxError, UnsupportedPtxError  # noqa: E402
+from .parser import parse  # noqa: E402
+from .serve import serve  # noqa: E402
+from .unit import variable_places  # noqa: E402
 
 if TYPE_CHECKING:
-    from simulators.ptx.checks import Check
+    from .checks import Check
 
 
 def main(arguments: list[str]) -> int:

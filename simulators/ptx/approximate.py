@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from simulators.ptx.emitter import Emitter
+    from .emitter import Emitter
 
 _EXPONENT_BITS = 23
 _BIAS = 127

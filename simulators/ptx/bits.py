@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from simulators.ptx.emitter import Emitter
-from simulators.ptx.integer import widened
-from simulators.ptx.program import Instruction, Operand
-from simulators.ptx.table import instruction
-from simulators.ptx.types import B32, U32
+from .emitter import Emitter
+from .integer import widened
+from .program import Instruction, Operand
+from .table import instruction
+from .types import B32, U32
 
 INTEGER = "9.7.1 Integer Arithmetic: "
 LOGIC = "9.7.8 Logic and Shift: "

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NoReturn
 
-from simulators.ptx.errors import PtxSyntaxError, UnsupportedPtxError
-from simulators.ptx.program import (
+from .errors import PtxSyntaxError, UnsupportedPtxError
+from .program import (
     Address,
     Function,
     FunctionText,
@@ -33,8 +33,8 @@ from simulators.ptx.program import (
     Variable,
     Vector,
 )
-from simulators.ptx.source import Lines, pieces
-from simulators.ptx.types import TYPES
+from .source import Lines, pieces
+from .types import TYPES
 
 MAX_REGISTERS = 1 << 20
 

@@ -20,11 +20,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simulators.ptx.parser import parse
-from simulators.ptx.program import Program
+from .parser import parse
+from .program import Program
 
 if TYPE_CHECKING:
-    from simulators.ptx.checks import Check
+    from .checks import Check
 
 HERE = Path(__file__).resolve().parent
 RUNTIME = HERE / "runtime"
@@ -148,7 +148,7 @@ def kernel_library(
     cannot be translated, `BuildError` when there is no working C compiler to link with and
     `CacheError` when the folder is not to be trusted.
     """
-    from simulators.ptx.translate import cpu_features
+    from .translate import cpu_features
 
     made_of = "\0".join((text, entry, check, translator_version(), cpu_features()))
     name = hashlib.sha256(made_of.encode()).hexdigest()[:40]
@@ -160,7 +160,7 @@ def kernel_library(
 
 def make_library(program: Program, entry: str, check: Check, target: Path) -> None:
     """Translate a kernel into a library at `target`; raises what `kernel_library` does."""
-    from simulators.ptx.translate import compile_object, translate
+    from .translate import compile_object, translate
 
     limit()
     code = compile_object(translate(program, entry, check).ir)

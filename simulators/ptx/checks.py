@@ -13,14 +13,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from simulators.ptx.errors import PtxSyntaxError
-from simulators.ptx.layout import ACCESSES, INTERVAL, SPACES
-from simulators.ptx.operands import Operands
-from simulators.ptx.program import Address, Operand, Symbol
-from simulators.ptx.types import BITS
+from .errors import PtxSyntaxError
+from .layout import ACCESSES, INTERVAL, SPACES
+from .operands import Operands
+from .program import Address, Operand, Symbol
+from .types import BITS
 
 if TYPE_CHECKING:
-    from simulators.ptx.unit import Unit
+    from .unit import Unit
 
 Check = Literal["off", "on", "strict", "trace"]
 Kind = Literal["load", "store", "atomic"]

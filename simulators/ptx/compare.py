@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from simulators.ptx.emitter import Emitter
-from simulators.ptx.floating import half_of
-from simulators.ptx.program import Instruction, Operand, Pair
-from simulators.ptx.table import instruction
-from simulators.ptx.types import B32, BITS, PRED, PtxType
+from .emitter import Emitter
+from .floating import half_of
+from .program import Instruction, Operand, Pair
+from .table import instruction
+from .types import B32, BITS, PRED, PtxType
 
 CHAPTER = "9.7.6 Comparison and Selection: "
 HALF = "9.7.7 Half Precision Comparison: "

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from simulators.ptx.emitter import Emitter
-from simulators.ptx.errors import PtxSyntaxError
-from simulators.ptx.program import Group, Instruction, Operand, Symbol
-from simulators.ptx.table import instruction
-from simulators.ptx.types import U32, U64
-from simulators.ptx.unit import PROVIDED, callee
+from .emitter import Emitter
+from .errors import PtxSyntaxError
+from .program import Group, Instruction, Operand, Symbol
+from .table import instruction
+from .types import U32, U64
+from .unit import PROVIDED, callee
 
 CHAPTER = "9.7.12 Control Flow: "
 SYNC = "9.7.13 Parallel Synchronization and Communication: "

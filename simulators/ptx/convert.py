@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from simulators.ptx.emitter import Emitter
-from simulators.ptx.floating import MODES, intrinsic, rectified, saturated, suffix
-from simulators.ptx.integer import clamped, widened
-from simulators.ptx.program import Instruction
-from simulators.ptx.table import instruction
-from simulators.ptx.types import B16, B32, F16, F32, F64, PtxType
+from .emitter import Emitter
+from .floating import MODES, intrinsic, rectified, saturated, suffix
+from .integer import clamped, widened
+from .program import Instruction
+from .table import instruction
+from .types import B16, B32, F16, F32, F64, PtxType
 
 CVT = "9.7.9 Data Movement and Conversion: cvt"
 INTEGERS = "{.u8,.u16,.u32,.u64,.s8,.s16,.s32,.s64}"

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from simulators.ptx.checks import LOCAL_ALIGNMENT, Checks
-from simulators.ptx.errors import PtxSyntaxError
-from simulators.ptx.layout import FUEL, MAX_THREADS, REQUESTS, THREAD
-from simulators.ptx.program import Address, Function, Instruction, Label, Operand, Register, Symbol
-from simulators.ptx.special import read_special
-from simulators.ptx.table import find
-from simulators.ptx.trace import trace_instruction, trace_result
-from simulators.ptx.turns import Counter, Turns, pointer_roots
-from simulators.ptx.types import BITS, PtxType
-from simulators.ptx.unit import Unit
+from .checks import LOCAL_ALIGNMENT, Checks
+from .errors import PtxSyntaxError
+from .layout import FUEL, MAX_THREADS, REQUESTS, THREAD
+from .program import Address, Function, Instruction, Label, Operand, Register, Symbol
+from .special import read_special
+from .table import find
+from .trace import trace_instruction, trace_result
+from .turns import Counter, Turns, pointer_roots
+from .types import BITS, PtxType
+from .unit import Unit
 
 TURN = "turn.middle"
 

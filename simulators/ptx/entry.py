@@ -11,10 +11,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from simulators.ptx.emitter import Emitter
-from simulators.ptx.layout import BLOCK, BLOCK_BYTES, MAX_THREADS, REQUESTS, THREAD
-from simulators.ptx.turns import Turns, find_turns
-from simulators.ptx.unit import Unit
+from .emitter import Emitter
+from .layout import BLOCK, BLOCK_BYTES, MAX_THREADS, REQUESTS, THREAD
+from .turns import Turns, find_turns
+from .unit import Unit
 
 COROUTINE = """\
 declare token @llvm.coro.id(i32, ptr, ptr, ptr)

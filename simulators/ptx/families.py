@@ -1,6 +1,6 @@
 """The families of instructions. Importing them fills the table."""
 
-from simulators.ptx import (
+from . import (
     bits,
     compare,
     control,

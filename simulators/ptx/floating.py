@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from simulators.ptx import approximate as inline
-from simulators.ptx.emitter import Emitter
-from simulators.ptx.program import Instruction, Operand
-from simulators.ptx.table import instruction
-from simulators.ptx.types import B32, F32, PtxType
+from . import approximate as inline
+from .emitter import Emitter
+from .program import Instruction, Operand
+from .table import instruction
+from .types import B32, F32, PtxType
 
 CHAPTER = "9.7.3 Floating-Point: "
 HALF = "9.7.4 Half Precision Floating-Point: "

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from simulators.ptx.emitter import Emitter
-from simulators.ptx.program import Instruction
-from simulators.ptx.table import instruction
-from simulators.ptx.types import BITS, TYPES, U32, PtxType
+from .emitter import Emitter
+from .program import Instruction
+from .table import instruction
+from .types import BITS, TYPES, U32, PtxType
 
 CHAPTER = "9.7.1 Integer Arithmetic: "
 CARRY = "9.7.2 Extended-Precision Integer Arithmetic: "

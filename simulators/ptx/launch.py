@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simulators.ptx.cache import kernel_library, runtime_library
-from simulators.ptx.layout import MAX_THREADS
-from simulators.ptx.parser import parse
-from simulators.ptx.program import ParameterSlot
-from simulators.ptx.unit import variable_places
+from .cache import kernel_library, runtime_library
+from .layout import MAX_THREADS
+from .parser import parse
+from .program import ParameterSlot
+from .unit import variable_places
 
 if TYPE_CHECKING:
-    from simulators.ptx.checks import Check
+    from .checks import Check
 
 OUTCOMES = (
     "ok",

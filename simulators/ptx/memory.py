@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from simulators.ptx.emitter import Emitter
-from simulators.ptx.program import Address, Instruction, Operand, Register, Vector
-from simulators.ptx.table import instruction
-from simulators.ptx.types import B32, BITS, PRED, U64, PtxType
+from .emitter import Emitter
+from .program import Address, Instruction, Operand, Register, Vector
+from .table import instruction
+from .types import B32, BITS, PRED, U64, PtxType
 
 CHAPTER = "9.7.9 Data Movement and Conversion: "
 _SHARED = ".shared,.shared::cta,.shared::cluster"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import struct
 
-from simulators.ptx.errors import PtxSyntaxError, UnsupportedPtxError
-from simulators.ptx.layout import BLOCK
-from simulators.ptx.program import (
+from .errors import PtxSyntaxError, UnsupportedPtxError
+from .layout import BLOCK
+from .program import (
     Address,
     Function,
     Immediate,
@@ -17,9 +17,9 @@ from simulators.ptx.program import (
     Symbol,
     Vector,
 )
-from simulators.ptx.reals import Reals
-from simulators.ptx.types import BITS, PtxType
-from simulators.ptx.unit import Unit
+from .reals import Reals
+from .types import BITS, PtxType
+from .unit import Unit
 
 
 class Operands(Reals):

@@ -6,9 +6,9 @@ import re
 import struct
 from dataclasses import replace
 
-from simulators.ptx.body import read_body
-from simulators.ptx.errors import PtxSyntaxError, UnsupportedPtxError
-from simulators.ptx.program import (
+from .body import read_body
+from .errors import PtxSyntaxError, UnsupportedPtxError
+from .program import (
     Function,
     FunctionText,
     ParameterSlot,
@@ -17,8 +17,8 @@ from simulators.ptx.program import (
     Reference,
     Variable,
 )
-from simulators.ptx.source import Lines, block_end, clean, pieces
-from simulators.ptx.types import TYPES
+from .source import Lines, block_end, clean, pieces
+from .types import TYPES
 
 MAX_VARIABLE_BYTES = 1 << 30
 MAX_PARAMETERS = 4096

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from simulators.ptx.types import TYPES, PtxType
+from .types import TYPES, PtxType
 
 
 @dataclass(frozen=True)

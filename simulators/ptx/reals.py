@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from simulators.ptx.types import F32, PtxType
-from simulators.ptx.writer import Writer
+from .types import F32, PtxType
+from .writer import Writer
 
 
 class Reals(Writer):

@@ -19,12 +19,12 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
-from simulators.ptx.cache import BuildError, make_library
-from simulators.ptx.errors import PtxError, PtxSyntaxError, UnsupportedPtxError
-from simulators.ptx.parser import parse, read_function
-from simulators.ptx.program import Instruction, Program
-from simulators.ptx.table import is_known
-from simulators.ptx.unit import variable_places
+from .cache import BuildError, make_library
+from .errors import PtxError, PtxSyntaxError, UnsupportedPtxError
+from .parser import parse, read_function
+from .program import Instruction, Program
+from .table import is_known
+from .unit import variable_places
 
 READ_WHOLE_CHARACTERS = 1 << 19
 """Of all bodies together: up to here they are read when the module is loaded, which is quick."""
@@ -108,7 +108,7 @@ def _check_functions(program: Program) -> None:
     instructions only; what else is wrong shows when the kernel is asked for.
     """
     # Importing the families fills the table.
-    from simulators.ptx import families  # noqa: F401
+    from . import families  # noqa: F401
 
     bodies = {name: one.body for name, one in program.functions.items() if one.body is not None}
     is_large = sum(map(len, bodies.values())) > READ_WHOLE_CHARACTERS

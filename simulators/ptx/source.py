@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from simulators.ptx.errors import PtxSyntaxError
+from .errors import PtxSyntaxError
 
 MAX_CHARACTERS = 256 << 20
 

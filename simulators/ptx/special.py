@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from simulators.ptx.emitter import Emitter
+    from .emitter import Emitter
 
 _EXTENTS = {
     "%ctaid": "block",

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING
 
-from simulators.ptx.errors import UnsupportedPtxError
-from simulators.ptx.program import Instruction
+from .errors import UnsupportedPtxError
+from .program import Instruction
 
 if TYPE_CHECKING:
-    from simulators.ptx.emitter import Emitter
+    from .emitter import Emitter
 
 Handler = Callable[["Emitter", Instruction], None]
 

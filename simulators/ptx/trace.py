@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from simulators.ptx.program import Register
-from simulators.ptx.types import PtxType
+from .program import Register
+from .types import PtxType
 
 if TYPE_CHECKING:
-    from simulators.ptx.emitter import Emitter
+    from .emitter import Emitter
 
 
 def trace_instruction(e: Emitter, line: int) -> None:

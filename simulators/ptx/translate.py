@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 import llvmlite.binding as llvm
 
-from simulators.ptx import families  # noqa: F401
-from simulators.ptx.checks import Check
-from simulators.ptx.emitter import Emitter
-from simulators.ptx.entry import entry_text, metadata
-from simulators.ptx.errors import PtxError, UnsupportedPtxError
-from simulators.ptx.layout import ABI, CHECKS
-from simulators.ptx.program import Program
-from simulators.ptx.unit import Unit
+from . import families  # noqa: F401
+from .checks import Check
+from .emitter import Emitter
+from .entry import entry_text, metadata
+from .errors import PtxError, UnsupportedPtxError
+from .layout import ABI, CHECKS
+from .program import Program
+from .unit import Unit
 
 NEWEST_TARGET = 90
 """Compute capability, times ten, of the newest targets that are executed."""

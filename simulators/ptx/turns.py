@@ -14,7 +14,7 @@ from collections.abc import Collection, Container, Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from simulators.ptx.program import (
+from .program import (
     Address,
     Function,
     Immediate,
@@ -30,7 +30,7 @@ from simulators.ptx.program import (
     Symbol,
     Vector,
 )
-from simulators.ptx.types import PtxType
+from .types import PtxType
 
 _PURE = {
     "mov", "add", "sub", "mul", "mad", "shl", "shr", "and", "or", "xor", "not", "neg", "min", "max",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from simulators.ptx.errors import PtxSyntaxError
-from simulators.ptx.parser import read_function
-from simulators.ptx.program import (
+from .errors import PtxSyntaxError
+from .parser import read_function
+from .program import (
     Function,
     Group,
     Instruction,
@@ -17,10 +17,10 @@ from simulators.ptx.program import (
     Symbol,
     Variable,
 )
-from simulators.ptx.table import find
+from .table import find
 
 if TYPE_CHECKING:
-    from simulators.ptx.checks import Check, Site
+    from .checks import Check, Site
 
 PROVIDED = {"vprintf", "malloc", "free", "__assertfail"}
 """Functions every device has without defining them (CUDA's system calls)."""

@@ -8,11 +8,11 @@ overflows; `vmad` multiplies in i128.
 
 from __future__ import annotations
 
-from simulators.ptx.emitter import Emitter
-from simulators.ptx.errors import PtxSyntaxError
-from simulators.ptx.program import Instruction, Minus, Operand, Part
-from simulators.ptx.table import instruction
-from simulators.ptx.types import B32, S32, U32, PtxType
+from .emitter import Emitter
+from .errors import PtxSyntaxError
+from .program import Instruction, Minus, Operand, Part
+from .table import instruction
+from .types import B32, S32, U32, PtxType
 
 SCALAR = "9.7.18 Video: "
 SIMD = "9.7.18 SIMD Video: "

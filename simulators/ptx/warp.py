@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from simulators.ptx.checks import Site
-from simulators.ptx.emitter import Emitter
-from simulators.ptx.memory import elements, space_of
-from simulators.ptx.program import Instruction, Operand, Pair
-from simulators.ptx.table import instruction
-from simulators.ptx.types import B32, BITS, PRED, U32, PtxType
+from .checks import Site
+from .emitter import Emitter
+from .memory import elements, space_of
+from .program import Instruction, Operand, Pair
+from .table import instruction
+from .types import B32, BITS, PRED, U32, PtxType
 
 SYNC = "9.7.13 Parallel Synchronization and Communication: "
 SHUFFLE = "9.7.9 Data Movement and Conversion: shfl.sync"

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from simulators.ptx.emitter import Emitter
-from simulators.ptx.memory import elements, space_of
-from simulators.ptx.program import Instruction, Operand
-from simulators.ptx.table import instruction
-from simulators.ptx.types import B32, BITS, U32
+from .emitter import Emitter
+from .memory import elements, space_of
+from .program import Instruction, Operand
+from .table import instruction
+from .types import B32, BITS, U32
 
 SECTION = "9.7.14 Warp-Level Matrix: wmma"
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from simulators.topsfb.writer import Aggregate, CType, Gcu, topsfb
+from .writer import Aggregate, CType, Gcu, topsfb
 
 _SPELLINGS = {
     "?": "bool",

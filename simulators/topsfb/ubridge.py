@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from simulators.topsfb.writer import Gcu, topsfb
+from .writer import Gcu, topsfb
 
 ENTRIES = Path(__file__).resolve().parents[2] / "tops_backend" / "ubridge_entries.json"
 TARGETS = ("gcu200", "gcu210", "gcu300", "gcu400")

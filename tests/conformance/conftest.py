@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.gate import Gate
-from tests.conformance.rows import KERNELS, Row, rows_with
-from uhal import Device, Module, diagnostics, registry
+from tests.conformance.rows import KERNELS, Row, in_place, rows_with
+from uhal import Device, Module, diagnostics
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -41,15 +41,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def row(request: pytest.FixtureRequest, folder: Path) -> Iterator[Row]:
     """The row under test, its environment set. Of a module: no test elsewhere must see a row."""
     found: Row = request.param
-    prepared = found.prepare(folder) if found.prepare is not None else {}
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in {**found.environment, **prepared}.items():
-            patch.setenv(name, value)
-        if "PYTHONPATH" in prepared:  # of a distribution that is installed for this row alone
-            patch.syspath_prepend(prepared["PYTHONPATH"].partition(os.pathsep)[0])
-        registry.look_again()
+    with in_place(found, folder):
         yield found
-    registry.look_again()
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ import pytest
 from build_support import cuda_kernels, hip_compiler, rocm_kernels
 from build_support.kernel_declarations import declared_signatures
 from simulators.topsfb import of_host
-from uhal import Device
+from uhal import Device, registry
 from uhal.images.amd_target import TargetId
 from uhal.images.hsaco import read_hsaco
 
@@ -151,11 +151,27 @@ def compile_for_tops(source: Path, folder: Path) -> Path:
     return image
 
 
+@contextlib.contextmanager
+def in_place(row: Row, folder: Path) -> Iterator[None]:
+    """Set a row's environment, and install its distribution, for as long as this lasts."""
+    prepared = row.prepare(folder) if row.prepare is not None else {}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {**row.environment, **prepared}.items():
+            patch.setenv(name, value)
+        if "PYTHONPATH" in prepared:  # of a distribution that is installed for this row alone
+            patch.syspath_prepend(prepared["PYTHONPATH"].partition(os.pathsep)[0])
+        registry.look_again()
+        yield
+    registry.look_again()
+
+
 def prepare_skeleton(folder: Path) -> Mapping[str, str]:
     """Install the distribution as its user would."""
     source = ROOT / "tests" / "skeleton_backend"
-    digest = _digest(source / "skeleton_backend" / "__init__.py", "")
-    site = folder / f"skeleton-{digest}"
+    digest = hashlib.sha256()
+    for path in [source / "pyproject.toml", *sorted(source.glob("*/*.py"))]:
+        digest.update(path.read_bytes())
+    site = folder / f"skeleton-{digest.hexdigest()[:16]}"
     if not site.exists():
         unfinished = site.with_suffix(f".{os.getpid()}")
         pip = [sys.executable, "-m", "pip", "-q", "--disable-pip-version-check", "install"]

@@ -34,10 +34,10 @@ Opener = Callable[[], AbstractContextManager[Device]]
 def opened_afresh() -> Iterator[Device]:
     """The simulated device, of which ubridge knows nothing before or after."""
     device = Device(0, backend="cuda")
-    executor._forget(device._context)
+    executor._forget(device.context)
     with device:
         yield device
-    executor._forget(device._context)
+    executor._forget(device.context)
 
 
 @pytest.fixture

@@ -14,52 +14,19 @@ import tests.ubridge.op_runs_decoding
 import tests.ubridge.op_runs_windows
 from tests.sampling import SOAK, rounds
 from tests.ubridge.op_rows import OP_ROWS, OpRow, row_of
-from tests.ubridge.op_runs import RUNS, Outcome, Trial
-from tests.ubridge.operands import LARGEST, LAYOUTS
+from tests.ubridge.op_runs import RUNS, Trial
+from tests.ubridge.operands import LAYOUTS
+from tests.ubridge.promised import within
 from ubridge import OPS, Op
-from ubridge.core.accuracy import EXACT, ROUNDING, Accuracy, accuracy_of, markdown_table
-from uhal import Device, as_dtype
+from ubridge.core.accuracy import accuracy_of, markdown_table
+from uhal import Device
 
 DEVICES = tuple(row.name for row in OP_ROWS)
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "operations.md"
-SUBNORMAL = {"f64": 2.0**-1074, "f32": 2.0**-149, "f16": 2.0**-24, "bf16": 2.0**-133}
 PROMISED = [op for op in OPS.values() if op.dtypes]
 
 # They add their runs.
 assert tests.ubridge.op_runs_decoding and tests.ubridge.op_runs_windows
-
-
-def within(outcome: Outcome, accuracy: Accuracy, row: OpRow, told: str) -> None:
-    """Fail for a result further from the exact one than promised; NaN answers NaN."""
-    got, exact = outcome.got, outcome.exact
-    assert got.shape == exact.shape, told
-    dtype = as_dtype(got.dtype).name
-    if as_dtype(dtype).kind != "float":
-        np.testing.assert_array_equal(got, exact.astype(got.dtype), told)
-        return
-    wide = exact.astype(np.longdouble)
-    if dtype == "f8e4m3":
-        wide = np.clip(wide, -448, 448)
-    with np.errstate(all="ignore"):
-        rounded = wide.astype(got.dtype).astype(np.longdouble)
-        bound = row.ulps * accuracy.bound(dtype, wide, outcome.magnitude, outcome.terms)
-        if row.rounds_each_step:
-            parts = (1 + accuracy.relative) * abs(wide) + outcome.terms * outcome.magnitude
-            bound = np.maximum(bound, row.ulps * ROUNDING[dtype] * parts)
-    found = got.astype(np.longdouble)
-    if accuracy is EXACT:
-        # What only moves, or is rounded once, is the nearest there is.
-        np.testing.assert_array_equal(found, rounded, told)
-        return
-    np.testing.assert_array_equal(np.isnan(found), np.isnan(rounded), told)
-    largest = LARGEST[dtype] * (1 - 2.0**-8)
-    plain = np.isfinite(rounded) & (abs(wide) < largest)
-    # At the edge of the range rounding may go either way.
-    np.testing.assert_array_equal(abs(found[~plain]) >= largest, abs(rounded[~plain]) >= largest)
-    least = SUBNORMAL.get(dtype, 2.0**-9) / 2
-    bound = np.broadcast_to(bound, wide.shape)[plain] + least
-    off = abs(found[plain] - wide[plain])
-    assert (off <= bound).all(), f"{told}: {(off / bound).max()} times what is promised"
 
 
 @pytest.mark.parametrize("op", PROMISED, ids=lambda op: op.name)

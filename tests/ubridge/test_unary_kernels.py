@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
+from typing import Any
 
+import mpmath
 import numpy as np
 import pytest
 
@@ -32,17 +33,25 @@ pytestmark = pytest.mark.entries
 Wide = np.longdouble
 
 
-def each(function: Callable[[float], float]) -> Callable[[Array], Array]:
-    """A function of Python's floats, which are f64, for arrays."""
+def each(function: Callable[[Any], Any]) -> Callable[[Array], Array]:
+    """A function of mpmath's numbers, of 100 bits, for arrays; NaN where it is not real."""
 
     def call(x: Array) -> Array:
-        values = [function(one) for one in x.astype(np.float64).ravel().tolist()]
-        return np.array(values, np.float64).reshape(x.shape).astype(Wide)
+        with mpmath.workprec(100):
+            values = [of_one(one) for one in x.astype(np.float64).ravel().tolist()]
+        return np.array(values, Wide).reshape(x.shape)
+
+    def of_one(x: float) -> np.longdouble:
+        try:
+            value = function(mpmath.mpf(x))
+        except ValueError:  # beyond where it is defined
+            return Wide(np.nan)
+        return Wide(np.nan if isinstance(value, mpmath.mpc) else mpmath.nstr(value, 24))
 
     return call
 
 
-normal = each(lambda x: 0.5 * math.erfc(-x * math.sqrt(0.5)))
+normal = each(mpmath.ncdf)
 
 
 def rounded(x: Array) -> Array:
@@ -66,7 +75,7 @@ REFERENCES: dict[str, tuple[Callable[[Array], Array], float, float]] = {
     "usin": (np.sin, 4, 4),
     "ucos": (np.cos, 4, 4),
     "utanh": (np.tanh, 4, 4),
-    "uerf": (each(math.erf), 4, 5),
+    "uerf": (each(mpmath.erf), 4, 5),
     "uceil": (np.ceil, 0, 0),
     "ufloor": (np.floor, 0, 0),
     "uround": (rounded, 0, 0),

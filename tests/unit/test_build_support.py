@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -15,6 +17,8 @@ import pytest
 from packaging.markers import default_environment
 from packaging.requirements import Requirement
 
+from build_support import interpreters
+from build_support.changed import EVERYTHING, reached
 from build_support.flavoured import mirror
 from build_support.jobs import OUTPUT, BuildError, Job, build
 from build_support.native import FLAVOURS, RELEASE, load_cpu_level, native_jobs
@@ -164,6 +168,24 @@ class TestRequirements:
             there = {"sys_platform": system, "platform_machine": machine}
             assert blas.marker.evaluate({**default_environment(), **there}) is asked_for
 
+    def test_an_installation_takes_names_of_its_own_only(self, tmp_path: Path) -> None:
+        command = [sys.executable, "setup.py", "-q", "egg_info", "--egg-base", str(tmp_path)]
+        subprocess.run(command, cwd=ROOT, check=True)
+        (told,) = tmp_path.glob("*.egg-info/top_level.txt")
+        backends = {path.parent.name for path in ROOT.glob("*_backend/__init__.py")}
+        names = set(told.read_text("utf-8").split())
+        assert names == {"uhal", "ubridge", "uhal_simulators", *backends}
+
+    def test_the_translator_works_under_the_name_it_is_installed_by(self, tmp_path: Path) -> None:
+        translator = tmp_path / "site" / "uhal_simulators" / "ptx"
+        shutil.copytree(ROOT / "simulators" / "ptx", translator)
+        text = tmp_path / "empty.ptx"
+        text.write_text(".version 8.0\n.target sm_80\n.address_size 64\n")
+        command = [sys.executable, "-I", str(translator / "__main__.py"), "check", str(text)]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert json.loads(done.stdout)["kernels"] == []
+
     def test_the_simulators_bring_what_executes_kernels(self) -> None:
         command = ["make", "--dry-run", "simulators"]
         said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
@@ -213,3 +235,64 @@ class TestPrerequisites:
     def test_packages_alone_for_a_machine(self) -> None:
         done = prerequisites("--packages", sys.executable, CXX="no-such-compiler")
         assert (done.returncode, done.stdout) == (1, "g++\n")
+
+
+class TestChanged:
+    """Which tests a change reaches: never too few of what imports or words tell."""
+
+    def test_sources_that_are_compiled_and_settings_reach_all(self) -> None:
+        every = reached(["pyproject.toml"])
+        for path in ("cython_src/lane.pyx", "ubridge/kernels/unary.cu", "uhal/registry.py"):
+            assert reached([path]) == every, path
+        assert "tests/conformance/test_pool.py" in every
+
+    def test_a_test_reaches_itself(self) -> None:
+        own = "tests/unit/test_build_support.py"
+        assert reached([own]) == sorted({own, *EVERYTHING})
+
+    def test_imports_are_followed_through_helpers(self) -> None:
+        found = reached(["tests/children.py"])
+        assert "tests/conformance/test_faults.py" in found
+        assert "tests/unit/test_signature.py" not in found
+
+    def test_operations_do_not_reach_the_interface(self) -> None:
+        found = reached(["ubridge/ops/reductions.py"])
+        assert "tests/ubridge/test_reduce_kernels.py" in found
+        assert "tests/unit/test_doctor.py" not in found
+
+    @pytest.mark.parametrize(
+        ("path", "test"),
+        [
+            ("examples/01_devices.py", "tests/unit/test_examples.py"),
+            ("simulators/hsa/processor.cpp", "tests/ubridge/test_cast_kernels.py"),
+            ("rocm_backend/_backend.py", "tests/unit/test_rocm_backend.py"),
+            ("docs/guide/memory.md", "tests/unit/test_guide.py"),
+        ],
+    )
+    def test_words_are_followed(self, path: str, test: str) -> None:
+        assert test in reached([path])
+
+    def test_nothing_changed_reaches_nothing(self) -> None:
+        assert reached([]) == []
+
+
+class TestInterpreters:
+    def test_the_oldest_and_the_newest_are_taken(self) -> None:
+        have = {minor: Path(f"python3.{minor}") for minor in (12, 10, 13)}
+        assert list(interpreters.extremes(have)) == [10, 13]
+        assert list(interpreters.extremes({12: Path("python3.12")})) == [12]
+        assert interpreters.extremes({}) == {}
+
+    def test_what_does_not_start_or_nobody_promised_is_left_out(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        programs = {"3.8": "echo cpython 3 8", "3.10": "exit 3", "3.12": "echo cpython 3 12"}
+        for version, text in programs.items():
+            program = tmp_path / f"python{version}"
+            program.write_text(f"#!/bin/sh\n{text}\n")
+            program.chmod(0o755)
+        monkeypatch.setenv("PATH", str(tmp_path))
+        monkeypatch.setenv("PYENV_ROOT", str(tmp_path / "none"))
+        minors = [10, 11, 12, 13]
+        assert interpreters.found(minors, own=11) == {12: tmp_path / "python3.12"}
+        assert interpreters.found(minors, own=12) == {}

@@ -38,7 +38,7 @@ def call(driver: Poor, slot: str, *arguments: Any) -> int:
 
 
 def opened(driver: CountingDriver) -> Device:
-    return Device._of(driver.open_context())
+    return driver.open_context().device
 
 
 # -- emulations ------------------------------------------------------------------------------------

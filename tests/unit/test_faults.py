@@ -9,7 +9,6 @@ import pytest
 
 from tests.counting_driver import ILLEGAL_ADDRESS, CountingDriver
 from uhal import DeviceBuffer, Signature, Stream, launch
-from uhal.device import Device
 from uhal.errors import DeviceError
 from uhal.faults import describe_site
 
@@ -20,7 +19,7 @@ class Bench:
     def __init__(self) -> None:
         self.driver = CountingDriver()
         self.context = self.driver.open_context()
-        self.device = Device._of(self.context)
+        self.device = self.context.device
         self.stream = Stream(device=self.device)
         self.driver.busy.add(self.stream.handle)
         self.kernel = self.driver.function(

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from build_support.house import private_uses
 from build_support.imports import circles, graph_of, is_upward, product_files, room_of, way_around
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -127,23 +128,10 @@ def test_the_rule_sees_every_kind_of_import(path: str, source: str, allowed: boo
     assert any(reasons) is not allowed
 
 
-STILL_IN_A_CIRCLE = {
-    f"uhal.{name}"
-    for name in (
-        "_lane", "_refusal", "_signature_text", "contract", "device", "errors", "faults", "interop",
-        "launch_config", "memory", "registry", "signature",
-    )
-}  # fmt: skip
-"""Modules of the lane's circle, which issue HOUSE takes apart. The list only gets shorter."""
-
-
 def test_no_import_circle() -> None:
     arrows = graph_of(product_files())
     found = circles(arrows)
-    wrong = [group for group in found if not STILL_IN_A_CIRCLE.issuperset(group)]
-    assert not wrong, "\n".join(" → ".join(way_around(arrows, group)) for group in wrong)
-    left = STILL_IN_A_CIRCLE.difference(*found)
-    assert not left, f"in no circle any more, so take off the list: {', '.join(sorted(left))}"
+    assert not found, "\n".join(" → ".join(way_around(arrows, group)) for group in found)
 
 
 def test_the_rooms_of_ubridge_have_an_order() -> None:
@@ -155,6 +143,28 @@ def test_the_rooms_of_ubridge_have_an_order() -> None:
         if is_upward(name, target)
     ]
     assert not wrong, "\n".join(wrong)
+
+
+def test_ubridge_uses_public_names_of_uhal_only() -> None:
+    used = [f"{where}:{line} {name}" for where, line, name in private_uses("ubridge", "uhal")]
+    assert not used, "\n".join(used)
+
+
+def test_a_private_use_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "p").mkdir()
+    source = """
+from q import _hidden, shown
+from q._inside import name
+class Own:
+    _declared: int
+    def method(self, other):
+        self._given = other._declared + other._theirs
+        return other._given, other.shown
+"""
+    (tmp_path / "p" / "module.py").write_text(source)
+    monkeypatch.setattr("build_support.house.ROOT", tmp_path)
+    found = [name for _, _, name in private_uses("p", "q")]
+    assert found == ["q._hidden", "q._inside.name", "_theirs"]
 
 
 def test_a_circle_is_seen_and_printed(tmp_path: Path) -> None:

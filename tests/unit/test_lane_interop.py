@@ -671,10 +671,9 @@ class PeerDriver(CudaDriver):
 
 
 def test_a_peers_buffer_is_an_argument_once_enabled() -> None:
-    from uhal.device import Device
 
     with Bench.accounted(PeerDriver()) as bench:
-        other = Device._of(bench.driver.open_context(1))
+        other = bench.driver.open_context(1).device
         far = DeviceBuffer.uninitialized(4, "f32", device=other)
         with pytest.raises(InvalidHandleError, match="kernel's device"):
             passed(bench, (far, None))
@@ -694,11 +693,10 @@ def test_a_peers_buffer_is_an_argument_once_enabled() -> None:
 
 
 def test_devices_that_do_not_reach_each_other_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    from uhal.device import Device
 
     monkeypatch.setattr(PeerDriver, "reach", False)
     with Bench.accounted(PeerDriver()) as bench:
-        other = Device._of(bench.driver.open_context(1))
+        other = bench.driver.open_context(1).device
         assert not bench.device.can_access_peer(other)
         with pytest.raises(NotSupportedError, match="cannot reach"):
             bench.device.enable_peer_access(other)

@@ -10,7 +10,6 @@ import pytest
 from tests.counting_driver import CountingDriver
 from uhal import _lane, launch
 from uhal.contract import CaptureStatus, ExecutableGraph
-from uhal.device import Device
 from uhal.errors import ArgumentRangeError, CaptureError, DeviceError, OutOfMemoryError, from_code
 from uhal.signature import Signature
 
@@ -65,7 +64,7 @@ class Bench:
     def __init__(self) -> None:
         self.driver = GraphDriver()
         self.context = self.driver.open_context()
-        self.device = Device._of(self.context)
+        self.device = self.context.device
         self.stream = _lane.Stream(device=self.device)
         self.kernel = self.driver.function(self.context, SIGNATURE, "rope")
         self.x = _lane.DeviceBuffer.uninitialized(64, "f32", device=self.device)
@@ -181,7 +180,7 @@ def test_a_closed_buffer_is_given_back_with_the_plan(bench: Bench) -> None:
 
 def test_a_copy_between_devices_is_refused(bench: Bench) -> None:
     other = bench.driver.open_context(1)
-    far = _lane.DeviceBuffer.uninitialized(64, "f32", device=Device._of(other))
+    far = _lane.DeviceBuffer.uninitialized(64, "f32", device=other.device)
     with bench.stream.capture() as plan:
         bench.slots_called()
         with pytest.raises(CaptureError, match=r"^a copy between devices: stream"):
@@ -193,7 +192,7 @@ def test_a_copy_between_devices_is_refused(bench: Bench) -> None:
 def test_what_another_device_does_meanwhile_is_its_own(bench: Bench) -> None:
     other = bench.driver.open_context(1)
     with bench.stream.capture() as plan:
-        with _lane.DeviceBuffer.zeros(64, "f32", device=Device._of(other)) as far:
+        with _lane.DeviceBuffer.zeros(64, "f32", device=other.device) as far:
             far.to_numpy()
         other.synchronize()
         with pytest.raises(CaptureError, match=r"^Device\.synchronize: stream"):

@@ -49,7 +49,7 @@ def driver() -> ImageDriver:
 @pytest.fixture
 def device(driver: ImageDriver) -> Iterator[Device]:
     context = driver.open_context()
-    yield Device._of(context)
+    yield context.device
     context.close()
 
 
@@ -181,7 +181,7 @@ def test_wrong_kinds_are_refused(device: Device, act: object, words: str) -> Non
 def test_parameters_that_cannot_be_passed_are_refused(signature: str, words: str) -> None:
     # Its images tell nothing of what they hold.
     context = CountingDriver().open_context()
-    module = Module.from_bytes(b"", device=Device._of(context))
+    module = Module.from_bytes(b"", device=context.device)
     assert module.kernels == ()
     assert module.get_function("fill").signature is None
     with pytest.raises(DeviceError, match=words):

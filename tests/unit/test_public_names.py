@@ -11,11 +11,14 @@ from typing import Any
 import pytest
 
 import ubridge
+import ubridge.backends
 import uhal
+import uhal.frameworks
 from uhal import _lane
 
 STUB = Path(uhal.__file__).with_name("_lane.pyi")
 OURS = ("uhal", "ubridge")
+PUBLIC = (uhal, uhal.frameworks, ubridge, ubridge.backends)
 
 
 def is_ours(found: type) -> bool:
@@ -24,7 +27,7 @@ def is_ours(found: type) -> bool:
 
 def classes() -> dict[str, type]:
     """Every public class, and every class of the compiled lane that has a public name."""
-    found = [getattr(module, name) for module in (uhal, ubridge) for name in module.__all__]
+    found = [getattr(module, name) for module in PUBLIC for name in module.__all__]
     found += [one for name, one in vars(_lane).items() if not name.startswith("_")]
     named = {one.__qualname__: one for one in found if isinstance(one, type) and is_ours(one)}
     return dict(sorted(named.items()))

@@ -241,7 +241,7 @@ def test_a_backend_and_a_device_are_opened_once_by_any_number_of_threads(install
         thread.join()
     assert driver.opened == 1
     assert {device.ordinal for device in found} == {0, 1}
-    assert len({id(device._context) for device in found}) == 2
+    assert len({id(device.context) for device in found}) == 2
 
 
 def test_the_library_variable_is_looked_at_again(
@@ -308,7 +308,7 @@ def test_a_closed_device_is_refused_and_opened_afresh(install: Install) -> None:
     fresh = Device(0, "host")
     assert not fresh.closed
     assert fresh == device
-    assert fresh._context is not device._context
+    assert fresh.context is not device.context
 
 
 def test_a_fork_leaves_the_parents_objects_behind(
@@ -325,7 +325,7 @@ def test_a_fork_leaves_the_parents_objects_behind(
     with pytest.raises(InvalidHandleError, match="initialised before fork"):
         Api.quick_init()
     after = Device(0, "host")
-    assert after._context is not before._context
+    assert after.context is not before.context
     assert (lost.opened, kept.opened) == (1, 2)
 
 

@@ -45,5 +45,6 @@ def test_a_wheel_carries_the_simulated_drivers(tmp_path: Path) -> None:
     assert "cuda   ok       compute capability 8.6" in told
     assert "kernel right" in told
     # What only builds stays behind; what runs PTX comes along.
-    assert not (site / "simulators" / "build.py").exists()
-    assert (site / "simulators" / "ptx" / "runtime" / "grid.c").is_file()
+    assert not (site / "uhal_simulators" / "build.py").exists()
+    assert (site / "uhal_simulators" / "ptx" / "runtime" / "grid.c").is_file()
+    assert not (site / "simulators").exists()

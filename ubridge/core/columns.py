@@ -1,4 +1,4 @@
-"""How each backend's kernels are named and spread over the device: one table, two columns.
+"""How kernels are named and spread over the device: Candle's column, and the one of GCUs.
 
 A row says, for a family of operations, in which module its kernels are, how an entry is spelled,
 and its geometry. CUDA, ROCm and the host share Candle's column; GCUs have Ubridge's kernels. In
@@ -266,11 +266,3 @@ GCU: Mapping[str, Row] = {
     "paged_attention": _gcu("attention", _PLAIN, _IN_L2),
 }
 """Ubridge's kernels, for GCUs."""
-
-COLUMNS: Mapping[str, Mapping[str, Row]] = {
-    "cuda": CANDLE,
-    "rocm": CANDLE,
-    "host": CANDLE,
-    "tops": GCU,
-}
-"""Backend to its rows, by family."""

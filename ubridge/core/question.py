@@ -20,7 +20,15 @@ Known = tuple[DType, Layout]
 class Question:
     """An operation on operands of these types and layouts. A value; compared by its key."""
 
-    __slots__ = ("attributes", "is_capturable", "key", "numbers", "op", "operands", "result")
+    __slots__ = {  # noqa: RUF023 -- in the order of the constructor
+        "op": "What is asked for.",
+        "operands": "Element types and layouts of the operands.",
+        "result": "What is written. An operation in place writes into memory that it is given.",
+        "attributes": "What else decides how it is launched, by name.",
+        "numbers": "How many numbers a call passes behind the operands.",
+        "is_capturable": "Whether the answer must be launches alone: a capture knows no others.",
+        "key": "Equal for equal questions. The operation tells how many operands there may be.",
+    }
 
     def __init__(
         self,
@@ -34,13 +42,9 @@ class Question:
         self.op = op
         self.operands = operands
         self.result = result
-        """What is written. An operation in place writes into memory that it is given."""
         self.attributes = attributes
-        """What else decides how it is launched, by name."""
         self.numbers = numbers
-        """How many numbers a call passes behind the operands."""
         self.is_capturable = is_capturable
-        """Whether the answer must be launches alone, as a capture knows no others."""
         self.key: tuple[Any, ...] = (
             op,
             *[part for dtype, layout in operands for part in (dtype.code, layout.words)],
@@ -50,7 +54,6 @@ class Question:
             numbers,
             is_capturable,
         )
-        """Equal for equal questions. The operation tells how many operands there may be."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Question) and self.key == other.key

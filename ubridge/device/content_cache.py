@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from uhal import Device, DeviceBuffer, as_dtype
-from uhal._refusal import call_site
 from uhal.errors import CaptureError
+from uhal.frameworks import call_site
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -78,7 +78,7 @@ class ContentCache(ABC, Generic[Key]):
                 if self._capturing:
                     self._pinned.add(key)
                 return array
-            if self._capturing or self._device._context.capturing:
+            if self._capturing or self._device.context.capturing:
                 raise CaptureError(
                     f"the {self.what} {key!r} is not on {self._device!r} yet, and nothing can "
                     "be uploaded during a capture: the warm-up was incomplete; run the same "

@@ -9,45 +9,28 @@ import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from ubridge.core.layout import Layout
-from ubridge.core.prepared import Prepared
 from ubridge.core.product import MatmulChoice, MatmulKernel
 from ubridge.core.question import Question
 from ubridge.device import recording
+from ubridge.device.backend_kernels import Preparer
 from ubridge.device.content_cache import ConstantCache
 from ubridge.device.index_faults import IndexFaults
 from ubridge.device.kernels import DeviceKernels
 from ubridge.device.ready import Enqueue, Ready, make_ready
 from ubridge.device.recent import Recent
-from uhal import Device, DeviceBuffer, DType, Tally, _lane, registry
-from uhal._lane import CallTable
+from uhal import Device, DeviceBuffer, DType, Tally
 from uhal.device import DeviceLike, as_device
-from uhal.errors import DeviceError
+from uhal.frameworks import CallTable, Context, call_before_close, current_context
 from uhal.interop import StreamLike
 
 __all__ = ["Answer", "Asking", "DeviceExecutor", "Enqueue", "Executor", "Preparer"]
 
 REMEMBERED = 4096
 """Operations a device keeps ready, of those it is asked for by a question."""
-
-
-class Preparer(Protocol):
-    """Answers questions for one device, whose kernels are called in one convention."""
-
-    def prepare(self, question: Question) -> Prepared:
-        """Return what is launched. Refuses what there is no kernel for."""
-
-    def matmul_choice(self, dtype: DType, left: Layout, right: Layout) -> MatmulChoice:
-        """Say which kernel takes products of matrices; the layouts have one batch."""
-
-    def matmul_kernels(self) -> Sequence[MatmulKernel]:
-        """Return the kernels products may go to, in order of preference."""
-
-    def close(self) -> None:
-        """Give back what it holds besides memory. The device is still there."""
 
 
 class Answer:
@@ -134,7 +117,7 @@ class DeviceExecutor(DeviceKernels, Executor):
     def __init__(self, device: Device) -> None:
         """Made by `of`."""
         super().__init__(device)
-        self.preparer = conventions[device.backend](self)
+        self.preparer = self.backend_kernels.convention(self)
         self._answers: Recent[Hashable, Answer] = Recent(REMEMBERED)
         self.known = self._answers.latest
         self.remembered = CallTable()
@@ -145,15 +128,14 @@ class DeviceExecutor(DeviceKernels, Executor):
     @classmethod
     def of(cls, device: DeviceLike | None = None) -> DeviceExecutor:
         """Return the executor of a device, the current one when none is given."""
-        context = _lane.current_context() if device is None else as_device(device)._context
-        if context is None:
-            raise DeviceError("no device is current: call Api.quick_init() first, or pass device=")
-        found = _executors.get(context)
+        context = current_context() if device is None else as_device(device).context
+        found = _executors.get(context) if context is not None else None
         if found is None:
+            opened = Device.current() if device is None else as_device(device)
             with _lock:
-                found = _executors.get(context)
+                found = _executors.get(opened.context)
                 if found is None:
-                    found = _executors[context] = cls(Device._of(context))
+                    found = _executors[opened.context] = cls(opened)
         return found
 
     # -- questions -------------------------------------------------------------------------------
@@ -226,11 +208,11 @@ class DeviceExecutor(DeviceKernels, Executor):
 
     def note_range(self, buffer: DeviceBuffer, low: float, high: float) -> None:
         """Remember between which numbers, both included, a buffer's elements always are."""
-        self._ranges[buffer._place[0]] = low, high
+        self._ranges[buffer.base] = low, high
 
     def known_range(self, buffer: DeviceBuffer) -> tuple[float, float] | None:
         """Return the least and the greatest number a buffer may hold, where that was noted."""
-        return self._ranges.get(buffer._place[0]) if self._ranges else None
+        return self._ranges.get(buffer.base) if self._ranges else None
 
     def synchronize(self) -> None:
         """Wait for everything on the device; `IndexError` for ids out of bounds in it."""
@@ -240,14 +222,11 @@ class DeviceExecutor(DeviceKernels, Executor):
         return f"<{type(self).__name__} of {self.device!r}>"
 
 
-conventions: dict[str, Callable[[DeviceExecutor], Preparer]] = {}
-"""Backend to what prepares operations for its kernels; `ubridge.prepare` fills it."""
-
-_executors: dict[_lane.Context, DeviceExecutor] = {}
+_executors: dict[Context, DeviceExecutor] = {}
 _lock = threading.Lock()
 
 
-def _forget(context: _lane.Context) -> None:
+def _forget(context: Context) -> None:
     with _lock:
         executor = _executors.pop(context, None)
     if executor is not None:
@@ -262,5 +241,5 @@ def _start_afresh() -> None:
     _lock = threading.Lock()
 
 
-registry.call_before_close(_forget)
+call_before_close(_forget)
 os.register_at_fork(after_in_child=_start_afresh)

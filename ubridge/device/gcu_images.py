@@ -7,9 +7,12 @@ they are looked for in `topsfb/` beside the runtime library that was loaded.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
-from uhal import Api
+from ubridge.core.columns import GCU
+from ubridge.device.backend_kernels import Image
+from uhal import Api, Device
 from uhal.errors import NotFoundError
 
 BACKEND = "tops"
@@ -18,22 +21,29 @@ SUFFIX = ".topsfb"
 REPOSITORY = "https://github.com/EnflameTechnology/Ubridge"
 
 
-def find(module: str) -> Path:
-    """Return the file of a module.
+class GcuImages:
+    """Ubridge's compiled modules."""
 
-    Raises `NotFoundError` that names the folder looked into, the variable, and where the files are
-    published.
-    """
-    folder = _folder()
-    if folder is not None:
-        path = folder / f"{module}{SUFFIX}"
-        if path.is_file():
-            return path
-    looked = "the runtime's path is unknown" if folder is None else f"it is not in {folder}"
-    raise NotFoundError(
-        f"no {module}{SUFFIX} for GCUs: {looked}. Set {VARIABLE} to the folder with Ubridge's "
-        f"compiled kernels, kernels/scorpio of {REPOSITORY}"
-    )
+    def modules(self) -> Sequence[str]:
+        """Return the names of the modules that operations use; the folder may have others."""
+        return sorted({row.module for row in GCU.values()})
+
+    def find(self, module: str, device: Device) -> Image:
+        """Return the file of a module.
+
+        Raises `NotFoundError` that names the folder looked into, the variable, and where the files
+        are published.
+        """
+        folder = _folder()
+        if folder is not None:
+            path = folder / f"{module}{SUFFIX}"
+            if path.is_file():
+                return Image(path)
+        looked = "the runtime's path is unknown" if folder is None else f"it is not in {folder}"
+        raise NotFoundError(
+            f"no {module}{SUFFIX} for GCUs: {looked}. Set {VARIABLE} to the folder with Ubridge's "
+            f"compiled kernels, kernels/scorpio of {REPOSITORY}"
+        )
 
 
 def _folder() -> Path | None:

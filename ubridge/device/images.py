@@ -11,35 +11,77 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
-from ubridge.device import gcu_images
-from uhal import Device, Module, registry
-from uhal._lane import Context
+from ubridge.device.backend_kernels import Image, kernels_of
+from uhal import Device, Module
 from uhal.contract import Chosen, ImageCandidate
 from uhal.device import DeviceLike, as_device
-from uhal.errors import ArgumentValueError, NotFoundError, NotSupportedError
+from uhal.errors import ArgumentValueError, NotFoundError
+from uhal.frameworks import Context, call_before_close
 from uhal.images import cpu_level
 
 KERNELS = Path(__file__).resolve().parents[1] / "kernels"
 
-CONTAINERS = {"cuda": ".fatbin", "rocm": ".hipfb"}
-"""Backend to the suffix of its files, each with a module's images for every device.
 
-The backend chooses the one for the device.
-"""
+class ImageFolder:
+    """Images in a folder, one file for each module: `<module><suffix>`."""
+
+    def __init__(self, folder: Path, suffix: str, advice: str) -> None:
+        """`advice` ends the message about a missing file: what makes or installs it."""
+        self._folder = folder
+        self._suffix = suffix
+        self._advice = advice
+
+    def modules(self) -> Sequence[str]:
+        """Return the names of the files, without the suffix."""
+        found = (path.name for path in self._folder.glob(f"*{self._suffix}"))
+        return sorted(name.removesuffix(self._suffix) for name in found)
+
+    def find(self, module: str, device: Device) -> Image:
+        """Return the file of a module, the same for every device."""
+        path = self._folder / f"{module}{self._suffix}"
+        if path.is_file():
+            return Image(path)
+        _require_known(module, self.modules())
+        raise NotFoundError(
+            f"module {module!r} was not compiled for {device.backend}: {self._advice}"
+        )
 
 
-_OF_ONE_BACKEND = {"cuda": "sm_*/*.cu", "host": "*.cpp"}
-"""Backend to where sources lie that no other backend has images of."""
+class ShippedImages(ImageFolder):
+    """The files that `make kernels` compiles, one for each source: each holds several images.
+
+    The backend chooses the one for the device.
+    """
+
+    def __init__(self, backend: str, suffix: str, own: str = "") -> None:
+        """`own` is a pattern of sources that no other backend has images of."""
+        super().__init__(KERNELS / "images" / backend, suffix, "make kernels")
+        self._own = own
+
+    def modules(self) -> Sequence[str]:
+        """Return the names of the sources."""
+        return _sources(self._own)
+
+
+class HostImages:
+    """The shared libraries that the build makes for CPUs."""
+
+    def modules(self) -> Sequence[str]:
+        """Return the names of the sources."""
+        return _sources("*.cpp")
+
+    def find(self, module: str, device: Device) -> Image:
+        """Return the best library that is built and that this CPU runs, and why it is that one."""
+        _require_known(module, self.modules())
+        return Image(*_host_image(module))
 
 
 def modules(backend: str | None = None) -> tuple[str, ...]:
     """Names `load_module` knows on every backend, or on one, in alphabetical order."""
-    found = list(KERNELS.glob("*.cu"))
-    if backend in _OF_ONE_BACKEND:
-        found += KERNELS.glob(_OF_ONE_BACKEND[backend])
-    return tuple(sorted(source.stem for source in found))
+    return tuple(_sources() if backend is None else kernels_of(backend).images.modules())
 
 
 def load_module(name: str, *, device: DeviceLike | None = None) -> Module:
@@ -53,11 +95,7 @@ def load_module(name: str, *, device: DeviceLike | None = None) -> Module:
     built, `NotSupportedError` when there are no images for the device's backend, and
     `InvalidImageError` when none of a module is for the device.
     """
-    wanted = Device.current() if device is None else as_device(device)
-    known = modules(wanted.backend)
-    if wanted.backend != gcu_images.BACKEND and name not in known:
-        raise NotFoundError(f"no kernel module {name!r}; there are {', '.join(known)}")
-    return _loaded.get(name, wanted)
+    return _loaded.get(name, Device.current() if device is None else as_device(device))
 
 
 class _LoadedModules:
@@ -69,10 +107,12 @@ class _LoadedModules:
 
     def get(self, name: str, device: Device) -> Module:
         key = (device.backend, device.ordinal, name)
+        images = kernels_of(device.backend).images
         with self._lock:
             module = self._modules.get(key)
-            if module is None or module.closed or module.device._context is not device._context:
-                module = _load(name, device)
+            if module is None or module.closed or module.device.context is not device.context:
+                image = images.find(name, device)
+                module = Module.from_file(image.path, device=device, chosen=image.chosen)
                 self._modules[key] = module
             return module
 
@@ -82,26 +122,20 @@ class _LoadedModules:
             kept = {
                 key: module
                 for key, module in self._modules.items()
-                if module.device._context is not context
+                if module.device.context is not context
             }
             self._modules = kept
 
 
-def _load(name: str, device: Device) -> Module:
-    if device.backend == "host":
-        path, chosen = _host_image(name)
-        return Module.from_file(path, device=device, chosen=chosen)
-    if device.backend == gcu_images.BACKEND:
-        return Module.from_file(gcu_images.find(name), device=device)
-    suffix = CONTAINERS.get(device.backend)
-    if suffix is None:
-        raise NotSupportedError(
-            f"module {name!r} has no image for the {device.backend} backend in this version"
-        )
-    path = KERNELS / "images" / device.backend / f"{name}{suffix}"
-    if not path.exists():
-        raise NotFoundError(f"module {name!r} was not compiled for {device.backend}: make kernels")
-    return Module.from_file(path, device=device)
+def _sources(own: str = "") -> list[str]:
+    """The names of the sources for every backend, and of those one backend has besides."""
+    found = [*KERNELS.glob("*.cu"), *(KERNELS.glob(own) if own else ())]
+    return sorted(source.stem for source in found)
+
+
+def _require_known(module: str, known: Sequence[str]) -> None:
+    if module not in known:
+        raise NotFoundError(f"no kernel module {module!r}; there are {', '.join(known)}")
 
 
 def _host_image(name: str) -> tuple[Path, Chosen]:
@@ -149,5 +183,5 @@ def _start_afresh() -> None:
     _loaded = _LoadedModules()
 
 
-registry.call_before_close(_forget)
+call_before_close(_forget)
 os.register_at_fork(after_in_child=_start_afresh)

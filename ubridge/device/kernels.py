@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ubridge.core.columns import COLUMNS, Configure, Row
+from ubridge.core.columns import Configure, Row
 from ubridge.core.op_table import Op
+from ubridge.device.backend_kernels import kernels_of
 from ubridge.device.content_cache import ConstantCache
 from ubridge.device.images import load_module
 from ubridge.device.index_faults import IndexFaults
@@ -31,19 +32,12 @@ class DeviceKernels:
 
     def __init__(self, device: Device) -> None:
         """Find nothing yet; `NotSupportedError` for a backend there are no kernels for."""
-        column = COLUMNS.get(device.backend)
-        if column is None:
-            raise NotSupportedError(
-                f"ubridge has no kernels for the {device.backend} backend, only for "
-                f"{', '.join(COLUMNS)}",
-                backend=device.backend,
-            )
+        self.backend_kernels = kernels_of(device.backend)
         self.device = device
         self.layouts = LayoutCache(device)
         self.constants = ConstantCache(device)
         self.index_faults = IndexFaults(device)
         self._attached: set[str] = set()
-        self._rows = column
         self._kernels: dict[tuple[Op, str, str], Kernel] = {}
 
     def get_or_load_func(self, entry: str, module: str) -> Function:
@@ -76,7 +70,7 @@ class DeviceKernels:
         return found
 
     def _make_kernel(self, op: Op, dtype: DType, other: DType | None) -> Kernel:
-        row = self._rows.get(op.family.name)
+        row = self.backend_kernels.rows.get(op.family.name)
         if row is None:
             raise NotSupportedError(
                 f"{op.name}: the {self.device.backend} backend has no such kernel",

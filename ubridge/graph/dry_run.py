@@ -49,9 +49,9 @@ class DryRun:
 
     def reads(self, memory: DeviceBuffer) -> bool:
         """Return whether a launch is given the memory, or a part of it: what a slot follows."""
-        root, start = memory._place
+        start = memory.byte_offset
         stop = start + memory.nbytes
-        given = self._given.get(root, ())
+        given = self._given.get(memory.base, ())
         return start < stop and any(start <= first and last <= stop for first, last in given)
 
     def _note(self, step: Step, launch: Launch) -> None:
@@ -61,8 +61,8 @@ class DryRun:
             whole = step.out if source.index == _RESULT else step.arguments[source.index]
             if isinstance(whole, DeviceBuffer):
                 buffer = part_of(whole, source)
-                root, start = buffer._place
-                self._given.setdefault(root, set()).add((start, start + buffer.nbytes))
+                start = buffer.byte_offset
+                self._given.setdefault(buffer.base, set()).add((start, start + buffer.nbytes))
 
 
 __all__ = ["DryRun"]

@@ -224,7 +224,7 @@ def _require_undisturbed(graph: GraphBuilder) -> None:
     def memory(place: Place) -> int:
         """The same for all that may share memory."""
         buffer = graph.storages[place.storage].buffer
-        return -1 - place.storage if buffer is None else id(buffer._place[0])
+        return -1 - place.storage if buffer is None else id(buffer.base)
 
     written = Counter(memory(call.written) for call in calls)
     if any(written[memory(call.written)] > 1 for _, call in slots):

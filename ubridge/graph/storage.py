@@ -101,11 +101,10 @@ class Storages:
         """Return where a buffer lies; one not seen yet is held."""
         if isinstance(buffer, Description):
             return buffer.place
-        root, offset = buffer._place
-        number = self._numbers.get(id(root))
+        number = self._numbers.get(id(buffer.base))
         if number is None:
-            number = self.hold(root)
-        return Place(number, offset, buffer.size, buffer.dtype)
+            number = self.hold(buffer.base)
+        return Place(number, buffer.byte_offset, buffer.size, buffer.dtype)
 
     def resolve(self, place: Place) -> DeviceBuffer:
         """Return the buffer of a place that has memory."""

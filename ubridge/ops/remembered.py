@@ -15,7 +15,8 @@ from typing import Any, TypeVar, cast
 
 from ubridge.core.layout import Layout
 from ubridge.device.executor import Answer, Executor
-from uhal import DeviceBuffer, DType, _lane
+from uhal import DeviceBuffer, DType
+from uhal.frameworks import RememberedCall, SlotMaker
 from uhal.interop import StreamLike
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -34,7 +35,7 @@ class TensorData:
     _executor: Executor
 
 
-make = _lane.SlotMaker(TensorData, "_buffer", "_layout", "_dtype", "_executor")
+make = SlotMaker(TensorData, "_buffer", "_layout", "_dtype", "_executor")
 """`make(cls, buffer, layout, dtype, executor)` is a tensor of which nothing is checked."""
 
 
@@ -62,7 +63,7 @@ def remembered(asks: Asks, writes_over: bool = False) -> Callable[[Function], Fu
     def decorated(function: Function) -> Function:
         parameters = inspect.signature(function).parameters.values()
         settings = [one.name for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD][1:]
-        call = _lane.RememberedCall(
+        call = RememberedCall(
             function, asks, make, tuple(settings), writes_over,
             layouts=(Layout, "words", "start_offset"), executors=(Executor, "remembered"),
             answers=(Answer, "launch", "layout", "dtype", "ahead", "behind"),

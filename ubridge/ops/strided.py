@@ -20,10 +20,11 @@ from ubridge.core.op_table import OPS
 from ubridge.device.executor import Answer, DeviceExecutor, Executor
 from ubridge.ops import answers
 from ubridge.ops.remembered import TensorData, launched, make, remembered
-from uhal import Device, DeviceBuffer, DType, _lane, as_dtype
+from uhal import Device, DeviceBuffer, DType, as_dtype
 from uhal.device import DeviceLike
 from uhal.dtypes import DTypeLike, bool_, u8
 from uhal.errors import ArgumentTypeError, ArgumentValueError
+from uhal.frameworks import dlpack_of, strided_dlpack
 from uhal.interop import StreamLike
 
 Tensor = TypeVar("Tensor", bound="StridedTensor")
@@ -254,7 +255,7 @@ class StridedTensor(TensorData):
         It keeps its strides. Raises `BufferError` for one that is not on `device`, or the current
         one, and for negative strides.
         """
-        buffer, shape, strides = _lane.strided_dlpack(source, device, stream)
+        buffer, shape, strides = strided_dlpack(source, device, stream)
         return cls(buffer, Layout(Shape(shape), strides))
 
     def to_numpy(self, *, stream: StreamLike | None = None) -> npt.NDArray[Any]:
@@ -313,7 +314,7 @@ class StridedTensor(TensorData):
         exported = self.copy() if copy else self
         layout = exported._layout
         buffer = exported._buffer[layout.start_offset : layout.extent]
-        return _lane.dlpack_of(
+        return dlpack_of(
             exported, buffer.view(self._dtype), tuple(layout.shape), tuple(layout.strides),
             copied=bool(copy), stream=stream, max_version=max_version, dl_device=dl_device,
         )  # fmt: skip

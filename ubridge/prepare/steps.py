@@ -18,7 +18,13 @@ _RESULT, _SCRATCH = -1, -2
 class Memory:
     """An operand, the result, scratch, or a part of one: as a buffer, but without an address."""
 
-    __slots__ = ("_index", "_start", "_whole", "dtype", "size")
+    __slots__ = {
+        "_index": None,
+        "_start": None,
+        "_whole": None,
+        "dtype": "The element type.",
+        "size": "Elements that the operation may use.",
+    }
 
     def __init__(
         self, index: int, start: int, size: int, dtype: DType, is_whole: bool = False
@@ -27,7 +33,6 @@ class Memory:
         self._start = start
         self._whole = is_whole
         self.size = size
-        """Elements that the operation may use."""
         self.dtype = dtype
 
     def __getitem__(self, part: slice) -> Memory:

@@ -43,7 +43,7 @@ std::string find_interpreter(const std::string &translator) {
     if (!recorded.empty() && access(recorded.c_str(), X_OK) == 0) {
         return recorded;
     }
-    // <environment>/lib/python3.x/site-packages/simulators
+    // <environment>/lib/python3.x/site-packages/uhal_simulators
     const files::path packages = simulators.parent_path();
     const std::string version = packages.parent_path().filename().string();
     const files::path installed =

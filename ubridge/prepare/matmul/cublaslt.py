@@ -27,11 +27,12 @@ from ubridge.core.question import Question
 from ubridge.device.executor import DeviceExecutor
 from ubridge.prepare.matmul.kernels import ProductKernel
 from ubridge.prepare.steps import Memory, Steps
-from uhal import DeviceBuffer, Stream, _lane, as_dtype
+from uhal import DeviceBuffer, Stream, as_dtype
 from uhal.abi import Header, Library, LibrarySearch, find_library
 from uhal.contract import joined_reasons
 from uhal.dtypes import u8
 from uhal.errors import DeviceError
+from uhal.frameworks import address_for
 from uhal.interop import StreamLike
 
 _MATMUL = OPS["matmul"]
@@ -156,7 +157,7 @@ class _Opened:
     def __init__(self, executor: DeviceExecutor, search: LibrarySearch) -> None:
         assert search.handle is not None
         self._executor = executor
-        self._context = executor.device._context
+        self._context = executor.device.context
         path = search.path or search.attempts[-1].path
         self._library = Library(
             search.handle, path, _header(), status="cublasStatus_t", check=self._fail
@@ -203,7 +204,7 @@ class _Opened:
             else Stream.from_handle(stream, device=device)
         )
         used = [a, b, out]
-        addresses = [_lane.address_for(one, queue) for one in used]
+        addresses = [address_for(one, queue) for one in used]
         with self._context.enter():
             plan = self._plan(product, addresses)
             if plan is None:
@@ -211,7 +212,7 @@ class _Opened:
             workspace = 0
             if plan.workspace:
                 used.append(self._executor.allocate(plan.workspace, u8, queue))
-                workspace = _lane.address_for(used[-1], queue)
+                workspace = address_for(used[-1], queue)
             of_a, of_b, of_out = plan.layouts
             left, right, result = addresses
             # Row-major results are the library's, transposed: so are the operands, and their order.

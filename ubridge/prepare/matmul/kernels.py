@@ -32,6 +32,9 @@ class ProductKernel(MatmulKernel):
     def prepare(self, product: Product, a: Memory, b: Memory, out: Memory, steps: Steps) -> None:
         """Add the steps of a product it takes. Operands begin with the first elements."""
 
+    def close(self) -> None:
+        """Give back what it holds besides memory. The device is still there."""
+
 
 class TiledProducts(ProductKernel):
     """ubridge's kernel for every device: tiles of 64 x 64, any strides, any floats."""

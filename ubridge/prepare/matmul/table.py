@@ -6,44 +6,41 @@ and `DeviceExecutor.matmul_launches` counts.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from ubridge.core.product import MatmulChoice, Product
+from ubridge.core.product import MatmulChoice, MatmulKernel, Product
 from ubridge.device.executor import DeviceExecutor
-from ubridge.device.images import modules
 from ubridge.prepare.convention import Convention
 from ubridge.prepare.matmul.blas_products import BlasProducts
 from ubridge.prepare.matmul.cublaslt import CublasLtProducts
-from ubridge.prepare.matmul.kernels import (
-    TENSOR_MODULE,
-    ProductKernel,
-    TensorProducts,
-    TiledProducts,
-)
+from ubridge.prepare.matmul.kernels import ProductKernel, TensorProducts, TiledProducts
 from ubridge.prepare.matmul.packed_products import PackedProducts
 from ubridge.prepare.steps import Memory, Steps
 
 
+def cuda_products(executor: DeviceExecutor, convention: Convention) -> Sequence[ProductKernel]:
+    """Return what multiplies on NVIDIA's devices: the library first, then tensor cores."""
+    return (
+        CublasLtProducts(executor),
+        TensorProducts(executor, 128, executor.device.limits.processors),
+        TensorProducts(executor, 64, 1),
+    )
+
+
+def host_products(executor: DeviceExecutor, convention: Convention) -> Sequence[ProductKernel]:
+    """Return what multiplies on CPUs: a BLAS, then kernels of ours."""
+    return BlasProducts(executor, convention), PackedProducts(executor)
+
+
 class MatmulKernels:
-    """The kernels of one device in order of preference."""
+    """The kernels of one device in order of preference: the backend's, then `tiled`."""
 
     def __init__(self, executor: DeviceExecutor, convention: Convention) -> None:
-        device = executor.device
-        self._most = device.limits.max_grid[2]
-        self.table: tuple[ProductKernel, ...] = (TiledProducts(),)
+        self._most = executor.device.limits.max_grid[2]
+        brought = executor.backend_kernels.product_kernels(executor, convention)
+        self.table: tuple[ProductKernel, ...] = (*_checked(brought), TiledProducts())
         """In order of preference; the last takes everything."""
-        self._library = CublasLtProducts(executor) if device.backend == "cuda" else None
-        if TENSOR_MODULE in modules(device.backend):
-            self.table = (
-                TensorProducts(executor, 128, device.limits.processors),
-                TensorProducts(executor, 64, 1),
-                *self.table,
-            )
-        if self._library is not None:
-            self.table = (self._library, *self.table)
-        if device.backend == "host":
-            own = (BlasProducts(executor, convention), PackedProducts(executor))
-            self.table = (*own, *self.table)
 
     def choose(self, product: Product) -> MatmulChoice:
         """Say which kernel a product goes to.
@@ -82,5 +79,14 @@ class MatmulKernels:
 
     def close(self) -> None:
         """Give back what the kernels hold besides memory. The device is still there."""
-        if self._library is not None:
-            self._library.close()
+        for kernel in self.table:
+            kernel.close()
+
+
+def _checked(brought: Sequence[MatmulKernel]) -> Iterator[ProductKernel]:
+    for kernel in brought:
+        if not isinstance(kernel, ProductKernel):
+            raise TypeError(
+                f"product_kernels: expected ProductKernels, got {type(kernel).__name__}"
+            )
+        yield kernel

@@ -1,0 +1,94 @@
+"""Runs tests on the oldest and the newest other interpreters of this machine: `make interpreters`.
+
+Each has an environment in `build/interpreters`; the lane is compiled for it, into the checkout,
+where libraries of several interpreters live side by side. All else is compiled already.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from build_support.requirements import build_requirements
+
+ROOT = Path(__file__).resolve().parents[1]
+ENVIRONMENTS = ROOT / "build" / "interpreters"
+_CLASSIFIER = re.compile(r"Programming Language :: Python :: 3\.(\d+)")
+_ASK = "import sys; print(sys.implementation.name, *sys.version_info[:2])"
+
+
+def main(arguments: list[str]) -> int:
+    """Give pytest the arguments under each of them; say so where the machine has no other."""
+    others = extremes(found(promised()))
+    for minor, python in others.items():
+        print(f"interpreters: 3.{minor}, {python}", flush=True)
+        own = environment(minor, python)
+        done = subprocess.run([str(own), "-m", "pytest", *arguments], cwd=ROOT)
+        if done.returncode != 0:
+            return done.returncode
+    if not others:
+        print("interpreters: this machine has no other that uhal runs on")
+    return 0
+
+
+def promised() -> list[int]:
+    """Return the minor versions that pyproject.toml's classifiers name."""
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    return [int(minor) for minor in _CLASSIFIER.findall(text)]
+
+
+def found(minors: list[int], own: int = sys.version_info.minor) -> dict[int, Path]:
+    """Return those this machine has, by minor version, without the one that runs this."""
+    wanted = set(minors) - {own}
+    have: dict[int, Path] = {}
+    for candidate in _candidates(minors):
+        minor = _minor_of(candidate)
+        if minor in wanted:
+            have.setdefault(minor, candidate)
+    return have
+
+
+def extremes(have: dict[int, Path]) -> dict[int, Path]:
+    """Return the oldest and the newest."""
+    return {minor: have[minor] for minor in (min(have), max(have))} if have else {}
+
+
+def environment(minor: int, python: Path) -> Path:
+    """Bring its environment up to date; return the interpreter in it."""
+    own = ENVIRONMENTS / f"3.{minor}" / "bin" / "python"
+    if not own.exists():
+        subprocess.run([str(python), "-m", "venv", str(own.parents[1])], check=True)
+    pip = [str(own), "-m", "pip", "--disable-pip-version-check", "install", "-q"]
+    subprocess.run([*pip, *build_requirements(ROOT)], check=True)
+    # Builds the lane, too; without isolation it is compiled once.
+    subprocess.run([*pip, "--no-build-isolation", "-e", ".[test]"], cwd=ROOT, check=True)
+    return own
+
+
+def _candidates(minors: list[int]) -> Iterator[Path]:
+    for minor in minors:
+        on_path = shutil.which(f"python3.{minor}")
+        if on_path:
+            yield Path(on_path)
+    # What pyenv installed need not be on the path.
+    versions = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    yield from sorted(versions.glob("3.*/bin/python"))
+
+
+def _minor_of(python: Path) -> int | None:
+    """The minor version of a CPython 3; `None` for anything else, or what does not start."""
+    try:
+        said = subprocess.run([str(python), "-c", _ASK], capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    answer = re.fullmatch(r"cpython 3 (\d+)\n", said.stdout)
+    return int(answer[1]) if answer and said.returncode == 0 else None
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

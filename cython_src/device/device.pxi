@@ -1,0 +1,232 @@
+# A device as programs have it: which one it is, its limits and memory, making it the current one.
+
+# It stands above the lane, which asks it only to open and close what is not open yet.
+cdef object _registry = None
+
+
+cdef object the_registry():
+    global _registry
+    if _registry is None:
+        from uhal import registry
+        _registry = registry
+    return _registry
+
+
+def resolve_backend(cls, backend):
+    """Return the backend meant when `backend` is given to a class that may be fixed to one."""
+    fixed = getattr(cls, "_fixed_backend", None)
+    if fixed is None or backend is None or backend == fixed:
+        return fixed or backend
+    raise _errors.ArgumentValueError(
+        f"{cls.__name__} is fixed to backend {fixed!r}, got {backend!r}"
+    )
+
+
+cdef class Device:
+    """Device(ordinal=0, backend=None)\n--\n
+    One device of one backend. A value: equal to every other with its backend and ordinal.
+
+    Creating one opens the device, once a process: device `ordinal` of `backend`, by default of the
+    backend chosen by `Api`. `NoDeviceError` when there is no such device or backend. `with device:`
+    makes it current on the calling thread: streams, buffers and modules made inside are made on it.
+    Any thread may use it.
+    """
+
+    cdef Context opened
+
+    def __init__(self, ordinal=0, backend=None):
+        name = resolve_backend(type(self), backend) or the_registry().choose()
+        self.opened = the_registry().context(name, ordinal)
+
+    @classmethod
+    def count(cls, backend=None):
+        """Return how many devices the backend has; 0 when it does not work here."""
+        try:
+            name = resolve_backend(cls, backend) or the_registry().choose()
+        except _errors.NoDeviceError:
+            return 0
+        return len(the_registry().record(name).devices)
+
+    @classmethod
+    def current(cls):
+        """Return the calling thread's device, else the process default.
+
+        `DeviceError` when there is none: `Api.quick_init` or `with device:` sets one.
+        """
+        return device_of_class(cls, chosen_context(cls, None))
+
+    @property
+    def context(self):
+        """The opened device, a `uhal.frameworks.Context`; another one after `close`.
+
+        What is kept of a device is kept by it: two that are equal may have been opened apart.
+        """
+        return context_of(self)
+
+    @property
+    def ordinal(self):
+        """The device's number in its backend, from 0."""
+        return context_of(self).ordinal
+
+    @property
+    def backend(self):
+        """The backend's name."""
+        return context_of(self).backend_name
+
+    @property
+    def name(self):
+        """The product name, as the vendor writes it."""
+        return context_of(self).backend.device_name(self.ordinal)
+
+    @property
+    def uuid(self):
+        """An identifier that stays the same from process to process."""
+        return context_of(self).backend.device_uuid(self.ordinal)
+
+    @property
+    def limits(self):
+        """What a launch on the device may ask for."""
+        return context_of(self).limits
+
+    @property
+    def attributes(self):
+        """Everything else the vendor tells, under the vendor's names."""
+        return context_of(self).backend.device_attributes(self.ordinal)
+
+    @property
+    def closed(self):
+        """True after `close`; `Device(ordinal, backend)` opens it afresh."""
+        return context_of(self).closed
+
+    def can_access_peer(self, peer):
+        """Return whether `enable_peer_access(peer)` can work; True for the device itself."""
+        require_peer(peer)
+        if peer.backend != self.backend:
+            return False
+        if peer.ordinal == self.ordinal:
+            return True
+        return self.opened.backend.can_access_peer(self.ordinal, peer.ordinal)
+
+    def enable_peer_access(self, peer):
+        """Let kernels of this device take buffers of `peer` as arguments. One way; idempotent.
+
+        Copies between devices need no such thing. Raises `NotSupportedError` where the devices
+        cannot reach each other.
+        """
+        require_peer(peer)
+        if peer == self:
+            return
+        if not self.can_access_peer(peer):
+            raise _errors.NotSupportedError(
+                f"kernels of {self!r} cannot reach memory of {peer!r}; copy it, or take another "
+                f"pair of devices (Device.can_access_peer)",
+                backend=self.backend,
+            )
+        with self.opened.enter():
+            self.opened.backend.enable_peer_access(self.ordinal, peer.ordinal)
+        self.opened.note_peer(peer.ordinal)
+
+    def memory_info(self):
+        """Return free and total memory in bytes, as the driver sees them now."""
+        with context_of(self).enter():
+            return _records.MemoryInfo(*self.opened.backend.memory_info(self.ordinal))
+
+    def synchronize(self):
+        """Wait for everything on the device. Raises an asynchronous fault of earlier work.
+
+        Raises `IndexError` for an id out of bounds that a kernel met; the device lives on.
+        """
+        context_of(self).synchronize()
+        try:
+            with self.opened.enter():
+                self.opened.backend.synchronize_device(self.ordinal)
+        except NotImplementedError:
+            # A vendor without such a call: our own streams have been waited for.
+            pass
+        check_index_faults(self.opened)
+
+    def empty_cache(self):
+        """Give unused pooled memory back to the driver; return the bytes freed."""
+        return context_of(self).empty_cache()
+
+    def pool_statistics(self):
+        """Return bytes and counts of the memory pool by name."""
+        return context_of(self).pool_statistics()
+
+    def memory_stats(self):
+        """Return the memory pool's statistics under PyTorch's names, as far as it has them."""
+        return memory_words().statistics(context_of(self))
+
+    def reset_peak_memory_stats(self):
+        """Let the peaks of the statistics begin anew at what is in use now."""
+        context_of(self).reset_peak_statistics()
+
+    def memory_owners(self):
+        """Return which lines of Python made the buffers now in use, the largest owner first."""
+        return memory_words().owners(context_of(self))
+
+    @property
+    def memory_limit(self):
+        """Most bytes the pool takes from the driver; `None`: as many as the device has.
+
+        Unused memory is given back to the driver before an allocation is refused with
+        `OutOfMemoryError`. A limit below what is reserved stops further growth. The variable
+        `UHAL_MEMORY_LIMIT` sets it when the device is opened.
+        """
+        return context_of(self).memory_limit
+
+    @memory_limit.setter
+    def memory_limit(self, limit):
+        memory_words().require_limit(limit)
+        context_of(self).memory_limit = limit
+
+    def close(self):
+        """Refuse new work on the device. Objects made on it are freed as they go. Idempotent."""
+        the_registry().close_context(context_of(self))
+
+    def __enter__(self):
+        push_context(context_of(self))
+        return self
+
+    def __exit__(self, kind, value, traceback):
+        pop_context()
+
+    def __eq__(self, other):
+        if not isinstance(other, Device):
+            return NotImplemented
+        return (self.backend, self.ordinal) == (other.backend, other.ordinal)
+
+    def __hash__(self):
+        return hash((self.backend, self.ordinal))
+
+    def __repr__(self):
+        return f"{type(self).__name__}({self.ordinal}, {self.backend!r})"
+
+    def __reduce__(self):
+        return (type(self), (self.ordinal, self.backend))
+
+
+cdef inline Context context_of(Device device):
+    if device.opened is None:
+        refuse_unmade()
+    return device.opened
+
+
+cdef Device device_of_class(object cls, Context context):
+    """A device of `cls`, which is Device or a class fixed to a backend, that is open."""
+    if context is None:
+        refuse_unmade()
+    cdef Device device = cls.__new__(cls)
+    device.opened = context
+    return device
+
+
+cdef Device device_of(Context context):
+    return device_of_class(Device, context)
+
+
+cdef int require_peer(object peer) except -1:
+    if not isinstance(peer, Device):
+        words().refuse_peer(peer)
+    require_usable(context_of(peer))
+    return 0

@@ -1,0 +1,48 @@
+"""What the skeleton brings to ubridge: the host's kernels, and one more that multiplies.
+
+A backend with images of its own names their folder in the place of `HostImages()`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ubridge.backends import (
+    CANDLE,
+    Arguments,
+    BackendKernels,
+    CandleConvention,
+    DeviceExecutor,
+    HostImages,
+    Memory,
+    Product,
+    ProductKernel,
+    Steps,
+)
+
+
+class Strips(ProductKernel):
+    """Plain matrices of f32, by the kernel of the demo network."""
+
+    name = "strips"
+    reason = "plain matrices of f32"
+
+    def refusal(self, product: Product) -> str:
+        """Say why the kernel cannot take it: it knows no strides."""
+        plain = product.layouts == "nn" and product.pitches == (product.k, product.n)
+        plain = plain and product.batch == 1 and product.dtype.name == "f32"
+        return "" if plain else "strides, several products or another dtype"
+
+    def prepare(self, product: Product, a: Memory, b: Memory, out: Memory, steps: Steps) -> None:
+        """Add its launch: a block of 64 for each tile of 64 rows by 16 columns."""
+        m, n, k = product.m, product.n, product.k
+        arguments: Arguments = {"a": a, "b": b, "out": out, "m": m, "k": k, "n": n}
+        geometry = ((-(-n // 16), -(-m // 64), 1), 64, 0)
+        steps.launch_entry("batch_matmul_legacy", "batch_matmul_legacy", geometry, arguments)
+
+
+def products(executor: DeviceExecutor, convention: CandleConvention) -> Sequence[ProductKernel]:
+    return (Strips(),)
+
+
+KERNELS = BackendKernels(CANDLE, HostImages(), CandleConvention, products)

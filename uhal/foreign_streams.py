@@ -1,0 +1,32 @@
+"""Streams of other libraries, by what they have."""
+
+from __future__ import annotations
+
+from typing import Protocol, TypeAlias
+
+
+class CudaStream(Protocol):
+    """Another library's stream by CUDA's protocol. torch's and CuPy's are taken too."""
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        """(version, handle)."""
+
+
+class TorchStream(Protocol):
+    """torch.cuda.Stream."""
+
+    @property
+    def cuda_stream(self) -> int:
+        """The handle."""
+
+
+class CupyStream(Protocol):
+    """cupy.cuda.Stream."""
+
+    @property
+    def ptr(self) -> int:
+        """The handle."""
+
+
+ForeignStream: TypeAlias = CudaStream | TorchStream | CupyStream
+"""What is taken as a stream on CUDA besides ours."""

@@ -1,0 +1,37 @@
+"""What a tensor library on top of uhal needs besides the interface: all that `ubridge` uses.
+
+`LaunchSequence`, `Passed`, `Tally` and `set_recorder` of `uhal` itself make launches that are
+prepared once. Here is what keeps facts with the device that was opened (`Context`,
+`current_context`, `call_before_close`), what makes tensors and answers operations in one compiled
+call (`SlotMaker`, `RememberedCall`, `CallTable`), tensors with strides in DLPack (`dlpack_of`,
+`strided_dlpack`), memory for libraries that enqueue work themselves (`address_for`), and the line
+of the program for messages (`call_site`). docs/guide/frameworks.md shows their use.
+"""
+
+from __future__ import annotations
+
+from uhal._lane import (
+    CallTable,
+    Context,
+    RememberedCall,
+    SlotMaker,
+    address_for,
+    current_context,
+    dlpack_of,
+    strided_dlpack,
+)
+from uhal._refusal import call_site
+from uhal.registry import call_before_close
+
+__all__ = [
+    "Context",
+    "current_context",
+    "call_before_close",
+    "SlotMaker",
+    "RememberedCall",
+    "CallTable",
+    "dlpack_of",
+    "strided_dlpack",
+    "address_for",
+    "call_site",
+]

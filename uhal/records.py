@@ -1,0 +1,121 @@
+"""Plain facts as values, which every floor of uhal may name: this module imports none of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+Verdict = Literal["ok", "absent", "refused"]
+
+
+@dataclass(frozen=True)
+class LibraryAttempt:
+    """One place looked in for a driver library, and what came of it."""
+
+    path: str
+    outcome: str
+    """`opened`, or the reason in the loader's words."""
+
+
+@dataclass(frozen=True)
+class DeviceSummary:
+    """A device as the doctor lists it before anything is created on it."""
+
+    ordinal: int
+    name: str
+    description: str
+    """Cores, instruction level, memory: one line, no newline."""
+    kind: Literal["accelerator", "processor"] = "accelerator"
+    """Accelerators are chosen before the host, the host before processors of other backends."""
+
+
+@dataclass(frozen=True)
+class BackendRecord:
+    """Why a backend was chosen or not. Carried by `Api.backends()`, `NoDeviceError`, the doctor."""
+
+    name: str
+    verdict: Verdict
+    reason: str
+    """One sentence; for `ok` what was found."""
+    next_step: str = ""
+    """What the user can do about it; empty for `ok`."""
+    libraries_tried: tuple[LibraryAttempt, ...] = ()
+    path: str | None = None
+    version: str | None = None
+    devices: tuple[DeviceSummary, ...] = ()
+
+
+@dataclass(frozen=True)
+class ErrorText:
+    """A native code in the vendor's words, and one line of advice where we have one."""
+
+    name: str
+    text: str
+    advice: str = ""
+
+
+class MemoryInfo(NamedTuple):
+    """Memory of a device, in bytes."""
+
+    free: int
+    total: int
+
+
+class MemoryOwner(NamedTuple):
+    """A line of Python and the device memory it made that is still in use."""
+
+    site: str
+    """`file.py:line` of the innermost Python code that asked; `unknown` where there was none."""
+    nbytes: int
+    """Bytes taken from the pool, rounding included."""
+    buffers: int
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A launch that may have caused a fault."""
+
+    kernel: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared: int
+    """Bytes of dynamic shared memory."""
+    stream_id: int
+    site: str
+    """`file.py:line` of the call."""
+    arguments: str
+    """The arguments' values as text, of a plan's last replay; pointers are addresses."""
+    plan: str = ""
+    """The plan it is a launch of; empty for a launch by itself."""
+    place: int = 0
+    """Which launch of the plan, from 0."""
+    replay_site: str = ""
+    """`file.py:line` of the replay."""
+
+    def __str__(self) -> str:
+        shared = f", shared {self.shared}" if self.shared else ""
+        replayed = ""
+        if self.plan:
+            replayed = f", launch {self.place} of plan {self.plan!r} replayed at {self.replay_site}"
+        return (
+            f"{self.kernel} grid {self.grid}, block {self.block}{shared}, stream "
+            f"{self.stream_id} ({self.arguments}) [{self.site}]{replayed}"
+        )
+
+
+@dataclass(frozen=True)
+class IpcHandle:
+    """A buffer as another process of this machine can open it; plain data, it can be pickled.
+
+    Made by `DeviceBuffer.ipc_handle`, opened by `DeviceBuffer.from_ipc_handle`. It keeps nothing
+    alive: the process that made it must keep the buffer as long as another one uses it.
+    """
+
+    backend: str
+    native: bytes
+    """The driver's own handle, of the allocation the buffer lies in."""
+    offset: int
+    """Bytes from the start of that allocation."""
+    size: int
+    """Elements."""
+    dtype: str
