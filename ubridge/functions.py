@@ -10,8 +10,8 @@ from functools import partial
 from typing import Any, Protocol
 
 from ubridge.core.op_table import OPS
+from ubridge.device.remembered import remembered
 from ubridge.ops import elementwise
-from ubridge.ops.remembered import remembered
 from ubridge.tensor import DeviceTensor
 from uhal.interop import StreamLike
 

@@ -15,10 +15,10 @@ import numpy as np
 from ubridge.buffers import launches
 from ubridge.core.op_table import OPS, Op
 from ubridge.core.promotion import checked_number
+from ubridge.device.remembered import remembered
 from ubridge.ops import choices, elementwise, products, reductions, results, statistics
 from ubridge.ops.printing import text_of
 from ubridge.ops.refusals import formatted, pickled, refuse_ufunc
-from ubridge.ops.remembered import remembered
 from ubridge.ops.strided import Index, StridedTensor, indexed
 from uhal.dtypes import DTypeLike, bool_
 from uhal.errors import ArgumentTypeError, ArgumentValueError, InvalidHandleError

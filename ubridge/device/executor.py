@@ -69,23 +69,15 @@ Asking = Callable[..., tuple[Question, Layout, DType] | None]
 class Executor(ABC):
     """What operations are asked of: a device, or a graph that describes them."""
 
-    __slots__ = ("remembered",)
+    # With a text, as `help` and `inspect.getdoc` find it.
+    __slots__ = {
+        "remembered": "What the compiled lane answers by itself; `None`: it calls every function."
+    }
 
     remembered: CallTable | None
-    """What the compiled lane answers by itself; a new one whenever `known` is another dictionary.
-
-    `None` where every call is to be asked for.
-    """
     device: Device
     index_faults: IndexFaults
     constants: ConstantCache
-    known: dict[Hashable, Answer]
-    """Answers by the keys of callers, who look here first: `known.get(key) or answer(key, …)`.
-
-    A key begins with the operation and holds whatever the answer depends on, and whatever was
-    checked of the operands before: it need not be checked again. Layouts are in it without their
-    start; callers pass buffers from the first element on.
-    """
 
     @abstractmethod
     def allocate(self, size: int, dtype: DType, stream: StreamLike | None = None) -> DeviceBuffer:
@@ -97,7 +89,12 @@ class Executor(ABC):
 
     @abstractmethod
     def answer(self, key: Hashable, how: Asking, /, *facts: Any) -> Answer | None:
-        """Return the answer to the question that `how` makes of the facts, if it makes one."""
+        """Return the answer to the question that `how` makes of the facts, if it makes one.
+
+        It is kept by the key, which begins with the operation and holds whatever the answer depends
+        on, and whatever was checked of the operands before: it need not be checked again. Layouts
+        are in it without their start; callers pass buffers from the first element on.
+        """
 
     @abstractmethod
     def matmul_choice(self, dtype: DType, left: Layout, right: Layout) -> MatmulChoice:
@@ -120,6 +117,7 @@ class DeviceExecutor(DeviceKernels, Executor):
         self.preparer = self.backend_kernels.convention(self)
         self._answers: Recent[Hashable, Answer] = Recent(REMEMBERED)
         self.known = self._answers.latest
+        """The answers used lately. For looking into only."""
         self.remembered = CallTable()
         self._ready: Recent[Question, Ready] = Recent(REMEMBERED)
         self._tallies: dict[str, Tally] = {}

@@ -12,9 +12,9 @@ from ubridge.core.op_table import OPS
 from ubridge.core.operand_checks import one_shape, require_one_device
 from ubridge.core.promotion import checked_number, element_bytes, promoted, with_number
 from ubridge.device.executor import Answer
+from ubridge.device.remembered import TensorData, launched, remembered
 from ubridge.ops import answers
 from ubridge.ops.elementwise import astype, binary, unary
-from ubridge.ops.remembered import TensorData, launched, remembered
 from ubridge.ops.results import delivered, require_tensors
 from ubridge.ops.strided import StridedTensor, Tensor, storage_of
 from uhal import DeviceBuffer, DType, as_dtype

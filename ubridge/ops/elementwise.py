@@ -23,8 +23,8 @@ from ubridge.core.promotion import (
     with_number,
 )
 from ubridge.device.executor import Answer
+from ubridge.device.remembered import TensorData, launched, remembered, start_of
 from ubridge.ops import answers
-from ubridge.ops.remembered import TensorData, launched, remembered, start_of
 from ubridge.ops.results import delivered, is_alike, require_tensors, result_layout
 from ubridge.ops.strided import StridedTensor, Tensor, storage_of
 from uhal import DeviceBuffer, DType, as_dtype

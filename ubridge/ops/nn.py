@@ -11,8 +11,8 @@ from ubridge.core.layout import Layout
 from ubridge.core.op_table import OPS, Op
 from ubridge.core.operand_checks import axis_of, require_one_kind
 from ubridge.device.executor import Answer
+from ubridge.device.remembered import TensorData, launched, remembered
 from ubridge.ops import answers
-from ubridge.ops.remembered import TensorData, launched, remembered
 from ubridge.ops.results import delivered, require_tensors
 from ubridge.ops.strided import StridedTensor, Tensor
 from uhal import DeviceBuffer

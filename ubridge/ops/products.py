@@ -12,9 +12,9 @@ from ubridge.core.operand_checks import axis_of, one_shape, require_one_device, 
 from ubridge.core.product import MatmulChoice
 from ubridge.core.promotion import promoted
 from ubridge.device.executor import Answer
+from ubridge.device.remembered import TensorData, launched, remembered
 from ubridge.ops import answers
 from ubridge.ops.elementwise import astype
-from ubridge.ops.remembered import TensorData, launched, remembered
 from ubridge.ops.results import delivered, require_tensors
 from ubridge.ops.strided import StridedTensor, Tensor
 from uhal import DeviceBuffer, DType

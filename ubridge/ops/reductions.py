@@ -11,9 +11,9 @@ from ubridge.buffers import launches
 from ubridge.core.layout import Layout
 from ubridge.core.op_table import OPS, Op
 from ubridge.device.executor import Answer
+from ubridge.device.remembered import TensorData, launched, make, remembered
 from ubridge.ops import answers
 from ubridge.ops.elementwise import asked_with_number, astype, with_scalar
-from ubridge.ops.remembered import TensorData, launched, make, remembered
 from ubridge.ops.results import delivered, require_tensors
 from ubridge.ops.strided import Tensor
 from uhal import DeviceBuffer

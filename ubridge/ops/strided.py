@@ -18,8 +18,8 @@ from ubridge.buffers import launches
 from ubridge.core.layout import Layout, Shape
 from ubridge.core.op_table import OPS
 from ubridge.device.executor import Answer, DeviceExecutor, Executor
+from ubridge.device.remembered import TensorData, launched, make, remembered
 from ubridge.ops import answers
-from ubridge.ops.remembered import TensorData, launched, make, remembered
 from uhal import Device, DeviceBuffer, DType, as_dtype
 from uhal.device import DeviceLike
 from uhal.dtypes import DTypeLike, bool_, u8
