@@ -167,6 +167,8 @@ cdef object call_remembered(object callee, PyObject **given, size_t flags, PyObj
             else:
                 count = PyVectorcall_NARGS(flags)
                 answer = ask(<RememberedCall>call, given, count, keywords, &taken)
+                if not is_as_before(call, given, count, keywords, &taken):
+                    answer = None
                 if answer is not None:
                     keep_answer(<RememberedCall>call, place, answer, count, &taken, given)
             if answer is not None and (
@@ -237,7 +239,10 @@ cdef inline bint take_apart(
         taken.buffers[taken.buffer_count] = slot_at(one, at[0])
         taken.layouts[taken.buffer_count] = layout
         taken.starts[taken.buffer_count] = slot_at(layout, (<RememberedCall>callee).start)
-        if taken.buffers[taken.buffer_count] == NULL:
+        if (
+            taken.buffers[taken.buffer_count] == NULL or taken.starts[taken.buffer_count] == NULL
+            or taken.objects[number + 1] == NULL
+        ):
             return False
         if taken.starts[taken.buffer_count] != <PyObject *>ZERO:
             taken.has_starts = True
@@ -246,6 +251,18 @@ cdef inline bint take_apart(
         number += 2
     taken.count = number
     return True
+
+
+cdef bint is_as_before(
+    PyObject *callee, PyObject **given, Py_ssize_t count, PyObject *keywords, GivenTensors *taken
+) noexcept:
+    """Whether the parts of tensors are those that were asked about: Python ran meanwhile."""
+    cdef GivenTensors before = taken[0]
+    return (
+        take_apart(callee, given, count, keywords, taken)
+        and taken.count == before.count and taken.executor == before.executor
+        and memcmp(taken.objects, before.objects, taken.count * sizeof(PyObject *)) == 0
+    )
 
 
 cdef inline size_t place_of(GivenTensors *taken) noexcept:

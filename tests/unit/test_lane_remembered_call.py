@@ -173,8 +173,12 @@ def test_everything_else_is_left_to_the_function(executor: Executor) -> None:
     asked = Asked()
     call = call_of(asked, "y")
     empty = Tensor.__new__(Tensor)
+    unmade = Layout(6, 1)
+    del unmade.start
     for wrong in (
         Tensor("x", "no layout", F32, executor),
+        Tensor("x", Layout.__new__(Layout), F32, executor),
+        Tensor("x", unmade, F32, executor),
         Tensor("x", SHAPE, F32, "no executor"),
         Tensor("x", SHAPE, F32, Executor("no table")),
         empty,
@@ -283,6 +287,19 @@ def test_a_table_may_be_replaced_while_it_is_asked(executor: Executor) -> None:
     for _ in range(2):
         assert (last(x).buffer, last(x).dtype) == ("made", F64)
     executor.table = None
+
+
+def test_tensors_that_change_while_it_is_asked_are_left_to_the_function(
+    executor: Executor,
+) -> None:
+    def asks(x: Any) -> Answer:
+        x.layout, x.dtype = Layout(7, 1), F64
+        gc.collect()
+        return Answer(launch, SHAPE, F32)
+
+    x = Tensor("x", Layout(6, 1), F32, executor)
+    assert call_of(asks)(x) == ("called", (x,), {})
+    assert len(executor.table) == 0
 
 
 def test_a_table_keeps_the_later_answers_and_lets_go_of_all(executor: Executor) -> None:
