@@ -1,7 +1,8 @@
 """What the compiled parts are and how each is compiled, as jobs for `build_support.jobs`.
 
-Six kinds: the lane (Cython, a Python extension), the host runtime (C++, a plain shared library
-loaded like a vendor's driver), the HSA runtime (C, a plain shared library over AMD's), the slot
+Seven kinds: the lane (Cython, a Python extension), the host runtime (C++, a plain shared library
+loaded like a vendor's driver), the HSA and the OpenCL runtime (C, plain shared libraries over AMD's
+and over any vendor's), the slot
 adapters of CUDA and TopsRuntime (C), the emulations of slots (C) and the host kernels (one shared
 library a module and level).
 """
@@ -69,6 +70,7 @@ def native_jobs(
         lane_job(root, destination, flavour=flavour),
         runtime_job(root, destination, flavour),
         *hsa_runtime_jobs(root, destination, flavour),
+        opencl_runtime_job(root, destination, flavour),
         *(adapters_job(root, destination, vendor, flavour) for vendor in ("cuda", "tops")),
         emulation_job(root, destination, flavour),
         *kernel_jobs(root, destination, every_level=every_level, flavour=flavour),
@@ -88,9 +90,11 @@ def lane_job(
     variant = "-unsafe" if unsafe else ""
     c_file = root / "build" / "lane" / f"{sys.implementation.cache_tag}{variant}.c"
     c_file.parent.mkdir(parents=True, exist_ok=True)
+    generator = root / "build_support" / "lane_slots.py"
+    generate = (sys.executable, str(generator), str(sources), str(c_file.parent))
     translate = (
         *(sys.executable, "-m", "cython", "-3", "--module-name", "uhal._lane", f"-I{sources}"),
-        *(str(sources / "lane.pyx"), "-o", str(c_file)),
+        *(f"-I{c_file.parent}", str(sources / "lane.pyx"), "-o", str(c_file)),
     )
     compiler = _cc()
     link = shlex.split(sysconfig.get_config_var("LDSHARED") or "cc -shared")
@@ -112,8 +116,8 @@ def lane_job(
     return Job(
         label=f"lane{variant}",
         output=destination / "uhal" / f"_lane{sysconfig.get_config_var('EXT_SUFFIX')}",
-        inputs=_files(sources, "*.pyx", "**/*.pxi", "**/*.h", "**/*.c"),
-        commands=(translate, compile_and_link),
+        inputs=(*_files(sources, "*.pyx", "**/*.pxi", "**/*.h", "**/*.c"), generator),
+        commands=(generate, translate, compile_and_link),
         weight=1 << 40,
         tools=f"{_version(compiler[0])} {version('Cython')} {numpy.__version__} {sys.version}",
     )
@@ -165,6 +169,21 @@ def hsa_runtime_jobs(root: Path, destination: Path, flavour: Flavour) -> list[Jo
             flavour=flavour,
         )
     ]
+
+
+def opencl_runtime_job(root: Path, destination: Path, flavour: Flavour) -> Job:
+    """`opencl_backend/libuhal_opencl.so`, from every C file of the OpenCL runtime.
+
+    It links no OpenCL: the functions are handed to it as addresses.
+    """
+    folder = root / "opencl_backend"
+    return _c_library_job(
+        "OpenCL runtime",
+        units=_files(folder / "runtime", "*.c"),
+        folders=(folder / "runtime", root / "cython_src", folder),
+        output=destination / "opencl_backend" / "libuhal_opencl.so",
+        flavour=flavour,
+    )
 
 
 def adapters_job(root: Path, destination: Path, vendor: str, flavour: Flavour) -> Job:

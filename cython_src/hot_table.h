@@ -90,10 +90,10 @@ struct uhal_launch_config {
     SLOT(required, stream_wait_event, (void *stream, void *event, unsigned int flags))             \
     SLOT(required, stream_callback, (void *stream, uhal_host_function function, void *user_data))  \
     /* No function of CUDA's: of the launches a stream was given, how many have completed and how   \
-       many may have begun; a graph counts as one. Of the last begun, if that is a graph, `place` is \
+       many may have begun; a graph counts as one. Of the last begun, if that is a graph, `index` is \
        the kernel under way, UINT64_MAX where it is not known. It narrows the suspects of a fault. */ \
     SLOT(optional, stream_progress,                                                                \
-         (void *stream, uint64_t *completed, uint64_t *begun, uint64_t *place))                    \
+         (void *stream, uint64_t *completed, uint64_t *begun, uint64_t *index))                    \
     /* cuEventCreate, cuEventDestroy, cuEventRecord, cuEventSynchronize, cuEventQuery,             \
        cuEventElapsedTime */                                                                       \
     SLOT(required, event_create, (void **event, unsigned int flags))                               \
@@ -124,8 +124,9 @@ typedef struct uhal_hot_table {
     int not_ready;     /* what stream_query and event_query answer while work is pending */
     int out_of_memory; /* what alloc answers when the device is full */
     int frees_wait;    /* 1: free and host_free wait for everything that is pending */
-    size_t staged_bytes; /* pageable sources up to here are read at once, also behind pending work */
-    int sticky_count;  /* codes after which every later call on the device fails */
+    /* pageable sources up to here are read at once, also behind pending work */
+    size_t staged_bytes;
+    int sticky_count; /* codes after which every later call on the device fails */
     int sticky[UHAL_MAX_STICKY_CODES];
 } uhal_hot_table;
 #undef UHAL_SLOT_FIELD

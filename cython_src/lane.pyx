@@ -10,6 +10,7 @@ of only around native calls that may block.
 One translation unit, a file an idea:
 
     native.pxi, elements.pxi    the C it is written against; element types
+    slot_calls.pxi              a native call of a slot: device made current, result raised
     device/     an opened device: binding it, its state, native failures; fork and exit
     streams/    streams, what is known to be done in them, waiting, host callbacks, events
     memory/     blocks and who uses them, the pool and its modes, buffers, copies, sharing
@@ -109,6 +110,7 @@ cdef struct Packed
 
 include "elements.pxi"
 include "device/context.pxi"
+include "slot_calls.pxi"    # made of hot_table.h by the build, as native.pxi says
 include "device/process.pxi"
 include "device/device.pxi"
 include "streams/waiting.pxi"

@@ -26,75 +26,7 @@ from cpython.pycapsule cimport (
 cimport cython
 
 
-cdef extern from "hot_table.h" nogil:
-    ctypedef void (*uhal_host_function)(void *user_data) noexcept nogil
-    ctypedef int (*uhal_go_on)(void *user_data) noexcept nogil
-    struct uhal_parameter:
-        uint32_t offset
-        uint32_t size
-        uint32_t is_pointer
-    struct uhal_signature:
-        uint32_t count
-        const uhal_parameter *parameters
-    struct uhal_launch_config:
-        unsigned int grid[3]
-        unsigned int block[3]
-        unsigned int cluster[3]
-        unsigned int shared_bytes
-        int cooperative
-        int has_priority
-        int priority
-        void *stream
-    ctypedef struct uhal_hot_table:
-        int (*current)(void **) noexcept nogil
-        int (*bind)(void *) noexcept nogil
-        int (*launch)(void *, unsigned int, unsigned int, unsigned int, unsigned int,
-                      unsigned int, unsigned int, unsigned int, void *, void **,
-                      void **) noexcept nogil
-        int (*launch_ex)(const uhal_launch_config *, void *, void **, void **) noexcept nogil
-        int (*prepare_function)(void *, const uhal_signature *) noexcept nogil
-        int (*alloc)(uint64_t *, size_t) noexcept nogil
-        int (*free)(uint64_t) noexcept nogil
-        int (*alloc_async)(uint64_t *, size_t, void *) noexcept nogil
-        int (*free_async)(uint64_t, void *) noexcept nogil
-        int (*host_alloc)(void **, size_t, unsigned int) noexcept nogil
-        int (*host_free)(void *) noexcept nogil
-        int (*copy_h2d)(uint64_t, const void *, size_t, void *) noexcept nogil
-        int (*copy_d2h)(void *, uint64_t, size_t, void *) noexcept nogil
-        int (*copy_d2d)(uint64_t, uint64_t, size_t, void *) noexcept nogil
-        int (*copy_peer)(uint64_t, void *, uint64_t, void *, size_t, void *) noexcept nogil
-        int (*memset_8)(uint64_t, unsigned char, size_t, void *) noexcept nogil
-        int (*memset_16)(uint64_t, unsigned short, size_t, void *) noexcept nogil
-        int (*memset_32)(uint64_t, unsigned int, size_t, void *) noexcept nogil
-        int (*stream_create)(void **, unsigned int, int) noexcept nogil
-        int (*stream_destroy)(void *) noexcept nogil
-        int (*stream_synchronize)(void *) noexcept nogil
-        int (*stream_synchronize_while)(void *, uhal_go_on, void *) noexcept nogil
-        int (*stream_query)(void *) noexcept nogil
-        int (*stream_wait_event)(void *, void *, unsigned int) noexcept nogil
-        int (*stream_callback)(void *, uhal_host_function, void *) noexcept nogil
-        int (*stream_progress)(void *, uint64_t *, uint64_t *, uint64_t *) noexcept nogil
-        int (*event_create)(void **, unsigned int) noexcept nogil
-        int (*event_destroy)(void *) noexcept nogil
-        int (*event_record)(void *, void *) noexcept nogil
-        int (*event_synchronize)(void *) noexcept nogil
-        int (*event_synchronize_while)(void *, uhal_go_on, void *) noexcept nogil
-        int (*event_query)(void *) noexcept nogil
-        int (*event_elapsed)(float *, void *, void *) noexcept nogil
-        int (*get_function)(void **, void *, const char *) noexcept nogil
-        int (*module_unload)(void *) noexcept nogil
-        int (*graph_launch)(void *, void *) noexcept nogil
-        int (*graph_update_kernel)(void *, void *, void *, unsigned int, unsigned int,
-                                   unsigned int, unsigned int, unsigned int, unsigned int,
-                                   unsigned int, void **) noexcept nogil
-        int not_ready
-        int out_of_memory
-        int frees_wait
-        size_t staged_bytes
-        int sticky_count
-        int sticky[16]
-    enum:
-        UHAL_MAX_STICKY_CODES
+include "hot_table.pxi"    # made of hot_table.h by the build (build_support/lane_slots.py)
 
 
 cdef extern from *:

@@ -30,7 +30,6 @@ from llama_layer import (
     local_weights,
     random_weights,
     reference_layer,
-    rope_steps,
     rope_tables,
     rotated,
     scaled_to_one,
@@ -106,7 +105,7 @@ def cache(layer: Layer) -> Iterator[Result]:
     """Tables of the rotary embedding, the causal mask, and keys appended to those kept."""
     model, device = layer.model, layer.device
     count = CACHED + POSITIONS
-    steps = rope_steps(model).astype(np.float32)
+    steps = model.rope.steps(model.width).astype(np.float32)
     positions = ub.arange(count, dtype="f32", device=device).expand_dims(1)
     angles = positions * ub.from_numpy(steps, device=device)
     exact = np.arange(count)[:, None] * steps.astype(np.float64)
@@ -221,7 +220,7 @@ def block(layer: Layer) -> Iterator[Result]:
     keys = ub.kv_concat(kept_keys.tensor, ub.rope(key, cos, sin), 2)
     values = ub.kv_concat(kept_values.tensor, value, 2)
     heads = ub.attention(ub.rope(query, cos, sin), keys, values, causal=True)
-    joined = heads.swapaxes(1, 2).reshape(BATCH, POSITIONS, model.hidden)
+    joined = heads.swapaxes(1, 2).reshape(BATCH, POSITIONS, model.across)
     attended = x.tensor + joined @ tensors["self_attn.o_proj"].mT
 
     normed = ub.rms_norm(attended, tensors["post_attention_layernorm"], model.epsilon)

@@ -19,6 +19,33 @@ class WeightsError(Exception):
 
 
 @dataclass(frozen=True)
+class Rope:
+    """The angles between positions, and how they are changed for longer texts than trained with."""
+
+    base: float = 10000.0
+    kind: str = "default"
+    """Or "linear", or "llama3", as in transformers' `rope_type`."""
+    factor: float = 8.0
+    low: float = 1.0
+    high: float = 4.0
+    trained: int = 8192
+    """Positions."""
+
+    def steps(self, width: int) -> Reference:
+        """The angle between positions for each pair of a head of `width` elements."""
+        steps = np.asarray(self.base ** (-np.arange(0, width, 2) / width))
+        if self.kind == "default":
+            return steps
+        slower = np.asarray(steps / self.factor)
+        if self.kind == "linear":
+            return slower
+        # Pairs that turn often while the model was trained stay, those that do not are slower.
+        turns = self.trained * steps / (2 * np.pi)
+        kept = np.clip((turns - self.low) / (self.high - self.low), 0, 1)
+        return np.asarray(slower * (1 - kept) + steps * kept)
+
+
+@dataclass(frozen=True)
 class Model:
     """The sizes of a LLaMA layer."""
 
@@ -28,12 +55,19 @@ class Model:
     inner: int = 176
     vocabulary: int = 101
     epsilon: float = 1e-5
-    rope_base: float = 10000.0
+    rope: Rope = Rope()
+    head_width: int = 0
+    """Elements of one head; 0 for as many as share the hidden ones out."""
 
     @property
     def width(self) -> int:
         """Elements of one head."""
-        return self.hidden // self.heads
+        return self.head_width or self.hidden // self.heads
+
+    @property
+    def across(self) -> int:
+        """Elements of all heads together."""
+        return self.heads * self.width
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -42,10 +76,10 @@ class Model:
         return {
             "embed_tokens": (self.vocabulary, self.hidden),
             "input_layernorm": (self.hidden,),
-            "self_attn.q_proj": (self.hidden, self.hidden),
+            "self_attn.q_proj": (self.across, self.hidden),
             "self_attn.k_proj": of_keys,
             "self_attn.v_proj": of_keys,
-            "self_attn.o_proj": (self.hidden, self.hidden),
+            "self_attn.o_proj": (self.hidden, self.across),
             "post_attention_layernorm": (self.hidden,),
             "mlp.gate_proj": (self.inner, self.hidden),
             "mlp.up_proj": (self.inner, self.hidden),
@@ -117,12 +151,33 @@ def _sizes(config: Path) -> Model:
             inner=said["intermediate_size"],
             vocabulary=said["vocab_size"],
             epsilon=said.get("rms_norm_eps", Model.epsilon),
-            rope_base=said.get("rope_theta", Model.rope_base),
+            rope=_rope(said),
+            head_width=said.get("head_dim") or 0,
         )
     except FileNotFoundError:
         raise WeightsError(f"{config}: expected a LLaMA model's config.json") from None
     except (KeyError, TypeError, ValueError) as error:
         raise WeightsError(f"{config}: no LLaMA model's: {error!r}") from None
+
+
+def _rope(said: dict[str, Any]) -> Rope:
+    """From `rope_parameters`, or as before transformers 5 `rope_scaling` and `rope_theta`."""
+    told = {**(said.get("rope_parameters") or {}), **(said.get("rope_scaling") or {})}
+    kind = told.get("rope_type", told.get("type", Rope.kind))
+    if kind not in ("default", "linear", "llama3"):
+        raise ValueError(f"rope_type: expected default, linear or llama3, got {kind!r}")
+    trained = told.get(
+        "original_max_position_embeddings",
+        said.get("max_position_embeddings", Rope.trained),
+    )
+    return Rope(
+        base=told.get("rope_theta", said.get("rope_theta", Rope.base)),
+        kind=kind,
+        factor=told.get("factor", Rope.factor),
+        low=told.get("low_freq_factor", Rope.low),
+        high=told.get("high_freq_factor", Rope.high),
+        trained=said.get("original_max_position_embeddings", trained),
+    )
 
 
 def _full_name(name: str) -> str:
@@ -133,13 +188,8 @@ def _full_name(name: str) -> str:
 # -- what it computes ----------------------------------------------------------------------------
 
 
-def rope_steps(model: Model) -> Reference:
-    """The angle between positions, for each pair of a head."""
-    return np.asarray(model.rope_base ** (-np.arange(0, model.width, 2) / model.width))
-
-
 def rope_tables(model: Model, positions: int) -> tuple[Reference, Reference]:
-    angles = np.arange(positions)[:, None] * rope_steps(model)
+    angles = np.arange(positions)[:, None] * model.rope.steps(model.width)
     return np.cos(angles), np.sin(angles)
 
 
@@ -191,7 +241,8 @@ def reference_layer(
     values = np.concatenate((kept[1], value), 2)
     mask = np.where(causal_mask(x.shape[1], keys.shape[2]), -np.inf, 0)
     heads = attended_to(rotated(query, *angles), keys, values, mask)
-    x = x + heads.swapaxes(1, 2).reshape(x.shape) @ weights["self_attn.o_proj"].T
+    joined = heads.swapaxes(1, 2).reshape(*x.shape[:2], -1)
+    x = x + joined @ weights["self_attn.o_proj"].T
     normed = scaled_to_one(x, weights["post_attention_layernorm"], model.epsilon)
     gate, up = (normed @ weights[f"mlp.{part}_proj"].T for part in ("gate", "up"))
     return x, x + gate / (1 + np.exp(-gate)) * up @ weights["mlp.down_proj"].T

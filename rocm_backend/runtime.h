@@ -96,9 +96,9 @@ typedef struct uhalHsaSettings {
 /* A GPU, and the pools to allocate from, by their handles. */
 typedef struct uhalHsaDeviceInfo {
     uint64_t agent;
-    uint64_t host_agent;   /* the CPU that its copies from and to the host name */
+    uint64_t host_agent; /* the CPU that its copies from and to the host name */
     uint64_t device_pool;
-    uint64_t pinned_pool;  /* of host memory that the device sees as it is */
+    uint64_t pinned_pool; /* of host memory that the device sees as it is */
     uint64_t kernarg_pool;
     uint32_t device_pool_is_host; /* 1: the device has no memory of its own */
     uint32_t queue_packets;
@@ -229,10 +229,11 @@ uhalHsaResult uhalHsaGraphExecDestroy(void *executable);
 uhalHsaResult uhalHsaGraphLaunch(void *executable, void *stream);
 /* Launches made before keep their values and are not waited for. HSA_STATUS_ERROR_INVALID_ARGUMENT also
  * for a kernel with more bytes of arguments than the one recorded, rounded up to a multiple of 64. */
-uhalHsaResult uhalHsaGraphExecKernelNodeSetParams(
-    void *executable, void *node, void *function, unsigned int grid_x, unsigned int grid_y,
-    unsigned int grid_z, unsigned int block_x, unsigned int block_y, unsigned int block_z,
-    unsigned int shared_bytes, void **parameters);
+uhalHsaResult uhalHsaGraphExecKernelNodeSetParams(void *executable, void *node, void *function,
+                                                  unsigned int grid_x, unsigned int grid_y,
+                                                  unsigned int grid_z, unsigned int block_x,
+                                                  unsigned int block_y, unsigned int block_z,
+                                                  unsigned int shared_bytes, void **parameters);
 
 #ifdef __cplusplus
 }

@@ -108,7 +108,17 @@ from ubridge.ops.nn import (
 )
 from ubridge.ops.products import attention, kv_concat, matmul, matmul_choice
 from ubridge.ops.reductions import argmax, argmin, max, mean, min, sum
-from ubridge.ops.selection import embedding, gather, index_add, scatter, scatter_add, take, topk
+from ubridge.ops.selection import (
+    embedding,
+    flip,
+    gather,
+    index_add,
+    scatter,
+    scatter_add,
+    sort,
+    take,
+    topk,
+)
 from ubridge.ops.statistics import all, any, cumsum, prod, std, var
 from ubridge.quantized import QuantizedWeight, launch_quantized_matvec, quantized_matmul
 from ubridge.random import Generator, rand, randn
@@ -175,6 +185,7 @@ __all__ = [
     "min",
     "sum",
     "embedding",
+    "flip",
     "gather",
     "index_add",
     "scatter",
@@ -189,6 +200,7 @@ __all__ = [
     "QuantizedWeight",
     "quantized_matmul",
     "argsort",
+    "sort",
     "avg_pool2d",
     "conv1d",
     "conv2d",

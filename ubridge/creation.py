@@ -204,14 +204,14 @@ def cat(
         raise ArgumentValueError("cat: need at least one array to concatenate")
     require_tensors("cat", *tensors)
     first = tensors[0]
-    place = checked_axis(axis, first.ndim)
+    axis = checked_axis(axis, first.ndim)
     dtype = first.dtype
     for tensor in tensors[1:]:
         dtype = promoted("cat", dtype, tensor.dtype)
-        _require_joinable(first, tensor, place)
-    lengths = [tensor.shape[place] for tensor in tensors]
+        _require_joinable(first, tensor, axis)
+    lengths = [tensor.shape[axis] for tensor in tensors]
     shape = list(first.shape)
-    shape[place] = sum(lengths)
+    shape[axis] = sum(lengths)
     if out is None:
         out = empty(shape, dtype, device=first.device, stream=stream)
     else:
@@ -220,7 +220,7 @@ def cat(
             raise ArgumentValueError("cat, out: expected other memory than the tensors'")
     start = 0
     for tensor, length in zip(tensors, lengths, strict=True):
-        out.narrow(place, start, length).copy_from(tensor, stream=stream)
+        out.narrow(axis, start, length).copy_from(tensor, stream=stream)
         start += length
     return out
 
@@ -240,25 +240,25 @@ def concatenate(
 
 
 def split(x: DeviceTensor, parts: int | Sequence[int], axis: int = 0) -> list[DeviceTensor]:
-    """Return views that are parts of an axis: as many of one length, or cut before places.
+    """Return views that are parts of an axis: as many of one length, or cut before indices.
 
     Places behind the end give empty views, and negative ones count from it, as with numpy. Raises
     `ArgumentValueError` when an axis is no multiple of the number of parts.
     """
     require_tensors("split", x)
-    place = axis_of("split", x.layout, axis)
-    length = x.shape[place]
+    axis = axis_of("split", x.layout, axis)
+    length = x.shape[axis]
     if isinstance(parts, int):
         if parts < 1 or length % parts:
             raise ArgumentValueError(
-                f"split: array split does not result in an equal division: axis {place} is "
-                f"{length} long, got {parts} parts; give the places to cut before"
+                f"split: array split does not result in an equal division: axis {axis} is "
+                f"{length} long, got {parts} parts; give the indices to cut before"
             )
         cuts = list(range(0, length + 1, length // parts)) if length else [0] * (parts + 1)
     else:
         # As a slice reads them.
         cuts = [0, *(slice(cut, None).indices(length)[0] for cut in parts), length]
-    return [x.narrow(place, start, max(stop - start, 0)) for start, stop in pairwise(cuts)]
+    return [x.narrow(axis, start, max(stop - start, 0)) for start, stop in pairwise(cuts)]
 
 
 def _require_joinable(first: DeviceTensor, other: DeviceTensor, axis: int) -> None:
@@ -267,11 +267,11 @@ def _require_joinable(first: DeviceTensor, other: DeviceTensor, axis: int) -> No
             "cat: all the input array dimensions must match exactly, but along dimension count "
             f"there are {first.ndim} and {other.ndim}"
         )
-    for place, (one, two) in enumerate(zip(first.shape, other.shape, strict=True)):
-        if place != axis and one != two:
+    for dimension, (one, two) in enumerate(zip(first.shape, other.shape, strict=True)):
+        if dimension != axis and one != two:
             raise ArgumentValueError(
                 "cat: all the input array dimensions except for the concatenation axis must match "
-                f"exactly, but along dimension {place}, the sizes are {one} and {two}"
+                f"exactly, but along dimension {dimension}, the sizes are {one} and {two}"
             )
 
 

@@ -84,6 +84,7 @@ ceil = _unary("ceil")
 copy = _unary("copy")
 cos = _unary("cos")
 erf = _unary("erf")
+erfinv = _unary("erfinv")
 exp = _unary("exp")
 floor = _unary("floor")
 gelu = _unary("gelu")
@@ -139,6 +140,7 @@ __all__ = [
     "elu",
     "equal",
     "erf",
+    "erfinv",
     "exp",
     "floor",
     "gelu",

@@ -2,8 +2,11 @@
 
 The generator is Philox 4x32-10 (Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as
 1, 2, 3", SC 2011), which makes of a 128-bit counter and a 64-bit key four 32-bit words. The key is
-the seed, the counter the place: nothing else is remembered. Numbers are computed by the host, in
-f64 where they are normal, and copied to the device.
+the seed, the counter the place: nothing else is remembered. A kernel makes the numbers on the
+device; for GCUs, which have none, the kernel of the host.
+
+A counter makes four numbers of `rand`, of its words' upper bits, or two of f64, of whose pairs of
+words the first is the upper one; and two of `randn`. One that was begun is used up.
 """
 
 from __future__ import annotations
@@ -13,16 +16,21 @@ import os
 import secrets
 import threading
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from ubridge.core.layout import Shape
+from ubridge.buffers import launches
+from ubridge.core.layout import Layout
+from ubridge.core.op_table import OPS, Op
+from ubridge.core.question import Question
+from ubridge.device.executor import DeviceExecutor
 from ubridge.tensor import DeviceTensor
 from uhal import DType, as_dtype
 from uhal.device import DeviceLike
-from uhal.dtypes import DTypeLike, f32
+from uhal.dtypes import DTypeLike, f32, f64
 from uhal.errors import ArgumentTypeError, ArgumentValueError
 from uhal.interop import StreamLike
 
@@ -35,8 +43,8 @@ _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
 _AT_A_TIME = 1 << 16
 """Counters whose words are computed at once: they stay in a cache of 4 MiB."""
-_MANTISSAS = {"f8e4m3": 4, "bf16": 8, "f16": 11, "f32": 24, "f64": 53}
-"""Bits of a float type's mantissa with the leading one: multiples of 2**-bits are exact in it."""
+_RAND = OPS["rand"]
+_RANDN = OPS["randn"]
 _WORDS = 4
 
 
@@ -71,12 +79,17 @@ class Generator:
         """The next counter; `Generator(seed, position)` goes on from here."""
         return self._position
 
-    def words(self, count: int) -> npt.NDArray[np.uint32]:
-        """Return the next `count` 32-bit words; a counter begun is used up."""
-        counters = -(-count // _WORDS)
+    def skip(self, counters: int) -> int:
+        """Use up as many counters, and return the first of them."""
         with self._lock:
             start = self._position
             self._position = (start + counters) % 2**64
+        return start
+
+    def words(self, count: int) -> npt.NDArray[np.uint32]:
+        """Return the next `count` 32-bit words; a counter begun is used up."""
+        counters = -(-count // _WORDS)
+        start = self.skip(counters)
         made = np.empty((counters, _WORDS), np.uint32)
         for first in range(0, counters, _AT_A_TIME):
             part = made[first : first + _AT_A_TIME]
@@ -124,9 +137,8 @@ def rand(
     Each is a multiple of 2 to the minus bits of the type's mantissa: 24 for f32. The same seed
     gives the same numbers on every device. In a trace they are those drawn while tracing.
     """
-    lengths, element = Shape(shape), _float("rand", dtype)
-    values = _even(_generator("rand", seed), lengths.size, _MANTISSAS[element.name])
-    return _placed(values, lengths, element, device, stream)
+    element = _float("rand", dtype)
+    return _made(_RAND, shape, element, 2 if element is f64 else 4, seed, device, stream)
 
 
 def randn(
@@ -139,48 +151,45 @@ def randn(
 ) -> DeviceTensor:
     """Make a tensor of normal numbers of mean 0 and variance 1, of a float type, f32 by default.
 
-    By Box and Muller ("A note on the generation of random normal deviates", 1958) in f64, rounded
-    once. The same seed gives the same numbers on every device. In a trace they are those drawn
-    while tracing.
+    By Box and Muller ("A note on the generation of random normal deviates", 1958) from even numbers
+    of 53 bits, in f64, rounded once: f64 is within 8 roundings of what they say exactly. The same
+    seed gives the same numbers on every device whose divisions and square roots of f64 are rounded
+    to the nearest. In a trace they are those drawn while tracing.
     """
-    lengths, element = Shape(shape), _float("randn", dtype)
-    count = lengths.size
-    pairs = -(-count // 2)
-    even = _even(_generator("randn", seed), 2 * pairs, 53).reshape(pairs, 2)
-    # 1 - u is above 0, whose logarithm is finite.
-    radius = np.sqrt(-2 * np.log(1 - even[:, 0]))
-    angle = 2 * np.pi * even[:, 1]
-    values = np.stack((radius * np.cos(angle), radius * np.sin(angle)), -1).reshape(-1)[:count]
-    return _placed(values, lengths, element, device, stream)
+    return _made(_RANDN, shape, _float("randn", dtype), 2, seed, device, stream)
 
 
-def _even(generator: Generator, count: int, bits: int) -> npt.NDArray[np.float64]:
-    """Numbers from 0 up to 1 of so many bits: a word each, or of more than 32 bits two."""
-    if bits <= 32:
-        whole = generator.words(count) >> np.uint32(32 - bits)
-    else:
-        pairs = generator.words(2 * count).reshape(count, 2).astype(np.uint64)
-        whole = (pairs[:, 0] << _HALF | pairs[:, 1]) >> np.uint64(64 - bits)
-    even: npt.NDArray[np.float64] = whole * 2.0**-bits
-    return even
-
-
-def _placed(
-    values: npt.NDArray[np.float64],
-    shape: Shape,
+def _made(
+    op: Op,
+    shape: int | Iterable[int],
     dtype: DType,
+    of_a_counter: int,
+    seed: Seed,
     device: DeviceLike | None,
     stream: StreamLike | None,
 ) -> DeviceTensor:
-    array = values.astype(dtype.dtype).reshape(shape)
-    return DeviceTensor.from_numpy(array, device=device, stream=stream)
+    layout = Layout.contiguous(shape)
+    executor = DeviceExecutor.of(device)
+    if op.family.name not in executor.backend_kernels.rows:
+        made = _made(op, shape, dtype, of_a_counter, seed, "host", None)
+        return DeviceTensor.from_numpy(made.to_numpy(), dtype, device=device, stream=stream)
+    generator = _generator(op.name, seed)
+    position = generator.skip(-(-layout.size // of_a_counter))
+    question = _question(op, dtype, layout.size)
+    buffer = launches.enqueued(executor, question, stream, None, generator.seed, position)
+    return DeviceTensor(buffer, layout, dtype)
+
+
+@lru_cache(maxsize=4096)
+def _question(op: Op, dtype: DType, size: int) -> Question:
+    return Question(op, (), (dtype, Layout.contiguous(size)), numbers=2)
 
 
 def _float(name: str, dtype: DTypeLike) -> DType:
     element = as_dtype(dtype)
-    if element.name not in _MANTISSAS:
+    if element.name not in _RAND.dtypes:
         raise ArgumentTypeError(
-            f"{name}: expected a float type, one of {', '.join(_MANTISSAS)}, got {element}"
+            f"{name}: expected a float type, one of {', '.join(_RAND.dtypes)}, got {element}"
         )
     return element
 

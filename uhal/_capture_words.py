@@ -118,7 +118,7 @@ def refuse_capture(problem: str) -> NoReturn:
 def refuse_event(call: str, name: str) -> NoReturn:
     """Raise: the event was recorded in a capture, where time does not pass."""
     raise CaptureError(
-        f"{call}: the event was recorded in the capture of plan {name!r}, and marks a place in the "
+        f"{call}: the event was recorded in the capture of plan {name!r}, and marks a point in the "
         "plan, not work that runs; record it anew after plan.replay(). "
         f"[{call_site()}]"
     )
@@ -184,7 +184,7 @@ def describe_plan(plan: Plan, launches: Sequence[Mapping[str, Any]]) -> str:
     for launch in launches:
         shared = f", shared {launch['shared']}" if launch["shared"] else ""
         lines.append(
-            f"  {launch['place']:>4} {launch['kernel']} grid {launch['grid']}, block "
+            f"  {launch['index']:>4} {launch['kernel']} grid {launch['grid']}, block "
             f"{launch['block']}{shared}"
         )
     return "\n".join(lines)

@@ -173,11 +173,12 @@ def strided_dlpack(
 class Device:
     """One device of one backend. A value: equal to every other with its backend and ordinal.
 
-    Creating one opens the device, once a process. `with device:` makes it current on the calling
-    thread: streams, buffers and modules made inside are made on it. Any thread may use it.
+    Creating one opens the device, once a process. A name stands for ordinal and backend: `"cuda"`,
+    `"cuda:1"`. `with device:` makes it current on the calling thread: streams, buffers and modules
+    made inside are made on it. Any thread may use it.
     """
 
-    def __init__(self, ordinal: int = 0, backend: str | None = None) -> None: ...
+    def __init__(self, ordinal: int | str = 0, backend: str | None = None) -> None: ...
     @classmethod
     def count(cls, backend: str | None = None) -> int: ...
     @classmethod

@@ -83,7 +83,7 @@ def _read(launch: Mapping[str, Any]) -> Launch:
         site=describe_site(launch["code"], launch["instruction_offset"]),
         arguments=_arguments_text(launch["signature"], launch["arguments"]),
         plan=launch.get("plan", ""),
-        place=launch["place"],
+        place=launch["index"],
         replay_site=describe_site(*launch["replayed"]) if "replayed" in launch else "",
     )
 

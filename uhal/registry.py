@@ -33,6 +33,7 @@ OURS = {
     "rocm": "rocm_backend",
     "tops": "tops_backend",
     "host": "host_backend",
+    "opencl": "opencl_backend",
 }
 """Name to package, whose `backend` is the class: no metadata, for a checkout may have none."""
 
@@ -80,6 +81,27 @@ def names() -> tuple[str, ...]:
     The installed distributions are read at the first call, and once.
     """
     return (*OURS, *_others())
+
+
+NAMES_OF_DEVICES = 'give one or its name, as "cuda" or "cuda:1"'
+"""Advice to whoever gave something else for a device."""
+
+
+def named(device: str, backend: str | None = None) -> tuple[str, int]:
+    """Return what the name of a device, as `"cuda"` or `"cuda:1"`, says: its backend and ordinal.
+
+    A backend's name alone means its device 0. Raises `ArgumentValueError` for a name of another
+    form, or of another backend than the one that is given, too.
+    """
+    name, colon, digits = device.partition(":")
+    if name not in names() or (colon and not (digits.isascii() and digits.isdigit())):
+        raise ArgumentValueError(
+            f"device: expected a uhal.Device, got {describe(device)}; {NAMES_OF_DEVICES}, of a "
+            f"backend that is one of {', '.join(names())}"
+        )
+    if backend not in (None, name):
+        raise ArgumentValueError(f"device: expected one of backend {backend!r}, got {device!r}")
+    return name, int(digits or 0)
 
 
 def look_again() -> None:

@@ -31,6 +31,7 @@ IMAGES: dict[str, Callable[[], bytes]] = {
     "rocm": kernels.hsaco,
     "tops": kernels.topsfb,
     "host": kernels.host,
+    "opencl": kernels.spirv,
 }
 OPERATION = "op on 16 elements"
 OPERATIONS: dict[str, dict[str, str]] = {
@@ -50,8 +51,8 @@ OPERATIONS: dict[str, dict[str, str]] = {
     "cuda": {"add": "x + y", "matmul": "a @ b"},
 }
 """What a program writes on tensors so small that what counts is getting to the kernel."""
-SHAPES = {"cuda": (8, 256), "rocm": (8, 256), "tops": (8, 4), "host": (1, 1)}
-"""Grid and block. The host's kernels run, so there they have next to nothing to do."""
+SHAPES = {"cuda": (8, 256), "rocm": (8, 256), "tops": (8, 4), "host": (1, 1), "opencl": (1, 1)}
+"""Grid and block. Kernels of a CPU run, so there they have next to nothing to do."""
 
 
 class Foreign:
@@ -81,9 +82,10 @@ class Opened:
         self.x = DeviceBuffer.uninitialized(1024, "f32")
         self.out = DeviceBuffer.uninitialized(1024, "f32")
         self.shape = SHAPES[backend]
-        self.driver: Driver = NullDriver(library) if backend != "host" else self._host_counts()
+        counts = backend in ("host", "opencl")
+        self.driver: Driver = self._own_counts() if counts else NullDriver(library)
 
-    def _host_counts(self) -> Driver:
+    def _own_counts(self) -> Driver:
         counts = self.module.get_global("counts", "u64")
         return HostCounts(int(counts.as_device_ptr()), self.stream.synchronize)
 

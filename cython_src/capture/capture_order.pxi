@@ -119,13 +119,8 @@ cdef inline int tick(Plan plan, StreamCore core) except -1:
 cdef int record_captured(Event event, StreamCore core) except -1:
     """What `event.record` does on a stream that is being captured."""
     cdef Plan plan = recording_of(core, "Event.record")
-    cdef void *previous
-    cdef int status
     if not plan.noted:
-        previous = enter(event.context)
-        status = event.context.table.event_record(event.handle_, core.handle)
-        leave(event.context, previous)
-        check(event.context, status, "event_record")
+        native_event_record(event.context, event.handle_, core.handle)
     event.core = None
     event.captured = plan.recording
     event.clock = dict(plan.clocks[core.id])
@@ -137,8 +132,6 @@ cdef int wait_captured(Stream stream, Event event) except -1:
     cdef StreamCore core = stream.core
     cdef Context context = stream.context
     cdef Plan plan = None
-    cdef void *previous
-    cdef int status
     cdef dict clock
     cdef bint joins = core.capture is None
     for found in context.captures:
@@ -161,10 +154,7 @@ cdef int wait_captured(Stream stream, Event event) except -1:
             refuse_barred(context, core, "Stream.wait_event")
         settle_before_capture(context, core)
     if not plan.noted:
-        previous = enter(context)
-        status = context.table.stream_wait_event(core.handle, event.handle_, 0)
-        leave(context, previous)
-        check(context, status, "stream_wait_event")
+        native_stream_wait_event(context, core.handle, event.handle_, 0)
     if joins:
         add_member(plan, stream)
         plan.joined_at[core.id] = capture_words().call_site()

@@ -136,13 +136,13 @@ cdef int commit_slot(Plan plan, PlanSlot slot, object value) except -1:
     cdef SlotUse *use
     cdef Py_ssize_t index
     cdef Block old
-    cdef void *place
+    cdef void *target
     for index in range(slot.count):
         use = &slot.uses[index]
         launch = &plan.recording.launches[use.launch]
-        place = launch.pointers[use.parameter]
-        if memcmp(place, use.staged, use.size) != 0:
-            memcpy(place, use.staged, use.size)
+        target = launch.pointers[use.parameter]
+        if memcmp(target, use.staged, use.size) != 0:
+            memcpy(target, use.staged, use.size)
             launch.changed = True
     slot.value = value
     if slot.buffer is not None and slot.staged.block is not slot.block:

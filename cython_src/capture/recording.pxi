@@ -27,7 +27,7 @@ cdef enum OperationKind:
 
 cdef struct CapturedOperation:
     OperationKind kind
-    Py_ssize_t launch       # its place among the launches
+    Py_ssize_t launch       # its index among the launches
     uint64_t destination
     uint64_t source
     size_t count            # bytes, or elements to be set
@@ -180,7 +180,7 @@ cdef dict describe_launch(Recording recording, Py_ssize_t index):
         "code": recording.codes[index],
         "instruction_offset": launch.instruction_offset,
         "plan": recording.name,
-        "place": index,
+        "index": index,
     }
 
 

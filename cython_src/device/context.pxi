@@ -407,7 +407,7 @@ cdef list suspects(Context context):
         if core.ledger != NULL:
             suspects_of_stream(context, core, found)
     return sorted(
-        found, key=lambda launch: (launch["stream_id"], launch["ticket"], launch["place"])
+        found, key=lambda launch: (launch["stream_id"], launch["ticket"], launch["index"])
     )
 
 
@@ -419,7 +419,7 @@ cdef int suspects_of_stream(Context context, StreamCore core, list found) except
     cdef uint64_t begun = ledger.count
     cdef uint64_t index
     cdef uint64_t under_way = <uint64_t>-1
-    cdef Py_ssize_t place, first, launches
+    cdef Py_ssize_t which, first, launches
     read_mark(core)
     if context.table.stream_progress != NULL and not core.closed:
         context.table.stream_progress(core.handle, &completed, &begun, &under_way)
@@ -434,17 +434,17 @@ cdef int suspects_of_stream(Context context, StreamCore core, list found) except
             launches = (<Recording><object>record.kernel).count
             if index + 1 == begun and under_way < <uint64_t>launches:
                 first, launches = under_way, under_way + 1
-        for place in range(first, launches):
-            found.append(describe_suspect(core, record, place))
+        for which in range(first, launches):
+            found.append(describe_suspect(core, record, which))
     return 0
 
 
-cdef dict describe_suspect(StreamCore core, uhal_launch_record *record, Py_ssize_t place):
-    """One launch the ledger knows of: `place` is that within a replay."""
+cdef dict describe_suspect(StreamCore core, uhal_launch_record *record, Py_ssize_t index):
+    """One launch the ledger knows of: `index` is that within a replay."""
     cdef object key = <object>record.kernel
     cdef dict told
     if isinstance(key, Recording):
-        told = describe_launch(<Recording>key, place)
+        told = describe_launch(<Recording>key, index)
         told["replayed"] = (
             <object>record.code if record.code != NULL else None, record.instruction_offset
         )
@@ -459,7 +459,7 @@ cdef dict describe_suspect(StreamCore core, uhal_launch_record *record, Py_ssize
             "arguments": (<const char *>record.arguments)[:record.argument_bytes],
             "code": <object>record.code if record.code != NULL else None,
             "instruction_offset": record.instruction_offset,
-            "place": place,
+            "index": index,
         }
     told["ticket"] = record.ticket
     told["stream_id"] = core.id

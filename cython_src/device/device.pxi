@@ -27,14 +27,18 @@ cdef class Device:
     One device of one backend. A value: equal to every other with its backend and ordinal.
 
     Creating one opens the device, once a process: device `ordinal` of `backend`, by default of the
-    backend chosen by `Api`. `NoDeviceError` when there is no such device or backend. `with device:`
-    makes it current on the calling thread: streams, buffers and modules made inside are made on it.
-    Any thread may use it.
+    backend chosen by `Api`. A name stands for both: `"cuda"` for device 0 of that backend, and
+    `"cuda:1"` for device 1. `NoDeviceError` when there is no such device or backend,
+    `ArgumentValueError` for a name of another form or of another backend than `backend`.
+    `with device:` makes it current on the calling thread: streams, buffers and modules made inside
+    are made on it. Any thread may use it.
     """
 
     cdef Context opened
 
     def __init__(self, ordinal=0, backend=None):
+        if isinstance(ordinal, str):
+            backend, ordinal = the_registry().named(ordinal, backend)
         name = resolve_backend(type(self), backend) or the_registry().choose()
         self.opened = the_registry().context(name, ordinal)
 

@@ -132,17 +132,12 @@ cdef int order_foreign_behind(DeviceBuffer buffer, uintptr_t handle) except -1:
 
 cdef int order_foreign_behind_stamp(Context context, Stamp stamp, uintptr_t handle) except -1:
     cdef void *event
-    cdef void *previous
-    cdef int status
     if is_complete(context, stamp.stream_id, stamp.ticket, True):
         return 0
     if <uintptr_t>(<StreamCore>context.streams[stamp.stream_id]).handle == handle:
         return 0
     event = marker_for(context, <StreamCore>context.streams[stamp.stream_id], stamp.ticket)
-    previous = enter(context)
-    status = context.table.stream_wait_event(<void *>handle, event, 0)
-    leave(context, previous)
-    return check(context, status, "stream_wait_event")
+    return native_stream_wait_event(context, <void *>handle, event, 0)
 
 
 # -- memory in -------------------------------------------------------------------------------------

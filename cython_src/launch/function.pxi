@@ -47,10 +47,7 @@ cdef class ModuleHandle:
         cdef void *function = NULL
         cdef bytes entry = name.encode()
         cdef const char *entry_pointer = entry
-        cdef void *previous = enter(self.context)
-        cdef int status = self.context.table.get_function(&function, self.handle_, entry_pointer)
-        leave(self.context, previous)
-        check(self.context, status, "get_function")
+        native_get_function(self.context, &function, self.handle_, entry_pointer)
         return <uintptr_t>function
 
     def close(self):
@@ -65,14 +62,7 @@ cdef class ModuleHandle:
 
 
 cdef int unload(ModuleHandle module) except -1:
-    cdef uhal_hot_table *table = module.context.table
-    cdef void *handle = module.handle_
-    cdef void *previous = enter(module.context)
-    cdef int status
-    with nogil:
-        status = table.module_unload(handle)
-    leave(module.context, previous)
-    return check(module.context, status, "module_unload")
+    return native_module_unload_unlocked(module.context, module.handle_)
 
 
 cdef inline int require_module(ModuleHandle module) except -1:
@@ -262,8 +252,6 @@ cdef int prepare_function(Function function, object signature) except -1:
     cdef uhal_signature native
     cdef uhal_parameter *parameters
     cdef Py_ssize_t index
-    cdef int status
-    cdef void *previous
     if function.context.table.prepare_function == NULL:
         return 0
     parameters = <uhal_parameter *>calloc(max(function.count, 1), sizeof(uhal_parameter))
@@ -276,10 +264,7 @@ cdef int prepare_function(Function function, object signature) except -1:
             parameters[index].is_pointer = parameter.is_pointer is True
         native.count = function.count
         native.parameters = parameters
-        previous = enter(function.context)
-        status = function.context.table.prepare_function(function.handle_, &native)
-        leave(function.context, previous)
-        return check(function.context, status, "prepare_function")
+        return native_prepare_function(function.context, function.handle_, &native)
     finally:
         c_free(parameters)
 

@@ -269,7 +269,7 @@ cdef struct KnownKeywords:
     # The keywords read last, by the tuple of their names, which is owned: a line of a program
     # passes the same one each time.
     PyObject *names
-    int places[LAUNCH_PARAMETERS]
+    int indices[LAUNCH_PARAMETERS]
 
 cdef KnownKeywords known_keywords
 known_keywords.names = NULL
@@ -277,15 +277,15 @@ known_keywords.names = NULL
 
 cdef int read_keywords(PyObject *names) except -1:
     """Fill `known_keywords` with where each of the names goes."""
-    cdef int places[LAUNCH_PARAMETERS]
+    cdef int indices[LAUNCH_PARAMETERS]
     cdef Py_ssize_t index, count = PyTuple_GET_SIZE(<object>names)
     cdef PyObject *old = known_keywords.names
     if count > LAUNCH_PARAMETERS:
         for index in range(count):
             launch_keyword(<object>PyTuple_GET_ITEM(<object>names, index))
     for index in range(count):
-        places[index] = launch_keyword(<object>PyTuple_GET_ITEM(<object>names, index))
-    memcpy(known_keywords.places, places, sizeof(places))
+        indices[index] = launch_keyword(<object>PyTuple_GET_ITEM(<object>names, index))
+    memcpy(known_keywords.indices, indices, sizeof(indices))
     known_keywords.names = own(<object>names)
     Py_XDECREF(old)
     return 0
@@ -308,7 +308,7 @@ cdef object launch_entry(object self, PyObject **given, Py_ssize_t count, PyObje
     cdef unsigned int geometry[6]
     cdef unsigned int shared_bytes
     cdef Py_ssize_t index
-    cdef int place
+    cdef int which
     cdef Function function
     cdef StreamCore core
     cdef tuple arguments
@@ -321,10 +321,10 @@ cdef object launch_entry(object self, PyObject **given, Py_ssize_t count, PyObje
         if keywords != known_keywords.names:
             read_keywords(keywords)
         for index in range(PyTuple_GET_SIZE(<object>keywords)):
-            place = known_keywords.places[index]
-            if values[place] != NULL:
-                raise TypeError(f"launch() got '{LAUNCH_NAMES[place]}' twice")
-            values[place] = given[count + index]
+            which = known_keywords.indices[index]
+            if values[which] != NULL:
+                raise TypeError(f"launch() got '{LAUNCH_NAMES[which]}' twice")
+            values[which] = given[count + index]
     if values[LAUNCH_FUNCTION] == NULL:
         raise TypeError("launch() needs a function")
     if not PyObject_TypeCheck(values[LAUNCH_FUNCTION], <PyTypeObject *>Function):
@@ -367,12 +367,12 @@ cdef object launch_configured(Function function, PyObject **values):
     cdef unsigned int geometry[6]
     cdef unsigned int shared_bytes
     cdef uhal_launch_config extended
-    cdef int place
+    cdef int which
     cdef StreamCore core
     config = <object>values[LAUNCH_CONFIG]
-    for place in (LAUNCH_GRID, LAUNCH_BLOCK, LAUNCH_SHARED):
-        if values[place] != NULL:
-            raise TypeError(f"launch() got both config and '{LAUNCH_NAMES[place]}'")
+    for which in (LAUNCH_GRID, LAUNCH_BLOCK, LAUNCH_SHARED):
+        if values[which] != NULL:
+            raise TypeError(f"launch() got both config and '{LAUNCH_NAMES[which]}'")
     if not is_config(config):
         raise TypeError(f"config: expected a uhal.LaunchConfig, got {type(config).__name__}")
     if config.is_empty:

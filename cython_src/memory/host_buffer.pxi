@@ -93,12 +93,7 @@ cdef int clear_yard(Context context) except -1:
 
 
 cdef int free_pinned(Context context, void *pointer) except -1:
-    cdef void *previous = enter(context)
-    cdef int status
-    with nogil:
-        status = context.table.host_free(pointer)
-    leave(context, previous)
-    return check(context, status, "host_free")
+    return native_host_free_unlocked(context, pointer)
 
 
 cdef class HostBuffer:
@@ -131,12 +126,8 @@ cdef class HostBuffer:
         memory.context = context
         memory.nbytes = count * element.itemsize
         cdef size_t bytes = max(memory.nbytes, 1)
-        cdef int status
         clear_yard(context)
-        cdef void *previous = enter(context)
-        with nogil:
-            status = context.table.host_alloc(&memory.pointer, bytes, flags)
-        leave(context, previous)
+        cdef int status = status_of_host_alloc_unlocked(context, &memory.pointer, bytes, flags)
         if status != 0:
             memory.pointer = NULL
             raise_native(context, status, "host_alloc")

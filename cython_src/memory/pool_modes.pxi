@@ -25,9 +25,9 @@ cdef Block direct_block(Context context, size_t bytes):
 
 
 cdef int fill_bytes(Context context, uint64_t address, int value, size_t count) except -1:
-    cdef void *previous = enter(context)
-    cdef int status = context.table.memset_8(address, value, count, context.default_core.handle)
-    leave(context, previous)
+    cdef int status = status_of_memset_8(
+        context, address, value, count, context.default_core.handle
+    )
     context.default_core.ticket += 1
     return check(context, status, "memset_8")
 

@@ -26,7 +26,6 @@ cdef int free_native(Context context, Block block) except -1:
     """Free in the order of the stream it came from, behind every recorded use."""
     cdef StreamCore core = block.native_stream
     cdef int i, status
-    cdef void *previous
     if core.state.word & UHAL_STATE_CAPTURING:
         keep_for_plan(core.capture, block)
         return 0
@@ -35,9 +34,7 @@ cdef int free_native(Context context, Block block) except -1:
         wait_for(context, core, block.ready.stream_id, block.ready.ticket)
     for i in range(block.stamp_count):
         wait_for(context, core, block.stamps[i].stream_id, block.stamps[i].ticket)
-    previous = enter(context)
-    status = context.table.free_async(block.address, core.handle)
-    leave(context, previous)
+    status = status_of_free_async(context, block.address, core.handle)
     core.ticket += 1
     context.pool.bytes_reserved -= block.bytes
     context.pool.driver_frees += 1

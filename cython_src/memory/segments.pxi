@@ -50,15 +50,9 @@ cdef uint64_t driver_alloc(Context context, size_t bytes, StreamCore ordered_in=
 cdef int try_alloc(
     Context context, size_t bytes, StreamCore ordered_in, uint64_t *address
 ) except? -1:
-    cdef void *previous = enter(context)
-    cdef int status
     if ordered_in is not None:
-        status = context.table.alloc_async(address, bytes, ordered_in.handle)
-    else:
-        with nogil:
-            status = context.table.alloc(address, bytes)
-    leave(context, previous)
-    return status
+        return status_of_alloc_async(context, address, bytes, ordered_in.handle)
+    return status_of_alloc_unlocked(context, address, bytes)
 
 
 cdef inline bint fits_limit(Pool pool, size_t bytes) noexcept:
@@ -85,11 +79,8 @@ cdef int stay_within_limit(Context context, size_t bytes) except -1:
 
 
 cdef int driver_free(Context context, Segment segment) except -1:
-    cdef void *previous = enter(context)
-    cdef int status
-    with nogil:  # drivers wait for the whole device here; see settle_for_free
-        status = context.table.free(segment.address)
-    leave(context, previous)
+    # drivers wait for the whole device here; see settle_for_free
+    cdef int status = status_of_free_unlocked(context, segment.address)
     context.pool.bytes_reserved -= segment.bytes
     context.pool.driver_frees += 1
     return check(context, status, "free")

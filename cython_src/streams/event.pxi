@@ -30,10 +30,7 @@ cdef class Event:
             raise RuntimeError("an Event is initialised once")
         cdef Context context = context_for(type(self), device)
         self.bits = _enum_bits(flags, 7, "flags", "EventFlags")
-        cdef void *previous = enter(context)
-        cdef int status = context.table.event_create(&self.handle_, self.bits)
-        leave(context, previous)
-        check(context, status, "event_create")
+        native_event_create(context, &self.handle_, self.bits)
         self.context = context
         live.events += 1
 
@@ -80,10 +77,7 @@ cdef class Event:
         if core.state.word & UHAL_STATE_CAPTURING:
             record_captured(self, core)
             return
-        cdef void *previous = enter(self.context)
-        cdef int status = self.context.table.event_record(self.handle_, core.handle)
-        leave(self.context, previous)
-        check(self.context, status, "event_record")
+        native_event_record(self.context, self.handle_, core.handle)
         core.ticket += 1
         self.captured = None
         self.core = core
@@ -119,9 +113,7 @@ cdef class Event:
         """Return True when the mark is passed or was never set; never waits."""
         require_event(self)
         refuse_captured_event(self, "Event.query")
-        cdef void *previous = enter(self.context)
-        cdef int status = self.context.table.event_query(self.handle_)
-        leave(self.context, previous)
+        cdef int status = status_of_event_query(self.context, self.handle_)
         if status == self.context.table.not_ready:
             return False
         check(self.context, status, "event_query")
@@ -157,12 +149,7 @@ cdef class Event:
                 raise _errors.ArgumentValueError(
                     f"elapsed_since: the {role} event is still pending; synchronize it first"
                 )
-        cdef void *previous = enter(self.context)
-        cdef int status = self.context.table.event_elapsed(
-            &milliseconds, start.handle_, self.handle_
-        )
-        leave(self.context, previous)
-        check(self.context, status, "event_elapsed")
+        native_event_elapsed(self.context, &milliseconds, start.handle_, self.handle_)
         return milliseconds
 
     def close(self):
@@ -224,15 +211,10 @@ cdef int destroy_event(Event event) except -1:
 
 
 cdef int destroy_handle(Event event, void *handle) except -1:
-    cdef void *previous
-    cdef int status
     if event.context.state.word & UHAL_STATE_LOST:
         event.context.table.event_destroy(handle)  # a lost device answers with its error
         return 0
-    previous = enter(event.context)
-    status = event.context.table.event_destroy(handle)
-    leave(event.context, previous)
-    return check(event.context, status, "event_destroy")
+    return native_event_destroy(event.context, handle)
 
 
 cdef int refuse_captured_event(Event event, str call) except -1:

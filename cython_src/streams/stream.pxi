@@ -161,10 +161,7 @@ cdef class Stream:
                     f"a stream of {self.context.backend_name} cannot wait for an event of "
                     f"{event.context.backend_name}; synchronize the event on the host"
                 )
-        cdef void *previous = enter(self.context)
-        cdef int status = self.context.table.stream_wait_event(self.core.handle, event.handle_, 0)
-        leave(self.context, previous)
-        check(self.context, status, "stream_wait_event")
+        native_stream_wait_event(self.context, self.core.handle, event.handle_, 0)
         self.core.ticket += 1
 
     def record_event(self, Event event=None):

@@ -60,10 +60,7 @@ cdef StreamCore list_core(Context context, void *handle, bint owned):
 
 cdef StreamCore new_stream_core(Context context, unsigned int flags, int priority):
     cdef void *handle = NULL
-    cdef void *previous = enter(context)
-    cdef int status = context.table.stream_create(&handle, flags, priority)
-    leave(context, previous)
-    check(context, status, "stream_create")
+    native_stream_create(context, &handle, flags, priority)
     cdef StreamCore core = list_core(context, handle, True)
     core.flags = flags
     core.priority = priority
@@ -109,7 +106,6 @@ cdef bint core_is_idle(Context context, StreamCore core) except -1:
     """Ask the driver whether the stream has nothing pending. Not during a capture."""
     cdef uint64_t ticket = core.ticket
     cdef int status
-    cdef void *previous
     if core.completed == ticket and not core.held:
         return True
     if core.closed:
@@ -117,9 +113,7 @@ cdef bint core_is_idle(Context context, StreamCore core) except -1:
         return core.completed == ticket
     if core.state.word & UHAL_STATE_CAPTURING:
         return False
-    previous = enter(context)
-    status = context.table.stream_query(core.handle)
-    leave(context, previous)
+    status = status_of_stream_query(context, core.handle)
     if status == 0:
         note_completed(core, ticket)
         return True
@@ -150,12 +144,9 @@ cdef bint is_complete(Context context, uint64_t stream_id, uint64_t ticket, bint
 cdef int poll_markers(Context context, StreamCore core) except -1:
     """Move `completed` up to the last marker the device has passed."""
     cdef int status
-    cdef void *previous
     while core.markers:
         ticket, handle = core.markers[0]
-        previous = enter(context)
-        status = context.table.event_query(<void *><uintptr_t>handle)
-        leave(context, previous)
+        status = status_of_event_query(context, <void *><uintptr_t>handle)
         if status == context.table.not_ready:
             break
         check(context, status, "event_query")
@@ -258,15 +249,10 @@ cdef int wait_for(
 ) except -1:
     """Make later work of `waiting` start only after (stream_id, ticket). Nothing blocks."""
     cdef void *event
-    cdef void *previous
-    cdef int status
     if stream_id == waiting.id or is_complete(context, stream_id, ticket, True):
         return 0
     event = marker_for(context, <StreamCore>context.streams[stream_id], ticket)
-    previous = enter(context)
-    status = context.table.stream_wait_event(waiting.handle, event, 0)
-    leave(context, previous)
-    return check(context, status, "stream_wait_event")
+    return native_stream_wait_event(context, waiting.handle, event, 0)
 
 
 cdef int reap_streams(Context context) except -1:
@@ -330,21 +316,15 @@ cdef int close_core(Context context, StreamCore core) except -1:
 
 
 cdef int end_core(Context context, StreamCore core) except -1:
-    cdef bint lost = context.state.word & UHAL_STATE_LOST
-    cdef void *previous = NULL
-    cdef int status
     core.closed = True
     core.state.word |= UHAL_STATE_CLOSED
     if not core.owned:
         return 0
     live.streams -= 1
-    if not lost:
-        previous = enter(context)
-    status = context.table.stream_destroy(core.handle)
-    if lost:
+    if context.state.word & UHAL_STATE_LOST:
+        context.table.stream_destroy(core.handle)  # a lost device answers with its error
         return 0
-    leave(context, previous)
-    return check(context, status, "stream_destroy")
+    return native_stream_destroy(context, core.handle)
 
 
 # -- rare things the state word asks for -----------------------------------------------------------

@@ -9,7 +9,7 @@ using namespace uhal_host;
 
 namespace {
 
-// Handles of kernels are the places of their steps, counted from 1: no step is null.
+// Handles of kernels are the indices of their steps, counted from 1: no step is null.
 void *node_of(size_t step) { return reinterpret_cast<void *>(step + 1); }
 
 size_t step_of(void *node) { return reinterpret_cast<size_t>(node) - 1; }
@@ -109,10 +109,11 @@ uhalHostResult uhalHostGraphLaunch(void *handle, void *stream) {
     });
 }
 
-uhalHostResult uhalHostGraphExecKernelNodeSetParams(
-    void *handle, void *node, void *function, unsigned int grid_x, unsigned int grid_y,
-    unsigned int grid_z, unsigned int block_x, unsigned int block_y, unsigned int block_z,
-    unsigned int shared_bytes, void **parameters) {
+uhalHostResult uhalHostGraphExecKernelNodeSetParams(void *handle, void *node, void *function,
+                                                    unsigned int grid_x, unsigned int grid_y,
+                                                    unsigned int grid_z, unsigned int block_x,
+                                                    unsigned int block_y, unsigned int block_z,
+                                                    unsigned int shared_bytes, void **parameters) {
     return guarded([&]() -> int {
         Executable &executable = *static_cast<Executable *>(handle);
         if (const int error = check_device(executable.device())) {

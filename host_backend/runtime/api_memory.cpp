@@ -117,8 +117,7 @@ uhalHostResult uhalHostMemHostRegister(void *pointer, size_t bytes, unsigned int
 }
 
 uhalHostResult uhalHostMemHostUnregister(void *pointer) {
-    return with_runtime(
-        [&](Runtime &runtime) { return runtime.memory.unregister_range(pointer); });
+    return with_runtime([&](Runtime &runtime) { return runtime.memory.unregister_range(pointer); });
 }
 
 uhalHostResult uhalHostMemHostIsPinned(int *pinned, const void *pointer, size_t bytes) {

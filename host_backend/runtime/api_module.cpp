@@ -41,8 +41,7 @@ uhalHostResult uhalHostModuleGetKernelCount(unsigned int *count, void *handle) {
     return UHAL_HOST_SUCCESS;
 }
 
-uhalHostResult uhalHostModuleGetKernel(uhalHostKernelInfo *info, unsigned int index,
-                                       void *handle) {
+uhalHostResult uhalHostModuleGetKernel(uhalHostKernelInfo *info, unsigned int index, void *handle) {
     Module &module = *static_cast<Module *>(handle);
     if (index >= module.kernel_count()) {
         return UHAL_HOST_ERROR_INVALID_VALUE;
@@ -85,10 +84,9 @@ uhalHostResult uhalHostFuncGetAttributes(uhalHostFuncAttributes *attributes, voi
 }
 
 uhalHostResult uhalHostLaunchKernel(void *function, unsigned int grid_x, unsigned int grid_y,
-                                    unsigned int grid_z, unsigned int block_x,
-                                    unsigned int block_y, unsigned int block_z,
-                                    unsigned int shared_bytes, void *handle, void **parameters,
-                                    void **extra) {
+                                    unsigned int grid_z, unsigned int block_x, unsigned int block_y,
+                                    unsigned int block_z, unsigned int shared_bytes, void *handle,
+                                    void **parameters, void **extra) {
     return with_stream(handle, [&](Stream &stream) -> int {
         const Launch launch = make_launch(function, {grid_x, grid_y, grid_z},
                                           {block_x, block_y, block_z}, shared_bytes, parameters);

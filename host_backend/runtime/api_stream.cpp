@@ -105,17 +105,17 @@ uhalHostResult uhalHostStreamQuery(void *handle) {
 }
 
 uhalHostResult uhalHostStreamProgress(void *handle, uint64_t *completed, uint64_t *begun,
-                                      uint64_t *place) {
+                                      uint64_t *index) {
     return guarded([&]() -> int {
         if (handle == nullptr) {
             return UHAL_HOST_ERROR_INVALID_HANDLE;
         }
         // Asked of lost devices above all.
         const Stream &stream = *static_cast<Stream *>(handle);
-        const auto failed = stream.device().failed_place(stream);
+        const auto failed = stream.device().failed_index(stream);
         *completed = stream.launches_done();
         *begun = *completed + (failed.has_value() ? 1 : 0);
-        *place = failed.value_or(UINT64_MAX);
+        *index = failed.value_or(UINT64_MAX);
         return UHAL_HOST_SUCCESS;
     });
 }

@@ -173,19 +173,19 @@ int Capture::record(Stream &stream, Event &event) {
         return ended();
     }
     const Behind &behind = stream.capture->member(stream).behind;
-    event.set_place(std::make_shared<CapturePlace>(CapturePlace{stream.capture, behind}));
+    event.set_point(std::make_shared<CapturePoint>(CapturePoint{stream.capture, behind}));
     return UHAL_HOST_SUCCESS;
 }
 
 void Capture::forget(Event &event) {
     const Guard guard(event.device().runtime.capture_lock);
-    event.set_place(nullptr);
+    event.set_point(nullptr);
 }
 
 int Capture::wait(Stream &stream, Event &event) {
     const Guard guard(stream.device().runtime.capture_lock);
-    if (const std::shared_ptr<const CapturePlace> place = event.place()) {
-        return place->capture->join(stream, *place);
+    if (const std::shared_ptr<const CapturePoint> point = event.point()) {
+        return point->capture->join(stream, *point);
     }
     if (event.latest() == nullptr) {
         return UHAL_HOST_SUCCESS; // never recorded: nothing to wait for
@@ -197,8 +197,8 @@ int Capture::wait(Stream &stream, Event &event) {
                                  "a wait for an event that was recorded outside of the capture");
 }
 
-// The stream goes on behind a place in this capture.
-int Capture::join(Stream &stream, const CapturePlace &place) {
+// The stream goes on behind a point in this capture.
+int Capture::join(Stream &stream, const CapturePoint &point) {
     if (graph_ == nullptr) {
         const char *const words = "a wait for an event that was recorded in a capture now over";
         if (stream.capture != nullptr) {
@@ -218,13 +218,13 @@ int Capture::join(Stream &stream, const CapturePlace &place) {
     }
     if (stream.capture == nullptr) {
         members_.push_back({&stream, {}});
-        stream.capture = place.capture;
+        stream.capture = point.capture;
         stream.set_capturing(true);
     }
     Behind &behind = member(stream).behind;
-    for (size_t index = 0; index < place.behind.size(); ++index) {
+    for (size_t index = 0; index < point.behind.size(); ++index) {
         uint64_t &count = count_at(behind, index);
-        count = std::max(count, place.behind[index]);
+        count = std::max(count, point.behind[index]);
     }
     return UHAL_HOST_SUCCESS;
 }

@@ -22,7 +22,7 @@ class Stream;
 
 class Capture {
   public:
-    // How many steps of each of a capture's streams lie behind a place, in the order they joined.
+    // How many steps of each of a capture's streams lie behind a point, in the order they joined.
     using Behind = std::vector<uint64_t>;
 
     // Results are codes of abi.h, the words those of the calling thread.
@@ -52,7 +52,7 @@ class Capture {
     explicit Capture(Stream &origin);
     Member &member(Stream &stream);
     int spoil(int code, const std::string &words);
-    int join(Stream &stream, const CapturePlace &place);
+    int join(Stream &stream, const CapturePoint &point);
     std::string unjoined() const;
     void finish();
 
@@ -62,7 +62,7 @@ class Capture {
 };
 
 // Where in a capture an event was recorded.
-struct CapturePlace {
+struct CapturePoint {
     std::shared_ptr<Capture> capture;
     Capture::Behind behind;
 };

@@ -58,9 +58,9 @@ void Event::record(Stream &stream) {
     mark_ = std::move(mark);
 }
 
-void Event::set_place(std::shared_ptr<const CapturePlace> place) {
-    captured_.store(place != nullptr, std::memory_order_release);
-    place_ = std::move(place);
+void Event::set_point(std::shared_ptr<const CapturePoint> point) {
+    captured_.store(point != nullptr, std::memory_order_release);
+    point_ = std::move(point);
 }
 
 bool Event::complete() {

@@ -15,7 +15,7 @@
 
 namespace uhal_host {
 
-struct CapturePlace;
+struct CapturePoint;
 struct Device;
 class Stream;
 
@@ -70,11 +70,11 @@ class Event {
     // The mark of the latest record, null before the first.
     MarkHold latest();
 
-    // Whether the latest record was in a capture. Then it has a place there, which is the capture's
+    // Whether the latest record was in a capture. Then it has a point there, which is the capture's
     // to read and write, and no mark.
     bool captured() const { return captured_.load(std::memory_order_acquire); }
-    std::shared_ptr<const CapturePlace> place() const { return place_; }
-    void set_place(std::shared_ptr<const CapturePlace> place);
+    std::shared_ptr<const CapturePoint> point() const { return point_; }
+    void set_point(std::shared_ptr<const CapturePoint> point);
 
   private:
     Device &device_;
@@ -82,7 +82,7 @@ class Event {
     std::mutex lock_;
     MarkHold mark_;
     std::atomic<bool> captured_{false};
-    std::shared_ptr<const CapturePlace> place_;
+    std::shared_ptr<const CapturePoint> point_;
 };
 
 } // namespace uhal_host

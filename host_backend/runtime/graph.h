@@ -85,8 +85,8 @@ class Executable {
     std::mutex lock_; // of what follows
     std::vector<std::unique_ptr<Version>> versions_;
     Version *newest_;
-    MarkHold end_;                  // of the last launch, null before the first
-    const Stream *used_ = nullptr;  // by the last launch
+    MarkHold end_;                 // of the last launch, null before the first
+    const Stream *used_ = nullptr; // by the last launch
 };
 
 } // namespace uhal_host

@@ -29,9 +29,8 @@ int check_launch(const Launch &launch) {
     if (threads == 0 || threads > UHAL_HOST_MAX_THREADS) {
         return UHAL_HOST_ERROR_INVALID_VALUE;
     }
-    return threads > launch.function->kernel->max_threads
-               ? UHAL_HOST_ERROR_LAUNCH_OUT_OF_RESOURCES
-               : UHAL_HOST_SUCCESS;
+    return threads > launch.function->kernel->max_threads ? UHAL_HOST_ERROR_LAUNCH_OUT_OF_RESOURCES
+                                                          : UHAL_HOST_SUCCESS;
 }
 
 void run_blocks(const Launch &launch, uint64_t first, uint64_t count) {

@@ -34,7 +34,7 @@ class Module {
     int read_tables();
 
     Device &device_;
-    void *const library_; // of dlopen
+    void *const library_;                   // of dlopen
     const std::unique_ptr<ImageFile> file_; // of the library, for debuggers; null: it needs none
     const uhal_host_module *tables_ = nullptr;
     std::atomic<uint32_t> references_{1};

@@ -76,7 +76,7 @@ Runtime::Runtime(unsigned device_count, unsigned thread_count)
 }
 
 void Device::fail(const std::exception_ptr &failure, const Launch &launch, const Stream &stream,
-                  uint64_t place) {
+                  uint64_t index) {
     std::string words = "kernel ";
     words += launch.function->kernel->entry;
     try {
@@ -91,7 +91,7 @@ void Device::fail(const std::exception_ptr &failure, const Launch &launch, const
     if (failure_.empty()) {
         failure_ = words;
         failed_stream_ = &stream;
-        failed_place_ = place;
+        failed_index_ = index;
         error.store(UHAL_HOST_ERROR_LAUNCH_FAILED, std::memory_order_release);
     }
 }
@@ -101,9 +101,9 @@ std::string Device::failure() const {
     return failure_;
 }
 
-std::optional<uint64_t> Device::failed_place(const Stream &stream) const {
+std::optional<uint64_t> Device::failed_index(const Stream &stream) const {
     const std::lock_guard<std::mutex> guard(lock_);
-    return failed_stream_ == &stream ? std::optional<uint64_t>(failed_place_) : std::nullopt;
+    return failed_stream_ == &stream ? std::optional<uint64_t>(failed_index_) : std::nullopt;
 }
 
 void Device::add(Stream &stream) {

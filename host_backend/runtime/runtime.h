@@ -32,10 +32,10 @@ struct Device {
 
     // A kernel threw; the first failure is kept.
     void fail(const std::exception_ptr &failure, const Launch &launch, const Stream &stream,
-              uint64_t place);
+              uint64_t index);
     std::string failure() const;
     // Of the stream on which a kernel threw: which one of the graph's it was, 0 for one by itself.
-    std::optional<uint64_t> failed_place(const Stream &stream) const;
+    std::optional<uint64_t> failed_index(const Stream &stream) const;
 
     void add(Stream &stream);
     void remove(Stream &stream);
@@ -46,7 +46,7 @@ struct Device {
     mutable std::mutex lock_; // of what follows
     std::string failure_;
     const Stream *failed_stream_ = nullptr; // only compared with
-    uint64_t failed_place_ = 0;
+    uint64_t failed_index_ = 0;
     Stream *streams_ = nullptr;
 };
 
@@ -58,7 +58,7 @@ struct Runtime {
     Pool pool;
     Scheduler scheduler;
     std::vector<std::unique_ptr<Device>> devices;
-    std::mutex capture_lock; // of every capture, of Stream::capture and of places of events
+    std::mutex capture_lock; // of every capture, of Stream::capture and of points of events
     std::atomic<size_t> live_streams{0};
     std::atomic<size_t> live_events{0};
     std::atomic<size_t> live_modules{0};

@@ -291,8 +291,7 @@ bool Stream::synchronize(const Patience &patience) {
         return wait_for_ticket(ticket, patience);
     }
     // What runs is inline on another thread; a later task can only run when it is through.
-    return wait_until(patience,
-                      [&] { return pending_.load() == 0 || executed_.load() > ticket; });
+    return wait_until(patience, [&] { return pending_.load() == 0 || executed_.load() > ticket; });
 }
 
 bool Stream::wait_for_ticket(uint64_t ticket, const Patience &patience) {

@@ -83,8 +83,8 @@ class Stream {
     void hand_over(const Launch &rest);
     Outcome execute(Task &task);
     Outcome execute(Replay &replay);
-    void execute(const Launch &launch, uint64_t place);
-    void execute_step(const Task &step, uint64_t place);
+    void execute(const Launch &launch, uint64_t index);
+    void execute_step(const Task &step, uint64_t index);
     void count_launch();
     bool wait_for_ticket(uint64_t ticket, const Patience &patience = {});
     template <class Condition> bool wait_until(const Patience &patience, Condition &&condition);
@@ -96,7 +96,7 @@ class Stream {
     // What is queued or runs. Whoever raises it from 0 owns the stream until it is 0 again.
     alignas(64) std::atomic<uint32_t> pending_{0};
     std::atomic<uint32_t> waiters_{0};
-    std::atomic<uint64_t> executed_{0}; // tasks from the queue
+    std::atomic<uint64_t> executed_{0};      // tasks from the queue
     std::atomic<uint64_t> launches_done_{0}; // written by the stream's owner only
     std::atomic<uint32_t> references_{1};
 
@@ -110,7 +110,7 @@ class Stream {
     uint32_t waiting_for_room_ = 0;
     uint64_t submitted_ = 0;
 
-    Stream *next_ready_ = nullptr;  // the scheduler's
+    Stream *next_ready_ = nullptr;     // the scheduler's
     Stream *next_of_device_ = nullptr; // the device's, as the next
     Stream *previous_of_device_ = nullptr;
 };

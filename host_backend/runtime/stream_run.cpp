@@ -131,13 +131,13 @@ Stream::Outcome Stream::execute(Replay &replay) {
 }
 
 // A launch, a copy or a fill. On a lost device nothing runs any more.
-void Stream::execute_step(const Task &step, uint64_t place) {
+void Stream::execute_step(const Task &step, uint64_t index) {
     if (device_.error.load(std::memory_order_relaxed) != 0) {
         return;
     }
     switch (step.kind) {
     case TaskKind::launch:
-        execute(step.launch, place);
+        execute(step.launch, index);
         break;
     case TaskKind::copy:
         uhal_host::run(step.copy);
@@ -148,7 +148,7 @@ void Stream::execute_step(const Task &step, uint64_t place) {
     }
 }
 
-void Stream::execute(const Launch &launch, uint64_t place) {
+void Stream::execute(const Launch &launch, uint64_t index) {
     const uint64_t items = (launch.blocks - launch.first) * launch.threads();
     const uint64_t start = ticks();
     unsigned threads = 1;
@@ -159,10 +159,11 @@ void Stream::execute(const Launch &launch, uint64_t place) {
             threads = device_.runtime.pool.run(launch);
         }
     } catch (...) {
-        device_.fail(std::current_exception(), launch, *this, place);
+        device_.fail(std::current_exception(), launch, *this, index);
         return;
     }
-    const double spent = static_cast<double>(ticks() - start) * device_.runtime.nanoseconds_per_tick;
+    const double spent =
+        static_cast<double>(ticks() - start) * device_.runtime.nanoseconds_per_tick;
     launch.function->learn(items, spent * threads);
 }
 

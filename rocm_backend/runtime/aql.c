@@ -9,7 +9,7 @@ enum {
     PACKET_BYTES = 64,
     SIGNAL_PLACE = 56, /* of the completion signal in a packet */
     DEPENDENCIES = 5,
-    AHEAD = 16, /* packets whose lines are asked for before they are written */
+    AHEAD = 16,       /* packets whose lines are asked for before they are written */
     BRIEF_WAITS = 200 /* looks at a full queue before the thread sleeps between them */
 };
 
@@ -28,7 +28,8 @@ enum {
 
 _Static_assert(sizeof(hsa_kernel_dispatch_packet_t) == PACKET_BYTES, "a packet");
 _Static_assert(sizeof(hsa_barrier_and_packet_t) == PACKET_BYTES, "a packet");
-_Static_assert(offsetof(hsa_kernel_dispatch_packet_t, completion_signal) == SIGNAL_PLACE, "its end");
+_Static_assert(offsetof(hsa_kernel_dispatch_packet_t, completion_signal) == SIGNAL_PLACE,
+               "its end");
 
 static const hsa_signal_t NO_SIGNAL = {0};
 
@@ -196,7 +197,7 @@ static int take_kernarg(uhal_aql_writer *writer, uint32_t bytes, unsigned char *
 
 static int launch_locked(uhal_aql_writer *writer, const uhal_aql_kernel *kernel,
                          const uhal_aql_geometry *geometry, void *const *parameters,
-                         hsa_signal_t completion, uhal_aql_place *place) {
+                         hsa_signal_t completion, uhal_aql_position *position) {
     unsigned char *memory;
     int status = take_kernarg(writer, kernel->kernarg_bytes, &memory);
     if (status != 0)
@@ -211,8 +212,8 @@ static int launch_locked(uhal_aql_writer *writer, const uhal_aql_kernel *kernel,
     if (status != 0)
         return status;
     memcpy(slot + 4, (const unsigned char *)&packet + 4, PACKET_BYTES - 4);
-    place->index = writer->next;
-    place->launch = writer->launches;
+    position->index = writer->next;
+    position->launch = writer->launches;
     publish(writer, slot, LAUNCH_START);
     writer->launches += 1;
     return 0;
@@ -220,11 +221,11 @@ static int launch_locked(uhal_aql_writer *writer, const uhal_aql_kernel *kernel,
 
 int uhal_aql_launch(uhal_aql_writer *writer, const uhal_aql_kernel *kernel,
                     const uhal_aql_geometry *geometry, void *const *parameters,
-                    hsa_signal_t completion, uhal_aql_place *place) {
+                    hsa_signal_t completion, uhal_aql_position *position) {
     if (kernel->kernarg_bytes > writer->piece_bytes)
         return HSA_STATUS_ERROR_INVALID_ARGUMENT;
     pthread_mutex_lock(&writer->lock);
-    const int status = launch_locked(writer, kernel, geometry, parameters, completion, place);
+    const int status = launch_locked(writer, kernel, geometry, parameters, completion, position);
     pthread_mutex_unlock(&writer->lock);
     return status;
 }
@@ -252,20 +253,21 @@ static void replay_some(uhal_aql_writer *writer, const hsa_kernel_dispatch_packe
 }
 
 int uhal_aql_replay(uhal_aql_writer *writer, const hsa_kernel_dispatch_packet_t *packets,
-                    uint32_t count, hsa_signal_t completion, uhal_aql_place *place) {
+                    uint32_t count, hsa_signal_t completion, uhal_aql_position *position) {
     int status = 0;
     pthread_mutex_lock(&writer->lock);
-    place->launch = writer->launches;
+    position->launch = writer->launches;
     for (uint32_t done = 0; done < count && status == 0;) {
         uint32_t room;
         status = wait_for_room(writer, &room);
         if (status == 0) {
             const uint32_t some = room < count - done ? room : count - done;
-            replay_some(writer, packets + done, some, some == count - done ? completion : NO_SIGNAL);
+            replay_some(writer, packets + done, some,
+                        some == count - done ? completion : NO_SIGNAL);
             done += some;
         }
     }
-    place->index = writer->next - 1;
+    position->index = writer->next - 1;
     if (status == 0) {
         writer->launches += 1;
         if (writer->batches == 0)
@@ -276,7 +278,7 @@ int uhal_aql_replay(uhal_aql_writer *writer, const hsa_kernel_dispatch_packet_t 
 }
 
 int uhal_aql_barrier(uhal_aql_writer *writer, const hsa_signal_t *dependencies, uint32_t count,
-                     hsa_signal_t completion, uhal_aql_place *place) {
+                     hsa_signal_t completion, uhal_aql_position *position) {
     int status = 0;
     pthread_mutex_lock(&writer->lock);
     /* One packet waits for five signals; those before the last only wait. */
@@ -287,8 +289,8 @@ int uhal_aql_barrier(uhal_aql_writer *writer, const hsa_signal_t *dependencies, 
     }
     if (status == 0)
         status = write_barrier(writer, dependencies, count, completion);
-    place->index = writer->next - 1;
-    place->launch = writer->launches;
+    position->index = writer->next - 1;
+    position->launch = writer->launches;
     pthread_mutex_unlock(&writer->lock);
     return status;
 }

@@ -63,10 +63,10 @@ typedef struct uhal_aql_geometry {
 
 /* Where a packet went: its index in the queue and, of a launch, how many launches of the queue are in
  * front of it. */
-typedef struct uhal_aql_place {
+typedef struct uhal_aql_position {
     uint64_t index;
     uint64_t launch;
-} uhal_aql_place;
+} uhal_aql_position;
 
 /* Of every launch; those that are not used are of extent 1. */
 enum { UHAL_AQL_DIMENSIONS = 3 };
@@ -125,25 +125,25 @@ void uhal_aql_name_queue(const uhal_aql_kernel *kernel, hsa_queue_t *queue, unsi
 
 /* Launches packets written before, in their order; what they point to stays the caller's. One doorbell
  * for as many as the queue has room for. They count as one launch: the last counts `completion` down,
- * and a signal for each would cost the device time between them. Says in `place` where the last went,
+ * and a signal for each would cost the device time between them. Says in `position` where the last went,
  * and how many launches of the queue are in front of the first. */
 int uhal_aql_replay(uhal_aql_writer *writer, const hsa_kernel_dispatch_packet_t *packets,
-                    uint32_t count, hsa_signal_t completion, uhal_aql_place *place);
+                    uint32_t count, hsa_signal_t completion, uhal_aql_position *position);
 
 /* Launches a kernel. `parameters` are the addresses of the arguments, one for each of the kernel's
  * parameters, copied before it returns. `completion` is counted down at the end; handle 0: none.
- * Says in `place` where it went. Waits while the queue or the argument memory is full. Answers 0, the failure of the queue,
+ * Says in `position` where it went. Waits while the queue or the argument memory is full. Answers 0, the failure of the queue,
  * UHAL_AQL_TIMEOUT, or HSA_STATUS_ERROR_INVALID_ARGUMENT for a grid of 2^32 or more work-items along
  * an axis, a block of 2^16 or more and for arguments that are too large. */
 int uhal_aql_launch(uhal_aql_writer *writer, const uhal_aql_kernel *kernel,
                     const uhal_aql_geometry *geometry, void *const *parameters,
-                    hsa_signal_t completion, uhal_aql_place *place);
+                    hsa_signal_t completion, uhal_aql_position *position);
 
 /* Puts a barrier behind everything submitted: it waits for the signals to become 0, makes all that
- * was written before visible to the system, and counts `completion` down. Says in `place` where its
+ * was written before visible to the system, and counts `completion` down. Says in `position` where its
  * last packet went. Answers as a launch. */
 int uhal_aql_barrier(uhal_aql_writer *writer, const hsa_signal_t *dependencies, uint32_t count,
-                     hsa_signal_t completion, uhal_aql_place *place);
+                     hsa_signal_t completion, uhal_aql_position *position);
 
 /* Between these the device is not told of packets, unless the queue is full; may be nested. */
 void uhal_aql_begin_batch(uhal_aql_writer *writer);

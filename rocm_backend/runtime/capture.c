@@ -17,8 +17,8 @@ typedef struct member {
 typedef struct uhal_hsa_capture {
     uhal_hsa_graph *graph; /* NULL when the capture is over */
     uint32_t count;
-    uint32_t holders;            /* its streams and the places of events */
-    char spoilt[WORDS_BYTES];    /* by what; empty while all is well */
+    uint32_t holders;                         /* its streams and the points of events */
+    char spoilt[WORDS_BYTES];                 /* by what; empty while all is well */
     member members[UHAL_HSA_CAPTURE_STREAMS]; /* the one it began on first */
 } capture;
 
@@ -240,45 +240,44 @@ int uhal_hsa_capture_refuse(uhal_hsa_stream *stream, const char *what) {
     snprintf(words, sizeof words, "%s on a stream that captures", what);
     pthread_mutex_lock(&capture_lock);
     capture *one = capture_of(stream);
-    const int status =
-        one != NULL ? spoil(one, UHAL_HSA_CAPTURE_UNSUPPORTED, words) : tell_ended();
+    const int status = one != NULL ? spoil(one, UHAL_HSA_CAPTURE_UNSUPPORTED, words) : tell_ended();
     pthread_mutex_unlock(&capture_lock);
     return status;
 }
 
 /* -- events ------------------------------------------------------------------------------------ */
 
-int uhal_hsa_capture_record(uhal_hsa_stream *stream, uhal_hsa_place **made) {
-    uhal_hsa_place *place = malloc(sizeof *place);
-    if (place == NULL)
+int uhal_hsa_capture_record(uhal_hsa_stream *stream, uhal_hsa_point **made) {
+    uhal_hsa_point *point = malloc(sizeof *point);
+    if (point == NULL)
         return HSA_STATUS_ERROR_OUT_OF_RESOURCES;
     pthread_mutex_lock(&capture_lock);
     capture *one = capture_of(stream);
     const int status = one == NULL ? tell_ended() : 0;
     if (status == 0) {
         const member *where = &one->members[number_of(one, stream)];
-        memcpy(place->behind, where->behind, sizeof place->behind);
-        place->capture = one;
+        memcpy(point->behind, where->behind, sizeof point->behind);
+        point->capture = one;
         one->holders += 1;
-        *made = place;
+        *made = point;
     }
     pthread_mutex_unlock(&capture_lock);
     if (status != 0)
-        free(place);
+        free(point);
     return status;
 }
 
-void uhal_hsa_place_delete(uhal_hsa_place *place) {
-    if (place == NULL)
+void uhal_hsa_point_delete(uhal_hsa_point *point) {
+    if (point == NULL)
         return;
     pthread_mutex_lock(&capture_lock);
-    let_go(place->capture);
+    let_go(point->capture);
     pthread_mutex_unlock(&capture_lock);
-    free(place);
+    free(point);
 }
 
-static int join(uhal_hsa_stream *stream, const uhal_hsa_place *place) {
-    capture *one = place->capture;
+static int join(uhal_hsa_stream *stream, const uhal_hsa_point *point) {
+    capture *one = point->capture;
     capture *own = capture_of(stream);
     if (one->graph == NULL) {
         const char *words = "a wait for an event that was recorded in a capture now over";
@@ -298,17 +297,17 @@ static int join(uhal_hsa_stream *stream, const uhal_hsa_place *place) {
         add_member(one, stream);
     member *joined = &one->members[number_of(one, stream)];
     for (uint32_t i = 0; i < UHAL_HSA_CAPTURE_STREAMS; ++i)
-        if (joined->behind[i] < place->behind[i])
-            joined->behind[i] = place->behind[i];
+        if (joined->behind[i] < point->behind[i])
+            joined->behind[i] = point->behind[i];
     return 0;
 }
 
-int uhal_hsa_capture_wait(uhal_hsa_stream *stream, const uhal_hsa_place *place) {
+int uhal_hsa_capture_wait(uhal_hsa_stream *stream, const uhal_hsa_point *point) {
     pthread_mutex_lock(&capture_lock);
     capture *own = capture_of(stream);
     int status;
-    if (place != NULL)
-        status = join(stream, place);
+    if (point != NULL)
+        status = join(stream, point);
     else if (own != NULL)
         status = spoil(own, UHAL_HSA_CAPTURE_ISOLATION,
                        "a wait for an event that was recorded outside of the capture");

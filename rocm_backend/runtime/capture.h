@@ -17,10 +17,10 @@ enum { UHAL_HSA_CAPTURE_STREAMS = 32 };
 
 /* Where in a capture an event was recorded: how many steps of each stream lie behind, in the order the
  * streams joined. Holds the capture. */
-typedef struct uhal_hsa_place {
+typedef struct uhal_hsa_point {
     struct uhal_hsa_capture *capture;
     uint64_t behind[UHAL_HSA_CAPTURE_STREAMS];
-} uhal_hsa_place;
+} uhal_hsa_point;
 
 int uhal_hsa_capture_launch(uhal_hsa_stream *stream, const uhal_aql_kernel *kernel,
                             const uhal_aql_geometry *geometry, void *const *parameters);
@@ -29,14 +29,14 @@ int uhal_hsa_capture_step(uhal_hsa_stream *stream, const uhal_hsa_step *step);
 /* The stream was asked for `what`. */
 int uhal_hsa_capture_refuse(uhal_hsa_stream *stream, const char *what);
 
-/* Makes the place where the stream is. */
-int uhal_hsa_capture_record(uhal_hsa_stream *stream, uhal_hsa_place **place);
-void uhal_hsa_place_delete(uhal_hsa_place *place);
+/* Makes the point where the stream is. */
+int uhal_hsa_capture_record(uhal_hsa_stream *stream, uhal_hsa_point **point);
+void uhal_hsa_point_delete(uhal_hsa_point *point);
 
-/* The stream goes on behind an event that was recorded at `place`; NULL: outside of captures. */
-int uhal_hsa_capture_wait(uhal_hsa_stream *stream, const uhal_hsa_place *place);
+/* The stream goes on behind an event that was recorded at `point`; NULL: outside of captures. */
+int uhal_hsa_capture_wait(uhal_hsa_stream *stream, const uhal_hsa_point *point);
 
-/* What a call answers that asks for the time or the end of an event with a place. */
+/* What a call answers that asks for the time or the end of an event with a point. */
 int uhal_hsa_capture_no_time(void);
 
 /* The stream is being destroyed. */

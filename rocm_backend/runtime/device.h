@@ -15,17 +15,17 @@ typedef struct uhal_hsa_device {
     uhalHsaDeviceInfo info;
     hsa_agent_t agent;
     hsa_agent_t host;
-    atomic_int timed;          /* 1: events of it have times */
-    _Atomic uint64_t peers;    /* devices whose kernels use its memory, a bit for each ordinal */
-    atomic_size_t allocated;   /* bytes of device memory */
+    atomic_int timed;           /* 1: events of it have times */
+    _Atomic uint64_t peers;     /* devices whose kernels use its memory, a bit for each ordinal */
+    atomic_size_t allocated;    /* bytes of device memory */
     _Atomic uint64_t looked_ns; /* when everything under way was looked at last */
-    pthread_mutex_t lock;      /* over what follows */
+    pthread_mutex_t lock;       /* over what follows */
     uhal_hsa_queue *queues[UHAL_HSA_MAX_QUEUES];
     uint32_t queue_count;
-    struct uhal_hsa_copy *copies;    /* not known to be done */
+    struct uhal_hsa_copy *copies;     /* not known to be done */
     struct uhal_hsa_piece *pieces[2]; /* of staging memory that is free, small and large */
 
-    atomic_int lost;           /* the code every call answers; 0 while all is well */
+    atomic_int lost;                      /* the code every call answers; 0 while all is well */
     uhal_hsa_queue *_Atomic failed_queue; /* where it happened; NULL: not told */
     char fault[UHAL_HSA_FAULT_TEXT];
 } uhal_hsa_device;

@@ -11,7 +11,7 @@ typedef struct uhal_hsa_event {
     pthread_mutex_t lock;
     int recorded; /* ever */
     uhal_hsa_mark *mark;
-    uhal_hsa_place *place; /* in a capture; NULL: the last record was in none */
+    uhal_hsa_point *point; /* in a capture; NULL: the last record was in none */
 } uhal_hsa_event;
 
 uhal_hsa_mark *uhal_hsa_event_mark(void *handle) {
@@ -27,7 +27,7 @@ uhal_hsa_mark *uhal_hsa_event_mark(void *handle) {
 int uhal_hsa_event_captured(void *handle) {
     uhal_hsa_event *event = handle;
     pthread_mutex_lock(&event->lock);
-    const int captured = event->place != NULL;
+    const int captured = event->point != NULL;
     pthread_mutex_unlock(&event->lock);
     return captured;
 }
@@ -35,22 +35,22 @@ int uhal_hsa_event_captured(void *handle) {
 int uhal_hsa_event_join(void *handle, uhal_hsa_stream *stream) {
     uhal_hsa_event *event = handle;
     pthread_mutex_lock(&event->lock);
-    const int status = event->recorded ? uhal_hsa_capture_wait(stream, event->place) : 0;
+    const int status = event->recorded ? uhal_hsa_capture_wait(stream, event->point) : 0;
     pthread_mutex_unlock(&event->lock);
     return status;
 }
 
 /* Replaces what the last record left. */
-static void leave(uhal_hsa_event *event, uhal_hsa_mark *mark, uhal_hsa_place *place) {
+static void leave(uhal_hsa_event *event, uhal_hsa_mark *mark, uhal_hsa_point *point) {
     pthread_mutex_lock(&event->lock);
     uhal_hsa_mark *mark_before = event->mark;
-    uhal_hsa_place *place_before = event->place;
+    uhal_hsa_point *point_before = event->point;
     event->recorded = 1;
     event->mark = mark;
-    event->place = place;
+    event->point = point;
     pthread_mutex_unlock(&event->lock);
     uhal_hsa_mark_drop(mark_before);
-    uhal_hsa_place_delete(place_before);
+    uhal_hsa_point_delete(point_before);
 }
 
 uhalHsaResult uhalHsaEventCreate(void **handle, unsigned int flags) {
@@ -92,10 +92,10 @@ uhalHsaResult uhalHsaEventRecord(void *handle, void *into) {
     if (status != 0)
         return status;
     if (uhal_hsa_capturing(stream)) {
-        uhal_hsa_place *place;
-        status = uhal_hsa_capture_record(stream, &place);
+        uhal_hsa_point *point;
+        status = uhal_hsa_capture_record(stream, &point);
         if (status == 0)
-            leave(event, NULL, place);
+            leave(event, NULL, point);
         return status;
     }
     /* One that tells the time needs a packet of its own; any other the mark of the work before. */

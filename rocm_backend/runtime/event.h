@@ -11,7 +11,7 @@ struct uhal_hsa_stream;
 /* The mark of the last record, held for the caller; NULL when it is passed or was never made. */
 uhal_hsa_mark *uhal_hsa_event_mark(void *event);
 
-/* Whether the last record was in a capture: then the event has a place there instead of a mark. */
+/* Whether the last record was in a capture: then the event has a point there instead of a mark. */
 int uhal_hsa_event_captured(void *event);
 
 /* The stream waits for an event, and one of them is in a capture. */

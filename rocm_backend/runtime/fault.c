@@ -94,7 +94,7 @@ static void tell_reasons(uint32_t mask, char *text, size_t bytes) {
 
 hsa_status_t uhal_hsa_system_event(const hsa_amd_event_t *event, void *data) {
     (void)data;
-    /* Every kind of event has the agent at this place. */
+    /* Every kind of event has the agent at this offset. */
     uhal_hsa_device *device = uhal_hsa_device_of(event->memory_fault.agent);
     if (device == NULL)
         return HSA_STATUS_ERROR; /* another library's: as if we were not there */
@@ -103,12 +103,12 @@ hsa_status_t uhal_hsa_system_event(const hsa_amd_event_t *event, void *data) {
         return HSA_STATUS_SUCCESS;
     }
     char reasons[160];
-    char place[120];
+    char where[120];
     const uint64_t address = event->memory_fault.virtual_address;
     tell_reasons(event->memory_fault.fault_reason_mask, reasons, sizeof reasons);
-    uhal_hsa_ranges_describe(address, place, sizeof place);
+    uhal_hsa_ranges_describe(address, where, sizeof where);
     lose(device, NULL, UHAL_HSA_LOST_MEMORY_FAULT, "at address 0x%" PRIx64 " (%s): %s", address,
-         place, reasons[0] != '\0' ? reasons : "no reason was told");
+         where, reasons[0] != '\0' ? reasons : "no reason was told");
     return HSA_STATUS_SUCCESS;
 }
 

@@ -61,20 +61,19 @@ int uhal_hsa_graph_add_launch(uhal_hsa_graph *graph, const uhal_aql_kernel *kern
                               hsa_queue_t *queue) {
     const uint32_t unit = UHAL_AQL_KERNARG_ALIGNMENT;
     const uint32_t bytes = (kernel->kernarg_bytes + unit - 1) / unit * unit;
-    const size_t place = graph->launch_count;
+    const size_t index = graph->launch_count;
     const size_t offset = graph->argument_bytes;
-    if (!grow((void **)&graph->launches, &graph->launch_room, place + 1,
-              sizeof *graph->launches) ||
-        !grow((void **)&graph->packets, &graph->packet_room, place + 1, sizeof *graph->packets) ||
+    if (!grow((void **)&graph->launches, &graph->launch_room, index + 1, sizeof *graph->launches) ||
+        !grow((void **)&graph->packets, &graph->packet_room, index + 1, sizeof *graph->packets) ||
         !grow((void **)&graph->arguments, &graph->argument_room, offset + bytes, 1))
         return HSA_STATUS_ERROR_OUT_OF_RESOURCES;
     int status = uhal_aql_write(kernel, geometry, parameters, queue, graph->arguments + offset,
-                                &graph->packets[place]);
+                                &graph->packets[index]);
     if (status == 0)
         status = add_to_run(graph);
     if (status != 0)
         return status;
-    graph->launches[place] = (uhal_hsa_graph_launch){kernel, offset, bytes};
+    graph->launches[index] = (uhal_hsa_graph_launch){kernel, offset, bytes};
     graph->launch_count += 1;
     graph->argument_bytes += bytes;
     return 0;

@@ -212,7 +212,7 @@ static int name_queue(executable *graph, hsa_queue_t *queue) {
 static int submit(const executable *graph, const uhal_hsa_step *step, uhal_hsa_stream *stream,
                   uint64_t *before, uint64_t *behind) {
     uhal_hsa_queue *queue = stream->queue;
-    uhal_aql_place place;
+    uhal_aql_position position;
     switch (step->kind) {
     case UHAL_HSA_STEP_COPY_IN:
         return uhalHsaMemcpyHtoDAsync(step->destination, (void *)(uintptr_t)step->source,
@@ -233,14 +233,13 @@ static int submit(const executable *graph, const uhal_hsa_step *step, uhal_hsa_s
     case UHAL_HSA_STEP_LAUNCHES:
         break;
     }
-    const int status =
-        uhal_aql_replay(&queue->writer, graph->newest->packets + step->first_launch,
-                        step->launch_count, queue->progress, &place);
+    const int status = uhal_aql_replay(&queue->writer, graph->newest->packets + step->first_launch,
+                                       step->launch_count, queue->progress, &position);
     if (status != 0)
         return uhal_hsa_told(queue->device, status);
-    *before = place.launch;
-    *behind = place.launch + 1;
-    uhal_hsa_stream_advance(stream, place.index + 1);
+    *before = position.launch;
+    *behind = position.launch + 1;
+    uhal_hsa_stream_advance(stream, position.index + 1);
     return 0;
 }
 
@@ -315,10 +314,11 @@ static int change(executable *graph, uint32_t i, const uhal_aql_kernel *kernel,
     return 0;
 }
 
-uhalHsaResult uhalHsaGraphExecKernelNodeSetParams(
-    void *handle, void *node, void *function, unsigned int grid_x, unsigned int grid_y,
-    unsigned int grid_z, unsigned int block_x, unsigned int block_y, unsigned int block_z,
-    unsigned int shared_bytes, void **parameters) {
+uhalHsaResult uhalHsaGraphExecKernelNodeSetParams(void *handle, void *node, void *function,
+                                                  unsigned int grid_x, unsigned int grid_y,
+                                                  unsigned int grid_z, unsigned int block_x,
+                                                  unsigned int block_y, unsigned int block_z,
+                                                  unsigned int shared_bytes, void **parameters) {
     executable *graph = handle;
     const uhal_hsa_kernel *kernel = function;
     const uhal_aql_geometry geometry = {

@@ -8,7 +8,8 @@
 #include "fault.h"
 
 /* The name of a function of the runtime, and what it answers. */
-#define CALL(module_call, function, ...) (*(module_call) = #function, uhal_hsa.hsa.function(__VA_ARGS__))
+#define CALL(module_call, function, ...)                                                           \
+    (*(module_call) = #function, uhal_hsa.hsa.function(__VA_ARGS__))
 
 /* -- kernels ----------------------------------------------------------------------------------- */
 
@@ -40,12 +41,12 @@ static int hidden_kind(const char *name, uhal_aql_hidden_kind *kind) {
     return 0;
 }
 
-_Static_assert(sizeof(uhalHsaParameter) == sizeof(struct uhal_parameter), "the same in two headers");
+_Static_assert(sizeof(uhalHsaParameter) == sizeof(struct uhal_parameter),
+               "the same in two headers");
 
 /* Copies what a kernel's metadata says. */
 static hsa_status_t describe(uhal_hsa_kernel *kernel, const uhalHsaKernelInfo *info) {
-    struct uhal_parameter *parameters =
-        malloc((info->parameter_count + 1) * sizeof *parameters);
+    struct uhal_parameter *parameters = malloc((info->parameter_count + 1) * sizeof *parameters);
     uhal_aql_hidden *hidden = malloc((info->hidden_count + 1) * sizeof *hidden);
     kernel->info = *info;
     kernel->info.name = strdup(info->name);
@@ -79,9 +80,8 @@ static void forget(uhal_hsa_kernel *kernel) {
 
 static hsa_status_t find(uhal_hsa_module *module, uhal_hsa_kernel *kernel, const char **call) {
     hsa_executable_symbol_t symbol;
-    const hsa_status_t status =
-        CALL(call, hsa_executable_get_symbol_by_name, module->executable, kernel->info.symbol,
-             &module->device->agent, &symbol);
+    const hsa_status_t status = CALL(call, hsa_executable_get_symbol_by_name, module->executable,
+                                     kernel->info.symbol, &module->device->agent, &symbol);
     if (status != HSA_STATUS_SUCCESS)
         return status;
     return CALL(call, hsa_executable_symbol_get_info, symbol,
@@ -209,8 +209,8 @@ uhalHsaResult uhalHsaModuleGetGlobal(uint64_t *address, size_t *bytes, void *han
         module->executable, name, &module->device->agent, &symbol);
     if (status != HSA_STATUS_SUCCESS)
         return (int)status;
-    status = uhal_hsa.hsa.hsa_executable_symbol_get_info(
-        symbol, HSA_EXECUTABLE_SYMBOL_INFO_TYPE, &kind);
+    status =
+        uhal_hsa.hsa.hsa_executable_symbol_get_info(symbol, HSA_EXECUTABLE_SYMBOL_INFO_TYPE, &kind);
     if (status == HSA_STATUS_SUCCESS && kind != HSA_SYMBOL_KIND_VARIABLE)
         status = HSA_STATUS_ERROR_INVALID_SYMBOL_NAME;
     if (status == HSA_STATUS_SUCCESS)

@@ -37,15 +37,15 @@ static int add_mark(uhal_hsa_queue *queue, const hsa_signal_t *dependencies, uin
         free(mark);
         return status;
     }
-    uhal_aql_place place;
-    status = uhal_aql_barrier(&queue->writer, dependencies, count, mark->signal, &place);
+    uhal_aql_position position;
+    status = uhal_aql_barrier(&queue->writer, dependencies, count, mark->signal, &position);
     if (status != 0) {
         uhal_hsa_signal_give(mark->signal);
         free(mark);
         return status;
     }
     mark->queue = queue;
-    mark->upto = place.index + 1;
+    mark->upto = position.index + 1;
     mark->next = NULL;
     atomic_init(&mark->holders, 2);
     if (queue->first == NULL)
@@ -192,8 +192,7 @@ static hsa_status_t make_signals(hsa_signal_t *signals) {
     return HSA_STATUS_SUCCESS;
 }
 
-hsa_status_t uhal_hsa_kernarg_allocate(const uhal_hsa_device *device, size_t bytes,
-                                       void **memory) {
+hsa_status_t uhal_hsa_kernarg_allocate(const uhal_hsa_device *device, size_t bytes, void **memory) {
     const hsa_amd_memory_pool_t pool = {device->info.kernarg_pool};
     hsa_status_t status = uhal_hsa.hsa.hsa_amd_memory_pool_allocate(pool, bytes, 0, memory);
     if (status != HSA_STATUS_SUCCESS)

@@ -39,9 +39,9 @@ hsa_status_t uhal_hsa_ranges_add(const uhal_hsa_range *range) {
         }
     }
     if (status == HSA_STATUS_SUCCESS) {
-        const size_t place = up_to(range->start);
-        memmove(ranges + place + 1, ranges + place, (count - place) * sizeof *ranges);
-        ranges[place] = *range;
+        const size_t index = up_to(range->start);
+        memmove(ranges + index + 1, ranges + index, (count - index) * sizeof *ranges);
+        ranges[index] = *range;
         count += 1;
     }
     pthread_mutex_unlock(&lock);
@@ -73,12 +73,12 @@ int uhal_hsa_ranges_find(uint64_t address, uhal_hsa_range *found) {
 
 int uhal_hsa_ranges_next(const void *device, uint64_t *start, uhal_hsa_range *found) {
     pthread_mutex_lock(&lock);
-    size_t place = *start == 0 ? 0 : up_to(*start - 1);
-    while (place < count && ranges[place].device != device)
-        place += 1;
-    const int more = place < count;
+    size_t index = *start == 0 ? 0 : up_to(*start - 1);
+    while (index < count && ranges[index].device != device)
+        index += 1;
+    const int more = index < count;
     if (more) {
-        *found = ranges[place];
+        *found = ranges[index];
         *start = found->start + 1;
     }
     pthread_mutex_unlock(&lock);
@@ -100,8 +100,7 @@ void uhal_hsa_ranges_describe(uint64_t address, char *text, size_t bytes) {
     const uhal_hsa_range *above = after < count ? &ranges[after] : NULL;
     const uint64_t past = below != NULL ? address - below->start : 0;
     if (below != NULL && past < below->bytes)
-        snprintf(text, bytes, "byte %" PRIu64 " of an allocation of %zu bytes", past,
-                 below->bytes);
+        snprintf(text, bytes, "byte %" PRIu64 " of an allocation of %zu bytes", past, below->bytes);
     else if (below != NULL && (above == NULL || past - below->bytes < above->start - address))
         snprintf(text, bytes, "%" PRIu64 " bytes past the end of an allocation of %zu bytes",
                  past - below->bytes, below->bytes);

@@ -10,9 +10,9 @@
 typedef struct uhal_hsa_range {
     uint64_t start;
     size_t bytes;
-    hsa_agent_t owner;       /* a CPU for pinned memory */
-    const void *device;      /* that it was allocated for; identity only */
-    uint64_t peers;          /* devices let in besides, a bit for each ordinal */
+    hsa_agent_t owner;  /* a CPU for pinned memory */
+    const void *device; /* that it was allocated for; identity only */
+    uint64_t peers;     /* devices let in besides, a bit for each ordinal */
     int pinned;
 } uhal_hsa_range;
 

@@ -47,9 +47,9 @@ uhalHsaResult uhalHsaStreamDestroy(void *handle) {
 
 void uhal_hsa_stream_count(uhal_hsa_stream *stream, uint64_t begin, uint64_t end) {
     const uint64_t number = atomic_fetch_add(&stream->launches, 1);
-    const uint64_t place = number % UHAL_HSA_REMEMBERED_LAUNCHES;
-    atomic_store_explicit(&stream->begins[place], begin, memory_order_relaxed);
-    atomic_store_explicit(&stream->ends[place], end, memory_order_relaxed);
+    const uint64_t slot = number % UHAL_HSA_REMEMBERED_LAUNCHES;
+    atomic_store_explicit(&stream->begins[slot], begin, memory_order_relaxed);
+    atomic_store_explicit(&stream->ends[slot], end, memory_order_relaxed);
 }
 
 uhalHsaResult uhalHsaLaunchKernel(void *function, unsigned int grid_x, unsigned int grid_y,
@@ -62,15 +62,15 @@ uhalHsaResult uhalHsaLaunchKernel(void *function, unsigned int grid_x, unsigned 
     uhal_hsa_queue *queue = stream->queue;
     const uhal_aql_geometry geometry = {
         {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes};
-    uhal_aql_place place;
+    uhal_aql_position position;
     if (uhal_hsa_capturing(stream))
         return uhal_hsa_capture_launch(stream, &kernel->aql, &geometry, parameters);
     const int status = uhal_aql_launch(&queue->writer, &kernel->aql, &geometry, parameters,
-                                       queue->progress, &place);
+                                       queue->progress, &position);
     if (status != 0)
         return uhal_hsa_told(queue->device, status);
-    uhal_hsa_stream_count(stream, place.launch, place.launch + 1);
-    uhal_hsa_stream_advance(stream, place.index + 1);
+    uhal_hsa_stream_count(stream, position.launch, position.launch + 1);
+    uhal_hsa_stream_advance(stream, position.index + 1);
     return 0;
 }
 
@@ -125,14 +125,14 @@ int uhal_hsa_stream_await(uhal_hsa_stream *stream, uhal_hsa_mark *awaited) {
         return 0;
     }
     const hsa_signal_t none = {0};
-    uhal_aql_place place;
-    const int status = uhal_aql_barrier(&queue->writer, &awaited->signal, 1, none, &place);
+    uhal_aql_position position;
+    const int status = uhal_aql_barrier(&queue->writer, &awaited->signal, 1, none, &position);
     if (status != 0) {
         uhal_hsa_mark_drop(awaited);
         return uhal_hsa_told(queue->device, status);
     }
-    uhal_hsa_queue_hold(queue, place.index + 1, uhal_hsa_mark_drop, awaited);
-    uhal_hsa_stream_advance(stream, place.index + 1);
+    uhal_hsa_queue_hold(queue, position.index + 1, uhal_hsa_mark_drop, awaited);
+    uhal_hsa_stream_advance(stream, position.index + 1);
     return 0;
 }
 
@@ -148,22 +148,21 @@ uhalHsaResult uhalHsaStreamWaitEvent(void *handle, void *event, unsigned int fla
 }
 
 uhalHsaResult uhalHsaStreamProgress(void *handle, uint64_t *completed, uint64_t *begun,
-                                    uint64_t *place) {
+                                    uint64_t *index) {
     uhal_hsa_stream *stream = handle;
     uhal_hsa_queue *queue = stream->queue;
     const uhal_hsa_queue *failed = atomic_load(&queue->device->failed_queue);
     const uint64_t launches = atomic_load(&stream->launches);
     const uint64_t done = uhal_hsa_queue_launches_done(queue);
-    const uint64_t oldest = launches > UHAL_HSA_REMEMBERED_LAUNCHES
-                                ? launches - UHAL_HSA_REMEMBERED_LAUNCHES
-                                : 0;
+    const uint64_t oldest =
+        launches > UHAL_HSA_REMEMBERED_LAUNCHES ? launches - UHAL_HSA_REMEMBERED_LAUNCHES : 0;
     uint64_t next = launches;
     while (next > oldest &&
            atomic_load(&stream->ends[(next - 1) % UHAL_HSA_REMEMBERED_LAUNCHES]) > done)
         next -= 1;
     *completed = next;
     *begun = next;
-    *place = UINT64_MAX; /* only the last packet of a graph has a signal */
+    *index = UINT64_MAX; /* only the last packet of a graph has a signal */
     /* A queue runs one launch at a time. */
     if ((failed == NULL || failed == queue) && next < launches &&
         atomic_load(&stream->begins[next % UHAL_HSA_REMEMBERED_LAUNCHES]) <= done)

@@ -25,8 +25,8 @@ static hsa_agent_t owner_of(uint64_t address, hsa_agent_t otherwise) {
     if (uhal_hsa_ranges_find(address, &range))
         return range.owner;
     hsa_amd_pointer_info_t info = {.size = sizeof info};
-    const hsa_status_t status = uhal_hsa.hsa.hsa_amd_pointer_info(
-        (const void *)(uintptr_t)address, &info, NULL, NULL, NULL);
+    const hsa_status_t status = uhal_hsa.hsa.hsa_amd_pointer_info((const void *)(uintptr_t)address,
+                                                                  &info, NULL, NULL, NULL);
     if (status != HSA_STATUS_SUCCESS || info.type == HSA_EXT_POINTER_TYPE_UNKNOWN)
         return otherwise;
     return info.agentOwner;
@@ -63,7 +63,8 @@ static int stage_in(uhal_hsa_stream *stream, uint64_t destination, const unsigne
         memcpy(piece->memory, source, now);
         const uhal_hsa_part part =
             host_part(device, 1, destination, address_of(piece->memory), now);
-        status = uhal_hsa_copy_submit(stream, &part, 1, 0, (uhal_hsa_freight){.piece = piece}, NULL);
+        status =
+            uhal_hsa_copy_submit(stream, &part, 1, 0, (uhal_hsa_freight){.piece = piece}, NULL);
         if (status != 0)
             return status;
         destination += now;
@@ -85,7 +86,8 @@ static int stage_out(uhal_hsa_stream *stream, unsigned char *destination, uint64
         if (status != 0)
             return status;
         const uhal_hsa_part part = host_part(device, 0, source, address_of(piece->memory), now);
-        status = uhal_hsa_copy_submit(stream, &part, 1, 0, (uhal_hsa_freight){.piece = piece}, &copy);
+        status =
+            uhal_hsa_copy_submit(stream, &part, 1, 0, (uhal_hsa_freight){.piece = piece}, &copy);
         if (status != 0)
             return status;
         status = uhal_hsa_copy_wait(copy);
@@ -239,15 +241,13 @@ static int fill(uint64_t destination, const void *value, size_t width, size_t co
         return uhal_hsa_check(device);
     if (uhal_hsa_capturing(stream))
         return record_fill(stream, destination, value, width, count);
-    const int status =
-        (int)uhal_hsa_piece_take(device, least(bytes, UHAL_HSA_LARGE_PIECE), &piece);
+    const int status = (int)uhal_hsa_piece_take(device, least(bytes, UHAL_HSA_LARGE_PIECE), &piece);
     if (status != 0)
         return status;
     size_t filled = least(bytes, piece->bytes);
     for (size_t i = 0; i < filled; i += width)
         memcpy(piece->memory + i, value, width);
-    parts[0] = (uhal_hsa_part){destination, address_of(piece->memory), filled, owner,
-                               device->host};
+    parts[0] = (uhal_hsa_part){destination, address_of(piece->memory), filled, owner, device->host};
     uint32_t used = 1;
     /* 2^48 bytes, more than any device has, take 32 doublings of a large piece. */
     for (; filled < bytes; ++used) {

@@ -72,7 +72,7 @@ def traced(rng: np.random.Generator) -> ComputeGraph:
         held += [x @ y.T, cube @ fresh(8, 2), ub.quantized_matmul(vector, weight)]
         held.append(ub.attention(heads, keys, keys, mask=fresh(3, 5)))
         held.append(ub.attention(heads, keys, keys, causal=True))
-        held.append(ub.kv_concat(x, y, 0))
+        held += [ub.kv_concat(x, y, 0), ub.rand((3, 5), seed=1), ub.randn(7, "f16", seed=2**64 - 1)]
         ub.kv_append(cache, fresh(2, 2, 4), position)
         # Temporaries, which share the arena.
         held.append(ub.tanh(ub.exp(x) * y) - x)
@@ -106,7 +106,7 @@ _ODD = (
     [],
     {},
     [[]],
-    {"place": []},
+    {"view": []},
     {"tuple": []},
     {"float": "nan"},
 )
@@ -149,7 +149,7 @@ class Mutants:
         elif kind < 0.08 and isinstance(parent, list):
             parent.insert(key, value)
         elif kind < 0.35:
-            # Something of the same kind from elsewhere: another dtype, place, layout, operation.
+            # Something of the same kind from elsewhere: another dtype, view, layout, operation.
             like = self._parts[_kind(value)]
             parent[key] = json.loads(json.dumps(rng.choice(like))) if like else None
         elif kind < 0.4:

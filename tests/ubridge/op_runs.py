@@ -17,6 +17,7 @@ import ubridge as ub
 from tests.sampling import SOAK
 from tests.ubridge.op_rows import OpRow
 from tests.ubridge.operands import LAYOUTS, Array, Operand, operand, shape_of
+from tests.ubridge.random_numbers import even, normal, words
 from ubridge import DeviceTensor, Op
 from uhal import Device, as_dtype
 
@@ -303,6 +304,17 @@ def rope(t: Trial) -> Iterator[Outcome]:
         for one in (turned, sizes)
     )
     yield Outcome(got, exact, magnitude)
+
+
+@run("random")
+def random(t: Trial) -> Iterator[Outcome]:
+    """The numbers that a seed says, wherever they are made."""
+    seed, position = (int(one) for one in t.rng.integers(0, 2**64, 2, np.uint64))
+    shape = t.shape()
+    made = getattr(ub, t.op.name)(shape, t.dtype, seed=ub.Generator(seed, position))
+    drawn = words(seed, position, prod(shape))
+    exact = even(drawn, t.dtype) if t.op.name == "rand" else normal(drawn)
+    yield Outcome(made.to_numpy(), exact[: prod(shape)].reshape(shape))
 
 
 @run("sort")

@@ -142,12 +142,21 @@ def test_no_such_device_is_exit_status_3(
 # -- weights of a model --------------------------------------------------------------------------
 
 
-def a_model(program: ModuleType, folder: Path, seed: int, *, without: str = "") -> dict[str, Any]:
+def a_model(
+    program: ModuleType,
+    folder: Path,
+    seed: int,
+    *,
+    without: str = "",
+    head_width: int = 0,
+    says: dict[str, Any] | None = None,
+) -> dict[str, Any]:
     """Write a small model as Hugging Face does: two files, bf16 and f32."""
     safetensors = pytest.importorskip("safetensors.numpy")
     import ml_dtypes
 
-    model = program.Model(hidden=24, heads=4, kv_heads=2, inner=40, vocabulary=31, epsilon=1e-6)
+    model = program.Model(hidden=24, heads=4, kv_heads=2, inner=40, vocabulary=31, epsilon=1e-6,
+                          head_width=head_width)  # fmt: skip
     named = {
         name if "embed" in name else f"layers.0.{name}": values
         for name, values in program.random_weights(model, seed).items()
@@ -167,7 +176,7 @@ def a_model(program: ModuleType, folder: Path, seed: int, *, without: str = "") 
         "intermediate_size": 40,
         "vocab_size": 31,
         "rms_norm_eps": 1e-6,
-        "rope_theta": 500000.0,
+        **({"rope_theta": 500000.0} if says is None else says),
     }
     (folder / "config.json").write_text(json.dumps(config))
     return config
@@ -179,12 +188,66 @@ def test_weights_of_a_model(
 ) -> None:  # fmt: skip
     a_model(program, tmp_path, seed)
     model, weights = program.local_weights(tmp_path)
-    assert (model.width, model.rope_base, model.epsilon) == (6, 500000.0, 1e-6)
+    assert (model.width, model.rope.base, model.epsilon) == (6, 500000.0, 1e-6)
     expected = program.random_weights(program.Model(24, 4, 2, 40, 31), seed)
     for name, values in expected.items():
         np.testing.assert_allclose(weights[name], values, 2**-8)
     assert program.main([*options, "--local-weights", str(tmp_path)]) == 0
     assert f"f32, weights of {tmp_path}" in capsys.readouterr().out
+
+
+SCALED = {
+    "factor": 32.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+
+
+@pytest.mark.parametrize(
+    "says",
+    [
+        {
+            "head_dim": 10,
+            "rope_parameters": {"rope_type": "llama3", "rope_theta": 5e5, **SCALED},
+            "max_position_embeddings": 131072,
+        },
+        {
+            "head_dim": None,
+            "rope_theta": 5e5,
+            "rope_scaling": {"type": "llama3", **SCALED},
+        },
+        {
+            "rope_parameters": {"rope_type": "default", "rope_theta": 5e5},
+            "rope_scaling": None,
+        },
+        {"rope_theta": 5e5, "rope_scaling": {"rope_type": "linear", "factor": 4.0}},
+    ],
+    ids=["new", "old", "new plain", "old linear"],
+)
+def test_configurations_of_either_form(
+    program: ModuleType, options: list[str], tmp_path: Path, seed: int, says: dict[str, Any]
+) -> None:
+    """As of transformers 5 and before: angles by the rule for one pair at a time."""
+    head_width = says.get("head_dim") or 0
+    a_model(program, tmp_path, seed, head_width=head_width, says=says)
+    model, weights = program.local_weights(tmp_path)
+    assert model.width == (head_width or 6)
+    assert weights["self_attn.o_proj"].shape == (24, 4 * model.width)
+    told = {**(says.get("rope_parameters") or {}), **(says.get("rope_scaling") or {})}
+    expected = []
+    for pair in range(model.width // 2):
+        step = 5e5 ** (-2 * pair / model.width)
+        length = 2 * np.pi / step
+        kind = told.get("rope_type") or told.get("type")
+        if kind == "linear" or (kind == "llama3" and length > 64 / 1):
+            step /= told["factor"]
+        elif kind == "llama3" and length >= 64 / 4:
+            smooth = (64 / length - 1) / (4 - 1)
+            step = (1 - smooth) * step / told["factor"] + smooth * step
+        expected.append(step)
+    np.testing.assert_allclose(model.rope.steps(model.width), expected, 1e-12)
+    assert program.main([*options, "--local-weights", str(tmp_path)]) == 0
 
 
 def test_what_a_folder_lacks_is_said(
@@ -209,6 +272,8 @@ def test_what_a_folder_lacks_is_said(
     assert "model.embed_tokens.weight of shape (30, 24) by config.json, got (31, 24)" in said()
     (tmp_path / "config.json").write_text('{"hidden_size": 24}')
     assert "config.json: no LLaMA model's: KeyError('num_attention_heads')" in said()
+    a_model(program, tmp_path, seed, says={"rope_scaling": {"rope_type": "yarn"}})
+    assert "rope_type: expected default, linear or llama3, got 'yarn'" in said()
     (tmp_path / "config.json").unlink()
     assert "config.json: expected a LLaMA model's config.json" in said()
     a_model(program, tmp_path, seed)

@@ -125,6 +125,28 @@ def test_convolution(
         check(output.to_numpy(), expected, magnitude, dtype)
 
 
+@pytest.mark.parametrize("stride", [1, 2])
+def test_what_candle_gets_wrong_in_dilated_ones(
+    device: Device, rng: np.random.Generator, stride: int
+) -> None:
+    """Of numbers that tell where they stood: Candle's places are not those of a convolution."""
+    length, taps, dilation = 20, 3, 2
+    places = (length - dilation * (taps - 1) - 1) // stride + 1
+    x = strided(rng, "f32", "contiguous", (1, 1, length))
+    k = strided(rng, "f32", "contiguous", (1, 1, taps))
+    x.storage[:length], k.storage[:taps] = 2.0 ** np.arange(length), 1
+    output = Output("f32", places)
+    run(
+        device, "conv", "conv1d_f32", length, places, stride, 0, dilation, info_of(x, k),
+        x.buffer(), k.buffer(), output.buffer,
+    )  # fmt: skip
+    at = np.arange(places)[:, None]
+    right = at * stride + np.arange(taps) * dilation
+    candles = (at * stride + np.arange(taps)) * dilation
+    assert_same(output.to_numpy(), (2.0**right).sum(1).astype(np.float32))
+    assert (right != candles).any(1)[1:].all()
+
+
 @pytest.mark.parametrize("dtype", TYPES)
 def test_windows(device: Device, rng: np.random.Generator, dtype: str) -> None:
     for _ in range(rounds(3, 60)):

@@ -7,6 +7,7 @@ import pytest
 
 from tests.sampling import rounds
 from tests.ubridge.kernel_bench import (
+    INTEGERS,
     Array,
     Output,
     assert_same,
@@ -203,13 +204,19 @@ def test_attention(
         close(output.to_numpy(), expected, 8 * float(np.abs(v).max()) / 8, dtype)
 
 
-@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("dtype", [*TYPES, *INTEGERS])
 def test_matmul(device: Device, rng: np.random.Generator, dtype: str) -> None:
     for _ in range(rounds(6, 200)):
         m, n, k = (int(one) for one in rng.choice([1, 3, 16, 17, 64, 65, 130], 3))
         k = 0 if rng.random() < 0.1 else k
         batch = int(rng.integers(1, 4))
-        a, b = normal(rng, dtype, batch, m, k), normal(rng, dtype, batch, k, n)
+        shapes = (batch, m, k), (batch, k, n)
+        a, b = (
+            random_values(rng, dtype, int(np.prod(shape))).reshape(shape)
+            if dtype in INTEGERS
+            else normal(rng, dtype, *shape)
+            for shape in shapes
+        )
         stored = [np.ascontiguousarray(one.swapaxes(1, 2)) if rng.random() < 0.5 else one
                   for one in (a, b)]  # fmt: skip
         steps = []
@@ -224,6 +231,9 @@ def test_matmul(device: Device, rng: np.random.Generator, dtype: str) -> None:
             *steps[1], m * n, grid=(-(-n // 64), -(-m // 64), batch),
             block=int(rng.choice([32, 100, 256])),
         )  # fmt: skip
+        if dtype in INTEGERS:
+            assert_same(output.to_numpy(), np.matmul(a, b))
+            continue
         wide = a.astype(Wide), b.astype(Wide)
         magnitude = np.abs(wide[0]) @ np.abs(wide[1])
         factor = 1 if dtype in ("f32", "f64") else 2.0**-10

@@ -41,9 +41,9 @@ def test_a_loaded_graph_computes_what_the_saved_one_does(
     execute_graph(graph, position=2)
     device.synchronize()
     for node, again in zip(graph.nodes, loaded.nodes, strict=True):
-        places = graph.storages.values[node.index], loaded.storages.values[again.index]
-        if not graph.storages[places[0].storage].is_planned:
-            one, other = graph.storages.resolve(places[0]), loaded.storages.resolve(places[1])
+        views = graph.storages.values[node.index], loaded.storages.values[again.index]
+        if not graph.storages[views[0].storage].is_planned:
+            one, other = graph.storages.resolve(views[0]), loaded.storages.resolve(views[1])
             np.testing.assert_array_equal(
                 one.to_numpy().view("u1"), other.to_numpy().view("u1"), str(node)
             )
@@ -113,12 +113,12 @@ def share_among_more(file: File) -> None:
     call_of(file, "attention")["operands"][1]["shape"][1] = 3
 
 
-def move_place(file: File) -> None:
-    call_of(file, "gated")["operands"][0]["place"][1] += 4096
+def move_view(file: File) -> None:
+    call_of(file, "gated")["operands"][0]["view"][1] += 4096
 
 
-def misalign_place(file: File) -> None:
-    call_of(file, "gated")["operands"][0]["place"][1:3] = [1, 1]
+def misalign_view(file: File) -> None:
+    call_of(file, "gated")["operands"][0]["view"][1:3] = [1, 1]
 
 
 def name_another_operation(file: File) -> None:
@@ -136,10 +136,10 @@ def divide_by_nothing(file: File) -> None:
 
 def read_ids_where_it_writes(file: File) -> None:
     call = call_of(file, "scatter")
-    place = list(call["result"]["place"])
+    view = list(call["result"]["view"])
     ids = call["operands"][0]
-    size = place[2] * 4 // 8
-    ids["place"] = [place[0], place[1], size, ids["dtype"]]
+    size = view[2] * 4 // 8
+    ids["view"] = [view[0], view[1], size, ids["dtype"]]
 
 
 def give_a_number_more(file: File) -> None:
@@ -154,15 +154,15 @@ def take_one_leaf_twice(file: File) -> None:
 @pytest.mark.parametrize(
     "change, message",
     [
-        (grow_layout, "exp, result: reaches 4024 elements of f32, and its place has 24 of f32"),
+        (grow_layout, "exp, result: reaches 4024 elements of f32, and its view has 24 of f32"),
         (grow_stride, "operand 1: reaches [0-9]+ elements"),
         (grow_one_shape, "do not fit"),
         (choose_more, "index_select, .*: reaches [0-9]+ elements"),
-        (grow_rows, "softmax, .*: reaches 48000 elements of f32, and its place has 48"),
+        (grow_rows, "softmax, .*: reaches 48000 elements of f32, and its view has 48"),
         (wrap_around, "are more than kernels can count"),
         (share_among_more, "a multiple of the kv heads|reaches"),
-        (move_place, "24 elements of f32 at byte 4096 do not lie in storage"),
-        (misalign_place, "1 elements of f32 at byte 1 do not lie in storage"),
+        (move_view, "24 elements of f32 at byte 4096 do not lie in storage"),
+        (misalign_view, "1 elements of f32 at byte 1 do not lie in storage"),
         (name_another_operation, "attention: expected 3 operands and 1 numbers, got 1 and 0"),
         (tell_windows_otherwise, "conv1d: .*do not fit"),
         (divide_by_nothing, "max_pool2d: .*do not fit"),

@@ -28,6 +28,9 @@ pytestmark = pytest.mark.entries
 
 TYPES = (*FLOATS, *INTEGERS)
 IDS = ("u8", "u32", "i64")
+BY_IDS = [(kind, dtype) for kind in IDS for dtype in TYPES]
+# Of these ids Candle has f8 alone, and nothing that stores.
+BY_MORE_IDS = [*BY_IDS, ("i16", "f8_e4m3"), ("i32", "f8_e4m3")]
 
 
 class FaultRecord(ctypes.Structure):
@@ -54,9 +57,9 @@ def sizes(rng: np.random.Generator) -> tuple[int, int, int, int]:
     return left, dim, right * int(rng.choice([1, 1, 13])), int(rng.integers(1, 12))
 
 
-@pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("kind", IDS)
-def test_index_select(device: Device, rng: np.random.Generator, kind: str, dtype: str) -> None:
+@pytest.mark.parametrize(("kind", "spelled"), BY_MORE_IDS)
+def test_index_select(device: Device, rng: np.random.Generator, kind: str, spelled: str) -> None:
+    dtype = spelled.replace("f8_", "f8")
     for layout in ("contiguous", "transposed"):
         left, dim, right, count = sizes(rng)
         values = random_values(rng, dtype, left * dim * right).reshape(left, dim, right)
@@ -65,7 +68,7 @@ def test_index_select(device: Device, rng: np.random.Generator, kind: str, dtype
         output = Output(dtype, left * 3 * count * right)
         info = words(ids.shape, ids.strides) if layout == "transposed" else None
         run(
-            device, "indexing", f"is_{kind}_{dtype}", left * 3 * count * right, 2, info,
+            device, "indexing", f"is_{kind}_{spelled}", left * 3 * count * right, 2, info,
             ids.buffer(), DeviceBuffer.from_numpy(values.ravel()), output.buffer,
             left, dim, 3 * count, right, **random_geometry(rng),
         )  # fmt: skip
@@ -76,16 +79,16 @@ def test_index_select(device: Device, rng: np.random.Generator, kind: str, dtype
         assert_same(output.to_numpy(), expected)
 
 
-@pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("kind", IDS)
-def test_gather(device: Device, rng: np.random.Generator, kind: str, dtype: str) -> None:
+@pytest.mark.parametrize(("kind", "spelled"), BY_MORE_IDS)
+def test_gather(device: Device, rng: np.random.Generator, kind: str, spelled: str) -> None:
+    dtype = spelled.replace("f8_", "f8")
     for _ in range(rounds(3, 100)):
         left, dim, right, count = sizes(rng)
         values = random_values(rng, dtype, left * dim * right).reshape(left, dim, right)
         ids = ids_of(rng, kind, (left, count, right), dim)
         output = Output(dtype, ids.size)
         run(
-            device, "indexing", f"gather_{kind}_{dtype}", ids.size,
+            device, "indexing", f"gather_{kind}_{spelled}", ids.size,
             DeviceBuffer.from_numpy(ids.ravel()), DeviceBuffer.from_numpy(values.ravel()),
             output.buffer, left, dim, count, right, **random_geometry(rng),
         )  # fmt: skip
@@ -104,12 +107,15 @@ def added(a: Array, b: Array) -> Array:
     return np.asarray(result).astype(a.dtype)
 
 
-@pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("kind", IDS)
-@pytest.mark.parametrize("operation", ["ia", "s", "sa"])
+@pytest.mark.parametrize(
+    ("operation", "kind", "spelled"),
+    [("s", *case) for case in BY_IDS]
+    + [(operation, *case) for operation in ("ia", "sa") for case in BY_MORE_IDS],
+)
 def test_writing(
-    device: Device, rng: np.random.Generator, operation: str, kind: str, dtype: str
+    device: Device, rng: np.random.Generator, operation: str, kind: str, spelled: str
 ) -> None:
+    dtype = spelled.replace("f8_", "f8")
     for _ in range(rounds(2, 60)):
         left, dim, right, count = sizes(rng)
         values = random_values(rng, dtype, left * count * right, special=False)
@@ -125,7 +131,8 @@ def test_writing(
             arguments = (given[0], count, given[1], output.buffer, *sizes_of)
         else:
             arguments = (*given, output.buffer, *sizes_of)
-        run(device, "indexing", f"{operation}_{kind}_{dtype}", *arguments, **random_geometry(rng))
+        entry = f"{operation}_{kind}_{spelled}"
+        run(device, "indexing", entry, *arguments, **random_geometry(rng))
         each = np.broadcast_to(ids[None, :, None], values.shape) if operation == "ia" else ids
         with np.errstate(over="ignore"):
             for j in range(count):
@@ -209,4 +216,33 @@ def test_sort(device: Device, rng: np.random.Generator, direction: str, dtype: s
             device, "sort", f"asort_{direction}_{dtype}", DeviceBuffer.from_numpy(values.ravel()),
             output.buffer, cols, padded, grid=3, block=min(padded, 1024), shared=4 * padded,
         )  # fmt: skip
+        assert_same(output.to_numpy(), order_of(values, direction == "asc"))
+
+
+@pytest.mark.parametrize("dtype", [one for one in TYPES if one != "f8e4m3"])
+@pytest.mark.parametrize("direction", ["asc", "desc"])
+def test_runs_are_sorted_and_joined(
+    device: Device, rng: np.random.Generator, direction: str, dtype: str
+) -> None:
+    """Runs of 1,024, the least that every target joins; rows end within one and behind one."""
+    run_length = 1024
+    for cols in (1025, 3 * run_length, 4 * run_length + 3):
+        values = random_values(rng, dtype, 2 * cols).reshape(2, cols)
+        # Many equal ones, also of different runs.
+        values[1] = rng.choice(values[1, :40], cols)
+        given = DeviceBuffer.from_numpy(values.ravel())
+        output, length = Output("u32", values.size), run_length
+        runs = -(-cols // run_length)
+        run(
+            device, "sort", f"asort_runs_{direction}_{dtype}", given, output.buffer, cols,
+            run_length, grid=2 * runs, block=int(rng.choice([32, 256, 1024])),
+            shared=4 * run_length,
+        )  # fmt: skip
+        while length < cols:
+            joined = Output("u32", values.size)
+            run(
+                device, "sort", f"asort_merge_{direction}_{dtype}", given, output.buffer,
+                joined.buffer, 2, cols, length, **random_geometry(rng),
+            )  # fmt: skip
+            output, length = joined, 2 * length
         assert_same(output.to_numpy(), order_of(values, direction == "asc"))

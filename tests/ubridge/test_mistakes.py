@@ -194,6 +194,10 @@ def mistakes(t: Tensors) -> dict[str, list[tuple[str, Attempt]]]:
             ("axis", lambda: ub.argsort(x, 2)),
             ("dtype", lambda: ub.argsort(short)),
         ],
+        "random": [
+            ("dtype", lambda: ub.rand(3, "i32")),
+            ("seed", lambda: ub.rand(3, seed=-1)),
+        ],
         "im2col1d": [
             ("window", lambda: ub.launch_im2col(line.buffer, line.layout, (5,))),
         ],
@@ -230,7 +234,7 @@ def mistakes(t: Tensors) -> dict[str, list[tuple[str, Attempt]]]:
             ("no axes", lambda: x @ number),
             ("batches", lambda: image @ ub.zeros((3, 4, 4), device=x.device)),
             ("devices", lambda: x @ far),
-            ("dtype", lambda: t.flags @ t.flags.mT),
+            ("dtype", lambda: t.short @ t.short.mT),
             ("out", lambda: ub.matmul(x, x.mT, out=x[:, :2])),
         ],
         "attention": [

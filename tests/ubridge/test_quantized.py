@@ -9,7 +9,7 @@ import ubridge
 from ubridge.quantized import FORMATS, QuantizedWeight, dequantize, quantize
 from uhal import Device, DeviceBuffer
 
-DEVICES = ("host", "cuda-sim", "rocm-sim")
+DEVICES = ("host", "cuda-sim", "rocm-sim", "opencl")
 WORST = {"q4_0": 2 / 15, "q8_0": 1 / 127, "q4_K": 1.2 / 15}
 """What quantizing may change, of the difference between the largest and the smallest element."""
 

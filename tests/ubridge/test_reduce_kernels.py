@@ -139,6 +139,29 @@ def test_the_first_of_the_best(
 
 
 @pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("reduction", ["sum", "min", "max", "argmin", "argmax"])
+def test_of_no_elements(device: Device, reduction: str, dtype: str) -> None:
+    """A result for each block: what adds nothing, or, of a place, the mark for none."""
+    is_place = reduction.startswith("arg")
+    output = Output("u32" if is_place else dtype, 3)
+    given = DeviceBuffer.from_numpy(np.ones(1, numpy_dtype(dtype)))
+    run(
+        device, "reduce", f"fast_{reduction}_{dtype}", 0, 0, 2, words((3, 0), (0, 1)), given,
+        output.buffer, grid=3, block=32,
+    )  # fmt: skip
+    if is_place:
+        expected: Any = 2**32 - 1
+    elif reduction == "sum":
+        expected = 0
+    elif dtype in INTEGERS:
+        limits = np.iinfo(numpy_dtype(dtype))
+        expected = limits.max if reduction == "min" else limits.min
+    else:
+        expected = np.inf if reduction == "min" else -np.inf
+    assert_same(output.to_numpy(), np.full(3, expected, output.dtype))
+
+
+@pytest.mark.parametrize("dtype", TYPES)
 def test_many_short_rows(device: Device, rng: np.random.Generator, dtype: str) -> None:
     """Rows of 1 to 130, as many as blocks share, the last of which end where the array does."""
     lengths = {1, 16, *(int(length) for length in rng.integers(1, 131, rounds(4, 130)))}

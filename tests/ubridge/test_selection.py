@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from tests.sampling import SOAK
 from tests.ubridge.op_rows import OP_ROWS, OpRow, row_of
 from tests.ubridge.operands import LAYOUTS, Array, operand, shape_of
 from ubridge import OPS, DeviceExecutor
-from uhal import Device, Event, Stream, StreamFlags
+from uhal import Device, DeviceBuffer, Event, Stream, StreamFlags
 from uhal.errors import ArgumentTypeError, ArgumentValueError
 
 DEVICES = tuple(row.name for row in OP_ROWS)
@@ -47,6 +48,43 @@ def drawn_ids(
         spread = np.repeat(array, 2, axis=-1)
         return ubridge.from_numpy(spread, device=device)[..., ::2], array
     return ubridge.from_numpy(array, device=device), array
+
+
+@pytest.mark.parametrize("dtype", ["f32", "u8", "i64", "bool"])
+def test_flip(dtype: str, device: Device, rng: np.random.Generator) -> None:
+    x = ubridge.asarray(rng.integers(0, 2, (3, 4, 5)), dtype)
+    array = x.to_numpy()
+    for axis in (None, 0, -1, (0, 2), ()):
+        found = ubridge.flip(x, axis)
+        assert found.dtype is x.dtype and found.buffer is not x.buffer
+        np.testing.assert_array_equal(found.to_numpy(), np.flip(array, axis))
+    np.testing.assert_array_equal(ubridge.flip(x.T[1], 0).to_numpy(), array.T[1][::-1])
+    with pytest.raises(ValueError, match="flip: repeated axis"):
+        ubridge.flip(x, (0, -3))
+
+
+def test_no_view_has_negative_strides(device: Device) -> None:
+    """What shares memory is refused everywhere; what copies shows what numpy does."""
+    array = np.arange(6, dtype=np.float32)[::-1]
+    for make in (ubridge.asarray, ubridge.array, ubridge.from_numpy):
+        np.testing.assert_array_equal(make(array).to_numpy(), array)
+    x = ubridge.asarray(array)
+    with pytest.raises(
+        ArgumentValueError, match=r"got -1: .*no negative strides .*ubridge\.flip copies"
+    ):
+        x[::-1]
+    with pytest.raises(ArgumentValueError, match="got -2: there are no negative strides here"):
+        x[::-2] = 0
+    with pytest.raises(ArgumentValueError, match="strides and start offset: expected none below 0"):
+        ubridge.Layout((6,), (-1,), 5)
+    with pytest.raises(BufferError, match="expected strides of at least 0, got -1"):
+        ubridge.from_dlpack(array, device="host")
+    if device.backend == "cuda":
+        address = int(x.buffer.as_device_ptr())
+        told = {"shape": (6,), "typestr": "<f4", "data": (address + 20, False), "version": 3}
+        source = SimpleNamespace(__cuda_array_interface__={**told, "strides": (-4,)})
+        with pytest.raises(BufferError, match="contiguous"):
+            DeviceBuffer.from_cuda_array_interface(source)
 
 
 def test_take(op_row: OpRow, device: Device, rng: np.random.Generator) -> None:

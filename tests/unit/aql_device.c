@@ -245,7 +245,7 @@ static void *submit(void *argument) {
         uint64_t number = self->number;
         void *values[] = {&number, &i};
         const hsa_signal_t none = {0};
-        uhal_aql_place place;
+        uhal_aql_position place;
         const unsigned int choice = random >> 16 & 15U;
         if (choice == 0)
             uhal_aql_begin_batch(&here->writer);

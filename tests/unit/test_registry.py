@@ -84,8 +84,8 @@ def test_the_first_with_a_device_is_chosen(install: Install) -> None:
     assert host.probes == 0
 
 
-def test_the_order_is_cuda_rocm_tops_host() -> None:
-    assert tuple(registry.OURS) == ("cuda", "rocm", "tops", "host")
+def test_the_order_of_ours() -> None:
+    assert tuple(registry.OURS) == ("cuda", "rocm", "tops", "host", "opencl")
 
 
 class Installed:
@@ -132,7 +132,7 @@ def test_a_rank_is_the_devices(
         ),
     )
     elsewhere(kind)
-    assert registry.names()[-2:] == ("host", "elsewhere")
+    assert registry.names()[-3:] == ("host", "opencl", "elsewhere")
     assert registry.choose() == chosen
     assert Device(0, "elsewhere").backend == "elsewhere"
 
@@ -186,7 +186,9 @@ def test_naming_a_backend_for_one_device_changes_no_choice(install: Install) -> 
     ("backend", "error"), [("vulkan", ArgumentValueError), (3, ArgumentTypeError)]
 )
 def test_an_unknown_name_lists_the_known(backend: object, error: type[Exception]) -> None:
-    with pytest.raises(error, match="backend: expected one of cuda, rocm, tops, host, got "):
+    with pytest.raises(
+        error, match="backend: expected one of cuda, rocm, tops, host, opencl, got "
+    ):
         Api.init(backend=backend)  # type: ignore[arg-type]
 
 
@@ -271,6 +273,21 @@ def test_a_device_that_does_not_exist(
     install("host", devices=2)
     with pytest.raises(error, match=message):
         Device(ordinal, "host")
+
+
+def test_a_name_is_a_device(install: Install) -> None:
+    install("host", devices=2)
+    assert Device("host") == Device(0, "host")
+    assert Device("host:1") == Device("host:1", "host") == Device(1, "host")
+    for name, backend, error, words in (
+        ("host:2", None, NoDeviceError, "device host:2 does not exist"),
+        ("host:", None, ArgumentValueError, "got str 'host:'; give one or its name"),
+        ("host:-1", None, ArgumentValueError, "of a backend that is one of"),
+        ("gpu", None, ArgumentValueError, "got str 'gpu'"),
+        ("host:1", "cuda", ArgumentValueError, "expected one of backend 'cuda', got 'host:1'"),
+    ):
+        with pytest.raises(error, match=words):
+            Device(name, backend)
 
 
 def test_devices_are_values(install: Install) -> None:

@@ -50,8 +50,8 @@ def launch_masked_fill(
     """Put `value` where a mask of u8 is not 0, and `x` elsewhere; both have one shape."""
     at = executor or DeviceExecutor.of(buffer.device)
     launches.require_one_shape(_MASKED_FILL, layout, mask_layout)
-    x = launches.place(_MASKED_FILL, "x", buffer, layout)
-    masked = launches.place(_MASKED_FILL, "mask", mask, mask_layout)
+    x = launches.checked_operand(_MASKED_FILL, "x", buffer, layout)
+    masked = launches.checked_operand(_MASKED_FILL, "mask", mask, mask_layout)
     launches.require_room(_MASKED_FILL, out, layout.size)
     whole = Layout.contiguous(layout.shape)
     question = Question(

@@ -144,7 +144,7 @@ def launch_reshape_and_cache(
 ) -> None:
     """Store keys and values (tokens, heads, head size) at slots of the caches.
 
-    A cache is (blocks, heads, block size, head size); token t goes to place `slots[t] % block size`
+    A cache is (blocks, heads, block size, head size); token t goes to row `slots[t] % block size`
     of block `slots[t] // block size`, nowhere if that is negative. A slot past the caches is an
     `IndexError`.
     """

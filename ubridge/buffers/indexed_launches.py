@@ -1,7 +1,7 @@
 """The floor's operations with ids: index_select, gather, scatter, index_add.
 
 Kernels of these take contiguous operands: what is strided is copied first, and what is changed in
-place is copied back.
+axis is copied back.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ def launch_index_select(
 ) -> DeviceBuffer:
     """Take the slices of an axis at ids of one axis: the ids stand where the axis was."""
     at = executor or DeviceExecutor.of(buffer.device)
-    place = axis_of(_INDEX_SELECT.name, layout, axis)
-    left, length, right = split_at(layout, place)
+    axis = axis_of(_INDEX_SELECT.name, layout, axis)
+    left, length, right = split_at(layout, axis)
     question = selection(buffer.dtype, (left, length, right), ids.dtype, ids_layout.size)
     launches.require_room(_INDEX_SELECT, out, question.shape.size)
     if question.shape.size:
-        require_axis(_INDEX_SELECT, place, length)
+        require_axis(_INDEX_SELECT, axis, length)
     x = gathered(at, _INDEX_SELECT, "x", buffer, layout, stream)
     wanted = gathered(at, _INDEX_SELECT, "ids", ids, ids_layout, stream)
     return launches.enqueued(at, question, stream, out, x, wanted)
@@ -62,14 +62,14 @@ def launch_gather(
 ) -> DeviceBuffer:
     """Take an element at each id; ids have the layout's shape but along the axis."""
     at = executor or DeviceExecutor.of(buffer.device)
-    place = axis_of(_GATHER.name, layout, axis)
-    require_same_but(_GATHER, layout, ids_layout, place)
-    left, length, right = split_at(layout, place)
-    count = ids_layout.shape[place]
+    axis = axis_of(_GATHER.name, layout, axis)
+    require_same_but(_GATHER, layout, ids_layout, axis)
+    left, length, right = split_at(layout, axis)
+    count = ids_layout.shape[axis]
     question = gathering(buffer.dtype, (left, length, right), ids.dtype, count)
     launches.require_room(_GATHER, out, question.shape.size)
     if question.shape.size:
-        require_axis(_GATHER, place, length)
+        require_axis(_GATHER, axis, length)
     x = gathered(at, _GATHER, "x", buffer, layout, stream)
     wanted = gathered(at, _GATHER, "ids", ids, ids_layout, stream)
     return launches.enqueued(at, question, stream, out, x, wanted)
@@ -91,17 +91,17 @@ def launch_scatter(
     """Write (`scatter`) or add (`scatter_add`) each element of a source at its id, in place."""
     op = launches.named(kernel)
     at = executor or DeviceExecutor.of(buffer.device)
-    place = axis_of(op.name, layout, axis)
+    axis = axis_of(op.name, layout, axis)
     launches.require_one_shape(op, source_layout, ids_layout)
-    require_same_but(op, layout, ids_layout, place)
-    left, length, right = split_at(layout, place)
+    require_same_but(op, layout, ids_layout, axis)
+    left, length, right = split_at(layout, axis)
     if ids_layout.size == 0:
         return
-    require_axis(op, place, length)
+    require_axis(op, axis, length)
     values = gathered(at, op, "source", source, source_layout, stream)
     wanted = gathered(at, op, "ids", ids, ids_layout, stream)
     target = gathered(at, op, "x", buffer, layout, stream)
-    of_ids = Layout.contiguous((left, source_layout.shape[place], right))
+    of_ids = Layout.contiguous((left, source_layout.shape[axis], right))
     whole = (buffer.dtype, Layout.contiguous((left, length, right)))
     question = Question(op, ((ids.dtype, of_ids), (source.dtype, of_ids)), whole)
     at.run(question, stream, target, wanted, values)
@@ -122,16 +122,16 @@ def launch_index_add(
 ) -> None:
     """Add the slices of a source to those at ids of an axis, in place."""
     at = executor or DeviceExecutor.of(buffer.device)
-    place = axis_of(_INDEX_ADD.name, layout, axis)
-    expected = (*layout.shape[:place], ids_layout.size, *layout.shape[place + 1 :])
+    axis = axis_of(_INDEX_ADD.name, layout, axis)
+    expected = (*layout.shape[:axis], ids_layout.size, *layout.shape[axis + 1 :])
     if source_layout.shape != expected:
         raise ArgumentValueError(
             f"index_add: expected a source of shape {expected}, got {source_layout.shape}"
         )
-    left, length, right = split_at(layout, place)
+    left, length, right = split_at(layout, axis)
     if source_layout.size == 0:
         return
-    require_axis(_INDEX_ADD, place, length)
+    require_axis(_INDEX_ADD, axis, length)
     values = gathered(at, _INDEX_ADD, "source", source, source_layout, stream)
     wanted = gathered(at, _INDEX_ADD, "ids", ids, ids_layout, stream)
     target = gathered(at, _INDEX_ADD, "x", buffer, layout, stream)
@@ -175,7 +175,7 @@ def gathered(
     stream: StreamLike | None,
 ) -> DeviceBuffer:
     """Return the elements in row-major order from the start of a buffer, copied if need be."""
-    start = launches.place(op, name, buffer, layout)
+    start = launches.checked_operand(op, name, buffer, layout)
     if layout.is_contiguous:
         return start
     return launches.launch_unary(_COPY, buffer, layout, stream=stream, executor=at)
@@ -204,8 +204,8 @@ def require_same_but(op: Op, layout: Layout, ids: Layout, axis: int) -> None:
     """Refuse ids whose other axes differ."""
     same = len(ids.shape) == len(layout.shape) and all(
         one == two
-        for place, (one, two) in enumerate(zip(layout.shape, ids.shape, strict=True))
-        if place != axis
+        for axis, (one, two) in enumerate(zip(layout.shape, ids.shape, strict=True))
+        if axis != axis
     )
     if not same:
         raise ArgumentValueError(

@@ -19,9 +19,9 @@ from functools import lru_cache
 from ubridge.core.layout import Layout
 from ubridge.core.op_table import OPS, Op
 from ubridge.core.operand_checks import axis_of
-from ubridge.core.place import Description
 from ubridge.core.question import Question
 from ubridge.core.rows import rows_of
+from ubridge.core.storage_view import Description
 from ubridge.device.executor import DeviceExecutor, Executor
 from uhal import DeviceBuffer, DType, as_dtype
 from uhal.dtypes import DTypeLike, u8, u32
@@ -49,7 +49,7 @@ def launch_unary(
     """Apply `kernel` to every element; `parameter` is what `elu` and `power` take besides."""
     op = kernel if type(kernel) is Op else named(kernel)
     at = executor or DeviceExecutor.of(buffer.device)
-    start = place(op, "x", buffer, layout)
+    start = checked_operand(op, "x", buffer, layout)
     require_room(op, out, layout.size)
     numbers = () if parameter is None else (parameter,)
     question = of_each(op, buffer.dtype, (layout,), buffer.dtype, len(numbers))
@@ -74,8 +74,8 @@ def launch_binary(
     op = kernel if type(kernel) is Op else named(kernel)
     at = executor or DeviceExecutor.of(lhs.device)
     require_one_shape(op, lhs_layout, rhs_layout)
-    lhs_start = place(op, "x", lhs, lhs_layout)
-    rhs_start = place(op, "y", rhs, rhs_layout)
+    lhs_start = checked_operand(op, "x", lhs, lhs_layout)
+    rhs_start = checked_operand(op, "y", rhs, rhs_layout)
     require_room(op, out, lhs_layout.size)
     result = u8 if op.family.name == "compare" else lhs.dtype
     question = of_each(op, lhs.dtype, (lhs_layout, rhs_layout), result)
@@ -97,9 +97,9 @@ def launch_ternary(
     """Choose from `on_true` where the condition is not 0, else from `on_false`."""
     at = executor or DeviceExecutor.of(on_true.device)
     require_one_shape(_WHERE, condition_layout, true_layout, false_layout)
-    condition_start = place(_WHERE, "condition", condition, condition_layout)
-    true_start = place(_WHERE, "x", on_true, true_layout)
-    false_start = place(_WHERE, "y", on_false, false_layout)
+    condition_start = checked_operand(_WHERE, "condition", condition, condition_layout)
+    true_start = checked_operand(_WHERE, "x", on_true, true_layout)
+    false_start = checked_operand(_WHERE, "y", on_false, false_layout)
     require_room(_WHERE, out, true_layout.size)
     layouts = (condition_layout, true_layout, false_layout)
     question = of_each(_WHERE, on_true.dtype, layouts, on_true.dtype, 0, condition.dtype)
@@ -118,7 +118,7 @@ def launch_affine(
 ) -> DeviceBuffer:
     """Compute `x * multiplier + addend`; both are rounded to the elements' type first."""
     at = executor or DeviceExecutor.of(buffer.device)
-    start = place(_AFFINE, "x", buffer, layout)
+    start = checked_operand(_AFFINE, "x", buffer, layout)
     require_room(_AFFINE, out, layout.size)
     question = of_each(_AFFINE, buffer.dtype, (layout,), buffer.dtype, 2)
     return enqueued(at, question, stream, out, start, multiplier, addend)
@@ -136,7 +136,7 @@ def launch_cast(
     """Convert to another element type. Floats are cut to integers, and to the nearest in range."""
     at = executor or DeviceExecutor.of(buffer.device)
     target = as_dtype(dtype)
-    start = place(_ASTYPE, "x", buffer, layout)
+    start = checked_operand(_ASTYPE, "x", buffer, layout)
     require_room(_ASTYPE, out, layout.size)
     question = of_each(_ASTYPE, buffer.dtype, (layout,), target)
     return enqueued(at, question, stream, out, start)
@@ -152,7 +152,7 @@ def launch_fill(
 ) -> None:
     """Set every element of a layout, strided or not, to `value`."""
     at = executor or DeviceExecutor.of(buffer.device)
-    start = place(_FILL, "x", buffer, layout)
+    start = checked_operand(_FILL, "x", buffer, layout)
     if layout.size:
         question = Question(_FILL, (), (buffer.dtype, layout.from_start), numbers=1)
         at.run(question, stream, start, value)
@@ -204,8 +204,8 @@ def launch_copy(
     at = executor or DeviceExecutor.of(source.device)
     require_one_shape(_COPY, source_layout, destination_layout)
     if destination_layout.may_alias:
-        raise ArgumentValueError("copy: the destination has several elements in one place")
-    target = place(_COPY, "destination", destination, destination_layout)
+        raise ArgumentValueError("copy: the destination has several elements at one address")
+    target = checked_operand(_COPY, "destination", destination, destination_layout)
     if destination_layout.size == 0:
         return
     if destination_layout.is_contiguous:
@@ -260,36 +260,36 @@ def reduce_over(
     op: Op,
     buffer: DeviceBuffer,
     layout: Layout,
-    places: tuple[int, ...],
+    reduced: tuple[int, ...],
     out: DeviceBuffer | None,
     stream: StreamLike | None,
     at: Executor,
 ) -> DeviceBuffer:
     """Do what `launch_reduce` does, over axes that `reduced_axes` has seen."""
-    ordered, results, elements = _reduction(layout, places)
+    ordered, results, elements = _reduction(layout, reduced)
     if elements == 0 and op.name != "sum":
         # As numpy, also where there are no results either.
         raise ArgumentValueError(
             f"{op.name}: zero-size array to reduction operation {op.name} which has no identity"
         )
-    start = place(op, "x", buffer, layout)
+    start = checked_operand(op, "x", buffer, layout)
     require_room(op, out, results)
     result = u32 if op.family.name == "arg_reduce" else buffer.dtype
     if results and elements == 0:
         out = at.allocate(results, result, stream) if out is None else out
         launch_fill(out, Layout.contiguous(results), 0, stream=stream, executor=at)
         return out
-    question = reduction(op, buffer.dtype, ordered, len(places))
+    question = reduction(op, buffer.dtype, ordered, len(reduced))
     return enqueued(at, question, stream, out, start)
 
 
 @lru_cache(maxsize=4096)
-def _reduction(layout: Layout, places: tuple[int, ...]) -> tuple[Layout, int, int]:
+def _reduction(layout: Layout, reduced: tuple[int, ...]) -> tuple[Layout, int, int]:
     """The layout with the reduced axes last, how many results there are, and elements of each."""
-    kept = tuple(axis for axis in range(layout.rank) if axis not in places)
-    elements = math.prod(layout.shape[axis] for axis in places)
+    kept = tuple(axis for axis in range(layout.rank) if axis not in reduced)
+    elements = math.prod(layout.shape[axis] for axis in reduced)
     results = math.prod(layout.shape[axis] for axis in kept)
-    return layout.permute((*kept, *places)), results, elements
+    return layout.permute((*kept, *reduced)), results, elements
 
 
 # -- questions -----------------------------------------------------------------------------------
@@ -347,7 +347,7 @@ def named(kernel: Op | str) -> Op:
     return found
 
 
-def place(op: Op, name: str, buffer: DeviceBuffer, layout: Layout) -> DeviceBuffer:
+def checked_operand(op: Op, name: str, buffer: DeviceBuffer, layout: Layout) -> DeviceBuffer:
     """Return the buffer from the layout's first element on; refuse one that is too short."""
     if layout.extent > buffer.size:
         require_size(op, name, buffer, layout.extent)
@@ -385,13 +385,13 @@ def require_one_shape(op: Op, first: Layout, *others: Layout) -> None:
 
 
 def reduced_axes(op: Op, layout: Layout, axes: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the axes counted from the front; refuse repeated ones and several for a place."""
-    places = tuple(axis_of(op.name, layout, axis) for axis in axes)
-    if len(set(places)) != len(places):
+    """Return the axes counted from the front; refuse repeated ones, and several for one index."""
+    reduced = tuple(axis_of(op.name, layout, axis) for axis in axes)
+    if len(set(reduced)) != len(reduced):
         raise ArgumentValueError(f"{op.name}: duplicate value in 'axis'")
-    if op.family.name == "arg_reduce" and len(places) != 1:
+    if op.family.name == "arg_reduce" and len(reduced) != 1:
         raise ArgumentTypeError(f"{op.name}: expected one axis, got {axes}")
-    return places
+    return reduced
 
 
 __all__ = [

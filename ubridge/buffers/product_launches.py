@@ -42,7 +42,10 @@ def launch_matmul(
         out = at.allocate(shape.size, a.dtype, stream) if out is None else out
         launches.launch_fill(out, Layout.contiguous(shape), 0, stream=stream, executor=at)
         return out, shape
-    x, y = launches.place(_MATMUL, "x", a, left), launches.place(_MATMUL, "y", b, right)
+    x, y = (
+        launches.checked_operand(_MATMUL, "x", a, left),
+        launches.checked_operand(_MATMUL, "y", b, right),
+    )
     return launches.enqueued(at, product(a.dtype, left, right), stream, out, x, y), shape
 
 
@@ -136,7 +139,7 @@ def _mask(
         )
     whole = layout.broadcast_to(wanted)
     if Layout(whole.shape[2:], whole.strides[2:]).is_contiguous:
-        return launches.place(_ATTENTION, "mask", mask, whole), whole.from_start
+        return launches.checked_operand(_ATTENTION, "mask", mask, whole), whole.from_start
     return gathered(at, _ATTENTION, "mask", mask, whole, stream), Layout.contiguous(wanted)
 
 
@@ -153,15 +156,15 @@ def launch_kv_concat(
 ) -> tuple[DeviceBuffer, Shape]:
     """Join two tensors along an axis in one launch. Returns the result's shape too."""
     at = executor or DeviceExecutor.of(left.device)
-    place = axis_of(_KV_CONCAT.name, left_layout, axis)
-    others = [(one[:place], one[place + 1 :]) for one in (left_layout.shape, right_layout.shape)]
+    axis = axis_of(_KV_CONCAT.name, left_layout, axis)
+    others = [(one[:axis], one[axis + 1 :]) for one in (left_layout.shape, right_layout.shape)]
     if left_layout.rank != right_layout.rank or others[0] != others[1]:
         raise ArgumentValueError(
             "kv_concat: all the input array dimensions except for the concatenation axis must "
             f"match exactly, got {left_layout.shape} and {right_layout.shape}"
         )
-    both = left_layout.shape[place] + right_layout.shape[place]
-    shape = Shape((*left_layout.shape[:place], both, *left_layout.shape[place + 1 :]))
+    both = left_layout.shape[axis] + right_layout.shape[axis]
+    shape = Shape((*left_layout.shape[:axis], both, *left_layout.shape[axis + 1 :]))
     launches.require_room(_KV_CONCAT, out, shape.size)
     one = gathered(at, _KV_CONCAT, "x", left, left_layout, stream)
     other = gathered(at, _KV_CONCAT, "y", right, right_layout, stream)
@@ -170,7 +173,7 @@ def launch_kv_concat(
         for buffer, layout in ((left, left_layout), (right, right_layout))
     )
     result = (left.dtype, Layout.contiguous(shape))
-    question = Question(_KV_CONCAT, operands, result, (("axis", place),))
+    question = Question(_KV_CONCAT, operands, result, (("axis", axis),))
     return launches.enqueued(at, question, stream, out, one, other), shape
 
 

@@ -99,7 +99,7 @@ def launch_argsort(
     stream: StreamLike | None = None,
     executor: Executor | None = None,
 ) -> DeviceBuffer:
-    """Give the places of the last axis' elements in order, as u32; equal ones as `nn.argsort`."""
+    """Give the indices of the last axis' elements in order, as u32; equal ones as `nn.argsort`."""
     op = launches.named(kernel)
     at = executor or DeviceExecutor.of(buffer.device)
     rows, columns = rows_of(op, layout)

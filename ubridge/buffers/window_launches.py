@@ -1,7 +1,7 @@
 """The floor's operations on windows: convolutions, pooling, resizing.
 
-Layouts are (batch, channels, places) or (batch, channels, rows, columns). Kernels walk strides, and
-are always told of them. Every function returns the buffer of the result and its shape.
+Layouts are (batch, channels, positions) or (batch, channels, rows, columns). Kernels walk strides,
+and are always told of them. Every function returns the buffer of the result and its shape.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ def launch_convolution(
     _require_axes(op, "kernel", weight_layout, axes + 2)
     _require_groups(op, layout, weight_layout, groups, transposed)
     _require_window(op, stride, padding, dilation)
-    places = [
+    positions = [
         _transposed_places(length, size, stride, padding, dilation, out_padding)
         if transposed
-        else _places(op, length, size, stride, padding, dilation)
+        else _positions(op, length, size, stride, padding, dilation)
         for length, size in zip(layout.shape[2:], weight_layout.shape[2:], strict=True)
     ]
     results = weight_layout.shape[1] * groups if transposed else weight_layout.shape[0]
-    shape = Shape((layout.shape[0], results, *places))
+    shape = Shape((layout.shape[0], results, *positions))
     launches.require_room(op, out, shape.size)
     window: dict[str, int] = {"stride": stride, "padding": padding, "dilation": dilation}
     if transposed:
@@ -65,7 +65,7 @@ def launch_convolution(
     attributes = tuple(window.items())
 
     def convolved(
-        x_layout: Layout, of_weight: Layout, result: Layout, place: DeviceBuffer | None
+        x_layout: Layout, of_weight: Layout, result: Layout, output: DeviceBuffer | None
     ) -> DeviceBuffer:
         question = Question(
             op,
@@ -73,15 +73,15 @@ def launch_convolution(
             (buffer.dtype, result),
             attributes,
         )
-        x = launches.place(op, "x", buffer, x_layout)
-        weights = launches.place(op, "kernel", weight, of_weight)
-        return launches.enqueued(at, question, stream, place, x, weights)
+        x = launches.checked_operand(op, "x", buffer, x_layout)
+        weights = launches.checked_operand(op, "kernel", weight, of_weight)
+        return launches.enqueued(at, question, stream, output, x, weights)
 
     whole = Layout.contiguous(shape)
     if groups == 1 or shape.size == 0:
         return convolved(layout, weight_layout, whole, out), shape
     # The groups behind each other; of one batch that is where they belong.
-    of_group = Layout.contiguous((shape[0], shape[1] // groups, *places))
+    of_group = Layout.contiguous((shape[0], shape[1] // groups, *positions))
     room = out
     if room is None or shape[0] > 1:
         room = at.allocate(shape.size, buffer.dtype, stream)
@@ -133,11 +133,11 @@ def launch_pool2d(
     op = launches.named(kernel)
     at = executor or DeviceExecutor.of(buffer.device)
     _require_axes(op, "x", layout, 4)
-    places = []
+    positions = []
     for length, size, step in zip(layout.shape[2:], window, stride, strict=True):
         _require_window(op, step, 0, 1)
-        places.append(_places(op, length, size, step, 0, 1))
-    shape = Shape((*layout.shape[:2], *places))
+        positions.append(_positions(op, length, size, step, 0, 1))
+    shape = Shape((*layout.shape[:2], *positions))
     attributes = (("window", tuple(window)), ("stride", tuple(stride)))
     return _enqueued(at, op, buffer, layout, shape, attributes, out, stream), shape
 
@@ -183,16 +183,16 @@ def launch_im2col(
     stream: StreamLike | None = None,
     executor: Executor | None = None,
 ) -> Result:
-    """Enqueue `im2col1d` or `im2col`: each window as a row, (batch, places…, channels, window…)."""
+    """Enqueue `im2col1d` or `im2col`: windows as rows, (batch, positions…, channels, window…)."""
     op = OPS["im2col1d" if len(window) == 1 else "im2col"]
     at = executor or DeviceExecutor.of(buffer.device)
     _require_axes(op, "x", layout, len(window) + 2)
     _require_window(op, stride, padding, dilation)
-    places = [
-        _places(op, length, size, stride, padding, dilation)
+    positions = [
+        _positions(op, length, size, stride, padding, dilation)
         for length, size in zip(layout.shape[2:], window, strict=True)
     ]
-    shape = Shape((layout.shape[0], *places, layout.shape[1], *window))
+    shape = Shape((layout.shape[0], *positions, layout.shape[1], *window))
     attributes = (("stride", stride), ("padding", padding), ("dilation", dilation))
     return _enqueued(at, op, buffer, layout, shape, attributes, out, stream), shape
 
@@ -206,7 +206,7 @@ def launch_col2im1d(
     stream: StreamLike | None = None,
     executor: Executor | None = None,
 ) -> Result:
-    """Enqueue `col2im1d`: windows (batch, places, channels, window) added where they lie."""
+    """Enqueue `col2im1d`: windows (batch, positions, channels, window) added where they lie."""
     op = OPS["col2im1d"]
     at = executor or DeviceExecutor.of(buffer.device)
     _require_axes(op, "x", layout, 4)
@@ -219,7 +219,7 @@ def launch_col2im1d(
     return _enqueued(at, op, x, windows, shape, (("stride", stride),), out, stream), shape
 
 
-def _places(op: Op, length: int, window: int, stride: int, padding: int, dilation: int) -> int:
+def _positions(op: Op, length: int, window: int, stride: int, padding: int, dilation: int) -> int:
     reach = dilation * (window - 1) + 1
     if window < 1 or length + 2 * padding < reach:
         raise ArgumentValueError(
@@ -267,5 +267,5 @@ def _enqueued(
     launches.require_room(op, out, shape.size)
     operands = ((buffer.dtype, layout.from_start),)
     question = Question(op, operands, (buffer.dtype, Layout.contiguous(shape)), attributes)
-    x = launches.place(op, "x", buffer, layout)
+    x = launches.checked_operand(op, "x", buffer, layout)
     return launches.enqueued(at, question, stream, out, x)

@@ -94,6 +94,7 @@ _OF_OP: Mapping[str, Accuracy] = {
     **dict.fromkeys(("reciprocal", "square", "sqrt"), _ROUNDED),
     # Below -3 few are left of the normal distribution, and a rounding of x is many of theirs.
     **dict.fromkeys(("normcdf", "gelu", "gelu_erf"), _SHARE),
+    "randn": _FUNCTION,
     **dict.fromkeys(("min", "max", "maximum", "minimum", "max_pool2d"), EXACT),
 }
 """Where it is another than its family's. What neither names only moves or compares."""
@@ -101,6 +102,8 @@ _OF_OP: Mapping[str, Accuracy] = {
 
 def accuracy_of(op: Op) -> Accuracy:
     """Return what an operation promises."""
+    if op.family.name == "binary" and op.is_of_floats:
+        return _FUNCTION  # no arithmetic that the device rounds itself
     return _OF_OP.get(op.name) or _OF_FAMILY.get(op.family.name) or EXACT
 
 

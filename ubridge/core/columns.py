@@ -109,7 +109,7 @@ def block_per_row(limits: DeviceLimits) -> Configure:
 
 
 def bitonic(limits: DeviceLimits) -> Configure:
-    """A block for each row with a place in shared memory for each of its `padded` elements."""
+    """A block for each row, or run, with a place in shared memory for each of `padded` elements."""
     widest = min(1024, limits.max_threads_per_block)
 
     def configure(rows: int, padded: int) -> Configuration:
@@ -179,6 +179,9 @@ CANDLE: Mapping[str, Row] = {
     "rope": Row("reduce", _PLAIN, covering),
     "rope_thd": Row("reduce", _PLAIN, covering),
     "sort": Row("sort", _PLAIN, bitonic),
+    "sort_runs": Row("sort", _PLAIN, bitonic),
+    "sort_merge": Row("sort", _PLAIN, strided),
+    "random": Row("random", _PLAIN, strided),
     "im2col1d": Row("conv", _PLAIN, covering),
     "im2col": Row("conv", _PLAIN, covering),
     "col2im1d": Row("conv", _PLAIN, covering),

@@ -190,8 +190,8 @@ class Layout:
         start, stop, step = elements.indices(self.shape[place])
         if step < 1:
             raise ArgumentValueError(
-                f"slice {elements}: expected a step of at least 1, got {step}: kernels take no "
-                "negative strides"
+                f"slice {elements}: expected a step of at least 1, got {step}: there are no "
+                "negative strides here; ubridge.flip copies an axis in reverse"
             )
         return self._sliced(place, start, max(0, -(-(stop - start) // step)), step)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,9 @@ FAMILIES = {
         Family("rope", "x, cos, sin", "that of x: (batch, heads, positions, width)"),
         Family("rope_thd", "x, cos, sin", "that of x: (batch, positions, heads, width)"),
         Family("sort", "x", "that of x; along its last axis; of u32"),
+        Family("sort_runs", "x", "that of x; in runs of its last axis; of u32"),
+        Family("sort_merge", "x, places", "that of places, whose runs are twice as long"),
+        Family("random", "shape, seed, position", "the one given"),
         Family("im2col1d", "x, window", "(batch, places, channels, kernel)"),
         Family("im2col", "x, window", "(batch, rows, columns, channels, kernel, kernel)"),
         Family("col2im1d", "x, window", "(batch, channels, places)"),
@@ -100,6 +104,11 @@ class Op:
     reference: Callable[..., Array] | None = None
     """The same in numpy, where one expression says it."""
 
+    @cached_property
+    def is_of_floats(self) -> bool:
+        """Whether it is promised for floats alone: of integers numpy's result is f64."""
+        return bool(self.dtypes) and not set(self.dtypes).intersection(INTEGERS.split())
+
     def __repr__(self) -> str:
         return f"<op {self.name}>"
 
@@ -114,6 +123,22 @@ CONVOLVED = f"{REALS} u8 u32"
 
 def _erf(x: Array) -> Array:
     return np.vectorize(math.erf, otypes=[np.float64])(x)
+
+
+def _erfinv(x: Array) -> Array:
+    # Newton's method, of whichever of erf and erfc does not cancel, from a normal quantile.
+    def inverse(x: float) -> float:
+        if not x < 1:
+            return math.inf if x == 1 else math.nan
+        y = -NormalDist().inv_cdf((1 - x) / 2) / math.sqrt(2)
+        for _ in range(2):
+            error = math.erf(y) - x if x < 0.5 else (1 - x) - math.erfc(y)
+            y -= error * math.sqrt(math.pi) / 2 * math.exp(y * y)
+        return y
+
+    from statistics import NormalDist  # it takes long to import
+
+    return np.copysign(np.vectorize(inverse, otypes=[np.float64])(np.abs(x)), x)
 
 
 def _normcdf(x: Array) -> Array:
@@ -164,6 +189,7 @@ _LINES: tuple[tuple[str, str, str, str, str, Callable[..., Array] | None], ...] 
     ("cos", "unary", "ucos", FLOATS, "cosine", np.cos),
     ("tanh", "unary", "utanh", FLOATS, "hyperbolic tangent", np.tanh),
     ("erf", "unary", "uerf", FLOATS, "error function", _erf),
+    ("erfinv", "unary", "uerfinv", FLOATS, "inverse of the error function", _erfinv),
     ("ceil", "unary", "uceil", ALL, "least integer not below x", np.ceil),
     ("floor", "unary", "ufloor", ALL, "greatest integer not above x", np.floor),
     ("round", "unary", "uround", ALL, "nearest integer, half away from 0", _round_half_away),
@@ -225,6 +251,14 @@ _LINES: tuple[tuple[str, str, str, str, str, Callable[..., Array] | None], ...] 
     ("rope_thd", "rope_thd", "rope_thd", REALS, "the same, positions before heads", None),
     ("argsort", "sort", "asort_asc", ORDERED, "places in rising order", None),
     ("argsort_descending", "sort", "asort_desc", ORDERED, "places in falling order", None),
+    ("argsort_runs", "sort_runs", "asort_runs_asc", "", "places in runs that rise", None),
+    ("argsort_descending_runs", "sort_runs", "asort_runs_desc", "", "places in runs that fall",
+     None),
+    ("argsort_merge", "sort_merge", "asort_merge_asc", "", "pairs of runs joined", None),
+    ("argsort_descending_merge", "sort_merge", "asort_merge_desc", "", "pairs of runs joined",
+     None),
+    ("rand", "random", "rand", FLOATS, "numbers spread evenly over 0 <= x < 1", None),
+    ("randn", "random", "randn", FLOATS, "normal numbers of mean 0 and variance 1", None),
     ("im2col1d", "im2col1d", "im2col1d", CONVOLVED, "windows as rows", None),
     ("im2col", "im2col", "im2col", CONVOLVED, "windows as rows", None),
     ("col2im1d", "col2im1d", "col2im1d", CONVOLVED, "rows added as windows", None),
@@ -241,7 +275,7 @@ _LINES: tuple[tuple[str, str, str, str, str, Callable[..., Array] | None], ...] 
     ("upsample_bilinear2d", "bilinear2d", "upsample_bilinear2d", CONVOLVED,
      "between the nearest four", None),
     ("strided_copy", "strided_copy", "ucopy", "", "x in row-major order", None),
-    ("matmul", "matmul", "matmul", REALS, "matrix product", np.matmul),
+    ("matmul", "matmul", "matmul", ORDERED, "matrix product", np.matmul),
     ("tiled_matmul", "tiled_matmul", "matmul", "", "matrix product", np.matmul),
     *((f"matmul_tensor_{tile}_{layouts}", f"tensor_matmul_{tile}", f"matmul_tensor{tile}_{layouts}",
        "", "matrix product on tensor cores", np.matmul)

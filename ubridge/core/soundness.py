@@ -107,6 +107,10 @@ def _one_shape(layouts: list[Layout]) -> bool:
     return _same(*(layout.shape for layout in layouts))
 
 
+def _random(question: Question) -> bool:
+    return question.result[0].name in question.op.dtypes
+
+
 def _fill(question: Question) -> bool:
     return not question.result[1].may_alias
 
@@ -341,6 +345,7 @@ _FORMS: dict[str, tuple[tuple[int, ...], int, str]] = {
     "where": ((3,), 0, ""),
     "masked_fill": ((2,), 1, ""),
     "fill": ((0,), 1, ""),
+    "random": ((0,), 2, ""),
     "copy2d": ((1,), 0, ""),
     **dict.fromkeys(("index_select", "gather", "scatter", "index_add"), ((2,), 0, "")),
     "log_softmax": ((1,), 0, "compensated"),
@@ -367,6 +372,7 @@ _RULES: dict[str, Callable[[Question], bool]] = {
     **dict.fromkeys(("unary", "unary_scalar", "affine", "binary", "compare"), _of_each),
     **dict.fromkeys(("cast", "where", "masked_fill", "gated"), _of_each),
     "fill": _fill,
+    "random": _random,
     "copy2d": _copy2d,
     **dict.fromkeys(("index_select", "gather", "scatter", "index_add"), _by_ids),
     **dict.fromkeys(("reduce", "arg_reduce"), _reduce),

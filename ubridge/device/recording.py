@@ -1,4 +1,4 @@
-"""The one place at which operations are overheard: each call of one that is ready, once enqueued.
+"""The one seam at which operations are overheard: each call of one that is ready, once enqueued.
 
 While nobody listens, the compiled sequences test one pointer and nothing else happens.
 """

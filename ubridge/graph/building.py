@@ -10,8 +10,8 @@ import numpy as np
 
 from ubridge.core.layout import Layout, Shape
 from ubridge.core.op_table import OPS, Op
-from ubridge.core.place import Place
 from ubridge.core.question import Question
+from ubridge.core.storage_view import StorageView
 from ubridge.device.executor import DeviceExecutor
 from ubridge.graph.calls import Call, ScalarSlot
 from ubridge.graph.describing import Describer
@@ -33,7 +33,7 @@ class GraphBuilder:
     def __init__(self, device: DeviceLike | None = None) -> None:
         """Make an empty graph; without a device the first leaf says on which it is."""
         self.nodes: list[Node] = []
-        """Leaves and operations, in the order they were added; a node's number is its place."""
+        """Leaves and operations, in the order they were added; a node's number is its index."""
         self.calls: list[Call | None] = []
         """What each operation enqueues, once its inputs are there."""
         self._describer = Describer(self.nodes)
@@ -63,11 +63,11 @@ class GraphBuilder:
         tensor = _as_tensor(buffer, shape)
         self._describer.use(tensor.device)
         self._require_free(name)
-        place = self.storages.place_of(tensor.buffer)
+        view = self.storages.view_of(tensor.buffer)
         node = Node(len(self.nodes), None, tensor.shape, (), _NO_PARAMS, name)
         self._append(node)
-        self.storages.values[node.index] = place._replace(size=tensor.size)
-        self.storages.latest.setdefault(place.storage, node.index)
+        self.storages.values[node.index] = view._replace(size=tensor.size)
+        self.storages.latest.setdefault(view.storage, node.index)
         return node.index
 
     def add_op(
@@ -137,7 +137,7 @@ class GraphBuilder:
         self._describer.use(buffer.device)
         self.executor.note_range(buffer, slot.low, slot.high)
         question = Question(_FILL, (), (element, Layout.contiguous(1)), numbers=1)
-        call = Call(question, (), self.storages.place_of(buffer), (slot,))
+        call = Call(question, (), self.storages.view_of(buffer), (slot,))
         return self.add_call(call, name)
 
     def scalar(
@@ -151,25 +151,25 @@ class GraphBuilder:
         written = call.written
         latest = self.storages.latest
         inputs = []
-        for place in self.reads(call):
-            if place.storage not in latest:
-                self._leaf_of(place.storage)
-        for place in call.places:
-            if place.storage in latest and latest[place.storage] not in inputs:
-                inputs.append(latest[place.storage])
+        for view in self.reads(call):
+            if view.storage not in latest:
+                self._leaf_of(view.storage)
+        for view in call.views:
+            if view.storage in latest and latest[view.storage] not in inputs:
+                inputs.append(latest[view.storage])
         node = Node(len(self.nodes), call.op, call.shape, tuple(inputs), _NO_PARAMS, name)
         self.take(node, call, written)
         return node.index
 
-    def take(self, node: Node, call: Call | None, place: Place) -> None:
+    def take(self, node: Node, call: Call | None, view: StorageView) -> None:
         """Add a node as it is, with what it enqueues and where its value lies."""
         self._append(node)
         self.calls[node.index] = call
-        self.storages.values[node.index] = place
-        self.storages.latest[place.storage] = node.index
+        self.storages.values[node.index] = view
+        self.storages.latest[view.storage] = node.index
 
-    def reads(self, call: Call) -> list[Place]:
-        """Return the places whose contents matter to a call; of what it changes also that."""
+    def reads(self, call: Call) -> list[StorageView]:
+        """Return the views whose contents matter to a call; of what it changes also that."""
         written = call.written
         covers = written.nbytes == self.storages[written.storage].nbytes
         changes = call.is_in_place and not (call.op is _FILL and covers)
@@ -187,7 +187,7 @@ class GraphBuilder:
         What is in a leaf that has a name can be given anew for each run. Returns the tensor.
         """
         self._require_free(name)
-        number = self.storages.place_of(tensor.buffer).storage
+        number = self.storages.view_of(tensor.buffer).storage
         if number not in self.storages.latest:
             self._leaf_of(number)
         index = self.storages.latest[number]

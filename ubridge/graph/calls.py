@@ -1,4 +1,4 @@
-"""One operation of a graph: a question, and the places of what it reads and writes."""
+"""One operation of a graph: a question, and the views of what it reads and writes."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import numpy as np
 
 from ubridge.core.layout import Shape
 from ubridge.core.op_table import Op
-from ubridge.core.place import Place
 from ubridge.core.promotion import checked_number
 from ubridge.core.question import Question
+from ubridge.core.storage_view import StorageView
 from uhal import DType
 from uhal.errors import ArgumentTypeError, ArgumentValueError
 
@@ -57,8 +57,8 @@ class Call:
     """A question, asked of certain memory of a graph."""
 
     question: Question
-    operands: tuple[Place, ...]
-    written: Place
+    operands: tuple[StorageView, ...]
+    written: StorageView
     """Where the result goes."""
     numbers: tuple[float | ScalarSlot, ...] = ()
 
@@ -68,8 +68,8 @@ class Call:
         return self.question.op
 
     @cached_property
-    def places(self) -> tuple[Place, ...]:
-        """Every place it reads, and the written one."""
+    def views(self) -> tuple[StorageView, ...]:
+        """Every view it reads, and the written one."""
         return (*self.operands, self.written)
 
     @cached_property
@@ -82,9 +82,9 @@ class Call:
         """The result's shape, as the question has it."""
         return self.question.shape
 
-    def with_written(self, place: Place) -> Call:
+    def with_written(self, view: StorageView) -> Call:
         """Return the call that puts its result elsewhere."""
-        return replace(self, written=place)
+        return replace(self, written=view)
 
     @property
     def is_in_place(self) -> bool:

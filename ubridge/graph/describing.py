@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 from ubridge.core.layout import Layout
-from ubridge.core.place import Description, Place
 from ubridge.core.product import MatmulChoice
 from ubridge.core.question import Question
+from ubridge.core.storage_view import Description, StorageView
 from ubridge.device.executor import Answer, Asking, DeviceExecutor, Enqueue, Executor
 from ubridge.device.remembered import make
 from ubridge.graph.calls import Call
@@ -49,8 +49,8 @@ class DescribingExecutor(Executor):
             if out is None:
                 out = self.allocate(layout.size, dtype)
             count = len(question.operands)
-            places = tuple(self._storages.place_of(one) for one in given[:count])
-            self.calls.append(Call(question, places, self._storages.place_of(out), given[count:]))
+            views = tuple(self._storages.view_of(one) for one in given[:count])
+            self.calls.append(Call(question, views, self._storages.view_of(out), given[count:]))
             return out
 
         return note
@@ -66,7 +66,7 @@ class DescribingExecutor(Executor):
     def allocate(self, size: int, dtype: DType, stream: object = None) -> Any:
         """Describe room for a result."""
         number = self._storages.add(size * dtype.itemsize)
-        return Description(Place(number, 0, size, dtype), self.device)
+        return Description(StorageView(number, 0, size, dtype), self.device)
 
     def matmul_choice(self, dtype: DType, left: Layout, right: Layout) -> MatmulChoice:
         """Say which kernel takes products of matrices on the device."""
@@ -145,10 +145,10 @@ class Describer:
 
         inputs = []
         for one in node.inputs:
-            place = self.storages.values[one]
-            buffer: Any = Description(place, executor.device)
+            view = self.storages.values[one]
+            buffer: Any = Description(view, executor.device)
             layout = Layout.contiguous(self._nodes[one].shape)
-            inputs.append(make(DeviceTensor, buffer, layout, place.dtype, executor))
+            inputs.append(make(DeviceTensor, buffer, layout, view.dtype, executor))
         given = node.params
         if given.weight is given.gamma is given.beta is None:
             return inputs, given
@@ -176,24 +176,24 @@ class Describer:
                 f"{node}, out: expected at least {found.size} elements of {found.dtype}, got "
                 f"{wanted.size} of {wanted.dtype}"
             )
-        place = self.storages.place_of(wanted)._replace(size=found.size)
+        view = self.storages.view_of(wanted)._replace(size=found.size)
         if all(self.storages.values[one].storage != found.storage for one in node.inputs):
-            self._require_apart(node, call, place)
-            return call.with_written(place)
-        if place != found:
+            self._require_apart(node, call, view)
+            return call.with_written(view)
+        if view != found:
             raise ArgumentValueError(
                 f"{node}, out: the operation changes its input in place; expected None or that "
                 "input's memory"
             )
         return call
 
-    def _require_apart(self, node: Node, call: Call, out: Place) -> None:
+    def _require_apart(self, node: Node, call: Call, out: StorageView) -> None:
         """Refuse a result in an operand's memory, unless element on element."""
         assert node.op is not None
-        for place in call.operands:
-            if not place.overlaps(out):
+        for view in call.operands:
+            if not view.overlaps(out):
                 continue
-            if place.offset != out.offset or node.op.family.name not in _ELEMENTWISE:
+            if view.offset != out.offset or node.op.family.name not in _ELEMENTWISE:
                 raise ArgumentValueError(
                     f"{node}, out: lies in the memory of an input, which would be overwritten "
                     "while it is read"

@@ -27,7 +27,7 @@ class DispatchCall:
     __slots__ = {
         "_enqueuing": "",
         "arguments": "The operands' buffers, and behind them the numbers.",
-        "call": "The operation with its operands' and its result's places and layouts.",
+        "call": "The operation with its operands' and its result's views and layouts.",
         "node": "The node of the graph: its operation, inputs and name.",
         "out": "What is written.",
         "stream": "Where it is to be enqueued; `None` is the device's default stream.",

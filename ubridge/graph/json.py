@@ -16,9 +16,9 @@ import numpy as np
 
 from ubridge.core.layout import Layout, Shape
 from ubridge.core.op_table import OPS, Op
-from ubridge.core.place import Place
 from ubridge.core.question import Known, Question
 from ubridge.core.soundness import STEERING, require_counts, require_sound
+from ubridge.core.storage_view import StorageView
 from ubridge.graph.building import GraphBuilder
 from ubridge.graph.calls import Call, ScalarSlot
 from ubridge.graph.ops import Node, OpParams
@@ -56,7 +56,7 @@ def save(graph: GraphBuilder, path: str | os.PathLike[str]) -> None:
                 "op": None if node.op is None else node.op.name,
                 "shape": list(node.shape),
                 "inputs": list(node.inputs),
-                "place": _told_place(graph.storages.values[index]),
+                "view": _told_view(graph.storages.values[index]),
                 "call": None if call is None else _call(call),
             }
         )
@@ -179,7 +179,7 @@ def _take(
     op: str | None,
     shape: list[int],
     inputs: list[int],
-    place: Any,
+    view: Any,
     call: Any,
 ) -> None:
     """Add a node of the file, with what it asks."""
@@ -195,7 +195,7 @@ def _take(
         OpParams(),
         name,
     )
-    at = _as_place(place, graph.storages)
+    at = _as_view(view, graph.storages)
     if made.shape.size > at.size:
         raise ArgumentValueError(f"{made}: its shape {made.shape} does not fit {at.size} elements")
     asked = None
@@ -221,10 +221,10 @@ def _require_undisturbed(graph: GraphBuilder) -> None:
     if len({slot.name for slot, _ in slots}) < len(slots):
         raise ArgumentValueError("expected a name of its own for each slot")
 
-    def memory(place: Place) -> int:
+    def memory(view: StorageView) -> int:
         """The same for all that may share memory."""
-        buffer = graph.storages[place.storage].buffer
-        return -1 - place.storage if buffer is None else id(buffer.base)
+        buffer = graph.storages[view.storage].buffer
+        return -1 - view.storage if buffer is None else id(buffer.base)
 
     written = Counter(memory(call.written) for call in calls)
     if any(written[memory(call.written)] > 1 for _, call in slots):
@@ -278,10 +278,10 @@ def _call(call: Call) -> dict[str, Any]:
     question = call.question
     return {
         "operands": [
-            {**_known(known), "place": _told_place(place)}
-            for known, place in zip(question.operands, call.operands, strict=True)
+            {**_known(known), "view": _told_view(view)}
+            for known, view in zip(question.operands, call.operands, strict=True)
         ],
-        "result": {**_known(question.result), "place": _told_place(call.written)},
+        "result": {**_known(question.result), "view": _told_view(call.written)},
         "attributes": {name: _encoded(value) for name, value in question.attributes},
         "numbers": [_encoded(number) for number in call.numbers],
     }
@@ -292,8 +292,8 @@ def _known(known: Known) -> dict[str, Any]:
     return {"dtype": dtype.name, "shape": list(layout.shape), "strides": list(layout.strides)}
 
 
-def _told_place(place: Place) -> list[Any]:
-    return [place.storage, place.offset, place.size, place.dtype.name]
+def _told_view(view: StorageView) -> list[Any]:
+    return [view.storage, view.offset, view.size, view.dtype.name]
 
 
 def _as_call(
@@ -307,11 +307,11 @@ def _as_call(
 ) -> Call:
     """The call that a file tells of; its memory holds what it reads and writes."""
     into, written = _as_operand(op, "result", result, storages)
-    known, places = [], []
+    known, views = [], []
     for number, one in enumerate(operands):
-        asked, place = _as_operand(op, f"operand {number}", one, storages)
+        asked, view = _as_operand(op, f"operand {number}", one, storages)
         known.append(asked)
-        places.append(place)
+        views.append(view)
     values = tuple(_decoded(one) for one in numbers)
     for value in values:
         if not isinstance(value, ScalarSlot):
@@ -319,42 +319,42 @@ def _as_call(
     told = tuple((name, _decoded(value)) for name, value in attributes.items())
     question = Question(op, tuple(known), into, told, len(values))
     require_sound(question)
-    call = Call(question, tuple(places), written, values)
+    call = Call(question, tuple(views), written, values)
     for number in STEERING.get(op.family.name, ()):
-        if places[number].overlaps(written):
+        if views[number].overlaps(written):
             raise ArgumentValueError(
                 f"{op.name}, operand {number}: lies in the memory that the result goes to"
             )
     return call
 
 
-def _as_operand(op: Op, what: str, told: Any, storages: Storages) -> tuple[Known, Place]:
+def _as_operand(op: Op, what: str, told: Any, storages: Storages) -> tuple[Known, StorageView]:
     dtype = _dtype(told["dtype"])
     lengths, strides = told["shape"], told["strides"]
     require_counts(f"{op.name}, {what}", *lengths, *strides)
     layout = Layout(lengths, strides)
-    place = _as_place(told["place"], storages)
-    if place.dtype is not dtype or place.size < layout.extent:
+    view = _as_view(told["view"], storages)
+    if view.dtype is not dtype or view.size < layout.extent:
         raise ArgumentValueError(
-            f"{op.name}, {what}: reaches {layout.extent} elements of {dtype}, and its place has "
-            f"{place.size} of {place.dtype}"
+            f"{op.name}, {what}: reaches {layout.extent} elements of {dtype}, and its view has "
+            f"{view.size} of {view.dtype}"
         )
-    return (dtype, layout), place
+    return (dtype, layout), view
 
 
-def _as_place(told: Any, storages: Storages) -> Place:
+def _as_view(told: Any, storages: Storages) -> StorageView:
     number, offset, size, name = told
-    require_counts("a place in memory", number, offset, size)
-    place = Place(number, offset, size, _dtype(name))
-    if place.storage >= len(storages):
+    require_counts("a view in memory", number, offset, size)
+    view = StorageView(number, offset, size, _dtype(name))
+    if view.storage >= len(storages):
         raise ArgumentValueError(f"expected one of {len(storages)} storages, got {number}")
-    room = storages[place.storage].nbytes
-    if offset % place.dtype.itemsize or offset + place.nbytes > room:
+    room = storages[view.storage].nbytes
+    if offset % view.dtype.itemsize or offset + view.nbytes > room:
         raise ArgumentValueError(
-            f"{size} elements of {place.dtype} at byte {offset} do not lie in storage {number} of "
+            f"{size} elements of {view.dtype} at byte {offset} do not lie in storage {number} of "
             f"{room} bytes"
         )
-    return place
+    return view
 
 
 def _encoded(one: Any) -> Any:

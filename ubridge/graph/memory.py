@@ -26,7 +26,7 @@ class MemoryPlan:
     """The arena of a graph."""
 
     peak_bytes: int
-    """Bytes of the arena: the most that results take at once, as they are placed."""
+    """Bytes of the arena: the most that results take at once, as they are laid out."""
     unplanned_bytes: int
     """Bytes the same results would take if each had memory of its own."""
     offsets: Mapping[int, int]
@@ -39,7 +39,7 @@ class MemoryPlan:
 
 
 def plan_memory(lifetimes: Iterable[Lifetime]) -> MemoryPlan:
-    """Place storages so that none overlaps another one in both time and memory.
+    """Lay storages out so that none overlaps another one in both time and memory.
 
     Steps run one after the other, so what is read last in a step may be written in the next. Each
     storage gets the smallest gap that holds it.

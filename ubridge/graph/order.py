@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from heapq import heapify, heappop, heappush
 
-from ubridge.core.place import Place
+from ubridge.core.storage_view import StorageView
 from ubridge.graph.ops import Node
 from uhal.errors import ArgumentValueError
 
@@ -51,15 +51,17 @@ def _cycle(nodes: Sequence[Node], stuck: set[int]) -> list[int]:
     return [around[0], *reversed(around)]
 
 
-def require_fresh(nodes: Sequence[Node], values: Mapping[int, Place], order: Sequence[int]) -> None:
+def require_fresh(
+    nodes: Sequence[Node], values: Mapping[int, StorageView], order: Sequence[int]
+) -> None:
     """Refuse a node that reads memory another one wrote to after the value it names was there."""
     alive: defaultdict[int, list[tuple[int, int, int]]] = defaultdict(list)
     writers: dict[int, int] = {}
     for index in order:
         node = nodes[index]
         if node.op is None:
-            place = values[index]
-            alive[place.storage].append((place.offset, place.offset + place.nbytes, index))
+            view = values[index]
+            alive[view.storage].append((view.offset, view.offset + view.nbytes, index))
     for index in order:
         node = nodes[index]
         if node.op is None:
@@ -70,15 +72,15 @@ def require_fresh(nodes: Sequence[Node], values: Mapping[int, Place], order: Seq
                     f"{node}: reads {nodes[one]} after {nodes[writers[one]]} has overwritten it; "
                     "add it before that one, or give one of them other memory"
                 )
-        place = values[index]
-        start, stop = place.offset, place.offset + place.nbytes
+        view = values[index]
+        start, stop = view.offset, view.offset + view.nbytes
         kept = []
-        for low, high, other in alive[place.storage]:
+        for low, high, other in alive[view.storage]:
             if low < stop and start < high:
                 writers[other] = index
             else:
                 kept.append((low, high, other))
-        alive[place.storage] = [*kept, (start, stop, index)]
+        alive[view.storage] = [*kept, (start, stop, index)]
 
 
 __all__ = ["ordered", "require_fresh"]

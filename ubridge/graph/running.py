@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ubridge.core.place import Place
+from ubridge.core.storage_view import StorageView
 from ubridge.device.executor import Enqueue
 from ubridge.graph.building import GraphBuilder
 from ubridge.graph.dispatch import Step
@@ -35,8 +35,8 @@ class RunnableGraph(GraphBuilder):
         ones: `keep` it first.
         """
         self.prepared()
-        place = self.storages.values[node]
-        if self.storages[place.storage].is_planned:
+        view = self.storages.values[node]
+        if self.storages[view.storage].is_planned:
             raise ArgumentValueError(
                 f"{self.nodes[node]}: its memory is used again once it is read; keep({node}) "
                 "before the graph is run"
@@ -76,9 +76,9 @@ class RunnableGraph(GraphBuilder):
         return self._program
 
     def _steps(self) -> Iterator[Step]:
-        found: dict[Place, DeviceBuffer] = {}
+        found: dict[StorageView, DeviceBuffer] = {}
 
-        def resolved(one: Place) -> DeviceBuffer:
+        def resolved(one: StorageView) -> DeviceBuffer:
             buffer = found.get(one)
             if buffer is None:
                 buffer = found[one] = self.storages.resolve(one)
@@ -131,11 +131,11 @@ class RunnableGraph(GraphBuilder):
         for step, index in enumerate(order):
             call = self.calls[index]
             assert call is not None
-            for is_read, places in ((1, call.operands), (0, (call.written,))):
-                for place in places:
-                    if self.storages[place.storage].buffer is None:
-                        first, _, _ = used.setdefault(place.storage, [step, step, 0])
-                        used[place.storage] = [first, step, is_read]
+            for is_read, views in ((1, call.operands), (0, (call.written,))):
+                for view in views:
+                    if self.storages[view.storage].buffer is None:
+                        first, _, _ = used.setdefault(view.storage, [step, step, 0])
+                        used[view.storage] = [first, step, is_read]
         for number, (_, _, is_read) in used.items():
             storage = self.storages[number]
             if storage.is_kept or not is_read:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from weakref import ref
 
-from ubridge.core.place import Description, Place
+from ubridge.core.storage_view import Description, StorageView
 from uhal import DeviceBuffer
 from uhal.dtypes import u8
 
@@ -50,7 +50,7 @@ class Storages:
     def __init__(self) -> None:
         self._all: list[Storage] = []
         self._numbers: dict[int, int] = {}
-        self.values: dict[int, Place] = {}
+        self.values: dict[int, StorageView] = {}
         """Node to where its value lies."""
         self.latest: dict[int, int] = {}
         """Storage to the node that wrote it last, or to its leaf; of recorded nodes."""
@@ -97,24 +97,24 @@ class Storages:
                 storage.buffer = storage.weak()
                 storage.weak = None
 
-    def place_of(self, buffer: DeviceBuffer | Description) -> Place:
+    def view_of(self, buffer: DeviceBuffer | Description) -> StorageView:
         """Return where a buffer lies; one not seen yet is held."""
         if isinstance(buffer, Description):
-            return buffer.place
+            return buffer.memory
         number = self._numbers.get(id(buffer.base))
         if number is None:
             number = self.hold(buffer.base)
-        return Place(number, buffer.byte_offset, buffer.size, buffer.dtype)
+        return StorageView(number, buffer.byte_offset, buffer.size, buffer.dtype)
 
-    def resolve(self, place: Place) -> DeviceBuffer:
-        """Return the buffer of a place that has memory."""
-        return _part(self._all[place.storage].bytes, place)
+    def resolve(self, view: StorageView) -> DeviceBuffer:
+        """Return the buffer of a view that has memory."""
+        return _part(self._all[view.storage].bytes, view)
 
 
-def _part(whole: DeviceBuffer, place: Place) -> DeviceBuffer:
-    if place.nbytes != whole.nbytes:
-        whole = whole[place.offset : place.offset + place.nbytes]
-    return whole.view(place.dtype)
+def _part(whole: DeviceBuffer, view: StorageView) -> DeviceBuffer:
+    if view.nbytes != whole.nbytes:
+        whole = whole[view.offset : view.offset + view.nbytes]
+    return whole.view(view.dtype)
 
 
 __all__ = ["Storage", "Storages"]

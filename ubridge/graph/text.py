@@ -17,10 +17,10 @@ def text_of(graph: RunnableGraph) -> str:
     ]
     for index in graph.order():
         node = graph.nodes[index]
-        place = graph.storages.values[index]
+        view = graph.storages.values[index]
         read = ", ".join(f"%{one}" for one in node.inputs)
         lines.append(
-            f"%{index} = {_kind(node)}({read})  {tuple(node.shape)} {place.dtype}"
+            f"%{index} = {_kind(node)}({read})  {tuple(node.shape)} {view.dtype}"
             f"  {_memory(graph, index)}"
         )
     return "\n".join(lines)
@@ -51,12 +51,12 @@ def _kind(node: Node) -> str:
 
 def _memory(graph: RunnableGraph, index: int) -> str:
     """Where a value lies: in the arena, in memory of its own, or in the user's."""
-    place = graph.storages.values[index]
-    storage = graph.storages[place.storage]
+    view = graph.storages.values[index]
+    storage = graph.storages[view.storage]
     if storage.is_planned:
-        return f"arena[{graph.memory.offsets[place.storage] + place.offset}]"
+        return f"arena[{graph.memory.offsets[view.storage] + view.offset}]"
     kind = "result" if storage.is_kept else "memory"
-    return f"{kind} {place.storage}[{place.offset}]"
+    return f"{kind} {view.storage}[{view.offset}]"
 
 
 __all__ = ["dot_of", "text_of"]

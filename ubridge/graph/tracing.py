@@ -53,11 +53,11 @@ class _Tracer(recording.Listener):
     ) -> None:
         """Add a node; a buffer not seen yet is a leaf's."""
         count = len(question.operands)
-        place_of = self._graph.storages.place_of
-        operands = tuple(place_of(one) for one in given[:count])
+        view_of = self._graph.storages.view_of
+        operands = tuple(view_of(one) for one in given[:count])
         if is_new:
             self.allocated(out)
-        self._graph.add_call(Call(question, operands, place_of(out), given[count:]))
+        self._graph.add_call(Call(question, operands, view_of(out), given[count:]))
 
     def allocated(self, buffer: DeviceBuffer) -> None:
         """Take a new result. Only what computes with it keeps it alive."""

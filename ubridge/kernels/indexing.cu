@@ -167,7 +167,7 @@ DEVICE_FUNCTION void scatter(BLOCK block, const char *entry, const I *ids, const
 
 // info of is_: dims and strides of ids, null when they are contiguous. ids_dim of ia_ is the indexed
 // dim of inp too. What a kernel does not need is there because Candle passes it.
-#define INDEXING(I, name, T)                                                                       \
+#define INDEXING_WITHOUT_STORE(I, name, T)                                                         \
     KERNEL(is_##I##_##name, (u64 numel, u64 num_dims, const u64 *info, const I *ids, const T *inp, \
                              T *out, u64 left, u64 src_dim, u64 ids_dim, u64 right))               \
     {                                                                                              \
@@ -190,17 +190,20 @@ DEVICE_FUNCTION void scatter(BLOCK block, const char *entry, const I *ids, const
         scatter<false>(THIS_BLOCK, "ia_" #I "_" #name, ids, inp, out, left, ids_dim, dst_dim,      \
                        right, Accumulate<T>{});                                                    \
     }                                                                                              \
-    KERNEL(s_##I##_##name, (const I *ids, const T *inp, T *out, u64 left, u64 src_dim,             \
-                            u64 dst_dim, u64 right))                                               \
-    {                                                                                              \
-        scatter<true>(THIS_BLOCK, "s_" #I "_" #name, ids, words(inp), words(out), left, src_dim,   \
-                      dst_dim, right, Store<Word<T>>{});                                           \
-    }                                                                                              \
     KERNEL(sa_##I##_##name, (const I *ids, const T *inp, T *out, u64 left, u64 src_dim,            \
                              u64 dst_dim, u64 right))                                              \
     {                                                                                              \
         scatter<true>(THIS_BLOCK, "sa_" #I "_" #name, ids, inp, out, left, src_dim, dst_dim,       \
                       right, Accumulate<T>{});                                                     \
+    }
+
+#define INDEXING(I, name, T)                                                                       \
+    INDEXING_WITHOUT_STORE(I, name, T)                                                             \
+    KERNEL(s_##I##_##name, (const I *ids, const T *inp, T *out, u64 left, u64 src_dim,             \
+                            u64 dst_dim, u64 right))                                               \
+    {                                                                                              \
+        scatter<true>(THIS_BLOCK, "s_" #I "_" #name, ids, words(inp), words(out), left, src_dim,   \
+                      dst_dim, right, Store<Word<T>>{});                                           \
     }
 
 #define INDEXING_EACH_TYPE(I)                                                                      \
@@ -219,6 +222,10 @@ DEVICE_FUNCTION void scatter(BLOCK block, const char *entry, const I *ids, const
 INDEXING_EACH_TYPE(i64)
 INDEXING_EACH_TYPE(u32)
 INDEXING_EACH_TYPE(u8)
+
+// As Candle built for compute capability 8.9 has them: ids of these types for f8 alone.
+INDEXING_WITHOUT_STORE(i32, f8_e4m3, f8e4m3)
+INDEXING_WITHOUT_STORE(i16, f8_e4m3, f8e4m3)
 
 // out[j] = row ids[j] of a table with `rows` rows of `width`.
 #define EMBEDDING(I, T)                                                                            \

@@ -16,15 +16,30 @@ DEVICE_FUNCTION f64 power_of_e(f64 x)
     return exp(x);
 }
 
-// factor * scale / (1 + e^-x). For a large -x, e^x is the square of a power that is still a normal
-// number; the second one is multiplied last, so that only the result is rounded to a subnormal.
-template <class T> DEVICE_FUNCTION T logistic(T x, T factor, T scale = T(1))
+// What rounding a number to its type took from it, where nobody knows it.
+struct NoTail {
+};
+template <class T> DEVICE_FUNCTION T times_power_of_e(T x, NoTail, bool)
+{
+    return x;
+}
+template <class T> DEVICE_FUNCTION T times_power_of_e(T x, T tail, bool negative)
+{
+    return x + x * (negative ? tail : -tail);
+}
+
+// factor * scale / (1 + e^-(x + tail)); the tail is too small for its square to count. For a large -x,
+// e^x is the square of a power that is still a normal number; the second one is multiplied last, so
+// that only the result is rounded to a subnormal.
+template <class T, class Tail = NoTail>
+DEVICE_FUNCTION T logistic(T x, T factor, T scale = T(1), Tail tail = Tail())
 {
     const bool negative = x < T(0);
     const T magnitude = negative ? -x : x;
     const bool halved = magnitude > T(64);
-    const T power = power_of_e(halved ? T(-0.5) * magnitude : -magnitude);
-    const T rest = halved ? power : T(1);
+    const T half = power_of_e(halved ? T(-0.5) * magnitude : -magnitude);
+    const T power = times_power_of_e(half, tail, negative);
+    const T rest = halved ? half : T(1);
     const T total = T(1) + power * rest;
     const T product = (negative ? factor * power : factor) / total * scale;
     return negative ? product * rest : product;

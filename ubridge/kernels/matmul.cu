@@ -1,7 +1,8 @@
 // Matrix products, `matmul_<type>`: out[i, j] = sum over l of a[i, l] b[l, j], for each batch.
 //
 // Rows, columns and batches of a and b may lie at any distance, so that transposed and broadcast
-// operands need no copy; out is row-major. Sums are taken in f32 for f16 and bf16. The grid is
+// operands need no copy; out is row-major. Sums are taken in f32 for f16 and bf16; those of integers
+// wrap around. The grid is
 // (ceil(n / 64), ceil(m / 64), batches); blocks of 256 are fastest.
 //
 // A block makes a tile of 64 x 64, going through 16 columns of a and 16 rows of b at a time. On a
@@ -11,6 +12,14 @@
 #include <uhal/kernel.h>
 
 enum : u32 { TILE = 64, DEPTH = 16, PART = 4, PARTS = (TILE / PART) * (TILE / PART) };
+
+// In which type products are added: where integers wrap, without a sign.
+template <class T, bool is_integer = Number<T>::is_integer> struct Sums {
+    typedef Compute<T> Type;
+};
+template <class T> struct Sums<T, true> {
+    typedef Modular<T> Type;
+};
 
 template <class T> struct Matrix {
     const T *data;
@@ -38,8 +47,9 @@ DEVICE_FUNCTION void load_tile(BLOCK block, u32 threads, C *tile, const Matrix<T
             const u32 place = along_lines ? i / DEPTH : i % TILE;
             C value = 0;
             if (first_line + line < lines && first_place + place < places)
-                value = widen(lines_are_rows ? matrix.at(first_line + line, first_place + place)
-                                             : matrix.at(first_place + place, first_line + line));
+                value = C(widen(lines_are_rows
+                                    ? matrix.at(first_line + line, first_place + place)
+                                    : matrix.at(first_place + place, first_line + line)));
             tile[line * TILE + place] = value;
         }
     }
@@ -50,7 +60,7 @@ DEVICE_FUNCTION void multiply_tile(BLOCK block, u32 threads, const Matrix<T> &a,
                                    const Matrix<T> &b, T *out, u64 m, u64 n, u64 k, u64 first_row,
                                    u64 first_column)
 {
-    typedef Compute<T> C;
+    typedef typename Sums<T>::Type C;
     SHARED(C, a_tile, DEPTH * TILE);
     SHARED(C, b_tile, DEPTH * TILE);
 #if KERNEL_ON_GPU
@@ -83,7 +93,7 @@ DEVICE_FUNCTION void multiply_tile(BLOCK block, u32 threads, const Matrix<T> &a,
             for (u32 i = 0; i < PART; ++i)
                 for (u32 j = 0; j < PART; ++j)
                     if (row + i < m && column + j < n)
-                        out[(row + i) * n + column + j] = narrow<T>(sums[i][j]);
+                        out[(row + i) * n + column + j] = narrow<T>(Compute<T>(sums[i][j]));
         }
     }
 #else
@@ -102,7 +112,7 @@ DEVICE_FUNCTION void multiply_tile(BLOCK block, u32 threads, const Matrix<T> &a,
     }
     for (u64 i = 0; i < rows; ++i)
         for (u64 j = 0; j < columns; ++j)
-            out[(first_row + i) * n + first_column + j] = narrow<T>(sums[i][j]);
+            out[(first_row + i) * n + first_column + j] = narrow<T>(Compute<T>(sums[i][j]));
 #endif
 }
 
@@ -125,3 +135,8 @@ MATMUL(bf16)
 MATMUL(f16)
 MATMUL(f32)
 MATMUL(f64)
+MATMUL(u8)
+MATMUL(u32)
+MATMUL(i16)
+MATMUL(i32)
+MATMUL(i64)

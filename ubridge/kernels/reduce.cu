@@ -10,14 +10,22 @@
 
 // fast_<reduction>_<type>: dst[row] of el_per_block elements each. info holds dims and strides of
 // src, the kept dims first and the reduced ones last; null when src is contiguous. Any grid is
-// right, one block a row the fastest on a GPU.
+// right, one block a row the fastest on a GPU. Rows of no elements cannot be counted: each block has
+// one then, and writes what a reduction begins with, for a place the mark for none.
 template <class State, class T, class Out>
 DEVICE_FUNCTION void reduce_rows(BLOCK block, u64 row, u64 blocks, u64 src_numel, u64 count,
                                  u64 num_dims, const u64 *info, const T *src, Out *dst)
 {
+    if (count == 0) {
+        THREADS_OF(block, t) {
+            if (t == 0)
+                dst[row] = Out(State::initial().stored(1));
+        }
+        return;
+    }
     const Operand<T> operand(src, num_dims, info, info + num_dims);
     const u64 last_dim = info == nullptr || num_dims == 0 ? count : info[num_dims - 1];
-    const u64 rows = count == 0 ? 0 : src_numel / count;
+    const u64 rows = src_numel / count;
 #if !KERNEL_ON_GPU
     if (!operand.contiguous) {
         const ColumnGroups<T> groups(operand, count);
@@ -26,7 +34,7 @@ DEVICE_FUNCTION void reduce_rows(BLOCK block, u64 row, u64 blocks, u64 src_numel
     }
     if constexpr (Fold<State>::exists) {
         const u64 share = (rows + blocks - 1) / blocks;
-        if (count > 0 && count <= SHORT_ROW && share >= ROWS_TOGETHER) {
+        if (count <= SHORT_ROW && share >= ROWS_TOGETHER) {
             const u64 first = row * share < rows ? row * share : rows;
             const u64 last = rows - first < share ? rows : first + share;
             return reduce_short_rows<State>(operand, first, last, count, src_numel, dst);

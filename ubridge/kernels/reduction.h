@@ -5,7 +5,8 @@
 //     Largest, Smallest        a NaN if there is one
 //     PlaceOfLargest, PlaceOfSmallest      the first of the equal ones; the first NaN if there is one
 //
-// `stored` is what a reduction writes; a place is counted in the last dim.
+// `stored` is what a reduction writes; a place is counted in the last dim, and the highest u32 for
+// no value at all.
 //
 // A State has no constructor, because shared memory is made of them.
 #ifndef UBRIDGE_REDUCTION_H
@@ -90,7 +91,10 @@ template <class C, class Order> struct Place {
         if (better || (equal && other.index < index))
             *this = other;
     }
-    DEVICE_METHOD u32 stored(u64 last_dim) const { return u32(index % last_dim); }
+    DEVICE_METHOD u32 stored(u64 last_dim) const
+    {
+        return u32(index == NOWHERE ? index : index % last_dim);
+    }
 };
 
 template <class C> using Sum = SumOf<C, true>;

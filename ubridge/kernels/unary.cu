@@ -3,13 +3,10 @@
 // info is null for a contiguous inp, otherwise its dims and strides. inp null means in place: the
 // operation then reads out, in row-major order like every result.
 #include "elementwise.h"
+#include "inverse_error.h"
 #include "logistic.h"
 
 #include <math.h>
-
-// sqrt(1/2), sqrt(2/pi)
-#define ROOT_HALF 0.70710678118654752440
-#define ROOT_TWO_OVER_PI 0.79788456080286535588
 
 // The functions of <math.h> under one name for both types.
 #define BOTH_FLOATS(name)                                                                          \
@@ -30,6 +27,8 @@ BOTH_FLOATS(fabs)
 BOTH_FLOATS(sqrt)
 DEVICE_FUNCTION f32 pow_of(f32 x, f32 y) { return powf(x, y); }
 DEVICE_FUNCTION f64 pow_of(f64 x, f64 y) { return pow(x, y); }
+DEVICE_FUNCTION f32 fma_of(f32 x, f32 y, f32 z) { return fmaf(x, y, z); }
+DEVICE_FUNCTION f64 fma_of(f64 x, f64 y, f64 z) { return fma(x, y, z); }
 
 #define OPERATION(Name, result)                                                                    \
     struct Name {                                                                                  \
@@ -52,16 +51,53 @@ template <class T> DEVICE_FUNCTION T rounded(T x)
     return fabs_of(x - whole) >= T(0.5) ? away : whole;
 }
 
+// A number as the sum of one of T and of what that lacks.
+template <class T> struct Double {
+    T head, tail;
+};
+
+// A constant, given as the nearest f64 and what that lacks.
+template <class T> DEVICE_FUNCTION Double<T> constant(f64 nearest, f64 lacks)
+{
+    return {T(nearest), T((nearest - f64(T(nearest))) + lacks)};
+}
+
+template <class T> DEVICE_FUNCTION Double<T> product(Double<T> x, Double<T> y)
+{
+    const T head = x.head * y.head;
+    return {head, fma_of(x.head, y.head, -head) + (x.head * y.tail + x.tail * y.head)};
+}
+
+// 1 + x y for x y >= 0. Every product is in an fma, for a compiler may make one of any that is added.
+template <class T> DEVICE_FUNCTION Double<T> product_and_one(Double<T> x, Double<T> y)
+{
+    const T head = fma_of(x.head, y.head, T(1));
+    const T lost = fma_of(x.head, y.head, T(1) - head);
+    return {head, lost + (x.head * y.tail + x.tail * y.head)};
+}
+
+// erfc(-x sqrt(1/2)) / 2. For z > 0 the logarithm of erfc(z) falls by about 2 z, which makes much of
+// what z lost when it was rounded; beyond 40 every erfc is 0.
 template <class T> DEVICE_FUNCTION T normal_distribution(T x)
 {
-    return T(0.5) * erfc_of(x * T(-ROOT_HALF));
+    const Double<T> z = product({-x, T(0)}, constant<T>(0.7071067811865476, -4.833646656726457e-17));
+    const T share = erfc_of(z.head);
+    const bool falls = z.head > T(1) && z.head < T(40);
+    return T(0.5) * (falls ? share - share * (T(2) * z.head * z.tail) : share);
 }
 
 // 0.5 x (1 + tanh u) with u = sqrt(2/pi) (x + 0.044715 x^3), as x / (1 + e^-2u): the first form
-// cancels for negative x.
+// cancels for negative x. The power magnifies what 2u loses by 2u itself. Beyond 64 it is 0 or
+// infinite in any case.
 template <class T> DEVICE_FUNCTION T gelu(T x)
 {
-    return logistic(T(2 * ROOT_TWO_OVER_PI) * x * (T(1) + T(0.044715) * x * x), x);
+    const T near = x > T(64) ? T(64) : x < T(-64) ? T(-64) : x;
+    const Double<T> argument = {near, T(0)};
+    const Double<T> cubic = constant<T>(0.044715, 2.1960211427085595e-18);
+    const Double<T> sum = product_and_one(cubic, product(argument, argument));
+    const Double<T> twice_u =
+        product(product(constant<T>(1.5957691216057308, -9.96930880911092e-17), argument), sum);
+    return logistic(twice_u.head, x, T(1), twice_u.tail);
 }
 
 template <class T> DEVICE_FUNCTION T sign(T x)
@@ -82,6 +118,7 @@ OPERATION(Sin, sin_of(x))
 OPERATION(Cos, cos_of(x))
 OPERATION(Tanh, tanh_of(x))
 OPERATION(Erf, erf_of(x))
+OPERATION(InverseError, inverse_error(x))
 OPERATION(Ceil, ceil_of(x))
 OPERATION(Floor, floor_of(x))
 OPERATION(Round, rounded(x))
@@ -167,6 +204,7 @@ FLOATS(UNARY, usin, Sin)
 FLOATS(UNARY, ucos, Cos)
 FLOATS(UNARY, utanh, Tanh)
 FLOATS(UNARY, uerf, Erf)
+FLOATS(UNARY, uerfinv, InverseError)
 FLOATS(UNARY, uceil, Ceil)
 FLOATS(UNARY, ufloor, Floor)
 FLOATS(UNARY, uround, Round)

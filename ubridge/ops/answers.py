@@ -40,8 +40,8 @@ def unary(op: Op, dtype: DType, layout: Layout, numbers: int = 0) -> Asked:
 
 def pair(op: Op, dtype: DType, left: Layout, right: Layout) -> Asked:
     """Ask for an operation on two tensors of one dtype, broadcast."""
-    # Integers that are divided become something else first.
-    if op.name == "divide" and dtype.kind != "float":
+    # Integers become something else first, divided or given to a function of floats.
+    if dtype.kind != "float" and (op.name == "divide" or op.is_of_floats):
         return None
     shape = one_shape(op.name, left.shape, right.shape)
     return _of_each(op, dtype, (left.broadcast_to(shape), right.broadcast_to(shape)))

@@ -1,4 +1,4 @@
-"""Caches of keys and values: what is generated is put at a place that the device knows."""
+"""Caches of keys and values: what is generated is put at a position that the device knows."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def kv_append(
     *,
     stream: StreamLike | None = None,
 ) -> Tensor:
-    """Write tokens into a cache from a place on, and return the cache.
+    """Write tokens into a cache from a position on, and return the cache.
 
     `cache` is (…, capacity, width) and contiguous, `source` (…, tokens, width); `position` is one
     i64, where the first token goes. It is read by the device, so a graph may be given another one
-    for each run. A place past the capacity is an `IndexError` with the next `to_numpy()`.
+    for each run. A position past the capacity is an `IndexError` with the next `to_numpy()`.
     """
     require_tensors(_KV_APPEND.name, cache, source, position)
     for one in (source, position):
@@ -58,7 +58,7 @@ def launch_kv_append(
     stream: StreamLike | None = None,
     executor: Executor | None = None,
 ) -> None:
-    """Write (…, tokens, width) into (…, capacity, width) from the place in `position` on."""
+    """Write (…, tokens, width) into (…, capacity, width) from the position in `position` on."""
     at = executor or DeviceExecutor.of(cache.device)
     whole, given = cache_layout.shape, source_layout.shape
     if len(whole) < 2 or len(given) != len(whole) or given[:-2] != whole[:-2]:
@@ -82,9 +82,9 @@ def launch_kv_append(
         )
     if source_layout.size == 0:
         return
-    target = launches.place(_KV_APPEND, "cache", cache, cache_layout)
+    target = launches.checked_operand(_KV_APPEND, "cache", cache, cache_layout)
     values = gathered(at, _KV_APPEND, "source", source, source_layout, stream)
-    where = launches.place(_KV_APPEND, "position", position, position_layout)
+    where = launches.checked_operand(_KV_APPEND, "position", position, position_layout)
     rows = prod(whole[:-2])
     question = Question(
         _KV_APPEND,

@@ -183,11 +183,7 @@ def _multiplied(
     shape = [lengths[letter] for letter in letters]
     if not inner:
         return binary(_MULTIPLY, a, b, None, stream).reshape(shape), letters
-    if x._dtype.kind == "float":
-        return products.matmul(a, b, stream=stream).reshape(shape), letters
-    # Of integers there is no matrix product: every product is written down and summed then.
-    terms: Tensor = binary(_MULTIPLY, a.expand_dims(-1), b.expand_dims(-3), None, stream)
-    return reductions.sum(terms, -2, stream=stream).reshape(shape), letters
+    return products.matmul(a, b, stream=stream).reshape(shape), letters
 
 
 def _arranged(x: Tensor, letters: str, batch: tuple[str, ...], rows: str, columns: str) -> Tensor:

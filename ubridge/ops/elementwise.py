@@ -163,12 +163,11 @@ def _paired(
     result = dtype
     if op.family.name == "compare":
         result = bool_
-    elif dtype is bool_:
-        op = _boolean(op)
-    elif op is _DIVIDE and dtype.kind != "float":
-        # numpy's quotient of integers is f64; the kernels' is an integer.
+    elif _is_f64(op, dtype):
         return binary(op, astype(left, f64, stream=stream), astype(right, f64, stream=stream),
                       out, stream)  # fmt: skip
+    elif dtype is bool_:
+        op = _boolean(op)
     left_layout, right_layout = left._layout, right._layout
     if left_layout.shape != right_layout.shape:
         left_layout, right_layout = _broadcast(op.name, left_layout, right_layout)
@@ -188,6 +187,14 @@ def _paired(
 
     inputs = (left, right)
     return delivered(op.name, left_layout.shape, result, out, inputs, stream, enqueue)
+
+
+def _is_f64(op: Op, dtype: DType) -> bool:
+    """Whether numpy's result is f64 though the elements are not: a quotient, a function of floats.
+
+    The kernels' quotient of integers is an integer.
+    """
+    return dtype.kind != "float" and (op is _DIVIDE or op.is_of_floats)
 
 
 @lru_cache(maxsize=_REMEMBERED)
@@ -276,7 +283,7 @@ def _scalar(
     whose sign is not 0, from ints.
     """
     dtype = with_number(op.name, as_dtype(name), number)
-    if op is _DIVIDE and dtype.kind != "float":
+    if _is_f64(op, dtype):
         dtype = f64
     value = checked_number(op.name, dtype, number)
     factors = None if dtype is bool_ else _as_affine(op, dtype, value, number_first)

@@ -28,10 +28,10 @@ def silu_mul(
     require_tensors("silu_mul", gate, up)
     require_one_kind("silu_mul", gate, up)
 
-    def enqueue(place: DeviceBuffer | None) -> DeviceBuffer:
+    def enqueue(output: DeviceBuffer | None) -> DeviceBuffer:
         return fused_launches.launch_silu_mul(
             gate._buffer, gate._layout, up._buffer, up._layout,
-            out=place, stream=stream, executor=gate._executor,
+            out=output, stream=stream, executor=gate._executor,
         )  # fmt: skip
 
     return delivered("silu_mul", gate.shape, gate.dtype, out, (gate, up), stream, enqueue)
@@ -63,10 +63,10 @@ def masked_fill(
     shape = one_shape("masked_fill", x.shape, mask.shape)
     layouts = [one._layout.broadcast_to(shape) for one in (x, chosen)]
 
-    def enqueue(place: DeviceBuffer | None) -> DeviceBuffer:
+    def enqueue(output: DeviceBuffer | None) -> DeviceBuffer:
         return fused_launches.launch_masked_fill(
             x._buffer, layouts[0], chosen._buffer, layouts[1], number,
-            out=place, stream=stream, executor=x._executor,
+            out=output, stream=stream, executor=x._executor,
         )  # fmt: skip
 
     return delivered("masked_fill", shape, x.dtype, out, (x, chosen), stream, enqueue)

@@ -89,7 +89,9 @@ def argsort(
 ) -> Tensor:
     """Return the places of an axis' elements in order, as u32.
 
-    Equal elements keep their order and NaN is the largest; on GCUs neither is promised.
+    Equal elements keep their order, also in descending order, and NaN is the largest; on GCUs
+    neither is promised. Rows longer than a block sorts at once are sorted in runs, which are joined
+    in pairs: as many launches as the number of runs has doublings, and memory for another result.
     """
     op = OPS["argsort_descending" if descending else "argsort"]
 

@@ -53,10 +53,10 @@ def pickled(tensor: StridedTensor) -> tuple[Callable[..., Any], tuple[Any, ...]]
 
 def _unpickled(kind: type[_Made], array: Any, device: str) -> _Made:
     try:
-        place = as_device(device)
+        chosen = as_device(device)
     except NoDeviceError as error:
         raise NoDeviceError(
             f"unpickling a DeviceTensor: it was on {device}, which is not here; before pickling "
             f"take tensor.to_numpy(), or a copy on the host backend: {error}"
         ) from None
-    return kind.from_numpy(array, device=place)
+    return kind.from_numpy(array, device=chosen)

@@ -70,7 +70,7 @@ def is_alike(out: Any, like: Tensor, dtype: DType) -> bool:
 
 
 def require_out(name: str, out: Any, shape: Shape, dtype: DType, like: Any) -> None:
-    """Refuse an `out` of another kind, shape, dtype or device, or with elements in one place."""
+    """Refuse an `out` of another kind, shape, dtype or device, or with elements at one address."""
     if not isinstance(out, StridedTensor):
         raise ArgumentTypeError(f"{name}, out: expected a DeviceTensor, got {type(out).__name__}")
     if out._layout.shape != shape:
@@ -85,7 +85,7 @@ def require_out(name: str, out: Any, shape: Shape, dtype: DType, like: Any) -> N
             f"{name}, out: expected a tensor on {like.device!r}, got one on {out.device!r}"
         )
     if out._layout.may_alias:
-        raise ArgumentValueError(f"{name}: output array has several elements in one place")
+        raise ArgumentValueError(f"{name}: output array has several elements at one address")
 
 
 def require_tensors(name: str, *operands: object) -> None:

@@ -89,6 +89,23 @@ def _taken(layout: Layout, ids: Layout, axis: int) -> tuple[Layout, Layout]:
     return ids.reshape(-1) or ids, Layout.contiguous(shape)
 
 
+def flip(
+    x: Tensor,
+    axis: int | tuple[int, ...] | None = None,
+    *,
+    stream: StreamLike | None = None,
+) -> Tensor:
+    """Return a copy in which the elements of an axis, of several, or of all stand in reverse."""
+    require_tensors("flip", x)
+    given = range(x.ndim) if axis is None else (axis,) if isinstance(axis, int) else axis
+    places = {axis_of("flip", x._layout, one) for one in given}
+    if len(places) != len(given):
+        raise ArgumentValueError("flip: repeated axis")
+    for place in places:
+        x = take(x, np.arange(x.shape[place])[::-1], place, stream=stream)
+    return x if places else x.copy(stream=stream)
+
+
 def embedding(
     ids: Any,
     table: Tensor,
@@ -136,6 +153,19 @@ def gather(
     return delivered("gather", where.shape, x.dtype, out, (x,), stream, enqueue)
 
 
+def sort(
+    x: Tensor,
+    axis: int = -1,
+    descending: bool = False,
+    *,
+    stream: StreamLike | None = None,
+) -> Tensor:
+    """Return the elements of an axis in order; NaN is the largest, which GCUs do not promise."""
+    require_tensors("sort", x)
+    place = axis_of("sort", x._layout, axis)
+    return gather(x, argsort(x, place, descending, stream=stream), place, stream=stream)
+
+
 def topk(
     x: Tensor,
     k: int,
@@ -146,9 +176,9 @@ def topk(
 ) -> tuple[Tensor, Tensor]:
     """Return the `k` largest elements of an axis, or the smallest, and their places as u32.
 
-    The largest, or smallest, comes first; of equal ones any. The whole axis is sorted. Raises
-    `ArgumentValueError` unless 0 <= `k` <= the axis' length, and for an axis longer than the
-    device's kernel sorts at once, in the shared memory of one block.
+    The largest, or smallest, comes first, and of equal ones that which stands first; NaN is the
+    largest. On GCUs neither is promised. The whole axis is sorted. Raises `ArgumentValueError`
+    unless 0 <= `k` <= the axis' length.
     """
     require_tensors("topk", x)
     place = axis_of("topk", x._layout, axis)
@@ -159,13 +189,7 @@ def topk(
         raise ArgumentValueError(
             f"topk, k: expected 0 to {x.shape[place]}, the length of axis {place}, got {count}"
         )
-    try:
-        order = argsort(x, place, largest, stream=stream)
-    except ArgumentValueError as error:
-        raise ArgumentValueError(
-            f"topk: axis {place} is {x.shape[place]} long, which no kernel sorts at once; split x "
-            f"along it, take topk of each part and then of those: {error}"
-        ) from None
+    order = argsort(x, place, largest, stream=stream)
     ids = order.narrow(place, 0, count).contiguous(stream=stream)
     return gather(x, ids, place, stream=stream), ids
 
@@ -277,4 +301,14 @@ def _require_target(name: str, x: Tensor, source: Tensor) -> None:
         raise ArgumentValueError(f"{name}: the tensor has several elements in one place")
 
 
-__all__ = ["embedding", "gather", "index_add", "scatter", "scatter_add", "take", "topk"]
+__all__ = [
+    "embedding",
+    "flip",
+    "gather",
+    "index_add",
+    "scatter",
+    "scatter_add",
+    "sort",
+    "take",
+    "topk",
+]

@@ -71,8 +71,8 @@ def _variance(
 ) -> Tensor:
     """The variance, of halves as f32."""
     require_tensors(name, x)
-    places = _places(name, x._layout, axis)
-    count = product_of(x.shape[place] for place in places)
+    axes = _reduced_axes(name, x._layout, axis)
+    count = product_of(x.shape[one] for one in axes)
     if not isinstance(ddof, (int, float)):
         raise ArgumentTypeError(f"{name}: expected a number as ddof, got {type(ddof).__name__}")
     if count <= ddof:
@@ -80,9 +80,9 @@ def _variance(
             f"{name}: expected more elements than ddof along the axes, got {count} and {ddof}"
         )
     x = astype(x, _accumulated(x._dtype) if x._dtype.kind == "float" else f64, stream=stream)
-    middle = reductions.mean(x, places, True, stream=stream)
+    middle = reductions.mean(x, axes, True, stream=stream)
     squares: Tensor = unary(_SQUARE, binary(_SUBTRACT, x, middle, None, stream), None, None, stream)
-    total = reduced(_SUM, squares, places, keepdims, None, stream)
+    total = reduced(_SUM, squares, axes, keepdims, None, stream)
     found: Tensor = with_scalar(_DIVIDE, total, count - ddof, False, None, stream)
     return found
 
@@ -112,17 +112,17 @@ def prod(
     each doubling of their number, and errors grow with these. Of nothing the product is 1.
     """
     require_tensors("prod", x)
-    places = _places("prod", x._layout, axis)
+    axes = _reduced_axes("prod", x._layout, axis)
     result = _summed(x, dtype)
     x = astype(x, _accumulated(result), stream=stream)
-    kept = [place for place in range(x.ndim) if place not in places]
-    shape = [1 if place in places else length for place, length in enumerate(x.shape)]
-    left = [x.shape[place] for place in kept]
+    kept = [one for one in range(x.ndim) if one not in axes]
+    shape = [1 if one in axes else length for one, length in enumerate(x.shape)]
+    left = [x.shape[one] for one in kept]
     if 0 in x.shape:
-        total = reduced(_SUM, x, places, True, None, stream)
+        total = reduced(_SUM, x, axes, True, None, stream)
         found = with_scalar(_ADD, total, 1, False, None, stream)
     else:
-        rows = x.permute(*kept, *places).reshape(*left, -1)
+        rows = x.permute(*kept, *axes).reshape(*left, -1)
         found = _folded(rows, stream).reshape(shape)
     if not keepdims:
         found = found.reshape(left)
@@ -164,11 +164,11 @@ def cumsum(
     if axis is None:
         x = x.reshape(-1)
         axis = 0
-    place = axis_of("cumsum", x._layout, axis)
+    axis = axis_of("cumsum", x._layout, axis)
     result = _summed(x, dtype)
     x = astype(x, _accumulated(result), stream=stream)
-    turned = x.swapaxes(place, -1)
-    found = _running(turned, stream).swapaxes(place, -1)
+    turned = x.swapaxes(axis, -1)
+    found = _running(turned, stream).swapaxes(axis, -1)
     return _as("cumsum", found, result, x, out, stream)
 
 
@@ -226,15 +226,13 @@ def _judged(
 ) -> Tensor:
     """The largest or smallest of truths; without elements, how a sum of none compares with 0."""
     require_tensors(name, x)
-    places = _places(name, x._layout, axis)
+    axes = _reduced_axes(name, x._layout, axis)
     if 0 in x.shape:
-        counted = reductions.sum(
-            astype(x, i64, stream=stream), places, None, keepdims, stream=stream
-        )
+        counted = reductions.sum(astype(x, i64, stream=stream), axes, None, keepdims, stream=stream)
         return with_scalar(of_none, counted, 0, False, out, stream)
     if x._dtype is not bool_:
         x = with_scalar(_NOT_EQUAL, x, 0, False, None, stream)
-    found = reduced(op, x, places, keepdims, None, stream)
+    found = reduced(op, x, axes, keepdims, None, stream)
     return _as(name, found, bool_, x, out, stream)
 
 
@@ -256,13 +254,13 @@ def _as(
     return astype(found, dtype, out=out, stream=stream)
 
 
-def _places(name: str, layout: Layout, axis: Axes) -> tuple[int, ...]:
+def _reduced_axes(name: str, layout: Layout, axis: Axes) -> tuple[int, ...]:
     """Axes counted from the front, all of them for None."""
     given = range(layout.rank) if axis is None else (axis,) if isinstance(axis, int) else axis
-    places = tuple(axis_of(name, layout, one) for one in given)
-    if len(set(places)) != len(places):
+    axes = tuple(axis_of(name, layout, one) for one in given)
+    if len(set(axes)) != len(axes):
         raise ArgumentValueError(f"{name}: duplicate value in 'axis'")
-    return places
+    return axes
 
 
 __all__ = ["all", "any", "cumsum", "prod", "std", "var"]

@@ -71,7 +71,7 @@ class StridedTensor(TensorData):
                     f"dtype: expected that of the buffer, {buffer.dtype}, got {self._dtype}"
                 )
             buffer = buffer.view(u8)
-        launches.place(_COPY, "buffer", buffer, self._layout)
+        launches.checked_operand(_COPY, "buffer", buffer, self._layout)
         self._buffer = buffer
         self._executor = DeviceExecutor.of(buffer.device)
 

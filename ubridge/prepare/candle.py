@@ -32,9 +32,16 @@ class CandleConvention(CandleRows, CandleProducts):
     """How operations become launches of Candle's kernels on one device."""
 
     def others(self, question: Question, steps: Steps) -> None:
-        """Add the launch of an operation on windows."""
-        if not windows(question, steps):
+        """Add the launch of an operation on windows, or of one that makes random numbers."""
+        if question.op.family.name == "random":
+            self.random(question.op, steps.result, steps.number(0), steps.number(1), steps)
+        elif not windows(question, steps):
             super().others(question, steps)
+
+    def random(self, op: Op, out: Memory, seed: Given, position: Given, steps: Steps) -> None:
+        """Numbers of a generator's counters from a position on; a counter makes two or four."""
+        arguments: Arguments = {"numel": out.size, "seed": seed, "position": position, "out": out}
+        steps.launch(op, out.dtype, (-(-out.size // 2),), arguments)
 
     def unary(
         self, op: Op, x: Memory, layout: Layout, out: Memory, parameter: Given, steps: Steps
@@ -154,9 +161,10 @@ class CandleConvention(CandleRows, CandleProducts):
     def index_select(self, x: Memory, ids: Memory, sizes: Sizes, out: Memory, steps: Steps) -> None:
         left, length, count, right = sizes
         size = left * count * right
-        # The layout the kernel asks for is that of the ids, which are contiguous.
+        # The layout the kernel asks for is that of the ids, which are contiguous. Candle's reads as
+        # many dimensions as it is told of, from null too.
         arguments: Arguments = {
-            **{"numel": size, "num_dims": 1, "info": None, "ids": ids, "inp": x, "out": out},
+            **{"numel": size, "num_dims": 0, "info": None, "ids": ids, "inp": x, "out": out},
             **{"left": left, "src_dim": length},
             **{"ids_dim": count, "right": right},
         }

@@ -10,8 +10,11 @@ from ubridge.core.op_table import OPS, Op
 from ubridge.core.prepared import Words
 from ubridge.prepare.convention import Convention
 from ubridge.prepare.steps import Arguments, Given, Memory, Steps
+from uhal.dtypes import u32
 
 _LOG_SOFTMAX = OPS["log_softmax"]
+_MERGED = 8
+"""Elements of a sorted row that a work-item of a GPU joins."""
 _SOFTMAX = OPS["softmax"]
 
 
@@ -80,8 +83,30 @@ class CandleRows(Convention):
         self, op: Op, x: Memory, out: Memory, rows: int, columns: int, steps: Steps
     ) -> None:
         padded = power_of_two(columns)
-        arguments: Arguments = {"x": x, "dst": out, "ncols": columns, "ncols_pad": padded}
-        steps.launch(op, x.dtype, (rows, padded), arguments)
+        places = self._executor.device.limits.max_shared_bytes_per_block // u32.itemsize
+        if padded <= places:
+            arguments: Arguments = {"x": x, "dst": out, "ncols": columns, "ncols_pad": padded}
+            steps.launch(op, x.dtype, (rows, padded), arguments)
+        else:
+            self._argsort_long(op, x, out, rows, columns, power_of_two(places // 2 + 1), steps)
+
+    def _argsort_long(
+        self, op: Op, x: Memory, out: Memory, rows: int, columns: int, run: int, steps: Steps
+    ) -> None:
+        """A sort of what a block sorts at once, and then of pairs of those, until a row is one."""
+        runs = -(-columns // run)
+        given: Arguments = {"x": x, "ncols": columns, "run": run}
+        last, other = out, steps.scratch(rows * columns, out.dtype)
+        if (runs - 1).bit_length() % 2:
+            # So that the last join writes the result.
+            last, other = other, last
+        by_runs, by_pairs = OPS[f"{op.name}_runs"], OPS[f"{op.name}_merge"]
+        steps.launch(by_runs, x.dtype, (rows * runs, run), {**given, "dst": last})
+        work = rows * -(-columns // _MERGED)
+        while run < columns:
+            arguments: Arguments = {**given, "src": last, "dst": other, "rows": rows, "run": run}
+            steps.launch(by_pairs, x.dtype, (work,), arguments)
+            last, other, run = other, last, 2 * run
 
     def rope(
         self,

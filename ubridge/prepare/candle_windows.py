@@ -31,8 +31,9 @@ def windows(question: Question, steps: Steps) -> bool:
 def convolution(question: Question, steps: Steps) -> dict[str, Given]:
     """Return the arguments of a convolution, which has the result's columns before its rows."""
     layout, weight = question.layout(0), question.layout(1)
-    places = question.shape[2:]
-    sizes = {"l_out": places[0]} if len(places) == 1 else {"w_out": places[1], "h_out": places[0]}
+    positions = question.shape[2:]
+    names = ("l_out",) if len(positions) == 1 else ("h_out", "w_out")
+    sizes = dict(zip(names, positions, strict=True))
     return {
         "src_numel": layout.size,
         **sizes,

@@ -124,7 +124,7 @@ def signature_of(entry: str, parameter_text: str, facts: Sequence[ParameterFacts
     )
     parsed = Signature.parse(declared, entry=entry, source="image")
     end = 0
-    placed: list[Any] = []
+    with_offsets: list[Any] = []
     for parameter, fact in zip(parsed, facts, strict=True):
         if parameter.size != fact.size:
             raise InvalidImageError(
@@ -132,9 +132,9 @@ def signature_of(entry: str, parameter_text: str, facts: Sequence[ParameterFacts
                 f"'{parameter}' has {parameter.size}: the image is damaged"
             )
         offset = -(-end // fact.alignment) * fact.alignment
-        placed.append(replace(parameter, offset=offset))
+        with_offsets.append(replace(parameter, offset=offset))
         end = offset + fact.size
-    return Signature(placed, entry)
+    return Signature(with_offsets, entry)
 
 
 def _type_text(fact: ParameterFacts) -> str:

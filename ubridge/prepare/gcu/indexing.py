@@ -147,10 +147,10 @@ def _add_in_rounds(
         added(ids, source, count)
         return
     for number in range(int(rounds.max()) + 1):
-        places = np.flatnonzero(rounds == number)
-        some = len(places)
-        of_round = DeviceBuffer.from_numpy(found[places], device=at.device)
-        chosen = DeviceBuffer.from_numpy(places.astype(np.int64), device=at.device)
+        indices = np.flatnonzero(rounds == number)
+        some = len(indices)
+        of_round = DeviceBuffer.from_numpy(found[indices], device=at.device)
+        chosen = DeviceBuffer.from_numpy(indices.astype(np.int64), device=at.device)
         at.note_range(chosen, 0, count - 1)
         selected = Question(
             _INDEX_SELECT,
@@ -181,9 +181,9 @@ def _scatter(
     changed = target[: left * length * right]
     array = changed.to_numpy(stream=stream).reshape(left, length, right)
     rows, columns = np.arange(left)[:, None], np.arange(right)
-    for place in range(count):
-        at_ids = (rows, wanted[:, place], columns)
-        array[at_ids] = values[:, place] + (array[at_ids] if op.name == "scatter_add" else 0)
+    for index in range(count):
+        at_ids = (rows, wanted[:, index], columns)
+        array[at_ids] = values[:, index] + (array[at_ids] if op.name == "scatter_add" else 0)
     changed.copy_from(array.reshape(-1), stream=stream)
 
 

@@ -95,7 +95,7 @@ class GcuRows(GcuCopies):
         columns: int,
         steps: Steps,
     ) -> None:
-        """A sort of each row's places.
+        """A sort of each row's indices.
 
         The kernel fills rows up to a power of two with 10000, which other elements may exceed: rows
         of another length are sorted on the host, and that waits.
@@ -133,7 +133,7 @@ class GcuRows(GcuCopies):
         halves = Shape((rows, width // 2))
         self.kv_concat(cos, sin, (halves, halves), 1, angles, steps)
         # The same few for every step of a model: kept with the layouts, as u64.
-        places = Words(tuple(place % rows for place in range(batch * positions)), "i64")
+        indices = Words(tuple(index % rows for index in range(batch * positions)), "i64")
         own = Layout.contiguous(shape)
         tokens = own if heads_last else own.permute((0, 2, 1, 3))
         turned = steps.scratch(own.size, x.dtype)
@@ -142,7 +142,7 @@ class GcuRows(GcuCopies):
         self.copy_strided(x, Layout.contiguous(unused.size), unused, steps)
         arguments: Arguments = {
             **{"query": turned, "key": unused, "cos_sin": angles},
-            **{"cos_sin_length": rows, "cos_sin_stride": width, "index_positions": places},
+            **{"cos_sin_length": rows, "cos_sin_stride": width, "index_positions": indices},
             **{"num_tokens": batch * positions, "q_heads": heads, "k_heads": 1},
             **{"hidden_size": width, "split_dim": width, "gpt_geox": int(op.name != "rope_i")},
         }
@@ -187,16 +187,16 @@ def _sort(
     x: DeviceBuffer,
     out: DeviceBuffer,
 ) -> None:
-    """Sort each row's places on the host; waits."""
+    """Sort each row's indices on the host; waits."""
     size = rows * columns
     values = x[:size].to_numpy(stream=stream).reshape(rows, columns)
     if values.dtype.kind not in "iu":
         values = values.astype(np.float64)
     if op.name == "argsort_descending":
-        places = columns - 1 - np.argsort(values[:, ::-1], -1, kind="stable")[:, ::-1]
+        indices = columns - 1 - np.argsort(values[:, ::-1], -1, kind="stable")[:, ::-1]
     else:
-        places = np.argsort(values, -1, kind="stable")
-    out[:size].copy_from(places.astype(np.uint32).reshape(-1), stream=stream)
+        indices = np.argsort(values, -1, kind="stable")
+    out[:size].copy_from(indices.astype(np.uint32).reshape(-1), stream=stream)
 
 
 __all__ = ["GcuRows"]

@@ -37,10 +37,10 @@ class ProductKernel(MatmulKernel):
 
 
 class TiledProducts(ProductKernel):
-    """ubridge's kernel for every device: tiles of 64 x 64, any strides, any floats."""
+    """ubridge's kernel for every device: tiles of 64 x 64, any strides and numbers."""
 
     name = "tiled"
-    reason = "takes any sizes, strides and floats"
+    reason = "takes any sizes, strides and numbers"
     _op = OPS["matmul"]
 
     def refusal(self, product: Product) -> str:

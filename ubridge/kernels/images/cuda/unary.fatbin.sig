@@ -57,6 +57,12 @@ uerf_f32: u64 numel, u64 num_dims, const u64* info, const f32* inp, f32* out
 uerf_f64: u64 numel, u64 num_dims, const u64* info, const f64* inp, f64* out
 uerf_f8e4m3: u64 numel, u64 num_dims, const u64* info, const f8e4m3* inp, f8e4m3* out
 uerf_fp8_e4m3: u64 numel, u64 num_dims, const u64* info, const f8e4m3* inp, f8e4m3* out
+uerfinv_bf16: u64 numel, u64 num_dims, const u64* info, const bf16* inp, bf16* out
+uerfinv_f16: u64 numel, u64 num_dims, const u64* info, const f16* inp, f16* out
+uerfinv_f32: u64 numel, u64 num_dims, const u64* info, const f32* inp, f32* out
+uerfinv_f64: u64 numel, u64 num_dims, const u64* info, const f64* inp, f64* out
+uerfinv_f8e4m3: u64 numel, u64 num_dims, const u64* info, const f8e4m3* inp, f8e4m3* out
+uerfinv_fp8_e4m3: u64 numel, u64 num_dims, const u64* info, const f8e4m3* inp, f8e4m3* out
 uceil_bf16: u64 numel, u64 num_dims, const u64* info, const bf16* inp, bf16* out
 uceil_f16: u64 numel, u64 num_dims, const u64* info, const f16* inp, f16* out
 uceil_f32: u64 numel, u64 num_dims, const u64* info, const f32* inp, f32* out

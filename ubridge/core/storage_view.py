@@ -7,7 +7,7 @@ from typing import NamedTuple
 from uhal import Device, DType
 
 
-class Place(NamedTuple):
+class StorageView(NamedTuple):
     """Elements in one of a graph's storages."""
 
     storage: int
@@ -21,7 +21,7 @@ class Place(NamedTuple):
         """Bytes the elements take."""
         return self.size * self.dtype.itemsize
 
-    def overlaps(self, other: Place) -> bool:
+    def overlaps(self, other: StorageView) -> bool:
         """Return whether both have a byte in common."""
         if self.storage != other.storage:
             return False
@@ -31,39 +31,39 @@ class Place(NamedTuple):
 
 
 class Description:
-    """What stands for a buffer at a place while an operation is described: no memory is touched."""
+    """What stands for a buffer while an operation is described: no memory is touched."""
 
-    __slots__ = ("device", "place")
+    __slots__ = ("device", "memory")
 
-    def __init__(self, place: Place, device: Device) -> None:
-        self.place = place
+    def __init__(self, memory: StorageView, device: Device) -> None:
+        self.memory = memory
         self.device = device
 
     @property
     def size(self) -> int:
         """The number of elements."""
-        return self.place.size
+        return self.memory.size
 
     @property
     def nbytes(self) -> int:
         """Bytes the elements take."""
-        return self.place.nbytes
+        return self.memory.nbytes
 
     @property
     def dtype(self) -> DType:
         """The element type."""
-        return self.place.dtype
+        return self.memory.dtype
 
     def view(self, dtype: DType) -> Description:
         """Describe the same bytes as elements of another type."""
         size = self.nbytes // dtype.itemsize
-        return Description(self.place._replace(size=size, dtype=dtype), self.device)
+        return Description(self.memory._replace(size=size, dtype=dtype), self.device)
 
     def __getitem__(self, part: slice) -> Description:
         start, stop, _ = part.indices(self.size)
-        offset = self.place.offset + start * self.dtype.itemsize
-        place = self.place._replace(offset=offset, size=max(stop - start, 0))
-        return Description(place, self.device)
+        offset = self.memory.offset + start * self.dtype.itemsize
+        memory = self.memory._replace(offset=offset, size=max(stop - start, 0))
+        return Description(memory, self.device)
 
 
-__all__ = ["Description", "Place"]
+__all__ = ["Description", "StorageView"]

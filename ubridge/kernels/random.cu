@@ -1,0 +1,189 @@
+// Random numbers by their place: rand_<type> evenly from 0 up to 1, randn_<type> normal ones.
+//
+// The generator is Philox 4x32-10 (Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as
+// 1, 2, 3", SC 2011). The key is the seed; the counter is `position` and what was used since. All
+// targets make the same bits: nothing here calls a function that each of them has in its own way, and
+// no product is added to anything but by fma, so that no compiler can choose to round it or not.
+#include "number.h"
+
+#include <math.h>
+
+struct Philox {
+    u32 word[4];
+};
+
+// The words of a counter whose upper half is 0. The constants are the paper's: PHILOX_M4x32_0 and _1
+// multiply, PHILOX_W32_0 and _1 are what the key grows by each round.
+DEVICE_FUNCTION Philox philox(u64 counter, u64 key)
+{
+    u32 x0 = u32(counter), x1 = u32(counter >> 32), x2 = 0, x3 = 0;
+    u32 low = u32(key), high = u32(key >> 32);
+    for (u32 round = 0; round < 10; ++round) {
+        const u64 first = u64(x0) * 0xD2511F53u;
+        const u64 second = u64(x2) * 0xCD9E8D57u;
+        x0 = u32(second >> 32) ^ x1 ^ low;
+        x1 = u32(second);
+        x2 = u32(first >> 32) ^ x3 ^ high;
+        x3 = u32(first);
+        low += 0x9E3779B9u;
+        high += 0xBB67AE85u;
+    }
+    return {{x0, x1, x2, x3}};
+}
+
+// Multiples of 2^-bits from 0 up to 1; bits are those of T's mantissa, so each is exact.
+template <class T> struct Even;
+template <> struct Even<f8e4m3> {
+    static constexpr u32 bits = 4;
+};
+template <> struct Even<bf16> {
+    static constexpr u32 bits = 8;
+};
+template <> struct Even<f16> {
+    static constexpr u32 bits = 11;
+};
+template <> struct Even<f32> {
+    static constexpr u32 bits = 24;
+};
+
+template <class T> DEVICE_FUNCTION T even(u32 word)
+{
+    constexpr u32 bits = Even<T>::bits;
+    return narrow<T>(f32(i32(word >> (32 - bits))) * (1.0f / f32(u32(1) << bits)));
+}
+
+// Of 53 bits; the first word is the upper one. Both parts and their sum are whole numbers of f64.
+DEVICE_FUNCTION f64 even(u32 upper, u32 lower)
+{
+    return (f64(upper) * 0x1p21 + f64(lower >> 11)) * 0x1p-53;
+}
+
+// The natural logarithm of x, 2^-53 <= x <= 1, by the series of 2 artanh((m - 1) / (m + 1)) for
+// x = 2^k m with m between the roots of 1/2 and 2.
+DEVICE_FUNCTION f64 logarithm(f64 x)
+{
+    constexpr u64 root_half = 0x3FE6A09E00000000u, one = 0x3FF0000000000000u;
+    u64 bits;
+    memcpy(&bits, &x, sizeof bits);
+    bits += one - root_half;
+    const f64 k = f64(i32(bits >> 52) - 1023);
+    bits = (bits & 0x000FFFFFFFFFFFFFu) + root_half;
+    f64 m;
+    memcpy(&m, &bits, sizeof m);
+    const f64 s = (m - 1.0) / (m + 1.0);
+    const f64 z = s * s;
+    f64 series = 1.0 / 23;
+    series = fma(series, z, 1.0 / 21);
+    series = fma(series, z, 1.0 / 19);
+    series = fma(series, z, 1.0 / 17);
+    series = fma(series, z, 1.0 / 15);
+    series = fma(series, z, 1.0 / 13);
+    series = fma(series, z, 1.0 / 11);
+    series = fma(series, z, 1.0 / 9);
+    series = fma(series, z, 1.0 / 7);
+    series = fma(series, z, 1.0 / 5);
+    series = fma(series, z, 1.0 / 3);
+    return fma(k, 0.6931471805599453, 2.0 * fma(s * z, series, s));
+}
+
+struct Pair {
+    f64 first, second;
+};
+
+// cos and sin of 2 pi x, 0 <= x < 1, by Taylor's series within an eighth of a turn: coefficients are
+// (pi / 2)^n / n!.
+DEVICE_FUNCTION Pair cos_sin_of_turns(f64 x)
+{
+    const f64 quarters = 4.0 * x;
+    const f64 nearest = floor(quarters + 0.5);
+    const f64 r = quarters - nearest;
+    const f64 z = r * r;
+    f64 c = -5.294400200734623e-13;
+    c = fma(c, z, 6.565963114979473e-11);
+    c = fma(c, z, -6.386603083791852e-09);
+    c = fma(c, z, 4.710874778818172e-07);
+    c = fma(c, z, -2.5202042373060607e-05);
+    c = fma(c, z, 0.0009192602748394266);
+    c = fma(c, z, -0.02086348076335296);
+    c = fma(c, z, 0.25366950790104803);
+    c = fma(c, z, -1.2337005501361697);
+    c = fma(c, z, 1.0);
+    f64 s = 6.0669357311061955e-12;
+    s = fma(s, z, -6.688035109811468e-10);
+    s = fma(s, z, 5.692172921967927e-08);
+    s = fma(s, z, -3.598843235212085e-06);
+    s = fma(s, z, 0.00016044118478735983);
+    s = fma(s, z, -0.004681754135318688);
+    s = fma(s, z, 0.07969262624616705);
+    s = fma(s, z, -0.6459640975062463);
+    s = fma(r, 1.5707963267948966, r * (s * z));
+    const u32 quarter = u32(i32(nearest));
+    const f64 across = quarter & 1 ? s : c;
+    const f64 along = quarter & 1 ? c : s;
+    return {(quarter + 1) & 2 ? -across : across, quarter & 2 ? -along : along};
+}
+
+// Two independent normal numbers (Box and Muller, "A note on the generation of random normal
+// deviates", 1958). 1 - u is above 0, whose logarithm is finite.
+DEVICE_FUNCTION Pair normal(const Philox &random)
+{
+    const f64 radius = sqrt(-2.0 * logarithm(1.0 - even(random.word[0], random.word[1])));
+    const Pair turned = cos_sin_of_turns(even(random.word[2], random.word[3]));
+    return {radius * turned.first, radius * turned.second};
+}
+
+// A counter for every four numbers, or for two of f64; of the last one what there is room for.
+#define RAND(T)                                                                                    \
+    KERNEL(rand_##T, (u64 numel, u64 seed, u64 position, T *out))                                  \
+    {                                                                                              \
+        GRID_STRIDE(i, numel / 4) {                                                                \
+            const Philox random = philox(position + i, seed);                                      \
+            out[4 * i] = even<T>(random.word[0]);                                                  \
+            out[4 * i + 1] = even<T>(random.word[1]);                                              \
+            out[4 * i + 2] = even<T>(random.word[2]);                                              \
+            out[4 * i + 3] = even<T>(random.word[3]);                                              \
+        }                                                                                          \
+        GRID_STRIDE(i, numel % 4) {                                                                \
+            const u64 whole = numel / 4;                                                           \
+            out[4 * whole + i] = even<T>(philox(position + whole, seed).word[i]);                  \
+        }                                                                                          \
+    }
+
+#define RANDN(T)                                                                                   \
+    KERNEL(randn_##T, (u64 numel, u64 seed, u64 position, T *out))                                 \
+    {                                                                                              \
+        GRID_STRIDE(i, numel / 2) {                                                                \
+            const Pair pair = normal(philox(position + i, seed));                                  \
+            out[2 * i] = narrow<T>(convert<T>(pair.first));                                        \
+            out[2 * i + 1] = narrow<T>(convert<T>(pair.second));                                   \
+        }                                                                                          \
+        GRID_STRIDE(i, numel % 2) {                                                                \
+            const u64 whole = numel / 2;                                                           \
+            out[2 * whole + i] = narrow<T>(convert<T>(normal(philox(position + whole, seed)).first)); \
+        }                                                                                          \
+    }
+
+RAND(f8e4m3)
+RAND(bf16)
+RAND(f16)
+RAND(f32)
+
+KERNEL(rand_f64, (u64 numel, u64 seed, u64 position, f64 *out))
+{
+    GRID_STRIDE(i, numel / 2) {
+        const Philox random = philox(position + i, seed);
+        out[2 * i] = even(random.word[0], random.word[1]);
+        out[2 * i + 1] = even(random.word[2], random.word[3]);
+    }
+    GRID_STRIDE(i, numel % 2) {
+        const u64 whole = numel / 2;
+        const Philox random = philox(position + whole, seed);
+        out[2 * whole + i] = even(random.word[0], random.word[1]);
+    }
+}
+
+RANDN(f8e4m3)
+RANDN(bf16)
+RANDN(f16)
+RANDN(f32)
+RANDN(f64)
