@@ -6,11 +6,12 @@ All of them are `ubridge`'s: it takes its names of them from `__all__` here.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 from ubridge.core.op_table import OPS
+from ubridge.device.remembered import remembered
 from ubridge.ops import elementwise
-from ubridge.ops.strided import remembered
 from ubridge.tensor import DeviceTensor
 from uhal.interop import StreamLike
 
@@ -54,7 +55,7 @@ def _unary(name: str) -> UnaryFunction:
         return elementwise.unary(op, x, None, out, stream)
 
     _present(function, name, op.summary)
-    return remembered(op, 1, function)
+    return remembered(partial(elementwise.asked_of_one, op), writes_over=True)(function)
 
 
 def _binary(name: str) -> BinaryFunction:
@@ -70,7 +71,7 @@ def _binary(name: str) -> BinaryFunction:
         return elementwise.binary(op, x, y, out, stream)
 
     _present(function, name, op.summary)
-    return remembered(op, 2, function)
+    return remembered(partial(elementwise.asked_of_pair, op), writes_over=True)(function)
 
 
 def _present(function: Callable[..., Any], name: str, summary: str) -> None:
