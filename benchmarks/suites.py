@@ -93,6 +93,7 @@ HOST_LIBRARIES = (
     Library("floor", "floor", HOST_RUNTIME),
     _uhal("uhal_calls", "host", HOST_RUNTIME),
     Library("uhal, torch tensors", "uhal_torch_calls", HOST_RUNTIME, False),
+    Library("numpy", "numpy_calls", HOST_RUNTIME),
     Library("torch", "torch_calls", HOST_RUNTIME, False, "torch", "", "torch"),
 )
 OPENCL_LIBRARIES = (
@@ -140,6 +141,7 @@ CUDA_GATES = (
     Gate("copy 4 KiB", 0, "copy_from", PEERS, 0.7),
     Gate("record", 0, "Event.record", PEERS, 0.6),
     Gate("sync", 0, "Stream.synchronize", PEERS, 1.2),
+    Gate("op on 16 elements", 0, "matmul", ("uhal",), 1.3, "add"),
 )
 HIP = ("ctypes", "hip-python")
 ROCM_GATES = (
@@ -164,7 +166,19 @@ OPENCL_GATES = (
     Gate("launch", 3, "launch, keywords", ("floor",), 1.5),
     Gate("launch", 8, "launch, keywords", ("floor",), 1.5),
 )
+OPERATION = "op on 16 elements"
+# What a framework adds to a launch and its result's memory, of that: a tensor, and finding it.
+EAGER = 1.6
 HOST_GATES = (
+    *(
+        Gate(OPERATION, 0, name, ("uhal",), EAGER, f"{name}, launch alone")
+        for name in (
+            *("add", "add, operator", "multiply by a number", "exp", "where", "cast to f64", "sum"),
+            *("largest of rows", "softmax", "rms norm", "take rows"),
+        )
+    ),
+    Gate(OPERATION, 0, "add", ("numpy",), 1.2, "add"),
+    Gate(OPERATION, 0, "add, operator", ("numpy",), 1.2, "add, operator"),
     Gate("op on 16 elements", 0, "add", ("torch",), 1.0, "add"),
     Gate("op on 16 elements", 0, "add, out=", ("torch",), 1.0, "add, out="),
     Gate("op on 16 elements", 0, "exp", ("torch",), 1.0, "exp"),

@@ -66,33 +66,17 @@ constexpr u32 PIECE = 4;
 constexpr u32 PIECE = 16;
 #endif
 
-#if !KERNEL_ON_GPU
-template <class Block>
-ONE_FUNCTION void floats_of(const Block &block, u32 first, f32 *out)
-{
-    const Level level = block.level(first);
-    const Floats16 values =
-        level.scale * floats(sixteen(block, first) - i32(Block::OFFSET)) - level.minimum;
-    memcpy(out, &values, sizeof values);
-}
-#endif
+#if KERNEL_ON_GPU
 
 template <class Block, class T>
 DEVICE_FUNCTION void decode_piece(const Block &block, u32 first, T *out)
 {
-#if KERNEL_ON_GPU
     const Level level = block.level(first);
     const u32 word = block.template packed<u32>(first);
     for (u32 i = 0; i < 4; ++i) {
         const i32 quant = i32(i8(word >> 8 * i)) - i32(Block::OFFSET);
         out[i] = T(level.scale * f32(quant) - level.minimum);
     }
-#else
-    f32 values[16];
-    floats_of(block, first, values);
-    for (u32 i = 0; i < 16; ++i)
-        out[i] = T(values[i]);
-#endif
 }
 
 // Elements first … last - 1, the n-th of every `step` pieces for the n-th caller.
@@ -103,6 +87,45 @@ DEVICE_FUNCTION void decode(const void *blocks, T *out, u64 first, u64 last, u64
         decode_piece(static_cast<const Block *>(blocks)[e / Block::ELEMENTS],
                      u32(e % Block::ELEMENTS), out + e);
 }
+
+#else
+
+template <class Block> ONE_FUNCTION void floats_of(const void *block, u32 first, f32 *out)
+{
+    const Block &here = *static_cast<const Block *>(block);
+    const Level level = here.level(first);
+    const Floats16 values =
+        level.scale * floats(sixteen(here, first) - i32(Block::OFFSET)) - level.minimum;
+    memcpy(out, &values, sizeof values);
+}
+
+struct Decoder {
+    void (*floats)(const void *block, u32 first, f32 *out);
+    u32 elements, block_bytes;
+};
+
+template <class T>
+ONE_FUNCTION void decode_by(const Decoder &by, const void *blocks, T *out, u64 first, u64 last, u64 n,
+                            u64 step)
+{
+    for (u64 e = first + n * PIECE; e < last; e += step * PIECE) {
+        f32 values[16];
+        by.floats(static_cast<const u8 *>(blocks) + e / by.elements * by.block_bytes,
+                  u32(e % by.elements), values);
+        for (u32 i = 0; i < 16; ++i)
+            out[e + i] = T(values[i]);
+    }
+}
+
+// As above.
+template <class Block, class T>
+DEVICE_FUNCTION void decode(const void *blocks, T *out, u64 first, u64 last, u64 n, u64 step)
+{
+    decode_by(Decoder{floats_of<Block>, Block::ELEMENTS, sizeof(Block)}, blocks, out, first, last, n,
+              step);
+}
+
+#endif
 
 // -- rows by their numbers ------------------------------------------------------------------------
 
@@ -337,6 +360,18 @@ ONE_FUNCTION void multiply_row(const Block *row, u64 blocks, const BlockQ8_1 *y,
         results[c] = sum_of(lanes[c]) - kept[c];
 }
 
+template <class Block, Sums sums>
+ONE_FUNCTION void multiply_rows(const Block *weight, u64 blocks, const BlockQ8_1 *y, u64 y_blocks,
+                                u32 columns, u64 rows, f32 *dst, u64 dst_rows)
+{
+    for (u64 row = 0; row < rows; ++row) {
+        f32 results[MOST_VECTORS];
+        multiply_row<Block, sums>(weight + row * blocks, blocks, y, y_blocks, columns, results);
+        for (u32 c = 0; c < columns; ++c)
+            dst[c * dst_rows + row] = results[c];
+    }
+}
+
 #endif
 
 // A block takes ROWS neighboring rows and COLUMNS vectors y; dst has a column for each vector.
@@ -379,12 +414,9 @@ DEVICE_FUNCTION void multiply_q8_1(BLOCK block, const Block *weight, const Block
     }
 #else
     (void)block;
-    for (u64 row = first_row; row < first_row + ROWS && row < rows; ++row) {
-        f32 results[COLUMNS];
-        multiply_row<Block, sums>(weight + row * blocks, blocks, y, y_blocks, COLUMNS, results);
-        for (u32 c = 0; c < COLUMNS; ++c)
-            dst[c * dst_rows + row] = results[c];
-    }
+    const u64 left = rows > first_row ? rows - first_row : 0;
+    multiply_rows<Block, sums>(weight + first_row * blocks, blocks, y, y_blocks, COLUMNS,
+                               left < ROWS ? left : ROWS, dst + first_row, dst_rows);
 #endif
 }
 

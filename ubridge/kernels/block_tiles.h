@@ -128,18 +128,14 @@ DEVICE_FUNCTION void multiply_tile(BLOCK block, const Block *weight, const Block
     const u64 first_vector = u64(block.blockIdx.y) * COLUMNS;
     const u64 count = vectors < first_vector + COLUMNS ? vectors - first_vector : COLUMNS;
     const u64 blocks = columns / Block::ELEMENTS;
-    if (first_vector >= vectors)
+    if (first_vector >= vectors || first_row >= rows)
         return;
-    for (u64 row = first_row; row < first_row + ROWS && row < rows; ++row) {
-        for (u64 c = first_vector; c < first_vector + count; c += MOST_VECTORS) {
-            const u64 left = first_vector + count - c;
-            const u32 here = left < MOST_VECTORS ? u32(left) : u32(MOST_VECTORS);
-            f32 results[MOST_VECTORS];
-            multiply_row<Block, sums>(weight + row * blocks, blocks, y + c * y_blocks, y_blocks, here,
-                                      results);
-            for (u32 i = 0; i < here; ++i)
-                dst[(c + i) * dst_rows + row] = results[i];
-        }
+    const u64 rows_here = rows - first_row < ROWS ? rows - first_row : ROWS;
+    for (u64 c = first_vector; c < first_vector + count; c += MOST_VECTORS) {
+        const u64 left = first_vector + count - c;
+        multiply_rows<Block, sums>(weight + first_row * blocks, blocks, y + c * y_blocks, y_blocks,
+                                   left < MOST_VECTORS ? u32(left) : u32(MOST_VECTORS), rows_here,
+                                   dst + c * dst_rows + first_row, dst_rows);
     }
 }
 
