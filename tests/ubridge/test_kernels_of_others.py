@@ -25,6 +25,7 @@ from ubridge import OPS
 from ubridge.backends import CANDLE, BackendKernels, CandleConvention, ImageFolder, kernels_of
 from ubridge.core.accuracy import accuracy_of
 from ubridge.device import backend_kernels
+from ubridge.device.backend_kernels import ours
 from uhal import Device, doctor
 from uhal.errors import ArgumentValueError, NotFoundError, NotSupportedError
 
@@ -134,7 +135,7 @@ def test_a_backend_nobody_brings_kernels_for(installed: Callable[..., None]) -> 
     with pytest.raises(NotSupportedError) as caught:
         kernels_of("theirs")
     assert str(caught.value).startswith(
-        "ubridge has no kernels for the theirs backend, only for cuda, rocm, host, tops; "
+        f"ubridge has no kernels for the theirs backend, only for {', '.join(ours)}; "
         "a distribution brings them by an entry point of the group ubridge.backends"
     )
 
