@@ -12,7 +12,13 @@ import pytest
 from tests.children import check_child
 from tests.conformance.rows import Row
 from uhal import Api, Device, DeviceBuffer, Event, HostBuffer, Stream, diagnostics
-from uhal.errors import ArgumentTypeError, ArgumentValueError, DeviceError, InvalidHandleError, NoDeviceError
+from uhal.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    DeviceError,
+    InvalidHandleError,
+    NoDeviceError,
+)
 
 
 def test_a_device_says_what_it_is(device: Device, row: Row) -> None:
