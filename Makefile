@@ -6,7 +6,7 @@ VENV_PYTHON := .venv/bin/python
 WORKERS := --numprocesses auto --maxprocesses 8 --dist loadfile
 ENVIRONMENT := sh build_support/environment.sh "$(PYTHON)" $(firstword $(origin PYTHON))
 
-.PHONY: help demo build simulators kernels kernels-cuda kernels-rocm test soak interpreters
+.PHONY: help demo build simulators kernels kernels-cuda kernels-rocm kernels-opencl test soak interpreters
 .PHONY: debug sanitize bench wheel lint format types check clean
 .DEFAULT_GOAL := help
 
@@ -26,7 +26,7 @@ simulators: ## Build the simulated vendor drivers, and bring what executes kerne
 	@$(ENVIRONMENT) sim
 	@$(VENV_PYTHON) -m simulators.build
 
-kernels: kernels-cuda kernels-rocm ## Compile the kernels for accelerators (needs nvcc); the results are committed
+kernels: kernels-cuda kernels-rocm kernels-opencl ## Compile the kernels for accelerators (needs nvcc); the results are committed
 
 kernels-cuda: build
 	$(VENV_PYTHON) -m build_support.cuda_kernels
@@ -34,6 +34,10 @@ kernels-cuda: build
 kernels-rocm: # clang for AMD's devices is a wheel
 	@$(ENVIRONMENT) kernels
 	$(VENV_PYTHON) -m build_support.rocm_kernels
+
+kernels-opencl: # and for SPIR-V the same
+	@$(ENVIRONMENT) kernels
+	$(VENV_PYTHON) -m build_support.opencl_kernels
 
 test: ## Run the tests (at most 10 minutes)
 	@$(ENVIRONMENT) test

@@ -36,6 +36,10 @@ STATEMENTS = {
     "copy 4 KiB": "x.copy_from(page, stream=s)",
     "sync": "s.synchronize()",
     "record": "event.record(s)",
+    # behind the others, which must not find the memory they free
+    "sequence, with its result": "sequence(s, None, x)",
+    "operation on two tensors": "a + b",
+    "operation into a tensor": "add(a, b, out=a)",
 }
 PROGRAM = """
 import ctypes
@@ -43,6 +47,7 @@ import sys
 import numpy as np
 from benchmarks import kernels
 from benchmarks.measuring import loop
+import ubridge
 from uhal import Api, DeviceBuffer, Event, LaunchSequence, Module, Passed, Stream, launch
 Api.quick_init(0, backend="cuda")
 module, s, event = Module.from_bytes(kernels.ptx()), Stream(), Event()
@@ -51,6 +56,7 @@ three, eight = module.get_function("three"), module.get_function("eight")
 bound_three, bound_eight = three[8, 256, 0, s], eight[8, 256, 0, s]
 sequence = LaunchSequence([(bound_three, (1000, Passed.operand(0), Passed.result()))], 1024, "f32")
 page = np.zeros(1024, np.float32)
+a, b, add = ubridge.empty((4, 4)), ubridge.empty((4, 4)), ubridge.add
 names = {k: v for k, v in globals().items() if k.islower() and k != "loop"}
 mark = ctypes.CDLL(sys.argv[1]).mark
 for statement in sys.argv[3:]:

@@ -58,6 +58,39 @@ def topsfb() -> bytes:
 
 def host() -> bytes:
     """A library for the host whose kernels count launches, and add up the bits of arguments."""
+    return host_kernels.build(_counting())
+
+
+def spirv() -> bytes:
+    """The same for OpenCL."""
+    # It imports uhal, which a peer's Python has not.
+    from opencl_backend import compile as opencl_compile
+
+    return opencl_compile.kernels(_counting())
+
+
+def opencl_c() -> str:
+    """The same as OpenCL C, and `tell`, which hands the counts out and starts them anew."""
+    types = {"u64": "ulong", "u32": "uint", "f32": "float"}
+    text = ["global ulong counts[2];"]
+    text += ["kernel void tell(global ulong *out) {"]
+    text += ["out[0] = counts[0]; out[1] = counts[1]; counts[0] = counts[1] = 0; }"]
+    for entry, parameters in KERNELS.items():
+        listed = []
+        lines = []
+        for parameter, size in zip(parameters, sizes(entry), strict=True):
+            kind = parameter.removeprefix("const ").split()[0]
+            name = _name(parameter)
+            star = " *" if "*" in kind else " "
+            space = "global " if "*" in kind else ""
+            listed.append(f"{space}{types[kind.removesuffix('*')]}{star}{name}")
+            bits = f"(ulong){name}" if size == 8 else f"as_uint({name})"
+            lines.append(f"counts[1] += {bits};")
+        text += [f"kernel void {entry}({', '.join(listed)}) {{ counts[0] += 1;", *lines, "}"]
+    return "\n".join(text) + "\n"
+
+
+def _counting() -> str:
     text = ["#include <string.h>", "#include <uhal/kernel.h>", "DEVICE_GLOBAL(u64, counts, 2);"]
     for entry, parameters in KERNELS.items():
         lines = [
@@ -66,7 +99,7 @@ def host() -> bytes:
         ]
         text.append(f"KERNEL({entry}, ({', '.join(parameters)})) {{ counts[0] += 1;")
         text += [*lines, "}"]
-    return host_kernels.build("\n".join(text) + "\n")
+    return "\n".join(text) + "\n"
 
 
 def declaration(entry: str) -> str:

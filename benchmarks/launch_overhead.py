@@ -6,8 +6,9 @@ no driver to replace, and the kernels do next to nothing. The libraries take tur
 over, so that what disturbs the machine for a while disturbs them alike.
 
 The exit status is 1 when a gate is missed, and when a library launched something else than it was
-asked to or failed in another way. One that is not installed, or that does not load on a driver that
-does nothing, takes no part and is listed with the reason.
+asked to or failed in another way. One that is not installed, or that does not load on a driver
+that does nothing, takes no part and is listed with the reason. OpenCL has no such driver: Intel's
+runtime for CPUs runs kernels that count, and only the time of the calling thread is told.
 
     python -m benchmarks.launch_overhead --peers PYTHON   a Python that has cuda-core, pycuda, …
     python -m benchmarks.launch_overhead --backend rocm --peers PYTHON   one that has hip-python
@@ -29,7 +30,16 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import tables
-from benchmarks.suites import HOST_RUNTIME, NULL_DRIVERS, ROOT, SUITES, Gate, Library, Suite
+from benchmarks.suites import (
+    HOST_RUNTIME,
+    NULL_DRIVERS,
+    OPENCL_RUNTIME,
+    ROOT,
+    SUITES,
+    Gate,
+    Library,
+    Suite,
+)
 
 TURNS = 5
 STARTS = 5
@@ -103,6 +113,8 @@ def main() -> int:
     suite = SUITES[options.backend]
     unbuilt = [one.driver for one in suite.libraries if not one.driver.is_file()]
     if unbuilt:
+        if OPENCL_RUNTIME in unbuilt:
+            parser.error(f"there is no {OPENCL_RUNTIME}: pip install -e '.[opencl]'")
         what = "build" if HOST_RUNTIME in unbuilt else "simulators"
         parser.error(f"{unbuilt[0].name} is not built: make {what}")
     result = run(suite, options.backend, options.peers, options.turns)

@@ -92,7 +92,22 @@ class Gate:
     speed: Callable[[Result], float | None]
 
 
+THOUSAND = 1_000
+LEAST_ON_A_THOUSAND = {"indexing": 0.8}
+"""Of each family's geometric mean, where it is not 1. numpy's `take` copies on the spot."""
+
+
+def _family_gate(family: str) -> Gate:
+    operations = [name for name, its in OPERATIONS.items() if its == family]
+    return Gate(
+        f"{family} on {THOUSAND:,} elements, over the faster of numpy and torch",
+        LEAST_ON_A_THOUSAND.get(family, 1.0),
+        lambda result: result.mean_speed(operations, (THOUSAND,)),
+    )
+
+
 GATES = (
+    *map(_family_gate, dict.fromkeys(OPERATIONS.values())),
     Gate(
         "elementwise, reductions, softmax, norms and indexing, over the faster of numpy and torch",
         1.0,

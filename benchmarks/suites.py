@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +12,8 @@ NULL_DRIVER = NULL_DRIVERS / "libcuda.so.1"
 NULL_RUNTIME = NULL_DRIVERS / "libhsa-runtime64.so.1"
 NULL_HIP = NULL_DRIVERS / "libamdhip64.so"
 NULL_TOPS = NULL_DRIVERS / "libtopsrt.so.1"
+OPENCL_RUNTIME = Path(sys.prefix, "lib", "libintelocl.so")
+"""Intel's, as pip installs it: there is none that does nothing."""
 HOST_RUNTIME = ROOT / "host_backend" / "libuhal_host.so"
 
 
@@ -90,7 +93,16 @@ HOST_LIBRARIES = (
     Library("floor", "floor", HOST_RUNTIME),
     _uhal("uhal_calls", "host", HOST_RUNTIME),
     Library("uhal, torch tensors", "uhal_torch_calls", HOST_RUNTIME, False),
+    Library("numpy", "numpy_calls", HOST_RUNTIME),
     Library("torch", "torch_calls", HOST_RUNTIME, False, "torch", "", "torch"),
+)
+OPENCL_LIBRARIES = (
+    Library("floor", "opencl_floor", OPENCL_RUNTIME),
+    _uhal("uhal_calls", "opencl", OPENCL_RUNTIME),
+    Library(
+        *("PyOpenCL", "pyopencl_calls", OPENCL_RUNTIME, False),
+        *("pyopencl", "", "pyopencl"),
+    ),
 )
 
 
@@ -129,6 +141,7 @@ CUDA_GATES = (
     Gate("copy 4 KiB", 0, "copy_from", PEERS, 0.7),
     Gate("record", 0, "Event.record", PEERS, 0.6),
     Gate("sync", 0, "Stream.synchronize", PEERS, 1.2),
+    Gate("op on 16 elements", 0, "matmul", ("uhal",), 1.3, "add"),
 )
 HIP = ("ctypes", "hip-python")
 ROCM_GATES = (
@@ -144,7 +157,28 @@ TOPS_GATES = (
     Gate("launch", 3, "bound", CTYPES, 0.25),
     Gate("launch", 8, "bound", CTYPES, 0.25),
 )
+OPENCL_GATES = (
+    # Intel's own calls are 0.23 of it.
+    Gate("launch", 3, "launch, keywords", ("PyOpenCL",), 0.4),
+    Gate("launch", 8, "launch, keywords", ("PyOpenCL",), 0.25),
+    Gate("launch", 3, "bound", ("PyOpenCL",), 0.4),
+    Gate("launch", 8, "bound", ("PyOpenCL",), 0.25),
+    Gate("launch", 3, "launch, keywords", ("floor",), 1.5),
+    Gate("launch", 8, "launch, keywords", ("floor",), 1.5),
+)
+OPERATION = "op on 16 elements"
+# What a framework adds to a launch and its result's memory, of that: a tensor, and finding it.
+EAGER = 1.6
 HOST_GATES = (
+    *(
+        Gate(OPERATION, 0, name, ("uhal",), EAGER, f"{name}, launch alone")
+        for name in (
+            *("add", "add, operator", "multiply by a number", "exp", "where", "cast to f64", "sum"),
+            *("largest of rows", "softmax", "rms norm", "take rows"),
+        )
+    ),
+    Gate(OPERATION, 0, "add", ("numpy",), 1.2, "add"),
+    Gate(OPERATION, 0, "add, operator", ("numpy",), 1.2, "add, operator"),
     Gate("op on 16 elements", 0, "add", ("torch",), 1.0, "add"),
     Gate("op on 16 elements", 0, "add, out=", ("torch",), 1.0, "add, out="),
     Gate("op on 16 elements", 0, "exp", ("torch",), 1.0, "exp"),
@@ -164,4 +198,5 @@ SUITES = {
     "rocm": Suite(ROCM_LIBRARIES, ROCM_GATES),
     "tops": Suite(TOPS_LIBRARIES, TOPS_GATES),
     "host": Suite(HOST_LIBRARIES, HOST_GATES),
+    "opencl": Suite(OPENCL_LIBRARIES, OPENCL_GATES),
 }

@@ -66,14 +66,16 @@ def compile_hsaco(
     options = (f"--offload-arch={target}", f"-mcode-object-version={code_object}")
     with tempfile.TemporaryDirectory() as folder:
         _write_linker(Path(folder))
-        _run([*_clang(), f"-B{folder}", *options, *COMPILE, str(source), "-o", str(output)], root)
+        run_compiler(
+            [*_clang(), f"-B{folder}", *options, *COMPILE, str(source), "-o", str(output)], root
+        )
     # The linker makes a program of it.
     output.chmod(0o644)
 
 
 def preprocess(source: Path, target: str, *, root: Path = ROOT) -> str:
     """Return what the preprocessor makes of a source. Raises `CompilerError`."""
-    return _run([*_clang(), f"--offload-arch={target}", *_ANALYZE, "-E", str(source)], root)
+    return run_compiler([*_clang(), f"--offload-arch={target}", *_ANALYZE, "-E", str(source)], root)
 
 
 def included_files(expanded: str, *, root: Path = ROOT) -> list[Path]:
@@ -113,7 +115,8 @@ def _write_linker(folder: Path) -> None:
     linker.chmod(0o755)
 
 
-def _run(command: Sequence[str], root: Path) -> str:
+def run_compiler(command: Sequence[str], root: Path) -> str:
+    """Run a compiler's command in `root`; return what it prints. Raises `CompilerError`."""
     # From the root, so that no path of this machine is in what a compiler keeps.
     environment = {name: value for name, value in os.environ.items() if name not in _INFLUENCES}
     done = subprocess.run(command, cwd=root, capture_output=True, encoding="utf-8", env=environment)

@@ -1,7 +1,8 @@
 """What the compiled parts are and how each is compiled, as jobs for `build_support.jobs`.
 
-Six kinds: the lane (Cython, a Python extension), the host runtime (C++, a plain shared library
-loaded like a vendor's driver), the HSA runtime (C, a plain shared library over AMD's), the slot
+Seven kinds: the lane (Cython, a Python extension), the host runtime (C++, a plain shared library
+loaded like a vendor's driver), the HSA and the OpenCL runtime (C, plain shared libraries over AMD's
+and over any vendor's), the slot
 adapters of CUDA and TopsRuntime (C), the emulations of slots (C) and the host kernels (one shared
 library a module and level).
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -30,6 +32,7 @@ LINK_COMPLETE = () if sys.platform == "darwin" else ("-Wl,-z,defs",)
 # gaps between pages.
 LINK_SMALL = () if sys.platform == "darwin" else ("-Wl,-s,-z,noseparate-code,-z,norelro",)
 STRICT_WARNINGS = ("-Wall", "-Wextra")
+_INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,7 @@ def native_jobs(
         lane_job(root, destination, flavour=flavour),
         runtime_job(root, destination, flavour),
         *hsa_runtime_jobs(root, destination, flavour),
+        opencl_runtime_job(root, destination, flavour),
         *(adapters_job(root, destination, vendor, flavour) for vendor in ("cuda", "tops")),
         emulation_job(root, destination, flavour),
         *kernel_jobs(root, destination, every_level=every_level, flavour=flavour),
@@ -169,6 +173,21 @@ def hsa_runtime_jobs(root: Path, destination: Path, flavour: Flavour) -> list[Jo
     ]
 
 
+def opencl_runtime_job(root: Path, destination: Path, flavour: Flavour) -> Job:
+    """`opencl_backend/libuhal_opencl.so`, from every C file of the OpenCL runtime.
+
+    It links no OpenCL: the functions are handed to it as addresses.
+    """
+    folder = root / "opencl_backend"
+    return _c_library_job(
+        "OpenCL runtime",
+        units=_files(folder / "runtime", "*.c"),
+        folders=(folder / "runtime", root / "cython_src", folder),
+        output=destination / "opencl_backend" / "libuhal_opencl.so",
+        flavour=flavour,
+    )
+
+
 def adapters_job(root: Path, destination: Path, vendor: str, flavour: Flavour) -> Job:
     """`libuhal_adapters` of a backend whose vendor's functions do not fit every slot."""
     folder = root / f"{vendor}_backend"
@@ -231,7 +250,7 @@ def kernel_jobs(root: Path, destination: Path, *, every_level: bool, flavour: Fl
     levels_of = cpu_level.machine_levels if every_level else cpu_level.built_levels
     sources = root / "ubridge" / "kernels"
     include = root / "uhal" / "include"
-    headers = (*_files(include, "**/*.h"), *_files(sources, "*.h", "*.cuh"))
+    headers = _files(include, "**/*.h")
     jobs = []
     for source in _files(sources, "*.cu", "*.cpp"):
         for level in levels_of(source.stem):
@@ -249,13 +268,26 @@ def kernel_jobs(root: Path, destination: Path, *, every_level: bool, flavour: Fl
                 Job(
                     label=f"kernels {source.stem} ({level.name})",
                     output=destination / output,
-                    inputs=(source, *headers),
+                    inputs=(source, *_included(source), *headers),
                     commands=(command,),
                     weight=source.stat().st_size,
                     tools=_version(_cxx()[0]),
                 )
             )
     return jobs
+
+
+def _included(source: Path) -> tuple[Path, ...]:
+    """The headers beside a source that it includes, and those that they include."""
+    found: dict[Path, None] = {}
+    waiting = [source]
+    while waiting:
+        text = waiting.pop().read_text(encoding="utf-8")
+        named = (source.with_name(name) for name in _INCLUDE.findall(text))
+        new = [header for header in named if header not in found]
+        found.update(dict.fromkeys(new))
+        waiting += new
+    return tuple(sorted(found))
 
 
 def load_cpu_level(root: Path) -> ModuleType:

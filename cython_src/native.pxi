@@ -146,7 +146,11 @@ cdef extern from "launch/vectorcall.h":
     void uhal_enable_vectorcall(object type, Py_ssize_t offset)
     Py_ssize_t PyVectorcall_NARGS(size_t flags)
     bint PyObject_TypeCheck(PyObject *object, PyTypeObject *type)
+    void uhal_make_methods(object type)
+    bint PyType_IsSubtype(PyTypeObject *type, PyTypeObject *base)
     bint Py_IS_TYPE(PyObject *object, PyTypeObject *type)
+    PyTypeObject *Py_TYPE(PyObject *object)
+    object PyMethod_New(object function, object instance)
     object PyObject_Vectorcall(object callee, PyObject **given, size_t flags, PyObject *keywords)
     long long PyLong_AsLongLongAndOverflow(object value, int *overflow)
     unsigned long long PyLong_AsUnsignedLongLong(object value) except? 0xFFFFFFFFFFFFFFFF

@@ -6,11 +6,12 @@ All of them are `ubridge`'s: it takes its names of them from `__all__` here.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 from ubridge.core.op_table import OPS
+from ubridge.device.remembered import remembered
 from ubridge.ops import elementwise
-from ubridge.ops.strided import remembered
 from ubridge.tensor import DeviceTensor
 from uhal.interop import StreamLike
 
@@ -54,7 +55,7 @@ def _unary(name: str) -> UnaryFunction:
         return elementwise.unary(op, x, None, out, stream)
 
     _present(function, name, op.summary)
-    return remembered(op, 1, function)
+    return remembered(partial(elementwise.asked_of_one, op), writes_over=True)(function)
 
 
 def _binary(name: str) -> BinaryFunction:
@@ -70,7 +71,7 @@ def _binary(name: str) -> BinaryFunction:
         return elementwise.binary(op, x, y, out, stream)
 
     _present(function, name, op.summary)
-    return remembered(op, 2, function)
+    return remembered(partial(elementwise.asked_of_pair, op), writes_over=True)(function)
 
 
 def _present(function: Callable[..., Any], name: str, summary: str) -> None:
@@ -85,10 +86,12 @@ cos = _unary("cos")
 erf = _unary("erf")
 erfinv = _unary("erfinv")
 exp = _unary("exp")
+expm1 = _unary("expm1")
 floor = _unary("floor")
 gelu = _unary("gelu")
 gelu_erf = _unary("gelu_erf")
 log = _unary("log")
+log1p = _unary("log1p")
 negative = _unary("negative")
 normcdf = _unary("normcdf")
 reciprocal = _unary("reciprocal")
@@ -104,6 +107,7 @@ square = _unary("square")
 tanh = _unary("tanh")
 
 add = _binary("add")
+atan2 = _binary("atan2")
 divide = _binary("divide")
 maximum = _binary("maximum")
 minimum = _binary("minimum")
@@ -132,6 +136,7 @@ def elu(
 __all__ = [
     "abs",
     "add",
+    "atan2",
     "ceil",
     "copy",
     "cos",
@@ -141,6 +146,7 @@ __all__ = [
     "erf",
     "erfinv",
     "exp",
+    "expm1",
     "floor",
     "gelu",
     "gelu_erf",
@@ -149,6 +155,7 @@ __all__ = [
     "less",
     "less_equal",
     "log",
+    "log1p",
     "maximum",
     "minimum",
     "mod",

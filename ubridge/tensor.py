@@ -15,10 +15,11 @@ import numpy as np
 from ubridge.buffers import launches
 from ubridge.core.op_table import OPS, Op
 from ubridge.core.promotion import checked_number
+from ubridge.device.remembered import remembered
 from ubridge.ops import choices, elementwise, products, reductions, results, statistics
 from ubridge.ops.printing import text_of
 from ubridge.ops.refusals import formatted, pickled, refuse_ufunc
-from ubridge.ops.strided import Index, StridedTensor, indexed, remembered
+from ubridge.ops.strided import Index, StridedTensor, indexed
 from uhal.dtypes import DTypeLike, bool_
 from uhal.errors import ArgumentTypeError, ArgumentValueError, InvalidHandleError
 from uhal.interop import StreamLike
@@ -39,20 +40,44 @@ _POWER = OPS["power"]
 _SUBTRACT = OPS["subtract"]
 
 
-def _pair(op: Op) -> Callable[..., Any]:
-    return remembered(op, 2, partial(elementwise.binary, op))
+def _operator(op: Op) -> Callable[[Any, Any], DeviceTensor]:
+    """The method behind an operator of a tensor and another, or a number."""
+
+    def method(self: DeviceTensor, other: Any) -> DeviceTensor:
+        return elementwise.binary(op, self, other)
+
+    return remembered(partial(elementwise.asked_of_pair, op))(method)
 
 
-_add = _pair(_ADD)
-_divide = _pair(_DIVIDE)
-_equal = _pair(_EQUAL)
-_greater = _pair(_GREATER)
-_greater_equal = _pair(_GREATER_EQUAL)
-_less = _pair(_LESS)
-_less_equal = _pair(_LESS_EQUAL)
-_multiply = _pair(_MULTIPLY)
-_not_equal = _pair(_NOT_EQUAL)
-_subtract = _pair(_SUBTRACT)
+def _reflected(op: Op) -> Callable[[Any, Any], DeviceTensor]:
+    """The method behind an operator of a number and a tensor."""
+
+    def method(self: DeviceTensor, other: Any) -> DeviceTensor:
+        return elementwise.binary(op, other, self)
+
+    return remembered(partial(elementwise.asked_with_number, op, number_first=True))(method)
+
+
+def _in_place(op: Op) -> Callable[[Any, Any], DeviceTensor]:
+    """The method behind an operator that writes its result over the left operand."""
+
+    @remembered(partial(elementwise.asked_of_pair, op), writes_over=True)
+    def written(x: DeviceTensor, y: Any, *, out: DeviceTensor) -> DeviceTensor:
+        return elementwise.binary(op, x, y, out)
+
+    def method(self: DeviceTensor, other: Any) -> DeviceTensor:
+        return written(self, other, out=self)
+
+    return method
+
+
+def _prefix(op: Op) -> Callable[[Any], DeviceTensor]:
+    """The method behind an operator of a tensor alone."""
+
+    def method(self: DeviceTensor) -> DeviceTensor:
+        return elementwise.unary(op, self)
+
+    return remembered(partial(elementwise.asked_of_one, op))(method)
 
 
 class DeviceTensor(StridedTensor):
@@ -81,15 +106,7 @@ class DeviceTensor(StridedTensor):
 
     # -- elements --------------------------------------------------------------------------------
 
-    def astype(
-        self,
-        dtype: DTypeLike,
-        *,
-        out: DeviceTensor | None = None,
-        stream: StreamLike | None = None,
-    ) -> DeviceTensor:
-        """Return the elements as another dtype; the tensor itself when it has that one."""
-        return elementwise.astype(self, dtype, out=out, stream=stream)
+    astype = elementwise.astype
 
     def fill(self, value: Any, *, stream: StreamLike | None = None) -> None:
         """Set every element to a number."""
@@ -133,72 +150,12 @@ class DeviceTensor(StridedTensor):
 
     # -- reductions ------------------------------------------------------------------------------
 
-    def sum(
-        self,
-        axis: reductions.Axes = None,
-        dtype: DTypeLike | None = None,
-        keepdims: bool = False,
-        *,
-        out: DeviceTensor | None = None,
-        stream: StreamLike | None = None,
-    ) -> DeviceTensor:
-        """Sum over axes; as `ubridge.sum`."""
-        return reductions.sum(self, axis, dtype, keepdims, out=out, stream=stream)
-
-    def mean(
-        self,
-        axis: reductions.Axes = None,
-        keepdims: bool = False,
-        *,
-        out: DeviceTensor | None = None,
-        stream: StreamLike | None = None,
-    ) -> DeviceTensor:
-        """Average over axes; as `ubridge.mean`."""
-        return reductions.mean(self, axis, keepdims, out=out, stream=stream)
-
-    def min(
-        self,
-        axis: reductions.Axes = None,
-        keepdims: bool = False,
-        *,
-        out: DeviceTensor | None = None,
-        stream: StreamLike | None = None,
-    ) -> DeviceTensor:
-        """Return the smallest over axes; as `ubridge.min`."""
-        return reductions.min(self, axis, keepdims, out=out, stream=stream)
-
-    def max(
-        self,
-        axis: reductions.Axes = None,
-        keepdims: bool = False,
-        *,
-        out: DeviceTensor | None = None,
-        stream: StreamLike | None = None,
-    ) -> DeviceTensor:
-        """Return the largest over axes; as `ubridge.max`."""
-        return reductions.max(self, axis, keepdims, out=out, stream=stream)
-
-    def argmin(
-        self,
-        axis: int | None = None,
-        keepdims: bool = False,
-        *,
-        out: DeviceTensor | None = None,
-        stream: StreamLike | None = None,
-    ) -> DeviceTensor:
-        """Return the place of the first smallest; as `ubridge.argmin`."""
-        return reductions.argmin(self, axis, keepdims, out=out, stream=stream)
-
-    def argmax(
-        self,
-        axis: int | None = None,
-        keepdims: bool = False,
-        *,
-        out: DeviceTensor | None = None,
-        stream: StreamLike | None = None,
-    ) -> DeviceTensor:
-        """Return the place of the first largest; as `ubridge.argmax`."""
-        return reductions.argmax(self, axis, keepdims, out=out, stream=stream)
+    sum = reductions.sum
+    mean = reductions.mean
+    min = reductions.min
+    max = reductions.max
+    argmin = reductions.argmin
+    argmax = reductions.argmax
 
     def std(
         self,
@@ -282,87 +239,40 @@ class DeviceTensor(StridedTensor):
 
     # -- operators -------------------------------------------------------------------------------
 
-    def __add__(self, other: Any) -> DeviceTensor:
-        made: DeviceTensor = _add(self, other)
-        return made
+    __add__ = _operator(_ADD)
+    __radd__ = _reflected(_ADD)
+    __iadd__ = _in_place(_ADD)
 
-    def __radd__(self, other: Any) -> DeviceTensor:
-        return elementwise.binary(_ADD, other, self)
+    __sub__ = _operator(_SUBTRACT)
+    __rsub__ = _reflected(_SUBTRACT)
+    __isub__ = _in_place(_SUBTRACT)
 
-    def __iadd__(self, other: Any) -> DeviceTensor:
-        return elementwise.binary(_ADD, self, other, self)
+    __mul__ = _operator(_MULTIPLY)
+    __rmul__ = _reflected(_MULTIPLY)
+    __imul__ = _in_place(_MULTIPLY)
 
-    def __sub__(self, other: Any) -> DeviceTensor:
-        made: DeviceTensor = _subtract(self, other)
-        return made
+    __truediv__ = _operator(_DIVIDE)
+    __rtruediv__ = _reflected(_DIVIDE)
+    __itruediv__ = _in_place(_DIVIDE)
 
-    def __rsub__(self, other: Any) -> DeviceTensor:
-        return elementwise.binary(_SUBTRACT, other, self)
-
-    def __isub__(self, other: Any) -> DeviceTensor:
-        return elementwise.binary(_SUBTRACT, self, other, self)
-
-    def __mul__(self, other: Any) -> DeviceTensor:
-        made: DeviceTensor = _multiply(self, other)
-        return made
-
-    def __rmul__(self, other: Any) -> DeviceTensor:
-        return elementwise.binary(_MULTIPLY, other, self)
-
-    def __imul__(self, other: Any) -> DeviceTensor:
-        return elementwise.binary(_MULTIPLY, self, other, self)
-
-    def __truediv__(self, other: Any) -> DeviceTensor:
-        made: DeviceTensor = _divide(self, other)
-        return made
-
-    def __rtruediv__(self, other: Any) -> DeviceTensor:
-        return elementwise.binary(_DIVIDE, other, self)
-
-    def __itruediv__(self, other: Any) -> DeviceTensor:
-        return elementwise.binary(_DIVIDE, self, other, self)
-
-    def __pow__(self, exponent: float) -> DeviceTensor:
-        return elementwise.power(self, exponent)
-
-    def __matmul__(self, other: DeviceTensor) -> DeviceTensor:
-        return products.matmul(self, other)
-
-    def __neg__(self) -> DeviceTensor:
-        return elementwise.unary(_NEGATIVE, self)
+    __pow__ = elementwise.power
+    __matmul__ = products.matmul
+    __neg__ = _prefix(_NEGATIVE)
+    __abs__ = _prefix(OPS["abs"])
 
     def __pos__(self) -> DeviceTensor:
         return self.copy()
 
-    def __abs__(self) -> DeviceTensor:
-        return elementwise.unary(OPS["abs"], self)
-
-    def __eq__(self, other: object) -> DeviceTensor:  # type: ignore[override]
-        made: DeviceTensor = _equal(self, other)
-        return made
-
-    def __ne__(self, other: object) -> DeviceTensor:  # type: ignore[override]
-        made: DeviceTensor = _not_equal(self, other)
-        return made
+    __eq__ = _operator(_EQUAL)  # type: ignore[assignment]
+    __ne__ = _operator(_NOT_EQUAL)  # type: ignore[assignment]
 
     # Comparing gives a tensor, so that tensors are no keys of dictionaries, as with numpy.
     __hash__ = None  # type: ignore[assignment]
 
-    def __lt__(self, other: Any) -> DeviceTensor:
-        made: DeviceTensor = _less(self, other)
-        return made
-
-    def __le__(self, other: Any) -> DeviceTensor:
-        made: DeviceTensor = _less_equal(self, other)
-        return made
-
-    def __gt__(self, other: Any) -> DeviceTensor:
-        made: DeviceTensor = _greater(self, other)
-        return made
-
-    def __ge__(self, other: Any) -> DeviceTensor:
-        made: DeviceTensor = _greater_equal(self, other)
-        return made
+    __lt__ = _operator(_LESS)
+    __le__ = _operator(_LESS_EQUAL)
+    __gt__ = _operator(_GREATER)
+    __ge__ = _operator(_GREATER_EQUAL)
 
     def __and__(self, other: Any) -> DeviceTensor:
         return elementwise.binary(_MINIMUM, *_booleans("&", self, other))

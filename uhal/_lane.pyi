@@ -672,32 +672,58 @@ class SlotMaker:
     def __call__(self, cls: type[_Made], /, *values: object) -> _Made: ...
 
 @final
+class CallTable:
+    """What each `RememberedCall` was answered with lately, by the very objects it was given.
+
+    A framework keeps one for each device, and puts a new one in its place where its answers are no
+    longer to be given. Of four calls that share a place, the one that was answered first goes when
+    a fifth comes.
+    """
+
+    def __init__(self) -> None: ...
+    def __len__(self) -> int: ...
+
+@final
 class RememberedCall:
-    """`call(x)` or `call(x, y)` by what was prepared for such operands; else `fallback(...)`.
+    """`function`, which is called only where an answer is not enough.
 
     Tensors are of the class that `maker` makes, whose slots hold a buffer, a layout, a dtype and an
-    executor, in this order. `executor.known` is a dictionary: what it has for `(operation, code,
-    words)`, with the words of a second operand behind them, is called as `launch(None, None,
-    *buffers)`, and the tensor returned has the buffer that gives, and its `layout` and `dtype`.
-    Where there is nothing, for operands of two dtypes or executors, layouts that do not start at 0,
-    more arguments or keywords, it is `fallback` that is called. The others are classes with the
-    names of slots: of a layout's words and start, of a dtype's code, and of what is known its way
-    to launch, layout and dtype. Any thread may call it.
+    executor, in this order. A call whose first argument is a tensor is answered: from the
+    executor's table if it was given the same before, else by `asks`, which is called as the
+    function is, but for `out` and `stream`, and says what is to be launched, or None. The answer is
+    called as `launch(stream, None, *ahead, *buffers, *behind)`, with the buffers of all tensors
+    from their first element on; a tensor is returned of the buffer that gives, and the answer's
+    layout and dtype. `settings` names the function's parameters behind the first, which `asks` need
+    not be given. `function` itself is called where there is no answer, with keywords besides those,
+    `out` and `stream`, and for tensors of two classes or executors.
+
+    An `out` is written, and returned, of a function that may write over its operands, where it and
+    all of them have the very layout of the result, and so lie element on element if they share
+    memory; else the function is called.
+
+    What is asked depends on nothing but dtypes, words of layouts, and arguments that are no
+    tensors; of those only constants are remembered: numbers, strings, classes, dtypes, None, and
+    tuples of them. The others are classes with the names of slots: of a layout's words and start,
+    of an executor's `CallTable` or None, and of an answer's launch, layout, dtype, and tuples of
+    what is passed ahead of the buffers and behind. As an attribute of a class it is a method. Any
+    thread may call it.
     """
 
     __name__: str
     def __init__(
         self,
-        fallback: Callable[..., Any],
-        operation: object,
-        operands: int,
+        function: Callable[..., Any],
+        asks: Callable[..., Any],
         maker: SlotMaker,
+        settings: tuple[str, ...] = (),
+        writes_over: bool = False,
         *,
         layouts: tuple[type, str, str],
-        dtypes: tuple[type, str],
-        answers: tuple[type, str, str, str],
+        executors: tuple[type, str],
+        answers: tuple[type, str, str, str, str, str],
     ) -> None: ...
     def __call__(self, /, *operands: Any, **keywords: Any) -> Any: ...
+    def __get__(self, instance: object, owner: type | None = None, /) -> Any: ...
 
 class _LaunchConfig(Protocol):
     """A `uhal.LaunchConfig`, which stands above the lane."""

@@ -2,8 +2,8 @@
 
 `LaunchSequence`, `Passed`, `Tally` and `set_recorder` of `uhal` itself make launches that are
 prepared once. Here is what keeps facts with the device that was opened (`Context`,
-`current_context`, `call_before_close`), what makes tensors and finds prepared launches in one
-compiled call (`SlotMaker`, `RememberedCall`), tensors with strides in DLPack (`dlpack_of`,
+`current_context`, `call_before_close`), what makes tensors and answers operations in one compiled
+call (`SlotMaker`, `RememberedCall`, `CallTable`), tensors with strides in DLPack (`dlpack_of`,
 `strided_dlpack`), memory for libraries that enqueue work themselves (`address_for`), and the line
 of the program for messages (`call_site`). docs/guide/frameworks.md shows their use.
 """
@@ -11,6 +11,7 @@ of the program for messages (`call_site`). docs/guide/frameworks.md shows their 
 from __future__ import annotations
 
 from uhal._lane import (
+    CallTable,
     Context,
     RememberedCall,
     SlotMaker,
@@ -28,6 +29,7 @@ __all__ = [
     "call_before_close",
     "SlotMaker",
     "RememberedCall",
+    "CallTable",
     "dlpack_of",
     "strided_dlpack",
     "address_for",

@@ -33,6 +33,7 @@ OURS = {
     "rocm": "rocm_backend",
     "tops": "tops_backend",
     "host": "host_backend",
+    "opencl": "opencl_backend",
 }
 """Name to package, whose `backend` is the class: no metadata, for a checkout may have none."""
 

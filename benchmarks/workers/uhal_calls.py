@@ -24,16 +24,35 @@ from benchmarks.measuring import (
     spelled,
 )
 from benchmarks.workers.opened import HostCounts
-from uhal import DeviceBuffer, Event, Function, Module, Stream, launch
+from uhal import DeviceBuffer, Event, Function, LaunchSequence, Module, Stream, launch
 
 IMAGES: dict[str, Callable[[], bytes]] = {
     "cuda": kernels.ptx,
     "rocm": kernels.hsaco,
     "tops": kernels.topsfb,
     "host": kernels.host,
+    "opencl": kernels.spirv,
 }
-SHAPES = {"cuda": (8, 256), "rocm": (8, 256), "tops": (8, 4), "host": (1, 1)}
-"""Grid and block. The host's kernels run, so there they have next to nothing to do."""
+OPERATION = "op on 16 elements"
+OPERATIONS: dict[str, dict[str, str]] = {
+    "host": {
+        "add": "ubridge.add(x, y)",
+        "add, operator": "x + y",
+        "multiply by a number": "x * 1.5",
+        "exp": "ubridge.exp(x)",
+        "where": "ubridge.where(marks, x, y)",
+        "cast to f64": "x.astype('f64')",
+        "sum": "x.sum()",
+        "largest of rows": "x.max(-1)",
+        "softmax": "ubridge.softmax(x)",
+        "rms norm": "ubridge.rms_norm(x, row)",
+        "take rows": "ubridge.take(x, ids)",
+    },
+    "cuda": {"add": "x + y", "matmul": "a @ b"},
+}
+"""What a program writes on tensors so small that what counts is getting to the kernel."""
+SHAPES = {"cuda": (8, 256), "rocm": (8, 256), "tops": (8, 4), "host": (1, 1), "opencl": (1, 1)}
+"""Grid and block. Kernels of a CPU run, so there they have next to nothing to do."""
 
 
 class Foreign:
@@ -63,9 +82,10 @@ class Opened:
         self.x = DeviceBuffer.uninitialized(1024, "f32")
         self.out = DeviceBuffer.uninitialized(1024, "f32")
         self.shape = SHAPES[backend]
-        self.driver: Driver = NullDriver(library) if backend != "host" else self._host_counts()
+        counts = backend in ("host", "opencl")
+        self.driver: Driver = self._own_counts() if counts else NullDriver(library)
 
-    def _host_counts(self) -> Driver:
+    def _own_counts(self) -> Driver:
         counts = self.module.get_global("counts", "u64")
         return HostCounts(int(counts.as_device_ptr()), self.stream.synchronize)
 
@@ -84,8 +104,8 @@ def main(library: str, backend: str, name: str = "uhal") -> None:
         forms += launches(opened, entry, values)
     forms += other_arguments(opened)
     forms += around(opened)
-    if backend == "host":
-        forms += operations()
+    if backend in OPERATIONS:
+        forms += operations(backend)
     rows = measure(name, forms, opened.driver)
     report(rows, versions={name: uhal.__version__}, device=opened.device.name)
 
@@ -165,19 +185,38 @@ def around(opened: Opened) -> Iterator[Form]:
     yield Form("Event.record", "record", record, expected={"records": 1} if seen else {})
 
 
-def operations() -> Iterator[Form]:
-    """Operations on tensors so small that what counts is getting to the kernel."""
+def operations(backend: str) -> Iterator[Form]:
+    """Operations on 16 elements, products of 16 x 16, and what each compiled launch costs alone."""
     import ubridge
 
     rng = np.random.default_rng()
-    x, y = (ubridge.asarray(rng.random(16, np.float32)) for _ in range(2))
-    names = {"ubridge": ubridge, "x": x, "y": y, "out": ubridge.empty_like(x)}
-    for name, statement in (
-        ("add", "ubridge.add(x, y)"),
-        ("add, out=", "ubridge.add(x, y, out=out)"),
-        ("exp", "ubridge.exp(x)"),
-    ):
-        yield Form(name, "op on 16 elements", loop(statement, **names))
+    x, y, a, b = (
+        ubridge.asarray(rng.random(shape, np.float32)) for shape in 2 * [(4, 4)] + 2 * [(16, 16)]
+    )
+    ids = ubridge.asarray(np.arange(4))
+    names = {"ubridge": ubridge, "x": x, "y": y, "a": a, "b": b, "row": x[0], "ids": ids}
+    if backend == "host":
+        names |= {"out": ubridge.empty_like(x), "marks": x > 0.5}
+        yield Form("add, out=", OPERATION, loop("ubridge.add(x, y, out=out)", **names))
+    for name, statement in OPERATIONS[backend].items():
+        run = loop(statement, **names)
+        yield Form(name, OPERATION, run)
+        sequence, given = launched_by(run)
+        listed, values = spelled(given)
+        alone = loop(f"sequence(None, None, {listed})", sequence=sequence, **values)
+        yield Form(f"{name}, launch alone", OPERATION, alone)
+
+
+def launched_by(run: Callable[[int], object]) -> tuple[LaunchSequence, tuple[object, ...]]:
+    """The one compiled launch an operation makes, and what it passes."""
+    told: list[tuple[LaunchSequence, tuple[object, ...]]] = []
+    uhal.set_recorder(lambda sequence, out, is_new, given: told.append((sequence, given)))
+    try:
+        run(1)
+    finally:
+        uhal.set_recorder(None)
+    (found,) = told
+    return found
 
 
 if __name__ == "__main__":

@@ -149,8 +149,8 @@ cdef class LaunchSequence:
     cdef uhal_vectorcall vectorcall
     cdef list steps
     cdef Context context
-    cdef object size
-    cdef Element element
+    cdef Element element        # of the result; None: a call must bring it
+    cdef Py_ssize_t size        # its elements
     cdef readonly Py_ssize_t operands
     """How many arguments a call passes behind `out`."""
     cdef readonly Py_ssize_t scratch
@@ -172,8 +172,7 @@ cdef class LaunchSequence:
             raise ValueError("a result has both a size and a dtype, or neither")
         if size is not None:
             self.element = element_of(dtype)
-            element_count(size, self.element)
-        self.size = size
+            self.size = element_count(size, self.element)
         self.scratch = scratch
         self.about = about
         self.tally = tally
@@ -255,7 +254,9 @@ cdef Py_ssize_t operands_of(SequenceStep step):
 cdef object call_sequence(object callee, PyObject **given, size_t flags, PyObject *keywords):
     """`sequence(stream, out, *operands)`."""
     cdef LaunchSequence sequence = <LaunchSequence>callee
-    cdef SequenceStep step
+    # A pointer: an object would be counted.
+    cdef PyObject *step
+    cdef PyObject *bound
     cdef StreamCore core = None
     cdef DeviceBuffer room = None
     cdef PyObject *arguments[STACK_PARAMETERS]
@@ -266,33 +267,46 @@ cdef object call_sequence(object callee, PyObject **given, size_t flags, PyObjec
     ):
         refuse_sequence_call(sequence, passed)
     if given[0] != Py_None:
-        core = core_for(sequence.context, <object>given[0])
+        if (
+            Py_IS_TYPE(given[0], <PyTypeObject *>Stream)
+            and (<Stream>given[0]).context is sequence.context
+        ):
+            # The launch refuses one that is closed.
+            core = (<Stream>given[0]).core
+        else:
+            core = core_for(sequence.context, <object>given[0])
     if given[1] != Py_None:
         made = <object>given[1]
     else:
         require_usable(sequence.context)
-        if sequence.size is None:
+        if sequence.element is None:
             refuse_sequence_call(sequence, passed)
-        made = new_buffer(DeviceBuffer, sequence.context, sequence.size, sequence.element, core)
+        made = with_memory(
+            describe_counted(DeviceBuffer, sequence.context, sequence.size, sequence.element), core
+        )
     if sequence.scratch:
         room = new_buffer(DeviceBuffer, sequence.context, sequence.scratch, element_of("u8"), core)
     for number in range(PyList_GET_SIZE(sequence.steps)):
-        step = <SequenceStep>PyList_GET_ITEM(sequence.steps, number)
-        for index in range(step.count):
-            source = step.sources[index]
+        step = PyList_GET_ITEM(sequence.steps, number)
+        for index in range((<SequenceStep>step).count):
+            source = (<SequenceStep>step).sources[index]
             if source >= 0:
                 arguments[index] = given[source]
             else:
-                arguments[index] = step.kept_at[~source]
-        for index in range(step.results):
-            arguments[step.result_at[index]] = <PyObject *>made
-        if PyTuple_GET_SIZE(step.parts):
-            launch_on_parts(step, core, given, <PyObject *>made, room, arguments)
-        else:
-            launch_checked(
-                step.bound.function, step.bound.core if core is None else core,
-                step.bound.geometry, step.bound.shared_bytes, arguments, step.count, NULL,
+                arguments[index] = (<SequenceStep>step).kept_at[~source]
+        for index in range((<SequenceStep>step).results):
+            arguments[(<SequenceStep>step).result_at[index]] = <PyObject *>made
+        if PyTuple_GET_SIZE((<SequenceStep>step).parts):
+            launch_on_parts(
+                <SequenceStep>step, core, given, <PyObject *>made, room, arguments
             )
+            continue
+        bound = <PyObject *>(<SequenceStep>step).bound
+        launch_checked(
+            (<BoundLaunch>bound).function, (<BoundLaunch>bound).core if core is None else core,
+            (<BoundLaunch>bound).geometry, (<BoundLaunch>bound).shared_bytes, arguments,
+            (<SequenceStep>step).count, NULL,
+        )
     if sequence.tally is not None:
         sequence.tally.count += 1
     if recorder != NULL:
@@ -340,7 +354,7 @@ cdef DeviceBuffer part_of(object whole, Passed passed):
 
 
 cdef int refuse_sequence_call(LaunchSequence sequence, Py_ssize_t passed) except -1:
-    out = "out" if sequence.size is not None else "out, which must be a buffer,"
+    out = "out" if sequence.element is not None else "out, which must be a buffer,"
     raise TypeError(
         f"{sequence!r}: expected stream, {out} and {sequence.operands} operands and no keywords, "
         f"got {passed} arguments"

@@ -1,64 +1,141 @@
-# An operation of a framework's tensors that is answered without Python where it was before. For
+# Operations of a framework's tensors that are answered without Python where they were before. For
 # operations on few elements: looking up what is to be launched costs as much as launching it.
+#
+# What is given is compared by identity. A line of a program passes the same constants again and
+# again, and results have the layouts of their answers, so that nothing need be hashed; what is equal
+# and another object asks in Python once more.
+
+cdef enum:
+    MOST_GIVEN = 6          # arguments of a call that is remembered
+    MOST_OBJECTS = 12       # what it is told by: the call, two of each tensor, one of all else
+    MOST_PASSED = 16        # what is passed to a launch
+    SHARING = 4             # answers that share a place of the table
+    TABLE_PLACES = 256
 
 cdef object ZERO = 0
+cdef PyObject *OUT_KEYWORD = own(_sys.intern("out"))
+cdef PyObject *STREAM_KEYWORD = own(_sys.intern("stream"))
+
+
+cdef struct RememberedAnswer:
+    # The objects are borrowed from a tuple the table holds.
+    PyObject *objects[MOST_OBJECTS]
+    Py_ssize_t count            # 0: an empty place
+    uint64_t tensors            # which of what is given are tensors, a bit each
+    PyObject *answer
+
+
+cdef struct GivenTensors:
+    # What a call was given, taken apart.
+    PyObject *objects[MOST_OBJECTS]
+    Py_ssize_t count
+    uint64_t tensors
+    PyObject *buffers[MOST_GIVEN]
+    PyObject *layouts[MOST_GIVEN]
+    PyObject *starts[MOST_GIVEN]
+    Py_ssize_t buffer_count
+    bint has_starts             # one of them does not begin with its buffer
+    PyObject *executor
+    PyObject *stream
+    PyObject *out               # null: none
+    Py_ssize_t named            # how many are given by names, without the stream and out
+
+
+@cython.final
+@cython.no_gc_clear
+cdef class CallTable:
+    """CallTable()\n--\n
+    What each `RememberedCall` was answered with lately, by the very objects it was given.
+
+    A framework keeps one for each device, and puts a new one in its place where its answers are no
+    longer to be given. Of four calls that share a place, the one that was answered first goes when
+    a fifth comes.
+    """
+
+    cdef RememberedAnswer places[TABLE_PLACES * SHARING]
+    cdef list held
+
+    def __cinit__(self):
+        memset(self.places, 0, sizeof(self.places))
+        self.held = [None] * (TABLE_PLACES * SHARING)
+
+    def __len__(self):
+        return sum([one is not None for one in self.held])
 
 
 @cython.final
 @cython.no_gc_clear
 cdef class RememberedCall:
-    """RememberedCall(fallback, operation, operands, maker, *, layouts, dtypes, answers)\n--\n
-    `call(x)` or `call(x, y)` by what was prepared for such operands; else `fallback(...)`.
+    """RememberedCall(function, asks, maker, settings=(), writes_over=False, *, layouts, \
+    executors, answers)\n--\n
+    `function`, which is called only where an answer is not enough.
 
     Tensors are of the class that `maker` makes, whose slots hold a buffer, a layout, a dtype and an
-    executor, in this order. `executor.known` is a dictionary: what it has for `(operation, code,
-    words)`, with the words of a second operand behind them, is called as `launch(None, None,
-    *buffers)`, and the tensor returned has the buffer that gives, and its `layout` and `dtype`.
-    Where there is nothing, for operands of two dtypes or executors, layouts that do not start at 0,
-    more arguments or keywords, it is `fallback` that is called. The other arguments are the slots
-    meant: `words` and `start` of layouts, `code` of dtypes, `launch`, `layout` and `dtype` of what
-    is known. Any thread may call it.
+    executor, in this order. A call whose first argument is a tensor is answered: from the
+    executor's table if it was given the same before, else by `asks`, which is called as the
+    function is, but for `out` and `stream`, and says what is to be launched, or None. The answer is
+    called as `launch(stream, None, *ahead, *buffers, *behind)`, with the buffers of all tensors
+    from their first element on; a tensor is returned of the buffer that gives, and the answer's
+    layout and dtype. `settings` names the function's parameters behind the first, which `asks` need
+    not be given. `function` itself is called where there is no answer, with keywords besides those,
+    `out` and `stream`, and for tensors of two classes or executors.
+
+    An `out` is written, and returned, of a function that may write over its operands, where it and
+    all of them have the very layout of the result, and so lie element on element if they share
+    memory; else the function is called.
+
+    What is asked depends on nothing but dtypes, words of layouts, and arguments that are no
+    tensors; of those only constants are remembered: numbers, strings, classes, dtypes, None, and
+    tuples of them. The slots meant are: `words` and `start` of layouts, a `CallTable` or None of
+    executors, `launch`, `layout`, `dtype`, `ahead` and `behind` of answers. As an attribute of a
+    class it is a method. Any thread may call it.
     """
 
     cdef uhal_vectorcall vectorcall
-    cdef object fallback
-    cdef object operation
+    cdef object function
+    cdef object asks
     cdef SlotMaker maker
-    cdef Py_ssize_t operands
-    cdef Py_ssize_t words, start, code, launch, layout, dtype
-    cdef type layouts, dtypes, answers
+    cdef tuple settings
+    cdef bint writes_over
+    cdef Py_ssize_t words, start, table, launch, layout, dtype, ahead, behind
+    cdef object layouts, executors, answers
     cdef dict __dict__
 
     def __init__(
-        self, fallback, operation, Py_ssize_t operands, SlotMaker maker not None, *,
-        tuple layouts not None, tuple dtypes not None, tuple answers not None,
+        self, function, asks, SlotMaker maker not None, tuple settings not None=(),
+        bint writes_over=False, *, tuple layouts not None, tuple executors not None,
+        tuple answers not None,
     ):
-        if self.fallback is not None:
+        if self.function is not None:
             raise RuntimeError("a RememberedCall is initialised once")
-        if not 1 <= operands <= 2:
-            raise ValueError(f"operands: expected 1 or 2, got {operands}")
         if maker.count != 4:
             raise ValueError("maker: expected slots for buffer, layout, dtype and executor")
-        self.operation = operation
-        self.operands = operands
+        self.asks = asks
         self.maker = maker
+        self.settings = settings
+        self.writes_over = writes_over
         self.layouts, words, start = layouts
-        self.dtypes, code = dtypes
-        self.answers, launch, layout, dtype = answers
+        self.executors, table = executors
+        self.answers, launch, layout, dtype, ahead, behind = answers
         self.words = offset_of_slot(self.layouts, words)
         self.start = offset_of_slot(self.layouts, start)
-        self.code = offset_of_slot(self.dtypes, code)
+        self.table = offset_of_slot(self.executors, table)
         self.launch = offset_of_slot(self.answers, launch)
         self.layout = offset_of_slot(self.answers, layout)
         self.dtype = offset_of_slot(self.answers, dtype)
-        self.fallback = fallback
+        self.ahead = offset_of_slot(self.answers, ahead)
+        self.behind = offset_of_slot(self.answers, behind)
+        self.function = function
         self.vectorcall = <uhal_vectorcall>call_remembered
 
+    def __get__(self, instance, owner):
+        return self if instance is None else PyMethod_New(self, instance)
+
     def __repr__(self):
-        return f"<RememberedCall of {self.operation!r}>"
+        return f"<RememberedCall of {self.function!r}>"
 
 
-cdef Py_ssize_t offset_of_slot(type owner, object name) except -1:
+cdef Py_ssize_t offset_of_slot(object owner, object name) except -1:
     cdef Py_ssize_t offset = uhal_slot_offset(getattr(owner, name))
     if offset < 0:
         raise ValueError(f"{owner.__name__}.{name} is no slot")
@@ -70,73 +147,296 @@ cdef inline PyObject *slot_at(PyObject *owner, Py_ssize_t offset) noexcept:
 
 
 cdef object call_remembered(object callee, PyObject **given, size_t flags, PyObject *keywords):
-    cdef RememberedCall call = <RememberedCall>callee
-    cdef PyObject *arguments[4]
-    cdef PyObject *values[4]
-    if PyVectorcall_NARGS(flags) == call.operands and (
-        keywords == NULL or not PyTuple_GET_SIZE(<object>keywords)
-    ):
-        answer = remembered_answer(call, given, arguments + 2)
-        if answer is not None:
-            arguments[0] = arguments[1] = Py_None
-            launch = <object>slot_at(<PyObject *>answer, call.launch)
-            if type(launch) is LaunchSequence:
-                made = call_sequence(launch, arguments, 2 + call.operands, NULL)
+    cdef PyObject *call = <PyObject *>callee
+    cdef PyObject *table
+    cdef PyObject *found = NULL
+    cdef GivenTensors taken
+    cdef size_t place, index
+    cdef Py_ssize_t count
+    if take_apart(call, given, PyVectorcall_NARGS(flags), keywords, &taken):
+        table = slot_at(taken.executor, (<RememberedCall>call).table)
+        if table != NULL and Py_IS_TYPE(table, <PyTypeObject *>CallTable):
+            place = place_of(&taken)
+            for index in range(place, place + SHARING):
+                found = found_at(&(<CallTable>table).places[index], &taken)
+                if found != NULL:
+                    break
+            if found != NULL:
+                # Counted: while it is launched another thread may put a new one in its place.
+                answer = <object>found
             else:
-                made = PyObject_Vectorcall(launch, arguments, 2 + call.operands, NULL)
-            values[0] = <PyObject *>made
-            values[1] = slot_at(<PyObject *>answer, call.layout)
-            values[2] = slot_at(<PyObject *>answer, call.dtype)
-            values[3] = slot_at(given[0], call.maker.offsets[3])
-            return uhal_make_with_slots(
-                type(<object>given[0]), values, call.maker.offsets, call.maker.count
-            )
-    return PyObject_Vectorcall(call.fallback, given, flags, keywords)
+                count = PyVectorcall_NARGS(flags)
+                answer = ask(<RememberedCall>call, given, count, keywords, &taken)
+                if not is_as_before(call, given, count, keywords, &taken):
+                    answer = None
+                if answer is not None:
+                    keep_answer(<RememberedCall>call, place, answer, count, &taken, given)
+            if answer is not None and (
+                taken.out == NULL or may_write(call, <PyObject *>answer, &taken, given[0])
+            ):
+                return launched_answer(<RememberedCall>call, answer, &taken, given)
+    return PyObject_Vectorcall((<RememberedCall>call).function, given, flags, keywords)
 
 
-cdef object remembered_answer(RememberedCall call, PyObject **given, PyObject **buffers):
-    """What is known for the operands, whose buffers are filled in; None where Python is to look."""
-    cdef PyObject *words[2]
+cdef inline bint take_apart(
+    PyObject *callee, PyObject **given, Py_ssize_t count, PyObject *keywords, GivenTensors *taken
+) noexcept:
+    """Whether it may be answered: `taken` has what it is told by, borrowed."""
+    # Pointers throughout, not objects: this runs at every call, and objects would be counted.
+    cdef Py_ssize_t named = 0 if keywords == NULL else PyTuple_GET_SIZE(<object>keywords)
+    cdef PyTypeObject *kind
+    cdef Py_ssize_t index, number = 1
+    cdef Py_ssize_t *at = (<RememberedCall>callee).maker.offsets
+    cdef PyObject *one
     cdef PyObject *layout
-    cdef PyObject *dtype
-    cdef PyObject *executor
-    cdef PyObject *found
+    taken.objects[0] = callee
+    taken.stream = Py_None
+    taken.out = NULL
+    taken.tensors = taken.buffer_count = 0
+    taken.has_starts = False
+    if count == 0 or count + named > MOST_GIVEN:
+        return False
+    kind = Py_TYPE(given[0])
+    if not PyType_IsSubtype(kind, <PyTypeObject *>(<RememberedCall>callee).maker.base):
+        return False
+    taken.executor = slot_at(given[0], at[3])
+    if taken.executor == NULL or not PyObject_TypeCheck(
+        taken.executor, <PyTypeObject *>(<RememberedCall>callee).executors
+    ):
+        return False
+    if named:
+        taken.objects[number] = keywords
+        number += 1
+    while named:
+        one = PyTuple_GET_ITEM(<object>keywords, named - 1)
+        if one == STREAM_KEYWORD:
+            taken.stream = given[count + named - 1]
+        elif one == OUT_KEYWORD:
+            taken.out = given[count + named - 1]
+        else:
+            break
+        named -= 1
+    if taken.out == Py_None:
+        taken.out = NULL
+    elif taken.out != NULL and not (<RememberedCall>callee).writes_over:
+        return False
+    taken.named = named
+    for index in range(count + named):
+        one = given[index]
+        if number + 2 > MOST_OBJECTS:
+            return False
+        if not Py_IS_TYPE(one, kind):
+            taken.objects[number] = one
+            number += 1
+            continue
+        layout = slot_at(one, at[1])
+        if slot_at(one, at[3]) != taken.executor or layout == NULL or slot_at(one, at[2]) == NULL:
+            return False
+        if not Py_IS_TYPE(layout, <PyTypeObject *>(<RememberedCall>callee).layouts):
+            return False
+        taken.objects[number] = slot_at(one, at[2])
+        taken.objects[number + 1] = slot_at(layout, (<RememberedCall>callee).words)
+        taken.buffers[taken.buffer_count] = slot_at(one, at[0])
+        taken.layouts[taken.buffer_count] = layout
+        taken.starts[taken.buffer_count] = slot_at(layout, (<RememberedCall>callee).start)
+        if (
+            taken.buffers[taken.buffer_count] == NULL or taken.starts[taken.buffer_count] == NULL
+            or taken.objects[number + 1] == NULL
+        ):
+            return False
+        if taken.starts[taken.buffer_count] != <PyObject *>ZERO:
+            taken.has_starts = True
+        taken.buffer_count += 1
+        taken.tensors |= <uint64_t>1 << index
+        number += 2
+    taken.count = number
+    return True
+
+
+cdef bint is_as_before(
+    PyObject *callee, PyObject **given, Py_ssize_t count, PyObject *keywords, GivenTensors *taken
+) noexcept:
+    """Whether the parts of tensors are those that were asked about: Python ran meanwhile."""
+    cdef GivenTensors before = taken[0]
+    return (
+        take_apart(callee, given, count, keywords, taken)
+        and taken.count == before.count and taken.executor == before.executor
+        and memcmp(taken.objects, before.objects, taken.count * sizeof(PyObject *)) == 0
+    )
+
+
+cdef inline size_t place_of(GivenTensors *taken) noexcept:
+    """The first of those that an answer shares a place with."""
+    cdef uint64_t mixed = 0
     cdef Py_ssize_t index
-    cdef Py_ssize_t *at = call.maker.offsets
-    if not PyObject_TypeCheck(given[0], <PyTypeObject *>call.maker.base):
+    for index in range(taken.count):
+        # objects lie 16 bytes apart; the multiplier is 2**64 over the golden ratio, as Knuth has it
+        mixed = (mixed ^ (<uint64_t>taken.objects[index] >> 4)) * <uint64_t>0x9E3779B97F4A7C15
+    return <size_t>(mixed >> 40) % TABLE_PLACES * SHARING
+
+
+cdef inline PyObject *found_at(RememberedAnswer *place, GivenTensors *taken) noexcept:
+    cdef Py_ssize_t index
+    if place.count != taken.count or place.tensors != taken.tensors:
+        return NULL
+    for index in range(taken.count):
+        if place.objects[index] != taken.objects[index]:
+            return NULL
+    return place.answer
+
+
+cdef object ask(
+    RememberedCall call, PyObject **given, Py_ssize_t count, PyObject *keywords,
+    GivenTensors *taken
+):
+    """What is to be launched; None where the function has to be called."""
+    cdef Py_ssize_t index
+    names = (<tuple>keywords)[:taken.named] if taken.named else ()
+    # What the function does not take is the function's to refuse.
+    if count > len(call.settings) + 1 or not set(names).issubset(call.settings[count - 1:]):
         return None
-    dtype, executor = slot_at(given[0], at[2]), slot_at(given[0], at[3])
-    for index in range(call.operands):
-        if index and type(<object>given[1]) is not type(<object>given[0]):
+    for index in range(count + taken.named):
+        if not taken.tensors >> index & 1 and isinstance(<object>given[index], call.maker.base):
             return None
-        layout = slot_at(given[index], at[1])
-        buffers[index] = slot_at(given[index], at[0])
-        if slot_at(given[index], at[2]) != dtype or slot_at(given[index], at[3]) != executor:
-            return None
-        if layout == NULL or dtype == NULL or executor == NULL or buffers[index] == NULL:
-            return None
-        if not Py_IS_TYPE(layout, <PyTypeObject *>call.layouts):
-            return None
-        if slot_at(layout, call.start) != <PyObject *>ZERO:
-            return None
-        words[index] = slot_at(layout, call.words)
-    if not Py_IS_TYPE(dtype, <PyTypeObject *>call.dtypes):
-        return None
-    code = <object>slot_at(dtype, call.code)
-    if call.operands == 1:
-        key = (call.operation, code, <object>words[0])
+    answer = PyObject_Vectorcall(call.asks, given, count, <PyObject *>names if names else NULL)
+    if answer is None or is_launchable(call, answer):
+        return answer
+    raise TypeError(f"{call!r}: expected an answer or None, got {answer!r}")
+
+
+cdef bint is_launchable(RememberedCall call, object answer) except -1:
+    """Whether it is an answer that has all its parts, and no more of them than a call passes."""
+    cdef Py_ssize_t offset
+    cdef PyObject *given = <PyObject *>answer
+    if type(answer) is not call.answers:
+        return False
+    for offset in (call.launch, call.layout, call.dtype, call.ahead, call.behind):
+        if slot_at(given, offset) == NULL:
+            return False
+    ahead, behind = <object>slot_at(given, call.ahead), <object>slot_at(given, call.behind)
+    return (
+        type(ahead) is tuple and type(behind) is tuple
+        and FIRST_OPERAND + len(ahead) + MOST_GIVEN + len(behind) <= MOST_PASSED
+    )
+
+
+cdef int keep_answer(
+    RememberedCall call, size_t number, object answer, Py_ssize_t count, GivenTensors *taken,
+    PyObject **given
+) except -1:
+    """Keep an answer, unless something given may mean something else the next time."""
+    cdef Py_ssize_t index
+    cdef CallTable table
+    cdef RememberedAnswer *place
+    cdef PyObject *current = slot_at(taken.executor, call.table)
+    # Asking may have put a new table in the place of the one looked into.
+    if current == NULL or not Py_IS_TYPE(current, <PyTypeObject *>CallTable):
+        return 0
+    table = <CallTable>current
+    place = &table.places[number]
+    for index in range(count + taken.named):
+        if not taken.tensors >> index & 1 and not means_the_same(<object>given[index]):
+            return 0
+    held = (answer, [<object>taken.objects[index] for index in range(taken.count)])
+    # What goes may run Python code: it goes last.
+    gone = table.held[number + SHARING - 1]
+    memmove(place + 1, place, (SHARING - 1) * sizeof(RememberedAnswer))
+    table.held[number + 1:number + SHARING] = table.held[number:number + SHARING - 1]
+    memcpy(place.objects, taken.objects, sizeof(place.objects))
+    place.count = taken.count
+    place.tensors = taken.tensors
+    place.answer = <PyObject *>answer
+    table.held[number] = held
+    return 0
+
+
+cdef bint means_the_same(object given) except -1:
+    """Whether the very same object always means the same."""
+    cdef type kind = type(given)
+    if kind is tuple:
+        return all([means_the_same(one) for one in <tuple>given])
+    return (
+        given is None
+        or kind in (int, float, bool, str, _dtypes.DType)
+        or isinstance(given, type)
+    )
+
+
+cdef inline bint may_write(
+    PyObject *callee, PyObject *answer, GivenTensors *taken, PyObject *first
+) noexcept:
+    """Whether `out` is a tensor as the answer's, and operands that share its memory lie as it."""
+    cdef Py_ssize_t *at = (<RememberedCall>callee).maker.offsets
+    cdef PyObject *layout = slot_at(answer, (<RememberedCall>callee).layout)
+    cdef Py_ssize_t index
+    if not Py_IS_TYPE(taken.out, Py_TYPE(first)) or taken.has_starts:
+        return False
+    for index in range(taken.buffer_count):
+        if taken.layouts[index] != layout:
+            return False
+    return (
+        slot_at(taken.out, at[0]) != NULL
+        and slot_at(taken.out, at[1]) == layout
+        and slot_at(taken.out, at[2]) == slot_at(answer, (<RememberedCall>callee).dtype)
+        and slot_at(taken.out, at[3]) == taken.executor
+    )
+
+
+cdef object launched_answer(
+    RememberedCall call, object answer, GivenTensors *taken, PyObject **given
+):
+    """The tensor that an answer makes of what is given."""
+    cdef PyObject *passed[MOST_PASSED]
+    cdef PyObject *values[4]
+    cdef PyObject *extra
+    cdef Py_ssize_t index, count = FIRST_OPERAND
+    cdef list views = None
+    passed[0], passed[1] = taken.stream, Py_None
+    if taken.out != NULL:
+        passed[1] = slot_at(taken.out, call.maker.offsets[0])
+    if taken.has_starts:
+        views = views_of(taken)
+    extra = slot_at(<PyObject *>answer, call.ahead)
+    for index in range(PyTuple_GET_SIZE(<object>extra)):
+        passed[count] = PyTuple_GET_ITEM(<object>extra, index)
+        count += 1
+    for index in range(taken.buffer_count):
+        passed[count] = taken.buffers[index]
+        count += 1
+    extra = slot_at(<PyObject *>answer, call.behind)
+    for index in range(PyTuple_GET_SIZE(<object>extra)):
+        passed[count] = PyTuple_GET_ITEM(<object>extra, index)
+        count += 1
+    extra = slot_at(<PyObject *>answer, call.launch)
+    if Py_IS_TYPE(extra, <PyTypeObject *>LaunchSequence):
+        made = call_sequence(<object>extra, passed, count, NULL)
     else:
-        key = (call.operation, code, <object>words[0], <object>words[1])
-    known = (<object>executor).known
-    if type(known) is not dict:
-        return None
-    found = PyDict_GetItemWithError(known, key)
-    if found == NULL or not Py_IS_TYPE(found, <PyTypeObject *>call.answers):
-        return None
-    return <object>found
+        made = PyObject_Vectorcall(<object>extra, passed, count, NULL)
+    if taken.out != NULL:
+        return <object>taken.out
+    values[0] = <PyObject *>made
+    values[1] = slot_at(<PyObject *>answer, call.layout)
+    values[2] = slot_at(<PyObject *>answer, call.dtype)
+    values[3] = taken.executor
+    return uhal_make_with_slots(
+        type(<object>given[0]), values, call.maker.offsets, call.maker.count
+    )
+
+
+cdef list views_of(GivenTensors *taken):
+    """The buffers from their tensors' first elements on, which `taken` has then."""
+    cdef Py_ssize_t index
+    cdef list views = []
+    for index in range(taken.buffer_count):
+        if taken.starts[index] != <PyObject *>ZERO:
+            buffer, start = <object>taken.buffers[index], <object>taken.starts[index]
+            views.append(buffer[start:])
+            taken.buffers[index] = PyList_GET_ITEM(views, len(views) - 1)
+    return views
 
 
 cdef RememberedCall _remembered_layout = RememberedCall.__new__(RememberedCall)
 uhal_enable_vectorcall(
     RememberedCall, <char *>&_remembered_layout.vectorcall - <char *><PyObject *>_remembered_layout
 )
+uhal_make_methods(RememberedCall)

@@ -17,6 +17,14 @@ static inline void uhal_enable_vectorcall(PyObject *type_object, Py_ssize_t offs
     PyType_Modified(type);
 }
 
+/* Let instances that are attributes of a class be called with its instance ahead of the arguments,
+ * without a bound method between. Their `__get__` must do the same. */
+static inline void uhal_make_methods(PyObject *type_object) {
+    PyTypeObject *type = (PyTypeObject *)type_object;
+    type->tp_flags |= Py_TPFLAGS_METHOD_DESCRIPTOR;
+    PyType_Modified(type);
+}
+
 #define uhal_tuple_items(tuple) (((PyTupleObject *)(tuple))->ob_item)
 
 static const char uhal_launch_doc[] =

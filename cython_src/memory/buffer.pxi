@@ -416,7 +416,13 @@ cdef class DeviceBuffer:
 
 cdef DeviceBuffer describe(object cls, Context context, object size, Element element):
     """A buffer without memory; `size` is checked."""
-    cdef Py_ssize_t count = element_count(size, element)
+    return describe_counted(cls, context, element_count(size, element), element)
+
+
+cdef inline DeviceBuffer describe_counted(
+    object cls, Context context, Py_ssize_t count, Element element
+):
+    """A buffer without memory, of a number of elements that `element_count` gave."""
     cdef DeviceBuffer buffer
     if cls is DeviceBuffer:
         buffer = DeviceBuffer.__new__(DeviceBuffer)
@@ -452,12 +458,19 @@ cdef DeviceBuffer new_buffer(
     object cls, Context context, object size, Element element, StreamCore core, bint native=False
 ):
     cdef DeviceBuffer buffer = describe(cls, context, size, element)
+    if not native or not buffer.nbytes:
+        return with_memory(buffer, core)
+    live.buffers += 1
+    buffer.block = native_block(context, buffer.nbytes, core)
+    buffer.address = buffer.block.address
+    return buffer
+
+
+cdef inline DeviceBuffer with_memory(DeviceBuffer buffer, StreamCore core):
+    """A buffer that was described, with memory of the pool."""
     live.buffers += 1
     if buffer.nbytes:
-        if native:
-            buffer.block = native_block(context, buffer.nbytes, core)
-        else:
-            buffer.block = pool_alloc(context, buffer.nbytes, core)
+        buffer.block = pool_alloc(buffer.context, buffer.nbytes, core)
         buffer.address = buffer.block.address
     return buffer
 

@@ -21,9 +21,18 @@ from pathlib import Path
 
 import pytest
 
-from build_support import cuda_kernels, hip_compiler, rocm_kernels
+from build_support import (
+    cuda_kernels,
+    hip_compiler,
+    opencl_compiler,
+    opencl_kernels,
+    rocm_kernels,
+)
 from build_support.kernel_declarations import declared_signatures
+from opencl_backend import compile as opencl_compile
+from opencl_backend.spirv import SpirvModule
 from simulators.topsfb import of_host
+from tests.sampling import SOAK
 from uhal import Device, registry
 from uhal.images.amd_target import TargetId
 from uhal.images.hsaco import read_hsaco
@@ -133,6 +142,28 @@ def compile_for_target(target: str, source: Path, folder: Path) -> Path:
     return image
 
 
+def compile_for_opencl(source: Path, folder: Path) -> Path:
+    """Compile to SPIR-V with the pinned clang unless the same was compiled before."""
+    compiler = hip_compiler.toolchain()
+    if compiler is None:
+        pytest.skip(f"needs pip install {hip_compiler.PACKAGE}=={hip_compiler.PINNED}")
+    recipe = f"{compiler} {' '.join(opencl_compile.LANGUAGE)}"
+    image = folder / f"{source.stem}-{_digest(source, recipe)}.spv"
+    if not image.exists():
+        unfinished = image.with_suffix(f".{os.getpid()}")
+        place = source.relative_to(ROOT)
+        opencl_compiler.compile_spirv(place, unfinished)
+        signatures = declared_signatures(
+            opencl_compiler.preprocess(place),
+            opencl_kernels.KERNEL,
+            SpirvModule(unfinished.read_bytes()).signatures,
+        )
+        lines = [f"{entry}: {told.declaration}\n" for entry, told in signatures.items()]
+        image.with_name(f"{image.name}.sig").write_text("".join(lines), encoding="utf-8")
+        unfinished.replace(image)
+    return image
+
+
 def compile_for_tops(source: Path, folder: Path) -> Path:
     """Assemble a container of the host build, which simulated GCUs run, and its sidecar.
 
@@ -187,6 +218,17 @@ def prepare_skeleton(folder: Path) -> Mapping[str, str]:
         shutil.rmtree(unfinished)
     # The row's fixture puts it on the path of this process; those that tests start find it, too.
     return {"PYTHONPATH": os.pathsep.join(filter(None, (str(site), os.environ.get("PYTHONPATH"))))}
+
+
+def prepare_opencl(folder: Path) -> Mapping[str, str]:
+    """Find a vendor's runtime; programs are kept from run to run."""
+    found = registry.record("opencl")
+    if found.verdict != "ok":
+        message = f"{found.reason}: {found.next_step}"
+        if os.environ.get("CI"):
+            pytest.fail(message)
+        pytest.skip(message)
+    return {"UHAL_OPENCL_CACHE": str(folder / "opencl")}
 
 
 def prepare_simulated_cuda(folder: Path) -> Mapping[str, str]:
@@ -348,6 +390,44 @@ ROWS = (
         },
         unsimulated={
             f"test_{name}[[]*": _NOT_BY_ITSELF for name in _UNWAITED if SCHEDULE != "eager"
+        },
+    ),
+    Row(
+        "opencl",
+        "opencl",
+        compile_for_opencl,
+        prepare=prepare_opencl,
+        unsupported={
+            **{f"test_{name}[[]*": "DLPack has no device type for its memory" for name in _NUMPYS},
+            "test_a_capsule_nobody_takes_frees_its_hold*": "the same",
+            **{
+                f"test_{name}[[]*": (
+                    "on a CPU whoever waits for a stream may run the kernel that holds another"
+                )
+                for name in _HELD
+            },
+            "test_streams_of_other_libraries[[]*": "a queue is not a stream of ours",
+            "test_native_stream_ordered_memory[[]*": "OpenCL has no stream-ordered allocation",
+            **{
+                f"test_what_is_no_image_is_refused[[]*-{damage}]": "damages ELF headers only"
+                for damage in ("wrong class", "wrong machine", "wrong type")
+            },
+            **(
+                {}
+                if SOAK
+                else {
+                    "test_ctrl_c_ends_the_wait_at_exit[[]*": (
+                        "a runtime for CPUs waits itself until the kernel gives up, 16 s: in a soak"
+                    )
+                }
+            ),
+            **{
+                f"test_{name}_leave_nothing[[]*": "the runtime's own pools grow before they rest"
+                for name in ("rounds_of_everything", "launches_alone")
+            },
+            "test_a_graph_*": "it has no graphs of its own: uhal keeps the list of a plan",
+            "test_faults*": "a kernel that traps on a CPU ends the process, which is the device",
+            "test_a_plan_that_faults_names_its_launches*": "the same",
         },
     ),
     Row(

@@ -13,41 +13,50 @@ from tests.conftest import SEED
 from tests.sampling import SOAK
 from uhal import Device, _lane
 
-KERNELS_RUN_ON = ("host", "cuda-sim", "rocm-sim")
+KERNELS_RUN_ON = ("host", "cuda-sim", "rocm-sim", "opencl")
 """The devices of tests marked `entries`, by the names of the conformance suite."""
 DRAWN_CASES = 3
-"""Of each test marked `entries`, on a simulated device: translating an entry takes 0.1 to 1 s."""
+"""Of each test marked `entries`, on a device that compiles them: an entry takes 0.1 to 1 s."""
+PREPARED = frozenset(row.name for row in ROWS if row.prepare is not None)
+"""Devices whose environment has to be set, which are also those that compile."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
-        "entries: launches kernels itself; on simulated devices a sample of the cases runs",
+        "entries(drawn=3): launches kernels itself; on devices that compile them so many cases run",
     )
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Draw, from the seed of the run, what runs on simulated devices; in a soak everything does."""
+    """Draw, from the seed of the run, what runs on devices that compile; in a soak everything
+    does."""
     if SOAK:
         return
     cases: dict[tuple[str, str], list[pytest.Item]] = defaultdict(list)
     for item in items:
         callspec = getattr(item, "callspec", None)
         name = str(callspec.params.get("device", "")) if callspec is not None else ""
-        if item.get_closest_marker("entries") and "-sim" in name:
+        if item.get_closest_marker("entries") and name.partition(":")[0] in PREPARED:
             cases[item.nodeid.partition("[")[0], name].append(item)
     rng = random.Random(config.stash[SEED])
     drawn = {
         item.nodeid
         for found in cases.values()
-        for item in rng.sample(found, min(len(found), DRAWN_CASES))
+        for item in rng.sample(found, min(len(found), _drawn_of(found[0])))
     }
     left_out = [item for found in cases.values() for item in found if item.nodeid not in drawn]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         gone = {item.nodeid for item in left_out}
         items[:] = [item for item in items if item.nodeid not in gone]
+
+
+def _drawn_of(item: pytest.Item) -> int:
+    """How many cases of a test run: the nearest mark that says so."""
+    marks = [mark.kwargs["drawn"] for mark in item.iter_markers("entries") if mark.kwargs]
+    return int(marks[0]) if marks else DRAWN_CASES
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -66,7 +75,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def device(request: pytest.FixtureRequest) -> Iterator[Device]:
     """The device a test runs on, current while it does."""
     name, _, ordinal = request.param.partition(":")
-    if name.endswith("-sim"):
+    if name in PREPARED:
         request.getfixturevalue("simulated")(name)
     with Device(int(ordinal or 0), backend=name.removesuffix("-sim")) as device:
         yield device

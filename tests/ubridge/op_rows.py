@@ -64,6 +64,7 @@ OP_ROWS = (
     OpRow("host", "host", _candle_has),
     OpRow("cuda-sim", "cuda", _candle_has, images="images/cuda"),
     OpRow("rocm-sim", "rocm", _candle_has, images="images/rocm"),
+    OpRow("opencl", "opencl", _candle_has, images="images/opencl"),
     # Halves are rounded after every step of softmax and norms.
     OpRow(
         "tops-sim",

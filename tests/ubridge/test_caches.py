@@ -11,7 +11,7 @@ from tests.ubridge.kernel_bench import numpy_dtype
 from uhal import Device
 from uhal.errors import ArgumentTypeError, ArgumentValueError, NotSupportedError
 
-DEVICES = ("host", "cuda-sim", "rocm-sim", "tops-sim")
+DEVICES = ("host", "cuda-sim", "rocm-sim", "tops-sim", "opencl")
 
 
 def test_tokens_go_to_their_place(device: Device, rng: np.random.Generator) -> None:

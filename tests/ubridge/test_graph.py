@@ -19,7 +19,7 @@ from uhal.errors import (
     NotFoundError,
 )
 
-DEVICES = ("host", "cuda-sim", "rocm-sim")
+DEVICES = ("host", "cuda-sim", "rocm-sim", "opencl")
 
 
 class Counting(LaunchingDispatch):

@@ -14,7 +14,7 @@ from ubridge import ComputeGraph, DeviceTensor, execute_graph, trace
 from uhal import Device, Stream, diagnostics
 from uhal.errors import ArgumentTypeError, ArgumentValueError, InvalidHandleError, NotFoundError
 
-DEVICES = ("host", "cuda-sim", "rocm-sim")
+DEVICES = ("host", "cuda-sim", "rocm-sim", "opencl")
 
 
 @pytest.fixture

@@ -57,12 +57,15 @@ def test_an_override_is_named() -> None:
 
 def test_an_override_that_names_nothing() -> None:
     said = uhal_command("doctor", status=1, UHAL_BACKEND="gpu").stdout
-    assert "nothing is chosen: UHAL_BACKEND: expected one of cuda, rocm, tops, host" in said
+    assert "nothing is chosen: UHAL_BACKEND: expected one of cuda, rocm, tops, host, opencl" in said
     assert "←" not in said
 
 
 def test_no_device_that_computes_is_a_failure() -> None:
-    said = uhal_command("doctor", "-v", status=1, UHAL_HOST_LIBRARY="/nonexistent/x.so").stdout
+    nowhere = "/nonexistent/x.so"
+    said = uhal_command(
+        "doctor", "-v", status=1, UHAL_HOST_LIBRARY=nowhere, UHAL_OPENCL_LIBRARY=nowhere
+    ).stdout
     assert "/nonexistent/x.so" in said
     assert "kernel right" not in said
 
@@ -92,7 +95,8 @@ def test_json_is_one_object() -> None:
     assert found["computes"] is True
     assert found["chosen"] == "host"
     assert found["chosen_computes"] is True
-    assert [record["name"] for record in found["records"]] == ["cuda", "rocm", "tops", "host"]
+    names = [record["name"] for record in found["records"]]
+    assert names == ["cuda", "rocm", "tops", "host", "opencl"]
     assert {"backend", "ordinal", "name", "description"} <= set(found["devices"][0])
     assert all(check["result"] for check in found["checks"])
     assert set(found["versions"]) == {"uhal", "python", "numpy", "platform"}

@@ -19,7 +19,7 @@ from build_support.house import private_uses
 from build_support.imports import circles, graph_of, is_upward, product_files, room_of, way_around
 
 ROOT = Path(__file__).resolve().parents[2]
-BACKENDS = {"cuda_backend", "rocm_backend", "tops_backend", "host_backend"}
+BACKENDS = {"cuda_backend", "rocm_backend", "tops_backend", "opencl_backend", "host_backend"}
 OURS = {"uhal", "ubridge", "examples", "simulators"} | BACKENDS
 MAY_LOAD_BY_NAME = {"uhal/__main__.py", "uhal/doctor.py"}
 FOR_BACKENDS = {

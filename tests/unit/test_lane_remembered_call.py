@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from uhal._lane import RememberedCall, SlotMaker
+from uhal import dtypes
+from uhal._lane import CallTable, RememberedCall, SlotMaker
 
 
 class Layout:
@@ -17,31 +21,30 @@ class Layout:
         self.start = start
 
 
-class DType:
-    __slots__ = ("code",)
-
-    def __init__(self, code: str) -> None:
-        self.code = code
-
-
 class Answer:
-    __slots__ = ("dtype", "launch", "layout")
+    __slots__ = ("__weakref__", "ahead", "behind", "dtype", "launch", "layout")
 
-    def __init__(self, launch: Any, layout: Any, dtype: Any) -> None:
+    def __init__(
+        self, launch: Any, layout: Any = None, dtype: Any = None, ahead: Any = (), behind: Any = ()
+    ) -> None:
         self.launch = launch
         self.layout = layout
         self.dtype = dtype
+        self.ahead = ahead
+        self.behind = behind
 
 
 class Executor:
-    def __init__(self) -> None:
-        self.known: Any = {}
+    __slots__ = ("table",)
+
+    def __init__(self, table: Any = None) -> None:
+        self.table = CallTable() if table is None else table
 
 
 class Tensor:
     __slots__ = ("buffer", "dtype", "executor", "layout")
 
-    def __init__(self, buffer: str, layout: Any, dtype: Any, executor: Any) -> None:
+    def __init__(self, buffer: Any, layout: Any, dtype: Any, executor: Any) -> None:
         self.buffer = buffer
         self.layout = layout
         self.dtype = dtype
@@ -55,18 +58,35 @@ class Other(Tensor):
 make = SlotMaker(Tensor, "buffer", "layout", "dtype", "executor")
 SLOTS: dict[str, Any] = {
     "layouts": (Layout, "words", "start"),
-    "dtypes": (DType, "code"),
-    "answers": (Answer, "launch", "layout", "dtype"),
+    "executors": (Executor, "table"),
+    "answers": (Answer, "launch", "layout", "dtype", "ahead", "behind"),
 }
-F32, F64 = DType("f"), DType("d")
+F32, F64 = "f32", "f64"
+SHAPE = Layout(6, 1)
 
 
-def fallback(*arguments: Any, **keywords: Any) -> tuple[Any, ...]:
-    return ("fallback", arguments, keywords)
+def function(*arguments: Any, **keywords: Any) -> tuple[Any, ...]:
+    return ("called", arguments, keywords)
 
 
 def launch(*arguments: Any) -> tuple[Any, ...]:
     return ("launched", *arguments)
+
+
+class Asked:
+    """What answers, and counts how often it is asked."""
+
+    def __init__(self, answer: Any = None) -> None:
+        self.answer = Answer(launch, SHAPE, F64) if answer is None else answer
+        self.calls: list[Any] = []
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        self.calls.append((arguments, keywords))
+        return self.answer
+
+
+def call_of(asks: Callable[..., Any], *settings: str) -> Any:
+    return RememberedCall(function, asks, make, settings, **SLOTS)
 
 
 @pytest.fixture
@@ -74,79 +94,262 @@ def executor() -> Executor:
     return Executor()
 
 
-def call_of(operands: int) -> RememberedCall:
-    return RememberedCall(fallback, "op", operands, make, **SLOTS)
-
-
-def test_what_is_known_is_launched(executor: Executor) -> None:
+def test_what_was_answered_is_launched_without_asking(executor: Executor) -> None:
     x = Other("x", Layout(2, 3, 3, 1), F32, executor)
     y = Other("y", Layout(2, 3, 1, 2), F32, executor)
-    one, two = call_of(1), call_of(2)
-    shape = Layout(6, 1)
-    assert one(x) == ("fallback", (x,), {})
-    executor.known["op", "f", (2, 3, 3, 1)] = Answer(launch, shape, F64)
-    executor.known["op", "f", (2, 3, 3, 1), (2, 3, 1, 2)] = Answer(launch, shape, F32)
-    made = one(x)
-    assert type(made) is Other
-    assert (made.layout, made.dtype, made.executor) == (shape, F64, executor)
-    assert made.buffer == ("launched", None, None, "x")
-    assert two(x, y).buffer == ("launched", None, None, "x", "y")
-    assert two(y, x) == ("fallback", (y, x), {})
+    asked = Asked()
+    call = call_of(asked, "y")
+    for _ in range(3):
+        made = call(x)
+        assert type(made) is Other
+        assert (made.layout, made.dtype, made.executor) == (SHAPE, F64, executor)
+        assert made.buffer == ("launched", None, None, "x")
+        assert call(x, y).buffer == ("launched", None, None, "x", "y")
+        assert call(y, x).buffer == ("launched", None, None, "y", "x")
+        assert call(x, stream="s").buffer == ("launched", "s", None, "x")
+    assert asked.calls == [((x,), {}), ((x, y), {}), ((y, x), {}), ((x,), {})]
+    assert len(executor.table) == 4
 
 
-def test_everything_else_is_left_to_python(executor: Executor) -> None:
-    whole = Layout(6, 1)
-    x = Tensor("x", whole, F32, executor)
-    executor.known["op", "f", (6, 1)] = Answer(launch, whole, F32)
-    executor.known["op", "f", (6, 1), (6, 1)] = Answer(launch, whole, F32)
-    one, two = call_of(1), call_of(2)
+def test_what_is_equal_and_another_object_is_asked_for(executor: Executor) -> None:
+    layout = Layout(6, 1)
+    x = Tensor("x", layout, F32, executor)
+    asked = Asked()
+    call = call_of(asked, "axis", "dtype")
+    minus, plus = -0.0, 0.0
+    for _ in range(2):
+        for given in (minus, plus, False, 0, None, "f32", (0, 1), dtypes.f32, float):
+            assert call(x, given).buffer == ("launched", None, None, "x")
+            assert call(x, axis=given).buffer == ("launched", None, None, "x")
+    assert len(asked.calls) == 18
+    call(Tensor("x", layout, F64, executor))
+    call(Tensor("x", Layout(6, 1), F32, executor))
+    assert len(asked.calls) == 20
+    call(Tensor("y", layout, F32, executor), minus)
+    assert len(asked.calls) == 20
+    other = call_of(asked, "axis")
+    other(x, minus)
+    assert len(asked.calls) == 21
+
+
+def test_what_may_change_is_asked_for_each_time(executor: Executor) -> None:
+    class Whole(int):
+        pass
+
+    x = Tensor("x", SHAPE, F32, executor)
+    asked = Asked()
+    call = call_of(asked, "axis")
+    for given in ([0], {}, object(), Whole(3), (0, [1]), ((0, Whole(1)),)):
+        for _ in range(2):
+            assert call(x, given).buffer == ("launched", None, None, "x")
+    assert len(asked.calls) == 12
+    assert len(executor.table) == 0
+
+
+def test_buffers_begin_with_the_first_element(executor: Executor) -> None:
+    words = Layout(2, 1)
+    asked = Asked()
+    call = call_of(asked, "y")
+    for start in (0, 3, 1):
+        layout = Layout(start=start)
+        layout.words = words.words
+        x = Tensor("abcdef", layout, F32, executor)
+        y = Tensor("uvwxyz", words, F32, executor)
+        assert call(x, y).buffer == ("launched", None, None, "abcdef"[start:], "uvwxyz")
+        assert call(y, x).buffer == ("launched", None, None, "uvwxyz", "abcdef"[start:])
+    assert len(asked.calls) == 1
+
+
+def test_what_is_passed_besides_lies_ahead_and_behind(executor: Executor) -> None:
+    x = Tensor("x", SHAPE, F32, executor)
+    asked = Asked(Answer(launch, SHAPE, F32, ("a", "b"), (2.5,)))
+    call = call_of(asked)
+    for _ in range(2):
+        assert call(x).buffer == ("launched", None, None, "a", "b", "x", 2.5)
+
+
+def test_everything_else_is_left_to_the_function(executor: Executor) -> None:
+    x = Tensor("x", SHAPE, F32, executor)
+    asked = Asked()
+    call = call_of(asked, "y")
     empty = Tensor.__new__(Tensor)
+    unmade = Layout(6, 1)
+    del unmade.start
     for wrong in (
-        Tensor("x", Layout(6, 1, start=3), F32, executor),
-        Tensor("x", whole, F64, executor),
-        Tensor("x", whole, F32, Executor()),
         Tensor("x", "no layout", F32, executor),
-        Tensor("x", whole, "no dtype", executor),
+        Tensor("x", Layout.__new__(Layout), F32, executor),
+        Tensor("x", unmade, F32, executor),
+        Tensor("x", SHAPE, F32, "no executor"),
+        Tensor("x", SHAPE, F32, Executor("no table")),
         empty,
         object(),
         3,
     ):
-        assert one(wrong) == ("fallback", (wrong,), {})
-        assert two(wrong, wrong) == ("fallback", (wrong, wrong), {})
-        assert two(x, wrong) == ("fallback", (x, wrong), {})
-    assert two(x, Other("y", whole, F32, executor))[0] == "fallback"
-    assert one(x, out=3) == ("fallback", (x,), {"out": 3})
-    for given in ((), (x, x), (x, x, x)):
-        assert one(*given) == ("fallback", given, {})
-    executor.known["op", "f", (6, 1)] = "no answer"
-    assert one(x)[0] == "fallback"
-    executor.known = None
-    assert two(x, x)[0] == "fallback"
+        assert call(wrong) == ("called", (wrong,), {})
+        assert call(wrong, x) == ("called", (wrong, x), {})
+    for wrong in (
+        Tensor("x", "no layout", F32, executor),
+        Tensor("x", SHAPE, F32, Executor()),
+        Other("x", SHAPE, F32, executor),
+        empty,
+    ):
+        assert call(x, wrong) == ("called", (x, wrong), {})
+    assert call(x, out=3) == ("called", (x,), {"out": 3})
+    assert call(x, y=2, out=3) == ("called", (x,), {"y": 2, "out": 3})
+    assert call(x, stream=1, y=2) == ("called", (x,), {"stream": 1, "y": 2})
+    assert call(x, 2, y=2) == ("called", (x, 2), {"y": 2})
+    for given in ((), (x, x, x), (x,) * 7):
+        assert call(*given) == ("called", given, {})
+    assert asked.calls == []
+    assert call_of(lambda x: None)(x) == ("called", (x,), {})
+    for table in ("no table", None):
+        executor.table = table
+        assert call(x) == ("called", (x,), {})
+    del executor.table
+    assert call(x) == ("called", (x,), {})
+
+
+def test_results_are_written_where_operands_lie_as_they_do(executor: Executor) -> None:
+    asked = Asked(Answer(launch, SHAPE, F32))
+    written: list[Any] = []
+    asked.answer.launch = lambda *given: written.append(given)
+    over = RememberedCall(function, asked, make, ("y",), True, **SLOTS)
+    x, y = (Tensor(name, SHAPE, F32, executor) for name in "xy")
+    for _ in range(2):
+        assert over(x, y, out=x) is x
+        assert over(x, 2, stream="s", out=y) is y
+        assert over(x, out=y, stream="s") is y
+    expected = [(None, "x", "x", "y"), ("s", "y", "x"), ("s", "y", "x")]
+    assert written == 2 * expected
+    assert len(asked.calls) == 3
+    other = Layout(6, 1)
+    for wrong in (
+        Tensor("z", other, F32, executor),
+        Tensor("z", SHAPE, F64, executor),
+        Tensor("z", SHAPE, F32, Executor()),
+        Other("z", SHAPE, F32, executor),
+        Tensor.__new__(Tensor),
+        3,
+    ):
+        assert over(x, out=wrong) == ("called", (x,), {"out": wrong})
+    lying = Tensor("abcdefg", other, F32, executor)
+    assert over(x, lying, out=x) == ("called", (x, lying), {"out": x})
+    late = Layout(6, 1, start=1)
+    assert over(Tensor("abcdefg", late, F32, executor), out=x)[0] == "called"
+    assert written == 2 * expected
+    fresh = RememberedCall(function, Asked(), make, ("y",), True, **SLOTS)
+    assert fresh(x, out=None).buffer == ("launched", None, None, "x")
+
+
+def test_answers_have_all_their_parts(executor: Executor) -> None:
+    x = Tensor("x", SHAPE, F32, executor)
+    unmade = Answer(launch)
+    del unmade.layout
+    for wrong in ("no answer", unmade, Answer(launch, behind=[1]), Answer(launch, ahead=(1,) * 9)):
+        with pytest.raises(TypeError, match="expected an answer or None"):
+            call_of(Asked(wrong))(x)
 
 
 def test_what_fails_is_raised(executor: Executor) -> None:
     def failing(*arguments: object) -> None:
         raise KeyError("launch")
 
+    def refusing(*arguments: object) -> None:
+        raise ValueError("asked")
+
     x = Tensor("x", Layout(6, 1), F32, executor)
-    executor.known["op", "f", (6, 1)] = Answer(failing, None, None)
-    with pytest.raises(KeyError, match="launch"):
-        call_of(1)(x)
-    del executor.known
-    with pytest.raises(AttributeError, match="known"):
-        call_of(1)(x)
+    call = call_of(Asked(Answer(failing)))
+    for _ in range(2):
+        with pytest.raises(KeyError, match="launch"):
+            call(x)
+    with pytest.raises(ValueError, match="asked"):
+        call_of(refusing)(x)
+
+
+def test_a_table_may_be_replaced_while_it_is_asked(executor: Executor) -> None:
+    def asks(x: Any) -> Answer:
+        executor.table = CallTable()
+        gc.collect()
+        return Answer(launch, SHAPE, F32)
+
+    x = Tensor("x", SHAPE, F32, executor)
+    call = call_of(asks)
+    for _ in range(3):
+        assert call(x).buffer == ("launched", None, None, "x")
+        assert len(executor.table) == 1
+
+    def answer_goes(*arguments: object) -> str:
+        executor.table = CallTable()
+        gc.collect()
+        return "made"
+
+    last = call_of(lambda x: Answer(answer_goes, SHAPE, F64))
+    for _ in range(2):
+        assert (last(x).buffer, last(x).dtype) == ("made", F64)
+    executor.table = None
+
+
+def test_tensors_that_change_while_it_is_asked_are_left_to_the_function(
+    executor: Executor,
+) -> None:
+    def asks(x: Any) -> Answer:
+        x.layout, x.dtype = Layout(7, 1), F64
+        gc.collect()
+        return Answer(launch, SHAPE, F32)
+
+    x = Tensor("x", Layout(6, 1), F32, executor)
+    assert call_of(asks)(x) == ("called", (x,), {})
+    assert len(executor.table) == 0
+
+
+def test_a_table_keeps_the_later_answers_and_lets_go_of_all(executor: Executor) -> None:
+    tensors = [Tensor("x", Layout(length, 1), F32, executor) for length in range(5000)]
+    seen: list[Any] = []
+
+    def asks(x: Any) -> Answer:
+        found = Answer(launch, SHAPE, F32)
+        seen.append(weakref.ref(found))
+        return found
+
+    call = call_of(asks)
+    for one in tensors:
+        assert call(one).buffer == ("launched", None, None, "x")
+        count = len(seen)
+        call(one)
+        assert len(seen) == count
+    assert 512 < len(executor.table) <= 1024
+    assert sum(ref() is not None for ref in seen) == len(executor.table)
+    executor.table = None
+    gc.collect()
+    assert all(ref() is None for ref in seen)
+
+
+def test_it_is_a_method_of_a_class(executor: Executor) -> None:
+    class Method(Tensor):
+        __slots__ = ()
+        norm = call_of(Asked(), "axis")
+        __add__ = call_of(Asked(), "other")
+
+    x = Method("x", SHAPE, F32, executor)
+    for _ in range(2):
+        assert x.norm().buffer == x.norm(axis=3).buffer == ("launched", None, None, "x")
+        assert (x + x).buffer == ("launched", None, None, "x", "x")
+        bound = x.norm
+        assert bound(1).buffer == Method.norm(x, 1).buffer == ("launched", None, None, "x")
+    assert isinstance(Method.norm, RememberedCall)
 
 
 def test_it_is_made_of_slots() -> None:
-    for operands in (0, 3):
-        with pytest.raises(ValueError, match="operands: expected 1 or 2"):
-            call_of(operands)
     with pytest.raises(ValueError, match="expected slots for buffer, layout, dtype and executor"):
-        RememberedCall(fallback, "op", 1, SlotMaker(Tensor, "buffer"), **SLOTS)
-    with pytest.raises(ValueError, match="is no slot"):
-        RememberedCall(fallback, "op", 1, make, **{**SLOTS, "dtypes": (DType, "__init__")})
-    call = call_of(1)
+        RememberedCall(function, function, SlotMaker(Tensor, "buffer"), **SLOTS)
+    for name in ("layouts", "executors", "answers"):
+        wrong = (Tensor, *["__init__"] * (len(SLOTS[name]) - 1))
+        with pytest.raises(ValueError, match="is no slot"):
+            RememberedCall(function, function, make, **{**SLOTS, name: wrong})
+    call = call_of(function)
     call.__name__ = "exp"
-    assert (call.__name__, repr(call)) == ("exp", "<RememberedCall of 'op'>")
+    assert (call.__name__, repr(call)[:32]) == ("exp", "<RememberedCall of <function fun")
     with pytest.raises(TypeError):
         RememberedCall.__new__(RememberedCall)(3)
+    with pytest.raises(RuntimeError, match="initialised once"):
+        call.__init__(function, function, make, **SLOTS)

@@ -84,8 +84,8 @@ def test_the_first_with_a_device_is_chosen(install: Install) -> None:
     assert host.probes == 0
 
 
-def test_the_order_is_cuda_rocm_tops_host() -> None:
-    assert tuple(registry.OURS) == ("cuda", "rocm", "tops", "host")
+def test_the_order_of_ours() -> None:
+    assert tuple(registry.OURS) == ("cuda", "rocm", "tops", "host", "opencl")
 
 
 class Installed:
@@ -132,7 +132,7 @@ def test_a_rank_is_the_devices(
         ),
     )
     elsewhere(kind)
-    assert registry.names()[-2:] == ("host", "elsewhere")
+    assert registry.names()[-3:] == ("host", "opencl", "elsewhere")
     assert registry.choose() == chosen
     assert Device(0, "elsewhere").backend == "elsewhere"
 
@@ -186,7 +186,9 @@ def test_naming_a_backend_for_one_device_changes_no_choice(install: Install) -> 
     ("backend", "error"), [("vulkan", ArgumentValueError), (3, ArgumentTypeError)]
 )
 def test_an_unknown_name_lists_the_known(backend: object, error: type[Exception]) -> None:
-    with pytest.raises(error, match="backend: expected one of cuda, rocm, tops, host, got "):
+    with pytest.raises(
+        error, match="backend: expected one of cuda, rocm, tops, host, opencl, got "
+    ):
         Api.init(backend=backend)  # type: ignore[arg-type]
 
 

@@ -24,7 +24,7 @@ from ubridge.device.ready import Enqueue, Ready, make_ready
 from ubridge.device.recent import Recent
 from uhal import Device, DeviceBuffer, DType, Tally
 from uhal.device import DeviceLike, as_device
-from uhal.frameworks import Context, call_before_close, current_context
+from uhal.frameworks import CallTable, Context, call_before_close, current_context
 from uhal.interop import StreamLike
 
 __all__ = ["Answer", "Asking", "DeviceExecutor", "Enqueue", "Executor", "Preparer"]
@@ -36,12 +36,27 @@ REMEMBERED = 4096
 class Answer:
     """How to enqueue an operation of tensors, and what tensor comes out."""
 
-    __slots__ = ("dtype", "launch", "layout")
+    __slots__ = ("ahead", "behind", "dtype", "launch", "layout")
 
-    def __init__(self, launch: Enqueue, layout: Layout, dtype: DType) -> None:
+    def __init__(
+        self,
+        launch: Enqueue,
+        layout: Layout,
+        dtype: DType,
+        ahead: tuple[Any, ...] = (),
+        behind: tuple[Any, ...] = (),
+    ) -> None:
         self.launch = launch
         self.layout = layout
         self.dtype = dtype
+        self.ahead = ahead
+        """What is passed ahead of the tensors' buffers."""
+        self.behind = behind
+        """What is passed behind them, such as an epsilon."""
+
+    def passing(self, ahead: tuple[Any, ...] = (), behind: tuple[Any, ...] = ()) -> Answer:
+        """Return the same with what else is passed."""
+        return Answer(self.launch, self.layout, self.dtype, ahead, behind)
 
 
 Asking = Callable[..., tuple[Question, Layout, DType] | None]
@@ -54,16 +69,15 @@ Asking = Callable[..., tuple[Question, Layout, DType] | None]
 class Executor(ABC):
     """What operations are asked of: a device, or a graph that describes them."""
 
+    # With a text, as `help` and `inspect.getdoc` find it.
+    __slots__ = {
+        "remembered": "What the compiled lane answers by itself; `None`: it calls every function."
+    }
+
+    remembered: CallTable | None
     device: Device
     index_faults: IndexFaults
     constants: ConstantCache
-    known: dict[Hashable, Answer]
-    """Answers by the keys of callers, who look here first: `known.get(key) or answer(key, …)`.
-
-    A key begins with the operation and holds whatever the answer depends on, and whatever was
-    checked of the operands before: it need not be checked again. Layouts are in it without their
-    start; callers pass buffers from the first element on.
-    """
 
     @abstractmethod
     def allocate(self, size: int, dtype: DType, stream: StreamLike | None = None) -> DeviceBuffer:
@@ -75,7 +89,12 @@ class Executor(ABC):
 
     @abstractmethod
     def answer(self, key: Hashable, how: Asking, /, *facts: Any) -> Answer | None:
-        """Return the answer to the question that `how` makes of the facts, if it makes one."""
+        """Return the answer to the question that `how` makes of the facts, if it makes one.
+
+        It is kept by the key, which begins with the operation and holds whatever the answer depends
+        on, and whatever was checked of the operands before: it need not be checked again. Layouts
+        are in it without their start; callers pass buffers from the first element on.
+        """
 
     @abstractmethod
     def matmul_choice(self, dtype: DType, left: Layout, right: Layout) -> MatmulChoice:
@@ -98,6 +117,8 @@ class DeviceExecutor(DeviceKernels, Executor):
         self.preparer = self.backend_kernels.convention(self)
         self._answers: Recent[Hashable, Answer] = Recent(REMEMBERED)
         self.known = self._answers.latest
+        """The answers used lately. For looking into only."""
+        self.remembered = CallTable()
         self._ready: Recent[Question, Ready] = Recent(REMEMBERED)
         self._tallies: dict[str, Tally] = {}
         self._ranges: WeakKeyDictionary[DeviceBuffer, tuple[float, float]] = WeakKeyDictionary()
@@ -127,7 +148,10 @@ class DeviceExecutor(DeviceKernels, Executor):
             question, layout, dtype = asked
             found = Answer(self._make(question).launch, layout, dtype)
             self._answers.keep(key, found)
-        self.known = self._answers.latest
+        if self.known is not self._answers.latest:
+            # What is used is to be asked for once in each generation, which keeps it.
+            self.known = self._answers.latest
+            self.remembered = CallTable()
         return found
 
     def ready(self, question: Question) -> Ready:

@@ -15,10 +15,10 @@ from ubridge.core.product import MatmulChoice
 from ubridge.core.question import Question
 from ubridge.core.storage_view import Description, StorageView
 from ubridge.device.executor import Answer, Asking, DeviceExecutor, Enqueue, Executor
+from ubridge.device.remembered import make
 from ubridge.graph.calls import Call
 from ubridge.graph.ops import Node, OpParams, compute
 from ubridge.graph.storage import Storages
-from ubridge.ops.strided import make
 from ubridge.quantized import QuantizedWeight
 from ubridge.tensor import DeviceTensor
 from uhal import Device, DType
@@ -36,7 +36,7 @@ class DescribingExecutor(Executor):
         self.device = real.device
         self.constants = real.constants
         self.index_faults = real.index_faults
-        self.known = {}
+        self.remembered = None
         self.calls: list[Call] = []
         """What was asked for."""
         self._storages = storages

@@ -54,11 +54,35 @@ DEVICE_FUNCTION void index_select(BLOCK block, const char *entry, u64 numel,
 #endif
 }
 
+#if !KERNEL_ON_GPU
+// out[k] = from[ids[k] * right + k], or with a right of 1 from[ids[k]], for one run of elements.
+template <bool lone, class I, class T>
+static void gather_run(const char *entry, const I *ids, u64 position, const T *from, T *out,
+                       u64 length, u64 bound, u64 right)
+{
+    bool each = true;
+    for (u64 k = 0; k < length; ++k)
+        each &= bool(u64(ids[k]) < bound) & bool(ids[k] != Limits<I>::highest);
+    if (each) {
+        UHAL_INDEPENDENT
+        for (u64 k = 0; k < length; ++k)
+            out[k] = lone ? from[u64(ids[k])] : from[u64(ids[k]) * right + k];
+        return;
+    }
+    for (u64 k = 0; k < length; ++k) {
+        u64 index;
+        const bool found = selects(entry, ids[k], position + k, bound, index);
+        out[k] = found ? from[index * right + (lone ? 0 : k)] : T(0);
+    }
+}
+#endif
+
 // out[l, j, r] = inp[l, ids[l, j, r], r]
 template <class I, class T>
 DEVICE_FUNCTION void gather(BLOCK block, const char *entry, u64 numel, const I *ids, const T *inp,
                             T *out, u64 src_dim, u64 ids_dim, u64 right)
 {
+#if KERNEL_ON_GPU
     GRID_STRIDE_OF(block, i, numel) {
         u64 column = i;
         u64 position = split_off(column, right);
@@ -67,6 +91,23 @@ DEVICE_FUNCTION void gather(BLOCK block, const char *entry, u64 numel, const I *
         const bool found = selects(entry, ids[i], i, src_dim, index);
         out[i] = found ? inp[(before * src_dim + index) * right + column] : T(0);
     }
+#else
+    // Runs in which only ids and columns change: of a row, or where rows have one element, of a j.
+    const u64 last = block.uhal_last(numel);
+    for (u64 i = block.uhal_first(numel); i < last;) {
+        u64 column = i;
+        u64 position = split_off(column, right);
+        const u64 before = split_off(position, ids_dim);
+        const u64 rest = right == 1 ? ids_dim - position : right - column;
+        const u64 length = rest < last - i ? rest : last - i;
+        const T *const from = inp + before * src_dim * right + column;
+        if (right == 1)
+            gather_run<true>(entry, ids + i, i, from, out + i, length, src_dim, right);
+        else
+            gather_run<false>(entry, ids + i, i, from, out + i, length, src_dim, right);
+        i += length;
+    }
+#endif
 }
 
 // What happens to an element of out that an id selects.

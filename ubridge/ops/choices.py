@@ -11,10 +11,12 @@ from ubridge.core.layout import Layout
 from ubridge.core.op_table import OPS
 from ubridge.core.operand_checks import one_shape, require_one_device
 from ubridge.core.promotion import checked_number, element_bytes, promoted, with_number
+from ubridge.device.executor import Answer
+from ubridge.device.remembered import TensorData, launched, remembered
 from ubridge.ops import answers
 from ubridge.ops.elementwise import astype, binary, unary
 from ubridge.ops.results import delivered, require_tensors
-from ubridge.ops.strided import StridedTensor, Tensor, make, start_of, storage_of
+from ubridge.ops.strided import StridedTensor, Tensor, storage_of
 from uhal import DeviceBuffer, DType, as_dtype
 from uhal.dtypes import bool_
 from uhal.interop import StreamLike
@@ -28,6 +30,22 @@ _CONDITIONS = ("u8", "u32", "i64")
 """Element types of buffers that kernels choose by."""
 
 
+def _asked_to_choose(condition: TensorData, x: Any = None, y: Any = None) -> Answer | None:
+    """Ask for a choice among two tensors of one dtype."""
+    if not isinstance(x, StridedTensor) or not isinstance(y, StridedTensor):
+        return None
+    executor, dtype, kind = condition._executor, x._dtype, condition._dtype
+    if x._executor is not executor or y._executor is not executor or y._dtype is not dtype:
+        return None
+    layouts = (condition._layout, x._layout, y._layout)
+    key = (_WHERE, kind.code, dtype.code, layouts[0].words, layouts[1].words, layouts[2].words)
+    stored = storage_of(kind)
+    if stored.name not in _CONDITIONS:
+        return None
+    return executor.answer(key, answers.where, stored, dtype, *layouts)
+
+
+@remembered(_asked_to_choose)
 def where(
     condition: Tensor,
     x: Any,
@@ -37,11 +55,11 @@ def where(
     stream: StreamLike | None = None,
 ) -> Tensor:
     """Return `x` where the condition is not 0, else `y`; either may be a number."""
-    if out is None and _are_tensors(condition, x, y) and x._dtype is y._dtype:
-        planned = _chosen(condition, x, y, stream)
-        if planned is not None:
-            return planned
     require_tensors("where", condition)
+    found = _asked_to_choose(condition, x, y) if out is None else None
+    if found is not None:
+        made: Tensor = launched(found, stream, condition, x, y)
+        return made
     dtype = _dtype_of_choice(x, y)
     executor = condition._executor
     kind = storage_of(condition._dtype)
@@ -97,32 +115,6 @@ def isnan(x: Tensor, *, out: Tensor | None = None, stream: StreamLike | None = N
     """Return where the elements are no numbers, as bool."""
     require_tensors("isnan", x)
     return binary(_NOT_EQUAL, x, x, out, stream)
-
-
-def _are_tensors(x: object, y: object, z: object) -> bool:
-    """Whether all are."""
-    return (
-        isinstance(x, StridedTensor)
-        and isinstance(y, StridedTensor)
-        and isinstance(z, StridedTensor)
-    )
-
-
-def _chosen(condition: Tensor, x: Any, y: Any, stream: StreamLike | None) -> Tensor | None:
-    """A choice among two tensors of one dtype, where one question is all."""
-    executor = condition._executor
-    if x._executor is not executor or y._executor is not executor:
-        return None
-    dtype, kind = x._dtype, condition._dtype
-    layouts = (condition._layout, x._layout, y._layout)
-    key = (_WHERE, kind.code, dtype.code, layouts[0].words, layouts[1].words, layouts[2].words)
-    found = executor.known.get(key)
-    if found is None and storage_of(kind).name in _CONDITIONS:
-        found = executor.answer(key, answers.where, storage_of(kind), dtype, *layouts)
-    if found is None:
-        return None
-    buffer = found.launch(stream, None, start_of(condition), start_of(x), start_of(y))
-    return make(type(condition), buffer, found.layout, dtype, executor)
 
 
 def _dtype_of_choice(x: Any, y: Any) -> DType:

@@ -22,9 +22,11 @@ from ubridge.core.promotion import (
     promoted,
     with_number,
 )
+from ubridge.device.executor import Answer
+from ubridge.device.remembered import TensorData, launched, remembered, start_of
 from ubridge.ops import answers
 from ubridge.ops.results import delivered, is_alike, require_tensors, result_layout
-from ubridge.ops.strided import StridedTensor, Tensor, make, start_of, storage_of
+from ubridge.ops.strided import StridedTensor, Tensor, storage_of
 from uhal import DeviceBuffer, DType, as_dtype
 from uhal.dtypes import DTypeLike, bool_, f64
 from uhal.errors import ArgumentTypeError, InvalidHandleError
@@ -48,6 +50,15 @@ _ON_BOOLEANS = {_ADD: _MAXIMUM, _MULTIPLY: _MINIMUM}
 """What numpy's sums and products of booleans are: or and and."""
 
 
+def asked_of_one(op: Op, x: TensorData) -> Answer | None:
+    """Ask for an operation on every element of a tensor."""
+    dtype, layout, executor = x._dtype, x._layout, x._executor
+    if dtype is bool_:
+        return None
+    key = (op, dtype.code, layout.words)
+    return executor.answer(key, answers.unary, op, dtype, layout)
+
+
 def unary(
     op: Op,
     x: Tensor,
@@ -59,23 +70,16 @@ def unary(
 
     A tensor keeps its dtype otherwise.
     """
-    try:
-        layout, dtype, executor = x._layout, x._dtype, x._executor
-    except AttributeError:
+    if not hasattr(x, "_layout"):
         require_tensors(op.name, x)
-        raise
-    if parameter is None:
-        key = (op, dtype.code, layout.words)
-        found = executor.known.get(key) or executor.answer(key, answers.unary, op, dtype, layout)
-        if found is not None:
-            start = layout.start_offset
-            buffer = x._buffer[start:] if start else x._buffer
-            if out is None:
-                made = found.launch(stream, None, buffer)
-                return make(type(x), made, found.layout, found.dtype, executor)
-            if is_alike(out, x, found.dtype):
-                found.launch(stream, out._buffer, buffer)
-                return out
+    found = asked_of_one(op, x) if parameter is None else None
+    if found is not None:
+        if out is None:
+            made: Tensor = launched(found, stream, x)
+            return made
+        if is_alike(out, x, found.dtype):
+            found.launch(stream, out._buffer, start_of(x))
+            return out
     if x._dtype.kind != "float" and x._dtype.name not in op.dtypes:
         try:
             x = astype(x, f64, stream=stream)
@@ -99,6 +103,17 @@ def unary(
     return delivered(op.name, x._layout.shape, x._dtype, out, (x,), stream, enqueue)
 
 
+def asked_of_pair(op: Op, x: TensorData, y: Any = None) -> Answer | None:
+    """Ask for an operation on pairs of elements of a tensor and another, or a number."""
+    if not isinstance(y, StridedTensor):
+        return asked_with_number(op, x, y)
+    dtype, layout, executor, other = x._dtype, x._layout, x._executor, y._layout
+    if y._dtype is not dtype or y._executor is not executor or dtype is bool_:
+        return None
+    key = (op, dtype.code, layout.words, other.words)
+    return executor.answer(key, answers.pair, op, dtype, layout, other)
+
+
 def binary(
     op: Op,
     x: Any,
@@ -107,35 +122,24 @@ def binary(
     stream: StreamLike | None = None,
 ) -> Tensor:
     """Apply an operation to pairs of elements of two tensors, or of a tensor and a number."""
-    left, right = x, y
-    if type(x) is not type(y) or not isinstance(x, StridedTensor):
-        made: Tensor
-        if not isinstance(y, StridedTensor):
-            made = with_scalar(op, left, right, False, out, stream)
+    made: Tensor
+    if not isinstance(y, StridedTensor):
+        made = with_scalar(op, x, y, False, out, stream)
+        return made
+    if not isinstance(x, StridedTensor):
+        made = with_scalar(op, y, x, True, out, stream)  # type: ignore[assignment]
+        return made
+    left: Any = x
+    right: Any = y
+    found = asked_of_pair(op, left, right)
+    if found is not None:
+        if out is None:
+            made = launched(found, stream, left, right)
             return made
-        if not isinstance(x, StridedTensor):
-            made = with_scalar(op, right, left, True, out, stream)
-            return made
-    dtype, layout, executor = left._dtype, left._layout, left._executor
-    if right._dtype is dtype and right._executor is executor:
-        other = right._layout
-        key = (op, dtype.code, layout.words, other.words)
-        found = executor.known.get(key) or executor.answer(
-            key, answers.pair, op, dtype, layout, other
-        )
-        if found is not None:
-            first, second = left._buffer, right._buffer
-            if layout.start_offset:
-                first = first[layout.start_offset :]
-            if other.start_offset:
-                second = second[other.start_offset :]
-            if out is None:
-                buffer = found.launch(stream, None, first, second)
-                kind: type[Tensor] = type(left)
-                return make(kind, buffer, found.layout, found.dtype, executor)
-            if other is layout and is_alike(out, left, found.dtype):
-                found.launch(stream, out._buffer, first, second)
-                return out
+        if right._layout is left._layout and is_alike(out, left, found.dtype):
+            found.launch(stream, out._buffer, start_of(left), start_of(right))
+            return out
+    dtype = left._dtype
     if dtype is not right._dtype:
         dtype = promoted(op.name, dtype, right._dtype)
         left, right = astype(left, dtype, stream=stream), astype(right, dtype, stream=stream)
@@ -210,6 +214,27 @@ def _boolean(op: Op) -> Op:
     return _ON_BOOLEANS.get(op, op)
 
 
+def asked_with_number(
+    op: Op, x: TensorData, number: Any = None, number_first: bool = False
+) -> Answer | None:
+    """Ask for a binary operation on a tensor and a number, in the order said."""
+    dtype, factors, constant = _in_numbers(op, x._dtype, number, number_first)
+    if dtype is not x._dtype or dtype is bool_:
+        return None
+    if factors is not None:
+        found = _asked_for_affine(x)
+        return None if found is None else found.passing(behind=factors)
+    layout, executor = x._layout, x._executor
+    layouts = layout, _spread(layout.shape)
+    first, second = layouts[::-1] if number_first else layouts
+    key = (op, dtype.code, first.words, second.words)
+    found = executor.answer(key, answers.pair, op, dtype, first, second)
+    if found is None:
+        return None
+    element = (executor.constants.get(constant),)
+    return found.passing(ahead=element) if number_first else found.passing(behind=element)
+
+
 def with_scalar(
     op: Op,
     x: Tensor,
@@ -221,14 +246,12 @@ def with_scalar(
     """Apply a binary operation to a tensor and a number, in the order said."""
     if not hasattr(x, "_layout"):
         require_tensors(op.name, x)
-    # Types of numbers tell dtypes apart, and signs zeros: 0 == 0.0 == -0.0.
-    if type(number) is float:
-        known = _scalar(op, x._dtype.name, number, copysign(1, number), number_first)
-    elif type(number) is int:
-        known = _scalar(op, x._dtype.name, number, 0, number_first)
-    else:
-        known = _scalar.__wrapped__(op, x._dtype.name, number, 0, number_first)
-    dtype, factors, constant = known
+    if out is None:
+        found = asked_with_number(op, x, number, number_first)
+        if found is not None:
+            made: Tensor = launched(found, stream, x)
+            return made
+    dtype, factors, constant = _in_numbers(op, x._dtype, number, number_first)
     if dtype is not x._dtype:
         x = astype(x, dtype, stream=stream)
     if factors is not None:
@@ -237,6 +260,17 @@ def with_scalar(
     other = x._made(x._executor.constants.get(constant), _spread(x._layout.shape), dtype)
     pair = (other, x) if number_first else (x, other)
     return binary(op, *pair, out, stream)
+
+
+def _in_numbers(
+    op: Op, dtype: DType, number: Any, number_first: bool
+) -> tuple[DType, tuple[float, float] | None, tuple[str, bytes]]:
+    # Types of numbers tell dtypes apart, and signs zeros: 0 == 0.0 == -0.0.
+    if type(number) is float:
+        return _scalar(op, dtype.name, number, copysign(1, number), number_first)
+    if type(number) is int:
+        return _scalar(op, dtype.name, number, 0, number_first)
+    return _scalar.__wrapped__(op, dtype.name, number, 0, number_first)
 
 
 @lru_cache(maxsize=_REMEMBERED)
@@ -308,6 +342,12 @@ def affine(
     return _affine(_AFFINE, astype(x, dtype, stream=stream), *factors, out, stream)
 
 
+def _asked_for_affine(x: TensorData) -> Answer | None:
+    dtype, layout, executor = x._dtype, x._layout, x._executor
+    key = (_AFFINE, dtype.code, layout.words)
+    return executor.answer(key, answers.unary, _AFFINE, dtype, layout, 2)
+
+
 def _affine(
     op: Op,
     x: Tensor,
@@ -317,16 +357,11 @@ def _affine(
     stream: StreamLike | None,
 ) -> Tensor:
     executor = x._executor
-    layout = x._layout
-    key = (_AFFINE, x._dtype.code, layout.words)
-    found = executor.known.get(key) or executor.answer(
-        key, answers.unary, _AFFINE, x._dtype, layout, 2
-    )
+    found = _asked_for_affine(x)
     if found is not None:
         if out is None:
-            operand = start_of(x) if layout.start_offset else x._buffer
-            buffer = found.launch(stream, None, operand, multiplier, addend)
-            return make(type(x), buffer, found.layout, found.dtype, executor)
+            made: Tensor = launched(found.passing(behind=(multiplier, addend)), stream, x)
+            return made
         if is_alike(out, x, found.dtype):
             found.launch(stream, out._buffer, start_of(x), multiplier, addend)
             return out
@@ -339,6 +374,19 @@ def _affine(
     return delivered(op.name, x._layout.shape, x._dtype, out, (x,), stream, enqueue)
 
 
+def asked_for_power(x: TensorData, exponent: Any = None) -> Answer | None:
+    """Ask for the elements of a tensor to a power, which is a number."""
+    if type(exponent) not in (int, float) or x._dtype.kind != "float":
+        return None
+    if exponent == 2 and x._dtype.name in _SQUARE.dtypes:
+        return asked_of_one(_SQUARE, x)
+    dtype, layout, executor = x._dtype, x._layout, x._executor
+    key = (_POWER, dtype.code, layout.words)
+    found = executor.answer(key, answers.unary, _POWER, dtype, layout, 1)
+    return None if found is None else found.passing(behind=(float(exponent),))
+
+
+@remembered(asked_for_power)
 def power(
     x: Tensor,
     exponent: Any,
@@ -357,6 +405,20 @@ def power(
     return unary(_POWER, x, exponent, out, stream)
 
 
+def asked_to_cast(x: TensorData, dtype: Any = None) -> Answer | None:
+    """Ask for the elements of a tensor as another dtype."""
+    try:
+        target = as_dtype(dtype)
+    except TypeError:
+        return None
+    source, layout, executor = x._dtype, x._layout, x._executor
+    if target is source or target is bool_ or source is bool_:
+        return None
+    key = (_ASTYPE, source.code, target.code, layout.words)
+    return executor.answer(key, answers.cast, _ASTYPE, source, target, layout)
+
+
+@remembered(asked_to_cast)
 def astype(
     x: Tensor,
     dtype: DTypeLike,
@@ -379,15 +441,10 @@ def astype(
     if target is bool_ and x._dtype is not bool_:
         return with_scalar(_NOT_EQUAL, x, 0, False, out, stream)
     executor = x._executor
-    if out is None and x._dtype is not bool_:
-        layout = x._layout
-        key = (_ASTYPE, x._dtype.code, target.code, layout.words)
-        found = executor.known.get(key) or executor.answer(
-            key, answers.cast, _ASTYPE, x._dtype, target, layout
-        )
-        if found is not None:
-            buffer = found.launch(stream, None, start_of(x) if layout.start_offset else x._buffer)
-            return make(type(x), buffer, found.layout, target, executor)
+    found = asked_to_cast(x, target) if out is None else None
+    if found is not None:
+        made: Tensor = launched(found, stream, x)
+        return made
 
     def enqueue(place: DeviceBuffer | None) -> DeviceBuffer:
         stored = storage_of(target)
@@ -402,4 +459,15 @@ def astype(
     return delivered("astype", x._layout.shape, target, out, (x,), stream, enqueue)
 
 
-__all__ = ["affine", "astype", "binary", "power", "unary", "with_scalar"]
+__all__ = [
+    "affine",
+    "asked_of_one",
+    "asked_of_pair",
+    "asked_to_cast",
+    "asked_with_number",
+    "astype",
+    "binary",
+    "power",
+    "unary",
+    "with_scalar",
+]

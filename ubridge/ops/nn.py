@@ -10,17 +10,30 @@ from ubridge.buffers.launches import launch_unary
 from ubridge.core.layout import Layout
 from ubridge.core.op_table import OPS, Op
 from ubridge.core.operand_checks import axis_of, require_one_kind
+from ubridge.device.executor import Answer
+from ubridge.device.remembered import TensorData, launched, remembered
 from ubridge.ops import answers
 from ubridge.ops.results import delivered, require_tensors
-from ubridge.ops.strided import StridedTensor, Tensor, make, start_of
+from ubridge.ops.strided import StridedTensor, Tensor
 from uhal import DeviceBuffer
 from uhal.dtypes import u32
 from uhal.errors import ArgumentValueError
 from uhal.interop import StreamLike
 
+_LAYER_NORM = OPS["layer_norm"]
+_RMS_NORM = OPS["rms_norm"]
 _SOFTMAX = OPS["softmax"]
 
 
+def _asked_for_softmax(x: TensorData, axis: Any = -1) -> Answer | None:
+    layout, dtype, executor = x._layout, x._dtype, x._executor
+    if type(axis) is not int or axis not in (-1, layout.rank - 1):
+        return None
+    key = (_SOFTMAX, dtype.code, layout.words)
+    return executor.answer(key, answers.of_rows, _SOFTMAX, dtype, layout)
+
+
+@remembered(_asked_for_softmax)
 def softmax(
     x: Tensor,
     axis: int = -1,
@@ -29,15 +42,11 @@ def softmax(
     stream: StreamLike | None = None,
 ) -> Tensor:
     """Return e to the x over the sum of them along an axis."""
-    if out is None and axis == -1 and isinstance(x, StridedTensor):
-        layout, executor = x._layout, x._executor
-        key = (_SOFTMAX, x._dtype.code, layout.words)
-        found = executor.known.get(key) or executor.answer(
-            key, answers.of_rows, _SOFTMAX, x._dtype, layout
-        )
+    if out is None and isinstance(x, StridedTensor):
+        found = _asked_for_softmax(x, axis)
         if found is not None:
-            buffer = found.launch(stream, None, start_of(x) if layout.start_offset else x._buffer)
-            return make(type(x), buffer, found.layout, found.dtype, executor)
+            made: Tensor = launched(found, stream, x)
+            return made
 
     def along_last(one: Tensor, place: DeviceBuffer | None) -> DeviceBuffer:
         return row_launches.launch_softmax(
@@ -127,6 +136,34 @@ def _copied(x: Tensor, place: DeviceBuffer, stream: StreamLike | None) -> Device
     )
 
 
+def _asked_for_norm(op: Op, x: TensorData, *weights: Any, epsilon: Any) -> Answer | None:
+    """Ask for a norm; what is wrong is left for the longer way to refuse."""
+    layout, dtype, executor = x._layout, x._dtype, x._executor
+    width = layout.shape[-1:]
+    if type(epsilon) not in (int, float):
+        return None
+    for one in weights:
+        if not isinstance(one, StridedTensor) or one._dtype is not dtype:
+            return None
+        lies = one._layout
+        if one._executor is not executor or not lies.is_contiguous or lies.shape != width:
+            return None
+    key = (op, dtype.code, layout.words)
+    found = executor.answer(key, answers.of_rows, op, dtype, layout, len(weights), 1)
+    return None if found is None else found.passing(behind=(epsilon,))
+
+
+def _asked_for_rms_norm(x: TensorData, weight: Any = None, epsilon: Any = 1e-5) -> Answer | None:
+    return _asked_for_norm(_RMS_NORM, x, weight, epsilon=epsilon)
+
+
+def _asked_for_layer_norm(
+    x: TensorData, weight: Any = None, bias: Any = None, epsilon: Any = 1e-5
+) -> Answer | None:
+    return _asked_for_norm(_LAYER_NORM, x, weight, bias, epsilon=epsilon)
+
+
+@remembered(_asked_for_rms_norm)
 def rms_norm(
     x: Tensor,
     weight: Tensor,
@@ -136,9 +173,10 @@ def rms_norm(
     stream: StreamLike | None = None,
 ) -> Tensor:
     """Return x over the root of its mean square along the last axis, times a weight."""
-    return _norm(OPS["rms_norm"], x, weight, None, epsilon, out, stream)
+    return _norm(_RMS_NORM, x, weight, None, epsilon, out, stream)
 
 
+@remembered(_asked_for_layer_norm)
 def layer_norm(
     x: Tensor,
     weight: Tensor,
@@ -149,7 +187,7 @@ def layer_norm(
     stream: StreamLike | None = None,
 ) -> Tensor:
     """Return x less its mean over its deviation along the last axis, times weight, plus bias."""
-    return _norm(OPS["layer_norm"], x, weight, bias, epsilon, out, stream)
+    return _norm(_LAYER_NORM, x, weight, bias, epsilon, out, stream)
 
 
 def _norm(
@@ -162,11 +200,11 @@ def _norm(
     stream: StreamLike | None,
 ) -> Tensor:
     weights = [weight] if bias is None else [weight, bias]
-    if out is None:
-        planned = _norm_at_once(op, x, weights, epsilon, stream)
-        if planned is not None:
-            return planned
     require_tensors(op.name, x, *weights)
+    found = _asked_for_norm(op, x, *weights, epsilon=epsilon) if out is None else None
+    if found is not None:
+        made: Tensor = launched(found, stream, x, *weights)
+        return made
     for one in weights:
         require_one_kind(op.name, x, one)
         if one.shape != x.shape[-1:]:
@@ -183,33 +221,6 @@ def _norm(
         )  # fmt: skip
 
     return delivered(op.name, x.shape, x.dtype, out, (x, *weights), stream, enqueue)
-
-
-def _norm_at_once(
-    op: Op, x: Tensor, weights: list[Any], epsilon: float, stream: StreamLike | None
-) -> Tensor | None:
-    """The norm where one question is all; what is wrong is left for the longer way to refuse."""
-    if not hasattr(x, "_layout"):
-        return None
-    layout, dtype, executor = x._layout, x._dtype, x._executor
-    width = layout.shape[-1:]
-    buffers = []
-    for one in weights:
-        if not isinstance(one, StridedTensor) or one._dtype is not dtype:
-            return None
-        lies = one._layout
-        if one._executor is not executor or not lies.is_contiguous or lies.shape != width:
-            return None
-        buffers.append(start_of(one) if lies.start_offset else one._buffer)
-    key = (op, dtype.code, layout.words)
-    found = executor.known.get(key) or executor.answer(
-        key, answers.of_rows, op, dtype, layout, len(buffers), 1
-    )
-    if found is None:
-        return None
-    operand = start_of(x) if layout.start_offset else x._buffer
-    buffer = found.launch(stream, None, operand, *buffers, epsilon)
-    return make(type(x), buffer, found.layout, dtype, executor)
 
 
 def rope(

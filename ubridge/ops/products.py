@@ -11,10 +11,12 @@ from ubridge.core.op_table import OPS
 from ubridge.core.operand_checks import axis_of, one_shape, require_one_device, require_one_kind
 from ubridge.core.product import MatmulChoice
 from ubridge.core.promotion import promoted
+from ubridge.device.executor import Answer
+from ubridge.device.remembered import TensorData, launched, remembered
 from ubridge.ops import answers
 from ubridge.ops.elementwise import astype
 from ubridge.ops.results import delivered, require_tensors
-from ubridge.ops.strided import StridedTensor, Tensor, make, start_of
+from ubridge.ops.strided import StridedTensor, Tensor
 from uhal import DeviceBuffer, DType
 from uhal.errors import ArgumentValueError
 from uhal.interop import StreamLike
@@ -22,6 +24,17 @@ from uhal.interop import StreamLike
 _MATMUL = OPS["matmul"]
 
 
+def asked_for_product(x: TensorData, y: Any = None) -> Answer | None:
+    """Ask for a product of two tensors of one dtype. What is wrong is left to be refused."""
+    executor, dtype = x._executor, x._dtype
+    if not isinstance(y, StridedTensor) or y._executor is not executor or y._dtype is not dtype:
+        return None
+    left, right = x._layout, y._layout
+    key = (_MATMUL, dtype.code, left.words, right.words)
+    return executor.answer(key, answers.matmul, dtype, left, right)
+
+
+@remembered(asked_for_product)
 def matmul(
     x: Tensor,
     y: Tensor,
@@ -34,10 +47,11 @@ def matmul(
     An operand of one axis is a row on the left and a column on the right, as in numpy. Transposed
     views cost no copy where kernels take strides.
     """
-    if out is None:
-        planned: Tensor | None = _planned(x, y, stream)
-        if planned is not None:
-            return planned
+    if out is None and isinstance(x, StridedTensor):
+        found = asked_for_product(x, y)
+        if found is not None:
+            made: Tensor = launched(found, stream, x, y)
+            return made
     dtype, left, right = _operands(x, y)
     if x._dtype is not y._dtype:
         x, y = astype(x, dtype, stream=stream), astype(y, dtype, stream=stream)
@@ -52,25 +66,6 @@ def matmul(
         return x._made(enqueue(None), result, dtype)
     _require_apart("matmul", out, x, y)
     return delivered("matmul", result.shape, dtype, out, (x, y), stream, enqueue)
-
-
-def _planned(x: Tensor, y: Any, stream: StreamLike | None) -> Tensor | None:
-    """The product by a plan, where there is one. What is wrong is said by who finds none."""
-    if not isinstance(x, StridedTensor) or not isinstance(y, StridedTensor):
-        return None
-    executor, dtype = x._executor, x._dtype
-    if y._executor is not executor or y._dtype is not dtype:
-        return None
-    left, right = x._layout, y._layout
-    key = (_MATMUL, dtype.code, left.words, right.words)
-    found = executor.known.get(key) or executor.answer(key, answers.matmul, dtype, left, right)
-    if found is None:
-        return None
-    buffer = found.launch(
-        stream, None, start_of(x) if left.start_offset else x._buffer,
-        start_of(y) if right.start_offset else y._buffer,
-    )  # fmt: skip
-    return make(type(x), buffer, found.layout, dtype, executor)
 
 
 @lru_cache(maxsize=4096)

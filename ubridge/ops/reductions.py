@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import prod
+from typing import Any
 
 from ubridge.buffers import launches
 from ubridge.core.layout import Layout
 from ubridge.core.op_table import OPS, Op
+from ubridge.device.executor import Answer
+from ubridge.device.remembered import TensorData, launched, make, remembered
 from ubridge.ops import answers
-from ubridge.ops.elementwise import astype, with_scalar
+from ubridge.ops.elementwise import asked_with_number, astype, with_scalar
 from ubridge.ops.results import delivered, require_tensors
-from ubridge.ops.strided import Tensor, make, start_of
+from ubridge.ops.strided import Tensor
 from uhal import DeviceBuffer
 from uhal.dtypes import DTypeLike, bool_, f32, f64, i64, u32
 from uhal.errors import ArgumentValueError
@@ -29,6 +32,25 @@ _OVER_ALL = (_SUM, _MIN, _MAX)
 """What takes several axes at once."""
 
 
+def asked_to_reduce(
+    op: Op, x: TensorData, axis: Any = None, keepdims: Any = False
+) -> Answer | None:
+    """Ask for a reduction over one axis or all, in the tensor's dtype."""
+    if type(axis) is not int and (axis is not None or op not in _OVER_ALL):
+        return None
+    dtype, layout, executor = x._dtype, x._layout, x._executor
+    key = (op, dtype.code, layout.words, axis, keepdims)
+    return executor.answer(key, answers.reduction, op, dtype, layout, axis, keepdims)
+
+
+def _asked_for_sum(
+    x: TensorData, axis: Any = None, dtype: Any = None, keepdims: Any = False
+) -> Answer | None:
+    if dtype is not None or x._dtype is bool_:
+        return None
+    return asked_to_reduce(_SUM, x, axis, keepdims)
+
+
 def reduced(
     op: Op,
     x: Tensor,
@@ -43,15 +65,10 @@ def reduced(
     except AttributeError:
         require_tensors(op.name, x)
         raise
-    if out is None and (type(axis) is int or (axis is None and op in _OVER_ALL)):
-        executor, dtype = x._executor, x._dtype
-        key = (op, dtype.code, given.words, axis, keepdims)
-        found = executor.known.get(key) or executor.answer(
-            key, answers.reduction, op, dtype, given, axis, keepdims
-        )
-        if found is not None:
-            buffer = found.launch(stream, None, start_of(x) if given.start_offset else x._buffer)
-            return make(type(x), buffer, found.layout, found.dtype, executor)
+    found = asked_to_reduce(op, x, axis, keepdims) if out is None else None
+    if found is not None:
+        made: Tensor = launched(found, stream, x)
+        return made
     if axis is None and op.family.name == "arg_reduce":
         return _over_all(op, x, keepdims, out, stream)
     places = _axes(op, given, axis)
@@ -102,6 +119,7 @@ def _axes(op: Op, layout: Layout, axis: Axes) -> tuple[int, ...]:
     return launches.reduced_axes(op, layout, given)
 
 
+@remembered(_asked_for_sum)
 def sum(  # numpy's name
     x: Tensor,
     axis: Axes = None,
@@ -121,6 +139,25 @@ def sum(  # numpy's name
     return reduced(_SUM, x, axis, keepdims, out, stream)
 
 
+def _asked_for_mean(x: TensorData, axis: Any = None, keepdims: Any = False) -> Answer | None:
+    """Ask for an average of floats that are summed in their own dtype: a sum, and its quotient."""
+    executor = x._executor
+    total = asked_to_reduce(_SUM, x, axis, keepdims) if x._dtype in (f32, f64) else None
+    if total is None:
+        return None
+    sums = make(TensorData, x._buffer, total.layout, total.dtype, executor)
+    average = asked_with_number(_DIVIDE, sums, x._layout.size // total.layout.size)
+    if average is None:
+        return None
+    divide, behind = average.launch, average.behind
+
+    def launch(stream: StreamLike | None, out: DeviceBuffer | None, start: DeviceBuffer) -> Any:
+        return divide(stream, out, total.launch(stream, None, start), *behind)
+
+    return Answer(launch, average.layout, average.dtype)
+
+
+@remembered(_asked_for_mean)
 def mean(
     x: Tensor,
     axis: Axes = None,
@@ -145,6 +182,7 @@ def mean(
     return astype(average, result, out=out, stream=stream)
 
 
+@remembered(partial(asked_to_reduce, _MIN))
 def min(  # numpy's name
     x: Tensor,
     axis: Axes = None,
@@ -157,6 +195,7 @@ def min(  # numpy's name
     return reduced(_MIN, x, axis, keepdims, out, stream)
 
 
+@remembered(partial(asked_to_reduce, _MAX))
 def max(  # numpy's name
     x: Tensor,
     axis: Axes = None,
@@ -169,6 +208,7 @@ def max(  # numpy's name
     return reduced(_MAX, x, axis, keepdims, out, stream)
 
 
+@remembered(partial(asked_to_reduce, _ARGMIN))
 def argmin(
     x: Tensor,
     axis: int | None = None,
@@ -181,6 +221,7 @@ def argmin(
     return reduced(_ARGMIN, x, axis, keepdims, out, stream)
 
 
+@remembered(partial(asked_to_reduce, _ARGMAX))
 def argmax(
     x: Tensor,
     axis: int | None = None,

@@ -9,7 +9,7 @@ written there, and a zero stands for it.
 from __future__ import annotations
 
 import operator
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -18,11 +18,13 @@ from ubridge.buffers import indexed_launches
 from ubridge.core.layout import Layout, Shape
 from ubridge.core.op_table import OPS, Op
 from ubridge.core.operand_checks import axis_of, require_one_device
+from ubridge.device.executor import Answer
+from ubridge.device.remembered import TensorData, launched, remembered
 from ubridge.ops import answers
 from ubridge.ops.elementwise import astype
 from ubridge.ops.nn import argsort
 from ubridge.ops.results import delivered, require_tensors
-from ubridge.ops.strided import StridedTensor, Tensor, make, start_of
+from ubridge.ops.strided import StridedTensor, Tensor
 from uhal import DeviceBuffer
 from uhal.dtypes import i64
 from uhal.errors import ArgumentTypeError, ArgumentValueError
@@ -33,6 +35,25 @@ _INDEX_SELECT = OPS["index_select"]
 _ID_DTYPES = ("u8", "u32", "i64")
 
 
+def _asked_to_take(op: Op, x: TensorData, ids: Any = None, axis: Any = 0) -> Answer | None:
+    """Ask for elements by ids where both are tensors that need not be changed for it."""
+    executor = x._executor
+    if not isinstance(ids, StridedTensor) or ids._executor is not executor:
+        return None
+    if type(axis) is not int:
+        return None
+    layout, where = x._layout, ids._layout
+    key = (op, x._dtype.code, ids._dtype.code, layout.words, where.words, axis)
+    # What is wrong with them is left for the longer way to refuse.
+    if ids._dtype.name not in _ID_DTYPES or not -layout.rank <= axis < layout.rank:
+        return None
+    place = axis % layout.rank
+    if op is _GATHER and not _are_alike(layout.shape, where.shape, place):
+        return None
+    return executor.answer(key, answers.take, op, x._dtype, ids._dtype, layout, where, place)
+
+
+@remembered(partial(_asked_to_take, _INDEX_SELECT))
 def take(
     x: Tensor,
     ids: Any,
@@ -42,16 +63,13 @@ def take(
     stream: StreamLike | None = None,
 ) -> Tensor:
     """Return the slices of `x` at `ids` along an axis; the ids' shape stands for the axis."""
-    planned = None if out is not None else _planned(_INDEX_SELECT, x, ids, axis, stream)
-    if planned is not None:
-        return planned
     require_tensors("take", x)
     place = axis_of("take", x.layout, axis)
     where = _ids("take", x, ids, x.shape[place], stream)
-    if where is not ids and out is None:
-        planned = _planned(_INDEX_SELECT, x, where, place, stream)
-        if planned is not None:
-            return planned
+    found = _asked_to_take(_INDEX_SELECT, x, where, place) if out is None else None
+    if found is not None:
+        made: Tensor = launched(found, stream, x, where)
+        return made
     ids_layout, result = _taken(x._layout, where._layout, place)
     executor = x._executor
 
@@ -62,33 +80,6 @@ def take(
         )  # fmt: skip
 
     return delivered("take", result.shape, x.dtype, out, (x,), stream, enqueue)
-
-
-def _planned(op: Op, x: Tensor, ids: Any, axis: int, stream: StreamLike | None) -> Tensor | None:
-    """The result where one question is all: of tensors that need not be changed for it."""
-    if not isinstance(ids, StridedTensor) or not isinstance(x, StridedTensor):
-        return None
-    executor = x._executor
-    if ids._executor is not executor or type(axis) is not int:
-        return None
-    layout, where = x._layout, ids._layout
-    key = (op, x._dtype.code, ids._dtype.code, layout.words, where.words, axis)
-    found = executor.known.get(key)
-    if found is None:
-        # What is wrong with them is left for the longer way to refuse.
-        if ids._dtype.name not in _ID_DTYPES or not -layout.rank <= axis < layout.rank:
-            return None
-        place = axis % layout.rank
-        if op is _GATHER and not _are_alike(layout.shape, where.shape, place):
-            return None
-        found = executor.answer(key, answers.take, op, x._dtype, ids._dtype, layout, where, place)
-    if found is None:
-        return None
-    buffer = found.launch(
-        stream, None, start_of(x) if layout.start_offset else x._buffer,
-        start_of(ids) if where.start_offset else ids._buffer,
-    )  # fmt: skip
-    return make(type(x), buffer, found.layout, found.dtype, executor)
 
 
 @lru_cache(maxsize=4096)
@@ -129,6 +120,11 @@ def embedding(
     return take(table, ids, 0, out=out, stream=stream)
 
 
+def _asked_to_gather(x: TensorData, ids: Any = None, axis: Any = None) -> Answer | None:
+    return _asked_to_take(_GATHER, x, ids, axis)
+
+
+@remembered(_asked_to_gather)
 def gather(
     x: Tensor,
     ids: Any,
@@ -138,17 +134,14 @@ def gather(
     stream: StreamLike | None = None,
 ) -> Tensor:
     """Return an element of `x` for each id, as numpy's `take_along_axis`; the ids' shape."""
-    planned = None if out is not None else _planned(_GATHER, x, ids, axis, stream)
-    if planned is not None:
-        return planned
     require_tensors("gather", x)
     place = axis_of("gather", x.layout, axis)
     where = _ids("gather", x, ids, x.shape[place], stream)
     _require_alike("gather", x.shape, where.shape, place)
-    if where is not ids and out is None:
-        planned = _planned(_GATHER, x, where, place, stream)
-        if planned is not None:
-            return planned
+    found = _asked_to_take(_GATHER, x, where, place) if out is None else None
+    if found is not None:
+        made: Tensor = launched(found, stream, x, where)
+        return made
     executor = x._executor
 
     def enqueue(target: DeviceBuffer | None) -> DeviceBuffer:

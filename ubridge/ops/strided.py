@@ -7,8 +7,7 @@ be a view is copied by the device.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import update_wrapper
+from collections.abc import Iterable, Iterator, Sequence
 from types import EllipsisType
 from typing import Any, TypeVar
 
@@ -17,14 +16,15 @@ import numpy.typing as npt
 
 from ubridge.buffers import launches
 from ubridge.core.layout import Layout, Shape
-from ubridge.core.op_table import OPS, Op
+from ubridge.core.op_table import OPS
 from ubridge.device.executor import Answer, DeviceExecutor, Executor
+from ubridge.device.remembered import TensorData, launched, make, remembered
 from ubridge.ops import answers
 from uhal import Device, DeviceBuffer, DType, as_dtype
 from uhal.device import DeviceLike
 from uhal.dtypes import DTypeLike, bool_, u8
 from uhal.errors import ArgumentTypeError, ArgumentValueError
-from uhal.frameworks import RememberedCall, SlotMaker, dlpack_of, strided_dlpack
+from uhal.frameworks import dlpack_of, strided_dlpack
 from uhal.interop import StreamLike
 
 Tensor = TypeVar("Tensor", bound="StridedTensor")
@@ -38,15 +38,17 @@ def storage_of(dtype: DType) -> DType:
     return u8 if dtype is bool_ else dtype
 
 
-class StridedTensor:
+def asked_for_copy(x: StridedTensor) -> Answer | None:
+    """Ask for a contiguous copy."""
+    dtype, layout, executor = x._dtype, x._layout, x._executor
+    key = (_COPY, dtype.code, layout.words)
+    return executor.answer(key, answers.unary, _COPY, dtype, layout)
+
+
+class StridedTensor(TensorData):
     """What a tensor has before it computes anything. Made by `DeviceTensor`."""
 
-    __slots__ = ("__weakref__", "_buffer", "_dtype", "_executor", "_layout")
-
-    _buffer: DeviceBuffer
-    _layout: Layout
-    _dtype: DType
-    _executor: Executor
+    __slots__ = ()
 
     def __init__(
         self, buffer: DeviceBuffer, layout: Layout | None = None, dtype: DTypeLike | None = None
@@ -209,18 +211,13 @@ class StridedTensor:
 
     # -- copies ----------------------------------------------------------------------------------
 
+    @remembered(asked_for_copy)
     def copy(self: Tensor, *, stream: StreamLike | None = None) -> Tensor:
         """Return a contiguous copy."""
-        executor, dtype = self._executor, self._dtype
-        key = (_COPY, dtype.code, self._layout.words)
-        found = executor.known.get(key) or executor.answer(
-            key, answers.unary, _COPY, dtype, self._layout
-        )
+        found = asked_for_copy(self)
         if found is not None:
-            layout = self._layout
-            buffer = start_of(self) if layout.start_offset else self._buffer
-            copied = found.launch(stream, None, buffer)
-            return make(type(self), copied, found.layout, dtype, executor)
+            copied: Tensor = launched(found, stream, self)
+            return copied
         layout = Layout.contiguous(self._layout.shape)
         buffer = launches.launch_unary(
             _COPY, self._buffer, self._layout, stream=stream, executor=self._executor
@@ -355,29 +352,6 @@ class StridedTensor:
                 else "The truth value of an empty array is ambiguous"
             )
         return bool(self.item())
-
-
-def start_of(x: StridedTensor) -> DeviceBuffer:
-    """Return the buffer from the tensor's first element on."""
-    start = x._layout.start_offset
-    return x._buffer[start:] if start else x._buffer
-
-
-make = SlotMaker(StridedTensor, "_buffer", "_layout", "_dtype", "_executor")
-"""`make(cls, buffer, layout, dtype, executor)` is a tensor of which nothing is checked."""
-
-
-def remembered(op: Op, operands: int, fallback: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function of tensors that skips Python for operands it met before.
-
-    What they were prepared for is among their executor's `known`, by the keys that `fallback` uses:
-    the operation, the dtype's code, and the words of each layout.
-    """
-    call = RememberedCall(
-        fallback, op, operands, make, layouts=(Layout, "words", "start_offset"),
-        dtypes=(DType, "code"), answers=(Answer, "launch", "layout", "dtype"),
-    )  # fmt: skip
-    return update_wrapper(call, fallback)
 
 
 def indexed(layout: Layout, index: Index | tuple[Index, ...]) -> Layout:

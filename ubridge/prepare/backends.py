@@ -17,6 +17,7 @@ ours.update(
     cuda=BackendKernels(CANDLE, _FATBINS, CandleConvention, cuda_products),
     rocm=BackendKernels(CANDLE, _BUNDLES, CandleConvention),
     host=BackendKernels(CANDLE, HostImages(), CandleConvention, host_products),
+    opencl=BackendKernels(CANDLE, ShippedImages("opencl", ".spv.gz"), CandleConvention),
     tops=BackendKernels(GCU, GcuImages(), GcuConvention),
 )
 

@@ -1,5 +1,5 @@
 /* The language of single-source kernels: one file compiles for the host (g++, clang++), for CUDA
- * (nvcc) and for AMD devices (clang -x hip).
+ * (nvcc), for AMD devices (clang -x hip) and for OpenCL's (the same clang, to SPIR-V).
  *
  *     #include <uhal/kernel.h>
  *     KERNEL(saxpy, (u64 n, f32 a, const f32 *x, f32 *y)) {
@@ -70,6 +70,8 @@ typedef double f64;
 #define KERNEL_ON_GPU 1
 #if defined(__CUDACC__)
 #include <uhal/kernel_cuda.h>
+#elif defined(__SPIRV__)
+#include <uhal/kernel_opencl.h>
 #elif defined(__HIP__)
 #include <uhal/kernel_hip.h>
 #else

@@ -18,6 +18,11 @@ DEVICE_FUNCTION bool uhal_claim_fault(u32 *state)
 #if defined(__CUDACC__)
     return atomicCAS_system(state, u32(UHAL_FAULT_NONE), u32(UHAL_FAULT_WRITING)) ==
            UHAL_FAULT_NONE;
+#elif defined(__SPIRV__)
+    u32 expected = UHAL_FAULT_NONE;
+    return __hip_atomic_compare_exchange_strong(UHAL_GLOBAL(state), &expected,
+                                                u32(UHAL_FAULT_WRITING), __ATOMIC_RELAXED,
+                                                __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
 #elif defined(__HIP__)
     u32 expected = UHAL_FAULT_NONE;
     return __hip_atomic_compare_exchange_strong(state, &expected, u32(UHAL_FAULT_WRITING),
@@ -35,6 +40,9 @@ DEVICE_FUNCTION void uhal_publish_fault(u32 *state)
 #if defined(__CUDACC__)
     __threadfence_system();
     *const_cast<volatile u32 *>(state) = UHAL_FAULT_WRITTEN;
+#elif defined(__SPIRV__)
+    __hip_atomic_store(UHAL_GLOBAL(state), u32(UHAL_FAULT_WRITTEN), __ATOMIC_RELEASE,
+                       __HIP_MEMORY_SCOPE_SYSTEM);
 #elif defined(__HIP__)
     __hip_atomic_store(state, u32(UHAL_FAULT_WRITTEN), __ATOMIC_RELEASE, __HIP_MEMORY_SCOPE_SYSTEM);
 #else

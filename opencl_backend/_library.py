@@ -1,0 +1,51 @@
+"""OpenCL's libraries: where they are looked for, and the functions as abi.h declares them.
+
+As every OpenCL program, by the loader `libOpenCL.so.1`, which goes by `OCL_ICD_VENDORS` and the
+system's list of runtimes; where that has no device we can use, a runtime that pip installed is
+opened itself.
+"""
+
+from __future__ import annotations
+
+import site
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from uhal.abi import Check, Header, Library, LibrarySearch, find_library
+
+LIBRARY_VARIABLE = "UHAL_OPENCL_LIBRARY"
+_LOADERS = ("libOpenCL.so.1", "/System/Library/Frameworks/OpenCL.framework/OpenCL")
+_LOADER = _LOADERS[sys.platform == "darwin"]
+_IN_WHEELS = ("libintelocl.so",)
+"""Runtimes that wheels put into Python's own `lib`: of intel-opencl-rt."""
+
+
+@cache
+def header() -> Header:
+    """The interface as the backend knows it."""
+    return Header.parse(Path(__file__).resolve().parent / "abi.h")
+
+
+def bind(search: LibrarySearch, check: Check) -> Library:
+    """Bind a library that was found."""
+    assert search.handle is not None
+    path = search.path or search.attempts[-1].path
+    return Library(search.handle, path, header(), status="cl_status", check=check)
+
+
+def candidates() -> tuple[str, ...]:
+    """Return the loader, then the runtimes that pip installed for this Python, in that order."""
+    folders = dict.fromkeys((sys.prefix, site.getuserbase()))
+    files = (Path(folder, "lib", name) for folder in folders for name in _IN_WHEELS)
+    return (_LOADER, *(str(path) for path in files if path.exists()))
+
+
+def searches() -> Iterator[LibrarySearch]:
+    """Look for each candidate by itself; with the variable for what that names, once."""
+    for candidate in candidates():
+        found = find_library(LIBRARY_VARIABLE, (candidate,))
+        yield found
+        if found.attempts[0].path != candidate:  # the variable's
+            return

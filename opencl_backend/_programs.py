@@ -1,0 +1,185 @@
+"""Has drivers build programs, and keeps what they built."""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+from functools import cache
+from typing import NoReturn
+
+from opencl_backend import _source
+from opencl_backend._cache import ProgramCache, key_of
+from opencl_backend._devices import ClDevice
+from opencl_backend._errors import status_name
+from opencl_backend._library import header
+from opencl_backend._source import SourceKernel
+from uhal.abi import Check, Library
+from uhal.errors import InvalidImageError
+
+_RECIPE = "1"
+"""Changes when what is given to drivers changes in a way that the module does not show."""
+_MAX_LOG = 4000
+_BYTES = ctypes.POINTER(ctypes.c_ubyte)
+_NO_CALLBACK = header().ctype("cl_program_callback")()
+
+
+class Programs:
+    """The programs of one device. Any thread may use it."""
+
+    def __init__(
+        self, library: Library, check: Check, device: ClDevice, context: int, cache: ProgramCache
+    ) -> None:
+        """Build for `device` in the OpenCL context `context`."""
+        self._library = library
+        self._check = check
+        self._device = device
+        self._context = context
+        self._cache = cache
+
+    def build(self, module: bytes, what: str) -> int:
+        """Return the built program of a SPIR-V module, which the caller releases.
+
+        Raises `InvalidImageError` with the driver's words when that refuses it.
+        """
+        key = key_of(*_identity(self._device), module)
+        with self._cache.held(key):
+            kept = self._cache.find(key)
+            if kept is not None:
+                program = self._from_binary(kept)
+                if program is not None:
+                    return program
+                self._cache.forget(key)  # of a driver that calls itself the same and is not
+            program = self._create("clCreateProgramWithIL", module, len(module))
+            self._build(program, "", what)
+            self._cache.keep(key, self._binary(program))
+            return program
+
+    def build_source(self, text: str, options: str, what: str) -> int:
+        """Return the built program of an OpenCL C text, which the caller releases."""
+        content = text.encode()
+        lines = (ctypes.c_char_p * 1)(content)
+        lengths = (ctypes.c_size_t * 1)(len(content))
+        program = self._create("clCreateProgramWithSource", 1, lines, lengths)
+        self._build(program, options, what)
+        return program
+
+    def _create(self, function: str, *arguments: object) -> int:
+        code = ctypes.c_int32()
+        create = getattr(self._library, function)
+        program = create(self._context, *arguments, ctypes.byref(code))
+        if code.value or not program:
+            self._check(function, code.value)
+        return int(program)
+
+    def _build(self, program: int, options: str, what: str) -> None:
+        build = self._library.unchecked("clBuildProgram")
+        status = build(program, 0, None, options.encode(), _NO_CALLBACK, None)
+        if status:
+            log = self._log(program)
+            self._library.unchecked("clReleaseProgram")(program)
+            _refuse(status, what, self._device, log)
+
+    def _log(self, program: int) -> str:
+        key = header().constants["CL_PROGRAM_BUILD_LOG"]
+        ask = self._library.unchecked("clGetProgramBuildInfo")
+        needed = ctypes.c_size_t()
+        if ask(program, self._device.handle, key, 0, None, ctypes.byref(needed)):
+            return ""
+        buffer = ctypes.create_string_buffer(needed.value + 1)
+        ask(program, self._device.handle, key, needed.value, buffer, None)
+        return buffer.value.decode("utf-8", "replace").strip()[-_MAX_LOG:]
+
+    def _binary(self, program: int) -> bytes:
+        """What the driver built; nothing where it does not tell."""
+        constants = header().constants
+        ask = self._library.unchecked("clGetProgramInfo")
+        size = ctypes.c_size_t()
+        if ask(program, constants["CL_PROGRAM_BINARY_SIZES"], 8, ctypes.byref(size), None):
+            return b""
+        buffer = ctypes.create_string_buffer(max(size.value, 1))
+        places = (ctypes.c_void_p * 1)(ctypes.addressof(buffer))
+        status = ask(program, constants["CL_PROGRAM_BINARIES"], 8, places, None)
+        return b"" if status else buffer.raw[: size.value]
+
+    def _from_binary(self, binary: bytes) -> int | None:
+        code, each = ctypes.c_int32(), ctypes.c_int32()
+        content = ctypes.create_string_buffer(binary, max(len(binary), 1))
+        create = self._library.unchecked("clCreateProgramWithBinary")
+        program = create(
+            self._context,
+            1,
+            (ctypes.c_void_p * 1)(self._device.handle),
+            (ctypes.c_size_t * 1)(len(binary)),
+            (_BYTES * 1)(ctypes.cast(content, _BYTES)),
+            ctypes.byref(each),
+            ctypes.byref(code),
+        )
+        if code.value or each.value or not program:
+            return None
+        if self._library.unchecked("clBuildProgram")(program, 0, None, b"", _NO_CALLBACK, None):
+            self._library.unchecked("clReleaseProgram")(program)
+            return None
+        return int(program)
+
+    def describe(self, program: int) -> dict[str, SourceKernel]:
+        """Return what the driver tells of the kernels of a program made of source."""
+        described = {}
+        for name in self._kernel_names(program):
+            code = ctypes.c_int32()
+            kernel = self._library.clCreateKernel(program, name.encode(), ctypes.byref(code))
+            if code.value or not kernel:
+                self._check("clCreateKernel", code.value)
+            try:
+                described[name] = _source.describe(self._library, kernel, name)
+            finally:
+                self._library.clReleaseKernel(kernel)
+        return described
+
+    def retain(self, program: int) -> int:
+        """Hold a program once more; returns it."""
+        self._library.clRetainProgram(program)
+        return program
+
+    def release(self, program: int) -> None:
+        """Let go of a program once."""
+        self._library.clReleaseProgram(program)
+
+    def _kernel_names(self, program: int) -> list[str]:
+        key = header().constants["CL_PROGRAM_KERNEL_NAMES"]
+        needed = ctypes.c_size_t()
+        self._library.clGetProgramInfo(program, key, 0, None, ctypes.byref(needed))
+        buffer = ctypes.create_string_buffer(needed.value + 1)
+        self._library.clGetProgramInfo(program, key, needed.value, buffer, None)
+        return [name for name in buffer.value.decode("utf-8", "replace").split(";") if name]
+
+
+def _refuse(status: int, what: str, device: ClDevice, log: str) -> NoReturn:
+    raise InvalidImageError(
+        f"{what}: {device.name} ({device.driver}) could not build it: {status_name(status)}"
+        + (f"\n{log}" if log else ""),
+        backend="opencl",
+        call="clBuildProgram",
+        code=status,
+        name=status_name(status),
+    )
+
+
+def _identity(device: ClDevice) -> tuple[str, ...]:
+    """What a program is built for: another of these may build another."""
+    told = (device.vendor, device.name, device.driver, device.version, device.platform_version)
+    return (_RECIPE, *told, " ".join(sorted(device.extensions)), _processor(device))
+
+
+def _processor(device: ClDevice) -> str:
+    """What a program for a CPU depends on besides: the name does not tell its instructions."""
+    return _instructions() if device.is_processor else ""
+
+
+@cache
+def _instructions() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
+            flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    except OSError:
+        flags = ""
+    return f"{platform.machine()} {flags.partition(':')[2].strip()}"

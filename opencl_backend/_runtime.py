@@ -1,0 +1,94 @@
+"""libuhal_opencl, our native library over OpenCL: how it is opened and what fills which slot.
+
+It links no OpenCL. It is handed the addresses of the functions it calls and offers the hot
+table's, as `runtime.h` declares them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from pathlib import Path
+
+from uhal.abi import Check, Header, Library
+from uhal.errors import LibraryNotFoundError
+
+FUNCTION_OF_SLOT = {
+    "current": "uhalClCtxGetCurrent",
+    "bind": "uhalClCtxSetCurrent",
+    "launch": "uhalClLaunchKernel",
+    "alloc": "uhalClMemAlloc",
+    "free": "uhalClMemFree",
+    "host_alloc": "uhalClMemHostAlloc",
+    "host_free": "uhalClMemFreeHost",
+    "copy_h2d": "uhalClMemcpyHtoDAsync",
+    "copy_d2h": "uhalClMemcpyDtoHAsync",
+    "copy_d2d": "uhalClMemcpyDtoDAsync",
+    "memset_8": "uhalClMemsetD8Async",
+    "memset_16": "uhalClMemsetD16Async",
+    "memset_32": "uhalClMemsetD32Async",
+    "stream_create": "uhalClStreamCreate",
+    "stream_destroy": "uhalClStreamDestroy",
+    "stream_synchronize": "uhalClStreamSynchronize",
+    "stream_query": "uhalClStreamQuery",
+    "stream_wait_event": "uhalClStreamWaitEvent",
+    "stream_callback": "uhalClLaunchHostFunc",
+    "event_create": "uhalClEventCreate",
+    "event_destroy": "uhalClEventDestroy",
+    "event_record": "uhalClEventRecord",
+    "event_synchronize": "uhalClEventSynchronize",
+    "event_query": "uhalClEventQuery",
+    "event_elapsed": "uhalClEventElapsedTime",
+}
+"""Finding and unloading kernels are Python's: `_modules.py`."""
+
+_FOLDER = Path(__file__).resolve().parent
+_LIBRARY = _FOLDER / "libuhal_opencl.so"
+_BUILD = "build it: python setup.py build_ext --inplace"
+
+
+@cache
+def runtime_header() -> Header:
+    """The interface of libuhal_opencl."""
+    return Header.parse(_FOLDER / "runtime.h")
+
+
+def open_runtime(check: Check) -> Library:
+    """Open libuhal_opencl. `LibraryNotFoundError` when it was not built or is another version's."""
+    try:
+        handle = ctypes.CDLL(str(_LIBRARY))
+    except OSError as error:
+        raise LibraryNotFoundError(f"{error}. {_BUILD}", backend="opencl") from error
+    library = Library(handle, str(_LIBRARY), runtime_header(), status="uhalClResult", check=check)
+    missing = library.missing()
+    if missing:
+        raise LibraryNotFoundError(f"{_LIBRARY} has no {missing[0]}. {_BUILD}", backend="opencl")
+    version = ctypes.c_int()
+    library.uhalClVersion(version)
+    expected = runtime_header().constants["UHAL_CL_VERSION"]
+    if version.value != expected:
+        raise LibraryNotFoundError(
+            f"{_LIBRARY} has version {version.value} of its interface, expected {expected}. "
+            f"{_BUILD}",
+            backend="opencl",
+        )
+    return library
+
+
+def hand_over(runtime: Library, opencl: Library) -> None:
+    """Give libuhal_opencl the functions of OpenCL that it calls.
+
+    `LibraryNotFoundError` when the library lacks one: it is older than OpenCL 2.1.
+    """
+    addresses = [opencl.address(name) for name in _function_names(runtime)]
+    array = (ctypes.c_void_p * len(addresses))(*addresses)
+    runtime.uhalClOpen(array, len(addresses))
+
+
+def _function_names(runtime: Library) -> list[str]:
+    names: list[str] = []
+    name = ctypes.c_char_p()
+    ask = runtime.unchecked("uhalClFunctionName")
+    while ask(name, len(names)) == 0:
+        names.append((name.value or b"").decode())
+    return names

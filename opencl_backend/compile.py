@@ -1,0 +1,135 @@
+"""Compiles kernels written with `<uhal/kernel.h>` to SPIR-V, for those who have the compiler.
+
+    image = opencl_backend.compile.kernels(Path("kernels.cu").read_text())
+    module = uhal.Module.from_bytes(image)
+
+The compiler is clang of the wheel `ziglang`, which `pip install "uhal-py[kernels]"` brings;
+nothing else in uhal calls it. Its front end is that of HIP, the target SPIR-V 1.2 with addresses
+of 64 bits. Nothing of this machine is read but the source and uhal's own headers.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from opencl_backend import _source
+from opencl_backend.spirv import OP_TYPE_INT, SpirvModule
+from uhal.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    DeviceError,
+    LibraryNotFoundError,
+)
+
+__all__ = ["kernels", "opencl_c"]
+
+PACKAGE = "ziglang"
+LANGUAGE = (
+    *("-triple", "spirv64v1.2-unknown-unknown", "-aux-triple", "x86_64-unknown-linux-gnu"),
+    *("-x", "hip", "-fcuda-is-device", "-std=c++17", "-O2", "-nostdsysteminc", "-nobuiltininc"),
+    # Loop strength reduction makes integers of odd width, which LLVM 22 miscompiles to SPIR-V.
+    *("-mllvm", "-disable-lsr"),
+)
+"""What clang's own front end (`-cc1`) is told; the build of uhal's images says the same."""
+FREESTANDING = Path("uhal", "opencl")
+"""In the folder of headers: our stand-ins for those of a C library."""
+_WIDTHS = frozenset((8, 16, 32, 64))
+_INCLUDE = Path(__file__).resolve().parents[1] / "uhal" / "include"
+
+
+def kernels(source: str, options: Sequence[str] = ()) -> bytes:
+    """Compile the text of a kernel source to a SPIR-V module for `Module.from_bytes`.
+
+    `options` are clang's, such as `["-DTILE=32", "-I/my/headers"]`. The module tells sizes and
+    names of parameters; their types come with `get_function(name, signature)`.
+
+    Raises `LibraryNotFoundError` when the wheel is missing, `DeviceError` with the compiler's
+    words when the source does not compile. Any thread may call it.
+    """
+    if not isinstance(source, str):
+        raise ArgumentTypeError(f"source: expected a str, got {type(source).__name__}")
+    if isinstance(options, str) or not all(isinstance(option, str) for option in options):
+        raise ArgumentTypeError(f"options: expected a sequence of str, got {options!r}")
+    command = [*front_end(str(_INCLUDE)), *options, "-emit-obj", "-", "-o"]
+    with tempfile.TemporaryDirectory() as folder:
+        output = Path(folder, "module.spv")
+        done = subprocess.run(
+            [*command, str(output)],
+            input=source,
+            capture_output=True,
+            encoding="utf-8",
+            env={name: value for name, value in os.environ.items() if name not in INFLUENCES},
+        )
+        if done.returncode != 0:
+            raise DeviceError(
+                f"opencl_backend.compile: {(done.stdout + done.stderr).strip()}",
+                backend="opencl",
+                call="clang",
+            )
+        image = output.read_bytes()
+    fault = odd_integer(image)
+    if fault:
+        raise DeviceError(f"opencl_backend.compile: {fault}", backend="opencl", call="clang")
+    return image
+
+
+def opencl_c(text: str, options: str = "") -> bytes:
+    """Return the image of a text in OpenCL C, which the device's driver compiles when it is loaded.
+
+    `options` are those of clBuildProgram, such as `"-cl-std=CL3.0 -DTILE=32"`. Types and names of
+    parameters are the driver's to tell; a structure by value it cannot. The one pointer to local
+    memory that a kernel takes gets the launch's shared bytes.
+
+    `Module.from_bytes` tells what is wrong with it: `InvalidImageError` in the driver's words.
+    """
+    for name, given in (("text", text), ("options", options)):
+        if not isinstance(given, str):
+            raise ArgumentTypeError(f"{name}: expected a str, got {type(given).__name__}")
+    if "\n" in options:
+        raise ArgumentValueError("options: expected one line")
+    return _source.wrap(text, options)
+
+
+def front_end(include: str) -> list[str]:
+    """Return the command of the compiler with its headers, those of uhal in `include`.
+
+    Raises `LibraryNotFoundError` when it is not installed.
+    """
+    try:
+        version(PACKAGE)
+        found = importlib.util.find_spec(PACKAGE)
+    except (PackageNotFoundError, ImportError):
+        found = None
+    if found is None or found.origin is None:
+        raise LibraryNotFoundError(
+            'compiling for OpenCL needs clang of the wheel ziglang: pip install "uhal-py[kernels]"',
+            backend="opencl",
+        )
+    builtin = Path(found.origin).resolve().parent / "lib" / "include"
+    system = ("-internal-isystem", str(Path(include, FREESTANDING)))
+    headers = (f"-I{include}", *system, "-internal-isystem", str(builtin))
+    return [sys.executable, "-m", PACKAGE, "clang", "-cc1", *LANGUAGE, *headers]
+
+
+def odd_integer(image: bytes) -> str:
+    """Say which integer of a module is none that OpenCL has; "" where all are."""
+    module = SpirvModule(image)
+    for one in module.globals.values():
+        width = module.words[one.start + 2] if one.opcode == OP_TYPE_INT else 8
+        if width not in _WIDTHS:
+            return (
+                f"the compiler made an integer of {width} bits, which no device has and LLVM's "
+                "SPIR-V target miscompiles"
+            )
+    return ""
+
+
+INFLUENCES = frozenset(("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "SOURCE_DATE_EPOCH"))
+"""Variables by which a machine would change what clang makes."""

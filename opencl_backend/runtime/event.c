@@ -1,0 +1,116 @@
+#include "event.h"
+
+#include <stdlib.h>
+
+typedef struct uhal_cl_event {
+    pthread_mutex_t lock;
+    cl_event mark;          /* null: never recorded */
+    uhal_cl_stream *stream; /* where, held */
+    uint64_t ticket;
+    bool timed;
+} uhal_cl_event;
+
+uhalClResult uhalClEventCreate(void **handle, unsigned int flags) {
+    uhal_cl_event *event = calloc(1, sizeof *event);
+    if (event == NULL)
+        return CL_OUT_OF_HOST_MEMORY;
+    pthread_mutex_init(&event->lock, NULL);
+    event->timed = (flags & UHAL_CL_EVENT_DISABLE_TIMING) == 0;
+    atomic_fetch_add(&uhal_cl.live[UHAL_CL_KIND_EVENT], 1);
+    *handle = event;
+    return 0;
+}
+
+static void let_go(cl_event mark, uhal_cl_stream *stream) {
+    if (mark == NULL)
+        return;
+    uhal_cl.cl.clReleaseEvent(mark);
+    uhal_cl_stream_drop(stream);
+}
+
+uhalClResult uhalClEventDestroy(void *handle) {
+    uhal_cl_event *event = handle;
+    let_go(event->mark, event->stream);
+    pthread_mutex_destroy(&event->lock);
+    free(event);
+    atomic_fetch_sub(&uhal_cl.live[UHAL_CL_KIND_EVENT], 1);
+    return 0;
+}
+
+uhalClResult uhalClEventRecord(void *handle, void *stream_handle) {
+    uhal_cl_event *event = handle;
+    uhal_cl_stream *stream = stream_handle;
+    cl_event mark;
+    uint64_t ticket;
+    const int status = uhal_cl_stream_mark(stream, &mark, &ticket);
+    if (status != 0)
+        return status;
+    uhal_cl_stream_hold(stream);
+    pthread_mutex_lock(&event->lock);
+    const cl_event old_mark = event->mark;
+    uhal_cl_stream *const old_stream = event->stream;
+    event->mark = mark;
+    event->stream = stream;
+    event->ticket = ticket;
+    pthread_mutex_unlock(&event->lock);
+    let_go(old_mark, old_stream);
+    return 0;
+}
+
+bool uhal_cl_event_take(void *handle, cl_event *mark, uhal_cl_stream **stream) {
+    uhal_cl_event *event = handle;
+    pthread_mutex_lock(&event->lock);
+    *mark = event->mark;
+    *stream = event->stream;
+    if (event->mark != NULL) {
+        uhal_cl.cl.clRetainEvent(event->mark);
+        uhal_cl_stream_hold(event->stream);
+    }
+    pthread_mutex_unlock(&event->lock);
+    return *mark != NULL;
+}
+
+uhalClResult uhalClEventSynchronize(void *handle) {
+    cl_event mark;
+    uhal_cl_stream *stream;
+    if (!uhal_cl_event_take(handle, &mark, &stream))
+        return 0;
+    const int status = uhal_cl.cl.clWaitForEvents(1, &mark);
+    let_go(mark, stream);
+    return status;
+}
+
+uhalClResult uhalClEventQuery(void *handle) {
+    cl_event mark;
+    uhal_cl_stream *stream;
+    if (!uhal_cl_event_take(handle, &mark, &stream))
+        return 0;
+    const int status = uhal_cl_event_status(mark);
+    let_go(mark, stream);
+    return status;
+}
+
+/* When its marker was done, in nanoseconds of the device. */
+static int end_of(void *handle, uint64_t *nanoseconds) {
+    cl_event mark;
+    uhal_cl_stream *stream;
+    if (!((uhal_cl_event *)handle)->timed || !uhal_cl_event_take(handle, &mark, &stream))
+        return CL_PROFILING_INFO_NOT_AVAILABLE;
+    int status = uhal_cl_event_status(mark);
+    if (status == 0)
+        status = uhal_cl.cl.clGetEventProfilingInfo(mark, CL_PROFILING_COMMAND_END,
+                                                    sizeof *nanoseconds, nanoseconds, NULL);
+    let_go(mark, stream);
+    return status;
+}
+
+uhalClResult uhalClEventElapsedTime(float *milliseconds, void *start, void *end) {
+    uint64_t began = 0;
+    uint64_t ended = 0;
+    int status = end_of(start, &began);
+    if (status == 0)
+        status = end_of(end, &ended);
+    if (status == 0)
+        *milliseconds = (float)((double)(int64_t)(ended - began) * 1e-6);
+    return status;
+}

@@ -1,0 +1,43 @@
+/* The functions of OpenCL that native code calls, as addresses: no library is linked, so this builds
+ * and loads on machines without OpenCL. Prototypes are those of abi.h.
+ */
+#ifndef UHAL_CL_FUNCTIONS_H
+#define UHAL_CL_FUNCTIONS_H
+
+#include "abi.h"
+
+/* clang-format off */
+#define UHAL_CL_FUNCTIONS(FUNCTION)                                                                \
+    FUNCTION(clCreateCommandQueueWithProperties)                                                   \
+    FUNCTION(clReleaseCommandQueue)                                                                \
+    FUNCTION(clFlush)                                                                              \
+    FUNCTION(clFinish)                                                                             \
+    FUNCTION(clReleaseProgram)                                                                     \
+    FUNCTION(clCreateKernel)                                                                       \
+    FUNCTION(clReleaseKernel)                                                                      \
+    FUNCTION(clGetKernelWorkGroupInfo)                                                             \
+    FUNCTION(clSetKernelArg)                                                                       \
+    FUNCTION(clSetKernelArgSVMPointer)                                                             \
+    FUNCTION(clSetKernelExecInfo)                                                                  \
+    FUNCTION(clEnqueueNDRangeKernel)                                                               \
+    FUNCTION(clEnqueueMarkerWithWaitList)                                                          \
+    FUNCTION(clEnqueueBarrierWithWaitList)                                                         \
+    FUNCTION(clRetainEvent)                                                                        \
+    FUNCTION(clReleaseEvent)                                                                       \
+    FUNCTION(clWaitForEvents)                                                                      \
+    FUNCTION(clGetEventInfo)                                                                       \
+    FUNCTION(clGetEventProfilingInfo)                                                              \
+    FUNCTION(clSetEventCallback)                                                                   \
+    FUNCTION(clSVMAlloc)                                                                           \
+    FUNCTION(clSVMFree)                                                                            \
+    FUNCTION(clEnqueueSVMMemcpy)                                                                   \
+    FUNCTION(clEnqueueSVMMemFill)
+/* clang-format on */
+
+#define UHAL_CL_FUNCTION_FIELD(name) __typeof__(&name) name;
+typedef struct uhal_cl_functions {
+    UHAL_CL_FUNCTIONS(UHAL_CL_FUNCTION_FIELD)
+} uhal_cl_functions;
+#undef UHAL_CL_FUNCTION_FIELD
+
+#endif

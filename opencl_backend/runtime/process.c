@@ -1,0 +1,87 @@
+#include "process.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+uhal_cl_process uhal_cl;
+
+static _Thread_local uhal_cl_device *current;
+
+uhal_cl_device *uhal_cl_current(void) { return current; }
+
+#define FUNCTION_NAME(name) #name,
+static const char *const FUNCTION_NAMES[] = {UHAL_CL_FUNCTIONS(FUNCTION_NAME)};
+#undef FUNCTION_NAME
+
+enum { FUNCTION_COUNT = sizeof FUNCTION_NAMES / sizeof *FUNCTION_NAMES };
+
+_Static_assert(sizeof(uhal_cl_functions) == FUNCTION_COUNT * sizeof(void *), "addresses only");
+
+uhalClResult uhalClVersion(int *version) {
+    *version = UHAL_CL_VERSION;
+    return 0;
+}
+
+uhalClResult uhalClFunctionName(const char **name, unsigned int index) {
+    if (index >= FUNCTION_COUNT)
+        return CL_INVALID_VALUE;
+    *name = FUNCTION_NAMES[index];
+    return 0;
+}
+
+uhalClResult uhalClOpen(void *const *functions, unsigned int count) {
+    if (count != FUNCTION_COUNT)
+        return CL_INVALID_VALUE;
+    memcpy(&uhal_cl.cl, functions, sizeof uhal_cl.cl);
+    return 0;
+}
+
+uhalClResult uhalClLiveCount(uhalClKind kind, size_t *count) {
+    *count = atomic_load(&uhal_cl.live[kind]);
+    return 0;
+}
+
+uhalClResult uhalClDeviceOpen(void **context, const uhalClDeviceInfo *info) {
+    uhal_cl_device *device = calloc(1, sizeof *device);
+    if (device == NULL)
+        return CL_OUT_OF_HOST_MEMORY;
+    pthread_mutex_init(&device->lock, NULL);
+    device->context = info->context;
+    device->device = info->device;
+    device->info = *info;
+    if (info->memory == UHAL_CL_MEMORY_USM) {
+        device->device_alloc = (__typeof__(device->device_alloc))info->device_alloc;
+        device->host_alloc = (__typeof__(device->host_alloc))info->host_alloc;
+        device->blocking_free = (__typeof__(device->blocking_free))info->blocking_free;
+        device->copy = (__typeof__(device->copy))info->memcpy;
+        device->fill = (__typeof__(device->fill))info->fill;
+        device->set_pointer = (__typeof__(device->set_pointer))info->set_pointer;
+    } else {
+        device->copy = uhal_cl.cl.clEnqueueSVMMemcpy;
+        device->fill = uhal_cl.cl.clEnqueueSVMMemFill;
+        device->set_pointer = uhal_cl.cl.clSetKernelArgSVMPointer;
+    }
+    *context = device;
+    return 0;
+}
+
+uhalClResult uhalClDeviceClose(void *context) {
+    if (current == context)
+        current = NULL;
+    return 0;
+}
+
+uhalClResult uhalClDeviceAllocated(size_t *bytes, void *context) {
+    *bytes = atomic_load(&((uhal_cl_device *)context)->allocated);
+    return 0;
+}
+
+uhalClResult uhalClCtxGetCurrent(void **context) {
+    *context = current;
+    return 0;
+}
+
+uhalClResult uhalClCtxSetCurrent(void *context) {
+    current = context;
+    return 0;
+}

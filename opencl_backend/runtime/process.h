@@ -1,0 +1,50 @@
+/* What the process has once, and what a device is. The functions are written before the first device is
+ * opened; devices stay where they are until the process ends, closed ones too, for a stream or an
+ * event may be destroyed after them.
+ */
+#ifndef UHAL_CL_PROCESS_H
+#define UHAL_CL_PROCESS_H
+
+#include "functions.h"
+
+/* Everything else is built hidden. */
+#pragma GCC visibility push(default)
+#include "runtime.h"
+#pragma GCC visibility pop
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+enum { UHAL_CL_KINDS = UHAL_CL_KIND_PINNED + 1 };
+
+typedef struct uhal_cl_process {
+    uhal_cl_functions cl;
+    atomic_size_t live[UHAL_CL_KINDS];
+} uhal_cl_process;
+
+extern uhal_cl_process uhal_cl;
+
+struct uhal_cl_stream;
+
+/* The device's own functions where unified shared memory is an extension, else OpenCL's. */
+typedef struct uhal_cl_device {
+    cl_context context;
+    cl_device_id device;
+    uhalClDeviceInfo info;
+    __typeof__(&clDeviceMemAllocINTEL) device_alloc;
+    __typeof__(&clHostMemAllocINTEL) host_alloc;
+    __typeof__(&clMemBlockingFreeINTEL) blocking_free;
+    __typeof__(&clEnqueueMemcpyINTEL) copy;
+    __typeof__(&clEnqueueMemFillINTEL) fill;
+    __typeof__(&clSetKernelArgMemPointerINTEL) set_pointer;
+    atomic_size_t allocated; /* bytes */
+    /* Of what is allocated: what was said of pointers before is out of date. */
+    atomic_uint_fast64_t changes;
+    pthread_mutex_t lock; /* of the streams that are open */
+    struct uhal_cl_stream *streams;
+} uhal_cl_device;
+
+/* The device that is current on this thread, null before the first. */
+uhal_cl_device *uhal_cl_current(void);
+
+#endif

@@ -1,0 +1,187 @@
+#define _POSIX_C_SOURCE 200809L
+
+#include "stream.h"
+#include "event.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+enum { PROBE_NANOSECONDS = 50000 };
+
+uhalClResult uhalClStreamCreate(void **handle, unsigned int flags, int priority) {
+    (void)flags;
+    (void)priority;
+    uhal_cl_device *device = uhal_cl_current();
+    if (device == NULL)
+        return CL_INVALID_CONTEXT;
+    uhal_cl_stream *stream = calloc(1, sizeof *stream);
+    if (stream == NULL)
+        return CL_OUT_OF_HOST_MEMORY;
+    const cl_properties properties[] = {CL_QUEUE_PROPERTIES, CL_QUEUE_PROFILING_ENABLE, 0};
+    cl_int status = 0;
+    stream->device = device;
+    stream->queue = uhal_cl.cl.clCreateCommandQueueWithProperties(device->context, device->device,
+                                                                  properties, &status);
+    if (status != 0) {
+        free(stream);
+        return status;
+    }
+    atomic_init(&stream->holders, 1);
+    pthread_mutex_init(&stream->lock, NULL);
+    pthread_mutex_lock(&device->lock);
+    stream->next = device->streams;
+    device->streams = stream;
+    pthread_mutex_unlock(&device->lock);
+    atomic_fetch_add(&uhal_cl.live[UHAL_CL_KIND_STREAM], 1);
+    *handle = stream;
+    return 0;
+}
+
+void uhal_cl_stream_hold(uhal_cl_stream *stream) { atomic_fetch_add(&stream->holders, 1); }
+
+void uhal_cl_stream_drop(uhal_cl_stream *stream) {
+    if (atomic_fetch_sub(&stream->holders, 1) != 1)
+        return;
+    if (stream->probe != NULL)
+        uhal_cl.cl.clReleaseEvent(stream->probe);
+    uhal_cl.cl.clReleaseCommandQueue(stream->queue);
+    pthread_mutex_destroy(&stream->lock);
+    free(stream);
+}
+
+uhalClResult uhalClStreamDestroy(void *handle) {
+    uhal_cl_stream *stream = handle;
+    const int status = uhal_cl.cl.clFlush(stream->queue);
+    pthread_mutex_lock(&stream->device->lock);
+    uhal_cl_stream **place = &stream->device->streams;
+    while (*place != stream)
+        place = &(*place)->next;
+    *place = stream->next;
+    pthread_mutex_unlock(&stream->device->lock);
+    atomic_fetch_sub(&uhal_cl.live[UHAL_CL_KIND_STREAM], 1);
+    uhal_cl_stream_drop(stream);
+    return status;
+}
+
+int uhal_cl_streams_finish(uhal_cl_device *device) {
+    /* Not under the lock, which a callback of the driver's may want before it goes on. */
+    pthread_mutex_lock(&device->lock);
+    size_t count = 0;
+    for (uhal_cl_stream *one = device->streams; one != NULL; one = one->next)
+        count += 1;
+    uhal_cl_stream **open = malloc((count + 1) * sizeof *open);
+    if (open != NULL) {
+        count = 0;
+        for (uhal_cl_stream *one = device->streams; one != NULL; one = one->next) {
+            uhal_cl_stream_hold(one);
+            open[count++] = one;
+        }
+    }
+    pthread_mutex_unlock(&device->lock);
+    if (open == NULL)
+        return CL_OUT_OF_HOST_MEMORY;
+    int status = 0;
+    for (size_t i = 0; i < count; ++i) {
+        const int failed = uhal_cl.cl.clFinish(open[i]->queue);
+        status = status != 0 ? status : failed;
+        uhal_cl_stream_drop(open[i]);
+    }
+    free(open);
+    return status;
+}
+
+uhalClResult uhalClStreamGetQueue(void **queue, void *stream) {
+    *queue = ((uhal_cl_stream *)stream)->queue;
+    return 0;
+}
+
+void uhal_cl_stream_done(uhal_cl_stream *stream, uint64_t ticket) {
+    uint_fast64_t known = atomic_load(&stream->completed);
+    while (known < ticket && !atomic_compare_exchange_weak(&stream->completed, &known, ticket))
+        continue;
+}
+
+int uhal_cl_stream_mark(uhal_cl_stream *stream, cl_event *event, uint64_t *ticket) {
+    /* First: what is counted by now was given before the marker. */
+    *ticket = atomic_load(&stream->submitted);
+    const int status = uhal_cl.cl.clEnqueueMarkerWithWaitList(stream->queue, 0, NULL, event);
+    return status != 0 ? status : uhal_cl.cl.clFlush(stream->queue);
+}
+
+int uhal_cl_event_status(cl_event event) {
+    cl_int state = 0;
+    const int status = uhal_cl.cl.clGetEventInfo(event, CL_EVENT_COMMAND_EXECUTION_STATUS,
+                                                 sizeof state, &state, NULL);
+    if (status != 0)
+        return status;
+    return state > CL_COMPLETE ? UHAL_CL_NOT_READY : state;
+}
+
+uhalClResult uhalClStreamSynchronize(void *handle) {
+    uhal_cl_stream *stream = handle;
+    const uint64_t ticket = atomic_load(&stream->submitted);
+    const int status = uhal_cl.cl.clFinish(stream->queue);
+    if (status == 0)
+        uhal_cl_stream_done(stream, ticket);
+    return status;
+}
+
+static uint64_t now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (uint64_t)time.tv_sec * 1000000000U + (uint64_t)time.tv_nsec;
+}
+
+/* Looks at the marker, and forgets it when it is done. The lock is held. */
+static int look(uhal_cl_stream *stream) {
+    const int status = uhal_cl_event_status(stream->probe);
+    if (status == UHAL_CL_NOT_READY)
+        return status;
+    uhal_cl.cl.clReleaseEvent(stream->probe);
+    stream->probe = NULL;
+    if (status == 0)
+        uhal_cl_stream_done(stream, stream->probe_ticket);
+    return status;
+}
+
+/* A queue cannot be asked whether it is empty; a marker at its end can. */
+uhalClResult uhalClStreamQuery(void *handle) {
+    uhal_cl_stream *stream = handle;
+    if (atomic_load(&stream->completed) >= atomic_load(&stream->submitted))
+        return 0;
+    int status = 0;
+    pthread_mutex_lock(&stream->lock);
+    if (stream->probe != NULL)
+        status = look(stream);
+    if (status == 0 && atomic_load(&stream->completed) < atomic_load(&stream->submitted)) {
+        status = uhal_cl_stream_mark(stream, &stream->probe, &stream->probe_ticket);
+        if (status == 0) {
+            /* An idle queue takes a moment to get there. */
+            const uint64_t end = now() + PROBE_NANOSECONDS;
+            do
+                status = look(stream);
+            while (status == UHAL_CL_NOT_READY && now() < end);
+        }
+    }
+    pthread_mutex_unlock(&stream->lock);
+    return status;
+}
+
+uhalClResult uhalClStreamWaitEvent(void *handle, void *event, unsigned int flags) {
+    (void)flags;
+    uhal_cl_stream *stream = handle;
+    uhal_cl_stream *recorded;
+    cl_event mark;
+    if (!uhal_cl_event_take(event, &mark, &recorded))
+        return 0;
+    int status;
+    /* An event of another context cannot be waited for in this one. */
+    if (recorded->device != stream->device)
+        status = uhal_cl.cl.clWaitForEvents(1, &mark);
+    else
+        status = uhal_cl.cl.clEnqueueBarrierWithWaitList(stream->queue, 1, &mark, NULL);
+    atomic_fetch_add(&stream->submitted, 1);
+    uhal_cl_stream_drop(recorded);
+    uhal_cl.cl.clReleaseEvent(mark);
+    return status;
+}

@@ -1,0 +1,40 @@
+/* A stream: an in-order queue, and how far it is known to have come. */
+#ifndef UHAL_CL_STREAM_H
+#define UHAL_CL_STREAM_H
+
+#include "process.h"
+
+#include <pthread.h>
+
+struct uhal_cl_callback;
+
+typedef struct uhal_cl_stream {
+    uhal_cl_device *device;
+    struct uhal_cl_stream *next; /* of the device's, while its owner has it */
+    cl_command_queue queue;
+    atomic_size_t holders; /* its owner, the events recorded in it, its callbacks under way */
+    atomic_uint_fast64_t submitted; /* commands given to the queue, counted after they are */
+    atomic_uint_fast64_t completed; /* of those, the first so many are known to be done */
+    pthread_mutex_t lock;           /* of what follows */
+    cl_event probe;                 /* marks the place a query asks about */
+    uint64_t probe_ticket;
+    struct uhal_cl_callback *first_callback; /* in the queue's order */
+    struct uhal_cl_callback *last_callback;
+} uhal_cl_stream;
+
+void uhal_cl_stream_hold(uhal_cl_stream *stream);
+void uhal_cl_stream_drop(uhal_cl_stream *stream);
+
+/* Waits for every stream of the device. */
+int uhal_cl_streams_finish(uhal_cl_device *device);
+
+/* Notes that the first `ticket` commands are done. */
+void uhal_cl_stream_done(uhal_cl_stream *stream, uint64_t ticket);
+
+/* Puts a marker behind everything in the queue and hands it to the device; `ticket` counts it. */
+int uhal_cl_stream_mark(uhal_cl_stream *stream, cl_event *event, uint64_t *ticket);
+
+/* 0: the event's command is done; UHAL_CL_NOT_READY; or with what it failed. */
+int uhal_cl_event_status(cl_event event);
+
+#endif

@@ -1,0 +1,391 @@
+"""The OpenCL backend on Intel's runtime for CPUs: how it is found, and what is its own."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from opencl_backend import compile as opencl_compile
+from opencl_backend._library import candidates
+from tests.children import check_child
+from tests.conformance.rows import KERNELS, compile_for_opencl
+from tests.sampling import rounds
+from uhal import Device, DeviceBuffer, HostBuffer, Module, Stream, registry
+from uhal.errors import (
+    ArgumentValueError,
+    DeviceError,
+    InvalidImageError,
+    LibraryNotFoundError,
+    NotFoundError,
+    NotSupportedError,
+)
+
+HEADER = "#include <uhal/kernel.h>\n"
+
+
+def kernels(text: str) -> Module:
+    return Module.from_bytes(opencl_compile.kernels(HEADER + text))
+
+
+# -- finding it ------------------------------------------------------------------------------------
+
+
+def test_the_record_tells_what_was_found(runtime: None) -> None:
+    found = registry.record("opencl")
+    assert found.verdict == "ok"
+    assert found.devices[0].kind == "processor"
+    assert "CPU, OpenCL 3" in found.devices[0].description
+    assert found.path is not None and "intelocl" in found.path
+
+
+def say_record() -> None:
+    found = registry.record("opencl")
+    print(found.verdict, found.path, found.reason, found.next_step, sep="\n")
+
+
+def test_the_loader_is_asked_first(runtime: None, packages: Path) -> None:
+    """Debian's loader goes by its own variable, as for every OpenCL program."""
+    loader = packages / "usr" / "lib" / "x86_64-linux-gnu"
+    wheel = candidates()[-1]
+    environment = {"LD_LIBRARY_PATH": str(loader), "OCL_ICD_VENDORS": wheel}
+    verdict, path, reason, _ = check_child(say_record, environment=environment).split("\n")[:4]
+    assert (verdict, Path(path).parent) == ("ok", loader), reason
+
+
+def test_a_loader_without_runtimes_is_passed_over(
+    runtime: None, packages: Path, tmp_path: Path
+) -> None:
+    loader = packages / "usr" / "lib" / "x86_64-linux-gnu"
+    environment = {"LD_LIBRARY_PATH": str(loader), "OCL_ICD_VENDORS": str(tmp_path)}
+    verdict, path, _, _ = check_child(say_record, environment=environment).split("\n")[:4]
+    assert (verdict, Path(path).name) == ("ok", "libintelocl.so")
+
+
+def test_without_a_library_it_says_what_to_install() -> None:
+    environment = {"UHAL_OPENCL_LIBRARY": "/nonexistent/libOpenCL.so.1"}
+    verdict, _, reason, advice = check_child(say_record, environment=environment).split("\n")[:4]
+    assert verdict == "absent"
+    assert "/nonexistent/libOpenCL.so.1" in reason
+    assert "pip install intel-opencl-rt intel-cmplr-lib-rt (both of one version" in advice
+
+
+def fail_to_open() -> None:
+    try:
+        Device(0, "opencl")
+    except DeviceError as error:
+        print(type(error).__name__, error)
+
+
+def test_opening_without_a_library_is_refused() -> None:
+    said = check_child(fail_to_open, environment={"UHAL_OPENCL_LIBRARY": "/nonexistent/x.so"})
+    assert "/nonexistent/x.so" in said and "pip install" in said
+    assert issubclass(LibraryNotFoundError, DeviceError)
+
+
+# -- the kinds of memory ---------------------------------------------------------------------------
+
+
+LIST = """
+struct Node { Node *next; u64 value; };
+KERNEL(link, (Node *nodes, u64 n)) {
+    GRID_STRIDE(i, n) {
+        nodes[i].next = i + 1 < n ? nodes + i + 1 : nullptr;
+        nodes[i].value = i;
+    }
+}
+KERNEL(walk, (const Node *const *first, u64 *sum)) {
+    THREADS(t) {
+        if (t == 0)
+            for (const Node *one = *first; one != nullptr; one = one->next) sum[0] += one->value;
+    }
+}
+"""
+
+
+def use_memory(image: str, kind: str) -> None:
+    with Device(0, "opencl") as device:
+        assert device.attributes["memory"] == kind
+        module = Module.from_file(image)
+        values = np.arange(5000, dtype="f4")
+        x = DeviceBuffer.from_numpy(values)
+        y = DeviceBuffer.zeros(5000, "f32")
+        module.get_function("saxpy")[20, 64](5000, 2.0, x, y)
+        assert np.array_equal(y.to_numpy(), 2 * values)
+        y[100:200].set_32(0x3F000000)
+        assert (y.to_numpy()[100:200] == 0.5).all()
+        with HostBuffer(5000, "f32") as pinned, Stream() as stream:
+            pinned.array[:] = 3
+            x.copy_from_async(pinned, stream)
+            x.copy_to_async(pinned, stream)
+            stream.synchronize()
+            assert (pinned.array == 3).all() and (x.to_numpy() == 3).all()
+        # memory that is reached through memory
+        lists = Module.from_bytes(opencl_compile.kernels(HEADER + LIST))
+        nodes = DeviceBuffer.zeros(2 * 1000, "u64")
+        lists.get_function("link")[4, 64](nodes, 1000)
+        first = DeviceBuffer.from_numpy(np.array([int(nodes.as_device_ptr())], "u8"))
+        total = DeviceBuffer.zeros(1, "u64")
+        lists.get_function("walk")[1, 1](first, total)
+        assert total.to_numpy()[0] == 999 * 500
+        print(kind)
+
+
+@pytest.mark.parametrize("kind", ["usm", "svm-fine", "svm-coarse"])
+def test_every_kind_of_memory(runtime: None, folder: Path, kind: str) -> None:
+    image = compile_for_opencl(KERNELS / "basic.cu", folder)
+    environment = {"UHAL_OPENCL_MEMORY": kind}
+    assert check_child(use_memory, str(image), kind, environment=environment) == f"{kind}\n"
+
+
+def test_a_kind_the_device_has_not_is_refused(runtime: None) -> None:
+    said = check_child(say_record, environment={"UHAL_OPENCL_MEMORY": "magic"}).split("\n")
+    assert said[0] == "refused"
+    assert "UHAL_OPENCL_MEMORY: expected one of usm, svm-fine, svm-coarse" in said[2]
+    assert issubclass(ArgumentValueError, DeviceError)
+
+
+def test_free_memory_is_accounted(device: Device) -> None:
+    device.empty_cache()
+    free, total = device.memory_info()
+    assert 0 < free <= total
+    with DeviceBuffer.uninitialized(1 << 28, "u8"):
+        assert device.memory_info()[0] <= total - (1 << 28)
+
+
+# -- kernels ---------------------------------------------------------------------------------------
+
+
+def test_arguments_stay_only_while_they_are_the_same(
+    device: Device, rng: np.random.Generator
+) -> None:
+    """Each launch is of its own values, whatever the launches before it were of."""
+    with kernels("KERNEL(put, (u32 *y, u32 place, u32 value)) { y[place] = value; }") as module:
+        put = module.get_function("put", "u32* y, u32 place, u32 value")
+        outs = [DeviceBuffer.zeros(64, "u32") for _ in range(3)]
+        expected = np.zeros((3, 64), "u4")
+        for _ in range(rounds(500, 20_000)):
+            which, place = int(rng.integers(3)), int(rng.integers(64))
+            value = int(rng.integers(3))
+            put[1, 1](outs[which], place, value)
+            expected[which, place] = value
+        assert np.array_equal([out.to_numpy() for out in outs], expected)
+
+
+def test_threads_that_launch_one_kernel_do_not_mix_their_arguments(device: Device) -> None:
+    with kernels("KERNEL(put, (u32 *y, u32 place, u32 value)) { y[place] += value; }") as module:
+        put = module.get_function("put", "u32* y, u32 place, u32 value")
+        wrong = []
+
+        def run(number: int) -> None:
+            with device, Stream() as stream:
+                out = DeviceBuffer.zeros(16, "u32", stream=stream)
+                for count in range(rounds(300, 5000)):
+                    put[1, 1, 0, stream](out, count % 16, number)
+                stream.synchronize()
+                counts = np.bincount(np.arange(rounds(300, 5000)) % 16, minlength=16)
+                if not np.array_equal(out.to_numpy(), counts * number):
+                    wrong.append(number)
+
+        threads = [threading.Thread(target=run, args=(number,)) for number in range(1, 9)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not wrong
+
+
+def test_a_kernel_that_asks_too_much_is_refused_before_the_driver(device: Device) -> None:
+    text = """
+    #define LOCAL __attribute__((address_space(3)))
+    KERNEL(two, (LOCAL u32 *a, LOCAL u32 *b)) { THREADS(t) { a[t] = b[t]; } }
+    KERNEL(one, (u32 *y)) { THREADS(t) { y[t] = t; } }
+    """
+    with kernels(text) as module:
+        out = DeviceBuffer.zeros(4, "u32")
+        module.get_function("one")[1, 4](out)
+        assert out.to_numpy().tolist() == [0, 1, 2, 3]
+        with pytest.raises(NotSupportedError, match="'two' takes several pointers to the memory"):
+            module.get_function("two")
+
+
+def test_a_pointer_to_shared_memory_is_the_launchs(device: Device) -> None:
+    text = """
+    KERNEL(turn, (u32 *y, __attribute__((address_space(3))) u32 *a, u32 n)) {
+        THREADS(t) { a[t] = y[t]; }
+        BARRIER();
+        THREADS(t) { y[t] = a[n - 1 - t]; }
+    }
+    """
+    with kernels(text) as module:
+        turn = module.get_function("turn", "u32* y, u32 n")
+        out = DeviceBuffer.from_numpy(np.arange(32, dtype="u4"))
+        turn[1, 32, 128](out, 32)
+        assert out.to_numpy().tolist() == list(range(31, -1, -1))
+
+
+def test_variables_of_a_module_left_whole_have_no_address(device: Device) -> None:
+    text = """
+    __attribute__((device, used)) u32 begins[2] = {4, 5};
+    KERNEL(reads, (u32 *y)) { THREADS(t) { y[t] = begins[t]; begins[t] += 1; } }
+    """
+    with kernels(text) as module:
+        out = DeviceBuffer.zeros(2, "u32")
+        reads = module.get_function("reads")
+        for expected in ([4, 5], [5, 6]):
+            reads[1, 2](out)
+            assert out.to_numpy().tolist() == expected
+        with pytest.raises(NotFoundError, match="begins"):
+            module.get_global("begins")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda data: data[:4] + b"\0\6\1\0" + data[8:], "takes SPIR-V 1.0, 1.1, 1.2"),
+        (lambda data: data[:4] + b"\0\2\3\0" + data[8:], "has SPIR-V's version"),
+        (lambda data: b"\x1f\x8b" + data, "is damaged"),
+        (lambda data: b"\x7fELF" + data, "expected a SPIR-V module"),
+    ],
+)
+def test_images_of_other_kinds_are_refused(device: Device, change: object, words: str) -> None:
+    data = opencl_compile.kernels(HEADER + "KERNEL(nothing, ()) {}")
+    with pytest.raises(InvalidImageError, match=words):
+        Module.from_bytes(change(data))  # type: ignore[operator]
+
+
+def test_what_the_driver_cannot_build_is_told_in_its_words(device: Device) -> None:
+    """A function that nobody defines."""
+    text = """
+    extern "C" __attribute__((device)) u32 nowhere(u32);
+    KERNEL(asks, (u32 *y)) { y[0] = nowhere(1); }
+    """
+    with kernels(text) as module:
+        with pytest.raises(InvalidImageError, match=r"kernel 'asks': .* could not build it"):
+            module.get_function("asks")
+
+
+def test_wrong_source_is_told_in_the_compilers_words() -> None:
+    with pytest.raises(DeviceError, match="unknown type name 'nonsense'"):
+        opencl_compile.kernels("nonsense")
+    with pytest.raises(TypeError, match="source: expected a str"):
+        opencl_compile.kernels(b"x")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="options: expected a sequence of str"):
+        opencl_compile.kernels("", "-DX")  # type: ignore[arg-type]
+
+
+# -- OpenCL C --------------------------------------------------------------------------------------
+
+
+OPENCL_C = """
+typedef struct { int a; float b; } pair;
+kernel void scale(ulong n, float by, global const float *x, global float *y) {
+    for (size_t i = get_global_id(0); i < n; i += get_global_size(0)) y[i] = by * x[i] + SHIFT;
+}
+kernel void turn(global uint *y, local uint *scratch, uint n) {
+    size_t t = get_local_id(0);
+    scratch[t] = y[t];
+    barrier(CLK_LOCAL_MEM_FENCE);
+    y[t] = scratch[n - 1 - t];
+}
+kernel void sums(float4 v, global float *y) { y[0] = v.x + v.y + v.z + v.w; }
+kernel void takes(pair p, global float *y) { y[0] = p.a + p.b; }
+kernel void looks(read_only image2d_t picture, global float *y) { y[0] = 0; }
+"""
+
+
+def test_opencl_c_is_compiled_by_the_driver(device: Device, rng: np.random.Generator) -> None:
+    image = opencl_compile.opencl_c(OPENCL_C, "-DSHIFT=0.5f")
+    with Module.from_bytes(image) as module:
+        assert set(module.kernels) == {"scale", "turn", "sums", "takes", "looks"}
+        scale = module.get_function("scale")
+        assert scale.signature is not None
+        assert scale.signature.declaration == "u64 n, f32 by, const f32* x, f32* y"
+        values = rng.standard_normal(1000).astype("f4")
+        x, y = DeviceBuffer.from_numpy(values), DeviceBuffer.zeros(1000, "f32")
+        scale[7, 64](1000, 3.0, x, y)
+        expected = 3 * values.astype("f8") + 0.5
+        assert np.abs(y.to_numpy() - expected).max() <= 2e-7 * np.abs(expected).max()
+        out = DeviceBuffer.from_numpy(np.arange(16, dtype="u4"))
+        module.get_function("turn")[1, 16, 64](out, 16)
+        assert out.to_numpy().tolist() == list(range(15, -1, -1))
+        module.get_function("sums")[1, 1](np.arange(4, dtype="f4").tobytes(), y)
+        assert y.to_numpy()[0] == 6
+        for name in ("takes", "looks"):
+            with pytest.raises(NotSupportedError, match=f"kernel '{name}' takes what no caller"):
+                module.get_function(name)
+        with pytest.raises(TypeError):
+            scale[1, 1](1000, 3.0, x)
+        with pytest.raises(NotFoundError, match="OpenCL tells none"):
+            module.get_global("anything")
+
+
+def test_wrong_opencl_c_is_told_in_the_drivers_words(device: Device) -> None:
+    with pytest.raises(InvalidImageError, match=r"(?s)could not build it.*nonsense"):
+        Module.from_bytes(opencl_compile.opencl_c("kernel void a(nonsense b) {}"))
+    with pytest.raises(ArgumentValueError, match="one line"):
+        opencl_compile.opencl_c("", "-DX\n-DY")
+
+
+# -- programs that are kept ------------------------------------------------------------------------
+
+
+def load_everything(names: list[str]) -> None:
+    import ubridge
+
+    with Device(0, "opencl"):
+        for name in names:
+            module = ubridge.load_module(name)
+            for entry in module.kernels[:3]:
+                module.get_function(entry)
+    print(len(names))
+
+
+def test_a_second_process_builds_nothing(runtime: None, tmp_path: Path) -> None:
+    environment = {"UHAL_OPENCL_CACHE": str(tmp_path)}
+    names = ["activation", "attention"]
+    check_child(load_everything, names, environment=environment)
+    kept = {path: path.stat().st_ino for path in tmp_path.glob("*.bin")}
+    assert len(kept) == 4
+    # As if built long ago: what is found is marked as used, what is built is another file.
+    for path in kept:
+        os.utime(path, (1, 1))
+    check_child(load_everything, names, environment=environment)
+    assert {path: path.stat().st_ino for path in tmp_path.glob("*.bin")} == kept
+    assert all(path.stat().st_mtime > 1 for path in kept)
+
+
+def test_a_program_the_driver_refuses_is_built_anew(device: Device, tmp_path: Path) -> None:
+    """Whole by its digest, but not what this driver takes."""
+    from opencl_backend._cache import ProgramCache
+
+    backend = registry.backend("opencl")
+    opened = backend._opened[0]  # type: ignore[attr-defined]
+    before = opened.programs._cache
+    cache = opened.programs._cache = ProgramCache(tmp_path)
+    try:
+        for _ in range(2):
+            with kernels("KERNEL(nothing, ()) {}") as module:
+                module.get_function("nothing")[1, 1]()
+            (path,) = tmp_path.glob("*.bin")
+            cache.keep(path.name.removesuffix(".bin"), b"not a program")
+        with kernels("KERNEL(nothing, ()) {}") as module:
+            module.get_function("nothing")[1, 1]()
+        assert path.stat().st_size > 1000
+    finally:
+        opened.programs._cache = before
+
+
+def test_queries_see_work_that_nobody_waited_for(device: Device) -> None:
+    out = DeviceBuffer.zeros(1 << 16, "u32")
+    with Stream() as stream:
+        for _ in range(20):
+            out.set_32(7, stream=stream)
+        end = time.monotonic() + 60
+        while not stream.query():
+            assert time.monotonic() < end
+        assert (out.to_numpy() == 7).all()

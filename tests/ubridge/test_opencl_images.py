@@ -1,0 +1,85 @@
+"""The committed OpenCL images: made from the sources that lie beside them, and small."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ubridge
+from build_support import hip_compiler, opencl_kernels
+from opencl_backend.spirv import SpirvModule
+from tests.sampling import rounds
+from uhal.signature import Signature, merge
+
+ROOT = Path(__file__).resolve().parents[2]
+IMAGES = ROOT / opencl_kernels.IMAGES
+STALE = "the images are older than the sources: run make kernels-opencl"
+MOST_BYTES = 3_000_000
+
+
+@pytest.fixture(scope="module")
+def manifest() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((IMAGES / opencl_kernels.MANIFEST).read_text("utf-8"))
+    return found
+
+
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_every_module_was_compiled(manifest: dict[str, Any]) -> None:
+    pinned = f"{hip_compiler.PACKAGE} {hip_compiler.PINNED}, zlib "
+    assert manifest["compiler"].startswith(pinned)
+    assert sorted(manifest["modules"]) == sorted(ubridge.modules()), STALE
+    listed = {name for module in manifest["modules"].values() for name in module["images"]}
+    assert {path.name for path in IMAGES.iterdir()} == listed | {opencl_kernels.MANIFEST}
+
+
+def test_they_are_small() -> None:
+    assert sum(path.stat().st_size for path in IMAGES.glob("*.gz")) <= MOST_BYTES
+
+
+@pytest.mark.parametrize("module", ubridge.modules())
+def test_images_are_as_new_as_their_sources(module: str, manifest: dict[str, Any]) -> None:
+    made = manifest["modules"][module]
+    changed = [path for path, known in made["sources"].items() if digest(ROOT / path) != known]
+    assert not changed, STALE
+    assert f"ubridge/kernels/{module}.cu" in made["sources"]
+    assert "uhal/include/uhal/kernel_opencl.h" in made["sources"]
+    assert all(path.startswith(("uhal/", "ubridge/")) for path in made["sources"])
+    for name, known in made["images"].items():
+        assert digest(IMAGES / name) == known, f"{name} is not what make kernels-opencl made"
+
+
+@pytest.mark.parametrize("module", ubridge.modules())
+def test_an_image_has_the_kernels_its_sidecar_describes(module: str) -> None:
+    name = f"{module}{opencl_kernels.SUFFIX}"
+    told = SpirvModule(gzip.decompress((IMAGES / name).read_bytes()), name).signatures
+    beside = Signature.parse_sidecar((IMAGES / f"{name}.sig").read_text("utf-8"))
+    assert list(told) == list(beside)
+    for entry, declared in beside.items():
+        merged = merge(told[entry], declared)
+        assert merged is not None
+        assert all(parameter.kind != "unknown" for parameter in merged)
+
+
+@pytest.mark.parametrize("module", ubridge.modules()[:: rounds(9, 1)])
+def test_the_same_sources_give_the_same_bytes(
+    module: str, manifest: dict[str, Any], tmp_path: Path
+) -> None:
+    """In another folder, with this machine's compiler."""
+    if opencl_kernels.compiler() != manifest["compiler"]:
+        pytest.skip(f"made with {manifest['compiler']}, here is {opencl_kernels.compiler()}")
+    root = tmp_path / "elsewhere"
+    for folder in ("uhal/include", "ubridge/kernels"):
+        ignored = shutil.ignore_patterns("images", "host")
+        shutil.copytree(ROOT / folder, root / folder, ignore=ignored)
+    opencl_kernels.main(tmp_path / "made", root, [module])
+    for path in (tmp_path / "made").glob(f"{module}.*"):
+        assert path.read_bytes() == (IMAGES / path.name).read_bytes(), path.name

@@ -1,0 +1,1 @@
+activationf32: f32* data, u32 rows, u32 cols, i32 kind

@@ -1,0 +1,11 @@
+affine_bf16: u64 numel, u64 num_dims, const u64* info, const bf16* inp, bf16* out, bf16 mul, bf16 add
+affine_f16: u64 numel, u64 num_dims, const u64* info, const f16* inp, f16* out, f16 mul, f16 add
+affine_f32: u64 numel, u64 num_dims, const u64* info, const f32* inp, f32* out, f32 mul, f32 add
+affine_f64: u64 numel, u64 num_dims, const u64* info, const f64* inp, f64* out, f64 mul, f64 add
+affine_f8e4m3: u64 numel, u64 num_dims, const u64* info, const f8e4m3* inp, f8e4m3* out, f8e4m3 mul, f8e4m3 add
+affine_f8_e4m3: u64 numel, u64 num_dims, const u64* info, const f8e4m3* inp, f8e4m3* out, f8e4m3 mul, f8e4m3 add
+affine_u8: u64 numel, u64 num_dims, const u64* info, const u8* inp, u8* out, u8 mul, u8 add
+affine_u32: u64 numel, u64 num_dims, const u64* info, const u32* inp, u32* out, u32 mul, u32 add
+affine_i16: u64 numel, u64 num_dims, const u64* info, const i16* inp, i16* out, i16 mul, i16 add
+affine_i32: u64 numel, u64 num_dims, const u64* info, const i32* inp, i32* out, i32 mul, i32 add
+affine_i64: u64 numel, u64 num_dims, const u64* info, const i64* inp, i64* out, i64 mul, i64 add
