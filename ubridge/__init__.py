@@ -16,6 +16,7 @@ if not hasattr(uhal, "Api"):
     )
 
 from ubridge import functions
+from ubridge.buffers.block_launches import launch_dequantize, launch_quantized_matvec
 from ubridge.buffers.fused_launches import launch_masked_fill, launch_silu_mul
 from ubridge.buffers.indexed_launches import (
     launch_gather,
@@ -74,6 +75,7 @@ from ubridge.creation import (
 from ubridge.device.executor import DeviceExecutor
 from ubridge.device.images import load_module, modules
 from ubridge.device.slice_ptr import LayoutCache, SlicePtrOrNull
+from ubridge.files import InvalidFileError, Weights, load, save
 from ubridge.functions import *  # noqa: F403 -- all are public names of this package
 from ubridge.graph.dispatch import (
     DispatchCall,
@@ -120,7 +122,7 @@ from ubridge.ops.selection import (
     topk,
 )
 from ubridge.ops.statistics import all, any, cumsum, prod, std, var
-from ubridge.quantized import QuantizedWeight, launch_quantized_matvec, quantized_matmul
+from ubridge.quantized import QuantizedWeight, quantized_matmul
 from ubridge.random import Generator, rand, randn
 from ubridge.tensor import DeviceTensor
 
@@ -199,6 +201,10 @@ __all__ = [
     "kv_concat",
     "QuantizedWeight",
     "quantized_matmul",
+    "InvalidFileError",
+    "Weights",
+    "load",
+    "save",
     "argsort",
     "sort",
     "avg_pool2d",
@@ -225,6 +231,7 @@ __all__ = [
     "launch_convolution",
     "launch_copy",
     "launch_copy2d",
+    "launch_dequantize",
     "launch_fill",
     "launch_gather",
     "launch_im2col",

@@ -86,10 +86,12 @@ cos = _unary("cos")
 erf = _unary("erf")
 erfinv = _unary("erfinv")
 exp = _unary("exp")
+expm1 = _unary("expm1")
 floor = _unary("floor")
 gelu = _unary("gelu")
 gelu_erf = _unary("gelu_erf")
 log = _unary("log")
+log1p = _unary("log1p")
 negative = _unary("negative")
 normcdf = _unary("normcdf")
 reciprocal = _unary("reciprocal")
@@ -105,6 +107,7 @@ square = _unary("square")
 tanh = _unary("tanh")
 
 add = _binary("add")
+atan2 = _binary("atan2")
 divide = _binary("divide")
 maximum = _binary("maximum")
 minimum = _binary("minimum")
@@ -133,6 +136,7 @@ def elu(
 __all__ = [
     "abs",
     "add",
+    "atan2",
     "ceil",
     "copy",
     "cos",
@@ -142,6 +146,7 @@ __all__ = [
     "erf",
     "erfinv",
     "exp",
+    "expm1",
     "floor",
     "gelu",
     "gelu_erf",
@@ -150,6 +155,7 @@ __all__ = [
     "less",
     "less_equal",
     "log",
+    "log1p",
     "maximum",
     "minimum",
     "mod",

@@ -107,7 +107,7 @@ void Capture::leave(Stream &stream) {
         capture->finish();
         return;
     }
-    capture->spoil(UHAL_HOST_ERROR_STREAM_CAPTURE_INVALIDATED, "a stream in it was destroyed");
+    // As with CUDA, what one that joined has recorded stays, and must be waited for.
     capture->member(stream).stream = nullptr;
     stream.capture.reset();
 }

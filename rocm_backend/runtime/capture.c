@@ -181,7 +181,7 @@ void uhal_hsa_capture_leave(uhal_hsa_stream *stream) {
         if (number == 0) {
             finish(one);
         } else {
-            spoil(one, UHAL_HSA_CAPTURE_INVALIDATED, "a stream in it was destroyed");
+            /* As with CUDA, what it has recorded stays, and must be waited for. */
             one->members[number].stream = NULL;
             let_go(one);
         }

@@ -41,6 +41,8 @@ MAX_REGISTERS = 1 << 20
 _REGISTERS = re.compile(r"\.reg\s*\.(\w+)\s+(.*)$", re.DOTALL)
 _REGISTER = re.compile(r"([\w$%]+)\s*(?:<\s*(\d{1,7})\s*>)?$")
 _INSTRUCTION = re.compile(r"(?:@\s*(!?)\s*([\w$%]+)\s+)?([a-z][\w.:]*)\s*(.*)$", re.DOTALL)
+_USED_BYTES = re.compile(r'"used_bytes_mask\s+(0[xX][0-9a-fA-F]+|\d+)"')
+"""ISA manual §11.4, Pragma Strings: of the load that follows."""
 _TARGETS = re.compile(r"\.(?:branch|call)targets\s+(.*)$", re.DOTALL)
 _LIST = re.compile(r"\s*\.(?:branchtargets|calltargets|callprototype)")
 _INTEGER = re.compile(r"([-~]?)\s*(0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)U?$")
@@ -75,6 +77,7 @@ class _Body:
         self._blocks: list[dict[str, str]] = [{}]
         self._block_count = 0
         self._line = 0
+        self._used_bytes: int | None = None
 
     def read(self, text: str, first_line: int) -> None:
         label = ""
@@ -141,7 +144,10 @@ class _Body:
             self._function.variables[self._declared(variable.name)] = replace(
                 variable, name=self._resolved(variable.name)
             )
-        elif not text.startswith((".pragma", ".maxn", ".minn", ".loc", ".file")):
+        elif text.startswith(".pragma"):
+            used = _USED_BYTES.search(text)
+            self._used_bytes = int(used[1], 0) if used is not None else None
+        elif not text.startswith((".maxn", ".minn", ".loc", ".file")):
             self._fail(f"an unknown directive: {text[:60]!r}")
 
     def _declare_registers(self, text: str) -> None:
@@ -184,7 +190,8 @@ class _Body:
                 self._fail(f"the guard {found[2]} is no register")
             guard = Negated(guard) if found[1] else guard
         operands = tuple(self._optional(one) for one in self._split(found[4]))
-        self._function.statements.append(Instruction(found[3], operands, self._line, guard))
+        used, self._used_bytes = self._used_bytes, None
+        self._function.statements.append(Instruction(found[3], operands, self._line, guard, used))
 
     def _split(self, text: str) -> list[str]:
         """Cut operands at the commas outside brackets."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-ABI = 4
+ABI = 5
 """Changes whenever the structures or their meaning do."""
 
 BLOCK = {
@@ -35,8 +35,9 @@ BLOCK = {
     "trace": 176,
     "no_function": 184,
     "workspace": 192,
+    "is_local": 200,
 }
-BLOCK_BYTES = 200
+BLOCK_BYTES = 208
 THREAD = {
     "request": 0,
     "line": 4,

@@ -49,6 +49,12 @@ def elements(operand: Operand | None) -> tuple[Operand | None, ...]:
 def load(e: Emitter, i: Instruction) -> None:
     kind = i.type
     count = len(elements(i.operands[0]))
+    if (
+        i.used_bytes is not None
+        and i.used_bytes & (1 << kind.bytes * count) - 1 != (1 << kind.bytes * count) - 1
+    ):
+        _load_in_part(e, i, i.used_bytes)
+        return
     where = e.reach(
         i.operands[1], space_of(i), kind.bytes * count, "load", synchronizes=_synchronizes(i)
     )
@@ -65,6 +71,24 @@ def load(e: Emitter, i: Instruction) -> None:
         )
     for register, value in zip(elements(i.operands[0]), values, strict=True):
         e.write(register, value, kind)
+
+
+def _load_in_part(e: Emitter, i: Instruction, used: int) -> None:
+    """Byte by byte those that are used: the others may lie behind the end; they are 0."""
+    kind, source = i.type, i.operands[1]
+    assert isinstance(source, Address)
+    for index, register in enumerate(elements(i.operands[0])):
+        value = "0"
+        for byte in range(kind.bytes):
+            offset = index * kind.bytes + byte
+            if not used >> offset & 1:
+                continue
+            place = Address(source.base, source.offset + offset)
+            where = e.reach(place, space_of(i), 1, "load", synchronizes=_synchronizes(i))
+            one = e.value(f"zext i8 {e.value(f'load i8, ptr {where}')} to i{kind.width}")
+            moved = e.value(f"shl i{kind.width} {one}, {8 * byte}") if byte else one
+            value = moved if value == "0" else e.value(f"or i{kind.width} {value}, {moved}")
+        e.write(register, value, BITS[kind.width] if kind.is_float else kind)
 
 
 @instruction(
@@ -145,17 +169,23 @@ def convert_address(e: Emitter, i: Instruction) -> None:
 def is_in_space(e: Emitter, i: Instruction) -> None:
     address = e.read(i.operands[1], U64)
     space = space_of(i)
-    start = e.value(f"ptrtoint ptr {e.field('shared', 'ptr')} to i64")
-    size = e.value(f"zext i32 {e.field('total_shared_bytes', 'i32')} to i64")
-    inside = e.value(f"icmp ult i64 {e.value(f'sub i64 {address}, {start}')}, {size}")
-    if space == "shared":
-        truth = inside
-    elif space == "global":
-        truth = e.value(f"xor i1 {inside}, true")
-    else:
+    if space not in ("shared", "local", "global"):
         raise e.unsupported(
-            f"{i.spelling}: only global and shared memory are told apart (§{CHAPTER}isspacep)"
+            f"{i.spelling}: only global, shared and local memory are told apart "
+            f"(§{CHAPTER}isspacep)"
         )
+    truth = ""
+    if space != "local":
+        start = e.value(f"ptrtoint ptr {e.field('shared', 'ptr')} to i64")
+        size = e.value(f"zext i32 {e.field('total_shared_bytes', 'i32')} to i64")
+        truth = e.value(f"icmp ult i64 {e.value(f'sub i64 {address}, {start}')}, {size}")
+    if space != "shared":
+        answer = e.value(f"call i32 {e.field('is_local', 'ptr')}(ptr %block, i64 {address})")
+        is_local = e.value(f"icmp ne i32 {answer}, 0")
+        truth = e.value(f"or i1 {truth}, {is_local}") if truth else is_local
+    if space == "global":
+        # What is neither.
+        truth = e.value(f"xor i1 {truth}, true")
     e.write_predicate(i.operands[0], truth)
 
 

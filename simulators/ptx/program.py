@@ -117,6 +117,8 @@ class Instruction:
     operands: tuple[Operand | None, ...]
     line: int
     guard: Operand | None = None
+    used_bytes: int | None = None
+    """Of a load, the bytes that are used, a bit for each; all where the text does not say."""
 
     @property
     def name(self) -> str:

@@ -15,7 +15,7 @@ from tests.children import check_child
 from tests.conformance import faults
 from tests.conformance.rows import Row
 from tests.sampling import rounds
-from tests.slots import KernelCall, launch_graph, update_kernel
+from tests.slots import KernelCall, Slots, launch_graph, update_kernel
 from uhal import Device, DeviceBuffer, Function, Module, Stream
 from uhal.abi import LibraryBackend
 from uhal.contract import Backend, ExecutableGraph
@@ -187,6 +187,37 @@ def test_a_graph_takes_other_parameters(
         chain.advance()
         stream.synchronize()
         chain.check()
+
+
+def test_a_graph_keeps_what_a_stream_recorded_that_is_gone(
+    backend: Backend, stream: Stream, chains: Callable[[], Chain]
+) -> None:
+    """One that joined the capture may be destroyed; uhal's own captures hold theirs."""
+    chain = chains()
+    slots = Slots(backend)
+    other, event = ctypes.c_void_p(), ctypes.c_void_p()
+    slots("stream_create", ctypes.byref(other), 0, 0)
+    slots("event_create", ctypes.byref(event), 0)
+    backend.begin_capture(stream.handle)
+    slots("event_record", event, stream.handle)
+    slots("stream_wait_event", other, event, 0)
+    call = chain.call(0)
+    values = [ctypes.create_string_buffer(one, len(one)) for one in call.parameters]
+    slots.launch(call.function, call.grid, call.block, other, *values)
+    slots("event_record", event, other)
+    slots("stream_wait_event", stream.handle, event, 0)
+    slots("stream_destroy", other)
+    assert backend.capture_status(stream.handle) == "active"
+    graph = backend.end_capture(stream.handle)
+    executable = backend.instantiate_graph(graph)
+    launch_graph(backend, executable.handle, stream.handle)
+    stream.synchronize()
+    chain.factors = chain.factors[:1]
+    chain.advance()
+    chain.check()
+    backend.destroy_executable_graph(executable.handle)
+    backend.destroy_graph(graph)
+    slots("event_destroy", event)
 
 
 def test_a_graph_of_an_abandoned_capture_leaves_nothing(

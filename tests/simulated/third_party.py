@@ -75,8 +75,25 @@ def install(folder: Path, packages: tuple[str, ...], **environment: str) -> Path
     if done.returncode != 0 and any(words in said for words in _NO_NETWORK):
         pytest.skip(f"there is no network to install {packages[0]} from")
     assert done.returncode == 0, said[-5000:]
-    unfinished.replace(site)
-    return site
+    return _published(unfinished, site)
+
+
+def _published(unfinished: Path, place: Path) -> Path:
+    """Give a folder that is whole its name, unless another worker was the first to make one."""
+    try:
+        unfinished.replace(place)
+    except OSError:
+        if not place.is_dir():
+            raise
+        shutil.rmtree(unfinished, ignore_errors=True)
+    return place
+
+
+def _write(path: Path, text: str) -> None:
+    """Replace a file at once: others may read it."""
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as unfinished:
+        unfinished.write(text)
+    Path(unfinished.name).replace(path)
 
 
 def make_environment(folder: Path, packages: tuple[str, ...]) -> Path:
@@ -94,10 +111,10 @@ def make_environment(folder: Path, packages: tuple[str, ...]) -> Path:
         (own,) = unfinished.glob("lib/python*/site-packages")
         own.rmdir()
         own.symlink_to(site, target_is_directory=True)
-        unfinished.replace(environment)
+        _published(unfinished, environment)
     ours = site / "ours.pth"
     if not ours.exists():
-        ours.write_text(f"{sysconfig.get_path('purelib')}\n")
+        _write(ours, f"{sysconfig.get_path('purelib')}\n")
     return python
 
 
@@ -107,7 +124,7 @@ def install_pycuda(folder: Path, driver: Path) -> Path:
     include = next(headers.glob("nvidia/*/include/cuda.h")).parent
     home = folder / "home"
     home.mkdir(exist_ok=True)
-    (home / ".aksetup-defaults.py").write_text(_PYCUDA_SETTINGS)
+    _write(home / ".aksetup-defaults.py", _PYCUDA_SETTINGS)
     return install(
         folder,
         PYCUDA,
@@ -139,5 +156,4 @@ def unpack_tests_of_pycuda(folder: Path) -> Path:
             members.extractall(place, filter="data")
         (unpacked,) = Path(place).glob("*/test")
         tests.parent.mkdir(exist_ok=True)
-        unpacked.replace(tests)
-    return tests
+        return _published(unpacked, tests)

@@ -24,7 +24,7 @@ PREPARED = frozenset(row.name for row in ROWS if row.prepare is not None)
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
-        "entries: launches kernels itself; on devices that compile them a sample of the cases runs",
+        "entries(drawn=3): launches kernels itself; on devices that compile them so many cases run",
     )
 
 
@@ -44,13 +44,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     drawn = {
         item.nodeid
         for found in cases.values()
-        for item in rng.sample(found, min(len(found), DRAWN_CASES))
+        for item in rng.sample(found, min(len(found), _drawn_of(found[0])))
     }
     left_out = [item for found in cases.values() for item in found if item.nodeid not in drawn]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         gone = {item.nodeid for item in left_out}
         items[:] = [item for item in items if item.nodeid not in gone]
+
+
+def _drawn_of(item: pytest.Item) -> int:
+    """How many cases of a test run: the nearest mark that says so."""
+    marks = [mark.kwargs["drawn"] for mark in item.iter_markers("entries") if mark.kwargs]
+    return int(marks[0]) if marks else DRAWN_CASES
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

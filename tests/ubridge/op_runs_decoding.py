@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 import ubridge as ub
+from tests.ubridge.block_data import Array, elements, random_blocks
 from tests.ubridge.op_runs import Outcome, Trial, run, wide
 from tests.ubridge.operands import operand
 from ubridge.quantized import FORMATS
@@ -31,8 +32,19 @@ def quantized_product(t: Trial) -> Iterator[Outcome]:
     name = t.op.name.removeprefix("matvec_")
     columns = FORMATS[name].elements * t.length(3)
     x = t.x((*t.shape(t.length(2)), columns))
-    drawn = t.rng.standard_normal((t.length(), columns), np.float32)
-    weight = ub.QuantizedWeight.from_numpy(drawn, name, device=t.device)
-    values = wide(weight.to_numpy())
+    weight, values = _weight(t, name, t.length(), columns)
     got = ub.quantized_matmul(x.tensor, weight).to_numpy()
     yield Outcome(got, wide(x) @ values.T, abs(wide(x)) @ abs(values).T, columns)
+
+
+@run("block_elements")
+def block_elements(t: Trial) -> Iterator[Outcome]:
+    name = t.op.name.removeprefix("elements_")
+    weight, values = _weight(t, name, t.length(), FORMATS[name].elements * t.length(3))
+    yield Outcome(weight.dequantize(t.dtype).to_numpy(), values)
+
+
+def _weight(t: Trial, name: str, rows: int, columns: int) -> tuple[ub.QuantizedWeight, Array]:
+    blocks = random_blocks(t.rng, name, rows * columns // FORMATS[name].elements)
+    weight = ub.QuantizedWeight.from_blocks(blocks.ravel(), name, rows, columns, device=t.device)
+    return weight, elements(blocks, name).astype(np.float64).reshape(rows, columns)

@@ -29,7 +29,7 @@ MODULES: Mapping[str, Mapping[str, list[tuple[str, int, int, int]]]] = {
     **SPEC["modules"],
     "quantized": SPEC["quantized"],
 }
-"""Module to entries. Of Candle's quantized ones those that ubridge has too."""
+"""Module to entries."""
 
 INFO = "u64 numel, u64 num_dims, const u64* info"
 SHAPE = "u64 left, u64 src_dim, u64 ids_dim, u64 right"
@@ -40,6 +40,8 @@ ANGLES = "const T* src, const T* cos, const T* sin, T* dst"
 POOL = "u64 src_numel, u64 w_k, u64 h_k, u64 w_stride, u64 h_stride, const u64* info"
 REDUCE = "u64 src_numel, u64 el_per_block, u64 num_dims, const u64* info, const T* src"
 BOTH = "u64 numel, u64 num_dims, const u64* dims_and_strides, const T* lhs, const T* rhs"
+VEC = "const void* vx, const f32* y, f32* dst"
+BLOCKS = "const void* vx, const void* vy, f32* dst, i32 ncols_x, i32 nrows_x"
 THROUGH = "const u64* info, const T* src, const T* kernel, T* dst"
 
 # T is the type in the entry's name, I the type of ids before it, O the type after it.
@@ -83,7 +85,18 @@ FAMILIES = {
     f"const u64* info, {ROWS}",
     r"upsample_bilinear2d_T": "u64 w_out, u64 h_out, bool align_corners, bool has_scale_h, "
     f"f64 scale_h, bool has_scale_w, f64 scale_w, const u64* info, {ROWS}",
-    r"dequantize_mul_mat_vec_\w+": "const void* vx, const f32* y, f32* dst, i32 ncols, i32 nrows",
+    r"dequantize_mul_mat_vec_q5_k": f"{VEC}, i32 ncols",
+    r"dequantize_mul_mat_vec_\w+": f"{VEC}, i32 ncols, i32 nrows",
+    r"dequantize_block_q\d_K_T": "const void* vx, T* yy",
+    r"dequantize_block_q5_\d_T": "const void* vx, T* yy, i32 k",
+    r"dequantize_block_q\d_\d_T": "const void* vx, T* yy, i32 nb32",
+    r"get_rows_\w+": "const void* src0, const u32* ids, f32* dst, i64 ne00, u64 nb01",
+    r"quantize_q8_1": "const f32* x, void* vy, i32 kx, i32 kx_padded",
+    r"mul_mat_vec_\w+": f"{BLOCKS}, i32 nrows_y, i32 nrows_dst",
+    r"mul_mat_\w+": f"{BLOCKS}, i32 ncols_y, i32 nrows_y, i32 nrows_dst",
+    r"indexed_moe_forward_\w+": "const void* all_weights, const void* all_inputs, "
+    "const u32* indices, f32* all_outputs, i32 n, i32 k, i32 batch, i32 topk, i32 k_padded, "
+    "i32 input_dim1",
     r"u\w+_T": f"{INFO}, const T* inp, T* out",
 }
 TYPE = r"(?:fp?8_e4m3|bf16|f16|f32|f64|u8|u32|i16|i32|i64)"
@@ -111,9 +124,10 @@ def declared(entry: str) -> Signature:
     raise AssertionError(f"{entry} is of no family")
 
 
-def test_the_spec_has_606_entries() -> None:
+def test_the_spec_has_748_entries() -> None:
     """What Candle has when it is built for compute capability 8.9 or later."""
     assert sum(len(entries) for entries in SPEC["modules"].values()) == 606
+    assert len(SPEC["quantized"]) == 142
 
 
 @pytest.mark.parametrize("module", MODULES)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+import ubridge
 from tests.sampling import rounds
 from tests.ubridge.kernel_bench import (
     FLOATS,
@@ -27,7 +28,9 @@ from tests.ubridge.kernel_bench import (
     strided,
     words,
 )
+from ubridge import OPS
 from uhal import Device, DeviceBuffer
+from uhal.dtypes import f64
 
 pytestmark = pytest.mark.entries
 
@@ -50,6 +53,12 @@ ARITHMETIC: dict[str, Callable[[Array, Array], Array]] = {
     "bmaximum": np.maximum,
     "bminimum": np.minimum,
 }
+FUNCTIONS = {
+    op.root: op.reference
+    for op in OPS.values()
+    if op.family.name == "binary" and op.is_of_floats and op.reference is not None
+}
+"""Those of floats alone, which numpy has, too."""
 COMPARISONS: dict[str, Callable[[Array, Array], Array]] = {
     "eq": np.equal,
     "ne": np.not_equal,
@@ -93,6 +102,42 @@ def test_arithmetic(
         with np.errstate(all="ignore"):
             expected = in_f32(ARITHMETIC[operation], lhs.values, rhs.values, dtype)
         assert_same(output.to_numpy(), expected)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_functions(device: Device, rng: np.random.Generator, function: str, dtype: str) -> None:
+    ends = [0.0, 1.0, 3e38, 1e-40, np.inf, np.nan]
+    grid = np.meshgrid(*2 * [[*ends, *(-one for one in ends)]])
+    drawn = [random_values(rng, dtype, rounds(3001, 1 << 20)) for _ in grid]
+    given = [
+        np.concatenate([one.ravel(), x]).astype(x.dtype) for one, x in zip(grid, drawn, strict=True)
+    ]
+    output = Output(dtype, given[0].size)
+    buffers = [DeviceBuffer.from_numpy(one) for one in given]
+    entry = f"{function}_{dtype}"
+    run(device, "binary", entry, given[0].size, 1, None, *buffers, output.buffer)
+    with np.errstate(all="ignore"):
+        expected = FUNCTIONS[function](*(one.astype(np.longdouble) for one in given))
+    got = output.to_numpy()
+    assert_within(got, expected, dtype, 4, floor=4 * float(np.finfo(got.dtype).tiny))
+    zero = (got == 0) & (expected == 0)
+    np.testing.assert_array_equal(np.signbit(got[zero]), np.signbit(expected[zero]))
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_functions_of_integers_are_f64(
+    device: Device, rng: np.random.Generator, function: str
+) -> None:
+    name = next(op.name for op in OPS.values() if op.root == function)
+    left, right = (rng.integers(-9, 10, 100).astype("i4") for _ in range(2))
+    with np.errstate(all="ignore"):
+        expected = FUNCTIONS[function](left, right)
+    for y, exact in ((ubridge.array(right, device=device), expected),
+                     (3, FUNCTIONS[function](left, 3))):  # fmt: skip
+        got = getattr(ubridge, name)(ubridge.array(left, device=device), y)
+        assert got.dtype is f64
+        np.testing.assert_allclose(got.to_numpy(), exact, 1e-15)
 
 
 @pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS])

@@ -24,6 +24,7 @@ Attempt = Callable[[], object]
 _CALLED = {
     "index_select": {"take", "embedding"},
     "quantized_matvec": {"quantized_matmul"},
+    "block_elements": {"launch_dequantize"},
 }
 """Functions that are not called what the operations they stand for are."""
 CAUGHT = (IndexError, OverflowError, TypeError, ValueError)
@@ -265,6 +266,15 @@ def mistakes(t: Tensors) -> dict[str, list[tuple[str, Attempt]]]:
             ("dtype", lambda: ub.quantized_matmul(t.wide, t.weight)),
             ("devices", lambda: ub.quantized_matmul(far, t.weight)),
             ("size", lambda: ub.launch_quantized_matvec("q4_0", x.buffer, row.buffer, 1, 32)),
+        ],
+        "block_elements": [
+            ("size", lambda: ub.launch_dequantize("q4_0", t.weight.buffer, 100, 32)),
+            ("no bytes", lambda: ub.launch_dequantize("q4_0", x.buffer, 0, 32)),
+            ("dtype", lambda: t.weight.dequantize("f64")),
+            (
+                "out",
+                lambda: ub.launch_dequantize("q4_0", t.weight.buffer, 1, 32, out=half.buffer),
+            ),
         ],
     }
 

@@ -28,6 +28,7 @@ namespace device {
 #include <uhal/hip/error_function.h>
 #include <uhal/hip/power.h>
 #include <uhal/hip/trigonometry.h>
+#include <uhal/hip/inverse_functions.h>
 }
 #define EACH(name, type, call)                                                    \\
     extern "C" void name(long count, const type *x, const type *y, type *out) {  \\
@@ -43,6 +44,10 @@ EACH(pow_f32, float, powf(x[i], y[i]))
 EACH(pow_f64, double, pow(x[i], y[i]))
 EACH(expm1_f64, double, expm1(x[i]))
 EACH(expm1_f32, float, expm1f(x[i]))
+EACH(log1p_f64, double, log1p(x[i]))
+EACH(log1p_f32, float, log1pf(x[i]))
+EACH(atan2_f64, double, atan2(x[i], y[i]))
+EACH(atan2_f32, float, atan2f(x[i], y[i]))
 EACH(sin_f64, double, sin(x[i]))
 EACH(cos_f64, double, cos(x[i]))
 EACH(sin_f32, float, sinf(x[i]))
@@ -107,6 +112,8 @@ def worst(got: Any, exact: Any) -> float:
         ("tanh_f32", np.tanh, 12.0, 0.501),
         ("expm1_f64", np.expm1, 750.0, 3.0),
         ("expm1_f32", np.expm1, 90.0, 0.501),
+        ("log1p_f64", np.log1p, 20.0, 3.0),
+        ("log1p_f32", np.log1p, 20.0, 0.501),
         ("sin_f64", np.sin, 1e6, 2.0),
         ("cos_f64", np.cos, 1e6, 2.0),
         ("sin_f32", np.sin, 1e4, 0.501),
@@ -140,8 +147,18 @@ def test_error_function(
     assert worst(run(library, name, x), expected) <= bound
 
 
-@pytest.mark.parametrize(("name", "bound"), [("pow_f32", 0.501), ("pow_f64", 3.0)])
-def test_powers(library: ctypes.CDLL, seed: int, name: str, bound: float) -> None:
+@pytest.mark.parametrize(
+    ("name", "function", "bound"),
+    [
+        ("pow_f32", np.power, 0.501),
+        ("pow_f64", np.power, 3.0),
+        ("atan2_f32", np.arctan2, 0.501),
+        ("atan2_f64", np.arctan2, 3.0),
+    ],
+)
+def test_two_arguments(
+    library: ctypes.CDLL, seed: int, name: str, function: Any, bound: float
+) -> None:
     dtype = np.float32 if name.endswith("f32") else np.float64
     x = inputs(seed, 40.0, dtype)
     y = inputs(seed + 1, 20.0, dtype)
@@ -150,5 +167,5 @@ def test_powers(library: ctypes.CDLL, seed: int, name: str, bound: float) -> Non
     grid = np.meshgrid(special, special)
     x, y = np.concatenate([x, grid[0].ravel()]), np.concatenate([y, grid[1].ravel()])
     with np.errstate(all="ignore"):
-        exact = np.power(x.astype(np.longdouble), y.astype(np.longdouble))
+        exact = function(x.astype(np.longdouble), y.astype(np.longdouble))
         assert worst(run(library, name, x, y), exact) < bound

@@ -688,10 +688,48 @@ def test_a_capturing_stream_may_be_destroyed(driver: Driver, first: bool) -> Non
         api.uhalHostStreamWaitEvent(streams[1], event, 0)
         gone, left = streams if first else streams[::-1]
         api.uhalHostStreamDestroy(gone)
-        assert status(driver, left) == (0 if first else 2)
+        assert status(driver, left) == (0 if first else 1)
         if not first:
-            with pytest.raises(HostFailure):
-                end(driver, left)
+            driver.api.uhalHostGraphDestroy(end(driver, left))
         api.uhalHostStreamSynchronize(left)
         api.uhalHostStreamDestroy(left)
     assert driver.live() == before
+
+
+@pytest.mark.parametrize("joined", [True, False], ids=["waited for", "not waited for"])
+def test_what_a_destroyed_stream_recorded_stays(
+    driver: Driver, module: ctypes.c_void_p, seed: int, joined: bool
+) -> None:
+    """As with CUDA: it runs, and is missed at the end where nobody waits for it."""
+    api = driver.api
+    other = ctypes.c_void_p()
+    api.uhalHostStreamCreateWithPriority(other, 0, 0)
+    with (
+        driver.stream() as stream,
+        driver.event() as event,
+        numbers(driver, np.random.default_rng(seed)) as buffer,
+    ):
+        begin(driver, stream)
+        api.uhalHostEventRecord(event, stream)
+        api.uhalHostStreamWaitEvent(other, event, 0)
+        affine(driver, module, other, buffer, 3, 1)
+        if joined:
+            api.uhalHostEventRecord(event, other)
+            api.uhalHostStreamWaitEvent(stream, event, 0)
+        api.uhalHostStreamDestroy(other)
+        assert status(driver, stream) == 1
+        if not joined:
+            with pytest.raises(HostFailure) as refusal:
+                end(driver, stream)
+            assert refusal.value.name == "STREAM_CAPTURE_UNJOINED"
+            return
+        affine(driver, module, stream, buffer, 5, 2)
+        graph = end(driver, stream)
+        ready = instantiate(driver, graph)
+        api.uhalHostGraphLaunch(ready, stream)
+        api.uhalHostStreamSynchronize(stream)
+        for multiply, add in ((3, 1), (5, 2)):
+            buffer.expected = buffer.expected * np.uint32(multiply) + np.uint32(add)
+        buffer.check()
+        api.uhalHostGraphExecDestroy(ready)
+        api.uhalHostGraphDestroy(graph)

@@ -88,6 +88,7 @@ _OF_FAMILY: Mapping[str, Accuracy] = {
     "matmul": _PRODUCT,
     "attention": _PRODUCT,
     "quantized_matvec": _PRODUCT,
+    "block_elements": _ROUNDED,
 }
 _OF_OP: Mapping[str, Accuracy] = {
     **dict.fromkeys(("copy", "negative", "abs", "relu", "sign", "ceil", "floor", "round"), EXACT),

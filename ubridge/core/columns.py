@@ -200,7 +200,8 @@ CANDLE: Mapping[str, Row] = {
     "tensor_matmul_128": Row("matmul_tensor", _PLAIN, tiles(128, 256)),
     "tensor_matmul_64": Row("matmul_tensor", _PLAIN, tiles(64, 128)),
     "attention": Row("attention", _PLAIN, wide_block_per_row),
-    "quantized_matvec": Row("quantized", "{root}", warp_for_each_row),
+    "quantized_matvec": Row("blocks", "{root}", warp_for_each_row),
+    "block_elements": Row("blocks", _PLAIN, strided),
 }
 """Candle's kernels and ubridge's own, for CUDA, ROCm and the host."""
 

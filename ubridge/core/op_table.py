@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from ubridge.core.block_formats import FORMATS
+
 Array = Any
 """A numpy array; the references are written for f64 and for integers."""
 
@@ -78,6 +80,7 @@ FAMILIES = {
         Family("gated", "x, y", "that of x"),
         Family("quantized_matmul", "x, y, scales, zeros", "(…, rows of x, columns of y)"),
         Family("quantized_matvec", "weight of blocks, x", "(…, rows of the weight)"),
+        Family("block_elements", "weight of blocks", "(rows, columns) of the weight"),
         Family("kv_concat", "x, y, axis", "that of x, longer along the axis"),
         Family("kv_append", "x, source, position", "that of x, which is changed in place"),
         Family("rotary", "query, key, angles, positions", "those of query and key, in place"),
@@ -184,7 +187,9 @@ _LINES: tuple[tuple[str, str, str, str, str, Callable[..., Array] | None], ...] 
     ("negative", "unary", "uneg", ALL, "-x", np.negative),
     ("reciprocal", "unary", "urecip", FLOATS, "1 / x", lambda x: 1 / x),
     ("exp", "unary", "uexp", FLOATS, "e to the x", np.exp),
+    ("expm1", "unary", "uexpm1", FLOATS, "e to the x, less 1", np.expm1),
     ("log", "unary", "ulog", FLOATS, "natural logarithm", np.log),
+    ("log1p", "unary", "ulog1p", FLOATS, "natural logarithm of 1 + x", np.log1p),
     ("sin", "unary", "usin", FLOATS, "sine", np.sin),
     ("cos", "unary", "ucos", FLOATS, "cosine", np.cos),
     ("tanh", "unary", "utanh", FLOATS, "hyperbolic tangent", np.tanh),
@@ -217,6 +222,7 @@ _LINES: tuple[tuple[str, str, str, str, str, Callable[..., Array] | None], ...] 
      lambda x, y: x / y if x.dtype.kind == "f" else np.trunc(x / y).astype(x.dtype)),
     ("maximum", "binary", "bmaximum", ALL, "the larger", np.maximum),
     ("minimum", "binary", "bminimum", ALL, "the smaller", np.minimum),
+    ("atan2", "binary", "batan2", FLOATS, "angle of the point (y, x), in radians", np.arctan2),
     ("mod", "binary", "mod", "", "remainder of x / y", np.fmod),
     ("equal", "compare", "eq", ALL, "x == y", np.equal),
     ("not_equal", "compare", "ne", ALL, "x != y", np.not_equal),
@@ -287,12 +293,11 @@ _LINES: tuple[tuple[str, str, str, str, str, Callable[..., Array] | None], ...] 
      lambda x, y: x * _sigmoid(x) * y),
     ("matmul_4bit", "quantized_matmul", "4bit", "", "product with a weight of 4 bits", None),
     ("matmul_8bit", "quantized_matmul", "8bit", "", "product with a weight of 8 bits", None),
-    ("matvec_q4_0", "quantized_matvec", "dequantize_mul_mat_vec_q4_0_cuda", "f32",
-     "x times the transpose of a weight of 4 bits", None),
-    ("matvec_q8_0", "quantized_matvec", "dequantize_mul_mat_vec_q8_0_cuda", "f32",
-     "x times the transpose of a weight of 8 bits", None),
-    ("matvec_q4_K", "quantized_matvec", "dequantize_mul_mat_vec_q4_k", "f32",
-     "x times the transpose of a weight of 4 bits", None),
+    *((f"matvec_{name}", "quantized_matvec", f"matvec_{name}", "f32",
+       f"x times the transpose of a weight of {name}", None) for name in FORMATS),
+    *((f"elements_{name}", "block_elements", f"dequantize_{name}", "bf16 f16 f32",
+       f"elements of a weight of {name}: {format.summary}", None)
+      for name, format in FORMATS.items()),
     ("kv_concat", "kv_concat", "kvconcat", REALS, "keys or values, longer", None),
     ("kv_append", "kv_append", "kv_append", REALS, "keys or values put into a cache", None),
     ("rotary", "rotary", "rope", "", "queries and keys rotated in place", None),

@@ -10,16 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import prod
 
+from ubridge.core.block_formats import FORMATS
 from ubridge.core.layout import Layout, Shape
 from ubridge.core.question import Question
 from uhal import DType
-from uhal.dtypes import i64, u8, u16, u32
+from uhal.dtypes import i64, u8, u32
 from uhal.errors import ArgumentValueError
 
 MOST = (1 << 63) - 1
 """Of a number that counts elements or bytes: kernels take them as 64 bits."""
-_BLOCK_BYTES = {"matvec_q4_0": (32, 18), "matvec_q8_0": (32, 34), "matvec_q4_K": (256, 144)}
-"""Elements and bytes of a block of ggml's formats."""
 
 
 def require_counts(what: str, *numbers: object) -> None:
@@ -268,17 +267,30 @@ def _matmul(question: Question) -> bool:
 
 def _matvec(question: Question) -> bool:
     (_, dtype, _), (result, weight, x) = _parts(question)
-    elements, nbytes = _BLOCK_BYTES[question.op.name]
     if not _same(2, x.rank, result.rank) or not _lies(x, weight) or weight.rank != 1:
         return False
     vectors, columns = x.shape
-    rows = result.shape[1]
     return (
         result.shape[0] == vectors
-        and columns % elements == 0
-        and weight.size * dtype.itemsize == rows * columns // elements * nbytes
-        and dtype in (u8, u16)
+        and _holds(question, dtype, weight, result.shape[1], columns)
         and question.operands[1][0] is question.result[0]
+    )
+
+
+def _elements(question: Question) -> bool:
+    (_, dtype), (result, weight) = _parts(question)
+    if result.rank != 2 or weight.rank != 1 or not _lies(weight):
+        return False
+    return _holds(question, dtype, weight, *result.shape)
+
+
+def _holds(question: Question, dtype: DType, weight: Layout, rows: int, columns: int) -> bool:
+    """Whether a weight is that of so many rows and columns, by the words its kernels ask for."""
+    format = FORMATS[question.op.name.partition("_")[2]]
+    return (
+        columns % format.elements == 0
+        and weight.size * dtype.itemsize == rows * format.row_bytes(columns)
+        and dtype is format.word
     )
 
 
@@ -362,6 +374,7 @@ _FORMS: dict[str, tuple[tuple[int, ...], int, str]] = {
     **dict.fromkeys(("im2col1d", "im2col"), ((1,), 0, _CONVOLUTION)),
     "col2im1d": ((1,), 0, "stride"),
     "quantized_matvec": ((2,), 0, ""),
+    "block_elements": ((1,), 0, ""),
     "attention": ((3, 4), 1, "causal"),
     "kv_concat": ((2,), 0, "axis"),
     "kv_append": ((2,), 0, ""),
@@ -385,6 +398,7 @@ _RULES: dict[str, Callable[[Question], bool]] = {
     "col2im1d": _col2im1d,
     "matmul": _matmul,
     "quantized_matvec": _matvec,
+    "block_elements": _elements,
     "attention": _attention,
     "kv_concat": _kv_concat,
     "kv_append": _kv_append,

@@ -5,6 +5,14 @@
 // strides of rhs; what is broadcast has the stride 0.
 #include "elementwise.h"
 
+#include <math.h>
+#if defined(__HIP__)
+#include <uhal/hip/inverse_functions.h>
+#endif
+
+DEVICE_FUNCTION f32 atan2_of(f32 y, f32 x) { return atan2f(y, x); }
+DEVICE_FUNCTION f64 atan2_of(f64 y, f64 x) { return atan2(y, x); }
+
 #define OPERATION(Name, Result, result)                                                            \
     struct Name {                                                                                  \
         template <class T> DEVICE_METHOD Result operator()(T a, T b) const { return result; }      \
@@ -16,6 +24,7 @@ OPERATION(Multiply, T, multiply(a, b))
 OPERATION(Divide, T, divide(a, b))
 OPERATION(Maximum, T, maximum(a, b))
 OPERATION(Minimum, T, minimum(a, b))
+OPERATION(ArcTangent, T, atan2_of(a, b))
 OPERATION(Equal, u8, a == b)
 OPERATION(NotEqual, u8, a != b)
 OPERATION(Less, u8, a < b)
@@ -45,6 +54,8 @@ DEVICE_FUNCTION Operand<T> operand(const T *values, u64 num_dims, const u64 *inf
     BINARY(bmaximum_##name, T, T, Maximum)                                                         \
     BINARY(bminimum_##name, T, T, Minimum)
 
+#define FUNCTION(name, T) BINARY(batan2_##name, T, T, ArcTangent)
+
 #define COMPARISON(name, T)                                                                        \
     BINARY(eq_##name, T, u8, Equal)                                                                \
     BINARY(ne_##name, T, u8, NotEqual)                                                             \
@@ -53,13 +64,15 @@ DEVICE_FUNCTION Operand<T> operand(const T *values, u64 num_dims, const u64 *inf
     BINARY(gt_##name, T, u8, Greater)                                                              \
     BINARY(ge_##name, T, u8, GreaterOrEqual)
 
-#define EACH_TYPE(KIND)                                                                            \
+#define EACH_FLOAT(KIND)                                                                           \
     KIND(bf16, bf16)                                                                               \
     KIND(f16, f16)                                                                                 \
     KIND(f32, f32)                                                                                 \
     KIND(f64, f64)                                                                                 \
     KIND(f8e4m3, f8e4m3)                                                                           \
-    KIND(f8_e4m3, f8e4m3)                                                                          \
+    KIND(f8_e4m3, f8e4m3)
+#define EACH_TYPE(KIND)                                                                            \
+    EACH_FLOAT(KIND)                                                                               \
     KIND(u8, u8)                                                                                   \
     KIND(u32, u32)                                                                                 \
     KIND(i16, i16)                                                                                 \
@@ -67,4 +80,5 @@ DEVICE_FUNCTION Operand<T> operand(const T *values, u64 num_dims, const u64 *inf
     KIND(i64, i64)
 
 EACH_TYPE(ARITHMETIC)
+EACH_FLOAT(FUNCTION)
 EACH_TYPE(COMPARISON)

@@ -1,217 +1,215 @@
-// Products of a quantized weight and vectors, dst[row] = sum over l of weight[row, l] y[l], under
-// Candle's names: dequantize_mul_mat_vec_<format>. A row of the weight is a line of blocks as
-// ggml lays them out; a block holds integers of 4 or 8 bits and what scales them.
+// Weights of ggml's blocks under the names of Candle's module `quantized`: their elements, their rows,
+// and their products with vectors of f32 and of Q8_1. Launch geometries are Candle's; where a kernel
+// takes others, it says so. Sums are taken in f32.
 //
-// The work-items of a block that differ in x share a row, those along y and z have rows of their
-// own; blocks along y have vectors of their own, one after the other in y and dst. So Candle's
-// geometry, a block of (32, 1) for each row, is one of many; (32, 4) keeps more of a GPU busy.
-// Sums are taken in f32. `vx` lies at a multiple of 2 bytes, of 4 for q4_k.
-#include <string.h>
+// Blocks lie at a multiple of 2 bytes, those of q2_K, q4_K, q5_K and of Q8_1 at one of 4.
+#include "block_tiles.h"
 
-#include <uhal/kernel.h>
+// -- elements -------------------------------------------------------------------------------------
 
-struct BlockQ4_0 {
-    enum : u32 { ELEMENTS = 32 };
-    f16 scale;
-    u16 quants[8]; /* 16 bytes: element j is in the low half of byte j, 16 + j in the high one */
-};
+// A block of the grid has 256 elements, or where Candle's kernel says so 512.
+#define ELEMENTS_OF(format, T, Block, WIDTH, parameters, count)                                    \
+    KERNEL(dequantize_block_##format##_##T, parameters)                                            \
+    {                                                                                              \
+        const u64 first = u64(blockIdx.x) * (WIDTH), all = (count);                                \
+        const u64 last = first + (WIDTH) < all ? first + (WIDTH) : all;                            \
+        const u32 threads = blockDim.x * blockDim.y * blockDim.z;                                  \
+        THREADS(t) decode<Block>(vx, yy, first, last, t, threads);                                 \
+    }
 
-struct BlockQ8_0 {
-    enum : u32 { ELEMENTS = 32 };
-    f16 scale;
-    u16 quants[16]; /* 32 bytes with a sign */
-};
+// Candle counts blocks of 32 here, elements there, and of blocks of 256 nothing at all.
+#define ELEMENTS_BY_BLOCKS(format, Block)                                                          \
+    ELEMENTS_OF(format, f32, Block, 256, (const void *vx, f32 *yy, i32 nb32), u64(nb32) * 32)      \
+    ELEMENTS_OF(format, f16, Block, 256, (const void *vx, f16 *yy, i32 nb32), u64(nb32) * 32)
+#define ELEMENTS_BY_COUNT(format, Block)                                                           \
+    ELEMENTS_OF(format, f32, Block, 512, (const void *vx, f32 *yy, i32 k), u64(k))                 \
+    ELEMENTS_OF(format, f16, Block, 512, (const void *vx, f16 *yy, i32 k), u64(k))
+#define ELEMENTS_OF_ALL(format, Block)                                                             \
+    ELEMENTS_OF(format, f32, Block, 256, (const void *vx, f32 *yy), first + 256)                   \
+    ELEMENTS_OF(format, f16, Block, 256, (const void *vx, f16 *yy), first + 256)
 
-struct BlockQ4_K {
-    enum : u32 { ELEMENTS = 256 };
-    f16 scale;
-    f16 minimum;
-    u32 levels[3];  /* scales and minimums of 8 groups of 32 elements, 6 bits each */
-    u32 quants[32]; /* of groups 2c and 2c + 1: halves of bytes 32 c to 32 c + 31 */
-};
+ELEMENTS_BY_BLOCKS(q4_0, BlockQ4_0)
+ELEMENTS_BY_BLOCKS(q4_1, BlockQ4_1)
+ELEMENTS_BY_COUNT(q5_0, BlockQ5_0)
+ELEMENTS_BY_COUNT(q5_1, BlockQ5_1)
+ELEMENTS_BY_BLOCKS(q8_0, BlockQ8_0)
+ELEMENTS_OF_ALL(q2_K, BlockQ2_K)
+ELEMENTS_OF_ALL(q3_K, BlockQ3_K)
+ELEMENTS_OF_ALL(q4_K, BlockQ4_K)
+ELEMENTS_OF_ALL(q5_K, BlockQ5_K)
+ELEMENTS_OF_ALL(q6_K, BlockQ6_K)
+ELEMENTS_OF_ALL(q8_K, BlockQ8_K)
 
-static_assert(sizeof(BlockQ4_0) == 18 && sizeof(BlockQ8_0) == 34 && sizeof(BlockQ4_K) == 144,
-              "blocks lie next to each other, as in ggml's files");
+// -- rows by their numbers ------------------------------------------------------------------------
 
-// What an integer of a group is multiplied by, and what is subtracted then.
-struct Level {
-    f32 scale;
-    f32 minimum;
-};
+#define NAMED_ROWS_OF(format, Block) ROWS_OF(get_rows_##format, Block)
 
-DEVICE_FUNCTION Level level_of(const BlockQ4_K &block, u32 group)
+FORMATS_OF_CANDLE(NAMED_ROWS_OF)
+
+#define PLAIN_ROWS_OF(T)                                                                           \
+    KERNEL(get_rows_##T, (const void *src0, const u32 *ids, f32 *dst, i64 ne00, u64 nb01))         \
+    {                                                                                              \
+        const u8 *const start = static_cast<const u8 *>(src0) + ids[blockIdx.x] * nb01;            \
+        const T *const row = reinterpret_cast<const T *>(start);                                   \
+        f32 *const out = dst + u64(blockIdx.x) * u64(ne00);                                        \
+        const u64 threads = u64(blockDim.x) * blockDim.y * blockDim.z;                             \
+        THREADS(t) {                                                                               \
+            for (u64 i = blockIdx.y * threads + t; i < u64(ne00); i += gridDim.y * threads)        \
+                out[i] = f32(row[i]);                                                              \
+        }                                                                                          \
+    }
+
+PLAIN_ROWS_OF(f32)
+PLAIN_ROWS_OF(f16)
+PLAIN_ROWS_OF(bf16)
+
+// -- products with f32 ----------------------------------------------------------------------------
+
+PRODUCT(dequantize_mul_mat_vec_q4_0_cuda, BlockQ4_0)
+PRODUCT(dequantize_mul_mat_vec_q4_1_cuda, BlockQ4_1)
+PRODUCT(dequantize_mul_mat_vec_q5_0_cuda, BlockQ5_0)
+PRODUCT(dequantize_mul_mat_vec_q5_1_cuda, BlockQ5_1)
+PRODUCT(dequantize_mul_mat_vec_q8_0_cuda, BlockQ8_0)
+PRODUCT(dequantize_mul_mat_vec_q2_k, BlockQ2_K)
+PRODUCT(dequantize_mul_mat_vec_q3_k, BlockQ3_K)
+PRODUCT(dequantize_mul_mat_vec_q4_k, BlockQ4_K)
+PRODUCT(dequantize_mul_mat_vec_q6_k, BlockQ6_K)
+
+// Candle's has no number of rows: the grid says it.
+KERNEL(dequantize_mul_mat_vec_q5_k, (const void *vx, const f32 *y, f32 *dst, i32 ncols))
 {
-    // Bytes 0 to 3 and 4 to 7 hold 6 bits for the first four groups; the rest is split in two.
-    const u32 shift = 8 * (group % 4);
-    const u32 scales = block.levels[0] >> shift;
-    const u32 minimums = block.levels[1] >> shift;
-    const u32 both = block.levels[2] >> shift;
-    const bool early = group < 4;
-    const u32 scale = early ? scales & 63 : (both & 15) | (scales >> 6 & 3) << 4;
-    const u32 minimum = early ? minimums & 63 : (both >> 4 & 15) | (minimums >> 6 & 3) << 4;
-    return {f32(block.scale) * f32(scale), f32(block.minimum) * f32(minimum)};
+    const u64 rows = u64(gridDim.x) * (blockDim.y * blockDim.z);
+    multiply(THIS_BLOCK, static_cast<const BlockQ5_K *>(vx), y + u64(blockIdx.y) * u32(ncols),
+             dst + blockIdx.y * rows, u32(ncols), rows);
 }
+
+// -- vectors of Q8_1 ------------------------------------------------------------------------------
 
 #if KERNEL_ON_GPU
-
-struct alignas(16) Four {
-    f32 values[4];
-};
-
-DEVICE_FUNCTION Four four_at(const f32 *y, bool aligned)
-{
-    if (aligned)
-        return *reinterpret_cast<const Four *>(y);
-    return {y[0], y[1], y[2], y[3]};
-}
-
-// A work-item takes 8 elements at a time, of which the second four may lie apart, so that
-// neighboring ones read neighboring bytes.
-DEVICE_FUNCTION f32 part_of_product(const BlockQ4_0 &block, u32 part, const f32 *y, bool aligned)
-{
-    const u32 quants = block.quants[2 * part] | u32(block.quants[2 * part + 1]) << 16;
-    const Four low = four_at(y + 4 * part, aligned);
-    const Four high = four_at(y + 16 + 4 * part, aligned);
-    f32 sum = 0;
-    for (u32 i = 0; i < 4; ++i) {
-        sum += f32(i32(quants >> 8 * i & 15) - 8) * low.values[i];
-        sum += f32(i32(quants >> (8 * i + 4) & 15) - 8) * high.values[i];
-    }
-    return f32(block.scale) * sum;
-}
-
-DEVICE_FUNCTION f32 part_of_product(const BlockQ8_0 &block, u32 part, const f32 *y, bool aligned)
-{
-    const Four halves[2] = {four_at(y + 8 * part, aligned), four_at(y + 8 * part + 4, aligned)};
-    f32 sum = 0;
-    for (u32 i = 0; i < 4; ++i) {
-        const u32 pair = block.quants[4 * part + i];
-        sum += f32(i8(pair)) * halves[i / 2].values[2 * (i % 2)];
-        sum += f32(i8(pair >> 8)) * halves[i / 2].values[2 * (i % 2) + 1];
-    }
-    return f32(block.scale) * sum;
-}
-
-DEVICE_FUNCTION f32 part_of_product(const BlockQ4_K &block, u32 part, const f32 *y, bool aligned)
-{
-    const u32 first = 64 * (part / 8) + 4 * (part % 8);
-    const u32 quants = block.quants[part];
-    const Level of_low = level_of(block, 2 * (part / 8));
-    const Level of_high = level_of(block, 2 * (part / 8) + 1);
-    const Four low = four_at(y + first, aligned);
-    const Four high = four_at(y + first + 32, aligned);
-    f32 sum = 0;
-    for (u32 i = 0; i < 4; ++i) {
-        sum += (of_low.scale * f32(quants >> 8 * i & 15) - of_low.minimum) * low.values[i];
-        sum += (of_high.scale * f32(quants >> (8 * i + 4) & 15) - of_high.minimum) * high.values[i];
-    }
-    return sum;
-}
-
-template <class Quantized>
-DEVICE_FUNCTION void multiply(BLOCK block, const Quantized *weight, const f32 *y, f32 *dst,
-                              u32 columns, u32 rows)
-{
-    constexpr u32 PARTS = Quantized::ELEMENTS / 8;
-    const u64 parts = u64(columns / Quantized::ELEMENTS) * PARTS;
-    const u32 lanes = blockDim.x;
-    const u64 first_row = u64(blockIdx.x) * (blockDim.y * blockDim.z);
-    const bool aligned = reinterpret_cast<u64>(y) % sizeof(Four) == 0;
-    SHARED(f32, sums, MAX_THREADS);
-    THREADS_OF(block, t) {
-        const u64 row = first_row + t / lanes;
-        const Quantized *const line = weight + row * (columns / Quantized::ELEMENTS);
-        f32 sum = 0;
-        if (row < rows)
-            for (u64 i = t % lanes; i < parts; i += lanes)
-                sum += part_of_product(line[i / PARTS], u32(i % PARTS),
-                                       y + i / PARTS * Quantized::ELEMENTS, aligned);
-        sums[t] = sum;
-    }
-    BARRIER();
-    ROLLED for (u32 left = lanes; left > 1;) {
-        const u32 half = (left + 1) / 2;
-        THREADS_OF(block, t) {
-            if (t % lanes + half < left)
-                sums[t] += sums[t + half];
-        }
-        BARRIER();
-        left = half;
-    }
-    THREADS_OF(block, t) {
-        const u64 row = first_row + t / lanes;
-        if (t % lanes == 0 && row < rows)
-            dst[row] = sums[t];
-    }
-}
-
+enum : u32 { QUANTIZED_EACH = 1 };
 #else
-
-enum : u32 { LANES = 32 };
-
-// lanes[i] += (scale * (4 bits of byte i) - minimum) * y[i]
-template <u32 count>
-DEVICE_FUNCTION void add_halves(f32 *lanes, const u8 *bytes, u32 shift, Level level, const f32 *y)
-{
-    for (u32 i = 0; i < count; ++i)
-        lanes[i] += (level.scale * f32(bytes[i] >> shift & 15) - level.minimum) * y[i];
-}
-
-DEVICE_FUNCTION void add_block(f32 *lanes, const BlockQ4_0 &block, const f32 *y)
-{
-    const u8 *const bytes = reinterpret_cast<const u8 *>(block.quants);
-    const f32 scale = block.scale;
-    add_halves<16>(lanes, bytes, 0, Level{scale, 8 * scale}, y);
-    add_halves<16>(lanes + 16, bytes, 4, Level{scale, 8 * scale}, y + 16);
-}
-
-DEVICE_FUNCTION void add_block(f32 *lanes, const BlockQ8_0 &block, const f32 *y)
-{
-    const i8 *const quants = reinterpret_cast<const i8 *>(block.quants);
-    const f32 scale = block.scale;
-    for (u32 i = 0; i < LANES; ++i)
-        lanes[i] += scale * f32(quants[i]) * y[i];
-}
-
-DEVICE_FUNCTION void add_block(f32 *lanes, const BlockQ4_K &block, const f32 *y)
-{
-    const u8 *bytes = reinterpret_cast<const u8 *>(block.quants);
-    for (u32 group = 0; group < 8; group += 2, bytes += LANES, y += 2 * LANES) {
-        add_halves<LANES>(lanes, bytes, 0, level_of(block, group), y);
-        add_halves<LANES>(lanes, bytes, 4, level_of(block, group + 1), y + LANES);
-    }
-}
-
-template <class Quantized>
-DEVICE_FUNCTION void multiply(BLOCK block, const Quantized *weight, const f32 *y, f32 *dst,
-                              u32 columns, u32 rows)
-{
-    const u64 blocks = columns / Quantized::ELEMENTS;
-    const u64 rows_here = block.blockDim.y * block.blockDim.z;
-    const u64 first_row = block.blockIdx.x * rows_here;
-    for (u64 row = first_row; row < first_row + rows_here && row < rows; ++row) {
-        alignas(64) f32 lanes[LANES] = {};
-        const Quantized *const line = weight + row * blocks;
-        for (u64 i = 0; i < blocks; ++i)
-            add_block(lanes, line[i], y + i * Quantized::ELEMENTS);
-        for (u32 width = LANES / 2; width > 0; width /= 2)
-            for (u32 i = 0; i < width; ++i)
-                lanes[i] += lanes[i + width];
-        dst[row] = lanes[0];
-    }
-}
-
+enum : u32 { QUANTIZED_EACH = 32 };
 #endif
 
-#define PRODUCT(format, Quantized)                                                                 \
-    KERNEL(dequantize_mul_mat_vec_##format,                                                        \
-           (const void *vx, const f32 *y, f32 *dst, i32 ncols, i32 nrows))                         \
+// Rows of kx elements to rows of kx_padded, a multiple of 32, the rest being zero. Blocks of 256
+// work-items along x for as many elements each, along y a block for each row.
+KERNEL_BOUNDED(quantize_q8_1, 256, (const f32 *x, void *vy, i32 kx, i32 kx_padded))
+{
+    SHARED(f32, values, 256);
+    const u64 first = u64(blockIdx.x) * blockDim.x, row = blockIdx.y;
+    const f32 *const line = x + row * u64(kx);
+    THREADS(t) {
+        const u64 i = first + t;
+        values[t] = i < u64(kx) ? line[i] : 0;
+    }
+    BARRIER();
+    THREADS(t) {
+        if (first + t < u64(kx_padded) && t % QUANTIZED_EACH == 0) {
+            // All work-items of 32 elements add them up in the same order.
+            const f32 *const group = values + t / 32 * 32;
+            f32 largest = 0, sum = 0;
+            for (u32 i = 0; i < 32; ++i) {
+                largest = fmaxf(largest, fabsf(group[i]));
+                sum += group[i];
+            }
+            const f32 d = largest / 127;
+            BlockQ8_1 &block =
+                static_cast<BlockQ8_1 *>(vy)[(row * u64(kx_padded) + first + t) / 32];
+            for (u32 i = t; i < t + QUANTIZED_EACH; ++i)
+                block.qs[i % 32] = u8(i8(largest == 0 ? 0 : i32(roundf(values[i] / d))));
+            if (t % 32 == 0) {
+                block.d = f16(d);
+                block.s = f16(sum);
+            }
+        }
+    }
+}
+
+// -- products with Q8_1 ---------------------------------------------------------------------------
+
+// As Candle's: with `kept` sums in the first column for vectors, in the second for matrices.
+#define SUMS_OF_VECTORS_q4_0 Sums::kept
+#define SUMS_OF_VECTORS_q4_1 Sums::kept
+#define SUMS_OF_VECTORS_q5_0 Sums::kept
+#define SUMS_OF_VECTORS_q5_1 Sums::kept
+#define SUMS_OF_VECTORS_q8_0 Sums::of_integers
+#define SUMS_OF_VECTORS_q2_K Sums::of_integers
+#define SUMS_OF_VECTORS_q3_K Sums::of_integers
+#define SUMS_OF_VECTORS_q4_K Sums::of_integers
+#define SUMS_OF_VECTORS_q5_K Sums::of_integers
+#define SUMS_OF_VECTORS_q6_K Sums::of_integers
+
+// Columns of y, each of nrows_y elements with its padding, to columns of dst, each of nrows_dst.
+#define PRODUCT_Q8_1(format, Block, COLUMNS)                                                       \
+    KERNEL_BOUNDED(mul_mat_vec_##format##_q8_1_cuda##COLUMNS, 128,                                 \
+                   (const void *vx, const void *vy, f32 *dst, i32 ncols_x, i32 nrows_x,            \
+                    i32 nrows_y, i32 nrows_dst))                                                   \
     {                                                                                              \
-        multiply(THIS_BLOCK, static_cast<const Quantized *>(vx),                                   \
-                 y + u64(blockIdx.y) * u32(ncols), dst + u64(blockIdx.y) * u32(nrows), u32(ncols), \
-                 u32(nrows));                                                                      \
+        constexpr u32 ROWS = COLUMNS == 1 ? 1 : 2;                                                 \
+        multiply_q8_1<Block, SUMS_OF_VECTORS_##format, ROWS, COLUMNS>(                             \
+            THIS_BLOCK, static_cast<const Block *>(vx), static_cast<const BlockQ8_1 *>(vy), dst,   \
+            u64(blockIdx.x) * ROWS, u32(ncols_x), u32(nrows_x), u32(nrows_y) / 32,                 \
+            u32(nrows_dst));                                                                       \
     }
 
-PRODUCT(q4_0_cuda, BlockQ4_0)
-PRODUCT(q8_0_cuda, BlockQ8_0)
-PRODUCT(q4_k, BlockQ4_K)
+#define PRODUCTS_Q8_1(format, Block)                                                               \
+    PRODUCT_Q8_1(format, Block, 1)                                                                 \
+    PRODUCT_Q8_1(format, Block, 2)                                                                 \
+    PRODUCT_Q8_1(format, Block, 3)                                                                 \
+    PRODUCT_Q8_1(format, Block, 4)                                                                 \
+    PRODUCT_Q8_1(format, Block, 5)                                                                 \
+    PRODUCT_Q8_1(format, Block, 6)                                                                 \
+    PRODUCT_Q8_1(format, Block, 7)                                                                 \
+    PRODUCT_Q8_1(format, Block, 8)
+
+FORMATS_OF_CANDLE(PRODUCTS_Q8_1)
+
+// A block takes a tile of ROWS rows, along x, and VECTORS columns of y, along y.
+#define MATRIX_PRODUCT(format, Block, ROWS, VECTORS, sums)                                         \
+    KERNEL_BOUNDED(mul_mat_##format, 128,                                                          \
+                   (const void *vx, const void *vy, f32 *dst, i32 ncols_x, i32 nrows_x,            \
+                    i32 ncols_y, i32 nrows_y, i32 nrows_dst))                                      \
+    {                                                                                              \
+        multiply_tile<Block, sums, ROWS, VECTORS>(                                                 \
+            THIS_BLOCK, static_cast<const Block *>(vx), static_cast<const BlockQ8_1 *>(vy), dst,   \
+            u32(ncols_x), u32(nrows_x), u32(ncols_y), u32(nrows_y) / 32, u32(nrows_dst));          \
+    }
+
+MATRIX_PRODUCT(q4_0, BlockQ4_0, 128, 64, Sums::kept)
+MATRIX_PRODUCT(q4_1, BlockQ4_1, 128, 64, Sums::kept)
+MATRIX_PRODUCT(q5_0, BlockQ5_0, 64, 128, Sums::of_integers)
+MATRIX_PRODUCT(q5_1, BlockQ5_1, 64, 128, Sums::kept)
+MATRIX_PRODUCT(q8_0, BlockQ8_0, 64, 128, Sums::of_integers)
+MATRIX_PRODUCT(q2_K, BlockQ2_K, 128, 64, Sums::of_integers)
+MATRIX_PRODUCT(q3_K, BlockQ3_K, 128, 128, Sums::of_integers)
+MATRIX_PRODUCT(q4_K, BlockQ4_K, 128, 64, Sums::kept)
+MATRIX_PRODUCT(q5_K, BlockQ5_K, 128, 64, Sums::kept)
+MATRIX_PRODUCT(q6_K, BlockQ6_K, 64, 64, Sums::of_integers)
+
+// -- experts --------------------------------------------------------------------------------------
+
+// For each token (along y of the grid) and each of its experts (along z) a row of the expert's
+// matrix (along x) times the token's vector, or, when input_dim1 is not 1, the pair's own.
+#define EXPERTS(spelled, Block)                                                                    \
+    KERNEL_BOUNDED(indexed_moe_forward_##spelled##_q8_1, 128,                                      \
+                   (const void *all_weights, const void *all_inputs, const u32 *indices,           \
+                    f32 *all_outputs, i32 n, i32 k, i32 batch, i32 topk, i32 k_padded,             \
+                    i32 input_dim1))                                                               \
+    {                                                                                              \
+        (void)batch, (void)topk;                                                                   \
+        const u64 task = u64(blockIdx.y) * gridDim.z + blockIdx.z;                                 \
+        const u64 input = input_dim1 == 1 ? u64(blockIdx.y) : task;                                \
+        const u64 y_blocks = u32(k_padded) / 32;                                                   \
+        const Block *const weight = static_cast<const Block *>(all_weights) +                      \
+                                    u64(indices[task]) * u32(n) * (u32(k) / Block::ELEMENTS);      \
+        multiply_q8_1<Block, Sums::of_integers, 1, 1>(                                             \
+            THIS_BLOCK, weight, static_cast<const BlockQ8_1 *>(all_inputs) + input * y_blocks,     \
+            all_outputs + task * u32(n), blockIdx.x, u32(k), u32(n), y_blocks, u32(n));            \
+    }
+
+EXPERTS(q2k, BlockQ2_K)
+EXPERTS(q3k, BlockQ3_K)
+EXPERTS(q4k, BlockQ4_K)
+EXPERTS(q5k, BlockQ5_K)
+EXPERTS(q6k, BlockQ6_K)
+EXPERTS(q8_0, BlockQ8_0)

@@ -7,6 +7,9 @@
 #include "logistic.h"
 
 #include <math.h>
+#if defined(__HIP__)
+#include <uhal/hip/inverse_functions.h>
+#endif
 
 // The functions of <math.h> under one name for both types.
 #define BOTH_FLOATS(name)                                                                          \
@@ -15,6 +18,7 @@
 BOTH_FLOATS(exp)
 BOTH_FLOATS(expm1)
 BOTH_FLOATS(log)
+BOTH_FLOATS(log1p)
 BOTH_FLOATS(sin)
 BOTH_FLOATS(cos)
 BOTH_FLOATS(tanh)
@@ -113,7 +117,9 @@ OPERATION(Negate, subtract(T(0), x))
 OPERATION(NegateFloat, -x)
 OPERATION(Reciprocal, T(1) / x)
 OPERATION(Exp, exp_of(x))
+OPERATION(ExpLessOne, expm1_of(x))
 OPERATION(Log, log_of(x))
+OPERATION(LogOfOneMore, log1p_of(x))
 OPERATION(Sin, sin_of(x))
 OPERATION(Cos, cos_of(x))
 OPERATION(Tanh, tanh_of(x))
@@ -199,7 +205,9 @@ COPY(ucopy_i64, i64)
 FLOATS(UNARY, uneg, NegateFloat)
 FLOATS(UNARY, urecip, Reciprocal)
 FLOATS(UNARY, uexp, Exp)
+FLOATS(UNARY, uexpm1, ExpLessOne)
 FLOATS(UNARY, ulog, Log)
+FLOATS(UNARY, ulog1p, LogOfOneMore)
 FLOATS(UNARY, usin, Sin)
 FLOATS(UNARY, ucos, Cos)
 FLOATS(UNARY, utanh, Tanh)

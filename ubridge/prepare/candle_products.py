@@ -85,6 +85,12 @@ class CandleProducts(Convention):
             }
             steps.launch(op, x.dtype, (rows, min(most, vectors - first)), arguments)
 
+    def block_elements(self, op: Op, weight: Memory, out: Memory, steps: Steps) -> None:
+        """The elements of a weight of blocks."""
+        arguments: Arguments = {"numel": out.size, "blocks": weight, "out": out}
+        # A work-item takes four elements on a GPU, and more on the host.
+        steps.launch(op, out.dtype, (out.size // 4,), arguments)
+
     def attention(
         self,
         query: Memory,

@@ -110,6 +110,8 @@ class Convention(ABC):
             case "quantized_matvec":
                 (vectors, columns), rows = shapes[1], question.shape[-1]
                 self.quantized_matvec(op, given[0], given[1], out, (vectors, rows, columns), steps)
+            case "block_elements":
+                self.block_elements(op, given[0], out, steps)
             case "attention":
                 self._attention(question, steps)
             case "kv_concat":
@@ -335,6 +337,10 @@ class Convention(ABC):
         steps: Steps,
     ) -> None:
         """Products of a weight of blocks; sizes are (vectors, rows, columns)."""
+
+    @abstractmethod
+    def block_elements(self, op: Op, weight: Memory, out: Memory, steps: Steps) -> None:
+        """The elements of a weight of blocks, as many as the result has."""
 
     @abstractmethod
     def attention(

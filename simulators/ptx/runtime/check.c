@@ -143,10 +143,32 @@ static int in_workspace(const struct uptx_block *block, uint64_t address, uint64
     return block->workspace != 0 && holds(block->workspace, UPTX_WORKSPACE, address, bytes);
 }
 
+/* The stack of this worker: its length, 0 when the system does not say. */
+static uint64_t own_stack(uint64_t *start) {
+    static _Thread_local void *stack;
+    static _Thread_local size_t length;
+    pthread_attr_t attributes;
+    if (length == 0 && pthread_getattr_np(pthread_self(), &attributes) == 0) {
+        pthread_attr_getstack(&attributes, &stack, &length);
+        pthread_attr_destroy(&attributes);
+    }
+    *start = (uint64_t)stack;
+    return length;
+}
+
+/* Local memory is on the stack, or in the arena in which waiting threads keep it. */
+uint32_t uptx_is_local(struct uptx_block *block, uint64_t address) {
+    const struct uptx_worker *worker = (const struct uptx_worker *)block;
+    uint64_t start;
+    const uint64_t length = own_stack(&start);
+    return holds((uint64_t)worker->arena, worker->arena_used, address, 1) ||
+           holds(start, length, address, 1);
+}
+
 /* The part of this worker's own memory an access lies in: its length, 0 for none.
  *
- * Local memory is on the stack, or in the arena in which waiting threads keep it. Which variable
- * it is, only accesses that name local memory can tell; those are checked where they are emitted.
+ * Which variable of local memory it is, only accesses that name local memory can tell; those are
+ * checked where they are emitted.
  */
 static uint64_t own_memory(struct uptx_worker *worker, uint64_t address, uint64_t bytes,
                            uint64_t *start, uint32_t access) {
@@ -167,14 +189,7 @@ static uint64_t own_memory(struct uptx_worker *worker, uint64_t address, uint64_
     if (in_heap != 0) {
         return in_heap;
     }
-    pthread_attr_t attributes;
-    void *stack = NULL;
-    size_t length = 0;
-    if (pthread_getattr_np(pthread_self(), &attributes) == 0) {
-        pthread_attr_getstack(&attributes, &stack, &length);
-        pthread_attr_destroy(&attributes);
-    }
-    *start = (uint64_t)stack;
+    const uint64_t length = own_stack(start);
     return holds(*start, length, address, bytes) ? length : 0;
 }
 

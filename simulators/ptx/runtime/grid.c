@@ -135,6 +135,7 @@ static int open_worker(struct uptx_worker *worker, struct grid *grid) {
     block->assert_failed = assert_failed;
     block->trace = trace;
     block->no_function = no_function;
+    block->is_local = uptx_is_local;
     block->workspace = launch->cooperative ? (uint64_t)grid->workspace : 0;
     /* Never at address 0, so that a generic pointer to shared memory is not null. */
     const uint64_t shared = ((uint64_t)block->total_shared_bytes + 255) / 256 * 256;

@@ -67,6 +67,7 @@ struct uptx_block {
     void (*no_function)(struct uptx_block *, uint32_t x, uint32_t y, uint32_t z, uint32_t line,
                         uint64_t address);
     uint64_t workspace; /* of a cooperative grid, UPTX_WORKSPACE bytes; 0 for any other */
+    uint32_t (*is_local)(struct uptx_block *, uint64_t address);
 };
 
 /* -- memory checks ------------------------------------------------------------------------------ */
@@ -256,6 +257,8 @@ void uptx_check(struct uptx_block *block, uint32_t number, uint64_t address, uin
                 uint32_t y, uint32_t z);
 void *uptx_heap_allocate(struct uptx_block *block, uint64_t bytes);
 void uptx_heap_free(struct uptx_block *block, void *memory);
+/* Whether an address is in a thread's own memory. */
+uint32_t uptx_is_local(struct uptx_block *block, uint64_t address);
 
 /* Strict mode (watch.c): who accesses shared memory between which barriers. */
 struct uptx_watch *uptx_watch_open(uint32_t shared_bytes);

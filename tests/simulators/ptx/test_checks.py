@@ -81,6 +81,29 @@ def test_the_last_byte_alone() -> None:
     kernel("st.global.u8 [%d1+254], %r1; ret;").kernel("k").launch([1], [1], [x])
 
 
+@pytest.mark.parametrize("mask", ["4095", "0xfff", "0x7ff"])
+def test_bytes_that_are_not_used_may_lie_behind_the_end(mask: str) -> None:
+    """What NVVM says of a load that it made wider than what was asked for."""
+    x = words()
+    x[60:] = (0x01020304, 0x05060708, 0x090A0B0C, 0x0D0E0F10)
+    body = f"""
+        .pragma "used_bytes_mask {mask}";
+        ld.global.v4.u32 {{%r2, %r3, %r4, %r5}}, [%d1+240];
+        st.global.v4.u32 [%d1], {{%r2, %r3, %r4, %r5}};
+        ret;"""
+    whole = kernel(body)
+    # The last word is the array's no more.
+    whole.kernel("k").launch([1], [1], [x[:63]], memory=())
+    last = 0x090A0B0C if int(mask, 0) == 0xFFF else 0x0A0B0C
+    assert x[:4].tolist() == [0x01020304, 0x05060708, last, 0]
+    # It is for one load alone, and what it says is used is checked.
+    again = body.replace(
+        "st.global.v4", "ld.global.v4.u32 {%r2, %r3, %r4, %r5}, [%d1+240];\nst.global.v4"
+    )
+    for text, array in ((again, x[:63]), (body, x[:62])):
+        assert fails(kernel(text), array).outcome == "illegal address"
+
+
 def test_before_the_start() -> None:
     error = fails(kernel("ld.global.u32 %r2, [%d1+-4]; ret;"), words())
     assert "out of bounds, 4 bytes before the allocation of 256 bytes" in error.message

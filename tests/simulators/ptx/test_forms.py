@@ -85,6 +85,30 @@ def test_spaces_and_vectors() -> None:
     assert words == [5 + 8, 6, 0x400921FB54442D18, 77, 77, 77, 3, 6 | 7 << 16, 26]
 
 
+def test_memory_of_a_thread_is_told_apart() -> None:
+    """Of local, shared and global addresses each is in one space, in a device function, too."""
+    asked = "".join(
+        f"isspacep.{space} %p1, {address}; selp.u64 %d11, {1 << bit}, 0, %p1;"
+        "or.b64 %d12, %d12, %d11;"
+        for bit, (space, address) in enumerate(
+            (space, address)
+            for address in ("%d4", "%d9", "%out", "%d10")
+            for space in ("local", "shared", "global")
+        )
+    )
+    words = run(
+        f"""
+        .local .align 16 .b8 own[32]; .shared .align 16 .b8 tile[32];
+        mov.u64 %d3, own; cvta.local.u64 %d4, %d3; add.u64 %d10, %d4, 31;
+        mov.u64 %d8, tile; cvta.shared.u64 %d9, %d8; mov.b64 %d12, 0;
+        {asked}
+        st.global.u64 [%out], %d12;
+        """,
+        1,
+    )
+    assert words == [0b001_100_010_001]
+
+
 def test_copies_to_shared_memory() -> None:
     words = run(
         """

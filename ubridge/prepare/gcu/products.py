@@ -83,6 +83,10 @@ class GcuProducts(GcuCopies):
             backend="tops",
         )
 
+    def block_elements(self, op: Op, weight: Memory, out: Memory, steps: Steps) -> None:
+        """Refuse: GCUs take weights of another layout."""
+        raise NotSupportedError(f"{op.name}: the tops backend has no such kernel", backend="tops")
+
     def quantized_matmul(self, question: Question, steps: Steps) -> None:
         """A product with a quantized weight: operands are x, weight, scales, zeros."""
         op = question.op

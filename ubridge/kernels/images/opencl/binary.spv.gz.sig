@@ -64,6 +64,12 @@ bmul_i64: u64 numel, u64 num_dims, const u64* dims_and_strides, const i64* lhs, 
 bdiv_i64: u64 numel, u64 num_dims, const u64* dims_and_strides, const i64* lhs, const i64* rhs, i64* out
 bmaximum_i64: u64 numel, u64 num_dims, const u64* dims_and_strides, const i64* lhs, const i64* rhs, i64* out
 bminimum_i64: u64 numel, u64 num_dims, const u64* dims_and_strides, const i64* lhs, const i64* rhs, i64* out
+batan2_bf16: u64 numel, u64 num_dims, const u64* dims_and_strides, const bf16* lhs, const bf16* rhs, bf16* out
+batan2_f16: u64 numel, u64 num_dims, const u64* dims_and_strides, const f16* lhs, const f16* rhs, f16* out
+batan2_f32: u64 numel, u64 num_dims, const u64* dims_and_strides, const f32* lhs, const f32* rhs, f32* out
+batan2_f64: u64 numel, u64 num_dims, const u64* dims_and_strides, const f64* lhs, const f64* rhs, f64* out
+batan2_f8e4m3: u64 numel, u64 num_dims, const u64* dims_and_strides, const f8e4m3* lhs, const f8e4m3* rhs, f8e4m3* out
+batan2_f8_e4m3: u64 numel, u64 num_dims, const u64* dims_and_strides, const f8e4m3* lhs, const f8e4m3* rhs, f8e4m3* out
 eq_bf16: u64 numel, u64 num_dims, const u64* dims_and_strides, const bf16* lhs, const bf16* rhs, u8* out
 ne_bf16: u64 numel, u64 num_dims, const u64* dims_and_strides, const bf16* lhs, const bf16* rhs, u8* out
 lt_bf16: u64 numel, u64 num_dims, const u64* dims_and_strides, const bf16* lhs, const bf16* rhs, u8* out

@@ -1,0 +1,104 @@
+"""`launch_*` of weights of blocks: their elements, and their products with vectors."""
+
+from __future__ import annotations
+
+from ubridge.buffers.launches import enqueued, require_room, require_size
+from ubridge.core.block_formats import BlockFormat, block_format
+from ubridge.core.layout import Layout
+from ubridge.core.op_table import OPS, Op
+from ubridge.core.question import Question
+from ubridge.device.executor import DeviceExecutor, Executor
+from uhal import DeviceBuffer
+from uhal.dtypes import DTypeLike, as_dtype, f32, u8
+from uhal.errors import ArgumentTypeError, ArgumentValueError
+from uhal.interop import StreamLike
+
+
+def launch_dequantize(
+    format: BlockFormat | str,
+    weight: DeviceBuffer,
+    rows: int,
+    columns: int,
+    *,
+    dtype: DTypeLike = f32,
+    out: DeviceBuffer | None = None,
+    stream: StreamLike | None = None,
+    executor: Executor | None = None,
+) -> DeviceBuffer:
+    """Compute the elements of a weight (rows, columns) of blocks, as f32, f16 or bf16.
+
+    Products of scales and integers are exact in f32, and the result is rounded once more to a
+    narrower type. Raises as `launch_quantized_matvec` does.
+    """
+    told, wanted = block_format(format), as_dtype(dtype)
+    op = OPS[f"elements_{told.name}"]
+    at = executor or DeviceExecutor.of(weight.device)
+    blocks = require_blocks(op, told, weight, rows, columns)
+    if out is not None and out.dtype is not wanted:
+        raise ArgumentTypeError(f"{op.name}, out: expected {wanted}, got {out.dtype}")
+    require_room(op, out, rows * columns)
+    question = Question(
+        op,
+        ((blocks.dtype, Layout.contiguous(blocks.size)),),
+        (wanted, Layout.contiguous((rows, columns))),
+    )
+    return enqueued(at, question, stream, out, blocks)
+
+
+def launch_quantized_matvec(
+    format: BlockFormat | str,
+    weight: DeviceBuffer,
+    x: DeviceBuffer,
+    rows: int,
+    columns: int,
+    *,
+    vectors: int = 1,
+    out: DeviceBuffer | None = None,
+    stream: StreamLike | None = None,
+    executor: Executor | None = None,
+) -> DeviceBuffer:
+    """Multiply `vectors` contiguous vectors of f32 by a weight (rows, columns) of blocks.
+
+    The result is (vectors, rows) of f32. Sums are taken in f32. Raises `ArgumentTypeError` for
+    other element types, `ArgumentValueError` for buffers too small and for a weight that begins at
+    an odd address, `NotSupportedError` on GCUs.
+    """
+    told = block_format(format)
+    op = OPS[f"matvec_{told.name}"]
+    at = executor or DeviceExecutor.of(weight.device)
+    blocks = require_blocks(op, told, weight, rows, columns)
+    for name, buffer in (("x", x), ("out", out)):
+        if buffer is not None and buffer.dtype is not f32:
+            raise ArgumentTypeError(f"{op.name}, {name}: expected f32, got {buffer.dtype}")
+    if vectors < 0:
+        raise ArgumentValueError(f"{op.name}: expected a number of vectors, got {vectors}")
+    require_size(op, "x", x, vectors * columns)
+    require_room(op, out, vectors * rows)
+    question = Question(
+        op,
+        (
+            (blocks.dtype, Layout.contiguous(blocks.size)),
+            (f32, Layout.contiguous((vectors, columns))),
+        ),
+        (f32, Layout.contiguous((vectors, rows))),
+    )
+    return enqueued(at, question, stream, out, blocks, x)
+
+
+def require_blocks(
+    op: Op, format: BlockFormat, weight: DeviceBuffer, rows: int, columns: int
+) -> DeviceBuffer:
+    """Return the blocks of a weight, by words; refuse what is no weight of this size."""
+    if rows < 0:
+        raise ArgumentValueError(f"{op.name}: expected a number of rows, got {rows}")
+    size = rows * format.row_bytes(columns)
+    require_size(op, "weight", weight, size)
+    if weight.dtype is not u8:
+        raise ArgumentTypeError(f"{op.name}, 'weight': expected blocks as u8, got {weight.dtype}")
+    try:
+        return weight[:size].view(format.word)
+    except ArgumentValueError as error:
+        raise ArgumentValueError(
+            f"{op.name}, 'weight': expected blocks at a multiple of {format.word.itemsize} bytes: "
+            "copy a slice of a file to a buffer of its own"
+        ) from error

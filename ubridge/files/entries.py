@@ -1,0 +1,46 @@
+"""What a file says of its tensors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import TypeAlias
+
+from ubridge.core.block_formats import BlockFormat
+from ubridge.files.mapped import MappedFile
+from uhal import DType
+
+ElementType: TypeAlias = DType | BlockFormat | str
+"""An element type, a format of blocks, or the name of one that ubridge does not have."""
+
+
+@dataclass(frozen=True)
+class TensorEntry:
+    """A tensor in a file: what it is, and where."""
+
+    name: str
+    kind: ElementType
+    shape: tuple[int, ...]
+    """Outermost axis first, as numpy has it."""
+    file: MappedFile
+    start: int
+    """Byte of the file at which it begins."""
+    nbytes: int
+
+    @property
+    def kind_name(self) -> str:
+        """The name of its element type or format."""
+        return self.kind if isinstance(self.kind, str) else self.kind.name
+
+    @property
+    def elements(self) -> int:
+        """The number of elements."""
+        return prod(self.shape)
+
+
+def bytes_of(kind: DType | BlockFormat, shape: tuple[int, ...]) -> int:
+    """Return the bytes of a tensor; `ArgumentValueError` when rows are no whole blocks."""
+    if isinstance(kind, DType):
+        return prod(shape) * kind.itemsize
+    columns = shape[-1] if shape else 1
+    return prod(shape[:-1]) * kind.row_bytes(columns)

@@ -1,0 +1,9 @@
+"""What is wrong with a file of weights."""
+
+from __future__ import annotations
+
+from uhal.errors import InvalidImageError
+
+
+class InvalidFileError(InvalidImageError):
+    """A file of weights that is damaged, cut short, or not of the format that it claims."""

@@ -1,0 +1,183 @@
+"""Values as GGUF files hold them: numbers, texts, and arrays of either, nested.
+
+The format is described in ggml's docs/gguf.md. Numbers are little-endian here.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ubridge.files.errors import InvalidFileError
+from ubridge.files.mapped import MappedFile
+
+BOOL, TEXT, ARRAY = 7, 8, 9
+NUMBERS: Mapping[int, np.dtype[Any]] = {
+    **{0: np.dtype("<u1"), 1: np.dtype("<i1"), 2: np.dtype("<u2"), 3: np.dtype("<i2")},
+    **{4: np.dtype("<u4"), 5: np.dtype("<i4"), 6: np.dtype("<f4"), BOOL: np.dtype("?")},
+    **{10: np.dtype("<u8"), 11: np.dtype("<i8"), 12: np.dtype("<f8")},
+}
+"""Kinds of values to the types of numbers."""
+_MOST_NESTED = 8
+
+
+class Reader:
+    """Reads a file from its beginning, and never beyond its end."""
+
+    def __init__(self, file: MappedFile) -> None:
+        self.file = file
+        self.position = 0
+
+    @property
+    def left(self) -> int:
+        """Bytes that follow."""
+        return self.file.size - self.position
+
+    def take(self, nbytes: int, what: str) -> int:
+        """Step over bytes, and return where they begin."""
+        if nbytes > self.left:
+            raise InvalidFileError(
+                f"{self.file.path}: {what}: expected {nbytes} bytes at {self.position}, there are "
+                f"{self.left} left"
+            )
+        start = self.position
+        self.position += nbytes
+        return start
+
+    def number(self, form: struct.Struct, what: str) -> Any:
+        """Read one number."""
+        start = self.take(form.size, what)
+        return form.unpack_from(self.file.memory, start)[0]
+
+    def u32(self, what: str) -> int:
+        """Read a number of 4 bytes."""
+        return int(self.number(_U32, what))
+
+    def u64(self, what: str) -> int:
+        """Read a number of 8 bytes."""
+        return int(self.number(_U64, what))
+
+    def text(self, what: str) -> str:
+        """Read a text; bytes that are no UTF-8 stay in it as surrogates."""
+        length = self.u64(what)
+        start = self.take(length, what)
+        return str(self.file.memory[start : start + length], "utf-8", "surrogateescape")
+
+    def skip_value(self, kind: int, what: str, depth: int = 0) -> None:
+        """Step over a value of a kind; refuses what is none."""
+        if kind in NUMBERS:
+            self.take(NUMBERS[kind].itemsize, what)
+        elif kind == TEXT:
+            self.take(self.u64(what), what)
+        elif kind == ARRAY and depth < _MOST_NESTED:
+            inner, count = self.u32(what), self.u64(what)
+            if inner in NUMBERS:
+                self.take(count * NUMBERS[inner].itemsize, what)
+            elif inner == TEXT:
+                self._skip_texts(count, what)
+            elif inner != ARRAY:
+                raise self._no_kind(inner, what)
+            else:
+                # Each takes 12 bytes at least, so a count that lies is soon found out.
+                for _ in range(count):
+                    self.skip_value(inner, what, depth + 1)
+        elif kind == ARRAY:
+            raise InvalidFileError(
+                f"{self.file.path}: {what}: arrays are nested deeper than {_MOST_NESTED}"
+            )
+        else:
+            raise self._no_kind(kind, what)
+
+    def _no_kind(self, kind: int, what: str) -> InvalidFileError:
+        return InvalidFileError(
+            f"{self.file.path}: {what}: expected a kind of value in 0…12, got {kind}"
+        )
+
+    def _skip_texts(self, count: int, what: str) -> None:
+        unpack, memory, at, size = _U64.unpack_from, self.file.memory, self.position, self.file.size
+        for _ in range(count):
+            if at + 8 > size:
+                self.take(size - self.position + 1, what)
+            at += 8 + unpack(memory, at)[0]
+        if at > size:
+            self.take(at - self.position, what)
+        self.position = at
+
+    def value(self, kind: int, what: str) -> Any:
+        """Read a value that was stepped over before: Python's, or for numbers numpy's array."""
+        if kind == BOOL:
+            byte = self.file.memory[self.take(1, what)]
+            if byte > 1:
+                raise InvalidFileError(f"{self.file.path}: {what}: expected 0 or 1, got {byte}")
+            return bool(byte)
+        if kind in NUMBERS:
+            dtype = NUMBERS[kind]
+            start = self.take(dtype.itemsize, what)
+            return self.file.pages[start : start + dtype.itemsize].view(dtype)[0].item()
+        if kind == TEXT:
+            return self.text(what)
+        inner, count = self.u32(what), self.u64(what)
+        if inner in NUMBERS:
+            nbytes = count * NUMBERS[inner].itemsize
+            start = self.take(nbytes, what)
+            raw = self.file.view(start, nbytes)
+            if inner == BOOL and raw.size and raw.max() > 1:
+                raise InvalidFileError(f"{self.file.path}: {what}: expected only 0 and 1")
+            return raw.view(NUMBERS[inner]).copy()
+        return [self.value(inner, what) for _ in range(count)]
+
+
+_U32, _U64 = struct.Struct("<I"), struct.Struct("<Q")
+
+
+@dataclass(frozen=True)
+class _Place:
+    kind: int
+    start: int
+
+
+class Metadata(Mapping[str, Any]):
+    """The metadata of a file, each value read when it is asked for.
+
+    Numbers and texts are Python's, arrays of numbers numpy's, other arrays lists.
+    """
+
+    def __init__(self, file: MappedFile) -> None:
+        """None yet; `add` tells where they are."""
+        self._file = file
+        self._places: dict[str, _Place] = {}
+
+    def add(self, key: str, kind: int, start: int) -> None:
+        """Note where a value is."""
+        self._places[key] = _Place(kind, start)
+
+    def kind_of(self, key: str) -> tuple[int, ...]:
+        """Return the kind of a value, of an array also those of its elements, inwards."""
+        place = self._places[key]
+        kinds, start = [place.kind], place.start
+        while kinds[-1] == ARRAY:
+            kinds.append(_U32.unpack_from(self._file.memory, start)[0])
+            # An empty array tells no more.
+            if kinds[-1] == ARRAY and _U64.unpack_from(self._file.memory, start + 4)[0] == 0:
+                break
+            start += 12
+        return tuple(kinds)
+
+    def __getitem__(self, key: str) -> Any:
+        place = self._places[key]
+        reader = Reader(self._file)
+        reader.position = place.start
+        return reader.value(place.kind, key)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __repr__(self) -> str:
+        return f"<metadata: {', '.join(self._places)}>"

@@ -1,0 +1,143 @@
+"""GGUF files, written: version 3, little-endian."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from ubridge.core.block_formats import BlockFormat
+from ubridge.files.entries import bytes_of
+from ubridge.files.gguf_reading import DEFAULT_ALIGNMENT, MAGIC, MOST_AXES, MOST_NAME_BYTES, TYPES
+from ubridge.files.gguf_values import ARRAY, BOOL, NUMBERS, TEXT
+from uhal import DType
+from uhal.errors import ArgumentTypeError, ArgumentValueError
+
+VERSION = 3
+MOST_TENSOR_NAME_BYTES = 63
+"""What ggml's own programs take."""
+_ALIGNMENT_KEY = "general.alignment"
+_U32, _U64 = struct.Struct("<I"), struct.Struct("<Q")
+_NUMBER_OF = {kind: number for number, kind in TYPES.items()}
+_KIND_OF = {dtype.newbyteorder("="): kind for kind, dtype in NUMBERS.items()}
+
+Told = tuple[str, DType | BlockFormat, tuple[int, ...]]
+"""Name, element type or format, and shape of a tensor, outermost axis first."""
+
+
+def write_head(out: BinaryIO, tensors: Sequence[Told], metadata: Mapping[str, Any]) -> list[int]:
+    """Write all but the tensors, up to where the first begins.
+
+    Returns the bytes of each with those that fill it up to the next. Python's values get the kinds
+    that ggml's programs expect: bool, f32, texts, and of integers u32, i32, u64 or i64, the first
+    that holds them; numpy's scalars and arrays keep their type. Raises `ArgumentTypeError` and
+    `ArgumentValueError` for what the format cannot hold.
+    """
+    alignment = alignment_of(metadata)
+    head = [MAGIC, _U32.pack(VERSION), _U64.pack(len(tensors)), _U64.pack(len(metadata))]
+    for key, value in metadata.items():
+        kind, packed = _packed(value, key)
+        head += [_text(key, "key", MOST_NAME_BYTES), _U32.pack(kind), packed]
+    offset, lengths = 0, []
+    for name, kind_of, shape in tensors:
+        if len(shape) > MOST_AXES:
+            raise ArgumentValueError(f"{name}: GGUF holds at most {MOST_AXES} axes, got {shape}")
+        if kind_of not in _NUMBER_OF:
+            raise ArgumentTypeError(
+                f"{name}: GGUF has no type for {kind_of.name}; astype() to one of "
+                f"{', '.join(one.name for one in TYPES.values() if isinstance(one, DType))}"
+            )
+        head.append(_text(name, "tensor's name", MOST_TENSOR_NAME_BYTES))
+        head.append(_U32.pack(len(shape)))
+        head += [_U64.pack(length) for length in reversed(shape)]
+        head += [_U32.pack(_NUMBER_OF[kind_of]), _U64.pack(offset)]
+        nbytes = bytes_of(kind_of, shape)
+        lengths.append(-(-nbytes // alignment) * alignment)
+        offset += lengths[-1]
+    whole = b"".join(head)
+    out.write(whole + bytes(-len(whole) % alignment))
+    return lengths
+
+
+def alignment_of(metadata: Mapping[str, Any]) -> int:
+    """Return what tensors begin at a multiple of. `ArgumentValueError` when it is none."""
+    found = metadata.get(_ALIGNMENT_KEY, DEFAULT_ALIGNMENT)
+    if not isinstance(found, (int, np.integer)) or found < 1 or found & (found - 1):
+        raise ArgumentValueError(f"{_ALIGNMENT_KEY}: expected a power of two, got {found!r}")
+    return int(found)
+
+
+def _text(value: str, what: str, most: int) -> bytes:
+    raw = value.encode("utf-8", "surrogateescape")
+    if len(raw) > most:
+        raise ArgumentValueError(f"{what} {value!r:.80}: expected at most {most} bytes")
+    return _U64.pack(len(raw)) + raw
+
+
+def _packed(value: Any, key: str) -> tuple[int, bytes]:
+    """The kind and the bytes of a value."""
+    if isinstance(value, str):
+        return TEXT, _text(value, key, 1 << 62)
+    if isinstance(value, bytes):
+        return TEXT, _U64.pack(len(value)) + value
+    if isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind in "?biuf":
+        return ARRAY, _array_of_numbers(value, key)
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if isinstance(value, (list, tuple)):
+        return ARRAY, _array(value, key)
+    number = value if isinstance(value, np.generic) else _number(value, key)
+    kind = _kind(number.dtype, key)
+    return kind, number.astype(NUMBERS[kind]).tobytes()
+
+
+def _kind(dtype: np.dtype[Any], key: str) -> int:
+    kind = _KIND_OF.get(dtype.newbyteorder("="))
+    if kind is None:
+        raise ArgumentTypeError(f"{key}: GGUF has no kind of value for numpy's {dtype}")
+    return kind
+
+
+def _number(value: Any, key: str) -> Any:
+    """A number of Python as one of numpy."""
+    if isinstance(value, bool):
+        return np.bool_(value)
+    if isinstance(value, float):
+        return np.float32(value)
+    if isinstance(value, int):
+        return _holding([value], key).type(value)
+    raise ArgumentTypeError(
+        f"{key}: expected a number, a text, or a list of either, got {type(value).__name__}"
+    )
+
+
+def _holding(values: Iterable[int], key: str) -> np.dtype[Any]:
+    """The first integer type that holds all."""
+    least, most = min(values, default=0), max(values, default=0)
+    for dtype in (np.uint32, np.int32, np.uint64, np.int64):
+        if np.iinfo(dtype).min <= least and most <= np.iinfo(dtype).max:
+            return np.dtype(dtype)
+    raise ArgumentValueError(f"{key}: expected integers of at most 64 bits, got {least} to {most}")
+
+
+def _array_of_numbers(values: np.ndarray[Any, Any], key: str) -> bytes:
+    kind = _kind(values.dtype, key)
+    raw = np.ascontiguousarray(values.astype(NUMBERS[kind])).tobytes()
+    return _U32.pack(kind) + _U64.pack(values.size) + raw
+
+
+def _array(values: Sequence[Any], key: str) -> bytes:
+    if values and all(isinstance(one, bool) for one in values):
+        return _array_of_numbers(np.array(values, np.bool_), key)
+    if all(isinstance(one, int) and not isinstance(one, bool) for one in values):
+        return _array_of_numbers(np.array(values, _holding(values, key)), key)
+    if all(isinstance(one, (int, float)) and not isinstance(one, bool) for one in values):
+        return _array_of_numbers(np.array(values, np.float32), key)
+    packed = [_packed(one, key) for one in values]
+    kinds = {kind for kind, _ in packed}
+    if len(kinds) != 1 or kinds <= set(NUMBERS) - {BOOL}:
+        names = sorted({type(one).__name__ for one in values})
+        raise ArgumentTypeError(f"{key}: expected a list of one kind, got {', '.join(names)}")
+    return _U32.pack(kinds.pop()) + _U64.pack(len(values)) + b"".join(raw for _, raw in packed)

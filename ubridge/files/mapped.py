@@ -1,0 +1,74 @@
+"""A file's pages, mapped read-only: nothing of it is in memory until it is touched."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ubridge.files.errors import InvalidFileError
+
+Bytes = npt.NDArray[np.uint8]
+
+
+class MappedFile:
+    """One open file. Arrays over its pages keep the mapping alive. Any thread may use it."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Open and map a file. Raises `OSError`, and `InvalidFileError` for an empty one."""
+        self.path = Path(path)
+        self._descriptor = os.open(self.path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+        try:
+            self.size = os.fstat(self._descriptor).st_size
+            if self.size == 0:
+                raise InvalidFileError(f"{self.path}: the file is empty")
+            pages = mmap.mmap(self._descriptor, self.size, access=mmap.ACCESS_READ)
+        except BaseException:
+            os.close(self._descriptor)
+            self._descriptor = -1
+            raise
+        self.memory = memoryview(pages)
+        """The file's pages, as bytes."""
+        self.pages: Bytes = np.frombuffer(pages, np.uint8)
+        """The same as an array, read-only."""
+
+    def view(self, start: int, nbytes: int) -> Bytes:
+        """Return bytes of the file as they lie in its pages, read-only.
+
+        Raises `InvalidFileError` where the file does not reach that far: from the beginning, or
+        because it was cut short since it was opened, when touching the pages would end the process.
+        """
+        self.require(start, nbytes)
+        return self.pages[start : start + nbytes]
+
+    def require(self, start: int, nbytes: int) -> None:
+        """Raise `InvalidFileError` unless the file has these bytes, now."""
+        if start + nbytes > self.size:
+            raise InvalidFileError(
+                f"{self.path}: expected {nbytes} bytes at {start}, the file has {self.size}"
+            )
+        now = os.fstat(self._descriptor).st_size
+        if start + nbytes > now:
+            raise InvalidFileError(
+                f"{self.path}: expected {nbytes} bytes at {start}, the file has {now} now; it had "
+                f"{self.size} when it was opened, and was cut short since"
+            )
+
+    def read_into(self, target: npt.NDArray[Any], start: int) -> None:
+        """Fill an array of u8 from the file, without its pages. Raises as `view` does."""
+        view = target.data
+        done = 0
+        while done < len(view):
+            count = os.preadv(self._descriptor, [view[done:]], start + done)
+            if count == 0:
+                self.require(start, len(view))
+                raise InvalidFileError(f"{self.path}: cannot be read beyond {start + done}")
+            done += count
+
+    def __del__(self) -> None:
+        if getattr(self, "_descriptor", -1) >= 0:
+            os.close(self._descriptor)

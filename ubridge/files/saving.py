@@ -1,0 +1,117 @@
+"""`save`: tensors and quantized weights to a file of safetensors or GGUF."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ubridge.core.block_formats import BlockFormat
+from ubridge.files import gguf_writing, safetensors
+from ubridge.quantized import QuantizedWeight
+from ubridge.tensor import DeviceTensor
+from uhal import DType
+from uhal.dtypes import as_dtype
+from uhal.errors import ArgumentTypeError, ArgumentValueError
+
+Saved: TypeAlias = DeviceTensor | QuantizedWeight | npt.NDArray[Any]
+SUFFIXES = (".safetensors", ".gguf")
+
+
+def save(
+    path: str | os.PathLike[str],
+    tensors: Mapping[str, Saved],
+    *,
+    metadata: Mapping[str, Any] | None = None,
+) -> None:
+    """Write tensors by name; the suffix of the path, `.safetensors` or `.gguf`, says how.
+
+    Arrays of numpy are taken, too; quantized weights only by GGUF. Metadata are texts for
+    safetensors; for GGUF numbers, texts, and arrays of either, which keep numpy's types (Python's
+    int becomes u32, i32, u64 or i64, its float f32). Tensors are brought from the device one by
+    one. A file that is there is replaced when the new one is complete, and otherwise left alone.
+
+    Raises `OSError`, and `ArgumentTypeError` or `ArgumentValueError` for what the format cannot
+    hold, before anything is written.
+    """
+    target = Path(path)
+    given = dict(metadata or {})
+    told = [(name, *_told(name, tensor)) for name, tensor in tensors.items()]
+    if target.suffix == ".gguf":
+        with _replacing(target) as out:
+            lengths = gguf_writing.write_head(out, told, given)
+            for tensor, length in zip(tensors.values(), lengths, strict=True):
+                raw = _bytes_of(tensor)
+                out.write(raw)
+                out.write(bytes(length - len(raw)))
+    elif target.suffix == ".safetensors":
+        _require_plain(told, given)
+        # The widest first: then every tensor lies aligned.
+        plain = [(name, kind, shape) for name, kind, shape in told if isinstance(kind, DType)]
+        order = sorted(plain, key=lambda one: -one[1].itemsize)
+        with _replacing(target) as out:
+            safetensors.write_header(out, order, given)
+            for name, *_ in order:
+                out.write(_bytes_of(tensors[name]))
+    else:
+        raise ArgumentValueError(
+            f"save: expected a path that ends in {' or '.join(SUFFIXES)}, got {os.fspath(path)!r}"
+        )
+
+
+def _told(name: str, tensor: Saved) -> tuple[DType | BlockFormat, tuple[int, ...]]:
+    if not isinstance(name, str):
+        raise ArgumentTypeError(f"save: expected names of tensors, got {name!r:.80}")
+    if isinstance(tensor, QuantizedWeight):
+        return tensor.format, tuple(tensor.shape)
+    if isinstance(tensor, (DeviceTensor, np.ndarray)):
+        return as_dtype(tensor.dtype), tuple(tensor.shape)
+    raise ArgumentTypeError(
+        f"save: {name}: expected a tensor, a quantized weight or an array of numpy, got "
+        f"{type(tensor).__name__}"
+    )
+
+
+def _require_plain(
+    told: Sequence[tuple[str, DType | BlockFormat, tuple[int, ...]]], metadata: Mapping[str, Any]
+) -> None:
+    for name, kind, _ in told:
+        if isinstance(kind, BlockFormat):
+            raise ArgumentTypeError(
+                f"save: {name}: safetensors have no {kind.name}; save as .gguf, or dequantize()"
+            )
+    for key, value in metadata.items():
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise ArgumentTypeError(
+                f"save: metadata {key!r:.80}: safetensors hold texts, got {type(value).__name__}"
+            )
+
+
+def _bytes_of(tensor: Saved) -> memoryview:
+    if isinstance(tensor, QuantizedWeight):
+        return tensor.blocks.to_numpy().data
+    values = tensor if isinstance(tensor, np.ndarray) else tensor.to_numpy()
+    return np.ascontiguousarray(values).reshape(-1).view(np.uint8).data
+
+
+@contextmanager
+def _replacing(target: Path) -> Iterator[BinaryIO]:
+    """A new file beside the target, which takes its place when nothing went wrong."""
+    descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as out:
+            yield out
+        # As `open` would make it.
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(name, 0o666 & ~mask)
+        os.replace(name, target)
+    except BaseException:
+        os.unlink(name)
+        raise

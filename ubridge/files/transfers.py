@@ -1,0 +1,168 @@
+"""From files to a device: in pieces, through pinned memory, several files side by side."""
+
+from __future__ import annotations
+
+import queue
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Any, TypeAlias
+
+from ubridge.files.entries import TensorEntry
+from uhal import Device, DeviceBuffer, Event, HostBuffer, Stream
+from uhal.dtypes import u8
+from uhal.errors import OutOfMemoryError
+
+Progress: TypeAlias = bool | Callable[[int, int], object] | None
+
+PIECE_BYTES = 8 << 20
+"""Of pinned memory a piece: long enough that what a copy costs besides its bytes does not count."""
+READERS = 4
+"""Threads that read; each has two pieces, one being read while the other is copied."""
+
+
+def transfer(
+    entries: Sequence[TensorEntry], device: Device, progress: Progress
+) -> list[DeviceBuffer]:
+    """Return the bytes of each entry on a device, all there."""
+    total = sum(entry.nbytes for entry in entries)
+    require_room(entries, device, total)
+    files = len({entry.file.path for entry in entries})
+    words = f"{total / 1e9:.2f} GB of {len(entries)} tensors from {files} files to {device!r}"
+    buffers = [DeviceBuffer.uninitialized(one.nbytes, u8, device=device) for one in entries]
+    pieces: queue.SimpleQueue[_Piece] = queue.SimpleQueue()
+    count = 0
+    for entry, buffer in zip(entries, buffers, strict=True):
+        for start in range(0, entry.nbytes, PIECE_BYTES):
+            pieces.put((entry, buffer, start, min(PIECE_BYTES, entry.nbytes - start)))
+            count += 1
+    most = min(PIECE_BYTES, max((entry.nbytes for entry in entries), default=0))
+    with _Bar(progress, total, words) as bar:
+        readers = [_Reader(device, pieces, most, bar.add) for _ in range(min(READERS, count))]
+        for reader in readers:
+            reader.start()
+        for reader in readers:
+            reader.join()
+        for reader in readers:
+            if reader.error is not None:
+                raise reader.error
+    return buffers
+
+
+_Piece: TypeAlias = tuple[TensorEntry, DeviceBuffer, int, int]
+
+
+def require_room(entries: Sequence[TensorEntry], device: Device, total: int) -> None:
+    """Refuse what the device has no memory for, and what the files no longer have."""
+    free = free_bytes(device)
+    if total > free:
+        raise OutOfMemoryError(
+            f"{device!r}: expected room for {total} bytes of {len(entries)} tensors, there are "
+            f"{free} bytes free; nothing was read"
+        )
+    for entry in entries:
+        entry.file.require(entry.start, entry.nbytes)
+
+
+def free_bytes(device: Device) -> int:
+    """Return what the device has left for one more model."""
+    return device.memory_info().free
+
+
+class _Reader(threading.Thread):
+    """Reads pieces until there are none left, or one fails."""
+
+    def __init__(
+        self,
+        device: Device,
+        pieces: queue.SimpleQueue[_Piece],
+        most: int,
+        done: Callable[[int], None],
+    ) -> None:
+        super().__init__(name="ubridge files", daemon=True)
+        self._device = device
+        self._pieces = pieces
+        self._most = most
+        self._done = done
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        """Take pieces."""
+        try:
+            with self._device, ExitStack() as stack:
+                stream = stack.enter_context(Stream(device=self._device))
+                slots = [
+                    (
+                        stack.enter_context(HostBuffer(self._most, u8, device=self._device)),
+                        stack.enter_context(Event(device=self._device)),
+                    )
+                    for _ in range(2)
+                ]
+                self._take(stream, slots)
+                stream.synchronize()
+        except BaseException as error:
+            self.error = error
+            while not self._pieces.empty():
+                try:
+                    self._pieces.get_nowait()
+                except queue.Empty:
+                    break
+
+    def _take(self, stream: Stream, slots: list[tuple[HostBuffer, Event]]) -> None:
+        turn = 0
+        while True:
+            try:
+                entry, buffer, start, nbytes = self._pieces.get_nowait()
+            except queue.Empty:
+                return
+            pinned, copied = slots[turn % 2]
+            if turn >= 2:
+                copied.synchronize()
+            turn += 1
+            entry.file.read_into(pinned.array[:nbytes], entry.start + start)
+            target = buffer[start : start + nbytes]
+            if nbytes == self._most:
+                target.copy_from_async(pinned, stream)
+            else:
+                target.copy_from(pinned.array[:nbytes], stream=stream)
+            copied.record(stream)
+            self._done(nbytes)
+
+
+class _Bar:
+    """Tells how far it is, as `progress` says."""
+
+    def __init__(self, progress: Progress, total: int, words: str) -> None:
+        self._lock = threading.Lock()
+        self._done = 0
+        self._total = total
+        self._told = progress if callable(progress) else None
+        self._bar: Any = None
+        if progress is True:
+            print(f"reading {words}", file=sys.stderr, flush=True)
+            self._bar = _tqdm(total)
+
+    def add(self, nbytes: int) -> None:
+        """Count bytes; any thread."""
+        with self._lock:
+            self._done += nbytes
+            if self._bar is not None:
+                self._bar.update(nbytes)
+            if self._told is not None:
+                self._told(self._done, self._total)
+
+    def __enter__(self) -> _Bar:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+
+def _tqdm(total: int) -> Any:
+    try:
+        from tqdm import tqdm
+    except ImportError:
+        return None
+    return tqdm(total=total, unit="B", unit_scale=True)

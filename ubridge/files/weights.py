@@ -1,0 +1,216 @@
+"""`load`: files of weights as a mapping from names to tensors and quantized weights."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from ubridge.core.block_formats import BlockFormat
+from ubridge.core.layout import Layout
+from ubridge.files.entries import TensorEntry
+from ubridge.files.errors import InvalidFileError
+from ubridge.files.gguf_reading import is_gguf, parts_of, read_gguf, require_parts
+from ubridge.files.mapped import Bytes, MappedFile
+from ubridge.files.safetensors import is_safetensors, read_safetensors
+from ubridge.files.transfers import Progress, transfer
+from ubridge.quantized import QuantizedWeight
+from ubridge.tensor import DeviceTensor
+from uhal import Device, DeviceBuffer, DType
+from uhal.device import DeviceLike, as_device
+from uhal.dtypes import bool_, u8
+from uhal.errors import ArgumentValueError, NotSupportedError
+
+Weight: TypeAlias = DeviceTensor | QuantizedWeight
+PathLike: TypeAlias = str | os.PathLike[str]
+
+
+def load(path: PathLike | Sequence[PathLike], *, device: DeviceLike | None = None) -> Weights:
+    """Open a file of weights: safetensors or GGUF, told apart by what is in them.
+
+    Of a model in several files give them all, one part of a split GGUF, or the `.index.json` of
+    safetensors; parts lie in one folder. Nothing but the headers is read: `Weights` brings a tensor
+    to `device`, by default the current one, when it is asked for. On the host backend the pages of
+    the file are the tensor's memory.
+
+    Raises `OSError` for a file that cannot be opened, and `InvalidFileError`, an
+    `InvalidImageError`, for one that is damaged.
+    """
+    wanted = Device.current() if device is None else as_device(device)
+    paths = [path] if isinstance(path, (str, os.PathLike)) else list(path)
+    if not paths:
+        raise ArgumentValueError("load: expected a path, got none")
+    if len(paths) == 1:
+        paths = list(_all_parts(Path(paths[0])))
+    metadata: dict[str, Any] = {}
+    entries: dict[str, TensorEntry] = {}
+    parts = []
+    for one in paths:
+        file = MappedFile(one)
+        if is_gguf(file):
+            contents = read_gguf(file)
+            parts.append((file, contents))
+            told: Mapping[str, Any] = contents.metadata
+            found = contents.entries
+        elif is_safetensors(file):
+            told, found = read_safetensors(file)
+        else:
+            raise InvalidFileError(
+                f"{file.path}: expected a file of safetensors or GGUF, got one that begins with "
+                f"{file.pages[:8].tobytes()!r}"
+            )
+        # Parts of GGUF repeat little, and the first has it all.
+        metadata = {**{key: (told, key) for key in told}, **metadata}
+        for entry in found:
+            if entry.name in entries:
+                raise InvalidFileError(
+                    f"{file.path}: {entry.name!r:.80} is in {entries[entry.name].file.path}, too"
+                )
+            entries[entry.name] = entry
+    if len(parts) > 1:
+        require_parts(parts)
+    return Weights(entries, _Metadata(metadata), wanted)
+
+
+def _all_parts(path: Path) -> Sequence[Path]:
+    if not path.name.endswith(".index.json"):
+        return parts_of(path)
+    try:
+        places = json.loads(path.read_text(encoding="utf-8"))["weight_map"]
+        names = dict.fromkeys(places.values())
+        if not all(isinstance(name, str) and Path(name).name == name for name in names):
+            raise TypeError("a file of another folder")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise InvalidFileError(
+            f"{path}: expected an index with the files of names in weight_map ({error})"
+        ) from error
+    return [path.with_name(name) for name in names]
+
+
+class _Metadata(Mapping[str, Any]):
+    """What all files say together; each value is read when it is asked for."""
+
+    def __init__(self, sources: Mapping[str, tuple[Mapping[str, Any], str]]) -> None:
+        self._sources = sources
+
+    def __getitem__(self, key: str) -> Any:
+        source, name = self._sources[key]
+        return source[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._sources)
+
+    def __len__(self) -> int:
+        return len(self._sources)
+
+    def __repr__(self) -> str:
+        return f"<metadata: {', '.join(self)}>"
+
+
+class Weights(Mapping[str, Weight]):
+    """The tensors of a model's files by name, each brought to the device when it is asked for.
+
+    On the host backend a tensor is read-only and lies in the pages of its file, which become
+    resident as they are touched; one that lies askew for its element type is copied. It keeps the
+    file open. On other devices each access copies; `to_device` brings everything at once. Files
+    must stay as they are while they are open: one found cut short is named in an
+    `InvalidFileError` when a tensor is asked for.
+
+    Any thread may use it.
+    """
+
+    def __init__(
+        self, entries: Mapping[str, TensorEntry], metadata: Mapping[str, Any], device: Device
+    ) -> None:
+        """Made by `load`."""
+        self.entries = entries
+        """What the files say of each tensor."""
+        self.metadata = metadata
+        """What else they say; texts and numbers are Python's, arrays of numbers numpy's."""
+        self.device = device
+        """Where tensors are brought."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors."""
+        return sum(entry.nbytes for entry in self.entries.values())
+
+    def raw(self, name: str) -> Bytes:
+        """Return the bytes of a tensor as its file has them, read-only, of every element type."""
+        entry = self.entries[name]
+        return entry.file.view(entry.start, entry.nbytes)
+
+    def __getitem__(self, name: str) -> Weight:
+        entry = self.entries[name]
+        word = _word_of(entry)
+        if self.device.backend != "host":
+            return self.to_device(names=[name])[name]
+        pages = entry.file.view(entry.start, entry.nbytes)
+        if entry.start % word.itemsize or not entry.nbytes:
+            buffer = DeviceBuffer.from_numpy(pages, device=self.device)
+        else:
+            buffer = DeviceBuffer.from_dlpack(pages, device=self.device)
+        return made_of(entry, buffer)
+
+    def to_device(
+        self,
+        device: DeviceLike | None = None,
+        *,
+        names: Sequence[str] | None = None,
+        progress: Progress = None,
+    ) -> dict[str, Weight]:
+        """Bring tensors, by default all, to a device, by default the one of `load`.
+
+        Files are read side by side into pinned memory and copied from there while the next part is
+        read. What is too large for the device is refused with `OutOfMemoryError` before anything is
+        read. `progress` is True for a line that says the total and a bar where `tqdm` is installed,
+        or a function of the bytes done and the bytes in all; by default there is none.
+
+        Waits until everything is there.
+        """
+        wanted = self.device if device is None else as_device(device)
+        chosen = [self.entries[name] for name in (self.entries if names is None else names)]
+        for entry in chosen:
+            _word_of(entry)
+        buffers = transfer(chosen, wanted, progress)
+        return {
+            entry.name: made_of(entry, buffer)
+            for entry, buffer in zip(chosen, buffers, strict=True)
+        }
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.entries
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {len(self)} tensors, {self.nbytes} bytes, {self.device!r}>"
+
+
+def _word_of(entry: TensorEntry) -> DType:
+    if isinstance(entry.kind, BlockFormat):
+        return entry.kind.word
+    if isinstance(entry.kind, str):
+        raise NotSupportedError(
+            f"{entry.file.path}: {entry.name!r:.80} is of {entry.kind}, which ubridge does not "
+            "have; raw() gives its bytes"
+        )
+    return entry.kind
+
+
+def made_of(entry: TensorEntry, buffer: DeviceBuffer) -> Weight:
+    """Return what an entry describes over its bytes on a device."""
+    kind, shape = entry.kind, entry.shape
+    if isinstance(kind, BlockFormat):
+        shape = shape or (1,)
+        return QuantizedWeight(buffer, kind, prod(shape[:-1]), shape[-1], shape=shape)
+    assert isinstance(kind, DType)
+    stored = u8 if kind is bool_ else kind
+    return DeviceTensor(buffer.view(stored), Layout.contiguous(shape), kind)

@@ -1,0 +1,129 @@
+// Products of a matrix of blocks and many vectors of Q8_1, a tile of the result a block.
+#ifndef UBRIDGE_BLOCK_TILES_H
+#define UBRIDGE_BLOCK_TILES_H
+
+#include "block_products.h"
+
+#if KERNEL_ON_GPU
+
+// Blocks of (32, 4): work-item (x, y) has rows x, x + 32, … and columns y, y + 4, … of the tile.
+// Both operands pass through shared memory, 32 elements of a row at a time.
+template <class Block, Sums sums, u32 ROWS, u32 COLUMNS>
+DEVICE_FUNCTION void multiply_tile(BLOCK block, const Block *weight, const BlockQ8_1 *y, f32 *dst,
+                                   u32 columns, u64 rows, u64 vectors, u64 y_blocks, u64 dst_rows)
+{
+    constexpr u32 THREADS_HERE = 128, WORDS = 8, SPANS = 32 / span_of<Block>;
+    constexpr u32 ROWS_EACH = ROWS / 32, COLUMNS_EACH = COLUMNS / 4;
+    // A word more than needed: so rows begin in different banks.
+    SHARED(u32, quants, ROWS, WORDS + 1);
+    SHARED(f32, scales, ROWS, SPANS + 1);
+    SHARED(f32, minimums, ROWS, SPANS + 1);
+    SHARED(u32, others, COLUMNS, WORDS);
+    SHARED(f32, ds, COLUMNS, 2);
+    SHARED(i32, totals, COLUMNS, SPANS);
+    const u64 first_row = u64(blockIdx.x) * ROWS, first_vector = u64(blockIdx.y) * COLUMNS;
+    const u64 blocks = columns / Block::ELEMENTS;
+    f32 results[ROWS_EACH][COLUMNS_EACH] = {};
+
+    ROLLED for (u32 e = 0; e < columns; e += 32) {
+        THREADS_OF(block, t) {
+            for (u32 i = t; i < ROWS * WORDS; i += THREADS_HERE) {
+                // Past the end the last row stands in, and its results are dropped.
+                const u64 row = first_row + i / WORDS < rows ? first_row + i / WORDS : rows - 1;
+                const Block &here = weight[row * blocks + e / Block::ELEMENTS];
+                const u32 first = e % Block::ELEMENTS + 4 * (i % WORDS);
+                quants[i / WORDS][i % WORDS] = here.template packed<u32>(first);
+                if (4 * (i % WORDS) % span_of<Block> == 0) {
+                    const Level level = here.level(first);
+                    scales[i / WORDS][4 * (i % WORDS) / span_of<Block>] = level.scale;
+                    minimums[i / WORDS][4 * (i % WORDS) / span_of<Block>] = level.minimum;
+                }
+            }
+            for (u32 i = t; i < COLUMNS * WORDS; i += THREADS_HERE) {
+                const u64 vector = first_vector + i / WORDS;
+                const u64 known = vector < vectors ? vector : vectors - 1;
+                const BlockQ8_1 &here = y[known * y_blocks + e / 32];
+                others[i / WORDS][i % WORDS] = here.packed<u32>(4 * (i % WORDS));
+                if (i % WORDS == 0) {
+                    ds[i / WORDS][0] = f32(here.d);
+                    ds[i / WORDS][1] = f32(here.s);
+                }
+            }
+        }
+        BARRIER();
+        if constexpr (needs_total<Block, sums>) {
+            THREADS_OF(block, t) {
+                for (u32 i = t; i < COLUMNS * SPANS; i += THREADS_HERE) {
+                    i32 total = 0;
+                    for (u32 j = 0; j < WORDS / SPANS; ++j)
+                        total = dot4(0x01010101, others[i / SPANS][i % SPANS * (WORDS / SPANS) + j],
+                                     total);
+                    totals[i / SPANS][i % SPANS] = total;
+                }
+            }
+            BARRIER();
+        }
+        THREADS_OF(block, t) {
+            ROLLED for (u32 k = 0; k < SPANS; ++k) {
+                u32 words[ROWS_EACH][WORDS / SPANS];
+                Level levels[ROWS_EACH];
+                for (u32 i = 0; i < ROWS_EACH; ++i) {
+                    const u32 row = t % 32 + 32 * i;
+                    levels[i] = {scales[row][k], minimums[row][k]};
+                    for (u32 j = 0; j < WORDS / SPANS; ++j)
+                        words[i][j] = quants[row][k * (WORDS / SPANS) + j];
+                }
+                // So that the results stay in registers.
+#pragma unroll
+                for (u32 c = 0; c < COLUMNS_EACH; ++c) {
+                    const u32 vector = t / 32 + 4 * c;
+                    const i32 total = needs_total<Block, sums> ? totals[vector][k] : 0;
+                    for (u32 i = 0; i < ROWS_EACH; ++i) {
+                        i32 product = 0;
+                        for (u32 j = 0; j < WORDS / SPANS; ++j)
+                            product = dot4(words[i][j], others[vector][k * (WORDS / SPANS) + j],
+                                           product);
+                        results[i][c] += scaled<Block, sums>(levels[i], product, total,
+                                                             ds[vector][0], ds[vector][1]);
+                    }
+                }
+            }
+        }
+        BARRIER();
+    }
+    THREADS_OF(block, t) {
+        for (u32 i = 0; i < ROWS_EACH; ++i)
+#pragma unroll
+            for (u32 c = 0; c < COLUMNS_EACH; ++c) {
+                const u64 row = first_row + t % 32 + 32 * i;
+                const u64 vector = first_vector + t / 32 + 4 * c;
+                if (row < rows && vector < vectors)
+                    dst[vector * dst_rows + row] = results[i][c];
+            }
+    }
+}
+
+#else
+
+template <class Block, Sums sums, u32 ROWS, u32 COLUMNS>
+DEVICE_FUNCTION void multiply_tile(BLOCK block, const Block *weight, const BlockQ8_1 *y, f32 *dst,
+                                   u32 columns, u64 rows, u64 vectors, u64 y_blocks, u64 dst_rows)
+{
+    const u64 first_row = u64(block.blockIdx.x) * ROWS;
+    const u64 first_vector = u64(block.blockIdx.y) * COLUMNS;
+    const u64 count = vectors < first_vector + COLUMNS ? vectors - first_vector : COLUMNS;
+    const u64 blocks = columns / Block::ELEMENTS;
+    if (first_vector >= vectors)
+        return;
+    for (u64 row = first_row; row < first_row + ROWS && row < rows; ++row) {
+        f32 results[COLUMNS];
+        multiply_row<Block, sums, COLUMNS>(weight + row * blocks, blocks, y + first_vector * y_blocks,
+                                           y_blocks, u32(count), results);
+        for (u64 c = 0; c < count; ++c)
+            dst[(first_vector + c) * dst_rows + row] = results[c];
+    }
+}
+
+#endif
+
+#endif

@@ -1,0 +1,10 @@
+rand_f8e4m3: u64 numel, u64 seed, u64 position, f8e4m3* out
+rand_bf16: u64 numel, u64 seed, u64 position, bf16* out
+rand_f16: u64 numel, u64 seed, u64 position, f16* out
+rand_f32: u64 numel, u64 seed, u64 position, f32* out
+rand_f64: u64 numel, u64 seed, u64 position, f64* out
+randn_f8e4m3: u64 numel, u64 seed, u64 position, f8e4m3* out
+randn_bf16: u64 numel, u64 seed, u64 position, bf16* out
+randn_f16: u64 numel, u64 seed, u64 position, f16* out
+randn_f32: u64 numel, u64 seed, u64 position, f32* out
+randn_f64: u64 numel, u64 seed, u64 position, f64* out
