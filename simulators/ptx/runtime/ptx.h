@@ -8,7 +8,7 @@
 extern "C" {
 #endif
 
-enum { UPTX_ABI = 4, UPTX_WORDS = 16, UPTX_WARP = 32, UPTX_BARRIERS = 16, UPTX_WORKSPACE = 256 };
+enum { UPTX_ABI = 5, UPTX_WORDS = 16, UPTX_WARP = 32, UPTX_BARRIERS = 16, UPTX_WORKSPACE = 256 };
 
 enum uptx_request {
     UPTX_EXIT,
