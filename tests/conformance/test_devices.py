@@ -12,7 +12,13 @@ import pytest
 from tests.children import check_child
 from tests.conformance.rows import Row
 from uhal import Api, Device, DeviceBuffer, Event, HostBuffer, Stream, diagnostics
-from uhal.errors import ArgumentTypeError, DeviceError, InvalidHandleError, NoDeviceError
+from uhal.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    DeviceError,
+    InvalidHandleError,
+    NoDeviceError,
+)
 
 
 def test_a_device_says_what_it_is(device: Device, row: Row) -> None:
@@ -73,10 +79,12 @@ def test_a_device_that_is_not_there(device: Device, ordinal: int) -> None:
         Device(ordinal, device.backend)
 
 
-@pytest.mark.parametrize("ordinal", ["0", 1.0, None, True])
+@pytest.mark.parametrize("ordinal", [1.0, None, True])
 def test_a_device_is_asked_for_by_number(device: Device, ordinal: Any) -> None:
     with pytest.raises(ArgumentTypeError, match="ordinal: expected an int"):
         Device(ordinal, device.backend)
+    with pytest.raises(ArgumentValueError, match='its name, as "cuda" or "cuda:1"'):
+        Device("0", device.backend)
     with pytest.raises(ArgumentTypeError, match=r"expected a uhal\.Device"):
         Stream(device=object())  # type: ignore[arg-type]
 
