@@ -122,7 +122,7 @@ from ubridge.ops.selection import (
     topk,
 )
 from ubridge.ops.statistics import all, any, cumsum, prod, std, var
-from ubridge.quantized import QuantizedWeight, quantized_matmul
+from ubridge.quantized import QuantizedWeight, linear, quantized_matmul
 from ubridge.random import Generator, rand, randn
 from ubridge.tensor import DeviceTensor
 
@@ -200,6 +200,7 @@ __all__ = [
     "kv_append",
     "kv_concat",
     "QuantizedWeight",
+    "linear",
     "quantized_matmul",
     "InvalidFileError",
     "Weights",

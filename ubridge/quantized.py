@@ -25,6 +25,8 @@ from ubridge.core.block_formats import FORMATS, BlockFormat, block_format
 from ubridge.core.layout import Layout, Shape
 from ubridge.core.op_table import OPS
 from ubridge.device.images import load_module
+from ubridge.functions import add
+from ubridge.ops.products import matmul
 from ubridge.ops.results import delivered, require_tensors
 from ubridge.ops.selection import take
 from ubridge.tensor import DeviceTensor
@@ -41,6 +43,7 @@ __all__ = [
     "QuantizedWeight",
     "block_format",
     "dequantize",
+    "linear",
     "quantize",
     "quantized_matmul",
 ]
@@ -204,6 +207,10 @@ def quantized_matmul(
             f"quantized_matmul: expected operands on one device, got {x.device!r} and "
             f"{weight.buffer.device!r}"
         )
+    if len(weight.shape) != 2:
+        raise ArgumentValueError(
+            f"quantized_matmul: expected a weight of two axes, got {weight!r}; index it first"
+        )
     if not x.shape or x.shape[-1] != weight.columns:
         raise ArgumentValueError(
             f"quantized_matmul: expected a last axis of {weight.columns}, got shape {x.shape}"
@@ -224,6 +231,29 @@ def quantized_matmul(
     if out is not None and out._buffer is x._buffer:
         raise ArgumentValueError("quantized_matmul, out: expected other memory than x's")
     return delivered("quantized_matmul", shape, f32, out, (x,), stream, enqueue)
+
+
+def linear(
+    x: DeviceTensor,
+    weight: DeviceTensor | QuantizedWeight,
+    bias: DeviceTensor | None = None,
+    *,
+    stream: StreamLike | None = None,
+) -> DeviceTensor:
+    """Return `x @ weight.T + bias`: (…, columns) becomes (…, rows), in the dtype of x.
+
+    `weight` is (rows, columns), a tensor or quantized. A quantized one multiplies f32, so x of f16
+    or bf16 is widened and the result rounded once before the bias.
+    """
+    require_tensors("linear", x)
+    if isinstance(weight, QuantizedWeight):
+        wide = x if x.dtype is f32 else x.astype(f32, stream=stream)
+        product = quantized_matmul(wide, weight, stream=stream)
+        product = product if x.dtype is f32 else product.astype(x.dtype, stream=stream)
+    else:
+        require_tensors("linear", weight)
+        product = matmul(x, weight.mT, stream=stream)
+    return product if bias is None else add(product, bias, stream=stream)
 
 
 def quantize(values: Array, format: BlockFormat | str) -> npt.NDArray[np.uint8]:

@@ -29,7 +29,19 @@ PROMISED = [op for op in OPS.values() if op.dtypes]
 assert tests.ubridge.op_runs_decoding and tests.ubridge.op_runs_windows
 
 
-@pytest.mark.parametrize("op", PROMISED, ids=lambda op: op.name)
+# One operation a format of blocks: on simulated devices a draw of them runs.
+_OF_BLOCKS = ("quantized_matvec", "block_elements")
+CASES = [
+    pytest.param(
+        op,
+        id=op.name,
+        marks=[pytest.mark.entries(drawn=4)] if op.family.name in _OF_BLOCKS else [],
+    )
+    for op in PROMISED
+]
+
+
+@pytest.mark.parametrize("op", CASES)
 def test_every_operation(op: Op, device: Device, rng: np.random.Generator) -> None:
     row: OpRow = row_of(device.backend)
     row.require_images()

@@ -160,6 +160,45 @@ def test_product(device: Device, rng: np.random.Generator, name: str) -> None:
     np.testing.assert_array_equal(again[1:], got[:, 0])
 
 
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
+def test_a_quantized_weight_stands_where_a_dense_one_does(
+    device: Device, rng: np.random.Generator, dtype: str
+) -> None:
+    quantized = QuantizedWeight.from_numpy(rng.standard_normal((5, 64)), "q8_0")
+    dense = quantized.dequantize(dtype)
+    x = ubridge.asarray(rng.standard_normal((2, 3, 64)).astype(as_dtype(dtype).dtype))
+    bias = ubridge.asarray(rng.standard_normal(5).astype(as_dtype(dtype).dtype))
+    for given in ((), (bias,)):
+        one, other = (ubridge.linear(x, weight, *given) for weight in (quantized, dense))
+        assert one.dtype == other.dtype == dtype and one.shape == other.shape == (2, 3, 5)
+        tolerance = {"f32": 1e-5, "f16": 0.05, "bf16": 0.4}[dtype]
+        wide = [part.to_numpy().astype(np.float64) for part in (one, other)]
+        np.testing.assert_allclose(*wide, atol=tolerance, rtol=0)
+
+
+def test_parts_and_rows(device: Device, rng: np.random.Generator) -> None:
+    blocks = random_blocks(rng, "q6_K", 12)
+    exact = elements(blocks, "q6_K").reshape(2, 3, 512)
+    stack = QuantizedWeight(
+        DeviceBuffer.from_numpy(blocks.ravel()), "q6_K", 6, 512, shape=(2, 3, 512)
+    )
+    np.testing.assert_array_equal(stack[1][-1].to_numpy(), exact[1, 2])
+    np.testing.assert_array_equal(stack[:1].to_numpy(), exact[:1])
+    rows = stack[1].take(np.array([[2, 0], [1, 1]]), "f16")
+    assert rows.dtype == "f16"
+    with np.errstate(over="ignore"):
+        wanted = exact[1][[[2, 0], [1, 1]]].astype(np.float16)
+    np.testing.assert_array_equal(rows.to_numpy(), wanted)
+    with pytest.raises(
+        ValueError, match=r"a weight of two axes, got <Quant.*\(2, 3, 512\)>; index"
+    ):
+        ubridge.quantized_matmul(ubridge.ones((1, 512)), stack)
+    with pytest.raises(IndexError, match="cut in steps of 1"):
+        stack[::2]
+    with pytest.raises(ValueError, match=r"expected a shape of 6 rows of 512, got \(5, 512\)"):
+        QuantizedWeight(stack.buffer, "q6_K", 6, 512, shape=(5, 512))
+
+
 def test_nothing_to_multiply(device: Device) -> None:
     weight = QuantizedWeight.from_numpy(np.ones((3, 64)), "q4_0")
     assert ubridge.quantized_matmul(ubridge.zeros((0, 64)), weight).shape == (0, 3)

@@ -66,22 +66,17 @@ constexpr u32 PIECE = 4;
 constexpr u32 PIECE = 16;
 #endif
 
+#if KERNEL_ON_GPU
+
 template <class Block, class T>
 DEVICE_FUNCTION void decode_piece(const Block &block, u32 first, T *out)
 {
     const Level level = block.level(first);
-#if KERNEL_ON_GPU
     const u32 word = block.template packed<u32>(first);
     for (u32 i = 0; i < 4; ++i) {
         const i32 quant = i32(i8(word >> 8 * i)) - i32(Block::OFFSET);
         out[i] = T(level.scale * f32(quant) - level.minimum);
     }
-#else
-    const Floats16 values =
-        level.scale * floats(sixteen(block, first) - i32(Block::OFFSET)) - level.minimum;
-    for (u32 i = 0; i < 16; ++i)
-        out[i] = T(values[i]);
-#endif
 }
 
 // Elements first … last - 1, the n-th of every `step` pieces for the n-th caller.
@@ -92,6 +87,45 @@ DEVICE_FUNCTION void decode(const void *blocks, T *out, u64 first, u64 last, u64
         decode_piece(static_cast<const Block *>(blocks)[e / Block::ELEMENTS],
                      u32(e % Block::ELEMENTS), out + e);
 }
+
+#else
+
+template <class Block> ONE_FUNCTION void floats_of(const void *block, u32 first, f32 *out)
+{
+    const Block &here = *static_cast<const Block *>(block);
+    const Level level = here.level(first);
+    const Floats16 values =
+        level.scale * floats(sixteen(here, first) - i32(Block::OFFSET)) - level.minimum;
+    memcpy(out, &values, sizeof values);
+}
+
+struct Decoder {
+    void (*floats)(const void *block, u32 first, f32 *out);
+    u32 elements, block_bytes;
+};
+
+template <class T>
+ONE_FUNCTION void decode_by(const Decoder &by, const void *blocks, T *out, u64 first, u64 last, u64 n,
+                            u64 step)
+{
+    for (u64 e = first + n * PIECE; e < last; e += step * PIECE) {
+        f32 values[16];
+        by.floats(static_cast<const u8 *>(blocks) + e / by.elements * by.block_bytes,
+                  u32(e % by.elements), values);
+        for (u32 i = 0; i < 16; ++i)
+            out[e + i] = T(values[i]);
+    }
+}
+
+// As above.
+template <class Block, class T>
+DEVICE_FUNCTION void decode(const void *blocks, T *out, u64 first, u64 last, u64 n, u64 step)
+{
+    decode_by(Decoder{floats_of<Block>, Block::ELEMENTS, sizeof(Block)}, blocks, out, first, last, n,
+              step);
+}
+
+#endif
 
 // -- rows by their numbers ------------------------------------------------------------------------
 
@@ -186,18 +220,27 @@ DEVICE_FUNCTION void multiply(BLOCK block, const Block *weight, const f32 *y, f3
     for (u64 row = first_row; row < first_row + rows_here && row < rows; ++row) {
         Floats16 sums[2] = {};
         const Block *const line = weight + row * blocks;
-        for (u64 i = 0; i < blocks; ++i)
-            // Then the compiler knows where in the block each span is.
-#pragma GCC unroll 8
-            for (u32 first = 0; first < Block::ELEMENTS; first += SPAN) {
-                const Level level = line[i].level(first);
-                const f32 shift = f32(Block::OFFSET) * level.scale + level.minimum;
-                for (u32 j = 0; j < SPAN; j += 16) {
-                    const Floats16 quants = floats(sixteen(line[i], first + j));
-                    sums[(first + j) / 16 % 2] +=
-                        (level.scale * quants - shift) * load16(y + i * Block::ELEMENTS + first + j);
-                }
+        const auto add = [&](u64 i, u32 first) __attribute__((always_inline)) {
+            const Level level = line[i].level(first);
+            const f32 shift = f32(Block::OFFSET) * level.scale + level.minimum;
+            for (u32 j = 0; j < SPAN; j += 16) {
+                const Floats16 quants = floats(sixteen(line[i], first + j));
+                sums[(first + j) / 16 % 2] +=
+                    (level.scale * quants - shift) * load16(y + i * Block::ELEMENTS + first + j);
             }
+        };
+        for (u64 i = 0; i < blocks; ++i) {
+            if constexpr (Block::WIDE) {
+                // Unrolled, so that the compiler knows where in the block each span is.
+#pragma GCC unroll 8
+                for (u32 first = 0; first < Block::ELEMENTS; first += SPAN)
+                    add(i, first);
+            } else {
+#pragma GCC unroll 1
+                for (u32 first = 0; first < Block::ELEMENTS; first += SPAN)
+                    add(i, first);
+            }
+        }
         dst[row] = sum_of(sums[0] + sums[1]);
     }
 }
@@ -279,14 +322,16 @@ DEVICE_FUNCTION f32 dot(const Span<Block> &span, u32 first, const BlockQ8_1 &y)
 
 #else
 
+enum : u32 { MOST_VECTORS = 8 };
+
 // A row of the weight times `count` vectors. The lanes of a sum are added up at the end.
-template <class Block, Sums sums, u32 MOST>
-DEVICE_FUNCTION void multiply_row(const Block *row, u64 blocks, const BlockQ8_1 *y, u64 y_blocks,
-                                  u32 count, f32 *results)
+template <class Block, Sums sums>
+ONE_FUNCTION void multiply_row(const Block *row, u64 blocks, const BlockQ8_1 *y, u64 y_blocks,
+                               u32 count, f32 *results)
 {
     constexpr u32 SPAN = span_of<Block>, PARTS = SPAN / 16;
-    Floats16 lanes[MOST] = {};
-    f32 kept[MOST] = {};
+    Floats16 lanes[MOST_VECTORS] = {};
+    f32 kept[MOST_VECTORS] = {};
     for (u64 i = 0; i < blocks; ++i)
         for (u32 first = 0; first < Block::ELEMENTS; first += SPAN) {
             const Level level = row[i].level(first);
@@ -315,6 +360,18 @@ DEVICE_FUNCTION void multiply_row(const Block *row, u64 blocks, const BlockQ8_1 
         results[c] = sum_of(lanes[c]) - kept[c];
 }
 
+template <class Block, Sums sums>
+ONE_FUNCTION void multiply_rows(const Block *weight, u64 blocks, const BlockQ8_1 *y, u64 y_blocks,
+                                u32 columns, u64 rows, f32 *dst, u64 dst_rows)
+{
+    for (u64 row = 0; row < rows; ++row) {
+        f32 results[MOST_VECTORS];
+        multiply_row<Block, sums>(weight + row * blocks, blocks, y, y_blocks, columns, results);
+        for (u32 c = 0; c < columns; ++c)
+            dst[c * dst_rows + row] = results[c];
+    }
+}
+
 #endif
 
 // A block takes ROWS neighboring rows and COLUMNS vectors y; dst has a column for each vector.
@@ -331,25 +388,22 @@ DEVICE_FUNCTION void multiply_q8_1(BLOCK block, const Block *weight, const Block
     SHARED(f32, partial, COUNT, MOST_THREADS);
     const u32 threads = blockDim.x * blockDim.y * blockDim.z;
     THREADS_OF(block, t) {
-        // Unrolled, the results stay in registers.
-        f32 results[COUNT] = {};
+        // The sums lie in shared memory: in registers every loop would have to be unrolled, and the
+        // eighty kernels would be most of all images.
+        for (u32 n = 0; n < COUNT; ++n)
+            partial[n][t] = 0;
         for (u64 i = t; i < spans; i += threads) {
             const u64 at = i * SPAN / Block::ELEMENTS;
             const u32 first = u32(i * SPAN % Block::ELEMENTS);
-#pragma unroll
-            for (u32 r = 0; r < ROWS; ++r) {
+            ROLLED for (u32 r = 0; r < ROWS; ++r) {
                 if (first_row + r >= rows)
                     continue;
                 const Span<Block> span(weight[(first_row + r) * blocks + at], first);
-#pragma unroll
-                for (u32 c = 0; c < COLUMNS; ++c)
-                    results[r * COLUMNS + c] +=
+                ROLLED for (u32 c = 0; c < COLUMNS; ++c)
+                    partial[r * COLUMNS + c][t] +=
                         dot<Block, sums>(span, first, y[c * y_blocks + i * SPAN / 32]);
             }
         }
-#pragma unroll
-        for (u32 n = 0; n < COUNT; ++n)
-            partial[n][t] = results[n];
     }
     BARRIER();
     ADD_LANES(block, partial, COUNT, threads)
@@ -360,13 +414,9 @@ DEVICE_FUNCTION void multiply_q8_1(BLOCK block, const Block *weight, const Block
     }
 #else
     (void)block;
-    for (u64 row = first_row; row < first_row + ROWS && row < rows; ++row) {
-        f32 results[COLUMNS];
-        multiply_row<Block, sums, COLUMNS>(weight + row * blocks, blocks, y, y_blocks, COLUMNS,
-                                           results);
-        for (u32 c = 0; c < COLUMNS; ++c)
-            dst[c * dst_rows + row] = results[c];
-    }
+    const u64 left = rows > first_row ? rows - first_row : 0;
+    multiply_rows<Block, sums>(weight + first_row * blocks, blocks, y, y_blocks, COLUMNS,
+                               left < ROWS ? left : ROWS, dst + first_row, dst_rows);
 #endif
 }
 

@@ -9,8 +9,9 @@
 // Blocks of (32, 4): work-item (x, y) has rows x, x + 32, … and columns y, y + 4, … of the tile.
 // Both operands pass through shared memory, 32 elements of a row at a time.
 template <class Block, Sums sums, u32 ROWS, u32 COLUMNS>
-DEVICE_FUNCTION void multiply_tile(BLOCK block, const Block *weight, const BlockQ8_1 *y, f32 *dst,
-                                   u32 columns, u64 rows, u64 vectors, u64 y_blocks, u64 dst_rows)
+DEVICE_FUNCTION void multiply_part(BLOCK block, const Block *weight, const BlockQ8_1 *y, f32 *dst,
+                                   u32 columns, u64 rows, u64 vectors, u64 y_blocks, u64 dst_rows,
+                                   u64 first_vector)
 {
     constexpr u32 THREADS_HERE = 128, WORDS = 8, SPANS = 32 / span_of<Block>;
     constexpr u32 ROWS_EACH = ROWS / 32, COLUMNS_EACH = COLUMNS / 4;
@@ -21,7 +22,7 @@ DEVICE_FUNCTION void multiply_tile(BLOCK block, const Block *weight, const Block
     SHARED(u32, others, COLUMNS, WORDS);
     SHARED(f32, ds, COLUMNS, 2);
     SHARED(i32, totals, COLUMNS, SPANS);
-    const u64 first_row = u64(blockIdx.x) * ROWS, first_vector = u64(blockIdx.y) * COLUMNS;
+    const u64 first_row = u64(blockIdx.x) * ROWS;
     const u64 blocks = columns / Block::ELEMENTS;
     f32 results[ROWS_EACH][COLUMNS_EACH] = {};
 
@@ -103,6 +104,20 @@ DEVICE_FUNCTION void multiply_tile(BLOCK block, const Block *weight, const Block
     }
 }
 
+// Of more columns than 64 one half after the other, or their sums would not stay in registers.
+template <class Block, Sums sums, u32 ROWS, u32 COLUMNS>
+DEVICE_FUNCTION void multiply_tile(BLOCK block, const Block *weight, const BlockQ8_1 *y, f32 *dst,
+                                   u32 columns, u64 rows, u64 vectors, u64 y_blocks, u64 dst_rows)
+{
+    constexpr u32 PART = COLUMNS < 64 ? COLUMNS : 64;
+    const u64 first_vector = u64(blockIdx.y) * COLUMNS;
+    ROLLED for (u32 part = 0; part < COLUMNS; part += PART) {
+        if (first_vector + part < vectors)
+            multiply_part<Block, sums, ROWS, PART>(block, weight, y, dst, columns, rows, vectors,
+                                                   y_blocks, dst_rows, first_vector + part);
+    }
+}
+
 #else
 
 template <class Block, Sums sums, u32 ROWS, u32 COLUMNS>
@@ -113,14 +128,14 @@ DEVICE_FUNCTION void multiply_tile(BLOCK block, const Block *weight, const Block
     const u64 first_vector = u64(block.blockIdx.y) * COLUMNS;
     const u64 count = vectors < first_vector + COLUMNS ? vectors - first_vector : COLUMNS;
     const u64 blocks = columns / Block::ELEMENTS;
-    if (first_vector >= vectors)
+    if (first_vector >= vectors || first_row >= rows)
         return;
-    for (u64 row = first_row; row < first_row + ROWS && row < rows; ++row) {
-        f32 results[COLUMNS];
-        multiply_row<Block, sums, COLUMNS>(weight + row * blocks, blocks, y + first_vector * y_blocks,
-                                           y_blocks, u32(count), results);
-        for (u64 c = 0; c < count; ++c)
-            dst[(first_vector + c) * dst_rows + row] = results[c];
+    const u64 rows_here = rows - first_row < ROWS ? rows - first_row : ROWS;
+    for (u64 c = first_vector; c < first_vector + count; c += MOST_VECTORS) {
+        const u64 left = first_vector + count - c;
+        multiply_rows<Block, sums>(weight + first_row * blocks, blocks, y + c * y_blocks, y_blocks,
+                                   left < MOST_VECTORS ? u32(left) : u32(MOST_VECTORS), rows_here,
+                                   dst + c * dst_rows + first_row, dst_rows);
     }
 }
 

@@ -13,6 +13,13 @@ struct Level {
 };
 
 #if !KERNEL_ON_GPU
+// A function that stays one, whatever constants it is called with: its copies would be most of a module.
+#if defined(__clang__)
+#define ONE_FUNCTION __attribute__((noinline)) static
+#else
+#define ONE_FUNCTION __attribute__((noinline, noclone)) static
+#endif
+
 // Four words at once: compilers make vector instructions of what is written for one.
 typedef u32 Words __attribute__((vector_size(16)));
 #endif

@@ -80,17 +80,17 @@ template <i32 MOST> DEVICE_FUNCTION u32 put_raised(const f32 *x, f16 *d, f16 *m,
     return put_halves(quants, qs);
 }
 
-DEVICE_FUNCTION void put(const f32 *x, BlockQ4_0 *out) { put_signed<8>(x, &out->d, out->qs); }
-DEVICE_FUNCTION void put(const f32 *x, BlockQ4_1 *out)
+ONE_FUNCTION void put(const f32 *x, BlockQ4_0 *out) { put_signed<8>(x, &out->d, out->qs); }
+ONE_FUNCTION void put(const f32 *x, BlockQ4_1 *out)
 {
     put_raised<15>(x, &out->d, &out->m, out->qs);
 }
-DEVICE_FUNCTION void put(const f32 *x, BlockQ5_0 *out)
+ONE_FUNCTION void put(const f32 *x, BlockQ5_0 *out)
 {
     const u32 fifth = put_signed<16>(x, &out->d, out->qs);
     memcpy(out->qh, &fifth, sizeof fifth);
 }
-DEVICE_FUNCTION void put(const f32 *x, BlockQ5_1 *out)
+ONE_FUNCTION void put(const f32 *x, BlockQ5_1 *out)
 {
     const u32 fifth = put_raised<31>(x, &out->d, &out->m, out->qs);
     memcpy(out->qh, &fifth, sizeof fifth);
@@ -104,10 +104,10 @@ DEVICE_FUNCTION f32 put_bytes(const f32 *x, u8 *qs)
     return scale;
 }
 
-DEVICE_FUNCTION void put(const f32 *x, BlockQ8_0 *out) { out->d = f16(put_bytes(x, out->qs)); }
+ONE_FUNCTION void put(const f32 *x, BlockQ8_0 *out) { out->d = f16(put_bytes(x, out->qs)); }
 
 // With the sum of what the block stands for, as ggml has it on CPUs.
-DEVICE_FUNCTION void put(const f32 *x, BlockQ8_1 *out)
+ONE_FUNCTION void put(const f32 *x, BlockQ8_1 *out)
 {
     const f32 scale = put_bytes(x, out->qs);
     i32 sum = 0;
@@ -117,7 +117,7 @@ DEVICE_FUNCTION void put(const f32 *x, BlockQ8_1 *out)
     out->s = f16(f32(sum) * scale);
 }
 
-DEVICE_FUNCTION void put(const f32 *x, BlockMXFP4 *out)
+ONE_FUNCTION void put(const f32 *x, BlockMXFP4 *out)
 {
     constexpr f32 VALUES[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
     const f32 furthest = fabsf(furthest_of(x, 32));
@@ -140,7 +140,7 @@ DEVICE_FUNCTION void put(const f32 *x, BlockMXFP4 *out)
 }
 
 // Sixteen blocks, a lane each.
-DEVICE_FUNCTION void put(const f32 *x, u32 count, BlockIQ4_NL *out)
+ONE_FUNCTION void put(const f32 *x, u32 count, BlockIQ4_NL *out)
 {
     const Groups<32> groups(x);
     Floats16 scale = fit_of_iq4<32>(groups.x);
@@ -233,7 +233,7 @@ DEVICE_FUNCTION void put_six_bits(const u32 *s, const u32 *m, u8 *scales)
     }
 }
 
-DEVICE_FUNCTION void put(const f32 *x, u32, BlockQ2_K *out)
+ONE_FUNCTION void put(const f32 *x, u32, BlockQ2_K *out)
 {
     const Groups<16> groups(x);
     const Fit fit = fit_with_minimum<16>(groups.x, 3, -0.5f, 15);
@@ -247,7 +247,7 @@ DEVICE_FUNCTION void put(const f32 *x, u32, BlockQ2_K *out)
     put_pairs(quants, out->qs);
 }
 
-DEVICE_FUNCTION void put(const f32 *x, u32, BlockQ3_K *out)
+ONE_FUNCTION void put(const f32 *x, u32, BlockQ3_K *out)
 {
     const Groups<16> groups(x);
     const Floats16 fit = fit_of_integers<16>(groups.x, 4);
@@ -286,16 +286,16 @@ DEVICE_FUNCTION void put_two(const f32 *x, u32 count, Block *out, i32 most, f32 
     }
 }
 
-DEVICE_FUNCTION void put(const f32 *x, u32 count, BlockQ4_K *out)
+ONE_FUNCTION void put(const f32 *x, u32 count, BlockQ4_K *out)
 {
     put_two(x, count, out, 15, -1, 20);
 }
-DEVICE_FUNCTION void put(const f32 *x, u32 count, BlockQ5_K *out)
+ONE_FUNCTION void put(const f32 *x, u32 count, BlockQ5_K *out)
 {
     put_two(x, count, out, 31, -0.5f, 15);
 }
 
-DEVICE_FUNCTION void put(const f32 *x, u32, BlockQ6_K *out)
+ONE_FUNCTION void put(const f32 *x, u32, BlockQ6_K *out)
 {
     const Groups<16> groups(x);
     const Floats16 fit = fit_of_integers<16>(groups.x, 32);
@@ -316,7 +316,7 @@ DEVICE_FUNCTION void put(const f32 *x, u32, BlockQ6_K *out)
     put_pairs(high, out->qh);
 }
 
-DEVICE_FUNCTION void put(const f32 *x, u32 count, BlockIQ4_XS *out)
+ONE_FUNCTION void put(const f32 *x, u32 count, BlockIQ4_XS *out)
 {
     const Groups<32> groups(x);
     const Floats16 fit = fit_of_iq4<32>(groups.x);
@@ -346,7 +346,7 @@ DEVICE_FUNCTION void put(const f32 *x, u32 count, BlockIQ4_XS *out)
     }
 }
 
-DEVICE_FUNCTION void put(const f32 *x, u32, BlockQ8_K *out)
+ONE_FUNCTION void put(const f32 *x, u32, BlockQ8_K *out)
 {
     const f32 furthest = furthest_of(x, 256);
     const f32 factor = -127 * inverse_of(furthest);
@@ -368,7 +368,7 @@ DEVICE_FUNCTION f32 put_trits(const f32 *x, u32 *quants)
     return scale;
 }
 
-DEVICE_FUNCTION void put(const f32 *x, u32, BlockTQ1_0 *out)
+ONE_FUNCTION void put(const f32 *x, u32, BlockTQ1_0 *out)
 {
     u32 quants[256];
     out->d = f16(put_trits(x, quants));
@@ -382,7 +382,7 @@ DEVICE_FUNCTION void put(const f32 *x, u32, BlockTQ1_0 *out)
     }
 }
 
-DEVICE_FUNCTION void put(const f32 *x, u32, BlockTQ2_0 *out)
+ONE_FUNCTION void put(const f32 *x, u32, BlockTQ2_0 *out)
 {
     u32 quants[256];
     out->d = f16(put_trits(x, quants));
