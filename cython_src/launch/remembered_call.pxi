@@ -2,8 +2,8 @@
 # operations on few elements: looking up what is to be launched costs as much as launching it.
 #
 # What is given is compared by identity. A line of a program passes the same constants again and
-# again, and results have the layouts of their answers, so that nothing need be hashed; what is equal
-# and another object asks in Python once more.
+# again, and results have the layouts of their answers, so that nothing need be hashed; what is
+# equal and another object asks in Python once more.
 
 cdef enum:
     MOST_GIVEN = 6          # arguments of a call that is remembered
