@@ -89,8 +89,8 @@ def test_a_file_is_the_same_graph(
         node.index
         for node, old in zip(again.nodes, graph.nodes, strict=True)
         if graph.storages.values[old.index].storage
-        == graph.storages.place_of(result.buffer).storage
-        and graph.storages.latest[graph.storages.place_of(result.buffer).storage] == old.index
+        == graph.storages.view_of(result.buffer).storage
+        and graph.storages.latest[graph.storages.view_of(result.buffer).storage] == old.index
     )
     place = again.storages.values[last]
     flat = again.storages.resolve(place).to_numpy()
