@@ -88,8 +88,7 @@ def test_a_file_is_the_same_graph(
     (last,) = (
         node.index
         for node, old in zip(again.nodes, graph.nodes, strict=True)
-        if graph.storages.values[old.index].storage
-        == graph.storages.view_of(result.buffer).storage
+        if graph.storages.values[old.index].storage == graph.storages.view_of(result.buffer).storage
         and graph.storages.latest[graph.storages.view_of(result.buffer).storage] == old.index
     )
     place = again.storages.values[last]
