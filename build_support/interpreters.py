@@ -19,7 +19,12 @@ from build_support.requirements import build_requirements
 ROOT = Path(__file__).resolve().parents[1]
 ENVIRONMENTS = ROOT / "build" / "interpreters"
 _CLASSIFIER = re.compile(r"Programming Language :: Python :: 3\.(\d+)")
-_ASK = "import sys; print(sys.implementation.name, *sys.version_info[:2])"
+_ASK = """
+import ensurepip, os, sys, sysconfig
+os.stat(os.path.join(sysconfig.get_path("include"), "Python.h"))
+print(sys.implementation.name, *sys.version_info[:2])
+"""
+"""Fails where an environment or the lane could not be made: parts that some systems keep apart."""
 
 
 def main(arguments: list[str]) -> int:
