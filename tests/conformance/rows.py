@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -125,7 +126,7 @@ def compile_for_target(target: str, source: Path, folder: Path) -> Path:
     """Compile to a code object with the pinned clang unless the same was compiled before."""
     compiler = hip_compiler.toolchain()
     if compiler is None:
-        pytest.skip(f"needs pip install {hip_compiler.PACKAGE}=={hip_compiler.PINNED}")
+        _missing(f"needs pip install {hip_compiler.PACKAGE}=={hip_compiler.PINNED}")
     image = folder / f"{source.stem}-{_digest(source, f'{compiler} {target}')}.hsaco"
     if not image.exists():
         unfinished = image.with_suffix(f".{os.getpid()}")
@@ -146,7 +147,7 @@ def compile_for_opencl(source: Path, folder: Path) -> Path:
     """Compile to SPIR-V with the pinned clang unless the same was compiled before."""
     compiler = hip_compiler.toolchain()
     if compiler is None:
-        pytest.skip(f"needs pip install {hip_compiler.PACKAGE}=={hip_compiler.PINNED}")
+        _missing(f"needs pip install {hip_compiler.PACKAGE}=={hip_compiler.PINNED}")
     recipe = f"{compiler} {' '.join(opencl_compile.LANGUAGE)}"
     image = folder / f"{source.stem}-{_digest(source, recipe)}.spv"
     if not image.exists():
@@ -224,10 +225,7 @@ def prepare_opencl(folder: Path) -> Mapping[str, str]:
     """Find a vendor's runtime; programs are kept from run to run."""
     found = registry.record("opencl")
     if found.verdict != "ok":
-        message = f"{found.reason}: {found.next_step}"
-        if os.environ.get("CI"):
-            pytest.fail(message)
-        pytest.skip(message)
+        _missing(f"{found.reason}: {found.next_step}")
     return {"UHAL_OPENCL_CACHE": str(folder / "opencl")}
 
 
@@ -249,8 +247,15 @@ def prepare_simulated_tops(folder: Path) -> Mapping[str, str]:
 def _simulator(name: str) -> str:
     library = ROOT / "simulators" / "build" / name
     if not library.is_file():
-        pytest.skip(f"the simulated {name} is not built: make simulators")
+        _missing(f"the simulated {name} is not built: make simulators")
     return str(library)
+
+
+def _missing(reason: str) -> NoReturn:
+    """Fail in CI, where the project's own scripts bring it; tell a developer why it is skipped."""
+    if os.environ.get("CI"):
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason)
 
 
 def _host_builds(folder: Path) -> Mapping[str, str]:
