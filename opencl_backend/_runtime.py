@@ -10,8 +10,7 @@ import ctypes
 from functools import cache
 from pathlib import Path
 
-from uhal.abi import Check, Header, Library
-from uhal.errors import LibraryNotFoundError
+from uhal.abi import Check, Header, Library, open_own_library
 
 FUNCTION_OF_SLOT = {
     "current": "uhalClCtxGetCurrent",
@@ -44,7 +43,6 @@ FUNCTION_OF_SLOT = {
 
 _FOLDER = Path(__file__).resolve().parent
 _LIBRARY = _FOLDER / "libuhal_opencl.so"
-_BUILD = "build it: python setup.py build_ext --inplace"
 
 
 @cache
@@ -55,24 +53,9 @@ def runtime_header() -> Header:
 
 def open_runtime(check: Check) -> Library:
     """Open libuhal_opencl. `LibraryNotFoundError` when it was not built or is another version's."""
-    try:
-        handle = ctypes.CDLL(str(_LIBRARY))
-    except OSError as error:
-        raise LibraryNotFoundError(f"{error}. {_BUILD}", backend="opencl") from error
-    library = Library(handle, str(_LIBRARY), runtime_header(), status="uhalClResult", check=check)
-    missing = library.missing()
-    if missing:
-        raise LibraryNotFoundError(f"{_LIBRARY} has no {missing[0]}. {_BUILD}", backend="opencl")
-    version = ctypes.c_int()
-    library.uhalClVersion(version)
-    expected = runtime_header().constants["UHAL_CL_VERSION"]
-    if version.value != expected:
-        raise LibraryNotFoundError(
-            f"{_LIBRARY} has version {version.value} of its interface, expected {expected}. "
-            f"{_BUILD}",
-            backend="opencl",
-        )
-    return library
+    return open_own_library(
+        _LIBRARY, runtime_header(), "uhalCl", "UHAL_CL_VERSION", backend="opencl", check=check
+    )
 
 
 def hand_over(runtime: Library, opencl: Library) -> None:

@@ -11,8 +11,7 @@ import os
 from functools import cache
 from pathlib import Path
 
-from uhal.abi import Check, Header, Library
-from uhal.errors import LibraryNotFoundError
+from uhal.abi import Check, Header, Library, open_own_library
 
 FUNCTION_OF_SLOT = {
     "current": "uhalHsaCtxGetCurrent",
@@ -57,7 +56,6 @@ _FOLDER = Path(__file__).resolve().parent
 _LIBRARY = _FOLDER / "libuhal_hsa.so"
 _DEFAULT_QUEUES = 4
 """As HIP does: a device has few hardware queues, and more than those take turns."""
-_BUILD = "build it: python setup.py build_ext --inplace"
 
 
 @cache
@@ -68,24 +66,9 @@ def runtime_header() -> Header:
 
 def open_runtime(check: Check) -> Library:
     """Open libuhal_hsa. `LibraryNotFoundError` when it was not built or is another version's."""
-    try:
-        handle = ctypes.CDLL(str(_LIBRARY))
-    except OSError as error:
-        raise LibraryNotFoundError(f"{error}. {_BUILD}", backend="rocm") from error
-    library = Library(handle, str(_LIBRARY), runtime_header(), status="uhalHsaResult", check=check)
-    missing = library.missing()
-    if missing:
-        raise LibraryNotFoundError(f"{_LIBRARY} has no {missing[0]}. {_BUILD}", backend="rocm")
-    version = ctypes.c_int()
-    library.uhalHsaVersion(version)
-    expected = runtime_header().constants["UHAL_HSA_VERSION"]
-    if version.value != expected:
-        raise LibraryNotFoundError(
-            f"{_LIBRARY} has version {version.value} of its interface, expected {expected}. "
-            f"{_BUILD}",
-            backend="rocm",
-        )
-    return library
+    return open_own_library(
+        _LIBRARY, runtime_header(), "uhalHsa", "UHAL_HSA_VERSION", backend="rocm", check=check
+    )
 
 
 def hand_over(runtime: Library, hsa: Library, frequency: int, agents: list[int]) -> None:

@@ -303,3 +303,32 @@ def _path_of(handle: ctypes.CDLL) -> str | None:
         return None
     name = link_map.contents.l_name
     return os.fsdecode(name) if name else None
+
+
+def open_own_library(
+    path: Path, header: Header, prefix: str, version: str, *, backend: str, check: Check
+) -> Library:
+    """Open the native library that a backend of ours is built with.
+
+    Its functions and its type of results begin with `prefix`, `<prefix>Version` tells the version of
+    its interface, which must be the header's constant `version`. `LibraryNotFoundError` when it was
+    not built, or is another version's.
+    """
+    build = "build it: python setup.py build_ext --inplace"
+    try:
+        handle = ctypes.CDLL(str(path))
+    except OSError as error:
+        raise LibraryNotFoundError(f"{error}. {build}", backend=backend) from error
+    library = Library(handle, str(path), header, status=f"{prefix}Result", check=check)
+    missing = library.missing()
+    if missing:
+        raise LibraryNotFoundError(f"{path} has no {missing[0]}. {build}", backend=backend)
+    found = ctypes.c_int()
+    getattr(library, f"{prefix}Version")(found)
+    expected = header.constants[version]
+    if found.value != expected:
+        raise LibraryNotFoundError(
+            f"{path} has version {found.value} of its interface, expected {expected}. {build}",
+            backend=backend,
+        )
+    return library
