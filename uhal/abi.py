@@ -310,9 +310,9 @@ def open_own_library(
 ) -> Library:
     """Open the native library that a backend of ours is built with.
 
-    Its functions and its type of results begin with `prefix`, `<prefix>Version` tells the version of
-    its interface, which must be the header's constant `version`. `LibraryNotFoundError` when it was
-    not built, or is another version's.
+    Its functions and its type of results begin with `prefix`; `<prefix>Version` tells the version
+    of its interface, which must be the header's constant `version`. `LibraryNotFoundError` when it
+    was not built, or is another version's.
     """
     build = "build it: python setup.py build_ext --inplace"
     try:
