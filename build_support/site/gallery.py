@@ -1,0 +1,5 @@
+"""x"""
+
+
+def connect(app):
+    pass
