@@ -2,9 +2,9 @@
 
     python -m build_support.wheels [--machine MACHINE] [--only-this]
 
-A wheel for each CPython of `pyproject.toml` that this machine has. setuptools makes the one for this
-interpreter; the others have all in common with it but the lane, which is compiled for each. Wheels
-for another machine have its Python files, and native parts that zig compiles; they carry no
+A wheel for each CPython of `pyproject.toml` that this machine has. setuptools makes the one for
+this interpreter; the others have all in common with it but the lane, which is compiled for each.
+Wheels for another machine have its Python files, and native parts that zig compiles; they carry no
 simulated drivers. auditwheel then finds the oldest Linux a wheel runs on and names it so.
 """
 
@@ -19,6 +19,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time as clock
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -160,8 +161,6 @@ def write(wheel: Path, contents: Contents, *, tag: str) -> None:
 
 
 def _calendar(time: int) -> tuple[int, int, int, int, int, int]:
-    import time as clock
-
     return clock.gmtime(time)[:6]
 
 

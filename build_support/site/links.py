@@ -68,7 +68,10 @@ def rewritten(text: str, *, of: Path, on: Path) -> str:
         if not path.exists():
             return match[0]  # Sphinx says what is wrong with it
         plain = words[1:-1]
-        return plain if plain.startswith("`") else f"{plain} (`{path.relative_to(ROOT)}`)"
+        if plain.startswith("`"):
+            return plain
+        shown = f"`{path.relative_to(ROOT)}`"
+        return shown if plain == path.name else f"{plain} ({shown})"
 
     return _LINK.sub(link, text)
 

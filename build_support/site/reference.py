@@ -116,7 +116,7 @@ def _described(module: str, name: str) -> list[str]:
         kind = "autoexception" if issubclass(found, BaseException) else "autoclass"
         return [f".. {kind}:: {full}", *(f"   {option}" for option in options)]
     if inspect.ismodule(found):
-        return [f".. py:module:: {full}", "   :no-index:", "", f"   {_first_line(found)}"]
+        return [f".. py:module:: {full}", "", f"``{name}``: {_first_line(found)}"]
     if callable(found) and not hasattr(found, "__origin__"):
         return [f".. autofunction:: {full}"]
     text = _text_of_data(module, name)

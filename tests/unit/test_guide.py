@@ -1,9 +1,10 @@
 """The README and every page of the site run from top to bottom, as written.
 
-A block of Python whose first line is `# needs torch` is left out where that library is not installed;
-the skipped test says so. Sessions of the tutorial, blocks of `console`, run in a shell and print what
-the page shows, where `…` stands for anything; a comment `<!-- needs nvcc and llvmlite -->` before one
-names programs and libraries without which it is skipped. Other lines for a shell are parsed by one.
+A block of Python whose first line is `# needs torch` is left out where that library is not
+installed; the skipped test says so. Sessions of the tutorial, blocks of `console`, run in a shell
+and print what the page shows, where `…` stands for anything. A comment before one, such as
+`<!-- needs nvcc and llvmlite -->`, names programs and libraries without which it is skipped. Other
+lines for a shell are parsed by one.
 """
 
 from __future__ import annotations
