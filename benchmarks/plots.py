@@ -1,4 +1,4 @@
-"""Draws what a page of figures says, from the JSON beside it: `python -m benchmarks.plots PAGE.json`.
+"""Draws what pages of figures say, from the JSON beside them: `python -m benchmarks.plots JSON…`.
 
 A plot is SVG for the inside of an HTML page. It has no background, and text and lines have the
 colour of the text around it, so that one plot serves light and dark pages.
@@ -12,7 +12,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,7 +23,7 @@ INK = "#010203"
 OURS = "#2f7fd6"
 OTHERS = ("#d1752f", "#5a9e4b", "#a56cc1", "#b8902b", "#6b8fa3", "#c75d7b")
 _PROLOGUE = re.compile(r"^.*?(?=<svg)", re.DOTALL)
-_SETTINGS = {
+_SETTINGS: dict[str, Any] = {
     "svg.fonttype": "none",
     "font.family": "sans-serif",
     "font.size": 10,
@@ -52,14 +52,17 @@ def _svg(draw: Callable[[Figures], Figure], figures: Figures, name: str) -> str:
         figure = draw(figures)
         title = figure.get_suptitle()
         written = io.StringIO()
-        figure.savefig(written, format="svg", transparent=True, bbox_inches="tight", metadata={"Date": None})
+        look = {"transparent": True, "bbox_inches": "tight"}
+        figure.savefig(written, format="svg", metadata={"Date": None}, **look)
     text = _PROLOGUE.sub("", written.getvalue()).replace(INK, "currentColor")
     # A screen reader says the title; width and height come from the page.
     label = f'<svg role="img" aria-label="{title}" class="plot" '
     return re.sub(r'^<svg [^>]*?(viewBox="[^"]*")[^>]*>', rf"{label}\1>", text)
 
 
-def _figure(title: str, figures: Figures, width: float, height: float, **grid: Any) -> Any:
+def _figure(
+    title: str, figures: Figures, width: float, height: float, **grid: Any
+) -> tuple[Figure, Any]:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
@@ -69,7 +72,7 @@ def _figure(title: str, figures: Figures, width: float, height: float, **grid: A
     return figure, axes
 
 
-def _grid(axes: Axes, axis: str) -> None:
+def _grid(axes: Axes, axis: Literal["x", "y"]) -> None:
     axes.grid(axis=axis, color=INK, alpha=0.15, linewidth=0.7)
     axes.set_axisbelow(True)
 
@@ -107,7 +110,7 @@ def by_arguments(figures: Figures) -> Figure:
         axes.plot(places, [counts[at] for at in places], "o-", color=colours[name], markersize=4)
         level = counts[places[-1]]
         if taken:
-            level = max(level, taken[-1] * 1.24)
+            level = max(level, taken[-1] * 1.3)
         taken.append(level)
         axes.annotate(name, (places[-1], level), (8, 0), textcoords="offset points", va="center")
     axes.set_yscale("log")

@@ -282,12 +282,13 @@ def kernel_jobs(
         for level in levels_of(source.stem):
             if not _accepts(target.cxx, level.options):
                 continue
+            flags = [one for one in cpu_level.compile_flags(level) if one not in target.implied]
             command = (
-                *(*target.cxx, *cpu_level.compile_flags(level), *STRICT_WARNINGS),
+                *(*target.cxx, *flags, *STRICT_WARNINGS),
                 *flavour.options,
                 *shlex.split(os.environ.get("CXXFLAGS", "")),
                 *(f"-I{include}", "-x", "c++", str(source), "-o", OUTPUT, *LINK_COMPLETE),
-                *(() if flavour.keeps_symbols else LINK_SMALL),
+                *(() if flavour.keeps_symbols else target.small or LINK_SMALL),
             )
             output = Path("ubridge/kernels/host", level.name, source.stem + ".so")
             jobs.append(

@@ -31,6 +31,8 @@ print(json.dumps(said))
 """
 OLDEST_GLIBC = "2.28"
 """What zig links against: that of RHEL 8, the oldest for which images of `manylinux` are made."""
+# zig links its C++ library into everything, with what debuggers want of it.
+_WITHOUT_SYMBOLS = ("-Wl,-s",)
 
 
 @dataclass(frozen=True)
@@ -58,12 +60,10 @@ class Target:
     cc: tuple[str, ...]
     cxx: tuple[str, ...]
     python: Python
-    native: bool = True
-
-    @property
-    def compilers(self) -> str:
-        """The versions of both, for digests."""
-        return f"{version_of(self.cc)} {version_of(self.cxx)}"
+    small: tuple[str, ...] = ()
+    """Options that leave out what nobody asks for, where the linker is not the usual one."""
+    implied: tuple[str, ...] = ()
+    """Options of a kernel that the compiler does not take, for its name says as much."""
 
 
 @functools.cache
@@ -110,8 +110,9 @@ def other_machine(machine: str, python: Python) -> Target:
         link=("-shared",),
         flags=("-DNDEBUG", "-fwrapv"),
     )
-    compilers = ((*zig, one, "-target", triple) for one in ("cc", "c++"))
-    return Target(machine, *compilers, there, native=False)
+    cc, cxx = ((*zig, one, "-target", triple, *_WITHOUT_SYMBOLS) for one in ("cc", "c++"))
+    # What zig calls -march is a CPU; the triple means the first one of the architecture.
+    return Target(machine, cc, cxx, there, _WITHOUT_SYMBOLS, implied=("-march=armv8-a",))
 
 
 def _cc(python: Python) -> tuple[str, ...]:

@@ -16,8 +16,7 @@ from urllib.parse import unquote, urldefrag
 
 from sphinx.util.inventory import InventoryFile
 
-PACKAGES = ("uhal", "ubridge")
-"""Whose names must all be described. Other modules' pages show what those do not."""
+from build_support.site.names import PACKAGES
 
 
 @dataclass

@@ -46,6 +46,13 @@ def _class(name: str, found: object, entry: ast.ClassDef) -> Iterator[str]:
     yield f".. py:class:: {short}{_parameters(made) if made else ''}"
     yield f"   :module: {module}"
     yield from _indented(["", *(inspect.getdoc(found) or "").splitlines(), ""])
+    for field in entry.body:
+        if not isinstance(field, ast.AnnAssign) or not isinstance(field.target, ast.Name):
+            continue
+        if not field.target.id.startswith("_"):
+            said = inspect.getdoc(getattr(found, field.target.id)) or ""
+            lines = [f".. py:attribute:: {field.target.id}", f"   :type: {_said(field.annotation)}"]
+            yield from _indented([*lines, "", *_indented(said.splitlines()), ""])
     for one in functions:
         if one.name.startswith("_") or any(_is_setter(mark) for mark in one.decorator_list):
             continue

@@ -10,7 +10,7 @@ import functools
 import os
 import re
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from docutils import nodes
 from sphinx.application import Sphinx
@@ -80,7 +80,7 @@ class NamesAsLinks(SphinxPostTransform):
     """Makes links of inline code that is a public name, such as `DeviceBuffer.zeros()`."""
 
     default_priority = 200
-    formats: ClassVar = ("html",)
+    formats = ("html",)
 
     def run(self, **options: Any) -> None:
         """Change the page at hand."""

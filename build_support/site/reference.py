@@ -1,14 +1,4 @@
-"""Pages of the reference: which public names each shows, and where the others go.
-
-A page says it in a block of names, which Sphinx's own directives take the place of:
-
-    ```{public} uhal
-    Device Stream Event
-    ```
-
-A block `{public-rest}` holds what a module's `__all__` has and no page names, so that a new name is
-on the site before anybody has found its best place.
-"""
+"""Writes out the blocks of public names on pages of the reference, for autodoc to describe."""
 
 from __future__ import annotations
 
@@ -24,42 +14,13 @@ from sphinx.errors import ExtensionError
 from sphinx.pycode import ModuleAnalyzer
 
 from build_support.site import compiled
-
-PACKAGES = ("uhal", "ubridge")
-"""Where an object is described that other modules offer, too."""
-
-_BLOCK = re.compile(r"^```\{public(-rest)?\} (\S+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+from build_support.site.names import BLOCK, home, public_names, shown
 
 
 def connect(app: Sphinx) -> None:
     """Write the blocks out before a page is parsed."""
     app.connect("source-read", lambda app, page, source: _write_out(Path(app.srcdir), source))
     app.connect("autodoc-process-bases", _without_object)
-
-
-def shown(pages: Path) -> dict[str, list[str]]:
-    """Return the names that blocks of pages name, by module."""
-    found: dict[str, list[str]] = {}
-    for path in sorted(pages.rglob("*.md")):
-        for rest, module, names in _BLOCK.findall(path.read_text(encoding="utf-8")):
-            if not rest:
-                found.setdefault(module, []).extend(names.split())
-    return found
-
-
-def public_names(module: str) -> list[str]:
-    """Return what a module offers: `__all__`, else what it defines without an underscore."""
-    found = importlib.import_module(module)
-    stated = getattr(found, "__all__", None)
-    if stated is not None:
-        return list(stated)
-    return [
-        name
-        for name, one in vars(found).items()
-        if not name.startswith("_")
-        and (inspect.isclass(one) or inspect.isfunction(one))
-        and one.__module__ == module
-    ]
 
 
 def _without_object(
@@ -70,7 +31,7 @@ def _without_object(
 
 
 def _write_out(pages: Path, source: list[str]) -> None:
-    source[0] = _BLOCK.sub(functools.partial(_written_out, pages), source[0])
+    source[0] = BLOCK.sub(functools.partial(_written_out, pages), source[0])
 
 
 def _written_out(pages: Path, block: re.Match[str]) -> str:
@@ -84,24 +45,14 @@ def _written_out(pages: Path, block: re.Match[str]) -> str:
         unknown = [name for name in wanted if name not in have]
         if unknown:
             raise ExtensionError(f"{module} has no public name {', '.join(unknown)}")
-    again = [name for name in wanted if rest and _home(module, name) is not None]
+    again = [name for name in wanted if rest and home(module, name) is not None]
     lines = [
         line for name in wanted if name not in again for line in (*_described(module, name), "")
     ]
     if again:
-        said = ", ".join(f":py:obj:`{_home(module, name)}`" for name in again)
+        said = ", ".join(f":py:obj:`{home(module, name)}`" for name in again)
         lines += [f"Also here: {said}.", ""]
     return "\n".join(["````{eval-rst}", *lines, "````"]) if lines else ""
-
-
-def _home(module: str, name: str) -> str | None:
-    """The full name under which `uhal` or `ubridge` have the same object."""
-    found = getattr(importlib.import_module(module), name)
-    for package in PACKAGES:
-        held = importlib.import_module(package)
-        if package != module and name in held.__all__ and getattr(held, name) is found:
-            return f"{package}.{name}"
-    return None
 
 
 def _described(module: str, name: str) -> list[str]:

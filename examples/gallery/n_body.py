@@ -1,6 +1,7 @@
 """Let two turning discs of stars fall into each other; tiles of bodies go through shared memory."""
 
 import numpy as np
+import numpy.typing as npt
 from shared import coloured, module_of, options, write_png
 
 from uhal import Api, DeviceBuffer
@@ -9,7 +10,7 @@ SIGNATURE = "u32 n, f32 dt, const f32* x, const f32* y, f32* vx, f32* vy, f32* n
 BODIES, STEPS, DT, SHOWN = 2048, 240, 0.01, 120
 
 
-def disc(rng: np.random.Generator, count: int, centre: float) -> np.ndarray:
+def disc(rng: np.random.Generator, count: int, centre: float) -> npt.NDArray[np.float64]:
     radius = 0.6 * np.sqrt(rng.random(count)) + 0.02
     angle = rng.random(count) * 2 * np.pi
     # Half of all mass, spread evenly: what lies within r pulls with r² / 0.72.

@@ -41,7 +41,7 @@ def main() -> None:
     assert np.isfinite(grown).all() and grown.min() >= 0 and grown.max() < 1
     pixels = coloured(grown / grown.max())
     write_png(chosen.output, pixels.repeat(2, axis=0).repeat(2, axis=1))
-    print(f"{2 * REPLAYS} steps of {width} x {height} cells on {device.backend} by {REPLAYS} replays")
+    print(f"{2 * REPLAYS} steps of {width} x {height} cells on {device.backend}")
 
 
 if __name__ == "__main__":

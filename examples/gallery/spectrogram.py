@@ -1,6 +1,7 @@
 """Show the frequencies of a sound over time: tensors only, a Fourier transform as a product."""
 
 import numpy as np
+import numpy.typing as npt
 from shared import coloured, options, write_png
 
 import ubridge as ub
@@ -9,12 +10,12 @@ from uhal import Api
 RATE, WINDOW = 8000, 512
 
 
-def sound(seconds: float) -> np.ndarray:
+def sound(seconds: float) -> npt.NDArray[np.float32]:
     time = np.arange(int(seconds * RATE)) / RATE
     rising = np.sin(2 * np.pi * (200 * time + 1500 * time**2 / seconds))
     trill = 0.7 * np.sin(2 * np.pi * 2600 * time + 40 * np.sin(2 * np.pi * 3 * time))
     noise = 0.02 * np.random.default_rng(2).standard_normal(time.size)
-    return (rising + trill * (time > seconds / 3) + noise).astype(np.float32)
+    return np.asarray(rising + trill * (time > seconds / 3) + noise, np.float32)
 
 
 def main() -> None:
@@ -40,7 +41,7 @@ def main() -> None:
     assert error < 1e-5, error
     scaled = (shown - shown.min()) / (shown.max() - shown.min())
     write_png(chosen.output, coloured(scaled))
-    print(f"{frames} spectra of {WINDOW} samples on {device.backend}, within {error:.0e} of numpy's")
+    print(f"{frames} spectra on {device.backend}, within {error:.0e} of numpy's")
 
 
 if __name__ == "__main__":

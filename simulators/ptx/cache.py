@@ -11,10 +11,14 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import importlib.util
 import os
 import re
+import shlex
+import shutil
 import stat
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -29,7 +33,7 @@ if TYPE_CHECKING:
 HERE = Path(__file__).resolve().parent
 RUNTIME = HERE / "runtime"
 NUMERICS = RUNTIME / "numerics.c"
-COMPILER = os.environ.get("CC", "cc")
+_INSTALL = 'pip install "uhal-py[kernels]"'
 _FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra")
 
 
@@ -206,9 +210,23 @@ def _appear(made: Path, target: Path) -> None:
 
 
 def _run(*arguments: str) -> None:
+    compiler = c_compiler()
+    named = shlex.join(compiler)
     try:
-        done = subprocess.run([COMPILER, *arguments], capture_output=True, text=True, check=False)
+        done = subprocess.run([*compiler, *arguments], capture_output=True, text=True, check=False)
     except OSError as error:
-        raise BuildError(f"{COMPILER} cannot be started: {error}") from None
+        raise BuildError(
+            f"{named} cannot be started: {error}. Install a C compiler, set CC to one, or "
+            f"{_INSTALL}, which brings clang"
+        ) from None
     if done.returncode:
-        raise BuildError(f"{COMPILER} failed:\n{done.stderr.strip()}")
+        raise BuildError(f"{named} failed:\n{done.stderr.strip()}")
+
+
+def c_compiler() -> list[str]:
+    """What links kernels: `CC`, else the system's, else clang of the wheel `ziglang`."""
+    if os.environ.get("CC"):
+        return shlex.split(os.environ["CC"])
+    if shutil.which("cc") is None and importlib.util.find_spec("ziglang") is not None:
+        return [sys.executable, "-m", "ziglang", "cc"]
+    return ["cc"]
