@@ -52,7 +52,7 @@ def _svg(draw: Callable[[Figures], Figure], figures: Figures, name: str) -> str:
         figure = draw(figures)
         title = figure.get_suptitle()
         written = io.StringIO()
-        look = {"transparent": True, "bbox_inches": "tight"}
+        look: dict[str, Any] = {"transparent": True, "bbox_inches": "tight"}
         figure.savefig(written, format="svg", metadata={"Date": None}, **look)
     text = _PROLOGUE.sub("", written.getvalue()).replace(INK, "currentColor")
     # A screen reader says the title; width and height come from the page.

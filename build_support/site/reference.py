@@ -84,7 +84,7 @@ def _text_of_data(module: str, name: str) -> list[str]:
     ]
     analyzer = ModuleAnalyzer.for_module(homes[0] if homes and homes[0] else module)
     analyzer.analyze()
-    return analyzer.attr_docs.get(("", name), [])
+    return list(analyzer.attr_docs.get(("", name), []))
 
 
 def _first_line(found: object) -> str:
