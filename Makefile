@@ -88,7 +88,7 @@ wheel: ## Build a wheel for this interpreter, in dist/
 	$(VENV_PYTHON) -m pip --disable-pip-version-check wheel -q --no-deps --no-build-isolation -w dist .
 	@ls -l dist
 
-lint: ## Check style: Python, Cython
+lint: ## Check style: Python, Cython, C and C++
 	@$(ENVIRONMENT) dev
 	$(VENV_PYTHON) -m ruff check .
 	$(VENV_PYTHON) -m ruff format --check .

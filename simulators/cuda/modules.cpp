@@ -93,9 +93,9 @@ CUresult read_text(const Driver &driver, const Profile &profile, std::string_vie
 // PTX takes the place of the cubin it was made into, except for what only the compiler knows.
 void take_text(sim::Image &cubin, sim::Image text) {
     for (sim::ImageEntry &entry : text.entries) {
-        const auto compiled = std::find_if(
-            cubin.entries.begin(), cubin.entries.end(),
-            [&](const auto &one) { return one.kernel.entry == entry.kernel.entry; });
+        const auto compiled =
+            std::find_if(cubin.entries.begin(), cubin.entries.end(),
+                         [&](const auto &one) { return one.kernel.entry == entry.kernel.entry; });
         if (compiled != cubin.entries.end()) {
             entry.registers = compiled->registers;
             entry.local_bytes = compiled->local_bytes;
@@ -120,9 +120,8 @@ CUresult read_elf(const Driver &driver, const Profile &profile, const sim::Bytes
     if (!attached.texts.empty() && !sim::link_ptx(attached.texts, linked, why)) {
         return CUDA_ERROR_INVALID_PTX;
     }
-    const CUresult result = attached.texts.empty()
-                                ? CUDA_SUCCESS
-                                : read_text(driver, profile, linked, text, why);
+    const CUresult result =
+        attached.texts.empty() ? CUDA_SUCCESS : read_text(driver, profile, linked, text, why);
     if (result == CUDA_SUCCESS && !attached.texts.empty()) {
         take_text(image, std::move(text));
     }
@@ -184,8 +183,8 @@ CUresult read_container(Driver &driver, const Profile &profile, const sim::Bytes
     return result;
 }
 
-CUresult read_image(Driver &driver, const Profile &profile, const void *data,
-                    sim::Image &image, std::string &why) {
+CUresult read_image(Driver &driver, const Profile &profile, const void *data, sim::Image &image,
+                    std::string &why) {
     FatbinWrapper wrapper;
     std::memcpy(&wrapper.magic, data, sizeof wrapper.magic);
     if (wrapper.magic == wrapper_magic) {
@@ -293,8 +292,8 @@ CUresult make_executable(Driver &driver, Module &module, JitLog &log) {
         return CUDA_SUCCESS;
     }
     sim::TranslatorAnswer problem;
-    module.ptx = driver.ptx_kernels.load(module.image.text, module.context->device->device.memory,
-                                         problem);
+    module.ptx =
+        driver.ptx_kernels.load(module.image.text, module.context->device->device.memory, problem);
     if (module.ptx == nullptr) {
         log.error(words_of(problem));
         log.finish();
@@ -389,8 +388,7 @@ CUresult make_kernel(Module &module, const sim::KernelDescription &kernel,
     if (module.ptx != nullptr) {
         sim::TranslatorAnswer problem;
         executable = module.ptx->kernel(kernel, problem);
-        const std::string words =
-            words_of(problem) + (missing.empty() ? "" : " (" + missing + ")");
+        const std::string words = words_of(problem) + (missing.empty() ? "" : " (" + missing + ")");
         return executable != nullptr ? CUDA_SUCCESS : refuse(result_of(problem), refused + words);
     }
     std::string why;
