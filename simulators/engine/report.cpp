@@ -16,8 +16,7 @@ int open_report() {
     if (place == "stderr") {
         return STDERR_FILENO;
     }
-    return place.empty() ? -1
-                         : open(place.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    return place.empty() ? -1 : open(place.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
 }
 
 void close_report(int descriptor) {
@@ -32,15 +31,14 @@ void start_reporting(std::string &complaint) {
     place = Settings::text("REPORT");
     const int descriptor = open_report();
     if (descriptor < 0 && !place.empty()) {
-        complaint =
-            "UHAL_SIM_REPORT=" + place + ": expected `stderr` or a file that can be written";
+        complaint = "UHAL_SIM_REPORT=" + place + ": expected `stderr` or a file that can be written";
         return;
     }
     close_report(descriptor);
 }
 
 std::string report_hint() {
-    return place.empty()       ? "UHAL_SIM_REPORT=stderr tells more"
+    return place.empty() ? "UHAL_SIM_REPORT=stderr tells more"
            : place == "stderr" ? ""
                                : "more in " + place;
 }

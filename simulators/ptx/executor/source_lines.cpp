@@ -82,7 +82,8 @@ std::string source_place(const std::vector<std::string> &lines, unsigned line) {
     return outer.empty() ? own : own + ", inlined at " + outer;
 }
 
-std::string source_report(const std::vector<std::string> &lines, unsigned line, const char *title) {
+std::string source_report(const std::vector<std::string> &lines, unsigned line,
+                          const char *title) {
     const std::string place = source_place(lines, line);
     if (place.empty()) {
         return "";
