@@ -1,0 +1,1 @@
+"""Models built on `ubridge`'s public names: tokens in, text out."""
