@@ -55,9 +55,10 @@ def tokenizer_of(metadata: Mapping[str, Any], where: object) -> Tokenizer:
 
 
 def _pieces(metadata: Mapping[str, Any], where: object) -> Tokenizer:
-    if f"{_KEYS}scores" not in metadata:
+    words = _vocabulary(metadata, where, adds_begin=True, adds_blank=True)
+    if len(words.scores) != len(words.texts):
         raise InvalidFileError(f"{where}: expected tokenizer.ggml.scores, as its model is `llama`")
-    return PieceTokenizer(_vocabulary(metadata, where, adds_begin=True, adds_blank=True))
+    return PieceTokenizer(words)
 
 
 def _byte_pairs(metadata: Mapping[str, Any], where: object) -> Tokenizer:

@@ -25,7 +25,13 @@ class PieceTokenizer(Tokenizer):
         self._words = vocabulary
         self.vocabulary = len(vocabulary.texts)
         self.begin, self.end = vocabulary.begin, vocabulary.end
-        self._scores = dict(zip(vocabulary.texts, vocabulary.scores, strict=True))
+        self._scores = {
+            text: score
+            for text, score, kind in zip(
+                vocabulary.texts, vocabulary.scores, vocabulary.kinds, strict=True
+            )
+            if kind not in (Kind.CONTROL, Kind.UNKNOWN, Kind.BYTE)
+        }
 
     def encode(
         self, text: str, *, add_special: bool = True, parse_special: bool = True

@@ -1,0 +1,180 @@
+"""SentencePiece's `tokenizer.model`: a message of protocol buffers, read without their library.
+
+The fields are those of sentencepiece_model.proto; the encoding is described in "Protocol Buffers
+Documentation, Encoding". Of its kinds of models byte pair encoding is known here, which LLaMA,
+Mistral, Yi, Gemma and ChatGLM3 have.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ubridge.files.errors import InvalidFileError
+from ubridge.models.text.pieces import BLANK, PieceTokenizer
+from ubridge.models.text.tokenizer import SpecialTexts, Tokenizer
+from ubridge.models.text.vocabulary import Kind, Vocabulary, require_in
+from uhal.errors import ArgumentValueError
+
+_PIECES, _TRAINING, _NORMALIZING = 1, 2, 3
+_PIECE_TEXT, _PIECE_SCORE, _PIECE_KIND = 1, 2, 3
+_MODEL_TYPE, _BLANK_BEHIND, _UNKNOWN_ID, _BEGIN_ID, _END_ID = 3, 24, 40, 41, 42
+_CHARACTER_MAP, _DUMMY_PREFIX, _REMOVES_BLANKS, _ESCAPES = 2, 3, 4, 5
+_BYTE_PAIRS = 2
+_MODEL_TYPES = {1: "unigram", 2: "byte pair encoding", 3: "words", 4: "characters"}
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_MOST_BYTES = 1 << 28
+"""More than any has: Gemma's, one of the largest, has 4 MB."""
+_F32 = struct.Struct("<f")
+
+Field = tuple[int, "int | bytes"]
+
+
+def read(path: Path) -> Tokenizer:
+    """Read a `tokenizer.model`. Raises `InvalidFileError`, `ArgumentValueError` for other kinds."""
+    if path.stat().st_size > _MOST_BYTES:
+        raise InvalidFileError(f"{path}: expected at most {_MOST_BYTES} bytes")
+    texts: list[str] = []
+    scores: list[float] = []
+    kinds: list[int] = []
+    training: dict[int, int | bytes] = {}
+    normalizing: dict[int, int | bytes] = {}
+    for number, value in _fields(path.read_bytes(), path):
+        if not isinstance(value, bytes):
+            continue
+        if number == _PIECES:
+            piece = dict(_fields(value, path))
+            texts.append(_bytes(piece, _PIECE_TEXT).decode("utf-8", "surrogateescape"))
+            scores.append(_F32.unpack(_bytes(piece, _PIECE_SCORE, bytes(4)))[0])
+            kinds.append(_int(piece, _PIECE_KIND, Kind.NORMAL))
+        elif number == _TRAINING:
+            training = dict(_fields(value, path))
+        elif number == _NORMALIZING:
+            normalizing = dict(_fields(value, path))
+    if not texts:
+        raise InvalidFileError(f"{path}: there are no pieces, so it is no model of SentencePiece")
+    _require_known(path, training, normalizing)
+    begin, end = _int(training, _BEGIN_ID, 1), _int(training, _END_ID, 2)
+    words = Vocabulary(
+        texts=texts,
+        kinds=kinds,
+        scores=scores,
+        begin=begin if begin >= 0 else None,
+        end=end if end >= 0 else None,
+        unknown=_int(training, _UNKNOWN_ID, 0),
+        adds_begin=begin >= 0,
+        adds_blank=bool(_int(normalizing, _DUMMY_PREFIX, 1)),
+    )
+    removes = bool(_int(normalizing, _REMOVES_BLANKS, 1))
+    return SentencePieceTokenizer(require_in(path, words), removes)
+
+
+class SentencePieceTokenizer(PieceTokenizer):
+    """As SentencePiece itself: tokens that users defined are found in the text as it is prepared."""
+
+    def __init__(self, vocabulary: Vocabulary, removes_blanks: bool) -> None:
+        """Of a vocabulary; blanks at both ends and beside another one may be removed."""
+        super().__init__(vocabulary)
+        self._removes_blanks = removes_blanks
+        self._own_special = SpecialTexts({})
+        self._all_special = SpecialTexts(vocabulary.of_kinds(Kind.CONTROL))
+        self._defined = SpecialTexts(vocabulary.of_kinds(Kind.USER_DEFINED))
+
+    def prepared(self, text: str, begins: bool) -> str:
+        """Return a text as its pieces spell it; it `begins` behind nothing or a special token."""
+        if self._removes_blanks:
+            text = re.sub(" +", " ", text.strip(" "))
+        return super().prepared(text, begins) if text else ""
+
+    def _pieces_of(self, text: str) -> Iterable[int]:
+        for part in self._defined.split(text):
+            if isinstance(part, int):
+                yield part
+            else:
+                yield from super()._pieces_of(part)
+
+
+def _require_known(
+    path: Path, training: dict[int, int | bytes], normalizing: dict[int, int | bytes]
+) -> None:
+    kind = _int(training, _MODEL_TYPE, 1)
+    wanted = "; a tokenizer.json beside it is read by the tokenizers library instead"
+    if kind != _BYTE_PAIRS:
+        raise ArgumentValueError(
+            f"{path}: expected a model of byte pair encoding, got one of "
+            f"{_MODEL_TYPES.get(kind, kind)}{wanted}"
+        )
+    unknown = {
+        "a map of characters": bool(_bytes(normalizing, _CHARACTER_MAP, b"")),
+        "blanks behind words": bool(_int(training, _BLANK_BEHIND, 0)),
+        f"blanks that are not {BLANK}": not _int(normalizing, _ESCAPES, 1),
+    }
+    for what, there in unknown.items():
+        if there:
+            raise ArgumentValueError(f"{path}: its texts are prepared with {what}{wanted}")
+
+
+@dataclass
+class _Cursor:
+    data: bytes
+    path: Path
+    place: int = 0
+
+    def varint(self) -> int:
+        value = shift = 0
+        while shift < 64:
+            if self.place >= len(self.data):
+                break
+            byte = self.data[self.place]
+            self.place += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+            shift += 7
+        raise InvalidFileError(f"{self.path}: expected a number at byte {self.place} of a message")
+
+    def take(self, count: int) -> bytes:
+        if count > len(self.data) - self.place:
+            raise InvalidFileError(
+                f"{self.path}: expected {count} bytes at {self.place} of a message, there are "
+                f"{len(self.data) - self.place}"
+            )
+        self.place += count
+        return self.data[self.place - count : self.place]
+
+
+def _fields(data: bytes, path: Path) -> Iterator[Field]:
+    """Yield number and value of each field of a message."""
+    cursor = _Cursor(data, path)
+    while cursor.place < len(data):
+        key = cursor.varint()
+        number, kind = key >> 3, key & 7
+        if kind == _VARINT:
+            yield number, cursor.varint()
+        elif kind == _BYTES:
+            yield number, cursor.take(cursor.varint())
+        elif kind in (_FIXED32, _FIXED64):
+            yield number, cursor.take(4 if kind == _FIXED32 else 8)
+        else:
+            raise InvalidFileError(
+                f"{path}: expected a field of protocol buffers, got one of kind {kind}; it is no "
+                "model of SentencePiece"
+            )
+
+
+def _bytes(fields: dict[int, int | bytes], number: int, default: bytes | None = None) -> bytes:
+    value = fields.get(number, default)
+    if not isinstance(value, bytes) or (number == _PIECE_SCORE and len(value) < 1):
+        raise InvalidFileError(f"expected bytes in field {number} of a message, got {value!r}")
+    return value
+
+
+def _int(fields: dict[int, int | bytes], number: int, default: int) -> int:
+    """A field of a number, which was written with its sign in 64 bits."""
+    value = fields.get(number, default)
+    if not isinstance(value, int):
+        raise InvalidFileError(f"expected a number in field {number} of a message, got bytes")
+    return value - (1 << 64) if value >> 63 else value
