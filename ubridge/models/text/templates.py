@@ -61,9 +61,7 @@ def render(
             f"{''.join(line)!r:.100}"
         ) from error
     except jinja2.sandbox.SecurityError as error:
-        raise ArgumentValueError(
-            f"the chat template does what no template may: {error}"
-        ) from error
+        raise ArgumentValueError(f"the chat template does what no template may: {error}") from error
     # Whatever a template does wrong with what it was given.
     except Exception as error:
         raise ArgumentValueError(
@@ -113,9 +111,9 @@ def _environment() -> Any:
     from jinja2.ext import Extension
 
     class Generation(Extension):
-        """`{% generation %}…{% endgeneration %}`, which marks an answer: here only what is in it."""
+        """`{% generation %}…`, which marks an answer for training: here only what is in it."""
 
-        tags = frozenset({"generation"})
+        tags = {"generation"}  # noqa: RUF012  # as its base class declares it
 
         def parse(self, parser: Any) -> Any:
             next(parser.stream)

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ubridge.files.errors import InvalidFileError
-from ubridge.models.text.tokenizer import ByteStream, Stream, Tokenizer
+from ubridge.models.tokenizers.special import ByteStream
+from ubridge.models.tokenizers.tokenizer import Stream, Tokenizer
 
 _ESCAPED = re.compile(rb"\\(?:x([0-9a-fA-F]{2})|(.))", re.DOTALL)
 _LETTERS = {b"t": b"\t", b"n": b"\n", b"r": b"\r"}
@@ -57,15 +58,15 @@ class WorldTokenizer(Tokenizer):
     def __init__(self, tokens: Mapping[int, bytes]) -> None:
         """Of the bytes of each token; 0 stands for none."""
         self.vocabulary = max(tokens, default=0) + 1
-        self._bytes = [b"" if token == 0 else tokens.get(token, b"") for token in range(self.vocabulary)]
+        self._bytes = [
+            b"" if token == 0 else tokens.get(token, b"") for token in range(self.vocabulary)
+        ]
         self._tokens = {raw: token for token, raw in enumerate(self._bytes) if raw}
         self._longest: dict[bytes, int] = {}
         for raw in self._tokens:
             self._longest[raw[:2]] = max(self._longest.get(raw[:2], 0), len(raw))
 
-    def encode(
-        self, text: str, *, add_special: bool = True, parse_special: bool = True
-    ) -> list[int]:
+    def _encode(self, text: str, add_special: bool, parse_special: bool) -> list[int]:
         raw = text.encode("utf-8", "surrogatepass")
         found, place = [], 0
         while place < len(raw):
@@ -78,19 +79,14 @@ class WorldTokenizer(Tokenizer):
             place += length
         return found
 
-    def decode(self, tokens: Iterable[int], *, skip_special: bool = True) -> str:
-        stream = self.stream()
-        return "".join(map(stream.push, map(self.require_token, tokens))) + stream.finish()
-
-    def stream(self, after: Sequence[int] = (), *, skip_special: bool = True) -> Stream:
+    def _stream(self, after: Sequence[int], skip_special: bool) -> Stream:
         return ByteStream(self._bytes, frozenset(), False)
 
-    def token_of(self, text: str) -> int | None:
+    def _token_of(self, text: str) -> int | None:
         return self._tokens.get(text.encode("utf-8", "surrogatepass"))
 
-    def spelling_of(self, token: int) -> str:
-        return self._bytes[self.require_token(token)].decode("utf-8", "backslashreplace")
+    def _spelling_of(self, token: int) -> str:
+        return self._bytes[token].decode("utf-8", "backslashreplace")
 
-    @property
-    def special(self) -> Mapping[str, int]:
+    def _special(self) -> Mapping[str, int]:
         return {}

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import codecs
 import os
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 
@@ -18,10 +17,10 @@ ENDS = (
 )
 """Special tokens after which models stop, whatever their files call the end of a text."""
 _READERS = {
-    "tokenizer.json": "ubridge.models.text.huggingface",
-    "tokenizer.model": "ubridge.models.text.sentencepiece",
-    ".gguf": "ubridge.models.text.gguf",
-    "rwkv_vocab_v20230424.txt": "ubridge.models.text.rwkv",
+    "tokenizer.json": "ubridge.models.tokenizers.huggingface",
+    "tokenizer.model": "ubridge.models.tokenizers.sentencepiece",
+    ".gguf": "ubridge.models.tokenizers.gguf",
+    "rwkv_vocab_v20230424.txt": "ubridge.models.tokenizers.rwkv",
 }
 """Files that hold a tokenizer, the best first, and the modules whose `read` makes one of them."""
 
@@ -67,7 +66,6 @@ class Tokenizer(ABC):
         assert isinstance(made, Tokenizer)
         return made
 
-    @abstractmethod
     def encode(
         self, text: str, *, add_special: bool = True, parse_special: bool = True
     ) -> list[int]:
@@ -77,32 +75,39 @@ class Tokenizer(ABC):
         `parse_special` the text of a special token, such as `<|im_end|>`, is that token; without it
         is text like any other, as befits what somebody typed.
         """
+        if not isinstance(text, str):
+            raise ArgumentTypeError(f"encode: expected a text, got {type(text).__name__}")
+        return self._encode(text, add_special, parse_special)
 
-    @abstractmethod
     def decode(self, tokens: Iterable[int], *, skip_special: bool = True) -> str:
-        """Return the text of tokens, without that of special ones unless they are asked for."""
+        """Return the text of tokens, without that of special ones unless they are asked for.
 
-    @abstractmethod
+        Bytes that are no character become U+FFFD. Raises `ArgumentValueError` for what is no token.
+        """
+        return self._decode([self.require_token(token) for token in tokens], skip_special)
+
     def stream(self, after: Sequence[int] = (), *, skip_special: bool = True) -> Stream:
         """Return what makes text of tokens that come one by one, behind those in `after`."""
+        return self._stream(after, skip_special)
 
-    @abstractmethod
     def token_of(self, text: str) -> int | None:
         """Return the token of exactly this text, as the vocabulary spells it."""
+        return self._token_of(text)
 
-    @abstractmethod
     def spelling_of(self, token: int) -> str:
         """Return how the vocabulary spells a token."""
+        return self._spelling_of(self.require_token(token))
 
-    @property
-    @abstractmethod
+    @cached_property
     def special(self) -> Mapping[str, int]:
         """Tokens that stand for no text: begin, end, roles in a chat."""
+        return self._special()
 
-    @property
+    @cached_property
     def end_tokens(self) -> tuple[int, ...]:
         """Tokens after which a model stops: its end, and those that other models are known for."""
         found = {self.special[text] for text in ENDS if text in self.special}
+        found |= self._ends()
         return tuple(sorted(found if self.end is None else found | {self.end}))
 
     def require_token(self, token: int) -> int:
@@ -114,58 +119,35 @@ class Tokenizer(ABC):
             raise ArgumentValueError(f"token: expected 0…{self.vocabulary - 1}, got {number}")
         return number
 
+    # -- what each kind does in its own way ------------------------------------------------------
 
-class SpecialTexts:
-    """Finds the texts of special tokens in a text: the leftmost, and of several there the longest."""
+    @abstractmethod
+    def _encode(self, text: str, add_special: bool, parse_special: bool) -> list[int]:
+        """As `encode`."""
 
-    def __init__(self, tokens: Mapping[str, int], eats_blanks: Iterable[str] = ()) -> None:
-        """Of tokens by their texts; behind some, white space of the text belongs to them."""
-        self._tokens = tokens
-        self._eats_blanks = frozenset(eats_blanks)
-        longest_first = sorted(tokens, key=len, reverse=True)
-        self._pattern = re.compile("|".join(map(re.escape, longest_first))) if tokens else None
+    @abstractmethod
+    def _stream(self, after: Sequence[int], skip_special: bool) -> Stream:
+        """As `stream`."""
 
-    def split(self, text: str) -> list[str | int]:
-        """Return texts between special tokens, and those."""
-        if self._pattern is None:
-            return [text] if text else []
-        found: list[str | int] = []
-        end = 0
-        for match in self._pattern.finditer(text):
-            if match.start() < end:
-                continue
-            if match.start() > end:
-                found.append(text[end : match.start()])
-            found.append(self._tokens[match[0]])
-            end = match.end()
-            if match[0] in self._eats_blanks:
-                end = len(text) - len(text[end:].lstrip())
-        if end < len(text):
-            found.append(text[end:])
-        return found
+    @abstractmethod
+    def _token_of(self, text: str) -> int | None:
+        """As `token_of`."""
 
+    @abstractmethod
+    def _spelling_of(self, token: int) -> str:
+        """As `spelling_of`."""
 
-class ByteStream(Stream):
-    """Text of tokens that stand for bytes."""
+    @abstractmethod
+    def _special(self) -> Mapping[str, int]:
+        """As `special`."""
 
-    def __init__(self, pieces: Sequence[bytes], skipped: frozenset[int], strips: bool) -> None:
-        """Of each token's bytes; `strips` leaves out a blank at the beginning."""
-        self._pieces = pieces
-        self._skipped = skipped
-        self._strips = strips
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    def _ends(self) -> frozenset[int]:
+        """Tokens besides `end` that a file says end a text."""
+        return frozenset()
 
-    def push(self, token: int) -> str:
-        if token in self._skipped:
-            return ""
-        piece = self._pieces[token]
-        if self._strips and piece:
-            self._strips = False
-            piece = piece.removeprefix(b" ")
-        return self._decoder.decode(piece)
-
-    def finish(self) -> str:
-        return self._decoder.decode(b"", final=True)
+    def _decode(self, tokens: list[int], skip_special: bool) -> str:
+        stream = self._stream((), skip_special)
+        return "".join(map(stream.push, tokens)) + stream.finish()
 
 
 def _file_of(path: Path) -> Path:

@@ -1,4 +1,4 @@
-"""A vocabulary as GGUF files and SentencePiece models hold it: texts, scores and kinds of tokens."""
+"""Vocabularies as GGUF files and SentencePiece models hold them: texts, scores, kinds of tokens."""
 
 from __future__ import annotations
 
@@ -85,9 +85,7 @@ def require_in(where: object, vocabulary: Vocabulary) -> Vocabulary:
     count = len(vocabulary.texts)
     for what, values in (("kinds", vocabulary.kinds), ("scores", vocabulary.scores)):
         if len(values) != count and (what == "kinds" or len(values)):
-            raise InvalidFileError(
-                f"{where}: expected {what} of {count} tokens, got {len(values)}"
-            )
+            raise InvalidFileError(f"{where}: expected {what} of {count} tokens, got {len(values)}")
     for what in ("begin", "end", "unknown"):
         token = getattr(vocabulary, what)
         if token is not None and not 0 <= token < count:

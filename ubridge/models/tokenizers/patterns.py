@@ -1,8 +1,8 @@
 """How texts are split before byte pair encoding: patterns by the names that GGUF files give them.
 
-Each is the pattern of the model's own `tokenizer.json`; the names are llama.cpp's, which writes them
-as `tokenizer.ggml.pre`. A pattern takes the pieces that those before it made, and splits off what
-it matches. Classes of characters are those of this Python's `unicodedata`.
+Each is the pattern of the model's own `tokenizer.json`; the names are llama.cpp's, which writes
+them as `tokenizer.ggml.pre`. A pattern takes the pieces that those before it made, and splits off
+what it matches. Classes of characters are those of this Python's `unicodedata`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,7 @@ from itertools import groupby
 
 from uhal.errors import ArgumentValueError
 
-_WORDS_OF_GPT2 = (
-    r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-)
+_WORDS_OF_GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _SHORT_FORMS = r"'(?:[sSdDmMtT]|[lL][lL]|[vV][eE]|[rR][eE])"
 _LINES_AND_BLANKS = r"\s*[\r\n]+|\s+(?!\S)|\s+"
 
@@ -111,9 +109,7 @@ SPLITTINGS: Mapping[str, Splitting] = {
             r"\p{N}+",
         )
     ),
-    "deepseek-coder": Splitting(
-        ("[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", _EAST_ASIAN, r"\p{N}")
-    ),
+    "deepseek-coder": Splitting(("[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", _EAST_ASIAN, r"\p{N}")),
     **dict.fromkeys(
         ("deepseek-v3", "hunyuan-dense"),
         Splitting(

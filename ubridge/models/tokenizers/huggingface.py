@@ -7,13 +7,12 @@ tokens begin and end a text, and how messages become a prompt.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ubridge.files.errors import InvalidFileError
-from ubridge.models.text.tokenizer import Stream, Tokenizer
+from ubridge.models.tokenizers.tokenizer import Stream, Tokenizer
 
 _CONTEXT = 8
 """Tokens before a text that decide whether it begins with a blank."""
@@ -66,36 +65,32 @@ class JsonTokenizer(Tokenizer):
         text = value.get("content") if isinstance(value, dict) else value
         return self._parsing.token_to_id(text) if isinstance(text, str) else None
 
-    def encode(
-        self, text: str, *, add_special: bool = True, parse_special: bool = True
-    ) -> list[int]:
+    def _encode(self, text: str, add_special: bool, parse_special: bool) -> list[int]:
         tokenizer = self._parsing if parse_special else self._plain
         found: list[int] = tokenizer.encode(text, add_special_tokens=add_special).ids
         return found
 
-    def decode(self, tokens: Iterable[int], *, skip_special: bool = True) -> str:
-        checked = [self.require_token(token) for token in tokens]
-        text: str = self._parsing.decode(checked, skip_special_tokens=skip_special)
+    def _decode(self, tokens: list[int], skip_special: bool) -> str:
+        return self.text(tokens, skip_special)
+
+    def text(self, tokens: list[int], skip_special: bool) -> str:
+        """Return the text of tokens that are known to be some."""
+        text: str = self._parsing.decode(tokens, skip_special_tokens=skip_special)
         return text
 
-    def stream(self, after: Sequence[int] = (), *, skip_special: bool = True) -> Stream:
+    def _stream(self, after: Sequence[int], skip_special: bool) -> Stream:
         return _Growing(self, list(after[-_CONTEXT:]), skip_special)
 
-    def token_of(self, text: str) -> int | None:
+    def _token_of(self, text: str) -> int | None:
         token: int | None = self._parsing.token_to_id(text)
         return token
 
-    def spelling_of(self, token: int) -> str:
-        return str(self._parsing.id_to_token(self.require_token(token)) or "")
+    def _spelling_of(self, token: int) -> str:
+        return str(self._parsing.id_to_token(token) or "")
 
-    @cached_property
     def _special(self) -> Mapping[str, int]:
         added = self._parsing.get_added_tokens_decoder()
         return {one.content: token for token, one in added.items() if one.special}
-
-    @property
-    def special(self) -> Mapping[str, int]:
-        return self._special
 
 
 class _Growing(Stream):
@@ -112,6 +107,7 @@ class _Growing(Stream):
         """How many of the tokens have been told."""
 
     def push(self, token: int) -> str:
+        """Return the text that a token completes."""
         self._tokens.append(token)
         text = self._pending()
         if not text.endswith(_UNFINISHED):
@@ -124,6 +120,7 @@ class _Growing(Stream):
         return ""
 
     def finish(self) -> str:
+        """Return what is left."""
         return self._tell(self._pending(), len(self._tokens))
 
     def _pending(self, upto: int | None = None) -> str:
@@ -132,7 +129,7 @@ class _Growing(Stream):
         return whole[len(before) :]
 
     def _text(self, upto: int | None) -> str:
-        return self._tokenizer.decode(self._tokens[:upto], skip_special=self._skip_special)
+        return self._tokenizer.text(self._tokens[:upto], self._skip_special)
 
     def _tell(self, text: str, upto: int) -> str:
         self._told = upto

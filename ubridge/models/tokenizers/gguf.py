@@ -14,12 +14,12 @@ import numpy as np
 from ubridge.files.errors import InvalidFileError
 from ubridge.files.gguf_reading import parts_of, read_gguf
 from ubridge.files.mapped import MappedFile
-from ubridge.models.text.byte_pairs import BytePairTokenizer
-from ubridge.models.text.patterns import splitting_of
-from ubridge.models.text.pieces import PieceTokenizer
-from ubridge.models.text.rwkv import WorldTokenizer, unescaped
-from ubridge.models.text.tokenizer import Tokenizer
-from ubridge.models.text.vocabulary import Kind, Vocabulary, require_in
+from ubridge.models.tokenizers.byte_pairs import BytePairTokenizer
+from ubridge.models.tokenizers.patterns import splitting_of
+from ubridge.models.tokenizers.pieces import PieceTokenizer
+from ubridge.models.tokenizers.rwkv import WorldTokenizer, unescaped
+from ubridge.models.tokenizers.tokenizer import Tokenizer
+from ubridge.models.tokenizers.vocabulary import Kind, Vocabulary, require_in
 from uhal.errors import ArgumentValueError
 
 _KEYS = "tokenizer.ggml."
@@ -134,7 +134,8 @@ def _of(metadata: Mapping[str, Any], key: str, kind: type, where: object) -> Any
 
 
 def _numbers(metadata: Mapping[str, Any], name: str) -> list[Any]:
-    return np.asarray(metadata.get(f"{_KEYS}{name}", ())).tolist()
+    found: list[Any] = np.asarray(metadata.get(f"{_KEYS}{name}", ())).tolist()
+    return found
 
 
 def _token(metadata: Mapping[str, Any], name: str, where: object) -> int | None:

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ubridge.files.errors import InvalidFileError
-from ubridge.models.text.pieces import BLANK, PieceTokenizer
-from ubridge.models.text.tokenizer import SpecialTexts, Tokenizer
-from ubridge.models.text.vocabulary import Kind, Vocabulary, require_in
+from ubridge.models.tokenizers.pieces import BLANK, PieceTokenizer
+from ubridge.models.tokenizers.special import SpecialTexts
+from ubridge.models.tokenizers.tokenizer import Tokenizer
+from ubridge.models.tokenizers.vocabulary import Kind, Vocabulary, require_in
 from uhal.errors import ArgumentValueError
 
 _PIECES, _TRAINING, _NORMALIZING = 1, 2, 3
@@ -73,21 +74,20 @@ def read(path: Path) -> Tokenizer:
 
 
 class SentencePieceTokenizer(PieceTokenizer):
-    """As SentencePiece itself: tokens that users defined are found in the text as it is prepared."""
+    """As SentencePiece itself: tokens that users defined are found in the text it prepared."""
 
     def __init__(self, vocabulary: Vocabulary, removes_blanks: bool) -> None:
         """Of a vocabulary; blanks at both ends and beside another one may be removed."""
         super().__init__(vocabulary)
         self._removes_blanks = removes_blanks
-        self._own_special = SpecialTexts({})
-        self._all_special = SpecialTexts(vocabulary.of_kinds(Kind.CONTROL))
+        self._always_parsed = SpecialTexts({})
+        self._parsed = SpecialTexts(vocabulary.of_kinds(Kind.CONTROL))
         self._defined = SpecialTexts(vocabulary.of_kinds(Kind.USER_DEFINED))
 
-    def prepared(self, text: str, begins: bool) -> str:
-        """Return a text as its pieces spell it; it `begins` behind nothing or a special token."""
+    def _between(self, text: str, begins: bool) -> Iterable[int]:
         if self._removes_blanks:
             text = re.sub(" +", " ", text.strip(" "))
-        return super().prepared(text, begins) if text else ""
+        return super()._between(text, begins) if text else ()
 
     def _pieces_of(self, text: str) -> Iterable[int]:
         for part in self._defined.split(text):
