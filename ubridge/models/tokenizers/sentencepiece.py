@@ -31,7 +31,8 @@ _MOST_BYTES = 1 << 28
 """More than any has: Gemma's, one of the largest, has 4 MB."""
 _F32 = struct.Struct("<f")
 
-Field = tuple[int, "int | bytes"]
+Fields = dict[int, "int | bytes"]
+"""Numbers of fields and their values, of several with one number the last."""
 
 
 def read(path: Path) -> Tokenizer:
@@ -41,16 +42,16 @@ def read(path: Path) -> Tokenizer:
     texts: list[str] = []
     scores: list[float] = []
     kinds: list[int] = []
-    training: dict[int, int | bytes] = {}
-    normalizing: dict[int, int | bytes] = {}
+    training: Fields = {}
+    normalizing: Fields = {}
     for number, value in _fields(path.read_bytes(), path):
         if not isinstance(value, bytes):
             continue
         if number == _PIECES:
             piece = dict(_fields(value, path))
-            texts.append(_bytes(piece, _PIECE_TEXT).decode("utf-8", "surrogateescape"))
-            scores.append(_F32.unpack(_bytes(piece, _PIECE_SCORE, bytes(4)))[0])
-            kinds.append(_int(piece, _PIECE_KIND, Kind.NORMAL))
+            texts.append(_bytes(piece, _PIECE_TEXT, path).decode("utf-8", "surrogateescape"))
+            scores.append(_float(piece, _PIECE_SCORE, path))
+            kinds.append(_int(piece, _PIECE_KIND, path, Kind.NORMAL))
         elif number == _TRAINING:
             training = dict(_fields(value, path))
         elif number == _NORMALIZING:
@@ -58,18 +59,18 @@ def read(path: Path) -> Tokenizer:
     if not texts:
         raise InvalidFileError(f"{path}: there are no pieces, so it is no model of SentencePiece")
     _require_known(path, training, normalizing)
-    begin, end = _int(training, _BEGIN_ID, 1), _int(training, _END_ID, 2)
+    begin, end = _int(training, _BEGIN_ID, path, 1), _int(training, _END_ID, path, 2)
     words = Vocabulary(
         texts=texts,
         kinds=kinds,
         scores=scores,
         begin=begin if begin >= 0 else None,
         end=end if end >= 0 else None,
-        unknown=_int(training, _UNKNOWN_ID, 0),
+        unknown=_int(training, _UNKNOWN_ID, path, 0),
         adds_begin=begin >= 0,
-        adds_blank=bool(_int(normalizing, _DUMMY_PREFIX, 1)),
+        adds_blank=bool(_int(normalizing, _DUMMY_PREFIX, path, 1)),
     )
-    removes = bool(_int(normalizing, _REMOVES_BLANKS, 1))
+    removes = bool(_int(normalizing, _REMOVES_BLANKS, path, 1))
     return SentencePieceTokenizer(require_in(path, words), removes)
 
 
@@ -97,10 +98,8 @@ class SentencePieceTokenizer(PieceTokenizer):
                 yield from super()._pieces_of(part)
 
 
-def _require_known(
-    path: Path, training: dict[int, int | bytes], normalizing: dict[int, int | bytes]
-) -> None:
-    kind = _int(training, _MODEL_TYPE, 1)
+def _require_known(path: Path, training: Fields, normalizing: Fields) -> None:
+    kind = _int(training, _MODEL_TYPE, path, 1)
     wanted = "; a tokenizer.json beside it is read by the tokenizers library instead"
     if kind != _BYTE_PAIRS:
         raise ArgumentValueError(
@@ -108,9 +107,9 @@ def _require_known(
             f"{_MODEL_TYPES.get(kind, kind)}{wanted}"
         )
     unknown = {
-        "a map of characters": bool(_bytes(normalizing, _CHARACTER_MAP, b"")),
-        "blanks behind words": bool(_int(training, _BLANK_BEHIND, 0)),
-        f"blanks that are not {BLANK}": not _int(normalizing, _ESCAPES, 1),
+        "a map of characters": bool(_bytes(normalizing, _CHARACTER_MAP, path, b"")),
+        "blanks behind words": bool(_int(training, _BLANK_BEHIND, path, 0)),
+        f"blanks that are not {BLANK}": not _int(normalizing, _ESCAPES, path, 1),
     }
     for what, there in unknown.items():
         if there:
@@ -146,7 +145,7 @@ class _Cursor:
         return self.data[self.place - count : self.place]
 
 
-def _fields(data: bytes, path: Path) -> Iterator[Field]:
+def _fields(data: bytes, path: Path) -> Iterator[tuple[int, int | bytes]]:
     """Yield number and value of each field of a message."""
     cursor = _Cursor(data, path)
     while cursor.place < len(data):
@@ -165,16 +164,23 @@ def _fields(data: bytes, path: Path) -> Iterator[Field]:
             )
 
 
-def _bytes(fields: dict[int, int | bytes], number: int, default: bytes | None = None) -> bytes:
+def _bytes(fields: Fields, number: int, path: Path, default: bytes | None = None) -> bytes:
     value = fields.get(number, default)
-    if not isinstance(value, bytes) or (number == _PIECE_SCORE and len(value) < 1):
-        raise InvalidFileError(f"expected bytes in field {number} of a message, got {value!r}")
+    if not isinstance(value, bytes):
+        raise InvalidFileError(f"{path}: expected bytes in field {number} of a message")
     return value
 
 
-def _int(fields: dict[int, int | bytes], number: int, default: int) -> int:
-    """A field of a number, which was written with its sign in 64 bits."""
+def _float(fields: Fields, number: int, path: Path) -> float:
+    raw = _bytes(fields, number, path, bytes(_F32.size))
+    if len(raw) != _F32.size:
+        raise InvalidFileError(f"{path}: expected a float in field {number} of a message")
+    return float(_F32.unpack(raw)[0])
+
+
+def _int(fields: Fields, number: int, path: Path, default: int) -> int:
+    """A number, which was written with its sign in 64 bits."""
     value = fields.get(number, default)
     if not isinstance(value, int):
-        raise InvalidFileError(f"expected a number in field {number} of a message, got bytes")
+        raise InvalidFileError(f"{path}: expected a number in field {number} of a message")
     return value - (1 << 64) if value >> 63 else value
