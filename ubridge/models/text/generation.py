@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 import ubridge as ub
 from ubridge.models.text.protocol import CacheLike, LanguageModel
 from ubridge.models.text.sampling import Hook, Sampler, Sampling
+from ubridge.models.text.shared_cache import SharedCache
 from ubridge.models.text.stopping import StopStrings
 from ubridge.models.tokenizers.tokenizer import Tokenizer
 from uhal.errors import ArgumentTypeError, ArgumentValueError
@@ -68,26 +69,30 @@ class Generation(Iterator[str]):
         model: LanguageModel[Any],
         tokenizer: Tokenizer,
         prompt: Sequence[int],
-        cache: CacheLike,
+        shared: SharedCache,
         limits: Limits,
         sampling: Sampling,
         hook: Hook | None = None,
-        done: Callable[[], object] = lambda: None,
     ) -> None:
-        """Nothing runs until the first piece is asked for; `done` is called at the end.
+        """Nothing runs until the first piece is asked for.
+
+        It takes the shared cache then. Where another one takes that in the meantime, it goes on
+        with a cache of its own, and reads what it had read again.
 
         Raises `ArgumentValueError` for a prompt of no tokens, and for one that the cache has no
         room for.
         """
         if not prompt:
             raise ArgumentValueError("prompt: expected at least one token, got none")
-        if len(prompt) > cache.capacity:
+        capacity = shared.cache.capacity
+        if len(prompt) > capacity:
             raise ArgumentValueError(
-                f"prompt: expected at most {cache.capacity} tokens, for which the context has "
+                f"prompt: expected at most {capacity} tokens, for which the context has "
                 f"room, got {len(prompt)}; Model.load(…, context=n) makes a larger one"
             )
-        self._model, self._tokenizer, self._cache = model, tokenizer, cache
-        self._limits, self._done = limits, done
+        self._model, self._tokenizer, self._limits = model, tokenizer, limits
+        self._shared = shared
+        self._own: CacheLike | None = None
         self._sampler = Sampler(sampling, prompt, hook)
         self._ends = frozenset(model.end_tokens) | frozenset(tokenizer.end_tokens)
         self._prompt = list(prompt)
@@ -124,17 +129,7 @@ class Generation(Iterator[str]):
     def close(self) -> None:
         """End it here; what was read stays in the cache."""
         self._steps.close()
-        self._end("closed")
-
-    def __del__(self) -> None:
-        # Of one that was refused there is nothing to close.
-        if hasattr(self, "_steps"):
-            self._end("closed")
-
-    def _end(self, why: str) -> None:
-        if self.finish is None:
-            self.finish = why
-            self._done()
+        self.finish = self.finish or "closed"
 
     def _run(self) -> Generator[str, None, None]:
         start = time.perf_counter()
@@ -153,7 +148,7 @@ class Generation(Iterator[str]):
             piece = stops.push(stream.push(token))
             why = self._over(stops)
             if why is None:
-                logits = self._model.logits([token], self._cache)
+                logits = self._read(token)
             if piece:
                 yield piece
         if why != "stop":
@@ -162,7 +157,7 @@ class Generation(Iterator[str]):
                 why = "stop"
             if rest:
                 yield rest
-        self._end(why)
+        self.finish = why
 
     def _over(self, stops: StopStrings) -> str | None:
         if stops.found is not None:
@@ -170,19 +165,28 @@ class Generation(Iterator[str]):
         if len(self.tokens) == self._limits.max_tokens:
             return "length"
         # The token that was chosen has to be read, too.
-        return "context" if self._cache.length >= self._cache.capacity else None
+        full = len(self._sampler.tokens) > self._shared.cache.capacity
+        return "context" if full else None
 
     def _read_prompt(self) -> ub.DeviceTensor:
         """Let the model read what the cache does not hold, at least the last token."""
-        prompt, held = self._prompt, self._cache.tokens
+        cache, prompt = self._shared.take(self), self._prompt
         same = 0
-        for ours, theirs in zip(prompt[:-1], held, strict=False):
+        for ours, theirs in zip(prompt[:-1], cache.tokens, strict=False):
             if ours != theirs:
                 break
             same += 1
-        self._cache.truncate(same)
+        cache.truncate(same)
         self.reused_tokens = same
-        return self._model.logits(prompt[same:], self._cache)
+        return self._model.logits(prompt[same:], cache)
+
+    def _read(self, token: int) -> ub.DeviceTensor:
+        if self._own is None:
+            if self._shared.is_with(self):
+                return self._model.logits([token], self._shared.cache)
+            self._own = self._shared.another()
+            return self._model.logits(self._sampler.tokens, self._own)
+        return self._model.logits([token], self._own)
 
     def _chosen(self, logits: ub.DeviceTensor) -> int:
         count = self._limits.log_probabilities

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -19,6 +18,7 @@ from ubridge.files.errors import InvalidFileError
 from ubridge.models.text.generation import Generation, Limits, tokens_of
 from ubridge.models.text.protocol import CacheLike, LanguageModel
 from ubridge.models.text.sampling import Hook, Sampling
+from ubridge.models.text.shared_cache import SharedCache
 from ubridge.models.text.templates import render
 from ubridge.models.tokenizers.tokenizer import Tokenizer
 from uhal.errors import ArgumentTypeError, ArgumentValueError
@@ -31,8 +31,8 @@ _PARTS_FOR_AN_ANSWER = 4
 class Session:
     """A model, its tokenizer and one cache, on which prompts follow each other.
 
-    One thread at a time may use it. While a text is being made, another one gets a cache of its
-    own, so that both come out as they should.
+    One thread at a time may use it. A text that is begun while another one is being made takes the
+    cache over; the other goes on with a cache of its own, and both come out as they should.
     """
 
     def __init__(
@@ -41,16 +41,12 @@ class Session:
         """With room for `capacity` tokens, by default what the model says; none is taken yet."""
         self.model = model
         self.tokenizer = tokenizer
-        self._capacity = capacity
-        self._cache: CacheLike | None = None
-        self._user: weakref.ref[Generation] | None = None
+        self._shared = SharedCache(lambda: model.cache(capacity))
 
     @property
     def cache(self) -> CacheLike:
         """What was read last; made when it is first asked for."""
-        if self._cache is None:
-            self._cache = self.model.cache(self._capacity)
-        return self._cache
+        return self._shared.cache
 
     def generate(
         self,
@@ -82,11 +78,7 @@ class Session:
         )  # fmt: skip
         chosen = _sampling(sampling, options)
         tokens = tokens_of(self.tokenizer, prompt)
-        cache, done = self._lend()
-        made = Generation(self.model, self.tokenizer, tokens, cache, limits, chosen, hook, done)
-        if cache is self._cache:
-            self._user = weakref.ref(made)
-        return made
+        return Generation(self.model, self.tokenizer, tokens, self._shared, limits, chosen, hook)
 
     def chat(
         self,
@@ -154,16 +146,6 @@ class Session:
             del kept[turns[0] : turns[1]]
             left_out += turns[1] - turns[0]
 
-    def _lend(self) -> tuple[CacheLike, Any]:
-        """The cache, or another one while it is in use; and what to call when it no longer is."""
-        user = None if self._user is None else self._user()
-        if user is not None and user.finish is None:
-            return self.model.cache(self._capacity), lambda: None
-        return self.cache, self._forget_user
-
-    def _forget_user(self) -> None:
-        self._user = None
-
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write what the cache holds to a safetensors file, with the tokens it is of."""
         cache = self.cache
@@ -189,7 +171,7 @@ class Session:
         ours, theirs = self._described(), json.loads(saved.metadata["of"])
         if ours != theirs:
             raise ArgumentValueError(f"{path}: expected a cache of {ours}, got one of {theirs}")
-        cache = self.cache
+        cache = self._shared.take(self)
         tokens = saved["tokens"].to_numpy().tolist()
         found: dict[str, Any] = {name: saved[name] for name in cache.tensors}
         for name, tensor in cache.tensors.items():
