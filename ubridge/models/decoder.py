@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 import ubridge as ub
-from ubridge.models import interim
 from ubridge.models.architecture import Architecture
 from ubridge.models.experts import mixed
 from ubridge.models.positions import alibi_bias
@@ -150,12 +149,12 @@ class Decoder:
         tables = place.tables
         if tables.cos is not None and tables.sin is not None:
             angles = tables.cos, tables.sin, place.first
-            query = interim.rotate(query, *angles, interleaved=design.is_interleaved)
-            key = interim.rotate(key, *angles, interleaved=design.is_interleaved)
+            query = ub.rope_at(query, *angles, interleaved=design.is_interleaved)
+            key = ub.rope_at(key, *angles, interleaved=design.is_interleaved)
         keys, values = state[f"{layer}.keys"], state[f"{layer}.values"]
         for cache, new in ((keys, key), (values, value)):
             ub.kv_append(cache, new.swapaxes(0, 1).expand_dims(0), place.first)
-        heads = interim.cached_attention(
+        heads = ub.cached_attention(
             query, keys[0], values[0], place.first, scale=design.scale,
             window=design.window(layer), cap=design.score_cap, bias=tables.bias,
         )  # fmt: skip
