@@ -14,7 +14,7 @@ from ubridge.core.block_formats import FORMATS
 from ubridge.core.layout import Layout, Shape
 from ubridge.core.question import Question
 from uhal import DType
-from uhal.dtypes import i64, u8, u32
+from uhal.dtypes import f32, i64, u8, u32
 from uhal.errors import ArgumentValueError
 
 MOST = (1 << 63) - 1
@@ -347,6 +347,43 @@ def _kv_append(question: Question) -> bool:
     )
 
 
+def _rope_at(question: Question) -> bool:
+    dtypes, (result, x, cos, sin, position) = _parts(question)
+    if not _lies(x, cos, sin) or not _same(3, x.rank, result.rank) or cos.rank != 2:
+        return False
+    return (
+        _one_shape([result, x])
+        and cos.shape == sin.shape
+        and 2 * cos.shape[1] <= x.shape[2]
+        and position.shape == (1,)
+        and _same(dtypes[0], dtypes[1])
+        and _same(f32, *dtypes[2:4])
+        and dtypes[4] is i64
+        and type(question.attribute("interleaved")) is bool
+    )
+
+
+def _cached_attention(question: Question) -> bool:
+    dtypes, (result, query, keys, values, position, *biases) = _parts(question)
+    if not _lies(query, keys, values, *biases) or not _same(3, query.rank, keys.rank):
+        return False
+    (_, heads, width), (kv_heads, capacity, of_keys) = query.shape, keys.shape
+    require(heads % kv_heads == 0, "cached_attention: expected a multiple of the kv heads")
+    window = question.attribute("window")
+    require_counts("cached_attention: the window", window)
+    return (
+        _one_shape([result, query])
+        and _one_shape([keys, values])
+        and width == of_keys <= 256
+        and position.shape == (1,)
+        and all(one.shape == (heads, capacity) for one in biases)
+        and _same(*dtypes[:4])
+        and dtypes[4] is i64
+        and _same(f32, *dtypes[5:])
+        and type(question.attribute("is_bounded")) is bool
+    )
+
+
 _CONVOLUTION = "stride padding dilation"
 
 _FORMS: dict[str, tuple[tuple[int, ...], int, str]] = {
@@ -378,6 +415,8 @@ _FORMS: dict[str, tuple[tuple[int, ...], int, str]] = {
     "attention": ((3, 4), 1, "causal"),
     "kv_concat": ((2,), 0, "axis"),
     "kv_append": ((2,), 0, ""),
+    "rope_at": ((4,), 0, "interleaved"),
+    "cached_attention": ((4, 5), 2, "window is_bounded"),
 }
 """Family to how many operands and numbers there are, and which attributes."""
 
@@ -402,12 +441,15 @@ _RULES: dict[str, Callable[[Question], bool]] = {
     "attention": _attention,
     "kv_concat": _kv_concat,
     "kv_append": _kv_append,
+    "rope_at": _rope_at,
+    "cached_attention": _cached_attention,
 }
 """Family to whether the parts of a question fit."""
 
 STEERING = {
     **dict.fromkeys(("index_select", "gather", "kv_append"), (1,)),
     **dict.fromkeys(("scatter", "index_add"), (0,)),
+    **dict.fromkeys(("rope_at", "cached_attention"), (3,)),
 }
 """Family to the operands that say where elements are, and must not change while they are read."""
 
