@@ -1,10 +1,10 @@
 """Language models: from a folder or a file to text, on every device.
 
-    from ubridge.models import Model
+from ubridge.models import Model
 
-    model = Model.load("TinyLlama-1.1B")
-    for piece in model.generate("Once upon a time", max_tokens=100):
-        print(piece, end="", flush=True)
+model = Model.load("TinyLlama-1.1B")
+for piece in model.generate("Once upon a time", max_tokens=100):
+    print(piece, end="", flush=True)
 """
 
 from ubridge.models.cache import Cache
