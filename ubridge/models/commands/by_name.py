@@ -31,7 +31,7 @@ def run(command: str, arguments: Sequence[str]) -> int:
     sampling = sampling_of(options)
     prompt = text_of(options.prompt)
     with _weights(options) as path:
-        model = loaded(options, path, options.tokenizer_file, told=sys.stdout)
+        model = loaded(options, path, options.tokenizer_file, out=sys.stdout)
         _require(command, seed, model)
         # Read while the files are where it looks for them.
         generation = model.generate(prompt, max_tokens=options.sample_len, sampling=sampling)

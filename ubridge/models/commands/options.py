@@ -76,9 +76,9 @@ def sampling_of(options: argparse.Namespace) -> Sampling:
 
 
 def loaded(
-    options: argparse.Namespace, path: Path, tokenizer: Path | None, *, told: TextIO = sys.stderr
+    options: argparse.Namespace, path: Path, tokenizer: Path | None, *, out: TextIO | None = None
 ) -> Model:
-    """Open the device, load a model, and say how long that took.
+    """Open the device, load a model, and say to `out`, by default standard error, how long it took.
 
     A tokenizer of its own takes the place of the one beside the weights.
     """
@@ -91,7 +91,7 @@ def loaded(
     )
     if tokenizer is not None:
         model.tokenizer = Tokenizer.load(tokenizer)
-    print(f"loaded the model in {time.perf_counter() - start}s", file=told)
+    print(f"loaded the model in {time.perf_counter() - start}s", file=out or sys.stderr)
     return model
 
 
