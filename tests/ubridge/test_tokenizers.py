@@ -197,6 +197,28 @@ def test_pieces_equal_sentencepiece(
             assert ours.decode(tokens) == theirs.decode(tokens), text
 
 
+def test_tokens_added_beside_a_model_of_sentencepiece(tmp_path: Path) -> None:
+    theirs = sentencepiece_model(tmp_path / "tokenizer.model", byte_fallback=True)
+    glm = {"tokenizer_class": "ChatGLMTokenizer", "chat_template": "{{ messages }}"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(glm))
+    ours = Tokenizer.load(tmp_path)
+    # Of 64789 pieces in the published one, its prompts begin with 64790 and 64792.
+    assert ours.encode("[gMASK]sop<|user|>", add_special=False) == [701, 703, 706]
+    assert (ours.vocabulary, ours.chat_template) == (709, "{{ messages }}")
+    assert ours.end_tokens == (2, 706, 708)
+    more = {"added_tokens_decoder": {"700": {"content": "<fim>", "special": False}}}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(more))
+    (tmp_path / "added_tokens.json").write_text(json.dumps({"<|im_end|>": 701}))
+    ours = Tokenizer.load(tmp_path)
+    tokens = ours.encode("fox<fim>fox<|im_end|>", add_special=False)
+    fox = theirs.encode("fox")
+    assert tokens[: len(fox) + 1] == [*fox, 700] and tokens[-1] == 701
+    assert ours.decode(tokens) == "fox<fim>fox"
+    (tmp_path / "added_tokens.json").write_text(json.dumps({"<|im_end|>": 900}))
+    with pytest.raises(InvalidFileError, match=r"added as 900, expected 701"):
+        Tokenizer.load(tmp_path)
+
+
 def test_pieces_of_a_gguf_equal_sentencepiece(tmp_path: Path, rng: np.random.Generator) -> None:
     theirs = sentencepiece_model(
         tmp_path / "t.model", byte_fallback=True, remove_extra_whitespaces=False

@@ -6,12 +6,12 @@ tokens begin and end a text, and how messages become a prompt.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ubridge.files.errors import InvalidFileError
+from ubridge.models.tokenizers.beside import Beside, read_beside
 from ubridge.models.tokenizers.tokenizer import Stream, Tokenizer
 
 _CONTEXT = 8
@@ -37,7 +37,7 @@ def read(path: Path) -> Tokenizer:
         return JsonTokenizer(
             tokenizers.Tokenizer.from_str(text),
             tokenizers.Tokenizer.from_str(text),
-            _configuration(path.parent),
+            read_beside(path.parent),
         )
     # What the library raises has no class of its own.
     except Exception as error:
@@ -49,21 +49,16 @@ def read(path: Path) -> Tokenizer:
 class JsonTokenizer(Tokenizer):
     """What the `tokenizers` library made of a file."""
 
-    def __init__(self, parsing: Any, plain: Any, configuration: Mapping[str, Any]) -> None:
+    def __init__(self, parsing: Any, plain: Any, beside: Beside) -> None:
         """Of two equal ones, the second to take texts of special tokens as text."""
         plain.encode_special_tokens = True
         self._parsing, self._plain = parsing, plain
         numbers = parsing.get_vocab(with_added_tokens=True).values()
         self.vocabulary = max(numbers, default=-1) + 1
-        self.begin = self._named(configuration, "bos_token")
-        self.end = self._named(configuration, "eos_token")
-        self.chat_templates = configuration.get("templates", {})
-        self.chat_template = self.chat_templates.get("default")
-
-    def _named(self, configuration: Mapping[str, Any], key: str) -> int | None:
-        value = configuration.get(key)
-        text = value.get("content") if isinstance(value, dict) else value
-        return self._parsing.token_to_id(text) if isinstance(text, str) else None
+        self.begin = self._token_of(beside.text_of("bos_token") or "")
+        self.end = self._token_of(beside.text_of("eos_token") or "")
+        self.chat_templates = beside.templates
+        self.chat_template = beside.templates.get("default")
 
     def _encode(self, text: str, add_special: bool, parse_special: bool) -> list[int]:
         tokenizer = self._parsing if parse_special else self._plain
@@ -137,32 +132,3 @@ class _Growing(Stream):
         del self._tokens[:forgotten]
         self._told -= forgotten
         return text
-
-
-def _configuration(folder: Path) -> dict[str, Any]:
-    """What lies beside a tokenizer, the templates as one mapping."""
-    found: dict[str, Any] = {}
-    for name in ("special_tokens_map.json", "tokenizer_config.json"):
-        if (folder / name).is_file():
-            found |= _object(folder / name)
-    given = found.get("chat_template")
-    templates = {}
-    if isinstance(given, str):
-        templates["default"] = given
-    elif isinstance(given, list):
-        templates = {one["name"]: one["template"] for one in given if isinstance(one, dict)}
-    for path in sorted((folder / "additional_chat_templates").glob("*.jinja")):
-        templates[path.stem] = path.read_text("utf-8")
-    if (folder / "chat_template.jinja").is_file():
-        templates["default"] = (folder / "chat_template.jinja").read_text("utf-8")
-    return found | {"templates": templates}
-
-
-def _object(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text("utf-8"))
-    except ValueError as error:
-        raise InvalidFileError(f"{path}: this is no JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise InvalidFileError(f"{path}: expected an object, got {type(value).__name__}")
-    return value

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ubridge.files.errors import InvalidFileError
+from ubridge.models.tokenizers.beside import Beside, read_beside
 from ubridge.models.tokenizers.pieces import BLANK, PieceTokenizer
 from ubridge.models.tokenizers.special import SpecialTexts
 from ubridge.models.tokenizers.tokenizer import Tokenizer
@@ -59,6 +60,8 @@ def read(path: Path) -> Tokenizer:
     if not texts:
         raise InvalidFileError(f"{path}: there are no pieces, so it is no model of SentencePiece")
     _require_known(path, training, normalizing)
+    beside = read_beside(path.parent)
+    _add(path, beside, texts, scores, kinds)
     begin, end = _int(training, _BEGIN_ID, path, 1), _int(training, _END_ID, path, 2)
     words = Vocabulary(
         texts=texts,
@@ -71,7 +74,10 @@ def read(path: Path) -> Tokenizer:
         adds_blank=bool(_int(normalizing, _DUMMY_PREFIX, path, 1)),
     )
     removes = bool(_int(normalizing, _REMOVES_BLANKS, path, 1))
-    return SentencePieceTokenizer(require_in(path, words), removes)
+    made = SentencePieceTokenizer(require_in(path, words), removes)
+    made.chat_templates = beside.templates
+    made.chat_template = beside.templates.get("default")
+    return made
 
 
 class SentencePieceTokenizer(PieceTokenizer):
@@ -96,6 +102,25 @@ class SentencePieceTokenizer(PieceTokenizer):
                 yield part
             else:
                 yield from super()._pieces_of(part)
+
+
+def _add(
+    path: Path, beside: Beside, texts: list[str], scores: list[float], kinds: list[int]
+) -> None:
+    """Put tokens behind those of the model that lie beside it."""
+    known = set(texts)
+    for text, (token, is_special) in sorted(
+        beside.added.items(), key=lambda one: (one[1][0] is not None, one[1][0] or 0)
+    ):
+        if text in known:
+            continue
+        if token not in (None, len(texts)):
+            raise InvalidFileError(
+                f"{path}: the token {text!r} was added as {token}, expected {len(texts)}, the next"
+            )
+        texts.append(text)
+        scores.append(0.0)
+        kinds.append(Kind.CONTROL if is_special else Kind.USER_DEFINED)
 
 
 def _require_known(path: Path, training: Fields, normalizing: Fields) -> None:
