@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 
 from tests.sampling import rounds
-from tests.ubridge.kernel_bench import assert_same, random_geometry, random_values, run
+from tests.ubridge.kernel_bench import (
+    assert_same,
+    numpy_dtype,
+    random_geometry,
+    random_values,
+    run,
+)
 from uhal import Device, DeviceBuffer
 
 pytestmark = pytest.mark.entries
@@ -29,3 +35,78 @@ def test_kv_append(device: Device, rng: np.random.Generator, dtype: str) -> None
         expected = cache.reshape(rows, capacity, width).copy()
         expected[:, place : place + tokens] = given.reshape(rows, tokens, width)
         assert_same(target.to_numpy(), expected.ravel())
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "f16", "bf16"])
+def test_rope_at(device: Device, rng: np.random.Generator, dtype: str) -> None:
+    for _ in range(rounds(3, 60)):
+        tokens, heads, pairs = (int(one) for one in rng.integers(1, 6, 3))
+        width, positions = 2 * pairs + int(rng.integers(0, 4)), tokens + int(rng.integers(0, 9))
+        place = int(rng.integers(0, positions - tokens + 1))
+        neighbors = bool(rng.integers(0, 2))
+        x = rng.standard_normal((tokens, heads, width)).astype(numpy_dtype(dtype))
+        angles = rng.uniform(-4, 4, (positions, pairs)).astype(np.float32)
+        out = DeviceBuffer.from_numpy(np.full_like(x, np.nan).ravel())
+        run(
+            device, "decode", f"rope_at_{dtype}", tokens * heads,
+            DeviceBuffer.from_numpy(np.array([place])), DeviceBuffer.from_numpy(x.ravel()),
+            DeviceBuffer.from_numpy(np.cos(angles).ravel()),
+            DeviceBuffer.from_numpy(np.sin(angles).ravel()),
+            out, heads, width, 2 * pairs, positions, neighbors, **random_geometry(rng),
+        )  # fmt: skip
+        exact = x.astype(np.float64)
+        first = 2 * np.arange(pairs) if neighbors else np.arange(pairs)
+        second = first + (1 if neighbors else pairs)
+        turned = angles[place : place + tokens, None].astype(np.float64)
+        a, b = exact[..., first], exact[..., second]
+        exact[..., first] = a * np.cos(turned) - b * np.sin(turned)
+        exact[..., second] = a * np.sin(turned) + b * np.cos(turned)
+        got = out.to_numpy().reshape(x.shape).astype(np.float64)
+        np.testing.assert_allclose(got, exact, atol=_NEAR[dtype], rtol=_NEAR[dtype])
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "f16", "bf16"])
+def test_attention_over_a_cache_in_parts(
+    device: Device, rng: np.random.Generator, dtype: str
+) -> None:
+    """What one block finds, and what two kernels find in parts, with garbage where no key is."""
+    for _ in range(rounds(2, 30)):
+        kv_heads, group, width = (int(one) for one in (*rng.integers(1, 3, 2), rng.integers(3, 20)))
+        heads, capacity, split = kv_heads * group, int(rng.integers(30, 60)), 16
+        place = int(rng.integers(0, capacity))
+        window = int(rng.choice([0, 5, 20]))
+        kind = numpy_dtype(dtype)
+        q = rng.standard_normal((heads, width)).astype(kind)
+        k, v = (rng.standard_normal((kv_heads, capacity, width)).astype(kind) for _ in range(2))
+        k[:, place + 1 :], v[:, place + 1 :] = np.nan, np.nan
+        buffers = [DeviceBuffer.from_numpy(one.ravel()) for one in (q, k, v)]
+        position = DeviceBuffer.from_numpy(np.array([place]))
+        splits = -(-capacity // split)
+        compute = np.float64 if dtype == "f64" else np.float32
+        room = np.full(heads * splits * (width + 2), np.nan, compute)
+        parts, whole, merged = (
+            DeviceBuffer.from_numpy(one)
+            for one in (room, *(np.full(heads * width, np.nan, kind) for _ in range(2)))
+        )
+        sizes = (heads, kv_heads, width, capacity, window, split, 0.5, 0.0)
+        for out, blocks in ((whole, 1), (merged, splits)):
+            run(
+                device, "attention", f"sdpa_cached_{dtype}", *buffers, None, position, out, parts,
+                *sizes, grid=(heads, blocks, 1), block=64,
+            )  # fmt: skip
+        run(
+            device, "attention", f"sdpa_merge_{dtype}", parts, position, merged, heads, width,
+            capacity, window, split, splits, grid=heads, block=32,
+        )  # fmt: skip
+        first = max(0, place + 1 - window) if window else 0
+        seen = slice(first, place + 1)
+        keys, values = (np.repeat(one, group, 0).astype(np.float64)[:, seen] for one in (k, v))
+        scores = np.einsum("hw,hkw->hk", q.astype(np.float64), keys) * 0.5
+        shares = np.exp(scores - scores.max(-1, keepdims=True))
+        exact = np.einsum("hk,hkw->hw", shares / shares.sum(-1, keepdims=True), values)
+        for out in (whole, merged):
+            got = out.to_numpy().reshape(exact.shape).astype(np.float64)
+            np.testing.assert_allclose(got, exact, atol=_NEAR[dtype], rtol=_NEAR[dtype])
+
+
+_NEAR = {"f64": 2e-6, "f32": 1e-5, "f16": 4e-3, "bf16": 4e-2}

@@ -94,6 +94,10 @@ class Architecture:
         """Say whether a layer has experts."""
         return self.experts is not None and layer in self.experts.layers
 
+    def state_bytes(self, capacity: int, itemsize: int) -> int:
+        """Return the bytes of keys and values of a text of `capacity` tokens."""
+        return 2 * capacity * self.layers * self.kv_heads * self.width * itemsize
+
     # -- what its files must hold ----------------------------------------------------------------
 
     def tensors(self) -> Iterator[tuple[int, str, tuple[int, ...]]]:

@@ -2,36 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import ubridge as ub
-from ubridge.models.decoder import Tables
+from ubridge.models.decoder import Body
+from ubridge.models.step import Step
 from uhal.errors import ArgumentValueError
 
 
 class Cache:
     """The tokens of one text and what layers keep of them. Made by `Model.cache`.
 
-    It belongs to the model that made it and holds device memory until it is let go of. One thread
-    at a time may use it.
+    It belongs to the model that made it, and holds device memory until it is closed or let go of.
+    One thread at a time may use it.
     """
 
-    def __init__(
-        self, tensors: Mapping[str, ub.DeviceTensor], tables: Tables, capacity: int
-    ) -> None:
-        self.tensors = tensors
-        """What layers keep, by layer and part; for saving it or copying it."""
-        self.tables = tables
-        """What depends on positions alone."""
+    def __init__(self, body: Body, capacity: int) -> None:
+        """Made by `Model.cache`."""
+        self._body = body
+        self._step: Step | None = None
         self.capacity = capacity
         """Tokens it has room for."""
         self.tokens: list[int] = []
         """The tokens it holds, in order."""
         self.kept = 0
         """Of how many of them layers keep what they need; `Model.logits` reads the rest again."""
-        self.plan: Any = None
-        """The captured step, once there was one."""
+        self.tensors = body.state(capacity)
+        """What layers keep, by layer and part: for saving or copying."""
+        self.tables = body.tables(capacity)
+        """What depends on positions alone."""
 
     @property
     def length(self) -> int:
@@ -50,12 +47,35 @@ class Cache:
             )
         if length < len(self.tokens):
             del self.tokens[length:]
-            self.kept = 0 if self.is_recurrent else min(self.kept, length)
+            self.kept = 0 if self._body.is_recurrent else min(self.kept, length)
 
-    is_recurrent = False
+    def read_one(self, token: int, position: int) -> ub.DeviceTensor:
+        """Enqueue the captured step; return where its logits, (vocabulary,), come."""
+        if self._step is None:
+            self._step = Step(
+                self._body, self.tensors, self.tables, self.capacity, token, position
+            )
+            return self._step.logits
+        return self._step(token, position)
+
+    def close(self) -> None:
+        """Wait for what uses it and let go of its memory. Closing twice is fine."""
+        if self._step is not None:
+            self._step.close()
+            self._step = None
+        self.tensors = {}
+
+    def __enter__(self) -> Cache:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     def __len__(self) -> int:
         return len(self.tokens)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {len(self.tokens)} of {self.capacity} tokens>"
+
+
+__all__ = ["Cache"]

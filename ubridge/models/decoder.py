@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -49,6 +50,27 @@ class Place:
     tables: Tables
 
 
+class Body(Protocol):
+    """What a model is made of, whatever is in its layers."""
+
+    device: Device
+    vocabulary: int
+    is_recurrent: bool
+    """Whether what it keeps of a text cannot be cut short."""
+
+    def state(self, capacity: int) -> dict[str, Tensor]:
+        """Return room for what layers keep of a text of so many tokens."""
+
+    def tables(self, positions: int, length: int | None = None) -> Tables:
+        """Return tables of positions in a text of `length`; unless given, it grows with each."""
+
+    def __call__(self, place: Place, state: Mapping[str, Tensor]) -> Tensor:
+        """Run (tokens,) ids through all layers and the last norm: (tokens, E)."""
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Return (tokens, V) of f32 of what `__call__` returned."""
+
+
 class Decoder:
     """The layers of a model on a device. Any thread may use it; it keeps nothing of a text."""
 
@@ -59,6 +81,7 @@ class Decoder:
     ) -> None:
         """Take weights as `loading.py` delivers them; activations are of `dtype`."""
         self.design = design
+        self.vocabulary = design.vocabulary
         self.dtype = dtype
         self._outside = outside
         self._layers = layers

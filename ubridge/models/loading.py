@@ -197,7 +197,7 @@ class Loader:
         tensors = [weights[name] for name in one.names]
         weight = tensors[0]
         if isinstance(weight, ub.QuantizedWeight):
-            return weight
+            return weight if self._multiplies_blocks else self._dense(one, weight)
         dense = [tensor for tensor in tensors if isinstance(tensor, ub.DeviceTensor)]
         found = dense[0]
         if _is_fused(one.part, one.names):
@@ -208,16 +208,28 @@ class Loader:
             found = ub.stack(dense)
         if one.part.startswith("qkv") and design.qkv == "groups":
             found = _by_kind(found, design)
-        if design.norm == "rms_plus_one" and one.part.endswith("norm.weight") or (
-            design.norm == "rms_plus_one" and one.part.endswith("_after.weight")
-        ):
+        if design.norm == "rms_plus_one" and one.part.endswith(("norm.weight", "_after.weight")):
             # Its sum with one is no half: it stays f32, and so does the norm.
             return found.astype(f32) + 1.0
+        if "." not in one.part:
+            # What recurrences are made of, not products.
+            return found.astype(f32)
         if self._is_to_be_quantized(one):
             assert self.quantize is not None
             values = found.astype(f32).to_numpy()
             return ub.QuantizedWeight.from_numpy(values, self.quantize, device=self.device)
         return found.astype(self.dtype)
+
+
+    @property
+    def _multiplies_blocks(self) -> bool:
+        """Whether the device has products of quantized weights: GCUs have those of another kind."""
+        return self.device.backend != "tops"
+
+    def _dense(self, one: Wanted, weight: ub.QuantizedWeight) -> ub.DeviceTensor:
+        values = ub.quantized.dequantize(self.source.weights.raw(one.names[0]), weight.format)
+        whole = values.reshape(one.shape).astype(self.dtype.dtype)
+        return ub.asarray(whole, device=self.device)
 
 
 def _by_kind(joined: ub.DeviceTensor, design: Architecture) -> ub.DeviceTensor:

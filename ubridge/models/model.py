@@ -11,8 +11,9 @@ import numpy as np
 import ubridge as ub
 from ubridge.models.architecture import Architecture
 from ubridge.models.cache import Cache
-from ubridge.models.decoder import Decoder, Place, Tables
+from ubridge.models.decoder import Body, Decoder, Place, Tables
 from ubridge.models.loading import Loader, Progress
+from ubridge.models.rwkv5 import Recurrence, Rwkv5
 from ubridge.models.sources import open_source
 from ubridge.models.text.methods import TextMethods
 from uhal import Device
@@ -35,10 +36,12 @@ class Model(TextMethods):
     Any thread may use it, each with caches of its own; calls of several threads take turns.
     """
 
-    def __init__(self, body: Decoder, design: Architecture, source: Path, capacity: int) -> None:
+    def __init__(self, body: Body, design: Architecture, source: Path, capacity: int) -> None:
         """Made by `load`."""
         self._body = body
         self._capacity = capacity
+        # GCUs append and rotate one token at a time.
+        self._reads_one_by_one = body.device.backend == "tops"
         self.design = design
         """Its architecture, as the table of them and its configuration say."""
         self.architecture = design.name
@@ -88,10 +91,14 @@ class Model(TextMethods):
             raise ArgumentValueError(f"context: expected at least 1 token, got {context}")
         capacity = context or min(_USUAL_CAPACITY, design.context)
         loader = Loader(source, at, None if dtype is None else as_dtype(dtype), quantize)
-        per_token = 2 * design.layers * design.kv_heads * design.width * loader.dtype.itemsize
-        loader.require_room(capacity * per_token, progress)
-        outside, layers = loader.load(progress)
-        return cls(Decoder(design, outside, layers, loader.dtype), design, source.path, capacity)
+        loader.require_room(design.state_bytes(capacity, loader.dtype.itemsize), progress)
+        parts = loader.load(progress)
+        body: Body
+        if isinstance(design, Rwkv5):
+            body = Recurrence(design, *parts, loader.dtype)
+        else:
+            body = Decoder(design, *parts, loader.dtype)
+        return cls(body, design, source.path, capacity)
 
     def cache(self, capacity: int | None = None) -> Cache:
         """Return room for a text of `capacity` tokens, by default that of `load`."""
@@ -100,7 +107,7 @@ class Model(TextMethods):
         tokens = capacity or self._capacity
         if self.design.has_learned_positions:
             tokens = min(tokens, self.context)
-        return Cache(self._body.state(tokens), self._body.tables(tokens), tokens)
+        return Cache(self._body, tokens)
 
     def logits(
         self, tokens: Sequence[int], cache: Cache, *, every: bool = False
@@ -150,21 +157,34 @@ class Model(TextMethods):
 
     def _read(self, ids: list[int], cache: Cache, every: int) -> ub.DeviceTensor:
         """Read ids behind those that layers have kept; logits of the last, or the `every` last."""
-        length = cache.kept + len(ids)
-        rows: list[ub.DeviceTensor] = []
+        if cache.kept == 0 and self._body.is_recurrent:
+            for one in cache.tensors.values():
+                one.fill(0)
+        first, length = cache.kept, cache.kept + len(ids)
+        if self._reads_one_by_one or len(ids) == 1:
+            return self._one_by_one(ids, cache, every)
         tables = cache.tables
         if self.design.rope is not None and self.design.rope.depends_on_length:
             tables = self._body.tables(length, length)
+        rows: list[ub.DeviceTensor] = []
         for start in range(0, len(ids), CHUNK):
             some = ids[start : start + CHUNK]
-            x = self._body(self._place(some, cache.kept + start, tables), cache.tensors)
-            if every:
-                wanted = min(len(some), max(0, start + len(some) - (len(ids) - every)))
-                if wanted:
-                    rows.append(self._body.logits(x[len(some) - wanted :]))
-            elif start + len(some) == len(ids):
-                return self._body.logits(x[-1:]).reshape(self.vocabulary)
-        return rows[0] if len(rows) == 1 else ub.concatenate(rows, 0)
+            x = self._body(self._place(some, first + start, tables), cache.tensors)
+            is_last = start + len(some) == len(ids)
+            wanted = start + len(some) - (len(ids) - every) if every else int(is_last)
+            if wanted > 0:
+                rows.append(self._body.logits(x[max(0, len(some) - wanted) :]))
+        found = rows[0] if len(rows) == 1 else ub.concatenate(rows, 0)
+        return found if every else found.reshape(self.vocabulary)
+
+    def _one_by_one(self, ids: list[int], cache: Cache, every: int) -> ub.DeviceTensor:
+        """The same with a captured step for each."""
+        rows: list[ub.DeviceTensor] = []
+        for place, token in enumerate(ids, cache.kept):
+            found = cache.read_one(token, place)
+            if place >= cache.kept + len(ids) - every:
+                rows.append(found.copy())
+        return ub.stack(rows) if every else found
 
     def _place(self, ids: list[int], first: int, tables: Tables) -> Place:
         tokens, position = (

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import ubridge as ub
+from ubridge.models import rwkv5
 from ubridge.models.architecture import Architecture
 from ubridge.models.gguf_config import config_of_gguf
-from ubridge.models.table import GGUF_NAMES, ROWS, Row, architecture_of, row_of, tokens_of
+from ubridge.models.table import GGUF_NAMES, PAGE, ROWS, architecture_of, row_of
 from uhal import Device
 from uhal.errors import NotFoundError, NotSupportedError
 
@@ -37,10 +38,10 @@ class Source:
 
     def spellings(self, layer: int, part: str) -> Iterator[str]:
         """Yield the names that a part of a layer (-1: outside) may have in these files."""
-        stem, _, kind = part.rpartition(".")
+        stem, dot, kind = part.partition(".")
         prefix = self.names["layer"].format(layer) if layer >= 0 else ""
         for name in self.names[stem].split():
-            yield f"{prefix}{name}.{kind}"
+            yield f"{prefix}{name}{dot}{kind}"
 
 
 def open_source(path: Path, device: Device) -> Source:
@@ -76,13 +77,16 @@ def _open_folder(folder: Path, files: list[Path], device: Device) -> Source:
     config |= config.get("text_config") or {}
     _refuse_quantization(folder, config)
     name = config.get("model_type")
-    row = row_of(name)
     generation = folder / "generation_config.json"
     if generation.exists():
         told = _read_json(generation).get("eos_token_id")
         config["eos_token_id"] = told if told is not None else config.get("eos_token_id")
-    design = architecture_of(str(name), config)
-    names = dict(row.names)
+    if name == "rwkv5":
+        design: Architecture = rwkv5.design_of(config)
+        names: Mapping[str, str] = rwkv5.NAMES
+    else:
+        names = row_of(name).names
+        design = architecture_of(str(name), config)
 
     def ignored(tensor: str) -> bool:
         is_buffer = tensor.endswith((".inv_freq", ".attn.bias", ".masked_bias", ".embed_scale"))
@@ -115,7 +119,7 @@ def _row_of_gguf(kind: str, weights: ub.Weights) -> str:
     known = ", ".join(sorted({row.gguf for row in ROWS.values() if row.gguf}))
     raise NotSupportedError(
         f"general.architecture: expected one of {known}, got {kind!r}; "
-        "docs/guide/adding-a-model.md shows how to add a row"
+        f"{PAGE} shows how to add a row"
     )
 
 
@@ -173,4 +177,4 @@ def _read_json(path: Path) -> dict[str, Any]:
     return found
 
 
-__all__ = ["Row", "Source", "open_source", "tokens_of"]
+__all__ = ["Source", "open_source"]

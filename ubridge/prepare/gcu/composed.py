@@ -27,7 +27,6 @@ _GREATER = OPS["greater"]
 _LESS_EQUAL = OPS["less_equal"]
 _LOG = OPS["log"]
 _MAX = OPS["max"]
-_MAXIMUM = OPS["maximum"]
 _MULTIPLY = OPS["multiply"]
 _SILU = OPS["silu"]
 _SUBTRACT = OPS["subtract"]
@@ -207,28 +206,28 @@ class GcuComposed(GcuCopies):
         if biases:
             self.binary(_ADD, scores, line, biases[0], line, scores, steps)
         across = Layout((heads, keys), (0, 1))
-        hidden = self._unseen(position, keys, question.attribute("window"), steps)
-        self.masked_fill(hidden, across, scores, line, _HIDDEN, scores, steps)
+        for hidden in self._unseen(position, keys, question.attribute("window"), steps):
+            self.masked_fill(hidden, across, scores, line, _HIDDEN, scores, steps)
         self.softmax(scores, weights, heads, keys, steps)
         result = steps.scratch(heads * width, f32)
         self.matmul(weights, of_scores, v, of_keys, result, steps)
         self._narrow(result, steps.result, heads * width, steps)
 
-    def _unseen(self, position: Memory, keys: int, window: int, steps: Steps) -> Memory:
-        """1 for each key behind a position, or a window or more before it."""
+    def _unseen(self, position: Memory, keys: int, window: int, steps: Steps) -> list[Memory]:
+        """1 for each key behind a position, and 1 for each a window or more before it."""
         places, line = steps.scratch(keys, f32), Layout.contiguous(keys)
         counted = Elements("u8", np.arange(keys, dtype=np.float32).tobytes())
         self.copy_kept(counted, places.view(u8), steps)
         own, one = steps.scratch(1, f32), Layout.contiguous(1)
         self.cast(position, one, own, steps)
         spread = Layout((keys,), (0,))
-        hidden = steps.scratch(keys, u8)
-        self.binary(_GREATER, places, line, own, spread, hidden, steps)
+        hidden = [steps.scratch(keys, u8)]
+        self.binary(_GREATER, places, line, own, spread, hidden[0], steps)
         if window:
-            left, gone = steps.scratch(1, f32), steps.scratch(keys, u8)
+            left = steps.scratch(1, f32)
+            hidden.append(steps.scratch(keys, u8))
             self.affine(own, one, left, 1.0, -float(window), steps)
-            self.binary(_LESS_EQUAL, places, line, left, spread, gone, steps)
-            self.binary(_MAXIMUM, hidden, line, gone, line, hidden, steps)
+            self.binary(_LESS_EQUAL, places, line, left, spread, hidden[1], steps)
         return hidden
 
     def _narrowed(self, x: Memory, dtype: DType, size: int, steps: Steps) -> Memory:

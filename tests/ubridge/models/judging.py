@@ -1,21 +1,23 @@
 """transformers as the judge: a tiny model of a case, its files, and its logits.
 
 As a program, with transformers installed, it writes what `test_rows.py` compares with where it is
-not: `python -m tests.models.judging`.
+not, and says how far logits move, of the largest, at least, when a parameter is left out:
+`python -m tests.ubridge.models.judging`.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tests.models.cases import CASES, TOKENS, Array, drawn, prompt
+from tests.ubridge.models.cases import CASES, TOKENS, Array, drawn, prompt
 
-DATA = Path(__file__).resolve().parents[1] / "data" / "models"
+DATA = Path(__file__).resolve().parents[2] / "data" / "models"
 SEED = 20261122
 
 
@@ -32,22 +34,24 @@ def judged(case: str, seed: int, folder: Path, tokens: int = TOKENS) -> Array:
 
 
 def made(case: str, seed: int) -> Any:
-    """Return transformers' model of a case with every parameter drawn anew."""
+    """Return transformers' model of a case with every tensor of its files drawn anew."""
     import torch
     import transformers
+    from safetensors.numpy import load_file, save_file
 
     kind, said = CASES[case]
     config = transformers.AutoConfig.for_model(kind, **said)
     # Falcon's own attention adds ALiBi twice; torch's has no bound of scores, as Gemma 2 needs.
-    config._attn_implementation = "sdpa" if kind == "falcon" else "eager"
-    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            values = drawn(name, tuple(parameter.shape), seed)
-            if kind.startswith("gemma") and "norm" in name:
-                values = values - 1
-            parameter.copy_(torch.from_numpy(values))
-    return model
+    how = {"attn_implementation": "sdpa" if kind == "falcon" else "eager", "dtype": torch.float32}
+    with tempfile.TemporaryDirectory() as folder:
+        transformers.AutoModelForCausalLM.from_config(config, **how).save_pretrained(folder)
+        file = Path(folder) / "model.safetensors"
+        weights = {}
+        for name, values in load_file(file).items():
+            found = drawn(name, values.shape, seed)
+            weights[name] = found - 1 if kind.startswith("gemma") and "norm" in name else found
+        save_file(weights, file, {"format": "pt"})
+        return transformers.AutoModelForCausalLM.from_pretrained(folder, **how).eval()
 
 
 def least_effect(case: str, seed: int) -> float:
@@ -77,8 +81,6 @@ def least_effect(case: str, seed: int) -> float:
 
 def main(names: list[str]) -> int:
     """Write the data of the named cases, by default all."""
-    import tempfile
-
     from safetensors import safe_open
 
     DATA.mkdir(parents=True, exist_ok=True)
@@ -90,7 +92,7 @@ def main(names: list[str]) -> int:
             with safe_open(folder / "model.safetensors", "numpy") as file:
                 shapes = {key: list(file.get_slice(key).get_shape()) for key in file.keys()}
         told = {"case": case, "seed": SEED, "config": config, "shapes": shapes}
-        (DATA / f"{case}.json").write_text(json.dumps(told) + "\n")
+        (DATA / f"{case}.json").write_text(json.dumps(told, separators=(",", ":")) + "\n")
         np.save(DATA / f"{case}.npy", logits)
         print(case, f"{np.abs(logits).max():.2f}", f"{least_effect(case, SEED):.1e}", flush=True)
     return 0

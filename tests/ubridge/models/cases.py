@@ -78,7 +78,8 @@ CASES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "stablelm1": ("stablelm", {**_BASE, "num_key_value_heads": 4}),
     "stablelm2": ("stablelm", {**_BASE, "use_qkv_bias": True}),
     "stablelm12b": (
-        "stablelm", {**_BASE, "qk_layernorm": True, "use_parallel_residual": True}
+        "stablelm",
+        {**_BASE, "qk_layernorm": True, "use_parallel_residual": True, "intermediate_size": 80},
     ),
     "gpt_bigcode": ("gpt_bigcode", _BIGCODE),
     "gpt_bigcode_mha": ("gpt_bigcode", {**_BIGCODE, "multi_query": False}),
@@ -108,7 +109,7 @@ CASES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "gemma2": (
         "gemma2",
         {**_BASE, "head_dim": 24, "query_pre_attn_scalar": 20, "sliding_window": 16,
-         "attn_logit_softcapping": 3.0, "final_logit_softcapping": 5.0},
+         "attn_logit_softcapping": 3.0, "final_logit_softcapping": 60.0},
     ),
     "mixtral": ("mixtral", {**_BASE, "num_local_experts": 5, "num_experts_per_tok": 2}),
     "qwen3_moe": (
@@ -120,16 +121,37 @@ CASES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 """Case to `model_type` and what its configuration says."""
 
 
+EQUATIONS: Mapping[str, Mapping[str, Any]] = {
+    "chatglm": {
+        **{"model_type": "chatglm", "num_layers": 2, "padded_vocab_size": VOCABULARY},
+        **{"hidden_size": 64, "ffn_hidden_size": 96, "kv_channels": 16, "num_attention_heads": 4},
+        **{"multi_query_group_num": 2, "seq_length": 128, "layernorm_epsilon": 1e-5},
+        **{"add_qkv_bias": True, "rmsnorm": True, "rope_ratio": 3, "eos_token_id": 2},
+    },
+    "rwkv5": {
+        **{"model_type": "rwkv5", "vocab_size": VOCABULARY, "hidden_size": 64, "head_size": 16},
+        **{"num_hidden_layers": 2, "attention_hidden_size": 64, "intermediate_size": 96},
+        **{"layer_norm_epsilon": 1e-5, "rescale_every": 6, "eos_token_id": 0},
+    },
+}
+"""Models that transformers does not have; `equations.py` judges them."""
+
+
 def drawn(name: str, shape: tuple[int, ...], seed: int) -> Array:
     """Return the tensor of a name, f32."""
     rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
     stem, _, kind = name.rpartition(".")
     last = stem.rpartition(".")[2]
+    if kind == "time_decay":
+        return rng.uniform(-3, 0.5, shape).astype(np.float32)
+    if kind.startswith("time_mix"):
+        return rng.uniform(0, 1, shape).astype(np.float32)
     if kind == "bias":
         return (0.5 * rng.standard_normal(shape)).astype(np.float32)
-    if len(shape) == 1 or "norm" in last or last.startswith("ln_"):
+    if len(shape) == 1 or "norm" in last or last.startswith("ln"):
         return rng.uniform(0.5, 1.5, shape).astype(np.float32)
-    spread = 1.0 if "embed" in last or last in ("wte", "wpe") else 1.25 / np.sqrt(shape[-1])
+    is_table = "embed" in last or last in ("wte", "wpe")
+    spread = 1.0 if is_table or kind.startswith("time_") else 1.25 / np.sqrt(shape[-1])
     return (spread * rng.standard_normal(shape)).astype(np.float32)
 
 
