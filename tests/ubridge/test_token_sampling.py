@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -81,6 +82,22 @@ def reference(
     return max(kept)
 
 
+def nearly(
+    logits: Array, sampling: Sampling, prompt: list[int], made: list[int], even: float
+) -> set[int]:
+    """What the definition says, and what it says a rounding of f32 aside: nearly always one."""
+    found = set()
+    for error in (0.0, 1e-5, -1e-5):
+        near = {"top_p": sampling.top_p, "min_p": sampling.min_p}
+        if sampling.top_p < 1:
+            near["top_p"] *= 1 + error
+        near["min_p"] *= 1 + error
+        for other in (0.0, 1e-5, -1e-5):
+            at = min(max(even + other, 0.0), 1.0)
+            found.add(reference(logits, replace(sampling, **near), prompt, made, at))
+    return found
+
+
 def random_logits(rng: np.random.Generator) -> Array:
     logits = rng.normal(0, 2, VOCABULARY).astype(np.float32)
     if rng.integers(0, 3) == 0:
@@ -91,7 +108,7 @@ def random_logits(rng: np.random.Generator) -> Array:
 
 
 def test_tokens_are_those_of_the_definition(device: Device, rng: np.random.Generator) -> None:
-    for _ in range(rounds(40, 400) if device.backend == "host" else 4):
+    for _ in range(rounds(30, 300) if device.backend == "host" else 4):
         sampling = random_sampling(rng)
         prompt = rng.integers(0, VOCABULARY, rng.integers(0, 40)).tolist()
         sampler, numbers = Sampler(sampling, prompt), ub.Generator(sampling.seed)
@@ -99,9 +116,9 @@ def test_tokens_are_those_of_the_definition(device: Device, rng: np.random.Gener
         for _ in range(6):
             logits = random_logits(rng)
             even = float(ub.rand((), "f64", seed=numbers, device="host").to_numpy())
-            expected = reference(logits, sampling, prompt, made, even)
-            assert sampler.choose(ub.asarray(logits)) == expected, sampling
-            made.append(expected)
+            given = sampler.choose(ub.asarray(logits))
+            assert given in nearly(logits, sampling, prompt, made, even), sampling
+            made.append(given)
         assert sampler.tokens == prompt + made
         assert sampler.seed == sampling.seed
 
@@ -213,10 +230,10 @@ def test_transformers_keeps_the_same(rng: np.random.Generator) -> None:
         for step in steps:
             scores = step(torch.tensor([prompt]), scores)
         theirs = np.flatnonzero(np.isfinite(scores.numpy()[0]))
-        ours = logits.astype(np.float64)
+        ours = logits.copy()
         seen = sorted(set(prompt))
         penalty = sampling.repetition_penalty
         ours[seen] = np.where(ours[seen] < 0, ours[seen] * penalty, ours[seen] / penalty)
-        ours /= sampling.temperature
+        ours /= np.float32(sampling.temperature)
         kept = np.flatnonzero(ours >= threshold(ours, sampling))
         assert kept.tolist() == theirs.tolist(), sampling

@@ -277,12 +277,7 @@ def test_streams_never_cut_a_character(kind: str, tmp_path: Path, rng: np.random
         stream, told = tokenizer.stream(), ""
         for token in tokens:
             told += stream.push(token)
-        assert sound(told + stream.finish()) == sound(tokenizer.decode(tokens))
-
-
-def sound(text: str) -> str:
-    """A text without what stands for bytes that are no character."""
-    return text.replace("\ufffd", "")
+        assert told + stream.finish() == tokenizer.decode(tokens)
 
 
 def of_kind(kind: str, folder: Path) -> Tokenizer:
@@ -414,7 +409,7 @@ def test_vocabularies_of_llama_cpp(request: pytest.FixtureRequest) -> None:
             assert path.stem in ("ggml-vocab-bert-bge", "ggml-vocab-gemma-4"), error
             continue
         texts = path.with_name(f"{path.name}.inp").read_text("utf-8")
-        rows = expected.read_text("utf-8").splitlines()
+        rows = expected.read_text("utf-8").split("\n")
         for text, row in zip(texts.split("\n__ggml_vocab_test__\n"), rows, strict=True):
             tokens = [int(one) for one in row.split()]
             given = tokenizer.encode(text, add_special=False, parse_special=False)

@@ -25,7 +25,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -33,11 +32,13 @@ import numpy.typing as npt
 import ubridge as ub
 from uhal.errors import ArgumentTypeError, ArgumentValueError
 
-Logits = npt.NDArray[np.float64]
+Logits = npt.NDArray[np.float32]
 Hook = Callable[[ub.DeviceTensor, Sequence[int]], "ub.DeviceTensor | None"]
 """Called with the logits and all tokens before them; returns others, or none to keep them."""
 GREEDY = 1e-7
 """Temperatures below choose the largest, as Candle has it."""
+_FIRST_SORTED = 256
+_RUN = 1024
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,7 @@ class Sampler:
             # One token crosses to the host.
             token = int(ub.argmax(logits).to_numpy())
         else:
-            token = self._chosen(logits.to_numpy().astype(np.float64))
+            token = self._chosen(np.array(logits.to_numpy(), np.float32))
         self.tokens.append(token)
         self._generated[token] += 1
         return token
@@ -150,7 +151,7 @@ class Sampler:
             self._penalize(logits)
         if sampling.is_greedy:
             return int(np.argmax(logits))
-        logits /= sampling.temperature
+        logits /= np.float32(sampling.temperature)
         return drawn(logits, threshold(logits, sampling), self._even())
 
     def _penalize(self, logits: Logits) -> None:
@@ -187,27 +188,51 @@ def threshold(logits: Logits, sampling: Sampling) -> float:
     if sampling.top_k is not None and sampling.top_k < logits.size:
         least = float(np.partition(logits, -sampling.top_k)[-sampling.top_k])
     if sampling.top_p < 1:
-        falling = -np.sort(-logits[logits >= least])
-        sums = np.cumsum(_weights(falling, best))
-        # Those before the first that has as much above it; equal ones have as much as the first.
-        kept = falling[np.concatenate(([0.0], sums[:-1])) < sampling.top_p * sums[-1]]
-        least = float(kept[-1]) if kept.size else best
+        least = _reaching(logits[logits >= least], best, sampling.top_p)
     if sampling.min_p > 0:
         least = max(least, min(best, best + math.log(sampling.min_p)))
     return least
 
 
+def _reaching(logits: Logits, best: float, share: float) -> float:
+    """The least of the largest logits that have together a share of what all have."""
+    wanted = share * float(_weights(logits, best).sum(dtype=np.float64))
+    count = _FIRST_SORTED
+    while True:
+        # Most texts go on with few: not all need be put in order.
+        largest = logits if count >= logits.size else np.partition(logits, -count)[-count:]
+        falling = -np.sort(-largest)
+        sums = np.cumsum(_weights(falling, best), dtype=np.float64)
+        if sums[-1] >= wanted or count >= logits.size:
+            break
+        count *= 8
+    # Kept is what has less than the share above it.
+    above = np.concatenate(([0.0], sums[:-1]))
+    return float(falling[np.flatnonzero(above < wanted)[-1]])
+
+
 def drawn(logits: Logits, least: float, even: float) -> int:
     """Return the token at which probabilities of logits not below `least` first exceed `even`."""
-    kept = np.flatnonzero(logits >= least)
-    values = logits[kept]
-    sums = np.cumsum(_weights(values, float(values.max())))
-    place = int(np.searchsorted(sums, even * sums[-1], side="right"))
-    return int(kept[min(place, len(kept) - 1)])
+    weights = _weights(logits, float(logits.max()))
+    if least > -math.inf:
+        weights *= logits >= least
+    # Sums of runs first, then those within the one that is met.
+    starts = np.arange(0, weights.size, _RUN)
+    runs = np.cumsum(np.add.reduceat(weights, starts, dtype=np.float64))
+    goal = even * runs[-1]
+    run = min(int(np.searchsorted(runs, goal, side="right")), len(runs) - 1)
+    within = weights[run * _RUN : (run + 1) * _RUN]
+    sums = np.cumsum(within, dtype=np.float64) + (runs[run - 1] if run else 0.0)
+    place = int(np.searchsorted(sums, goal, side="right"))
+    # Roundings may leave the goal a little beyond the last that has any probability.
+    last = int(np.flatnonzero(within)[-1])
+    return run * _RUN + min(place, last)
 
 
-def _weights(logits: Logits, best: float) -> Any:
+def _weights(logits: Logits, best: float) -> Logits:
     """Probabilities, of which the largest is 1."""
     if best == math.inf:
-        return (logits == math.inf).astype(np.float64)
-    return np.exp(logits - best)
+        sure: Logits = (logits == math.inf).astype(np.float32)
+        return sure
+    found: Logits = np.exp(logits - np.float32(best))
+    return found

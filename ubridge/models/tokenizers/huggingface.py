@@ -16,8 +16,6 @@ from ubridge.models.tokenizers.tokenizer import Stream, Tokenizer
 
 _CONTEXT = 8
 """Tokens before a text that decide whether it begins with a blank."""
-_MOST_PENDING = 3
-"""Tokens that one character may still be waiting for: it has at most four bytes."""
 _UNFINISHED = "\ufffd"
 
 
@@ -89,46 +87,41 @@ class JsonTokenizer(Tokenizer):
 
 
 class _Growing(Stream):
-    """Text by comparing that of some tokens with that of one more.
+    """What the text of all tokens is longer by than what was told of it.
 
-    How a token reads depends on those before it, so a few go along until a text is complete.
+    How a token reads depends on those before it, so some of them are kept. Bytes that begin a
+    character and do not end it are one U+FFFD, the last of the text: that one is held back.
     """
 
     def __init__(self, tokenizer: JsonTokenizer, after: list[int], skip_special: bool) -> None:
         self._tokenizer = tokenizer
         self._skip_special = skip_special
+        # What comes before and behind them is one text, bytes of a character included.
+        self._skipped = frozenset(tokenizer.special.values() if skip_special else ())
         self._tokens = after
-        self._told = len(after)
-        """How many of the tokens have been told."""
+        self._told = len(self._text())
 
     def push(self, token: int) -> str:
         """Return the text that a token completes."""
+        if token in self._skipped:
+            return ""
         self._tokens.append(token)
-        text = self._pending()
-        if not text.endswith(_UNFINISHED):
-            return self._tell(text, len(self._tokens))
-        waiting = len(self._tokens) - self._told
-        if waiting > _MOST_PENDING:
-            # The first of them can be no part of the character that is unfinished.
-            upto = self._told + waiting - _MOST_PENDING
-            return self._tell(self._pending(upto), upto)
-        return ""
+        text = self._text()
+        if text.endswith(_UNFINISHED):
+            return self._tell(text[:-1])
+        made = self._tell(text)
+        if len(self._tokens) > 2 * _CONTEXT:
+            del self._tokens[:-_CONTEXT]
+            self._told = len(self._text())
+        return made
 
     def finish(self) -> str:
         """Return what is left."""
-        return self._tell(self._pending(), len(self._tokens))
+        return self._tell(self._text())
 
-    def _pending(self, upto: int | None = None) -> str:
-        """The text of tokens that have not been told."""
-        before, whole = self._text(self._told), self._text(upto)
-        return whole[len(before) :]
+    def _text(self) -> str:
+        return self._tokenizer.text(self._tokens, self._skip_special)
 
-    def _text(self, upto: int | None) -> str:
-        return self._tokenizer.text(self._tokens[:upto], self._skip_special)
-
-    def _tell(self, text: str, upto: int) -> str:
-        self._told = upto
-        forgotten = max(self._told - _CONTEXT, 0)
-        del self._tokens[:forgotten]
-        self._told -= forgotten
-        return text
+    def _tell(self, text: str) -> str:
+        made, self._told = text[self._told :], max(self._told, len(text))
+        return made
