@@ -15,6 +15,7 @@ from ubridge.models.decoder import Body, Decoder, Place, Tables
 from ubridge.models.loading import Loader, Progress
 from ubridge.models.rwkv5 import Recurrence, Rwkv5
 from ubridge.models.sources import open_source
+from ubridge.models.text.methods import TextMethods
 from uhal import Device
 from uhal.device import DeviceLike, as_device
 from uhal.dtypes import DTypeLike, as_dtype
@@ -25,7 +26,7 @@ CHUNK = 512
 _USUAL_CAPACITY = 4096
 
 
-class Model:
+class Model(TextMethods):
     """A language model whose weights are on a device. Made by `Model.load`.
 
         model = Model.load("TinyLlama-1.1B")
