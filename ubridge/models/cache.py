@@ -18,7 +18,8 @@ class Cache:
     def __init__(self, body: Body, capacity: int) -> None:
         """Made by `Model.cache`."""
         self._body = body
-        self._step: Step | None = None
+        self.step: Step | None = None
+        """The captured reading of one token, once there was one."""
         self.capacity = capacity
         """Tokens it has room for."""
         self.tokens: list[int] = []
@@ -51,18 +52,18 @@ class Cache:
 
     def read_one(self, token: int, position: int) -> ub.DeviceTensor:
         """Enqueue the captured step; return where its logits, (vocabulary,), come."""
-        if self._step is None:
-            self._step = Step(
+        if self.step is None:
+            self.step = Step(
                 self._body, self.tensors, self.tables, self.capacity, token, position
             )
-            return self._step.logits
-        return self._step(token, position)
+            return self.step.logits
+        return self.step(token, position)
 
     def close(self) -> None:
         """Wait for what uses it and let go of its memory. Closing twice is fine."""
-        if self._step is not None:
-            self._step.close()
-            self._step = None
+        if self.step is not None:
+            self.step.close()
+            self.step = None
         self.tensors = {}
 
     def __enter__(self) -> Cache:

@@ -35,10 +35,9 @@ class Step:
             hidden = body(Place(*slots, tables), tensors)
             self.logits = body.logits(hidden).reshape(body.vocabulary)
         self.graph = graph
-        self._stream = Stream.default(body.device)
         # The default stream serves every call, and cannot be captured.
-        with Stream(device=body.device) as captured:
-            self.plan = graph.instantiate(captured)
+        self._captured, self._stream = Stream(device=body.device), Stream.default(body.device)
+        self.plan = graph.instantiate(self._captured)
 
     def __call__(self, token: int, position: int) -> ub.DeviceTensor:
         """Enqueue the reading of a token on the default stream; return where its logits come."""
@@ -48,6 +47,7 @@ class Step:
     def close(self) -> None:
         """Wait for the last replay and let go of everything held."""
         self.plan.close()
+        self._captured.close()
 
 
 __all__ = ["Step"]
