@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 import ubridge as ub
+from ubridge.models import rwkv5
 from ubridge.models.architecture import Architecture
 from ubridge.models.table import ROWS, architecture_of
 from uhal.dtypes import DTypeLike, as_dtype, f32
@@ -61,6 +62,10 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = {
         **{**_GROUPED, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64},
         "norm_topk_prob": True,
     },
+    "rwkv5": {
+        **{"hidden_size": 64, "attention_hidden_size": 64, "head_size": 16, "vocab_size": 512},
+        **{"intermediate_size": 128, "num_hidden_layers": 2, "layer_norm_epsilon": 1e-5},
+    },
 }
 """By architecture, what `config.json` says of a tiny one."""
 
@@ -98,13 +103,15 @@ def make_model(
     if (target / "config.json").exists():
         raise ArgumentValueError(f"{target}: a model is there already; name another folder")
     config = {"model_type": architecture, **CONFIGS[architecture], **(changes or {})}
-    design = architecture_of(architecture, config)
+    design, names = _designed(architecture, config)
     tokenizer = trained(_usual_text() if text is None else text, design.vocabulary)
     end = tokenizer.token_to_id(END)
     config |= {"bos_token_id": tokenizer.token_to_id(BEGIN), "eos_token_id": end}
     number = secrets.randbits(32) if seed is None else seed
     rng, element = np.random.default_rng(number), as_dtype(dtype)
-    weights = {name: ub.asarray(values).astype(element) for name, values in _weights(design, rng)}
+    weights = {
+        name: ub.asarray(values).astype(element) for name, values in _weights(design, names, rng)
+    }
     target.mkdir(parents=True, exist_ok=True)
     ub.save(target / "model.safetensors", weights, metadata={"format": "pt"})
     tokenizer.save(str(target / "tokenizer.json"))
@@ -148,23 +155,32 @@ def trained(text: str, size: int) -> Any:
     return made
 
 
-def _weights(design: Architecture, rng: np.random.Generator) -> Iterator[tuple[str, Any]]:
+def _designed(
+    architecture: str, config: Mapping[str, Any]
+) -> tuple[Architecture, Mapping[str, str]]:
+    """The axes of a model, and what its tensors are called."""
+    if architecture == "rwkv5":
+        return rwkv5.design_of(config), rwkv5.NAMES
+    return architecture_of(architecture, config), ROWS[architecture].names
+
+
+def _weights(
+    design: Architecture, names: Mapping[str, str], rng: np.random.Generator
+) -> Iterator[tuple[str, Any]]:
     """Yield each tensor by its name in safetensors: activations keep their size through layers."""
-    names = ROWS[design.name].names
     for layer, part, shape in design.tensors():
-        stem, _, kind = part.rpartition(".")
+        stem, dot, kind = part.partition(".")
         prefix = names["layer"].format(layer) if layer >= 0 else ""
-        name = f"{prefix}{names[stem].split()[0]}.{kind}"
-        count = shape[0] if "{}" in name else 1
-        each = shape[1:] if "{}" in name else shape
-        for number in range(count):
-            values = rng.standard_normal(each)
+        name = f"{prefix}{names[stem].split()[0]}{dot}{kind}"
+        several = "{}" in name
+        for number in range(shape[0] if several else 1):
+            values = rng.standard_normal(shape[1:] if several else shape)
             if kind == "bias":
                 values *= 0.02
             elif "norm" in stem or stem.endswith("_after"):
                 values = values * 0.1 + (0 if design.norm == "rms_plus_one" else 1)
             else:
-                values /= np.sqrt(each[-1])
+                values /= np.sqrt(values.shape[-1])
             yield name.format(number), values.astype(np.float32)
 
 
