@@ -28,6 +28,9 @@ class BigramCache:
         del self.tokens[length:]
         self.kept = length
 
+    def close(self) -> None:
+        self.tensors = {}
+
 
 class Bigram:
     """(vocabulary, vocabulary) of logits: a row for each token."""

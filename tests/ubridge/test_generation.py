@@ -199,6 +199,17 @@ def test_one_that_is_left_is_in_nobodys_way(make: Make) -> None:
     assert other.reused_tokens == 4
 
 
+def test_a_session_that_was_closed_begins_anew(make: Make) -> None:
+    session = make()
+    text = session.generate("hello", max_tokens=3).read()
+    cache = session.cache
+    session.close()
+    assert cache.tensors == {}
+    again = session.generate("hello", max_tokens=3)
+    assert (again.read(), again.reused_tokens) == (text, 0)
+    assert session.cache is not cache
+
+
 def test_log_probabilities(make: Make) -> None:
     session = make()
     generation = session.generate("a", max_tokens=5, temperature=1.0, log_probabilities=3)

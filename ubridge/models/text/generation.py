@@ -132,25 +132,32 @@ class Generation(Iterator[str]):
         self.finish = self.finish or "closed"
 
     def _run(self) -> Generator[str, None, None]:
+        try:
+            yield from self._pieces()
+        finally:
+            if self._own is not None:
+                self._own.close()
+
+    def _pieces(self) -> Generator[str, None, None]:
         start = time.perf_counter()
         stream = self._tokenizer.stream(self._prompt)
         stops = StopStrings(self._limits.stop)
-        logits = self._read_prompt()
-        why = None
-        while why is None:
-            token = self._chosen(logits)
+        # Logits may lie in memory that the next reading by anybody changes: they are chosen from at
+        # once, and a piece is told before the next are asked for.
+        token = self._chosen(self._read_prompt())
+        self.prompt_seconds = time.perf_counter() - start
+        while True:
             self.seconds = time.perf_counter() - start
-            if len(self.tokens) == 1:
-                self.prompt_seconds = self.seconds
             if token in self._ends and not self._limits.ignore_end:
                 why = "end"
                 break
             piece = stops.push(stream.push(token))
-            why = self._over(stops)
-            if why is None:
-                logits = self._read(token)
             if piece:
                 yield piece
+            why = self._over(stops)
+            if why is not None:
+                break
+            token = self._chosen(self._read(token))
         if why != "stop":
             rest = stops.push(stream.finish()) + stops.finish()
             if stops.found is not None:

@@ -34,6 +34,9 @@ class CacheLike(Protocol):
     def truncate(self, length: int) -> None:
         """Forget all tokens behind the first `length`."""
 
+    def close(self) -> None:
+        """Let go of its memory."""
+
 
 CacheT = TypeVar("CacheT", bound=CacheLike)
 

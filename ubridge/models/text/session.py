@@ -179,6 +179,10 @@ class Session:
         cache.tokens[:] = tokens
         cache.kept = int(saved.metadata["kept"])
 
+    def close(self) -> None:
+        """Let go of the cache's memory; the next prompt makes another one."""
+        self._shared.close()
+
     def _described(self) -> dict[str, Any]:
         """What a cache has to agree in."""
         return {

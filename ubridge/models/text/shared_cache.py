@@ -38,3 +38,9 @@ class SharedCache:
         """Return a new cache, for one that the first was taken from."""
         made: CacheLike = self._make()
         return made
+
+    def close(self) -> None:
+        """Let go of the cache; the next that asks gets a new one."""
+        cache, self._cache, self._user = self._cache, None, None
+        if cache is not None:
+            cache.close()
