@@ -102,6 +102,33 @@ def test_byte_pairs_equal_the_library(name: str, tmp_path: Path, rng: np.random.
         assert ours.decode(expected) == text
 
 
+def test_a_word_that_is_a_token_is_taken_whole(tmp_path: Path) -> None:
+    """Though its merges would make other tokens of it, where its kind of tokenizer says so."""
+    for name, expected in (("llama-bpe", [256]), ("gpt-2", [ord(one) for one in "fox"])):
+        path = write_gguf(
+            tmp_path / f"{name}.gguf",
+            tokenizer__ggml__model="gpt2",
+            tokenizer__ggml__pre=name,
+            tokenizer__ggml__tokens=[*(WRITTEN[byte] for byte in range(256)), "fox"],
+            tokenizer__ggml__merges=["a b"],
+        )
+        tokenizer = Tokenizer.load(path)
+        assert tokenizer.encode("fox", add_special=False) == expected
+        assert tokenizer.decode(expected) == "fox"
+
+
+def test_special_tokens_within_a_character(tmp_path: Path) -> None:
+    """What is not told leaves the bytes around it one character, as `decode` has it."""
+    tokenizer = of_kind("json", tmp_path)
+    first, second = (tokenizer.token_of(WRITTEN[byte]) for byte in "é".encode())
+    end = tokenizer.token_of("<|im_end|>")
+    assert first is not None and second is not None and end is not None
+    tokens = [first, end, end, second]
+    stream = tokenizer.stream()
+    assert [stream.push(token) for token in tokens] == ["", "", "", "é"]
+    assert tokenizer.decode(tokens) == "é"
+
+
 def test_a_tokenizer_json_and_its_gguf_say_the_same(
     tmp_path: Path, rng: np.random.Generator
 ) -> None:

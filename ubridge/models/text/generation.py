@@ -146,7 +146,8 @@ class Generation(Iterator[str]):
         # once, and a piece is told before the next are asked for.
         token = self._chosen(self._read_prompt())
         self.prompt_seconds = time.perf_counter() - start
-        while True:
+        why: str | None = None
+        while why is None:
             self.seconds = time.perf_counter() - start
             if token in self._ends and not self._limits.ignore_end:
                 why = "end"
@@ -155,9 +156,8 @@ class Generation(Iterator[str]):
             if piece:
                 yield piece
             why = self._over(stops)
-            if why is not None:
-                break
-            token = self._chosen(self._read(token))
+            if why is None:
+                token = self._chosen(self._read(token))
         if why != "stop":
             rest = stops.push(stream.finish()) + stops.finish()
             if stops.found is not None:

@@ -96,15 +96,11 @@ class _Growing(Stream):
     def __init__(self, tokenizer: JsonTokenizer, after: list[int], skip_special: bool) -> None:
         self._tokenizer = tokenizer
         self._skip_special = skip_special
-        # What comes before and behind them is one text, bytes of a character included.
-        self._skipped = frozenset(tokenizer.special.values() if skip_special else ())
         self._tokens = after
         self._told = len(self._text())
 
     def push(self, token: int) -> str:
         """Return the text that a token completes."""
-        if token in self._skipped:
-            return ""
         self._tokens.append(token)
         text = self._text()
         if text.endswith(_UNFINISHED):
