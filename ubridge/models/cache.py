@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ubridge as ub
-from ubridge.models.decoder import Body
+from ubridge.models.body import Body
 from ubridge.models.step import Step
 from uhal.errors import ArgumentValueError
 
@@ -53,9 +53,7 @@ class Cache:
     def read_one(self, token: int, position: int) -> ub.DeviceTensor:
         """Enqueue the captured step; return where its logits, (vocabulary,), come."""
         if self.step is None:
-            self.step = Step(
-                self._body, self.tensors, self.tables, self.capacity, token, position
-            )
+            self.step = Step(self._body, self.tensors, self.tables, self.capacity, token, position)
             return self.step.logits
         return self.step(token, position)
 

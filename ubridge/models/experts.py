@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 
 import ubridge as ub
 from ubridge.models.architecture import Experts
+from ubridge.models.body import Part, Tensor, Weight
 from uhal.dtypes import f32, i64
 
-Tensor = ub.DeviceTensor
-Weight = ub.DeviceTensor | ub.QuantizedWeight
 
-
-def mixed(x: Tensor, weights: Mapping[str, Weight], experts: Experts) -> Tensor:
+def mixed(x: Tensor, weights: Part, experts: Experts) -> Tensor:
     """Return (tokens, E): of each token the chosen experts' results, by their shares.
 
     Of one token the device finds the experts' weights by itself, so that it can be captured; of
@@ -26,7 +22,7 @@ def mixed(x: Tensor, weights: Mapping[str, Weight], experts: Experts) -> Tensor:
     return _of_several(x, weights, shares, chosen)
 
 
-def routed(x: Tensor, weights: Mapping[str, Weight], experts: Experts) -> tuple[Tensor, Tensor]:
+def routed(x: Tensor, weights: Part, experts: Experts) -> tuple[Tensor, Tensor]:
     """Return shares, f32, and ids of the experts chosen for each token: (tokens, used)."""
     scores = ub.linear(x, weights["router.weight"]).astype(f32)
     shares, chosen = ub.topk(ub.softmax(scores), experts.used)
@@ -35,7 +31,7 @@ def routed(x: Tensor, weights: Mapping[str, Weight], experts: Experts) -> tuple[
     return shares, chosen
 
 
-def _of_one(x: Tensor, weights: Mapping[str, Weight], shares: Tensor, chosen: Tensor) -> Tensor:
+def _of_one(x: Tensor, weights: Part, shares: Tensor, chosen: Tensor) -> Tensor:
     column = x.reshape(-1, 1)
     gate, up = (_taken(weights[f"expert_{one}.weight"], chosen, x) @ column for one in _BEFORE)
     after = _taken(weights["expert_down.weight"], chosen, x) @ ub.silu_mul(gate, up)
@@ -51,9 +47,7 @@ def _taken(weight: Weight, chosen: Tensor, x: Tensor) -> Tensor:
     return weight.take(chosen.astype(i64).expand_dims(1) * rows + own, x.dtype)
 
 
-def _of_several(
-    x: Tensor, weights: Mapping[str, Weight], shares: Tensor, chosen: Tensor
-) -> Tensor:
+def _of_several(x: Tensor, weights: Part, shares: Tensor, chosen: Tensor) -> Tensor:
     found = chosen.to_numpy()
     total = ub.zeros(x.shape, device=x.device)
     for expert in np.unique(found):

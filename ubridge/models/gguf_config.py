@@ -45,7 +45,9 @@ def config_of_gguf(weights: ub.Weights, kind: str) -> tuple[dict[str, Any], dict
         if value is not None:
             config[name] = _of_all_layers(f"{kind}.{key}", value)
     names = weights.entries
-    config["vocab_size"] = names["token_embd.weight"].shape[0] if "token_embd.weight" in names else 0
+    config["vocab_size"] = (
+        names["token_embd.weight"].shape[0] if "token_embd.weight" in names else 0
+    )
     heads = config.get("num_attention_heads") or 1
     config.setdefault("head_dim", config.get("hidden_size", 0) // heads)
     turned = told.get(f"{kind}.rope.dimension_count")
@@ -53,9 +55,7 @@ def config_of_gguf(weights: ub.Weights, kind: str) -> tuple[dict[str, Any], dict
         config["partial_rotary_factor"] = turned / config["head_dim"]
     config["rope_parameters"] = _rope(weights, kind)
     config["eos_token_id"] = [
-        one
-        for end in _ENDS
-        if (one := told.get(f"tokenizer.ggml.{end}_token_id")) is not None
+        one for end in _ENDS if (one := told.get(f"tokenizer.ggml.{end}_token_id")) is not None
     ]
     config["norm_topk_prob"] = True  # llama.cpp knows no other kind
     if kind == "falcon":

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 from typing import TypeAlias
-
-import numpy as np
 
 import ubridge as ub
 from ubridge.models.architecture import Architecture
@@ -75,9 +73,9 @@ def _names(source: Source, layer: int, part: str, shape: tuple[int, ...]) -> tup
     spellings = list(source.spellings(layer, part))
     if part.startswith("expert_") and not source.is_gguf:
         return _expert_names(source, layer, part, shape, spellings[0])
-    if source.design.qk_norm == "heads" and part.startswith(("q_norm", "k_norm")):
-        if "{}" in spellings[0]:
-            return tuple(spellings[0].format(head) for head in range(shape[0]))
+    if "{}" in spellings[0]:
+        # Norms of heads.
+        return tuple(spellings[0].format(head) for head in range(shape[0]))
     for name in spellings:
         if name in entries:
             return (name,)
@@ -220,7 +218,6 @@ class Loader:
             return ub.QuantizedWeight.from_numpy(values, self.quantize, device=self.device)
         return found.astype(self.dtype)
 
-
     @property
     def _multiplies_blocks(self) -> bool:
         """Whether the device has products of quantized weights: GCUs have those of another kind."""
@@ -241,5 +238,3 @@ def _by_kind(joined: ub.DeviceTensor, design: Architecture) -> ub.DeviceTensor:
     split = joined.reshape(shape)
     parts = (split[:, :each], split[:, each : each + 1], split[:, each + 1 :])
     return ub.concatenate([one.reshape(-1, *joined.shape[1:]) for one in parts], 0)
-
-

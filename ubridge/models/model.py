@@ -10,8 +10,9 @@ import numpy as np
 
 import ubridge as ub
 from ubridge.models.architecture import Architecture
+from ubridge.models.body import Body, Place, Tables
 from ubridge.models.cache import Cache
-from ubridge.models.decoder import Body, Decoder, Place, Tables
+from ubridge.models.decoder import Decoder
 from ubridge.models.loading import Loader, Progress
 from ubridge.models.rwkv5 import Recurrence, Rwkv5
 from ubridge.models.sources import open_source

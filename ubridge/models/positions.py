@@ -133,18 +133,18 @@ class Rope:
         exponents = np.arange(0, self.width, 2, dtype=np.float32) / np.float32(self.width)
         steps = 1 / np.float32(base) ** exponents
         if self.kind == "linear":
-            return steps / np.float32(self.factor)
+            return _single(steps / np.float32(self.factor))
         if self.kind in ("longrope", "divided"):
             is_long = self.kind == "longrope" and length > self.trained
-            return steps / np.asarray(self.long if is_long else self.short, np.float32)
+            return _single(steps / np.asarray(self.long if is_long else self.short))
         if self.kind == "llama3":
             turns = self.trained * steps / (2 * np.pi)
             kept = np.clip((turns - self.low) / (self.high - self.low), 0, 1).astype(np.float32)
-            return steps / np.float32(self.factor) * (1 - kept) + steps * kept
+            return _single(steps / np.float32(self.factor) * (1 - kept) + steps * kept)
         if self.kind == "yarn":
             kept = 1 - self._ramp()
-            return steps / np.float32(self.factor) * (1 - kept) + steps * kept
-        return steps
+            return _single(steps / np.float32(self.factor) * (1 - kept) + steps * kept)
+        return _single(steps)
 
     def _ramp(self) -> Angles:
         """0 for pairs that turn often in a text as trained with, 1 for those that do not."""
@@ -156,7 +156,11 @@ class Rope:
             low, high = math.floor(low), math.ceil(high)
         low, high = max(low, 0), min(high, self.width - 1)
         pairs = np.arange(self.width // 2, dtype=np.float32)
-        return np.clip((pairs - low) / ((high - low) or 0.001), 0, 1).astype(np.float32)
+        return _single(np.clip((pairs - low) / ((high - low) or 0.001), 0, 1))
+
+
+def _single(values: npt.NDArray[Any]) -> Angles:
+    return values.astype(np.float32)
 
 
 def _magnitude(kind: str, factor: float, trained: int, told: Mapping[str, Any]) -> float:

@@ -6,13 +6,13 @@ RWKV/rwkv-5-world. What is kept of a text is of one size however long it is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
 import ubridge as ub
 from ubridge.models.architecture import Architecture
-from ubridge.models.decoder import Part, Place, Tables, Tensor
+from ubridge.models.body import Part, Place, Tables, Tensor
 from ubridge.models.table import Config, spelled_alike, tokens_of
 from uhal import DType
 from uhal.dtypes import f32
@@ -89,7 +89,7 @@ class Recurrence:
 
     is_recurrent = True
 
-    def __init__(self, design: Rwkv5, outside: Part, layers: list[Part], dtype: DType) -> None:
+    def __init__(self, design: Rwkv5, outside: Part, layers: Sequence[Part], dtype: DType) -> None:
         """Take weights as `loading.py` delivers them; products are of `dtype`, states f32."""
         self.design = design
         self.vocabulary = design.vocabulary

@@ -56,7 +56,7 @@ def open_source(path: Path, device: Device) -> Source:
     if path.suffix == ".gguf":
         return _open_gguf(path, device)
     if path.is_file():
-        return _open_folder(path.parent, [path], device)
+        return _open_folder(path.parent, device, path)
     if not path.is_dir():
         raise NotFoundError(
             f"{path}: expected a folder with config.json and *.safetensors, or a .gguf file; there "
@@ -69,10 +69,10 @@ def open_source(path: Path, device: Device) -> Source:
         )
     if not (path / "config.json").exists():
         return _open_gguf(_only_gguf(path), device)
-    return _open_folder(path, _safetensors(path), device)
+    return _open_folder(path, device)
 
 
-def _open_folder(folder: Path, files: list[Path], device: Device) -> Source:
+def _open_folder(folder: Path, device: Device, file: Path | None = None) -> Source:
     config = _read_json(folder / "config.json")
     config |= config.get("text_config") or {}
     _refuse_quantization(folder, config)
@@ -92,6 +92,7 @@ def _open_folder(folder: Path, files: list[Path], device: Device) -> Source:
         is_buffer = tensor.endswith((".inv_freq", ".attn.bias", ".masked_bias", ".embed_scale"))
         return is_buffer or (design.is_tied and tensor == f"{names['head']}.weight")
 
+    files = _safetensors(folder) if file is None else [file]
     weights = ub.load([*files] if len(files) > 1 else files[0], device=device)
     return Source(folder, config, design, weights, names, False, ignored)
 

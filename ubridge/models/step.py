@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import ubridge as ub
-from ubridge.models.decoder import Body, Place, Tables
+from ubridge.models.body import Body, Place, Tables
 from uhal import Stream
 
 

@@ -56,7 +56,7 @@ _LLAMA = {
 }
 _MIXTRAL = {
     **_LLAMA,
-    **{"router": "block_sparse_moe.gate", "expert_gate": "block_sparse_moe.experts.{}.w1"},
+    **{"router": "block_sparse_moe.gate mlp.gate", "expert_gate": "block_sparse_moe.experts.{}.w1"},
     **{"expert_up": "block_sparse_moe.experts.{}.w3"},
     **{"expert_down": "block_sparse_moe.experts.{}.w2"},
 }
@@ -265,7 +265,8 @@ ROWS: Mapping[str, Row] = {
         {**_PLAIN, "biases": _ALL, "has_learned_positions": True, "is_tied": True}, _bigcode,
     ),
     "starcoder2": Row(
-        "starcoder2", _LLAMA | {"up": "mlp.c_fc", "down": "mlp.c_proj"}, {**_PLAIN, "is_tied": True},
+        "starcoder2", {**_LLAMA, "up": "mlp.c_fc", "down": "mlp.c_proj"},
+        {**_PLAIN, "is_tied": True},
         lambda config: {
             **_windowed(config),
             **_biased(use_bias="qkv output mlp")({"use_bias": True, **config}),

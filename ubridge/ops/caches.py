@@ -115,8 +115,8 @@ def rope_at(
     _require_position(_ROPE_AT.name, position)
     if x.ndim != 3 or cos.ndim != 2 or cos.shape != sin.shape or 2 * cos.shape[1] > x.shape[2]:
         raise ArgumentValueError(
-            "rope_at: expected x of (tokens, heads, width), cos and sin of (positions, at most half "
-            f"the width), got {x.shape}, {cos.shape} and {sin.shape}"
+            "rope_at: expected x of (tokens, heads, width), cos and sin of (positions, at most "
+            f"half the width), got {x.shape}, {cos.shape} and {sin.shape}"
         )
     if cos.dtype is not f32 or sin.dtype is not f32:
         raise ArgumentTypeError(

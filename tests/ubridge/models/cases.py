@@ -19,7 +19,12 @@ TOKENS = 64
 VOCABULARY = 97
 
 _BASE = {
-    **{"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "vocab_size": VOCABULARY},
+    **{
+        "hidden_size": 64,
+        "intermediate_size": 96,
+        "num_hidden_layers": 2,
+        "vocab_size": VOCABULARY,
+    },
     **{"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 128},
     **{"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0},
 }
@@ -102,8 +107,8 @@ CASES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     ),
     "falcon_rw": (
         "falcon",
-        {**_FALCON, "hidden_size": 96, "num_attention_heads": 6, "alibi": True, "multi_query": False,
-         "parallel_attn": False, "bias": True},
+        {**_FALCON, "hidden_size": 96, "num_attention_heads": 6, "alibi": True, "bias": True,
+         "multi_query": False, "parallel_attn": False},
     ),
     "gemma": ("gemma", {**_BASE, "head_dim": 24, "num_key_value_heads": 1}),
     "gemma2": (

@@ -85,22 +85,23 @@ def rwkv5(config: Mapping[str, Any], tensor: Weights, tokens: Sequence[int]) -> 
     def norm(x: Array, name: str) -> Array:
         return layer_norm(x, tensor(f"{name}.weight"), tensor(f"{name}.bias"))
 
+    def mixes(x: Array, room: str) -> Callable[[str], Array]:
+        before = np.vstack([np.zeros((1, x.shape[1])), x[:-1]])
+
+        def mixed(name: str) -> Array:
+            share = tensor(f"{room}.time_mix_{name}").reshape(-1)
+            return np.asarray(
+                (x * share + before * (1 - share)) @ tensor(f"{room}.{name}.weight").T
+            )
+
+        return mixed
+
     x = norm(tensor("rwkv.embeddings.weight")[list(tokens)], "rwkv.blocks.0.pre_ln")
     count = len(tokens)
     for layer in range(layers):
         block = f"rwkv.blocks.{layer}"
 
-        def mixes(x: Array, room: str, block: str = block) -> Callable[[str], Array]:
-            before = np.vstack([np.zeros((1, x.shape[1])), x[:-1]])
-
-            def product(name: str) -> Array:
-                share = tensor(f"{block}.{room}.time_mix_{name}").reshape(-1)
-                mixed = x * share + before * (1 - share)
-                return np.asarray(mixed @ tensor(f"{block}.{room}.{name}.weight").T)
-
-            return product
-
-        product = mixes(norm(x, f"{block}.ln1"), "attention")
+        product = mixes(norm(x, f"{block}.ln1"), f"{block}.attention")
         r, k, v = (
             product(name).reshape(count, heads, width) for name in ("receptance", "key", "value")
         )
@@ -117,8 +118,7 @@ def rwkv5(config: Mapping[str, Any], tensor: Weights, tokens: Sequence[int]) -> 
         gated = (plain + tensor(f"{block}.attention.ln_x.bias")) * silu(product("gate"))
         x = x + gated @ tensor(f"{block}.attention.output.weight").T
         name = f"{block}.feed_forward"
-        product = mixes(norm(x, f"{block}.ln2"), "feed_forward")
-
+        product = mixes(norm(x, f"{block}.ln2"), name)
         share = 1 / (1 + np.exp(-product("receptance")))
         inner = np.maximum(product("key"), 0) ** 2
         x = x + share * (inner @ tensor(f"{name}.value.weight").T)

@@ -79,18 +79,19 @@ def least_effect(case: str, seed: int) -> float:
     return least
 
 
-def main(names: list[str]) -> int:
+def main(chosen: list[str]) -> int:
     """Write the data of the named cases, by default all."""
     from safetensors import safe_open
 
     DATA.mkdir(parents=True, exist_ok=True)
-    for case in names or CASES:
+    for case in chosen or CASES:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             logits = judged(case, SEED, folder)
             config = json.loads((folder / "config.json").read_text())
             with safe_open(folder / "model.safetensors", "numpy") as file:
-                shapes = {key: list(file.get_slice(key).get_shape()) for key in file.keys()}
+                names = list(file.keys())
+                shapes = {key: list(file.get_slice(key).get_shape()) for key in names}
         told = {"case": case, "seed": SEED, "config": config, "shapes": shapes}
         (DATA / f"{case}.json").write_text(json.dumps(told, separators=(",", ":")) + "\n")
         np.save(DATA / f"{case}.npy", logits)

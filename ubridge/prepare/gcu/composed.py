@@ -160,23 +160,25 @@ class GcuComposed(GcuCopies):
         tokens, heads, width = question.shape
         positions, half = question.layout(1).shape
         _require_one("rope_at", tokens)
-        rows = []
-        for table in (cos, sin):
+
+        def row_of(table: Memory) -> Memory:
             row = steps.scratch(half, f32)
             self.index_select(table, position, (1, positions, 1, half), row, steps)
-            rows.append(self._narrowed(row, x.dtype, half, steps))
+            return self._narrowed(row, x.dtype, half, steps)
+
+        cosines, sines = row_of(cos), row_of(sin)
         interleaved = question.attribute("interleaved")
         op = OPS["rope_i" if interleaved else "rope"]
         out = steps.result
         if 2 * half == width:
-            self.rope(op, x, Shape((1, heads, 1, width)), *rows, False, out, steps)
+            self.rope(op, x, Shape((1, heads, 1, width)), cosines, sines, False, out, steps)
             return
         turned, stays = Shape((heads, 2 * half)), Shape((heads, width - 2 * half))
         part, rest = (steps.scratch(heads * one[1], x.dtype) for one in (turned, stays))
         self.copy_strided(x, Layout(turned, (width, 1)), part, steps)
         self.copy_strided(x[2 * half :], Layout(stays, (width, 1)), rest, steps)
         done = steps.scratch(heads * 2 * half, x.dtype)
-        self.rope(op, part, Shape((1, heads, 1, 2 * half)), *rows, False, done, steps)
+        self.rope(op, part, Shape((1, heads, 1, 2 * half)), cosines, sines, False, done, steps)
         self.kv_concat(done, rest, (turned, stays), 1, out, steps)
 
     def cached_attention(self, given: Sequence[Memory], question: Question, steps: Steps) -> None:
