@@ -101,6 +101,15 @@ def test_pieces_hold_whole_characters(make: Make) -> None:
     assert pieces == ["€", "🦙", "é"]
 
 
+def test_tokens_that_the_tokenizer_does_not_know_are_no_text(
+    make: Make, rng: np.random.Generator
+) -> None:
+    session = make(table=rng.normal(0, 1, (300, 300)))
+    session.model.follow([ord("x") + 1, 290, ord("y") + 1, 0])
+    generation = session.generate("x", repetition_penalty=1.1)
+    assert (generation.read(), generation.tokens) == ("y", [290, ord("y") + 1, 0])
+
+
 def test_bytes_that_never_become_a_character_are_told_at_the_end(make: Make) -> None:
     session = make()
     session.model.follow([ord("x") + 1, 0xF0 + 1, 0x9F + 1, 0])
@@ -315,6 +324,11 @@ def test_a_question_that_does_not_fit_is_refused(make: Make) -> None:
     session = make(capacity=40)
     with pytest.raises(ArgumentValueError, match="at most 40 tokens"):
         session.chat([{"role": "user", "content": "x" * 50}])
+
+
+def test_an_answer_of_no_length_is_refused(make: Make) -> None:
+    with pytest.raises(ArgumentTypeError, match="max_tokens: expected an int, got str"):
+        make().chat(HELLO, max_tokens="9")
 
 
 def test_a_model_without_a_template_cannot_chat(make: Make) -> None:

@@ -96,6 +96,7 @@ class Session:
         oldest behind the system's are left out, a question with its answer at a time, and
         `left_out` says how many.
         """
+        Limits(options.get("max_tokens"))
         tokens, left_out = self._fitting(messages, template, dict(names or {}), options)
         made = self.generate(tokens, **options)
         made.left_out = left_out

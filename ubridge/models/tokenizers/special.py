@@ -51,7 +51,8 @@ class ByteStream(Stream):
 
     def push(self, token: int) -> str:
         """Return the text that a token completes."""
-        if token in self._skipped:
+        # Models have more tokens than tokenizers where rows were added to fill up a matrix.
+        if token in self._skipped or token >= len(self._pieces):
             return ""
         piece = self._pieces[token]
         if self._strips and piece:
