@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +17,10 @@ import pytest
 from tests.sampling import rounds
 from ubridge.models import Model
 from ubridge.models.commands import main
+from ubridge.models.commands.published import PUBLISHED
 from ubridge.models.commands.seeds import SEEDS
 from ubridge.models.making import CONFIGS, make_model
-from ubridge.models.table import ROWS
+from ubridge.models.table import ROWS, architecture_of
 from uhal import Device
 from uhal.__main__ import _MODELS, _MODELS_BY_NAME
 from uhal.errors import ArgumentValueError
@@ -70,6 +72,31 @@ def test_a_seed_makes_the_same_model(tmp_path: Path, host: Device) -> None:
     one, two = (make_model(tmp_path / name, seed=5) for name in "ab")
     for name in ("model.safetensors", "tokenizer.json", "config.json"):
         assert (one.folder / name).read_bytes() == (two.folder / name).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("command", "kind", "parameters"),
+    [
+        # As the models' own pages on Hugging Face count them.
+        ("mistral", "7b-v0.1", 7_241_732_096),
+        ("mistral", "7b-instruct-v0.2", 7_241_732_096),
+        ("yi", "6b", 6_061_035_520),
+        ("yi", "34b", 34_388_917_248),
+        ("phi", "1.5", 1_418_270_720),
+        ("phi", "2", 2_779_683_840),
+        ("stable-lm", "v1-zephyr", 2_795_443_200),
+        ("stable-lm", "v2-zephyr", 1_644_515_328),
+        ("bigcode", "1b", 1_137_207_296),
+    ],
+)
+def test_published_configurations_have_the_published_size(
+    command: str, kind: str, parameters: int
+) -> None:
+    config = PUBLISHED[command][kind]
+    design = architecture_of(config["model_type"], config)
+    assert sum(prod(shape) for _, _, shape in design.tensors()) == parameters
+    assert config["model_type"] in SEEDS[command].architectures
+    assert kind in SEEDS[command].kinds
 
 
 def test_what_cannot_be_made(tmp_path: Path, host: Device) -> None:
@@ -126,8 +153,11 @@ def test_weights_and_tokenizer_from_anywhere(
     tokenizer = (bigcode / "tokenizer.json").rename(tmp_path / "t.json")
     options = ["--weight-file", str(weights), "--tokenizer-file", str(tokenizer)]
     rest = ["--prompt", "def f", "--cpu", "-n", "6"]
-    assert main("bigcode", [*options, *rest]) == 1
+    assert main("starcoder2", [*options, *rest]) == 1
     assert "expected the model's configuration beside its weights" in capsys.readouterr().err
+    # The command knows another model by heart, which these weights are not.
+    assert main("bigcode", [*options, *rest]) == 1
+    assert "expected shape (49152, 2048), got (512, 64)" in capsys.readouterr().err
     assert main("bigcode", [*options, "--config", str(bigcode / "config.json"), *rest]) == 0
     parts = capsys.readouterr().out
     assert parts.splitlines()[1:-1] == whole.splitlines()[1:-1]

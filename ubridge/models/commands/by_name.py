@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from ubridge.models.commands.options import (
     add_place,
@@ -17,6 +18,7 @@ from ubridge.models.commands.options import (
     text_of,
     written,
 )
+from ubridge.models.commands.published import PUBLISHED
 from ubridge.models.commands.seeds import SEEDS, Seed
 from ubridge.models.model import Model
 from uhal.errors import ArgumentValueError
@@ -30,7 +32,7 @@ def run(command: str, arguments: Sequence[str]) -> int:
     options = _parser(command, seed).parse_args(arguments)
     sampling = sampling_of(options)
     prompt = text_of(options.prompt)
-    with _weights(options) as path:
+    with _weights(command, options) as path:
         model = loaded(options, path, options.tokenizer_file, out=sys.stdout)
         _require(command, seed, model)
         # Read while the files are where it looks for them.
@@ -56,7 +58,7 @@ def _parser(command: str, seed: Seed) -> argparse.ArgumentParser:
     add("--config", type=Path, metavar="FILE", help="default: config.json beside the weights")
     if seed.kinds:
         add("--which", "--model", choices=seed.kinds,
-            help="taken for the sake of scripts: the configuration says it")  # fmt: skip
+            help="which one, where no configuration lies beside the weights")  # fmt: skip
     add("--prompt", metavar="TEXT", help="by default, or as -, standard input")
     add("-n", "--sample-len", type=int, default=_SAMPLE_LEN, metavar="N",
         help=f"at most N tokens (default {_SAMPLE_LEN})")  # fmt: skip
@@ -76,7 +78,7 @@ def _paths(text: str) -> list[Path]:
 
 
 @contextmanager
-def _weights(options: argparse.Namespace) -> Iterator[Path]:
+def _weights(command: str, options: argparse.Namespace) -> Iterator[Path]:
     """Where the model is."""
     folder, files = options.local_weights, options.weight_files
     if (folder is None) == (files is None):
@@ -85,8 +87,15 @@ def _weights(options: argparse.Namespace) -> Iterator[Path]:
         yield folder
         return
     given: Iterable[Path] = files or sorted(folder.glob("*.safetensors"))
-    with gathered(given, options.config) as path:
+    with gathered(given, options.config, _published(command, options)) as path:
         yield path
+
+
+def _published(command: str, options: argparse.Namespace) -> Mapping[str, Any] | None:
+    """The configuration that the command knows by heart, of the kind asked for or the usual one."""
+    known = PUBLISHED.get(command, {})
+    kind = getattr(options, "which", None)
+    return known.get(kind) if kind else next(iter(known.values()), None)
 
 
 def _require(command: str, seed: Seed, model: Model) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TextIO
+from typing import Any, TextIO
 
 from ubridge.models.model import Model
 from ubridge.models.text.generation import Generation
@@ -96,8 +97,13 @@ def loaded(
 
 
 @contextmanager
-def gathered(weights: Iterable[Path], config: Path | None) -> Iterator[Path]:
-    """Yield a path with these weights and this configuration, as `Model.load` takes one."""
+def gathered(
+    weights: Iterable[Path], config: Path | None, published: Mapping[str, Any] | None = None
+) -> Iterator[Path]:
+    """Yield a path with these weights and this configuration, as `Model.load` takes one.
+
+    Without a configuration that beside the weights is taken, and where none is, the published one.
+    """
     files = [path.expanduser().absolute() for path in weights]
     for path in [*files, *([config] if config else [])]:
         if not path.is_file():
@@ -107,7 +113,7 @@ def gathered(weights: Iterable[Path], config: Path | None) -> Iterator[Path]:
         return
     beside = files[0].parent
     described = (config or beside / "config.json").expanduser().absolute()
-    if not described.is_file():
+    if not described.is_file() and published is None:
         raise FileNotFoundError(
             f"{described}: expected the model's configuration beside its weights; --config FILE "
             "names another one"
@@ -115,7 +121,10 @@ def gathered(weights: Iterable[Path], config: Path | None) -> Iterator[Path]:
     with TemporaryDirectory(prefix="uhal-model-") as folder:
         for number, path in enumerate(files):
             Path(folder, f"{number:05}-{path.name}").symlink_to(path)
-        Path(folder, "config.json").symlink_to(described)
+        if described.is_file():
+            Path(folder, "config.json").symlink_to(described)
+        else:
+            Path(folder, "config.json").write_text(json.dumps(published), "utf-8")
         for name in ("generation_config.json", *_TOKENIZER_FILES):
             if (beside / name).is_file():
                 Path(folder, name).symlink_to(beside / name)

@@ -15,7 +15,7 @@ class Seed:
     architectures: tuple[str, ...]
     """Rows of the table of architectures."""
     kinds: tuple[str, ...] = ()
-    """What `--which` and `--model` take; the configuration beside the weights says all the same."""
+    """What `--which` and `--model` take; a configuration beside the weights says more."""
     temperature: float | None = None
     """None for the most probable token."""
     top_p: float | None = None
@@ -43,7 +43,7 @@ SEEDS: Mapping[str, Seed] = {
     "phi": Seed(("phi", "phi3"), ("1", "1.5", "2", "3", "3-medium", "4-mini")),
     "yi": Seed(("llama",), ("6b", "34b")),
     "stable-lm": Seed(("stablelm",), _STABLE_LMS),
-    "bigcode": Seed(("gpt_bigcode",), repeat_penalty=None, decimals=3),
+    "bigcode": Seed(("gpt_bigcode",), ("1b",), repeat_penalty=None, decimals=3),
     "starcoder2": Seed(("starcoder2",)),
     "chatglm": Seed(("chatglm",)),
     "glm4": Seed(
