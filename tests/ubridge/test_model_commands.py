@@ -249,6 +249,19 @@ def test_ctrl_c_ends_the_answer_and_not_the_talk(llama: Path) -> None:
     assert out.endswith(b"\n")
 
 
+def test_a_reader_that_has_seen_enough_ends_it_quietly(llama: Path) -> None:
+    program = [sys.executable, "-m", "uhal", "generate", str(llama), "--prompt", "x", "--cpu"]
+    with subprocess.Popen(
+        [*program, "--ignore-end"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout and process.stderr
+        process.stdout.read(1)
+        process.stdout.close()
+        told = process.stderr.read().decode()
+        assert process.wait(60) == 1
+    assert "Broken pipe" not in told and "Traceback" not in told
+
+
 def test_without_the_extra_it_says_what_to_install(llama: Path) -> None:
     program = (
         "import sys; sys.modules['tokenizers'] = None\n"

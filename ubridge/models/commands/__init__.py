@@ -28,6 +28,9 @@ def main(command: str, arguments: Sequence[str]) -> int:
         if command in SEEDS:
             return int(import_module("ubridge.models.commands.by_name").run(command, arguments))
         return int(import_module(_MODULES[command]).run(arguments))
+    except BrokenPipeError:
+        # The reader has seen enough; the program's end sees to it.
+        raise
     except (DeviceError, ImportError, MemoryError, OSError) as error:
         print(f"{command}: {error}", file=sys.stderr)
         return 1
