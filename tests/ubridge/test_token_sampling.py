@@ -108,7 +108,7 @@ def random_logits(rng: np.random.Generator, size: int = VOCABULARY) -> Array:
 
 
 def test_tokens_are_those_of_the_definition(device: Device, rng: np.random.Generator) -> None:
-    for _ in range(rounds(30, 300) if device.backend == "host" else 4):
+    for _ in range(rounds(30, 150) if device.backend == "host" else 4):
         sampling = random_sampling(rng)
         prompt = rng.integers(0, VOCABULARY, rng.integers(0, 40)).tolist()
         sampler, numbers = Sampler(sampling, prompt), ub.Generator(sampling.seed)
@@ -175,7 +175,8 @@ def test_a_hook_sees_tokens_and_changes_logits(rng: np.random.Generator) -> None
         return logits + ub.asarray(mask)
 
     sampler = Sampler(Sampling(temperature=1.0), [1, 2], hook)
-    made = [sampler.choose(ub.asarray(random_logits(rng))) for _ in range(20)]
+    logits = rng.normal(0, 1, (20, VOCABULARY)).astype(np.float32)
+    made = [sampler.choose(ub.asarray(row)) for row in logits]
     assert set(made) <= {3, 9}
     assert seen[0] == [1, 2] and seen[2] == [1, 2, *made[:2]]
 
