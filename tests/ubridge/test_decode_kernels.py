@@ -109,4 +109,40 @@ def test_attention_over_a_cache_in_parts(
             np.testing.assert_allclose(got, exact, atol=_NEAR[dtype], rtol=_NEAR[dtype])
 
 
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
+def test_attention_that_packs_its_keys(host: Device, rng: np.random.Generator, dtype: str) -> None:
+    """Tiles of every size over caches that end within one; CPUs alone have the kernel."""
+    for _ in range(rounds(6, 100)):
+        kv_heads, group, tokens = (int(one) for one in rng.integers(1, [3, 5, 40]))
+        width, capacity = int(rng.integers(1, 40)), tokens + int(rng.integers(0, 150))
+        heads, tile = kv_heads * group, int(rng.integers(1, 20))
+        place, window = int(rng.integers(0, capacity - tokens + 1)), int(rng.choice([0, 1, 30, 90]))
+        cap, has_bias = float(rng.choice([0.0, 1.5])), bool(rng.integers(0, 2))
+        kind = numpy_dtype(dtype)
+        q = rng.standard_normal((tokens, heads, width)).astype(kind)
+        k, v = (rng.standard_normal((kv_heads, capacity, width)).astype(kind) for _ in range(2))
+        k[:, place + tokens :], v[:, place + tokens :] = np.nan, np.nan
+        bias = (5 * rng.standard_normal((heads, capacity))).astype(np.float32)
+        buffers = [DeviceBuffer.from_numpy(one.ravel()) for one in (q, k, v)]
+        added = DeviceBuffer.from_numpy(bias.ravel()) if has_bias else None
+        out = DeviceBuffer.from_numpy(np.full(q.size, np.nan, kind))
+        run(
+            host, "attention_packed", f"sdpa_packed_{dtype}", *buffers, added,
+            DeviceBuffer.from_numpy(np.array([place])), out, tokens, tile, heads, kv_heads, width,
+            capacity, window, 0.7, cap, grid=(kv_heads, -(-tokens // tile), 1), block=8,
+        )  # fmt: skip
+        seen = place + tokens
+        keys, values = (np.repeat(one, group, 0).astype(np.float64)[:, :seen] for one in (k, v))
+        scores = np.einsum("thw,hkw->thk", q.astype(np.float64), keys) * 0.7
+        scores = cap * np.tanh(scores / cap) if cap else scores
+        scores = scores + (bias[None, :, :seen] if has_bias else 0)
+        own, key = np.arange(place, seen)[:, None, None], np.arange(seen)
+        hidden = (key > own) | ((key <= own - window) if window else False)
+        scores = np.where(hidden, -np.inf, scores)
+        shares = np.exp(scores - scores.max(-1, keepdims=True))
+        exact = np.einsum("thk,hkw->thw", shares / shares.sum(-1, keepdims=True), values)
+        got = out.to_numpy().reshape(exact.shape).astype(np.float64)
+        np.testing.assert_allclose(got, exact, atol=_NEAR[dtype], rtol=_NEAR[dtype])
+
+
 _NEAR = {"f64": 2e-6, "f32": 1e-5, "f16": 4e-3, "bf16": 4e-2}
