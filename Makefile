@@ -50,10 +50,11 @@ else
 	$(VENV_PYTHON) -m pytest $(WORKERS) $(PYTEST)
 endif
 
-soak: ## Run the tests with full counts (no time limit)
+soak: ## Run the tests with full counts (no time limit); build/coverage/html shows the lines they reach
 	@$(ENVIRONMENT) test
 	@$(VENV_PYTHON) -m simulators.build
-	UHAL_TEST_SOAK=1 $(VENV_PYTHON) -m pytest $(WORKERS) $(PYTEST)
+	@mkdir -p build/coverage
+	UHAL_TEST_SOAK=1 $(VENV_PYTHON) -m pytest $(WORKERS) --cov --cov-report=html $(PYTEST)
 
 interpreters: ## Run conformance on the host under the oldest and the newest other Python here
 	@$(ENVIRONMENT) test
@@ -96,7 +97,7 @@ docs: ## Build the site, in build/site/html
 	$(if $(CHECK),$(VENV_PYTHON) -m build_support.site.browser $(SITE))
 	$(if $(LINKS),$(VENV_PYTHON) -m sphinx -q -b linkcheck -d build/site/doctrees docs build/site/links)
 
-lint: ## Check style: Python, Cython
+lint: ## Check style: Python, Cython, C and C++
 	@$(ENVIRONMENT) dev
 	$(VENV_PYTHON) -m ruff check .
 	$(VENV_PYTHON) -m ruff format --check .
