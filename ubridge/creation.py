@@ -242,7 +242,7 @@ def concatenate(
 def split(x: DeviceTensor, parts: int | Sequence[int], axis: int = 0) -> list[DeviceTensor]:
     """Return views that are parts of an axis: as many of one length, or cut before indices.
 
-    Places behind the end give empty views, and negative ones count from it, as with numpy. Raises
+    Indices behind the end give empty views, and negative ones count from it, as with numpy. Raises
     `ArgumentValueError` when an axis is no multiple of the number of parts.
     """
     require_tensors("split", x)

@@ -111,7 +111,7 @@ class DeviceTensor(StridedTensor):
     def fill(self, value: Any, *, stream: StreamLike | None = None) -> None:
         """Set every element to a number."""
         if self._layout.may_alias:
-            raise ArgumentValueError("fill: the tensor has several elements in one place")
+            raise ArgumentValueError("fill: the tensor has several elements at one address")
         number = checked_number("fill", self._dtype, value)
         launches.launch_fill(
             self._buffer, self._layout, number, stream=stream, executor=self._executor

@@ -1,7 +1,7 @@
-"""Which questions there are: how shapes, layouts and dtypes of an operation fit one another.
+"""Which questions are sound: how shapes, layouts and dtypes of an operation must fit together.
 
-What asks for tensors has checked all of it in words of its own. A graph file is not trusted to: a
-question whose parts do not fit would make a kernel reach beyond the memory that its layouts name.
+Operations on tensors have checked this already, with messages of their own. Graph files are not
+trusted: a question with parts that do not fit would make a kernel read beyond its memory.
 Sums and products are Python's integers, which never overflow.
 """
 
@@ -18,11 +18,11 @@ from uhal.dtypes import i64, u8, u32
 from uhal.errors import ArgumentValueError
 
 MOST = (1 << 63) - 1
-"""Of a number that counts elements or bytes: kernels take them as 64 bits."""
+"""The largest number of elements or bytes: kernels take these as 64 bits."""
 
 
 def require_counts(what: str, *numbers: object) -> None:
-    """Refuse what are not numbers that kernels can count with."""
+    """Refuse anything but ints that kernels can count with."""
     for one in numbers:
         if type(one) is not int or not 0 <= one <= MOST:
             raise ArgumentValueError(f"{what}: expected numbers in 0…2^63-1, got {one!r:.80}")
@@ -141,12 +141,12 @@ def _by_ids(question: Question) -> bool:
 
 def _reduce(question: Question) -> bool:
     (result_dtype, dtype), (result, layout) = _parts(question)
-    is_place = question.op.family.name == "arg_reduce"
+    are_indices = question.op.family.name == "arg_reduce"
     kept = result.rank
     return (
         kept < layout.rank
         and result.shape == layout.shape[:kept]
-        and result_dtype is (u32 if is_place else dtype)
+        and result_dtype is (u32 if are_indices else dtype)
     )
 
 
@@ -191,14 +191,14 @@ def _convolution(question: Question) -> bool:
     batch, channels, *lengths = layout.shape
     if channels != weight.shape[inner] or not _same(*dtypes):
         return False
-    places = []
+    sizes = []
     for length, size in zip(lengths, weight.shape[2:], strict=True):
         reach = dilation * (size - 1)
         if transposed:
-            places.append((length - 1) * stride + reach + window["out_padding"] + 1 - 2 * padding)
+            sizes.append((length - 1) * stride + reach + window["out_padding"] + 1 - 2 * padding)
         else:
-            places.append((length + 2 * padding - reach - 1) // stride + 1)
-    return result.shape == (batch, weight.shape[outer], *places)
+            sizes.append((length + 2 * padding - reach - 1) // stride + 1)
+    return result.shape == (batch, weight.shape[outer], *sizes)
 
 
 def _pool2d(question: Question) -> bool:
@@ -206,11 +206,11 @@ def _pool2d(question: Question) -> bool:
     window, stride = question.attribute("window"), question.attribute("stride")
     if layout.rank != 4 or not _pairs(window, stride):
         return False
-    places = [
+    sizes = [
         (length - size) // step + 1
         for length, size, step in zip(layout.shape[2:], window, stride, strict=True)
     ]
-    return _same(*dtypes) and result.shape == (*layout.shape[:2], *places)
+    return _same(*dtypes) and result.shape == (*layout.shape[:2], *sizes)
 
 
 def _pairs(*pairs: object) -> bool:
@@ -240,12 +240,12 @@ def _im2col(question: Question) -> bool:
     if not _count(window["stride"], window["dilation"]):
         return False
     sizes = result.shape[axes + 2 :]
-    places = [
+    lengths = [
         (length + 2 * window["padding"] - window["dilation"] * (size - 1) - 1) // window["stride"]
         + 1
         for length, size in zip(layout.shape[2:], sizes, strict=True)
     ]
-    return result.shape == (layout.shape[0], *places, layout.shape[1], *sizes)
+    return result.shape == (layout.shape[0], *lengths, layout.shape[1], *sizes)
 
 
 def _col2im1d(question: Question) -> bool:
@@ -285,7 +285,7 @@ def _elements(question: Question) -> bool:
 
 
 def _holds(question: Question, dtype: DType, weight: Layout, rows: int, columns: int) -> bool:
-    """Whether a weight is that of so many rows and columns, by the words its kernels ask for."""
+    """Whether a weight has so many rows and columns, in words of the size its kernels read."""
     format = FORMATS[question.op.name.partition("_")[2]]
     return (
         columns % format.elements == 0
@@ -327,8 +327,8 @@ def _kv_concat(question: Question) -> bool:
     joined[axis] += right.shape[axis]
     fits = all(
         one == other
-        for place, (one, other) in enumerate(zip(left.shape, right.shape, strict=True))
-        if place != axis
+        for number, (one, other) in enumerate(zip(left.shape, right.shape, strict=True))
+        if number != axis
     )
     return fits and _same(*dtypes) and _lies(left, right) and result.shape == Shape(joined)
 
@@ -379,7 +379,7 @@ _FORMS: dict[str, tuple[tuple[int, ...], int, str]] = {
     "kv_concat": ((2,), 0, "axis"),
     "kv_append": ((2,), 0, ""),
 }
-"""Family to how many operands and numbers there are, and which attributes."""
+"""Family to its possible numbers of operands, its number of numbers, and its attributes."""
 
 _RULES: dict[str, Callable[[Question], bool]] = {
     **dict.fromkeys(("unary", "unary_scalar", "affine", "binary", "compare"), _of_each),
@@ -409,9 +409,9 @@ STEERING = {
     **dict.fromkeys(("index_select", "gather", "kv_append"), (1,)),
     **dict.fromkeys(("scatter", "index_add"), (0,)),
 }
-"""Family to the operands that say where elements are, and must not change while they are read."""
+"""Family to the operands that address elements, which must not change while they are read."""
 
 FAMILIES = frozenset(_RULES)
-"""Of the operations that graphs hold."""
+"""The families of operations that graphs hold."""
 
 __all__ = ["FAMILIES", "MOST", "STEERING", "require", "require_counts", "require_sound"]

@@ -135,7 +135,7 @@ class CandleProducts(Convention):
     def kv_append(
         self, source: Memory, target: Memory, position: Memory, sizes: Sizes, steps: Steps
     ) -> None:
-        """A write at a place; sizes are (rows, tokens, target's length, width)."""
+        """A write at a position; sizes are (rows, tokens, target's length, width)."""
         rows, tokens, capacity, width = sizes
         size = rows * tokens * width
         arguments: Arguments = {
