@@ -17,7 +17,7 @@ from uhal.errors import ArgumentTypeError, ArgumentValueError, DeviceError, Libr
 __all__ = ["cuda", "hip"]
 
 _MODULES = ("cuda.core", "cuda.core.experimental")
-"""Where cuda.core keeps `Program`: the second is its place before version 1.0."""
+"""The modules in which cuda.core keeps `Program`: the second before version 1.0."""
 _INSTALL = 'pip install "uhal-py[cuda]"'
 
 

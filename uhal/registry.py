@@ -1,4 +1,4 @@
-"""Finds, opens and remembers backends and their devices. The only place that knows their names.
+"""Finds, opens and remembers backends and their devices. Only this file knows their names.
 
 Ours stand in a table; others register their class under the entry-point group `uhal.backends`. A
 backend is imported when it is first asked about. Everything here may be called from any thread.

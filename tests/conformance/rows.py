@@ -130,10 +130,10 @@ def compile_for_target(target: str, source: Path, folder: Path) -> Path:
     image = folder / f"{source.stem}-{_digest(source, f'{compiler} {target}')}.hsaco"
     if not image.exists():
         unfinished = image.with_suffix(f".{os.getpid()}")
-        place = source.relative_to(ROOT)
-        hip_compiler.compile_hsaco(place, target, unfinished)
+        path = source.relative_to(ROOT)
+        hip_compiler.compile_hsaco(path, target, unfinished)
         signatures = declared_signatures(
-            hip_compiler.preprocess(place, target),
+            hip_compiler.preprocess(path, target),
             rocm_kernels.KERNEL,
             read_hsaco(unfinished.read_bytes()).signatures,
         )
@@ -152,10 +152,10 @@ def compile_for_opencl(source: Path, folder: Path) -> Path:
     image = folder / f"{source.stem}-{_digest(source, recipe)}.spv"
     if not image.exists():
         unfinished = image.with_suffix(f".{os.getpid()}")
-        place = source.relative_to(ROOT)
-        opencl_compiler.compile_spirv(place, unfinished)
+        path = source.relative_to(ROOT)
+        opencl_compiler.compile_spirv(path, unfinished)
         signatures = declared_signatures(
-            opencl_compiler.preprocess(place),
+            opencl_compiler.preprocess(path),
             opencl_kernels.KERNEL,
             SpirvModule(unfinished.read_bytes()).signatures,
         )
@@ -476,7 +476,7 @@ def real_device(text: str) -> Row:
 def rows_with(devices: Sequence[str]) -> list[Row]:
     """The rows of a run with these real devices.
 
-    A process has one library for each backend: a real device's takes the simulated one's place.
+    A process has one library for each backend: a real device's replaces the simulated one.
     """
     real = [real_device(text) for text in devices]
     replaced = {row.backend for row in real}
