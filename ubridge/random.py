@@ -62,7 +62,7 @@ class Generator:
     }
 
     def __init__(self, seed: int | None = None, position: int = 0) -> None:
-        """Begin at a counter; without a seed with one that nobody can guess.
+        """Begin at a counter; without a seed, one is drawn from the operating system.
 
         Raises `ArgumentValueError` unless 0 <= `seed` and `position` < 2**64.
         """

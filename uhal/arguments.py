@@ -67,7 +67,7 @@ def pack(function: Function, index: int, value: object) -> bytes:
 
 
 def pack_untyped(function: Function, index: int, value: object) -> bytes:
-    """Return the bytes of `value` for a kernel of which nothing is known: typed values only."""
+    """Return the bytes of `value` for a kernel with an unknown signature: typed values only."""
     return _Packer(function, index).typed(_our_pointer(value), None)
 
 

@@ -1,4 +1,4 @@
-"""Compiling kernel sources at run time, for those who have a compiler: nothing in uhal needs it.
+"""Compiles kernel sources at run time if there is a compiler; nothing in uhal needs it.
 
 `cuda` goes through cuda.core's `Program`, that is NVRTC, both of which come with the extra `cuda`
 (`pip install "uhal-py[cuda]"`). `hip` goes through hip-python's hiprtc, which comes with the extra

@@ -40,7 +40,7 @@ _TORCH_NAMES = {
 
 
 def owners(context: _lane.Context) -> list[MemoryOwner]:
-    """Return who has the device's memory, the largest first."""
+    """Return the owners of the device's memory, the largest first."""
     totals: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     for nbytes, _, code, offset in context.pool_owners():
         total = totals[describe_site(code, offset)]
@@ -58,7 +58,7 @@ def statistics(context: _lane.Context) -> dict[str, int]:
 
 
 def full_device_note(context: _lane.Context, nbytes: int) -> str:
-    """Say what was asked for, what there is, and who has it: the end of an OutOfMemoryError."""
+    """Say what was asked for, what there is and which lines own it, for OutOfMemoryError."""
     counts = context.pool_statistics()
     unused = counts["bytes_reserved"] - counts["bytes_in_use"]
     lines = [

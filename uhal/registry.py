@@ -84,7 +84,7 @@ def names() -> tuple[str, ...]:
 
 
 NAMES_OF_DEVICES = 'give one or its name, as "cuda" or "cuda:1"'
-"""Advice to whoever gave something else for a device."""
+"""Advice for a caller that gave something else for a device."""
 
 
 def named(device: str, backend: str | None = None) -> tuple[str, int]:

@@ -100,7 +100,7 @@ static void finish(hsa_signal_t signal) {
         atomic_fetch_sub_explicit(value_of(signal), 1, memory_order_release);
 }
 
-/* Launches that carry object 1 say who submitted them and as which: (thread, number) as two u64. */
+/* Launches that carry object 1 say which thread submitted them: (thread, number) as two u64. */
 static void run_launch(const hsa_kernel_dispatch_packet_t *packet, uint64_t index) {
     uint64_t said[2];
     here->launches += 1;

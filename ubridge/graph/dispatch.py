@@ -1,6 +1,6 @@
 """How the operations of a graph reach the device: a protocol with a method for each kind.
 
-Whoever wants to count, time, print or replace launches implements `KernelDispatch`, or derives from
+To count, time, print or replace launches, callers implement `KernelDispatch`, or derive from
 `LaunchingDispatch`, whose methods all end in `dispatch`.
 """
 

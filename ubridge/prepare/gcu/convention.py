@@ -34,7 +34,7 @@ _WHERE = OPS["where"]
 
 _CHOSEN_AS = {i8: u8, i16: f16, u16: f16, i32: u32, u64: i64}
 _THROUGH = {(u8, i32): u32, (u8, i16): u16, (u16, i32): u32}
-"""Casts without a kernel that another one does, but for the sign no value of these has."""
+"""Casts without a kernel, to the cast that does the same: these values have no sign."""
 
 
 class GcuConvention(GcuRows, GcuIndexing, GcuProducts, GcuComposed):

@@ -89,7 +89,7 @@ def _address(library: ctypes.CDLL, name: str) -> int:
 
 
 def _wheel_libraries() -> list[str]:
-    # Importing the wheel would put its functions among everybody's names.
+    # Importing the wheel would make its functions visible to all libraries.
     wheel = importlib.util.find_spec(WHEEL)
     if wheel is None or wheel.origin is None:
         return []
