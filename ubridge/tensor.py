@@ -1,4 +1,4 @@
-"""`DeviceTensor`: a tensor on a device that numpy users know how to use.
+"""`DeviceTensor`: a tensor on a device, with numpy's interface.
 
 Operations enqueue and return at once; what gives numbers to the host (`to_numpy`, `item`, printing,
 `bool`) waits.
@@ -310,7 +310,7 @@ class DeviceTensor(StridedTensor):
 
 
 def _booleans(operator: str, x: DeviceTensor, y: Any) -> tuple[DeviceTensor, Any]:
-    """The operands, which are booleans: kernels have no bits of integers."""
+    """The operands, which must be booleans: there are no kernels of bits of integers."""
     dtype = y._dtype if isinstance(y, DeviceTensor) else bool_ if isinstance(y, bool) else None
     if x._dtype is not bool_ or dtype is not bool_:
         given = dtype or type(y).__name__

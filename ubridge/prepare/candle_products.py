@@ -22,7 +22,7 @@ _KV_CONCAT = OPS["kv_concat"]
 
 
 class CandleProducts(Convention):
-    """The part of the launches on CUDA, ROCm and the host that multiplies."""
+    """The part of Candle's calling convention for products."""
 
     def __init__(self, executor: DeviceExecutor) -> None:
         super().__init__(executor)
@@ -46,7 +46,7 @@ class CandleProducts(Convention):
         return self.matmuls.choose(_product(dtype, left, a_batch, right, b_batch))
 
     def matmul_kernels(self) -> Sequence[MatmulKernel]:
-        """Return the kernels products may go to, in order of preference."""
+        """Return the kernels that products may go to, in order of preference."""
         return self.matmuls.table
 
     def close(self) -> None:
@@ -54,7 +54,7 @@ class CandleProducts(Convention):
         self.matmuls.close()
 
     def _batched(self, x: Memory, layout: Layout, steps: Steps) -> tuple[Memory, int, Layout]:
-        """The operand with one stride from product to product: copied where it has several."""
+        """The operand with one stride from matrix to matrix; copied if it has several."""
         stride = _batch_stride(layout)
         if stride is not None:
             return x, stride, layout
@@ -147,7 +147,7 @@ class CandleProducts(Convention):
 
 @lru_cache(maxsize=4096)
 def _batch_stride(layout: Layout) -> int | None:
-    """From one matrix to the next; `None` where there are several such strides."""
+    """The stride from one matrix to the next; `None` if there are several."""
     merged = merged_axes(layout.shape[:-2], layout.strides[:-2])
     if len(merged) > 1:
         return None

@@ -1,4 +1,4 @@
-"""What GCUs have no kernel for, made of those they have: attention, log-softmax, gates, masks.
+"""Operations without a kernel on GCUs, made of others: attention, log-softmax, gates, masks.
 
 Intermediate results are f32 whatever the operands are: rounding each of them to a half would cost
 more bits than a fused kernel loses. They take memory that a fused kernel does not.
@@ -28,11 +28,11 @@ _SUM = OPS["sum"]
 COMPOSED = ("attention", "log_softmax", "silu_mul", "masked_fill")
 """The operations made here, of f32, f16 and bf16; masks fill elements of any type."""
 _HIDDEN = -1e30
-"""The score of a key that a query does not see: e to it is 0 whatever the largest score is."""
+"""The score of a key that a query does not see: its exponential is always 0."""
 
 
 class GcuComposed(GcuCopies):
-    """The part of the GCU's launches that takes several for an operation."""
+    """The part of the GCU's convention for operations of several launches."""
 
     def masked_fill(
         self,
@@ -130,7 +130,7 @@ class GcuComposed(GcuCopies):
         self.matmul(q, of_queries, k, of_keys.transpose(), scores, steps)
         self.affine(scores, line, scores, scale, 0.0, steps)
         if mask is not None:
-            # The room of the weights, which come later, serves the mask first.
+            # The mask uses the memory of the weights before these are computed.
             of_mask = Layout(shape, (mask_batch, mask_head, keys, 1))
             self._converted(mask, of_mask, weights, steps)
             self.binary(_ADD, scores, line, weights, line, scores, steps)
@@ -147,7 +147,7 @@ class GcuComposed(GcuCopies):
         self._narrow(result, out, of_queries.size, steps)
 
     def _hidden(self, queries: int, keys: int, steps: Steps) -> Memory:
-        """1 for each key that a query does not see, as the last one sees all; uploaded once."""
+        """1 for each key that a query does not see; the last query sees all. Uploaded once."""
         seen = np.tri(queries, keys, keys - queries, dtype=np.uint8)
         hidden = steps.scratch(seen.size, u8)
         kept = Elements("u8", (1 - seen).tobytes())
@@ -155,7 +155,7 @@ class GcuComposed(GcuCopies):
         return hidden
 
     def _wide(self, op: Op, x: Memory, size: int, steps: Steps) -> Memory:
-        """The elements as f32: themselves where they are."""
+        """The elements as f32, converted if they are not."""
         if x.dtype is f32:
             return x
         if x.dtype.name not in ("f16", "bf16"):
