@@ -1,4 +1,4 @@
-"""A device's memory as its pool keeps it: limit, owners, statistics, and the words when full.
+"""A device's memory in its pool: limit, owners, statistics, and messages when it is full.
 
 The lane keeps the books; this module reads the environment and makes sentences and tables of them.
 """
@@ -87,7 +87,7 @@ def limit_note(context: _lane.Context, nbytes: int) -> str:
 
 
 def require_limit(limit: object) -> None:
-    """Refuse what is no limit of a device's memory."""
+    """Refuse a value that is no limit of a device's memory."""
     if limit is None:
         return
     if isinstance(limit, bool) or not isinstance(limit, int):
