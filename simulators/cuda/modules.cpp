@@ -90,7 +90,7 @@ CUresult read_text(const Driver &driver, const Profile &profile, std::string_vie
     return readable ? check_ptx(driver, profile, image, why) : CUDA_ERROR_INVALID_PTX;
 }
 
-// PTX takes the place of the cubin it was made into, except for what only the compiler knows.
+// PTX replaces the cubin it was made into, except for what only the compiler knows.
 void take_text(sim::Image &cubin, sim::Image text) {
     for (sim::ImageEntry &entry : text.entries) {
         const auto compiled = std::find_if(
@@ -469,21 +469,21 @@ CUresult find_variable(Driver &driver, const std::shared_ptr<Module> &module,
     if (variable == variables.end()) {
         return CUDA_ERROR_NOT_FOUND;
     }
-    uint64_t place = 0;
-    uint64_t placed_bytes = variable->bytes;
+    uint64_t found_address = 0;
+    uint64_t found_bytes = variable->bytes;
     if (module->ptx == nullptr) {
-        const CUresult refusal = borrow_variable(*module, *variable, place);
+        const CUresult refusal = borrow_variable(*module, *variable, found_address);
         if (refusal != CUDA_SUCCESS) {
             return refusal;
         }
-    } else if (!module->ptx->variable(name, place, placed_bytes)) {
+    } else if (!module->ptx->variable(name, found_address, found_bytes)) {
         return CUDA_ERROR_NOT_FOUND;
     }
     if (address != nullptr) {
-        *address = place;
+        *address = found_address;
     }
     if (bytes != nullptr) {
-        *bytes = placed_bytes;
+        *bytes = found_bytes;
     }
     return CUDA_SUCCESS;
 }
