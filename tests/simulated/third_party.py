@@ -78,15 +78,15 @@ def install(folder: Path, packages: tuple[str, ...], **environment: str) -> Path
     return _published(unfinished, site)
 
 
-def _published(unfinished: Path, path: Path) -> Path:
+def _published(unfinished: Path, place: Path) -> Path:
     """Give a folder that is whole its name, unless another worker was the first to make one."""
     try:
-        unfinished.replace(path)
+        unfinished.replace(place)
     except OSError:
-        if not path.is_dir():
+        if not place.is_dir():
             raise
         shutil.rmtree(unfinished, ignore_errors=True)
-    return path
+    return place
 
 
 def _write(path: Path, text: str) -> None:
@@ -140,10 +140,10 @@ def unpack_tests_of_pycuda(folder: Path) -> Path:
     tests = folder / "pycuda-2026.1" / "test"
     if tests.is_dir():
         return tests
-    with tempfile.TemporaryDirectory(dir=folder) as path:
+    with tempfile.TemporaryDirectory(dir=folder) as place:
         pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--no-deps")
         done = subprocess.run(
-            [*pip, "--no-binary", "pycuda", "--dest", path, PYCUDA[0]],
+            [*pip, "--no-binary", "pycuda", "--dest", place, PYCUDA[0]],
             capture_output=True,
             encoding="utf-8",
         )
@@ -151,9 +151,9 @@ def unpack_tests_of_pycuda(folder: Path) -> Path:
         if done.returncode != 0 and any(words in said for words in _NO_NETWORK):
             pytest.skip("there is no network to fetch PyCUDA's tests from")
         assert done.returncode == 0, said[-5000:]
-        (archive,) = Path(path).glob("*.tar.gz")
+        (archive,) = Path(place).glob("*.tar.gz")
         with tarfile.open(archive) as members:
-            members.extractall(path, filter="data")
-        (unpacked,) = Path(path).glob("*/test")
+            members.extractall(place, filter="data")
+        (unpacked,) = Path(place).glob("*/test")
         tests.parent.mkdir(exist_ok=True)
         return _published(unpacked, tests)

@@ -15,7 +15,13 @@ from build_support.imports import PRODUCT, ROOT, product_files
 
 SWEPT = (*PRODUCT, "examples", "simulators")
 
-NOT_YET = ("ubridge.quantized", "ubridge.models", "uhal.profiler", "uhal._lane")
+NOT_YET = (
+    "ubridge.core.soundness",
+    "ubridge.quantized",
+    "ubridge.models",
+    "uhal.profiler",
+    "uhal._lane",
+)
 """Modules that were rewritten while the others were swept, on 2026-11-22."""
 TOO_VAGUE = {"place", "places"}
 """Not as a whole name, nor as a part of one between underscores."""

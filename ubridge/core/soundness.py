@@ -18,11 +18,11 @@ from uhal.dtypes import i64, u8, u32
 from uhal.errors import ArgumentValueError
 
 MOST = (1 << 63) - 1
-"""The largest number of elements or bytes: kernels take these as 64 bits."""
+"""Of a number that counts elements or bytes: kernels take them as 64 bits."""
 
 
 def require_counts(what: str, *numbers: object) -> None:
-    """Refuse anything but ints that kernels can count with."""
+    """Refuse what are not numbers that kernels can count with."""
     for one in numbers:
         if type(one) is not int or not 0 <= one <= MOST:
             raise ArgumentValueError(f"{what}: expected numbers in 0…2^63-1, got {one!r:.80}")
@@ -141,12 +141,12 @@ def _by_ids(question: Question) -> bool:
 
 def _reduce(question: Question) -> bool:
     (result_dtype, dtype), (result, layout) = _parts(question)
-    are_indices = question.op.family.name == "arg_reduce"
+    is_place = question.op.family.name == "arg_reduce"
     kept = result.rank
     return (
         kept < layout.rank
         and result.shape == layout.shape[:kept]
-        and result_dtype is (u32 if are_indices else dtype)
+        and result_dtype is (u32 if is_place else dtype)
     )
 
 
@@ -206,11 +206,11 @@ def _pool2d(question: Question) -> bool:
     window, stride = question.attribute("window"), question.attribute("stride")
     if layout.rank != 4 or not _pairs(window, stride):
         return False
-    sizes = [
+    places = [
         (length - size) // step + 1
         for length, size, step in zip(layout.shape[2:], window, stride, strict=True)
     ]
-    return _same(*dtypes) and result.shape == (*layout.shape[:2], *sizes)
+    return _same(*dtypes) and result.shape == (*layout.shape[:2], *places)
 
 
 def _pairs(*pairs: object) -> bool:

@@ -131,7 +131,7 @@ class _Reader(threading.Thread):
 
 
 class _Bar:
-    """Reports progress to the caller's `progress` function."""
+    """Tells how far it is, as `progress` says."""
 
     def __init__(self, progress: Progress, total: int, words: str) -> None:
         self._lock = threading.Lock()

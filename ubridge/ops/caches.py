@@ -1,4 +1,4 @@
-"""Caches of keys and values: tokens are written at a position that is in device memory."""
+"""Caches of keys and values: what is generated is put at a position that the device knows."""
 
 from __future__ import annotations
 
