@@ -327,8 +327,8 @@ def _kv_concat(question: Question) -> bool:
     joined[axis] += right.shape[axis]
     fits = all(
         one == other
-        for number, (one, other) in enumerate(zip(left.shape, right.shape, strict=True))
-        if number != axis
+        for place, (one, other) in enumerate(zip(left.shape, right.shape, strict=True))
+        if place != axis
     )
     return fits and _same(*dtypes) and _lies(left, right) and result.shape == Shape(joined)
 
