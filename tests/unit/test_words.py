@@ -16,13 +16,17 @@ from build_support.imports import PRODUCT, ROOT, product_files
 SWEPT = (*PRODUCT, "examples", "simulators")
 
 NOT_YET = (
+    "examples.gallery",
     "ubridge.core.soundness",
+    "ubridge.files.gguf_values",
+    "ubridge.prepare.gcu.composed",
     "ubridge.quantized",
     "ubridge.models",
+    "uhal.images.loadable",
     "uhal.profiler",
     "uhal._lane",
 )
-"""Modules that were rewritten while the others were swept, on 2026-11-22."""
+"""Modules that others wrote while the rest was swept, on 2026-11-22; for the next sweep."""
 TOO_VAGUE = {"place", "places"}
 """Not as a whole name, nor as a part of one between underscores."""
 ENGLISH = {"in_place", "is_in_place", "inplace"}
@@ -55,7 +59,8 @@ def test_words_of_the_product(find: Callable[[str], Iterator[tuple[int, str]]]) 
         if not module.startswith(NOT_YET)
         for line, word in find(path.read_text("utf-8"))
     ]
-    assert not found, "\n".join(found)
+    advice = "call it an axis, index, position, output, offset or line; a caller is no person"
+    assert not found, "\n".join([*found, advice])
 
 
 def test_a_vague_name_is_seen() -> None:

@@ -135,7 +135,7 @@ _U32, _U64 = struct.Struct("<I"), struct.Struct("<Q")
 
 
 @dataclass(frozen=True)
-class _Value:
+class _Place:
     kind: int
     start: int
 
@@ -149,16 +149,16 @@ class Metadata(Mapping[str, Any]):
     def __init__(self, file: MappedFile) -> None:
         """Make an empty one; `add` notes values."""
         self._file = file
-        self._values: dict[str, _Value] = {}
+        self._places: dict[str, _Place] = {}
 
     def add(self, key: str, kind: int, start: int) -> None:
         """Note where a value is."""
-        self._values[key] = _Value(kind, start)
+        self._places[key] = _Place(kind, start)
 
     def kind_of(self, key: str) -> tuple[int, ...]:
         """Return the kind of a value; for an array, also the kinds of its elements, inwards."""
-        found = self._values[key]
-        kinds, start = [found.kind], found.start
+        place = self._places[key]
+        kinds, start = [place.kind], place.start
         while kinds[-1] == ARRAY:
             kinds.append(_U32.unpack_from(self._file.memory, start)[0])
             # An empty array of arrays does not say what these hold.
@@ -168,16 +168,16 @@ class Metadata(Mapping[str, Any]):
         return tuple(kinds)
 
     def __getitem__(self, key: str) -> Any:
-        found = self._values[key]
+        place = self._places[key]
         reader = Reader(self._file)
-        reader.position = found.start
-        return reader.value(found.kind, key)
+        reader.position = place.start
+        return reader.value(place.kind, key)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
+        return iter(self._places)
 
     def __len__(self) -> int:
-        return len(self._values)
+        return len(self._places)
 
     def __repr__(self) -> str:
-        return f"<metadata: {', '.join(self._values)}>"
+        return f"<metadata: {', '.join(self._places)}>"
