@@ -245,13 +245,13 @@ static void *submit(void *argument) {
         uint64_t number = self->number;
         void *values[] = {&number, &i};
         const hsa_signal_t none = {0};
-        uhal_aql_position place;
+        uhal_aql_position position;
         const unsigned int choice = random >> 16 & 15U;
         if (choice == 0)
             uhal_aql_begin_batch(&here->writer);
-        self->status = uhal_aql_launch(&here->writer, &kernel, &one, values, none, &place);
+        self->status = uhal_aql_launch(&here->writer, &kernel, &one, values, none, &position);
         if (choice == 1 && self->status == 0)
-            self->status = uhal_aql_barrier(&here->writer, NULL, 0, none, &place);
+            self->status = uhal_aql_barrier(&here->writer, NULL, 0, none, &position);
         if (choice == 0)
             uhal_aql_end_batch(&here->writer);
     }
