@@ -17,9 +17,6 @@ SWEPT = (*PRODUCT, "examples", "simulators")
 
 NOT_YET = (
     "examples.gallery",
-    "ubridge.core.soundness",
-    "ubridge.files.gguf_values",
-    "ubridge.prepare.gcu.composed",
     "ubridge.quantized",
     "ubridge.models",
     "uhal.images.loadable",

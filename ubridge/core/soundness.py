@@ -102,12 +102,12 @@ def _by_ids(question: Question) -> bool:
 
 def _reduce(question: Question) -> bool:
     (result_dtype, dtype), (result, layout) = parts(question)
-    is_place = question.op.family.name == "arg_reduce"
+    are_indices = question.op.family.name == "arg_reduce"
     kept = result.rank
     return (
         kept < layout.rank
         and result.shape == layout.shape[:kept]
-        and result_dtype is (u32 if is_place else dtype)
+        and result_dtype is (u32 if are_indices else dtype)
     )
 
 
@@ -157,11 +157,11 @@ def _pool2d(question: Question) -> bool:
     window, stride = question.attribute("window"), question.attribute("stride")
     if layout.rank != 4 or not _pairs(window, stride):
         return False
-    places = [
+    sizes = [
         (length - size) // step + 1
         for length, size, step in zip(layout.shape[2:], window, stride, strict=True)
     ]
-    return same(*dtypes) and result.shape == (*layout.shape[:2], *places)
+    return same(*dtypes) and result.shape == (*layout.shape[:2], *sizes)
 
 
 def _pairs(*pairs: object) -> bool:

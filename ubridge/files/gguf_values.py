@@ -148,7 +148,7 @@ _U32, _U64 = struct.Struct("<I"), struct.Struct("<Q")
 
 
 @dataclass(frozen=True)
-class _Place:
+class _Value:
     kind: int
     start: int
 
@@ -162,16 +162,16 @@ class Metadata(Mapping[str, Any]):
     def __init__(self, file: MappedFile) -> None:
         """Make an empty one; `add` notes values."""
         self._file = file
-        self._places: dict[str, _Place] = {}
+        self._values: dict[str, _Value] = {}
 
     def add(self, key: str, kind: int, start: int) -> None:
         """Note where a value is."""
-        self._places[key] = _Place(kind, start)
+        self._values[key] = _Value(kind, start)
 
     def kind_of(self, key: str) -> tuple[int, ...]:
         """Return the kind of a value; for an array, also the kinds of its elements, inwards."""
-        place = self._places[key]
-        kinds, start = [place.kind], place.start
+        found = self._values[key]
+        kinds, start = [found.kind], found.start
         while kinds[-1] == ARRAY:
             kinds.append(_U32.unpack_from(self._file.memory, start)[0])
             # An empty array of arrays does not say what these hold.
@@ -181,20 +181,20 @@ class Metadata(Mapping[str, Any]):
         return tuple(kinds)
 
     def __getitem__(self, key: str) -> Any:
-        place = self._places[key]
+        found = self._values[key]
         reader = Reader(self._file)
-        reader.position = place.start
-        return reader.value(place.kind, key)
+        reader.position = found.start
+        return reader.value(found.kind, key)
 
     def __contains__(self, key: object) -> bool:
         # Without reading the value.
-        return key in self._places
+        return key in self._values
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
+        return iter(self._values)
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._values)
 
     def __repr__(self) -> str:
-        return f"<metadata: {', '.join(self._places)}>"
+        return f"<metadata: {', '.join(self._values)}>"

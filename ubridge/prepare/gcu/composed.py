@@ -217,19 +217,19 @@ class GcuComposed(GcuCopies):
 
     def _unseen(self, position: Memory, keys: int, window: int, steps: Steps) -> list[Memory]:
         """1 for each key behind a position, and 1 for each a window or more before it."""
-        places, line = steps.scratch(keys, f32), Layout.contiguous(keys)
+        indices, line = steps.scratch(keys, f32), Layout.contiguous(keys)
         counted = Elements("u8", np.arange(keys, dtype=np.float32).tobytes())
-        self.copy_kept(counted, places.view(u8), steps)
+        self.copy_kept(counted, indices.view(u8), steps)
         own, one = steps.scratch(1, f32), Layout.contiguous(1)
         self.cast(position, one, own, steps)
         spread = Layout((keys,), (0,))
         hidden = [steps.scratch(keys, u8)]
-        self.binary(_GREATER, places, line, own, spread, hidden[0], steps)
+        self.binary(_GREATER, indices, line, own, spread, hidden[0], steps)
         if window:
             left = steps.scratch(1, f32)
             hidden.append(steps.scratch(keys, u8))
             self.affine(own, one, left, 1.0, -float(window), steps)
-            self.binary(_LESS_EQUAL, places, line, left, spread, hidden[1], steps)
+            self.binary(_LESS_EQUAL, indices, line, left, spread, hidden[1], steps)
         return hidden
 
     def _narrowed(self, x: Memory, dtype: DType, size: int, steps: Steps) -> Memory:
