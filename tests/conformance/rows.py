@@ -130,10 +130,10 @@ def compile_for_target(target: str, source: Path, folder: Path) -> Path:
     image = folder / f"{source.stem}-{_digest(source, f'{compiler} {target}')}.hsaco"
     if not image.exists():
         unfinished = image.with_suffix(f".{os.getpid()}")
-        path = source.relative_to(ROOT)
-        hip_compiler.compile_hsaco(path, target, unfinished)
+        place = source.relative_to(ROOT)
+        hip_compiler.compile_hsaco(place, target, unfinished)
         signatures = declared_signatures(
-            hip_compiler.preprocess(path, target),
+            hip_compiler.preprocess(place, target),
             rocm_kernels.KERNEL,
             read_hsaco(unfinished.read_bytes()).signatures,
         )
@@ -152,10 +152,10 @@ def compile_for_opencl(source: Path, folder: Path) -> Path:
     image = folder / f"{source.stem}-{_digest(source, recipe)}.spv"
     if not image.exists():
         unfinished = image.with_suffix(f".{os.getpid()}")
-        path = source.relative_to(ROOT)
-        opencl_compiler.compile_spirv(path, unfinished)
+        place = source.relative_to(ROOT)
+        opencl_compiler.compile_spirv(place, unfinished)
         signatures = declared_signatures(
-            opencl_compiler.preprocess(path),
+            opencl_compiler.preprocess(place),
             opencl_kernels.KERNEL,
             SpirvModule(unfinished.read_bytes()).signatures,
         )
