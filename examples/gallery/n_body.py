@@ -36,8 +36,8 @@ def main() -> None:
         step(BODIES, DT, x, y, vx, vy, next_x, next_y)
         x, y, next_x, next_y = next_x, next_y, x, y
         if number >= STEPS - SHOWN:
-            places = np.stack([y.to_numpy(), x.to_numpy()])
-            rows, columns = ((places / 3.2 + 0.5) * chosen.size).astype(int)
+            positions = np.stack([y.to_numpy(), x.to_numpy()])
+            rows, columns = ((positions / 3.2 + 0.5) * chosen.size).astype(int)
             seen = (rows >= 0) & (rows < chosen.size) & (columns >= 0) & (columns < chosen.size)
             np.add.at(light, (rows[seen], columns[seen]), (number - STEPS + SHOWN + 1) / SHOWN)
 

@@ -54,8 +54,8 @@ def module_of(program: str, device: Device) -> Module:
 
 def coloured(values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint8]:
     """Colours of values between 0 and 1."""
-    places = np.linspace(0, 1, len(COLOURS))
-    return np.stack([np.interp(values, places, one) for one in COLOURS.T], axis=-1).astype(np.uint8)
+    stops = np.linspace(0, 1, len(COLOURS))
+    return np.stack([np.interp(values, stops, one) for one in COLOURS.T], axis=-1).astype(np.uint8)
 
 
 def write_png(path: Path, pixels: npt.NDArray[np.uint8]) -> None:

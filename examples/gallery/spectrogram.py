@@ -25,9 +25,9 @@ def main() -> None:
     frames, bins = chosen.size, WINDOW // 2
 
     starts = np.linspace(0, signal.size - WINDOW, frames).astype(np.int64)
-    places = ub.array(starts[:, None] + np.arange(WINDOW))
+    samples = ub.array(starts[:, None] + np.arange(WINDOW))
     window = ub.array(np.hanning(WINDOW).astype(np.float32))
-    pieces = ub.take(ub.array(signal), places) * window
+    pieces = ub.take(ub.array(signal), samples) * window
 
     turns = 2 * np.pi * np.outer(np.arange(WINDOW), np.arange(bins)) / WINDOW
     real = pieces @ ub.array(np.cos(turns).astype(np.float32))
