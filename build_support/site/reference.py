@@ -67,11 +67,13 @@ def _described(module: str, name: str) -> list[str]:
         kind = "autoexception" if issubclass(found, BaseException) else "autoclass"
         return [f".. {kind}:: {full}", *(f"   {option}" for option in options)]
     if inspect.ismodule(found):
-        return [f".. py:module:: {full}", "", f"``{name}``: {_first_line(found)}"]
+        # What follows on the page is not in that module.
+        back = ["", f".. py:currentmodule:: {module}"]
+        return [f".. py:module:: {full}", "", f"``{name}``: {_first_line(found)}", *back]
     if callable(found) and not hasattr(found, "__origin__"):
         return [f".. autofunction:: {full}"]
     text = _text_of_data(module, name)
-    return [f".. py:data:: {full}", "", *(f"   {line}" for line in text)]
+    return [f".. py:data:: {name}", f"   :module: {module}", "", *(f"   {one}" for one in text)]
 
 
 def _text_of_data(module: str, name: str) -> list[str]:
