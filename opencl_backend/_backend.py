@@ -150,10 +150,9 @@ class OpenClBackend(ModuleVerbs, Backend):
         info.context, info.device = context, device.handle
         info.memory = MEMORIES[device.memory]
         info.alignment = _ALIGNMENT
-        if device.memory == "usm":
-            functions = _devices.usm_functions(self._library, device.platform)
-            for field, address in functions.items():
-                setattr(info, field, address)
+        functions = _devices.memory_functions(self._library, device.platform, device.memory)
+        for field, address in functions.items():
+            setattr(info, field, address)
         token = ctypes.c_void_p()
         self._runtime.uhalClDeviceOpen(token, info)
         programs = Programs(self._library, self._fail, device, context, self._cache)
@@ -246,11 +245,13 @@ class OpenClBackend(ModuleVerbs, Backend):
 
     def host_device_pointer(self, pointer: int) -> int:
         """Return the pointer, where devices see pinned memory under its address."""
-        if any(opened.device.memory == "svm-coarse" for opened in self._opened.values()):
-            raise NotSupportedError(
-                "opencl: with coarse-grained memory devices do not reach host memory; copy it",
-                backend=self.name,
-            )
+        for opened in self._opened.values():
+            if opened.device.memory in ("svm-coarse", "buffer-address"):
+                raise NotSupportedError(
+                    f"opencl: with memory of the kind {opened.device.memory!r} devices do not "
+                    "reach host memory; copy it",
+                    backend=self.name,
+                )
         return pointer
 
     def live_counts(self) -> Mapping[str, int]:

@@ -171,8 +171,9 @@ class ModuleVerbs(Backend):
         if isinstance(module, SourceModule):
             module.opened.programs.release(module.program)
             return
-        for address in module.variables.values():
-            self._runtime.uhalClMemFree(address)
+        with self._current(module.opened.token):
+            for address in module.variables.values():
+                self._runtime.uhalClMemFree(address)
 
     # -- making a kernel ---------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 /* The part of OpenCL's interface that uhal calls, restated from Khronos's published headers: names,
  * values and prototypes are theirs. OpenCL 2.1 (programs of an intermediate language), and of its
- * extensions Intel's unified shared memory.
+ * extensions Intel's unified shared memory and addresses of buffers.
  *
  * Readers: uhal/abi.py (ctypes) and libuhal_opencl, which includes this file. Subset: integer defines,
  * enums, typedefs, structs, prototypes. For 64-bit little-endian machines.
@@ -100,6 +100,8 @@ typedef struct _cl_command_queue *cl_command_queue;
 typedef struct _cl_program *cl_program;
 typedef struct _cl_kernel *cl_kernel;
 typedef struct _cl_event *cl_event;
+typedef struct _cl_mem *cl_mem;
+typedef cl_ulong cl_mem_device_address_ext;
 
 typedef void (*cl_context_callback)(const char *text, const void *info, size_t bytes, void *data);
 typedef void (*cl_program_callback)(cl_program program, void *data);
@@ -265,6 +267,35 @@ cl_status clEnqueueSVMMemcpy(cl_command_queue queue, cl_bool blocking, void *des
 cl_status clEnqueueSVMMemFill(cl_command_queue queue, void *destination, const void *pattern,
                               size_t pattern_bytes, size_t bytes, cl_uint count,
                               const cl_event *events, cl_event *event);
+
+/* -- memory with addresses: cl_ext_buffer_device_address -------------------------------------------
+ *
+ * clCreateBufferWithProperties is of OpenCL 3; the last a platform gives as it does those below.
+ */
+
+#define CL_MEM_DEVICE_PRIVATE_ADDRESS_EXT 0x5000
+#define CL_MEM_DEVICE_ADDRESS_EXT 0x5001
+#define CL_KERNEL_EXEC_INFO_DEVICE_PTRS_EXT 0x5002
+
+cl_mem clCreateBufferWithProperties(cl_context context, const cl_properties *properties,
+                                    cl_bitfield flags, size_t bytes, void *host, cl_int *status);
+cl_status clReleaseMemObject(cl_mem memory);
+cl_status clGetMemObjectInfo(cl_mem memory, cl_uint name, size_t bytes, void *value,
+                             size_t *needed);
+cl_status clEnqueueReadBuffer(cl_command_queue queue, cl_mem buffer, cl_bool blocking,
+                              size_t offset, size_t bytes, void *destination, cl_uint count,
+                              const cl_event *events, cl_event *event);
+cl_status clEnqueueWriteBuffer(cl_command_queue queue, cl_mem buffer, cl_bool blocking,
+                               size_t offset, size_t bytes, const void *source, cl_uint count,
+                               const cl_event *events, cl_event *event);
+cl_status clEnqueueCopyBuffer(cl_command_queue queue, cl_mem source, cl_mem destination,
+                              size_t source_offset, size_t destination_offset, size_t bytes,
+                              cl_uint count, const cl_event *events, cl_event *event);
+cl_status clEnqueueFillBuffer(cl_command_queue queue, cl_mem buffer, const void *pattern,
+                              size_t pattern_bytes, size_t offset, size_t bytes, cl_uint count,
+                              const cl_event *events, cl_event *event);
+cl_status clSetKernelArgDevicePointerEXT(cl_kernel kernel, cl_uint index,
+                                         cl_mem_device_address_ext value);
 
 /* -- memory with addresses: cl_intel_unified_shared_memory -------------------------------------
  *

@@ -33,7 +33,8 @@ enum { UHAL_CL_EVENT_DISABLE_TIMING = 2 };
 typedef enum uhalClMemory {
     UHAL_CL_MEMORY_USM = 0,       /* cl_intel_unified_shared_memory */
     UHAL_CL_MEMORY_SVM_FINE = 1,  /* fine-grained shared virtual memory */
-    UHAL_CL_MEMORY_SVM_COARSE = 2 /* coarse-grained: the host does not see it */
+    UHAL_CL_MEMORY_SVM_COARSE = 2, /* coarse-grained: the host does not see it */
+    UHAL_CL_MEMORY_BUFFER = 3 /* cl_ext_buffer_device_address: addresses are the device's own */
 } uhalClMemory;
 
 typedef enum uhalClKind {
@@ -44,7 +45,7 @@ typedef enum uhalClKind {
     UHAL_CL_KIND_PINNED = 4
 } uhalClKind;
 
-/* A device, and its platform's functions of unified shared memory, null without them. */
+/* A device, and its platform's functions of the memory it uses, the others null. */
 typedef struct uhalClDeviceInfo {
     void *context;
     void *device;
@@ -56,6 +57,8 @@ typedef struct uhalClDeviceInfo {
     void *memcpy;
     void *fill;
     void *set_pointer;
+    void *create_buffer;
+    void *set_address;
 } uhalClDeviceInfo;
 
 typedef enum uhalClArgumentKind {

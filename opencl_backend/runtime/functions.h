@@ -31,7 +31,13 @@
     FUNCTION(clSVMAlloc)                                                                           \
     FUNCTION(clSVMFree)                                                                            \
     FUNCTION(clEnqueueSVMMemcpy)                                                                   \
-    FUNCTION(clEnqueueSVMMemFill)
+    FUNCTION(clEnqueueSVMMemFill)                                                                  \
+    FUNCTION(clReleaseMemObject)                                                                   \
+    FUNCTION(clGetMemObjectInfo)                                                                   \
+    FUNCTION(clEnqueueReadBuffer)                                                                  \
+    FUNCTION(clEnqueueWriteBuffer)                                                                 \
+    FUNCTION(clEnqueueCopyBuffer)                                                                  \
+    FUNCTION(clEnqueueFillBuffer)
 /* clang-format on */
 
 #define UHAL_CL_FUNCTION_FIELD(name) __typeof__(&name) name;

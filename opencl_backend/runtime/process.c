@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-uhal_cl_process uhal_cl;
+uhal_cl_process uhal_cl = {.pinned = UHAL_RANGES_OF(uhal_cl_memory)};
 
 static _Thread_local uhal_cl_device *current;
 
@@ -46,9 +46,12 @@ uhalClResult uhalClDeviceOpen(void **context, const uhalClDeviceInfo *info) {
     if (device == NULL)
         return CL_OUT_OF_HOST_MEMORY;
     pthread_mutex_init(&device->lock, NULL);
+    device->memory = (uhal_ranges)UHAL_RANGES_OF(uhal_cl_memory);
     device->context = info->context;
     device->device = info->device;
     device->info = *info;
+    device->create_buffer = (__typeof__(device->create_buffer))info->create_buffer;
+    device->set_address = (__typeof__(device->set_address))info->set_address;
     if (info->memory == UHAL_CL_MEMORY_USM) {
         device->device_alloc = (__typeof__(device->device_alloc))info->device_alloc;
         device->host_alloc = (__typeof__(device->host_alloc))info->host_alloc;
