@@ -181,9 +181,10 @@ def _memories(
         found.append("svm-fine")
     if shared & constants["CL_DEVICE_SVM_COARSE_GRAIN_BUFFER"]:
         found.append("svm-coarse")
-    if "cl_ext_buffer_device_address" in extensions:
-        if all(memory_functions(library, platform, "buffer-address").values()):
-            found.append("buffer-address")
+    if "cl_ext_buffer_device_address" in extensions and all(
+        memory_functions(library, platform, "buffer-address").values()
+    ):
+        found.append("buffer-address")
     return tuple(found)
 
 

@@ -81,8 +81,8 @@ class ModuleVerbs(Backend):
     _attributes: dict[int, FunctionAttributes]
 
     @abstractmethod
-    def _open_device(self, ordinal: int) -> OpenDevice:
-        """The device of an ordinal, which is open."""
+    def opened(self, ordinal: int) -> OpenDevice:
+        """Return the device of an ordinal, which is open."""
 
     def _start_modules(self) -> None:
         self._modules: dict[int, Module | SourceModule] = {}
@@ -91,7 +91,7 @@ class ModuleVerbs(Backend):
 
     def module_load(self, ordinal: int, image: bytes, *, path: Path | None = None) -> LoadedModule:
         """Read a module, and see that the device takes its kind."""
-        opened = self._open_device(ordinal)
+        opened = self.opened(ordinal)
         what = "the image" if path is None else path.name
         if _source.is_source(image):
             return self._load_source(opened, image, what)
@@ -143,6 +143,12 @@ class ModuleVerbs(Backend):
     def function_attributes(self, function: int, name: str) -> FunctionAttributes:
         """Return what driver and module say of a kernel."""
         return self._attributes[function]
+
+    def program_of(self, function: int) -> int:
+        """Return OpenCL's program of a native kernel."""
+        found = ctypes.c_void_p()
+        self._runtime.uhalClKernelGetProgram(found, function)
+        return found.value or 0
 
     # -- slots -------------------------------------------------------------------------------------
 

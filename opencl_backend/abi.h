@@ -169,7 +169,9 @@ void *clGetExtensionFunctionAddressForPlatform(cl_platform_id platform, const ch
 
 /* -- contexts and queues ----------------------------------------------------------------------- */
 
+#define CL_QUEUE_CONTEXT 0x1090
 #define CL_QUEUE_PROPERTIES 0x1093
+#define CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE 1
 #define CL_QUEUE_PROFILING_ENABLE 2
 
 cl_context clCreateContext(const intptr_t *properties, cl_uint count, const cl_device_id *devices,
@@ -178,15 +180,21 @@ cl_status clReleaseContext(cl_context context);
 cl_command_queue clCreateCommandQueueWithProperties(cl_context context, cl_device_id device,
                                                     const cl_properties *properties,
                                                     cl_int *status);
+cl_status clRetainCommandQueue(cl_command_queue queue);
 cl_status clReleaseCommandQueue(cl_command_queue queue);
+cl_status clGetCommandQueueInfo(cl_command_queue queue, cl_uint name, size_t bytes, void *value,
+                                size_t *needed);
 cl_status clFlush(cl_command_queue queue);
 cl_status clFinish(cl_command_queue queue);
 
 /* -- programs and kernels ---------------------------------------------------------------------- */
 
+#define CL_PROGRAM_SOURCE 0x1164
 #define CL_PROGRAM_BINARY_SIZES 0x1165
 #define CL_PROGRAM_BINARIES 0x1166
 #define CL_PROGRAM_KERNEL_NAMES 0x1168
+#define CL_PROGRAM_IL 0x1169
+#define CL_PROGRAM_BUILD_OPTIONS 0x1182
 #define CL_PROGRAM_BUILD_LOG 0x1183
 
 #define CL_KERNEL_NUM_ARGS 0x1191

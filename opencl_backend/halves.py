@@ -52,8 +52,8 @@ _ARITHMETIC = frozenset((129, 131, 133, 136))  # add, subtract, multiply, divide
 _COMPARED = frozenset((156, 157, 158, 162, 163, *range(180, 192)))  # to a boolean
 _TO_INTEGERS = frozenset((109, 110))
 _FROM_INTEGERS = frozenset((_S_TO_F, _U_TO_F))
-# Undefined, call, variable, load, store, access chains, vectors' and structures' members, copy, choice,
-# φ, return: whatever the bits mean.
+# Undefined, call, variable, load, store, access chains, members of vectors and structures, copy,
+# choice, φ, return: whatever the bits mean.
 _MOVED = frozenset((1, 55, 57, 59, 61, 62, 65, 66, 67, 70, 80, 81, 82, 83, 169, 245, 254))
 
 
@@ -104,9 +104,7 @@ class _Rewriting:
         header = module.words[:HEADER_WORDS]
         header[3] = self._next
         preamble = self._preamble()
-        return pack_words(
-            header + preamble + declared + self._types + functions + self._functions
-        )
+        return pack_words(header + preamble + declared + self._types + functions + self._functions)
 
     def _preamble(self) -> array[int]:
         written: array[int] = array("I")
@@ -116,9 +114,9 @@ class _Rewriting:
                 written.extend((2 << 16 | OP_CAPABILITY, capability))
         for one in self._module.preamble:
             words = self._module.words[one.start : one.end]
-            if one.opcode == OP_DECORATE and words[2] in _DECORATIONS_OF_FLOATS:
-                if self._is_half(words[1]) or words[1] in self._calls:
-                    continue
+            of_floats = one.opcode == OP_DECORATE and words[2] in _DECORATIONS_OF_FLOATS
+            if of_floats and (self._is_half(words[1]) or words[1] in self._calls):
+                continue
             if one.opcode not in (OP_CAPABILITY, OP_NAME):
                 written.extend(words)
         return written

@@ -107,6 +107,7 @@ uhalClResult uhalClCtxSetCurrent(void *context);
 uhalClResult uhalClKernelCreate(void **function, const uhalClKernelInfo *info);
 uhalClResult uhalClKernelDestroy(void *function);
 uhalClResult uhalClKernelGetFacts(uhalClKernelFacts *facts, void *function);
+uhalClResult uhalClKernelGetProgram(void **program, void *function);
 uhalClResult uhalClLaunchKernel(void *function, unsigned int grid_x, unsigned int grid_y,
                                 unsigned int grid_z, unsigned int block_x, unsigned int block_y,
                                 unsigned int block_z, unsigned int shared_bytes, void *stream,
@@ -136,7 +137,10 @@ uhalClResult uhalClStreamSynchronize(void *stream);
 uhalClResult uhalClStreamQuery(void *stream);
 uhalClResult uhalClStreamWaitEvent(void *stream, void *event, unsigned int flags);
 uhalClResult uhalClLaunchHostFunc(void *stream, uhal_host_function function, void *user_data);
-uhalClResult uhalClStreamGetQueue(void **queue, void *stream);
+/* The stream's queue, which others may now use, too; or a stream over a queue of theirs, which must be
+ * in order and of the device's context, and is released with the stream. */
+uhalClResult uhalClStreamShareQueue(void **queue, void *stream);
+uhalClResult uhalClStreamWrapQueue(void **stream, void *context, void *queue);
 
 /* Events of the current device */
 uhalClResult uhalClEventCreate(void **event, unsigned int flags);

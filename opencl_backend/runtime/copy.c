@@ -99,8 +99,7 @@ uhalClResult uhalClMemcpyHtoDAsync(uint64_t destination, const void *source, siz
         .from_host = true,
     };
     const bool pinned = uhal_cl_is_pinned(source, bytes);
-    const bool idle = atomic_load(&stream->completed) >= atomic_load(&stream->submitted);
-    if (!pinned && !idle && bytes <= UHAL_CL_STAGED_BYTES)
+    if (!pinned && !uhal_cl_stream_is_idle(stream) && bytes <= UHAL_CL_STAGED_BYTES)
         return staged_copy(stream, &one);
     return copy(stream, &one, !pinned);
 }

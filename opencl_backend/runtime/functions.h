@@ -9,6 +9,7 @@
 /* clang-format off */
 #define UHAL_CL_FUNCTIONS(FUNCTION)                                                                \
     FUNCTION(clCreateCommandQueueWithProperties)                                                   \
+    FUNCTION(clRetainCommandQueue)                                                                 \
     FUNCTION(clReleaseCommandQueue)                                                                \
     FUNCTION(clFlush)                                                                              \
     FUNCTION(clFinish)                                                                             \

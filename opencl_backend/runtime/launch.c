@@ -197,6 +197,11 @@ uhalClResult uhalClKernelGetFacts(uhalClKernelFacts *facts, void *handle) {
     return status;
 }
 
+uhalClResult uhalClKernelGetProgram(void **program, void *handle) {
+    *program = ((const function *)handle)->program;
+    return 0;
+}
+
 /* -- launches ---------------------------------------------------------------------------------- */
 
 static int set_native(const function *owner, const instance *one, uint32_t index,

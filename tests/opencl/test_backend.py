@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,7 @@ from uhal.errors import (
     NotSupportedError,
 )
 
+Layer = Callable[..., Mapping[str, str]]
 HEADER = "#include <uhal/kernel.h>\n"
 
 
@@ -135,11 +137,44 @@ def use_memory(image: str, kind: str) -> None:
         print(kind)
 
 
-@pytest.mark.parametrize("kind", ["usm", "svm-fine", "svm-coarse"])
-def test_every_kind_of_memory(runtime: None, folder: Path, kind: str) -> None:
+@pytest.mark.parametrize("kind", ["usm", "svm-fine", "svm-coarse", "buffer-address"])
+def test_every_kind_of_memory(folder: Path, layer: Layer, kind: str) -> None:
+    """Chosen without being asked for, where a device has none that is better."""
     image = compile_for_opencl(KERNELS / "basic.cu", folder)
-    environment = {"UHAL_OPENCL_MEMORY": kind}
+    environment = layer(memory=kind)
     assert check_child(use_memory, str(image), kind, environment=environment) == f"{kind}\n"
+
+
+def say_memories(kind: str) -> None:
+    with Device(0, "opencl") as device:
+        print(device.attributes["memory"], device.attributes["memories"])
+        with HostBuffer(10, "f32", mapped=True) as pinned:
+            try:
+                print(int(pinned.device_ptr) == pinned.array.ctypes.data)
+            except NotSupportedError as error:
+                print(error)
+
+
+@pytest.mark.parametrize("kind", ["svm-fine", "svm-coarse"])
+def test_another_kind_can_be_asked_for(runtime: None, kind: str) -> None:
+    said = check_child(say_memories, kind, environment={"UHAL_OPENCL_MEMORY": kind}).split("\n")
+    assert said[0] == f"{kind} usm svm-fine svm-coarse"
+    sees = "True" if kind == "svm-fine" else "the kind 'svm-coarse' devices do not reach host"
+    assert sees in said[1]
+
+
+def test_a_device_without_addresses_is_refused(layer: Layer) -> None:
+    hides = "cl_intel_unified_shared_memory"
+    environment = layer(UHAL_LAYER_HIDES=hides, UHAL_LAYER_SVM="0")
+    said = check_child(say_record, environment=environment).split("\n")
+    assert said[0] == "refused"
+    assert "gives no memory with addresses: neither cl_intel_unified_shared_memory nor" in said[2]
+
+
+def test_a_device_that_takes_no_spirv_is_refused(layer: Layer) -> None:
+    said = check_child(say_record, environment=layer(UHAL_LAYER_IL="")).split("\n")
+    assert said[0] == "refused"
+    assert "takes no SPIR-V (CL_DEVICE_IL_VERSION is empty)" in said[2]
 
 
 def test_a_kind_the_device_has_not_is_refused(runtime: None) -> None:
