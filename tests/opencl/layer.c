@@ -167,6 +167,25 @@ cl_status clReleaseMemObject(cl_mem buffer) {
     return status;
 }
 
+/* Not by a blocking write of Intel's: into a buffer over shared memory it was seen at the wrong time, as
+ * wrong layers of network_test, where the same command that is waited for was right. */
+cl_status clEnqueueWriteBuffer(cl_command_queue queue, cl_mem buffer, cl_bool blocking,
+                               size_t offset, size_t bytes, const void *source, cl_uint count,
+                               const cl_event *events, cl_event *event) {
+    cl_event done;
+    cl_status status = BELOW(clEnqueueWriteBuffer)(queue, buffer, CL_FALSE, offset, bytes, source,
+                                                   count, events, &done);
+    if (status != CL_SUCCESS)
+        return status;
+    if (blocking)
+        status = BELOW(clWaitForEvents)(1, &done);
+    if (event != NULL)
+        *event = done;
+    else
+        BELOW(clReleaseEvent)(done);
+    return status;
+}
+
 cl_status clSetKernelArgDevicePointerEXT(cl_kernel kernel, cl_uint index,
                                          cl_mem_device_address_ext value) {
     return BELOW(clSetKernelArgSVMPointer)(kernel, index, (const void *)(uintptr_t)value);
