@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import zlib
-from array import array
 from dataclasses import dataclass
 
 from opencl_backend._devices import ClDevice
+from opencl_backend.earlier import EARLIEST, LAST_LIKE_EARLIEST
 from opencl_backend.spirv import (
     ADDRESSING_PHYSICAL_64,
     CAPABILITY_SHADER,
-    HEADER_WORDS,
     MEMORY_OPENCL,
     SpirvModule,
     is_spirv,
-    pack_words,
 )
 from uhal.contract import Chosen, ImageCandidate
 from uhal.errors import InvalidImageError
@@ -23,10 +21,6 @@ GZIP_MAGIC = b"\x1f\x8b"
 MAX_BYTES = 1 << 28
 """Of a module once decompressed."""
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS
-_EARLIEST, _LAST_LIKE_EARLIEST = (1, 0), (1, 2)
-"""1.1 and 1.2 only add to 1.0: a kernel that uses none of it is one of 1.0, too."""
-_NEWER_INSTRUCTIONS = range(321, 4096)
-"""What came after 1.0, from OpSizeOf on; behind that are those of extensions."""
 
 
 @dataclass(frozen=True)
@@ -60,37 +54,14 @@ def read(image: bytes, device: ClDevice, what: str) -> Read:
         )
     if not module.entries:
         raise InvalidImageError(f"{what} has no kernel")
-    told = module.version if module.version in device.il_versions else _EARLIEST
-    if told not in device.il_versions or module.version > _LAST_LIKE_EARLIEST:
+    told = module.version if module.version in device.il_versions else EARLIEST
+    if told not in device.il_versions or module.version > LAST_LIKE_EARLIEST:
         taken = ", ".join(".".join(map(str, one)) for one in sorted(device.il_versions))
         raise InvalidImageError(f"{what} is {description}; {device.name} takes SPIR-V {taken}")
     given = ".".join(map(str, told))
     reason = f"{device.name} takes SPIR-V {given}, and compiles each kernel when it is asked for"
     chosen = Chosen(description, reason, (ImageCandidate(description, True, reason),))
     return Read(module, told, chosen)
-
-
-def in_version(image: bytes, version: tuple[int, int], what: str) -> bytes:
-    """Return the bytes of a module as one of an earlier version.
-
-    `InvalidImageError` where it has an instruction that the earlier version has not.
-    """
-    words = array("I")
-    words.frombytes(image)
-    written = version[0] << 16 | version[1] << 8
-    if words[1] == written:
-        return image
-    position = HEADER_WORDS
-    while position < len(words):
-        opcode = words[position] & 0xFFFF
-        if opcode in _NEWER_INSTRUCTIONS:
-            raise InvalidImageError(
-                f"{what} cannot be given to a device that takes SPIR-V "
-                f"{version[0]}.{version[1]}: it has instruction {opcode}, which is newer"
-            )
-        position += words[position] >> 16
-    words[1] = written
-    return pack_words(words)
 
 
 def _checked(image: bytes, what: str) -> bytes:

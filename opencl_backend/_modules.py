@@ -20,6 +20,7 @@ from opencl_backend._devices import ClDevice
 from opencl_backend._programs import Programs
 from opencl_backend._runtime import runtime_header
 from opencl_backend._source import SourceKernel
+from opencl_backend.earlier import in_version
 from opencl_backend.halves import CAPABILITY_FLOAT16, without_halves
 from opencl_backend.slices import SHARED, Cutter, Slice
 from opencl_backend.spirv import Entry, SpirvModule
@@ -207,7 +208,7 @@ class ModuleVerbs(Backend):
             else:
                 native.append(_argument("VARIABLE", address=self._variable(module, hidden)))
         _require_one_size(native, what)
-        image = _image.in_version(image, module.version, what)
+        image = in_version(image, module.version, what)
         program = module.opened.programs.build(image, what)
         function = self._kernel(module.opened, program, entry.name, native, cut.indirect)
         self._attributes[function] = self._facts(function, module.spirv.largest_block(entry))

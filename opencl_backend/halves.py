@@ -253,14 +253,16 @@ class _Rewriting:
         if found is None:
             found = self._helpers[name] = self._id()
             taken, given = self._bits, self._float
-            body = self._widen
-            if name != "widen":
+            if name == "widen":
+                body = self._widen()
+            else:
                 taken, given = self._float, self._bits
-                body = self._narrow
-            if name == "narrow_double":
-                taken = self._type(OP_TYPE_FLOAT, 64)
-                body = self._narrow_double
-            self._define(found, taken, given, body(taken))
+                if name == "narrow":
+                    body = self._narrow()
+                else:
+                    taken = self._type(OP_TYPE_FLOAT, 64)
+                    body = self._narrow_double(taken)
+            self._define(found, taken, given, body)
         return found
 
     def _define(self, name: int, taken: int, given: int, body: _Body) -> None:
@@ -275,7 +277,7 @@ class _Rewriting:
         self._functions.extend(body.words)
         self._functions.extend((2 << 16 | _RETURN_VALUE, body.result, 1 << 16 | OP_FUNCTION_END))
 
-    def _widen(self, _: int) -> _Body:
+    def _widen(self) -> _Body:
         """Bits of f16 → f32. What is below 2⁻¹⁴ is a number of 2⁻²⁴, exactly."""
         body = _Body(self._id)
         word, real, constant = self._int, self._float, self._constant
@@ -296,7 +298,7 @@ class _Rewriting:
         body.result = body.add(_BITCAST, real, body.add(_OR, word, found, sign))
         return body
 
-    def _narrow(self, _: int) -> _Body:
+    def _narrow(self) -> _Body:
         """f32 → bits of the nearest f16, ties to even. ½ has 2⁻²⁴ as its last place."""
         body = _Body(self._id)
         word, real, constant = self._int, self._float, self._constant

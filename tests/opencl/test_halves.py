@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from opencl_backend import compile as opencl_compile
-from opencl_backend._image import in_version
+from opencl_backend.earlier import in_version
 from opencl_backend.halves import CAPABILITY_FLOAT16, without_halves
 from opencl_backend.slices import Cutter
 from opencl_backend.spirv import OP_TYPE_FLOAT, SpirvModule
@@ -212,5 +212,66 @@ def test_what_is_newer_is_refused(image: bytes) -> None:
     newer = bytearray(image)
     start = module.preamble[-1].end * 4
     newer[start:start] = (2 << 16 | 330).to_bytes(4, "little") + b"us\0\0"
-    with pytest.raises(InvalidImageError, match=r"it cannot be given .* SPIR-V 1\.0: .* 330"):
+    with pytest.raises(InvalidImageError, match=r"it cannot be given .* SPIR-V 1\.0 alone: .* 330"):
         in_version(bytes(newer), (1, 0), "it")
+
+
+CARRIES = """
+#include <uhal/kernel.h>
+KERNEL(adds, (u64 n, const u64 *a, const u64 *b, u64 *y)) {
+    GRID_STRIDE(i, n) {
+        u64 sum = 0;
+        y[2 * i + 1] = __builtin_add_overflow(a[i], b[i], &sum);
+        y[2 * i] = sum;
+    }
+}
+KERNEL(takes, (u64 n, const u32 *a, const u32 *b, u32 *y)) {
+    GRID_STRIDE(i, n) {
+        u32 difference = 0;
+        y[2 * i + 1] = __builtin_sub_overflow(a[i], b[i], &difference);
+        y[2 * i] = difference;
+    }
+}
+KERNEL(multiplies, (u64 n, const u64 *a, const u64 *b, u64 *y)) {
+    GRID_STRIDE(i, n) {
+        u64 product = 0;
+        y[2 * i + 1] = __builtin_mul_overflow(a[i], b[i], &product);
+        y[2 * i] = product;
+    }
+}
+"""
+
+
+def carry(path: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    with Device(0, "opencl"), Module.from_file(Path(path)) as module:
+        for name, dtype in (("adds", "u8"), ("takes", "u4")):
+            largest = np.iinfo(dtype).max
+            a, b = (rng.integers(0, largest, 1000, dtype, endpoint=True) for _ in range(2))
+            b[:3], a[:3] = (1, 0, largest), (largest, 0, largest)
+            out = DeviceBuffer.from_numpy(np.full(2000, POISON, dtype))
+            kernel = module.get_function(name)
+            kernel[4, 64](1000, DeviceBuffer.from_numpy(a), DeviceBuffer.from_numpy(b), out)
+            found = out.to_numpy().reshape(-1, 2)
+            wanted = a + b if name == "adds" else a - b
+            assert np.array_equal(found[:, 0], wanted)
+            assert np.array_equal(found[:, 1], wanted < a if name == "adds" else a < b)
+        try:
+            module.get_function("multiplies")
+        except InvalidImageError as error:
+            print(error)
+
+
+def test_what_the_drivers_of_the_earliest_version_forgot(
+    plain: Mapping[str, str], packages: Path, tmp_path: Path, seed: int
+) -> None:
+    image = opencl_compile.kernels(CARRIES)
+    module = SpirvModule(image)
+    for name in ("adds", "takes"):
+        made = in_version(Cutter(module).cut(module.entries[name]).image, (1, 0), name)
+        told = tool(packages, "spirv-dis", made, tmp_path)
+        assert "Carry" not in told and "Borrow" not in told
+        tool(packages, "spirv-val", made, tmp_path, "--target-env", "spv1.0")
+    (tmp_path / "carries.spv").write_bytes(image)
+    said = check_child(carry, str(tmp_path / "carries.spv"), seed, environment=plain)
+    assert "'multiplies' cannot be given to a device that takes SPIR-V 1.0 alone" in said
