@@ -29,7 +29,7 @@ _NEWER = range(321, 4096)
 """What came after 1.0, from OpSizeOf on; behind that are those of extensions."""
 _ADD_CARRY, _SUBTRACT_BORROW = 149, 150
 _PRODUCTS = (151, 152)
-_ADD, _SUBTRACT, _LESS, _SELECT, _CONSTRUCT = 128, 130, 176, 169, 80
+_ADD, _SUBTRACT, _LESS, _SELECT, _EXTRACT, _COPY = 128, 130, 176, 169, 81, 83
 
 
 def in_version(image: bytes, version: tuple[int, int], what: str) -> bytes:
@@ -57,6 +57,8 @@ class _Written:
         self._functions: array[int] = array("I")
         self._numbers: dict[tuple[int, int], int] = {}
         self._bool = 0
+        self._pairs: dict[int, tuple[int, int]] = {}
+        """A sum and its carry, by the structure of both."""
         for one in (*module.preamble, *module.globals.values()):
             self._check(one.opcode)
 
@@ -77,10 +79,16 @@ class _Written:
             opcode = words[position] & 0xFFFF
             after = position + (words[position] >> 16)
             self._check(opcode)
+            one = words[position:after]
             if opcode in (_ADD_CARRY, _SUBTRACT_BORROW):
-                self._add_carry(opcode, words[position:after])
+                self._add_carry(opcode, one)
+            elif opcode == _EXTRACT and one[3] in self._pairs and len(one) == 5:
+                value = self._pairs[one[3]][one[4] & 1]
+                self._functions.extend((4 << 16 | _COPY, one[1], one[2], value))
+            elif not self._pairs.keys().isdisjoint(one[1:]):
+                self._refuse("a pair of a sum and its carry as a whole")
             else:
-                self._functions.extend(words[position:after])
+                self._functions.extend(one)
             position = after
 
     def _check(self, opcode: int) -> None:
@@ -106,7 +114,7 @@ class _Written:
         self._functions.extend((5 << 16 | plain, number, value, a, b))
         self._functions.extend((5 << 16 | _LESS, self._boolean(), is_over, *less))
         self._functions.extend((6 << 16 | _SELECT, number, over, is_over, one, none))
-        self._functions.extend((5 << 16 | _CONSTRUCT, pair, result, value, over))
+        self._pairs[result] = (value, over)
 
     def _id(self) -> int:
         self._next += 1
