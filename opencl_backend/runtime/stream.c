@@ -107,6 +107,16 @@ int uhal_cl_streams_finish(uhal_cl_device *device) {
     return status;
 }
 
+bool uhal_cl_streams_pending(uhal_cl_device *device) {
+    if (pthread_mutex_trylock(&device->lock) != 0)
+        return true;
+    bool pending = false;
+    for (uhal_cl_stream *one = device->streams; one != NULL && !pending; one = one->next)
+        pending = uhalClStreamQuery(one) == UHAL_CL_NOT_READY;
+    pthread_mutex_unlock(&device->lock);
+    return pending;
+}
+
 bool uhal_cl_stream_is_idle(uhal_cl_stream *stream) {
     return !atomic_load(&stream->is_shared) &&
            atomic_load(&stream->completed) >= atomic_load(&stream->submitted);
