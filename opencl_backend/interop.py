@@ -93,7 +93,7 @@ def image(program: int, device: Device) -> bytes:
 
     It is the SPIR-V or the OpenCL C text that the program was made of, with the options it was
     built with for the device; uhal builds it anew. Raises `NotFoundError` for a program that was
-    made of a binary.
+    made of a binary, as pyopencl makes one of a text it has seen before: `build(cache_dir=False)`.
     """
     if isinstance(program, bool) or not isinstance(program, int):
         raise ArgumentTypeError(
@@ -106,7 +106,7 @@ def image(program: int, device: Device) -> bytes:
     if not text:
         raise NotFoundError(
             "program: it was made of a binary, which tells nothing of its kernels; give the "
-            "SPIR-V or the text",
+            "SPIR-V or the text. pyopencl keeps binaries of texts: build(cache_dir=False)",
             backend="opencl",
         )
     return opencl_compile.opencl_c(text, " ".join(options.split()))

@@ -40,8 +40,10 @@ ROUNDS = 100_000_000
 
 
 @pytest.fixture
-def theirs(device: Device) -> Any:
+def theirs(device: Device, monkeypatch: pytest.MonkeyPatch) -> Any:
     """pyopencl on uhal's context: the module, the context and a queue."""
+    # It would take a program it has seen before from its cache, as a binary.
+    monkeypatch.setenv("PYOPENCL_NO_CACHE", "1")
     try:
         import pyopencl as cl
     except ImportError:
