@@ -216,16 +216,15 @@ cl_status clFinish(cl_command_queue queue);
 cl_program clCreateProgramWithIL(cl_context context, const void *il, size_t bytes, cl_int *status);
 cl_program clCreateProgramWithSource(cl_context context, cl_uint count, const char **texts,
                                      const size_t *lengths, cl_int *status);
-cl_program clCreateProgramWithBinary(cl_context context, cl_uint count,
-                                     const cl_device_id *devices, const size_t *lengths,
-                                     const unsigned char **binaries, cl_int *each,
-                                     cl_int *status);
+cl_program clCreateProgramWithBinary(cl_context context, cl_uint count, const cl_device_id *devices,
+                                     const size_t *lengths, const unsigned char **binaries,
+                                     cl_int *each, cl_int *status);
 cl_status clBuildProgram(cl_program program, cl_uint count, const cl_device_id *devices,
                          const char *options, cl_program_callback notify, void *data);
 cl_status clGetProgramInfo(cl_program program, cl_uint name, size_t bytes, void *value,
                            size_t *needed);
-cl_status clGetProgramBuildInfo(cl_program program, cl_device_id device, cl_uint name,
-                                size_t bytes, void *value, size_t *needed);
+cl_status clGetProgramBuildInfo(cl_program program, cl_device_id device, cl_uint name, size_t bytes,
+                                void *value, size_t *needed);
 cl_status clRetainProgram(cl_program program);
 cl_status clReleaseProgram(cl_program program);
 
@@ -250,8 +249,8 @@ cl_status clEnqueueNDRangeKernel(cl_command_queue queue, cl_kernel kernel, cl_ui
 #define CL_COMPLETE 0
 #define CL_PROFILING_COMMAND_END 0x1283
 
-cl_status clEnqueueMarkerWithWaitList(cl_command_queue queue, cl_uint count,
-                                      const cl_event *events, cl_event *event);
+cl_status clEnqueueMarkerWithWaitList(cl_command_queue queue, cl_uint count, const cl_event *events,
+                                      cl_event *event);
 cl_status clEnqueueBarrierWithWaitList(cl_command_queue queue, cl_uint count,
                                        const cl_event *events, cl_event *event);
 cl_status clRetainEvent(cl_event event);

@@ -31,8 +31,8 @@ enum { UHAL_CL_EVENT_DISABLE_TIMING = 2 };
 
 /* How a device's memory is allocated and named, the best first. */
 typedef enum uhalClMemory {
-    UHAL_CL_MEMORY_USM = 0,       /* cl_intel_unified_shared_memory */
-    UHAL_CL_MEMORY_SVM_FINE = 1,  /* fine-grained shared virtual memory */
+    UHAL_CL_MEMORY_USM = 0,        /* cl_intel_unified_shared_memory */
+    UHAL_CL_MEMORY_SVM_FINE = 1,   /* fine-grained shared virtual memory */
     UHAL_CL_MEMORY_SVM_COARSE = 2, /* coarse-grained: the host does not see it */
     UHAL_CL_MEMORY_BUFFER = 3 /* cl_ext_buffer_device_address: addresses are the device's own */
 } uhalClMemory;

@@ -22,10 +22,10 @@ static int copy_buffers(uhal_cl_stream *stream, const uhal_cl_copy *one, cl_bool
                         cl_event *event) {
     size_t to;
     size_t from;
-    const cl_mem destination = one->to_host ? NULL
-                                            : uhal_cl_buffer_at(stream->device, one->destination, &to);
-    const cl_mem source = one->from_host ? NULL
-                                         : uhal_cl_buffer_at(stream->device, one->source, &from);
+    const cl_mem destination =
+        one->to_host ? NULL : uhal_cl_buffer_at(stream->device, one->destination, &to);
+    const cl_mem source =
+        one->from_host ? NULL : uhal_cl_buffer_at(stream->device, one->source, &from);
     if ((destination == NULL && !one->to_host) || (source == NULL && !one->from_host))
         return CL_INVALID_MEM_OBJECT;
     if (one->to_host)

@@ -20,8 +20,8 @@ static int addressed_buffer(const uhal_cl_device *device, size_t bytes, uhal_cl_
     const cl_properties properties[] = {CL_MEM_DEVICE_PRIVATE_ADDRESS_EXT, CL_TRUE, 0};
     cl_mem_device_address_ext address = 0;
     cl_int status = 0;
-    made->buffer = device->create_buffer(device->context, properties, CL_MEM_READ_WRITE, bytes,
-                                         NULL, &status);
+    made->buffer =
+        device->create_buffer(device->context, properties, CL_MEM_READ_WRITE, bytes, NULL, &status);
     if (status != 0)
         return status;
     /* One for each device of the context, which has one. */

@@ -52,7 +52,7 @@ typedef struct uhal_cl_device {
     __typeof__(&clSetKernelArgMemPointerINTEL) set_pointer;
     __typeof__(&clCreateBufferWithProperties) create_buffer;
     __typeof__(&clSetKernelArgDevicePointerEXT) set_address;
-    uhal_ranges memory; /* its own, of `uhal_cl_memory`: two devices may have one address */
+    uhal_ranges memory;      /* its own, of `uhal_cl_memory`: two devices may have one address */
     atomic_size_t allocated; /* bytes */
     /* Of what is allocated: what was said of pointers before is out of date. */
     atomic_uint_fast64_t changes;

@@ -32,8 +32,8 @@ hsa_status_t uhal_hsa_let_in(uhal_hsa_device *device, uint64_t address) {
     if (!uhal_hsa_ranges_find(address, &range) || range.pinned || range.device == device ||
         (range.peers & bit_of(device)) != 0)
         return HSA_STATUS_SUCCESS;
-    const hsa_status_t status =
-        uhal_hsa_let_all_in((const void *)(uintptr_t)range.place.start, range.peers | bit_of(device));
+    const hsa_status_t status = uhal_hsa_let_all_in((const void *)(uintptr_t)range.place.start,
+                                                    range.peers | bit_of(device));
     if (status == HSA_STATUS_SUCCESS)
         uhal_hsa_ranges_let_in(range.place.start, bit_of(device));
     return status;

@@ -43,7 +43,8 @@ static cl_status answer(const void *told, size_t told_bytes, size_t bytes, void 
 
 static bool is_hidden(const char *word) {
     char hidden[1024];
-    snprintf(hidden, sizeof hidden, "%s", getenv("UHAL_LAYER_HIDES") ? getenv("UHAL_LAYER_HIDES") : "");
+    snprintf(hidden, sizeof hidden, "%s",
+             getenv("UHAL_LAYER_HIDES") ? getenv("UHAL_LAYER_HIDES") : "");
     char *rest = NULL;
     for (char *one = strtok_r(hidden, " ", &rest); one != NULL; one = strtok_r(NULL, " ", &rest))
         if (strcmp(one, word) == 0)
@@ -86,8 +87,7 @@ cl_status clGetDeviceInfo(cl_device_id device, cl_uint name, size_t bytes, void 
 
 /* -- SPIR-V of a version that the device does not take ------------------------------------------- */
 
-cl_program clCreateProgramWithIL(cl_context context, const void *il, size_t bytes,
-                                 cl_int *status) {
+cl_program clCreateProgramWithIL(cl_context context, const void *il, size_t bytes, cl_int *status) {
     const char *taken = getenv("UHAL_LAYER_IL");
     char version[32];
     const uint32_t *words = il;
@@ -132,7 +132,8 @@ cl_mem clCreateBufferWithProperties(cl_context context, const cl_properties *pro
         *status = CL_MEM_OBJECT_ALLOCATION_FAILURE;
         return NULL;
     }
-    cl_mem made = BELOW(clCreateBuffer)(context, flags | CL_MEM_USE_HOST_PTR, bytes, memory, status);
+    cl_mem made =
+        BELOW(clCreateBuffer)(context, flags | CL_MEM_USE_HOST_PTR, bytes, memory, status);
     pthread_mutex_lock(&lock);
     const int place = place_of(NULL);
     buffers[place].buffer = made;

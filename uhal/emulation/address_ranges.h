@@ -26,8 +26,7 @@ typedef struct uhal_ranges {
     size_t room;
 } uhal_ranges;
 
-#define UHAL_RANGES_OF(record)                                                                     \
-    { .lock = PTHREAD_MUTEX_INITIALIZER, .record_bytes = sizeof(record) }
+#define UHAL_RANGES_OF(record) {.lock = PTHREAD_MUTEX_INITIALIZER, .record_bytes = sizeof(record)}
 
 /* -- with the lock held ------------------------------------------------------------------------- */
 
