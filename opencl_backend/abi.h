@@ -275,7 +275,7 @@ cl_status clEnqueueSVMMemFill(cl_command_queue queue, void *destination, const v
                               size_t pattern_bytes, size_t bytes, cl_uint count,
                               const cl_event *events, cl_event *event);
 
-/* -- memory with addresses: cl_ext_buffer_device_address -------------------------------------------
+/* -- memory with addresses: cl_ext_buffer_device_address -----------------------------------------
  *
  * clCreateBufferWithProperties is of OpenCL 3; the last a platform gives as it does those below.
  */

@@ -1,5 +1,6 @@
-/* C interface of libuhal_opencl.so: streams, events, copies and launches over OpenCL, in the shapes of the
- * hot table. The library links no OpenCL; it is handed the addresses of the functions it calls.
+/* C interface of libuhal_opencl.so: streams, events, copies and launches over OpenCL, in the
+ * shapes of the hot table. The library links no OpenCL; it is handed the addresses of the
+ * functions it calls.
  *
  * Readers: uhal/abi.py (ctypes) and the library itself, which includes it so that a drifted
  * prototype does not compile. Subset: integer defines, enums, typedefs, structs, prototypes.
@@ -137,8 +138,8 @@ uhalClResult uhalClStreamSynchronize(void *stream);
 uhalClResult uhalClStreamQuery(void *stream);
 uhalClResult uhalClStreamWaitEvent(void *stream, void *event, unsigned int flags);
 uhalClResult uhalClLaunchHostFunc(void *stream, uhal_host_function function, void *user_data);
-/* The stream's queue, which others may now use, too; or a stream over a queue of theirs, which must be
- * in order and of the device's context, and is released with the stream. */
+/* The stream's queue, which others may now use, too; or a stream over a queue of theirs, which
+ * must be in order and of the device's context, and is released with the stream. */
 uhalClResult uhalClStreamShareQueue(void **queue, void *stream);
 uhalClResult uhalClStreamWrapQueue(void **stream, void *context, void *queue);
 

@@ -7,8 +7,8 @@
 /* Whether all of these bytes are pinned memory. */
 bool uhal_cl_is_pinned(const void *pointer, size_t bytes);
 
-/* Where the device's own memory and the pinned memory it sees begin, for kernels that reach it without
- * an argument. The caller frees the array. Null: no room, or nothing there. */
+/* Where the device's own memory and the pinned memory it sees begin, for kernels that reach it
+ * without an argument. The caller frees the array. Null: no room, or nothing there. */
 uint64_t *uhal_cl_reached(uhal_cl_device *device, size_t *count);
 
 /* The buffer that an address of the device lies in, and how far from its start; null: none. */

@@ -45,14 +45,14 @@ uhalClResult uhalClLiveCount(uhalClKind kind, size_t *count) {
     return 0;
 }
 
-/* -- the end of the process ---------------------------------------------------------------------- */
+/* -- the end of the process -------------------------------------------------------------------- */
 
 static uhal_cl_device *opened[UHAL_CL_MOST_DEVICES];
 static atomic_uint opened_count;
 
 #ifdef __GLIBC__
-/* uhal waits for what is pending, until the user interrupts that; a runtime for CPUs would then wait
- * by itself, for as long as a kernel runs. Whoever registered later has had its turn. */
+/* uhal waits for what is pending, until the user interrupts that; a runtime for CPUs would then
+ * wait by itself, for as long as a kernel runs. Whoever registered later has had its turn. */
 static void leave(int status, void *data) {
     (void)data;
     const unsigned count = atomic_load(&opened_count);

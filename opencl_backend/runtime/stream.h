@@ -29,8 +29,8 @@ void uhal_cl_stream_drop(uhal_cl_stream *stream);
 /* Waits for every stream of the device. */
 int uhal_cl_streams_finish(uhal_cl_device *device);
 
-/* Whether something is pending in a stream of the device. Of the last thread of the process: it waits
- * for nobody, and what cannot be asked counts as done. */
+/* Whether something is pending in a stream of the device. Of the last thread of the process: it
+ * waits for nobody, and what cannot be asked counts as done. */
 bool uhal_cl_streams_pending(uhal_cl_device *device);
 
 /* Whether nothing is pending that was given to it. False: it may be. */

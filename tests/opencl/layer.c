@@ -1,5 +1,5 @@
-/* An OpenCL library over another one that shows less of it, or more: what devices that nobody here has
- * would say. All functions but these are those of the library below, which this one is linked with.
+/* An OpenCL library over another one that shows less of it, or more: what devices that nobody here
+ * has would say. All functions but these are those of the library below, which this one is linked with.
  *
  *   UHAL_LAYER_HIDES     words that CL_DEVICE_EXTENSIONS loses
  *   UHAL_LAYER_IL        what CL_DEVICE_IL_VERSION says instead
@@ -85,7 +85,7 @@ cl_status clGetDeviceInfo(cl_device_id device, cl_uint name, size_t bytes, void 
     return BELOW(clGetDeviceInfo)(device, name, bytes, value, needed);
 }
 
-/* -- SPIR-V of a version that the device does not take ------------------------------------------- */
+/* -- SPIR-V of a version that the device does not take ----------------------------------------- */
 
 cl_program clCreateProgramWithIL(cl_context context, const void *il, size_t bytes, cl_int *status) {
     const char *taken = getenv("UHAL_LAYER_IL");
@@ -105,7 +105,7 @@ cl_program clCreateProgramWithIL(cl_context context, const void *il, size_t byte
     return BELOW(clCreateProgramWithIL)(context, il, bytes, status);
 }
 
-/* -- addresses of buffers ------------------------------------------------------------------------ */
+/* -- addresses of buffers ---------------------------------------------------------------------- */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
@@ -168,8 +168,8 @@ cl_status clReleaseMemObject(cl_mem buffer) {
     return status;
 }
 
-/* Not by a blocking write of Intel's: into a buffer over shared memory it was seen at the wrong time, as
- * wrong layers of network_test, where the same command that is waited for was right. */
+/* Not by a blocking write of Intel's: into a buffer over shared memory it was seen at the wrong time,
+ * as wrong layers of network_test, where the same command that is waited for was right. */
 cl_status clEnqueueWriteBuffer(cl_command_queue queue, cl_mem buffer, cl_bool blocking,
                                size_t offset, size_t bytes, const void *source, cl_uint count,
                                const cl_event *events, cl_event *event) {

@@ -1,7 +1,6 @@
-/* What a runtime has allocated, by address. Libraries over drivers include it, each with a record of its
- * own that begins with a `uhal_range`. Any thread may call everything; what is found is copied out,
- * for it may be gone at once.
- */
+/* What a runtime has allocated, by address. Libraries over drivers include it, each with a record
+ * of its own that begins with a `uhal_range`. Any thread may call everything; what is found is
+ * copied out, for it may be gone at once. */
 #ifndef UHAL_ADDRESS_RANGES_H
 #define UHAL_ADDRESS_RANGES_H
 
@@ -28,7 +27,7 @@ typedef struct uhal_ranges {
 
 #define UHAL_RANGES_OF(record) {.lock = PTHREAD_MUTEX_INITIALIZER, .record_bytes = sizeof(record)}
 
-/* -- with the lock held ------------------------------------------------------------------------- */
+/* -- with the lock held ------------------------------------------------------------------------ */
 
 static inline uhal_range *uhal_ranges_at(const uhal_ranges *ranges, size_t index) {
     return (uhal_range *)(ranges->records + index * ranges->record_bytes);
@@ -55,7 +54,7 @@ static inline uhal_range *uhal_ranges_around(const uhal_ranges *ranges, uint64_t
     return below != NULL && address - below->start < below->bytes ? below : NULL;
 }
 
-/* -- without -------------------------------------------------------------------------------------- */
+/* -- without ----------------------------------------------------------------------------------- */
 
 /* False: there is no room to note it. */
 static inline bool uhal_ranges_add(uhal_ranges *ranges, const void *record) {
