@@ -108,7 +108,7 @@ def random_logits(rng: np.random.Generator, size: int = VOCABULARY) -> Array:
 
 
 def test_tokens_are_those_of_the_definition(device: Device, rng: np.random.Generator) -> None:
-    for _ in range(rounds(30, 150) if device.backend == "host" else 4):
+    for _ in range(rounds(15, 150) if device.backend == "host" else 4):
         sampling = random_sampling(rng)
         prompt = rng.integers(0, VOCABULARY, rng.integers(0, 40)).tolist()
         sampler, numbers = Sampler(sampling, prompt), ub.Generator(sampling.seed)
