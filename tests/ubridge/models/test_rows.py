@@ -17,7 +17,7 @@ from tests.sampling import SOAK
 from tests.ubridge.models import equations
 from tests.ubridge.models.cases import CASES, EQUATIONS, Array, drawn, prompt
 from tests.ubridge.models.files import known, shapes_of, written
-from tests.ubridge.models.judging import SEED, judged
+from tests.ubridge.models.judging import SEED, judged, judged_in_halves
 from ubridge.models import Model
 from uhal import Device
 
@@ -70,6 +70,24 @@ def test_fresh_weights_in_files_of_transformers(
 ) -> None:
     expected = judged(case, seed, tmp_path)
     assert_read_alike(Model.load(tmp_path), prompt(seed), expected, case)
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("transformers") is None, reason="transformers is not installed"
+)
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+@pytest.mark.parametrize("case", JUDGED_ANEW)
+def test_halves_err_at_most_twice_as_much_as_torch(
+    host: Device, tmp_path: Path, case: str, dtype: str, seed: int
+) -> None:
+    exact = judged(case, seed, tmp_path)
+    torchs = judged_in_halves(case, seed, dtype)
+    model = Model.load(tmp_path, dtype=dtype)
+    if model.design.experts is not None:
+        pytest.skip("a rounding that chooses another expert is no error of arithmetic")
+    got = model(prompt(seed)).to_numpy()
+    ours, theirs = (float(np.sqrt(np.mean((one - exact) ** 2))) for one in (got, torchs))
+    assert ours <= 2 * theirs, (case, ours, theirs)
 
 
 @pytest.mark.parametrize("case", EQUATIONS)
