@@ -21,8 +21,8 @@ from tests.ubridge.models.judging import SEED, judged, judged_in_halves
 from ubridge.models import Model
 from uhal import Device
 
-TOLERANCE = 1e-4
-"""Of the largest logit, f32."""
+TOLERANCE = 2e-5
+"""Of the largest logit, f32. The two forms of GELU are 1e-4 apart."""
 DECIDED = 10 * TOLERANCE
 CHUNKED = 40
 """Tokens that are read at once before others are read one by one."""
@@ -107,7 +107,7 @@ def test_models_that_transformers_does_not_have(
         if "norm" in name or ".ln" in name:
             without[name] = np.ones_like(wide[name]) if values.ndim == 1 else without[name]
         moved = getattr(equations, case)(config, without.__getitem__, tokens[:24])
-        assert np.abs(moved - expected[:24]).max() >= 100 * TOLERANCE * np.abs(expected).max(), name
+        assert np.abs(moved - expected[:24]).max() >= 0.01 * np.abs(expected).max(), name
 
 
 def test_yi_is_llama(host: Device, tmp_path: Path) -> None:
