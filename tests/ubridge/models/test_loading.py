@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -283,3 +284,17 @@ def test_a_step_takes_no_memory_and_no_operation_of_its_own(
         assert all(one.buffer is results[0].buffer for one in results)
         with pytest.raises(AssertionError, match="asked for"):
             model.logits([1, 2], cache)
+
+
+def test_several_threads_read_texts_of_their_own(model: Model) -> None:
+    texts = [prompt(seed, 12) for seed in range(4)]
+    alone = [model(text).to_numpy() for text in texts]
+
+    def read(text: list[int]) -> Array:
+        with Device(0, backend="host"), model.cache(16) as cache:
+            rows = [model.logits([token], cache).to_numpy() for token in text]
+        return np.stack(rows)
+
+    with ThreadPoolExecutor(4) as threads:
+        for found, expected in zip(threads.map(read, texts), alone, strict=True):
+            np.testing.assert_allclose(found, expected, atol=1e-4)
