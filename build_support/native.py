@@ -179,7 +179,7 @@ def hsa_runtime_jobs(root: Path, destination: Path, flavour: Flavour, target: Ta
         _c_library_job(
             "HSA runtime",
             units=_files(folder / "runtime", "*.c"),
-            folders=(folder / "runtime", root / "cython_src", folder),
+            folders=(folder / "runtime", root / "cython_src", root / "uhal" / "emulation", folder),
             output=destination / "rocm_backend" / "libuhal_hsa.so",
             flavour=flavour,
             target=target,
@@ -196,7 +196,7 @@ def opencl_runtime_job(root: Path, destination: Path, flavour: Flavour, target: 
     return _c_library_job(
         "OpenCL runtime",
         units=_files(folder / "runtime", "*.c"),
-        folders=(folder / "runtime", root / "cython_src", folder),
+        folders=(folder / "runtime", root / "cython_src", root / "uhal" / "emulation", folder),
         output=destination / "opencl_backend" / "libuhal_opencl.so",
         flavour=flavour,
         target=target,
