@@ -24,7 +24,7 @@ from ubridge.buffers.block_launches import (
 )
 from ubridge.buffers.indexed_launches import gathered
 from ubridge.buffers.launches import launch_cast
-from ubridge.core.block_formats import FORMATS, BlockFormat, block_format
+from ubridge.core.block_formats import FORMATS, BlockFormat, activation_bytes, block_format
 from ubridge.core.layout import Layout, Shape
 from ubridge.core.op_table import OPS, Op
 from ubridge.functions import add
@@ -35,7 +35,7 @@ from ubridge.quantizing import ENCODED, dequantize, quantize
 from ubridge.tensor import DeviceTensor
 from uhal import Device, DeviceBuffer
 from uhal.device import DeviceLike
-from uhal.dtypes import DTypeLike, bf16, f16, f32
+from uhal.dtypes import DTypeLike, bf16, f16, f32, u8
 from uhal.errors import ArgumentTypeError, ArgumentValueError, InvalidHandleError
 from uhal.interop import StreamLike
 
@@ -48,6 +48,7 @@ __all__ = [
     "dequantize",
     "linear",
     "quantize",
+    "quantize_activations",
     "quantized_matmul",
 ]
 
@@ -227,7 +228,8 @@ def quantized_matmul(
     Where a run has an infinity or NaN the result is NaN.
 
     For a sequence of weights the products come as a tuple, and x is rounded once for all of one
-    kind. Sums are taken in f32 and rounded once. Safe from any thread.
+    kind. An x of u8 is what `quantize_activations` made; its product is of f32. Sums are taken in
+    f32 and rounded once. Safe from any thread.
     """
     require_tensors("quantized_matmul", x)
     if activations not in ("f32", "q8"):
@@ -237,7 +239,7 @@ def quantized_matmul(
     several = isinstance(weight, Sequence)
     weights: Sequence[QuantizedWeight] = weight if isinstance(weight, Sequence) else (weight,)
     for one in weights:
-        _require_fitting(x, one)
+        _require_fitting(x, one, activations)
     if several and out is not None:
         raise ArgumentValueError("quantized_matmul, out: expected none for several weights")
     products = _Products(x, stream)
@@ -253,6 +255,7 @@ class _Products:
     def __init__(self, x: DeviceTensor, stream: StreamLike | None) -> None:
         self._x = x
         self._stream = stream
+        self._dtype = f32 if x.dtype is u8 else x.dtype
         self._vectors = prod(x.shape[:-1])
         self._rows: DeviceBuffer | None = None
         self._bytes: dict[int, DeviceBuffer] = {}
@@ -281,9 +284,9 @@ class _Products:
     def in_q8(self, weight: QuantizedWeight, out: DeviceTensor | None) -> DeviceTensor:
         def enqueue(place: DeviceBuffer | None) -> DeviceBuffer:
             return launch_quantized_product(
-                weight.format, weight.buffer, self._quantized(weight), weight.rows, weight.columns,
-                vectors=self._vectors, dtype=self._x.dtype, out=place, stream=self._stream,
-                executor=self._x._executor,
+                weight.format, weight.buffer, self.quantized(weight.format, weight.columns),
+                weight.rows, weight.columns, vectors=self._vectors, dtype=self._dtype, out=place,
+                stream=self._stream, executor=self._x._executor,
             )  # fmt: skip
 
         return self._delivered(weight, out, enqueue)
@@ -294,12 +297,15 @@ class _Products:
             self._rows = gathered(x._executor, op, "x", x._buffer, x._layout, self._stream)
         return self._rows
 
-    def _quantized(self, weight: QuantizedWeight) -> DeviceBuffer:
-        kind = weight.format.activations
+    def quantized(self, format: BlockFormat, columns: int) -> DeviceBuffer:
+        kind = format.activations
+        op = OPS[f"activations_{kind}"]
+        if self._x.dtype is u8:
+            return self._contiguous(op)
         if kind not in self._bytes:
             self._bytes[kind] = launch_activations(
-                weight.format, self._contiguous(OPS[f"activations_{kind}"]), self._vectors,
-                weight.columns, stream=self._stream, executor=self._x._executor,
+                format, self._contiguous(op), self._vectors, columns, stream=self._stream,
+                executor=self._x._executor,
             )  # fmt: skip
         return self._bytes[kind]
 
@@ -313,10 +319,10 @@ class _Products:
         shape = Shape((*x.shape[:-1], weight.rows))
         if out is not None and out._buffer is x._buffer:
             raise ArgumentValueError("quantized_matmul, out: expected other memory than x's")
-        return delivered("quantized_matmul", shape, x.dtype, out, (x,), self._stream, enqueue)
+        return delivered("quantized_matmul", shape, self._dtype, out, (x,), self._stream, enqueue)
 
 
-def _require_fitting(x: DeviceTensor, weight: QuantizedWeight) -> None:
+def _require_fitting(x: DeviceTensor, weight: QuantizedWeight, activations: str) -> None:
     if not isinstance(weight, QuantizedWeight):
         raise ArgumentTypeError(
             f"quantized_matmul: expected a QuantizedWeight, got {type(weight).__name__}"
@@ -330,14 +336,39 @@ def _require_fitting(x: DeviceTensor, weight: QuantizedWeight) -> None:
         raise ArgumentValueError(
             f"quantized_matmul: expected a weight of two axes, got {weight!r}; index it first"
         )
-    if not x.shape or x.shape[-1] != weight.columns:
+    is_rounded = x.dtype is u8 and activations == "q8"
+    wanted = activation_bytes(weight.columns) if is_rounded else weight.columns
+    if not x.shape or x.shape[-1] != wanted:
         raise ArgumentValueError(
-            f"quantized_matmul: expected a last axis of {weight.columns}, got shape {x.shape}"
+            f"quantized_matmul: expected a last axis of {wanted}, got shape {x.shape}"
         )
+    if not is_rounded:
+        _require_floats("quantized_matmul", x)
+
+
+def _require_floats(name: str, x: DeviceTensor) -> None:
     if x.dtype not in (f32, f16, bf16):
         raise ArgumentTypeError(
-            f"quantized_matmul: expected x of f32, f16 or bf16, got {x.dtype}: use astype"
+            f"{name}: expected x of f32, f16 or bf16, got {x.dtype}: use astype"
         )
+
+
+def quantize_activations(
+    x: DeviceTensor, format: BlockFormat | str, *, stream: StreamLike | None = None
+) -> DeviceTensor:
+    """Round the last axis of x to 8 bits, for products with `activations="q8"` that share it.
+
+    The result is of u8 with a last axis of `activation_bytes`, in a layout of the device's own: for
+    `quantized_matmul` on that device, by weights of the format and all with the same
+    `BlockFormat.activations`. x is of f32, f16 or bf16.
+    """
+    require_tensors("quantize_activations", x)
+    told = block_format(format)
+    _require_floats("quantize_activations", x)
+    columns = x.shape[-1] if x.shape else 1
+    told.row_bytes(columns)
+    made = _Products(x, stream).quantized(told, columns)
+    return x._made(made, Layout.contiguous((*x.shape[:-1], activation_bytes(columns))), u8)
 
 
 def linear(
