@@ -73,10 +73,6 @@ class Products:
         ]
         place = self._place(told["repacked"])
         held = ggml("ggml_backend_alloc_ctx_tensors_from_buft", weights, place)
-        data = Path(told["blocks"]).read_bytes()
-        for matrix in matrices:
-            ggml("ggml_backend_tensor_set", c_void_p(matrix), data, c_size_t(0),
-                 c_size_t(len(data)), result=None)  # fmt: skip
         x = ggml("ggml_new_tensor_2d", others, c_int(0), c_int64(columns), c_int64(vectors))
         graph = c_void_p(
             ggml("ggml_new_graph_custom", others, c_size_t(2 * count + 8), c_bool(False))
@@ -84,9 +80,17 @@ class Products:
         for matrix in matrices:
             product = ggml("ggml_mul_mat", others, c_void_p(matrix), c_void_p(x))
             ggml("ggml_build_forward_expand", graph, c_void_p(product), result=None)
+        device = c_void_p(ggml("ggml_backend_get_device", backend))
+        self.is_known = ggml(
+            "ggml_backend_dev_supports_op", device, c_void_p(product), result=c_bool
+        )
+        """Whether the buffer has a way for the format, without which it must not be filled."""
         usual = ggml("ggml_backend_get_default_buffer_type", backend)
         results = ggml("ggml_backend_alloc_ctx_tensors_from_buft", others, c_void_p(usual))
-        values = Path(told["x"]).read_bytes()
+        data, values = (Path(told[name]).read_bytes() for name in ("blocks", "x"))
+        for matrix in matrices if self.is_known else ():
+            ggml("ggml_backend_tensor_set", c_void_p(matrix), data, c_size_t(0),
+                 c_size_t(len(data)), result=None)  # fmt: skip
         ggml("ggml_backend_tensor_set", c_void_p(x), values, c_size_t(0),
              c_size_t(len(values)), result=None)  # fmt: skip
         self._backend, self._graph = backend, graph
@@ -147,9 +151,10 @@ def main() -> None:
                 products.close()
             told = json.loads(line)
             products = Products(ggml, told)
-            products.run()
-            Path(told["result"]).write_bytes(products.last())
-            print("ready", flush=True)
+            if products.is_known:
+                products.run()
+                Path(told["result"]).write_bytes(products.last())
+            print("ready" if products.is_known else "none", flush=True)
         else:
             assert products is not None
             print(json.dumps(products.run()), flush=True)

@@ -61,28 +61,34 @@ struct Work {
     u64 count;
 };
 
+// results[vector][work.rows]. TOGETHER rows are taken from as many runs of neighbors: each run is
+// read from memory in its order, which is what CPUs look ahead for.
 template <class Block>
-DEVICE_FUNCTION void multiply_few(const Block *rows, u64 length, const Work &work, f32 *results)
+DEVICE_FUNCTION void multiply_few(const Block *rows, const Work &work, f32 *results)
 {
-    for (u64 v = 0; v < work.count; ++v) {
-        u64 row = 0;
+    u64 row = 0;
 #if WIDE
-        if constexpr (Way<Block>::BLOCKS != 0) {
-            for (; row + TOGETHER <= length; row += TOGETHER)
-                multiply_rows<Block, TOGETHER>(rows + row * work.blocks, work.blocks, work.vectors, v,
-                                               results + v * PANEL + row, 1);
-            for (; row < length; ++row)
-                multiply_rows<Block, 1>(rows + row * work.blocks, work.blocks, work.vectors, v,
-                                        results + v * PANEL + row, 1);
-        }
-#endif
-        for (; row < length; ++row)
-            multiply_spans(rows + row * work.blocks, work.blocks, work.vectors, v, 1,
-                           results + v * PANEL + row, PANEL);
+    if constexpr (Way<Block>::BLOCKS != 0) {
+        const u64 apart = work.rows / TOGETHER;
+        for (; row < apart; ++row)
+            for (u64 v = 0; v < work.count; ++v)
+                multiply_rows<Block, TOGETHER>(rows + row * work.blocks, apart, work.blocks,
+                                               work.vectors, v, results + v * work.rows + row);
+        for (row = apart * TOGETHER; row < work.rows; ++row)
+            for (u64 v = 0; v < work.count; ++v)
+                multiply_rows<Block, 1>(rows + row * work.blocks, 1, work.blocks, work.vectors, v,
+                                        results + v * work.rows + row);
     }
+#endif
+    for (; row < work.rows; ++row)
+        for (u64 v = 0; v < work.count; v += SPAN_VECTORS)
+            multiply_spans(rows + row * work.blocks, work.blocks, work.vectors, v,
+                           u32(smaller(SPAN_VECTORS, work.count - v)),
+                           results + v * work.rows + row, work.rows);
 }
 
-typedef void (*Deliver)(const f32 *results, u64 first, u64 length, u64 vectors, void *out,
+// results[vector][step], of which `length` are rows from `first` on.
+typedef void (*Deliver)(const f32 *results, u64 step, u64 first, u64 length, u64 vectors, void *out,
                         u64 out_rows);
 
 template <class Block>
@@ -90,10 +96,10 @@ ONE_FUNCTION void multiply_piece(const Work &work, Deliver deliver, void *out, u
                                  u64 out_rows)
 {
     const Block *const rows = reinterpret_cast<const Block *>(work.weight);
-    const Held<f32> results = hold<f32>(work.count * PANEL);
 #if WIDE
     constexpr Kind KIND = kind_of<Block>;
     if (work.count > FEW_VECTORS) {
+        const Held<f32> results = hold<f32>(work.count * PANEL);
         const u64 columns = work.blocks * Block::ELEMENTS;
         const Panel panel(columns, KIND.span);
         const Shares shares(work.count, columns, KIND.span);
@@ -103,25 +109,23 @@ ONE_FUNCTION void multiply_piece(const Work &work, Deliver deliver, void *out, u
             unpack(rows + row * work.blocks, work.blocks, length, panel);
             multiply_panel<KIND.has_sign, KIND.has_minimum, KIND.span>(
                 panel, work.vectors, work.count, shares, results.get());
-            deliver(results.get(), first_row + row, length, work.count, out, out_rows);
+            deliver(results.get(), PANEL, first_row + row, length, work.count, out, out_rows);
         }
         return;
     }
 #endif
-    for (u64 row = 0; row < work.rows; row += PANEL) {
-        const u64 length = smaller(PANEL, work.rows - row);
-        multiply_few(rows + row * work.blocks, length, work, results.get());
-        deliver(results.get(), first_row + row, length, work.count, out, out_rows);
-    }
+    const Held<f32> results = hold<f32>(work.count * work.rows);
+    multiply_few(rows, work, results.get());
+    deliver(results.get(), work.rows, first_row, work.rows, work.count, out, out_rows);
 }
 
 template <class T>
-ONE_FUNCTION void deliver_as(const f32 *results, u64 first, u64 length, u64 vectors, void *out,
-                             u64 out_rows)
+ONE_FUNCTION void deliver_as(const f32 *results, u64 step, u64 first, u64 length, u64 vectors,
+                             void *out, u64 out_rows)
 {
     for (u64 v = 0; v < vectors; ++v)
         for (u64 row = 0; row < length; ++row)
-            static_cast<T *>(out)[v * out_rows + first + row] = T(results[v * PANEL + row]);
+            static_cast<T *>(out)[v * out_rows + first + row] = T(results[v * step + row]);
 }
 
 #define PRODUCT_AS(format, T, Block)                                                               \

@@ -144,11 +144,13 @@ struct SumsOf256 {
     {
         sums = sums + floats_of(scale) * floats(words);
     }
-    // Half words of the minimums times sums of y.
-    DEVICE_METHOD void take(f32 scale, __m256i minimums, __m256i totals)
+    // By two neighbors of f16: words, and half words of the minimums times sums of y.
+    DEVICE_METHOD void add(const f16 *scales, f32 d, Wide words, __m256i minimums, __m256i totals)
     {
+        const __m128 both = _mm_cvtph_ps(_mm_loadu_si32(scales)) * _mm_set1_ps(d);
         const __m256i products = _mm256_madd_epi16(minimums, totals);
-        taken += _mm256_set1_ps(scale) * _mm256_cvtepi32_ps(products);
+        sums = sums + everywhere(both) * floats(words);
+        taken += _mm256_broadcastss_ps(_mm_movehdup_ps(both)) * _mm256_cvtepi32_ps(products);
     }
     DEVICE_METHOD f32 result() const
     {
@@ -208,8 +210,8 @@ template <> struct Way<BlockQ2_K> : SumsOf256 {
                          scales.spread<4, 5, 12, 13>());
         made = add_pairs(made, pairs(shifted<6, 6>(q) & mask, y.x.at(96, 224)),
                          scales.spread<6, 7, 14, 15>());
-        SumsOf256::add(f32(b->d) * y.d, made);
-        take(f32(b->dmin) * y.d, _mm256_cvtepu8_epi16(_mm_srli_epi16(both, 4) & low), y.sums);
+        SumsOf256::add(&b->d, y.d, made, _mm256_cvtepu8_epi16(_mm_srli_epi16(both, 4) & low),
+                       y.sums);
     }
 };
 
@@ -264,16 +266,17 @@ struct SharedWithSumsOf32 : SharedOf256 {
     }
 };
 
-// 8 scales, then 8 minimums, of 6 bits each.
+// 8 scales, then 8 minimums, of 6 bits each: see `level_of_six_bits`.
 DEVICE_FUNCTION __m256i six_bits(const u8 *packed)
 {
-    const u64 first = load<4, u32>(packed), second = load<4, u32>(packed + 4);
-    const u64 lower = load<4, u32>(packed + 8);
-    const u64 scales = (first & 0x3F3F3F3F) |
-                       ((lower & 0x0F0F0F0F) | (first >> 2 & 0x30303030)) << 32;
-    const u64 minimums = (second & 0x3F3F3F3F) |
-                         ((lower >> 4 & 0x0F0F0F0F) | (second >> 2 & 0x30303030)) << 32;
-    return _mm256_cvtepu8_epi16(_mm_set_epi64x(i64(minimums), i64(scales)));
+    const __m128i bytes = load_16(packed);
+    const __m128i first = _mm_shuffle_epi8(
+        bytes, _mm_setr_epi8(0, 1, 2, 3, 8, 9, 10, 11, 4, 5, 6, 7, 8, 9, 10, 11));
+    const __m128i upper = _mm_shuffle_epi8(
+        bytes, _mm_setr_epi8(-1, -1, -1, -1, 0, 1, 2, 3, -1, -1, -1, -1, 4, 5, 6, 7));
+    const __m128i lower = _mm_srlv_epi32(first, _mm_setr_epi32(0, 0, 0, 4)) &
+                          _mm_setr_epi32(0x3F3F3F3F, 0x0F0F0F0F, 0x3F3F3F3F, 0x0F0F0F0F);
+    return _mm256_cvtepu8_epi16(lower | (_mm_srli_epi16(upper, 2) & _mm_set1_epi8(0x30)));
 }
 
 template <> struct Way<BlockQ4_K> : SumsOf256 {
@@ -293,8 +296,7 @@ template <> struct Way<BlockQ4_K> : SumsOf256 {
         made = add_pairs(made, pairs(q1 & mask, y.x.at(128, 192)), scales.spread<4, 4, 6, 6>());
         made = add_pairs(made, pairs(shifted<4, 4>(q1) & mask, y.x.at(160, 224)),
                          scales.spread<5, 5, 7, 7>());
-        SumsOf256::add(f32(b->d) * y.d, made);
-        take(f32(b->dmin) * y.d, _mm256_permute4x64_epi64(levels, 0xEE), y.sums_32);
+        SumsOf256::add(&b->d, y.d, made, _mm256_permute4x64_epi64(levels, 0xEE), y.sums_32);
     }
 };
 
@@ -322,8 +324,7 @@ template <> struct Way<BlockQ5_K> : SumsOf256 {
                          pairs((shifted<4, 4>(q1) & mask) | (shifted<1, 3>(h) & bit),
                                y.x.at(160, 224)),
                          scales.spread<5, 5, 7, 7>());
-        SumsOf256::add(f32(b->d) * y.d, made);
-        take(f32(b->dmin) * y.d, _mm256_permute4x64_epi64(levels, 0xEE), y.sums_32);
+        SumsOf256::add(&b->d, y.d, made, _mm256_permute4x64_epi64(levels, 0xEE), y.sums_32);
     }
 };
 
@@ -395,16 +396,10 @@ template <> struct Way<BlockIQ4_XS> : SumsOf256 {
 
 // -- rows -----------------------------------------------------------------------------------------
 
-// To the second cache: rows are too short for the CPU to see what comes next.
-template <u64 bytes> DEVICE_FUNCTION void fetch_ahead(const void *from)
-{
-    for (u64 i = 0; i < bytes; i += 64)
-        __builtin_prefetch(static_cast<const u8 *>(from) + i, 0, 2);
-}
-
+// ROWS rows, each `apart` rows from the one before, times a vector: results[row * apart].
 template <class Block, u32 ROWS>
-DEVICE_FUNCTION void multiply_rows(const Block *rows, u64 blocks, const Vectors &vectors, u64 index,
-                                   f32 *results, u64 step)
+DEVICE_FUNCTION void multiply_rows(const Block *rows, u64 apart, u64 blocks, const Vectors &vectors,
+                                   u64 index, f32 *results)
 {
     typedef Way<Block> Here;
     const Vector<typename Here::Side> y = vectors.vector<typename Here::Side>(index);
@@ -413,24 +408,22 @@ DEVICE_FUNCTION void multiply_rows(const Block *rows, u64 blocks, const Vectors 
     for (; i + Here::BLOCKS <= blocks; i += Here::BLOCKS) {
         const typename Here::Shared shared(y, i);
 #pragma GCC unroll 4
-        for (u32 row = 0; row < ROWS; ++row) {
-            const Block *const here = rows + row * blocks + i;
-            fetch_ahead<Here::BLOCKS * sizeof(Block)>(here + ROWS * blocks);
-            sums[row].add(here, shared);
-        }
+        for (u32 row = 0; row < ROWS; ++row)
+            sums[row].add(rows + row * apart * blocks + i, shared);
     }
     if (Here::BLOCKS == 2 && i < blocks) {
         // One is left: beyond the vector's end its integers are zero.
         const typename Here::Shared shared(y, i);
 #pragma GCC unroll 4
         for (u32 row = 0; row < ROWS; ++row) {
-            const Block both[2] = {rows[row * blocks + i], rows[row * blocks + i]};
+            const Block *const last = rows + row * apart * blocks + i;
+            const Block both[2] = {*last, *last};
             sums[row].add(both, shared);
         }
     }
 #pragma GCC unroll 4
     for (u32 row = 0; row < ROWS; ++row)
-        results[row * step] = sums[row].result();
+        results[row * apart] = sums[row].result();
 }
 
 #endif

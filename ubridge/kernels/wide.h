@@ -254,6 +254,11 @@ DEVICE_FUNCTION WideFloats floats_of(f32 value)
 {
     EACH_PART(WideFloats, WIDE_512(_mm512_set1_ps, _mm256_set1_ps)(value));
 }
+DEVICE_FUNCTION WideFloats everywhere(__m128 first)
+{
+    EACH_PART(WideFloats, WIDE_512(_mm512_maskz_broadcastss_ps(__mmask16(-1), first),
+                                   _mm256_broadcastss_ps(first)));
+}
 DEVICE_FUNCTION WideFloats operator*(WideFloats a, WideFloats b)
 {
     EACH_PART(WideFloats, a.part[p] * b.part[p]);
