@@ -67,7 +67,7 @@ template <class Block>
 DEVICE_FUNCTION void multiply_few(const Block *rows, const Work &work, f32 *results)
 {
     u64 row = 0;
-#if WIDE
+#if HAS_WIDE
     if constexpr (Way<Block>::BLOCKS != 0) {
         const u64 apart = work.rows / TOGETHER;
         for (; row < apart; ++row)
@@ -96,7 +96,7 @@ ONE_FUNCTION void multiply_piece(const Work &work, Deliver deliver, void *out, u
                                  u64 out_rows)
 {
     const Block *const rows = reinterpret_cast<const Block *>(work.weight);
-#if WIDE
+#if HAS_WIDE
     constexpr Kind KIND = kind_of<Block>;
     if (work.count > FEW_VECTORS) {
         const Held<f32> results = hold<f32>(work.count * PANEL);

@@ -11,6 +11,7 @@
 #include <memory>
 #include <new>
 
+#include "block_rows.h"
 #include "block_spans.h"
 #include "packing.h"
 #include "wide.h"
@@ -30,7 +31,7 @@ template <class T> DEVICE_FUNCTION Held<T> hold(u64 count)
     return memory;
 }
 
-#if WIDE
+#if HAS_WIDE
 
 // Registers of a panel's rows that are multiplied together, and vectors.
 #if defined(__AVX512BW__)
@@ -94,6 +95,41 @@ DEVICE_FUNCTION void unpack_block(const Block &block, u8 *bytes, f32 *scales, f3
         }
     }
 }
+
+#define UNPACK_WIDE(Block)                                                                         \
+    DEVICE_FUNCTION void unpack_block(const Block &block, u8 *bytes, f32 *scales, f32 *minimums)   \
+    {                                                                                              \
+        unpack_wide(block, bytes, scales, minimums);                                               \
+    }
+
+// The same by vectors, for blocks of 256 that have a way of their own.
+template <class Block>
+DEVICE_FUNCTION void unpack_wide(const Block &block, u8 *bytes, f32 *scales, f32 *minimums)
+{
+    typedef Unpacked<Block> Unpacking;
+    constexpr u32 SPANS = 256 / Block::SPAN;
+    const Unpacking unpacked(block);
+    for (u32 n = 0; n < 4; ++n)
+        store_halves(bytes + Unpacking::PLACES[n][0], bytes + Unpacking::PLACES[n][1],
+                     unpacked.integers[n]);
+    i16 each[16];
+    memcpy(each, &unpacked.scales, sizeof each);
+    const f32 d = block.d;
+    for (u32 i = 0; i < SPANS; ++i)
+        scales[i * PANEL] = d * f32(each[i]);
+    if constexpr (Block::MINIMUM != 0) {
+        const f32 dmin = block.dmin;
+        memcpy(each, &unpacked.minimums, sizeof each);
+        for (u32 i = 0; i < SPANS; ++i)
+            minimums[i * PANEL] = dmin * f32(each[i]);
+    }
+}
+
+UNPACK_WIDE(BlockQ2_K)
+UNPACK_WIDE(BlockQ3_K)
+UNPACK_WIDE(BlockQ4_K)
+UNPACK_WIDE(BlockQ5_K)
+UNPACK_WIDE(BlockQ6_K)
 
 // `count` rows; the last stands in for those that are missing.
 template <class Block>
@@ -165,14 +201,18 @@ DEVICE_FUNCTION void multiply_some(const Panel &panel, u64 row, const Vectors &v
     FloatRegister sums[count][AT_ONCE] = {};
     for (u64 span = 0; span < shares.spans; ++span) {
         Register dots[count][AT_ONCE];
+#pragma GCC unroll 6
         for (u32 v = 0; v < count; ++v)
+#pragma GCC unroll 2
             for (u32 r = 0; r < AT_ONCE; ++r)
                 dots[v][r] = everywhere(starts[v * shares.spans + span]);
         const u32 *const words = panel.words.get() + span * (SPAN / 4) * PANEL + row;
 #pragma GCC unroll 8
         for (u32 i = 0; i < SPAN / 4; ++i) {
             Register rows[AT_ONCE];
-            memcpy(rows, words + i * PANEL, sizeof rows);
+#pragma GCC unroll 2
+            for (u32 r = 0; r < AT_ONCE; ++r)
+                rows[r] = load_register(words + i * PANEL + r * LANES);
 #pragma GCC unroll 6
             for (u32 v = 0; v < count; ++v) {
                 i32 four;
@@ -184,8 +224,11 @@ DEVICE_FUNCTION void multiply_some(const Panel &panel, u64 row, const Vectors &v
             }
         }
         FloatRegister scale[AT_ONCE], minimum[AT_ONCE];
-        memcpy(scale, panel.scales.get() + span * PANEL + row, sizeof scale);
-        memcpy(minimum, panel.minimums.get() + span * PANEL + row, sizeof minimum);
+#pragma GCC unroll 2
+        for (u32 r = 0; r < AT_ONCE; ++r) {
+            scale[r] = load_floats(panel.scales.get() + span * PANEL + row + r * LANES);
+            minimum[r] = load_floats(panel.minimums.get() + span * PANEL + row + r * LANES);
+        }
 #pragma GCC unroll 6
         for (u32 v = 0; v < count; ++v)
 #pragma GCC unroll 2
@@ -195,8 +238,11 @@ DEVICE_FUNCTION void multiply_some(const Panel &panel, u64 row, const Vectors &v
                     sums[v][r] -= totals[v * shares.spans + span] * minimum[r];
             }
     }
+#pragma GCC unroll 6
     for (u32 v = 0; v < count; ++v)
-        memcpy(results + (index + v) * PANEL + row, sums[v], sizeof sums[v]);
+#pragma GCC unroll 2
+        for (u32 r = 0; r < AT_ONCE; ++r)
+            memcpy(results + (index + v) * PANEL + row + r * LANES, &sums[v][r], sizeof sums[v][r]);
 }
 
 template <bool HAS_SIGN, bool HAS_MINIMUM, u32 SPAN, u32 count = COUNT>

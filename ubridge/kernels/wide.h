@@ -1,5 +1,5 @@
 // Vectors of 64 bytes, in as many registers as the level needs for them (AVX2 two, AVX-512 one), and
-// dot products of bytes. WIDE says whether the level has them.
+// dot products of bytes. HAS_WIDE says whether the level has them.
 //
 // Bytes of a weight are dotted in two ways: those from 0 to 127 as they are, and those with a sign,
 // which instructions of AVX-VNNI take only with SIGN_BIAS added.
@@ -10,9 +10,9 @@
 #include "vectors.h"
 
 #if defined(__AVX512BW__) || defined(__AVX2__)
-#define WIDE 1
+#define HAS_WIDE 1
 #else
-#define WIDE 0
+#define HAS_WIDE 0
 #endif
 
 #if defined(__AVX512VNNI__) || defined(__AVXVNNI__)
@@ -21,7 +21,7 @@ enum : i32 { SIGN_BIAS = 128 };
 enum : i32 { SIGN_BIAS = 0 };
 #endif
 
-#if WIDE
+#if HAS_WIDE
 
 #if defined(__AVX512BW__)
 #define WIDE_512(for_512, for_256) for_512
@@ -58,11 +58,18 @@ DEVICE_FUNCTION __m256i load_32(const void *from)
 {
     return _mm256_loadu_si256(static_cast<const __m256i *>(from));
 }
+// One register's worth at a time: GCC sends what is copied to an array of them through memory.
+DEVICE_FUNCTION Register load_register(const void *from)
+{
+    return WIDE_512(_mm512_loadu_si512, _mm256_loadu_si256)(static_cast<const Register *>(from));
+}
+DEVICE_FUNCTION FloatRegister load_floats(const f32 *from)
+{
+    return WIDE_512(_mm512_loadu_ps, _mm256_loadu_ps)(from);
+}
 DEVICE_FUNCTION Wide load_64(const void *from)
 {
-    Wide made;
-    memcpy(&made, from, sizeof made);
-    return made;
+    EACH_PART(Wide, load_register(static_cast<const Register *>(from) + p));
 }
 
 DEVICE_FUNCTION Wide joined(__m256i low, __m256i high)
@@ -78,6 +85,17 @@ DEVICE_FUNCTION Wide joined(__m256i low, __m256i high)
 DEVICE_FUNCTION Wide load_halves(const void *low, const void *high)
 {
     return joined(load_32(low), load_32(high));
+}
+
+DEVICE_FUNCTION void store_halves(void *low, void *high, Wide from)
+{
+#if defined(__AVX512BW__)
+    _mm512_mask_storeu_epi64(low, 0x0F, from.part[0]);
+    _mm512_mask_storeu_epi64(static_cast<u8 *>(high) - 32, 0xF0, from.part[0]);
+#else
+    _mm256_storeu_si256(static_cast<__m256i *>(low), from.part[0]);
+    _mm256_storeu_si256(static_cast<__m256i *>(high), from.part[1]);
+#endif
 }
 
 DEVICE_FUNCTION Wide twice(__m256i half) { return joined(half, half); }
