@@ -166,7 +166,7 @@ def hsa_runtime_jobs(root: Path, destination: Path, flavour: Flavour) -> list[Jo
         _c_library_job(
             "HSA runtime",
             units=_files(folder / "runtime", "*.c"),
-            folders=(folder / "runtime", root / "cython_src", folder),
+            folders=(folder / "runtime", root / "cython_src", root / "uhal" / "emulation", folder),
             output=destination / "rocm_backend" / "libuhal_hsa.so",
             flavour=flavour,
         )
@@ -182,7 +182,7 @@ def opencl_runtime_job(root: Path, destination: Path, flavour: Flavour) -> Job:
     return _c_library_job(
         "OpenCL runtime",
         units=_files(folder / "runtime", "*.c"),
-        folders=(folder / "runtime", root / "cython_src", folder),
+        folders=(folder / "runtime", root / "cython_src", root / "uhal" / "emulation", folder),
         output=destination / "opencl_backend" / "libuhal_opencl.so",
         flavour=flavour,
     )
