@@ -32,6 +32,8 @@ COMPILE = (
     *("-x", "hip", "-std=c++17", "-O3", "--cuda-device-only", "--no-gpu-bundle-output"),
     # Without these clang wants a ROCm installation.
     *("-nogpuinc", "-nogpulib"),
+    # Signatures lie beside the images.
+    "-DUHAL_SIGNATURES=0",
     # The default identifier of a compilation is made of the path.
     "-fuse-cuid=none",
     # The runtime finds kernels in `.symtab`, so that stays; what the compiler notes there of each
@@ -40,7 +42,10 @@ COMPILE = (
 )
 
 _LINE_MARKER = re.compile(r'^# \d+ "([^"]+)"', re.MULTILINE)
-_ANALYZE = ("-x", "hip", "-std=c++17", "--cuda-device-only", "-nogpuinc", "-nogpulib")
+_ANALYZE = (
+    *("-x", "hip", "-std=c++17", "--cuda-device-only", "-nogpuinc", "-nogpulib"),
+    "-DUHAL_SIGNATURES=0",
+)
 
 
 class CompilerError(Exception):

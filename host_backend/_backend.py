@@ -20,6 +20,7 @@ from uhal._lane import HotTable
 from uhal._library_graphs import OwnGraphVerbs, own_graph_names
 from uhal.abi import Header, Library, LibrarySearch, find_library
 from uhal.contract import (
+    MESSAGES,
     BackendRecord,
     Chosen,
     DeviceLimits,
@@ -295,6 +296,7 @@ class HostBackend(OwnGraphVerbs):
             handle=handle.value or 0,
             chosen=Chosen(chosen, reason, (ImageCandidate(chosen, True, reason),)),
             signatures=signatures,
+            has_messages=MESSAGES in image,
         )
 
     def module_global(self, module: int, name: str) -> tuple[int, int]:

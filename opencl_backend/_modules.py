@@ -23,7 +23,7 @@ from opencl_backend._source import SourceKernel
 from opencl_backend.slices import SHARED, Cutter, Slice
 from opencl_backend.spirv import Entry, SpirvModule
 from uhal.abi import Library
-from uhal.contract import Backend, FunctionAttributes, LoadedModule
+from uhal.contract import MESSAGES, Backend, FunctionAttributes, LoadedModule
 from uhal.errors import NotFoundError, NotSupportedError
 from uhal.signature import Signature
 
@@ -93,8 +93,10 @@ class ModuleVerbs(Backend):
         if _source.is_source(image):
             return self._load_source(opened, image, what)
         spirv, chosen = _image.read(image, opened.device, what)
-        handle = self._remember(Module(opened, what, spirv, Cutter(spirv)))
-        return LoadedModule(handle, chosen, spirv.signatures)
+        cutter = Cutter(spirv)
+        handle = self._remember(Module(opened, what, spirv, cutter))
+        has_messages = MESSAGES.decode() in cutter.variables.values()
+        return LoadedModule(handle, chosen, spirv.signatures, has_messages)
 
     def _load_source(self, opened: OpenDevice, image: bytes, what: str) -> LoadedModule:
         """Have the driver compile a text, and ask it for the kernels."""

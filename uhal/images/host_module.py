@@ -56,8 +56,8 @@ _DTYPE_NAMES = {
     "f": "f32",
     "d": "f64",
 }
-_POINTER = 1
-_CONST = 2
+POINTER = 1
+CONST = 2
 _TYPE_WORDS = frozenset(
     "const volatile void bool char short int long float double signed unsigned size_t restrict "
     "__restrict __restrict__ f16 bf16 f32 f64 i8 i16 i32 i64 u8 u16 u32 u64".split()
@@ -139,8 +139,8 @@ def signature_of(entry: str, parameter_text: str, facts: Sequence[ParameterFacts
 
 def _type_text(fact: ParameterFacts) -> str:
     name = _DTYPE_NAMES.get(chr(fact.dtype)) if fact.dtype else None
-    if fact.flags & _POINTER:
-        const = "const " if fact.flags & _CONST else ""
+    if fact.flags & POINTER:
+        const = "const " if fact.flags & CONST else ""
         return f"{const}{name}*" if name else f"{const}ptr"
     return name or f"bytes[{fact.size}]"
 

@@ -275,4 +275,8 @@ constexpr uhal_host_kernel describe(const char *entry, const char *parameter_tex
 
 } // namespace uhal
 
+#if defined(UHAL_CHECKED)
+#include <uhal/checked.h>
+#endif
+
 #endif
