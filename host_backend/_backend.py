@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
 
-from host_backend._errors import ADVICE, CLASS_OF, DETAILED, STICKY
+from host_backend._errors import ADVICE, CLASS_OF, DETAILED, LOST, STICKY
 from uhal._lane import HotTable
 from uhal._library_graphs import OwnGraphVerbs, own_graph_names
 from uhal.abi import Header, Library, LibrarySearch, find_library
@@ -328,7 +328,11 @@ class HostBackend(OwnGraphVerbs):
             return ErrorText("unknown", "a code this runtime does not define")
         self._library.unchecked("uhalHostGetErrorString")(code, text)
         spelled = (name.value or b"").decode()
-        return ErrorText(spelled, (text.value or b"").decode(), ADVICE.get(spelled, ""))
+        words = (text.value or b"").decode()
+        if spelled == LOST:
+            said = (self._library.uhalHostLastErrorText() or b"").decode("utf-8", "replace")
+            words += f". {said}" if said else ""
+        return ErrorText(spelled, words, ADVICE.get(spelled, ""))
 
     def error_class(self, code: int) -> type[Exception]:
         """Look the code up in the table."""

@@ -1,6 +1,7 @@
 #include "kernel.h"
 
 #include "abi.h"
+#include "check.h"
 
 namespace uhal_host {
 
@@ -34,6 +35,10 @@ int check_launch(const Launch &launch) {
 }
 
 void run_blocks(const Launch &launch, uint64_t first, uint64_t count) {
+    if (launch.function->checked) {
+        run_checked(launch);
+        return;
+    }
     uhal_block block = launch.block;
     if (first == 0) {
         block.blockIdx = {0, 0, 0};

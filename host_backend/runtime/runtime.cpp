@@ -15,7 +15,7 @@ thread_local Device *current_device = nullptr;
 namespace {
 
 std::atomic<Runtime *> the_runtime{nullptr};
-thread_local char last_error_text[512] = "";
+thread_local char last_error_text[2048] = "";
 
 constexpr unsigned MOST_DEVICES = 64;
 constexpr unsigned MOST_THREADS = 1024;

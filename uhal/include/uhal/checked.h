@@ -18,8 +18,6 @@ __attribute__((used)) struct uhal_host_check uhal_host_check = {
     UHAL_HOST_CHECK_VERSION, UHAL_HOST_CHECK_EVERY_THREAD, nullptr};
 }
 
-#define UHAL_UNCHECKED __attribute__((no_sanitize("thread")))
-
 namespace uhal {
 
 /* Whether `thread` is one of the block's; it is the one that runs from here on. */
@@ -32,6 +30,10 @@ UHAL_UNCHECKED static inline bool check_thread(u32 thread, u32 count) {
 template <bool inside_region> UHAL_UNCHECKED static inline void check_barrier() {
     static_assert(!inside_region, "BARRIER() stands between THREADS regions");
     uhal_host_check.services->barrier();
+}
+
+UHAL_UNCHECKED static inline void *check_shared(const char *name, size_t bytes) {
+    return uhal_host_check.services->shared(name, bytes);
 }
 
 UHAL_UNCHECKED static inline u64 check_first(const Block &block) {
@@ -54,7 +56,7 @@ UHAL_UNCHECKED static inline u64 check_step(const Block &block) {
 #undef SHARED
 #define SHARED(type, name, ...)                                                                    \
     type(&name) UHAL_EXTENTS(__VA_ARGS__) = *static_cast<type(*) UHAL_EXTENTS(__VA_ARGS__)>(       \
-        uhal_host_check.services->shared(#name, sizeof(type UHAL_EXTENTS(__VA_ARGS__))));          \
+        ::uhal::check_shared(#name, sizeof(type UHAL_EXTENTS(__VA_ARGS__))));                      \
     static_assert(sizeof name <= UHAL_HOST_MAX_SHARED_BYTES, "a block has 48 KiB of shared memory")
 /* The work-items take the elements that a GPU's take, so that reports name those. */
 #undef GRID_STRIDE_OF
