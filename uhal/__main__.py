@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from uhal import _simulators
 from uhal._version import __version__
-from uhal.images.cpu_level import compile_flags
+from uhal.images import cpu_level
 
 _PACKAGE = Path(__file__).resolve().parent
 
@@ -21,6 +21,9 @@ _CFLAGS_HELP = """\
 Print the options that compile a kernel source for the host backend:
 
     c++ $(python -m uhal cflags) kernel.cpp -o kernel.so
+
+With --checked, accesses of the kernels are checked when they run. With --include only the folder of
+the headers is named, for nvcc and other compilers: nvcc $(python -m uhal cflags --include) --ptx k.cu
 
 Where the path of uhal holds a blank, put eval "…" around the command.
 """
@@ -59,12 +62,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Their options are the examples' own, `--help` included.
     for name, summary in _EXAMPLES.items():
         commands.add_parser(name, add_help=False, help=f"{summary}; -h lists its options")
-    commands.add_parser(
+    flags = commands.add_parser(
         "cflags",
         help="print the options that compile a kernel for the host backend",
         description=_CFLAGS_HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    flags.add_argument("--checked", action="store_true", help="for kernels that are checked")
+    flags.add_argument("--include", action="store_true", help="only where the headers are")
     _simulators.add_commands(
         commands.add_parser("sim", help="find the simulated drivers that tests run on")
     )
@@ -80,13 +85,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return run(verbose=options.verbose, as_json=options.json)
     if options.command == "sim":
         return _simulators.run(options)
-    print(cflags())
+    print(cflags(checked=options.checked, only_include=options.include))
     return 0
 
 
-def cflags() -> str:
+def cflags(*, checked: bool = False, only_include: bool = False) -> str:
     """Return compiler options for a kernel of the host backend, quoted for a shell."""
-    return shlex.join([*compile_flags(), f"-I{_PACKAGE / 'include'}"])
+    more = cpu_level.CHECKED_FLAGS if checked else ()
+    own = () if only_include else (*cpu_level.compile_flags(), *more)
+    return shlex.join([*own, f"-I{_PACKAGE / 'include'}"])
 
 
 def _run_example(name: str, arguments: Sequence[str]) -> int:

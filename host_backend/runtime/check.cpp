@@ -428,7 +428,10 @@ class Checker {
             const uintptr_t away = address < span.start ? span.start - address
                                    : address < span.end ? 0
                                                         : address - span.end;
-            if (one.value != 0 && away < distance) {
+            // Of several that lie in one piece of memory, the one that begins last before it.
+            const bool closer = away == distance && found != nullptr && one.value <= address &&
+                                one.value > found->value;
+            if (one.value != 0 && (away < distance || closer)) {
                 distance = away;
                 found = &one;
             }

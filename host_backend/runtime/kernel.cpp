@@ -2,6 +2,7 @@
 
 #include "abi.h"
 #include "check.h"
+#include "crash.h"
 
 namespace uhal_host {
 
@@ -35,6 +36,7 @@ int check_launch(const Launch &launch) {
 }
 
 void run_blocks(const Launch &launch, uint64_t first, uint64_t count) {
+    const Running told(launch);
     if (launch.function->checked) {
         run_checked(launch);
         return;

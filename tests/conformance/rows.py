@@ -329,6 +329,13 @@ _NUMPYS = (
     "what_is_no_tensor_is_refused",
 )
 
+# Tests of what kernels print and assert.
+_MESSAGES = (
+    "an_assertion_names_kernel_line_and_values",
+    "more_than_is_kept_is_counted",
+    "what_kernels_print",
+)
+
 ROWS = (
     Row(
         "host",
@@ -392,6 +399,7 @@ ROWS = (
             **{f"test_{name}[[]*": "numpy reads the host's memory only" for name in _NUMPYS},
             "test_a_capsule_nobody_takes_frees_its_hold*": "DLPack has no device type for GCUs",
             "test_a_graph_takes_other_parameters*": "no function that does it is known",
+            **{f"test_{name}[[]*": "it has no variables of modules" for name in _MESSAGES},
         },
         unsimulated={
             f"test_{name}[[]*": _NOT_BY_ITSELF for name in _UNWAITED if SCHEDULE != "eager"
@@ -442,6 +450,7 @@ ROWS = (
         prepare=prepare_skeleton,
         unsupported_fixtures={"gate": "calls are done when they return: nothing can be held"},
         unsupported={
+            **{f"test_{name}[[]*": "it leaves messages of kernels out" for name in _MESSAGES},
             "test_a_graph_*": "it has no graphs of its own: uhal keeps the list of a plan",
             "test_faults*": "a kernel that traps ends the process, which is the device",
             "test_a_plan_that_faults_names_its_launches*": "the same",

@@ -1,11 +1,13 @@
 """The kernel language beyond the core: atomics, warps, blocks, vectors, tables, messages.
 
 Kernels are those of kernels/language.cu. Sums of floats are compared bit for bit: every target makes
-them in the same order.
+them in the same order, but for compilers of OpenCL, which may reorder.
 """
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from functools import reduce
 from pathlib import Path
@@ -15,11 +17,18 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from uhal import Device, DeviceBuffer, Module
+import uhal.compile
+from build_support import hip_compiler
+from opencl_backend import compile as opencl_compile
+from tests.conformance.rows import KERNELS, ROCM_TARGET, ROOT, Row, rocm_target
+from tests.host_kernels import INCLUDE
+from uhal import Device, DeviceBuffer, Function, Module
 from uhal.errors import KernelAssertionError
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
+_SUMS = frozenset((5, 7, 9, 10, 11, 12, 13))
+"""Rows of what `lanes` makes that are sums."""
 BLOCKS = [1, 31, 32, 33, 64, 100, 256, 1000]
 WARP = 32
 
@@ -186,7 +195,9 @@ def expected_lanes(values: Array, source: Array, amount: int) -> list[Array]:
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f64", "f16", "i32"])
-def test_lanes(device: Device, language: Module, dtype: str, rng: np.random.Generator) -> None:
+def test_lanes(
+    row: Row, device: Device, language: Module, dtype: str, rng: np.random.Generator
+) -> None:
     kernel = language.get_function(f"lanes_{dtype}")
     rows, blocks = 15, 2
     for threads in BLOCKS:
@@ -201,8 +212,13 @@ def test_lanes(device: Device, language: Module, dtype: str, rng: np.random.Gene
         got = out.to_numpy().reshape(rows, blocks, threads)
         for block in range(blocks):
             expected = expected_lanes(values[block], source, amount)
-            for row in range(rows):
-                assert np.array_equal(got[row, block], expected[row]), (threads, row, amount)
+            for number in range(rows):
+                one, other = got[number, block], expected[number]
+                if row.backend == "opencl" and dtype[0] == "f" and number in _SUMS:
+                    close = np.finfo(other.dtype).eps * 4 * np.abs(values[block]).sum(dtype="f8")
+                    np.testing.assert_allclose(one, other, 0, close, err_msg=str(number))
+                else:
+                    assert np.array_equal(one, other), (threads, number, amount)
 
 
 def test_lanes_of_a_block_of_three_axes(
@@ -280,7 +296,9 @@ def test_a_constant_table(device: Device, language: Module, rng: np.random.Gener
     assert np.array_equal(out.to_numpy(), values * np.resize(weights, values.size))
 
 
-def test_fast_mathematics(device: Device, language: Module, rng: np.random.Generator) -> None:
+def test_fast_mathematics(
+    row: Row, device: Device, language: Module, rng: np.random.Generator
+) -> None:
     size = 500
     x = rng.uniform(0.1, 10, size).astype("f4")
     y = rng.uniform(-3, 3, size).astype("f4")
@@ -292,9 +310,14 @@ def test_fast_mathematics(device: Device, language: Module, rng: np.random.Gener
         *(np.exp(b), np.exp2(b), np.log(a), np.log2(a), np.sin(b), np.cos(b), np.tanh(b)),
         *(np.sqrt(a), 1 / np.sqrt(a), 1 / a, b / a, a**b),
     ]
-    for row, (got, exact) in enumerate(zip(out.to_numpy().reshape(12, -1), expected, strict=True)):
-        # The worst of the header's bounds: tanh of CUDA's, and logarithms near 1.
-        np.testing.assert_allclose(got, exact, 1e-3 if row == 6 else 2e-5, 2e-6, err_msg=str(row))
+    # The worst of the header's bounds: tanh of CUDA's, and logarithms near 1. OpenCL gives none;
+    # Intel's runtime for CPUs was seen to be wrong by 2e-4.
+    tanh, other = 1e-3, 1e-3 if row.backend == "opencl" else 2e-5
+    for number, (got, exact) in enumerate(
+        zip(out.to_numpy().reshape(12, -1), expected, strict=True)
+    ):
+        relative = tanh if number == 6 else other
+        np.testing.assert_allclose(got, exact, relative, relative / 10, err_msg=str(number))
 
 
 # -- messages --------------------------------------------------------------------------------------
@@ -360,13 +383,53 @@ def test_an_assertion_names_kernel_line_and_values(
 # -- all of it together ----------------------------------------------------------------------------
 
 
+def plain_image(row: Row, folder: Path) -> bytes:
+    """What a compiler makes of the source and the header, with nothing beside it."""
+    source = KERNELS / "language.cu"
+    if row.backend == "host":
+        return uhal.compile.host(source)
+    if row.backend == "opencl":
+        return opencl_compile.kernels(source.read_text(encoding="utf-8"))
+    image = folder / "image"
+    if row.backend == "rocm":
+        place = source.relative_to(ROOT)
+        target = rocm_target(row.ordinal) if row.prepare is None else ROCM_TARGET
+        hip_compiler.compile_hsaco(place, target, image, tells_signatures=True)
+    elif row.backend == "cuda" and shutil.which("nvcc") is not None:
+        options = ("-std=c++17", f"-I{INCLUDE}", "-ptx", "-arch=compute_75")
+        subprocess.run(["nvcc", *options, str(source), "-o", str(image)], check=True)
+    else:
+        pytest.skip("no compiler makes such images here")
+    return image.read_bytes()
+
+
+def test_one_source_tells_its_types_everywhere(
+    row: Row, device: Device, tmp_path: Path, rng: np.random.Generator
+) -> None:
+    """Atomics, scans and shared memory, called with plain numbers: no sidecar, no sized scalar."""
+    with Module.from_bytes(plain_image(row, tmp_path)) as module:
+        kernel = module.get_function("counting_sort")
+        assert kernel.signature is not None
+        assert kernel.signature.declaration == (
+            "u32 n, const u8* values, u32* counts, u32* places"
+        )
+        sort(kernel, rng)
+        assert str(module.get_function("atomics_i64").signature).startswith(
+            "u64 n, const i64* values, i64* out, u32* tickets, u32* taken"
+        )
+
+
+
 def test_a_counting_sort(device: Device, language: Module, rng: np.random.Generator) -> None:
+    sort(language.get_function("counting_sort"), rng)
+    device.synchronize()
+
+
+def sort(kernel: Function, rng: np.random.Generator) -> None:
     values = rng.integers(0, 256, 3000, "u1")
     counts, places = DeviceBuffer.zeros(256, "u32"), DeviceBuffer.zeros(values.size, "u32")
-    kernel = language.get_function("counting_sort")
     kernel[1, 256](values.size, DeviceBuffer.from_numpy(values), counts, places)
     assert np.array_equal(counts.to_numpy(), np.bincount(values, minlength=256))
     by_place = np.empty_like(values)
     by_place[places.to_numpy()] = values
     assert np.array_equal(by_place, np.sort(values))
-    device.synchronize()

@@ -8,10 +8,31 @@
      : scope == SCOPE_SYSTEM ? __HIP_MEMORY_SCOPE_SYSTEM                                           \
                              : __HIP_MEMORY_SCOPE_AGENT)
 
+#if defined(__SPIRV__)
+/* Intel's runtime for CPUs has no atomics on generic pointers, so it is asked where a pointer points. */
+#define UHAL_LOCAL __attribute__((address_space(3)))
+#define UHAL_IN_GLOBAL __attribute__((address_space(1)))
+extern "C" __attribute__((device, const)) UHAL_LOCAL void *uhal_cl_to_local(const void *pointer,
+                                                                           int storage)
+    __asm("_Z40__spirv_GenericCastToPtrExplicit_ToLocalPvi");
+template <class Type, class Act> DEVICE_FUNCTION auto uhal_at(Type *address, Act act) {
+    UHAL_LOCAL void *const shared = uhal_cl_to_local(address, 4);
+    if (shared != nullptr)
+        return act((UHAL_LOCAL Type *)shared);
+    return act((UHAL_IN_GLOBAL Type *)address);
+}
+#else
+template <class Type, class Act> DEVICE_FUNCTION auto uhal_at(Type *address, Act act) {
+    return act(address);
+}
+#endif
+
 #define UHAL_HIP_FETCH(name)                                                                       \
     template <uhal_scope scope, class Type>                                                        \
     DEVICE_FUNCTION Type uhal_fetch_##name(Type *address, Type value) {                            \
-        return __hip_atomic_fetch_##name(address, value, __ATOMIC_RELAXED, UHAL_MEMORY_SCOPE);     \
+        return uhal_at(address, [&](auto *at) {                                                    \
+            return __hip_atomic_fetch_##name(at, value, __ATOMIC_RELAXED, UHAL_MEMORY_SCOPE);      \
+        });                                                                                        \
     }
 UHAL_HIP_FETCH(add)
 UHAL_HIP_FETCH(and)
@@ -23,16 +44,22 @@ UHAL_HIP_FETCH(max)
 
 template <uhal_scope scope, class Word>
 DEVICE_FUNCTION Word uhal_word_exchange(Word *address, Word value) {
-    return __hip_atomic_exchange(address, value, __ATOMIC_RELAXED, UHAL_MEMORY_SCOPE);
+    return uhal_at(address, [&](auto *at) {
+        return __hip_atomic_exchange(at, value, __ATOMIC_RELAXED, UHAL_MEMORY_SCOPE);
+    });
 }
 
 template <uhal_scope scope, class Word> DEVICE_FUNCTION Word uhal_word_load(const Word *address) {
-    return __hip_atomic_load(address, __ATOMIC_RELAXED, UHAL_MEMORY_SCOPE);
+    return uhal_at(const_cast<Word *>(address), [&](auto *at) -> Word {
+        return __hip_atomic_load(at, __ATOMIC_RELAXED, UHAL_MEMORY_SCOPE);
+    });
 }
 
 template <uhal_scope scope, class Word>
 DEVICE_FUNCTION void uhal_word_store(Word *address, Word value) {
-    __hip_atomic_store(address, value, __ATOMIC_RELAXED, UHAL_MEMORY_SCOPE);
+    uhal_at(address, [&](auto *at) {
+        __hip_atomic_store(at, value, __ATOMIC_RELAXED, UHAL_MEMORY_SCOPE);
+    });
 }
 
 #if defined(__SPIRV__)

@@ -3,14 +3,9 @@
 #ifndef UHAL_PRIMITIVES_OPENCL_H
 #define UHAL_PRIMITIVES_OPENCL_H
 
-/* Intel's runtime for CPUs has no compare-and-exchange on generic pointers, so it is asked where a
- * pointer points. LLVM 22 makes broken code of its own instruction where two of them join, so the
- * built-in functions of OpenCL C 1.2 are called, whose scope is the device. */
-#define UHAL_LOCAL __attribute__((address_space(3)))
-#define UHAL_IN_GLOBAL __attribute__((address_space(1)))
+/* LLVM 22 makes broken code of its own compare-and-exchange where two of them join, so the built-in
+ * functions of OpenCL C 1.2 are called, whose scope is the device. */
 extern "C" {
-__attribute__((device, const)) UHAL_LOCAL void *uhal_cl_to_local(void *pointer, int storage)
-    __asm("_Z40__spirv_GenericCastToPtrExplicit_ToLocalPvi");
 __attribute__((device)) u32 uhal_cl_exchange_if_u32(UHAL_IN_GLOBAL u32 *, u32, u32)
     __asm("_Z14atomic_cmpxchgPU3AS1Vjjj");
 __attribute__((device)) u32 uhal_cl_exchange_if_local_u32(UHAL_LOCAL u32 *, u32, u32)
