@@ -123,7 +123,8 @@ uhalHostResult uhalHostStreamProgress(void *handle, uint64_t *completed, uint64_
         const Stream &stream = *static_cast<Stream *>(handle);
         const auto failed = stream.device().failed_index(stream);
         *completed = stream.launches_done();
-        *begun = *completed + (failed.has_value() ? 1 : 0);
+        const bool runs_on = stream.device().gave_up() && !stream.idle();
+        *begun = *completed + (failed.has_value() || runs_on ? 1 : 0);
         *index = failed.value_or(UINT64_MAX);
         return UHAL_HOST_SUCCESS;
     });

@@ -560,13 +560,14 @@ const uhal_host_check_services check_services = {
 void run_checked(const Launch &launch) {
     static std::mutex one_at_a_time;
     const std::lock_guard<std::mutex> guard(one_at_a_time);
-    Checker judge(launch);
+    // Too large for the stack of every thread that may launch.
+    const auto judge = std::make_unique<Checker>(launch);
     struct Current {
         explicit Current(Checker &one) { checker = &one; }
         ~Current() { checker = nullptr; }
-    } const current(judge);
-    if (!judge.run()) {
-        throw std::runtime_error(judge.words());
+    } const current(*judge);
+    if (!judge->run()) {
+        throw std::runtime_error(judge->words());
     }
 }
 

@@ -112,6 +112,9 @@ int64_t Device::deadline() const {
 }
 
 void Device::give_up() {
+    if (error.load(std::memory_order_relaxed) == 0) {
+        gave_up_.store(true, std::memory_order_release);
+    }
     lose("what runs there has not ended within the " + std::to_string(runtime.deadline_seconds) +
              " s of UHAL_HOST_DEADLINE: it is left running, and what waits behind it is dropped",
          nullptr, 0);

@@ -38,6 +38,7 @@ struct Device {
     int64_t deadline() const;
     // What runs has not ended in time and is not waited for any longer.
     void give_up();
+    bool gave_up() const { return gave_up_.load(std::memory_order_acquire); }
     std::string failure() const;
     // Of the stream on which a kernel threw: which one of the graph's it was, 0 for one by itself.
     std::optional<uint64_t> failed_index(const Stream &stream) const;
@@ -50,6 +51,7 @@ struct Device {
   private:
     void lose(const std::string &words, const Stream *stream, uint64_t index);
 
+    std::atomic<bool> gave_up_{false};
     mutable std::mutex lock_; // of what follows
     std::string failure_;
     const Stream *failed_stream_ = nullptr; // only compared with

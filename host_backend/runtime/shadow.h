@@ -30,15 +30,15 @@ class Shadow {
 
     Cell &cell(uintptr_t address) {
         const uintptr_t page = address / page_bytes;
-        if (page != last_page_) {
+        Known &known = known_[page % known_count];
+        if (page != known.number) {
             std::unique_ptr<Page> &found = pages_[page];
             if (found == nullptr) {
                 found = std::make_unique<Page>();
             }
-            last_ = found.get();
-            last_page_ = page;
+            known = {page, found.get()};
         }
-        return last_->cells[address % page_bytes / word_bytes];
+        return known.page->cells[address % page_bytes / word_bytes];
     }
 
   private:
@@ -47,9 +47,15 @@ class Shadow {
         Cell cells[page_bytes / word_bytes];
     };
 
+    // Work-items side by side walk through several arrays at once.
+    struct Known {
+        uintptr_t number = ~uintptr_t{0};
+        Page *page = nullptr;
+    };
+    static constexpr size_t known_count = 1024;
+
     std::unordered_map<uintptr_t, std::unique_ptr<Page>> pages_;
-    uintptr_t last_page_ = ~uintptr_t{0};
-    Page *last_ = nullptr;
+    Known known_[known_count];
 };
 
 } // namespace uhal_host

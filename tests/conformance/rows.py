@@ -399,7 +399,6 @@ ROWS = (
             **{f"test_{name}[[]*": "numpy reads the host's memory only" for name in _NUMPYS},
             "test_a_capsule_nobody_takes_frees_its_hold*": "DLPack has no device type for GCUs",
             "test_a_graph_takes_other_parameters*": "no function that does it is known",
-            **{f"test_{name}[[]*": "it has no variables of modules" for name in _MESSAGES},
         },
         unsimulated={
             f"test_{name}[[]*": _NOT_BY_ITSELF for name in _UNWAITED if SCHEDULE != "eager"

@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 from uhal.errors import InvalidImageError
 from uhal.images import elf
+from uhal.images.loadable import require_loadable
 from uhal.signature import Signature
 
 ADVICE = "build the kernel's source for the host: c++ $(python -m uhal cflags) k.cpp -o k.so"
@@ -103,6 +104,7 @@ def require_host_module(image: bytes, what: str, cpu_level: int) -> None:
     )
     if table is None:
         _refuse(what, "a library without kernels")
+    require_loadable(library, what)
     magic, _, level = _TABLE_HEAD.unpack(library.read(table.value, _TABLE_HEAD.size))
     if magic != _TABLE_MAGIC:
         _refuse(what, "a library with a damaged kernel table")
