@@ -46,9 +46,9 @@ def page() -> str:
     """Return the text of the page."""
     parts = [
         "# The kernel language\n\n"
-        "Written by `python -m build_support.kernel_reference` from the comments of the headers in\n"
-        "`uhal/include/uhal`. [Your own kernels](../guide/your-own-kernels.md) shows how they are "
-        "used.\n",
+        "Written by `python -m build_support.kernel_reference` from the comments of the headers\n"
+        "in `uhal/include/uhal`. [Your own kernels](../guide/your-own-kernels.md) shows how they "
+        "are used.\n",
         f"## `<uhal/kernel.h>`\n\n```text\n{_core()}\n```\n",
     ]
     for header in HEADERS:
@@ -84,7 +84,9 @@ def _entries(found: re.Match[str], text: str) -> Iterator[Entry]:
     rest = text[found.end() :]
     made = _MADE.match(rest)
     if made is not None and made[1] == "UHAL_BITWISE":
-        declaration = f"template <scope, class Type> Type atomic_{made[2]}(Type *address, Type value)"
+        declaration = (
+            f"template <scope, class Type> Type atomic_{made[2]}(Type *address, Type value)"
+        )
         yield Entry(f"atomic_{made[2]}", declaration, said)
     elif made is not None:
         yield Entry(made[2], f"struct {made[2]}", said)
@@ -105,8 +107,6 @@ def _entries(found: re.Match[str], text: str) -> Iterator[Entry]:
         assert name is not None, declaration
         told = next(part for part in name.groups() if part)
         yield Entry("scopes" if told == "uhal_scope" else told, declaration, said)
-
-
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from uhal import _simulators
+from uhal import _new_project, _simulators
 from uhal._version import __version__
 from uhal.images import cpu_level
 
@@ -22,8 +22,8 @@ Print the options that compile a kernel source for the host backend:
 
     c++ $(python -m uhal cflags) kernel.cpp -o kernel.so
 
-With --checked, accesses of the kernels are checked when they run. With --include only the folder of
-the headers is named, for nvcc and other compilers: nvcc $(python -m uhal cflags --include) --ptx k.cu
+With --checked, accesses of the kernels are checked when they run. With --include only the folder
+of the headers is named, for nvcc and others: nvcc $(python -m uhal cflags --include) --ptx k.cu
 
 Where the path of uhal holds a blank, put eval "…" around the command.
 """
@@ -70,6 +70,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     flags.add_argument("--checked", action="store_true", help="for kernels that are checked")
     flags.add_argument("--include", action="store_true", help="only where the headers are")
+    new = commands.add_parser(
+        "new",
+        help="write a project with kernels of its own into a folder",
+        description=(
+            "Write a project: kernels, a program, tests on the CPU and a simulated GPU, a "
+            "Makefile, settings of VS Code. Where a file of these exists nothing is written."
+        ),
+    )
+    new.add_argument("folder", type=Path, help="where; made if it is not there")
+    commands.add_parser("gdb", help="print the file that tells gdb of kernels and buffers")
     _simulators.add_commands(
         commands.add_parser("sim", help="find the simulated drivers that tests run on")
     )
@@ -85,6 +95,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return run(verbose=options.verbose, as_json=options.json)
     if options.command == "sim":
         return _simulators.run(options)
+    if options.command == "new":
+        return _new_project.create(options.folder)
+    if options.command == "gdb":
+        print(_new_project.GDB_SCRIPT)
+        return 0
     print(cflags(checked=options.checked, only_include=options.include))
     return 0
 

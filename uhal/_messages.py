@@ -1,7 +1,7 @@
 """What kernels print and assert: read when the host waits, printed, or raised.
 
-A module that includes `<uhal/messages.h>` has a variable `uhal_messages`. When it is loaded, that is
-set to a ring of messages in host memory that the device reaches, one for all modules of a device.
+A module that includes `<uhal/messages.h>` has a variable `uhal_messages`. When it is loaded, that
+is set to a ring of messages in host memory that the device reaches, one for all its modules.
 The layout of both is that header's.
 """
 

@@ -1,7 +1,7 @@
 """Compiling kernel sources at run time, for those who have a compiler: nothing in uhal needs it.
 
-`host` calls the C++ compiler, `c++` or what the variable `CXX` names. What is not CUDA C++ or HIP but
-written with `<uhal/kernel.h>` is its; for OpenCL there is `opencl_backend.compile.kernels`.
+`host` calls the C++ compiler, `c++` or what the variable `CXX` names, for kernels written with
+`<uhal/kernel.h>`; for OpenCL there is `opencl_backend.compile.kernels`.
 `cuda` goes through cuda.core's `Program`, that is NVRTC, both of which come with the extra `cuda`
 (`pip install "uhal-py[cuda]"`). `hip` goes through hip-python's hiprtc, which comes with the extra
 `rocm` and needs ROCm's `libhiprtc.so`. What they return goes to `Module.from_bytes`.
@@ -74,14 +74,15 @@ def host(
     *,
     checked: bool | None = None,
 ) -> bytes:
-    """Compile kernels written with `<uhal/kernel.h>` to a library for the host's `Module.from_bytes`.
+    """Compile kernels written with `<uhal/kernel.h>` for the host to an image for `Module`.
 
     `source` is the text, or the path of a file that holds it. `options` are the compiler's, such as
-    `["-march=native", "-DTILE=32"]`. A `checked` library runs slower and finds what is wrong with its
-    accesses (docs/guide/debugging.md); by default it is one where `UHAL_HOST_CHECK=1` is set.
+    `["-march=native", "-DTILE=32"]`. A `checked` library runs slower and finds what is wrong with
+    its accesses (docs/guide/debugging.md); by default it is one where `UHAL_HOST_CHECK=1` is set.
 
     Raises `LibraryNotFoundError` when there is no compiler, `OSError` when the file cannot be read,
-    `DeviceError` with the compiler's words when the source does not compile. Any thread may call it.
+    `DeviceError` with the compiler's words when the source does not compile. Any thread may call
+    it.
     """
     if not isinstance(source, (str, os.PathLike)):
         raise ArgumentTypeError(f"source: expected a str or a path, got {describe(source)}")

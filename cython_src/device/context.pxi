@@ -71,11 +71,11 @@ cdef bint exiting = False
 
 
 @cython.final
-cdef class Watch:
+cdef class _Watch:
     """A word that kernels make something else than 0, and who is called then."""
     cdef const volatile uint32_t *word
     cdef object report
-    cdef Watch next
+    cdef _Watch next
 
 
 # no_gc, not no_gc_clear: of a Context in a garbage cycle the collector would still empty the dict
@@ -115,7 +115,7 @@ cdef class Context:
     cdef readonly object peers
     """Ordinals of the devices whose memory kernels of this one may use."""
     cdef unsigned int launch_marks
-    cdef Watch watches      # words of host memory that kernels report by; a linked list
+    cdef _Watch watches      # words of host memory that kernels report by; a linked list
     cdef object __weakref__
 
     def __init__(self, backend, int ordinal, uintptr_t token, limits):
@@ -193,7 +193,7 @@ cdef class Context:
 
         The word stays, and `report` is held, until `unwatch_reports`.
         """
-        cdef Watch watch = Watch.__new__(Watch)
+        cdef _Watch watch = _Watch.__new__(_Watch)
         watch.word = <const volatile uint32_t *>word
         watch.report = report
         watch.next = self.watches
@@ -201,8 +201,8 @@ cdef class Context:
 
     def unwatch_reports(self, uintptr_t word):
         """Watch a word no longer; nothing happens for one that is not watched."""
-        cdef Watch before = None
-        cdef Watch watch = self.watches
+        cdef _Watch before = None
+        cdef _Watch watch = self.watches
         while watch is not None and <uintptr_t>watch.word != word:
             before, watch = watch, watch.next
         if watch is None:
@@ -270,7 +270,7 @@ cdef class Context:
 
 cdef int check_reports(Context context) except -1:
     """Only where the user waits: what waits within must not fail for somebody's ids."""
-    cdef Watch watch = context.watches
+    cdef _Watch watch = context.watches
     while watch is not None:
         if watch.word[0] != 0:
             watch.report()

@@ -1,20 +1,18 @@
 #include "check.h"
 
 #include <algorithm>
-#include <cctype>
 #include <csetjmp>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <link.h>
 #include <mutex>
-#include <pthread.h>
 #include <stdexcept>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "launch_facts.h"
 #include "module.h"
 #include "platform.h"
 #include "runtime.h"
@@ -31,20 +29,6 @@ constexpr size_t arena_bytes = UHAL_HOST_MAX_SHARED_BYTES + 64 * gap_bytes;
 constexpr uintptr_t near_bytes = uintptr_t{1} << 24; // farther away an address is called wild
 constexpr unsigned looks_between_times = 1U << 16;
 
-struct Span {
-    uintptr_t start = 0;
-    uintptr_t end = 0;
-    bool holds(uintptr_t address) const { return address - start < end - start; }
-};
-
-struct Argument {
-    uint32_t index;
-    std::string name;
-    uintptr_t value;
-    size_t element; // bytes
-    Span memory;    // empty: nothing is known of it
-};
-
 struct Variable {
     const char *name;
     Span memory;
@@ -58,88 +42,6 @@ std::string format(const char *text, ...) {
     vsnprintf(made, sizeof made, text, values);
     va_end(values);
     return made;
-}
-
-// The names in a parameter list; a parameter without one is called by its number.
-std::vector<std::string> parameter_names(const char *text, uint32_t count) {
-    std::vector<std::string> names;
-    std::string word;
-    int depth = 0;
-    for (const char *at = text; *at != '\0'; ++at) {
-        if (isalnum(static_cast<unsigned char>(*at)) || *at == '_') {
-            word = at == text || !(isalnum(static_cast<unsigned char>(at[-1])) || at[-1] == '_')
-                       ? std::string(1, *at)
-                       : word + *at;
-        }
-        depth += (strchr("(<[{", *at) != nullptr) - (strchr(")>]}", *at) != nullptr);
-        if ((*at == ',' && depth == 1) || (*at == ')' && depth == 0)) {
-            names.push_back(word);
-            word.clear();
-        }
-    }
-    names.resize(count);
-    return names;
-}
-
-size_t element_bytes(uint32_t dtype) {
-    switch (dtype) {
-    case 'h':
-    case 'H':
-    case 'e':
-    case 'g':
-        return 2;
-    case 'i':
-    case 'I':
-    case 'f':
-        return 4;
-    case 'q':
-    case 'Q':
-    case 'd':
-        return 8;
-    default:
-        return 1;
-    }
-}
-
-Span stack_of_this_thread() {
-    Span stack;
-    pthread_attr_t attributes;
-    if (pthread_getattr_np(pthread_self(), &attributes) == 0) {
-        void *start = nullptr;
-        size_t bytes = 0;
-        pthread_attr_getstack(&attributes, &start, &bytes);
-        pthread_attr_destroy(&attributes);
-        stack = {reinterpret_cast<uintptr_t>(start), reinterpret_cast<uintptr_t>(start) + bytes};
-    }
-    return stack;
-}
-
-// Where the library is that holds an address.
-Span image_of(const void *address) {
-    struct Search {
-        uintptr_t address;
-        Span found;
-    } search = {reinterpret_cast<uintptr_t>(address), {}};
-    dl_iterate_phdr(
-        [](dl_phdr_info *info, size_t, void *data) {
-            Search &wanted = *static_cast<Search *>(data);
-            Span whole = {~uintptr_t{0}, 0};
-            for (int index = 0; index < info->dlpi_phnum; ++index) {
-                const auto &part = info->dlpi_phdr[index];
-                if (part.p_type == PT_LOAD) {
-                    const uintptr_t start = info->dlpi_addr + part.p_vaddr;
-                    whole.start = std::min(whole.start, start);
-                    whole.end = std::max(whole.end, start + part.p_memsz);
-                }
-            }
-            if (whole.end != 0 && whole.holds(wanted.address)) {
-                wanted.found = whole;
-                return 1;
-            }
-            return 0;
-        },
-        &search);
-    return search.found;
 }
 
 class Checker {
@@ -176,10 +78,9 @@ class Checker {
                             static_cast<uint32_t>(row / block.gridDim.y)};
             block.blockIdx = block_index_;
             begin_block();
-            block.dynamic_shared =
-                block.dynamic_shared_bytes != 0
-                    ? shared("dynamic shared memory", block.dynamic_shared_bytes)
-                    : nullptr;
+            block.dynamic_shared = block.dynamic_shared_bytes != 0
+                                       ? shared("dynamic shared memory", block.dynamic_shared_bytes)
+                                       : nullptr;
             launch_.function->kernel->run(&block, 1, launch_.parameters);
         }
         return true;
@@ -213,7 +114,8 @@ class Checker {
                 return reinterpret_cast<void *>(known.memory.start);
             }
         }
-        uintptr_t start = variables_.empty() ? arena_start_ : variables_.back().memory.end + gap_bytes;
+        uintptr_t start =
+            variables_.empty() ? arena_start_ : variables_.back().memory.end + gap_bytes;
         start = (start + 63) & ~uintptr_t{63};
         if (start + bytes > arena_start_ + arena_bytes) {
             words_ = format("%s: the block has more than 48 KiB of shared memory", name);
@@ -453,17 +355,19 @@ class Checker {
         if (address < 4096) {
             what += format(" at a null pointer (%#zx)", size_t{address});
             for (const Argument &one : arguments_) {
-                what += one.value == 0 ? format(", as argument %u '%s' is", one.index, one.name.c_str())
-                                       : "";
+                what += one.value == 0
+                            ? format(", as argument %u '%s' is", one.index, one.name.c_str())
+                            : "";
             }
         } else if (argument == nullptr || distance > near_bytes) {
             what += format(" at %#zx, which is no memory of the device", size_t{address});
         } else {
             const size_t size = argument->memory.end - argument->value;
-            what += format(" at %s, outside of argument %u '%s', whose memory has %zu elements of %zu "
-                           "bytes from there",
-                           element(*argument, address).c_str(), argument->index,
-                           argument->name.c_str(), size / argument->element, argument->element);
+            what +=
+                format(" at %s, outside of argument %u '%s', whose memory has %zu elements of %zu "
+                       "bytes from there",
+                       element(*argument, address).c_str(), argument->index, argument->name.c_str(),
+                       size / argument->element, argument->element);
         }
         words_ = what + ": " + here(instruction);
     }
@@ -473,8 +377,8 @@ class Checker {
         const Variable *nearest = nullptr;
         uintptr_t closest = ~uintptr_t{0};
         for (const Variable &one : variables_) {
-            const uintptr_t away =
-                address < one.memory.start ? one.memory.start - address : address + bytes - one.memory.end;
+            const uintptr_t away = address < one.memory.start ? one.memory.start - address
+                                                              : address + bytes - one.memory.end;
             if (away < closest) {
                 closest = away;
                 nearest = &one;

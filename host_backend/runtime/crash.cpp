@@ -103,8 +103,9 @@ void tell(int signal, siginfo_t *information, void *) {
         add_arguments(text, *launch);
         text.add("\n  address   0x");
         text.add(reinterpret_cast<uintptr_t>(information->si_addr), 16);
-        text.add("\n  to find it: compile the kernel with uhal.compile.host(…, checked=True), or with "
-                 "$(python -m uhal cflags --checked)\n");
+        text.add(
+            "\n  to find it: compile the kernel with uhal.compile.host(…, checked=True), or with "
+            "$(python -m uhal cflags --checked)\n");
         text.write_out();
     }
     // The instruction is run again when this returns, and meets who was there before.

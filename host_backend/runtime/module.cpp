@@ -174,6 +174,10 @@ int Module::read_check() {
     if (check_ == nullptr) {
         return UHAL_HOST_SUCCESS;
     }
+#if !defined(__linux__)
+    set_error_text("checked libraries are judged on Linux alone: compile it without --checked");
+    return UHAL_HOST_ERROR_INVALID_IMAGE;
+#endif
     if (check_->version != UHAL_HOST_CHECK_VERSION) {
         set_error_text("built with version %u of <uhal/checked.h>, this is version %u: build again",
                        check_->version, unsigned{UHAL_HOST_CHECK_VERSION});

@@ -1,7 +1,7 @@
 """The kernel language beyond the core: atomics, warps, blocks, vectors, tables, messages.
 
-Kernels are those of kernels/language.cu. Sums of floats are compared bit for bit: every target makes
-them in the same order, but for compilers of OpenCL, which may reorder.
+Kernels are those of kernels/language.cu. Sums of floats are compared bit for bit: every target
+makes them in the same order, but for compilers of OpenCL, which may reorder.
 """
 
 from __future__ import annotations
@@ -410,14 +410,11 @@ def test_one_source_tells_its_types_everywhere(
     with Module.from_bytes(plain_image(row, tmp_path)) as module:
         kernel = module.get_function("counting_sort")
         assert kernel.signature is not None
-        assert kernel.signature.declaration == (
-            "u32 n, const u8* values, u32* counts, u32* places"
-        )
+        assert kernel.signature.declaration == ("u32 n, const u8* values, u32* counts, u32* places")
         sort(kernel, rng)
         assert str(module.get_function("atomics_i64").signature).startswith(
             "u64 n, const i64* values, i64* out, u32* tickets, u32* taken"
         )
-
 
 
 def test_a_counting_sort(device: Device, language: Module, rng: np.random.Generator) -> None:

@@ -67,7 +67,9 @@ def test_nvcc_and_the_header_are_enough(options: tuple[str, ...], tmp_path: Path
     command = ["nvcc", "-std=c++17", *flags, *options, "k.cu", "-o", "image"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0 and "warning" not in done.stderr, done.stderr
-    found = select((tmp_path / "image").read_bytes(), DeviceTarget("cuda:0", (8, 0), (13, 0))).signatures
+    found = select(
+        (tmp_path / "image").read_bytes(), DeviceTarget("cuda:0", (8, 0), (13, 0))
+    ).signatures
     assert declarations(dict(found)) == DECLARED
     assert [parameter.offset for parameter in found["typed"]] == OFFSETS
     assert "kernel.h" in str(found["typed"])

@@ -40,7 +40,11 @@ CASES: dict[str, tuple[list[Any], tuple[int, ...], str]] = {
     "shared_race": ([1], (1, 64), "race on count[0]"),
     "uninitialized": ([64], (1, 64), "read of 4 bytes of tile[32], block (0, 0, 0), thread (32,"),
     "uninitialized_dynamic": ([64], (1, 64, 256), "of dynamic shared memory[0], block (0, 0, 0)"),
-    "past_shared": ([1], (1, 64), "write of 4 bytes at tile[32], outside of its 128 bytes of shared"),
+    "past_shared": (
+        [1],
+        (1, 64),
+        "write of 4 bytes at tile[32], outside of its 128 bytes of shared",
+    ),
     "endless_loop": ([1, 64], (1, 64), "it has run for 1 s (UHAL_HOST_CHECK_SECONDS)"),
     "race_between_blocks": ([1], (3, 64), "race on y[0]"),
     "wild_store": ([64], (1, 64), "write of 4 bytes at 0x123456780000, which is no memory of"),
@@ -71,7 +75,11 @@ def checked() -> bytes:
 def lines_of(kernel: str) -> list[int]:
     """The lines of a kernel that end in its mark."""
     text = SOURCE.read_text(encoding="utf-8").splitlines()
-    start = next(number for number, line in enumerate(text) if line.startswith("KERNEL") and f"({kernel}," in line)
+    start = next(
+        number
+        for number, line in enumerate(text)
+        if line.startswith("KERNEL") and f"({kernel}," in line
+    )
     end = next(number for number in range(start, len(text)) if text[number] == "}")
     return [number + 1 for number in range(start, end) if text[number].endswith("// here")]
 
@@ -83,7 +91,15 @@ def test_a_planted_mistake_is_named(kernel: str, tmp_path: Path) -> None:
     image.write_bytes(checked())
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "UHAL_HOST_CHECK": "1"}
     environment["UHAL_HOST_CHECK_SECONDS"] = "1"
-    command = [sys.executable, "-c", CHILD, str(image), kernel, json.dumps(sizes), json.dumps(shape)]
+    command = [
+        sys.executable,
+        "-c",
+        CHILD,
+        str(image),
+        kernel,
+        json.dumps(sizes),
+        json.dumps(shape),
+    ]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100)
     said = done.stdout
     assert f"kernel {kernel}: " in said and words in said, said + done.stderr

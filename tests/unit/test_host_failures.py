@@ -51,7 +51,9 @@ with Device(0, "host") as device:
 """
 
 
-def run(kernel: str, folder: Path, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def run(
+    kernel: str, folder: Path, *options: str, **environment: str
+) -> subprocess.CompletedProcess[str]:
     image = folder / "k.so"
     image.write_bytes(build(SOURCE))
     return subprocess.run(

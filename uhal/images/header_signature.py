@@ -1,7 +1,7 @@
 """Reads what `<uhal/kernel.h>` leaves in a device's image of each kernel's parameters.
 
-For a kernel `saxpy` that is a constant `uhal_signature_saxpy`; `uhal/include/uhal/signature.h`, which
-makes it, says what is in it. The image's own facts count first, as everywhere: `with_header` merges.
+For a kernel `saxpy` that is a constant `uhal_signature_saxpy`; `uhal/include/uhal/signature.h`,
+which makes it, says what is in it. The image's own facts count first, as everywhere.
 """
 
 from __future__ import annotations

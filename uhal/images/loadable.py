@@ -1,8 +1,8 @@
 """Checks what a system's loader would believe of a shared library: segments, tables, relocations.
 
-The loader follows every address in the file. Here each must lie in what the library itself loads, so
-that a damaged file is refused in words. What the code does, no reading tells. Numbers are those of the
-System V ABI, "Object Files" and "Program Loading and Dynamic Linking".
+The loader follows every address in the file. Here each must lie in what the library itself loads,
+so that a damaged file is refused in words. What the code does, no reading tells. Numbers are those
+of the System V ABI, "Object Files" and "Program Loading and Dynamic Linking", and of GNU's linker.
 """
 
 from __future__ import annotations
@@ -89,7 +89,11 @@ class _Reader:
         missing = {_STRTAB, _SYMTAB} - entries.keys()
         if missing:
             raise _Damage(f"it has no {_ADDRESSES[min(missing)]}")
-        if any(entries.get(tag, 0) >= entries.get(10, 0) for tag in (_NEEDED, _SONAME) if tag in entries):
+        if any(
+            entries.get(tag, 0) >= entries.get(10, 0)
+            for tag in (_NEEDED, _SONAME)
+            if tag in entries
+        ):
             raise _Damage("a name lies outside of its names")
         if entries.get(11, _SYMBOL_BYTES) != _SYMBOL_BYTES or entries.get(9, 24) != 24:
             raise _Damage("its symbols or relocations have another size")

@@ -2,7 +2,7 @@
 
 PTX tells the size, alignment and offset of every parameter, but before `sm_100` a pointer and a
 64-bit integer look the same, and both 16-bit floats are two bytes. `ptx_addresses` finds pointers
-by their use. `<uhal/kernel.h>` leaves a constant that tells the rest, or a build of ours comment lines:
+by their use. `<uhal/kernel.h>` leaves a constant that tells the rest, our builds comment lines:
 
     //uhal.sig saxpy: u64 n, f32 a, const f32* x, f32* y
 

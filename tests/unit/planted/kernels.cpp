@@ -78,7 +78,8 @@ KERNEL(past_shared, (f32 * y)) {
     SHARED(f32, tile, 2, 16);
     SHARED(f32, next, 16);
     THREADS(t) {
-        next[t % 16] = y[0];
+        if (t < 16)
+            next[t] = y[0];
         tile[t / 16][t % 16] = 1.0f; // here
     }
 }
