@@ -89,7 +89,7 @@ def test_gdb_stops_where_a_kernel_is(project: Path) -> None:
     commands = [
         *(one["text"] for one in settings["setupCommands"]),
         f"break kernels.cu:{product} if i == 300",
-        f"break kernels.cu:{total} if blockIdx.x == 2",
+        f"break kernels.cu:{total} if t == 0 && this->blockIdx.x == 2",
         "run",
         "uhal-where",
         "print blockIdx",

@@ -98,7 +98,10 @@ class WorkItem(gdb.Command):  # type: ignore[misc]
 
     def invoke(self, argument: str, from_tty: bool) -> None:
         """Print it; say so where no kernel runs."""
-        frame = gdb.selected_frame()
+        try:
+            frame = gdb.selected_frame()
+        except gdb.error:
+            frame = None  # nothing runs
         while frame is not None:
             found = re.search(r"uhal_kernel_(\w+)::body", frame.name() or "")
             if found is not None:
