@@ -173,6 +173,14 @@ class Checker {
     // -- judging ---------------------------------------------------------------------------------
 
     bool judge_memory(uintptr_t address, size_t bytes, uint32_t flags, const void *instruction) {
+        // Compilers call it aligned from 8 bytes on: pairs of f64 are.
+        const size_t unit = std::min<size_t>(bytes, 8);
+        if ((flags & UHAL_HOST_CHECK_ALIGNED) != 0 && address % unit != 0) {
+            words_ = format("%s at %s, whose address %#zx is no multiple of %zu: %s",
+                            verb(flags, bytes).c_str(), element_of_memory(address).c_str(),
+                            size_t{address}, unit, here(instruction).c_str());
+            return false;
+        }
         if (!last_memory_.holds(address) && memory_with(address) == nullptr) {
             if (!image_.holds(address) && !(unknown_memory_ && address >= 4096)) {
                 say_outside(address, bytes, flags, instruction);

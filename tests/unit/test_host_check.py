@@ -37,6 +37,7 @@ CASES: dict[str, tuple[list[Any], tuple[int, ...], str]] = {
         "bytes from there: block (3, 0, 0), thread (63, 0, 0), at",
     ),
     "load_before_start": ([100, 100], (1, 64), "read of 4 bytes at x[-3], outside of argument 0"),
+    "vector_load": ([64, 64], (1, 8), "read of 16 bytes at x[1], whose address 0x"),
     "shared_race": ([1], (1, 64), "race on count[0]"),
     "uninitialized": ([64], (1, 64), "read of 4 bytes of tile[32], block (0, 0, 0), thread (32,"),
     "uninitialized_dynamic": ([64], (1, 64, 256), "of dynamic shared memory[0], block (0, 0, 0)"),

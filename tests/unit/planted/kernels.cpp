@@ -2,6 +2,7 @@
 // mode must name. Those of tests/simulated/planted/bugs.cu that the language of kernels can say.
 #include <uhal/atomics.h>
 #include <uhal/kernel.h>
+#include <uhal/vector.h>
 #include <uhal/warp.h>
 
 // Each thread reads what its mirror image wrote: a barrier is missing in between.
@@ -33,6 +34,14 @@ KERNEL(store_past_end, (f32 * y)) {
 KERNEL(load_before_start, (const f32 *x, f32 *y)) {
     GRID_STRIDE(i, 100) {
         y[i] = x[i64(i) - 3]; // here
+    }
+}
+
+// Four floats at a time, from an element that need not be a multiple of four.
+KERNEL(vector_load, (const f32 *x, f32 *y)) {
+    THREADS(t) {
+        const f32x4 four = load_vector<4>(x + 1 + 4 * t); // here
+        store_vector(y + 4 * t, four);
     }
 }
 

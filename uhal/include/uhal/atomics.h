@@ -71,8 +71,8 @@ DEVICE_FUNCTION Type atomic_compare_exchange(Type *address, typename uhal_same<T
 template <uhal_scope scope = SCOPE_DEVICE, class Type>
 DEVICE_FUNCTION Type atomic_exchange(Type *address, typename uhal_same<Type>::type value) {
     typedef UHAL_WORD_OF(Type) Word;
-    return uhal_bits_as<Type>(uhal_word_exchange<scope>(reinterpret_cast<Word *>(address),
-                                                        uhal_bits_as<Word>(value)));
+    return uhal_bits_as<Type>(
+        uhal_word_exchange<scope>(reinterpret_cast<Word *>(address), uhal_bits_as<Word>(value)));
 }
 
 /** Read a value that others may be writing. */
@@ -151,7 +151,8 @@ DEVICE_FUNCTION Type atomic_add(Type *address, typename uhal_same<Type>::type va
 }
 
 /** Add two numbers of 16 bits in one step, each rounded to nearest. f16x2 and bf16x2. */
-template <uhal_scope scope = SCOPE_DEVICE> DEVICE_FUNCTION f16x2 atomic_add(f16x2 *address, f16x2 value) {
+template <uhal_scope scope = SCOPE_DEVICE>
+DEVICE_FUNCTION f16x2 atomic_add(f16x2 *address, f16x2 value) {
     return uhal_update<scope>(address, value, uhal_sum{});
 }
 template <uhal_scope scope = SCOPE_DEVICE>
@@ -182,8 +183,8 @@ DEVICE_FUNCTION Type atomic_max(Type *address, typename uhal_same<Type>::type va
     DEVICE_FUNCTION Type atomic_##name(Type *address, typename uhal_same<Type>::type value) {      \
         static_assert(!uhal_is_float<Type>::value, "bits of integers");                            \
         return static_cast<Type>(                                                                  \
-            uhal_fetch_##name<scope>(reinterpret_cast<UHAL_WORD_OF(Type) *>(address),             \
-                                     static_cast<UHAL_WORD_OF(Type)>(value)));                    \
+            uhal_fetch_##name<scope>(reinterpret_cast<UHAL_WORD_OF(Type) *>(address),              \
+                                     static_cast<UHAL_WORD_OF(Type)>(value)));                     \
     }
 /** Keep the bits that `value` has, too. Integers. */
 UHAL_BITWISE(and)

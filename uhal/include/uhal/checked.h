@@ -82,10 +82,11 @@ UHAL_UNCHECKED static inline void uhal_check(const volatile void *address, size_
 
 #define UHAL_CHECK_SIZE(bytes)                                                                     \
     UHAL_CALLED void __tsan_read##bytes(void *address) {                                           \
-        uhal_check(address, bytes, 0, __builtin_return_address(0));                                \
+        uhal_check(address, bytes, UHAL_HOST_CHECK_ALIGNED, __builtin_return_address(0));          \
     }                                                                                              \
     UHAL_CALLED void __tsan_write##bytes(void *address) {                                          \
-        uhal_check(address, bytes, UHAL_HOST_CHECK_WRITE, __builtin_return_address(0));            \
+        uhal_check(address, bytes, UHAL_HOST_CHECK_WRITE | UHAL_HOST_CHECK_ALIGNED,                \
+                   __builtin_return_address(0));                                                   \
     }                                                                                              \
     UHAL_CALLED void __tsan_unaligned_read##bytes(void *address) {                                 \
         uhal_check(address, bytes, 0, __builtin_return_address(0));                                \

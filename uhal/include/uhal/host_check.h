@@ -14,6 +14,7 @@
 
 #define UHAL_HOST_CHECK_WRITE 1
 #define UHAL_HOST_CHECK_ATOMIC 2 /* a write, unless it only loads */
+#define UHAL_HOST_CHECK_ALIGNED 4 /* the address must be a multiple of the size, or of 8 */
 
 /* Set by the runtime before the first launch. None of them returns after a mistake was found. */
 struct uhal_host_check_services {

@@ -112,8 +112,9 @@ DEVICE_FUNCTION void warp_shuffle_up(BLOCK block, Register &value, u32 distance,
 /** Give each lane the value `distance` lanes behind it; the last ones keep their own. */
 template <class Register, class Result>
 DEVICE_FUNCTION void warp_shuffle_down(BLOCK block, Register &value, u32 distance, Result &result) {
-    uhal_shuffle(block, value, result,
-                 [&](u32, u32 lane) { return lane + distance < WARP_LANES ? lane + distance : lane; });
+    uhal_shuffle(block, value, result, [&](u32, u32 lane) {
+        return lane + distance < WARP_LANES ? lane + distance : lane;
+    });
 }
 
 /** Give each lane the value of the lane whose number differs in the bits of `mask`. */
@@ -156,22 +157,25 @@ DEVICE_FUNCTION UHAL_VALUE_OF(Register) block_broadcast(BLOCK block, Register &v
 
 /** Combine the values of a block; return the result to all. */
 template <class Register, class Operation>
-DEVICE_FUNCTION UHAL_VALUE_OF(Register) block_reduce(BLOCK block, Register &value, Operation operation) {
+DEVICE_FUNCTION UHAL_VALUE_OF(Register)
+    block_reduce(BLOCK block, Register &value, Operation operation) {
     return uhal_block_reduce(block, value, operation);
 }
 
 /** Combine the values of each work-item and those before it in the block, in place; return that of
  * all. */
 template <class Register, class Operation>
-DEVICE_FUNCTION UHAL_VALUE_OF(Register) block_scan(BLOCK block, Register &value, Operation operation) {
+DEVICE_FUNCTION UHAL_VALUE_OF(Register)
+    block_scan(BLOCK block, Register &value, Operation operation) {
     return uhal_block_scan(block, value, operation, uhal_inclusive{});
 }
 
 /** Combine the values before each work-item in the block, in place; the first one gets `first`.
  * Returns what all values together make, without `first`. */
 template <class Register, class Operation>
-DEVICE_FUNCTION UHAL_VALUE_OF(Register) block_scan_exclusive(BLOCK block, Register &value, Operation operation,
-                                                    UHAL_VALUE_OF(Register) first) {
+DEVICE_FUNCTION UHAL_VALUE_OF(Register)
+    block_scan_exclusive(BLOCK block, Register &value, Operation operation,
+                         UHAL_VALUE_OF(Register) first) {
     return uhal_block_scan(block, value, operation, uhal_exclusive<UHAL_VALUE_OF(Register)>{first});
 }
 
@@ -189,6 +193,5 @@ template <class Register> DEVICE_FUNCTION bool block_any(BLOCK block, Register &
 template <class Register> DEVICE_FUNCTION bool block_all(BLOCK block, Register &flag) {
     return uhal_block_count(block, flag) == uhal_block_threads(block);
 }
-
 
 #endif

@@ -12,9 +12,9 @@
 /* Intel's runtime for CPUs has no atomics on generic pointers, so it is asked where a pointer points. */
 #define UHAL_LOCAL __attribute__((address_space(3)))
 #define UHAL_IN_GLOBAL __attribute__((address_space(1)))
-extern "C" __attribute__((device, const)) UHAL_LOCAL void *uhal_cl_to_local(const void *pointer,
-                                                                           int storage)
-    __asm("_Z40__spirv_GenericCastToPtrExplicit_ToLocalPvi");
+extern "C" __attribute__((device, const)) UHAL_LOCAL void *
+uhal_cl_to_local(const void *pointer,
+                 int storage) __asm("_Z40__spirv_GenericCastToPtrExplicit_ToLocalPvi");
 template <class Type, class Act> DEVICE_FUNCTION auto uhal_at(Type *address, Act act) {
     UHAL_LOCAL void *const shared = uhal_cl_to_local(address, 4);
     if (shared != nullptr)
@@ -57,9 +57,8 @@ template <uhal_scope scope, class Word> DEVICE_FUNCTION Word uhal_word_load(cons
 
 template <uhal_scope scope, class Word>
 DEVICE_FUNCTION void uhal_word_store(Word *address, Word value) {
-    uhal_at(address, [&](auto *at) {
-        __hip_atomic_store(at, value, __ATOMIC_RELAXED, UHAL_MEMORY_SCOPE);
-    });
+    uhal_at(address,
+            [&](auto *at) { __hip_atomic_store(at, value, __ATOMIC_RELAXED, UHAL_MEMORY_SCOPE); });
 }
 
 #if defined(__SPIRV__)
@@ -94,8 +93,8 @@ DEVICE_FUNCTION u32 uhal_first_lane() {
 
 DEVICE_FUNCTION u32 uhal_word_of_lane(u32 word, u32 lane, u32) {
     const u32 source = uhal_first_lane() + lane;
-    return static_cast<u32>(__builtin_amdgcn_ds_bpermute(static_cast<int>(4 * source),
-                                                         static_cast<int>(word)));
+    return static_cast<u32>(
+        __builtin_amdgcn_ds_bpermute(static_cast<int>(4 * source), static_cast<int>(word)));
 }
 
 DEVICE_FUNCTION u32 uhal_lanes_where(bool flag, u32) {

@@ -94,11 +94,11 @@ DEVICE_FUNCTION UHAL_VALUE_OF(Register) uhal_block_broadcast(BLOCK, Register &va
 
 /* One value a warp, combined in the warps' order by every work-item. */
 template <class Type, class Operation>
-DEVICE_FUNCTION Type uhal_of_warps(BLOCK block, const Type *values, u32 count, Operation operation) {
+DEVICE_FUNCTION Type uhal_of_warps(BLOCK block, const Type *values, u32 count,
+                                   Operation operation) {
     (void)block;
     Type all = values[0];
-    ROLLED for (u32 warp = 1; warp < count; ++warp)
-        all = operation(all, values[warp]);
+    ROLLED for (u32 warp = 1; warp < count; ++warp) all = operation(all, values[warp]);
     return all;
 }
 

@@ -84,8 +84,7 @@ DEVICE_FUNCTION void uhal_shift(BLOCK block, Register &value, Type first_value) 
 }
 
 template <class Register>
-DEVICE_FUNCTION UHAL_VALUE_OF(Register)
-    uhal_block_broadcast(BLOCK, Register &value, u32 thread) {
+DEVICE_FUNCTION UHAL_VALUE_OF(Register) uhal_block_broadcast(BLOCK, Register &value, u32 thread) {
     return value(thread);
 }
 

@@ -6,16 +6,16 @@
 /* LLVM 22 makes broken code of its own compare-and-exchange where two of them join, so the built-in
  * functions of OpenCL C 1.2 are called, whose scope is the device. */
 extern "C" {
-__attribute__((device)) u32 uhal_cl_exchange_if_u32(UHAL_IN_GLOBAL u32 *, u32, u32)
-    __asm("_Z14atomic_cmpxchgPU3AS1Vjjj");
-__attribute__((device)) u32 uhal_cl_exchange_if_local_u32(UHAL_LOCAL u32 *, u32, u32)
-    __asm("_Z14atomic_cmpxchgPU3AS3Vjjj");
-__attribute__((device)) u64 uhal_cl_exchange_if_u64(UHAL_IN_GLOBAL u64 *, u64, u64)
-    __asm("_Z12atom_cmpxchgPU3AS1Vmmm");
-__attribute__((device)) u64 uhal_cl_exchange_if_local_u64(UHAL_LOCAL u64 *, u64, u64)
-    __asm("_Z12atom_cmpxchgPU3AS3Vmmm");
-__attribute__((device, convergent)) void uhal_cl_memory_barrier(u32 scope, u32 semantics)
-    __asm("_Z21__spirv_MemoryBarrierjj");
+__attribute__((device)) u32 uhal_cl_exchange_if_u32(UHAL_IN_GLOBAL u32 *, u32,
+                                                    u32) __asm("_Z14atomic_cmpxchgPU3AS1Vjjj");
+__attribute__((device)) u32
+uhal_cl_exchange_if_local_u32(UHAL_LOCAL u32 *, u32, u32) __asm("_Z14atomic_cmpxchgPU3AS3Vjjj");
+__attribute__((device)) u64 uhal_cl_exchange_if_u64(UHAL_IN_GLOBAL u64 *, u64,
+                                                    u64) __asm("_Z12atom_cmpxchgPU3AS1Vmmm");
+__attribute__((device)) u64 uhal_cl_exchange_if_local_u64(UHAL_LOCAL u64 *, u64,
+                                                          u64) __asm("_Z12atom_cmpxchgPU3AS3Vmmm");
+__attribute__((device, convergent)) void
+uhal_cl_memory_barrier(u32 scope, u32 semantics) __asm("_Z21__spirv_MemoryBarrierjj");
 }
 
 #define UHAL_CL_COMPARE_EXCHANGE(type)                                                             \
@@ -34,7 +34,9 @@ UHAL_CL_COMPARE_EXCHANGE(u64)
 
 /* Sequentially consistent, for memory of the workgroup and of all (SPIR-V, "Memory Semantics"). */
 template <uhal_scope scope> DEVICE_FUNCTION void uhal_fence() {
-    uhal_cl_memory_barrier(scope == SCOPE_BLOCK ? 2 : scope == SCOPE_SYSTEM ? 0 : 1,
+    uhal_cl_memory_barrier(scope == SCOPE_BLOCK    ? 2
+                           : scope == SCOPE_SYSTEM ? 0
+                                                   : 1,
                            0x10 | 0x100 | 0x200);
 }
 
@@ -80,7 +82,8 @@ UHAL_CL_NATIVE(sqrt, "_Z11native_sqrtf")
 UHAL_CL_NATIVE(rsqrt, "_Z12native_rsqrtf")
 UHAL_CL_NATIVE(reciprocal, "_Z12native_recipf")
 #undef UHAL_CL_NATIVE
-extern "C" __attribute__((device, const)) f32 uhal_cl_native_powr(f32, f32) __asm("_Z11native_powrff");
+extern "C"
+    __attribute__((device, const)) f32 uhal_cl_native_powr(f32, f32) __asm("_Z11native_powrff");
 DEVICE_FUNCTION f32 uhal_fast_pow(f32 x, f32 y) { return uhal_cl_native_powr(x, y); }
 
 #endif
