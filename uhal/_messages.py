@@ -11,6 +11,7 @@ import contextlib
 import re
 import struct
 import sys
+import threading
 import warnings
 import weakref
 from typing import Protocol
@@ -79,9 +80,21 @@ class _Ring:
         self._messages = self.memory.array[_CHANNEL.itemsize :].view(_MESSAGE)
         self._channel["capacity"] = CAPACITY
         self._read = 0
+        self._lock = threading.Lock()
 
     def report(self) -> None:
         """Print what was printed since the last time; raise the first assertion that failed."""
+        with self._lock:
+            lines, failed = self._new()
+        if lines:
+            sys.stdout.write("".join(lines))
+            sys.stdout.flush()
+        if failed:
+            more = f" ({len(failed) - 1} more failed)" if len(failed) > 1 else ""
+            raise KernelAssertionError(failed[0] + more)
+
+    def _new(self) -> tuple[list[str], list[str]]:
+        """What was printed, and what failed, since the last time."""
         self._channel["pending"] = 0
         end = int(self._channel["next"])
         # The counter wraps around as the device's does.
@@ -97,12 +110,7 @@ class _Ring:
                 continue  # still being written, by work that was not waited for
             (failed if message["kind"] == _ASSERTION else lines).append(_words(message))
         self._read = end
-        if lines:
-            sys.stdout.write("".join(lines))
-            sys.stdout.flush()
-        if failed:
-            more = f" ({len(failed) - 1} more failed)" if len(failed) > 1 else ""
-            raise KernelAssertionError(failed[0] + more)
+        return lines, failed
 
     def close(self) -> None:
         """Give the memory back."""
