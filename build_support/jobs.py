@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -113,7 +114,7 @@ def _run(job: Job, root: Path, progress: _Progress) -> None:
 def _execute(command: Sequence[str], root: Path) -> None:
     try:
         done = subprocess.run(
-            command,
+            [*_remembering(command), *command],
             cwd=root,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -128,6 +129,12 @@ def _execute(command: Sequence[str], root: Path) -> None:
         _say(done.stdout.rstrip())
 
 
+def _remembering(command: Sequence[str]) -> tuple[str, ...]:
+    """What goes in front of a compiler so that another checkout need not compile the same again."""
+    remembers = "-c" in command and shutil.which("ccache")
+    return (remembers,) if remembers else ()
+
+
 def _is_fresh(job: Job, root: Path) -> bool:
     try:
         return job.output.exists() and _stamp(job, root).read_text() == job.digest(root)
@@ -136,9 +143,9 @@ def _is_fresh(job: Job, root: Path) -> bool:
 
 
 def _stamp(job: Job, root: Path) -> Path:
-    # By the place in the checkout: a checkout that was moved or copied is built already.
-    place = os.path.relpath(job.output.resolve(), root.resolve())
-    name = hashlib.sha256(place.encode()).hexdigest()[:16]
+    # By the path in the checkout: a checkout that was moved or copied is built already.
+    relative = os.path.relpath(job.output.resolve(), root.resolve())
+    name = hashlib.sha256(relative.encode()).hexdigest()[:16]
     return root / "build" / "stamps" / f"{job.output.name}.{name}"
 
 

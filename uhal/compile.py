@@ -1,4 +1,4 @@
-"""Compiling kernel sources at run time, for those who have a compiler: nothing in uhal needs it.
+"""Compiles kernel sources at run time if there is a compiler; nothing in uhal needs it.
 
 `host` calls the C++ compiler, `c++` or what the variable `CXX` names, for kernels written with
 `<uhal/kernel.h>`; for OpenCL there is `opencl_backend.compile.kernels`.
@@ -28,7 +28,7 @@ INCLUDE = Path(__file__).resolve().parent / "include"
 """The folder of `<uhal/kernel.h>`."""
 
 _MODULES = ("cuda.core", "cuda.core.experimental")
-"""Where cuda.core keeps `Program`: the second is its place before version 1.0."""
+"""The modules in which cuda.core keeps `Program`: the second before version 1.0."""
 _INSTALL = 'pip install "uhal-py[cuda]"'
 
 

@@ -14,12 +14,9 @@
 #include "../engine/queue.h"
 #include "../images/image.h"
 #include "../ptx/executor/kernels.h"
+#include "driver_abi.h"
+#include "jit_log.h"
 #include "profile.h"
-
-// What the ABI headers declare is what the library exports.
-#pragma GCC visibility push(default)
-#include "graph_abi.h"
-#pragma GCC visibility pop
 
 namespace cuda_sim {
 
@@ -109,12 +106,20 @@ struct Library {
     std::map<std::string, std::shared_ptr<Kernel>> kernels;
 };
 
-// What a program said of a page of managed memory. Places are devices, or CU_DEVICE_CPU.
+// What is to be linked, and what came of it.
+struct LinkState {
+    CUlinkState handle = nullptr;
+    std::vector<std::string> texts;
+    std::string linked; // what the program was handed; valid until the state is destroyed
+    JitLog log;
+};
+
+// What a program said of a page of managed memory. Locations are devices, or CU_DEVICE_CPU.
 struct PageAdvice {
     bool read_mostly = false;
     CUdevice preferred = CU_DEVICE_INVALID;
     CUdevice prefetched = CU_DEVICE_INVALID;
-    uint32_t accessed_by = 0; // a bit for each place
+    uint32_t accessed_by = 0; // a bit for each location
 };
 
 // An allocation of managed memory, which lies in host memory.

@@ -1,4 +1,4 @@
-"""What a node of a graph is, in the words of the Rust original: `TensorOp` and `OpParams`.
+"""The nodes of a graph, with the names of the Rust original: `TensorOp` and `OpParams`.
 
 Every operation of the op table is one; `compute` says how an operation, its inputs and its
 parameters become the call of the function that tensors have for it. That function's own checks are
@@ -16,7 +16,7 @@ from typing import Any
 from ubridge.core.layout import Shape
 from ubridge.core.op_table import OPS, Op
 from ubridge.ops import choices, elementwise, fused, nn, products, reductions, selection
-from ubridge.ops.caches import kv_append
+from ubridge.ops.caches import cached_attention, kv_append, rope_at
 from ubridge.quantized import QuantizedWeight, quantized_matmul
 from ubridge.tensor import DeviceTensor
 from uhal.errors import ArgumentTypeError, ArgumentValueError
@@ -42,20 +42,20 @@ class TensorOp(Enum):
 
 @dataclass(frozen=True)
 class OpParams:
-    """What a node takes besides its inputs. Tensors here are constants of the graph."""
+    """A node's parameters besides its inputs. Tensors here are constants of the graph."""
 
     weight: DeviceTensor | QuantizedWeight | None = None
     """The last operand: the matrix of a product, dense or quantized, the second summand, ids."""
     gamma: DeviceTensor | None = None
-    """What a norm multiplies by."""
+    """The weight of a norm."""
     beta: DeviceTensor | None = None
-    """What a layer norm adds."""
+    """The bias of a layer norm."""
     scalar: float | None = None
     """The number of the operation: epsilon of norms, scale of attention, a factor or exponent."""
     integer: int | None = None
     """The axis, of operations along one."""
     gate_up: bool = False
-    """Of `Mul`: the first input goes through silu."""
+    """For `Mul`: `silu` is applied to the first input."""
     options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     """Other keywords of the operation's function: `causal`, `interleaved`, `stride`, `dtype`, …"""
 
@@ -65,7 +65,7 @@ class Node:
     """A leaf or an operation of a graph."""
 
     index: int
-    """What other nodes name it by."""
+    """The number by which other nodes name it."""
     op: Op | None
     """The operation; `None` for a leaf."""
     shape: Shape
@@ -79,7 +79,7 @@ class Node:
 
 
 def table_op(kind: TensorOp | Op | str, inputs: int, params: OpParams) -> Op:
-    """Return the operation of the table a node is; `ArgumentValueError` when there is none."""
+    """Return the table's operation of a node; `ArgumentValueError` when there is none."""
     if isinstance(kind, Op):
         return kind
     name = kind.value if isinstance(kind, TensorOp) else kind
@@ -209,6 +209,19 @@ def _append(op: Op, operands: _Operands, params: OpParams) -> Any:
     return kv_append(*operands)
 
 
+def _rope_at(op: Op, operands: _Operands, params: OpParams) -> Any:
+    _require_count(op, operands, 4)
+    return rope_at(*operands, **params.options)
+
+
+def _cached(op: Op, operands: _Operands, params: OpParams) -> Any:
+    query, keys, values, position, *biases = operands
+    bias = biases[0] if biases else None
+    return cached_attention(
+        query, keys, values, position, bias=bias, scale=params.scalar, **params.options
+    )
+
+
 def _attention(op: Op, operands: _Operands, params: OpParams) -> Any:
     query, key, value, *masks = operands
     mask = masks[0] if masks else None
@@ -258,6 +271,8 @@ _BY_FAMILY: Mapping[str, Callable[[Op, _Operands, OpParams], Any]] = {
     "gated": _gated,
     "masked_fill": _masked_fill,
     "kv_append": _append,
+    "rope_at": _rope_at,
+    "cached_attention": _cached,
     **dict.fromkeys(("softmax", "log_softmax"), _rows),
     **dict.fromkeys(("conv1d", "conv2d", "conv_transpose1d", "conv_transpose2d"), _network),
     **dict.fromkeys(("pool2d", "nearest2d", "bilinear2d"), _network),
