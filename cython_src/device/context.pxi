@@ -268,8 +268,12 @@ cdef class Context:
         return f"<Context {self.backend_name}:{self.ordinal}{' closed' if self.closed else ''}>"
 
 
-cdef int check_reports(Context context) except -1:
+cdef inline int check_reports(Context context) except -1:
     """Only where the user waits: what waits within must not fail for somebody's ids."""
+    return 0 if context.watches is None else ask_watches(context)
+
+
+cdef int ask_watches(Context context) except -1:
     cdef _Watch watch = context.watches
     while watch is not None:
         if watch.word[0] != 0:
