@@ -87,6 +87,7 @@ setup(
         *find_packages(include=["uhal*", "ubridge*", "*_backend*"]),
         *SIMULATORS,
         "uhal.examples",
+        "uhal.examples.gallery",
     ],
     package_dir={"uhal.examples": "examples", "uhal_simulators": "simulators"},
     # Declared so that the wheel is tagged for this interpreter; BuildNative does the work.

@@ -371,6 +371,15 @@ class Backend(ABC):
         """(least, greatest) stream priority; the greatest is the smaller number."""
         return (0, 0)
 
+    def foreign_stream(self, ordinal: int, handle: int) -> tuple[int, object]:
+        """Return the native stream of a handle that another library owns, and what keeps it.
+
+        `NotSupportedError` where there is none. By default the handle is the stream.
+        """
+        if self.stream_refusal:
+            raise NotSupportedError(f"handle: {self.stream_refusal}", backend=self.name)
+        return handle, None
+
     def special_stream(self, kind: Literal["legacy", "per_thread"]) -> int | None:
         """Handle of a vendor's special stream, `None` where there is none."""
         return None

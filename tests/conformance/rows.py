@@ -33,7 +33,6 @@ from build_support.kernel_declarations import declared_signatures
 from opencl_backend import compile as opencl_compile
 from opencl_backend.spirv import SpirvModule
 from simulators.topsfb import of_host
-from tests.sampling import SOAK
 from uhal import Device, registry
 from uhal.images.amd_target import TargetId
 from uhal.images.hsaco import read_hsaco
@@ -424,15 +423,6 @@ ROWS = (
                 f"test_what_is_no_image_is_refused[[]*-{damage}]": "damages ELF headers only"
                 for damage in ("wrong class", "wrong machine", "wrong type")
             },
-            **(
-                {}
-                if SOAK
-                else {
-                    "test_ctrl_c_ends_the_wait_at_exit[[]*": (
-                        "a runtime for CPUs waits itself until the kernel gives up, 16 s: in a soak"
-                    )
-                }
-            ),
             **{
                 f"test_{name}_leave_nothing[[]*": "the runtime's own pools grow before they rest"
                 for name in ("rounds_of_everything", "launches_alone")

@@ -107,10 +107,14 @@ _ARCH_REQ_XCOMP_PERM = 0x1023  # asm/prctl.h
 _XFEATURE_XTILEDATA = 18  # Intel's Software Developer's Manual, volume 1, section 13.5
 
 
-def machine_levels(module: str = "") -> tuple[Level, ...]:
-    """Levels that a wheel for this kind of machine carries of a module, best first."""
-    extensions = EXTENSIONS.get(_machine(), ()) if module in EXTENDED else ()
-    return (*extensions, *LEVELS.get(_machine(), (GENERIC,)))
+def machine_levels(module: str = "", machine: str = "") -> tuple[Level, ...]:
+    """Levels that a wheel for a kind of machine carries of a module, best first: of this one's.
+
+    `machine` is another one's name.
+    """
+    machine = machine or _machine()
+    extensions = EXTENSIONS.get(machine, ()) if module in EXTENDED else ()
+    return (*extensions, *LEVELS.get(machine, (GENERIC,)))
 
 
 def usable_levels() -> tuple[Level, ...]:
