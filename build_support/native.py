@@ -31,7 +31,7 @@ LINK_COMPLETE = () if sys.platform == "darwin" else ("-Wl,-z,defs",)
 # gaps between pages.
 LINK_SMALL = () if sys.platform == "darwin" else ("-Wl,-s,-z,noseparate-code,-z,norelro",)
 STRICT_WARNINGS = ("-Wall", "-Wextra")
-_INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
+_INCLUDE = re.compile(r'^\s*#\s*include\s+(?:"([^"]+)"|<(uhal/[^>]+)>)', re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -276,7 +276,6 @@ def kernel_jobs(
     )
     sources = root / "ubridge" / "kernels"
     include = root / "uhal" / "include"
-    headers = _files(include, "**/*.h")
     jobs = []
     for source in _files(sources, "*.cu", "*.cpp"):
         for level in levels_of(source.stem):
@@ -295,7 +294,7 @@ def kernel_jobs(
                 Job(
                     label=f"kernels {source.stem} ({level.name})",
                     output=destination / output,
-                    inputs=(source, *_included(source), *headers),
+                    inputs=(source, *_included(source, include)),
                     commands=(command,),
                     weight=source.stat().st_size,
                     tools=version_of(target.cxx),
@@ -304,13 +303,19 @@ def kernel_jobs(
     return jobs
 
 
-def _included(source: Path) -> tuple[Path, ...]:
-    """The headers beside a source that it includes, and those that they include."""
+def _included(source: Path, include: Path) -> tuple[Path, ...]:
+    """The headers beside a source and of ours that it includes, and those that they include.
+
+    Conditions are not looked at: what is only for devices counts, too.
+    """
     found: dict[Path, None] = {}
     waiting = [source]
     while waiting:
         text = waiting.pop().read_text(encoding="utf-8")
-        named = (source.with_name(name) for name in _INCLUDE.findall(text))
+        named = (
+            source.with_name(beside) if beside else include / ours
+            for beside, ours in _INCLUDE.findall(text)
+        )
         new = [header for header in named if header not in found]
         found.update(dict.fromkeys(new))
         waiting += new

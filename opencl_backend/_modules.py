@@ -25,7 +25,7 @@ from opencl_backend.halves import CAPABILITY_FLOAT16, without_halves
 from opencl_backend.slices import SHARED, Cutter, Slice
 from opencl_backend.spirv import Entry, SpirvModule
 from uhal.abi import Library
-from uhal.contract import Backend, FunctionAttributes, LoadedModule
+from uhal.contract import MESSAGES, Backend, FunctionAttributes, LoadedModule
 from uhal.errors import NotFoundError, NotSupportedError
 from uhal.signature import Signature
 
@@ -98,8 +98,10 @@ class ModuleVerbs(Backend):
             return self._load_source(opened, image, what)
         read = _image.read(image, opened.device, what)
         spirv = read.module
-        handle = self._remember(Module(opened, what, spirv, read.version, Cutter(spirv)))
-        return LoadedModule(handle, read.chosen, spirv.signatures)
+        cutter = Cutter(spirv)
+        handle = self._remember(Module(opened, what, spirv, read.version, cutter))
+        has_messages = MESSAGES.decode() in cutter.variables.values()
+        return LoadedModule(handle, read.chosen, spirv.signatures, has_messages)
 
     def _load_source(self, opened: OpenDevice, image: bytes, what: str) -> LoadedModule:
         """Have the driver compile a text, and ask it for the kernels."""

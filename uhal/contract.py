@@ -21,6 +21,9 @@ from uhal.records import LibraryAttempt as LibraryAttempt
 from uhal.records import Verdict as Verdict
 from uhal.signature import Signature
 
+MESSAGES = b"uhal_messages"
+"""The variable of images whose kernels print or assert: `LoadedModule.has_messages`."""
+
 CaptureStatus = Literal["none", "active", "invalidated"]
 """Of a stream: launches run; they are recorded; they were, and a mistake has spoilt the capture."""
 
@@ -96,6 +99,8 @@ class LoadedModule:
 
     May be lazy; it is asked for one entry at a time, when that is looked up.
     """
+    has_messages: bool = False
+    """Whether the image has the variable by which kernels print and assert (`uhal/messages.h`)."""
 
 
 @dataclass(frozen=True)

@@ -137,7 +137,7 @@ cdef class Stream:
         """
         require_running(self.context, self.core, "Stream.synchronize", "nothing runs")
         synchronize_core(self.context, self.core)
-        check_index_faults(self.context)
+        check_reports(self.context)
 
     def query(self):
         """Return True when nothing is pending; never waits."""

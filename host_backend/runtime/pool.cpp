@@ -18,7 +18,8 @@ constexpr int64_t graph_nanoseconds = 1'000'000;
 unsigned Pool::run(const Launch &launch) {
     std::call_once(started_, [this] { start_workers(); });
     const uint64_t blocks = launch.blocks - launch.first;
-    Slot *slot = threads_ > 1 && blocks > 1 ? take_slot() : nullptr;
+    const bool shares = threads_ > 1 && blocks > 1 && !launch.function->checked;
+    Slot *slot = shares ? take_slot() : nullptr;
     if (slot == nullptr) {
         run_blocks(launch, launch.first, blocks);
         return 1;

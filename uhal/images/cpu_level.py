@@ -26,6 +26,18 @@ not vectorize a choice between two values. No result changes.
 """
 
 
+CHECKED_FLAGS = (
+    # The last level of optimisation counts: lines and variables stay as they were written.
+    *("-O1", "-g", "-fsanitize=thread", "-DUHAL_CHECKED=1"),
+    # All that a compiler links by itself but the sanitizer's own library.
+    *("-Wl,--no-as-needed", "-nodefaultlibs", "-lstdc++", "-lm", "-lc", "-lgcc_s", "-lgcc"),
+)
+"""What a host kernel is compiled with besides, so that every access is checked."""
+
+CHECK = "UHAL_HOST_CHECK"
+"""The variable that asks for checked kernels: 1."""
+
+
 @dataclass(frozen=True)
 class Level:
     """One instruction level: a folder of compiled kernels, and what a CPU needs to run them."""
