@@ -6,9 +6,7 @@
 
 typedef u64 Line __attribute__((vector_size(64)));
 
-template <u32 STREAMS, u32 AHEAD>
-DEVICE_FUNCTION u64 read_in_streams(const u8 *from, u64 bytes)
-{
+template <u32 STREAMS, u32 AHEAD> DEVICE_FUNCTION u64 read_in_streams(const u8 *from, u64 bytes) {
     const u64 each = bytes / STREAMS / 256 * 256;
     Line sums[STREAMS] = {};
     for (u64 i = 0; i < each; i += 64)
@@ -31,11 +29,9 @@ DEVICE_FUNCTION u64 read_in_streams(const u8 *from, u64 bytes)
 
 // `bytes` from `first` on.
 #define READER(entry, STREAMS, AHEAD)                                                              \
-    KERNEL(entry, (const u8 *from, u64 first, u64 bytes, u64 *out))                                \
-    {                                                                                              \
+    KERNEL(entry, (const u8 *from, u64 first, u64 bytes, u64 *out)) {                              \
         const u64 each = bytes / gridDim.x / 4096 * 4096;                                          \
-        out[blockIdx.x] =                                                                          \
-            read_in_streams<STREAMS, AHEAD>(from + first + blockIdx.x * each, each);               \
+        out[blockIdx.x] = read_in_streams<STREAMS, AHEAD>(from + first + blockIdx.x * each, each); \
     }
 
 READER(read_1, 1, 0)

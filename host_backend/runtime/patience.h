@@ -30,9 +30,8 @@ bool wait_patiently(std::condition_variable &changed, std::unique_lock<std::mute
     constexpr std::chrono::milliseconds slice{50};
     while (!changed.wait_for(guard, slice, condition)) {
         guard.unlock();
-        const bool goes_on =
-            !patience.is_over() &&
-            (patience.go_on == nullptr || patience.go_on(patience.user_data) != 0);
+        const bool goes_on = !patience.is_over() &&
+                             (patience.go_on == nullptr || patience.go_on(patience.user_data) != 0);
         guard.lock();
         if (!goes_on) {
             return false;

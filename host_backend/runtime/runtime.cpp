@@ -81,8 +81,7 @@ Runtime *runtime() {
 
 Runtime::Runtime(unsigned device_count, unsigned thread_count, unsigned seconds)
     : nanoseconds_per_tick(measure_nanoseconds_per_tick()), deadline_seconds(seconds),
-      pool(thread_count),
-      scheduler(thread_count) {
+      pool(thread_count), scheduler(thread_count) {
     for (unsigned ordinal = 0; ordinal < device_count; ++ordinal) {
         devices.push_back(std::make_unique<Device>(*this, static_cast<int>(ordinal)));
     }
