@@ -281,7 +281,8 @@ def kernel_jobs(
         for level in levels_of(source.stem):
             if not _accepts(target.cxx, level.options):
                 continue
-            flags = [one for one in cpu_level.compile_flags(level) if one not in target.implied]
+            told = cpu_level.compile_flags(level)
+            flags = [other for one in told for other in target.renamed.get(one, (one,))]
             command = (
                 *(*target.cxx, *flags, *STRICT_WARNINGS),
                 *flavour.options,

@@ -16,8 +16,9 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 _ASK = """
 import json, sys, sysconfig
@@ -33,6 +34,13 @@ OLDEST_GLIBC = "2.28"
 """What zig links against: that of RHEL 8, the oldest for which images of `manylinux` are made."""
 # zig links its C++ library into everything, with what debuggers want of it.
 _WITHOUT_SYMBOLS = ("-Wl,-s",)
+# What zig calls -march is a CPU; the triple means the first one of the architecture.
+_OF_ZIG: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "-march=armv8-a": (),
+        "-march=armv8.2-a+dotprod": ("-mcpu=generic+v8_2a+dotprod",),
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -62,8 +70,8 @@ class Target:
     python: Python
     small: tuple[str, ...] = ()
     """Options that leave out what nobody asks for, where the linker is not the usual one."""
-    implied: tuple[str, ...] = ()
-    """Options of a kernel that the compiler does not take, for its name says as much."""
+    renamed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Options of a kernel that are others for this compiler, or none."""
 
 
 @functools.cache
@@ -111,8 +119,7 @@ def other_machine(machine: str, python: Python) -> Target:
         flags=("-DNDEBUG", "-fwrapv"),
     )
     cc, cxx = ((*zig, one, "-target", triple, *_WITHOUT_SYMBOLS) for one in ("cc", "c++"))
-    # What zig calls -march is a CPU; the triple means the first one of the architecture.
-    return Target(machine, cc, cxx, there, _WITHOUT_SYMBOLS, implied=("-march=armv8-a",))
+    return Target(machine, cc, cxx, there, _WITHOUT_SYMBOLS, _OF_ZIG)
 
 
 def _cc(python: Python) -> tuple[str, ...]:
