@@ -117,7 +117,7 @@ types: ## Check types with mypy, and the lane against its stubs
 	$(VENV_PYTHON) -m mypy.stubtest uhal._lane --concise --ignore-missing-stub \
 		--ignore-disjoint-bases --allowlist build_support/stubtest_allowlist.txt
 
-check: lint types test ## All that a change must pass
+check: lint types test docs ## All that a change must pass
 
 clean: ## Remove what the build made; .venv stays
 	rm -rf build dist simulators/build *.egg-info .mypy_cache .pytest_cache .ruff_cache ubridge/kernels/host
