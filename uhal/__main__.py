@@ -41,6 +41,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status = _simulators.run_program(given[2:])
         if status is not None:
             return status
+    if given[:1] == ["profile"]:
+        from uhal.profiler import command
+
+        return command.run(given[1:])
     parser = argparse.ArgumentParser(prog="python -m uhal", description=__doc__)
     parser.add_argument("--version", action="version", version=f"uhal {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="command", required=True)
@@ -59,6 +63,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Their options are the examples' own, `--help` included.
     for name, summary in _EXAMPLES.items():
         commands.add_parser(name, add_help=False, help=f"{summary}; -h lists its options")
+    commands.add_parser(
+        "profile", add_help=False, help="run a program and say where its time went; -h lists options"
+    )
     commands.add_parser(
         "cflags",
         help="print the options that compile a kernel for the host backend",

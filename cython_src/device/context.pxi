@@ -109,6 +109,7 @@ cdef class Context:
     cdef unsigned int launch_marks
     cdef const volatile uint32_t *index_fault   # not 0: a kernel met an id out of bounds
     cdef object raise_index_fault
+    cdef Py_ssize_t profiled    # its number in the profile that watches it, or watched it last
     cdef object __weakref__
 
     def __init__(self, backend, int ordinal, uintptr_t token, limits):
@@ -146,6 +147,8 @@ cdef class Context:
         self.default_core = new_stream_core(self, 0, 0)
         contexts.add(self)
         _drain_at_exit()
+        if profiling is not None:
+            attach_profile(profiling, self)
 
     @property
     def token(self):
