@@ -64,7 +64,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name, summary in _EXAMPLES.items():
         commands.add_parser(name, add_help=False, help=f"{summary}; -h lists its options")
     commands.add_parser(
-        "profile", add_help=False, help="run a program and say where its time went; -h lists options"
+        "profile",
+        add_help=False,
+        help="run a program and say where its time went; -h lists options",
     )
     commands.add_parser(
         "cflags",

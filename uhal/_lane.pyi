@@ -656,6 +656,15 @@ class LaunchSequence:
 
 _Recorder = Callable[[LaunchSequence, DeviceBuffer, bool, tuple[Any, ...]], None]
 
+def set_copy_listener(
+    callback: Callable[[int, int], object] | None,
+) -> Callable[[int, int], object] | None:
+    """Tell `callback(done, total)` of bytes as copies of very much pageable memory get on.
+
+    It is told in the copying thread after each piece of 256 MiB; what it raises ends the copy. None
+    ends it. Returns what was told before. There is one in a process.
+    """
+
 def set_recorder(callback: _Recorder | None) -> _Recorder | None:
     """Tell `callback(sequence, result, is_new, operands)` of every call of every sequence.
 
@@ -769,6 +778,7 @@ class ProfileSession:
     def dropped_by_kind(self) -> dict[str, int]:
         """How many records there was no room for, by kind."""
 
+@final
 class OpenRange:
     """A range of the calling thread, from here to `close`, while a profile is under way.
 

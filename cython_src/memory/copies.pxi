@@ -150,6 +150,20 @@ cdef int copy_d2h(DeviceBuffer buffer, void *destination, StreamCore core, bint 
     return check(context, status, "copy_d2h")
 
 
+cdef object copy_listener = None
+
+
+def set_copy_listener(callback):
+    """Tell `callback(done, total)` of bytes as copies of very much pageable memory get on.
+
+    It is told in the copying thread after each piece of 256 MiB; what it raises ends the copy. None
+    ends it. Returns what was told before. There is one in a process.
+    """
+    global copy_listener
+    before, copy_listener = copy_listener, callback
+    return before
+
+
 cdef int copy_pieces(
     uhal_hot_table *table, Direction direction, uint64_t destination, uint64_t source,
     size_t count, void *stream, bint pageable
@@ -164,6 +178,8 @@ cdef int copy_pieces(
         with nogil:
             status = copy_row(table, direction, destination + done, source + done, piece, stream)
         done += piece
+        if count > PIECE_BYTES and copy_listener is not None:
+            copy_listener(done, count)
         if status != 0 or done == count:
             return status
         PyErr_CheckSignals()

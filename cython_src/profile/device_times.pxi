@@ -35,8 +35,8 @@ cdef class ProfiledDevice:
     cdef void *anchor               # passed at `anchored_at`
     cdef int64_t anchored_at
     cdef dict anchors               # stream id → (event, when it was passed)
-    cdef readonly uint64_t bytes_before
-    cdef readonly list owners_before
+    cdef uint64_t bytes_before
+    cdef list owners_before
 
     def __dealloc__(self):
         c_free(self.events)

@@ -189,8 +189,7 @@ cdef class ProfileSession:
             memcpy(to, chunk.records, chunk.count * sizeof(uhal_profile_record))
             to += chunk.count * sizeof(uhal_profile_record)
             chunk = chunk.next
-        # without the pointers, which are nobody's business outside
-        return _numpy.rec.fromarrays([found[name] for name in names], names=names).view(_numpy.ndarray)
+        return found
 
     def places(self):
         """Return (code object, instruction offset) of the lines that asked, numbered by `place`.

@@ -38,10 +38,15 @@ def run(arguments: Sequence[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m uhal profile", description=_HELP)
-    parser.add_argument("-m", dest="module", metavar="MODULE", help="run a module, as python -m does")
+    parser.add_argument(
+        "-m", dest="module", metavar="MODULE", help="run a module, as python -m does"
+    )
     parser.add_argument("--html", type=Path, metavar="FILE", help="write a page with plots")
     parser.add_argument(
-        "--trace", type=Path, metavar="FILE", help="write a trace for ui.perfetto.dev; .gz compresses"
+        "--trace",
+        type=Path,
+        metavar="FILE",
+        help="write a trace for ui.perfetto.dev; .gz compresses",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all rows and events")
     parser.add_argument(

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
 from types import TracebackType
-from typing import Any, ParamSpec, TypeVar
 
 from uhal import _lane
 from uhal.profiler import vendor_ranges
 from uhal.profiler.vendor_ranges import RangeLibrary
 
-_P = ParamSpec("_P")
-_R = TypeVar("_R")
 
-
-class annotate(contextlib.ContextDecorator):  # noqa: N801 -- used as a word, like `profile`
+class annotate(contextlib.ContextDecorator):
     """`with uhal.annotate("step 3"):` — or a decorator: what happens within has this name.
 
     A profile groups host and device time by it, ranges within ranges included. NVTX and roctx are
@@ -37,10 +32,6 @@ class annotate(contextlib.ContextDecorator):  # noqa: N801 -- used as a word, li
         self._stream = stream
         self._nbytes = nbytes
         self._open: list[tuple[_lane.OpenRange | None, tuple[RangeLibrary, ...]]] = []
-
-    def __call__(self, function: Callable[_P, _R]) -> Callable[_P, _R]:
-        """Return the function with the range around each of its calls."""
-        return super().__call__(function)
 
     def _recreate_cm(self) -> annotate:
         # Calls of one decorated function may overlap, on several threads.
@@ -79,4 +70,4 @@ class annotate(contextlib.ContextDecorator):  # noqa: N801 -- used as a word, li
         return f"uhal.annotate({self.name!r})"
 
 
-__all__: list[Any] = ["annotate"]
+__all__ = ["annotate"]

@@ -30,7 +30,7 @@ function table(id, rows, columns, sorted) {
   }
   let by = sorted, down = true;
   function draw() {
-    const order = [...rows].sort((a, b) => {
+    const order = by === null ? rows : [...rows].sort((a, b) => {
       const [x, y] = [columns[by][1](a), columns[by][1](b)];
       const less = typeof x === "string" ? x.localeCompare(y) : (x ?? -1) - (y ?? -1);
       return down ? -less : less;
@@ -86,7 +86,7 @@ table("ranges", data.ranges, [
   ["Host", (row) => (row.host ? row.host.total : null), time],
   ["Host, mean", (row) => (row.host ? row.host.mean : null), time],
   ["Device", (row) => row.device_total, time], ["Launches", (row) => row.launches],
-], 2);
+], null);
 table("gaps", data.use.flatMap((use) => use.longest.map((gap) => ({ ...gap, device: use.device }))), [
   ["After", (gap) => gap.after], ["Before", (gap) => gap.before], ["Length", (gap) => gap.length, time],
   ["At", (gap) => gap.begin, time],

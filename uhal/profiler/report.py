@@ -8,15 +8,13 @@ import platform
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from uhal._version import __version__
-from uhal.profiler.records import KINDS, Columns, Records
-
-if TYPE_CHECKING:
-    from uhal.profiler.session import Profile
+from uhal.profiler.records import KINDS, Columns
+from uhal.profiler.results import Results
 
 FORMAT = "uhal-profile"
 VERSION = 1
@@ -31,7 +29,7 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def as_dict(profile: Profile, events_most: int | None = None) -> dict[str, Any]:
+def as_dict(profile: Results, events_most: int | None = None) -> dict[str, Any]:
     """Return all results as plain values; of the events the longest, in their order."""
     records = profile.records
     rows = _longest(records.rows, events_most)
@@ -87,13 +85,13 @@ def _thinned(values: Any, most: int | None) -> list[int]:
     return values[np.linspace(0, len(values) - 1, _POINTS_MOST).astype(int)].tolist()  # type: ignore[no-any-return]
 
 
-def write_json(profile: Profile, path: Path) -> Path:
+def write_json(profile: Results, path: Path) -> Path:
     """Write everything, with every event."""
     path.write_text(json.dumps(as_dict(profile), separators=(",", ":")) + "\n", "utf-8")
     return path
 
 
-def write_html(profile: Profile, path: Path) -> Path:
+def write_html(profile: Results, path: Path) -> Path:
     """Write one page; of very many events it has the longest, and says so."""
     data = json.dumps(as_dict(profile, _SHOWN_MOST), separators=(",", ":"))
     page = (_FOLDER / "report.html").read_text("utf-8")
@@ -107,9 +105,3 @@ def write_html(profile: Profile, path: Path) -> Path:
         page = page.replace(mark, text)
     path.write_text(page, "utf-8")
     return path
-
-
-def totals(records: Records) -> dict[str, int]:
-    """Return how many records there are of each kind."""
-    counts = np.bincount(records.rows["kind"], minlength=len(KINDS))
-    return dict(zip(KINDS, counts.tolist(), strict=True))

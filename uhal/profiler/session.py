@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Literal
 
 from uhal import _lane
-from uhal.profiler import bandwidth, kernels, records, timeline
-from uhal.profiler.records import Records
+from uhal.profiler import bandwidth, records, report, table, trace
+from uhal.profiler.results import Results
 
 Graphs = Literal["nodes", "whole"]
 
@@ -26,10 +24,11 @@ def profile(
     those opened meanwhile too. Events around each give the times on the device; they are read in
     batches, and at the end, which waits for the devices. `print(p)` shows a table.
 
-    `graphs="nodes"` replays a plan operation by operation, in the order of its capture, so that each
-    kernel in it has times of its own: streams that a capture joined do not overlap then, and each
-    operation costs its call and two events. `graphs="whole"` replays it as it is, with one time for
-    all; so is a plan in any case into which a library recorded work that `uhal` does not know.
+    `graphs="nodes"` replays a plan operation by operation, in the order of its capture, so that
+    each kernel in it has times of its own: streams that a capture joined do not overlap then, and
+    each operation costs its call and two events. `graphs="whole"` replays it as it is, with one
+    time for all; so is in any case a plan into which a library recorded work that `uhal` does not
+    know.
 
     At most `limit` things are noted, at some 160 bytes each; what comes then is counted. At the end
     the rate of a copy on each device is measured, once a process, unless `measure_copy` is False.
@@ -48,7 +47,7 @@ def is_profiling() -> bool:
     return _lane.profile_session() is not None
 
 
-class Profile:
+class Profile(Results):
     """What `uhal.profile()` returns: a context manager, and afterwards the results.
 
     Times are nanoseconds, on one clock for host and devices, from the profile's begin. The thread
@@ -57,11 +56,9 @@ class Profile:
     """
 
     def __init__(self, graphs: Graphs, limit: int, measure_copy: bool) -> None:
-        self._session: _lane.ProfileSession | None = _lane.ProfileSession(
-            limit, graphs == "nodes"
-        )
+        self._session: _lane.ProfileSession | None = _lane.ProfileSession(limit, graphs == "nodes")
+        super().__init__()
         self._measure_copy = measure_copy
-        self._records: Records | None = None
 
     def __enter__(self) -> Profile:
         self.start()
@@ -109,51 +106,9 @@ class Profile:
                 ]
                 self._records = replace(self._records, devices=devices)
 
-    @property
-    def records(self) -> Records:
-        """What was noted, as columns."""
-        if self._records is None:
-            raise RuntimeError("the profile has not ended: leave its `with` block, or stop() it")
-        return self._records
-
-    @cached_property
-    def work(self) -> Sequence[kernels.Work]:
-        """A row for each kernel, piece of library work and kind of copy, by device.
-
-        Most time on the device first.
-        """
-        return kernels.work(self.records)
-
-    @property
-    def kernels(self) -> Sequence[kernels.Work]:
-        """The rows of kernels, and of libraries' work."""
-        return [row for row in self.work if row.kind in ("launch", "work")]
-
-    @property
-    def copies(self) -> Sequence[kernels.Work]:
-        """The rows of copies and fills."""
-        return [row for row in self.work if row.kind in records.COPIES]
-
-    @cached_property
-    def ranges(self) -> Sequence[kernels.RangeRow]:
-        """A row for each range of `uhal.annotate`."""
-        return kernels.ranges(self.records)
-
-    @cached_property
-    def devices(self) -> Sequence[timeline.Use]:
-        """How each device that worked spent its time, and its longest gaps."""
-        return timeline.uses(self.records)
-
-    @cached_property
-    def memory(self) -> Sequence[timeline.Memory]:
-        """Memory in use on each device over time, and who had it at the peak."""
-        return timeline.memory(self.records)
-
     def table(self, rows: int = 30) -> str:
         """Return all of it as text, of kernels the first `rows`."""
-        from uhal.profiler.table import text
-
-        return text(self, rows)
+        return table.text(self, rows)
 
     def export_chrome_trace(self, path: str | os.PathLike[str]) -> Path:
         """Write a trace that ui.perfetto.dev and chrome://tracing open; return the path.
@@ -161,24 +116,18 @@ class Profile:
         Threads of the host and streams of the devices are tracks, each launch an arrow from one to
         the other. A name that ends in `.gz` is compressed.
         """
-        from uhal.profiler.trace import write
-
-        return write(self, Path(path))
+        return trace.write(self, Path(path))
 
     def export_json(self, path: str | os.PathLike[str]) -> Path:
         """Write every row and every event as JSON; return the path.
 
         docs/guide/profiling.md says what is in it.
         """
-        from uhal.profiler.report import write_json
-
-        return write_json(self, Path(path))
+        return report.write_json(self, Path(path))
 
     def export_html(self, path: str | os.PathLike[str]) -> Path:
         """Write a page with tables and plots that needs no server and no network."""
-        from uhal.profiler.report import write_html
-
-        return write_html(self, Path(path))
+        return report.write_html(self, Path(path))
 
     def __str__(self) -> str:
         return self.table()

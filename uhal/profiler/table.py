@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
-from uhal.profiler.kernels import Work
-
-if TYPE_CHECKING:
-    from uhal.profiler.session import Profile
+from uhal.profiler.results import Results
+from uhal.profiler.summary import Work
 
 _NAME = 44
 
 
-def text(profile: Profile, most: int) -> str:
+def text(profile: Results, most: int) -> str:
     """Return every part of a profile, with at most so many rows of kernels."""
     records = profile.records
     parts = [_head(profile)]
@@ -23,7 +20,7 @@ def text(profile: Profile, most: int) -> str:
         if len(kernels) > most:
             parts.append(f"  … and {len(kernels) - most} more: profile.table(rows={len(kernels)})")
         parts.append(
-            "  GB/s counts each buffer a kernel was given once; of copy: by the measured rate of a copy"
+            "  GB/s: of the buffers given, each once; of copy: by the measured rate of a copy"
         )
     if profile.copies:
         parts.append(_section("Copies and fills", _COPY_HEAD, map(_copy_row, profile.copies)))
@@ -44,7 +41,7 @@ def text(profile: Profile, most: int) -> str:
     return "\n".join(part for part in parts if part) + "\n"
 
 
-def _head(profile: Profile) -> str:
+def _head(profile: Results) -> str:
     records = profile.records
     launches = sum(row.calls for row in profile.work if row.kind == "launch")
     waits = records.of("wait")
@@ -84,7 +81,7 @@ def _times(row: Work) -> tuple[str, str, str, str]:
     return time(spent.total), time(spent.mean), time(spent.p50), time(spent.p99)
 
 
-def _devices(profile: Profile) -> str:
+def _devices(profile: Results) -> str:
     lines = []
     for use in profile.devices:
         span = max(use.last - use.first, 1)
@@ -110,7 +107,7 @@ def _devices(profile: Profile) -> str:
     return "\n".join(lines)
 
 
-def _memory(profile: Profile) -> str:
+def _memory(profile: Results) -> str:
     lines = []
     for one in profile.memory:
         if not one.allocations and not one.peak:

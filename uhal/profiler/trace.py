@@ -12,15 +12,13 @@ import gzip
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, Any
 
 import numpy as np
 
 from uhal._version import __version__
 from uhal.profiler.records import KINDS, Kernel, Records
-
-if TYPE_CHECKING:
-    from uhal.profiler.session import Profile
+from uhal.profiler.results import Results
 
 Event = dict[str, Any]
 
@@ -33,10 +31,9 @@ _CALLS = {
 }  # fmt: skip
 
 
-def write(profile: Profile, path: Path) -> Path:
+def write(profile: Results, path: Path) -> Path:
     """Write the trace; compressed where the name ends in `.gz`."""
-    opened = gzip.open(path, "wt", encoding="utf-8") if path.suffix == ".gz" else path.open("w", encoding="utf-8")
-    with opened as file:
+    with _opened(path) as file:
         file.write('{"displayTimeUnit":"ns","otherData":')
         json.dump({"producer": f"uhal {__version__}"}, file)
         file.write(',"traceEvents":[\n')
@@ -49,7 +46,13 @@ def write(profile: Profile, path: Path) -> Path:
     return path
 
 
-def events(profile: Profile) -> Iterator[Event]:
+def _opened(path: Path) -> IO[str]:
+    if path.suffix == ".gz":
+        return gzip.open(path, "wt", encoding="utf-8")
+    return path.open("w", encoding="utf-8")
+
+
+def events(profile: Results) -> Iterator[Event]:
     """Yield every event of the trace."""
     records = profile.records
     yield from _names(records)
@@ -96,7 +99,7 @@ def _on_host(records: Records, row: Any, kind: str) -> Event:
     elif kind not in ("wait", "range"):
         name = _CALLS[kind]
     return {
-        "ph": "X", "cat": "range" if kind == "range" else f"host,{kind}", "name": name, "pid": _HOST,
+        "ph": "X", "cat": kind if kind == "range" else f"host,{kind}", "name": name, "pid": _HOST,
         "tid": _thread(int(row["thread"])), "ts": int(row["host_begin"]) / 1e3,
         "dur": int(row["host_end"] - row["host_begin"]) / 1e3, "args": _facts(records, row, kind),
     }  # fmt: skip

@@ -7,6 +7,7 @@ missing: without a vendor's tool nobody would listen.
 from __future__ import annotations
 
 import ctypes
+import importlib
 import os
 import sys
 import threading
@@ -98,7 +99,7 @@ def _encoding(push: Callable[[bytes], Any]) -> Callable[[str], object]:
 
 def _nvtx_package() -> RangeLibrary | None:
     try:
-        import nvtx
+        nvtx = importlib.import_module("nvtx")
     except ImportError:
         return None
     return RangeLibrary("nvtx", nvtx.push_range, nvtx.pop_range)

@@ -62,7 +62,7 @@ class Work:
     """Of a kernel, for each thread; `None` where the vendor does not say."""
     static_shared_bytes: int | None
     occupancy: float | None
-    """Threads of a processor that its blocks can fill, by all it has: the mean over the launches."""
+    """Share of a processor's threads that blocks of it can fill: the mean over the launches."""
     signature: str
     places: tuple[tuple[str, int], ...]
     """Where in Python it was asked for, with how often: the five that did most."""
@@ -154,28 +154,28 @@ def _most_frequent(records: Records, rows: Columns) -> tuple[tuple[str, int], ..
 
 
 def ranges(records: Records) -> list[RangeRow]:
-    """Return a row for each range, those within one behind it."""
+    """Return a row for each range in the order they came, those within one behind it."""
     own = records.of("range")
     given = records.of("launch", "work", *COPIES)
     spent = given["device_end"] - given["device_begin"]
     launches = given["kind"] == KINDS.index("launch")
     found = []
     for number in range(1, len(records.ranges)):
-        inside = np.array([_is_within(records, one, number) for one in range(len(records.ranges))])
+        inside = np.array([number in _way(records, one) for one in range(len(records.ranges))])
         here = inside[given["range"]]
         rows = own[own["range"] == number]
-        found.append(
-            RangeRow(
-                records.range_path(number), len(rows), Times.of(rows["host_end"] - rows["host_begin"]),
-                int(spent[here].sum()), int((launches & here).sum()),
-            )
-        )  # fmt: skip
-    return sorted(found, key=lambda row: row.path)
+        host = Times.of(rows["host_end"] - rows["host_begin"])
+        spent_here, launched = int(spent[here].sum()), int((launches & here).sum())
+        path = records.range_path(number)
+        found.append(RangeRow(path, len(rows), host, spent_here, launched))
+    order = [_way(records, number) for number in range(1, len(records.ranges))]
+    return [row for _, row in sorted(zip(order, found, strict=True), key=lambda pair: pair[0])]
 
 
-def _is_within(records: Records, one: int, outer: int) -> bool:
-    while one:
-        if one == outer:
-            return True
-        one = records.ranges[one][0]
-    return False
+def _way(records: Records, number: int) -> tuple[int, ...]:
+    """The numbers of the ranges around it and its own, outermost first."""
+    way = []
+    while number:
+        way.append(number)
+        number = records.ranges[number][0]
+    return tuple(reversed(way))
