@@ -76,6 +76,8 @@ def native_jobs(
         *(adapters_job(root, destination, vendor, flavour) for vendor in ("cuda", "tops")),
         emulation_job(root, destination, flavour),
         *kernel_jobs(root, destination, every_level=every_level, flavour=flavour),
+        # a checkout has a compiler
+        *(conformance_jobs(root, destination, flavour) if every_level else ()),
     ]
 
 
@@ -274,6 +276,32 @@ def kernel_jobs(root: Path, destination: Path, *, every_level: bool, flavour: Fl
                     tools=_version(_cxx()[0]),
                 )
             )
+    return jobs
+
+
+def conformance_jobs(root: Path, destination: Path, flavour: Flavour) -> list[Job]:
+    """The kernels of the conformance suite, for every CPU: a wheel's user may have no compiler."""
+    cpu_level = load_cpu_level(root)
+    include = root / "uhal" / "include"
+    jobs = []
+    for source in _files(root / "tests" / "conformance" / "kernels", "*.cu"):
+        command = (
+            *(*_cxx(), *cpu_level.compile_flags(cpu_level.machine_levels(source.stem)[-1])),
+            *(*STRICT_WARNINGS, *flavour.options),
+            *shlex.split(os.environ.get("CXXFLAGS", "")),
+            *(f"-I{include}", "-x", "c++", str(source), "-o", OUTPUT, *LINK_COMPLETE),
+            *LINK_SMALL,
+        )
+        jobs.append(
+            Job(
+                label=f"conformance {source.stem}",
+                output=destination / "uhal_conformance/images/host" / f"{source.stem}.so",
+                inputs=(source, *_files(include, "**/*.h")),
+                commands=(command,),
+                weight=source.stat().st_size,
+                tools=_version(_cxx()[0]),
+            )
+        )
     return jobs
 
 
