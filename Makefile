@@ -52,10 +52,11 @@ else
 	$(VENV_PYTHON) -m pytest $(WORKERS) $(PYTEST)
 endif
 
-soak: ## Run the tests with full counts (no time limit)
+soak: ## Run the tests with full counts (no time limit); build/coverage/html shows the lines they reach
 	@$(ENVIRONMENT) test
 	@$(VENV_PYTHON) -m simulators.build
-	UHAL_TEST_SOAK=1 $(VENV_PYTHON) -m pytest $(WORKERS) $(PYTEST)
+	@mkdir -p build/coverage
+	UHAL_TEST_SOAK=1 $(VENV_PYTHON) -m pytest $(WORKERS) --cov --cov-report=html $(PYTEST)
 
 interpreters: ## Run conformance on the host under the oldest and the newest other Python here
 	@$(ENVIRONMENT) test
@@ -91,7 +92,7 @@ wheel: ## Build a wheel for this interpreter, in dist/
 	$(VENV_PYTHON) -m pip --disable-pip-version-check wheel -q --no-deps --no-build-isolation -w dist .
 	@ls -l dist
 
-lint: ## Check style: Python, Cython
+lint: ## Check style: Python, Cython, C and C++
 	@$(ENVIRONMENT) dev
 	$(VENV_PYTHON) -m ruff check .
 	$(VENV_PYTHON) -m ruff format --check .

@@ -2,7 +2,7 @@
 
     python -m build_support.formatting [--check]
 
-writes C and C++ anew; with `--check` nothing is changed, and only Cython is looked at.
+writes C and C++ anew; with `--check` nothing is written, and what would be changed is an error.
 """
 
 from __future__ import annotations
@@ -40,13 +40,16 @@ def main(arguments: Sequence[str]) -> int:
     tools = Path(sys.executable).parent
     # cython-lint calls pycodestyle by name
     environment = {**os.environ, "PATH": f"{tools}{os.pathsep}{os.environ.get('PATH', '')}"}
-    if "--check" not in arguments:
-        written = sources("*.c", "*.h", "*.cpp")
-        subprocess.run([str(tools / "clang-format"), "-i", *written], cwd=ROOT, check=True)
-    checked = sources("*.pyx", "*.pxi")
-    return subprocess.run(
-        [str(tools / "cython-lint"), *checked], cwd=ROOT, env=environment
-    ).returncode
+    what = ("--dry-run", "-Werror") if "--check" in arguments else ("-i",)
+    commands = (
+        ("clang-format", *what, *sources("*.c", "*.h", "*.cpp")),
+        ("cython-lint", *sources("*.pyx", "*.pxi")),
+    )
+    codes = [
+        subprocess.run([str(tools / name), *options], cwd=ROOT, env=environment).returncode
+        for name, *options in commands
+    ]
+    return int(any(codes))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,18 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PRODUCT = ("uhal", "ubridge", "host_backend", "cuda_backend", "rocm_backend", "tops_backend")
-ROOMS = ("__init__", "graph", "files", "tensor", "ops", "buffers", "prepare", "device", "core")
+ROOMS = (
+    "models",
+    "__init__",
+    "graph",
+    "files",
+    "tensor",
+    "ops",
+    "buffers",
+    "prepare",
+    "device",
+    "core",
+)
 """The order of ubridge: each may import itself and those behind it.
 
 They are its folders, its `__init__`, and in `tensor` the modules beside that, which users import.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -113,7 +114,7 @@ def _run(job: Job, root: Path, progress: _Progress) -> None:
 def _execute(command: Sequence[str], root: Path) -> None:
     try:
         done = subprocess.run(
-            command,
+            [*_remembering(command), *command],
             cwd=root,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -126,6 +127,12 @@ def _execute(command: Sequence[str], root: Path) -> None:
         raise BuildError(f"exit status {done.returncode}\n$ {' '.join(command)}\n{done.stdout}")
     if done.stdout.strip():
         _say(done.stdout.rstrip())
+
+
+def _remembering(command: Sequence[str]) -> tuple[str, ...]:
+    """What goes in front of a compiler so that another checkout need not compile the same again."""
+    remembers = "-c" in command and shutil.which("ccache")
+    return (remembers,) if remembers else ()
 
 
 def _is_fresh(job: Job, root: Path) -> bool:

@@ -87,7 +87,7 @@ from ubridge.graph.dispatch import (
 from ubridge.graph.graph import ComputeGraph
 from ubridge.graph.ops import OpParams, TensorOp
 from ubridge.graph.tracing import trace
-from ubridge.ops.caches import kv_append, launch_kv_append
+from ubridge.ops.caches import cached_attention, kv_append, launch_kv_append, rope_at
 from ubridge.ops.choices import clip, isnan, where
 from ubridge.ops.einsum import einsum
 from ubridge.ops.elementwise import affine, astype, power
@@ -197,6 +197,7 @@ __all__ = [
     "matmul_choice",
     "MatmulChoice",
     "attention",
+    "cached_attention",
     "kv_append",
     "kv_concat",
     "QuantizedWeight",
@@ -219,6 +220,7 @@ __all__ = [
     "max_pool2d",
     "rms_norm",
     "rope",
+    "rope_at",
     "silu_mul",
     "softmax",
     "upsample_bilinear2d",

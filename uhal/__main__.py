@@ -9,6 +9,7 @@ import runpy
 import shlex
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
 
@@ -32,6 +33,17 @@ _EXAMPLES = {
     "graph_decoder": "generate with a traced and replayed transformer and compare it with numpy",
 }
 """Examples that are commands, with what they do."""
+_MODELS = {
+    "generate": "let a language model go on with a prompt",
+    "chat": "talk with a language model",
+    "bench": "measure a language model: tokens a second at several lengths",
+    "make-model": "make a tiny random model, to try all of this without a download",
+}
+_MODELS_BY_NAME = (
+    *("llama", "mistral", "mixtral", "phi", "yi", "stable-lm", "bigcode", "starcoder2", "chatglm"),
+    *("glm4", "qwen", "falcon", "gemma", "rwkv"),
+)
+"""Commands of `ubridge.models.commands`; those by name have the options of Candle's examples."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -68,6 +80,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Their options are the examples' own, `--help` included.
     for name, summary in _EXAMPLES.items():
         commands.add_parser(name, add_help=False, help=f"{summary}; -h lists its options")
+    for name, summary in _MODELS.items():
+        commands.add_parser(name, add_help=False, help=f"{summary}; -h lists its options")
+    for name in _MODELS_BY_NAME:
+        commands.add_parser(name, add_help=False, help=f"generate with a model of {name}'s kind")
     commands.add_parser(
         "profile",
         add_help=False,
@@ -91,6 +107,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options, rest = parser.parse_known_args(given)
     if options.command in _EXAMPLES:
         return _run_example(options.command, rest)
+    if options.command in (*_MODELS, *_MODELS_BY_NAME):
+        run_model = import_module("ubridge.models.commands").main
+        return int(run_model(options.command, given[given.index(options.command) + 1 :]))
     if rest:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     if options.command == "doctor":

@@ -16,6 +16,7 @@
 /* 1 when `object` is the numpy scalar the dtype code (uhal/dtypes.py) names; `out` has its bytes. */
 static inline int uhal_numpy_scalar(PyObject *object, char code, void *out) {
     PyTypeObject *type = Py_TYPE(object);
+    // clang-format off: a table, one line a type
     switch (code) {
     case '?':
         if (type == &PyBoolArrType_Type) {
@@ -43,6 +44,7 @@ static inline int uhal_numpy_scalar(PyObject *object, char code, void *out) {
     case 'd': UHAL_SCALAR(Double) return 0;
     default: return 0;
     }
+    // clang-format on
 }
 
 #undef UHAL_SCALAR

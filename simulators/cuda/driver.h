@@ -80,6 +80,7 @@ class Driver {
     Handles<CUgraphNode, GraphNode> nodes{0x19};
     Handles<CUgraphExec, GraphExec> graph_execs{0x1A};
     Handles<CUuserObject, UserObject> user_objects{0x1B};
+    Handles<CUlinkState, LinkState> link_states{0x1C};
 
   private:
     Driver();

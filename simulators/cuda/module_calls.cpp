@@ -1,9 +1,8 @@
 // Entry points for modules, libraries and their kernels.
 #include <algorithm>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 
+#include "module_images.h"
 #include "modules.h"
 #include "operations.h"
 
@@ -31,7 +30,7 @@ template <class Body> CUresult with_library_here(const char *name, CUlibrary han
         if (library == nullptr) {
             return CUDA_ERROR_INVALID_HANDLE;
         }
-        JitLog log(0, nullptr, nullptr);
+        JitLog log;
         std::shared_ptr<Module> module;
         const CUresult result = module_of_library(call, *library, log, module);
         return result == CUDA_SUCCESS ? body(call, *library, module) : result;
@@ -54,18 +53,10 @@ CUresult load(const char *name, CUmodule *handle, const void *image, JitLog log)
     });
 }
 
-bool read_file(const char *path, std::vector<char> &bytes) {
-    std::ifstream file(path, std::ios::binary);
-    bytes.assign(std::istreambuf_iterator<char>(file), {});
-    // Headers are read before their length is known, and a PTX text ends with a zero byte.
-    bytes.insert(bytes.end(), 64, 0);
-    return file.is_open();
-}
-
 } // namespace
 
 CUresult cuModuleLoadData(CUmodule *module, const void *image) {
-    return load(__func__, module, image, JitLog(0, nullptr, nullptr));
+    return load(__func__, module, image, JitLog());
 }
 
 CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int numOptions,
@@ -74,7 +65,7 @@ CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int nu
 }
 
 CUresult cuModuleLoadFatBinary(CUmodule *module, const void *fatCubin) {
-    return load(__func__, module, fatCubin, JitLog(0, nullptr, nullptr));
+    return load(__func__, module, fatCubin, JitLog());
 }
 
 CUresult cuModuleLoad(CUmodule *module, const char *fname) {
@@ -82,7 +73,7 @@ CUresult cuModuleLoad(CUmodule *module, const char *fname) {
     if (fname == nullptr || !read_file(fname, bytes)) {
         return CUDA_ERROR_FILE_NOT_FOUND;
     }
-    return load(__func__, module, bytes.data(), JitLog(0, nullptr, nullptr));
+    return load(__func__, module, bytes.data(), JitLog());
 }
 
 CUresult cuModuleUnload(CUmodule hmod) {

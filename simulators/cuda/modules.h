@@ -2,34 +2,9 @@
 #pragma once
 
 #include "call.h"
+#include "jit_log.h"
 
 namespace cuda_sim {
-
-// The JIT options of a load: where its words go.
-class JitLog {
-  public:
-    JitLog(unsigned count, const CUjit_option *options, void **values);
-
-    // Puts words into the error log buffer and sets its size; the same for the other log.
-    void error(const std::string &text);
-    void finish();
-
-  private:
-    struct Buffer {
-        char *text = nullptr;
-        size_t bytes = 0;
-        void **size_value = nullptr; // where the driver reports how much it wrote
-        std::string written;
-    };
-
-    static void store(Buffer &buffer);
-
-    Buffer error_;
-    Buffer information_;
-};
-
-// Bytes of an image whose length its own headers tell; 0 for something that is none.
-size_t image_bytes(const void *image);
 
 CUresult load_module(Call &call, const std::shared_ptr<Context> &context, const void *image,
                      JitLog &log, std::shared_ptr<Module> &module);

@@ -14,12 +14,9 @@
 #include "../engine/queue.h"
 #include "../images/image.h"
 #include "../ptx/executor/kernels.h"
+#include "driver_abi.h"
+#include "jit_log.h"
 #include "profile.h"
-
-// What the ABI headers declare is what the library exports.
-#pragma GCC visibility push(default)
-#include "graph_abi.h"
-#pragma GCC visibility pop
 
 namespace cuda_sim {
 
@@ -107,6 +104,14 @@ struct Library {
     std::vector<unsigned char> image;
     std::map<Context *, std::shared_ptr<Module>> modules; // loaded where first used
     std::map<std::string, std::shared_ptr<Kernel>> kernels;
+};
+
+// What is to be linked, and what came of it.
+struct LinkState {
+    CUlinkState handle = nullptr;
+    std::vector<std::string> texts;
+    std::string linked; // what the program was handed; valid until the state is destroyed
+    JitLog log;
 };
 
 // What a program said of a page of managed memory. Places are devices, or CU_DEVICE_CPU.

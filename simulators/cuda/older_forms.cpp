@@ -33,6 +33,22 @@ CUresult cuIpcOpenMemHandle(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned 
     return cuIpcOpenMemHandle_v2(pdptr, handle, Flags);
 }
 
+CUresult cuLinkAddData(CUlinkState state, CUjitInputType type, void *data, size_t size,
+                       const char *name, unsigned int numOptions, CUjit_option *options,
+                       void **optionValues) {
+    return cuLinkAddData_v2(state, type, data, size, name, numOptions, options, optionValues);
+}
+
+CUresult cuLinkAddFile(CUlinkState state, CUjitInputType type, const char *path,
+                       unsigned int numOptions, CUjit_option *options, void **optionValues) {
+    return cuLinkAddFile_v2(state, type, path, numOptions, options, optionValues);
+}
+
+CUresult cuLinkCreate(unsigned int numOptions, CUjit_option *options, void **optionValues,
+                      CUlinkState *stateOut) {
+    return cuLinkCreate_v2(numOptions, options, optionValues, stateOut);
+}
+
 CUresult cuMemAllocHost(void **pp, unsigned int bytesize) {
     return cuMemAllocHost_v2(pp, bytesize);
 }

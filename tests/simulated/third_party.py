@@ -35,6 +35,8 @@ PYCUDA = (
     *("typing-extensions==4.16.0", "mako==1.4.3", "MarkupSafe==3.0.4"),
 )
 PYCUDA_HEADERS = ("nvidia-cuda-runtime==13.5.37", "nvidia-cuda-profiler-api==13.5.25")
+LLAMA_CPP_PYTHON = "llama-cpp-python==0.3.36"
+LLAMA_CPP_PYTHON_SHA256 = "832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e"
 _PYCUDA_SETTINGS = "CUDA_ENABLE_CURAND = False\nCUDA_ENABLE_GL = False\n"
 
 _NO_NETWORK = (
@@ -137,23 +139,37 @@ def install_pycuda(folder: Path, driver: Path) -> Path:
 
 def unpack_tests_of_pycuda(folder: Path) -> Path:
     """Return the tests that lie in PyCUDA's source distribution."""
-    tests = folder / "pycuda-2026.1" / "test"
-    if tests.is_dir():
-        return tests
+    return _unpack(folder, PYCUDA[0], "test")
+
+
+def unpack_vocabularies_of_llama_cpp(folder: Path) -> Path:
+    """Return the folder of llama.cpp's files of tokens, which llama-cpp-python's sources hold."""
+    return _unpack(folder, LLAMA_CPP_PYTHON, "vendor/llama.cpp/models", LLAMA_CPP_PYTHON_SHA256)
+
+
+def _unpack(folder: Path, package: str, part: str, sha256: str | None = None) -> Path:
+    """Return a folder out of a package's source distribution, which is fetched once."""
+    name, _, version = package.partition("==")
+    kept = folder / f"{name}-{version}" / part
+    if kept.is_dir():
+        return kept
     with tempfile.TemporaryDirectory(dir=folder) as place:
         pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--no-deps")
         done = subprocess.run(
-            [*pip, "--no-binary", "pycuda", "--dest", place, PYCUDA[0]],
+            [*pip, "--no-binary", name, "--dest", place, package],
             capture_output=True,
             encoding="utf-8",
         )
         said = done.stdout + done.stderr
         if done.returncode != 0 and any(words in said for words in _NO_NETWORK):
-            pytest.skip("there is no network to fetch PyCUDA's tests from")
+            pytest.skip(f"there is no network to fetch the sources of {name} from")
         assert done.returncode == 0, said[-5000:]
         (archive,) = Path(place).glob("*.tar.gz")
+        found = hashlib.sha256(archive.read_bytes()).hexdigest()
+        assert sha256 in (None, found), f"{archive.name}: expected {sha256}, got {found}"
         with tarfile.open(archive) as members:
-            members.extractall(place, filter="data")
-        (unpacked,) = Path(place).glob("*/test")
-        tests.parent.mkdir(exist_ok=True)
-        return _published(unpacked, tests)
+            wanted = [one for one in members if one.name.partition("/")[2].startswith(f"{part}/")]
+            members.extractall(place, wanted, filter="data")
+        (unpacked,) = Path(place).glob(f"*/{part}")
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        return _published(unpacked, kept)

@@ -76,6 +76,8 @@ def traced(rng: np.random.Generator) -> ComputeGraph:
         held.append(ub.attention(heads, keys, keys, causal=True))
         held += [ub.kv_concat(x, y, 0), ub.rand((3, 5), seed=1), ub.randn(7, "f16", seed=2**64 - 1)]
         ub.kv_append(cache, fresh(2, 2, 4), position)
+        held.append(ub.rope_at(fresh(2, 2, 6), fresh(6, 2), fresh(6, 2), position))
+        held.append(ub.cached_attention(fresh(2, 4, 4), cache, cache, position, bias=fresh(4, 6)))
         # Temporaries, which share the arena.
         held.append(ub.tanh(ub.exp(x) * y) - x)
     missing = FAMILIES - {call.op.family.name for call in graph.calls if call is not None}

@@ -27,6 +27,65 @@ def append(t: Trial) -> Iterator[Outcome]:
     yield Outcome(ub.kv_append(cache.tensor, source.tensor, position).to_numpy(), exact)
 
 
+@run("rope_at")
+def rope_at(t: Trial) -> Iterator[Outcome]:
+    # GCUs take one token.
+    tokens = 1 if t.row.backend == "tops" else t.length()
+    heads, pairs, rest = t.length(), t.length(4), int(t.rng.integers(0, 4))
+    positions = tokens + t.length()
+    place = int(t.rng.integers(0, positions - tokens + 1))
+    interleaved = bool(t.rng.integers(0, 2))
+    x = t.x((tokens, heads, 2 * pairs + rest))
+    angles = t.rng.uniform(-np.pi, np.pi, (positions, pairs))
+    cos, sin = (f(angles).astype(np.float32) for f in (np.cos, np.sin))
+    got = ub.rope_at(
+        x.tensor, *(ub.asarray(one, device=t.device) for one in (cos, sin)),
+        ub.asarray(np.array([place]), device=t.device), interleaved=interleaved,
+    )  # fmt: skip
+    exact, magnitude = wide(x).copy(), abs(wide(x))
+    first = np.arange(pairs) * 2 if interleaved else np.arange(pairs)
+    second = first + (1 if interleaved else pairs)
+    one, other = wide(x)[..., first], wide(x)[..., second]
+    c, s = (table[place : place + tokens, None].astype(one.dtype) for table in (cos, sin))
+    exact[..., first], exact[..., second] = one * c - other * s, one * s + other * c
+    magnitude[..., first] = abs(one * c) + abs(other * s)
+    magnitude[..., second] = abs(one * s) + abs(other * c)
+    yield Outcome(got.to_numpy(), exact, magnitude, 2)
+
+
+@run("cached_attention")
+def cached_attention(t: Trial) -> Iterator[Outcome]:
+    tokens = 1 if t.row.backend == "tops" else int(t.rng.choice([1, t.length()]))
+    kv_heads, width = t.length(2), 4 * t.length(3)
+    heads = kv_heads * t.length(3)
+    # Beyond 256 keys the work is parted.
+    capacity = int(t.rng.choice([tokens + t.length(), 700]))
+    place = int(t.rng.integers(0, capacity - tokens + 1))
+    window = int(t.rng.choice([0, 1, t.length(), 300]))
+    cap = float(t.rng.choice([0.0, 2.0]))
+    query = t.x((tokens, heads, width))
+    keys, values = (t.other((kv_heads, capacity, width)) for _ in range(2))
+    bias = t.rng.standard_normal((heads, capacity)).astype(np.float32)
+    has_bias = bool(t.rng.integers(0, 2))
+    got = ub.cached_attention(
+        query.tensor, keys.tensor, values.tensor, ub.asarray(np.array([place]), device=t.device),
+        scale=0.25, window=window, cap=cap,
+        bias=ub.asarray(bias, device=t.device) if has_bias else None,
+    )  # fmt: skip
+    group = heads // kv_heads
+    k, v = (np.repeat(wide(one), group, 0) for one in (keys, values))
+    scores = np.einsum("thw,hkw->htk", wide(query), k) * 0.25
+    scores = cap * np.tanh(scores / cap) if cap else scores
+    scores = scores + (bias[:, None] if has_bias else 0)
+    own, key = np.arange(place, place + tokens)[:, None], np.arange(capacity)
+    hidden = (key > own) | ((key <= own - window) if window else False)
+    shares = np.exp(np.where(hidden, -np.inf, scores - scores.max(-1, keepdims=True)))
+    shares /= shares.sum(-1, keepdims=True)
+    exact = np.einsum("htk,hkw->thw", shares, v)
+    magnitude = np.einsum("htk,hkw->thw", shares * (1 + abs(scores)), abs(v))
+    yield Outcome(got.to_numpy(), exact, magnitude, place + tokens + width)
+
+
 @run("quantized_matvec")
 def quantized_product(t: Trial) -> Iterator[Outcome]:
     name = t.op.name.removeprefix("matvec_")

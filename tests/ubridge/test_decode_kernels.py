@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 
 from tests.sampling import rounds
-from tests.ubridge.kernel_bench import assert_same, random_geometry, random_values, run
+from tests.ubridge.kernel_bench import (
+    assert_same,
+    numpy_dtype,
+    random_geometry,
+    random_values,
+    run,
+)
 from uhal import Device, DeviceBuffer
 
 pytestmark = pytest.mark.entries
@@ -29,3 +35,114 @@ def test_kv_append(device: Device, rng: np.random.Generator, dtype: str) -> None
         expected = cache.reshape(rows, capacity, width).copy()
         expected[:, place : place + tokens] = given.reshape(rows, tokens, width)
         assert_same(target.to_numpy(), expected.ravel())
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "f16", "bf16"])
+def test_rope_at(device: Device, rng: np.random.Generator, dtype: str) -> None:
+    for _ in range(rounds(3, 60)):
+        tokens, heads, pairs = (int(one) for one in rng.integers(1, 6, 3))
+        width, positions = 2 * pairs + int(rng.integers(0, 4)), tokens + int(rng.integers(0, 9))
+        place = int(rng.integers(0, positions - tokens + 1))
+        neighbors = bool(rng.integers(0, 2))
+        x = rng.standard_normal((tokens, heads, width)).astype(numpy_dtype(dtype))
+        angles = rng.uniform(-4, 4, (positions, pairs)).astype(np.float32)
+        out = DeviceBuffer.from_numpy(np.full_like(x, np.nan).ravel())
+        run(
+            device, "decode", f"rope_at_{dtype}", tokens * heads,
+            DeviceBuffer.from_numpy(np.array([place])), DeviceBuffer.from_numpy(x.ravel()),
+            DeviceBuffer.from_numpy(np.cos(angles).ravel()),
+            DeviceBuffer.from_numpy(np.sin(angles).ravel()),
+            out, heads, width, 2 * pairs, positions, neighbors, **random_geometry(rng),
+        )  # fmt: skip
+        exact = x.astype(np.float64)
+        first = 2 * np.arange(pairs) if neighbors else np.arange(pairs)
+        second = first + (1 if neighbors else pairs)
+        turned = angles[place : place + tokens, None].astype(np.float64)
+        a, b = exact[..., first], exact[..., second]
+        exact[..., first] = a * np.cos(turned) - b * np.sin(turned)
+        exact[..., second] = a * np.sin(turned) + b * np.cos(turned)
+        got = out.to_numpy().reshape(x.shape).astype(np.float64)
+        np.testing.assert_allclose(got, exact, atol=_NEAR[dtype], rtol=_NEAR[dtype])
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "f16", "bf16"])
+def test_attention_over_a_cache_in_parts(
+    device: Device, rng: np.random.Generator, dtype: str
+) -> None:
+    """What one block finds, and what two kernels find in parts, with garbage where no key is."""
+    for _ in range(rounds(2, 30)):
+        kv_heads, group, width = (int(one) for one in (*rng.integers(1, 3, 2), rng.integers(3, 20)))
+        heads, capacity, split = kv_heads * group, int(rng.integers(30, 60)), 16
+        place = int(rng.integers(0, capacity))
+        window = int(rng.choice([0, 5, 20]))
+        kind = numpy_dtype(dtype)
+        q = rng.standard_normal((heads, width)).astype(kind)
+        k, v = (rng.standard_normal((kv_heads, capacity, width)).astype(kind) for _ in range(2))
+        k[:, place + 1 :], v[:, place + 1 :] = np.nan, np.nan
+        buffers = [DeviceBuffer.from_numpy(one.ravel()) for one in (q, k, v)]
+        position = DeviceBuffer.from_numpy(np.array([place]))
+        splits = -(-capacity // split)
+        compute = np.float64 if dtype == "f64" else np.float32
+        room = np.full(heads * splits * (width + 2), np.nan, compute)
+        parts, whole, merged = (
+            DeviceBuffer.from_numpy(one)
+            for one in (room, *(np.full(heads * width, np.nan, kind) for _ in range(2)))
+        )
+        sizes = (heads, kv_heads, width, capacity, window, split, 0.5, 0.0)
+        for out, blocks in ((whole, 1), (merged, splits)):
+            run(
+                device, "attention", f"sdpa_cached_{dtype}", *buffers, None, position, out, parts,
+                *sizes, grid=(heads, blocks, 1), block=64,
+            )  # fmt: skip
+        run(
+            device, "attention", f"sdpa_merge_{dtype}", parts, position, merged, heads, width,
+            capacity, window, split, splits, grid=heads, block=32,
+        )  # fmt: skip
+        first = max(0, place + 1 - window) if window else 0
+        seen = slice(first, place + 1)
+        keys, values = (np.repeat(one, group, 0).astype(np.float64)[:, seen] for one in (k, v))
+        scores = np.einsum("hw,hkw->hk", q.astype(np.float64), keys) * 0.5
+        shares = np.exp(scores - scores.max(-1, keepdims=True))
+        exact = np.einsum("hk,hkw->hw", shares / shares.sum(-1, keepdims=True), values)
+        for out in (whole, merged):
+            got = out.to_numpy().reshape(exact.shape).astype(np.float64)
+            np.testing.assert_allclose(got, exact, atol=_NEAR[dtype], rtol=_NEAR[dtype])
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
+def test_attention_that_packs_its_keys(host: Device, rng: np.random.Generator, dtype: str) -> None:
+    """Tiles of every size over caches that end within one; CPUs alone have the kernel."""
+    for _ in range(rounds(6, 100)):
+        kv_heads, group, tokens = (int(one) for one in rng.integers(1, [3, 5, 40]))
+        width, capacity = int(rng.integers(1, 40)), tokens + int(rng.integers(0, 150))
+        heads, tile = kv_heads * group, int(rng.integers(1, 20))
+        place, window = int(rng.integers(0, capacity - tokens + 1)), int(rng.choice([0, 1, 30, 90]))
+        cap, has_bias = float(rng.choice([0.0, 1.5])), bool(rng.integers(0, 2))
+        kind = numpy_dtype(dtype)
+        q = rng.standard_normal((tokens, heads, width)).astype(kind)
+        k, v = (rng.standard_normal((kv_heads, capacity, width)).astype(kind) for _ in range(2))
+        k[:, place + tokens :], v[:, place + tokens :] = np.nan, np.nan
+        bias = (5 * rng.standard_normal((heads, capacity))).astype(np.float32)
+        buffers = [DeviceBuffer.from_numpy(one.ravel()) for one in (q, k, v)]
+        added = DeviceBuffer.from_numpy(bias.ravel()) if has_bias else None
+        out = DeviceBuffer.from_numpy(np.full(q.size, np.nan, kind))
+        run(
+            host, "attention_packed", f"sdpa_packed_{dtype}", *buffers, added,
+            DeviceBuffer.from_numpy(np.array([place])), out, tokens, tile, heads, kv_heads, width,
+            capacity, window, 0.7, cap, grid=(kv_heads, -(-tokens // tile), 1), block=8,
+        )  # fmt: skip
+        seen = place + tokens
+        keys, values = (np.repeat(one, group, 0).astype(np.float64)[:, :seen] for one in (k, v))
+        scores = np.einsum("thw,hkw->thk", q.astype(np.float64), keys) * 0.7
+        scores = cap * np.tanh(scores / cap) if cap else scores
+        scores = scores + (bias[None, :, :seen] if has_bias else 0)
+        own, key = np.arange(place, seen)[:, None, None], np.arange(seen)
+        hidden = (key > own) | ((key <= own - window) if window else False)
+        scores = np.where(hidden, -np.inf, scores)
+        shares = np.exp(scores - scores.max(-1, keepdims=True))
+        exact = np.einsum("thk,hkw->thw", shares / shares.sum(-1, keepdims=True), values)
+        got = out.to_numpy().reshape(exact.shape).astype(np.float64)
+        np.testing.assert_allclose(got, exact, atol=_NEAR[dtype], rtol=_NEAR[dtype])
+
+
+_NEAR = {"f64": 2e-6, "f32": 1e-5, "f16": 4e-3, "bf16": 4e-2}

@@ -14,11 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+import ubridge
 from tests.fake_libcuda import build
 from uhal import __version__, _simulators, doctor
 from uhal.__main__ import main
 from uhal.contract import BackendRecord, DeviceSummary, LibraryAttempt
 from uhal.doctor import Check, Report
+from uhal.errors import NotSupportedError
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -247,6 +249,20 @@ def test_a_device_that_raises_is_one_broken_row(monkeypatch: pytest.MonkeyPatch)
     check = doctor.check_device("host", 0)
     assert not check.right
     assert check.result == "kernel FAILS: OSError: the card is gone"
+
+
+def test_a_backend_without_kernels_of_ubridge_is_checked_by_a_copy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def nobody_brings_them(backend: str | None = None) -> tuple[str, ...]:
+        raise NotSupportedError("ubridge has no kernels for it", backend=backend)
+
+    monkeypatch.setattr(ubridge, "modules", nobody_brings_them)
+    check = doctor.check_device("host", 0)
+    assert check.right and check.result == "copies right, ubridge has no kernels for it"
+    assert check.launch_microseconds is None
+    monkeypatch.setattr(doctor, "_difference", lambda got, expected: "all of it")
+    assert doctor.check_device("host", 0).result == "copies WRONG: all of it"
 
 
 def test_the_ipbus_distribution_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:

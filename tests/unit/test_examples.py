@@ -31,8 +31,8 @@ def example(number: str) -> Path:
     return next(path for path in EXAMPLES if path.name.startswith(number))
 
 
-def test_there_are_six() -> None:
-    assert [path.name[:2] for path in EXAMPLES] == ["01", "02", "03", "04", "05", "06"]
+def test_there_are_nine() -> None:
+    assert [path.name[:2] for path in EXAMPLES] == [f"{number:02}" for number in range(1, 10)]
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)

@@ -77,6 +77,7 @@ _OF_FAMILY: Mapping[str, Accuracy] = {
     "rope": _PARTS,
     "rope_i": _PARTS,
     "rope_thd": _PARTS,
+    "rope_at": _PARTS,
     "gated": _FUNCTION,
     "col2im1d": _PRODUCT,
     "conv1d": _PRODUCT,
@@ -87,6 +88,7 @@ _OF_FAMILY: Mapping[str, Accuracy] = {
     "bilinear2d": _ROW,
     "matmul": _PRODUCT,
     "attention": _PRODUCT,
+    "cached_attention": _PRODUCT,
     "quantized_matvec": _PRODUCT,
     "block_elements": _ROUNDED,
 }

@@ -90,6 +90,16 @@ def wide_block_per_row(limits: DeviceLimits) -> Configure:
     return configure
 
 
+def block_per_part(limits: DeviceLimits) -> Configure:
+    """A block for each row and each of its parts, which lie along y."""
+    widest = min(256, limits.max_threads_per_block)
+
+    def configure(rows: int, parts: int) -> Configuration:
+        return (rows, parts, 1), widest, 0
+
+    return configure
+
+
 def warp_per_row(limits: DeviceLimits) -> Configure:
     """One warp of 32 for each row, along y."""
 
@@ -196,10 +206,13 @@ CANDLE: Mapping[str, Row] = {
     "gated": Row("fused", _PLAIN, strided),
     "kv_concat": Row("fused", _PLAIN, strided),
     "kv_append": Row("decode", _PLAIN, strided),
+    "rope_at": Row("decode", _PLAIN, strided),
     "matmul": Row("matmul", _PLAIN, tiles(64, 256)),
     "tensor_matmul_128": Row("matmul_tensor", _PLAIN, tiles(128, 256)),
     "tensor_matmul_64": Row("matmul_tensor", _PLAIN, tiles(64, 128)),
     "attention": Row("attention", _PLAIN, wide_block_per_row),
+    "cached_attention": Row("attention", _PLAIN, block_per_part),
+    "merged_attention": Row("attention", _PLAIN, wide_block_per_row),
     "quantized_matvec": Row("blocks", "{root}", warp_for_each_row),
     "block_elements": Row("blocks", _PLAIN, strided),
 }

@@ -10,28 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import prod
 
+from ubridge.core import soundness_of_attention as of_attention
 from ubridge.core.block_formats import FORMATS
-from ubridge.core.layout import Layout, Shape
+from ubridge.core.fits import MOST, count, lies, one_shape, parts, require, require_counts, same
+from ubridge.core.layout import Layout
 from ubridge.core.question import Question
 from uhal import DType
 from uhal.dtypes import i64, u8, u32
-from uhal.errors import ArgumentValueError
-
-MOST = (1 << 63) - 1
-"""Of a number that counts elements or bytes: kernels take them as 64 bits."""
-
-
-def require_counts(what: str, *numbers: object) -> None:
-    """Refuse what are not numbers that kernels can count with."""
-    for one in numbers:
-        if type(one) is not int or not 0 <= one <= MOST:
-            raise ArgumentValueError(f"{what}: expected numbers in 0…2^63-1, got {one!r:.80}")
-
-
-def require(holds: object, what: str) -> None:
-    """Raise `ArgumentValueError` with these words unless it holds."""
-    if not holds:
-        raise ArgumentValueError(what)
 
 
 def require_sound(question: Question) -> None:
@@ -65,45 +50,21 @@ def require_sound(question: Question) -> None:
     require(rule(question), f"{op.name}: {question!r} do not fit")
 
 
-def _same(*values: object) -> bool:
-    return all(one == values[0] for one in values)
-
-
-def _lies(*layouts: Layout) -> bool:
-    """Whether all are contiguous."""
-    return all(layout.is_contiguous for layout in layouts)
-
-
-def _count(*numbers: object) -> bool:
-    """Whether all are numbers of at least 1."""
-    return all(type(one) is int and 1 <= one <= MOST for one in numbers)
-
-
-def _parts(question: Question) -> tuple[list[DType], list[Layout]]:
-    """The dtypes and the layouts, of the result first."""
-    known = (question.result, *question.operands)
-    return [dtype for dtype, _ in known], [layout for _, layout in known]
-
-
 def _of_each(question: Question) -> bool:
-    dtypes, layouts = _parts(question)
+    dtypes, layouts = parts(question)
     family = question.op.family.name
     if family == "compare":
         dtypes[0] = u8 if dtypes[0] is not u8 else dtypes[1]
-        return _same(*dtypes) and question.result[0] is u8 and _one_shape(layouts)
+        return same(*dtypes) and question.result[0] is u8 and one_shape(layouts)
     if family == "where":
         del dtypes[1]
     elif family == "masked_fill":
         require(dtypes.pop() is u8, f"{question.op.name}: expected a mask of u8")
     elif family == "cast":
         dtypes.pop()
-    if family == "gated" and not _lies(*layouts):
+    if family == "gated" and not lies(*layouts):
         return False
-    return _same(*dtypes) and _one_shape(layouts)
-
-
-def _one_shape(layouts: list[Layout]) -> bool:
-    return _same(*(layout.shape for layout in layouts))
+    return same(*dtypes) and one_shape(layouts)
 
 
 def _random(question: Question) -> bool:
@@ -115,24 +76,24 @@ def _fill(question: Question) -> bool:
 
 
 def _copy2d(question: Question) -> bool:
-    dtypes, layouts = _parts(question)
+    dtypes, layouts = parts(question)
     rows = all(one.rank == 2 and one.strides[1] == 1 for one in layouts)
-    return rows and _same(*dtypes) and _one_shape(layouts) and not layouts[0].may_alias
+    return rows and same(*dtypes) and one_shape(layouts) and not layouts[0].may_alias
 
 
 def _by_ids(question: Question) -> bool:
-    dtypes, (result, *layouts) = _parts(question)
+    dtypes, (result, *layouts) = parts(question)
     family = question.op.family.name
     of_data = 2 if family in ("scatter", "index_add") else 1
-    if not _lies(*layouts) or dtypes[0] is not dtypes[of_data] or result.rank != 3:
+    if not lies(*layouts) or dtypes[0] is not dtypes[of_data] or result.rank != 3:
         return False
     left, length, right = result.shape
     first, second = (layout.shape for layout in layouts)
     if family == "index_select":
-        return len(first) == 3 and len(second) == 1 and _same(
+        return len(first) == 3 and len(second) == 1 and same(
             (left, length, right), (first[0], second[0], first[2]))  # fmt: skip
     if family == "gather":
-        return len(first) == 3 and second == result.shape and _same(
+        return len(first) == 3 and second == result.shape and same(
             (left, right), (first[0], first[2]))  # fmt: skip
     if family == "scatter":
         return len(first) == 3 and first == second and (left, right) == (first[0], first[2])
@@ -140,7 +101,7 @@ def _by_ids(question: Question) -> bool:
 
 
 def _reduce(question: Question) -> bool:
-    (result_dtype, dtype), (result, layout) = _parts(question)
+    (result_dtype, dtype), (result, layout) = parts(question)
     is_place = question.op.family.name == "arg_reduce"
     kept = result.rank
     return (
@@ -151,7 +112,7 @@ def _reduce(question: Question) -> bool:
 
 
 def _rows(question: Question) -> bool:
-    dtypes, (result, layout, *weights) = _parts(question)
+    dtypes, (result, layout, *weights) = parts(question)
     family = question.op.family.name
     if family == "sort":
         dtypes[0] = dtypes[1] if dtypes[0] is u32 else i64
@@ -161,35 +122,25 @@ def _rows(question: Question) -> bool:
         return False
     return (
         layout.rank == 2
-        and _same(*dtypes)
+        and same(*dtypes)
         and result.shape == layout.shape
-        and _lies(layout, *weights)
+        and lies(layout, *weights)
         and all(weight.shape == layout.shape[1:] for weight in weights)
     )
 
 
-def _rope(question: Question) -> bool:
-    dtypes, (result, layout, cos, sin) = _parts(question)
-    if layout.rank != 4 or layout.shape[3] % 2 or not _lies(layout, cos, sin):
-        return False
-    positions = layout.shape[1 if question.op.name == "rope_thd" else 2]
-    plain = (positions, layout.shape[3] // 2)
-    angles = cos.shape in (plain, (layout.shape[0], *plain)) and cos.shape == sin.shape
-    return angles and result.shape == layout.shape and _same(*dtypes)
-
-
 def _convolution(question: Question) -> bool:
-    dtypes, (result, layout, weight) = _parts(question)
+    dtypes, (result, layout, weight) = parts(question)
     axes = 2 if question.op.name.endswith("2d") else 1
     window = dict(question.attributes)
     stride, padding, dilation = window["stride"], window["padding"], window["dilation"]
     require_counts(question.op.name, *window.values())
-    if not _count(stride, dilation) or not _same(axes + 2, layout.rank, weight.rank, result.rank):
+    if not count(stride, dilation) or not same(axes + 2, layout.rank, weight.rank, result.rank):
         return False
     transposed = "out_padding" in window
     inner, outer = (0, 1) if transposed else (1, 0)
     batch, channels, *lengths = layout.shape
-    if channels != weight.shape[inner] or not _same(*dtypes):
+    if channels != weight.shape[inner] or not same(*dtypes):
         return False
     places = []
     for length, size in zip(lengths, weight.shape[2:], strict=True):
@@ -202,7 +153,7 @@ def _convolution(question: Question) -> bool:
 
 
 def _pool2d(question: Question) -> bool:
-    dtypes, (result, layout) = _parts(question)
+    dtypes, (result, layout) = parts(question)
     window, stride = question.attribute("window"), question.attribute("stride")
     if layout.rank != 4 or not _pairs(window, stride):
         return False
@@ -210,15 +161,15 @@ def _pool2d(question: Question) -> bool:
         (length - size) // step + 1
         for length, size, step in zip(layout.shape[2:], window, stride, strict=True)
     ]
-    return _same(*dtypes) and result.shape == (*layout.shape[:2], *places)
+    return same(*dtypes) and result.shape == (*layout.shape[:2], *places)
 
 
 def _pairs(*pairs: object) -> bool:
-    return all(type(one) is tuple and len(one) == 2 and _count(*one) for one in pairs)
+    return all(type(one) is tuple and len(one) == 2 and count(*one) for one in pairs)
 
 
 def _resized(question: Question) -> bool:
-    dtypes, (result, layout) = _parts(question)
+    dtypes, (result, layout) = parts(question)
     if question.op.family.name == "bilinear2d":
         scale, aligned = question.attribute("scale"), question.attribute("align_corners")
         told = scale is None or (
@@ -226,18 +177,18 @@ def _resized(question: Question) -> bool:
         )
         if not told or type(aligned) is not bool:
             return False
-    ranks = _same(4, layout.rank, result.rank)
-    return ranks and _same(*dtypes) and result.shape[:2] == layout.shape[:2]
+    ranks = same(4, layout.rank, result.rank)
+    return ranks and same(*dtypes) and result.shape[:2] == layout.shape[:2]
 
 
 def _im2col(question: Question) -> bool:
-    dtypes, (result, layout) = _parts(question)
+    dtypes, (result, layout) = parts(question)
     axes = 1 if question.op.name == "im2col1d" else 2
     window = dict(question.attributes)
     require_counts(question.op.name, *window.values())
-    if layout.rank != axes + 2 or result.rank != 2 * axes + 2 or not _same(*dtypes):
+    if layout.rank != axes + 2 or result.rank != 2 * axes + 2 or not same(*dtypes):
         return False
-    if not _count(window["stride"], window["dilation"]):
+    if not count(window["stride"], window["dilation"]):
         return False
     sizes = result.shape[axes + 2 :]
     places = [
@@ -249,25 +200,25 @@ def _im2col(question: Question) -> bool:
 
 
 def _col2im1d(question: Question) -> bool:
-    dtypes, (result, layout) = _parts(question)
+    dtypes, (result, layout) = parts(question)
     stride = question.attribute("stride")
-    if layout.rank != 4 or not _count(stride) or not _lies(layout) or not _same(*dtypes):
+    if layout.rank != 4 or not count(stride) or not lies(layout) or not same(*dtypes):
         return False
     batch, length, channels, window = layout.shape
     return result.shape == (batch, channels, (length - 1) * stride + window)
 
 
 def _matmul(question: Question) -> bool:
-    dtypes, (result, left, right) = _parts(question)
-    if min(left.rank, right.rank) < 2 or not _same(*dtypes):
+    dtypes, (result, left, right) = parts(question)
+    if min(left.rank, right.rank) < 2 or not same(*dtypes):
         return False
     *batch, m, k = left.shape
     return right.shape[:-1] == (*batch, k) and result.shape == (*batch, m, right.shape[-1])
 
 
 def _matvec(question: Question) -> bool:
-    (_, dtype, _), (result, weight, x) = _parts(question)
-    if not _same(2, x.rank, result.rank) or not _lies(x, weight) or weight.rank != 1:
+    (_, dtype, _), (result, weight, x) = parts(question)
+    if not same(2, x.rank, result.rank) or not lies(x, weight) or weight.rank != 1:
         return False
     vectors, columns = x.shape
     return (
@@ -278,8 +229,8 @@ def _matvec(question: Question) -> bool:
 
 
 def _elements(question: Question) -> bool:
-    (_, dtype), (result, weight) = _parts(question)
-    if result.rank != 2 or weight.rank != 1 or not _lies(weight):
+    (_, dtype), (result, weight) = parts(question)
+    if result.rank != 2 or weight.rank != 1 or not lies(weight):
         return False
     return _holds(question, dtype, weight, *result.shape)
 
@@ -291,59 +242,6 @@ def _holds(question: Question, dtype: DType, weight: Layout, rows: int, columns:
         columns % format.elements == 0
         and weight.size * dtype.itemsize == rows * format.row_bytes(columns)
         and dtype is format.word
-    )
-
-
-def _attention(question: Question) -> bool:
-    dtypes, (result, query, key, value, *masks) = _parts(question)
-    if not _same(4, query.rank, key.rank) or not _lies(query, key, value):
-        return False
-    batch, heads, queries, width = query.shape
-    of_keys, kv_heads, keys, key_width = key.shape
-    require(
-        heads % kv_heads == 0, f"attention: expected a multiple of the kv heads, got {heads} of "
-        f"{kv_heads}"
-    )  # fmt: skip
-    for mask in masks:
-        rows = Layout(mask.shape[2:], mask.strides[2:])
-        if mask.shape != (batch, heads, queries, keys) or not rows.is_contiguous:
-            return False
-    return (
-        (of_keys, key_width) == (batch, width)
-        and width <= 256
-        and value.shape == key.shape
-        and result.shape == query.shape
-        and _same(*dtypes)
-        and type(question.attribute("causal")) is bool
-    )
-
-
-def _kv_concat(question: Question) -> bool:
-    dtypes, (result, left, right) = _parts(question)
-    axis = question.attribute("axis")
-    if type(axis) is not int or not 0 <= axis < left.rank or left.rank != right.rank:
-        return False
-    joined = list(left.shape)
-    joined[axis] += right.shape[axis]
-    fits = all(
-        one == other
-        for place, (one, other) in enumerate(zip(left.shape, right.shape, strict=True))
-        if place != axis
-    )
-    return fits and _same(*dtypes) and _lies(left, right) and result.shape == Shape(joined)
-
-
-def _kv_append(question: Question) -> bool:
-    dtypes, (target, source, position) = _parts(question)
-    if not _same(3, target.rank, source.rank) or not _lies(source) or position.shape != (1,):
-        return False
-    rows, tokens, width = source.shape
-    capacity = target.shape[1]
-    return (
-        target.shape == (rows, capacity, width)
-        and tokens <= capacity
-        and dtypes[0] is dtypes[1]
-        and dtypes[2] is i64
     )
 
 
@@ -378,6 +276,8 @@ _FORMS: dict[str, tuple[tuple[int, ...], int, str]] = {
     "attention": ((3, 4), 1, "causal"),
     "kv_concat": ((2,), 0, "axis"),
     "kv_append": ((2,), 0, ""),
+    "rope_at": ((4,), 0, "interleaved"),
+    "cached_attention": ((4, 5), 2, "window is_bounded"),
 }
 """Family to how many operands and numbers there are, and which attributes."""
 
@@ -390,7 +290,7 @@ _RULES: dict[str, Callable[[Question], bool]] = {
     **dict.fromkeys(("index_select", "gather", "scatter", "index_add"), _by_ids),
     **dict.fromkeys(("reduce", "arg_reduce"), _reduce),
     **dict.fromkeys(("softmax", "log_softmax", "rmsnorm", "layernorm", "sort"), _rows),
-    **dict.fromkeys(("rope", "rope_i", "rope_thd"), _rope),
+    **dict.fromkeys(("rope", "rope_i", "rope_thd"), of_attention.rope),
     **dict.fromkeys(("conv1d", "conv2d", "conv_transpose1d", "conv_transpose2d"), _convolution),
     "pool2d": _pool2d,
     **dict.fromkeys(("nearest2d", "bilinear2d"), _resized),
@@ -399,15 +299,18 @@ _RULES: dict[str, Callable[[Question], bool]] = {
     "matmul": _matmul,
     "quantized_matvec": _matvec,
     "block_elements": _elements,
-    "attention": _attention,
-    "kv_concat": _kv_concat,
-    "kv_append": _kv_append,
+    "attention": of_attention.attention,
+    "kv_concat": of_attention.kv_concat,
+    "kv_append": of_attention.kv_append,
+    "rope_at": of_attention.rope_at,
+    "cached_attention": of_attention.cached_attention,
 }
 """Family to whether the parts of a question fit."""
 
 STEERING = {
     **dict.fromkeys(("index_select", "gather", "kv_append"), (1,)),
     **dict.fromkeys(("scatter", "index_add"), (0,)),
+    **dict.fromkeys(("rope_at", "cached_attention"), (3,)),
 }
 """Family to the operands that say where elements are, and must not change while they are read."""
 

@@ -128,7 +128,20 @@ class Reader:
             if inner == BOOL and raw.size and raw.max() > 1:
                 raise InvalidFileError(f"{self.file.path}: {what}: expected only 0 and 1")
             return raw.view(NUMBERS[inner]).copy()
+        if inner == TEXT:
+            return self._texts(count)
         return [self.value(inner, what) for _ in range(count)]
+
+    def _texts(self, count: int) -> list[str]:
+        """Read many texts, as `text` reads one; vocabularies have hundreds of thousands."""
+        unpack, memory, at = _U64.unpack_from, self.file.memory, self.position
+        found = []
+        for _ in range(count):
+            start = at + 8
+            at = start + unpack(memory, at)[0]
+            found.append(str(memory[start:at], "utf-8", "surrogateescape"))
+        self.position = at
+        return found
 
 
 _U32, _U64 = struct.Struct("<I"), struct.Struct("<Q")
@@ -172,6 +185,10 @@ class Metadata(Mapping[str, Any]):
         reader = Reader(self._file)
         reader.position = place.start
         return reader.value(place.kind, key)
+
+    def __contains__(self, key: object) -> bool:
+        # Without reading the value.
+        return key in self._places
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._places)

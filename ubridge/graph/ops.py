@@ -16,7 +16,7 @@ from typing import Any
 from ubridge.core.layout import Shape
 from ubridge.core.op_table import OPS, Op
 from ubridge.ops import choices, elementwise, fused, nn, products, reductions, selection
-from ubridge.ops.caches import kv_append
+from ubridge.ops.caches import cached_attention, kv_append, rope_at
 from ubridge.quantized import QuantizedWeight, quantized_matmul
 from ubridge.tensor import DeviceTensor
 from uhal.errors import ArgumentTypeError, ArgumentValueError
@@ -209,6 +209,19 @@ def _append(op: Op, operands: _Operands, params: OpParams) -> Any:
     return kv_append(*operands)
 
 
+def _rope_at(op: Op, operands: _Operands, params: OpParams) -> Any:
+    _require_count(op, operands, 4)
+    return rope_at(*operands, **params.options)
+
+
+def _cached(op: Op, operands: _Operands, params: OpParams) -> Any:
+    query, keys, values, position, *biases = operands
+    bias = biases[0] if biases else None
+    return cached_attention(
+        query, keys, values, position, bias=bias, scale=params.scalar, **params.options
+    )
+
+
 def _attention(op: Op, operands: _Operands, params: OpParams) -> Any:
     query, key, value, *masks = operands
     mask = masks[0] if masks else None
@@ -258,6 +271,8 @@ _BY_FAMILY: Mapping[str, Callable[[Op, _Operands, OpParams], Any]] = {
     "gated": _gated,
     "masked_fill": _masked_fill,
     "kv_append": _append,
+    "rope_at": _rope_at,
+    "cached_attention": _cached,
     **dict.fromkeys(("softmax", "log_softmax"), _rows),
     **dict.fromkeys(("conv1d", "conv2d", "conv_transpose1d", "conv_transpose2d"), _network),
     **dict.fromkeys(("pool2d", "nearest2d", "bilinear2d"), _network),

@@ -10,6 +10,14 @@
 // A block is one query. Its work-items score as many keys at once as there are of them, and then
 // each adds up some columns of the result. What was summed before is rescaled when a larger score
 // turns up (online softmax). Everything is computed in f32, or f64 for f64.
+//
+// `sdpa_cached_<type>` is for caches of `capacity` keys of which the first ones are there: q and out
+// are (tokens, heads, head_dim), k and v (kv_heads, capacity, head_dim), and the first token stands
+// where `position` points to. A query sees the keys up to its own, and with a window only as many of
+// them. Scores are bounded by cap * tanh(score / cap) unless cap is 0; bias, null or (heads,
+// capacity), is added behind that. Of several blocks along y each takes `split` keys and leaves its
+// sums, their total and the largest score in `parts`, which `sdpa_merge_<type>` puts together in
+// order: where the text is shorter, blocks return at once.
 #include "number.h"
 
 #include <math.h>
@@ -25,6 +33,14 @@ DEVICE_FUNCTION f32 exponential(f32 x)
 DEVICE_FUNCTION f64 exponential(f64 x)
 {
     return exp(x);
+}
+DEVICE_FUNCTION f32 hyperbolic_tangent(f32 x)
+{
+    return tanhf(x);
+}
+DEVICE_FUNCTION f64 hyperbolic_tangent(f64 x)
+{
+    return tanh(x);
 }
 
 template <class C, class T> DEVICE_FUNCTION C dot(u32 count, const C *a, const T *b)
@@ -60,9 +76,56 @@ DEVICE_FUNCTION u32 seen_keys(u32 position, u32 q_len, u32 kv_len, bool causal)
     return seen < 0 ? 0 : u32(seen);
 }
 
-template <class T>
-DEVICE_FUNCTION void attend(BLOCK block, u32 threads, const T *q, const T *k, const T *v,
-                            const T *mask, T *out, u32 keys, u32 head_dim, Compute<T> scale)
+// A score of scaled products and a mask.
+template <class T> struct Masked {
+    const T *mask;
+    Compute<T> scale;
+    DEVICE_METHOD Compute<T> operator()(u64 key, Compute<T> product) const
+    {
+        return product * scale + (mask == nullptr ? Compute<T>(0) : widen(mask[key]));
+    }
+};
+
+// A score of scaled products within bounds, and a bias.
+template <class C> struct Bounded {
+    const f32 *bias;
+    C scale;
+    C cap;
+    DEVICE_METHOD C operator()(u64 key, C product) const
+    {
+        const C score = product * scale;
+        const C bounded = cap == C(0) ? score : cap * hyperbolic_tangent(score / cap);
+        return bounded + (bias == nullptr ? C(0) : C(bias[key]));
+    }
+};
+
+// The result of a query.
+template <class T> struct Whole {
+    T *out;
+    DEVICE_METHOD void operator()(u32 column, Compute<T> sum, Compute<T> total, Compute<T>) const
+    {
+        out[column] = narrow<T>(total == Compute<T>(0) ? Compute<T>(0) : sum / total);
+    }
+};
+
+// What a query has of some keys, for `merge`.
+template <class C> struct Part {
+    C *out;
+    u32 head_dim;
+    DEVICE_METHOD void operator()(u32 column, C sum, C total, C largest) const
+    {
+        out[column] = sum;
+        if (column == 0) {
+            out[head_dim] = total;
+            out[head_dim + 1] = largest;
+        }
+    }
+};
+
+// A query over the keys from `begin` up to `end`.
+template <class T, class Score, class Result>
+DEVICE_FUNCTION void attend(BLOCK block, u32 threads, const T *q, const T *k, const T *v, u64 begin,
+                            u64 end, u32 head_dim, Score score, Result result)
 {
     typedef Compute<T> C;
     SHARED(C, query, MAX_HEAD_DIM);
@@ -78,13 +141,12 @@ DEVICE_FUNCTION void attend(BLOCK block, u32 threads, const T *q, const T *k, co
     BARRIER();
     C largest = -C(INFINITY);
     C total = 0;
-    ROLLED for (u32 first = 0; first < keys; first += most) {
-        const u32 count = keys - first < most ? keys - first : most;
+    ROLLED for (u64 first = begin; first < end; first += most) {
+        const u32 count = end - first < most ? u32(end - first) : most;
         THREADS_OF(block, t) {
             if (t < count) {
-                const u64 key = u64(first) + t;
-                const C added = mask == nullptr ? C(0) : widen(mask[key]);
-                scores[t] = dot(head_dim, query, k + key * head_dim) * scale + added;
+                const u64 key = first + t;
+                scores[t] = score(key, dot(head_dim, query, k + key * head_dim));
             }
         }
         BARRIER();
@@ -111,7 +173,7 @@ DEVICE_FUNCTION void attend(BLOCK block, u32 threads, const T *q, const T *k, co
             for (u32 column = t; column < head_dim; column += threads) {
                 C sum = sums[column] * kept;
                 for (u32 i = 0; i < count; ++i)
-                    sum += scores[i] * widen(v[(u64(first) + i) * head_dim + column]);
+                    sum += scores[i] * widen(v[(first + i) * head_dim + column]);
                 sums[column] = sum;
             }
         }
@@ -119,7 +181,7 @@ DEVICE_FUNCTION void attend(BLOCK block, u32 threads, const T *q, const T *k, co
         for (u32 column = 0; column < head_dim; ++column)
             sums[column] *= kept;
         for (u32 i = 0; i < count; ++i) {
-            const T *values = v + (u64(first) + i) * head_dim;
+            const T *values = v + (first + i) * head_dim;
             UHAL_INDEPENDENT
             for (u32 column = 0; column < head_dim; ++column)
                 sums[column] += scores[i] * widen(values[column]);
@@ -129,11 +191,67 @@ DEVICE_FUNCTION void attend(BLOCK block, u32 threads, const T *q, const T *k, co
     }
     THREADS_OF(block, t) {
         for (u32 i = t; i < head_dim; i += threads)
-            out[i] = narrow<T>(total == C(0) ? C(0) : sums[i] / total);
+            result(i, sums[i], total, largest);
     }
 }
 
-#define SDPA(T)                                                                                    \
+// The keys that a query of a cache sees.
+struct Seen {
+    u64 begin;
+    u64 end;
+
+    DEVICE_METHOD Seen(i64 place, u64 capacity, u64 window)
+    {
+        const u64 own = place < 0 ? 0 : u64(place) + 1;
+        end = own < capacity ? own : capacity;
+        begin = window == 0 || own < window ? 0 : own - window;
+    }
+};
+
+template <class T>
+DEVICE_FUNCTION void attend_cached(BLOCK block, u32 threads, u32 split_index, u32 splits,
+                                   const T *q, const T *k, const T *v, T *out, Compute<T> *parts,
+                                   Seen seen, u64 split, u32 head_dim, Bounded<Compute<T>> score)
+{
+    if (splits == 1) {
+        attend(block, threads, q, k, v, seen.begin, seen.end, head_dim, score, Whole<T>{out});
+        return;
+    }
+    const u64 first = split_index * split;
+    const u64 begin = first > seen.begin ? first : seen.begin;
+    const u64 end = first + split < seen.end ? first + split : seen.end;
+    if (begin < end)
+        attend(block, threads, q, k, v, begin, end, head_dim, score,
+               Part<Compute<T>>{parts + u64(split_index) * (head_dim + 2), head_dim});
+}
+
+template <class T>
+DEVICE_FUNCTION void merge(BLOCK block, u32 threads, const Compute<T> *parts, T *out, Seen seen,
+                           u64 split, u32 head_dim)
+{
+    typedef Compute<T> C;
+    const u64 first = seen.begin / split;
+    const u64 last = (seen.end + split - 1) / split;
+    const u64 width = u64(head_dim) + 2;
+    C largest = -C(INFINITY);
+    for (u64 part = first; part < last; ++part)
+        largest = maximum(largest, parts[part * width + head_dim + 1]);
+    THREADS_OF(block, t) {
+        for (u32 column = t; column < head_dim; column += threads) {
+            C sum = 0;
+            C total = 0;
+            for (u64 part = first; part < last; ++part) {
+                const C *const own = parts + part * width;
+                const C kept = exponential(own[head_dim + 1] - largest);
+                sum += kept * own[column];
+                total += kept * own[head_dim];
+            }
+            out[column] = narrow<T>(total == C(0) ? C(0) : sum / total);
+        }
+    }
+}
+
+#define SDPA(T, C)                                                                                 \
     KERNEL(sdpa_##T, (const T *q, const T *k, const T *v, const T *mask, T *out, u32 heads,        \
                       u32 kv_heads, u32 q_len, u32 kv_len, u32 head_dim, u64 mask_batch,           \
                       u64 mask_head, f64 scale, bool causal))                                      \
@@ -147,11 +265,34 @@ DEVICE_FUNCTION void attend(BLOCK block, u32 threads, const T *q, const T *k, co
                                                   : mask + batch * mask_batch + head * mask_head + \
                                                         u64(position) * kv_len;                    \
         attend(THIS_BLOCK, blockDim.x *blockDim.y *blockDim.z, q + row * head_dim, k + kv, v + kv, \
-               row_mask, out + row * head_dim, seen_keys(position, q_len, kv_len, causal),         \
-               head_dim, Compute<T>(scale));                                                       \
+               0, seen_keys(position, q_len, kv_len, causal), head_dim,                            \
+               Masked<T>{row_mask, Compute<T>(scale)}, Whole<T>{out + row * head_dim});            \
+    }                                                                                              \
+    KERNEL(sdpa_cached_##T, (const T *q, const T *k, const T *v, const f32 *bias,                  \
+                             const i64 *position, T *out, C *parts, u32 heads, u32 kv_heads,       \
+                             u32 head_dim, u64 capacity, u64 window, u64 split, f64 scale,         \
+                             f64 cap))                                                             \
+    {                                                                                              \
+        const u64 row = blockIdx.x;                                                                \
+        const u32 head = u32(row % heads);                                                         \
+        const u64 kv = head / (heads / kv_heads) * capacity * head_dim;                            \
+        const Seen seen(*position + i64(row / heads), capacity, window);                           \
+        const f32 *const own = bias == nullptr ? bias : bias + head * capacity;                    \
+        attend_cached(THIS_BLOCK, blockDim.x, blockIdx.y, gridDim.y, q + row * head_dim, k + kv,   \
+                      v + kv, out + row * head_dim, parts + row * gridDim.y * (head_dim + 2),      \
+                      seen, split, head_dim,                                                       \
+                      Bounded<C>{own, C(scale), C(cap)});                                          \
+    }                                                                                              \
+    KERNEL(sdpa_merge_##T, (const C *parts, const i64 *position, T *out, u32 heads, u32 head_dim,  \
+                            u64 capacity, u64 window, u64 split, u32 splits))                      \
+    {                                                                                              \
+        const u64 row = blockIdx.x;                                                                \
+        const Seen seen(*position + i64(row / heads), capacity, window);                           \
+        merge(THIS_BLOCK, blockDim.x, parts + row * splits * (head_dim + 2),                       \
+              out + row * head_dim, seen, split, head_dim);                                        \
     }
 
-SDPA(bf16)
-SDPA(f16)
-SDPA(f32)
-SDPA(f64)
+SDPA(bf16, f32)
+SDPA(f16, f32)
+SDPA(f32, f32)
+SDPA(f64, f64)

@@ -22,14 +22,81 @@ DEVICE_FUNCTION void append(BLOCK block, const char *entry, u64 numel, const i64
     }
 }
 
+// Turns one pair of a head by its angle.
+template <class T>
+DEVICE_FUNCTION void turn(const T *inp, T *out, u64 first, u64 second, f32 cos, f32 sin)
+{
+    typedef Compute<T> C;
+    const C x = widen(inp[first]);
+    const C y = widen(inp[second]);
+    out[first] = narrow<T>(x * C(cos) - y * C(sin));
+    out[second] = narrow<T>(x * C(sin) + y * C(cos));
+}
+
+template <class T>
+DEVICE_FUNCTION void rope_at(BLOCK block, const char *entry, u64 rows, const i64 *position,
+                             const T *inp, const f32 *cos, const f32 *sin, T *out, u64 heads,
+                             u64 width, u64 turned, u64 positions, bool neighbors)
+{
+    const i64 first = *position;
+#if KERNEL_ON_GPU
+    // A work-item for each pair and for each element that stays.
+    const u64 each = width - turned / 2;
+    GRID_STRIDE_OF(block, i, rows * each) {
+        u64 own = i;
+        const u64 row = split_off(own, each);
+        const i64 place = first + i64(row / heads);
+        const T *const from = inp + row * width;
+        if (place < 0 || u64(place) >= positions) {
+            if (own == 0 && row % heads == 0)
+                report_index(entry, row / heads, place, positions);
+        } else if (own >= turned / 2) {
+            out[row * width + own + turned / 2] = from[own + turned / 2];
+        } else {
+            const u64 angle = u64(place) * (turned / 2) + own;
+            const u64 one = neighbors ? 2 * own : own;
+            turn(from, out + row * width, one, neighbors ? one + 1 : own + turned / 2, cos[angle],
+                 sin[angle]);
+        }
+    }
+#else
+    GRID_STRIDE_OF(block, row, rows) {
+        const i64 place = first + i64(row / heads);
+        if (place >= 0 && u64(place) < positions) {
+            const u64 angles = u64(place) * (turned / 2);
+            const T *const from = inp + row * width;
+            T *const to = out + row * width;
+            UHAL_INDEPENDENT
+            for (u64 pair = 0; pair < turned / 2; ++pair)
+                turn(from, to, neighbors ? 2 * pair : pair,
+                     neighbors ? 2 * pair + 1 : pair + turned / 2, cos[angles + pair],
+                     sin[angles + pair]);
+            for (u64 column = turned; column < width; ++column)
+                to[column] = from[column];
+        } else if (row % heads == 0) {
+            report_index(entry, row / heads, place, positions);
+        }
+    }
+#endif
+}
+
 // inp is (rows, tokens, width), target (rows, capacity, width), both contiguous; the first token
-// goes to the place that `position` points to.
+// goes to the place that `position` points to. Of rope_at inp and out are rows (tokens, heads) of
+// width elements, of which the first `turned` are rotated by row `position` + token of cos and sin,
+// (positions, turned / 2).
 #define DECODE(T)                                                                                  \
     KERNEL(kv_append_##T, (u64 numel, const i64 *position, const T *inp, T *target, u64 tokens,    \
                            u64 capacity, u64 width))                                               \
     {                                                                                              \
         append(THIS_BLOCK, "kv_append_" #T, numel, position, words(inp), words(target), tokens,    \
                capacity, width);                                                                   \
+    }                                                                                              \
+    KERNEL(rope_at_##T, (u64 rows, const i64 *position, const T *inp, const f32 *cos,              \
+                         const f32 *sin, T *out, u64 heads, u64 width, u64 turned, u64 positions,  \
+                         bool neighbors))                                                          \
+    {                                                                                              \
+        rope_at(THIS_BLOCK, "rope_at_" #T, rows, position, inp, cos, sin, out, heads, width,       \
+                turned, positions, neighbors);                                                     \
     }
 
 DECODE(bf16)

@@ -1,4 +1,4 @@
-"""Caches of keys and values: what is generated is put at a position that the device knows."""
+"""What reads positions from the device: appends to caches, rotations, attention over a cache."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ from ubridge.buffers import launches
 from ubridge.buffers.indexed_launches import gathered
 from ubridge.core.layout import Layout
 from ubridge.core.op_table import OPS
-from ubridge.core.question import Question
+from ubridge.core.question import Known, Question
 from ubridge.device.executor import DeviceExecutor, Executor
 from ubridge.ops.results import require_tensors
 from ubridge.ops.strided import Tensor
 from uhal import DeviceBuffer
-from uhal.dtypes import i64
+from uhal.dtypes import f32, i64
 from uhal.errors import ArgumentTypeError, ArgumentValueError, InvalidHandleError
 from uhal.interop import StreamLike
 
+_CACHED_ATTENTION = OPS["cached_attention"]
 _KV_APPEND = OPS["kv_append"]
+_ROPE_AT = OPS["rope_at"]
 
 
 def kv_append(
@@ -34,12 +36,7 @@ def kv_append(
     for each run. A position past the capacity is an `IndexError` with the next `to_numpy()`.
     """
     require_tensors(_KV_APPEND.name, cache, source, position)
-    for one in (source, position):
-        if one._executor is not cache._executor:
-            raise InvalidHandleError(
-                f"kv_append: expected operands on one device, got {cache.device!r} and "
-                f"{one.device!r}"
-            )
+    _require_device(_KV_APPEND.name, cache, source, position)
     launch_kv_append(
         cache._buffer, cache._layout, source._buffer, source._layout,
         position._buffer, position._layout, stream=stream, executor=cache._executor,
@@ -97,4 +94,140 @@ def launch_kv_append(
     at.run(question, stream, target, values, where)
 
 
-__all__ = ["kv_append", "launch_kv_append"]
+def rope_at(
+    x: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    position: Tensor,
+    *,
+    interleaved: bool = False,
+    stream: StreamLike | None = None,
+) -> Tensor:
+    """Return x with pairs of its last axis rotated by the angles of the tokens' positions.
+
+    `x` is (tokens, heads, width), the first token stands at `position`, one i64 that is read by the
+    device. `cos` and `sin` are f32 (positions, half of what turns): the first elements of a head,
+    in pairs half of them apart, or `interleaved` neighbours; what lies behind them stays. A token
+    behind the last position is an `IndexError` with the next `to_numpy()`. GCUs take one token.
+    """
+    require_tensors(_ROPE_AT.name, x, cos, sin, position)
+    _require_device(_ROPE_AT.name, x, cos, sin, position)
+    _require_position(_ROPE_AT.name, position)
+    if x.ndim != 3 or cos.ndim != 2 or cos.shape != sin.shape or 2 * cos.shape[1] > x.shape[2]:
+        raise ArgumentValueError(
+            "rope_at: expected x of (tokens, heads, width), cos and sin of (positions, at most "
+            f"half the width), got {x.shape}, {cos.shape} and {sin.shape}"
+        )
+    if cos.dtype is not f32 or sin.dtype is not f32:
+        raise ArgumentTypeError(
+            f"rope_at: expected cos and sin of f32, got {cos.dtype} and {sin.dtype}"
+        )
+    given = [one.contiguous(stream=stream) for one in (x, cos, sin)]
+    question = Question(
+        _ROPE_AT,
+        (*(_known(one) for one in given), (i64, Layout.contiguous(1))),
+        _known(given[0]),
+        (("interleaved", bool(interleaved)),),
+    )
+    found = launches.enqueued(
+        x._executor, question, stream, None, *(_start(one) for one in (*given, position))
+    )
+    return x._made(found, Layout.contiguous(x.shape), x.dtype)
+
+
+def cached_attention(
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    position: Tensor,
+    *,
+    scale: float | None = None,
+    window: int = 0,
+    cap: float = 0.0,
+    bias: Tensor | None = None,
+    stream: StreamLike | None = None,
+) -> Tensor:
+    """Return values weighed by the softmax of each query's scores of the keys up to its own.
+
+    Queries are (tokens, heads, width), the caches (kv heads, capacity, width); the first query
+    stands at `position`, one i64 that is read by the device: what it takes follows the text, not
+    the capacity. Scores are multiplied by `scale`, 1 / the root of the width unless given, and
+    bounded by `cap * tanh(score / cap)` where `cap` is not 0. `bias`, f32 (heads, capacity), is
+    added to them then. With a `window` a query sees only that many keys, its own the last.
+
+    Raises `ArgumentValueError` for shapes that do not fit, heads in no whole groups and a width
+    above 256. On GCUs, which take one token, keys to come are scored too and then hidden.
+    """
+    name = _CACHED_ATTENTION.name
+    biases = () if bias is None else (bias,)
+    require_tensors(name, query, keys, values, position, *biases)
+    _require_device(name, query, keys, values, position, *biases)
+    _require_position(name, position)
+    if query.ndim != 3 or keys.ndim != 3 or keys.shape != values.shape:
+        raise ArgumentValueError(
+            "cached_attention: expected queries of (tokens, heads, width) and keys and values of "
+            f"(kv heads, capacity, width), got {query.shape}, {keys.shape} and {values.shape}"
+        )
+    heads, width = query.shape[1:]
+    kv_heads, capacity, of_keys = keys.shape
+    if width != of_keys or not kv_heads or heads % kv_heads or width > 256 or window < 0:
+        raise ArgumentValueError(
+            "cached_attention: expected one width of at most 256, a multiple of the kv heads and a "
+            f"window of at least 0, got {query.shape} for {keys.shape} and {window}"
+        )
+    if any(one.dtype is not query.dtype for one in (keys, values)):
+        raise ArgumentTypeError(
+            f"cached_attention: expected one dtype, got {query.dtype}, {keys.dtype} and "
+            f"{values.dtype}"
+        )
+    if bias is not None and (bias.dtype is not f32 or bias.shape != (heads, capacity)):
+        raise ArgumentValueError(
+            f"cached_attention: expected a bias of f32 {(heads, capacity)}, got {bias.dtype} "
+            f"{bias.shape}"
+        )
+    given = [one.contiguous(stream=stream) for one in (query, keys, values)]
+    added = [one.contiguous(stream=stream) for one in biases]
+    question = Question(
+        _CACHED_ATTENTION,
+        (
+            *(_known(one) for one in given),
+            (i64, Layout.contiguous(1)),
+            *(_known(one) for one in added),
+        ),
+        _known(given[0]),
+        (("window", int(window)), ("is_bounded", cap != 0)),
+        2,
+    )
+    factor = width**-0.5 if scale is None else scale
+    found = launches.enqueued(
+        query._executor, question, stream, None,
+        *(_start(one) for one in (*given, position, *added)), factor, float(cap),
+    )  # fmt: skip
+    return query._made(found, Layout.contiguous(query.shape), query.dtype)
+
+
+def _known(x: Tensor) -> Known:
+    return x._dtype, Layout.contiguous(x.shape)
+
+
+def _start(x: Tensor) -> DeviceBuffer:
+    start = x._layout.start_offset
+    return x._buffer[start:] if start else x._buffer
+
+
+def _require_device(name: str, first: Tensor, *others: Tensor) -> None:
+    for one in others:
+        if one._executor is not first._executor:
+            raise InvalidHandleError(
+                f"{name}: expected operands on one device, got {first.device!r} and {one.device!r}"
+            )
+
+
+def _require_position(name: str, position: Tensor) -> None:
+    if position.dtype is not i64 or position.size != 1:
+        raise ArgumentTypeError(
+            f"{name}: expected a position of one i64, got {position.size} of {position.dtype}"
+        )
+
+
+__all__ = ["cached_attention", "kv_append", "launch_kv_append", "rope_at"]

@@ -9,16 +9,29 @@ from math import prod
 from ubridge.core.layout import Layout, Shape, merged_axes
 from ubridge.core.op_table import OPS, Op
 from ubridge.core.product import MatmulChoice, MatmulKernel, Product
+from ubridge.core.question import Question
 from ubridge.device.executor import DeviceExecutor
+from ubridge.device.images import load_module
 from ubridge.prepare.convention import Convention, Sizes
 from ubridge.prepare.matmul.table import MatmulKernels
 from ubridge.prepare.steps import Arguments, Given, Memory, Steps
 from uhal import DType
+from uhal.dtypes import f32, f64
+from uhal.errors import NotFoundError
 
 _ATTENTION = OPS["attention"]
 _COPY = OPS["copy"]
+_CACHED_ATTENTION = OPS["cached_attention"]
 _KV_APPEND = OPS["kv_append"]
 _KV_CONCAT = OPS["kv_concat"]
+_MERGED_ATTENTION = OPS["merged_attention"]
+_ROPE_AT = OPS["rope_at"]
+PACKED_ATTENTION = "attention_packed"
+PACKED_ROWS = 64
+"""Queries that share keys once they are packed."""
+_PACKED_DTYPES = ("bf16", "f16", "f32")
+SPLIT = 256
+"""Keys of a cache that a block takes where one token has them all to itself."""
 
 
 class CandleProducts(Convention):
@@ -143,6 +156,76 @@ class CandleProducts(Convention):
             **{"tokens": tokens, "capacity": capacity, "width": width},
         }
         steps.launch(_KV_APPEND, target.dtype, (size,), arguments)
+
+    def rope_at(self, given: Sequence[Memory], question: Question, steps: Steps) -> None:
+        """Rotations of (x, cos, sin, position); work-items take a pair each, or more."""
+        x, cos, sin, position = given
+        tokens, heads, width = question.shape
+        positions, half = question.layout(1).shape
+        arguments: Arguments = {
+            **{"rows": tokens * heads, "position": position, "inp": x, "cos": cos, "sin": sin},
+            **{"out": steps.result, "heads": heads, "width": width, "turned": 2 * half},
+            **{"positions": positions, "neighbors": question.attribute("interleaved")},
+        }
+        steps.launch(_ROPE_AT, x.dtype, (tokens * heads * (width - half),), arguments)
+
+    def cached_attention(self, given: Sequence[Memory], question: Question, steps: Steps) -> None:
+        """Attention over a cache; of one token in parts of so many keys, which are then merged."""
+        query, keys, values, position, *biases = given
+        tokens, heads, width = question.shape
+        kv_heads, capacity, _ = question.layout(1).shape
+        # What is packed pays for itself where queries share it, and blocks are enough for all.
+        shared = tokens > 1 or heads > kv_heads >= self._executor.device.limits.processors
+        if shared and self._packs(query.dtype):
+            self._packed_attention(given, question, steps)
+            return
+        splits = -(-capacity // SPLIT) if tokens == 1 else 1
+        wide = f64 if query.dtype is f64 else f32
+        out = steps.result
+        parts = steps.scratch(heads * splits * (width + 2), wide) if splits > 1 else None
+        common: Arguments = {
+            **{"position": position, "out": out, "parts": parts, "heads": heads},
+            **{"head_dim": width, "capacity": capacity, "split": SPLIT},
+            "window": question.attribute("window"),
+        }
+        arguments: Arguments = {
+            **common,
+            **{"q": query, "k": keys, "v": values, "bias": biases[0] if biases else None},
+            **{"kv_heads": kv_heads, "scale": steps.number(0), "cap": steps.number(1)},
+        }
+        steps.launch(_CACHED_ATTENTION, query.dtype, (tokens * heads, splits), arguments)
+        if splits > 1:
+            merging: Arguments = {**common, "splits": splits}
+            steps.launch(_MERGED_ATTENTION, query.dtype, (heads, width), merging)
+
+    def _packs(self, dtype: DType) -> bool:
+        """Whether the device has the kernel that packs keys for many queries: CPUs do."""
+        if dtype.name not in _PACKED_DTYPES:
+            return False
+        try:
+            load_module(PACKED_ATTENTION, device=self._executor.device)
+        except NotFoundError:
+            return False
+        return True
+
+    def _packed_attention(self, given: Sequence[Memory], question: Question, steps: Steps) -> None:
+        """Attention of several tokens: a block is a head of keys and some tokens."""
+        query, keys, values, position, *biases = given
+        tokens, heads, width = question.shape
+        kv_heads, capacity, _ = question.layout(1).shape
+        tile = max(1, PACKED_ROWS * kv_heads // heads)
+        arguments: Arguments = {
+            **{"q": query, "k": keys, "v": values, "bias": biases[0] if biases else None},
+            **{"position": position, "out": steps.result, "tokens": tokens, "tile": tile},
+            **{"heads": heads, "kv_heads": kv_heads, "width": width, "capacity": capacity},
+            **{"window": question.attribute("window")},
+            **{"scale": steps.number(0), "cap": steps.number(1)},
+        }
+        # What a work-item stands for: the runtime tells short launches by their number.
+        threads = min(self._executor.device.limits.max_threads_per_block, 256)
+        geometry = ((kv_heads, -(-tokens // tile), 1), threads, 0)
+        entry = f"sdpa_packed_{query.dtype}"
+        steps.launch_entry(PACKED_ATTENTION, entry, geometry, arguments)
 
 
 @lru_cache(maxsize=4096)

@@ -121,6 +121,10 @@ class Convention(ABC):
                 rows, tokens, width = shapes[0]
                 sizes = (rows, tokens, question.shape[1], width)
                 self.kv_append(given[0], out, given[1], sizes, steps)
+            case "rope_at":
+                self.rope_at(given, question, steps)
+            case "cached_attention":
+                self.cached_attention(given, question, steps)
             case _:
                 self.others(question, steps)
 
@@ -379,6 +383,14 @@ class Convention(ABC):
         self, source: Memory, target: Memory, position: Memory, sizes: Sizes, steps: Steps
     ) -> None:
         """A write at a place; sizes are (rows, tokens, target's length, width)."""
+
+    @abstractmethod
+    def rope_at(self, given: Sequence[Memory], question: Question, steps: Steps) -> None:
+        """Rotations of (x, cos, sin, position), the position read by the device."""
+
+    @abstractmethod
+    def cached_attention(self, given: Sequence[Memory], question: Question, steps: Steps) -> None:
+        """Attention of (query, keys, values, position, perhaps bias) over the keys there are."""
 
 
 __all__ = ["Convention", "Sizes"]

@@ -6,26 +6,34 @@ more bits than a fused kernel loses. They take memory that a fused kernel does n
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from ubridge.core.layout import Layout
+from ubridge.core.layout import Layout, Shape
 from ubridge.core.op_table import OPS, Op
 from ubridge.core.prepared import Elements
+from ubridge.core.question import Question
 from ubridge.prepare.gcu.copies import GcuCopies
 from ubridge.prepare.steps import Given, Memory, Steps
+from uhal import DType
 from uhal.dtypes import f32, u8
 from uhal.errors import ArgumentTypeError, NotSupportedError
 
 _ADD = OPS["add"]
+_DIVIDE = OPS["divide"]
 _EXP = OPS["exp"]
+_GREATER = OPS["greater"]
+_LESS_EQUAL = OPS["less_equal"]
 _LOG = OPS["log"]
 _MAX = OPS["max"]
 _MULTIPLY = OPS["multiply"]
 _SILU = OPS["silu"]
 _SUBTRACT = OPS["subtract"]
 _SUM = OPS["sum"]
+_TANH = OPS["tanh"]
 
-COMPOSED = ("attention", "log_softmax", "silu_mul", "masked_fill")
+COMPOSED = ("attention", "cached_attention", "rope_at", "log_softmax", "silu_mul", "masked_fill")
 """The operations made here, of f32, f16 and bf16; masks fill elements of any type."""
 _HIDDEN = -1e30
 """The score of a key that a query does not see: e to it is 0 whatever the largest score is."""
@@ -146,6 +154,92 @@ class GcuComposed(GcuCopies):
         self.matmul(weights, of_scores, v, of_keys, result, steps)
         self._narrow(result, out, of_queries.size, steps)
 
+    def rope_at(self, given: Sequence[Memory], question: Question, steps: Steps) -> None:
+        """The angles of a position, then the rotation of a token's heads."""
+        x, cos, sin, position = given
+        tokens, heads, width = question.shape
+        positions, half = question.layout(1).shape
+        _require_one("rope_at", tokens)
+
+        def row_of(table: Memory) -> Memory:
+            row = steps.scratch(half, f32)
+            self.index_select(table, position, (1, positions, 1, half), row, steps)
+            return self._narrowed(row, x.dtype, half, steps)
+
+        cosines, sines = row_of(cos), row_of(sin)
+        interleaved = question.attribute("interleaved")
+        op = OPS["rope_i" if interleaved else "rope"]
+        out = steps.result
+        if 2 * half == width:
+            self.rope(op, x, Shape((1, heads, 1, width)), cosines, sines, False, out, steps)
+            return
+        turned, stays = Shape((heads, 2 * half)), Shape((heads, width - 2 * half))
+        part, rest = (steps.scratch(heads * one[1], x.dtype) for one in (turned, stays))
+        self.copy_strided(x, Layout(turned, (width, 1)), part, steps)
+        self.copy_strided(x[2 * half :], Layout(stays, (width, 1)), rest, steps)
+        done = steps.scratch(heads * 2 * half, x.dtype)
+        self.rope(op, part, Shape((1, heads, 1, 2 * half)), cosines, sines, False, done, steps)
+        self.kv_concat(done, rest, (turned, stays), 1, out, steps)
+
+    def cached_attention(self, given: Sequence[Memory], question: Question, steps: Steps) -> None:
+        """Two products with a softmax of all scores between them; keys to come are hidden."""
+        query, key, value, position, *biases = given
+        op = question.op
+        tokens, heads, width = question.shape
+        kv_heads, keys, _ = question.layout(1).shape
+        _require_one(op.name, tokens)
+        group = heads // kv_heads
+        q = self._wide(op, query, heads * width, steps)
+        k, v = (self._wide(op, one, kv_heads * keys * width, steps) for one in (key, value))
+        of_queries = Layout.contiguous((kv_heads, group, width))
+        of_keys = Layout.contiguous((kv_heads, keys, width))
+        of_scores = Layout.contiguous((kv_heads, group, keys))
+        line = Layout.contiguous((heads, keys))
+        scores, weights = (steps.scratch(line.size, f32) for _ in range(2))
+        self.matmul(q, of_queries, k, of_keys.transpose(), scores, steps)
+        self.affine(scores, line, scores, steps.number(0), 0.0, steps)
+        if question.attribute("is_bounded"):
+            bound = steps.scratch(1, f32)
+            spread = Layout((heads, keys), (0, 0))
+            self.fill(bound, Layout.contiguous(1), steps.number(1), steps)
+            self.binary(_DIVIDE, scores, line, bound, spread, weights, steps)
+            self.unary(_TANH, weights, line, scores, None, steps)
+            self.affine(scores, line, scores, steps.number(1), 0.0, steps)
+        if biases:
+            self.binary(_ADD, scores, line, biases[0], line, scores, steps)
+        across = Layout((heads, keys), (0, 1))
+        for hidden in self._unseen(position, keys, question.attribute("window"), steps):
+            self.masked_fill(hidden, across, scores, line, _HIDDEN, scores, steps)
+        self.softmax(scores, weights, heads, keys, steps)
+        result = steps.scratch(heads * width, f32)
+        self.matmul(weights, of_scores, v, of_keys, result, steps)
+        self._narrow(result, steps.result, heads * width, steps)
+
+    def _unseen(self, position: Memory, keys: int, window: int, steps: Steps) -> list[Memory]:
+        """1 for each key behind a position, and 1 for each a window or more before it."""
+        places, line = steps.scratch(keys, f32), Layout.contiguous(keys)
+        counted = Elements("u8", np.arange(keys, dtype=np.float32).tobytes())
+        self.copy_kept(counted, places.view(u8), steps)
+        own, one = steps.scratch(1, f32), Layout.contiguous(1)
+        self.cast(position, one, own, steps)
+        spread = Layout((keys,), (0,))
+        hidden = [steps.scratch(keys, u8)]
+        self.binary(_GREATER, places, line, own, spread, hidden[0], steps)
+        if window:
+            left = steps.scratch(1, f32)
+            hidden.append(steps.scratch(keys, u8))
+            self.affine(own, one, left, 1.0, -float(window), steps)
+            self.binary(_LESS_EQUAL, places, line, left, spread, hidden[1], steps)
+        return hidden
+
+    def _narrowed(self, x: Memory, dtype: DType, size: int, steps: Steps) -> Memory:
+        """F32 as elements of a type."""
+        if dtype is f32:
+            return x
+        out = steps.scratch(size, dtype)
+        self.cast(x, Layout.contiguous(size), out, steps)
+        return out
+
     def _hidden(self, queries: int, keys: int, steps: Steps) -> Memory:
         """1 for each key that a query does not see, as the last one sees all; uploaded once."""
         seen = np.tri(queries, keys, keys - queries, dtype=np.uint8)
@@ -181,6 +275,13 @@ class GcuComposed(GcuCopies):
             self.copy_strided(x, line, out, steps)
         else:
             self.cast(x, line, out, steps)
+
+
+def _require_one(name: str, tokens: int) -> None:
+    if tokens != 1:
+        raise NotSupportedError(
+            f"{name}: on a GCU of one token at a time, got {tokens}", backend="tops"
+        )
 
 
 __all__ = ["COMPOSED", "GcuComposed"]

@@ -1,0 +1,48 @@
+"""Measure how much a text surprises a language model.
+
+The perplexity is the exponential of the mean negative log-probability of each token behind those
+before it: as many tokens the model hesitates between. It stays below the vocabulary's size unless
+the model is surer of the wrong ones than a die.
+"""
+
+import argparse
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+import ubridge as ub
+from ubridge.models import Model
+from ubridge.models.making import make_model
+from uhal import Api
+
+TEXT = "The quick brown fox jumps over the lazy dog. " * 4
+
+
+def perplexity(model: Model, tokens: list[int]) -> float:
+    """Perplexity of tokens, of which the first is given."""
+    logits = model(tokens[:-1])
+    # On the device: a row of log-probabilities for each place, of which the next token's is taken.
+    rows = ub.log_softmax(logits)
+    chosen = ub.gather(rows, np.array(tokens[1:])[:, None], 1)
+    return float(np.exp(-chosen.to_numpy().astype(np.float64).mean()))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--backend", help="cuda, rocm, tops, opencl or host")
+    parser.add_argument("--model", type=Path, help="a folder of Hugging Face's, or a GGUF file")
+    parser.add_argument("--text", type=Path, help="a file; by default a short text")
+    options = parser.parse_args()
+    Api.quick_init(0, backend=options.backend)
+    with tempfile.TemporaryDirectory() as folder:
+        path = options.model or make_model(f"{folder}/made", seed=3).folder
+        model = Model.load(path)
+        text = options.text.read_text(encoding="utf-8") if options.text else TEXT
+        tokens = model.tokenizer.encode(text)[: model.context]
+        print(f"{len(tokens)} tokens, perplexity {perplexity(model, tokens):.2f}")
+        print(f"the vocabulary has {model.vocabulary}")
+
+
+if __name__ == "__main__":
+    main()

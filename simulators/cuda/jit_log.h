@@ -1,0 +1,34 @@
+// What the driver's compiler and linker say to a program.
+#pragma once
+
+#include <string>
+
+#include "driver_abi.h"
+
+namespace cuda_sim {
+
+// The JIT options of a load or of a link: where its words go. They stay the caller's.
+class JitLog {
+  public:
+    JitLog() = default;
+    JitLog(unsigned count, const CUjit_option *options, void **values);
+
+    // Puts words into the error log buffer and sets its size; the same for the other log.
+    void error(const std::string &text);
+    void finish();
+
+  private:
+    struct Buffer {
+        char *text = nullptr;
+        size_t bytes = 0;
+        void **size_value = nullptr; // where the driver reports how much it wrote
+        std::string written;
+    };
+
+    static void store(Buffer &buffer);
+
+    Buffer error_;
+    Buffer information_;
+};
+
+} // namespace cuda_sim

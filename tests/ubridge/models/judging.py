@@ -1,0 +1,103 @@
+"""transformers as the judge: a tiny model of a case, its files, and its logits.
+
+As a program, with transformers installed, it writes what `test_rows.py` compares with where it is
+not, and says how far logits move, of the largest, at least, when a parameter is left out:
+`python -m tests.ubridge.models.judging`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.ubridge.models.cases import CASES, TOKENS, Array, drawn, prompt
+
+DATA = Path(__file__).resolve().parents[2] / "data" / "models"
+SEED = 20261122
+
+
+def judged(case: str, seed: int, folder: Path, tokens: int = TOKENS) -> Array:
+    """Write a case's model as transformers does; return its logits, f32 (tokens, vocabulary)."""
+    import torch
+
+    model = made(case, seed)
+    model.save_pretrained(folder)
+    with torch.no_grad():
+        found = model(torch.tensor([prompt(seed, tokens)]), use_cache=False).logits[0]
+    logits: Array = found.numpy()
+    return logits
+
+
+def made(case: str, seed: int) -> Any:
+    """Return transformers' model of a case with every tensor of its files drawn anew."""
+    import torch
+    import transformers
+    from safetensors.numpy import load_file, save_file
+
+    kind, said = CASES[case]
+    config = transformers.AutoConfig.for_model(kind, **said)
+    # Falcon's own attention adds ALiBi twice; torch's has no bound of scores, as Gemma 2 needs.
+    how = {"attn_implementation": "sdpa" if kind == "falcon" else "eager", "dtype": torch.float32}
+    with tempfile.TemporaryDirectory() as folder:
+        transformers.AutoModelForCausalLM.from_config(config, **how).save_pretrained(folder)
+        file = Path(folder) / "model.safetensors"
+        weights = {}
+        for name, values in load_file(file).items():
+            found = drawn(name, values.shape, seed)
+            weights[name] = found - 1 if kind.startswith("gemma") and "norm" in name else found
+        save_file(weights, file, {"format": "pt"})
+        return transformers.AutoModelForCausalLM.from_pretrained(folder, **how).eval()
+
+
+def least_effect(case: str, seed: int) -> float:
+    """Return how far logits move, of the largest, at least, when one parameter is left out."""
+    import torch
+
+    model, ids = made(case, seed), torch.tensor([prompt(seed)])
+
+    def logits() -> Any:
+        with torch.no_grad():
+            return model(ids, use_cache=False).logits[0]
+
+    right = logits()
+    least = float("inf")
+    for name, parameter in model.named_parameters():
+        kept = parameter.detach().clone()
+        plain = 1.0 if "norm" in name and name.endswith("weight") and kept.ndim == 1 else 0.0
+        with torch.no_grad():
+            parameter.fill_(plain - ("gemma" in CASES[case][0] and plain))
+            moved = float((logits() - right).abs().max() / right.abs().max())
+            parameter.copy_(kept)
+        if moved < 0.01:
+            print(f"  {case}: {name} moves logits by {moved:.1e} only")
+        least = min(least, moved)
+    return least
+
+
+def main(chosen: list[str]) -> int:
+    """Write the data of the named cases, by default all."""
+    from safetensors import safe_open
+
+    DATA.mkdir(parents=True, exist_ok=True)
+    for case in chosen or CASES:
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            logits = judged(case, SEED, folder)
+            config = json.loads((folder / "config.json").read_text())
+            with safe_open(folder / "model.safetensors", "numpy") as file:
+                names = list(file.keys())
+                shapes = {key: list(file.get_slice(key).get_shape()) for key in names}
+        told = {"case": case, "seed": SEED, "config": config, "shapes": shapes}
+        (DATA / f"{case}.json").write_text(json.dumps(told, separators=(",", ":")) + "\n")
+        np.save(DATA / f"{case}.npy", logits)
+        print(case, f"{np.abs(logits).max():.2f}", f"{least_effect(case, SEED):.1e}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,99 @@
+"""Every row of the table beside transformers, or the equations of models it does not have.
+
+Logits of transformers are kept for weights drawn from a fixed seed (`judging.py` writes them, and
+says how far leaving out any one parameter moves them). Where transformers is installed, weights
+and tokens are drawn anew, and it writes the files itself.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.sampling import SOAK
+from tests.ubridge.models import equations
+from tests.ubridge.models.cases import CASES, EQUATIONS, Array, drawn, prompt
+from tests.ubridge.models.files import known, shapes_of, written
+from tests.ubridge.models.judging import SEED, judged
+from ubridge.models import Model
+from uhal import Device
+
+TOLERANCE = 1e-4
+"""Of the largest logit, f32."""
+DECIDED = 10 * TOLERANCE
+CHUNKED = 40
+"""Tokens that are read at once before others are read one by one."""
+JUDGED_ANEW = tuple(CASES) if SOAK else ("llama",)
+
+
+def assert_near(got: Array, expected: Array, told: str, least: float = 0.95) -> None:
+    """Compare logits, and the greedy choice wherever the two best lie apart, which most do."""
+    largest = np.abs(expected).max()
+    error = float(np.abs(got - expected).max() / largest)
+    assert error <= TOLERANCE, f"{told}: {error:.1e} of the largest logit"
+    best = np.sort(expected, axis=-1)
+    decided = best[..., -1] - best[..., -2] > DECIDED * largest
+    assert decided.mean() >= least, f"{told}: {decided.mean():.0%} decided"
+    np.testing.assert_array_equal(got.argmax(-1)[decided], expected.argmax(-1)[decided], told)
+
+
+def assert_read_alike(model: Model, tokens: list[int], expected: Array, told: str) -> None:
+    """Read tokens at once, and in a chunk with single ones behind it."""
+    assert_near(model(tokens).to_numpy(), expected, told)
+    rope = model.design.rope
+    if rope is not None and rope.kind == "dynamic":
+        # Its angles are those of the length at which a token was read.
+        return
+    with model.cache(300) as cache:
+        rows = [model.logits(tokens[:CHUNKED], cache).to_numpy()]
+        rows += [model.logits([one], cache).to_numpy() for one in tokens[CHUNKED:]]
+        assert cache.tokens == tokens
+    assert_near(np.stack(rows), expected[CHUNKED - 1 :], f"{told}, one by one")
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_logits_are_those_of_transformers(host: Device, tmp_path: Path, case: str) -> None:
+    config, weights, expected = known(case)
+    model = Model.load(written(tmp_path, config, weights))
+    assert_read_alike(model, prompt(SEED), expected, case)
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("transformers") is None, reason="transformers is not installed"
+)
+@pytest.mark.parametrize("case", JUDGED_ANEW)
+def test_fresh_weights_in_files_of_transformers(
+    host: Device, tmp_path: Path, case: str, seed: int
+) -> None:
+    expected = judged(case, seed, tmp_path)
+    assert_read_alike(Model.load(tmp_path), prompt(seed), expected, case)
+
+
+@pytest.mark.parametrize("case", EQUATIONS)
+def test_models_that_transformers_does_not_have(
+    host: Device, tmp_path: Path, case: str, seed: int
+) -> None:
+    config = EQUATIONS[case]
+    weights = {name: drawn(name, shape, seed) for name, shape in shapes_of(case, config).items()}
+    wide = {name: values.astype(np.float64) for name, values in weights.items()}
+    tokens = prompt(seed)
+    expected = getattr(equations, case)(config, wide.__getitem__, tokens)
+    model = Model.load(written(tmp_path, config, weights))
+    assert_read_alike(model, tokens, expected, case)
+    # Leaving one out must show.
+    for name, values in weights.items():
+        without = {**wide, name: np.zeros_like(wide[name])}
+        if "norm" in name or ".ln" in name:
+            without[name] = np.ones_like(wide[name]) if values.ndim == 1 else without[name]
+        moved = getattr(equations, case)(config, without.__getitem__, tokens[:24])
+        assert np.abs(moved - expected[:24]).max() >= 100 * TOLERANCE * np.abs(expected).max(), name
+
+
+def test_yi_is_llama(host: Device, tmp_path: Path) -> None:
+    config, weights, expected = known("yi")
+    assert config["model_type"] == "llama"
+    assert_near(Model.load(written(tmp_path, config, weights))(prompt(SEED)).to_numpy(),
+                expected, "yi")  # fmt: skip

@@ -1,0 +1,142 @@
+"""Text of whole models: on every backend, from both kinds of files, with caches kept and reused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ubridge as ub
+from tests.sampling import rounds
+from tests.ubridge.models.gguf_files import all_of, written_gguf
+from tests.ubridge.op_rows import row_of
+from ubridge.models import Generation, Model, Session
+from ubridge.models.making import make_model
+from uhal import Device
+
+pytest.importorskip("tokenizers")
+pytest.importorskip("jinja2")
+
+DEVICES = rounds(("host", "tops-sim"), ("host", "cuda-sim", "rocm-sim", "tops-sim"))
+TOLERANCE = 1e-3
+"""Of a logit: what is nearer to the largest may be chosen on another device."""
+MESSAGES = [{"role": "user", "content": "What is a launch?"}]
+
+
+@pytest.fixture(params=["llama", "rwkv5"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path, seed: int) -> Path:
+    """A model that forgets what it read, and one that keeps all of it."""
+    with Device(0, backend="host"):
+        return make_model(tmp_path / "made", request.param, seed=seed % 2**32).folder
+
+
+def assert_most_probable(generation: Generation, prompt: list[int], reference: Model) -> None:
+    """Each token is the one that the reference would choose behind those before it, or nearly."""
+    logits = reference([*prompt, *generation.tokens[:-1]]).to_numpy()[len(prompt) - 1 :]
+    chosen = logits[np.arange(len(logits)), generation.tokens]
+    assert np.all(chosen >= logits.max(1) - TOLERANCE)
+
+
+def test_the_same_program_on_every_backend(device: Device, tmp_path: Path, seed: int) -> None:
+    row_of(device.backend).require_images()
+    with Device(0, backend="host"):
+        reference = Model.load(make_model(tmp_path / "made", seed=seed % 2**32).folder)
+    model = Model.load(tmp_path / "made", device=device, context=64)
+    prompt = model.tokenizer.encode("Once upon")
+    generation = model.generate(prompt, max_tokens=rounds(3, 12), ignore_end=True)
+    assert generation.read() == model.tokenizer.decode(generation.tokens)
+    assert_most_probable(generation, prompt, reference)
+    drawn = model.generate(prompt, max_tokens=3, temperature=1.0, top_k=20, top_p=0.9, seed=seed)
+    drawn.read()
+    again = model.generate(prompt, max_tokens=3, temperature=1.0, top_k=20, top_p=0.9, seed=seed)
+    again.read()
+    assert drawn.tokens == again.tokens
+
+
+@pytest.mark.usefixtures("host")
+def test_a_chat_that_goes_on_reads_only_what_is_new(folder: Path) -> None:
+    model = Model.load(folder)
+    model.chat(MESSAGES, max_tokens=5).read()
+    # An answer whose tokens come again from its text.
+    messages = [
+        *MESSAGES,
+        {"role": "assistant", "content": "A kernel runs."},
+        {"role": "user", "content": "Why?"},
+    ]
+    generation = model.chat(messages, max_tokens=8, ignore_end=True)
+    generation.read()
+    prompt = model.tokenizer.encode(model.session.prompt_of(messages), add_special=False)
+    first = model.tokenizer.encode(model.session.prompt_of(MESSAGES), add_special=False)
+    assert generation.reused_tokens >= len(first)
+    assert_most_probable(generation, prompt, model)
+
+
+@pytest.mark.usefixtures("host")
+def test_a_cache_goes_on_in_another_process(folder: Path, tmp_path: Path) -> None:
+    model = Model.load(folder)
+    prompt = model.tokenizer.encode("A long text that was read once")
+    first = model.generate(prompt, max_tokens=6, ignore_end=True)
+    first.read()
+    model.session.save(tmp_path / "cache.safetensors")
+    other = Model.load(folder)
+    other.session.restore(tmp_path / "cache.safetensors")
+    longer = [*prompt, *first.tokens, *other.tokenizer.encode(" and then")]
+    generation = other.generate(longer, max_tokens=6, ignore_end=True)
+    generation.read()
+    assert generation.reused_tokens == len(prompt) + 5
+    assert_most_probable(generation, longer, model)
+
+
+@pytest.mark.usefixtures("host")
+def test_two_texts_of_one_session_at_once(folder: Path) -> None:
+    model = Model.load(folder)
+    prompts = [model.tokenizer.encode(text) for text in ("One two", "Three")]
+    both = [model.generate(prompt, max_tokens=6, ignore_end=True) for prompt in prompts]
+    for _ in range(3):
+        for generation in both:
+            next(generation)
+    for generation, prompt in zip(both, prompts, strict=True):
+        generation.read()
+        assert_most_probable(generation, prompt, model)
+
+
+@pytest.mark.usefixtures("host")
+def test_a_gguf_file_speaks_as_the_folder_does(tmp_path: Path, seed: int) -> None:
+    folder = make_model(tmp_path / "made", seed=seed % 2**32).folder
+    expected = Model.load(folder)
+    config = {"rms_norm_eps": 1e-6, **json.loads((folder / "config.json").read_text())}
+    weights = {name: one.to_numpy() for name, one in ub.load(folder / "model.safetensors").items()}
+    plain = ub.load(written_gguf(tmp_path / "plain.gguf", config, weights, all_of("F32")))
+    path = tmp_path / "whole.gguf"
+    ub.save(path, dict(plain), metadata={**plain.metadata, **described(folder, expected)})
+    model = Model.load(path)
+    assert model.tokenizer.end_tokens == expected.tokenizer.end_tokens
+    prompt = expected.tokenizer.encode("Once upon")
+    generation = model.generate("Once upon", max_tokens=8, ignore_end=True)
+    text = generation.read()
+    assert text == expected.tokenizer.decode(generation.tokens)
+    assert_most_probable(generation, prompt, expected)
+    assert model.session.prompt_of(MESSAGES) == expected.session.prompt_of(MESSAGES)
+    session = Session(model, model.tokenizer, capacity=80)
+    assert session.chat(MESSAGES, max_tokens=2).prompt_tokens < session.cache.capacity == 80
+
+
+def described(folder: Path, model: Model) -> dict[str, Any]:
+    """What a converter writes of a tokenizer."""
+    told = json.loads((folder / "tokenizer.json").read_text("utf-8"))["model"]
+    tokenizer, special = model.tokenizer, set(model.tokenizer.special.values())
+    order = sorted(told["vocab"], key=told["vocab"].__getitem__)
+    keys = {
+        "model": "gpt2",
+        "pre": "gpt-2",
+        "tokens": order,
+        "token_type": np.array([3 if one in special else 1 for one in range(len(order))], "i4"),
+        "merges": [" ".join(pair) for pair in told["merges"]],
+        "eos_token_id": np.uint32(tokenizer.end or 0),
+        "bos_token_id": np.uint32(tokenizer.begin or 0),
+    }
+    found: dict[str, Any] = {f"tokenizer.ggml.{key}": value for key, value in keys.items()}
+    return {**found, "tokenizer.chat_template": tokenizer.chat_template}

@@ -1,0 +1,108 @@
+"""Chat templates: what transformers makes of them, and what a stranger's template may not do."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from typing import Any
+
+import pytest
+
+from ubridge.models.text import render
+from uhal.errors import ArgumentTypeError, ArgumentValueError
+
+pytest.importorskip("jinja2")
+
+HELLO = [{"role": "user", "content": "Hello"}]
+TALK = [
+    {"role": "system", "content": "Be kind"},
+    {"role": "user", "content": 'Is 1 < 2 & "so"? ß'},
+    {"role": "assistant", "content": "Yes"},
+    {"role": "user", "content": "Why?\n"},
+]
+IM = """\
+{%- for message in messages %}
+    {{- '<|im_start|>' + message.role + '\\n' + message['content'] + '<|im_end|>\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>assistant\\n' }}
+{%- endif %}
+"""
+
+
+def test_messages_become_a_prompt() -> None:
+    assert render(IM, TALK) == (
+        "<|im_start|>system\nBe kind<|im_end|>\n"
+        '<|im_start|>user\nIs 1 < 2 & "so"? ß<|im_end|>\n'
+        "<|im_start|>assistant\nYes<|im_end|>\n"
+        "<|im_start|>user\nWhy?\n<|im_end|>\n"
+        "<|im_start|>assistant\n"
+    )
+    assert render(IM, HELLO, add_generation_prompt=False).endswith("Hello<|im_end|>\n")
+
+
+def test_names_and_filters_that_templates_use() -> None:
+    template = "{{ bos_token }}{{ tools | tojson }}{{ strftime_now('%Y') }}{{ documents is none }}"
+    given = render(template, HELLO, bos_token="<s>", tools=[{"ä": "<x>"}])
+    assert given == '<s>[{"ä": "<x>"}]' + f"{datetime.datetime.now():%Y}" + "True"
+    loop = (
+        "{% for m in messages %}{% if loop.index > 2 %}{% break %}{% endif %}"
+        "{{ m.role }} {% endfor %}"
+    )
+    assert render(loop, TALK) == "system user "
+    marked = "{% generation %}{{ messages[0].content }}{% endgeneration %}!"
+    assert render(marked, HELLO) == "Hello!"
+    assert json.loads(render("{{ messages | tojson(indent=2) }}", HELLO)) == HELLO
+
+
+def test_blocks_leave_no_lines_of_their_own() -> None:
+    template = "a\n  {% if true %}\nb\n  {% endif %}\nc\n"
+    assert render(template, HELLO) == "a\nb\nc"
+
+
+def test_a_template_may_refuse() -> None:
+    template = "{{ raise_exception('roles must alternate') }}"
+    with pytest.raises(ArgumentValueError, match="refuses these messages: roles must alternate"):
+        render(template, HELLO)
+
+
+@pytest.mark.parametrize(
+    ("template", "says"),
+    [
+        ("{{ ''.__class__.__mro__ }}", "no template may"),
+        ("{{ messages.append(1) }}", "no template may"),
+        ("{{ messages[0].update(role='x') }}", "no template may"),
+        ("line\n{% for x in %}", r"mistake in line 2: .*'\{% for x in %\}'"),
+        ("{{ messages[0].content + 1 }}", "failed on these messages: TypeError"),
+        ("{{ messages[7].content.x }}", "failed on these messages: UndefinedError"),
+    ],
+)
+def test_what_a_template_must_not_do(template: str, says: str) -> None:
+    with pytest.raises(ArgumentValueError, match=says):
+        render(template, [dict(one) for one in HELLO])
+    assert HELLO == [{"role": "user", "content": "Hello"}]
+
+
+@pytest.mark.parametrize(
+    ("messages", "says"),
+    [
+        ("Hello", r"expected a list such as \[.*got str"),
+        (HELLO[0], "expected a list"),
+        ([], "at least one"),
+        ([{"content": "x"}], r"messages\[0\]: expected a mapping with the texts role"),
+        ([*HELLO, {"role": "user"}], r"messages\[1\]: expected a content"),
+    ],
+)
+def test_what_is_no_list_of_messages(messages: Any, says: str) -> None:
+    with pytest.raises((ArgumentTypeError, ArgumentValueError), match=says):
+        render(IM, messages)
+
+
+@pytest.mark.parametrize("generation_prompt", [True, False])
+def test_transformers_makes_the_same(generation_prompt: bool) -> None:
+    utils = pytest.importorskip("transformers.utils.chat_template_utils")
+    for messages in (HELLO, TALK):
+        expected, _ = utils.render_jinja_template(
+            [messages], chat_template=IM, add_generation_prompt=generation_prompt
+        )
+        assert render(IM, messages, add_generation_prompt=generation_prompt) == expected[0]

@@ -1,0 +1,242 @@
+"""The next token: beside a reference of the definition, and transformers' own processors."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import ubridge as ub
+from tests.sampling import rounds
+from ubridge.models.text import Sampler, Sampling
+from ubridge.models.text.sampling import threshold
+from uhal import Device
+from uhal.errors import ArgumentTypeError, ArgumentValueError
+
+DEVICES = ("host", "cuda-sim", "rocm-sim", "tops-sim")
+VOCABULARY = 200
+Array = npt.NDArray[Any]
+
+
+def random_sampling(rng: np.random.Generator, **fixed: Any) -> Sampling:
+    """Any combination of rules, each off in half of the cases."""
+
+    def maybe(value: Any, off: Any) -> Any:
+        return value if rng.integers(0, 2) else off
+
+    values = {
+        "temperature": maybe(float(rng.uniform(0.3, 2)), 1.0),
+        "top_k": maybe(int(rng.integers(1, VOCABULARY + 9)), None),
+        "top_p": maybe(float(rng.uniform(0.05, 1)), 1.0),
+        "min_p": maybe(float(rng.uniform(0, 0.5)), 0.0),
+        "repetition_penalty": maybe(float(rng.uniform(0.7, 1.6)), 1.0),
+        "repetition_window": maybe(int(rng.integers(0, 60)), None),
+        "presence_penalty": maybe(float(rng.uniform(-1, 2)), 0.0),
+        "frequency_penalty": maybe(float(rng.uniform(-0.5, 1)), 0.0),
+        "seed": int(rng.integers(0, 2**40)),
+    }
+    return Sampling(**{**values, **fixed})
+
+
+def reference(
+    logits: Array, sampling: Sampling, prompt: list[int], made: list[int], even: float
+) -> int:
+    """The definition, a token at a time."""
+    x = [float(one) for one in logits]
+    everything = prompt + made
+    window = len(everything) if sampling.repetition_window is None else sampling.repetition_window
+    for token in set(everything[len(everything) - min(window, len(everything)) :]):
+        penalty = sampling.repetition_penalty
+        x[token] = x[token] / penalty if x[token] >= 0 else x[token] * penalty
+    for token in made:
+        x[token] -= sampling.frequency_penalty
+    for token in set(made):
+        x[token] -= sampling.presence_penalty
+    if sampling.temperature == 0:
+        return x.index(max(x))
+    x = [one / sampling.temperature for one in x]
+    kept = sorted(range(len(x)), key=lambda token: (-x[token], token))
+    if sampling.top_k is not None:
+        last = x[kept[min(sampling.top_k, len(kept)) - 1]]
+        kept = [token for token in kept if x[token] >= last]
+    weight = {token: math.exp(x[token] - x[kept[0]]) for token in kept}
+    if sampling.top_p < 1:
+        total, above, reached = math.fsum(weight.values()), 0.0, []
+        for token in kept:
+            # Equal ones stay or go together.
+            if above >= sampling.top_p * total and x[token] < x[reached[-1]]:
+                break
+            reached.append(token)
+            above += weight[token]
+        kept = reached
+    kept = [token for token in kept if weight[token] >= sampling.min_p]
+    goal, total = even * math.fsum(weight[token] for token in kept), 0.0
+    for token in sorted(kept):
+        total += weight[token]
+        if total > goal:
+            return token
+    return max(kept)
+
+
+def nearly(
+    logits: Array, sampling: Sampling, prompt: list[int], made: list[int], even: float
+) -> set[int]:
+    """What the definition says, and what it says a rounding of f32 aside: nearly always one."""
+    found = set()
+    for error in (0.0, 1e-5, -1e-5):
+        near = {"top_p": sampling.top_p, "min_p": sampling.min_p}
+        if sampling.top_p < 1:
+            near["top_p"] *= 1 + error
+        near["min_p"] *= 1 + error
+        for other in (0.0, 1e-5, -1e-5):
+            at = min(max(even + other, 0.0), 1.0)
+            found.add(reference(logits, replace(sampling, **near), prompt, made, at))
+    return found
+
+
+def random_logits(rng: np.random.Generator, size: int = VOCABULARY) -> Array:
+    logits = rng.normal(0, 2, size).astype(np.float32)
+    if rng.integers(0, 3) == 0:
+        logits = np.round(logits)  # many are equal
+    if rng.integers(0, 4) == 0:
+        logits[rng.integers(0, size, size // 4)] = -np.inf
+    return logits
+
+
+def test_tokens_are_those_of_the_definition(device: Device, rng: np.random.Generator) -> None:
+    for _ in range(rounds(15, 150) if device.backend == "host" else 4):
+        sampling = random_sampling(rng)
+        prompt = rng.integers(0, VOCABULARY, rng.integers(0, 40)).tolist()
+        sampler, numbers = Sampler(sampling, prompt), ub.Generator(sampling.seed)
+        made: list[int] = []
+        # More than are put in order at once, and than one run of sums holds.
+        size = int(rng.choice([VOCABULARY, 3000]))
+        for _ in range(4):
+            logits = random_logits(rng, size)
+            even = float(ub.rand((), "f64", seed=numbers, device="host").to_numpy())
+            given = sampler.choose(ub.asarray(logits))
+            assert given in nearly(logits, sampling, prompt, made, even), sampling
+            made.append(given)
+        assert sampler.tokens == prompt + made
+        assert sampler.seed == sampling.seed
+
+
+def test_at_no_temperature_the_first_of_the_largest(
+    device: Device, rng: np.random.Generator
+) -> None:
+    for penalty in (1.0, 1.3):
+        sampling = Sampling(repetition_penalty=penalty, frequency_penalty=penalty - 1)
+        prompt = rng.integers(0, VOCABULARY, 20).tolist()
+        sampler = Sampler(sampling, prompt)
+        made: list[int] = []
+        for _ in range(4):
+            logits = np.round(random_logits(rng))
+            made.append(reference(logits, sampling, prompt, made, 0.0))
+            assert sampler.choose(ub.asarray(logits)) == made[-1]
+
+
+@pytest.mark.usefixtures("host")
+def test_a_seed_gives_the_same_and_none_does_not(rng: np.random.Generator) -> None:
+    logits = ub.asarray(rng.normal(0, 0.1, VOCABULARY).astype(np.float32))
+
+    def drawn(seed: int | None) -> list[int]:
+        sampler = Sampler(Sampling(temperature=1.0, seed=seed))
+        return [sampler.choose(logits) for _ in range(30)]
+
+    assert drawn(5) == drawn(5) != drawn(6)
+    assert drawn(None) != drawn(None)
+
+
+@pytest.mark.usefixtures("host")
+def test_draws_follow_the_probabilities(rng: np.random.Generator) -> None:
+    logits = rng.normal(0, 1, 8).astype(np.float32)
+    sampler = Sampler(Sampling(temperature=0.7, seed=int(rng.integers(0, 2**60))))
+    count = rounds(2000, 20000)
+    tensor = ub.asarray(logits)
+    found = np.bincount([sampler.choose(tensor) for _ in range(count)], minlength=8) / count
+    expected = np.exp(logits / 0.7)
+    expected /= expected.sum()
+    # Five deviations of a binomial count.
+    assert np.all(np.abs(found - expected) < 5 * np.sqrt(expected / count) + 1e-9)
+
+
+@pytest.mark.usefixtures("host")
+def test_a_hook_sees_tokens_and_changes_logits(rng: np.random.Generator) -> None:
+    seen: list[list[int]] = []
+    mask = np.full(VOCABULARY, -np.inf, np.float32)
+    mask[[3, 9]] = 0
+
+    def hook(logits: ub.DeviceTensor, tokens: Any) -> ub.DeviceTensor:
+        seen.append(list(tokens))
+        return logits + ub.asarray(mask)
+
+    sampler = Sampler(Sampling(temperature=1.0), [1, 2], hook)
+    logits = rng.normal(0, 1, (20, VOCABULARY)).astype(np.float32)
+    made = [sampler.choose(ub.asarray(row)) for row in logits]
+    assert set(made) <= {3, 9}
+    assert seen[0] == [1, 2] and seen[2] == [1, 2, *made[:2]]
+
+
+@pytest.mark.usefixtures("host")
+def test_logits_without_a_number_are_refused() -> None:
+    for value in (-np.inf, np.nan):
+        sampler = Sampler(Sampling(temperature=1.0))
+        with pytest.raises(ArgumentValueError, match="all are -infinity, or one is NaN"):
+            sampler.choose(ub.asarray(np.full(5, value, np.float32)))
+    certain = np.array([0, np.inf, 0], np.float32)
+    assert Sampler(Sampling(temperature=1.0, top_p=0.9)).choose(ub.asarray(certain)) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"temperature": -0.1}, "temperature: expected at least 0, got -0.1"),
+        ({"temperature": float("nan")}, "temperature: expected at least 0"),
+        ({"temperature": "1"}, "temperature: expected a number, got str"),
+        ({"top_k": 0}, "top_k: expected at least 1, got 0"),
+        ({"top_k": 1.5}, "top_k: expected an int, got float"),
+        ({"top_p": 0}, "top_p: expected more than 0"),
+        ({"top_p": 1.01}, "top_p: expected more than 0, at most 1, got 1.01"),
+        ({"min_p": 2}, "min_p: expected 0 to 1, got 2"),
+        ({"repetition_penalty": 0}, "repetition_penalty: expected more than 0"),
+        ({"repetition_window": -1}, "repetition_window: expected at least 0"),
+        ({"seed": True}, "seed: expected an int, got bool"),
+    ],
+)
+def test_values_that_cannot_be(options: dict[str, Any], says: str) -> None:
+    with pytest.raises((ArgumentTypeError, ArgumentValueError), match=says):
+        Sampling(**options)
+
+
+def test_transformers_keeps_the_same(rng: np.random.Generator) -> None:
+    torch = pytest.importorskip("torch")
+    process = pytest.importorskip("transformers.generation.logits_process")
+    for _ in range(rounds(100, 1000)):
+        sampling = random_sampling(rng, repetition_window=None)
+        prompt = rng.integers(0, VOCABULARY, 30).tolist()
+        logits = rng.normal(0, 2, VOCABULARY).astype(np.float32)
+        steps = [
+            process.RepetitionPenaltyLogitsProcessor(sampling.repetition_penalty),
+            process.TemperatureLogitsWarper(sampling.temperature),
+        ]
+        if sampling.top_k is not None:
+            steps.append(process.TopKLogitsWarper(sampling.top_k))
+        if sampling.top_p < 1:
+            steps.append(process.TopPLogitsWarper(sampling.top_p))
+        if sampling.min_p > 0:
+            steps.append(process.MinPLogitsWarper(sampling.min_p))
+        scores = torch.tensor(logits, dtype=torch.float64)[None]
+        for step in steps:
+            scores = step(torch.tensor([prompt]), scores)
+        theirs = np.flatnonzero(np.isfinite(scores.numpy()[0]))
+        ours = logits.copy()
+        seen = sorted(set(prompt))
+        penalty = sampling.repetition_penalty
+        ours[seen] = np.where(ours[seen] < 0, ours[seen] * penalty, ours[seen] / penalty)
+        ours /= np.float32(sampling.temperature)
+        kept = np.flatnonzero(ours >= threshold(ours, sampling))
+        assert kept.tolist() == theirs.tolist(), sampling

@@ -1,0 +1,258 @@
+// Attention of several tokens over a cache for CPUs, `sdpa_packed_<type>`: what `sdpa_cached_<type>`
+// computes (attention.cu), for types that are computed in f32.
+//
+// A block takes the queries of some tokens that share a head of keys: its rows. It packs keys, with
+// elements of one place side by side, and values once for all of them, some at a time; so scores
+// come a vector of keys at once, and results a vector of columns. The grid is (kv heads, tiles of
+// `tile` tokens).
+#include "vectors.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include <memory>
+#include <new>
+
+enum : u64 {
+    KEYS = 64,   // that are packed at a time
+    TOGETHER = 2 // rows that share a vector of packed memory
+};
+
+typedef u32 Bits __attribute__((vector_size(VECTOR_BYTES), aligned(4), may_alias));
+typedef i32 Integers __attribute__((vector_size(VECTOR_BYTES), aligned(4), may_alias));
+
+static inline Floats *vector_at(f32 *at) { return reinterpret_cast<Floats *>(at); }
+
+// e to the x, for x of at most 0: 2 to the whole part of x / ln 2 by its exponent, the rest by a
+// series that ends where an f32 does. Below -87 it is as at -87, some 1e-38.
+static inline Floats exponential(Floats x)
+{
+    const Floats least = x * 0 - 87.0f;
+    x = x > least ? x : least;
+    const Floats magic = x * 0 + 12582912.0f; // 1.5 * 2^23: its last bits count whole numbers
+    const Floats shifted = x * 1.44269504088896341f + magic;
+    const Floats whole = shifted - magic;
+    const Floats rest = (x - whole * 0.693359375f) + whole * 2.12194440e-4f;
+    Floats sum = rest * (1.0f / 5040) + 1.0f / 720;
+    sum = sum * rest + 1.0f / 120;
+    sum = sum * rest + 1.0f / 24;
+    sum = sum * rest + 1.0f / 6;
+    sum = sum * rest + 0.5f;
+    sum = sum * rest + 1.0f;
+    sum = sum * rest + 1.0f;
+    const Integers power = (Integers(Bits(shifted) << 23)) + Integers(Bits(sum));
+    return Floats(power);
+}
+
+// The rows of a block, in f32.
+struct Rows {
+    u64 count;
+    u64 width;  // of a head
+    u64 padded; // in whole vectors
+    f32 *queries;
+    f32 *sums;
+    f32 *totals;
+    f32 *largest;
+    u64 *begin; // the keys that each sees
+    u64 *end;
+};
+
+// Some keys and values, packed.
+struct Packed {
+    f32 *keys;   // (width, KEYS)
+    f32 *values; // (KEYS, padded)
+};
+
+template <class T>
+static inline void pack(const T *k, const T *v, u64 count, const Rows &rows, Packed packed)
+{
+    const u64 width = rows.width;
+    for (u64 key = 0; key < KEYS; ++key) {
+        const bool present = key < count;
+        for (u64 i = 0; i < width; ++i)
+            packed.keys[i * KEYS + key] = present ? f32(k[key * width + i]) : 0.0f;
+        for (u64 i = 0; i < rows.padded; ++i)
+            packed.values[key * rows.padded + i] =
+                present && i < width ? f32(v[key * width + i]) : 0.0f;
+    }
+}
+
+// Scores of `together` rows and all packed keys.
+template <u64 together>
+static inline void score(const f32 *queries, u64 width, const f32 *keys, f32 *scores)
+{
+    Floats sums[together][KEYS / LANES] = {};
+    for (u64 i = 0; i < width; ++i)
+        for (u64 part = 0; part < KEYS / LANES; ++part) {
+            const Floats some = widened(keys + i * KEYS + part * LANES);
+            for (u64 row = 0; row < together; ++row)
+                sums[row][part] += queries[row * width + i] * some;
+        }
+    for (u64 row = 0; row < together; ++row)
+        for (u64 part = 0; part < KEYS / LANES; ++part)
+            *vector_at(scores + row * KEYS + part * LANES) = sums[row][part];
+}
+
+// Adds values by their shares to `parts` vectors of the sums of `together` rows.
+template <u64 together, u64 parts>
+static inline void add_values(const f32 *shares, const f32 *values, u64 padded, f32 *results)
+{
+    Floats sums[together][parts];
+    for (u64 row = 0; row < together; ++row)
+        for (u64 part = 0; part < parts; ++part)
+            sums[row][part] = widened(results + row * padded + part * LANES);
+    for (u64 key = 0; key < KEYS; ++key)
+        for (u64 part = 0; part < parts; ++part) {
+            const Floats some = widened(values + key * padded + part * LANES);
+            for (u64 row = 0; row < together; ++row)
+                sums[row][part] += shares[row * KEYS + key] * some;
+        }
+    for (u64 row = 0; row < together; ++row)
+        for (u64 part = 0; part < parts; ++part)
+            *vector_at(results + row * padded + part * LANES) = sums[row][part];
+}
+
+// Scores of a row become shares of what was seen so far; its sums are brought to the same scale.
+static inline void share_out(const Rows &rows, u64 row, u64 first, f32 *scores, f32 cap,
+                             const f32 *bias)
+{
+    if (cap != 0.0f)
+        for (u64 key = 0; key < KEYS; ++key)
+            scores[key] = cap * tanhf(scores[key] / cap);
+    if (bias != nullptr)
+        for (u64 key = 0; key < KEYS; ++key)
+            if (first + key < rows.end[row])
+                scores[key] += bias[first + key];
+    f32 above = rows.largest[row];
+    for (u64 key = 0; key < KEYS; ++key) {
+        const bool seen = first + key >= rows.begin[row] && first + key < rows.end[row];
+        scores[key] = seen ? scores[key] : -INFINITY;
+        above = scores[key] > above ? scores[key] : above;
+    }
+    if (above == -INFINITY) {
+        for (u64 key = 0; key < KEYS; ++key)
+            scores[key] = 0.0f;
+        return;
+    }
+    const f32 kept = expf(rows.largest[row] - above);
+    rows.largest[row] = above;
+    Floats total = {};
+    for (u64 part = 0; part < KEYS; part += LANES) {
+        const Floats own = widened(scores + part);
+        // What is not seen is nothing, not the least that the series gives.
+        const Floats share = own < -3e38f ? Floats{} : exponential(own - above);
+        *vector_at(scores + part) = share;
+        total += share;
+    }
+    f32 sum = 0;
+    for (u64 lane = 0; lane < LANES; ++lane)
+        sum += total[lane];
+    rows.totals[row] = rows.totals[row] * kept + sum;
+    if (kept != 1.0f)
+        for (u64 i = 0; i < rows.padded; i += LANES)
+            *vector_at(rows.sums + row * rows.padded + i) *= kept;
+}
+
+template <u64 together>
+static inline void add_row(const Rows &rows, u64 row, const Packed &packed, const f32 *shares)
+{
+    u64 column = 0;
+    f32 *const sums = rows.sums + row * rows.padded;
+    for (; column + 4 * LANES <= rows.padded; column += 4 * LANES)
+        add_values<together, 4>(shares, packed.values + column, rows.padded, sums + column);
+    for (; column < rows.padded; column += LANES)
+        add_values<together, 1>(shares, packed.values + column, rows.padded, sums + column);
+}
+
+template <u64 together>
+static inline void visit(const Rows &rows, u64 row, u64 first, const Packed &packed, f32 cap,
+                         const f32 *bias, u64 capacity, u64 group)
+{
+    alignas(64) f32 scores[together * KEYS];
+    score<together>(rows.queries + row * rows.width, rows.width, packed.keys, scores);
+    for (u64 i = 0; i < together; ++i) {
+        const f32 *const own = bias == nullptr ? bias : bias + (row + i) % group * capacity;
+        share_out(rows, row + i, first, scores + i * KEYS, cap, own);
+    }
+    add_row<together>(rows, row, packed, scores);
+}
+
+struct Released {
+    void operator()(void *memory) const { free(memory); }
+};
+
+// Tokens first … last of a head of keys. q and out begin with the first head of its group.
+template <class T>
+static inline void attend(const T *q, const T *k, const T *v, const f32 *bias, i64 place, T *out,
+                          u64 first, u64 last, u64 heads, u64 group, u64 width, u64 capacity,
+                          u64 window, f32 scale, f32 cap)
+{
+    const u64 count = (last - first) * group;
+    const u64 padded = whole_times(width, LANES);
+    const u64 of_row = width + padded + 2;
+    const u64 size = (count * of_row + KEYS * (width + padded)) * sizeof(f32);
+    const std::unique_ptr<void, Released> memory(
+        aligned_alloc(64, whole_times(size + 2 * count * sizeof(u64), 64)));
+    if (memory == nullptr)
+        throw std::bad_alloc();
+    u64 *const bounds = static_cast<u64 *>(memory.get());
+    f32 *const numbers = reinterpret_cast<f32 *>(bounds + 2 * count);
+    const Packed packed{numbers, numbers + KEYS * width};
+    f32 *const own = packed.values + KEYS * padded;
+    const Rows rows{count, width, padded, own, own + count * width,
+                    own + count * (width + padded), own + count * (width + padded + 1),
+                    bounds, bounds + count};
+    u64 least = capacity;
+    u64 most = 0;
+    for (u64 row = 0; row < count; ++row) {
+        const u64 token = first + row / group;
+        const T *const from = q + (token * heads + row % group) * width;
+        for (u64 i = 0; i < width; ++i)
+            rows.queries[row * width + i] = f32(from[i]) * scale;
+        for (u64 i = 0; i < padded; ++i)
+            rows.sums[row * padded + i] = 0.0f;
+        rows.totals[row] = 0.0f;
+        rows.largest[row] = -INFINITY;
+        const i64 at = place + i64(token);
+        const u64 seen = at < 0 ? 0 : u64(at) + 1;
+        rows.end[row] = smaller(seen, capacity);
+        rows.begin[row] = window == 0 || seen < window ? 0 : seen - window;
+        least = smaller(least, rows.begin[row]);
+        most = most > rows.end[row] ? most : rows.end[row];
+    }
+    for (u64 start = least; start < most; start += KEYS) {
+        pack(k + start * width, v + start * width, smaller(KEYS, most - start), rows, packed);
+        u64 row = 0;
+        for (; row + TOGETHER <= count; row += TOGETHER)
+            if (start < rows.end[row + TOGETHER - 1] && start + KEYS > rows.begin[row])
+                visit<TOGETHER>(rows, row, start, packed, cap, bias, capacity, group);
+        for (; row < count; ++row)
+            visit<1>(rows, row, start, packed, cap, bias, capacity, group);
+    }
+    for (u64 row = 0; row < count; ++row) {
+        T *const to = out + ((first + row / group) * heads + row % group) * width;
+        const f32 total = rows.totals[row];
+        for (u64 i = 0; i < width; ++i)
+            to[i] = T(total == 0.0f ? 0.0f : rows.sums[row * padded + i] / total);
+    }
+}
+
+#define SDPA_PACKED(T)                                                                             \
+    KERNEL(sdpa_packed_##T, (const T *q, const T *k, const T *v, const f32 *bias,                  \
+                             const i64 *position, T *out, u64 tokens, u64 tile, u64 heads,         \
+                             u64 kv_heads, u64 width, u64 capacity, u64 window, f64 scale,         \
+                             f64 cap))                                                             \
+    {                                                                                              \
+        const u64 kv = blockIdx.x;                                                                 \
+        const u64 group = heads / kv_heads;                                                        \
+        const u64 first = blockIdx.y * tile;                                                       \
+        const u64 head = kv * group;                                                               \
+        attend<T>(q + head * width, k + kv * capacity * width, v + kv * capacity * width,          \
+                  bias == nullptr ? bias : bias + head * capacity, *position, out + head * width,  \
+                  first, smaller(first + tile, tokens), heads, group, width, capacity, window,     \
+                  f32(scale), f32(cap));                                                           \
+    }
+
+SDPA_PACKED(bf16)
+SDPA_PACKED(f16)
+SDPA_PACKED(f32)

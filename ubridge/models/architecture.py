@@ -1,0 +1,164 @@
+"""`Architecture`: all that the decoder asks about a model, as `table.py` and its files say it.
+
+Letters in shapes: E elements of the residual stream, F of the layers between, H heads of queries, K
+of keys and values, d elements of a head, V tokens of the vocabulary, n experts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ubridge.models.positions import Rope
+
+
+@dataclass(frozen=True)
+class Experts:
+    """A layer's experts: each is a gated MLP, of which a router chooses some for each token."""
+
+    count: int
+    used: int
+    inner: int
+    """F of one expert."""
+    is_normalized: bool
+    """Whether the shares of those chosen are divided by their sum."""
+    layers: frozenset[int]
+    """The layers that have them instead of one MLP."""
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """The axes along which decoders differ. Made by `table.architecture_of`."""
+
+    # -- sizes -----------------------------------------------------------------------------------
+    name: str
+    hidden: int
+    inner: int
+    layers: int
+    heads: int
+    kv_heads: int
+    width: int
+    vocabulary: int
+    context: int
+    # -- norms and sums --------------------------------------------------------------------------
+    norm: Literal["rms", "rms_plus_one", "layer"] = "rms"
+    """`rms_plus_one` multiplies by 1 + weight."""
+    epsilon: float = 1e-5
+    residual: Literal["sequential", "parallel", "sandwich"] = "sequential"
+    """`parallel` adds attention and MLP of one sum at once; `sandwich` norms what is added, too."""
+    norms: Literal[1, 2] = 2
+    """Of a parallel layer: one for both, or one each."""
+    # -- MLP -------------------------------------------------------------------------------------
+    mlp: Literal["gated", "fused", "plain"] = "gated"
+    """`fused` has gate and up in one matrix, the gate first; `plain` has no gate."""
+    activation: str = "silu"
+    experts: Experts | None = None
+    # -- attention -------------------------------------------------------------------------------
+    qkv: Literal["separate", "rows", "groups"] = "separate"
+    """Three matrices, or one: all of q, then k, then v; or a group of heads after the other."""
+    biases: frozenset[str] = frozenset()
+    """Of `qkv`, `output`, `mlp`, `head`, those whose products have one. Layer norms always do."""
+    qk_norm: Literal["", "rms", "layer", "heads"] = ""
+    """On each head's queries and keys; `heads` is a layer norm of each head's own, without bias."""
+    rope: Rope | None = None
+    is_interleaved: bool = False
+    """Whether rotated pairs are neighbours, or half of what turns apart."""
+    alibi: bool = False
+    has_learned_positions: bool = False
+    windows: tuple[int, ...] = ()
+    """Of each layer, how many of the last keys a query sees, itself included; 0: all."""
+    scale: float = 0.0
+    """What scores are multiplied by."""
+    score_cap: float = 0.0
+    """The bound that scores approach, by tanh; 0 is none."""
+    # -- both ends -------------------------------------------------------------------------------
+    embedding_scale: float = 1.0
+    logit_cap: float = 0.0
+    logit_scale: float = 1.0
+    is_tied: bool = False
+    """Whether the head is the embedding."""
+    # -- tokens ----------------------------------------------------------------------------------
+    end_tokens: tuple[int, ...] = field(default=(), compare=False)
+
+    @property
+    def group(self) -> int:
+        """Heads of queries that share one of keys."""
+        return self.heads // self.kv_heads
+
+    def window(self, layer: int) -> int:
+        """Return how many keys a query of a layer sees; 0: all."""
+        return self.windows[layer] if self.windows else 0
+
+    def has_experts(self, layer: int) -> bool:
+        """Say whether a layer has experts."""
+        return self.experts is not None and layer in self.experts.layers
+
+    def state_bytes(self, capacity: int, itemsize: int) -> int:
+        """Return the bytes of keys and values of a text of `capacity` tokens."""
+        return 2 * capacity * self.layers * self.kv_heads * self.width * itemsize
+
+    # -- what its files must hold ----------------------------------------------------------------
+
+    def tensors(self) -> Iterator[tuple[int, str, tuple[int, ...]]]:
+        """Yield layer (-1: outside them), part, as `table.py` names it, and shape of each."""
+        wide = (self.hidden,)
+        yield -1, "embedding.weight", (self.vocabulary, self.hidden)
+        if self.has_learned_positions:
+            yield -1, "positions.weight", (self.context, self.hidden)
+        yield from self._norm(-1, "norm", wide)
+        if not self.is_tied:
+            yield from self._product(-1, "head", "head", self.vocabulary, self.hidden)
+        for layer in range(self.layers):
+            yield from self._attention(layer)
+            if self.residual != "parallel" or self.norms == 2:
+                yield from self._norm(layer, "mlp_norm", wide)
+            if self.residual == "sandwich":
+                yield from self._norm(layer, "attention_after", wide)
+                yield from self._norm(layer, "mlp_after", wide)
+            yield from self._mlp(layer)
+
+    def _attention(self, layer: int) -> Iterator[tuple[int, str, tuple[int, ...]]]:
+        queries, keys = self.heads * self.width, self.kv_heads * self.width
+        yield from self._norm(layer, "attention_norm", (self.hidden,))
+        parts = {"q": queries, "k": keys, "v": keys}
+        for part, rows in (
+            parts if self.qkv == "separate" else {"qkv": queries + 2 * keys}
+        ).items():
+            yield from self._product(layer, part, "qkv", rows, self.hidden)
+        yield from self._product(layer, "output", "output", self.hidden, queries)
+        for part, heads in (("q_norm", self.heads), ("k_norm", self.kv_heads)):
+            if self.qk_norm == "heads":
+                yield layer, f"{part}.weight", (heads, self.width)
+            elif self.qk_norm:
+                yield layer, f"{part}.weight", (self.width,)
+                if self.qk_norm == "layer":
+                    yield layer, f"{part}.bias", (self.width,)
+
+    def _mlp(self, layer: int) -> Iterator[tuple[int, str, tuple[int, ...]]]:
+        if self.experts is not None and self.has_experts(layer):
+            count, inner = self.experts.count, self.experts.inner
+            yield layer, "router.weight", (count, self.hidden)
+            yield layer, "expert_gate.weight", (count, inner, self.hidden)
+            yield layer, "expert_up.weight", (count, inner, self.hidden)
+            yield layer, "expert_down.weight", (count, self.hidden, inner)
+            return
+        before = {"gated": ("gate", "up"), "fused": ("gate_up",), "plain": ("up",)}[self.mlp]
+        for part in before:
+            rows = 2 * self.inner if part == "gate_up" else self.inner
+            yield from self._product(layer, part, "mlp", rows, self.hidden)
+        yield from self._product(layer, "down", "mlp", self.hidden, self.inner)
+
+    def _norm(
+        self, layer: int, part: str, shape: tuple[int, ...]
+    ) -> Iterator[tuple[int, str, tuple[int, ...]]]:
+        yield layer, f"{part}.weight", shape
+        if self.norm == "layer":
+            yield layer, f"{part}.bias", shape
+
+    def _product(
+        self, layer: int, part: str, kind: str, rows: int, columns: int
+    ) -> Iterator[tuple[int, str, tuple[int, ...]]]:
+        yield layer, f"{part}.weight", (rows, columns)
+        if kind in self.biases:
+            yield layer, f"{part}.bias", (rows,)

@@ -1,0 +1,58 @@
+"""What runs a model's layers, whatever is in them, and what it is told of a text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import ubridge as ub
+from uhal import Device
+
+Tensor = ub.DeviceTensor
+Weight = ub.DeviceTensor | ub.QuantizedWeight
+Part = Mapping[str, Weight]
+"""The weights of a layer, or of what is outside layers, by `part.weight` and `part.bias`."""
+
+
+@dataclass(frozen=True)
+class Tables:
+    """What depends on positions alone, f32, for as many as a cache has room for."""
+
+    cos: Tensor | None = None
+    sin: Tensor | None = None
+    """(positions, half of what turns): of rotary angles."""
+    bias: Tensor | None = None
+    """(H, positions): what ALiBi adds to scores of a key."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where tokens stand in a text."""
+
+    tokens: Tensor
+    """Ids, i64."""
+    first: Tensor
+    """The position of the first, one i64."""
+    tables: Tables
+
+
+class Body(Protocol):
+    """What a model is made of, whatever is in its layers."""
+
+    device: Device
+    vocabulary: int
+    is_recurrent: bool
+    """Whether what it keeps of a text cannot be cut short."""
+
+    def state(self, capacity: int) -> dict[str, Tensor]:
+        """Return room for what layers keep of a text of so many tokens."""
+
+    def tables(self, positions: int, length: int | None = None) -> Tables:
+        """Return tables of positions in a text of `length`; unless given, it grows with each."""
+
+    def __call__(self, place: Place, state: Mapping[str, Tensor]) -> Tensor:
+        """Run (tokens,) ids through all layers and the last norm: (tokens, E)."""
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Return (tokens, V) of f32 of what `__call__` returned."""

@@ -1,0 +1,80 @@
+"""`Cache`: what a model keeps of a text it has read, so that it need not read it again."""
+
+from __future__ import annotations
+
+import ubridge as ub
+from ubridge.models.body import Body
+from ubridge.models.step import Step
+from uhal.errors import ArgumentValueError
+
+
+class Cache:
+    """The tokens of one text and what layers keep of them. Made by `Model.cache`.
+
+    It belongs to the model that made it, and holds device memory until it is closed or let go of.
+    One thread at a time may use it.
+    """
+
+    def __init__(self, body: Body, capacity: int) -> None:
+        """Made by `Model.cache`."""
+        self._body = body
+        self.step: Step | None = None
+        """The captured reading of one token, once there was one."""
+        self.capacity = capacity
+        """Tokens it has room for."""
+        self.tokens: list[int] = []
+        """The tokens it holds, in order."""
+        self.kept = 0
+        """Of how many of them layers keep what they need; `Model.logits` reads the rest again."""
+        self.tensors = body.state(capacity)
+        """What layers keep, by layer and part: for saving or copying."""
+        self.tables = body.tables(capacity)
+        """What depends on positions alone."""
+
+    @property
+    def length(self) -> int:
+        """The number of tokens it holds."""
+        return len(self.tokens)
+
+    def truncate(self, length: int) -> None:
+        """Forget all tokens behind the first `length`, in no time.
+
+        A recurrent model cannot go back: it reads the tokens that stay again with the next ones.
+        Raises `ArgumentValueError` for a length that is negative or above that of the text.
+        """
+        if not 0 <= length <= len(self.tokens):
+            raise ArgumentValueError(
+                f"truncate: expected 0 to {len(self.tokens)} tokens, got {length}"
+            )
+        if length < len(self.tokens):
+            del self.tokens[length:]
+            self.kept = 0 if self._body.is_recurrent else min(self.kept, length)
+
+    def read_one(self, token: int, position: int) -> ub.DeviceTensor:
+        """Enqueue the captured step; return where its logits, (vocabulary,), come."""
+        if self.step is None:
+            self.step = Step(self._body, self.tensors, self.tables, self.capacity, token, position)
+            return self.step.logits
+        return self.step(token, position)
+
+    def close(self) -> None:
+        """Wait for what uses it and let go of its memory. Closing twice is fine."""
+        if self.step is not None:
+            self.step.close()
+            self.step = None
+        self.tensors = {}
+
+    def __enter__(self) -> Cache:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {len(self.tokens)} of {self.capacity} tokens>"
+
+
+__all__ = ["Cache"]

@@ -1,0 +1,111 @@
+"""`python -m uhal bench MODEL`: tokens a second, read and written, at several lengths."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+import ubridge as ub
+from ubridge.models.commands.options import add_place, loaded
+from ubridge.models.model import Model
+from uhal.errors import ArgumentValueError
+
+_RUNS = 3
+"""Of each length; the fastest counts."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One length."""
+
+    length: int
+    prefill_tokens: int
+    prefill_seconds: float
+    decode_tokens: int
+    decode_seconds: float
+
+    @property
+    def prefill_rate(self) -> float:
+        """Tokens read a second, all at once."""
+        return self.prefill_tokens / self.prefill_seconds
+
+    @property
+    def decode_rate(self) -> float:
+        """Tokens written a second, one by one, behind that."""
+        return self.decode_tokens / self.decode_seconds
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Measure, and print a table or one JSON object."""
+    parser = argparse.ArgumentParser(prog="python -m uhal bench", description=__doc__)
+    add = parser.add_argument
+    add("model", type=Path, metavar="MODEL", help="a folder of Hugging Face's, or a GGUF file")
+    add("--lengths", type=_lengths, default=[32, 128, 512], metavar="N,…",
+        help="tokens read before those written (default 32,128,512)")  # fmt: skip
+    add("--decode", type=int, default=32, metavar="N", help="tokens written (default 32)")
+    add("--runs", type=int, default=_RUNS, metavar="N", help=f"of each (default {_RUNS})")
+    add("--json", action="store_true", help="print one JSON object")
+    add_place(parser)
+    options = parser.parse_args(arguments)
+    if min((options.decode, options.runs, *options.lengths)) < 1:
+        raise ArgumentValueError("--lengths, --decode and --runs: expected numbers of at least 1")
+    options.context = options.context or max(options.lengths) + options.decode
+    model = loaded(options, options.model, None)
+    rows = [measured(model, length, options.decode, options.runs) for length in options.lengths]
+    if options.json:
+        print(json.dumps({**_described(model), "rows": [_told(row) for row in rows]}))
+        return 0
+    print(f"{'tokens':>8} {'read/s':>12} {'written/s':>12} {'ms a token':>12}")
+    for row in rows:
+        print(
+            f"{row.length:8} {row.prefill_rate:12.2f} {row.decode_rate:12.2f} "
+            f"{1000 * row.decode_seconds / row.decode_tokens:12.3f}"
+        )
+    return 0
+
+
+def measured(model: Model, length: int, decode: int, runs: int) -> Row:
+    """Read random tokens at once, then write the most probable ones; return the fastest of runs."""
+    cache = model.cache(length + decode)
+    tokens = np.random.default_rng(length).integers(0, model.vocabulary, length).tolist()
+    prefill, written = [], []
+    # One more, to compile and capture what is kept.
+    for _ in range(runs + 1):
+        cache.truncate(0)
+        start = time.perf_counter()
+        token = _best(model.logits(tokens, cache))
+        read = time.perf_counter()
+        for _ in range(decode):
+            token = _best(model.logits([token], cache))
+        prefill.append(read - start)
+        written.append(time.perf_counter() - read)
+    return Row(length, length, min(prefill[1:]), decode, min(written[1:]))
+
+
+def _best(logits: ub.DeviceTensor) -> int:
+    return int(ub.argmax(logits).to_numpy())
+
+
+def _lengths(text: str) -> list[int]:
+    return [int(one) for one in text.split(",")]
+
+
+def _told(row: Row) -> dict[str, float]:
+    return {**asdict(row), "prefill_rate": row.prefill_rate, "decode_rate": row.decode_rate}
+
+
+def _described(model: Model) -> dict[str, str]:
+    device = model.device
+    return {
+        "model": str(model.source),
+        "architecture": model.architecture,
+        "device": f"{device.backend}:{device.ordinal} {device.name}",
+        "python": sys.version.split()[0],
+    }

@@ -1,0 +1,83 @@
+"""`python -m uhal chat MODEL`: a talk with a model.
+
+Ctrl-C ends an answer, Ctrl-D or /exit the talk; /reset forgets what was said.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from ubridge.models.commands.options import add_place, add_sampling, loaded, sampling_of
+from ubridge.models.model import Model
+
+_PROMPT = "> "
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Load a model, and answer line after line."""
+    summary, _, usage = (__doc__ or "").partition("\n")
+    parser = argparse.ArgumentParser(
+        prog="python -m uhal chat", description=summary, epilog=usage.strip()
+    )
+    add = parser.add_argument
+    add("model", type=Path, metavar="MODEL", help="a folder of Hugging Face's, or a GGUF file")
+    add("--system", metavar="TEXT", help="what the model is told first")
+    add("-n", "--sample-len", "--max-tokens", type=int, metavar="N", help="of each answer")
+    add("--tokenizer-file", type=Path, metavar="FILE", help="instead of the model's own")
+    add("--template", type=Path, metavar="FILE", help="a chat template instead of the model's own")
+    add_sampling(parser, temperature=0.7)
+    add_place(parser)
+    options = parser.parse_args(arguments)
+    sampling = sampling_of(options)
+    model = loaded(options, options.model, options.tokenizer_file)
+    if options.template is not None:
+        model.tokenizer.chat_template = options.template.read_text("utf-8")
+    first = [{"role": "system", "content": options.system}] if options.system else []
+    # Refused now rather than behind the first question.
+    model.session.prompt_of([*first, {"role": "user", "content": ""}])
+    _make_history()
+    messages = list(first)
+    while True:
+        try:
+            line = input(_PROMPT if sys.stdin.isatty() else "").strip()
+        except EOFError:
+            return 0
+        except KeyboardInterrupt:
+            print()
+            continue
+        if line == "/exit":
+            return 0
+        if line == "/reset":
+            messages = list(first)
+        elif line:
+            messages.append({"role": "user", "content": line})
+            messages.append({"role": "assistant", "content": _answered(
+                model, messages, max_tokens=options.sample_len, sampling=sampling
+            )})  # fmt: skip
+
+
+def _answered(model: Model, messages: list[dict[str, str]], **options: Any) -> str:
+    """Write an answer, as far as it is let, and return it."""
+    told = []
+    generation = model.chat(messages, **options)
+    if generation.left_out:
+        print(f"({generation.left_out} of the oldest messages no longer fit)", file=sys.stderr)
+    try:
+        for piece in generation:
+            told.append(piece)
+            print(piece, end="", flush=True)
+    except KeyboardInterrupt:
+        generation.close()
+    print(flush=True)
+    return "".join(told)
+
+
+def _make_history() -> None:
+    """Let the line be edited, and earlier ones be called up, where Python can."""
+    with suppress(ImportError):
+        import readline  # noqa: F401  # input() finds it

@@ -1,0 +1,52 @@
+"""`python -m uhal generate MODEL`: what a model says behind a prompt."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ubridge.models.commands.options import (
+    add_place,
+    add_sampling,
+    loaded,
+    sampling_of,
+    text_of,
+    written,
+)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Load a model and write what it says; the text alone goes to standard output."""
+    parser = argparse.ArgumentParser(prog="python -m uhal generate", description=__doc__)
+    add = parser.add_argument
+    add("model", type=Path, metavar="MODEL", help="a folder of Hugging Face's, or a GGUF file")
+    add("--prompt", metavar="TEXT", help="by default, or as -, standard input")
+    add("-n", "--sample-len", "--max-tokens", type=int, metavar="N", help="at most N tokens")
+    add("--stop", action="append", default=[], metavar="TEXT", help="end before it; repeatable")
+    add("--tokenizer-file", type=Path, metavar="FILE", help="instead of the model's own")
+    add("--ignore-end", action="store_true", help="go on behind the model's end")
+    add_sampling(parser)
+    add_place(parser)
+    options = parser.parse_args(arguments)
+    sampling = sampling_of(options)
+    prompt = text_of(options.prompt)
+    model = loaded(options, options.model, options.tokenizer_file)
+    generation = model.generate(
+        prompt,
+        max_tokens=options.sample_len,
+        stop=options.stop,
+        ignore_end=options.ignore_end,
+        sampling=sampling,
+    )
+    written(generation)
+    print(flush=True)
+    rate = len(generation.tokens) / max(generation.seconds, 1e-9)
+    print(
+        f"{generation.prompt_tokens} tokens read, the first answered after "
+        f"{generation.prompt_seconds:.3f} s; it ended by {generation.finish}",
+        file=sys.stderr,
+    )
+    print(f"{len(generation.tokens)} tokens generated ({rate:.2f} token/s)", file=sys.stderr)
+    return 0

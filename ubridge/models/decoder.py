@@ -1,0 +1,201 @@
+"""The decoder that reads the table: one forward pass for all that attend and then multiply."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+import ubridge as ub
+from ubridge.models.architecture import Architecture
+from ubridge.models.body import Part, Place, Tables, Tensor
+from ubridge.models.experts import mixed
+from ubridge.models.positions import alibi_bias
+from uhal import Device, DType
+from uhal.dtypes import f32
+
+_ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "silu": ub.silu,
+    "gelu": ub.gelu,
+    "gelu_erf": ub.gelu_erf,
+    "relu": ub.relu,
+}
+
+
+class Decoder:
+    """The layers of a model on a device. Any thread may use it; it keeps nothing of a text."""
+
+    is_recurrent = False
+
+    def __init__(
+        self, design: Architecture, outside: Part, layers: Sequence[Part], dtype: DType
+    ) -> None:
+        """Take weights as `loading.py` delivers them; activations are of `dtype`."""
+        self.design = design
+        self.vocabulary = design.vocabulary
+        self.dtype = dtype
+        self._outside = outside
+        self._layers = layers
+        self._activation = _ACTIVATIONS[design.activation]
+        embedding = outside["embedding.weight"]
+        self.device: Device = embedding.device
+        self._head = outside.get("head.weight", embedding)
+        # Of a half, the factor is rounded as the weights are.
+        scale = np.asarray(design.embedding_scale, dtype.dtype)
+        self._embedding_scale = float(scale)
+
+    def state(self, capacity: int) -> dict[str, Tensor]:
+        """Return room for the keys and values of `capacity` tokens."""
+        design = self.design
+        shape = (1, design.kv_heads, capacity, design.width)
+        return {
+            f"{layer}.{part}": ub.zeros(shape, self.dtype, device=self.device)
+            for layer in range(design.layers)
+            for part in ("keys", "values")
+        }
+
+    def tables(self, positions: int, length: int | None = None) -> Tables:
+        """Return tables of positions in a text of `length`; unless given, it grows with each."""
+        design = self.design
+        if design.alibi:
+            bias = alibi_bias(design.heads, design.width, positions)
+            return Tables(bias=ub.asarray(bias, device=self.device))
+        if design.rope is None:
+            return Tables()
+        rope = design.rope
+        angles = rope.growing_rows(positions) if length is None else rope.rows(0, positions, length)
+        cos, sin = (ub.asarray(one, device=self.device) for one in angles)
+        return Tables(cos, sin)
+
+    def __call__(self, place: Place, state: Mapping[str, Tensor]) -> Tensor:
+        """Run (tokens,) ids through all layers and the last norm: (tokens, E)."""
+        design = self.design
+        embedding = self._outside["embedding.weight"]
+        if isinstance(embedding, ub.QuantizedWeight):
+            x = embedding.take(place.tokens, self.dtype)
+        else:
+            x = ub.embedding(place.tokens, embedding).astype(self.dtype)
+        if design.embedding_scale != 1:
+            x = x * self._embedding_scale
+        if design.has_learned_positions:
+            table = self._outside["positions.weight"]
+            assert isinstance(table, Tensor)
+            x = x + ub.embedding(self._ids(place), table)
+        for layer, weights in enumerate(self._layers):
+            x = self._layer(layer, weights, x, place, state)
+        return self._normed(x, self._outside, "norm")
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Return (tokens, V) of f32 of what `__call__` returned."""
+        design = self.design
+        found = ub.linear(x, self._head, self._bias(self._outside, "head")).astype(f32)
+        if design.logit_cap:
+            found = ub.tanh(found / design.logit_cap) * design.logit_cap
+        return found if design.logit_scale == 1 else found * design.logit_scale
+
+    # -- a layer ---------------------------------------------------------------------------------
+
+    def _layer(
+        self, layer: int, weights: Part, x: Tensor, place: Place, state: Mapping[str, Tensor]
+    ) -> Tensor:
+        design = self.design
+        normed = self._normed(x, weights, "attention_norm")
+        attended = self._attention(layer, weights, normed, place, state)
+        if design.residual == "parallel":
+            other = normed if design.norms == 1 else self._normed(x, weights, "mlp_norm")
+            return x + attended + self._mlp(layer, weights, other)
+        if design.residual == "sandwich":
+            attended = self._normed(attended, weights, "attention_after")
+        x = x + attended
+        after = self._mlp(layer, weights, self._normed(x, weights, "mlp_norm"))
+        if design.residual == "sandwich":
+            after = self._normed(after, weights, "mlp_after")
+        return x + after
+
+    def _attention(
+        self, layer: int, weights: Part, x: Tensor, place: Place, state: Mapping[str, Tensor]
+    ) -> Tensor:
+        design = self.design
+        query, key, value = self._qkv(weights, x)
+        if design.qk_norm:
+            query = self._head_normed(query, weights, "q_norm")
+            key = self._head_normed(key, weights, "k_norm")
+        tables = place.tables
+        if tables.cos is not None and tables.sin is not None:
+            angles = tables.cos, tables.sin, place.first
+            query = ub.rope_at(query, *angles, interleaved=design.is_interleaved)
+            key = ub.rope_at(key, *angles, interleaved=design.is_interleaved)
+        keys, values = state[f"{layer}.keys"], state[f"{layer}.values"]
+        for cache, new in ((keys, key), (values, value)):
+            ub.kv_append(cache, new.swapaxes(0, 1).expand_dims(0), place.first)
+        heads = ub.cached_attention(
+            query, keys[0], values[0], place.first, scale=design.scale,
+            window=design.window(layer), cap=design.score_cap, bias=tables.bias,
+        )  # fmt: skip
+        joined = heads.reshape(x.shape[0], design.heads * design.width)
+        return self._product(joined, weights, "output")
+
+    def _qkv(self, weights: Part, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values: (tokens, heads, d)."""
+        design, tokens = self.design, x.shape[0]
+        if "qkv.weight" in weights:
+            joined = self._product(x, weights, "qkv")
+            at_keys = design.heads * design.width
+            at_values = at_keys + design.kv_heads * design.width
+            parts = joined[:, :at_keys], joined[:, at_keys:at_values], joined[:, at_values:]
+        else:
+            parts = tuple(self._product(x, weights, part) for part in "qkv")  # type: ignore[assignment]
+        query, key, value = (one.reshape(tokens, -1, design.width) for one in parts)
+        return query, key, value
+
+    def _mlp(self, layer: int, weights: Part, x: Tensor) -> Tensor:
+        design = self.design
+        if design.has_experts(layer):
+            assert design.experts is not None
+            return mixed(x, weights, design.experts)
+        if design.mlp == "plain":
+            inner = self._activation(self._product(x, weights, "up"))
+        else:
+            if design.mlp == "fused":
+                both = self._product(x, weights, "gate_up")
+                gate, up = both[:, : design.inner], both[:, design.inner :]
+            else:
+                gate, up = self._product(x, weights, "gate"), self._product(x, weights, "up")
+            is_silu = design.activation == "silu"
+            inner = ub.silu_mul(gate, up) if is_silu else self._activation(gate) * up
+        return self._product(inner, weights, "down")
+
+    # -- parts -----------------------------------------------------------------------------------
+
+    def _product(self, x: Tensor, weights: Part, part: str) -> Tensor:
+        return ub.linear(x, weights[f"{part}.weight"], self._bias(weights, part))
+
+    def _bias(self, weights: Part, part: str) -> Tensor | None:
+        found = weights.get(f"{part}.bias")
+        assert found is None or isinstance(found, Tensor)
+        return found
+
+    def _normed(self, x: Tensor, weights: Part, part: str) -> Tensor:
+        """A norm, in the dtype of its weight where that is wider than the activations'."""
+        weight, bias = weights[f"{part}.weight"], self._bias(weights, part)
+        assert isinstance(weight, Tensor)
+        wide = x.astype(weight.dtype)
+        if bias is None:
+            return ub.rms_norm(wide, weight, self.design.epsilon).astype(x.dtype)
+        return ub.layer_norm(wide, weight, bias, self.design.epsilon).astype(x.dtype)
+
+    def _head_normed(self, x: Tensor, weights: Part, part: str) -> Tensor:
+        if self.design.qk_norm != "heads":
+            return self._normed(x, weights, part)
+        # Each head has a weight of its own: one and nothing here, then theirs.
+        plain = {f"{part}.weight": self._outside["ones"], f"{part}.bias": self._outside["zeros"]}
+        weight = weights[f"{part}.weight"]
+        assert isinstance(weight, Tensor)
+        return self._normed(x, plain, part) * weight
+
+    def _ids(self, place: Place) -> Tensor:
+        """The positions of the tokens."""
+        count = place.tokens.shape[0]
+        if count == 1:
+            return place.first
+        return place.first + ub.arange(count, dtype="i64", device=self.device)

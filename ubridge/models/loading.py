@@ -1,0 +1,240 @@
+"""From files to the decoder's weights: every tensor found, checked, brought over, put in order."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from typing import TypeAlias
+
+import ubridge as ub
+from ubridge.models.architecture import Architecture
+from ubridge.models.sources import Source
+from uhal import Device, DType
+from uhal.dtypes import bf16, f16, f32
+from uhal.errors import OutOfMemoryError
+
+Weight: TypeAlias = ub.DeviceTensor | ub.QuantizedWeight
+Progress: TypeAlias = bool | Callable[[int, int], object] | None
+Parts: TypeAlias = dict[str, Weight]
+_SHOWN = 6
+"""Wrong tensors that an error names."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """One part of a model: where it is in the files, of which shape."""
+
+    layer: int
+    part: str
+    shape: tuple[int, ...]
+    names: tuple[str, ...]
+    """One, or several that are stacked: of experts, of heads' norms, gate before up."""
+
+
+def wanted_of(source: Source) -> list[Wanted]:
+    """Find every part among the tensors of the files.
+
+    Raises `InvalidFileError` that names what is missing, is there and unasked for, or has another
+    shape, each with what the architecture expects.
+    """
+    entries, found, wrong = source.weights.entries, [], []
+    taken: set[str] = set()
+    for layer, part, shape in source.design.tensors():
+        names = _names(source, layer, part, shape)
+        missing = [name for name in names if name not in entries]
+        if missing:
+            wrong.append(f"{missing[0]} of shape {shape} is missing")
+            continue
+        taken.update(names)
+        given = _shape(source, part, names)
+        if given != shape:
+            wrong.append(f"{names[0]}: expected shape {shape}, got {given}")
+            continue
+        found.append(Wanted(layer, part, shape, names))
+    wrong += [
+        f"{name} of shape {entries[name].shape} is there, and nothing asks for it"
+        for name in entries
+        if name not in taken and not source.ignored(name)
+    ]
+    if wrong:
+        more = f"; and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
+        raise ub.InvalidFileError(
+            f"{source.path}: not a {source.design.name} model by its configuration: "
+            f"{'; '.join(wrong[:_SHOWN])}{more}"
+        )
+    return found
+
+
+def _names(source: Source, layer: int, part: str, shape: tuple[int, ...]) -> tuple[str, ...]:
+    """The tensors of the files that make a part: those there are, else those there should be."""
+    entries = source.weights.entries
+    spellings = list(source.spellings(layer, part))
+    if part.startswith("expert_") and not source.is_gguf:
+        return _expert_names(source, layer, part, shape, spellings[0])
+    if "{}" in spellings[0]:
+        # Norms of heads.
+        return tuple(spellings[0].format(head) for head in range(shape[0]))
+    for name in spellings:
+        if name in entries:
+            return (name,)
+    return (spellings[0],)
+
+
+def _expert_names(
+    source: Source, layer: int, part: str, shape: tuple[int, ...], spelling: str
+) -> tuple[str, ...]:
+    """One tensor for each expert, as published, or one for all, as transformers 5 writes them."""
+    stem = f"{source.names['layer'].format(layer)}{source.names['experts']}"
+    fused = f"{stem}.{'down_proj' if part.startswith('expert_down') else 'gate_up_proj'}"
+    if fused in source.weights.entries:
+        return (fused,)
+    return tuple(spelling.format(expert) for expert in range(shape[0]))
+
+
+def _is_fused(part: str, names: tuple[str, ...]) -> bool:
+    return part.startswith(("expert_gate", "expert_up")) and names[0].endswith("gate_up_proj")
+
+
+def _shape(source: Source, part: str, names: tuple[str, ...]) -> tuple[int, ...]:
+    """The shape of what the tensors make together."""
+    shapes = {tuple(source.weights.entries[name].shape) for name in names}
+    first = tuple(source.weights.entries[names[0]].shape)
+    if _is_fused(part, names):
+        return (first[0], first[1] // 2, *first[2:])
+    if len(names) == 1:
+        return first
+    return (len(names), *(first if len(shapes) == 1 else ()))
+
+
+# -- bringing over -------------------------------------------------------------------------------
+
+
+class Loader:
+    """Brings the parts of one model to a device."""
+
+    def __init__(
+        self, source: Source, device: Device, dtype: DType | None, quantize: str | None
+    ) -> None:
+        """`dtype` is that of activations and of what is not quantized; by default the files'."""
+        self.source = source
+        self.device = device
+        self.quantize = quantize
+        self.wanted = wanted_of(source)
+        self.dtype = dtype or self._usual_dtype()
+
+    def _usual_dtype(self) -> DType:
+        """The element type of most of the model, where kernels compute in it; else f32."""
+        sizes: dict[object, int] = {}
+        for one in self.source.weights.entries.values():
+            sizes[one.kind] = sizes.get(one.kind, 0) + one.nbytes
+        most = max(sizes, key=lambda kind: sizes[kind])
+        return most if isinstance(most, DType) and most in (f16, bf16) else f32
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the weights will take on the device."""
+        return sum(self._nbytes_of(one) for one in self.wanted)
+
+    def _nbytes_of(self, one: Wanted) -> int:
+        if self._is_to_be_quantized(one):
+            assert self.quantize is not None
+            format = ub.quantized.block_format(self.quantize)
+            return prod(one.shape[:-1]) * format.row_bytes(one.shape[-1])
+        entry = self.source.weights.entries[one.names[0]]
+        if isinstance(entry.kind, DType):
+            return prod(one.shape) * self.dtype.itemsize
+        return sum(self.source.weights.entries[name].nbytes for name in one.names)
+
+    def _is_to_be_quantized(self, one: Wanted) -> bool:
+        if self.quantize is None or len(one.shape) != 2 or not one.part.endswith("weight"):
+            return False
+        kind = self.source.weights.entries[one.names[0]].kind
+        if not isinstance(kind, DType) or one.part.startswith(("router", "positions", "q_", "k_")):
+            return False
+        return one.shape[-1] % ub.quantized.block_format(self.quantize).elements == 0
+
+    def require_room(self, cache_bytes: int, progress: Progress) -> None:
+        """Say what the model will take, if `progress` is True, and refuse what does not fit.
+
+        Raises `OutOfMemoryError` before anything is read.
+        """
+        total, free = self.nbytes, self.device.memory_info().free
+        words = (
+            f"{self.source.design.name}: {total / 1e9:.2f} GB of weights and "
+            f"{cache_bytes / 1e9:.2f} GB for what is read, on {self.device!r}"
+        )
+        if progress is True:
+            print(words, file=sys.stderr, flush=True)
+        # Pages of files need no room of their own on the host.
+        is_mapped = self.device.backend == "host" and self.quantize is None
+        if (0 if is_mapped else total) + cache_bytes > free:
+            raise OutOfMemoryError(f"{words}; there are {free / 1e9:.2f} GB free; nothing was read")
+
+    def load(self, progress: Progress) -> tuple[Parts, list[Parts]]:
+        """Return what is outside layers, and each layer's parts."""
+        outside: Parts = {}
+        layers: list[Parts] = [{} for _ in range(self.source.design.layers)]
+        total, done = self.nbytes, 0
+        for one in self.wanted:
+            weight = self._brought(one)
+            (layers[one.layer] if one.layer >= 0 else outside)[one.part] = weight
+            done += self._nbytes_of(one)
+            if callable(progress):
+                progress(done, total)
+        if self.source.design.qk_norm == "heads":
+            width = self.source.design.width
+            outside["ones"] = ub.ones((width,), self.dtype, device=self.device)
+            outside["zeros"] = ub.zeros((width,), self.dtype, device=self.device)
+        return outside, layers
+
+    def _brought(self, one: Wanted) -> Weight:
+        """A part in the order and the type the decoder takes it in."""
+        design, weights = self.source.design, self.source.weights
+        tensors = [weights[name] for name in one.names]
+        weight = tensors[0]
+        if isinstance(weight, ub.QuantizedWeight):
+            return weight if self._multiplies_blocks else self._dense(one, weight)
+        dense = [tensor for tensor in tensors if isinstance(tensor, ub.DeviceTensor)]
+        found = dense[0]
+        if _is_fused(one.part, one.names):
+            inner = one.shape[1]
+            found = found[:, :inner] if one.part.startswith("expert_gate") else found[:, inner:]
+            found = found.contiguous()
+        elif len(dense) > 1:
+            found = ub.stack(dense)
+        if one.part.startswith("qkv") and design.qkv == "groups":
+            found = _by_kind(found, design)
+        if design.norm == "rms_plus_one" and one.part.endswith(("norm.weight", "_after.weight")):
+            # Its sum with one is no half: it stays f32, and so does the norm.
+            return found.astype(f32) + 1.0
+        if "." not in one.part:
+            # What recurrences are made of, not products.
+            return found.astype(f32)
+        if self._is_to_be_quantized(one):
+            assert self.quantize is not None
+            values = found.astype(f32).to_numpy()
+            return ub.QuantizedWeight.from_numpy(values, self.quantize, device=self.device)
+        return found.astype(self.dtype)
+
+    @property
+    def _multiplies_blocks(self) -> bool:
+        """Whether the device has products of quantized weights: GCUs have those of another kind."""
+        return self.device.backend != "tops"
+
+    def _dense(self, one: Wanted, weight: ub.QuantizedWeight) -> ub.DeviceTensor:
+        values = ub.quantized.dequantize(self.source.weights.raw(one.names[0]), weight.format)
+        whole = values.reshape(one.shape).astype(self.dtype.dtype)
+        return ub.asarray(whole, device=self.device)
+
+
+def _by_kind(joined: ub.DeviceTensor, design: Architecture) -> ub.DeviceTensor:
+    """Rows of groups (queries, a key, a value) as all queries, then all keys, then all values."""
+    groups, each = design.kv_heads, design.group
+    if groups == 1:
+        return joined
+    shape = (groups, each + 2, design.width, *joined.shape[1:])
+    split = joined.reshape(shape)
+    parts = (split[:, :each], split[:, each : each + 1], split[:, each + 1 :])
+    return ub.concatenate([one.reshape(-1, *joined.shape[1:]) for one in parts], 0)

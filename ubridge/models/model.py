@@ -1,0 +1,194 @@
+"""`Model`: a language model on a device, from tokens to logits."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+import ubridge as ub
+from ubridge.models.architecture import Architecture
+from ubridge.models.body import Body, Place, Tables
+from ubridge.models.cache import Cache
+from ubridge.models.decoder import Decoder
+from ubridge.models.loading import Loader, Progress
+from ubridge.models.rwkv5 import Recurrence, Rwkv5
+from ubridge.models.sources import open_source
+from ubridge.models.text.methods import TextMethods
+from uhal import Device
+from uhal.device import DeviceLike, as_device
+from uhal.dtypes import DTypeLike, as_dtype
+from uhal.errors import ArgumentValueError
+
+CHUNK = 512
+"""Tokens of a prompt that go through the layers at once: activations of more take much memory."""
+_USUAL_CAPACITY = 4096
+
+
+class Model(TextMethods):
+    """A language model whose weights are on a device. Made by `Model.load`.
+
+        model = Model.load("TinyLlama-1.1B")
+        cache = model.cache()
+        logits = model.logits([1, 15043], cache)    # of the token that comes next
+
+    Any thread may use it, each with caches of its own; calls of several threads take turns.
+    """
+
+    def __init__(self, body: Body, design: Architecture, source: Path, capacity: int) -> None:
+        """Made by `load`."""
+        self._body = body
+        self._capacity = capacity
+        # GCUs append and rotate one token at a time.
+        self._reads_one_by_one = body.device.backend == "tops"
+        self.design = design
+        """Its architecture, as the table of them and its configuration say."""
+        self.architecture = design.name
+        """The row of the table it is."""
+        self.vocabulary = design.vocabulary
+        """The number of tokens it knows."""
+        self.context = design.context
+        """Positions it was made for."""
+        self.device: Device = body.device
+        """Where it is."""
+        self.end_tokens = design.end_tokens
+        """Tokens after which a text is over."""
+        self.source = source
+        """The folder or file it came from."""
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
+        quantize: str | None = None,
+        context: int | None = None,
+        progress: Progress = None,
+    ) -> Model:
+        """Read a model: a folder with `config.json` and safetensors, or a GGUF file.
+
+        `device` is the current one unless given. `dtype`, f32, f16 or bf16, is that of activations,
+        caches and weights that are not quantized; by default that of most weights, and f32 where
+        they are quantized. `quantize` names a format of `ubridge.quantized.FORMATS` to bring
+        matrices to as they are read. `context` is the capacity of caches unless they are asked for
+        with another one; by default 4096, or what the model was made for if that is less. With
+        `progress=True` the memory it takes is told first on standard error; a function is called
+        with bytes done and bytes in all.
+
+        On the host, weights that are used as they are stay in the pages of their files.
+
+        Raises `NotFoundError`, `NotSupportedError` (kinds of files, architectures),
+        `InvalidFileError` (damaged files, tensors that do not fit the configuration) and
+        `OutOfMemoryError`, the last before anything is read.
+        """
+        at = Device.current() if device is None else as_device(device)
+        source = open_source(Path(path), at)
+        design = source.design
+        if context is not None and context < 1:
+            raise ArgumentValueError(f"context: expected at least 1 token, got {context}")
+        capacity = context or min(_USUAL_CAPACITY, design.context)
+        loader = Loader(source, at, None if dtype is None else as_dtype(dtype), quantize)
+        loader.require_room(design.state_bytes(capacity, loader.dtype.itemsize), progress)
+        parts = loader.load(progress)
+        body: Body
+        if isinstance(design, Rwkv5):
+            body = Recurrence(design, *parts, loader.dtype)
+        else:
+            body = Decoder(design, *parts, loader.dtype)
+        return cls(body, design, source.path, capacity)
+
+    def cache(self, capacity: int | None = None) -> Cache:
+        """Return room for a text of `capacity` tokens, by default that of `load`."""
+        if capacity is not None and capacity < 1:
+            raise ArgumentValueError(f"capacity: expected at least 1 token, got {capacity}")
+        tokens = capacity or self._capacity
+        if self.design.has_learned_positions:
+            tokens = min(tokens, self.context)
+        return Cache(self._body, tokens)
+
+    def logits(
+        self, tokens: Sequence[int], cache: Cache, *, every: bool = False
+    ) -> ub.DeviceTensor:
+        """Read tokens that follow those of the cache, and return what may come next.
+
+        That is f32, (vocabulary,), behind the last token, or with `every` (tokens, vocabulary)
+        behind each. A single token is a captured step: its result lies in the same memory each
+        time, until the next call with the same cache.
+
+        Raises `ArgumentValueError` for no tokens, for ids outside the vocabulary, and for more than
+        the cache has room for; the cache is then as it was.
+        """
+        ids = self._checked(tokens, cache.capacity - cache.length)
+        length = cache.length + len(ids)
+        rope = self.design.rope
+        if rope is not None and rope.is_crossed(cache.kept, length):
+            cache.kept = 0
+        pending = [*cache.tokens[cache.kept :], *ids]
+        found = self._read(pending, cache, len(ids) if every else 0)
+        cache.tokens.extend(ids)
+        cache.kept = length
+        return found
+
+    def __call__(self, tokens: Sequence[int]) -> ub.DeviceTensor:
+        """Return f32 (tokens, vocabulary): behind each token of a text, what may come next."""
+        ids = self._checked(tokens, len(tokens))
+        return self.logits(ids, self.cache(len(ids)), every=True)
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _checked(self, tokens: Sequence[int], room: int) -> list[int]:
+        ids = [int(one) for one in tokens]
+        if not ids:
+            raise ArgumentValueError("tokens: expected at least one, got none")
+        if len(ids) > room:
+            raise ArgumentValueError(
+                f"tokens: expected at most {room}, for which the cache has room, got {len(ids)}; "
+                "cache.truncate(n) makes room, model.cache(capacity) makes a larger one"
+            )
+        wrong = next((one for one in ids if not 0 <= one < self.vocabulary), None)
+        if wrong is not None:
+            raise ArgumentValueError(
+                f"tokens: expected ids of 0 to {self.vocabulary - 1}, got {wrong}"
+            )
+        return ids
+
+    def _read(self, ids: list[int], cache: Cache, every: int) -> ub.DeviceTensor:
+        """Read ids behind those that layers have kept; logits of the last, or the `every` last."""
+        if cache.kept == 0 and self._body.is_recurrent:
+            for one in cache.tensors.values():
+                one.fill(0)
+        first, length = cache.kept, cache.kept + len(ids)
+        if self._reads_one_by_one or len(ids) == 1:
+            return self._one_by_one(ids, cache, every)
+        tables = cache.tables
+        if self.design.rope is not None and self.design.rope.depends_on_length:
+            tables = self._body.tables(length, length)
+        rows: list[ub.DeviceTensor] = []
+        for start in range(0, len(ids), CHUNK):
+            some = ids[start : start + CHUNK]
+            x = self._body(self._place(some, first + start, tables), cache.tensors)
+            is_last = start + len(some) == len(ids)
+            wanted = start + len(some) - (len(ids) - every) if every else int(is_last)
+            if wanted > 0:
+                rows.append(self._body.logits(x[max(0, len(some) - wanted) :]))
+        found = rows[0] if len(rows) == 1 else ub.concatenate(rows, 0)
+        return found if every else found.reshape(self.vocabulary)
+
+    def _one_by_one(self, ids: list[int], cache: Cache, every: int) -> ub.DeviceTensor:
+        """The same with a captured step for each."""
+        rows: list[ub.DeviceTensor] = []
+        for place, token in enumerate(ids, cache.kept):
+            found = cache.read_one(token, place)
+            if place >= cache.kept + len(ids) - every:
+                rows.append(found.copy())
+        return ub.stack(rows) if every else found
+
+    def _place(self, ids: list[int], first: int, tables: Tables) -> Place:
+        tokens, position = (
+            ub.asarray(np.asarray(one, np.int64), device=self.device) for one in (ids, [first])
+        )
+        return Place(tokens, position, tables)

@@ -1,0 +1,53 @@
+"""`Step`: the reading of one token, captured once and replayed with another token and place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import ubridge as ub
+from ubridge.models.body import Body, Place, Tables
+from uhal import Stream
+
+
+class Step:
+    """One token through all layers, as a plan of the device with two slots.
+
+    The plan is of one cache: it writes and reads that one's memory. What it computes depends on the
+    slots alone, and its results lie where they always do. It holds the weights and the cache's
+    memory until it is closed.
+    """
+
+    def __init__(
+        self,
+        body: Body,
+        tensors: Mapping[str, ub.DeviceTensor],
+        tables: Tables,
+        capacity: int,
+        token: int,
+        position: int,
+    ) -> None:
+        """Read a token at a position, operation by operation, and capture what that took."""
+        with ub.trace(body.device) as graph:
+            slots = (
+                graph.scalar("token", token, low=0, high=body.vocabulary - 1),
+                graph.scalar("position", position, low=0, high=capacity - 1),
+            )
+            hidden = body(Place(*slots, tables), tensors)
+            self.logits = body.logits(hidden).reshape(body.vocabulary)
+        self.graph = graph
+        # The default stream serves every call, and cannot be captured.
+        self._captured, self._stream = Stream(device=body.device), Stream.default(body.device)
+        self.plan = graph.instantiate(self._captured)
+
+    def __call__(self, token: int, position: int) -> ub.DeviceTensor:
+        """Enqueue the reading of a token on the default stream; return where its logits come."""
+        self.plan.replay(self._stream, token=token, position=position)
+        return self.logits
+
+    def close(self) -> None:
+        """Wait for the last replay and let go of everything held."""
+        self.plan.close()
+        self._captured.close()
+
+
+__all__ = ["Step"]

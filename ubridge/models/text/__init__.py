@@ -1,0 +1,24 @@
+"""Text for models: tokenizers, chat templates, sampling, generation.
+
+tokenizer = Tokenizer.load("model.gguf")
+session = Session(model, tokenizer)
+for piece in session.generate("Once upon a time", temperature=0.8, seed=1):
+    print(piece, end="", flush=True)
+"""
+
+from ubridge.models.text.generation import Choice, Generation
+from ubridge.models.text.methods import TextMethods
+from ubridge.models.text.sampling import Sampler, Sampling
+from ubridge.models.text.session import Session
+from ubridge.models.text.templates import Message, render
+
+__all__ = [
+    "Choice",
+    "Generation",
+    "Message",
+    "Sampler",
+    "Sampling",
+    "Session",
+    "TextMethods",
+    "render",
+]

@@ -1,0 +1,230 @@
+"""Text from a prompt, piece by piece."""
+
+from __future__ import annotations
+
+import operator
+import time
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import ubridge as ub
+from ubridge.models.text.protocol import CacheLike, LanguageModel
+from ubridge.models.text.sampling import Hook, Sampler, Sampling
+from ubridge.models.text.shared_cache import SharedCache
+from ubridge.models.text.stopping import StopStrings
+from ubridge.models.tokenizers.tokenizer import Tokenizer
+from uhal.errors import ArgumentTypeError, ArgumentValueError
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One token that was chosen, where log-probabilities were asked for."""
+
+    token: int
+    log_probability: float
+    """Natural logarithm of its probability by the model's own logits, before any penalty."""
+    best: tuple[tuple[int, float], ...]
+    """The most probable tokens with theirs, the first the best."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When a text is over, besides the model's own end."""
+
+    max_tokens: int | None = None
+    """At most as many tokens; None for as many as the context has room for."""
+    stop: tuple[str, ...] = ()
+    """Texts before which it ends."""
+    ignore_end: bool = False
+    """Go on behind tokens that end a text."""
+    log_probabilities: int | None = None
+    """How many of the best to tell of at each token; None for no log-probabilities at all."""
+
+    def __post_init__(self) -> None:
+        """Raise `ArgumentTypeError` or `ArgumentValueError` for values that cannot be."""
+        for name, least in (("max_tokens", 1), ("log_probabilities", 0)):
+            value = getattr(self, name)
+            if value is None:
+                continue
+            if isinstance(value, bool) or not hasattr(value, "__index__"):
+                raise ArgumentTypeError(f"{name}: expected an int, got {type(value).__name__}")
+            if operator.index(value) < least:
+                raise ArgumentValueError(f"{name}: expected at least {least}, got {value}")
+        StopStrings(self.stop)
+
+
+class Generation(Iterator[str]):
+    """Pieces of a text as they are made: iterate, or `read()` it to its end.
+
+    What it says of itself, such as `tokens` and `finish`, is that of what was made so far. It
+    works on the thread that iterates, and one thread at a time may. A piece never ends within a
+    character.
+    """
+
+    def __init__(
+        self,
+        model: LanguageModel[Any],
+        tokenizer: Tokenizer,
+        prompt: Sequence[int],
+        shared: SharedCache,
+        limits: Limits,
+        sampling: Sampling,
+        hook: Hook | None = None,
+    ) -> None:
+        """Nothing runs until the first piece is asked for.
+
+        It takes the shared cache then. Where another one takes that in the meantime, it goes on
+        with a cache of its own, and reads what it had read again.
+
+        Raises `ArgumentValueError` for a prompt of no tokens, and for one that the cache has no
+        room for.
+        """
+        if not prompt:
+            raise ArgumentValueError("prompt: expected at least one token, got none")
+        capacity = shared.cache.capacity
+        if len(prompt) > capacity:
+            raise ArgumentValueError(
+                f"prompt: expected at most {capacity} tokens, for which the context has "
+                f"room, got {len(prompt)}; Model.load(…, context=n) makes a larger one"
+            )
+        self._model, self._tokenizer, self._limits = model, tokenizer, limits
+        self._shared = shared
+        self._own: CacheLike | None = None
+        self._sampler = Sampler(sampling, prompt, hook)
+        self._ends = frozenset(model.end_tokens) | frozenset(tokenizer.end_tokens)
+        self._prompt = list(prompt)
+        self._steps: Generator[str, None, None] = self._run()
+        self.left_out = 0
+        """Of a chat, the oldest messages that the context had no room for."""
+        self.prompt_tokens = len(prompt)
+        self.reused_tokens = 0
+        """Tokens of the prompt that the cache held already."""
+        self.tokens: list[int] = []
+        """What was chosen, with the token that ended it."""
+        self.choices: list[Choice] = []
+        """The same with log-probabilities, where those were asked for."""
+        self.finish: str | None = None
+        """Why it is over: `end` by the model, `stop` by a text, `length` by `max_tokens`, `context`
+        by a full context, `closed`; None while it is not."""
+        self.prompt_seconds = 0.0
+        """From the beginning to the first token."""
+        self.seconds = 0.0
+        """From the beginning to the last token."""
+
+    @property
+    def seed(self) -> int:
+        """The seed of the draws, with which the same text comes again."""
+        return self._sampler.seed
+
+    def __next__(self) -> str:
+        return next(self._steps)
+
+    def read(self) -> str:
+        """Return the rest of the text."""
+        return "".join(self)
+
+    def close(self) -> None:
+        """End it here; what was read stays in the cache."""
+        self._steps.close()
+        self.finish = self.finish or "closed"
+
+    def _run(self) -> Generator[str, None, None]:
+        try:
+            yield from self._pieces()
+        finally:
+            if self._own is not None:
+                self._own.close()
+
+    def _pieces(self) -> Generator[str, None, None]:
+        start = time.perf_counter()
+        stream = self._tokenizer.stream(self._prompt)
+        stops = StopStrings(self._limits.stop)
+        # Logits may lie in memory that the next reading by anybody changes: they are chosen from at
+        # once, and a piece is told before the next are asked for.
+        token = self._chosen(self._read_prompt())
+        self.prompt_seconds = time.perf_counter() - start
+        why: str | None = None
+        while why is None:
+            self.seconds = time.perf_counter() - start
+            if token in self._ends and not self._limits.ignore_end:
+                why = "end"
+                break
+            piece = stops.push(stream.push(token))
+            if piece:
+                yield piece
+            why = self._over(stops)
+            if why is None:
+                token = self._chosen(self._read(token))
+        if why != "stop":
+            rest = stops.push(stream.finish()) + stops.finish()
+            if stops.found is not None:
+                why = "stop"
+            if rest:
+                yield rest
+        self.finish = why
+
+    def _over(self, stops: StopStrings) -> str | None:
+        if stops.found is not None:
+            return "stop"
+        if len(self.tokens) == self._limits.max_tokens:
+            return "length"
+        # The token that was chosen has to be read, too.
+        full = len(self._sampler.tokens) > self._shared.cache.capacity
+        return "context" if full else None
+
+    def _read_prompt(self) -> ub.DeviceTensor:
+        """Let the model read what the cache does not hold, at least the last token."""
+        cache, prompt = self._shared.take(self), self._prompt
+        same = 0
+        for ours, theirs in zip(prompt[:-1], cache.tokens, strict=False):
+            if ours != theirs:
+                break
+            same += 1
+        cache.truncate(same)
+        self.reused_tokens = same
+        return self._model.logits(prompt[same:], cache)
+
+    def _read(self, token: int) -> ub.DeviceTensor:
+        if self._own is None:
+            if self._shared.is_with(self):
+                return self._model.logits([token], self._shared.cache)
+            self._own = self._shared.another()
+            return self._model.logits(self._sampler.tokens, self._own)
+        return self._model.logits([token], self._own)
+
+    def _chosen(self, logits: ub.DeviceTensor) -> int:
+        count = self._limits.log_probabilities
+        before = None if count is None else _log_probabilities(logits)
+        token = self._sampler.choose(logits)
+        self.tokens.append(token)
+        if before is not None:
+            self.choices.append(Choice(token, float(before[token]), _best(before, count or 0)))
+        return token
+
+
+def _log_probabilities(logits: ub.DeviceTensor) -> np.ndarray[Any, np.dtype[np.float64]]:
+    values = logits.to_numpy().astype(np.float64)
+    best = values.max()
+    found: np.ndarray[Any, np.dtype[np.float64]] = values - (
+        best + np.log(np.exp(values - best).sum())
+    )
+    return found
+
+
+def _best(
+    values: np.ndarray[Any, np.dtype[np.float64]], count: int
+) -> tuple[tuple[int, float], ...]:
+    order = np.argsort(-values, kind="stable")[:count]
+    return tuple((int(token), float(values[token])) for token in order)
+
+
+def tokens_of(tokenizer: Tokenizer, prompt: str | Iterable[int]) -> list[int]:
+    """Return the tokens of a prompt, which may be tokens already."""
+    if isinstance(prompt, str):
+        return tokenizer.encode(prompt)
+    if isinstance(prompt, (bytes, dict)) or not isinstance(prompt, Iterable):
+        raise ArgumentTypeError(f"prompt: expected a text or tokens, got {type(prompt).__name__}")
+    return [tokenizer.require_token(token) for token in prompt]

@@ -1,0 +1,48 @@
+"""Text that ends where one of some strings begins, though it comes in pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from uhal.errors import ArgumentTypeError, ArgumentValueError
+
+
+class StopStrings:
+    """Passes text on, and holds back what may be the beginning of a string that ends it."""
+
+    def __init__(self, strings: str | Iterable[str]) -> None:
+        """Of one or more strings. Raises `ArgumentValueError` for an empty one."""
+        self._strings = (strings,) if isinstance(strings, str) else tuple(strings)
+        for one in self._strings:
+            if not isinstance(one, str):
+                raise ArgumentTypeError(f"stop: expected texts, got {type(one).__name__}")
+            if not one:
+                raise ArgumentValueError("stop: expected texts that are not empty")
+        self._held = ""
+        self.found: str | None = None
+        """The string that ended the text."""
+
+    def push(self, text: str) -> str:
+        """Return what goes on; nothing behind the string that was found."""
+        if self.found is not None:
+            return ""
+        whole = self._held + text
+        places = [(whole.find(one), -len(one), one) for one in self._strings if one in whole]
+        if places:
+            place, _, self.found = min(places)
+            self._held = ""
+            return whole[:place]
+        keep = max((_overlap(whole, one) for one in self._strings), default=0)
+        self._held = whole[len(whole) - keep :]
+        return whole[: len(whole) - keep]
+
+    def finish(self) -> str:
+        """Return what was held back, as nothing follows."""
+        held, self._held = self._held, ""
+        return held
+
+
+def _overlap(text: str, string: str) -> int:
+    """How many characters at the end of a text begin a string."""
+    most = min(len(text), len(string) - 1)
+    return next((count for count in range(most, 0, -1) if text.endswith(string[:count])), 0)

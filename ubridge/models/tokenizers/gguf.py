@@ -1,0 +1,150 @@
+"""The tokenizer that a GGUF file holds in its metadata.
+
+The keys are those of ggml's docs/gguf.md, with defaults as llama.cpp has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ubridge.files.errors import InvalidFileError
+from ubridge.files.gguf_reading import parts_of, read_gguf
+from ubridge.files.mapped import MappedFile
+from ubridge.models.tokenizers.byte_pairs import BytePairTokenizer
+from ubridge.models.tokenizers.patterns import splitting_of
+from ubridge.models.tokenizers.pieces import PieceTokenizer
+from ubridge.models.tokenizers.rwkv import WorldTokenizer, unescaped
+from ubridge.models.tokenizers.tokenizer import Tokenizer
+from ubridge.models.tokenizers.vocabulary import Kind, Vocabulary, require_in
+from uhal.errors import ArgumentValueError
+
+_KEYS = "tokenizer.ggml."
+_TEMPLATE = "tokenizer.chat_template"
+_KEEPS_BLANKS = ("<unk>", "<s>", "<|endoftext|>")
+"""Special tokens of Phi-3 that do not take the white space behind them."""
+
+
+def read(path: Path) -> Tokenizer:
+    """Read the tokenizer of a GGUF file, of a split model that of its first part.
+
+    Raises `InvalidFileError`, and `ArgumentValueError` for a kind that is not known.
+    """
+    return tokenizer_of(read_gguf(MappedFile(parts_of(path)[0])).metadata, path)
+
+
+def tokenizer_of(metadata: Mapping[str, Any], where: object) -> Tokenizer:
+    """Make the tokenizer that metadata describes; `where` it is from goes into what is raised."""
+    model = _of(metadata, f"{_KEYS}model", str, where)
+    if model not in _MAKERS:
+        raise ArgumentValueError(
+            f"{where}: tokenizer.ggml.model: expected one of {', '.join(_MAKERS)}, got {model!r}"
+        )
+    tokenizer = _MAKERS[model](metadata, where)
+    template = metadata.get(_TEMPLATE)
+    tokenizer.chat_template = template if isinstance(template, str) else None
+    tokenizer.chat_templates = {
+        key[len(_TEMPLATE) + 1 :]: str(metadata[key])
+        for key in metadata
+        if key.startswith(f"{_TEMPLATE}.")
+    }
+    return tokenizer
+
+
+def _pieces(metadata: Mapping[str, Any], where: object) -> Tokenizer:
+    words = _vocabulary(metadata, where, adds_begin=True, adds_blank=True)
+    if len(words.scores) != len(words.texts):
+        raise InvalidFileError(f"{where}: expected tokenizer.ggml.scores, as its model is `llama`")
+    return PieceTokenizer(words)
+
+
+def _byte_pairs(metadata: Mapping[str, Any], where: object) -> Tokenizer:
+    merges = _of(metadata, f"{_KEYS}merges", list, where)
+    splitting = splitting_of(str(metadata.get(f"{_KEYS}pre", "default")))
+    words = _vocabulary(metadata, where, adds_begin=splitting.begins, adds_blank=False)
+    return BytePairTokenizer(words, merges, splitting)
+
+
+def _world(metadata: Mapping[str, Any], where: object) -> Tokenizer:
+    texts = _of(metadata, f"{_KEYS}tokens", list, where)
+    return WorldTokenizer({token: unescaped(text) for token, text in enumerate(texts)})
+
+
+_MAKERS: Mapping[str, Callable[[Mapping[str, Any], object], Tokenizer]] = {
+    "llama": _pieces,
+    "gpt2": _byte_pairs,
+    "rwkv": _world,
+}
+"""What makes each kind that `tokenizer.ggml.model` names."""
+
+
+def _vocabulary(
+    metadata: Mapping[str, Any], where: object, *, adds_begin: bool, adds_blank: bool
+) -> Vocabulary:
+    """Read the vocabulary; both defaults are for files that do not say."""
+    texts = _of(metadata, f"{_KEYS}tokens", list, where)
+    kinds = _numbers(metadata, "token_type") or [int(Kind.NORMAL)] * len(texts)
+    ends = (_token(metadata, name, where) for name in ("eot", "eom"))
+    begin = _token(metadata, "bos", where)
+    return require_in(
+        where,
+        Vocabulary(
+            texts=texts,
+            kinds=kinds,
+            scores=_numbers(metadata, "scores"),
+            begin=begin,
+            end=_token(metadata, "eos", where),
+            ends=frozenset(token for token in ends if token is not None),
+            unknown=_token(metadata, "unknown", where),
+            adds_begin=_flag(metadata, "add_bos_token", adds_begin),
+            adds_end=_flag(metadata, "add_eos_token", False),
+            adds_blank=_flag(metadata, "add_space_prefix", adds_blank),
+            eats_blanks=_eating_blanks(metadata, texts, kinds),
+        ),
+    )
+
+
+def _eating_blanks(
+    metadata: Mapping[str, Any], texts: list[str], kinds: list[int]
+) -> tuple[str, ...]:
+    """Phi-3's special tokens: files have no key for what its tokenizer.json says of them."""
+    name = str(metadata.get("general.name", "")).lower()
+    if "phi-3" not in name and "phi3" not in name:
+        return ()
+    special = (Kind.CONTROL, Kind.USER_DEFINED, Kind.UNKNOWN)
+    return tuple(
+        text
+        for text, kind in zip(texts, kinds, strict=True)
+        if kind in special and text not in _KEEPS_BLANKS
+    )
+
+
+def _of(metadata: Mapping[str, Any], key: str, kind: type, where: object) -> Any:
+    if key not in metadata:
+        raise InvalidFileError(f"{where}: the file has no {key}, so it holds no tokenizer")
+    value = metadata[key]
+    texts = kind is not list or all(isinstance(one, str) for one in value)
+    if not isinstance(value, kind) or not texts:
+        wanted = "texts" if kind is list else "a text"
+        raise InvalidFileError(f"{where}: {key}: expected {wanted}, got {value!r:.80}")
+    return value
+
+
+def _numbers(metadata: Mapping[str, Any], name: str) -> list[Any]:
+    found: list[Any] = np.asarray(metadata.get(f"{_KEYS}{name}", ())).tolist()
+    return found
+
+
+def _token(metadata: Mapping[str, Any], name: str, where: object) -> int | None:
+    value = metadata.get(f"{_KEYS}{name}_token_id")
+    if value is not None and type(value) is not int:
+        raise InvalidFileError(f"{where}: {_KEYS}{name}_token_id: expected an int, got {value!r}")
+    # Of all bits set: none, in files of some converters.
+    return None if value in (None, -1, 0xFFFFFFFF) else value
+
+
+def _flag(metadata: Mapping[str, Any], name: str, default: bool) -> bool:
+    return bool(metadata.get(f"{_KEYS}{name}", default))

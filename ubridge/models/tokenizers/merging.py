@@ -1,0 +1,42 @@
+"""Symbols merged to pieces, best pair first: what byte pair encoding and SentencePiece share.
+
+Sennrich, Haddow and Birch, "Neural Machine Translation of Rare Words with Subword Units" (2016).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable
+
+
+def merged(symbols: Iterable[str], rank: Callable[[str, str], float | None]) -> list[str]:
+    """Merge neighbours, those of the lowest rank first and of equal ones the leftmost.
+
+    `rank` is None for two that do not merge. Takes n·log(n) steps for n symbols.
+    """
+    text = list(symbols)
+    count = len(text)
+    before, after = list(range(-1, count - 1)), list(range(1, count + 1))
+    waiting: list[tuple[float, int, str, str]] = []
+
+    def offer(left: int, right: int) -> None:
+        if left >= 0 and right < count:
+            found = rank(text[left], text[right])
+            if found is not None:
+                heapq.heappush(waiting, (found, left, text[left], text[right]))
+
+    for place in range(count - 1):
+        offer(place, place + 1)
+    while waiting:
+        _, left, first, second = heapq.heappop(waiting)
+        right = after[left]
+        # Either has been merged since.
+        if right >= count or text[left] != first or text[right] != second:
+            continue
+        text[left], text[right] = first + second, ""
+        after[left] = after[right]
+        if after[right] < count:
+            before[after[right]] = left
+        offer(before[left], left)
+        offer(left, after[left])
+    return [one for one in text if one]

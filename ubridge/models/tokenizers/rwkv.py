@@ -1,0 +1,92 @@
+"""RWKV's "world" tokenizer: of all tokens that a text's bytes go on with, the longest.
+
+Its vocabulary is a text file with a line for each token: number, a Python literal, length.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ubridge.files.errors import InvalidFileError
+from ubridge.models.tokenizers.special import ByteStream
+from ubridge.models.tokenizers.tokenizer import Stream, Tokenizer
+
+_ESCAPED = re.compile(rb"\\(?:x([0-9a-fA-F]{2})|(.))", re.DOTALL)
+_LETTERS = {b"t": b"\t", b"n": b"\n", b"r": b"\r"}
+
+
+def read(path: Path) -> Tokenizer:
+    """Read `rwkv_vocab_v20230424.txt` or one like it. Raises `InvalidFileError`."""
+    tokens: dict[int, bytes] = {}
+    for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
+        head, _, rest = line.partition(" ")
+        literal, _, length = rest.rpartition(" ")
+        try:
+            value = ast.literal_eval(literal)
+            raw = value.encode("utf-8") if isinstance(value, str) else bytes(value)
+            token, count = int(head), int(length)
+        except (ValueError, SyntaxError, TypeError) as error:
+            raise InvalidFileError(
+                f"{path}:{number}: expected a number, a Python literal and a length, got {line!r}"
+            ) from error
+        if len(raw) != count or token < 0:
+            raise InvalidFileError(f"{path}:{number}: expected {count} bytes, got {len(raw)}")
+        tokens[token] = raw
+    return WorldTokenizer(tokens)
+
+
+def unescaped(text: str) -> bytes:
+    """Return the bytes that a GGUF file writes with backslashes."""
+
+    def one(match: re.Match[bytes]) -> bytes:
+        if match[1]:
+            return bytes([int(match[1], 16)])
+        return _LETTERS.get(match[2], match[2])
+
+    return _ESCAPED.sub(one, text.encode("utf-8", "surrogateescape"))
+
+
+class WorldTokenizer(Tokenizer):
+    """Takes the longest token at each place. Token 0 ends a text."""
+
+    begin = None
+    end = 0
+
+    def __init__(self, tokens: Mapping[int, bytes]) -> None:
+        """Of the bytes of each token; 0 stands for none."""
+        self.vocabulary = max(tokens, default=0) + 1
+        self._bytes = [
+            b"" if token == 0 else tokens.get(token, b"") for token in range(self.vocabulary)
+        ]
+        self._tokens = {raw: token for token, raw in enumerate(self._bytes) if raw}
+        self._longest: dict[bytes, int] = {}
+        for raw in self._tokens:
+            self._longest[raw[:2]] = max(self._longest.get(raw[:2], 0), len(raw))
+
+    def _encode(self, text: str, add_special: bool, parse_special: bool) -> list[int]:
+        raw = text.encode("utf-8", "surrogatepass")
+        found, place = [], 0
+        while place < len(raw):
+            most = self._longest.get(raw[place : place + 2], 1)
+            for length in range(most, 0, -1):
+                token = self._tokens.get(raw[place : place + length])
+                if token is not None:
+                    found.append(token)
+                    break
+            place += length
+        return found
+
+    def _stream(self, after: Sequence[int], skip_special: bool) -> Stream:
+        return ByteStream(self._bytes, frozenset(), False)
+
+    def _token_of(self, text: str) -> int | None:
+        return self._tokens.get(text.encode("utf-8", "surrogatepass"))
+
+    def _spelling_of(self, token: int) -> str:
+        return self._bytes[token].decode("utf-8", "backslashreplace")
+
+    def _special(self) -> Mapping[str, int]:
+        return {}

@@ -1,0 +1,211 @@
+"""SentencePiece's `tokenizer.model`: a message of protocol buffers, read without their library.
+
+The fields are those of sentencepiece_model.proto; the encoding is described in "Protocol Buffers
+Documentation, Encoding". Of its kinds of models byte pair encoding is known here, which LLaMA,
+Mistral, Yi, Gemma and ChatGLM3 have.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ubridge.files.errors import InvalidFileError
+from ubridge.models.tokenizers.beside import Beside, read_beside
+from ubridge.models.tokenizers.pieces import BLANK, PieceTokenizer
+from ubridge.models.tokenizers.special import SpecialTexts
+from ubridge.models.tokenizers.tokenizer import Tokenizer
+from ubridge.models.tokenizers.vocabulary import Kind, Vocabulary, require_in
+from uhal.errors import ArgumentValueError
+
+_PIECES, _TRAINING, _NORMALIZING = 1, 2, 3
+_PIECE_TEXT, _PIECE_SCORE, _PIECE_KIND = 1, 2, 3
+_MODEL_TYPE, _BLANK_BEHIND, _UNKNOWN_ID, _BEGIN_ID, _END_ID = 3, 24, 40, 41, 42
+_CHARACTER_MAP, _DUMMY_PREFIX, _REMOVES_BLANKS, _ESCAPES = 2, 3, 4, 5
+_BYTE_PAIRS = 2
+_MODEL_TYPES = {1: "unigram", 2: "byte pair encoding", 3: "words", 4: "characters"}
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_MOST_BYTES = 1 << 28
+"""More than any has: Gemma's, one of the largest, has 4 MB."""
+_F32 = struct.Struct("<f")
+
+Fields = dict[int, "int | bytes"]
+"""Numbers of fields and their values, of several with one number the last."""
+
+
+def read(path: Path) -> Tokenizer:
+    """Read a `tokenizer.model`. Raises `InvalidFileError`, `ArgumentValueError` for other kinds."""
+    if path.stat().st_size > _MOST_BYTES:
+        raise InvalidFileError(f"{path}: expected at most {_MOST_BYTES} bytes")
+    texts: list[str] = []
+    scores: list[float] = []
+    kinds: list[int] = []
+    training: Fields = {}
+    normalizing: Fields = {}
+    for number, value in _fields(path.read_bytes(), path):
+        if not isinstance(value, bytes):
+            continue
+        if number == _PIECES:
+            piece = dict(_fields(value, path))
+            texts.append(_bytes(piece, _PIECE_TEXT, path).decode("utf-8", "surrogateescape"))
+            scores.append(_float(piece, _PIECE_SCORE, path))
+            kinds.append(_int(piece, _PIECE_KIND, path, Kind.NORMAL))
+        elif number == _TRAINING:
+            training = dict(_fields(value, path))
+        elif number == _NORMALIZING:
+            normalizing = dict(_fields(value, path))
+    if not texts:
+        raise InvalidFileError(f"{path}: there are no pieces, so it is no model of SentencePiece")
+    _require_known(path, training, normalizing)
+    beside = read_beside(path.parent)
+    _add(path, beside, texts, scores, kinds)
+    begin, end = _int(training, _BEGIN_ID, path, 1), _int(training, _END_ID, path, 2)
+    words = Vocabulary(
+        texts=texts,
+        kinds=kinds,
+        scores=scores,
+        begin=begin if begin >= 0 else None,
+        end=end if end >= 0 else None,
+        unknown=_int(training, _UNKNOWN_ID, path, 0),
+        adds_begin=begin >= 0,
+        adds_blank=bool(_int(normalizing, _DUMMY_PREFIX, path, 1)),
+    )
+    removes = bool(_int(normalizing, _REMOVES_BLANKS, path, 1))
+    made = SentencePieceTokenizer(require_in(path, words), removes)
+    made.chat_templates = beside.templates
+    made.chat_template = beside.templates.get("default")
+    return made
+
+
+class SentencePieceTokenizer(PieceTokenizer):
+    """As SentencePiece itself: tokens that users defined are found in the text it prepared."""
+
+    def __init__(self, vocabulary: Vocabulary, removes_blanks: bool) -> None:
+        """Of a vocabulary; blanks at both ends and beside another one may be removed."""
+        super().__init__(vocabulary)
+        self._removes_blanks = removes_blanks
+        self._always_parsed = SpecialTexts({})
+        self._parsed = SpecialTexts(vocabulary.of_kinds(Kind.CONTROL))
+        self._defined = SpecialTexts(vocabulary.of_kinds(Kind.USER_DEFINED))
+
+    def _between(self, text: str, begins: bool) -> Iterable[int]:
+        if self._removes_blanks:
+            text = re.sub(" +", " ", text.strip(" "))
+        return super()._between(text, begins) if text else ()
+
+    def _pieces_of(self, text: str) -> Iterable[int]:
+        for part in self._defined.split(text):
+            if isinstance(part, int):
+                yield part
+            else:
+                yield from super()._pieces_of(part)
+
+
+def _add(
+    path: Path, beside: Beside, texts: list[str], scores: list[float], kinds: list[int]
+) -> None:
+    """Put tokens behind those of the model that lie beside it."""
+    known = set(texts)
+    for text, (token, is_special) in sorted(
+        beside.added.items(), key=lambda one: (one[1][0] is not None, one[1][0] or 0)
+    ):
+        if text in known:
+            continue
+        if token not in (None, len(texts)):
+            raise InvalidFileError(
+                f"{path}: the token {text!r} was added as {token}, expected {len(texts)}, the next"
+            )
+        texts.append(text)
+        scores.append(0.0)
+        kinds.append(Kind.CONTROL if is_special else Kind.USER_DEFINED)
+
+
+def _require_known(path: Path, training: Fields, normalizing: Fields) -> None:
+    kind = _int(training, _MODEL_TYPE, path, 1)
+    wanted = "; a tokenizer.json beside it is read by the tokenizers library instead"
+    if kind != _BYTE_PAIRS:
+        raise ArgumentValueError(
+            f"{path}: expected a model of byte pair encoding, got one of "
+            f"{_MODEL_TYPES.get(kind, kind)}{wanted}"
+        )
+    unknown = {
+        "a map of characters": bool(_bytes(normalizing, _CHARACTER_MAP, path, b"")),
+        "blanks behind words": bool(_int(training, _BLANK_BEHIND, path, 0)),
+        f"blanks that are not {BLANK}": not _int(normalizing, _ESCAPES, path, 1),
+    }
+    for what, there in unknown.items():
+        if there:
+            raise ArgumentValueError(f"{path}: its texts are prepared with {what}{wanted}")
+
+
+@dataclass
+class _Cursor:
+    data: bytes
+    path: Path
+    place: int = 0
+
+    def varint(self) -> int:
+        value = shift = 0
+        while shift < 64:
+            if self.place >= len(self.data):
+                break
+            byte = self.data[self.place]
+            self.place += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+            shift += 7
+        raise InvalidFileError(f"{self.path}: expected a number at byte {self.place} of a message")
+
+    def take(self, count: int) -> bytes:
+        if count > len(self.data) - self.place:
+            raise InvalidFileError(
+                f"{self.path}: expected {count} bytes at {self.place} of a message, there are "
+                f"{len(self.data) - self.place}"
+            )
+        self.place += count
+        return self.data[self.place - count : self.place]
+
+
+def _fields(data: bytes, path: Path) -> Iterator[tuple[int, int | bytes]]:
+    """Yield number and value of each field of a message."""
+    cursor = _Cursor(data, path)
+    while cursor.place < len(data):
+        key = cursor.varint()
+        number, kind = key >> 3, key & 7
+        if kind == _VARINT:
+            yield number, cursor.varint()
+        elif kind == _BYTES:
+            yield number, cursor.take(cursor.varint())
+        elif kind in (_FIXED32, _FIXED64):
+            yield number, cursor.take(4 if kind == _FIXED32 else 8)
+        else:
+            raise InvalidFileError(
+                f"{path}: expected a field of protocol buffers, got one of kind {kind}; it is no "
+                "model of SentencePiece"
+            )
+
+
+def _bytes(fields: Fields, number: int, path: Path, default: bytes | None = None) -> bytes:
+    value = fields.get(number, default)
+    if not isinstance(value, bytes):
+        raise InvalidFileError(f"{path}: expected bytes in field {number} of a message")
+    return value
+
+
+def _float(fields: Fields, number: int, path: Path) -> float:
+    raw = _bytes(fields, number, path, bytes(_F32.size))
+    if len(raw) != _F32.size:
+        raise InvalidFileError(f"{path}: expected a float in field {number} of a message")
+    return float(_F32.unpack(raw)[0])
+
+
+def _int(fields: Fields, number: int, path: Path, default: int) -> int:
+    """A number, which was written with its sign in 64 bits."""
+    value = fields.get(number, default)
+    if not isinstance(value, int):
+        raise InvalidFileError(f"{path}: expected a number in field {number} of a message")
+    return value - (1 << 64) if value >> 63 else value

@@ -1,0 +1,65 @@
+"""Tokens that stand for themselves in a text, and tokens that stand for bytes."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from ubridge.models.tokenizers.tokenizer import Stream
+
+
+class SpecialTexts:
+    """Finds texts of special tokens in a text: the leftmost, of several there the longest."""
+
+    def __init__(self, tokens: Mapping[str, int], eats_blanks: Iterable[str] = ()) -> None:
+        """Of tokens by their texts; behind some, white space of the text belongs to them."""
+        self._tokens = tokens
+        self._eats_blanks = frozenset(eats_blanks)
+        longest_first = sorted(tokens, key=len, reverse=True)
+        self._pattern = re.compile("|".join(map(re.escape, longest_first))) if tokens else None
+
+    def split(self, text: str) -> list[str | int]:
+        """Return texts between special tokens, and those."""
+        if self._pattern is None:
+            return [text] if text else []
+        found: list[str | int] = []
+        end = 0
+        for match in self._pattern.finditer(text):
+            if match.start() < end:
+                continue
+            if match.start() > end:
+                found.append(text[end : match.start()])
+            found.append(self._tokens[match[0]])
+            end = match.end()
+            if match[0] in self._eats_blanks:
+                end = len(text) - len(text[end:].lstrip())
+        if end < len(text):
+            found.append(text[end:])
+        return found
+
+
+class ByteStream(Stream):
+    """Text of tokens that stand for bytes."""
+
+    def __init__(self, pieces: Sequence[bytes], skipped: frozenset[int], strips: bool) -> None:
+        """Of each token's bytes; `strips` leaves out a blank at the beginning."""
+        self._pieces = pieces
+        self._skipped = skipped
+        self._strips = strips
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def push(self, token: int) -> str:
+        """Return the text that a token completes."""
+        # Models have more tokens than tokenizers where rows were added to fill up a matrix.
+        if token in self._skipped or token >= len(self._pieces):
+            return ""
+        piece = self._pieces[token]
+        if self._strips and piece:
+            self._strips = False
+            piece = piece.removeprefix(b" ")
+        return self._decoder.decode(piece)
+
+    def finish(self) -> str:
+        """Return U+FFFD for bytes that are left."""
+        return self._decoder.decode(b"", final=True)

@@ -1,0 +1,179 @@
+"""What every tokenizer does, and which one reads a path."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+
+from uhal.errors import ArgumentTypeError, ArgumentValueError
+
+ENDS = (
+    *("<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end|>", "<|endoftext|>", "<|end_of_text|>"),
+    *("<end_of_turn>", "<eos>", "</s>", "<EOT>", "<|user|>", "<|observation|>"),
+)
+"""Special tokens after which models stop, whatever their files call the end of a text."""
+_READERS = {
+    "tokenizer.json": "ubridge.models.tokenizers.huggingface",
+    "tokenizer.model": "ubridge.models.tokenizers.sentencepiece",
+    ".gguf": "ubridge.models.tokenizers.gguf",
+    "rwkv_vocab_v20230424.txt": "ubridge.models.tokenizers.rwkv",
+}
+"""Files that hold a tokenizer, the best first, and the modules whose `read` makes one of them."""
+
+
+class Stream(ABC):
+    """Text of tokens as they come: a character is given once all of its bytes are there."""
+
+    @abstractmethod
+    def push(self, token: int) -> str:
+        """Return the text that a token completes, which may be none."""
+
+    @abstractmethod
+    def finish(self) -> str:
+        """Return what is left, with U+FFFD for bytes that never became a character."""
+
+
+class Tokenizer(ABC):
+    """Texts to tokens and back. It keeps nothing of either; any thread may use it."""
+
+    vocabulary: int
+    """How many tokens there are: each is one of 0…vocabulary-1."""
+    begin: int | None = None
+    """The token that texts begin with, where the model has one."""
+    end: int | None = None
+    """The token that ends a text."""
+    chat_template: str | None = None
+    """How messages become a prompt, in Jinja's language."""
+    chat_templates: Mapping[str, str] = {}
+    """Templates for other purposes, such as tools, by their names."""
+
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> Tokenizer:
+        """Read the tokenizer of a model: of its folder, of a GGUF file, or a file of its own.
+
+        Files of their own are `tokenizer.json` (read by the `tokenizers` library, of the extra
+        `llm`), SentencePiece's `tokenizer.model` and RWKV's `rwkv_vocab_v20230424.txt`; a folder's
+        first of these is taken. Raises `FileNotFoundError`, `InvalidFileError` for a file that is
+        damaged, and `ArgumentValueError` for a kind of tokenizer that is not known.
+        """
+        found = _file_of(Path(path))
+        name = found.suffix if found.suffix == ".gguf" else _kind_of(found)
+        made = import_module(_READERS[name]).read(found)
+        assert isinstance(made, Tokenizer)
+        return made
+
+    def encode(
+        self, text: str, *, add_special: bool = True, parse_special: bool = True
+    ) -> list[int]:
+        """Return a text's tokens.
+
+        `add_special` puts what the model's texts begin and end with around them. With
+        `parse_special` the text of a special token, such as `<|im_end|>`, is that token; without it
+        is text like any other, as befits what somebody typed.
+        """
+        if not isinstance(text, str):
+            raise ArgumentTypeError(f"encode: expected a text, got {type(text).__name__}")
+        return self._encode(text, add_special, parse_special)
+
+    def decode(self, tokens: Iterable[int], *, skip_special: bool = True) -> str:
+        """Return the text of tokens, without that of special ones unless they are asked for.
+
+        Bytes that are no character become U+FFFD. Raises `ArgumentValueError` for what is no token.
+        """
+        return self._decode([self.require_token(token) for token in tokens], skip_special)
+
+    def stream(self, after: Sequence[int] = (), *, skip_special: bool = True) -> Stream:
+        """Return what makes text of tokens that come one by one, behind those in `after`."""
+        return self._stream(after, skip_special)
+
+    def token_of(self, text: str) -> int | None:
+        """Return the token of exactly this text, as the vocabulary spells it."""
+        return self._token_of(text)
+
+    def spelling_of(self, token: int) -> str:
+        """Return how the vocabulary spells a token."""
+        return self._spelling_of(self.require_token(token))
+
+    @cached_property
+    def special(self) -> Mapping[str, int]:
+        """Tokens that stand for no text: begin, end, roles in a chat."""
+        return self._special()
+
+    @cached_property
+    def end_tokens(self) -> tuple[int, ...]:
+        """Tokens after which a model stops: its end, and those that other models are known for."""
+        found = {self.special[text] for text in ENDS if text in self.special}
+        found |= self._ends()
+        return tuple(sorted(found if self.end is None else found | {self.end}))
+
+    def require_token(self, token: int) -> int:
+        """Return a token. Raises `ArgumentValueError` for one that is not in the vocabulary."""
+        if isinstance(token, bool) or not hasattr(token, "__index__"):
+            raise ArgumentTypeError(f"token: expected an int, got {type(token).__name__}")
+        number = token.__index__()
+        if not 0 <= number < self.vocabulary:
+            raise ArgumentValueError(f"token: expected 0…{self.vocabulary - 1}, got {number}")
+        return number
+
+    # -- what each kind does in its own way ------------------------------------------------------
+
+    @abstractmethod
+    def _encode(self, text: str, add_special: bool, parse_special: bool) -> list[int]:
+        """As `encode`."""
+
+    @abstractmethod
+    def _stream(self, after: Sequence[int], skip_special: bool) -> Stream:
+        """As `stream`."""
+
+    @abstractmethod
+    def _token_of(self, text: str) -> int | None:
+        """As `token_of`."""
+
+    @abstractmethod
+    def _spelling_of(self, token: int) -> str:
+        """As `spelling_of`."""
+
+    @abstractmethod
+    def _special(self) -> Mapping[str, int]:
+        """As `special`."""
+
+    def _ends(self) -> frozenset[int]:
+        """Tokens besides `end` that a file says end a text."""
+        return frozenset()
+
+    def _decode(self, tokens: list[int], skip_special: bool) -> str:
+        stream = self._stream((), skip_special)
+        return "".join(map(stream.push, tokens)) + stream.finish()
+
+
+def _file_of(path: Path) -> Path:
+    if not path.is_dir():
+        if not path.exists():
+            raise FileNotFoundError(f"{path}: there is no such file or folder")
+        return path
+    for name in _READERS:
+        if (path / name).is_file():
+            return path / name
+    ggufs = sorted(path.glob("*.gguf"))
+    if len(ggufs) == 1 or (ggufs and "-00001-of-" in ggufs[0].name):
+        return ggufs[0]
+    several = f"; of its {len(ggufs)} GGUF files name one" if ggufs else ""
+    raise FileNotFoundError(
+        f"{path}: expected a tokenizer: {', '.join(_READERS)}; there is none{several}"
+    )
+
+
+def _kind_of(path: Path) -> str:
+    """What a file is, by its name and else by its ending."""
+    if path.name in _READERS:
+        return path.name
+    for name in _READERS:
+        if path.suffix == Path(name).suffix:
+            return name
+    raise ArgumentValueError(
+        f"{path}: expected a tokenizer, a file that ends in .json, .model, .gguf or .txt"
+    )

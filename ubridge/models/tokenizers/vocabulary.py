@@ -1,0 +1,95 @@
+"""Vocabularies as GGUF files and SentencePiece models hold them: texts, scores, kinds of tokens."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from functools import cached_property
+
+from ubridge.files.errors import InvalidFileError
+
+_BYTE = re.compile("<0x([0-9A-Fa-f]{2})>")
+
+
+class Kind(IntEnum):
+    """What a token is; the numbers are those of both formats."""
+
+    NORMAL = 1
+    UNKNOWN = 2
+    CONTROL = 3
+    USER_DEFINED = 4
+    UNUSED = 5
+    BYTE = 6
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """All tokens of a model, and which of them have a part in every text."""
+
+    texts: Sequence[str]
+    kinds: Sequence[int]
+    scores: Sequence[float] = ()
+    begin: int | None = None
+    end: int | None = None
+    ends: frozenset[int] = frozenset()
+    """Others that end a text."""
+    unknown: int | None = None
+    adds_begin: bool = False
+    adds_end: bool = False
+    adds_blank: bool = False
+    """Whether a text is taken as if a blank stood before it."""
+    eats_blanks: tuple[str, ...] = field(default=(), compare=False)
+    """Special tokens that white space behind them belongs to."""
+
+    @cached_property
+    def tokens(self) -> dict[str, int]:
+        """Tokens by their texts; of two with the same text the latter."""
+        return {text: token for token, text in enumerate(self.texts)}
+
+    def of_kinds(self, *kinds: Kind) -> dict[str, int]:
+        """Return the tokens of some kinds, by their texts."""
+        wanted = {int(kind) for kind in kinds}
+        texts = self.texts
+        return {texts[token]: token for token, kind in enumerate(self.kinds) if kind in wanted}
+
+    @cached_property
+    def bytes(self) -> Mapping[int, int]:
+        """Tokens that stand for one byte, by that."""
+        found = {}
+        for text, token in self.of_kinds(Kind.BYTE).items():
+            match = _BYTE.fullmatch(text)
+            if match is not None:
+                found[int(match[1], 16)] = token
+        return found
+
+    @cached_property
+    def silent(self) -> frozenset[int]:
+        """Tokens that stand for no text."""
+        return frozenset(
+            token
+            for token, kind in enumerate(self.kinds)
+            if kind in (Kind.CONTROL, Kind.UNKNOWN, Kind.UNUSED)
+        )
+
+    def around(self, tokens: Iterable[int]) -> list[int]:
+        """Return tokens with what texts begin and end with."""
+        begin = [self.begin] if self.adds_begin and self.begin is not None else []
+        end = [self.end] if self.adds_end and self.end is not None else []
+        return [*begin, *tokens, *end]
+
+
+def require_in(where: object, vocabulary: Vocabulary) -> Vocabulary:
+    """Refuse a vocabulary whose parts do not fit each other."""
+    count = len(vocabulary.texts)
+    for what, values in (("kinds", vocabulary.kinds), ("scores", vocabulary.scores)):
+        if len(values) != count and (what == "kinds" or len(values)):
+            raise InvalidFileError(f"{where}: expected {what} of {count} tokens, got {len(values)}")
+    for what in ("begin", "end", "unknown"):
+        token = getattr(vocabulary, what)
+        if token is not None and not 0 <= token < count:
+            raise InvalidFileError(
+                f"{where}: the token for {what}: expected 0…{count - 1}, got {token}"
+            )
+    return vocabulary

@@ -1,0 +1,71 @@
+"""Tokenizers over a vocabulary: special tokens first, what lies between by the kind's own rule."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+
+from ubridge.models.tokenizers.special import ByteStream, SpecialTexts
+from ubridge.models.tokenizers.tokenizer import Stream, Tokenizer
+from ubridge.models.tokenizers.vocabulary import Kind, Vocabulary
+
+
+class WordsTokenizer(Tokenizer):
+    """What pieces by score and byte pairs by rank have in common."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        """Of a vocabulary."""
+        self._words = vocabulary
+        self.vocabulary = len(vocabulary.texts)
+        self.begin, self.end = vocabulary.begin, vocabulary.end
+
+    @abstractmethod
+    def _between(self, text: str, begins: bool) -> Iterable[int]:
+        """Tokens of a text without special ones; it `begins` behind nothing or one of them."""
+
+    @abstractmethod
+    def _bytes_of(self, token: int) -> bytes:
+        """What a token stands for."""
+
+    def _encode(self, text: str, add_special: bool, parse_special: bool) -> list[int]:
+        found: list[int] = []
+        begins = True
+        for part in (self._parsed if parse_special else self._always_parsed).split(text):
+            if isinstance(part, int):
+                found.append(part)
+            else:
+                found += self._between(part, begins)
+            begins = isinstance(part, int)
+        return self._words.around(found) if add_special else found
+
+    def _stream(self, after: Sequence[int], skip_special: bool) -> Stream:
+        words = self._words
+        begins = not after or after[-1] in words.silent
+        skipped = words.silent if skip_special else frozenset()
+        return ByteStream(self._bytes, skipped, begins and words.adds_blank)
+
+    def _token_of(self, text: str) -> int | None:
+        return self._words.tokens.get(text)
+
+    def _spelling_of(self, token: int) -> str:
+        return self._words.texts[token]
+
+    def _special(self) -> Mapping[str, int]:
+        return self._words.of_kinds(Kind.CONTROL)
+
+    def _ends(self) -> frozenset[int]:
+        return self._words.ends
+
+    @cached_property
+    def _bytes(self) -> list[bytes]:
+        return [self._bytes_of(token) for token in range(self.vocabulary)]
+
+    @cached_property
+    def _parsed(self) -> SpecialTexts:
+        kinds = (Kind.CONTROL, Kind.UNKNOWN, Kind.USER_DEFINED)
+        return SpecialTexts(self._words.of_kinds(*kinds), self._words.eats_blanks)
+
+    @cached_property
+    def _always_parsed(self) -> SpecialTexts:
+        return SpecialTexts(self._words.of_kinds(Kind.USER_DEFINED), self._words.eats_blanks)
