@@ -18,12 +18,12 @@ import uhal
 from uhal import Device, registry
 from uhal.errors import DeviceError
 from uhal_conformance.images import KERNELS, SUITE
-from uhal_conformance.running import Run
+from uhal_conformance.running import Outcome, Run
 from uhal_conformance.sampling import SOAK
 
 FORMAT = "uhal-conformance"
 VERSION = 1
-_OUTCOMES = ("passed", "failed", "gap", "skipped")
+_OUTCOMES: tuple[Outcome, ...] = ("passed", "failed", "gap", "skipped")
 
 
 def as_dict(run: Run) -> dict[str, Any]:
