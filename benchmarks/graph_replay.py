@@ -186,11 +186,11 @@ def measure_decoder(result: Result) -> None:
         token = graph.scalar("token", 0, low=0, high=sizes.vocabulary - 1)
         position = graph.scalar("pos", 0, low=0, high=sizes.positions - 1)
         decoder.step(token, position)
-    places = cycle(range(sizes.positions))
+    positions = cycle(range(sizes.positions))
 
     def slots() -> Mapping[str, int]:
-        place = next(places)
-        return {"token": place % sizes.vocabulary, "pos": place}
+        position = next(positions)
+        return {"token": position % sizes.vocabulary, "pos": position}
 
     with Stream() as stream, graph.instantiate(stream) as plan:
         acts: list[Callable[[], object]] = [

@@ -131,8 +131,8 @@ def count() -> dict[str, int]:
         )
         # the part that ends at the second of a statement's two marks is its loop
         return {
-            name: round(_own_instructions(Path(f"{output}.{2 * place + 2}").read_text()) / CALLS)
-            for place, name in enumerate(STATEMENTS)
+            name: round(_own_instructions(Path(f"{output}.{2 * number + 2}").read_text()) / CALLS)
+            for number, name in enumerate(STATEMENTS)
         }
 
 

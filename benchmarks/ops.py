@@ -39,7 +39,7 @@ OPERATIONS = {
     "sum of columns": "reductions",
     "mean": "reductions",
     "largest of rows": "reductions",
-    "place of largest of rows": "reductions",
+    "index of largest of rows": "reductions",
     "softmax": "softmax",
     "layer norm": "norms",
     "rms norm": "norms",
@@ -74,7 +74,7 @@ class Inputs:
     condition: Array
     rows: Array
     """Ids of rows of x."""
-    places: Array
+    indices: Array
     """An id along the first axis for each element of x."""
 
 
@@ -120,7 +120,7 @@ def inputs_of(size: int) -> Inputs:
         narrow=drawn(size // 16, 16),
         condition=x > 0,
         rows=rng.integers(0, rows, rows),
-        places=rng.integers(0, rows, (rows, columns)),
+        indices=rng.integers(0, rows, (rows, columns)),
     )
 
 

@@ -43,7 +43,7 @@ to other machines, nanoseconds do not.
 
 
 def tables(result: Result, outcomes: Outcomes, wheel: Path | None) -> str:
-    """The rows by what they do, the gates, what a start costs, and who is missing what."""
+    """The rows by what they do, the gates, the costs of a start, and what libraries lack."""
     parts = [_rows(result, what, args) for what, args in _kinds(result.rows)]
     parts += [_gates(outcomes), _starts(result, wheel)]
     if result.gaps:

@@ -143,9 +143,9 @@ def _is_fresh(job: Job, root: Path) -> bool:
 
 
 def _stamp(job: Job, root: Path) -> Path:
-    # By the place in the checkout: a checkout that was moved or copied is built already.
-    place = os.path.relpath(job.output.resolve(), root.resolve())
-    name = hashlib.sha256(place.encode()).hexdigest()[:16]
+    # By the path in the checkout: a checkout that was moved or copied is built already.
+    relative = os.path.relpath(job.output.resolve(), root.resolve())
+    name = hashlib.sha256(relative.encode()).hexdigest()[:16]
     return root / "build" / "stamps" / f"{job.output.name}.{name}"
 
 

@@ -1,4 +1,4 @@
-"""What a build needs installed, read from `pyproject.toml`, the one place that states it.
+"""What a build needs installed, read from `pyproject.toml`, which alone states it.
 
 As a program it prints the requirements, one a line, for pip.
 """

@@ -1,6 +1,6 @@
 """Ten wrong launches and what is said about each. None of them reaches the device.
 
-An argument is counted from 0 and named as in the kernel's source; the place is yours.
+An argument is counted from 0 and named as in the kernel's source; the line is the caller's.
 """
 
 import argparse

@@ -92,15 +92,15 @@ class Decoder:
         self.sizes = sizes
         self.weights = {name: ub.asarray(array) for name, array in weights.items()}
         self.cos, self.sin = map(ub.asarray, angle_tables(sizes))
-        # Row p hides the places after p.
+        # Row p hides the positions after p.
         hidden = np.triu(np.full((sizes.positions,) * 2, -np.inf, np.float32), 1)
         self.masks = ub.asarray(hidden)
-        places = (1, sizes.kv_heads, sizes.positions, sizes.head_width)
-        self.keys = [ub.zeros(places) for _ in range(sizes.layers)]
-        self.values = [ub.zeros(places) for _ in range(sizes.layers)]
+        shape = (1, sizes.kv_heads, sizes.positions, sizes.head_width)
+        self.keys = [ub.zeros(shape) for _ in range(sizes.layers)]
+        self.values = [ub.zeros(shape) for _ in range(sizes.layers)]
 
     def step(self, token: ub.DeviceTensor, position: ub.DeviceTensor) -> ub.DeviceTensor:
-        """Return the logits after one token, which goes to its place in the caches.
+        """Return the logits after one token, which is written at its position in the caches.
 
         Both are one i64 on the device, so nothing about the launches depends on them.
         """
@@ -217,7 +217,7 @@ def run(options: argparse.Namespace) -> int:
     weights = random_weights(sizes, rng)
     tokens = [int(token) for token in rng.integers(0, sizes.vocabulary, sizes.positions)]
     reference = Reference(sizes, weights)
-    expected = np.stack([reference.step(token, place) for place, token in enumerate(tokens)])
+    expected = np.stack([reference.step(token, position) for position, token in enumerate(tokens)])
 
     decoder = Decoder(sizes, weights)
     with ub.trace() as graph:
@@ -234,8 +234,8 @@ def run(options: argparse.Namespace) -> int:
         decoder.forget()
         device.synchronize()
         rows = []
-        for place, one in enumerate(tokens):
-            step(token=one, pos=place)
+        for position, one in enumerate(tokens):
+            step(token=one, pos=position)
             rows.append(logits.to_numpy()[0])
         return np.stack(rows)
 

@@ -179,7 +179,7 @@ class RocmBackend(OwnGraphVerbs, ModuleVerbs, LibraryBackend):
         return self._agents.gpus[ordinal].name
 
     def device_uuid(self, ordinal: int) -> str:
-        """Return an identifier made of the device's own, else of its place in this machine."""
+        """Return an identifier made of the device's own, else of its machine and PCI address."""
         agent = self._agents.gpus[ordinal].handle
         told = _agents.text(self._library, agent, "HSA_AMD_AGENT_INFO_UUID")
         if told and not told.endswith("-XX"):
@@ -188,8 +188,8 @@ class RocmBackend(OwnGraphVerbs, ModuleVerbs, LibraryBackend):
             machine = Path("/etc/machine-id").read_text(encoding="ascii").strip()
         except (OSError, UnicodeDecodeError):
             machine = platform.node()
-        place = self._number(ordinal, "HSA_AMD_AGENT_INFO_BDFID")
-        return str(uuid.uuid5(uuid.NAMESPACE_OID, f"uhal rocm {machine} {place}"))
+        address = self._number(ordinal, "HSA_AMD_AGENT_INFO_BDFID")
+        return str(uuid.uuid5(uuid.NAMESPACE_OID, f"uhal rocm {machine} {address}"))
 
     def device_limits(self, ordinal: int) -> DeviceLimits:
         """Return the limits of a launch; the grid is limited in work-items, not in blocks."""

@@ -200,7 +200,7 @@ uhalHsaResult uhalHsaLaunchHostFunc(void *stream, uhal_host_function function, v
  * begun. After a loss the second tells the suspects. A graph counts as one launch, from the first of its
  * kernels to the last. */
 uhalHsaResult uhalHsaStreamProgress(void *stream, uint64_t *completed, uint64_t *begun,
-                                    uint64_t *place);
+                                    uint64_t *index);
 
 /* Events of the current device */
 uhalHsaResult uhalHsaEventCreate(void **event, unsigned int flags);

@@ -67,7 +67,7 @@ def main() -> None:
     for link, library in LINKS.items():
         (BUILD / link).unlink(missing_ok=True)
         (BUILD / link).symlink_to(library)
-    # Who translates PTX for the library, unless UHAL_SIM_PYTHON names another.
+    # The Python that translates PTX for the library, unless UHAL_SIM_PYTHON names another.
     (BUILD / "python").write_text(f"{sys.executable}\n")
 
 

@@ -49,7 +49,7 @@ class Pin:
     version: str
     sha256: str
     file: str
-    """Its place in an archive."""
+    """Its path in an archive."""
 
 
 def unpack(folder: Path, wanted: str) -> Path:
@@ -211,14 +211,14 @@ def _latest(packages: Iterable[str], suite: str, folder: Path) -> dict[str, dict
         (state / part).mkdir(parents=True)
     sources = state / "sources.list"
     sources.write_text(f"deb {ARCHIVE} {suite} main\n", encoding="utf-8")
-    places = {
+    paths = {
         "Dir::Etc::sourcelist": sources,
         "Dir::Etc::sourceparts": "/dev/null",
         "Dir::State::lists": state / "lists",
         "Dir::State::status": "/dev/null",
         "Dir::Cache": state / "cache",
     }
-    options = [*_QUIET, *(word for name in places for word in ("-o", f"{name}={places[name]}"))]
+    options = [*_QUIET, *(word for name in paths for word in ("-o", f"{name}={paths[name]}"))]
     _run("apt-get", *options, "update")
     told = _run("apt-cache", *options, "show", *sorted(packages))
     stanzas = [dict(re.findall(r"^(\w+): (.+)$", one, re.MULTILINE)) for one in told.split("\n\n")]

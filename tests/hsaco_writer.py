@@ -43,7 +43,7 @@ class Kernel:
 
 def v5_hidden(start: int) -> list[Argument]:
     """The hidden arguments of code object version 5 that a launcher must fill, from `start` on."""
-    places = [
+    entries = [
         *((f"hidden_block_count_{axis}", 4 * at, 4) for at, axis in enumerate("xyz")),
         *((f"hidden_group_size_{axis}", 12 + 2 * at, 2) for at, axis in enumerate("xyz")),
         *((f"hidden_remainder_{axis}", 18 + 2 * at, 2) for at, axis in enumerate("xyz")),
@@ -53,7 +53,7 @@ def v5_hidden(start: int) -> list[Argument]:
         ("hidden_dynamic_lds_size", 120, 4),
         ("hidden_queue_ptr", 200, 8),
     ]
-    return [Argument(start + offset, size, kind) for kind, offset, size in places]
+    return [Argument(start + offset, size, kind) for kind, offset, size in entries]
 
 
 def write(
@@ -86,16 +86,16 @@ def write(
     bss = len(file.sections)
     bss_bytes = sum(-(-size // 16) * 16 for size in (variables or {}).values())
     file.add(".bss", 8, b"", 1, _ALLOCATED | _WRITABLE, address=_VARIABLES, size=bss_bytes)
-    places = []
+    symbols_of = []
     for kernel in kernels:
-        places.append((f"{kernel.name}.kd", rodata, at, _DESCRIPTOR_BYTES))
+        symbols_of.append((f"{kernel.name}.kd", rodata, at, _DESCRIPTOR_BYTES))
         at += _DESCRIPTOR_BYTES
     at = _VARIABLES
     for name, size in (variables or {}).items():
-        places.append((name, bss, at, size))
+        symbols_of.append((name, bss, at, size))
         at += -(-size // 16) * 16
     names, symbols = b"\0", bytes(_SYMBOL.size)
-    for name, section, address, size in places:
+    for name, section, address, size in symbols_of:
         symbols += _SYMBOL.pack(len(names), 0x11, 3, section, address, size)
         names += name.encode() + b"\0"
     file.add_symbols(".dynsym", 11, symbols, ".dynstr", names)
@@ -162,11 +162,11 @@ class _File:
         """Append a section; return its offset."""
         self.body += bytes(-self.end % alignment)
         offset = self.end
-        place = (offset if flags & _ALLOCATED else 0) if address is None else address
+        value = (offset if flags & _ALLOCATED else 0) if address is None else address
         bytes_ = len(data) if size is None else size
         self.sections.append(
             _SECTION.pack(
-                *(len(self.names), kind, flags, place, offset, bytes_),
+                *(len(self.names), kind, flags, value, offset, bytes_),
                 *(link, info, alignment, entry),
             )
         )

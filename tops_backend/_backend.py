@@ -116,7 +116,7 @@ class TopsBackend(TopsGraphVerbs):
         return name.value.decode("utf-8", "replace")
 
     def device_uuid(self, ordinal: int) -> str:
-        """Return an identifier made of this machine's and the device's place in it.
+        """Return an identifier made of this machine's and the device's bus address in it.
 
         Where the runtime's own identifier lies in its structure is certain of one version only.
         """

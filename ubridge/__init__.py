@@ -261,5 +261,5 @@ __all__ += functions.__all__
 
 
 def __dir__() -> list[str]:
-    """Return the public names: the rooms below are for those who work on ubridge."""
+    """Return the public names: the rooms are for work on ubridge itself."""
     return sorted(__all__)

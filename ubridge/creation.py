@@ -50,7 +50,7 @@ def zeros(
     layout = Layout.contiguous(shape)
     element = as_dtype(dtype)
     if DeviceExecutor.of(device).is_recorded:
-        # So that it is set anew whenever what is recorded is run.
+        # A kernel, so that each run of a recorded graph sets it anew.
         return full(shape, 0, dtype, device=device, stream=stream)
     buffer = DeviceBuffer.zeros(layout.size, storage_of(element), device=device, stream=stream)
     return DeviceTensor(buffer, layout, element)
@@ -112,7 +112,7 @@ def asarray(
     device: DeviceLike | None = None,
     stream: StreamLike | None = None,
 ) -> DeviceTensor:
-    """Return a tensor of what is given: a tensor as it is, anything numpy takes as a copy.
+    """Return a tensor itself, or a copy of anything that numpy makes an array of.
 
     Floats that are no numpy array become f32, as everything made here does; numpy's own dtypes
     stay. Raises `InvalidHandleError` for a tensor on another device than the one asked for.
@@ -138,7 +138,7 @@ def array(
     device: DeviceLike | None = None,
     stream: StreamLike | None = None,
 ) -> DeviceTensor:
-    """Copy what is given to a new tensor: numbers, lists, anything numpy takes, or a tensor.
+    """Copy numbers, lists, anything numpy makes an array of, or a tensor, to a new tensor.
 
     Dtypes are as of `asarray`. A tensor stays on its device unless another is given; it goes there
     through the host.
@@ -240,9 +240,9 @@ def concatenate(
 
 
 def split(x: DeviceTensor, parts: int | Sequence[int], axis: int = 0) -> list[DeviceTensor]:
-    """Return views that are parts of an axis: as many of one length, or cut before indices.
+    """Return views of the parts of an axis: a number of equal parts, or cut before indices.
 
-    Places behind the end give empty views, and negative ones count from it, as with numpy. Raises
+    Indices behind the end give empty views, and negative ones count from it, as with numpy. Raises
     `ArgumentValueError` when an axis is no multiple of the number of parts.
     """
     require_tensors("split", x)
@@ -256,7 +256,7 @@ def split(x: DeviceTensor, parts: int | Sequence[int], axis: int = 0) -> list[De
             )
         cuts = list(range(0, length + 1, length // parts)) if length else [0] * (parts + 1)
     else:
-        # As a slice reads them.
+        # As slices interpret them.
         cuts = [0, *(slice(cut, None).indices(length)[0] for cut in parts), length]
     return [x.narrow(axis, start, max(stop - start, 0)) for start, stop in pairwise(cuts)]
 

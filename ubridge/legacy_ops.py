@@ -106,7 +106,7 @@ ROWS: Mapping[tuple[str, str], Row] = {
     ("convolution", "cuda"): _convolution(columns=4),
     ("convolution", "rocm"): _convolution(columns=4),
 }
-"""(operation, backend) to the way it is launched; others go through the floor."""
+"""(operation, backend) to its launch; other backends use `ubridge.buffers`."""
 
 
 def matmul(
@@ -177,7 +177,7 @@ def convolution(
 
 
 def _sizes(operation: str, **given: int) -> dict[str, int]:
-    """The sizes as ints a u32 parameter holds."""
+    """The sizes as ints that fit a u32 parameter."""
     sizes = {}
     for name, value in given.items():
         try:
@@ -212,7 +212,7 @@ def _enqueue(
     sizes: Sizes,
     stream: Stream | None,
 ) -> None:
-    """Launch through the table. The lane checks dtypes, devices and the stream."""
+    """Launch by the table. `uhal._lane` checks dtypes, devices and the stream."""
     row = ROWS.get((operation, device.backend))
     if row is None:
         _THROUGH_FLOOR[operation](buffers, sizes, stream)

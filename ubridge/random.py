@@ -1,12 +1,13 @@
-"""Random tensors that are the same on every backend: numbers by their place, from a seed.
+"""Random tensors that are the same on every backend: numbers by their position, from a seed.
 
 The generator is Philox 4x32-10 (Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as
-1, 2, 3", SC 2011), which makes of a 128-bit counter and a 64-bit key four 32-bit words. The key is
-the seed, the counter the place: nothing else is remembered. A kernel makes the numbers on the
-device; for GCUs, which have none, the kernel of the host.
+1, 2, 3", SC 2011), which turns a 128-bit counter and a 64-bit key into four 32-bit words. The key
+is the seed and the counter the position; there is no other state. A kernel makes the numbers on the
+device; for GCUs, which have no such kernel, the host's kernel does.
 
-A counter makes four numbers of `rand`, of its words' upper bits, or two of f64, of whose pairs of
-words the first is the upper one; and two of `randn`. One that was begun is used up.
+A counter gives four numbers of `rand`, from the upper bits of its words, or two of f64, where the
+first word of each pair is the upper one; or two of `randn`. A counter that is used in part is not
+used again.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from uhal.interop import StreamLike
 _MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
 """PHILOX_M4x32_0 and _1 of the paper's Random123."""
 _WEYL = (0x9E3779B9, 0xBB67AE85)
-"""PHILOX_W32_0 and _1: what the key grows by each round."""
+"""PHILOX_W32_0 and _1: added to the key in each round."""
 _ROUNDS = 10
 _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
@@ -49,9 +50,9 @@ _WORDS = 4
 
 
 class Generator:
-    """Where random numbers come from: a seed, and how many counters were used. Any thread may ask.
+    """A source of random numbers: a seed and the next counter. Any thread may use it.
 
-    Two with one seed give the same numbers for the same calls, on whatever device.
+    Two generators with one seed give the same numbers for the same calls, on every device.
     """
 
     __slots__ = {
@@ -61,7 +62,7 @@ class Generator:
     }
 
     def __init__(self, seed: int | None = None, position: int = 0) -> None:
-        """Begin at a counter; without a seed with one that nobody can guess.
+        """Begin at a counter; without a seed, one is drawn from the operating system.
 
         Raises `ArgumentValueError` unless 0 <= `seed` and `position` < 2**64.
         """
@@ -93,10 +94,10 @@ class Generator:
         made = np.empty((counters, _WORDS), np.uint32)
         for first in range(0, counters, _AT_A_TIME):
             part = made[first : first + _AT_A_TIME]
-            places = np.arange(len(part), dtype=np.uint64)
-            places += np.uint64((start + first) % 2**64)
-            zeros = np.zeros_like(places)
-            part[:] = philox((places & _LOW, places >> _HALF, zeros, zeros), self._seed)
+            positions = np.arange(len(part), dtype=np.uint64)
+            positions += np.uint64((start + first) % 2**64)
+            zeros = np.zeros_like(positions)
+            part[:] = philox((positions & _LOW, positions >> _HALF, zeros, zeros), self._seed)
         return made.reshape(-1)[:count]
 
     def __repr__(self) -> str:

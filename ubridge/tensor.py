@@ -1,4 +1,4 @@
-"""`DeviceTensor`: a tensor on a device that numpy users know how to use.
+"""`DeviceTensor`: a tensor on a device, with numpy's interface.
 
 Operations enqueue and return at once; what gives numbers to the host (`to_numpy`, `item`, printing,
 `bool`) waits.
@@ -111,7 +111,7 @@ class DeviceTensor(StridedTensor):
     def fill(self, value: Any, *, stream: StreamLike | None = None) -> None:
         """Set every element to a number."""
         if self._layout.may_alias:
-            raise ArgumentValueError("fill: the tensor has several elements in one place")
+            raise ArgumentValueError("fill: the tensor has several elements at one address")
         number = checked_number("fill", self._dtype, value)
         launches.launch_fill(
             self._buffer, self._layout, number, stream=stream, executor=self._executor
@@ -310,7 +310,7 @@ class DeviceTensor(StridedTensor):
 
 
 def _booleans(operator: str, x: DeviceTensor, y: Any) -> tuple[DeviceTensor, Any]:
-    """The operands, which are booleans: kernels have no bits of integers."""
+    """The operands, which must be booleans: there are no kernels of bits of integers."""
     dtype = y._dtype if isinstance(y, DeviceTensor) else bool_ if isinstance(y, bool) else None
     if x._dtype is not bool_ or dtype is not bool_:
         given = dtype or type(y).__name__

@@ -1,4 +1,4 @@
-"""Says what is wrong with a launch's grid, block or shared memory, against the limits that hold."""
+"""Checks a launch's grid, block and shared memory against the device's and kernel's limits."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def _shared_fault(function: Function, shared: object) -> tuple[str, str] | None:
 
 
 def _as_int(value: object) -> int | None:
-    """Return an int or anything that is one by `__index__`; a bool and a float are none."""
+    """Return an int, or the int of an object with `__index__`; refuse bools and floats."""
     if isinstance(value, (bool, np.bool_)):
         return None
     try:

@@ -684,9 +684,8 @@ class SlotMaker:
 class CallTable:
     """What each `RememberedCall` was answered with lately, by the very objects it was given.
 
-    A framework keeps one for each device, and puts a new one in its place where its answers are no
-    longer to be given. Of four calls that share a place, the one that was answered first goes when
-    a fifth comes.
+    A framework keeps one for each device, and replaces it by a new one when its answers are no
+    longer valid. It is a table of sets of four entries: a set's fifth call replaces the oldest.
     """
 
     def __init__(self) -> None: ...

@@ -14,7 +14,7 @@ POINTER_BYTES = 8
 
 @dataclass(frozen=True)
 class Parameter:
-    """One kernel parameter. `None` is a fact nobody has told."""
+    """One kernel parameter. `None` is an unknown fact."""
 
     index: int
     name: str | None = None

@@ -1,4 +1,4 @@
-"""How a refused launch is worded: where the call was, what was given, and the one message shape.
+"""Words of a refused launch: the line of the call, the given value, and the one message shape.
 
 batch_matmul, argument 5 'n' (u32): expected an int in 0…4294967295, got -1. The kernel was
 not launched. [demo.py:17]
@@ -20,7 +20,7 @@ _REPR_LIMIT = 60
 
 
 def call_site() -> str:
-    """Return `file.py:line` of the innermost frame that is the user's, not uhal's or ubridge's."""
+    """Return `file.py:line` of the innermost frame outside uhal and ubridge."""
     frame: FrameType | None = sys._getframe(1)
     outermost = frame
     while frame is not None and _is_ours(frame):
@@ -76,7 +76,7 @@ def describe(value: object) -> str:
 
 
 def describe_size(value: object) -> str:
-    """Return what was given where an int was expected: an int's digits, else its description."""
+    """Describe a value given for an int: an int by its digits, anything else by `describe`."""
     if type(value) is int:
         text = _short_repr(value)
         return f"an int {text}" if text.startswith("of") else text

@@ -1,4 +1,4 @@
-"""Everything said about a wrong launch, and the conversions too rare for the compiled lane.
+"""All messages about wrong launches, and conversions that are too rare for the compiled lane.
 
 The lane packs ordinary arguments itself and calls in here only when a value is not ordinary: each
 function either returns the parameter's bytes or raises in the shape of `uhal._refusal`. Nothing
@@ -46,7 +46,7 @@ __all__ = [
 
 
 def pack(function: Function, index: int, value: object) -> bytes:
-    """Return the bytes of parameter `index` for `value`, exactly as many as the parameter has.
+    """Return the bytes of parameter `index` for `value`, of the parameter's size.
 
     Raises `ArgumentTypeError`, `ArgumentValueError`, `ArgumentRangeError` or `InvalidHandleError`.
     """
@@ -67,7 +67,7 @@ def pack(function: Function, index: int, value: object) -> bytes:
 
 
 def pack_untyped(function: Function, index: int, value: object) -> bytes:
-    """Return the bytes of `value` for a kernel of which nothing is known: typed values only."""
+    """Return the bytes of `value` for a kernel with an unknown signature: typed values only."""
     return _Packer(function, index).typed(_our_pointer(value), None)
 
 
@@ -114,7 +114,7 @@ def refuse_stream(function: Function, stream: object) -> NoReturn:
 
 
 def refuse_foreign(function: Function, index: int, value: object, reason: str) -> NoReturn:
-    """Raise: another library's memory is none that this parameter takes; `reason` says why."""
+    """Raise: this parameter does not take another library's memory; `reason` says why."""
     context = function.context
     element = None if function.signature is None else function.signature[index].dtype
     memory = "memory" if element is None else f"memory of {element}"
@@ -126,14 +126,14 @@ def refuse_foreign(function: Function, index: int, value: object, reason: str) -
 
 
 def refuse_function(value: object) -> NoReturn:
-    """Raise: what should be launched is not a kernel."""
+    """Raise: the object to launch is not a kernel."""
     advice = "; take one from a module: module.get_function(name)"
     problem = f"expected a Function, got {describe(value)}{advice}"
     refuse("launch, function", problem, ArgumentTypeError, None)
 
 
 def refuse_peer(value: object) -> NoReturn:
-    """Raise: what should be another device is none."""
+    """Raise: the object given as another device is not a device."""
     raise ArgumentTypeError(f"peer: expected a uhal.Device, got {describe(value)}")
 
 
@@ -142,7 +142,7 @@ def _refuse_at(where: str, problem: str, error: type[DeviceError], function: Fun
 
 
 def _foreign(noun: str, thing: Any, function: Function) -> str:
-    """Say that `thing` is another device's, or of an earlier opening of the same device."""
+    """Say that `thing` is on another device, or from an earlier opening of the same device."""
     context = function.context
     expected = f"{context.backend_name}:{context.ordinal}"
     device = thing.device
@@ -209,7 +209,7 @@ class _Packer:
         return self._sized(data, parameter.size, value)
 
     def typed(self, value: object, parameter: Parameter | None) -> bytes:
-        """Take a value that says its own width, for a parameter that does not say its type."""
+        """Take a value with a width of its own, for a parameter without a known type."""
         size = None if parameter is None else parameter.size
         may_point = size in (None, POINTER_BYTES) and (
             parameter is None or parameter.kind == "unknown"
@@ -261,7 +261,7 @@ class _Packer:
         self._fail(f"expected {_wanted(dtype)}, got {describe(value)}{advice}")
 
     def integer(self, value: object, size: int) -> bytes:
-        """Take an integer whose sign the image does not tell: any that its bytes can hold.
+        """Take an integer of unknown signedness: any value that its bytes can hold.
 
         One byte is also what compilers pass a bool in.
         """
@@ -306,7 +306,7 @@ class _Packer:
 
 
 def _our_pointer(value: object) -> object:
-    """Return a DevicePointer for cuda.bindings' CUdeviceptr, which is one by its type."""
+    """Return a DevicePointer for a CUdeviceptr of cuda.bindings."""
     kind = type(value)
     if kind.__name__ == "CUdeviceptr" and kind.__module__.startswith("cuda."):
         return DevicePointer(int(value))  # type: ignore[call-overload]
@@ -354,7 +354,7 @@ def _structure_bytes(value: object) -> bytes | None:
 
 
 def _pointer_advice(value: object, element: DType | None) -> str:
-    """Say how to make a device pointer of what was given instead."""
+    """Say how to make a device pointer of the given value."""
     if isinstance(value, PlanSlot):
         return _slot_advice(value)
     if isinstance(value, np.ndarray):
@@ -374,7 +374,7 @@ def _pointer_advice(value: object, element: DType | None) -> str:
 
 
 def _scalar_advice(value: object) -> str:
-    """Say how to get a number out of what was given instead."""
+    """Say how to get a number out of the given value."""
     if isinstance(value, np.ndarray) and value.size == 1:
         return "; take the number out: array.item()"
     return _slot_advice(value)

@@ -1,4 +1,4 @@
-"""Compiling kernel sources at run time, for those who have a compiler: nothing in uhal needs it.
+"""Compiles kernel sources at run time if there is a compiler; nothing in uhal needs it.
 
 `cuda` goes through cuda.core's `Program`, that is NVRTC, both of which come with the extra `cuda`
 (`pip install "uhal-py[cuda]"`). `hip` goes through hip-python's hiprtc, which comes with the extra
@@ -17,7 +17,7 @@ from uhal.errors import ArgumentTypeError, ArgumentValueError, DeviceError, Libr
 __all__ = ["cuda", "hip"]
 
 _MODULES = ("cuda.core", "cuda.core.experimental")
-"""Where cuda.core keeps `Program`: the second is its place before version 1.0."""
+"""The modules in which cuda.core keeps `Program`: the second before version 1.0."""
 _INSTALL = 'pip install "uhal-py[cuda]"'
 
 

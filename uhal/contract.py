@@ -317,7 +317,7 @@ class Backend(ABC):
     #
     # Two slots of the hot table go with the verbs. `graph_launch` enqueues the whole graph; the
     # launches of one executable graph never overlap. `graph_update_kernel` puts another launch,
-    # whole, in the place of one of `ExecutableGraph.kernels`: launches of the graph already made
+    # whole, instead of one of `ExecutableGraph.kernels`: launches of the graph already made
     # keep the old one, and the parameters are copied. No other thread uses the executable graph
     # meanwhile.
 

@@ -1,4 +1,4 @@
-"""What is taken as a device. `Device` is compiled: it and what is made on it hold each other."""
+"""Arguments that name a device. `Device` is compiled: it and its objects hold each other."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from uhal.errors import ArgumentTypeError
 from uhal.records import MemoryInfo as MemoryInfo
 
 DeviceLike: TypeAlias = Device | str
-"""What is taken as a device: one, or its name, as `"cuda"` or `"cuda:1"`."""
+"""A device, or its name, as `"cuda"` or `"cuda:1"`."""
 
 
 def as_device(device: object) -> Device:
-    """Return a device as it is, and for a name as `"cuda"` or `"cuda:1"` the device, opened.
+    """Return a device itself, or the device of a name as `"cuda"` or `"cuda:1"`, opened.
 
     A backend's name alone means its device 0. Whatever takes `device=` takes these. Raises
     `ArgumentTypeError` for anything else, `ArgumentValueError` for a name of another form, and

@@ -306,9 +306,9 @@ def _details(record: BackendRecord) -> list[str]:
 
 
 def _short_reason(record: BackendRecord) -> str:
-    """Return the reason, but one library looked for in vain in many places as a count of them."""
+    """Return the reason; for a library that is in none of many paths, how many were tried."""
     count = len(record.libraries_tried)
     if count < 2 or any("No such file" not in tried.outcome for tried in record.libraries_tried):
         return record.reason
     library = Path(record.libraries_tried[0].path).name
-    return f"{library}: not found in {count} places (-v lists them)"
+    return f"{library}: not found in {count} paths (-v lists them)"

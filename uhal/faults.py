@@ -42,7 +42,7 @@ def raise_fault(
 
 def fork_sentence() -> str:
     """Say that the device was opened before a fork, where, and what to do instead."""
-    site = _lane.initialization_site() or "an unknown place"
+    site = _lane.initialization_site() or "an unknown line"
     return (
         f"the device was initialised before fork at {site}, and a forked process cannot use it: "
         "initialise after the fork, or start processes with multiprocessing's 'spawn' method"
@@ -83,7 +83,7 @@ def _read(launch: Mapping[str, Any]) -> Launch:
         site=describe_site(launch["code"], launch["instruction_offset"]),
         arguments=_arguments_text(launch["signature"], launch["arguments"]),
         plan=launch.get("plan", ""),
-        place=launch["index"],
+        index=launch["index"],
         replay_site=describe_site(*launch["replayed"]) if "replayed" in launch else "",
     )
 

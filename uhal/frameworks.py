@@ -1,4 +1,4 @@
-"""What a tensor library on top of uhal needs besides the interface: all that `ubridge` uses.
+"""What tensor libraries on top of uhal need besides the interface; `ubridge` uses all of it.
 
 `LaunchSequence`, `Passed`, `Tally` and `set_recorder` of `uhal` itself make launches that are
 prepared once. Here is what keeps facts with the device that was opened (`Context`,

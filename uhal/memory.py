@@ -1,4 +1,4 @@
-"""A device's memory as its pool keeps it: limit, owners, statistics, and the words when full.
+"""A device's memory in its pool: limit, owners, statistics, and messages when it is full.
 
 The lane keeps the books; this module reads the environment and makes sentences and tables of them.
 """
@@ -40,7 +40,7 @@ _TORCH_NAMES = {
 
 
 def owners(context: _lane.Context) -> list[MemoryOwner]:
-    """Return who has the device's memory, the largest first."""
+    """Return the owners of the device's memory, the largest first."""
     totals: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     for nbytes, _, code, offset in context.pool_owners():
         total = totals[describe_site(code, offset)]
@@ -58,7 +58,7 @@ def statistics(context: _lane.Context) -> dict[str, int]:
 
 
 def full_device_note(context: _lane.Context, nbytes: int) -> str:
-    """Say what was asked for, what there is, and who has it: the end of an OutOfMemoryError."""
+    """Say what was asked for, what there is and which lines own it, for OutOfMemoryError."""
     counts = context.pool_statistics()
     unused = counts["bytes_reserved"] - counts["bytes_in_use"]
     lines = [
@@ -87,7 +87,7 @@ def limit_note(context: _lane.Context, nbytes: int) -> str:
 
 
 def require_limit(limit: object) -> None:
-    """Refuse what is no limit of a device's memory."""
+    """Refuse a value that is no limit of a device's memory."""
     if limit is None:
         return
     if isinstance(limit, bool) or not isinstance(limit, int):

@@ -107,7 +107,7 @@ class Module:
 
     _handle: ModuleHandle
     _signatures: dict[str, Signature]
-    """Of the kernels that the sidecar describes, what the image says merged in."""
+    """Signatures of the kernels in the sidecar, merged with those of the image."""
     _image_signatures: Mapping[str, Signature]
     _names: tuple[str, ...]
     _chosen: Chosen
@@ -121,7 +121,7 @@ class Module:
 
     @property
     def chosen(self) -> Chosen:
-        """Which image was loaded of those the bytes held, and why."""
+        """Which of the images in the bytes was loaded, and why."""
         return self._chosen
 
     @property
@@ -199,7 +199,7 @@ class Module:
         return DeviceBuffer.from_raw(address, size, element, device=self.device, owner=self._handle)
 
     def write_global(self, name: str, value: bytes) -> None:
-        """Set the first bytes of a module's global variable; returns when they are there.
+        """Set the first bytes of a module's global variable; return when they are written.
 
         For a device whose driver tells no address of variables too. Raises `NotFoundError` when
         there is none, `ArgumentValueError` when it is smaller.

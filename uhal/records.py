@@ -10,7 +10,7 @@ Verdict = Literal["ok", "absent", "refused"]
 
 @dataclass(frozen=True)
 class LibraryAttempt:
-    """One place looked in for a driver library, and what came of it."""
+    """A path where a driver library was looked for, and the outcome."""
 
     path: str
     outcome: str
@@ -87,7 +87,7 @@ class Launch:
     """The arguments' values as text, of a plan's last replay; pointers are addresses."""
     plan: str = ""
     """The plan it is a launch of; empty for a launch by itself."""
-    place: int = 0
+    index: int = 0
     """Which launch of the plan, from 0."""
     replay_site: str = ""
     """`file.py:line` of the replay."""
@@ -96,7 +96,7 @@ class Launch:
         shared = f", shared {self.shared}" if self.shared else ""
         replayed = ""
         if self.plan:
-            replayed = f", launch {self.place} of plan {self.plan!r} replayed at {self.replay_site}"
+            replayed = f", launch {self.index} of plan {self.plan!r} replayed at {self.replay_site}"
         return (
             f"{self.kernel} grid {self.grid}, block {self.block}{shared}, stream "
             f"{self.stream_id} ({self.arguments}) [{self.site}]{replayed}"

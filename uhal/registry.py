@@ -1,4 +1,4 @@
-"""Finds, opens and remembers backends and their devices. The only place that knows their names.
+"""Finds, opens and remembers backends and their devices. Only this file knows their names.
 
 Ours stand in a table; others register their class under the entry-point group `uhal.backends`. A
 backend is imported when it is first asked about. Everything here may be called from any thread.
@@ -35,13 +35,13 @@ OURS = {
     "host": "host_backend",
     "opencl": "opencl_backend",
 }
-"""Name to package, whose `backend` is the class: no metadata, for a checkout may have none."""
+"""Name to package; its `backend` is the class. Not metadata: a checkout may have none."""
 
 GROUP = "uhal.backends"
 """The entry-point group of other distributions: name = "package:BackendClass"."""
 
 OVERRIDE = "UHAL_BACKEND"
-"""The variable that forces one of them."""
+"""The environment variable that forces a backend."""
 
 
 class _Opened:
@@ -84,11 +84,11 @@ def names() -> tuple[str, ...]:
 
 
 NAMES_OF_DEVICES = 'give one or its name, as "cuda" or "cuda:1"'
-"""Advice to whoever gave something else for a device."""
+"""Advice for a caller that gave something else for a device."""
 
 
 def named(device: str, backend: str | None = None) -> tuple[str, int]:
-    """Return what the name of a device, as `"cuda"` or `"cuda:1"`, says: its backend and ordinal.
+    """Return the backend and ordinal of a device's name, as `"cuda"` or `"cuda:1"`.
 
     A backend's name alone means its device 0. Raises `ArgumentValueError` for a name of another
     form, or of another backend than the one that is given, too.
@@ -105,7 +105,7 @@ def named(device: str, backend: str | None = None) -> tuple[str, int]:
 
 
 def look_again() -> None:
-    """Read the installed distributions anew: a backend was installed since."""
+    """Read the installed distributions anew, after a backend was installed."""
     _others.cache_clear()
 
 
@@ -183,7 +183,7 @@ def context(name: str, ordinal: int) -> _lane.Context:
 
 
 def call_before_close(function: Callable[[_lane.Context], None]) -> None:
-    """Call `function` with every context before it is closed: a cache lets go of what is on it."""
+    """Call `function` with every context before it is closed, so that caches drop its objects."""
     _called_before_close.append(function)
 
 
@@ -200,7 +200,7 @@ def close_context(context: _lane.Context) -> None:
 
 
 def _current() -> _Opened:
-    """Return the state of this process; after a fork that is a new one, the parent's is left."""
+    """Return the state of this process; a forked child makes a new one."""
     global _opened
     generation = _lane.fork_generation()
     if _opened.generation != generation:
@@ -299,7 +299,7 @@ def _checked_class(name: str, found: object, value: str) -> type[Backend]:
 
 @cache
 def _others() -> Mapping[str, EntryPoint]:
-    """The backends of other distributions by name, in the order of their names. Ours stay ours."""
+    """The backends of other distributions, in the order of their names; never ours."""
     # Importing it takes longer than importing uhal.
     from importlib.metadata import entry_points
 

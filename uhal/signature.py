@@ -1,4 +1,4 @@
-"""What is known of a kernel's parameters, and the one-line grammar people write it in.
+"""What is known of a kernel's parameters, and the one-line grammar to declare them.
 
 A fact is known or it is `None`; nothing is guessed here. Facts come from the image, from a
 sidecar file or from the caller, and `merge` puts them together.
@@ -135,7 +135,7 @@ class Signature(Sequence[Parameter]):
 
 
 class LazySignatures(Mapping[str, Signature]):
-    """Signatures by kernel, each worked out when it is first asked for. Any thread may ask.
+    """Signatures by kernel, each computed at its first look-up. Any thread may use it.
 
     Following the registers of a large PTX text takes long, and few programs use all its kernels.
     `make` may raise what reading a signature raises, anew each time.
@@ -162,11 +162,11 @@ class LazySignatures(Mapping[str, Signature]):
 
 
 _FACTS = {"is_const": "const", "is_integer": "integer"}
-"""What sources call facts whose field has another name."""
+"""Names of facts in messages, where they differ from the field's."""
 
 
 def merge(image: Signature | None, declared: Signature | None) -> Signature | None:
-    """Put two descriptions of one kernel together; what the image says counts first.
+    """Merge two descriptions of one kernel; the image's facts stand.
 
     `ArgumentValueError` names both where they contradict each other: in the number of parameters,
     in a name, kind, size, offset or dtype. Constness is the image's whenever it is known there.
@@ -254,7 +254,7 @@ def _source_of(signature: Signature) -> str:
 
 
 def call_signature(signature: Signature | None) -> inspect.Signature:
-    """Return how a kernel is called, as `inspect` says it: a positional parameter each, by type.
+    """Return the kernel's call as `inspect.Signature`: a positional parameter each, by type.
 
     A parameter without a name Python could use is `argument` and its number. Of a kernel about
     which nothing is known it is `*args`.

@@ -107,8 +107,8 @@ def fault_in_a_plan(backend: str, image: str) -> None:
     except DeviceError as error:
         told = [one for one in error.candidates if one.plan]
         assert len(told) == (1 if backend in TELLS_PLACES else 3), error
-        (last,) = [one for one in told if one.place == 1]
-        assert (last.kernel, last.plan, last.place) == ("fault", "breaking", 1), error
+        (last,) = [one for one in told if one.index == 1]
+        assert (last.kernel, last.plan, last.index) == ("fault", "breaking", 1), error
         assert last.arguments.startswith("now=1, out=0x"), error
         assert last.replay_site.startswith("faults.py:"), error
         assert "launch 1 of plan 'breaking' replayed at faults.py:" in str(error), error

@@ -58,7 +58,7 @@ def main(library: str, backend: str) -> None:
 def around(opened: Opened, stream: ctypes.c_void_p) -> list[Form]:
     names = opened.names
     address = ctypes.c_uint64()
-    place = ctypes.byref(address)
+    pointer = ctypes.byref(address)
     nbytes = ctypes.c_size_t(PAGE)
     page = (ctypes.c_char * PAGE)()
     to = ctypes.c_uint64(opened.x)
@@ -67,7 +67,7 @@ def around(opened: Opened, stream: ctypes.c_void_p) -> list[Form]:
     synchronize, record = opened.sync, opened.record
 
     def allocate() -> None:
-        alloc(place, nbytes)
+        alloc(pointer, nbytes)
         free(address)
 
     counted = {"copies": 1, "copied_bytes": PAGE}

@@ -219,9 +219,9 @@ def _functions(look_up: Callable[..., int], module: int) -> dict[str, int]:
 
 def _made(call: Callable[..., int], *arguments: object) -> int:
     """The handle or address a call writes to its first argument."""
-    place = ctypes.c_uint64()
-    _check(call(ctypes.byref(place), *arguments))
-    return place.value
+    output = ctypes.c_uint64()
+    _check(call(ctypes.byref(output), *arguments))
+    return output.value
 
 
 def _check(status: int) -> None:

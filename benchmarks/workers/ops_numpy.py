@@ -15,7 +15,7 @@ class Numpy:
 
     def operations(self, inputs: Inputs, columns: int) -> dict[str, Callable[[], Any]]:
         x, y, row, narrow = inputs.x, inputs.y, inputs.row, inputs.narrow
-        condition, rows, places = inputs.condition, inputs.rows, inputs.places
+        condition, rows, indices = inputs.condition, inputs.rows, inputs.indices
         ones = np.ones(columns, np.float32)
 
         def softmax() -> Array:
@@ -54,12 +54,12 @@ class Numpy:
             "sum of columns": lambda: x.sum(0),
             "mean": lambda: x.mean(),
             "largest of rows": lambda: x.max(-1),
-            "place of largest of rows": lambda: x.argmax(-1),
+            "index of largest of rows": lambda: x.argmax(-1),
             "softmax": softmax,
             "layer norm": layer_norm,
             "rms norm": rms_norm,
             "take rows": lambda: x.take(rows, 0),
-            "gather": lambda: np.take_along_axis(x, places, 0),
+            "gather": lambda: np.take_along_axis(x, indices, 0),
         }
 
     def product(self, x: Array, y: Array) -> Callable[[], Any]:

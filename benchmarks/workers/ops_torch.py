@@ -16,11 +16,11 @@ class Torch:
     name = "torch"
 
     def operations(self, inputs: Inputs, columns: int) -> dict[str, Callable[[], Any]]:
-        x, y, row, narrow, condition, rows, places = map(
+        x, y, row, narrow, condition, rows, indices = map(
             torch.from_numpy,
             (
                 *(inputs.x, inputs.y, inputs.row, inputs.narrow),
-                *(inputs.condition, inputs.rows, inputs.places),
+                *(inputs.condition, inputs.rows, inputs.indices),
             ),
         )
         ones = torch.ones(columns)
@@ -40,12 +40,12 @@ class Torch:
             "sum of columns": lambda: x.sum(0),
             "mean": lambda: x.mean(),
             "largest of rows": lambda: x.amax(-1),
-            "place of largest of rows": lambda: x.argmax(-1),
+            "index of largest of rows": lambda: x.argmax(-1),
             "softmax": lambda: torch.softmax(x, -1),
             "layer norm": lambda: functional.layer_norm(x, (columns,), ones, row, 1e-5),
             "rms norm": lambda: functional.rms_norm(x, (columns,), row, 1e-5),
             "take rows": lambda: torch.index_select(x, 0, rows),
-            "gather": lambda: torch.gather(x, 0, places),
+            "gather": lambda: torch.gather(x, 0, indices),
         }
 
     def product(self, x: Array, y: Array) -> Callable[[], Any]:

@@ -17,11 +17,11 @@ class Ubridge:
         self._device = uhal.Api.quick_init(0, backend="host")
 
     def operations(self, inputs: Inputs, columns: int) -> dict[str, Callable[[], Any]]:
-        x, y, row, narrow, condition, rows, places = map(
+        x, y, row, narrow, condition, rows, indices = map(
             ubridge.asarray,
             (
                 *(inputs.x, inputs.y, inputs.row, inputs.narrow),
-                *(inputs.condition, inputs.rows, inputs.places),
+                *(inputs.condition, inputs.rows, inputs.indices),
             ),
         )
         ones = ubridge.ones(columns)
@@ -41,12 +41,12 @@ class Ubridge:
             "sum of columns": lambda: x.sum(0),
             "mean": lambda: x.mean(),
             "largest of rows": lambda: x.max(-1),
-            "place of largest of rows": lambda: x.argmax(-1),
+            "index of largest of rows": lambda: x.argmax(-1),
             "softmax": lambda: ubridge.softmax(x),
             "layer norm": lambda: ubridge.layer_norm(x, ones, row),
             "rms norm": lambda: ubridge.rms_norm(x, row),
             "take rows": lambda: ubridge.take(x, rows),
-            "gather": lambda: ubridge.gather(x, places, 0),
+            "gather": lambda: ubridge.gather(x, indices, 0),
         }
 
     def product(self, x: Array, y: Array) -> Callable[[], Any]:

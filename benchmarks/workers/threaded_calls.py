@@ -67,10 +67,10 @@ def of_ctypes(library: str) -> Maker:
                 pointers=(ctypes.c_void_p * len(given))(*map(ctypes.addressof, given)),
             ),
             "alloc+free": loop(
-                "alloc(place, nbytes); free(address)",
+                "alloc(pointer, nbytes); free(address)",
                 alloc=opened.driver.cuMemAlloc_v2,
                 free=opened.driver.cuMemFree_v2,
-                place=ctypes.byref(address),
+                pointer=ctypes.byref(address),
                 address=address,
                 nbytes=ctypes.c_size_t(4096),
             ),

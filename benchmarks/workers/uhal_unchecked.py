@@ -1,4 +1,4 @@
-"""uhal with a lane that checks nothing and keeps no books: what both cost is the difference."""
+"""uhal with a `uhal._lane` that checks nothing and keeps no books, to measure what both cost."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class UncheckedLane(MetaPathFinder):
-    """Finds that lane where uhal imports its own."""
+    """Finds the unchecked `_lane` when uhal imports its own."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -27,7 +27,7 @@ class UncheckedLane(MetaPathFinder):
 
 
 def build_unchecked_lane(folder: Path) -> Path:
-    """Build that lane in `folder` unless it is built; return its file."""
+    """Build the unchecked `_lane` in `folder` unless it is built; return its file."""
     job = lane_job(ROOT, folder, unsafe=True)
     output = sys.stdout
     sys.stdout = sys.stderr

@@ -220,7 +220,7 @@ cdef class PlanSlot:
     cdef bint is_written            # some kernel may write through it
     cdef DeviceBuffer buffer        # `value` when it is memory, else None
     cdef DeviceBuffer staged        # the buffer the next replay shall have
-    cdef Py_ssize_t least           # elements a buffer in its place must have
+    cdef Py_ssize_t least           # elements another buffer for it must have
     cdef Block block                # held
 
     def __dealloc__(self):

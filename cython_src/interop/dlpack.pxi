@@ -111,7 +111,7 @@ cdef Py_ssize_t elements_of(const uhal_dl_tensor *tensor) except -1:
     return size
 
 
-cdef int require_place(Context context, int device_type, int device_id) except -1:
+cdef int require_device_of(Context context, int device_type, int device_id) except -1:
     """BufferError unless this device's kernels can use memory of that DLPack device."""
     if device_type == context.dl_device_type and device_id == context.dl_device_id:
         return 0

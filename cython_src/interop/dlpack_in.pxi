@@ -84,7 +84,7 @@ cdef _ForeignTensor consumed(Context context, StreamCore core, object source):
     cdef _ForeignTensor foreign = _ForeignTensor.__new__(_ForeignTensor)
     if exchange != NULL:
         exchange.take(<void *>source, &foreign.versioned)
-        require_place(
+        require_device_of(
             context,
             foreign.versioned.tensor.device.device_type,
             foreign.versioned.tensor.device.device_id,
@@ -111,7 +111,7 @@ cdef int take_capsule(
         )
     dlpack_device(context)
     given = source.__dlpack_device__()
-    require_place(context, int(given[0]), int(given[1]))
+    require_device_of(context, int(given[0]), int(given[1]))
     if context.dl_device_type == DL_CUDA:
         asked["stream"] = <uintptr_t>core.handle
         core.ticket += 1   # the wait the producer enqueues

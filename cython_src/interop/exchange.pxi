@@ -89,7 +89,7 @@ cdef int look_at_tensor(
     cdef uhal_dl_tensor tensor
     cdef object stream = None
     exchange.look(<void *>value, &tensor)
-    require_place(context, tensor.device.device_type, tensor.device.device_id)
+    require_device_of(context, tensor.device.device_type, tensor.device.device_id)
     require_element(slot, dtype_of(&tensor))
     elements_of(&tensor)
     (<uint64_t *>out)[0] = <uint64_t><uintptr_t>tensor.data + tensor.byte_offset

@@ -1,5 +1,5 @@
 # Launches that were prepared once: where each argument comes from is known, so a call allocates the
-# result and the room between the steps, puts the arguments in their places, and launches.
+# result and the room between the steps, fills in the arguments, and launches.
 # Frameworks keep one for each operation they repeat; on few elements a kernel takes less time than
 # finding it.
 

@@ -1,16 +1,16 @@
-# Operations of a framework's tensors that are answered without Python where they were before. For
-# operations on few elements: looking up what is to be launched costs as much as launching it.
+# Operations of a framework's tensors that are answered without Python once they were asked for. On
+# few elements, looking up what is to be launched costs as much as launching it.
 #
-# What is given is compared by identity. A line of a program passes the same constants again and
-# again, and results have the layouts of their answers, so that nothing need be hashed; what is
-# equal and another object asks in Python once more.
+# Arguments are compared by identity. A line of a program passes the same constants again and again,
+# and results have the layouts of their answers, so nothing need be hashed. An argument that is
+# equal but another object is asked about in Python once more.
 
 cdef enum:
     MOST_GIVEN = 6          # arguments of a call that is remembered
     MOST_OBJECTS = 12       # what it is told by: the call, two of each tensor, one of all else
     MOST_PASSED = 16        # what is passed to a launch
-    SHARING = 4             # answers that share a place of the table
-    TABLE_PLACES = 256
+    WAYS = 4                # entries of a set: a call may be kept in any of them
+    SETS = 256              # of the table
 
 cdef object ZERO = 0
 cdef PyObject *OUT_KEYWORD = own(_sys.intern("out"))
@@ -20,7 +20,7 @@ cdef PyObject *STREAM_KEYWORD = own(_sys.intern("stream"))
 cdef struct RememberedAnswer:
     # The objects are borrowed from a tuple the table holds.
     PyObject *objects[MOST_OBJECTS]
-    Py_ssize_t count            # 0: an empty place
+    Py_ssize_t count            # 0: an empty entry
     uint64_t tensors            # which of what is given are tensors, a bit each
     PyObject *answer
 
@@ -45,19 +45,18 @@ cdef struct GivenTensors:
 @cython.no_gc_clear
 cdef class CallTable:
     """CallTable()\n--\n
-    What each `RememberedCall` was answered with lately, by the very objects it was given.
+    The latest answers to each `RememberedCall`, by the very objects it was given.
 
-    A framework keeps one for each device, and puts a new one in its place where its answers are no
-    longer to be given. Of four calls that share a place, the one that was answered first goes when
-    a fifth comes.
+    A framework keeps one for each device, and replaces it by a new one when its answers are no
+    longer valid. It is a table of sets of four entries: a set's fifth call replaces the oldest.
     """
 
-    cdef RememberedAnswer places[TABLE_PLACES * SHARING]
+    cdef RememberedAnswer entries[SETS * WAYS]
     cdef list held
 
     def __cinit__(self):
-        memset(self.places, 0, sizeof(self.places))
-        self.held = [None] * (TABLE_PLACES * SHARING)
+        memset(self.entries, 0, sizeof(self.entries))
+        self.held = [None] * (SETS * WAYS)
 
     def __len__(self):
         return sum([one is not None for one in self.held])
@@ -151,18 +150,18 @@ cdef object call_remembered(object callee, PyObject **given, size_t flags, PyObj
     cdef PyObject *table
     cdef PyObject *found = NULL
     cdef GivenTensors taken
-    cdef size_t place, index
+    cdef size_t first, index
     cdef Py_ssize_t count
     if take_apart(call, given, PyVectorcall_NARGS(flags), keywords, &taken):
         table = slot_at(taken.executor, (<RememberedCall>call).table)
         if table != NULL and Py_IS_TYPE(table, <PyTypeObject *>CallTable):
-            place = place_of(&taken)
-            for index in range(place, place + SHARING):
-                found = found_at(&(<CallTable>table).places[index], &taken)
+            first = set_of(&taken)
+            for index in range(first, first + WAYS):
+                found = found_at(&(<CallTable>table).entries[index], &taken)
                 if found != NULL:
                     break
             if found != NULL:
-                # Counted: while it is launched another thread may put a new one in its place.
+                # Counted: another thread may replace the table while the answer is launched.
                 answer = <object>found
             else:
                 count = PyVectorcall_NARGS(flags)
@@ -170,7 +169,7 @@ cdef object call_remembered(object callee, PyObject **given, size_t flags, PyObj
                 if not is_as_before(call, given, count, keywords, &taken):
                     answer = None
                 if answer is not None:
-                    keep_answer(<RememberedCall>call, place, answer, count, &taken, given)
+                    keep_answer(<RememberedCall>call, first, answer, count, &taken, given)
             if answer is not None and (
                 taken.out == NULL or may_write(call, <PyObject *>answer, &taken, given[0])
             ):
@@ -265,24 +264,24 @@ cdef bint is_as_before(
     )
 
 
-cdef inline size_t place_of(GivenTensors *taken) noexcept:
-    """The first of those that an answer shares a place with."""
+cdef inline size_t set_of(GivenTensors *taken) noexcept:
+    """The first entry of the set that a call belongs to."""
     cdef uint64_t mixed = 0
     cdef Py_ssize_t index
     for index in range(taken.count):
         # objects lie 16 bytes apart; the multiplier is 2**64 over the golden ratio, as Knuth has it
         mixed = (mixed ^ (<uint64_t>taken.objects[index] >> 4)) * <uint64_t>0x9E3779B97F4A7C15
-    return <size_t>(mixed >> 40) % TABLE_PLACES * SHARING
+    return <size_t>(mixed >> 40) % SETS * WAYS
 
 
-cdef inline PyObject *found_at(RememberedAnswer *place, GivenTensors *taken) noexcept:
+cdef inline PyObject *found_at(RememberedAnswer *entry, GivenTensors *taken) noexcept:
     cdef Py_ssize_t index
-    if place.count != taken.count or place.tensors != taken.tensors:
+    if entry.count != taken.count or entry.tensors != taken.tensors:
         return NULL
     for index in range(taken.count):
-        if place.objects[index] != taken.objects[index]:
+        if entry.objects[index] != taken.objects[index]:
             return NULL
-    return place.answer
+    return entry.answer
 
 
 cdef object ask(
@@ -321,32 +320,32 @@ cdef bint is_launchable(RememberedCall call, object answer) except -1:
 
 
 cdef int keep_answer(
-    RememberedCall call, size_t number, object answer, Py_ssize_t count, GivenTensors *taken,
+    RememberedCall call, size_t first, object answer, Py_ssize_t count, GivenTensors *taken,
     PyObject **given
 ) except -1:
     """Keep an answer, unless something given may mean something else the next time."""
     cdef Py_ssize_t index
     cdef CallTable table
-    cdef RememberedAnswer *place
+    cdef RememberedAnswer *entry
     cdef PyObject *current = slot_at(taken.executor, call.table)
-    # Asking may have put a new table in the place of the one looked into.
+    # Asking may have replaced the table.
     if current == NULL or not Py_IS_TYPE(current, <PyTypeObject *>CallTable):
         return 0
     table = <CallTable>current
-    place = &table.places[number]
+    entry = &table.entries[first]
     for index in range(count + taken.named):
         if not taken.tensors >> index & 1 and not means_the_same(<object>given[index]):
             return 0
     held = (answer, [<object>taken.objects[index] for index in range(taken.count)])
     # What goes may run Python code: it goes last.
-    gone = table.held[number + SHARING - 1]
-    memmove(place + 1, place, (SHARING - 1) * sizeof(RememberedAnswer))
-    table.held[number + 1:number + SHARING] = table.held[number:number + SHARING - 1]
-    memcpy(place.objects, taken.objects, sizeof(place.objects))
-    place.count = taken.count
-    place.tensors = taken.tensors
-    place.answer = <PyObject *>answer
-    table.held[number] = held
+    gone = table.held[first + WAYS - 1]
+    memmove(entry + 1, entry, (WAYS - 1) * sizeof(RememberedAnswer))
+    table.held[first + 1:first + WAYS] = table.held[first:first + WAYS - 1]
+    memcpy(entry.objects, taken.objects, sizeof(entry.objects))
+    entry.count = taken.count
+    entry.tensors = taken.tensors
+    entry.answer = <PyObject *>answer
+    table.held[first] = held
     return 0
 
 

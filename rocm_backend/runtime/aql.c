@@ -7,7 +7,7 @@
 
 enum {
     PACKET_BYTES = 64,
-    SIGNAL_PLACE = 56, /* of the completion signal in a packet */
+    SIGNAL_OFFSET = 56, /* of the completion signal in a packet */
     DEPENDENCIES = 5,
     AHEAD = 16,       /* packets whose lines are asked for before they are written */
     BRIEF_WAITS = 200 /* looks at a full queue before the thread sleeps between them */
@@ -28,7 +28,7 @@ enum {
 
 _Static_assert(sizeof(hsa_kernel_dispatch_packet_t) == PACKET_BYTES, "a packet");
 _Static_assert(sizeof(hsa_barrier_and_packet_t) == PACKET_BYTES, "a packet");
-_Static_assert(offsetof(hsa_kernel_dispatch_packet_t, completion_signal) == SIGNAL_PLACE,
+_Static_assert(offsetof(hsa_kernel_dispatch_packet_t, completion_signal) == SIGNAL_OFFSET,
                "its end");
 
 static const hsa_signal_t NO_SIGNAL = {0};
@@ -245,7 +245,7 @@ static void replay_some(uhal_aql_writer *writer, const hsa_kernel_dispatch_packe
         memcpy(slot + 4, packet + 4, 4);
         memcpy(slot + 8, packet + 8, PACKET_BYTES - 8);
         if (i == count - 1)
-            memcpy(slot + SIGNAL_PLACE, &completion, sizeof completion);
+            memcpy(slot + SIGNAL_OFFSET, &completion, sizeof completion);
         start_packet(slot, start);
         start = FOLLOWING_START;
     }

@@ -26,7 +26,7 @@ typedef struct uhal_hsa_copy {
     uhal_hsa_piece *piece; /* of staging memory; NULL: none */
     void *pinned;          /* memory that is freed at the end; NULL: none */
     size_t bytes;
-    atomic_int holders; /* the queue, and a caller who waits */
+    atomic_int holders; /* the queue, and a caller that waits */
     uint32_t count;
     hsa_signal_t signals[UHAL_HSA_MAX_PARTS];
     struct uhal_hsa_copy *previous;

@@ -19,7 +19,7 @@ int uhal_hsa_check(uhal_hsa_device *device);
 /* The same, after a look at whether a copy has failed or a device that is waited for is lost. */
 int uhal_hsa_check_work(uhal_hsa_device *device);
 
-/* The same for who asks often: that look only when the last one is a while ago. */
+/* The same for callers that ask often: looks only when the last look is a while ago. */
 int uhal_hsa_check_now_and_then(uhal_hsa_device *device);
 
 /* Gives the device up: something took longer than the deadline. Answers its code. */

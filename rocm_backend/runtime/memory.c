@@ -1,4 +1,4 @@
-/* Device memory and pinned host memory, and who besides their owner may use them. */
+/* Device memory and pinned host memory, and the devices that may use them besides their owner. */
 #include "fault.h"
 #include "peers.h"
 #include "ranges.h"

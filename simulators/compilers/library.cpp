@@ -12,8 +12,8 @@ namespace compilers {
 
 namespace {
 
-std::mutex places_mutex;
-std::array<std::optional<Library>, most_libraries> places;
+std::mutex libraries_mutex;
+std::array<std::optional<Library>, most_libraries> libraries;
 std::array<void *, most_libraries> bases;
 
 // The header of nvJitLink calls "__nvJitLinkCreate_13_0" for nvJitLinkCreate.
@@ -36,25 +36,25 @@ const Replacements *replacements_of(const std::string &name) {
     return found != nullptr ? found : nvjitlink_replacements(name);
 }
 
-// The place of the library that `function` belongs to; `most_libraries` when there is none left.
-size_t place_of(void *function) {
+// The index of the library that `function` belongs to; `most_libraries` when there is none left.
+size_t index_of(void *function) {
     Dl_info about;
     if (dladdr(function, &about) == 0 || about.dli_fname == nullptr) {
         return most_libraries;
     }
-    const std::lock_guard<std::mutex> lock(places_mutex);
-    for (size_t place = 0; place < most_libraries; ++place) {
-        if (places[place] && bases[place] == about.dli_fbase) {
-            return place;
+    const std::lock_guard<std::mutex> lock(libraries_mutex);
+    for (size_t index = 0; index < most_libraries; ++index) {
+        if (libraries[index] && bases[index] == about.dli_fbase) {
+            return index;
         }
-        if (!places[place]) {
+        if (!libraries[index]) {
             void *const handle = dlopen(about.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
             if (handle == nullptr) {
                 return most_libraries;
             }
-            bases[place] = about.dli_fbase;
-            places[place].emplace(handle);
-            return place;
+            bases[index] = about.dli_fbase;
+            libraries[index].emplace(handle);
+            return index;
         }
     }
     return most_libraries;
@@ -66,8 +66,8 @@ void *Library::find(const char *name) const {
     return uhal_loader_lookup(handle_, name);
 }
 
-const Library &library(size_t place) {
-    return *places[place];
+const Library &library(size_t index) {
+    return *libraries[index];
 }
 
 } // namespace compilers
@@ -79,8 +79,8 @@ int uhal_is_replaced(const char *name) {
 }
 
 void *uhal_replacement(void *found, const char *name) {
-    const size_t place = found == nullptr ? compilers::most_libraries : compilers::place_of(found);
-    return place == compilers::most_libraries
+    const size_t index = found == nullptr ? compilers::most_libraries : compilers::index_of(found);
+    return index == compilers::most_libraries
                ? found
-               : (*compilers::replacements_of(compilers::plain_name(name)))[place];
+               : (*compilers::replacements_of(compilers::plain_name(name)))[index];
 }

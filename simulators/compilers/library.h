@@ -26,16 +26,16 @@ class Library {
 // A process rarely has two versions of one library, and hardly ever more.
 constexpr size_t most_libraries = 8;
 
-// The library in a place that `uhal_replacement` gave it.
-const Library &library(size_t place);
+// The library of an index that `uhal_replacement` gave it.
+const Library &library(size_t index);
 
-// A replacement for each place, for a function alone does not know which library it stands for.
+// A replacement for each index, for a function alone does not know which library it stands for.
 using Replacements = std::array<void *, most_libraries>;
 
-// `Body<place>::call` for each place.
-template <template <size_t> class Body, size_t... place>
-Replacements replacements(std::index_sequence<place...>) {
-    return {reinterpret_cast<void *>(&Body<place>::call)...};
+// `Body<index>::call` for each index.
+template <template <size_t> class Body, size_t... index>
+Replacements replacements(std::index_sequence<index...>) {
+    return {reinterpret_cast<void *>(&Body<index>::call)...};
 }
 
 template <template <size_t> class Body> Replacements replacements() {

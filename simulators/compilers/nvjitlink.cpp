@@ -149,10 +149,10 @@ void attach(const Library &nvjitlink, void *handle, Link &link) {
     }
 }
 
-template <size_t place> struct Created {
+template <size_t index> struct Created {
     static int call(void **handle, uint32_t count, const char **options) {
         const int result =
-            library(place).function<Create>("nvJitLinkCreate")(handle, count, options);
+            library(index).function<Create>("nvJitLinkCreate")(handle, count, options);
         if (result == 0) {
             const std::lock_guard<std::mutex> lock(links_mutex);
             links[*handle] = {{options, options + count}, {}, {}};
@@ -161,25 +161,25 @@ template <size_t place> struct Created {
     }
 };
 
-template <size_t place> struct Destroyed {
+template <size_t index> struct Destroyed {
     static int call(void **handle) {
         if (handle != nullptr) {
             const std::lock_guard<std::mutex> lock(links_mutex);
             links.erase(*handle);
         }
-        return library(place).function<Destroy>("nvJitLinkDestroy")(handle);
+        return library(index).function<Destroy>("nvJitLinkDestroy")(handle);
     }
 };
 
-template <size_t place> struct DataAdded {
+template <size_t index> struct DataAdded {
     static int call(void *handle, int kind, const void *data, size_t bytes, const char *name) {
         if (data == nullptr) {
-            return library(place).function<AddData>("nvJitLinkAddData")(handle, kind, data, bytes,
+            return library(index).function<AddData>("nvJitLinkAddData")(handle, kind, data, bytes,
                                                                         name);
         }
         const auto *content = static_cast<const char *>(data);
         Input input = {kind, {content, content + bytes}, name == nullptr ? "" : name};
-        const int result = add_data(library(place), handle, input);
+        const int result = add_data(library(index), handle, input);
         if (result == 0) {
             with_link(handle, [&](Link &link) { link.inputs.push_back(std::move(input)); });
         }
@@ -187,14 +187,14 @@ template <size_t place> struct DataAdded {
     }
 };
 
-template <size_t place> struct FileAdded {
+template <size_t index> struct FileAdded {
     static int call(void *handle, int kind, const char *path) {
         std::ifstream file(path == nullptr ? "" : path, std::ios::binary);
         Input input = {kind, {std::istreambuf_iterator<char>(file), {}}, path == nullptr ? "" : path};
         const bool unreadable = input.content.empty();
         const int result =
-            unreadable ? library(place).function<AddFile>("nvJitLinkAddFile")(handle, kind, path)
-                       : add_data(library(place), handle, input);
+            unreadable ? library(index).function<AddFile>("nvJitLinkAddFile")(handle, kind, path)
+                       : add_data(library(index), handle, input);
         if (result == 0) {
             with_link(handle, [&](Link &link) { link.inputs.push_back(std::move(input)); });
         }
@@ -202,20 +202,20 @@ template <size_t place> struct FileAdded {
     }
 };
 
-template <size_t place> struct Completed {
+template <size_t index> struct Completed {
     static int call(void *handle) {
-        const int result = library(place).function<Complete>("nvJitLinkComplete")(handle);
+        const int result = library(index).function<Complete>("nvJitLinkComplete")(handle);
         if (result == 0) {
-            with_link(handle, [&](Link &link) { attach(library(place), handle, link); });
+            with_link(handle, [&](Link &link) { attach(library(index), handle, link); });
         }
         return result;
     }
 };
 
-template <size_t place> struct LinkedCubinSize {
+template <size_t index> struct LinkedCubinSize {
     static int call(void *handle, size_t *bytes) {
         const int result =
-            library(place).function<GetSize>("nvJitLinkGetLinkedCubinSize")(handle, bytes);
+            library(index).function<GetSize>("nvJitLinkGetLinkedCubinSize")(handle, bytes);
         with_link(handle, [&](const Link &link) {
             *bytes = result != 0 || link.cubin.empty() ? *bytes : link.cubin.size();
         });
@@ -223,7 +223,7 @@ template <size_t place> struct LinkedCubinSize {
     }
 };
 
-template <size_t place> struct LinkedCubin {
+template <size_t index> struct LinkedCubin {
     static int call(void *handle, void *content) {
         bool ours = false;
         with_link(handle, [&](const Link &link) {
@@ -232,7 +232,7 @@ template <size_t place> struct LinkedCubin {
                 std::memcpy(content, link.cubin.data(), link.cubin.size());
             }
         });
-        return ours ? 0 : library(place).function<Get>("nvJitLinkGetLinkedCubin")(handle, content);
+        return ours ? 0 : library(index).function<Get>("nvJitLinkGetLinkedCubin")(handle, content);
     }
 };
 

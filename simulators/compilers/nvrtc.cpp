@@ -42,23 +42,23 @@ std::vector<unsigned char> cubin_of(const Library &nvrtc, void *program) {
     return sim::attach_ptx({cubin.data(), cubin.size()}, {{ptx}, ""});
 }
 
-template <size_t place> struct CubinSize {
+template <size_t index> struct CubinSize {
     static int call(void *program, size_t *bytes) {
-        const int result = library(place).function<GetSize>("nvrtcGetCUBINSize")(program, bytes);
+        const int result = library(index).function<GetSize>("nvrtcGetCUBINSize")(program, bytes);
         if (result == 0 && *bytes != 0) {
-            const std::vector<unsigned char> cubin = cubin_of(library(place), program);
+            const std::vector<unsigned char> cubin = cubin_of(library(index), program);
             *bytes = cubin.empty() ? *bytes : cubin.size();
         }
         return result;
     }
 };
 
-template <size_t place> struct Cubin {
+template <size_t index> struct Cubin {
     static int call(void *program, char *content) {
         const std::vector<unsigned char> cubin =
-            content == nullptr ? std::vector<unsigned char>() : cubin_of(library(place), program);
+            content == nullptr ? std::vector<unsigned char>() : cubin_of(library(index), program);
         if (cubin.empty()) {
-            return library(place).function<Get>("nvrtcGetCUBIN")(program, content);
+            return library(index).function<Get>("nvrtcGetCUBIN")(program, content);
         }
         std::memcpy(content, cubin.data(), cubin.size());
         return 0;

@@ -53,7 +53,7 @@ CUresult copy(Call &call, const std::shared_ptr<Stream> &stream, Side destinatio
     operation.type = CU_GRAPH_NODE_TYPE_MEMCPY;
     if (capturing) {
         operation.details = details_of(destination, source, extent);
-    } else if (source.place.kind == Place::Kind::pageable) {
+    } else if (source.info.kind == AddressInfo::Kind::pageable) {
         if (synchronous) {
             const CUresult earlier = wait_for(call, ends_of(*stream));
             if (earlier != CUDA_SUCCESS) {
@@ -64,8 +64,8 @@ CUresult copy(Call &call, const std::shared_ptr<Stream> &stream, Side destinatio
     }
     operation.work = copy_work(destination, source, extent, *call.device);
     const CUresult result = enqueue(call, *stream, std::move(operation));
-    const bool into_pageable = destination.place.kind == Place::Kind::pageable;
-    const bool from_pinned = source.place.kind == Place::Kind::pinned;
+    const bool into_pageable = destination.info.kind == AddressInfo::Kind::pageable;
+    const bool from_pinned = source.info.kind == AddressInfo::Kind::pinned;
     const bool asked = is_synchronous(call.driver, destination.address) ||
                        is_synchronous(call.driver, source.address);
     const bool waits =
@@ -78,8 +78,9 @@ CUresult copy(Call &call, const std::shared_ptr<Stream> &stream, Side destinatio
 
 // The sides a call names as device memory must be that, or page-locked memory mapped there.
 CUresult check_device(Call &call, uint64_t address) {
-    const Place place = place_of(call.driver, address, 1);
-    const bool fits = place.kind == Place::Kind::device || place.kind == Place::Kind::pinned;
+    const AddressInfo info = info_of(call.driver, address, 1);
+    const bool fits =
+        info.kind == AddressInfo::Kind::device || info.kind == AddressInfo::Kind::pinned;
     return fits ? CUDA_SUCCESS : refuse(CUDA_ERROR_INVALID_VALUE, "an address is not on a device");
 }
 

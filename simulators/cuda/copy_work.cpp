@@ -33,8 +33,8 @@ Side host_side(const void *pointer) {
 }
 
 bool locate(Driver &driver, Side &side, const Extent &extent) {
-    side.place = place_of(driver, side.address, covered(side, extent));
-    return side.place.kind != Place::Kind::invalid && side.address != 0 &&
+    side.info = info_of(driver, side.address, covered(side, extent));
+    return side.info.kind != AddressInfo::Kind::invalid && side.address != 0 &&
            (extent.height == 1 || side.pitch >= extent.width) &&
            (extent.depth == 1 || side.slice >= side.pitch * extent.height);
 }
@@ -47,7 +47,7 @@ void read_now(Side &side, const Extent &extent) {
     copy_rows(packed.staged->data(), packed, reinterpret_cast<const char *>(side.address), side,
               extent);
     packed.address = side.address;
-    packed.place = side.place;
+    packed.info = side.info;
     side = packed;
 }
 
@@ -60,10 +60,10 @@ std::function<sim::Status()> copy_work(Side destination, Side source, Extent ext
         {
             const sim::Lock lock(driver.scheduler.mutex);
             to = view_of(driver, destination.address, covered(destination, extent),
-                         destination.place.kind);
-            from = source.staged != nullptr ? source.staged->data()
-                                            : view_of(driver, source.address,
-                                                      covered(source, extent), source.place.kind);
+                         destination.info.kind);
+            from = source.staged != nullptr
+                       ? source.staged->data()
+                       : view_of(driver, source.address, covered(source, extent), source.info.kind);
         }
         sim::Status status = sim::Status::illegal_address;
         if (to != nullptr && from != nullptr) {

@@ -11,7 +11,7 @@ struct Side {
     uint64_t address = 0;
     uint64_t pitch = 0; // bytes from one row to the next
     uint64_t slice = 0; // and from one slice to the next
-    Place place = {Place::Kind::invalid, nullptr};
+    AddressInfo info = {AddressInfo::Kind::invalid, nullptr};
     std::shared_ptr<std::vector<char>> staged; // rows without gaps, when already read
 };
 
@@ -36,7 +36,7 @@ std::function<sim::Status()> copy_work(Side destination, Side source, Extent ext
                                        DeviceState &device);
 
 inline bool is_host(const Side &side) {
-    return side.place.kind != Place::Kind::device;
+    return side.info.kind != AddressInfo::Kind::device;
 }
 
 } // namespace cuda_sim

@@ -33,7 +33,7 @@ CUresult fill(const char *name, CUdeviceptr address, size_t pitch, unsigned valu
             return result;
         }
         // On the device a fill never waits, whatever its name says.
-        const bool on_host = place_of(call.driver, address, 1).kind != Place::Kind::device;
+        const bool on_host = info_of(call.driver, address, 1).kind != AddressInfo::Kind::device;
         const bool asked = on_host || is_synchronous(call.driver, address);
         const bool waits = synchronous && asked && stream->capture == nullptr;
         const CUresult queued = enqueue(call, *stream, std::move(operation));
@@ -60,17 +60,17 @@ CUresult cuda_sim::make_fill(Call &call, const CUDA_MEMSET_NODE_PARAMS_v2 &what,
         return CUDA_ERROR_INVALID_VALUE;
     }
     const uint64_t covered = what.pitch * (what.height - 1) + bytes;
-    const Place place = place_of(call.driver, what.dst, covered);
-    if (what.dst == 0 || place.kind == Place::Kind::invalid ||
-        place.kind == Place::Kind::pageable) {
+    const AddressInfo info = info_of(call.driver, what.dst, covered);
+    if (what.dst == 0 || info.kind == AddressInfo::Kind::invalid ||
+        info.kind == AddressInfo::Kind::pageable) {
         return refuse(CUDA_ERROR_INVALID_VALUE, "an address is not in one allocation");
     }
     DeviceState &device = *call.device;
     operation.type = CU_GRAPH_NODE_TYPE_MEMSET;
-    operation.work = [what, covered, place, size, &device] {
+    operation.work = [what, covered, info, size, &device] {
         Driver &driver = Driver::get();
         const sim::Lock lock(driver.scheduler.mutex);
-        char *const to = view_of(driver, what.dst, covered, place.kind);
+        char *const to = view_of(driver, what.dst, covered, info.kind);
         if (to == nullptr) {
             device.device.fault_text = "a fill reached memory that is gone";
             return sim::Status::illegal_address;

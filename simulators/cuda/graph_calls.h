@@ -23,7 +23,7 @@ template <class Body> CUresult with_exec(const char *name, CUgraphExec handle, B
     });
 }
 
-// The step that a node's handle names, its graph and its place there; null for a stale handle.
+// The step that a node's handle names, its graph and its index there; null for a stale handle.
 GraphStep *step_of(Driver &driver, CUgraphNode handle, std::shared_ptr<Graph> &graph,
                    size_t &index);
 

@@ -96,8 +96,8 @@ CUresult change_dependencies(const char *name, CUgraph handle, const CUgraphNode
         std::vector<GraphStep> changed = graph->steps;
         for (size_t index = 0; index < count; ++index) {
             auto &after = changed[targets[index]].after;
-            const auto place = std::find(after.begin(), after.end(), sources[index]);
-            if ((place == after.end()) != add || sources[index] == targets[index]) {
+            const auto known = std::find(after.begin(), after.end(), sources[index]);
+            if ((known == after.end()) != add || sources[index] == targets[index]) {
                 return refuse(CUDA_ERROR_INVALID_VALUE,
                               add ? "a dependency is there already, or of a node on itself"
                                   : "there is no such dependency");
@@ -105,7 +105,7 @@ CUresult change_dependencies(const char *name, CUgraph handle, const CUgraphNode
             if (add) {
                 after.push_back(sources[index]);
             } else {
-                after.erase(place);
+                after.erase(known);
             }
         }
         graph->steps = std::move(changed);
@@ -224,7 +224,7 @@ CUresult cuGraphDestroyNode(CUgraphNode hNode) {
                 return refuse(CUDA_ERROR_INVALID_VALUE, "a stream is capturing into this graph");
             }
             forget_step(call.driver, step);
-            // Its place stays, for nodes and executable graphs go by places.
+            // It keeps its index, by which nodes and executable graphs name steps.
             step.operation = {};
             step.after.clear();
             step.removed = true;

@@ -30,11 +30,11 @@ class Pages {
     PageAdvice *begin() const { return first_; }
     PageAdvice *end() const { return last_; }
 
-    // The place that all pages have in common; CU_DEVICE_INVALID without one.
-    CUdevice common(CUdevice PageAdvice::*place) const {
-        const CUdevice of_first = first_->*place;
+    // The device that all pages have in this member; CU_DEVICE_INVALID without one.
+    CUdevice common(CUdevice PageAdvice::*member) const {
+        const CUdevice of_first = first_->*member;
         const bool same = std::all_of(
-            first_, last_, [&](const PageAdvice &one) { return one.*place == of_first; });
+            first_, last_, [&](const PageAdvice &one) { return one.*member == of_first; });
         return same ? of_first : CU_DEVICE_INVALID;
     }
 
@@ -60,13 +60,13 @@ void release(Driver &driver, CUdeviceptr address) {
     driver.host_memory.release(address);
 }
 
-// A place as the older forms of these calls say it: a device, or CU_DEVICE_CPU.
-CUresult read_location(Call &call, const CUmemLocation &location, CUdevice &place) {
+// A location as the older forms of these calls give it: a device, or CU_DEVICE_CPU.
+CUresult read_location(Call &call, const CUmemLocation &location, CUdevice &ordinal) {
     if (location.type == CU_MEM_LOCATION_TYPE_DEVICE) {
-        place = location.id;
-        return call.driver.device(place) == nullptr ? CUDA_ERROR_INVALID_DEVICE : CUDA_SUCCESS;
+        ordinal = location.id;
+        return call.driver.device(ordinal) == nullptr ? CUDA_ERROR_INVALID_DEVICE : CUDA_SUCCESS;
     }
-    place = CU_DEVICE_CPU;
+    ordinal = CU_DEVICE_CPU;
     return location.type == CU_MEM_LOCATION_TYPE_HOST
                ? CUDA_SUCCESS
                : refuse(CUDA_ERROR_NOT_SUPPORTED, "parts of the host's memory are not told apart");
@@ -77,8 +77,8 @@ CUmemLocation location_of(CUdevice device) {
                                    : CUmemLocation{CU_MEM_LOCATION_TYPE_DEVICE, device};
 }
 
-uint32_t bit_of(CUdevice place) {
-    return uint32_t{1} << (place == CU_DEVICE_CPU ? 31 : place);
+uint32_t bit_of(CUdevice ordinal) {
+    return uint32_t{1} << (ordinal == CU_DEVICE_CPU ? 31 : ordinal);
 }
 
 CUresult advise(const char *name, CUdeviceptr address, size_t bytes, CUmem_advise advice,
@@ -88,10 +88,10 @@ CUresult advise(const char *name, CUdeviceptr address, size_t bytes, CUmem_advis
         if (!pages) {
             return not_managed();
         }
-        const bool has_place = advice >= CU_MEM_ADVISE_SET_PREFERRED_LOCATION &&
-                               advice != CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION;
-        CUdevice place = CU_DEVICE_INVALID;
-        const CUresult known = has_place ? read_location(call, location, place) : CUDA_SUCCESS;
+        const bool has_location = advice >= CU_MEM_ADVISE_SET_PREFERRED_LOCATION &&
+                                  advice != CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION;
+        CUdevice ordinal = CU_DEVICE_INVALID;
+        const CUresult known = has_location ? read_location(call, location, ordinal) : CUDA_SUCCESS;
         if (known != CUDA_SUCCESS) {
             return known;
         }
@@ -103,13 +103,13 @@ CUresult advise(const char *name, CUdeviceptr address, size_t bytes, CUmem_advis
                 break;
             case CU_MEM_ADVISE_SET_PREFERRED_LOCATION:
             case CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION:
-                one.preferred = place;
+                one.preferred = ordinal;
                 break;
             case CU_MEM_ADVISE_SET_ACCESSED_BY:
-                one.accessed_by |= bit_of(place);
+                one.accessed_by |= bit_of(ordinal);
                 break;
             case CU_MEM_ADVISE_UNSET_ACCESSED_BY:
-                one.accessed_by &= ~bit_of(place);
+                one.accessed_by &= ~bit_of(ordinal);
                 break;
             default:
                 return CUDA_ERROR_INVALID_VALUE;
@@ -125,8 +125,8 @@ CUresult prefetch(Call &call, Stream &stream, CUdeviceptr address, size_t bytes,
     if (!pages) {
         return not_managed();
     }
-    CUdevice place = CU_DEVICE_INVALID;
-    const CUresult known = read_location(call, location, place);
+    CUdevice ordinal = CU_DEVICE_INVALID;
+    const CUresult known = read_location(call, location, ordinal);
     if (known != CUDA_SUCCESS) {
         return known;
     }
@@ -135,7 +135,7 @@ CUresult prefetch(Call &call, Stream &stream, CUdeviceptr address, size_t bytes,
         return refuse(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "a graph cannot hold a prefetch");
     }
     for (PageAdvice &one : pages) {
-        one.prefetched = place;
+        one.prefetched = ordinal;
     }
     return enqueue(call, stream, {}); // the stream's order is all there is to it
 }
@@ -179,8 +179,9 @@ CUresult answer(Call &call, void *data, size_t bytes, CUmem_range_attribute attr
     CUdevice *const out = static_cast<CUdevice *>(data);
     const CUdevice preferred = pages.common(&PageAdvice::preferred);
     const CUdevice prefetched = pages.common(&PageAdvice::prefetched);
-    const auto type = [](CUdevice place) {
-        return place == CU_DEVICE_INVALID ? CU_MEM_LOCATION_TYPE_INVALID : location_of(place).type;
+    const auto type = [](CUdevice ordinal) {
+        return ordinal == CU_DEVICE_INVALID ? CU_MEM_LOCATION_TYPE_INVALID
+                                            : location_of(ordinal).type;
     };
     switch (attribute) {
     case CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY:
@@ -331,10 +332,10 @@ CUresult cuMemPrefetchBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count
             return CUDA_ERROR_INVALID_VALUE;
         }
         for (size_t index = 0; index < count; ++index) {
-            const size_t *const place =
+            const size_t *const used =
                 std::upper_bound(prefetchLocIdxs, prefetchLocIdxs + numPrefetchLocs, index) - 1;
             const CUresult result = prefetch(call, *stream, dptrs[index], sizes[index],
-                                             prefetchLocs[place - prefetchLocIdxs]);
+                                             prefetchLocs[used - prefetchLocIdxs]);
             if (result != CUDA_SUCCESS) {
                 return result;
             }

@@ -32,23 +32,23 @@ CUresult allocate_ordered(Call &call, CUdeviceptr *address, size_t bytes,
         return allocate_managed(call, address, bytes, pool);
     }
     DeviceState &device = *call.driver.device(pool->device);
-    uint64_t place = 0;
-    const sim::Status status = device.device.memory.reserve(bytes, place);
+    uint64_t reserved = 0;
+    const sim::Status status = device.device.memory.reserve(bytes, reserved);
     if (status != sim::Status::ok) {
         return to_result(status);
     }
-    sim::Allocation *allocation = device.device.memory.find(place);
+    sim::Allocation *allocation = device.device.memory.find(reserved);
     allocation->stream_ordered = true;
     allocation->pool = pool.get();
     pool->used += bytes;
     pool->used_high = std::max(pool->used_high, pool->used);
     Operation operation;
     operation.type = CU_GRAPH_NODE_TYPE_MEM_ALLOC;
-    operation.work = [&device, place] {
+    operation.work = [&device, reserved] {
         const sim::Lock lock(Driver::get().scheduler.mutex);
-        return device.device.memory.commit(place);
+        return device.device.memory.commit(reserved);
     };
-    *address = place;
+    *address = reserved;
     return enqueue(call, *stream, std::move(operation));
 }
 

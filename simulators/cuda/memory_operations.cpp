@@ -19,7 +19,7 @@ struct WordOperation {
     uint64_t address;
     uint64_t value;
     unsigned condition;
-    Place::Kind place;
+    AddressInfo::Kind kind;
 };
 
 template <class Word> bool holds(Word found, Word wanted, unsigned condition) {
@@ -49,7 +49,7 @@ template <class Word> bool try_word(const WordOperation &what, char *view) {
 sim::Status attempt(const WordOperation &what, DeviceState &device, bool &done) {
     Driver &driver = Driver::get();
     const sim::Lock lock(driver.scheduler.mutex);
-    char *const view = view_of(driver, what.address, what.wide ? 8 : 4, what.place);
+    char *const view = view_of(driver, what.address, what.wide ? 8 : 4, what.kind);
     if (view == nullptr) {
         device.device.fault_text = "a stream's operation on memory reached memory that is gone";
         return sim::Status::illegal_address;
@@ -96,13 +96,13 @@ CUresult read_word(Call &call, const CUstreamMemOpValueParams &from, bool waits,
     if ((from.flags & CU_STREAM_WAIT_VALUE_FLUSH) != 0) {
         return refuse(CUDA_ERROR_NOT_SUPPORTED, "there are no remote writes to a simulated device");
     }
-    const Place place = place_of(call.driver, from.address, bytes);
-    if (place.kind == Place::Kind::invalid || place.kind == Place::Kind::pageable ||
+    const AddressInfo info = info_of(call.driver, from.address, bytes);
+    if (info.kind == AddressInfo::Kind::invalid || info.kind == AddressInfo::Kind::pageable ||
         is_managed(call.driver, from.address)) {
         return refuse(CUDA_ERROR_INVALID_VALUE, "the word is neither the device's nor page-locked");
     }
     words.push_back(
-        {waits, wide, from.address, wide ? from.value64 : from.value, condition, place.kind});
+        {waits, wide, from.address, wide ? from.value64 : from.value, condition, info.kind});
     return CUDA_SUCCESS;
 }
 

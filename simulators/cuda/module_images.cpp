@@ -91,7 +91,7 @@ CUresult read_text(const Driver &driver, const Profile &profile, std::string_vie
     return readable ? check_ptx(driver, profile, image, why) : CUDA_ERROR_INVALID_PTX;
 }
 
-// PTX takes the place of the cubin it was made into, except for what only the compiler knows.
+// PTX replaces the cubin it was made into, except for what only the compiler knows.
 void take_text(sim::Image &cubin, sim::Image text) {
     for (sim::ImageEntry &entry : text.entries) {
         const auto compiled =

@@ -215,21 +215,21 @@ CUresult find_variable(Driver &driver, const std::shared_ptr<Module> &module,
     if (variable == variables.end()) {
         return CUDA_ERROR_NOT_FOUND;
     }
-    uint64_t place = 0;
-    uint64_t placed_bytes = variable->bytes;
+    uint64_t found_address = 0;
+    uint64_t found_bytes = variable->bytes;
     if (module->ptx == nullptr) {
-        const CUresult refusal = borrow_variable(*module, *variable, place);
+        const CUresult refusal = borrow_variable(*module, *variable, found_address);
         if (refusal != CUDA_SUCCESS) {
             return refusal;
         }
-    } else if (!module->ptx->variable(name, place, placed_bytes)) {
+    } else if (!module->ptx->variable(name, found_address, found_bytes)) {
         return CUDA_ERROR_NOT_FOUND;
     }
     if (address != nullptr) {
-        *address = place;
+        *address = found_address;
     }
     if (bytes != nullptr) {
-        *bytes = placed_bytes;
+        *bytes = found_bytes;
     }
     return CUDA_SUCCESS;
 }

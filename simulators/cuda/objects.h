@@ -114,12 +114,12 @@ struct LinkState {
     JitLog log;
 };
 
-// What a program said of a page of managed memory. Places are devices, or CU_DEVICE_CPU.
+// What a program said of a page of managed memory. Locations are devices, or CU_DEVICE_CPU.
 struct PageAdvice {
     bool read_mostly = false;
     CUdevice preferred = CU_DEVICE_INVALID;
     CUdevice prefetched = CU_DEVICE_INVALID;
-    uint32_t accessed_by = 0; // a bit for each place
+    uint32_t accessed_by = 0; // a bit for each location
 };
 
 // An allocation of managed memory, which lies in host memory.

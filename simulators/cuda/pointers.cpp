@@ -105,20 +105,20 @@ bool is_synchronous(Driver &driver, uint64_t address) {
            driver.synchronous.count(allocation_of(driver, address)) != 0;
 }
 
-Place place_of(Driver &driver, uint64_t address, uint64_t bytes) {
+AddressInfo info_of(Driver &driver, uint64_t address, uint64_t bytes) {
     for (const auto &device : driver.devices) {
         sim::DeviceMemory &memory = device->device.memory;
         const sim::Allocation *allocation = memory.find(address, bytes);
         if (allocation != nullptr) {
             const bool usable = allocation->state != sim::AllocationState::leaving;
-            return {usable ? Place::Kind::device : Place::Kind::invalid, device.get()};
+            return {usable ? AddressInfo::Kind::device : AddressInfo::Kind::invalid, device.get()};
         }
         if (memory.covers(address)) {
-            return {Place::Kind::invalid, device.get()};
+            return {AddressInfo::Kind::invalid, device.get()};
         }
     }
     const bool pinned = driver.host_memory.find(address, bytes) != nullptr;
-    return {pinned ? Place::Kind::pinned : Place::Kind::pageable, nullptr};
+    return {pinned ? AddressInfo::Kind::pinned : AddressInfo::Kind::pageable, nullptr};
 }
 
 bool is_managed(Driver &driver, uint64_t address) {
@@ -126,11 +126,11 @@ bool is_managed(Driver &driver, uint64_t address) {
     return range != nullptr && driver.managed.count(range->address) != 0;
 }
 
-char *view_of(Driver &driver, uint64_t address, uint64_t bytes, Place::Kind expected) {
-    if (expected == Place::Kind::pageable) {
+char *view_of(Driver &driver, uint64_t address, uint64_t bytes, AddressInfo::Kind expected) {
+    if (expected == AddressInfo::Kind::pageable) {
         return reinterpret_cast<char *>(address);
     }
-    if (expected == Place::Kind::pinned) {
+    if (expected == AddressInfo::Kind::pinned) {
         const bool still = driver.host_memory.find(address, bytes) != nullptr;
         return still ? reinterpret_cast<char *>(address) : nullptr;
     }

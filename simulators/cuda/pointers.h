@@ -5,7 +5,7 @@
 
 namespace cuda_sim {
 
-struct Place {
+struct AddressInfo {
     enum class Kind {
         device,
         pinned,
@@ -18,10 +18,10 @@ struct Place {
 };
 
 // Of all of address … address + bytes - 1; host memory that is pinned only in part is pageable.
-Place place_of(Driver &driver, uint64_t address, uint64_t bytes);
+AddressInfo info_of(Driver &driver, uint64_t address, uint64_t bytes);
 
-// Where the engine finds memory that place_of knows. Null when it is gone by now.
-char *view_of(Driver &driver, uint64_t address, uint64_t bytes, Place::Kind expected);
+// Where the engine finds memory that info_of knows. Null when it is gone by now.
+char *view_of(Driver &driver, uint64_t address, uint64_t bytes, AddressInfo::Kind expected);
 
 // Whether an allocation of managed memory holds the address.
 bool is_managed(Driver &driver, uint64_t address);

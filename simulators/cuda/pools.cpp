@@ -1,4 +1,4 @@
-// Memory pools: which one a device uses, their settings, and who else may reach their memory.
+// Memory pools: which one a device uses, their settings, and which other devices may reach their memory.
 #include "call.h"
 
 using namespace cuda_sim;
@@ -25,17 +25,17 @@ CUresult put(const std::shared_ptr<Pool> &pool, CUmemoryPool *out) {
 }
 
 // Where memory of this kind is preferred; CU_DEVICE_INVALID for nowhere, which only managed is.
-CUresult read_place(Call &call, const CUmemLocation &location, CUmemAllocationType type,
-                    CUdevice &place) {
+CUresult read_location(Call &call, const CUmemLocation &location, CUmemAllocationType type,
+                       CUdevice &ordinal) {
     const bool managed = type == static_cast<int>(CU_MEM_ALLOCATION_TYPE_MANAGED);
     if (type != CU_MEM_ALLOCATION_TYPE_PINNED && !managed) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (location.type == CU_MEM_LOCATION_TYPE_DEVICE) {
-        place = location.id;
-        return call.driver.device(place) == nullptr ? CUDA_ERROR_INVALID_DEVICE : CUDA_SUCCESS;
+        ordinal = location.id;
+        return call.driver.device(ordinal) == nullptr ? CUDA_ERROR_INVALID_DEVICE : CUDA_SUCCESS;
     }
-    place = location.type == CU_MEM_LOCATION_TYPE_HOST ? CU_DEVICE_CPU : CU_DEVICE_INVALID;
+    ordinal = location.type == CU_MEM_LOCATION_TYPE_HOST ? CU_DEVICE_CPU : CU_DEVICE_INVALID;
     const bool known = location.type == CU_MEM_LOCATION_TYPE_HOST || location.type == 0;
     return managed && known
                ? CUDA_SUCCESS
@@ -43,24 +43,24 @@ CUresult read_place(Call &call, const CUmemLocation &location, CUmemAllocationTy
                         "only pools of device memory and managed memory are simulated");
 }
 
-// The pools of a place: the default one, and the one in use.
+// The pools of a location: the default one, and the one in use.
 template <class Body>
-CUresult with_place(const char *name, const CUmemLocation *location, CUmemAllocationType type,
+CUresult with_pools(const char *name, const CUmemLocation *location, CUmemAllocationType type,
                     Body body) {
     return initialized(name, [&](Call &call) {
-        CUdevice place = CU_DEVICE_INVALID;
+        CUdevice ordinal = CU_DEVICE_INVALID;
         const CUresult known = location == nullptr ? CUDA_ERROR_INVALID_VALUE
-                                                   : read_place(call, *location, type, place);
+                                                   : read_location(call, *location, type, ordinal);
         if (known != CUDA_SUCCESS) {
             return known;
         }
         if (type == CU_MEM_ALLOCATION_TYPE_PINNED) {
-            DeviceState &device = *call.driver.device(place);
+            DeviceState &device = *call.driver.device(ordinal);
             return body(device.default_pool, device.pool);
         }
-        std::shared_ptr<Pool> &first = call.driver.default_managed_pools[place];
-        std::shared_ptr<Pool> &used = call.driver.managed_pools[place];
-        first = first == nullptr ? call.driver.make_pool(place, true) : first;
+        std::shared_ptr<Pool> &first = call.driver.default_managed_pools[ordinal];
+        std::shared_ptr<Pool> &used = call.driver.managed_pools[ordinal];
+        first = first == nullptr ? call.driver.make_pool(ordinal, true) : first;
         used = used == nullptr ? first : used;
         return body(first, used);
     });
@@ -103,20 +103,20 @@ CUresult cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool) {
 
 CUresult cuMemGetDefaultMemPool(CUmemoryPool *pool_out, CUmemLocation *location,
                                 CUmemAllocationType type) {
-    return with_place(__func__, location, type,
+    return with_pools(__func__, location, type,
                       [&](std::shared_ptr<Pool> &first, std::shared_ptr<Pool> &) {
                           return put(first, pool_out);
                       });
 }
 
 CUresult cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type) {
-    return with_place(
+    return with_pools(
         __func__, location, type,
         [&](std::shared_ptr<Pool> &, std::shared_ptr<Pool> &used) { return put(used, pool); });
 }
 
 CUresult cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool) {
-    return with_place(__func__, location, type,
+    return with_pools(__func__, location, type,
                       [&](std::shared_ptr<Pool> &first, std::shared_ptr<Pool> &used) {
                           const std::shared_ptr<Pool> found = Driver::get().pools.find(pool);
                           if (found == nullptr || found->device != first->device ||
@@ -133,8 +133,9 @@ CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps) {
         if (pool == nullptr || poolProps == nullptr) {
             return CUDA_ERROR_INVALID_VALUE;
         }
-        CUdevice place = CU_DEVICE_INVALID;
-        const CUresult known = read_place(call, poolProps->location, poolProps->allocType, place);
+        CUdevice ordinal = CU_DEVICE_INVALID;
+        const CUresult known =
+            read_location(call, poolProps->location, poolProps->allocType, ordinal);
         if (known != CUDA_SUCCESS) {
             return known;
         }
@@ -142,7 +143,7 @@ CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps) {
             return refuse(CUDA_ERROR_NOT_SUPPORTED, "pools for other processes are not simulated");
         }
         const bool managed = poolProps->allocType != CU_MEM_ALLOCATION_TYPE_PINNED;
-        *pool = call.driver.make_pool(place, managed)->handle;
+        *pool = call.driver.make_pool(ordinal, managed)->handle;
         return CUDA_SUCCESS;
     });
 }

@@ -65,7 +65,7 @@ bool hidden(const std::string &symbol) {
 }
 
 // The newest form that is not newer than `version`; `known` tells an old version from a wrong name.
-// No older form takes the place of a hidden one.
+// No older form replaces a hidden one.
 const EntryPoint *find(const char *name, unsigned version, bool &known) {
     const EntryPoint *found = nullptr;
     known = false;

@@ -94,14 +94,14 @@ std::vector<std::string> folders_of_driver(const std::string &beside) {
     return folders;
 }
 
-std::vector<std::string> libraries_in(const std::string &place) {
+std::vector<std::string> libraries_in(const std::string &path) {
     std::vector<std::string> found;
     std::error_code ignored;
-    if (!files::is_directory(place, ignored)) {
-        found.push_back(place);
+    if (!files::is_directory(path, ignored)) {
+        found.push_back(path);
         return found;
     }
-    for (const auto &entry : files::directory_iterator(place, ignored)) {
+    for (const auto &entry : files::directory_iterator(path, ignored)) {
         if (entry.path().extension() == ".so") {
             found.push_back(entry.path().string());
         }
@@ -165,9 +165,9 @@ class HostExecutable : public Executable {
             if ((parameter.flags & UHAL_HOST_PARAMETER_POINTER) == 0) {
                 continue;
             }
-            unsigned char *place = bound.data() + description_.parameters[index].offset;
+            unsigned char *argument = bound.data() + description_.parameters[index].offset;
             uint64_t address = 0;
-            std::memcpy(&address, place, sizeof address);
+            std::memcpy(&address, argument, sizeof address);
             if (address == 0) {
                 continue;
             }
@@ -175,7 +175,7 @@ class HostExecutable : public Executable {
                 status = Status::misaligned_address;
             }
             void *translated = map.translate(address);
-            std::memcpy(place, &translated, sizeof translated);
+            std::memcpy(argument, &translated, sizeof translated);
         }
         return bound;
     }
@@ -337,11 +337,11 @@ bool HostKernels::has_any(const std::vector<std::string> &entries) {
 
 const std::vector<HostKernels::Library> &HostKernels::libraries() {
     std::call_once(searched_, [this] {
-        std::vector<std::string> places = Settings::list("KERNELS", ':');
+        std::vector<std::string> folders = Settings::list("KERNELS", ':');
         const std::vector<std::string> shipped = folders_of_driver(beside_);
-        places.insert(places.end(), shipped.begin(), shipped.end());
-        for (const std::string &place : places) {
-            for (const std::string &path : libraries_in(place)) {
+        folders.insert(folders.end(), shipped.begin(), shipped.end());
+        for (const std::string &folder : folders) {
+            for (const std::string &path : libraries_in(folder)) {
                 void *library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
                 const uhal_host_module *module = module_of(library);
                 if (module != nullptr && cpu_runs(*module)) {

@@ -103,7 +103,7 @@ bool DeviceMemory::open() {
     return true;
 }
 
-bool DeviceMemory::place(uint64_t bytes, uint64_t &offset) const {
+bool DeviceMemory::find_room(uint64_t bytes, uint64_t &offset) const {
     if (next_ + bytes + page <= span_) {
         offset = next_;
         return true;
@@ -125,7 +125,7 @@ Status DeviceMemory::insert(uint64_t bytes, Allocation &allocation) {
     const uint64_t padded = round_up(bytes, alignment);
     const uint64_t pages = round_up(padded, page);
     uint64_t offset = 0;
-    if (pages < bytes || pages > span_ || !open() || !place(pages, offset)) {
+    if (pages < bytes || pages > span_ || !open() || !find_room(pages, offset)) {
         return Status::out_of_memory;
     }
     // One page between neighbours stays unmapped.
@@ -281,7 +281,7 @@ Status DeviceMemory::import(const SharedRange &range, uint64_t &address) {
         close(descriptor);
         return Status::illegal_address;
     }
-    // Both ends place an allocation of so many bytes at the same place in its last page.
+    // Both ends begin an allocation of so many bytes at the same offset in its pages.
     const uint64_t first = page_of(allocation.address);
     const uint64_t bytes = round_up(allocation.address + range.bytes, page) - first;
     allocation.view = view_ + (allocation.address - base_);
@@ -349,8 +349,8 @@ char *DeviceMemory::view(uint64_t address) const {
     return view_ + (address - base_);
 }
 
-uint64_t DeviceMemory::address_of(uint64_t place) const {
-    const uint64_t offset = place - reinterpret_cast<uint64_t>(view_);
+uint64_t DeviceMemory::address_of(uint64_t viewed) const {
+    const uint64_t offset = viewed - reinterpret_cast<uint64_t>(view_);
     return base_ != 0 && offset < span_ ? base_ + offset : 0;
 }
 

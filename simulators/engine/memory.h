@@ -1,6 +1,6 @@
 // The memory of one simulated device.
 //
-// It is mapped at two places. Device addresses lie in the first, which nobody may touch: a host
+// It is mapped twice. Device addresses lie in the first mapping, which nobody may touch: a host
 // read of a device address faults as it does on hardware. The engine works through the second,
 // its view, where only the pages of live allocations are mapped: a kernel that leaves them faults.
 // Devices made before the first allocation share one window, so that one distance leads from any of
@@ -47,7 +47,7 @@ struct FreedRange {
     uint64_t bytes;
 };
 
-// A variable of a module, by its place in the module's area.
+// A variable of a module, by its offset in the module's area.
 struct AreaPart {
     std::string name;
     uint64_t offset;
@@ -121,14 +121,14 @@ class DeviceMemory {
     // Of this device and those it shares it with; zeros before the first allocation.
     Window window() const;
 
-    // The device address of a place in the view, for naming a fault there; 0 for any other.
-    uint64_t address_of(uint64_t place) const;
+    // The device address of an address in the view, to name a fault there; 0 for any other.
+    uint64_t address_of(uint64_t viewed) const;
 
   private:
     struct Reservation;
 
     bool open();
-    bool place(uint64_t bytes, uint64_t &offset) const;
+    bool find_room(uint64_t bytes, uint64_t &offset) const;
     Status insert(uint64_t bytes, Allocation &allocation);
     Status map(uint64_t address, uint64_t bytes);
     void unmap(uint64_t address, uint64_t bytes);

@@ -9,14 +9,14 @@ namespace sim {
 
 namespace {
 
-std::string place;
+std::string target;
 
 // -1 when it cannot be opened, or nobody wants to read.
 int open_report() {
-    if (place == "stderr") {
+    if (target == "stderr") {
         return STDERR_FILENO;
     }
-    return place.empty() ? -1 : open(place.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    return target.empty() ? -1 : open(target.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
 }
 
 void close_report(int descriptor) {
@@ -28,19 +28,19 @@ void close_report(int descriptor) {
 } // namespace
 
 void start_reporting(std::string &complaint) {
-    place = Settings::text("REPORT");
+    target = Settings::text("REPORT");
     const int descriptor = open_report();
-    if (descriptor < 0 && !place.empty()) {
-        complaint = "UHAL_SIM_REPORT=" + place + ": expected `stderr` or a file that can be written";
+    if (descriptor < 0 && !target.empty()) {
+        complaint = "UHAL_SIM_REPORT=" + target + ": expected `stderr` or a file that can be written";
         return;
     }
     close_report(descriptor);
 }
 
 std::string report_hint() {
-    return place.empty() ? "UHAL_SIM_REPORT=stderr tells more"
-           : place == "stderr" ? ""
-                               : "more in " + place;
+    return target.empty() ? "UHAL_SIM_REPORT=stderr tells more"
+           : target == "stderr" ? ""
+                               : "more in " + target;
 }
 
 void report(const std::string &text) {

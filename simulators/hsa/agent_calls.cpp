@@ -14,10 +14,10 @@ constexpr size_t uuid_bytes = 24;
 constexpr uint32_t cpu_cache_line = 64;
 constexpr uint32_t gpu_cache_line = 128;
 
-template <size_t Bytes> hsa_status_t answer_text(void *place, const std::string &text) {
+template <size_t Bytes> hsa_status_t answer_text(void *output, const std::string &text) {
     char padded[Bytes] = {};
     std::memcpy(padded, text.data(), std::min(text.size(), Bytes - 1));
-    return answer(place, padded);
+    return answer(output, padded);
 }
 
 std::string uuid_of(const Agent &agent) {

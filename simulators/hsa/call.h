@@ -44,8 +44,8 @@ template <class Body> hsa_status_t in_runtime(const char *name, Body body) {
 }
 
 // Writes what a query asked for.
-template <class Type> hsa_status_t answer(void *place, const Type &value) {
-    __builtin_memcpy(place, &value, sizeof value);
+template <class Type> hsa_status_t answer(void *output, const Type &value) {
+    __builtin_memcpy(output, &value, sizeof value);
     return HSA_STATUS_SUCCESS;
 }
 

@@ -173,16 +173,16 @@ hsa_status_t hsa_amd_memory_fill(void *pointer, uint32_t value, size_t count) {
             return refuse(HSA_STATUS_ERROR_INVALID_ALLOCATION,
                           "the words are not all in one allocation");
         }
-        char *place = static_cast<char *>(runtime.ranges.view(*range, address));
+        char *filled = static_cast<char *>(runtime.ranges.view(*range, address));
         const bool by_device = range->owner->gpu() || range->allowed.size() > 1;
         const sim::Outcome outcome = sim::run_guarded([&] {
             if (!by_device) {
                 // The real runtime's shortcut for memory that no GPU uses: the lowest byte, each.
-                std::memset(place, static_cast<int>(value & 0xFF), bytes);
+                std::memset(filled, static_cast<int>(value & 0xFF), bytes);
                 return;
             }
             for (size_t index = 0; index < count; ++index) {
-                std::memcpy(place + index * sizeof value, &value, sizeof value);
+                std::memcpy(filled + index * sizeof value, &value, sizeof value);
             }
         });
         runtime.fences.copied_to(address, bytes);

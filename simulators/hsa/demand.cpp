@@ -94,7 +94,7 @@ void Processor::see_packets(const std::shared_ptr<Queue> &queue) {
         if (packet.type() == HSA_PACKET_TYPE_INVALID) {
             return;
         }
-        // The handle lies in the same place in all packets.
+        // The handle lies at the same offset in all packets.
         const auto signal = runtime_.signals.find(packet.dispatch.completion_signal);
         if (signal != nullptr) {
             signal->producers.push_back({queue, queue->seen, {}});
@@ -215,7 +215,7 @@ void Processor::poll(Signal &signal) {
 
 void Processor::poll(Queue &queue) {
     if (queue.written - queue.taken >= queue.abi->size) {
-        // More than the one place needed: waking the other thread for each packet would be slow.
+        // More than the one packet needed: waking the other thread for each packet would be slow.
         raise(queue, queue.taken + queue.abi->size / 4);
         serve_demands();
     }

@@ -96,8 +96,8 @@ Refusal read_arguments(Runtime &runtime, const Queue &queue, const Dispatch &dis
     if (!unseen.empty()) {
         return {HSA_STATUS_ERROR_EXCEPTION, "its arguments may be old: " + unseen};
     }
-    const auto *place = static_cast<const unsigned char *>(runtime.ranges.view(*range, address));
-    work.arguments.assign(place, place + bytes);
+    const auto *source = static_cast<const unsigned char *>(runtime.ranges.view(*range, address));
+    work.arguments.assign(source, source + bytes);
     return {};
 }
 
@@ -139,19 +139,19 @@ void *AgentAddresses::translate(uint64_t address) const {
                                     forbidden_stretch / 2);
 }
 
-uint64_t AgentAddresses::address_of(uint64_t place) const {
-    const uint64_t offset = place - forbidden();
+uint64_t AgentAddresses::address_of(uint64_t viewed) const {
+    const uint64_t offset = viewed - forbidden();
     const uint64_t stretch = offset / forbidden_stretch;
     if (stretch < forbidden_stretches && stretch < refused_.size()) {
         return refused_[stretch] + offset % forbidden_stretch - forbidden_stretch / 2;
     }
     for (const sim::DeviceMemory *memory : ranges_.devices) {
-        const uint64_t address = memory->address_of(place);
+        const uint64_t address = memory->address_of(viewed);
         if (address != 0) {
             return address;
         }
     }
-    return place;
+    return viewed;
 }
 
 Refusal prepare_kernel(Runtime &runtime, const Queue &queue, const Dispatch &dispatch,

@@ -18,8 +18,8 @@ class AgentAddresses : public sim::AddressMap {
 
     void *translate(uint64_t address) const override;
 
-    // The address a kernel used when this process met a fault at `place`.
-    uint64_t address_of(uint64_t place) const;
+    // The address a kernel used when this process met a fault at `viewed`.
+    uint64_t address_of(uint64_t viewed) const;
 
   private:
     Ranges &ranges_;

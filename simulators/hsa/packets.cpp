@@ -147,8 +147,8 @@ Refusal check_dispatch(const Runtime &runtime, const Queue &queue,
                 kernel == nullptr ? "its kernel object is none of a frozen executable"
                                   : "its kernel was loaded for another agent"};
     }
-    const auto place = reinterpret_cast<uint64_t>(packet.kernarg_address);
-    if (kernel->kernel->kernarg_bytes != 0 && place % kernarg_alignment != 0) {
+    const auto kernarg = reinterpret_cast<uint64_t>(packet.kernarg_address);
+    if (kernel->kernel->kernarg_bytes != 0 && kernarg % kernarg_alignment != 0) {
         return {HSA_STATUS_ERROR_INVALID_ARGUMENT,
                 "its kernel arguments do not lie at a multiple of " + number(kernarg_alignment)};
     }

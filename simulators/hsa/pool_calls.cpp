@@ -1,4 +1,4 @@
-// Memory pools, allocations and who may use them.
+// Memory pools, allocations and the agents that may use them.
 #include <cstring>
 
 #include "call.h"

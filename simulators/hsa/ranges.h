@@ -1,4 +1,4 @@
-// The memory a program got from the runtime, and who may touch it.
+// The memory a program got from the runtime, and the agents that may touch it.
 //
 // Memory of a GPU's pool has addresses that only devices can use; of a host pool, addresses that
 // both use; a locked stretch of the program's own memory has a second address, for devices. Not

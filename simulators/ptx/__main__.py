@@ -29,7 +29,7 @@ from .cache import BuildError, kernel_library, runtime_library  # noqa: E402
 from .errors import PtxError, UnsupportedPtxError  # noqa: E402
 from .parser import parse  # noqa: E402
 from .serve import serve  # noqa: E402
-from .unit import variable_places  # noqa: E402
+from .unit import variable_offsets  # noqa: E402
 
 if TYPE_CHECKING:
     from .checks import Check
@@ -73,7 +73,7 @@ def describe(text: str) -> dict[str, Any]:
     words of it that hold the address of another variable.
     """
     program = parse(text)
-    offsets, size = variable_places(program.variables)
+    offsets, size = variable_offsets(program.variables)
     variables = []
     for name, offset in offsets.items():
         variable = program.variables[name]

@@ -44,8 +44,8 @@ def any_logic(e: Emitter, i: Instruction) -> None:
         if not table >> row & 1:
             continue
         term = "-1"
-        for place, value in zip((4, 2, 1), inputs, strict=True):
-            literal = value if row & place else e.value(f"xor i32 {value}, -1")
+        for bit, value in zip((4, 2, 1), inputs, strict=True):
+            literal = value if row & bit else e.value(f"xor i32 {value}, -1")
             term = e.value(f"and i32 {term}, {literal}")
         result = e.value(f"or i32 {result}, {term}")
     e.write(i.operands[0], result, B32)
@@ -122,11 +122,11 @@ def find_bit(e: Emitter, i: Instruction) -> None:
         sign = e.value(f"ashr {kind.llvm} {value}, {kind.width - 1}")
         value = e.value(f"xor {kind.llvm} {value}, {sign}")
     zeros = e.call(kind.llvm, f"llvm.ctlz.{kind.llvm}", f"{kind.llvm} {value}", "i1 false")
-    place = zeros
+    bit = zeros
     if not i.has("shiftamt"):
-        place = e.value(f"sub {kind.llvm} {kind.width - 1}, {zeros}")
+        bit = e.value(f"sub {kind.llvm} {kind.width - 1}, {zeros}")
     none = e.value(f"icmp eq {kind.llvm} {value}, 0")
-    result = e.value(f"select i1 {none}, {kind.llvm} -1, {kind.llvm} {place}")
+    result = e.value(f"select i1 {none}, {kind.llvm} -1, {kind.llvm} {bit}")
     e.write(i.operands[0], e.resized(result, kind.width, 32, signed=False), U32)
 
 
@@ -211,7 +211,7 @@ def permute_bytes(e: Emitter, i: Instruction) -> None:
     result = "0"
     for index in range(4):
         if mode:
-            picked = _place_of_mode(e, mode, index, selector)
+            picked = _index_of_mode(e, mode, index, selector)
             copies_sign = "false"
         else:
             nibble = e.value(f"lshr i32 {selector}, {4 * index}")
@@ -226,7 +226,7 @@ def permute_bytes(e: Emitter, i: Instruction) -> None:
     e.write(i.operands[0], result, B32)
 
 
-def _place_of_mode(e: Emitter, mode: str, index: int, selector: str) -> str:
+def _index_of_mode(e: Emitter, mode: str, index: int, selector: str) -> str:
     start = e.value(f"and i32 {selector}, 3")
     if mode == "f4e":
         return e.value(f"add i32 {start}, {index}")

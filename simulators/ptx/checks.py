@@ -31,7 +31,7 @@ LOCAL_ALIGNMENT = 16
 
 @dataclass(frozen=True)
 class Site:
-    """A place of the text that accesses memory: struct uptx_site of runtime/ptx.h."""
+    """An instruction of the text that accesses memory: struct uptx_site of runtime/ptx.h."""
 
     line: int
     bytes: int
@@ -133,7 +133,7 @@ class Checks(Operands):
         self.line(f"br i1 {known}, label %{go_on}, label %{look_up}, !prof !1")
         self.begin(look_up)
         self._call("check", number, address)
-        self.place(go_on)
+        self.fall_into(go_on)
         if self.check == "strict" and site.space == "generic":
             self._watch(site, number, address, "generic")
         delta = self._of_interval(interval, "delta")
@@ -221,7 +221,7 @@ class Checks(Operands):
         self.line(f"br i1 {shared}, label %{inside}, label %{go_on}")
         self.begin(inside)
         self._call("watch", number, index)
-        self.place(go_on)
+        self.fall_into(go_on)
 
     def _call(self, name: str, number: int, address: str) -> None:
         function = self.field(name, "ptr")

@@ -12,7 +12,7 @@ from .unit import PROVIDED, callee
 CHAPTER = "9.7.12 Control Flow: "
 SYNC = "9.7.13 Parallel Synchronization and Communication: "
 MISCELLANEOUS = "9.7.19 Miscellaneous: "
-PLACE = "i32 %tx, i32 %ty, i32 %tz"
+THREAD = "i32 %tx, i32 %ty, i32 %tz"
 
 
 @instruction("bra{.uni,}", section=CHAPTER + "bra")
@@ -120,7 +120,7 @@ def _call_through(e: Emitter, i: Instruction, target: Operand | None, pointers: 
         e.line(f"br label %{after}")
     e.begin(wrong)
     refuse = e.field("no_function", "ptr")
-    e.line(f"call void {refuse}(ptr %block, {PLACE}, i32 {i.line}, i64 {address})")
+    e.line(f"call void {refuse}(ptr %block, {THREAD}, i32 {i.line}, i64 {address})")
     e.line("unreachable")
     e.begin(after)
 

@@ -2,7 +2,7 @@
 
 Registers are stack slots; LLVM turns them into values. A kernel whose threads wait for each other
 becomes a coroutine (LLVM's `presplitcoroutine`): at a barrier or a warp operation a thread leaves
-its request in its record, suspends, and the run time resumes it with the answer in the same place.
+its request in its record, suspends, and the run time resumes it with the answer in the same record.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Emitter(Checks):
         self.begin(pause)
         self.line(f"store i32 {FUEL}, ptr {where}")
         self.ask("pause", 0)
-        self.place(go_on)
+        self.fall_into(go_on)
 
     # -- functions ---------------------------------------------------------------------------------
 
@@ -115,7 +115,7 @@ class Emitter(Checks):
             self._line = statement.line
             if isinstance(statement, Label):
                 placed.add(statement.name)
-                self.place(self.target(statement.name))
+                self.fall_into(self.target(statement.name))
                 if self.turns is not None and self.turns.label == statement.name:
                     self._end_turn(self.turns)
             else:
@@ -213,7 +213,7 @@ class Emitter(Checks):
             for name, kind in list(self._written):
                 trace_result(self, one.line, name, kind)
         if after:
-            self.place(after)
+            self.fall_into(after)
 
     @property
     def function(self) -> Function:

@@ -42,7 +42,7 @@ def metadata(unit: Unit) -> str:
 
 # Known to be there, so that what is read of it can be read before a loop.
 _BLOCK = f"ptr dereferenceable({BLOCK_BYTES}) align 8 %block"
-_PLACE = "i32 %tx, i32 %ty, i32 %tz"
+_THREAD = "i32 %tx, i32 %ty, i32 %tz"
 _ACCESS = re.compile(r"(?:%\S+ = load|store) (?!atomic|volatile)")
 
 
@@ -93,13 +93,13 @@ def _thread(e: Emitter, name: str, opening: list[str]) -> str:
     if opening:
         statements = [*opening, '"start":', *statements]
     lines = [*e.slots, *parameters, *statements]
-    # A variable of the thread is one place for all threads of the loop: those do depend.
+    # All threads of the loop share the memory of a thread's variable: those do depend.
     variables = e.unit.function(e.unit.entry).variables.values()
     independent = not any(one.space in ("local", "param") for one in variables)
     if independent:
         lines = [f"{one}, !llvm.access.group !2" if _ACCESS.match(one) else one for one in lines]
-    place = f"{_PLACE}, ptr %state, i32 %linear, i32 %turn"
-    head = f"define internal i1 @{name}({_BLOCK}, {place}) alwaysinline"
+    thread = f"{_THREAD}, ptr %state, i32 %linear, i32 %turn"
+    head = f"define internal i1 @{name}({_BLOCK}, {thread}) alwaysinline"
     return "\n".join([f"{head} {{", "entry:", *lines, "done:", "ret i1 false", "}"])
 
 
@@ -186,7 +186,7 @@ def _coroutine(unit: Unit) -> tuple[str, list[Emitter]]:
     e = _emitter(unit, None)
     parameters, statements = _body(e)
     text = [
-        f"define ptr @start(ptr %block, ptr %self, {_PLACE}) presplitcoroutine {{",
+        f"define ptr @start(ptr %block, ptr %self, {_THREAD}) presplitcoroutine {{",
         "entry:",
         *e.slots,
         "%identity = call token @llvm.coro.id(i32 64, ptr null, ptr null, ptr null)",

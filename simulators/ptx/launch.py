@@ -16,7 +16,7 @@ from .cache import kernel_library, runtime_library
 from .layout import MAX_THREADS
 from .parser import parse
 from .program import ParameterSlot
-from .unit import variable_places
+from .unit import variable_offsets
 
 if TYPE_CHECKING:
     from .checks import Check
@@ -142,7 +142,7 @@ class Module:
         self._check: Check = check
         self._program = parse(text)
         self.kernels = tuple(self._program.entries)
-        self._offsets, size = variable_places(self._program.variables)
+        self._offsets, size = variable_offsets(self._program.variables)
         self._area = ctypes.create_string_buffer(size + 256)
         self._start = -(-ctypes.addressof(self._area) // 256) * 256
         self._fill()

@@ -83,8 +83,8 @@ def _load_in_part(e: Emitter, i: Instruction, used: int) -> None:
             offset = index * kind.bytes + byte
             if not used >> offset & 1:
                 continue
-            place = Address(source.base, source.offset + offset)
-            where = e.reach(place, space_of(i), 1, "load", synchronizes=_synchronizes(i))
+            byte_at = Address(source.base, source.offset + offset)
+            where = e.reach(byte_at, space_of(i), 1, "load", synchronizes=_synchronizes(i))
             one = e.value(f"zext i8 {e.value(f'load i8, ptr {where}')} to i{kind.width}")
             moved = e.value(f"shl i{kind.width} {one}, {8 * byte}") if byte else one
             value = moved if value == "0" else e.value(f"or i{kind.width} {value}, {moved}")
@@ -228,7 +228,7 @@ def copy_to_shared(e: Emitter, i: Instruction) -> None:
     source = e.reach(i.operands[1], "global", size, "load")
     e.line(f"call void @llvm.memcpy.p0.p0.i32(ptr {target}, ptr {source}, i32 {size}, i1 false)")
     if after:
-        e.place(after)
+        e.fall_into(after)
 
 
 def _bytes_asked_for(e: Emitter, operand: Operand | None, size: int) -> str:
@@ -246,11 +246,11 @@ def _copy_part(e: Emitter, source: Operand | None, target: str, given: str, size
         e.line(f"br i1 {is_wanted}, label %{wanted}, label %{after}")
         e.begin(wanted)
         assert isinstance(source, Address)
-        place = Address(source.base, source.offset + index)
-        byte = e.value(f"load i8, ptr {e.reach(place, 'global', 1, 'load')}")
+        byte_at = Address(source.base, source.offset + index)
+        byte = e.value(f"load i8, ptr {e.reach(byte_at, 'global', 1, 'load')}")
         at = e.value(f"getelementptr i8, ptr {target}, i64 {index}")
         e.line(f"store i8 {byte}, ptr {at}")
-        e.place(after)
+        e.fall_into(after)
 
 
 _PRIORITY = "{.L2::evict_last,.L2::evict_normal,.L2::evict_first,.L2::evict_unchanged}"
@@ -376,7 +376,7 @@ def _add_narrow(e: Emitter, kind: PtxType, where: str, operand: str) -> str:
     seen = e.slot(kind.llvm)
     e.line(f"store {kind.llvm} {first}, ptr {seen}")
     again, done = e.label(), e.label()
-    e.place(again)
+    e.fall_into(again)
     old = e.value(f"load {kind.llvm}, ptr {seen}")
     total = "0"
     for shift in range(0, kind.width, 16):

@@ -151,7 +151,7 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Label:
-    """A place to branch to."""
+    """A label to branch to."""
 
     name: str
     line: int
@@ -186,7 +186,7 @@ class Variable:
 
 @dataclass(frozen=True)
 class ParameterSlot:
-    """A parameter or result, with its place in the parameter block."""
+    """A parameter or result, with its offset in the parameter block."""
 
     name: str
     offset: int

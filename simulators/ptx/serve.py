@@ -24,7 +24,7 @@ from .errors import PtxError, PtxSyntaxError, UnsupportedPtxError
 from .parser import parse, read_function
 from .program import Instruction, Program
 from .table import is_known
-from .unit import variable_places
+from .unit import variable_offsets
 
 READ_WHOLE_CHARACTERS = 1 << 19
 """Of all bodies together: up to here they are read when the module is loaded, which is quick."""
@@ -86,7 +86,7 @@ def describe(program: Program) -> Iterator[str]:
     and `unresolved OFFSET NAME`; offsets count from the start of the area.
     """
     _check_functions(program)
-    offsets, size = variable_places(program.variables)
+    offsets, size = variable_offsets(program.variables)
     yield f"area {size}"
     for name, offset in offsets.items():
         variable = program.variables[name]
@@ -94,11 +94,11 @@ def describe(program: Program) -> Iterator[str]:
         if variable.data.strip(b"\0"):
             yield f"data {offset} {variable.data.hex()}"
         for one in variable.references:
-            place = offset + one.offset
+            at = offset + one.offset
             if one.symbol in offsets:
-                yield f"reference {place} {one.symbol} {one.addend}"
+                yield f"reference {at} {one.symbol} {one.addend}"
             else:
-                yield f"unresolved {place} {one.symbol}"
+                yield f"unresolved {at} {one.symbol}"
 
 
 def _check_functions(program: Program) -> None:

@@ -88,8 +88,8 @@ def find(one: Instruction) -> Row:
 _ANY_ORDER = ("atom", "red")
 """Instructions whose modifiers compilers write in different orders; ptxas takes them all."""
 _ORDER = {
-    modifier: place
-    for place, modifiers in enumerate(
+    modifier: rank
+    for rank, modifiers in enumerate(
         (
             ("relaxed", "acquire", "release", "acq_rel"),
             ("cta", "cluster", "gpu", "sys"),

@@ -28,8 +28,8 @@ def trace_result(e: Emitter, line: int, name: str, kind: PtxType) -> None:
 
 def _tell(e: Emitter, line: int, name: str, kind: str, bits: str) -> None:
     function = e.field("trace", "ptr")
-    place = "ptr %block, i32 %tx, i32 %ty, i32 %tz"
-    e.line(f"call void {function}({place}, i32 {line}, ptr {name}, ptr {kind}, i64 {bits})")
+    thread = "ptr %block, i32 %tx, i32 %ty, i32 %tz"
+    e.line(f"call void {function}({thread}, i32 {line}, ptr {name}, ptr {kind}, i64 {bits})")
 
 
 def _text(e: Emitter, text: str) -> str:

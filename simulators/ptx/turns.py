@@ -186,20 +186,20 @@ class _Loop:
 
 def _strided_loop(function: Function, uniform: dict[str, Instruction]) -> _Loop | None:
     strides = {name for name in uniform if _knows_the_grid(uniform, name)}
-    places: dict[str, int] = {}
+    positions: dict[str, int] = {}
     ends: dict[str, int] = {}
     for index, one in enumerate(function.statements):
         if isinstance(one, Label):
-            places[one.name] = index
+            positions[one.name] = index
             continue
         for target in _targets(function, one):
-            if target in places:
+            if target in positions:
                 ends[target] = index
-    for label in sorted(ends, key=lambda name: places[name]):
-        body = function.statements[places[label] : ends[label] + 1]
+    for label in sorted(ends, key=lambda name: positions[name]):
+        body = function.statements[positions[label] : ends[label] + 1]
         for one in body:
             if isinstance(one, Instruction) and one.name == "add" and strides & set(_read(one)):
-                return _Loop(label, places[label], ends[label])
+                return _Loop(label, positions[label], ends[label])
     return None
 
 
@@ -249,7 +249,7 @@ def _start_of_tail(function: Function, loop: _Loop) -> int:
         one = function.statements[index]
         if isinstance(one, Instruction) and loop.label in _targets(function, one):
             return loop.end
-    places = {
+    positions = {
         one.name: index for index, one in enumerate(function.statements) if isinstance(one, Label)
     }
     index = loop.end
@@ -257,7 +257,7 @@ def _start_of_tail(function: Function, loop: _Loop) -> int:
         one = function.statements[index - 1]
         if isinstance(one, Label):
             break
-        if any(places[target] < index for target in _targets(function, one)):
+        if any(positions[target] < index for target in _targets(function, one)):
             break
         index -= 1
     return index
@@ -274,10 +274,10 @@ def _copies(
             for name in _written(one):
                 found.setdefault(name, []).append((index, one))
     copies: dict[str, Instruction] = {}
-    for name, places in found.items():
-        if len(places) != 2:
+    for name, writes in found.items():
+        if len(writes) != 2:
             continue
-        (before, one), (inside, other) = places
+        (before, one), (inside, other) = writes
         read = _read(one)
         if (
             before < loop.start
@@ -287,7 +287,7 @@ def _copies(
             and len(read) == 1
             and read[0] in counters
             and all(
-                _later(changed, made) for changed, made in zip(found[read[0]], places, strict=True)
+                _later(changed, made) for changed, made in zip(found[read[0]], writes, strict=True)
             )
         ):
             copies[name] = one
@@ -311,7 +311,7 @@ def _targets(function: Function, one: Instruction) -> tuple[str, ...]:
 def _live_at(function: Function, label: str) -> set[str]:
     """Registers that may be read, after a label, before they are written."""
     statements = function.statements
-    places = {one.name: index for index, one in enumerate(statements) if isinstance(one, Label)}
+    positions = {one.name: index for index, one in enumerate(statements) if isinstance(one, Label)}
     live: list[set[str]] = [set() for _ in range(len(statements) + 1)]
     changed = True
     while changed:
@@ -324,14 +324,14 @@ def _live_at(function: Function, label: str) -> set[str]:
                 if one.guard is None and one.name in ("bra", "brx", "ret", "exit"):
                     after = set()
                 for target in targets:
-                    after |= live[places[target]]
+                    after |= live[positions[target]]
                 if one.guard is None:
                     after -= set(_written(one))
                 after |= set(_read(one))
             if after != live[index]:
                 live[index] = after
                 changed = True
-    return live[places[label]]
+    return live[positions[label]]
 
 
 def _written(one: Instruction) -> list[str]:

@@ -1,4 +1,4 @@
-"""What is compiled together: a kernel, the functions it reaches and the places of its variables."""
+"""What is compiled together: a kernel, the functions it reaches and its variables' offsets."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ class Unit:
         self._gather(entry)
         self._waiting = self._closure(self._waits_itself)
         self._spinning = self._closure(_spins)
-        self.variable_offsets, self.variable_bytes = variable_places(program.variables)
+        self.variable_offsets, self.variable_bytes = variable_offsets(program.variables)
         self._module_shared: dict[str, int] = {}
         self._own_shared: dict[tuple[str, str], int] = {}
-        self.static_shared_bytes = self._place_shared()
+        self.static_shared_bytes = self._lay_out_shared()
 
     @property
     def waits(self) -> bool:
@@ -57,7 +57,7 @@ class Unit:
         return self._functions[name]
 
     def add_site(self, site: Site) -> int:
-        """Note a place that accesses memory; returns its number."""
+        """Note an instruction that accesses memory; return its number."""
         self.sites.append(site)
         return len(self.sites) - 1
 
@@ -122,7 +122,7 @@ class Unit:
 
     # -- shared memory -----------------------------------------------------------------------------
 
-    def _place_shared(self) -> int:
+    def _lay_out_shared(self) -> int:
         end = 0
         open_ended: list[str] = []
         used = self._names_used()
@@ -165,7 +165,7 @@ class Unit:
         return self.variable_offsets.get(name)
 
 
-def variable_places(variables: Mapping[str, Variable]) -> tuple[dict[str, int], int]:
+def variable_offsets(variables: Mapping[str, Variable]) -> tuple[dict[str, int], int]:
     """Offsets of a module's global and constant variables in one area, and the area's bytes."""
     offsets: dict[str, int] = {}
     end = 0

@@ -208,8 +208,8 @@ def side_by_side(e: Emitter, i: Instruction) -> None:
     total = e.read(i.operands[3], B32)
     for index in wanted:
         values = []
-        for places, kind in zip(chosen, (first, second), strict=True):
-            source, at = divmod(places[index], count)
+        for numbers, kind in zip(chosen, (first, second), strict=True):
+            source, at = divmod(numbers[index], count)
             values.append(_cut(e, words[source], at * width, width, signed=kind.is_signed))
         value = _computed(e, i, operation, *values)
         if i.has("sat"):
@@ -237,7 +237,7 @@ def _chosen(operand: Operand | None, count: int, default: int) -> list[int]:
     """For each part, which of those of both sources together an operand takes; lowest first."""
     if not isinstance(operand, Part):
         return [default * count + index for index in range(count)]
-    places = [int(digit) for digit in reversed(_digits(operand, count))]
-    if len(places) != count or max(places) >= 2 * count:
+    numbers = [int(digit) for digit in reversed(_digits(operand, count))]
+    if len(numbers) != count or max(numbers) >= 2 * count:
         raise ValueError(f"there is no selection .{operand.selector}")
-    return places
+    return numbers

@@ -110,14 +110,14 @@ def _loaded(e: Emitter, i: Instruction, which: str, kind: str, registers: int) -
     words = []
     for register in range(registers):
         whole = "0"
-        for place in range(0, together, step):
+        for at_part in range(0, together, step):
             size = step * matrix.bits // 8
-            index = register * together + place
+            index = register * together + at_part
             distance = _distance(e, i, matrix, index, stride)
             at = e.reach_moved(i.operands[1], distance, space_of(i), size, "load")
             part = e.value(f"load i{8 * size}, ptr {at}, align {size}")
             part = e.resized(part, 8 * size, width, signed=False)
-            moved = e.value(f"shl i{width} {part}, {place * matrix.bits}")
+            moved = e.value(f"shl i{width} {part}, {at_part * matrix.bits}")
             whole = e.value(f"or i{width} {whole}, {moved}")
         words.append(whole)
     return words
@@ -136,9 +136,9 @@ def store_fragment(e: Emitter, i: Instruction) -> None:
     width = max(matrix.bits, 32)
     size = matrix.bits // 8
     for index in range(matrix.per_lane):
-        register, place = divmod(index, width // matrix.bits)
+        register, at_part = divmod(index, width // matrix.bits)
         word = e.read(registers[register], BITS[width])
-        part = e.value(f"lshr i{width} {word}, {place * matrix.bits}")
+        part = e.value(f"lshr i{width} {word}, {at_part * matrix.bits}")
         part = e.resized(part, width, matrix.bits, signed=False)
         distance = _distance(e, i, matrix, index, stride)
         at = e.reach_moved(i.operands[0], distance, space_of(i), size, "store", watched_after=True)
@@ -175,10 +175,10 @@ def _distance(e: Emitter, i: Instruction, matrix: _Matrix, index: int, stride: s
     first = e.value(f"mul i64 {lane}, {matrix.per_lane}")
     dealt = e.value(f"and i64 {e.value(f'add i64 {first}, {index}')}, {matrix.elements - 1}")
     line = e.value(f"lshr i64 {dealt}, {matrix.length.bit_length() - 1}")
-    place = e.value(f"and i64 {dealt}, {matrix.length - 1}")
+    along = e.value(f"and i64 {dealt}, {matrix.length - 1}")
     if not _is_by_lines(i):
-        line, place = place, line
-    flat = e.value(f"add i64 {e.value(f'mul i64 {line}, {stride}')}, {place}")
+        line, along = along, line
+    flat = e.value(f"add i64 {e.value(f'mul i64 {line}, {stride}')}, {along}")
     return e.value(f"lshr i64 {e.value(f'mul i64 {flat}, {matrix.bits}')}, 3")
 
 
@@ -201,12 +201,12 @@ def multiply(e: Emitter, i: Instruction) -> None:
     total, first, second, summand = kinds if len(kinds) == 4 else (kinds[0], "f16", "f16", kinds[1])
     layouts = [one for one in i.modifiers if one in ("row", "col")]
     operation = _SHAPES.index(i.one_of(*_SHAPES))
-    for place, kind in enumerate((first, second, summand, total), 1):
-        operation |= _KINDS.index(kind) << 4 * place
-    for place, flag in enumerate(
+    for number, kind in enumerate((first, second, summand, total), 1):
+        operation |= _KINDS.index(kind) << 4 * number
+    for number, flag in enumerate(
         (layouts[0] == "col", layouts[1] == "col", i.has("satfinite"), i.has("and"))
     ):
-        operation |= int(flag) << (20 + place)
+        operation |= int(flag) << (20 + number)
     operation |= ("", "rz", "rm", "rp").index(i.one_of("rz", "rm", "rp")) << 24
     words = ["-1"] + ["0"] * 12
     for start, operand, kind in zip(
@@ -231,8 +231,8 @@ def _packed(e: Emitter, registers: tuple[Operand | None, ...], bits: int) -> lis
     words = []
     for index in range(0, len(registers), 2):
         word = "0"
-        for place, register in enumerate(registers[index : index + 2]):
+        for at_part, register in enumerate(registers[index : index + 2]):
             wide = e.value(f"zext i32 {e.read(register, B32)} to i64")
-            word = e.value(f"or i64 {word}, {e.value(f'shl i64 {wide}, {32 * place}')}")
+            word = e.value(f"or i64 {word}, {e.value(f'shl i64 {wide}, {32 * at_part}')}")
         words.append(word)
     return words

@@ -28,7 +28,7 @@ class Writer:
         self._count += 1
         return f"b{self._count}"
 
-    def place(self, label: str) -> None:
+    def fall_into(self, label: str) -> None:
         """Go on at a label; what came before falls through."""
         self.lines.append(f'br label %"{label}"')
         self.lines.append(f'"{label}":')

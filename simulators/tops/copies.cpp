@@ -10,7 +10,7 @@ using namespace tops_sim;
 
 namespace {
 
-using Kind = Place::Kind;
+using Kind = AddressInfo::Kind;
 
 // What a call says its two sides are.
 enum class Expected { device, host, either };
@@ -29,7 +29,7 @@ Side side(const void *pointer, Expected expected) {
 
 bool locate(Call &call, Side &side, uint64_t bytes) {
     side.device = call.device;
-    side.kind = place_of(call, side.pointer, bytes).kind;
+    side.kind = info_of(call, side.pointer, bytes).kind;
     const bool fits = side.expected == Expected::either ||
                       (side.expected == Expected::device
                            ? side.kind == Kind::device || side.kind == Kind::pinned

@@ -108,7 +108,7 @@ topsError_t copy_parameters(const Runtime &runtime, const Function &function, vo
     return topsSuccess;
 }
 
-// Puts device addresses in the place of handles, as the runtime does before a kernel starts.
+// Replaces handles by device addresses, as the runtime does before a kernel starts.
 void convert_handles(Call &call, const Function &function, std::vector<unsigned char> &block) {
     const auto &parameters = function.entry->kernel.parameters;
     for (size_t index = 0; index < parameters.size(); ++index) {
@@ -118,11 +118,11 @@ void convert_handles(Call &call, const Function &function, std::vector<unsigned 
         if (!wide || (!buffer && call.runtime.readings.converts_buffers_only)) {
             continue;
         }
-        unsigned char *place = block.data() + parameters[index].offset;
-        std::memcpy(&pointer, place, sizeof pointer);
+        unsigned char *argument = block.data() + parameters[index].offset;
+        std::memcpy(&pointer, argument, sizeof pointer);
         if (call.device->device.memory.covers(pointer)) {
             const uint64_t address = address_of(call.runtime, pointer);
-            std::memcpy(place, &address, sizeof address);
+            std::memcpy(argument, &address, sizeof address);
         }
     }
 }

@@ -33,18 +33,18 @@ topsError_t allocate_ordered(Call &call, void **pointer, size_t bytes, const Poo
                       "allocations inside graphs are not simulated");
     }
     DeviceState &device = *call.device;
-    uint64_t place = 0;
-    const sim::Status status = device.device.memory.reserve(at_least_a_byte(bytes), place);
+    uint64_t reserved = 0;
+    const sim::Status status = device.device.memory.reserve(at_least_a_byte(bytes), reserved);
     if (status != sim::Status::ok) {
         return to_result(status);
     }
-    device.device.memory.find(place)->stream_ordered = true;
+    device.device.memory.find(reserved)->stream_ordered = true;
     Operation operation;
-    operation.work = [&device, place] {
+    operation.work = [&device, reserved] {
         const sim::Lock lock(Runtime::get().scheduler.mutex);
-        return device.device.memory.commit(place);
+        return device.device.memory.commit(reserved);
     };
-    *pointer = reinterpret_cast<void *>(place);
+    *pointer = reinterpret_cast<void *>(reserved);
     return enqueue(call, *stream, std::move(operation));
 }
 

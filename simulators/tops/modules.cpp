@@ -124,13 +124,13 @@ topsError_t find_variable(const std::shared_ptr<Module> &module, const std::stri
     if (variable == variables.end()) {
         return topsErrorNotFound;
     }
-    uint64_t &place = module->variables[name];
-    if (place == 0) {
+    uint64_t &address = module->variables[name];
+    if (address == 0) {
         const sim::ExecutableVariable *host = module->executable->variable(name);
         const bool same = host != nullptr && host->bytes == variable->bytes;
         const sim::Status status =
             same ? module->device->device.memory.borrow(static_cast<char *>(host->address),
-                                                        host->bytes, place)
+                                                        host->bytes, address)
                  : sim::Status::launch_failed;
         if (status != sim::Status::ok) {
             module->variables.erase(name);
@@ -139,7 +139,7 @@ topsError_t find_variable(const std::shared_ptr<Module> &module, const std::stri
                                  "variable " + name + " is not in the host build");
         }
     }
-    pointer = place;
+    pointer = address;
     bytes = variable->bytes;
     return topsSuccess;
 }

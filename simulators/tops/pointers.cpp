@@ -11,26 +11,26 @@ constexpr uint64_t address_bit = uint64_t{1} << 62;
 
 } // namespace
 
-Place place_of(Call &call, uint64_t pointer, uint64_t bytes) {
+AddressInfo info_of(Call &call, uint64_t pointer, uint64_t bytes) {
     for (const auto &device : call.runtime.devices) {
         sim::DeviceMemory &memory = device->device.memory;
         if (memory.covers(pointer)) {
             const sim::Allocation *allocation = memory.find(pointer, bytes);
             const bool usable = device.get() == call.device && allocation != nullptr &&
                                 allocation->state != sim::AllocationState::leaving;
-            return {usable ? Place::Kind::device : Place::Kind::invalid};
+            return {usable ? AddressInfo::Kind::device : AddressInfo::Kind::invalid};
         }
     }
     const bool pinned = call.runtime.host_memory.find(pointer, bytes) != nullptr;
-    return {pinned ? Place::Kind::pinned : Place::Kind::pageable};
+    return {pinned ? AddressInfo::Kind::pinned : AddressInfo::Kind::pageable};
 }
 
 char *view_of(Runtime &runtime, DeviceState &device, uint64_t pointer, uint64_t bytes,
-              Place::Kind expected) {
-    if (expected == Place::Kind::pageable) {
+              AddressInfo::Kind expected) {
+    if (expected == AddressInfo::Kind::pageable) {
         return reinterpret_cast<char *>(pointer);
     }
-    if (expected == Place::Kind::pinned) {
+    if (expected == AddressInfo::Kind::pinned) {
         const bool still = runtime.host_memory.find(pointer, bytes) != nullptr;
         return still ? reinterpret_cast<char *>(pointer) : nullptr;
     }

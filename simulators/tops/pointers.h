@@ -1,14 +1,14 @@
 // What a pointer is: memory of the current device, page-locked host memory, or the program's own.
 //
 // topsMalloc gives out handles. What kernels work with is the device's own address, which launches
-// put in the place of handles.
+// pass instead of handles.
 #pragma once
 
 #include "call.h"
 
 namespace tops_sim {
 
-struct Place {
+struct AddressInfo {
     enum class Kind {
         device,
         pinned,
@@ -21,11 +21,11 @@ struct Place {
 
 // Of all of pointer … pointer + bytes - 1, for the current device. Host memory that is pinned only
 // in part is pageable.
-Place place_of(Call &call, uint64_t pointer, uint64_t bytes);
+AddressInfo info_of(Call &call, uint64_t pointer, uint64_t bytes);
 
-// Where the engine finds memory that place_of knows. Null when it is gone by now.
+// Where the engine finds memory that info_of knows. Null when it is gone by now.
 char *view_of(Runtime &runtime, DeviceState &device, uint64_t pointer, uint64_t bytes,
-              Place::Kind expected);
+              AddressInfo::Kind expected);
 
 // The device's own address of a handle, and back.
 uint64_t address_of(const Runtime &runtime, uint64_t pointer);

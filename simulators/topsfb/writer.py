@@ -190,17 +190,17 @@ def _elf(defined: Sequence[tuple[str, int, int]], notes: bytes, flags: int, kind
     position = 64 + 2 * 56
     body = bytearray()
     headers = bytearray(64)
-    places = {}
+    extents = {}
     for name, section_type, data, link, entry_size in parts:
         body += b"\0" * (-(position + len(body)) % 8)
-        places[name] = (position + len(body), len(data))
+        extents[name] = (position + len(body), len(data))
         at = section_names.index(name.encode() + b"\0")
         headers += struct.pack(
-            "<IIQQQQIIQQ", at, section_type, 2, 0, *places[name], link, 0, 8, entry_size
+            "<IIQQQQIIQQ", at, section_type, 2, 0, *extents[name], link, 0, 8, entry_size
         )
         body += data
     body += b"\0" * (-(position + len(body)) % 8)
-    text, note = places[".text"], places[".note"]
+    text, note = extents[".text"], extents[".note"]
     segments = struct.pack("<IIQQQQQQ", 1, 5, text[0], 0, 0, text[1], text[1], 4096)
     segments += struct.pack("<IIQQQQQQ", 4, 4, note[0], 0, 0, note[1], note[1], 4)
     header = struct.pack(

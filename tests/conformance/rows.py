@@ -299,7 +299,7 @@ def real_device(text: str) -> Row:
 def rows_with(devices: Sequence[str]) -> list[Row]:
     """The rows of a run with these real devices.
 
-    A process has one library for each backend: a real device's takes the simulated one's place.
+    A process has one library for each backend: a real device's replaces the simulated one.
     """
     real = [real_device(text) for text in devices]
     replaced = {row.backend for row in real}

@@ -88,7 +88,7 @@ class Chain:
         assert np.array_equal(self.buffer.to_numpy(), self.expected)
 
     def call(self, index: int) -> KernelCall:
-        """The launch at this place, in parts."""
+        """The launch of this number, in parts."""
         multiply, add = self.factors[index]
         values = (
             np.uint64(self.buffer.size),
@@ -168,9 +168,9 @@ def test_a_graph_can_be_launched_on_another_stream(
         chain.check()
 
 
-@pytest.mark.parametrize("place", range(3))
+@pytest.mark.parametrize("number", range(3))
 def test_a_graph_takes_other_parameters(
-    backend: Backend, stream: Stream, chains: Callable[[], Chain], place: int
+    backend: Backend, stream: Stream, chains: Callable[[], Chain], number: int
 ) -> None:
     chain = chains()
     with captured(backend, stream, chain) as executable:
@@ -180,9 +180,9 @@ def test_a_graph_takes_other_parameters(
             # What is launched keeps its parameters, whether it has run or not.
             launch_graph(backend, executable.handle, stream.handle)
             chain.advance()
-            chain.factors[place] = chain.draw()
-            node = executable.kernels[place]
-            update_kernel(backend, executable.handle, node, chain.call(place))
+            chain.factors[number] = chain.draw()
+            node = executable.kernels[number]
+            update_kernel(backend, executable.handle, node, chain.call(number))
         launch_graph(backend, executable.handle, stream.handle)
         chain.advance()
         stream.synchronize()

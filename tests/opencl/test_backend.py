@@ -164,21 +164,21 @@ def test_arguments_stay_only_while_they_are_the_same(
     device: Device, rng: np.random.Generator
 ) -> None:
     """Each launch is of its own values, whatever the launches before it were of."""
-    with kernels("KERNEL(put, (u32 *y, u32 place, u32 value)) { y[place] = value; }") as module:
-        put = module.get_function("put", "u32* y, u32 place, u32 value")
+    with kernels("KERNEL(put, (u32 *y, u32 index, u32 value)) { y[index] = value; }") as module:
+        put = module.get_function("put", "u32* y, u32 index, u32 value")
         outs = [DeviceBuffer.zeros(64, "u32") for _ in range(3)]
         expected = np.zeros((3, 64), "u4")
         for _ in range(rounds(500, 20_000)):
-            which, place = int(rng.integers(3)), int(rng.integers(64))
+            which, index = int(rng.integers(3)), int(rng.integers(64))
             value = int(rng.integers(3))
-            put[1, 1](outs[which], place, value)
-            expected[which, place] = value
+            put[1, 1](outs[which], index, value)
+            expected[which, index] = value
         assert np.array_equal([out.to_numpy() for out in outs], expected)
 
 
 def test_threads_that_launch_one_kernel_do_not_mix_their_arguments(device: Device) -> None:
-    with kernels("KERNEL(put, (u32 *y, u32 place, u32 value)) { y[place] += value; }") as module:
-        put = module.get_function("put", "u32* y, u32 place, u32 value")
+    with kernels("KERNEL(put, (u32 *y, u32 index, u32 value)) { y[index] += value; }") as module:
+        put = module.get_function("put", "u32* y, u32 index, u32 value")
         wrong = []
 
         def run(number: int) -> None:

@@ -154,9 +154,9 @@ def test_what_is_damaged_is_refused_or_read(image: bytes, rng: np.random.Generat
     for _ in range(rounds(300, 20_000)):
         broken = words.copy()
         for _ in range(int(rng.integers(1, 4))):
-            place = int(rng.integers(0, broken.size))
-            broken[place] = rng.choice(
-                [0, 1, 0xFFFFFFFF, int(rng.integers(1 << 32)), broken[place] ^ 1]
+            index = int(rng.integers(0, broken.size))
+            broken[index] = rng.choice(
+                [0, 1, 0xFFFFFFFF, int(rng.integers(1 << 32)), broken[index] ^ 1]
             )
         data = broken.tobytes()[: 4 * int(rng.integers(1, broken.size + 1))]
         try:

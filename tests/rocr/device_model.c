@@ -30,18 +30,18 @@ typedef struct model {
     void *event_data;
 } model;
 
-typedef struct queue_place {
+typedef struct queue_memory {
     char *ring;
     _Atomic uint64_t *write_index; /* in packets; of copies in bytes */
     _Atomic uint64_t *read_index;
     void *doorbell; /* null: models are not told, so they look at the write index */
     uint32_t ring_bytes;
     uint32_t type;
-} queue_place;
+} queue_memory;
 
 typedef struct queue {
     model *owner;
-    queue_place place;
+    queue_memory memory;
     pthread_mutex_t in_use; /* held while its thread looks at the queue's memory */
     atomic_bool stop;
     atomic_int holders; /* the runtime and the thread */
@@ -56,7 +56,7 @@ typedef struct hook {
     void (*freed)(model *, void *address, uint64_t bytes);
     void (*set_notify)(model *, void (*function)(void *), void *data);
     void (*set_wait)(model *, void (*function)(void *, uint64_t, uint64_t), void *data);
-    queue *(*add_queue)(model *, const queue_place *);
+    queue *(*add_queue)(model *, const queue_memory *);
     void (*set_set_event)(model *, set_event_function, void *data);
     void (*remove_queue)(model *, queue *);
 } hook;
@@ -336,22 +336,22 @@ static void drop(queue *of) {
 
 static void *run_queue(void *argument) {
     queue *of = argument;
-    const uint64_t packets = of->place.ring_bytes / PACKET_BYTES;
+    const uint64_t packets = of->memory.ring_bytes / PACKET_BYTES;
     uint64_t index = 0;
     unsigned rounds = 0;
     pthread_mutex_lock(&of->in_use);
     while (!atomic_load(&of->stop)) {
-        packet *next = (packet *)(of->place.ring + index % packets * PACKET_BYTES);
+        packet *next = (packet *)(of->memory.ring + index % packets * PACKET_BYTES);
         const unsigned type = atomic_load(&next->header) & 0xff;
         const bool idling =
-            index >= atomic_load(of->place.write_index) || type == INVALID;
+            index >= atomic_load(of->memory.write_index) || type == INVALID;
         const uint64_t start = now();
         signal *done = NULL;
         if (!idling) {
             process(of, next, type);
             done = next->done;
             atomic_store(&next->header, INVALID);
-            atomic_store(of->place.read_index, ++index);
+            atomic_store(of->memory.read_index, ++index);
             rounds = 0;
         }
         pthread_mutex_unlock(&of->in_use);
@@ -463,14 +463,14 @@ static unsigned execute(queue *of, const command *next, unsigned *event) {
 
 static void *run_copies(void *argument) {
     queue *of = argument;
-    const uint64_t ring_words = of->place.ring_bytes / 4;
-    const uint32_t *ring = (const uint32_t *)of->place.ring;
+    const uint64_t ring_words = of->memory.ring_bytes / 4;
+    const uint32_t *ring = (const uint32_t *)of->memory.ring;
     uint64_t at = 0;
     unsigned rounds = 0;
     bool lost = false; /* where the next command begins is not known */
     pthread_mutex_lock(&of->in_use);
     while (!atomic_load(&of->stop)) {
-        const bool idling = lost || at == atomic_load(of->place.write_index);
+        const bool idling = lost || at == atomic_load(of->memory.write_index);
         unsigned event = 0;
         if (!idling) {
             command next;
@@ -480,7 +480,7 @@ static void *run_copies(void *argument) {
             lost = words == 0;
             atomic_fetch_add(&unknown_packets, lost);
             at += 4 * (uint64_t)words;
-            atomic_store(of->place.read_index, at);
+            atomic_store(of->memory.read_index, at);
             rounds = 0;
         }
         pthread_mutex_unlock(&of->in_use);
@@ -518,16 +518,16 @@ static void set_set_event(model *owner, set_event_function function, void *data)
     owner->event_data = data;
 }
 
-static queue *add_queue(model *owner, const queue_place *place) {
+static queue *add_queue(model *owner, const queue_memory *memory) {
     queue *made = calloc(1, sizeof *made);
     if (made == NULL)
         return NULL;
     made->owner = owner;
-    made->place = *place;
+    made->memory = *memory;
     pthread_mutex_init(&made->in_use, NULL);
     atomic_store(&made->holders, 2);
     pthread_t thread;
-    if (pthread_create(&thread, NULL, place->type == QUEUE_OF_COPIES ? run_copies : run_queue,
+    if (pthread_create(&thread, NULL, memory->type == QUEUE_OF_COPIES ? run_copies : run_queue,
                        made) != 0)
         abort();
     pthread_detach(thread);

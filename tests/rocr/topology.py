@@ -128,24 +128,24 @@ def _write_node(
     folder: Path, node: int, *, gpu_id: int, properties: Mapping[str, int], heap: int,
     memory_gib: int,
 ) -> None:  # fmt: skip
-    place = f"nodes/{node}"
-    _write(folder, f"{place}/gpu_id", f"{gpu_id}\n")
-    _write(folder, f"{place}/name", "\n")
-    _write_properties(folder, place, properties)
+    where = f"nodes/{node}"
+    _write(folder, f"{where}/gpu_id", f"{gpu_id}\n")
+    _write(folder, f"{where}/name", "\n")
+    _write_properties(folder, where, properties)
     bank = {"heap_type": heap, "size_in_bytes": memory_gib << 30, "flags": 0, "width": 64}
-    _write_properties(folder, f"{place}/mem_banks/0", {**bank, "mem_clk_max": 2400})
+    _write_properties(folder, f"{where}/mem_banks/0", {**bank, "mem_clk_max": 2400})
     link = {"type": _PCI_EXPRESS, "node_from": node, "node_to": 1 - node, "weight": 20, "flags": 1}
-    _write_properties(folder, f"{place}/io_links/0", link)
+    _write_properties(folder, f"{where}/io_links/0", link)
 
 
 def _write_properties(
-    folder: Path, place: str, facts: Mapping[str, int], name: str = "properties"
+    folder: Path, where: str, facts: Mapping[str, int], name: str = "properties"
 ) -> None:
     lines = "".join(f"{fact} {value}\n" for fact, value in facts.items())
-    _write(folder, f"{place}/{name}".lstrip("/"), lines)
+    _write(folder, f"{where}/{name}".lstrip("/"), lines)
 
 
-def _write(folder: Path, place: str, text: str) -> None:
-    path = folder / place
+def _write(folder: Path, where: str, text: str) -> None:
+    path = folder / where
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="ascii")

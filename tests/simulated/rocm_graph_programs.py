@@ -104,10 +104,10 @@ def pending_launches_keep_their_values(image: str, seed: int, rounds: int) -> No
         assert executable.kernels is not None
         for _ in range(rounds):
             for _ in range(choose.randrange(1, 8)):
-                for place in choose.sample(range(len(factors)), choose.randrange(4)):
-                    factors[place] = (choose.randrange(2**32), choose.randrange(2**32))
-                    call = step_call(bench.step, x, *factors[place])
-                    update_kernel(verbs, executable.handle, executable.kernels[place], call)
+                for index in choose.sample(range(len(factors)), choose.randrange(4)):
+                    factors[index] = (choose.randrange(2**32), choose.randrange(2**32))
+                    call = step_call(bench.step, x, *factors[index])
+                    update_kernel(verbs, executable.handle, executable.kernels[index], call)
                 replay(executable, choose.choice(streams))
                 for multiply, add in factors:
                     values = values * np.uint32(multiply) + np.uint32(add)
@@ -216,9 +216,9 @@ def progress(handle: int) -> tuple[int, int]:
     slot = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, *3 * [ctypes.POINTER(ctypes.c_uint64)])(
         opened_backend(BACKEND).hot_table.slots["stream_progress"]
     )
-    completed, begun, place = ctypes.c_uint64(), ctypes.c_uint64(), ctypes.c_uint64()
-    assert slot(handle, completed, begun, place) == 0
-    assert place.value == 2**64 - 1
+    completed, begun, index = ctypes.c_uint64(), ctypes.c_uint64(), ctypes.c_uint64()
+    assert slot(handle, completed, begun, index) == 0
+    assert index.value == 2**64 - 1
     return completed.value, begun.value
 
 

@@ -145,7 +145,7 @@ def test_the_network_gives_the_same_table_as_the_host() -> None:
 
 @pytest.mark.parametrize("named", ["/nowhere/libcuda.so.1", ""])
 def test_without_a_driver_the_error_says_what_was_tried_and_what_to_do(named: str) -> None:
-    places = [named] if named else list(CANDIDATES)
+    names = [named] if named else list(CANDIDATES)
     out = run_python(
         "-c",
         textwrap.dedent(
@@ -154,8 +154,8 @@ def test_without_a_driver_the_error_says_what_was_tried_and_what_to_do(named: st
             try:
                 Api.quick_init(backend="cuda")
             except NoDeviceError as error:
-                for place in {places!r}:
-                    assert f"{{place}}: " in str(error), error
+                for name in {names!r}:
+                    assert f"{{name}}: " in str(error), error
                 assert "cannot open shared object file" in str(error), error
                 assert "install the NVIDIA driver" in str(error), error
                 assert "set UHAL_CUDA_LIBRARY to its libcuda.so.1" in str(error), error

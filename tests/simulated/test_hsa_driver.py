@@ -232,8 +232,8 @@ def test_arguments_lie_where_the_metadata_says(open_hsa: OpenHsa, rng: np.random
     hsa = open_hsa()
     data = rng.standard_normal(40).astype(np.float32)
     for offsets in ((0, 8, 16), (16, 4, 8), (8, 20, 0)):
-        places = zip(offsets, (8, 4, 8), (POINTER, "by_value", "by_value"), strict=True)
-        moved = Kernel("scale", [Argument(*place) for place in places], 24)
+        fields = zip(offsets, (8, 4, 8), (POINTER, "by_value", "by_value"), strict=True)
+        moved = Kernel("scale", [Argument(*field) for field in fields], 24)
         kernel = hsa.kernel(hsa.load(hsaco_writer.write([moved])), "scale")
         address = hsa.vram(data.nbytes)
         hsa.upload(address, data)
@@ -390,7 +390,7 @@ def test_code_may_come_from_a_file(open_hsa: OpenHsa, tmp_path: Path) -> None:
     assert create(-1, ctypes.byref(reader)) == CONSTANT["HSA_STATUS_ERROR_INVALID_FILE"]
 
 
-# Who may touch what
+# Which agents may touch which memory
 
 
 def test_a_gpu_reaches_host_memory_only_when_allowed(open_hsa: OpenHsa) -> None:
@@ -499,8 +499,8 @@ def test_locked_memory_has_an_address_of_its_own(open_hsa: OpenHsa) -> None:
     assert hsa.live("locked") == 1
     information = HEADER.ctype("hsa_amd_pointer_info_t")(size=56)
     no_allocator = HEADER.ctype("hsa_amd_allocator_t")()
-    for place in (address + 8, data.ctypes.data + 8):
-        hsa.call.hsa_amd_pointer_info(place, ctypes.byref(information), no_allocator, None, None)
+    for pointer in (address + 8, data.ctypes.data + 8):
+        hsa.call.hsa_amd_pointer_info(pointer, ctypes.byref(information), no_allocator, None, None)
         assert information.type == CONSTANT["HSA_EXT_POINTER_TYPE_LOCKED"]
         assert information.agentBaseAddress == address
         assert information.hostBaseAddress == data.ctypes.data

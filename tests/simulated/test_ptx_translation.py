@@ -26,13 +26,13 @@ MODULE = """
 .address_size 64
 .global .align 4 .u32 first = 17;
 .const .align 8 .b8 bytes[12] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
-.visible .global .align 8 .u64 places[2] = {generic(first), generic(first)+4};
+.visible .global .align 8 .u64 addresses[2] = {generic(first), generic(first)+4};
 .visible .global .align 4 .f32 zeros[5];
 
 .visible .entry read(.param .u64 out) {
     .reg .b32 %r<4>; .reg .b64 %d<3>;
     ld.param.u64 %d0, [out];
-    ld.global.u64 %d1, [places];
+    ld.global.u64 %d1, [addresses];
     ld.u32 %r0, [%d1];
     ld.const.u32 %r1, [bytes+8];
     ld.global.u32 %r2, [zeros+16];
@@ -152,12 +152,12 @@ def test_variables_start_as_the_text_says(opened: Opener) -> None:
     assert size == 20
     driver.upload(address, np.arange(5, dtype=np.uint32).view(np.float32))
     assert read_three(driver, modules[1])[2] == 4
-    places = [
-        driver.download(variable(driver, module, "places")[0], 4).view(np.uint64)
+    addresses = [
+        driver.download(variable(driver, module, "addresses")[0], 4).view(np.uint64)
         for module in modules
     ]
-    assert all(second == first + 4 for first, second in places)
-    assert places[0][0] != places[1][0]
+    assert all(second == first + 4 for first, second in addresses)
+    assert addresses[0][0] != addresses[1][0]
     # Past its end there is nothing, though its neighbor is near.
     with refused("CUDA_ERROR_INVALID_VALUE"):
         driver.upload(address, np.zeros(6, np.float32))

@@ -96,12 +96,12 @@ def test_arguments_go_where_the_metadata_says(
     environment: Mapping[str, str], folder: Path, seed: int
 ) -> None:
     images = []
-    for number, (places, total) in enumerate(
+    for number, (offsets, total) in enumerate(
         [((0, 8, 16, 24), 32), ((40, 0, 30, 8), 41), ((17, 48, 8, 24), 56)]
     ):
         sizes = (1, 8, 2, 8)
         kinds = ("by_value", "by_value", "by_value", POINTER)
-        arguments = [Argument(*one) for one in zip(places, sizes, kinds, strict=True)]
+        arguments = [Argument(*one) for one in zip(offsets, sizes, kinds, strict=True)]
         for version in (4, 5):
             path = folder / f"mix{number}_v{version}.hsaco"
             kernel = Kernel("mix", arguments, total)

@@ -49,8 +49,8 @@ def random_values(
         return np.where(rng.random(count) < 0.3, small, whole)
     values = rng.standard_normal(count) * np.exp(rng.uniform(-3, 3, count))
     if special and count:
-        places = rng.integers(0, count, min(count, len(SPECIAL)))
-        values[places] = rng.choice(SPECIAL, places.size)
+        indices = rng.integers(0, count, min(count, len(SPECIAL)))
+        values[indices] = rng.choice(SPECIAL, indices.size)
     return values.astype(numpy_dtype(name))
 
 

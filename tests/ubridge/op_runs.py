@@ -234,7 +234,7 @@ def scatter(t: Trial) -> Iterator[Outcome]:
     shape = list(x.array.shape)
     shape[axis] = count
     source = t.other(tuple(shape))
-    along = [-1 if place == axis else 1 for place in range(x.array.ndim)]
+    along = [-1 if one == axis else 1 for one in range(x.array.ndim)]
     ids = np.broadcast_to(order.reshape(along), shape)
     exact = wide(x).copy()
     new = wide(source)
@@ -319,12 +319,12 @@ def random(t: Trial) -> Iterator[Outcome]:
 
 @run("sort")
 def sort(t: Trial) -> Iterator[Outcome]:
-    """The elements in the order that the places say are sorted, and every place is there once."""
+    """The elements in the order of the indices are sorted, and every index is there once."""
     x = t.x(t.shape(t.length(3)))
     descending = t.op.name == "argsort_descending"
-    places = ub.argsort(x.tensor, descending=descending).to_numpy().astype(np.int64)
+    indices = ub.argsort(x.tensor, descending=descending).to_numpy().astype(np.int64)
     ordered = np.sort(wide(x), -1)
     exact = ordered[..., ::-1] if descending else ordered
-    yield Outcome(np.take_along_axis(x.array, places, -1), exact)
-    every = np.broadcast_to(np.arange(places.shape[-1]), places.shape)
-    yield Outcome(np.sort(places, -1), every)
+    yield Outcome(np.take_along_axis(x.array, indices, -1), exact)
+    every = np.broadcast_to(np.arange(indices.shape[-1]), indices.shape)
+    yield Outcome(np.sort(indices, -1), every)

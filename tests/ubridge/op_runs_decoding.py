@@ -17,13 +17,13 @@ from ubridge.quantized import FORMATS
 def append(t: Trial) -> Iterator[Outcome]:
     rows, tokens, width = t.shape(3)
     capacity = tokens + t.length()
-    place = int(t.rng.integers(0, capacity - tokens + 1))
+    start = int(t.rng.integers(0, capacity - tokens + 1))
     whole = (rows, capacity, width)
     cache = operand(t.rng, t.device, "contiguous", t.dtype, whole, special=False)
     source = t.x((rows, tokens, width))
-    position = ub.from_numpy(np.array([place], np.int64), device=t.device)
+    position = ub.from_numpy(np.array([start], np.int64), device=t.device)
     exact = cache.array.copy()
-    exact[:, place : place + tokens] = source.array
+    exact[:, start : start + tokens] = source.array
     yield Outcome(ub.kv_append(cache.tensor, source.tensor, position).to_numpy(), exact)
 
 

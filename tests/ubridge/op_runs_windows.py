@@ -17,7 +17,7 @@ def padded(x: Array, padding: int) -> Array:
 
 
 def windows_of(x: Array, sizes: tuple[int, ...], stride: int, dilation: int) -> Array:
-    """(batch, channels, places…, window…)"""
+    """(batch, channels, positions…, window…)"""
     reach = [dilation * (size - 1) + 1 for size in sizes]
     found = np.lib.stride_tricks.sliding_window_view(x, reach, tuple(range(2, x.ndim)))
     steps = (slice(None), slice(None), *[slice(None, None, stride)] * len(sizes))
@@ -44,8 +44,8 @@ def convolution(t: Trial) -> Iterator[Outcome]:
 
     def of(x: Array, weight: Array) -> Array:
         parts = windows_of(padded(x, padding), sizes, stride, dilation)
-        places, taps = "xy"[:axes], "uv"[:axes]
-        return np.einsum(f"bc{places}{taps},oc{taps}->bo{places}", parts, weight)
+        positions, taps = "xy"[:axes], "uv"[:axes]
+        return np.einsum(f"bc{positions}{taps},oc{taps}->bo{positions}", parts, weight)
 
     operands = (wide(x), wide(weight))
     terms = weight.array[0].size
@@ -108,16 +108,16 @@ def nearest(t: Trial) -> Iterator[Outcome]:
 @run("bilinear2d")
 def bilinear(t: Trial) -> Iterator[Outcome]:
     if not t.is_float:
-        return  # what is between two integers has no exact place among them
+        return  # what is between two integers has no exact value among them
     x = t.x(images(t, 2))
     exact = wide(x)
     to = [2 * n for n in x.array.shape[2:]]
     got = ub.upsample_bilinear2d(x.tensor, *to).to_numpy()
     for axis, count in zip((2, 3), to, strict=True):
-        place = np.maximum((np.arange(count) + Wide(0.5)) / 2 - Wide(0.5), 0)
-        low = place.astype(int)
+        position = np.maximum((np.arange(count) + Wide(0.5)) / 2 - Wide(0.5), 0)
+        low = position.astype(int)
         high = np.minimum(low + 1, x.array.shape[axis] - 1)
-        share = (place - low).reshape([-1 if one == axis else 1 for one in range(4)])
+        share = (position - low).reshape([-1 if one == axis else 1 for one in range(4)])
         exact = np.take(exact, low, axis) * (1 - share) + np.take(exact, high, axis) * share
     yield Outcome(got, exact, abs(wide(x)).max(initial=0))
 
@@ -141,14 +141,14 @@ def windows_added(t: Trial) -> Iterator[Outcome]:
     x = t.x(t.shape(4))
     if not x.array.size:
         return
-    batch, places, channels, size = x.array.shape
+    batch, length, channels, size = x.array.shape
     stride = t.length(3)
     buffer, shape = ub.launch_col2im1d(x.tensor.buffer, x.tensor.layout, stride=stride)
 
     def of(x: Array) -> Array:
-        whole = np.zeros((batch, channels, (places - 1) * stride + size), x.dtype)
-        for place in range(places):
-            whole[:, :, place * stride : place * stride + size] += x[:, place]
+        whole = np.zeros((batch, channels, (length - 1) * stride + size), x.dtype)
+        for position in range(length):
+            whole[:, :, position * stride : position * stride + size] += x[:, position]
         return whole
 
     yield Outcome(buffer.to_numpy().reshape(shape), of(wide(x)), of(abs(wide(x))), size)

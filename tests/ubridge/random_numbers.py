@@ -13,10 +13,10 @@ Wide = np.longdouble
 
 def words(seed: int, position: int, counters: int) -> Array:
     """Four words of each counter, by numpy."""
-    places = np.array([(position + one) % 2**64 for one in range(counters)], np.uint64)
-    zeros = np.zeros_like(places)
+    positions = np.array([(position + one) % 2**64 for one in range(counters)], np.uint64)
+    zeros = np.zeros_like(positions)
     half = np.uint64(32)
-    return philox((places & np.uint64(2**32 - 1), places >> half, zeros, zeros), seed)
+    return philox((positions & np.uint64(2**32 - 1), positions >> half, zeros, zeros), seed)
 
 
 def of_53_bits(made: Array) -> Array:
@@ -42,7 +42,7 @@ def normal(made: Array) -> Array:
     nearest = np.floor(quarters + 0.5)
     angle = (quarters - nearest).astype(Wide) * (4 * np.arctan(Wide(1)) / 2)
     c, s = np.cos(angle), np.sin(angle)
-    place = nearest.astype(int) % 4
-    across = np.choose(place, (c, -s, -c, s))
-    along = np.choose(place, (s, c, -s, -c))
+    quarter = nearest.astype(int) % 4
+    across = np.choose(quarter, (c, -s, -c, s))
+    along = np.choose(quarter, (s, c, -s, -c))
     return np.stack((radius * across, radius * along), -1).ravel()

@@ -30,10 +30,10 @@ def test_repeated_operations_of_changing_operands(
     stream = Stream()
     shapes = [shape_of(rng, layout, 2) for layout in LAYOUTS]
     for _ in range(rounds(60, 2000)):
-        place = int(rng.integers(0, len(shapes)))
-        x = operand(rng, host, LAYOUTS[place], dtype, shapes[place], special=False)
-        y = operand(rng, host, str(rng.choice(LAYOUTS[:5])), dtype, shapes[place], special=False)
-        told = f"{x.layout} {y.layout} {shapes[place]}"
+        number = int(rng.integers(0, len(shapes)))
+        x = operand(rng, host, LAYOUTS[number], dtype, shapes[number], special=False)
+        y = operand(rng, host, str(rng.choice(LAYOUTS[:5])), dtype, shapes[number], special=False)
+        told = f"{x.layout} {y.layout} {shapes[number]}"
         given = stream if rng.random() < 0.5 else None
         stream.synchronize()
         added = ubridge.add(x.tensor, y.tensor, stream=given).to_numpy()
@@ -47,7 +47,7 @@ def test_repeated_operations_of_changing_operands(
                 largest = x.tensor.max(axis, bool(rng.integers(0, 2))).to_numpy()
                 exact = x.array.max(axis)
                 np.testing.assert_array_equal(largest.ravel(), exact.ravel(), told)
-            rows = rng.integers(0, shapes[place][0], 3)
+            rows = rng.integers(0, shapes[number][0], 3)
             for ids in (rows, ubridge.asarray(rows)):
                 taken = ubridge.take(x.tensor, ids).to_numpy()
                 np.testing.assert_array_equal(taken, x.array[rows], told)
@@ -63,8 +63,8 @@ def test_repeated_operations_into_tensors(
         shape = tuple(map(int, rng.integers(0, 4, 2)))
         arrays = [rng.integers(0, 10, shape).astype(as_dtype(dtype).dtype) for _ in range(2)]
         x, y = map(ubridge.asarray, arrays)
-        places = (ubridge.empty_like(x), ubridge.empty_like(x.T).T, ubridge.empty_like(x)[:], x)
-        for out in places:
+        outputs = (ubridge.empty_like(x), ubridge.empty_like(x.T).T, ubridge.empty_like(x)[:], x)
+        for out in outputs:
             out.copy_from(ubridge.asarray(arrays[0]))
             host.synchronize()
             given = stream if rng.random() < 0.5 else None

@@ -23,11 +23,11 @@ def test_tokens_go_to_their_place(device: Device, rng: np.random.Generator) -> N
                 rng.standard_normal(shape).astype(numpy_dtype(dtype)) for shape in shapes
             )
             whole = ubridge.asarray(cache, device=device)
-            place = int(rng.integers(0, capacity))
-            where = ubridge.asarray(np.array([place]), device=device)
+            position = int(rng.integers(0, capacity))
+            where = ubridge.asarray(np.array([position]), device=device)
             assert ubridge.kv_append(whole, ubridge.asarray(source, device=device), where) is whole
             expected = cache.copy()
-            expected[:, :, place] = source[:, :, 0]
+            expected[:, :, position] = source[:, :, 0]
             np.testing.assert_array_equal(whole.to_numpy(), expected)
 
 
@@ -44,19 +44,19 @@ def test_a_place_past_the_cache_is_an_index_error(device: Device) -> None:
 def test_what_does_not_fit_is_refused(device: Device) -> None:
     cache = ubridge.zeros((2, 4, 3), device=device)
     source = ubridge.ones((2, 1, 3), device=device)
-    place = ubridge.asarray(np.array([0]), device=device)
+    position = ubridge.asarray(np.array([0]), device=device)
     with pytest.raises(ArgumentValueError, match=r"kv_append: expected shapes \(…, capacity"):
-        ubridge.kv_append(cache, source[:1], place)
+        ubridge.kv_append(cache, source[:1], position)
     with pytest.raises(ArgumentValueError, match="as wide as the cache"):
-        ubridge.kv_append(cache, source[:, :, :2], place)
+        ubridge.kv_append(cache, source[:, :, :2], position)
     with pytest.raises(ArgumentValueError, match="no more than it holds"):
-        ubridge.kv_append(cache, ubridge.ones((2, 5, 3), device=device), place)
+        ubridge.kv_append(cache, ubridge.ones((2, 5, 3), device=device), position)
     with pytest.raises(ArgumentTypeError, match="got f16 and 1 of i64"):
-        ubridge.kv_append(cache, ubridge.ones((2, 1, 3), "f16", device=device), place)
+        ubridge.kv_append(cache, ubridge.ones((2, 1, 3), "f16", device=device), position)
     with pytest.raises(ArgumentTypeError, match="got f32 and 2 of i64"):
         ubridge.kv_append(cache, source, ubridge.asarray(np.array([0, 1]), device=device))
     with pytest.raises(ArgumentValueError, match="contiguous cache"):
-        ubridge.kv_append(cache[:, ::2], source, place)
+        ubridge.kv_append(cache[:, ::2], source, position)
     if device.backend == "tops":
         with pytest.raises(NotSupportedError, match="one token at a time, got 2"):
-            ubridge.kv_append(cache, ubridge.ones((2, 2, 3), device=device), place)
+            ubridge.kv_append(cache, ubridge.ones((2, 2, 3), device=device), position)

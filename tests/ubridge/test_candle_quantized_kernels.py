@@ -265,11 +265,11 @@ def test_experts(device: Device, rng: np.random.Generator, name: str, each: bool
     )  # fmt: skip
     got = output.to_numpy().reshape(batch, chosen, rows)
     for token in range(batch):
-        for place in range(chosen):
-            x = vectors.values[token * chosen + place if each else token]
-            matrix = weight.values[ids[token, place]]
+        for choice in range(chosen):
+            x = vectors.values[token * chosen + choice if each else token]
+            matrix = weight.values[ids[token, choice]]
             near(
-                got[token, place],
+                got[token, choice],
                 matrix @ x,
                 abs(matrix) @ abs(x) + 16 * abs(x).sum() * abs(matrix).max(),
             )

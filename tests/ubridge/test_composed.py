@@ -264,8 +264,8 @@ def test_rows_that_no_block_sorts_at_once(
     np.testing.assert_array_equal(ub.argsort(x).to_numpy(), rising)
     np.testing.assert_array_equal(ub.argsort(x, descending=True).to_numpy(), falling)
     np.testing.assert_array_equal(wide(ub.sort(x)), np.take_along_axis(array, rising, -1))
-    values, places = ub.topk(x, 9)
-    np.testing.assert_array_equal(places.to_numpy(), falling[:, :9])
+    values, indices = ub.topk(x, 9)
+    np.testing.assert_array_equal(indices.to_numpy(), falling[:, :9])
     np.testing.assert_array_equal(wide(values), np.take_along_axis(array, falling[:, :9], -1))
 
 

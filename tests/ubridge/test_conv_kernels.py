@@ -74,10 +74,10 @@ def convolved(
     ]
     out = np.zeros((x.shape[0], c_out, *lengths), x.dtype)
     magnitude = out.copy()
-    for place in product(*(range(length) for length in lengths)):
+    for position in product(*(range(length) for length in lengths)):
         for taps in product(*(range(size) for size in k.shape[2:])):
             source = []
-            for o, tap, size in zip(place, taps, x.shape[2:], strict=True):
+            for o, tap, size in zip(position, taps, x.shape[2:], strict=True):
                 if transposed:
                     reached = o + padding - tap * dilation
                     at = reached // stride if reached % stride == 0 else -1
@@ -89,8 +89,8 @@ def convolved(
             values = x[(slice(None), slice(None), *source)]
             weights = k[(slice(None), slice(None), *taps)]
             weights = weights if transposed else weights.T
-            out[(slice(None), slice(None), *place)] += values @ weights
-            magnitude[(slice(None), slice(None), *place)] += np.abs(values) @ np.abs(weights)
+            out[(slice(None), slice(None), *position)] += values @ weights
+            magnitude[(slice(None), slice(None), *position)] += np.abs(values) @ np.abs(weights)
     assert rank in (1, 2)
     return out, magnitude
 
@@ -129,18 +129,18 @@ def test_convolution(
 def test_what_candle_gets_wrong_in_dilated_ones(
     device: Device, rng: np.random.Generator, stride: int
 ) -> None:
-    """Of numbers that tell where they stood: Candle's places are not those of a convolution."""
+    """Of numbers that name their position: Candle reads at other positions than a convolution."""
     length, taps, dilation = 20, 3, 2
-    places = (length - dilation * (taps - 1) - 1) // stride + 1
+    positions = (length - dilation * (taps - 1) - 1) // stride + 1
     x = strided(rng, "f32", "contiguous", (1, 1, length))
     k = strided(rng, "f32", "contiguous", (1, 1, taps))
     x.storage[:length], k.storage[:taps] = 2.0 ** np.arange(length), 1
-    output = Output("f32", places)
+    output = Output("f32", positions)
     run(
-        device, "conv", "conv1d_f32", length, places, stride, 0, dilation, info_of(x, k),
+        device, "conv", "conv1d_f32", length, positions, stride, 0, dilation, info_of(x, k),
         x.buffer(), k.buffer(), output.buffer,
     )  # fmt: skip
-    at = np.arange(places)[:, None]
+    at = np.arange(positions)[:, None]
     right = at * stride + np.arange(taps) * dilation
     candles = (at * stride + np.arange(taps)) * dilation
     assert_same(output.to_numpy(), (2.0**right).sum(1).astype(np.float32))
@@ -249,11 +249,11 @@ def test_nearest(device: Device, rng: np.random.Generator, dtype: str) -> None:
         x = given(rng, dtype, (2, 2, int(rng.integers(1, 8)), int(rng.integers(1, 8))))
         outs = [int(one) for one in rng.integers(1, 17, 2)]
         scales = [size / out for size, out in zip(x.shape[2:], outs, strict=True)]
-        places = [
+        positions = [
             np.minimum((np.arange(out) * scale).astype(int), size - 1)
             for out, scale, size in zip(outs, scales, x.shape[2:], strict=True)
         ]
-        expected = x.values[:, :, places[0]][:, :, :, places[1]]
+        expected = x.values[:, :, positions[0]][:, :, :, positions[1]]
         output = Output(dtype, expected.size)
         run(
             device, "conv", f"upsample_nearest2d_{dtype}", *outs, *scales, info_of(x), x.buffer(),
@@ -274,14 +274,14 @@ def test_bilinear(device: Device, rng: np.random.Generator, align: bool, dtype: 
         weights = []
         for out, size, factor in zip((h_out, w_out), x.shape[2:], factors, strict=True):
             if align:
-                place = np.arange(out) * ((size - 1) / (out - 1) if out > 1 else 0.0)
+                position = np.arange(out) * ((size - 1) / (out - 1) if out > 1 else 0.0)
             else:
                 step = 1 / factor if factor else size / out
-                place = np.maximum(step * (np.arange(out) + 0.5) - 0.5, 0)
-            place = np.minimum(place, size - 1)
-            below = np.floor(place).astype(int)
+                position = np.maximum(step * (np.arange(out) + 0.5) - 0.5, 0)
+            position = np.minimum(position, size - 1)
+            below = np.floor(position).astype(int)
             matrix = np.zeros((out, size), Wide)
-            for row, (first, at) in enumerate(zip(below, place, strict=True)):
+            for row, (first, at) in enumerate(zip(below, position, strict=True)):
                 matrix[row, first] += 1 - (at - first)
                 matrix[row, min(first + 1, size - 1)] += at - first
             weights.append(matrix)

@@ -93,8 +93,8 @@ def test_an_index_of_several_files(host: Device, tmp_path: Path) -> None:
         part = {name: arrays[name] for name in (f"t{2 * i}", f"t{2 * i + 1}")}
         safetensors.numpy.save_file(part, str(tmp_path / f"m-{i}.safetensors"))
     index = tmp_path / "m.safetensors.index.json"
-    places = {f"t{i}": f"m-{i // 2}.safetensors" for i in range(4)}
-    index.write_text(json.dumps({"metadata": {}, "weight_map": places}))
+    files = {f"t{i}": f"m-{i // 2}.safetensors" for i in range(4)}
+    index.write_text(json.dumps({"metadata": {}, "weight_map": files}))
     for given in (index, [tmp_path / "m-1.safetensors", tmp_path / "m-0.safetensors"]):
         weights = ub.load(given)
         for name, array in arrays.items():

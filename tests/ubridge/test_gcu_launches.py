@@ -68,8 +68,8 @@ def test_paged_caches(device: Device, rng: np.random.Generator) -> None:
     caches = [DeviceBuffer.zeros(blocks * kv_heads * block * width, "f16") for _ in range(2)]
     stored = []
     for sequence, length in enumerate(lengths):
-        places = np.arange(length)
-        slots = tables[sequence][places // block].astype(np.int64) * block + places % block
+        positions = np.arange(length)
+        slots = tables[sequence][positions // block].astype(np.int64) * block + positions % block
         keys, k = drawn(rng, "f16", int(length), kv_heads, width)
         values, v = drawn(rng, "f16", int(length), kv_heads, width)
         sizes = (int(length), kv_heads, width, block)

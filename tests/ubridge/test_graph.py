@@ -141,9 +141,9 @@ def test_operations_with_ids(device: Device, rng: np.random.Generator) -> None:
     table = rng.standard_normal((9, 4)).astype("f4")
     ids = rng.integers(0, 9, 3)
     cache = ubridge.asarray(np.full((2, 6, 4), np.nan, "f4"))
-    place = int(rng.integers(0, 4))
+    start = int(rng.integers(0, 4))
     graph = ComputeGraph()
-    leaves = [graph.add_leaf(ubridge.asarray(one)) for one in (table, ids, np.array([place]))]
+    leaves = [graph.add_leaf(ubridge.asarray(one)) for one in (table, ids, np.array([start]))]
     rows = graph.add_op("index_select", None, (3, 4), leaves[:2], OpParams(integer=0))
     both = graph.add_op("kv_concat", None, (6, 4), [rows, rows], OpParams(integer=0))
     kept = graph.add_leaf(cache)
@@ -152,7 +152,7 @@ def test_operations_with_ids(device: Device, rng: np.random.Generator) -> None:
     execute_graph(graph)
     np.testing.assert_array_equal(graph.tensor(both).to_numpy(), np.tile(table[ids], (2, 1)))
     expected = np.full((2, 6, 4), np.nan, "f4")
-    expected[:, place : place + 3] = graph.tensor(source).to_numpy()
+    expected[:, start : start + 3] = graph.tensor(source).to_numpy()
     np.testing.assert_array_equal(cache.to_numpy(), expected)
 
 

@@ -24,7 +24,7 @@ def stream(device: Device) -> Iterator[Stream]:
 
 
 class Step:
-    """Traced: strides, a product, a cache that grows, and a slot for its place."""
+    """Traced: strides, a product, a cache that grows, and a slot for its position."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         self._rng = rng
@@ -68,16 +68,16 @@ def test_replays_give_the_bits_of_runs(
     with step.graph.instantiate(stream) as plan:
         for _ in range(rounds(5, 100)):
             given = ub.asarray(step.draw())
-            place = int(rng.integers(0, 16))
+            position = int(rng.integers(0, 16))
             before = step.cache.to_numpy()
             step.y.buffer.set_8(0xFF)
             device.synchronize()
-            plan.replay(x=given, pos=place)
+            plan.replay(x=given, pos=position)
             stream.synchronize()
             replayed = step.y.to_numpy(), step.cache.to_numpy()
             step.x.copy_from(given)
             step.cache.copy_from(ub.asarray(before))
-            execute_graph(step.graph, pos=place)
+            execute_graph(step.graph, pos=position)
             np.testing.assert_array_equal(step.y.to_numpy(), replayed[0])
             np.testing.assert_array_equal(step.cache.to_numpy(), replayed[1])
 
@@ -105,8 +105,8 @@ def test_what_is_given_stays(device: Device, stream: Stream, rng: np.random.Gene
 def test_verify(device: Device, stream: Stream, rng: np.random.Generator) -> None:
     step = Step(rng)
     with step.graph.instantiate(stream) as plan:
-        for place in (3, 3, 15):
-            found = plan.verify(pos=place, x=step.draw())
+        for position in (3, 3, 15):
+            found = plan.verify(pos=position, x=step.draw())
             assert found, found.differing
             assert found.compared_bytes == step.cache.nbytes + step.y.nbytes + 8
         assert not step.cache.to_numpy()[0, 4:15].any()
@@ -136,7 +136,7 @@ def test_wrong_slots_and_leaves_are_refused(
         for wrong, error, message in (
             ({"pos": 16}, ArgumentValueError, "slot 'pos': expected 0 to 15, got 16"),
             ({"pos": 1.0}, ArgumentTypeError, "slot 'pos': expected an int, got 1.0"),
-            ({"place": 1}, NotFoundError, "no slot or leaf 'place'; it has pos, x"),
+            ({"position": 1}, NotFoundError, "no slot or leaf 'position'; it has pos, x"),
             ({"x": ub.ones((4, 7))}, ArgumentValueError, r"leaf 'x': expected shape \(4, 8\) of"),
             ({"x": ub.ones((4, 8), "f16")}, ArgumentTypeError, r"leaf 'x': .*got \(4, 8\) of f16"),
             ({"x": np.ones((4, 8))}, ArgumentTypeError, r"leaf 'x': .*of float64"),

@@ -121,7 +121,7 @@ print(asked)
 
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Put entry points in the place of those that are installed, by their values."""
+    """Replace the installed entry points by others, given by their values."""
 
     def put(**found: object) -> None:
         points = [

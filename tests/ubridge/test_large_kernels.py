@@ -1,4 +1,4 @@
-"""More elements, and places further apart, than 32 bits count."""
+"""More elements, and elements further apart, than 32 bits count."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def test_elements_far_apart(host: Device, rng: np.random.Generator) -> None:
     stride = (1 << 31) + 5
     values = rng.integers(0, 256, 3, np.uint8)
     storage = DeviceBuffer.uninitialized(2 * stride + 1, "u8")
-    for place, value in enumerate(values):
-        storage[place * stride : place * stride + 1].copy_from(np.array([value]))
+    for number, value in enumerate(values):
+        storage[number * stride : number * stride + 1].copy_from(np.array([value]))
     output = Output("u8", 3)
     run(host, "unary", "ucopy_u8", 3, 1, words((3,), (stride,)), storage, output.buffer)
     assert_same(output.to_numpy(), values)
@@ -75,13 +75,13 @@ def test_an_operand_of_more_than_2_to_31_bytes(
     size = LARGE // 2 if name == "softmax" else LARGE
     block = rng.integers(0, 200, PERIOD, np.uint8)
     x = ubridge.from_numpy(np.resize(block, size), device=host)
-    places = np.r_[:3, size - 3 : size, rng.integers(0, size, 2000)]
-    given = block[places % PERIOD]
+    indices = np.r_[:3, size - 3 : size, rng.integers(0, size, 2000)]
+    given = block[indices % PERIOD]
 
     def chosen(result: Any) -> Any:
         """The sampled elements of a result as long as the operand, taken without large ids."""
         flat = result.reshape(-1)
-        return np.array([flat[int(place)].item() for place in places])
+        return np.array([flat[int(one)].item() for one in indices])
 
     if name == "max":
         assert x.max().item() == block.max()
@@ -125,10 +125,10 @@ def test_an_operand_of_more_than_2_to_31_bytes(
         compute, expected = wanted[name]
         got = compute()
         if name == "reverse":
-            inside = places < size // 5 * 5
-            places, expected = places[inside], expected[inside]
+            inside = indices < size // 5 * 5
+            indices, expected = indices[inside], expected[inside]
             wide_row = size // 5
-            found = [got[int(place) // wide_row, int(place) % wide_row].item() for place in places]
+            found = [got[int(one) // wide_row, int(one) % wide_row].item() for one in indices]
             np.testing.assert_array_equal(found, expected)
         else:
             np.testing.assert_array_equal(chosen(got), expected)

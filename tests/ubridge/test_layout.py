@@ -181,9 +181,9 @@ def test_aliasing_is_seen(rng: np.random.Generator) -> None:
     for _ in range(rounds(200, 2000)):
         shape = tuple(int(one) for one in rng.integers(1, 5, 3))
         layout = Layout(shape, [int(one) for one in rng.integers(0, 20, 3)])
-        places = view(np.arange(layout.extent), layout)
+        addresses = view(np.arange(layout.extent), layout)
         if not layout.may_alias:
-            assert len(np.unique(places)) == layout.size
+            assert len(np.unique(addresses)) == layout.size
 
 
 def test_shapes_broadcast_as_numpys_do(rng: np.random.Generator) -> None:

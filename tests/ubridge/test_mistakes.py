@@ -8,6 +8,7 @@ catch.
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ class Tensors:
         self.image = self.of((1, 2, 4, 4), device)
         self.line = self.of((1, 2, 4), device)
         self.number = self.of((), device)
-        self.place = self.of((1,), device, "i64")
+        self.position = self.of((1,), device, "i64")
         self.weight = ub.QuantizedWeight.from_numpy(
             np.zeros((2, 32), np.float32), "q4_0", device=device
         )
@@ -63,6 +64,7 @@ def mistakes(t: Tensors) -> dict[str, list[tuple[str, Attempt]]]:
     x, y, far, half, short, array = t.x, t.y, t.far, t.half, t.short, t.array
     image, line, row, number = t.image, t.line, t.row, t.number
     ids: Any = [0, 1]
+    of = attrgetter("buffer", "layout")
     wrong: Any = array
     kernel = ub.zeros((2, 2, 3, 3), device=x.device)
     taps = ub.zeros((2, 2, 3), device=x.device)
@@ -140,12 +142,14 @@ def mistakes(t: Tensors) -> dict[str, list[tuple[str, Attempt]]]:
         "gather": [
             ("id", lambda: ub.gather(x, [[0, 0, 2]], 0)),
             ("shapes", lambda: ub.gather(x, [[0]], 0)),
+            ("shapes of buffers", lambda: ub.launch_gather(*of(x), *of(y), 0)),
             ("axis", lambda: ub.gather(x, [[0, 0, 0]], -3)),
             ("devices", lambda: ub.gather(x, ub.zeros((2, 3), "u32", device=far.device), 0)),
         ],
         "scatter": [
             ("id", lambda: ub.scatter(x, [[2, 0, 0]], x[:1], 0)),
             ("shapes", lambda: ub.scatter(x, [[0]], x, 0)),
+            ("shapes of buffers", lambda: ub.launch_scatter("scatter", *of(x), *of(y), *of(y), 0)),
             ("dtypes", lambda: ub.scatter_add(x, [[0, 0, 0]], half[:1], 0)),
             ("devices", lambda: ub.scatter(x, [[0, 0, 0]], far[:1], 0)),
         ],
@@ -251,13 +255,13 @@ def mistakes(t: Tensors) -> dict[str, list[tuple[str, Attempt]]]:
             ("devices", lambda: ub.kv_concat(x, far, 0)),
         ],
         "kv_append": [
-            ("no tensor", lambda: ub.kv_append(x, array, t.place)),
-            ("shapes", lambda: ub.kv_append(x, y, t.place)),
-            ("too many", lambda: ub.kv_append(x[:1], x, t.place)),
-            ("dtypes", lambda: ub.kv_append(x, half, t.place)),
+            ("no tensor", lambda: ub.kv_append(x, array, t.position)),
+            ("shapes", lambda: ub.kv_append(x, y, t.position)),
+            ("too many", lambda: ub.kv_append(x[:1], x, t.position)),
+            ("dtypes", lambda: ub.kv_append(x, half, t.position)),
             ("position", lambda: ub.kv_append(x, x, row)),
-            ("aliases", lambda: ub.kv_append(x.mT, x.mT, t.place)),
-            ("devices", lambda: ub.kv_append(x, far, t.place)),
+            ("aliases", lambda: ub.kv_append(x.mT, x.mT, t.position)),
+            ("devices", lambda: ub.kv_append(x, far, t.position)),
         ],
         "quantized_matvec": [
             ("no weight", lambda: ub.quantized_matmul(x, x)),  # type: ignore[arg-type]

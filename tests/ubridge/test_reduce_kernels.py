@@ -141,7 +141,7 @@ def test_the_first_of_the_best(
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("reduction", ["sum", "min", "max", "argmin", "argmax"])
 def test_of_no_elements(device: Device, reduction: str, dtype: str) -> None:
-    """A result for each block: what adds nothing, or, of a place, the mark for none."""
+    """A result for each block: 0, or for an index, the mark for none."""
     is_place = reduction.startswith("arg")
     output = Output("u32" if is_place else dtype, 3)
     given = DeviceBuffer.from_numpy(np.ones(1, numpy_dtype(dtype)))

@@ -293,14 +293,14 @@ def test_sorts(descending: bool, op_row: OpRow, device: Device, rng: np.random.G
         told = f"{name} {dtype} {layout} {x.array.shape} along {axis}"
         got = ubridge.argsort(x.tensor, axis, descending)
         assert got.dtype.name == "u32"
-        places = got.to_numpy().astype(np.int64)
+        indices = got.to_numpy().astype(np.int64)
         exact = x.array.astype(np.float64)
         ordered = np.sort(exact, axis)
         if descending:
             ordered = np.flip(ordered, axis)
-        np.testing.assert_array_equal(np.take_along_axis(exact, places, axis), ordered, told)
+        np.testing.assert_array_equal(np.take_along_axis(exact, indices, axis), ordered, told)
         np.testing.assert_array_equal(
-            np.sort(places, axis),
+            np.sort(indices, axis),
             np.moveaxis(
                 np.broadcast_to(
                     np.arange(x.array.shape[axis]), np.moveaxis(exact, axis, -1).shape

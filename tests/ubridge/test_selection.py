@@ -128,9 +128,9 @@ def test_scatter(name: str, op_row: OpRow, device: Device, rng: np.random.Genera
         front = np.moveaxis(expected, axis, 0)
         values = np.moveaxis(source.array, axis, 0)
         where = np.moveaxis(array.astype(np.int64), axis, 0)
-        for place in np.ndindex(where.shape):
-            at = (where[place], *place[1:])
-            front[at] = values[place] + (front[at] if name == "scatter_add" else 0)
+        for index in np.ndindex(where.shape):
+            at = (where[index], *index[1:])
+            front[at] = values[index] + (front[at] if name == "scatter_add" else 0)
         returned = getattr(ubridge, name)(x.tensor, ids, source.tensor, axis)
         assert returned is x.tensor
         told = f"{name} {dtype} by {kind} {layout} {x.array.shape} along {axis}"

@@ -71,15 +71,15 @@ def test_the_same_bytes(device: Device, rng: np.random.Generator, entry: str) ->
     written = []
     for spelled in (plain, entry):
         arguments = list(given)
-        for place, parameter in enumerate(parameters):
-            if not parameter.is_pointer or given[place] is None:
+        for number, parameter in enumerate(parameters):
+            if not parameter.is_pointer or given[number] is None:
                 continue
             if parameter.is_const:
-                arguments[place] = DeviceBuffer.from_numpy(given[place])
+                arguments[number] = DeviceBuffer.from_numpy(given[number])
             else:
                 assert parameter.dtype is not None
-                output = Output.holding(parameter.dtype.name, given[place])
-                arguments[place] = output.buffer
+                output = Output.holding(parameter.dtype.name, given[number])
+                arguments[number] = output.buffer
         run(device, module, spelled, *arguments, **geometry)
         written.append(output.to_numpy().tobytes())
     assert written[0] == written[1]

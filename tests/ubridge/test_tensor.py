@@ -217,7 +217,7 @@ OTHER: Callable[[], DeviceTensor] = lambda: ubridge.zeros((2, 3))  # noqa: E731
         (lambda: ubridge.cat([]), ValueError, "cat: need at least one array to concatenate"),
         (lambda: ubridge.cat([OTHER(), ubridge.zeros((3, 3))], 1), ValueError, "along dimension 0"),
         (lambda: ubridge.stack([OTHER(), ubridge.zeros(3)]), ValueError, "same shape"),
-        (lambda: OTHER().broadcast_to((4, 2, 3)).fill(1), ValueError, "several elements in one"),
+        (lambda: OTHER().broadcast_to((4, 2, 3)).fill(1), ValueError, "several elements at one"),
         (lambda: OTHER() ** OTHER(), TypeError, "power: expected a number as exponent"),
         (lambda: ubridge.where([True], OTHER(), 1), TypeError, "where: expected a DeviceTensor"),
     ],

@@ -91,8 +91,8 @@ def test_a_file_is_the_same_graph(
         if graph.storages.values[old.index].storage == graph.storages.view_of(result.buffer).storage
         and graph.storages.latest[graph.storages.view_of(result.buffer).storage] == old.index
     )
-    place = again.storages.values[last]
-    flat = again.storages.resolve(place).to_numpy()
+    view = again.storages.values[last]
+    flat = again.storages.resolve(view).to_numpy()
     x.copy_from(other)
     execute_graph(graph)
     old = graph.storages.resolve(graph.storages.values[last]).to_numpy()

@@ -72,11 +72,11 @@ def transposed(
         for length, size in zip(x.shape[2:], weight.shape[2:], strict=True)
     ]
     result = np.zeros((x.shape[0], weight.shape[1], *whole))
-    for place in np.ndindex(*x.shape[2:]):
+    for position in np.ndindex(*x.shape[2:]):
         for tap in np.ndindex(*weight.shape[2:]):
-            at = tuple(stride * p + dilation * t for p, t in zip(place, tap, strict=True))
+            at = tuple(stride * p + dilation * t for p, t in zip(position, tap, strict=True))
             result[(slice(None), slice(None), *at)] += (
-                x[(slice(None), slice(None), *place)] @ weight[(slice(None), slice(None), *tap)]
+                x[(slice(None), slice(None), *position)] @ weight[(slice(None), slice(None), *tap)]
             )
     cut = [slice(padding, length - padding) for length in whole]
     return result[(slice(None), slice(None), *cut)] if axes else result
@@ -188,9 +188,9 @@ def test_resizing(op_row: OpRow, device: Device, rng: np.random.Generator) -> No
         smooth = ubridge.upsample_bilinear2d(x.tensor, 8, 10).to_numpy()
         expected = x.array.astype(np.float64)
         for axis, (length, to) in ((2, (4, 8)), (3, (5, 10))):
-            place = np.maximum((np.arange(to) + 0.5) * length / to - 0.5, 0)
-            low = place.astype(int)
-            share = (place - low).reshape([-1 if one == axis else 1 for one in range(4)])
+            position = np.maximum((np.arange(to) + 0.5) * length / to - 0.5, 0)
+            low = position.astype(int)
+            share = (position - low).reshape([-1 if one == axis else 1 for one in range(4)])
             high = np.minimum(low + 1, length - 1)
             expected = (
                 np.take(expected, low, axis) * (1 - share) + np.take(expected, high, axis) * share
@@ -219,8 +219,8 @@ def test_windows_as_rows(op_row: OpRow, device: Device, rng: np.random.Generator
             windows.tensor.buffer, windows.tensor.layout, stride=3
         )
         whole = np.zeros((2, 3, 4 * 3 + 4))
-        for place in range(5):
-            whole[:, :, 3 * place : 3 * place + 4] += windows.array[:, place].astype(np.float64)
+        for start in range(5):
+            whole[:, :, 3 * start : 3 * start + 4] += windows.array[:, start].astype(np.float64)
         assert shape == whole.shape
         told = f"col2im1d {dtype}"
         assert_sums(buffer.to_numpy().reshape(shape), whole, np.full_like(whole, 8), dtype, told)

@@ -100,7 +100,7 @@ static void finish(hsa_signal_t signal) {
         atomic_fetch_sub_explicit(value_of(signal), 1, memory_order_release);
 }
 
-/* Launches that carry object 1 say who submitted them and as which: (thread, number) as two u64. */
+/* Launches that carry object 1 say which thread submitted them: (thread, number) as two u64. */
 static void run_launch(const hsa_kernel_dispatch_packet_t *packet, uint64_t index) {
     uint64_t said[2];
     here->launches += 1;
@@ -245,13 +245,13 @@ static void *submit(void *argument) {
         uint64_t number = self->number;
         void *values[] = {&number, &i};
         const hsa_signal_t none = {0};
-        uhal_aql_position place;
+        uhal_aql_position position;
         const unsigned int choice = random >> 16 & 15U;
         if (choice == 0)
             uhal_aql_begin_batch(&here->writer);
-        self->status = uhal_aql_launch(&here->writer, &kernel, &one, values, none, &place);
+        self->status = uhal_aql_launch(&here->writer, &kernel, &one, values, none, &position);
         if (choice == 1 && self->status == 0)
-            self->status = uhal_aql_barrier(&here->writer, NULL, 0, none, &place);
+            self->status = uhal_aql_barrier(&here->writer, NULL, 0, none, &position);
         if (choice == 0)
             uhal_aql_end_batch(&here->writer);
     }

@@ -65,7 +65,7 @@ class Geometry(ctypes.Structure):
     )
 
 
-class Place(ctypes.Structure):
+class Position(ctypes.Structure):
     _fields_ = (("index", ctypes.c_uint64), ("launch", ctypes.c_uint64))
 
 
@@ -94,7 +94,7 @@ class Device:
 
     def __init__(self, library: ctypes.CDLL, packets: int, kernarg: int, deadline: float) -> None:
         self.library = library
-        self.place = Place()
+        self.position = Position()
         self.writer = ctypes.c_void_p(library.device_open(packets, kernarg, int(deadline * 1e9)))
         assert self.writer
 
@@ -119,7 +119,7 @@ class Device:
                 ctypes.byref(geometry),
                 pointers,
                 _signal(completion),
-                ctypes.byref(self.place),
+                ctypes.byref(self.position),
             )
         )
 
@@ -128,8 +128,8 @@ class Device:
     ) -> int:
         signals = (ctypes.c_uint64 * len(dependencies))(*map(ctypes.addressof, dependencies))
         call = self.library.uhal_aql_barrier
-        place = ctypes.byref(self.place)
-        return int(call(self.writer, signals, len(dependencies), _signal(completion), place))
+        position = ctypes.byref(self.position)
+        return int(call(self.writer, signals, len(dependencies), _signal(completion), position))
 
     def packet(self, index: int) -> tuple[int, ...]:
         data = ctypes.string_at(self.library.device_packets() + 64 * index, PACKET.size)
@@ -213,7 +213,7 @@ def test_hidden_arguments(open_device: Any) -> None:
     assert struct.unpack_from("<I", memory, 128) == (4096,)
     assert struct.unpack_from("<Q", memory, 208) == (device.library.device_queue(),)
     known = {*range(26), 72, 73, *range(128, 132), *range(208, 216)}
-    assert not any(value for place, value in enumerate(memory) if place not in known)
+    assert not any(value for index, value in enumerate(memory) if index not in known)
 
 
 @pytest.mark.parametrize(
@@ -255,21 +255,21 @@ def test_arguments_go_where_they_were_once_everything_is_done(open_device: Any) 
     device = open_device(kernarg=4 * 256)
     completed = device.library.uhal_aql_completed
 
-    def place(index: int) -> int:
+    def offset_of(index: int) -> int:
         assert device.launch(kernel(kernarg_bytes=64)) == 0
         return device.packet(index)[11] - start
 
     start = 0
-    start = place(0)
+    start = offset_of(0)
     completed(device.writer, ctypes.c_uint64(1))
-    assert place(1) == 0
+    assert offset_of(1) == 0
     # What is not done may still read what it was given.
     completed(device.writer, ctypes.c_uint64(1))
-    assert place(2) == 64
+    assert offset_of(2) == 64
     completed(device.writer, ctypes.c_uint64(2))
-    assert place(3) == 128
+    assert offset_of(3) == 128
     completed(device.writer, ctypes.c_uint64(4))
-    assert place(4) == 0
+    assert offset_of(4) == 0
 
 
 def test_a_barrier_waits_for_any_number_of_signals(open_device: Any) -> None:

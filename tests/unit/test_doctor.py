@@ -186,9 +186,9 @@ def report(*checks: Check, records: tuple[BackendRecord, ...], **other: Any) -> 
 def test_rows_line_up_and_what_works_comes_first() -> None:
     found = report(Check("host", 0, True, "kernel right", 0.412), records=(CUDA, HOST))
     assert doctor._lines(found, verbose=False) == [
-        "host   ok       8 cores, AVX2 · kernel right · 0.41 µs a launch       "
+        "host   ok       8 cores, AVX2 · kernel right · 0.41 µs a launch      "
         "← chosen: first that works",
-        "cuda   absent   libcuda.so.1: not found in 2 places (-v lists them)   "
+        "cuda   absent   libcuda.so.1: not found in 2 paths (-v lists them)   "
         "install the NVIDIA driver",
     ]
     verbose = doctor._lines(found, verbose=True)

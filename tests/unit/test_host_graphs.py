@@ -282,10 +282,10 @@ def test_launches_keep_what_they_were_made_with(
                 pending = choose.random() < 0.5
                 with driver.held(stream) if pending else ExitStack():
                     for _ in range(choose.randrange(6)):
-                        for place in choose.sample(range(len(factors)), choose.randrange(4)):
-                            factors[place] = (choose.randrange(2**32), choose.randrange(2**32))
-                            node = kernels[place]
-                            change = (buffer, *factors[place])
+                        for index in choose.sample(range(len(factors)), choose.randrange(4)):
+                            factors[index] = (choose.randrange(2**32), choose.randrange(2**32))
+                            node = kernels[index]
+                            change = (buffer, *factors[index])
                             change_affine(driver, module, executable, node, *change)
                         driver.api.uhalHostGraphLaunch(executable, stream)
                         for factor, addend in factors:

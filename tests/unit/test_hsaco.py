@@ -90,12 +90,12 @@ def test_what_clang_writes(
 def test_hidden_arguments_of_version_5() -> None:
     saxpy = kernels(sample("gfx1100"))["saxpy"]
     assert saxpy.kernarg_bytes == 32 + 256
-    places = {one.kind: (one.offset - 32, one.size) for one in saxpy.hidden}
-    assert places["hidden_block_count_z"] == (8, 4)
-    assert places["hidden_group_size_x"] == (12, 2)
-    assert places["hidden_remainder_z"] == (22, 2)
-    assert places["hidden_global_offset_y"] == (48, 8)
-    assert places["hidden_grid_dims"] == (64, 2)
+    fields = {one.kind: (one.offset - 32, one.size) for one in saxpy.hidden}
+    assert fields["hidden_block_count_z"] == (8, 4)
+    assert fields["hidden_group_size_x"] == (12, 2)
+    assert fields["hidden_remainder_z"] == (22, 2)
+    assert fields["hidden_global_offset_y"] == (48, 8)
+    assert fields["hidden_grid_dims"] == (64, 2)
     # In version 4 the size of a work-group is read from the packet.
     before = kernels(sample("gfx90a"))["saxpy"]
     assert before.hidden == () and before.kernarg_bytes == 32

@@ -63,7 +63,7 @@ class Props:
 
 @dataclass(frozen=True)
 class Site:
-    """One place a slot is called from."""
+    """One call of a slot."""
 
     slot: str
     name: str

@@ -1,4 +1,4 @@
-"""A pool keeps to its limit, and says who has the memory when there is no more."""
+"""A pool keeps to its limit, and lists the owners of the memory when there is no more."""
 
 from __future__ import annotations
 

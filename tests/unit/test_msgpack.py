@@ -121,8 +121,8 @@ def test_floats_of_both_widths() -> None:
         (b"\x81\xc3\x02", "neither a string"),
         (b"\x81\x90\x02", "neither a string"),
         (b"\xa1\xff", "not UTF-8"),
-        (b"\xc1", "no place"),
-        (b"\xd4\x01\x00", "no place"),
+        (b"\xc1", "is not allowed"),
+        (b"\xd4\x01\x00", "is not allowed"),
         (b"\x01\x02", "1 bytes follow"),
     ],
 )

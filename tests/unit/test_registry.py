@@ -41,7 +41,7 @@ def fresh_registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def install(monkeypatch: pytest.MonkeyPatch) -> Install:
-    """Put a counting driver in the place of a backend package."""
+    """Replace a backend package by a counting driver."""
 
     def put(
         name: str, *, devices: int = 1, verdict: str = "ok", survives: bool = False

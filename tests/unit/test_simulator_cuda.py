@@ -170,12 +170,12 @@ def test_parameters_lie_where_the_image_says(opened: Opener) -> None:
     driver.upload(address, np.arange(8, dtype=np.float32))
     driver.launch(function, ctypes.c_uint64(address), ctypes.c_uint32(8), ctypes.c_double(2.5))
     np.testing.assert_array_equal(driver.download(address, 8), 2.5 * np.arange(8))
-    places = []
+    found = []
     for index in range(3):
         offset, size = ctypes.c_size_t(), ctypes.c_size_t()
         driver.call.cuFuncGetParamInfo(function, index, ctypes.byref(offset), ctypes.byref(size))
-        places.append((offset.value, size.value))
-    assert places == [(0, 8), (8, 4), (16, 8)]
+        found.append((offset.value, size.value))
+    assert found == [(0, 8), (8, 4), (16, 8)]
 
 
 def test_modules_have_variables_of_their_own(opened: Opener) -> None:

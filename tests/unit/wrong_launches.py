@@ -144,8 +144,8 @@ def counts(
     """Integers whose sign the image does not tell."""
     given: list[object] = [1, 1, 1]
     given[index] = value
-    place = ("integer[4] n", "integer[1] flag", "integer[8] m")[index]
-    typed, named = place.split()
+    parameter = ("integer[4] n", "integer[1] flag", "integer[8] m")[index]
+    typed, named = parameter.split()
     said = f"counts, argument {index} '{named}' ({typed}): {words}"
     return Wrong(name, lambda s: launch(s.counts, 1, 1, tuple(given)), error, said)
 

@@ -88,7 +88,7 @@ def launch_quantized_matvec(
 def require_blocks(
     op: Op, format: BlockFormat, weight: DeviceBuffer, rows: int, columns: int
 ) -> DeviceBuffer:
-    """Return the blocks of a weight, by words; refuse what is no weight of this size."""
+    """Return the blocks of a weight as words; refuse a buffer that is no weight of this size."""
     if rows < 0:
         raise ArgumentValueError(f"{op.name}: expected a number of rows, got {rows}")
     size = rows * format.row_bytes(columns)

@@ -1,4 +1,4 @@
-"""The floor's fused operations element by element: gates and masks."""
+"""`launch_*` of fused operations element by element: gates and masks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def launch_silu_mul(
     stream: StreamLike | None = None,
     executor: Executor | None = None,
 ) -> DeviceBuffer:
-    """Compute `silu(gate) * up`, rounded once; what is strided is copied first."""
+    """Compute `silu(gate) * up`, rounded once; strided operands are copied first."""
     at = executor or DeviceExecutor.of(gate.device)
     launches.require_one_shape(_SILU_MUL, gate_layout, up_layout)
     whole = Layout.contiguous(gate_layout.shape)
@@ -47,7 +47,7 @@ def launch_masked_fill(
     stream: StreamLike | None = None,
     executor: Executor | None = None,
 ) -> DeviceBuffer:
-    """Put `value` where a mask of u8 is not 0, and `x` elsewhere; both have one shape."""
+    """Return `value` where a mask of u8 is not 0, and `x` elsewhere; both have one shape."""
     at = executor or DeviceExecutor.of(buffer.device)
     launches.require_one_shape(_MASKED_FILL, layout, mask_layout)
     x = launches.checked_operand(_MASKED_FILL, "x", buffer, layout)

@@ -1,4 +1,4 @@
-"""What GCUs have kernels for and other backends have not: paged caches, quantized blocks, weights.
+"""Operations that only GCUs have kernels for: paged caches, quantized blocks and weights.
 
 Buffers are contiguous and begin with their first element; everything is on one GCU. Each function
 enqueues one launch, after checking that the buffers hold what the sizes say. `NotSupportedError` on
@@ -95,8 +95,8 @@ def launch_rotary(
     """Rotate queries and keys (tokens, heads, head size) in place.
 
     A row of `cos_sin` holds the cosines and then the sines of a position; it may be f32 for halves.
-    Positions (i64) without a row are an `IndexError`: they are read back and checked, as the kernel
-    would leave tokens out.
+    Positions (i64) are read back, and one without a row is an `IndexError`: the kernel would leave
+    the token out.
     """
     op = _ROTARY if cos_sin.dtype is query.dtype else _ROTARY_F32
     at = _gcu(op.name, query)
@@ -145,8 +145,8 @@ def launch_reshape_and_cache(
     """Store keys and values (tokens, heads, head size) at slots of the caches.
 
     A cache is (blocks, heads, block size, head size); token t goes to row `slots[t] % block size`
-    of block `slots[t] // block size`, nowhere if that is negative. A slot past the caches is an
-    `IndexError`.
+    of block `slots[t] // block size`, or nowhere if its slot is negative. A slot past the caches is
+    an `IndexError`.
     """
     at = _gcu(_CACHE.name, key)
     width = heads * head_size
@@ -247,7 +247,7 @@ def launch_paged_attention(
 
 
 def launch_quantize_q8_0(buffer: DeviceBuffer, *, stream: StreamLike | None = None) -> DeviceBuffer:
-    """Quantize elements to blocks of 32: all scales (f16) first, then all bytes. As i8."""
+    """Quantize elements to blocks of 32, as i8: all scales (f16) first, then all bytes."""
     at = _gcu(_QUANTIZE.name, buffer)
     blocks = _blocks(buffer.size)
     out = at.allocate(blocks * (2 + Q8_0_ELEMENTS), i8, stream)
@@ -299,7 +299,7 @@ def _question(
     sizes: dict[str, int],
     numbers: tuple[str, ...] = (),
 ) -> Question:
-    """Ask for a kernel that only GCUs have; its parameters by name, of memory the result last."""
+    """Ask for a kernel that only GCUs have, by parameters' names; the last memory is the result."""
     *operands, result = (
         (buffer.dtype, Layout.contiguous(buffer.size)) for buffer in memory.values()
     )

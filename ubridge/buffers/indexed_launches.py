@@ -1,7 +1,7 @@
-"""The floor's operations with ids: index_select, gather, scatter, index_add.
+"""`launch_*` of operations with ids: index_select, gather, scatter, index_add.
 
-Kernels of these take contiguous operands: what is strided is copied first, and what is changed in
-axis is copied back.
+Their kernels take contiguous operands: a strided operand is copied first, and copied back if it was
+changed in place.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def launch_index_select(
     stream: StreamLike | None = None,
     executor: Executor | None = None,
 ) -> DeviceBuffer:
-    """Take the slices of an axis at ids of one axis: the ids stand where the axis was."""
+    """Take the slices of an axis at ids of one axis, which replaces the axis they choose from."""
     at = executor or DeviceExecutor.of(buffer.device)
     axis = axis_of(_INDEX_SELECT.name, layout, axis)
     left, length, right = split_at(layout, axis)
@@ -60,7 +60,7 @@ def launch_gather(
     stream: StreamLike | None = None,
     executor: Executor | None = None,
 ) -> DeviceBuffer:
-    """Take an element at each id; ids have the layout's shape but along the axis."""
+    """Take an element at each id; the ids have the layout's shape except along the axis."""
     at = executor or DeviceExecutor.of(buffer.device)
     axis = axis_of(_GATHER.name, layout, axis)
     require_same_but(_GATHER, layout, ids_layout, axis)
@@ -145,7 +145,7 @@ def launch_index_add(
 
 @lru_cache(maxsize=4096)
 def selection(dtype: DType, sizes: tuple[int, int, int], kind: DType, count: int) -> Question:
-    """Ask for slices of (left, length, right) at as many ids of dtype `kind`."""
+    """Ask for slices of (left, length, right) at `count` ids of dtype `kind`."""
     left, _, right = sizes
     operands = ((dtype, Layout.contiguous(sizes)), (kind, Layout.contiguous(count)))
     return Question(_INDEX_SELECT, operands, (dtype, Layout.contiguous((left, count, right))))
@@ -174,7 +174,7 @@ def gathered(
     layout: Layout,
     stream: StreamLike | None,
 ) -> DeviceBuffer:
-    """Return the elements in row-major order from the start of a buffer, copied if need be."""
+    """Return a buffer that begins with the elements in row-major order, copied if need be."""
     start = launches.checked_operand(op, name, buffer, layout)
     if layout.is_contiguous:
         return start
@@ -188,14 +188,14 @@ def give_back(
     layout: Layout,
     stream: StreamLike | None,
 ) -> None:
-    """Copy what was changed in a contiguous copy to where it belongs."""
+    """Copy the changed elements from a contiguous copy back to the strided buffer."""
     if not layout.is_contiguous:
         whole = Layout.contiguous(layout.shape)
         launches.launch_copy(changed, whole, buffer, layout, stream=stream, executor=at)
 
 
 def require_axis(op: Op, axis: int, length: int) -> None:
-    """Refuse to choose from nothing."""
+    """Refuse to choose from an axis of length 0."""
     if length == 0:
         raise IndexError(f"{op.name}: cannot take from axis {axis}, which has size 0")
 
@@ -204,8 +204,8 @@ def require_same_but(op: Op, layout: Layout, ids: Layout, axis: int) -> None:
     """Refuse ids whose other axes differ."""
     same = len(ids.shape) == len(layout.shape) and all(
         one == two
-        for axis, (one, two) in enumerate(zip(layout.shape, ids.shape, strict=True))
-        if axis != axis
+        for number, (one, two) in enumerate(zip(layout.shape, ids.shape, strict=True))
+        if number != axis
     )
     if not same:
         raise ArgumentValueError(

@@ -1,14 +1,14 @@
-"""The floor beneath tensors: an operation on buffers with layouts, for frameworks of their own.
+"""Operations on buffers with layouts, for frameworks that have tensors of their own.
 
 Each function enqueues one operation and returns the buffer its result will be in. Buffers hold
-elements and layouts say which; strides and broadcasts are the kernels' business. Dtypes are the
-buffers'; nothing is promoted, cast or broadcast that the caller did not say.
+elements and layouts say which; kernels handle strides and broadcasts. Dtypes are the buffers';
+nothing is promoted, cast or broadcast unless the caller asks for it.
 
-`out` is a buffer the result is written to from its first element, in row-major order; without it
-one is allocated. It may be an operand itself where both are contiguous and begin together, and must
-not overlap one otherwise. `stream` is the device's default stream unless given. An operation is
-named as in `op_table`, or is an `Op`. Wrong dtypes, sizes and devices are refused before anything
-is launched.
+`out` is a buffer that the result is written to from its first element, in row-major order; without
+it one is allocated. It may be an operand itself where both are contiguous and begin together; it
+must not overlap an operand otherwise. `stream` is by default the device's default stream. An
+operation is named as in `op_table`, or is an `Op`. Wrong dtypes, sizes and devices are refused
+before anything is launched.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def launch_unary(
     stream: StreamLike | None = None,
     executor: Executor | None = None,
 ) -> DeviceBuffer:
-    """Apply `kernel` to every element; `parameter` is what `elu` and `power` take besides."""
+    """Apply `kernel` to every element; `parameter` is the number that `elu` and `power` take."""
     op = kernel if type(kernel) is Op else named(kernel)
     at = executor or DeviceExecutor.of(buffer.device)
     start = checked_operand(op, "x", buffer, layout)
@@ -67,7 +67,7 @@ def launch_binary(
     stream: StreamLike | None = None,
     executor: Executor | None = None,
 ) -> DeviceBuffer:
-    """Apply `kernel` to pairs of elements of two layouts of one shape, as broadcast makes them.
+    """Apply `kernel` to pairs of elements of two layouts of one shape; broadcast them first.
 
     A comparison's result is of u8.
     """
@@ -133,7 +133,7 @@ def launch_cast(
     stream: StreamLike | None = None,
     executor: Executor | None = None,
 ) -> DeviceBuffer:
-    """Convert to another element type. Floats are cut to integers, and to the nearest in range."""
+    """Convert to another element type. Floats are truncated and clamped to integers."""
     at = executor or DeviceExecutor.of(buffer.device)
     target = as_dtype(dtype)
     start = checked_operand(_ASTYPE, "x", buffer, layout)
@@ -169,7 +169,7 @@ def launch_copy2d(
     stream: StreamLike | None = None,
     executor: Executor | None = None,
 ) -> None:
-    """Copy `rows` of `columns` elements; a pitch is from one row to the next, in elements."""
+    """Copy `rows` of `columns` elements; a pitch is the elements from one row to the next."""
     if rows == 0 or columns == 0:
         return
     at = executor or DeviceExecutor.of(source.device)
@@ -225,7 +225,7 @@ def _scatter_rows(
     layout: Layout,
     stream: StreamLike | None,
 ) -> None:
-    """Copy rows of a contiguous source to where they belong: two axes a launch."""
+    """Copy rows of a contiguous source to a strided destination: two axes a launch."""
     rows, columns, pitch, starts = rows_of(layout)
     taken = source_layout.start_offset
     for start in starts:
@@ -265,10 +265,10 @@ def reduce_over(
     stream: StreamLike | None,
     at: Executor,
 ) -> DeviceBuffer:
-    """Do what `launch_reduce` does, over axes that `reduced_axes` has seen."""
+    """Do what `launch_reduce` does, over axes that `reduced_axes` returned."""
     ordered, results, elements = _reduction(layout, reduced)
     if elements == 0 and op.name != "sum":
-        # As numpy, also where there are no results either.
+        # numpy raises this even if the result has no elements.
         raise ArgumentValueError(
             f"{op.name}: zero-size array to reduction operation {op.name} which has no identity"
         )
@@ -285,7 +285,7 @@ def reduce_over(
 
 @lru_cache(maxsize=4096)
 def _reduction(layout: Layout, reduced: tuple[int, ...]) -> tuple[Layout, int, int]:
-    """The layout with the reduced axes last, how many results there are, and elements of each."""
+    """The layout with the reduced axes last, the number of results, and the elements of each."""
     kept = tuple(axis for axis in range(layout.rank) if axis not in reduced)
     elements = math.prod(layout.shape[axis] for axis in reduced)
     results = math.prod(layout.shape[axis] for axis in kept)

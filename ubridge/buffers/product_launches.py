@@ -1,4 +1,4 @@
-"""The floor's products: matrices by matrices, attention, and what is joined for it."""
+"""`launch_*` of products: matrices by matrices, attention, and joining keys and values."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def launch_matmul(
     stream: StreamLike | None = None,
     executor: Executor | None = None,
 ) -> tuple[DeviceBuffer, Shape]:
-    """Multiply (…, m, k) by (…, k, n); leading axes are broadcast. Returns the result's shape too.
+    """Multiply (…, m, k) by (…, k, n); leading axes are broadcast. Also return the result's shape.
 
     Sums of halves are taken in f32. Transposed operands cost no copy on CUDA, ROCm and the host.
     """
@@ -59,7 +59,7 @@ def product(dtype: DType, left: Layout, right: Layout) -> Question:
 
 @lru_cache(maxsize=4096)
 def _product(left: Layout, right: Layout) -> tuple[Layout, Layout, Shape]:
-    """Both operands with all the products' leading axes, and the result's shape."""
+    """Both operands with their leading axes broadcast, and the result's shape."""
     if left.rank < 2 or right.rank < 2 or left.shape[-1] != right.shape[-2]:
         raise ArgumentValueError(
             "matmul: input operands have a mismatch in their core dimensions, with signature "
@@ -88,11 +88,11 @@ def launch_attention(
     stream: StreamLike | None = None,
     executor: Executor | None = None,
 ) -> DeviceBuffer:
-    """Weigh values by the softmax of `query @ key.T * scale + mask`.
+    """Compute `softmax(query @ key.mT * scale + mask) @ value`.
 
     Queries are (batch, heads, queries, width), keys and values (batch, kv heads, keys, width);
-    neighboring heads share one of them. A mask broadcasts to (batch, heads, queries, keys). With
-    `causal` the last query sees every key and each one before it sees one less.
+    neighboring heads share a kv head. A mask broadcasts to (batch, heads, queries, keys). With
+    `causal` the last query sees every key, and each query sees one key less than the next one.
     """
     at = executor or DeviceExecutor.of(query.device)
     if query_layout.rank != 4 or key_layout.rank != 4 or key_layout.shape != value_layout.shape:
@@ -154,7 +154,7 @@ def launch_kv_concat(
     stream: StreamLike | None = None,
     executor: Executor | None = None,
 ) -> tuple[DeviceBuffer, Shape]:
-    """Join two tensors along an axis in one launch. Returns the result's shape too."""
+    """Join two tensors along an axis in one launch. Also return the result's shape."""
     at = executor or DeviceExecutor.of(left.device)
     axis = axis_of(_KV_CONCAT.name, left_layout, axis)
     others = [(one[:axis], one[axis + 1 :]) for one in (left_layout.shape, right_layout.shape)]
@@ -178,5 +178,5 @@ def launch_kv_concat(
 
 
 def elements_from(shape: Shape, axis: int) -> int:
-    """Return the elements of a tensor's axes from one on."""
+    """Return the product of a shape's lengths from an axis on."""
     return prod(shape[axis:])

@@ -1,6 +1,6 @@
-"""The floor's operations along the last axis: softmax, norms, rotary positions, sorting.
+"""`launch_*` of operations along the last axis: softmax, norms, rotary positions, sorting.
 
-Their kernels take contiguous operands; what is strided is copied first.
+Their kernels take contiguous operands; a strided operand is copied first.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def launch_softmax(
     stream: StreamLike | None = None,
     executor: Executor | None = None,
 ) -> DeviceBuffer:
-    """Divide the powers of e along the last axis by their sum."""
+    """Compute exp(x) / sum(exp(x)) along the last axis."""
     at = executor or DeviceExecutor.of(buffer.device)
     rows, columns = rows_of(_SOFTMAX, layout)
     launches.require_room(_SOFTMAX, out, layout.size)
@@ -51,7 +51,7 @@ def launch_log_softmax(
     stream: StreamLike | None = None,
     executor: Executor | None = None,
 ) -> DeviceBuffer:
-    """Take the logarithm of the softmax along the last axis without taking that softmax.
+    """Compute the logarithm of the softmax along the last axis, without computing the softmax.
 
     `compensated` keeps what each addition to a row's sum loses (Knuth's two-sum), so that the
     error does not grow with the row; GCUs refuse it.
@@ -99,7 +99,7 @@ def launch_argsort(
     stream: StreamLike | None = None,
     executor: Executor | None = None,
 ) -> DeviceBuffer:
-    """Give the indices of the last axis' elements in order, as u32; equal ones as `nn.argsort`."""
+    """Compute the indices that sort the last axis, as u32; equal elements as in `nn.argsort`."""
     op = launches.named(kernel)
     at = executor or DeviceExecutor.of(buffer.device)
     rows, columns = rows_of(op, layout)
@@ -121,9 +121,9 @@ def launch_rope(
     stream: StreamLike | None = None,
     executor: Executor | None = None,
 ) -> DeviceBuffer:
-    """Rotate pairs of the last axis by angles whose `cos` and `sin` are given for each position.
+    """Rotate pairs of the last axis by angles, given as `cos` and `sin` for each position.
 
-    They hold (positions, width / 2) elements, or with `per_batch` as many for each batch. `rope`
+    These hold (positions, width / 2) elements, or with `per_batch` as many for each batch. `rope`
     and `rope_i` take (batch, heads, positions, width), `rope_thd` (batch, positions, heads, width).
     """
     op = launches.named(kernel)

@@ -1,7 +1,7 @@
-"""The floor's operations on windows: convolutions, pooling, resizing.
+"""`launch_*` of operations on windows: convolutions, pooling, resizing.
 
-Layouts are (batch, channels, positions) or (batch, channels, rows, columns). Kernels walk strides,
-and are always told of them. Every function returns the buffer of the result and its shape.
+Layouts are (batch, channels, length) or (batch, channels, rows, columns). Kernels take strides.
+Every function returns the result's buffer and shape.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def launch_convolution(
 ) -> Result:
     """Enqueue `conv1d`, `conv2d`, `conv_transpose1d` or `conv_transpose2d`.
 
-    A weight is (results, channels / groups, …), of the transposed ones (channels, results / groups,
-    …): each group of channels makes its group of results. Kernels know no groups: each is a launch.
+    A weight is (results, channels / groups, …), transposed (channels, results / groups, …). Each
+    group of channels makes one group of results, by its own launch.
     """
     op = launches.named(kernel)
     at = executor or DeviceExecutor.of(buffer.device)
@@ -51,7 +51,7 @@ def launch_convolution(
     _require_groups(op, layout, weight_layout, groups, transposed)
     _require_window(op, stride, padding, dilation)
     positions = [
-        _transposed_places(length, size, stride, padding, dilation, out_padding)
+        _transposed_positions(length, size, stride, padding, dilation, out_padding)
         if transposed
         else _positions(op, length, size, stride, padding, dilation)
         for length, size in zip(layout.shape[2:], weight_layout.shape[2:], strict=True)
@@ -80,7 +80,7 @@ def launch_convolution(
     whole = Layout.contiguous(shape)
     if groups == 1 or shape.size == 0:
         return convolved(layout, weight_layout, whole, out), shape
-    # The groups behind each other; of one batch that is where they belong.
+    # The results of one group after those of another; with one batch that is the result.
     of_group = Layout.contiguous((shape[0], shape[1] // groups, *positions))
     room = out
     if room is None or shape[0] > 1:
@@ -157,7 +157,7 @@ def launch_upsample2d(
 ) -> Result:
     """Enqueue `upsample_nearest2d` or `upsample_bilinear2d` to `rows` x `columns`.
 
-    `scale` is how much larger the result is, where bilinear shall not take it from the sizes.
+    `scale` says for bilinear how much larger the result is, instead of the ratio of the sizes.
     """
     op = launches.named(kernel)
     at = executor or DeviceExecutor.of(buffer.device)
@@ -206,7 +206,7 @@ def launch_col2im1d(
     stream: StreamLike | None = None,
     executor: Executor | None = None,
 ) -> Result:
-    """Enqueue `col2im1d`: windows (batch, positions, channels, window) added where they lie."""
+    """Enqueue `col2im1d`: add up windows (batch, positions, channels, window)."""
     op = OPS["col2im1d"]
     at = executor or DeviceExecutor.of(buffer.device)
     _require_axes(op, "x", layout, 4)
@@ -229,7 +229,7 @@ def _positions(op: Op, length: int, window: int, stride: int, padding: int, dila
     return (length + 2 * padding - reach) // stride + 1
 
 
-def _transposed_places(
+def _transposed_positions(
     length: int, window: int, stride: int, padding: int, dilation: int, out_padding: int
 ) -> int:
     if length == 0:
@@ -263,7 +263,7 @@ def _enqueued(
     out: DeviceBuffer | None,
     stream: StreamLike | None,
 ) -> DeviceBuffer:
-    """Enqueue an operation on one operand, whose result has another shape."""
+    """Enqueue an operation on one operand with a result of another shape."""
     launches.require_room(op, out, shape.size)
     operands = ((buffer.dtype, layout.from_start),)
     question = Question(op, operands, (buffer.dtype, Layout.contiguous(shape)), attributes)

@@ -7,8 +7,8 @@ Halves and f8 are computed in f32, f64 in f64, and every result is rounded to it
 
 of the exact one, where `M` is the sum of the magnitudes of what is added up; sums that are not
 compensated have `of_magnitude` for each term. Integers are exact, modulo their range. This is what
-tests hold CUDA's, AMD's and the host's kernels to; of GCUs, whose kernels are Ubridge's, no source
-says what they promise.
+tests hold CUDA's, AMD's and the host's kernels to. GCUs' kernels are Ubridge's, and no source says
+what they promise.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ROUNDING: Mapping[str, float] = {
     "bf16": 2.0**-8,
     "f8e4m3": 2.0**-4,
 }
-"""Half the distance between neighbors, relative to them."""
+"""Half the distance between neighboring numbers, relative to them."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Accuracy:
     def bound(self, dtype: str, exact: Any, magnitude: Any = 0, terms: int = 1) -> Any:
         """Return how far a result of `dtype` may be from `exact`, element by element.
 
-        A result below the smallest normal number may besides be off by half the smallest one.
+        A result below the smallest normal number may also be off by half the smallest subnormal.
         """
         computed = ROUNDING["f64" if dtype == "f64" else "f32"]
         share = self.of_magnitude * (terms if self.for_each_term else 1)
@@ -95,18 +95,18 @@ _OF_FAMILY: Mapping[str, Accuracy] = {
 _OF_OP: Mapping[str, Accuracy] = {
     **dict.fromkeys(("copy", "negative", "abs", "relu", "sign", "ceil", "floor", "round"), EXACT),
     **dict.fromkeys(("reciprocal", "square", "sqrt"), _ROUNDED),
-    # Below -3 few are left of the normal distribution, and a rounding of x is many of theirs.
+    # Below -3 the distribution is so steep that one rounding of x is many of the result.
     **dict.fromkeys(("normcdf", "gelu", "gelu_erf"), _SHARE),
     "randn": _FUNCTION,
     **dict.fromkeys(("min", "max", "maximum", "minimum", "max_pool2d"), EXACT),
 }
-"""Where it is another than its family's. What neither names only moves or compares."""
+"""Exceptions to the family's. Operations in neither table only move or compare: exact."""
 
 
 def accuracy_of(op: Op) -> Accuracy:
     """Return what an operation promises."""
     if op.family.name == "binary" and op.is_of_floats:
-        return _FUNCTION  # no arithmetic that the device rounds itself
+        return _FUNCTION  # a function, not arithmetic that the device rounds correctly
     return _OF_OP.get(op.name) or _OF_FAMILY.get(op.family.name) or EXACT
 
 

@@ -1,7 +1,7 @@
-"""The formats of quantized weights: a row of numbers for each block that ggml's files hold.
+"""The formats of quantized weights: one row for each kind of block in ggml's files.
 
-What the elements of a block are, `ubridge/kernels/blocks.h` and `codebook_blocks.h` say, one struct
-a format; kernels, operations and tests of all of them follow from those and from this table. A
+`ubridge/kernels/blocks.h` and `codebook_blocks.h` say what the elements of a block are, one struct
+a format. Kernels, operations and tests of every format are derived from those and this table. A
 new format is a struct, its line in the list of its header, and a row here.
 """
 
@@ -23,11 +23,11 @@ class BlockFormat:
     ggml_type: int
     """The number files have for it (`enum ggml_type` of ggml.h)."""
     elements: int
-    """Of a block. Rows hold whole blocks."""
+    """Elements of a block. Rows hold whole blocks."""
     block_bytes: int
-    """Of a block."""
+    """Bytes of a block."""
     word: DType
-    """What kernels read a block by: it lies at a multiple of this type's size."""
+    """The type by which kernels read a block; blocks are aligned to its size."""
     summary: str
 
     def row_bytes(self, columns: int) -> int:

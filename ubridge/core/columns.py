@@ -1,8 +1,8 @@
-"""How kernels are named and spread over the device: Candle's column, and the one of GCUs.
+"""Names and geometries of kernels: Candle's column, and the GCUs' column.
 
-A row says, for a family of operations, in which module its kernels are, how an entry is spelled,
-and its geometry. CUDA, ROCm and the host share Candle's column; GCUs have Ubridge's kernels. In
-which order a kernel takes its arguments, its image says.
+A row says, for a family of operations, which module its kernels are in, how an entry is spelled,
+and its geometry. CUDA, ROCm and the host share Candle's column; GCUs have Ubridge's kernels. The
+order of a kernel's arguments is stated by its image.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from uhal import DeviceLimits
 Configuration: TypeAlias = tuple[int | tuple[int, int, int], int | tuple[int, int, int], int]
 """Grid, block and bytes of dynamic shared memory."""
 Configure: TypeAlias = Callable[..., Configuration]
-"""From what a launch has to do, in the numbers its geometry names, to its configuration."""
+"""From a launch's sizes, as its geometry names them, to its configuration."""
 Geometry: TypeAlias = Callable[[DeviceLimits], Configure]
 
 _SHORT = 1024
@@ -37,7 +37,7 @@ class Row:
 
 
 def strided(limits: DeviceLimits) -> Configure:
-    """Threads that stride over n elements: as many as the device runs well."""
+    """Threads that stride over n elements, as many as suit the device."""
     block = limits.block_for_elements
     cap = min(limits.max_grid[0], limits.max_blocks_for_elements or limits.max_grid[0])
 
@@ -59,12 +59,12 @@ def covering(limits: DeviceLimits) -> Configure:
 
 
 def block_per_result(limits: DeviceLimits) -> Configure:
-    """A block for each of `results`, of the power of two that holds its `elements`.
+    """A block for each of `results`, with the least power of two of threads that is >= `elements`.
 
-    Where a device has a number of blocks it runs well, each takes several results, as many apart
-    as there are blocks; on a lone processor one takes all: the kernel strides over them. Short
-    results whose elements lie `side_by_side` have a block each: such a device runs neighboring
-    blocks one after the other, so that it reads what is next to one another as one stream.
+    On a device with `max_blocks_for_elements` there are no more blocks than that, and the kernel
+    strides over results; on a single processor one block takes all results. Short results with
+    elements `side_by_side` still have a block each: such a device runs neighboring blocks one after
+    the other, so it reads adjacent elements as one stream.
     """
     widest = min(1024, limits.max_threads_per_block)
     short = apart = limits.max_grid[0]
@@ -81,7 +81,7 @@ def block_per_result(limits: DeviceLimits) -> Configure:
 
 
 def wide_block_per_row(limits: DeviceLimits) -> Configure:
-    """A block for each row, of the power of two that holds its columns: no kernel strides here."""
+    """A block for each row, of a power of two of threads; these kernels do not stride over rows."""
     widest = min(1024, limits.max_threads_per_block)
 
     def configure(rows: int, columns: int) -> Configuration:
@@ -110,7 +110,7 @@ def warp_per_row(limits: DeviceLimits) -> Configure:
 
 
 def block_per_row(limits: DeviceLimits) -> Configure:
-    """A block of as many threads as the kernel is told, for each row."""
+    """A block of `threads` threads for each row."""
 
     def configure(rows: int, threads: int) -> Configuration:
         return rows, threads, 0
@@ -119,7 +119,7 @@ def block_per_row(limits: DeviceLimits) -> Configure:
 
 
 def bitonic(limits: DeviceLimits) -> Configure:
-    """A block for each row, or run, with a place in shared memory for each of `padded` elements."""
+    """A block for each row, or run, with a u32 in shared memory for each of `padded` elements."""
     widest = min(1024, limits.max_threads_per_block)
 
     def configure(rows: int, padded: int) -> Configuration:
@@ -141,7 +141,7 @@ def tiles(size: int, block: int) -> Geometry:
 
 
 def warp_for_each_row(limits: DeviceLimits) -> Configure:
-    """Blocks of four warps of 32, a row of the weight for each, along y for each vector."""
+    """Blocks of four warps of 32: a warp for each row of the weight, along y for each vector."""
 
     def configure(rows: int, vectors: int) -> Configuration:
         return (-(-rows // 4), vectors, 1), (32, 4, 1), 0
@@ -150,7 +150,7 @@ def warp_for_each_row(limits: DeviceLimits) -> Configure:
 
 
 def norm_threads(columns: int) -> int:
-    """Return the work-items of a block for a norm of a row: the kernels know these two sizes."""
+    """Return the threads of a block for the norm of a row: the kernels know these two sizes."""
     return 32 if columns < 1024 else 1024
 
 
@@ -219,7 +219,7 @@ CANDLE: Mapping[str, Row] = {
 """Candle's kernels and ubridge's own, for CUDA, ROCm and the host."""
 
 _SHARED_BYTES = 1 << 20
-"""L2 of a cluster asked for where a GCU kernel uses some; no public source says how much it is."""
+"""L2 of a cluster to ask for where a GCU kernel uses some; no public source gives its size."""
 
 
 def whole_device(shared: int = 0) -> Geometry:
@@ -237,7 +237,7 @@ def _asked(limits: DeviceLimits, shared: int) -> int:
 
 
 def one_cluster(shared: int = 0) -> Geometry:
-    """The SIPs of one cluster, whose L2 the kernel keeps everything in."""
+    """The SIPs of one cluster; the kernel keeps everything in the cluster's L2."""
 
     def geometry(limits: DeviceLimits) -> Configure:
         configuration = (1, limits.block_for_elements, _asked(limits, shared))

@@ -47,8 +47,8 @@ class Shape(tuple[int, ...]):
     def is_contiguous(self, strides: Sequence[int]) -> bool:
         """Return whether `strides` are those of row-major order without gaps.
 
-        An axis of at most one element may have any stride: it is never taken. Kernels test the same
-        way.
+        An axis of at most one element may have any stride, which is never used. Kernels test the
+        same way.
         """
         expected = 1
         for length, stride in zip(reversed(self), reversed(strides), strict=True):
@@ -58,7 +58,7 @@ class Shape(tuple[int, ...]):
         return True
 
     def broadcast_with(self, *others: Shape) -> Shape:
-        """Return the shape all broadcast to by numpy's rules; `ArgumentValueError` if none."""
+        """Return the shape all broadcast to by numpy's rules; else `ArgumentValueError`."""
         rank = max(len(shape) for shape in (self, *others))
         lengths = [1] * rank
         for shape in (self, *others):
@@ -84,7 +84,7 @@ class Shape(tuple[int, ...]):
 class Layout:
     """Shape, strides and start offset of a tensor in its buffer, in elements.
 
-    Immutable, compared by value. Made by `contiguous` or from strides; the other methods are views.
+    Immutable, compared by value. `contiguous` makes one; the other methods return views of it.
     """
 
     # With texts, as `help` and `inspect.getdoc` find them.
@@ -98,8 +98,8 @@ class Layout:
         "shape": "The lengths of the axes.",
         "size": "The number of elements.",
         "start_offset": "Elements of the buffer before the first one of the tensor.",
-        "strides": "Elements from one place of an axis to the next, for each axis.",
-        "words": "The lengths and then the strides: what a kernel is told of a layout.",
+        "strides": "Elements from one index of an axis to the next, for each axis.",
+        "words": "The lengths and then the strides, as kernels take them.",
     }
 
     shape: Shape
@@ -156,7 +156,7 @@ class Layout:
 
     @property
     def may_alias(self) -> bool:
-        """True when one place may hold several elements: such a tensor cannot be written to."""
+        """True when several elements may have one address: such a tensor cannot be written to."""
         reached = 0
         axes = sorted(
             (stride, length)
@@ -175,25 +175,25 @@ class Layout:
 
     def narrow(self, axis: int, start: int, length: int) -> Layout:
         """Return the view of `length` elements of an axis, from `start`."""
-        place = self.axis(axis)
-        whole = self.shape[place]
+        axis = self.axis(axis)
+        whole = self.shape[axis]
         if not 0 <= start <= whole or not 0 <= length <= whole - start:
             raise ArgumentValueError(
-                f"narrow: elements {start} to {start + length} are out of bounds for axis {place} "
+                f"narrow: elements {start} to {start + length} are out of bounds for axis {axis} "
                 f"with size {whole}"
             )
-        return self._sliced(place, start, length, 1)
+        return self._sliced(axis, start, length, 1)
 
     def sliced(self, axis: int, elements: slice) -> Layout:
         """Return the view of a slice of an axis; steps of at least 1."""
-        place = self.axis(axis)
-        start, stop, step = elements.indices(self.shape[place])
+        axis = self.axis(axis)
+        start, stop, step = elements.indices(self.shape[axis])
         if step < 1:
             raise ArgumentValueError(
                 f"slice {elements}: expected a step of at least 1, got {step}: there are no "
                 "negative strides here; ubridge.flip copies an axis in reverse"
             )
-        return self._sliced(place, start, max(0, -(-(stop - start) // step)), step)
+        return self._sliced(axis, start, max(0, -(-(stop - start) // step)), step)
 
     def _sliced(self, axis: int, start: int, length: int, step: int) -> Layout:
         shape, strides = list(self.shape), list(self.strides)
@@ -206,39 +206,39 @@ class Layout:
 
     def selected(self, axis: int, index: int) -> Layout:
         """Return the view at one index of an axis, without that axis."""
-        place = self.axis(axis)
-        length = self.shape[place]
+        axis = self.axis(axis)
+        length = self.shape[axis]
         if not -length <= index < length:
-            raise IndexError(f"index {index} is out of bounds for axis {place} with size {length}")
-        offset = self.start_offset + index % length * self.strides[place]
+            raise IndexError(f"index {index} is out of bounds for axis {axis} with size {length}")
+        offset = self.start_offset + index % length * self.strides[axis]
         return Layout(
-            (*self.shape[:place], *self.shape[place + 1 :]),
-            (*self.strides[:place], *self.strides[place + 1 :]),
+            (*self.shape[:axis], *self.shape[axis + 1 :]),
+            (*self.strides[:axis], *self.strides[axis + 1 :]),
             offset,
         )
 
     def expanded(self, axis: int) -> Layout:
-        """Return the view with an axis of one element more, before `axis`."""
-        place = checked_axis(axis, self.rank + 1, "axis")
+        """Return the view with one more axis, of length 1, before `axis`."""
+        axis = checked_axis(axis, self.rank + 1, "axis")
         return Layout(
-            (*self.shape[:place], 1, *self.shape[place:]),
-            (*self.strides[:place], 0, *self.strides[place:]),
+            (*self.shape[:axis], 1, *self.shape[axis:]),
+            (*self.strides[:axis], 0, *self.strides[axis:]),
             self.start_offset,
         )
 
     def squeezed(self, axis: int | None = None) -> Layout:
         """Return the view without one axis of one element, or without all of them."""
         if axis is not None:
-            place = self.axis(axis)
-            if self.shape[place] != 1:
+            axis = self.axis(axis)
+            if self.shape[axis] != 1:
                 raise ArgumentValueError(
                     "cannot select an axis to squeeze out which has size not equal to one"
                 )
-            return self.selected(place, 0)
-        kept = [place for place, length in enumerate(self.shape) if length != 1]
+            return self.selected(axis, 0)
+        kept = [one for one, length in enumerate(self.shape) if length != 1]
         return Layout(
-            [self.shape[place] for place in kept],
-            [self.strides[place] for place in kept],
+            [self.shape[one] for one in kept],
+            [self.strides[one] for one in kept],
             self.start_offset,
         )
 
@@ -327,14 +327,14 @@ def checked_axis(axis: int, rank: int, name: str = "axis") -> int:
     if type(axis) is int and 0 <= axis < rank:
         return axis
     try:
-        place = operator.index(axis)
+        found = operator.index(axis)
     except TypeError:
         raise ArgumentTypeError(
             f"{name}: expected an int, got {type(axis).__name__} {axis!r}"
         ) from None
-    if not -rank <= place < rank:
-        raise ArgumentValueError(f"{name} {place} is out of bounds for array of dimension {rank}")
-    return place % rank
+    if not -rank <= found < rank:
+        raise ArgumentValueError(f"{name} {found} is out of bounds for array of dimension {rank}")
+    return found % rank
 
 
 @lru_cache(maxsize=_REMEMBERED_LAYOUTS)
@@ -368,7 +368,7 @@ def _lengths(given: int | Iterable[int]) -> tuple[int, ...]:
 
 
 def merged_axes(shape: Sequence[int], strides: Sequence[int]) -> list[tuple[int, int]]:
-    """Return (length, stride) of the axes, those that lie behind each other without a gap as one.
+    """Return (length, stride) of the axes, with axes merged that together have one stride.
 
     Axes of one element are left out.
     """
@@ -402,6 +402,6 @@ def _reshaped_strides(
             found.append(step)
             step *= part
             left //= part
-    # What is left has length 1 throughout.
+    # The axes left have length 1.
     found.extend(0 for _ in pending)
     return list(reversed(found))

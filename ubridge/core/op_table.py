@@ -1,8 +1,9 @@
-"""Every operation of ubridge, one line each; all else about them is derived from here.
+"""Every operation of ubridge, one line each; everything else about them is derived from here.
 
 A line holds the operation's name, the root of its kernels' names, the element types it is promised
-for, and what it computes, in numpy. The family says what operands it takes and what shape results.
-How each backend names the kernels of a family is in `columns.py`, what they are given in `prepare`.
+for, and the same computation in numpy. The family says what operands it takes and the result's
+shape. `columns.py` says how each backend names the kernels of a family, `prepare` what arguments
+they get.
 """
 
 from __future__ import annotations
@@ -59,14 +60,14 @@ FAMILIES = {
         Family("rope_thd", "x, cos, sin", "that of x: (batch, positions, heads, width)"),
         Family("sort", "x", "that of x; along its last axis; of u32"),
         Family("sort_runs", "x", "that of x; in runs of its last axis; of u32"),
-        Family("sort_merge", "x, places", "that of places, whose runs are twice as long"),
+        Family("sort_merge", "x, indices", "that of indices, whose runs are twice as long"),
         Family("random", "shape, seed, position", "the one given"),
-        Family("im2col1d", "x, window", "(batch, places, channels, kernel)"),
+        Family("im2col1d", "x, window", "(batch, length, channels, kernel)"),
         Family("im2col", "x, window", "(batch, rows, columns, channels, kernel, kernel)"),
-        Family("col2im1d", "x, window", "(batch, channels, places)"),
-        Family("conv1d", "x, kernel, window", "(batch, channels, places)"),
+        Family("col2im1d", "x, window", "(batch, channels, length)"),
+        Family("conv1d", "x, kernel, window", "(batch, channels, length)"),
         Family("conv2d", "x, kernel, window", "(batch, channels, rows, columns)"),
-        Family("conv_transpose1d", "x, kernel, window", "(batch, channels, places)"),
+        Family("conv_transpose1d", "x, kernel, window", "(batch, channels, length)"),
         Family("conv_transpose2d", "x, kernel, window", "(batch, channels, rows, columns)"),
         Family("pool2d", "x, window, stride", "(batch, channels, rows, columns)"),
         Family("nearest2d", "x, rows, columns", "(batch, channels, rows, columns)"),
@@ -103,16 +104,16 @@ class Op:
     name: str
     family: Family
     root: str
-    """What its kernels' names begin with."""
+    """The beginning of its kernels' names."""
     dtypes: tuple[str, ...]
     """Element types of `x` it is promised for wherever Candle's kernels run."""
     summary: str
     reference: Callable[..., Array] | None = None
-    """The same in numpy, where one expression says it."""
+    """The same in numpy, where it is one expression."""
 
     @cached_property
     def is_of_floats(self) -> bool:
-        """Whether it is promised for floats alone: of integers numpy's result is f64."""
+        """Whether it is promised for floats alone; for integers numpy's result is f64."""
         return bool(self.dtypes) and not set(self.dtypes).intersection(INTEGERS.split())
 
     def __repr__(self) -> str:
@@ -132,7 +133,7 @@ def _erf(x: Array) -> Array:
 
 
 def _erfinv(x: Array) -> Array:
-    # Newton's method, of whichever of erf and erfc does not cancel, from a normal quantile.
+    # Newton's method from a normal quantile, on erf or erfc, whichever does not cancel.
     def inverse(x: float) -> float:
         if not x < 1:
             return math.inf if x == 1 else math.nan
@@ -201,7 +202,7 @@ _LINES: tuple[tuple[str, str, str, str, str, Callable[..., Array] | None], ...] 
     ("ceil", "unary", "uceil", ALL, "least integer not below x", np.ceil),
     ("floor", "unary", "ufloor", ALL, "greatest integer not above x", np.floor),
     ("round", "unary", "uround", ALL, "nearest integer, half away from 0", _round_half_away),
-    ("normcdf", "unary", "unormcdf", FLOATS, "share of a normal distribution below x", _normcdf),
+    ("normcdf", "unary", "unormcdf", FLOATS, "share of the normal distribution below x", _normcdf),
     ("abs", "unary", "uabs", ALL, "magnitude", np.abs),
     ("square", "unary", "usqr", ALL, "x times x", np.square),
     ("sqrt", "unary", "usqrt", FLOATS, "square root", np.sqrt),
@@ -249,19 +250,19 @@ _LINES: tuple[tuple[str, str, str, str, str, Callable[..., Array] | None], ...] 
     ("sum", "reduce", "fast_sum", ORDERED, "sum", np.sum),
     ("min", "reduce", "fast_min", ORDERED, "smallest", np.min),
     ("max", "reduce", "fast_max", ORDERED, "largest", np.max),
-    ("argmin", "arg_reduce", "fast_argmin", ORDERED, "place of the first smallest", np.argmin),
-    ("argmax", "arg_reduce", "fast_argmax", ORDERED, "place of the first largest", np.argmax),
-    ("softmax", "softmax", "softmax", REALS, "e to the x over the sum of them", _softmax),
+    ("argmin", "arg_reduce", "fast_argmin", ORDERED, "index of the first smallest", np.argmin),
+    ("argmax", "arg_reduce", "fast_argmax", ORDERED, "index of the first largest", np.argmax),
+    ("softmax", "softmax", "softmax", REALS, "e to the x, divided by the sum of these", _softmax),
     ("rms_norm", "rmsnorm", "rmsnorm", REALS, "x over its root mean square", _rmsnorm),
     ("layer_norm", "layernorm", "layernorm", REALS, "x less its mean over its deviation",
      _layernorm),
     ("rope_i", "rope_i", "rope_i", REALS, "positions as rotations of neighbouring pairs", None),
     ("rope", "rope", "rope", REALS, "positions as rotations of pairs half a width apart", None),
     ("rope_thd", "rope_thd", "rope_thd", REALS, "the same, positions before heads", None),
-    ("argsort", "sort", "asort_asc", ORDERED, "places in rising order", None),
-    ("argsort_descending", "sort", "asort_desc", ORDERED, "places in falling order", None),
-    ("argsort_runs", "sort_runs", "asort_runs_asc", "", "places in runs that rise", None),
-    ("argsort_descending_runs", "sort_runs", "asort_runs_desc", "", "places in runs that fall",
+    ("argsort", "sort", "asort_asc", ORDERED, "indices in rising order", None),
+    ("argsort_descending", "sort", "asort_desc", ORDERED, "indices in falling order", None),
+    ("argsort_runs", "sort_runs", "asort_runs_asc", "", "indices in runs that rise", None),
+    ("argsort_descending_runs", "sort_runs", "asort_runs_desc", "", "indices in runs that fall",
      None),
     ("argsort_merge", "sort_merge", "asort_merge_asc", "", "pairs of runs joined", None),
     ("argsort_descending_merge", "sort_merge", "asort_merge_desc", "", "pairs of runs joined",
@@ -274,9 +275,9 @@ _LINES: tuple[tuple[str, str, str, str, str, Callable[..., Array] | None], ...] 
     ("conv1d", "conv1d", "conv1d", CONVOLVED, "convolution, not flipped", None),
     ("conv2d", "conv2d", "conv2d", CONVOLVED, "convolution, not flipped", None),
     ("conv_transpose1d", "conv_transpose1d", "conv_transpose1d", CONVOLVED,
-     "what a convolution's gradient is", None),
+     "the gradient of a convolution", None),
     ("conv_transpose2d", "conv_transpose2d", "conv_transpose2d", CONVOLVED,
-     "what a convolution's gradient is", None),
+     "the gradient of a convolution", None),
     ("avg_pool2d", "pool2d", "avg_pool2d", CONVOLVED, "mean of windows", None),
     ("max_pool2d", "pool2d", "max_pool2d", CONVOLVED, "largest of windows", None),
     ("upsample_nearest2d", "nearest2d", "upsample_nearest2d", CONVOLVED,

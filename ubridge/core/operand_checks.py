@@ -1,4 +1,4 @@
-"""What operations refuse, in numpy's words after their name: devices, dtypes, shapes, axes."""
+"""Checks of operands: devices, dtypes, shapes, axes. Messages are in numpy's words."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The answer to a question: what is launched, with what arguments, in which order.
 
-It holds no object of a device. Arguments are named as the kernel's own parameters are; in which
-order they go, the signature of the image says that is loaded.
+It holds no object of a device. Arguments are named as the kernel's own parameters; their order is
+that of the loaded image's signature.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ Dim3: TypeAlias = int | tuple[int, int, int]
 
 
 class Words(NamedTuple):
-    """An array of u64 in device memory, kept by content; `dtype` is what kernels see it as."""
+    """An array of u64 in device memory, shared by equal contents; kernels read it as `dtype`."""
 
     words: tuple[int, ...]
     dtype: str = "u64"
 
 
 class Elements(NamedTuple):
-    """Elements in device memory, kept by content."""
+    """Elements in device memory, shared by equal contents."""
 
     dtype: str
     data: bytes
 
 
 Source: TypeAlias = int | float | Passed | Words | Elements | None
-"""Where an argument comes from: what a call passes, what is kept on the device, or a number."""
+"""Where an argument comes from: the call, memory kept on the device, or a number."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class Work:
-    """What the host does between launches: it may wait, ask further questions, call a library."""
+    """Work of the host between launches: it may wait, ask further questions, call a library."""
 
     run: Callable[..., None]
     """Called with the executor, the stream, and the memory below."""
@@ -59,7 +59,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Prepared:
-    """All that an operation takes, whatever buffers it is given."""
+    """All steps of an operation, for any buffers."""
 
     question: Question
     steps: tuple[Launch | Work, ...]
@@ -71,7 +71,7 @@ class Prepared:
     Such an operation cannot be captured.
     """
     taken_by: str
-    """Of a product the kernel that takes it, by which it is counted; else nothing."""
+    """For a product, the kernel that takes it, by which it is counted; else empty."""
 
     @property
     def launches(self) -> tuple[Launch, ...]:
@@ -80,7 +80,7 @@ class Prepared:
 
 
 def part_of(given: Any, passed: Passed) -> Any:
-    """Return what a step takes of a buffer, or the buffer itself."""
+    """Return the part of a buffer that a step takes, or the whole buffer."""
     if passed.size < 0:
         return given
     nbytes = passed.size * passed.dtype.itemsize

@@ -33,7 +33,10 @@ class Product:
 
     @property
     def pitches(self) -> tuple[int, int]:
-        """From line to line of neighboring elements, of a and b; `layouts` is not `None`."""
+        """Elements from one line of neighboring elements to the next, for a and b.
+
+        Only meaningful where `layouts` is not `None`.
+        """
         layouts = self.layouts or "nn"
         return (
             self.a_row if layouts[0] == "n" else self.a_column,
@@ -48,7 +51,7 @@ class MatmulChoice:
     kernel: str
     reason: str
     passed_over: tuple[tuple[str, str], ...] = ()
-    """Kernels that come first where they can, each with what it cannot."""
+    """Preferred kernels that could not take it, each with the reason."""
 
     def __str__(self) -> str:
         others = "".join(f"; not {name}: {reason}" for name, reason in self.passed_over)
@@ -56,11 +59,11 @@ class MatmulChoice:
 
 
 class MatmulKernel(ABC):
-    """One line of the table."""
+    """One line of the table of kernels for products."""
 
     name: str
     reason: str
-    """Why it is taken when it can be."""
+    """Why it is preferred where it can be taken."""
 
     @abstractmethod
     def refusal(self, product: Product) -> str:
@@ -68,7 +71,7 @@ class MatmulKernel(ABC):
 
 
 def _letter(row: int, column: int, rows: int, columns: int) -> str:
-    """How a matrix lies; strides along an axis of one element say nothing."""
+    """The letter of a matrix' layout; strides along an axis of one element do not matter."""
     if column == 1 or columns == 1:
         return "n"
     return "t" if row == 1 or rows == 1 else ""

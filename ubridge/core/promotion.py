@@ -17,7 +17,7 @@ from uhal.errors import ArgumentRangeError, ArgumentTypeError
 def promoted(name: str, first: DType, second: DType) -> DType:
     """Return the dtype two tensors are brought to for the operation `name`.
 
-    Raises `ArgumentTypeError` when numpy has none for them, or one no kernel has.
+    Raises `ArgumentTypeError` when numpy has no common dtype, or one that ubridge lacks.
     """
     if first is second:
         return first
@@ -30,7 +30,7 @@ def promoted(name: str, first: DType, second: DType) -> DType:
 
 
 def with_number(name: str, dtype: DType, number: Any) -> DType:
-    """Return the dtype a tensor and a number are brought to: a Python number has none itself."""
+    """Return the dtype that a tensor and a number are brought to; Python's numbers adapt."""
     if isinstance(number, (bool, np.bool_)):
         return dtype
     if isinstance(number, np.generic):

@@ -1,8 +1,8 @@
-"""What is asked for: an operation, what its operands and its result are, and how they lie.
+"""Questions: an operation, and the dtypes and layouts of its operands and its result.
 
-A question names no memory. Where in a buffer an operand begins and the numbers that become
-arguments of kernels, such as an epsilon, come with each call; what decides which kernel runs, and
-on how many blocks, is in the question.
+A question names no memory. Start offsets of operands, and numbers that become arguments of kernels,
+such as an epsilon, come with each call. Everything that decides which kernel runs, and on how many
+blocks, is in the question.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from ubridge.core.op_table import Op
 from uhal import DType
 
 Known = tuple[DType, Layout]
-"""What is known of an operand: its element type, and how it lies from its first element on."""
+"""What is known of an operand: its element type, and its layout from its first element on."""
 
 
 class Question:
     """An operation on operands of these types and layouts. A value; compared by its key."""
 
     __slots__ = {  # noqa: RUF023 -- in the order of the constructor
-        "op": "What is asked for.",
+        "op": "The operation.",
         "operands": "Element types and layouts of the operands.",
-        "result": "What is written. An operation in place writes into memory that it is given.",
-        "attributes": "What else decides how it is launched, by name.",
-        "numbers": "How many numbers a call passes behind the operands.",
-        "is_capturable": "Whether the answer must be launches alone: a capture knows no others.",
-        "key": "Equal for equal questions. The operation tells how many operands there may be.",
+        "result": "Type and layout of the result; an operation in place is given its memory.",
+        "attributes": "By name, what else decides how it is launched.",
+        "numbers": "How many numbers a call passes after the operands.",
+        "is_capturable": "Whether the answer must be launches alone: captures record no more.",
+        "key": "Equal for equal questions.",
     }
 
     def __init__(
@@ -67,7 +67,7 @@ class Question:
         return self.operands[0][0] if self.operands else self.result[0]
 
     def layout(self, operand: int) -> Layout:
-        """Return how an operand lies."""
+        """Return the layout of an operand."""
         return self.operands[operand][1]
 
     @property
@@ -81,11 +81,11 @@ class Question:
 
     @property
     def is_in_place(self) -> bool:
-        """Whether what was where the result goes matters, or stays in part."""
+        """Whether the operation reads the result's old contents, or keeps a part of them."""
         return self.op.family.name in IN_PLACE
 
     def for_capture(self) -> Question:
-        """Return the question whose answer can be captured."""
+        """Return the same question with an answer that can be captured."""
         if self.is_capturable:
             return self
         return Question(
@@ -98,6 +98,6 @@ class Question:
 
 
 IN_PLACE = frozenset(("fill", "copy2d", "scatter", "index_add", "kv_append", "cache", "rotary"))
-"""Families whose result is memory of the caller."""
+"""Families that write into memory of the caller."""
 
 __all__ = ["IN_PLACE", "Known", "Question"]

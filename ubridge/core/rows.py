@@ -1,4 +1,4 @@
-"""A layout as rows: what a copy of two axes can write at a time."""
+"""A layout as groups of rows, each of which one 2-D copy can write."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ubridge.core.layout import Layout, merged_axes
 
 
 class Rows(NamedTuple):
-    """Runs of elements, as many apart as `pitch`; all in elements."""
+    """Rows of `columns` adjacent elements, `pitch` apart; all in elements."""
 
     rows: int
     columns: int

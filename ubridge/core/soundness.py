@@ -1,7 +1,7 @@
-"""Which questions there are: how shapes, layouts and dtypes of an operation fit one another.
+"""Which questions are sound: how shapes, layouts and dtypes of an operation must fit together.
 
-What asks for tensors has checked all of it in words of its own. A graph file is not trusted to: a
-question whose parts do not fit would make a kernel reach beyond the memory that its layouts name.
+Operations on tensors have checked this already, with messages of their own. Graph files are not
+trusted: a question with parts that do not fit would make a kernel read beyond its memory.
 Sums and products are Python's integers, which never overflow.
 """
 
@@ -102,12 +102,12 @@ def _by_ids(question: Question) -> bool:
 
 def _reduce(question: Question) -> bool:
     (result_dtype, dtype), (result, layout) = parts(question)
-    is_place = question.op.family.name == "arg_reduce"
+    are_indices = question.op.family.name == "arg_reduce"
     kept = result.rank
     return (
         kept < layout.rank
         and result.shape == layout.shape[:kept]
-        and result_dtype is (u32 if is_place else dtype)
+        and result_dtype is (u32 if are_indices else dtype)
     )
 
 
@@ -142,14 +142,14 @@ def _convolution(question: Question) -> bool:
     batch, channels, *lengths = layout.shape
     if channels != weight.shape[inner] or not same(*dtypes):
         return False
-    places = []
+    sizes = []
     for length, size in zip(lengths, weight.shape[2:], strict=True):
         reach = dilation * (size - 1)
         if transposed:
-            places.append((length - 1) * stride + reach + window["out_padding"] + 1 - 2 * padding)
+            sizes.append((length - 1) * stride + reach + window["out_padding"] + 1 - 2 * padding)
         else:
-            places.append((length + 2 * padding - reach - 1) // stride + 1)
-    return result.shape == (batch, weight.shape[outer], *places)
+            sizes.append((length + 2 * padding - reach - 1) // stride + 1)
+    return result.shape == (batch, weight.shape[outer], *sizes)
 
 
 def _pool2d(question: Question) -> bool:
@@ -157,11 +157,11 @@ def _pool2d(question: Question) -> bool:
     window, stride = question.attribute("window"), question.attribute("stride")
     if layout.rank != 4 or not _pairs(window, stride):
         return False
-    places = [
+    sizes = [
         (length - size) // step + 1
         for length, size, step in zip(layout.shape[2:], window, stride, strict=True)
     ]
-    return same(*dtypes) and result.shape == (*layout.shape[:2], *places)
+    return same(*dtypes) and result.shape == (*layout.shape[:2], *sizes)
 
 
 def _pairs(*pairs: object) -> bool:
@@ -191,12 +191,12 @@ def _im2col(question: Question) -> bool:
     if not count(window["stride"], window["dilation"]):
         return False
     sizes = result.shape[axes + 2 :]
-    places = [
+    lengths = [
         (length + 2 * window["padding"] - window["dilation"] * (size - 1) - 1) // window["stride"]
         + 1
         for length, size in zip(layout.shape[2:], sizes, strict=True)
     ]
-    return result.shape == (layout.shape[0], *places, layout.shape[1], *sizes)
+    return result.shape == (layout.shape[0], *lengths, layout.shape[1], *sizes)
 
 
 def _col2im1d(question: Question) -> bool:
@@ -236,7 +236,7 @@ def _elements(question: Question) -> bool:
 
 
 def _holds(question: Question, dtype: DType, weight: Layout, rows: int, columns: int) -> bool:
-    """Whether a weight is that of so many rows and columns, by the words its kernels ask for."""
+    """Whether a weight has so many rows and columns, in words of the size its kernels read."""
     format = FORMATS[question.op.name.partition("_")[2]]
     return (
         columns % format.elements == 0
@@ -279,7 +279,7 @@ _FORMS: dict[str, tuple[tuple[int, ...], int, str]] = {
     "rope_at": ((4,), 0, "interleaved"),
     "cached_attention": ((4, 5), 2, "window is_bounded"),
 }
-"""Family to how many operands and numbers there are, and which attributes."""
+"""Family to its possible numbers of operands, its number of numbers, and its attributes."""
 
 _RULES: dict[str, Callable[[Question], bool]] = {
     **dict.fromkeys(("unary", "unary_scalar", "affine", "binary", "compare"), _of_each),
@@ -312,9 +312,9 @@ STEERING = {
     **dict.fromkeys(("scatter", "index_add"), (0,)),
     **dict.fromkeys(("rope_at", "cached_attention"), (3,)),
 }
-"""Family to the operands that say where elements are, and must not change while they are read."""
+"""Family to the operands that address elements, which must not change while they are read."""
 
 FAMILIES = frozenset(_RULES)
-"""Of the operations that graphs hold."""
+"""The families of operations that graphs hold."""
 
 __all__ = ["FAMILIES", "MOST", "STEERING", "require", "require_counts", "require_sound"]

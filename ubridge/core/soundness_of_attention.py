@@ -54,8 +54,8 @@ def kv_concat(question: Question) -> bool:
     joined[axis] += right.shape[axis]
     fits = all(
         one == other
-        for place, (one, other) in enumerate(zip(left.shape, right.shape, strict=True))
-        if place != axis
+        for number, (one, other) in enumerate(zip(left.shape, right.shape, strict=True))
+        if number != axis
     )
     return fits and same(*dtypes) and lies(left, right) and result.shape == Shape(joined)
 

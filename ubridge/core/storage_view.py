@@ -1,4 +1,4 @@
-"""Memory that is named but may not be there yet: what operations of a graph are described with."""
+"""Names of memory that may not be allocated yet, for describing a graph's operations."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class StorageView(NamedTuple):
 
 
 class Description:
-    """What stands for a buffer while an operation is described: no memory is touched."""
+    """Stands for a buffer while an operation is described: no memory is touched."""
 
     __slots__ = ("device", "memory")
 

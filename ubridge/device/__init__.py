@@ -1,1 +1,1 @@
-"""What ubridge keeps of a device: images, kernels found once, layouts in its memory."""
+"""What ubridge keeps for each device: loaded images, kernels, layouts in device memory."""

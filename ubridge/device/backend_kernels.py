@@ -1,4 +1,4 @@
-"""What a backend brings to ubridge: which kernels it has, how they are called, where images lie.
+"""What a backend brings to ubridge: its kernels, their convention, and where their images are.
 
 Ours stand in a table, `ubridge.prepare.backends`. Another distribution names its `BackendKernels`
 under the entry-point group `ubridge.backends`, which is read when a device of a backend that is not
@@ -32,7 +32,7 @@ class Image(NamedTuple):
     path: Path
     """A file in the format of `Backend.module_load`; beside it may lie a sidecar, `<path>.sig`."""
     chosen: Chosen | None = None
-    """Why it is this one, where there were several; else the backend says what it took."""
+    """Why this one was chosen, if there were several; else the backend says which one it took."""
 
 
 class Images(Protocol):
@@ -44,16 +44,16 @@ class Images(Protocol):
     def find(self, module: str, device: Device) -> Image:
         """Return the image of a module for a device; it is loaded once and kept.
 
-        Raises `NotFoundError` for a module that does not exist, and for an image that is missing
-        with what brings it.
+        Raises `NotFoundError` for a module that does not exist; for a missing image the message
+        says how to get it.
         """
 
 
 class Preparer(Protocol):
-    """Answers questions for one device, whose kernels are called in one convention."""
+    """Answers questions for one device by its kernels' convention."""
 
     def prepare(self, question: Question) -> Prepared:
-        """Return what is launched. Refuses what there is no kernel for."""
+        """Return what is launched; refuse a question that no kernel answers."""
 
     def matmul_choice(self, dtype: DType, left: Layout, right: Layout) -> MatmulChoice:
         """Say which kernel takes products of matrices; the layouts have one batch."""
@@ -79,18 +79,18 @@ class BackendKernels:
     images: Images
     """Where the modules' images are."""
     convention: Callable[..., Preparer]
-    """Made of a `DeviceExecutor`, once a device: how operations become launches of the kernels.
+    """Called with a `DeviceExecutor` once a device; it prepares operations as launches of kernels.
 
     `CandleConvention` for kernels with the parameters of `ubridge/kernels/*.cu`.
     """
     product_kernels: Callable[..., Sequence[MatmulKernel]] = _none
-    """Made of the executor and its convention: what multiplies matrices before `tiled` does.
+    """Called with the executor and its convention; returns kernels of products before `tiled`.
 
     `CandleConvention` asks them, in this order; each is a `ProductKernel`.
     """
 
     def __post_init__(self) -> None:
-        """Refuse a row that nothing would ask for."""
+        """Refuse a row of an unknown family."""
         unknown = sorted(self.rows.keys() - FAMILIES.keys())
         if unknown:
             raise ArgumentValueError(
@@ -106,10 +106,10 @@ _others: dict[str, BackendKernels] = {}
 
 
 def kernels_of(backend: str) -> BackendKernels:
-    """Return what is known of a backend's kernels, of its name.
+    """Return the kernels of a backend, by its name.
 
-    Raises `NotSupportedError` for a backend that nobody brings kernels for, and `ImportError` for
-    an entry point that names something else.
+    Raises `NotSupportedError` for a backend without kernels, and `ImportError` for an entry point
+    that names something else.
     """
     found = ours.get(backend) or _others.get(backend)
     if found is None:

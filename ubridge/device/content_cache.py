@@ -1,7 +1,7 @@
 """Small arrays kept in a device's memory by content, so that each is uploaded once.
 
-A graph being captured must not upload: while the thread captures a stream of the device, or within
-`ContentCache.capture`, a miss is refused.
+Nothing can be uploaded during a capture: while the thread captures a stream of the device, or
+within `ContentCache.capture`, a miss is refused.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class CacheCounters(NamedTuple):
 
 
 class ContentCache(ABC, Generic[Key]):
-    """Arrays in one device's memory, by what they hold. Any thread may use it."""
+    """Arrays in one device's memory, by content. Any thread may use it."""
 
     what: ClassVar[str]
-    """What a key is called in messages."""
+    """The word for a key in messages."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
@@ -53,13 +53,13 @@ class ContentCache(ABC, Generic[Key]):
 
     @abstractmethod
     def values(self, key: Key) -> npt.NDArray[Any]:
-        """Return what is uploaded for a key."""
+        """Return the array to upload for a key."""
 
     def get(self, key: Key) -> DeviceBuffer:
-        """Return the array of a key, uploaded unless it is there. It stays the cache's.
+        """Return the array of a key, uploaded if it is not there yet. The cache keeps it.
 
-        The first launch on another stream waits for the upload by itself. `CaptureError` when it is
-        not there during a capture.
+        The first launch on another stream waits for the upload by itself. Raises `CaptureError`
+        when it would have to upload during a capture.
         """
         array = self._arrays.get(key)
         if array is None or self._capturing:
@@ -100,7 +100,7 @@ class ContentCache(ABC, Generic[Key]):
 
     @contextmanager
     def capture(self) -> Iterator[None]:
-        """Within it nothing is uploaded, and what is used stays as long as the cache.
+        """Within it nothing is uploaded, and the arrays used stay as long as the cache.
 
         A graph holds the addresses of the arrays it was captured with.
         """
@@ -128,5 +128,5 @@ class ConstantCache(ContentCache[tuple[str, bytes]]):
     what = "constant"
 
     def values(self, key: tuple[str, bytes]) -> npt.NDArray[Any]:
-        """Return the element as what is uploaded."""
+        """Return the element as the array to upload."""
         return np.frombuffer(key[1], as_dtype(key[0]).dtype)

@@ -1,4 +1,4 @@
-"""What ubridge keeps of a device: kernels, layouts in its memory, and operations that are ready.
+"""What ubridge keeps for a device: kernels, layouts in its memory, and operations that are ready.
 
 There is one `DeviceExecutor` a device; it lasts until the device is closed.
 """
@@ -30,11 +30,11 @@ from uhal.interop import StreamLike
 __all__ = ["Answer", "Asking", "DeviceExecutor", "Enqueue", "Executor", "Preparer"]
 
 REMEMBERED = 4096
-"""Operations a device keeps ready, of those it is asked for by a question."""
+"""Operations that a device keeps ready."""
 
 
 class Answer:
-    """How to enqueue an operation of tensors, and what tensor comes out."""
+    """How to enqueue an operation of tensors, and the layout and dtype of its result."""
 
     __slots__ = ("ahead", "behind", "dtype", "launch", "layout")
 
@@ -50,29 +50,27 @@ class Answer:
         self.layout = layout
         self.dtype = dtype
         self.ahead = ahead
-        """What is passed ahead of the tensors' buffers."""
+        """Arguments before the tensors' buffers."""
         self.behind = behind
-        """What is passed behind them, such as an epsilon."""
+        """Arguments after them, such as an epsilon."""
 
     def passing(self, ahead: tuple[Any, ...] = (), behind: tuple[Any, ...] = ()) -> Answer:
-        """Return the same with what else is passed."""
+        """Return the same answer with further arguments."""
         return Answer(self.launch, self.layout, self.dtype, ahead, behind)
 
 
 Asking = Callable[..., tuple[Question, Layout, DType] | None]
-"""What makes of the facts of a key a question, and the layout and dtype of the tensor that results.
+"""From the facts of a key to a question, and the layout and dtype of the resulting tensor.
 
-`None` for operands that take more than one question; what is wrong it may leave to be refused then.
+`None` for operands that need more than one question, or that the general path is to refuse.
 """
 
 
 class Executor(ABC):
-    """What operations are asked of: a device, or a graph that describes them."""
+    """Answers questions: for a device, or for a graph that describes operations."""
 
     # With a text, as `help` and `inspect.getdoc` find it.
-    __slots__ = {
-        "remembered": "What the compiled lane answers by itself; `None`: it calls every function."
-    }
+    __slots__ = {"remembered": "Answers that `uhal._lane` keeps; `None`: every function is called."}
 
     remembered: CallTable | None
     device: Device
@@ -85,15 +83,15 @@ class Executor(ABC):
 
     @abstractmethod
     def enqueuing(self, question: Question) -> Enqueue:
-        """Return what enqueues the operation."""
+        """Return a function that enqueues the operation."""
 
     @abstractmethod
     def answer(self, key: Hashable, how: Asking, /, *facts: Any) -> Answer | None:
         """Return the answer to the question that `how` makes of the facts, if it makes one.
 
-        It is kept by the key, which begins with the operation and holds whatever the answer depends
-        on, and whatever was checked of the operands before: it need not be checked again. Layouts
-        are in it without their start; callers pass buffers from the first element on.
+        It is kept by the key, which begins with the operation and holds everything that the answer
+        depends on, so operands with the same key need no further checks. Layouts are in the key
+        without their start; callers pass buffers from the first element on.
         """
 
     @abstractmethod
@@ -117,7 +115,7 @@ class DeviceExecutor(DeviceKernels, Executor):
         self.preparer = self.backend_kernels.convention(self)
         self._answers: Recent[Hashable, Answer] = Recent(REMEMBERED)
         self.known = self._answers.latest
-        """The answers used lately. For looking into only."""
+        """The answers used lately; read-only."""
         self.remembered = CallTable()
         self._ready: Recent[Question, Ready] = Recent(REMEMBERED)
         self._tallies: dict[str, Tally] = {}
@@ -149,7 +147,7 @@ class DeviceExecutor(DeviceKernels, Executor):
             found = Answer(self._make(question).launch, layout, dtype)
             self._answers.keep(key, found)
         if self.known is not self._answers.latest:
-            # What is used is to be asked for once in each generation, which keeps it.
+            # A new table: each answer in use is then looked up once, which keeps it in `_answers`.
             self.known = self._answers.latest
             self.remembered = CallTable()
         return found
@@ -163,7 +161,7 @@ class DeviceExecutor(DeviceKernels, Executor):
         return found
 
     def enqueuing(self, question: Question) -> Enqueue:
-        """Return what enqueues the operation."""
+        """Return a function that enqueues the operation."""
         return self.ready(question).launch
 
     def _make(self, question: Question) -> Ready:
@@ -188,7 +186,7 @@ class DeviceExecutor(DeviceKernels, Executor):
 
     @property
     def matmul_kernels(self) -> Sequence[MatmulKernel]:
-        """The kernels products may go to, in order of preference; none where there is no choice."""
+        """The kernels that products may go to, in order of preference; empty where there is one."""
         return self.preparer.matmul_kernels()
 
     # -- memory ----------------------------------------------------------------------------------
@@ -205,11 +203,11 @@ class DeviceExecutor(DeviceKernels, Executor):
         return recording.is_heard(self.device)
 
     def note_range(self, buffer: DeviceBuffer, low: float, high: float) -> None:
-        """Remember between which numbers, both included, a buffer's elements always are."""
+        """Note the range, both ends included, that a buffer's elements always lie in."""
         self._ranges[buffer.base] = low, high
 
     def known_range(self, buffer: DeviceBuffer) -> tuple[float, float] | None:
-        """Return the least and the greatest number a buffer may hold, where that was noted."""
+        """Return the least and the greatest number that a buffer may hold, if noted."""
         return self._ranges.get(buffer.base) if self._ranges else None
 
     def synchronize(self) -> None:
@@ -233,7 +231,7 @@ def _forget(context: Context) -> None:
 
 
 def _start_afresh() -> None:
-    """In a forked child: what is kept is the parent's, and one of its threads may hold the lock."""
+    """In a forked child: the objects are the parent's, whose threads may hold the lock."""
     global _executors, _lock
     _executors = {}
     _lock = threading.Lock()

@@ -1,10 +1,11 @@
 """Finds the image of a kernel module for a device, and loads it once.
 
-The sources lie in `ubridge/kernels/<module>.cu`. For CPUs the build makes one shared library of
-each in `kernels/host/<level>/`, a folder an instruction level; the best one the CPU runs is taken.
-Those called `<module>.cpp` are for CPUs alone, those of a folder like `kernels/sm_80` for NVIDIA's
-devices from that compute capability on. For accelerators `make kernels` makes one file of each in
-`kernels/images/<backend>/`. GCUs run Ubridge's own modules (`gcu_images`), which have other names.
+The sources are `ubridge/kernels/<module>.cu`. For CPUs the build compiles each to a shared library
+in `kernels/host/<level>/`, one folder for each instruction level; the best one that the CPU runs is
+loaded. A source `<module>.cpp` is for CPUs alone; one in a folder such as `kernels/sm_80` is for
+NVIDIA's devices from that compute capability on. For accelerators `make kernels` compiles each to
+a file in `kernels/images/<backend>/`. GCUs run Ubridge's own modules (`gcu_images`), which have
+other names.
 """
 
 from __future__ import annotations
@@ -128,7 +129,7 @@ class _LoadedModules:
 
 
 def _sources(own: str = "") -> list[str]:
-    """The names of the sources for every backend, and of those one backend has besides."""
+    """The names of the sources for every backend, and of the additional ones of one backend."""
     found = [*KERNELS.glob("*.cu"), *(KERNELS.glob(own) if own else ())]
     return sorted(source.stem for source in found)
 
@@ -178,7 +179,7 @@ def _forget(context: Context) -> None:
 
 
 def _start_afresh() -> None:
-    """In a forked child: the modules are the parent's, and one of its threads may hold the lock."""
+    """In a forked child: the modules are the parent's, whose threads may hold the lock."""
     global _loaded
     _loaded = _LoadedModules()
 

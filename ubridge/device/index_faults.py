@@ -1,8 +1,8 @@
-"""What kernels report of ids out of bounds, as `IndexError` once the host waits for them.
+"""Ids out of bounds that kernels report: an `IndexError` once the host waits for the kernels.
 
 Modules that check ids define a pointer `uhal_fault`; it is set to a record in host memory that the
 device reaches (`uhal/fault.h`). A kernel writes the first wrong id there and goes on without it:
-selecting gives 0 there, writing skips it, and the device lives on.
+a selection gives 0 for it, a write skips it, and the device stays usable.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _RECORD = np.dtype(
 
 
 def _operation(entry: str) -> str:
-    """The operation a kernel is of; the kernel's own name when the table knows none."""
+    """The operation of a kernel; the kernel's own name if it is not in the table."""
     root = entry.partition("_")[0]
     for op in OPS.values():
         row = CANDLE.get(op.family.name)
@@ -52,7 +52,7 @@ class IndexFaults:
         with contextlib.suppress(NotFoundError):
             module.write_global("uhal_fault", bytes(8))
             with contextlib.suppress(NotSupportedError):
-                # Without mapped memory wrong ids are skipped all the same, and nobody is told.
+                # Without mapped memory wrong ids are skipped as well, but not reported.
                 record = int(self._record().device_ptr)
                 module.write_global("uhal_fault", record.to_bytes(8, "little"))
 
@@ -66,9 +66,9 @@ class IndexFaults:
         return self._memory
 
     def check(self) -> None:
-        """Raise `IndexError` for what was reported since the last time, once.
+        """Raise `IndexError`, once, if an id was reported since the last check.
 
-        Only work that was waited for is sure to have reported.
+        Only work that the host waited for is sure to have reported.
         """
         memory = self._memory
         if memory is None:

@@ -1,4 +1,4 @@
-"""The kernels of one device: found once, with the layouts and constants they are given."""
+"""The kernels of one device, each found once, with the layouts and constants they take."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class Kernel(NamedTuple):
     entry: str
     function: Function
     configure: Configure
-    """From what a launch has to do to grid, block and bytes of shared memory."""
+    """From a launch's sizes to grid, block and bytes of shared memory."""
 
 
 class DeviceKernels:
     """Finds the kernels of a device. Any thread may use it."""
 
     def __init__(self, device: Device) -> None:
-        """Find nothing yet; `NotSupportedError` for a backend there are no kernels for."""
+        """Load nothing yet. Raises `NotSupportedError` for a backend without kernels."""
         self.backend_kernels = kernels_of(device.backend)
         self.device = device
         self.layouts = LayoutCache(device)

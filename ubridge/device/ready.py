@@ -1,7 +1,7 @@
 """A prepared operation on one device: kernels found, layouts uploaded, one call to enqueue it.
 
-What launches and nothing else is a compiled `uhal.LaunchSequence`; what also waits, copies by the
-runtime or calls a library is run from here, step by step.
+An operation of launches alone is a compiled `uhal.LaunchSequence`. One that also waits, copies by
+the runtime or calls a library is run here, step by step.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from uhal.errors import InvalidImageError
 from uhal.interop import StreamLike
 
 Enqueue = Callable[..., Any]
-"""From the stream, the result's buffer or `None` for a new one, the operands' and the numbers."""
+"""Called with the stream, the result's buffer or `None`, the operands' buffers and the numbers."""
 
 _SCRATCH = -2
 
@@ -45,7 +45,7 @@ class Ready:
 
 
 def make_ready(at: DeviceKernels, prepared: Prepared, tally: Tally | None) -> Ready:
-    """Bring to a device what an operation needs there. Nothing is enqueued."""
+    """Find the kernels of an operation and upload its layouts. Nothing is enqueued."""
     question = prepared.question
     dtype, layout = question.result
     operands = len(question.operands) + question.numbers
@@ -63,7 +63,7 @@ def make_ready(at: DeviceKernels, prepared: Prepared, tally: Tally | None) -> Re
 def _bound(at: DeviceKernels, step: Launch, room: int | None = None) -> tuple[Any, list[object]]:
     """The function with its geometry, and its arguments in the order it has them.
 
-    With `room` the sequence does not make the scratch: it is an operand, of that number.
+    With `room` the sequence does not allocate scratch: it is the operand of that index.
     """
     function = at.get_or_load_func(step.entry, step.module)
     bound = function[step.grid, step.block, step.shared]
@@ -99,7 +99,7 @@ def _argument(at: DeviceKernels, source: Source, room: int | None) -> object:
 
 
 class _InTurn:
-    """Launches, and what the host does between them."""
+    """Launches, and the host's work between them."""
 
     __slots__ = ("_at", "_operands", "_prepared", "_stages", "_tally")
 

@@ -1,4 +1,4 @@
-"""A dictionary that keeps what was used lately: the least recently used half goes at a time."""
+"""A dictionary that drops the less recently used half of its entries when it is full."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ Value = TypeVar("Value")
 class Recent(Generic[Key, Value]):
     """At most `most` entries, in two generations. Any thread may use it.
 
-    What is found in the older generation moves to the latest. When that one holds half of `most`,
-    it becomes the older, and what was in the older and was not asked for meanwhile is gone. So a
-    look-up among the latest is one look into a dictionary, with no account of each use.
+    An entry that is found in the older generation moves to the latest. When the latest holds half
+    of `most`, it becomes the older one, and the entries left in the older one are dropped. So a
+    look-up in the latest is one look into a dictionary, and uses need not be recorded.
     """
 
     __slots__ = ("_half", "_older", "latest")
@@ -22,10 +22,10 @@ class Recent(Generic[Key, Value]):
         self._half = max(most // 2, 1)
         self._older: dict[Key, Value] = {}
         self.latest: dict[Key, Value] = {}
-        """What was used since the generations last changed. For looking into only."""
+        """The entries used since the generations last changed; read-only."""
 
     def get(self, key: Key) -> Value | None:
-        """Return what is kept of a key, which counts as a use; `None` for nothing."""
+        """Return the value of a key, which counts as a use; `None` if there is none."""
         found = self.latest.get(key)
         if found is None:
             found = self._older.get(key)
@@ -34,7 +34,7 @@ class Recent(Generic[Key, Value]):
         return found
 
     def keep(self, key: Key, value: Value) -> None:
-        """Keep a value, as used now."""
+        """Keep a value; this counts as a use."""
         if len(self.latest) >= self._half:
             self._older = self.latest
             self.latest = {}

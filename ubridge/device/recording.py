@@ -1,4 +1,4 @@
-"""The one seam at which operations are overheard: each call of one that is ready, once enqueued.
+"""The one point where listeners hear of operations: each call of a ready one, once enqueued.
 
 While nobody listens, the compiled sequences test one pointer and nothing else happens.
 """
@@ -16,7 +16,7 @@ from uhal import Device, DeviceBuffer, LaunchSequence, set_recorder
 
 
 class Listener(ABC):
-    """What hears of the operations that the thread which made it enqueues on a device."""
+    """Hears of the operations that the thread which made it enqueues on a device."""
 
     def __init__(self, device: Device) -> None:
         self.device = device
@@ -33,7 +33,7 @@ class Listener(ABC):
         """Hear of memory for a result that is yet to be computed."""
 
     def hears(self, device: Device) -> bool:
-        """Return whether it hears of what this thread does on a device."""
+        """Return whether it hears of this thread's operations on a device."""
         return self.thread == threading.get_ident() and self.device == device
 
 
@@ -42,7 +42,7 @@ _lock = threading.Lock()
 
 
 class _Thread(threading.local):
-    """What a thread is doing."""
+    """Whether a thread is within an operation."""
 
     is_within_one = False
 
@@ -67,7 +67,7 @@ def listening(listener: Listener) -> Iterator[None]:
 
 @contextmanager
 def unheard() -> Iterator[None]:
-    """Within it this thread's operations are part of one that is told as a whole."""
+    """Within it this thread's operations are not heard: they are parts of one that is."""
     before, _now.is_within_one = _now.is_within_one, True
     try:
         yield

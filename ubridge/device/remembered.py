@@ -1,9 +1,9 @@
-"""What a tensor is made of, and functions of tensors that are answered without Python.
+"""The parts of a tensor, and functions of tensors that are answered without Python.
 
-A function of tensors comes with one that asks: from the same arguments, but for `out` and `stream`,
-to an `Answer`, or `None` where it takes more than one question. What was answered once is answered
-again by the compiled lane, for the very same constants and layouts; the function itself is called
-for all else.
+A function of tensors comes with a function that asks: it takes the same arguments except `out` and
+`stream`, and returns an `Answer`, or `None` where one question is not enough. `uhal._lane`
+remembers the answer and gives it again for the very same constants and layouts; the function itself
+is called for all else.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from uhal.interop import StreamLike
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Asks = Callable[..., Answer | None]
-"""Called with the function's arguments but `out` and `stream`, none of which it must be given."""
+"""Called with the function's arguments except `out` and `stream`; it may return `None`."""
 
 
 class TensorData:
@@ -36,7 +36,7 @@ class TensorData:
 
 
 make = SlotMaker(TensorData, "_buffer", "_layout", "_dtype", "_executor")
-"""`make(cls, buffer, layout, dtype, executor)` is a tensor of which nothing is checked."""
+"""`make(cls, buffer, layout, dtype, executor)` returns a tensor and checks nothing."""
 
 
 def start_of(x: TensorData) -> DeviceBuffer:
@@ -46,7 +46,7 @@ def start_of(x: TensorData) -> DeviceBuffer:
 
 
 def launched(found: Answer, stream: StreamLike | None, *tensors: Any) -> Any:
-    """Return the tensor that an answer makes of others; of the kind of the first."""
+    """Launch an answer on tensors; return its result, a tensor of the first one's class."""
     buffers = map(start_of, tensors)
     made = found.launch(stream, None, *found.ahead, *buffers, *found.behind)
     first = tensors[0]
@@ -54,10 +54,10 @@ def launched(found: Answer, stream: StreamLike | None, *tensors: Any) -> Any:
 
 
 def remembered(asks: Asks, writes_over: bool = False) -> Callable[[Function], Function]:
-    """Answer a function or method of tensors by what it was answered before, where it can be.
+    """Let `uhal._lane` answer a function or method of tensors by remembered answers.
 
-    Arguments by name are taken from the function. With `writes_over`, for what is computed element
-    by element, an `out` that lies as all operands is written without the function, too.
+    Names of arguments are the function's. With `writes_over`, for operations element by element, a
+    call with an `out` of the operands' layout is answered, too.
     """
 
     def decorated(function: Function) -> Function:

@@ -1,6 +1,6 @@
-"""What a kernel takes as its `info` argument: null, or lengths and strides in device memory.
+"""A kernel's `info` argument: null, or lengths and strides in device memory.
 
-The arrays are few and used over and over, so they are kept by content, one cache a device.
+The arrays are few and used again and again, so they are kept by content, in one cache a device.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class LayoutCache(ContentCache[Words]):
     what = "layout"
 
     def values(self, key: Words) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
-        """Return the words as what is uploaded."""
+        """Return the words as the array to upload."""
         return np.array(key, np.uint64)
 
 
@@ -43,7 +43,7 @@ class SlicePtrOrNull(NamedTuple):
 
     @classmethod
     def from_layouts(cls, cache: LayoutCache, first: Layout, *others: Layout) -> SlicePtrOrNull:
-        """Return null when all are contiguous, else the lengths, once, and everyone's strides.
+        """Return null when all are contiguous, else the lengths, once, and each layout's strides.
 
         The layouts have one shape.
         """

@@ -22,7 +22,7 @@ _SHOWN = 72
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Do what is asked; 1 and a sentence on standard error when it cannot be done."""
+    """Run a command; return 1 and write a sentence to standard error when it fails."""
     parser = argparse.ArgumentParser(prog="python -m ubridge.files", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     listing = commands.add_parser("ls", help="list the tensors and the metadata of files")
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     metadata=_metadata(weights, given.out),
                 )
     except BrokenPipeError:
-        # The reader of the list has seen enough; nothing is left to be flushed to it.
+        # The reader has closed the pipe; nothing is left to flush.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (DeviceError, OSError, re.error) as error:
         print(f"ubridge.files: {error}", file=sys.stderr)
@@ -78,7 +78,7 @@ def _plain(value: Any) -> Any:
 
 
 class _Lazily(Mapping[str, Saved]):
-    """Tensors as they become when they are written: one after the other is in memory."""
+    """Tensors that are read when they are written, so only one is in memory at a time."""
 
     def __init__(self, weights: Weights, change: Any) -> None:
         self._weights = weights
@@ -100,7 +100,7 @@ def _as_is(name: str, weight: Saved) -> Saved:
 
 
 def _quantized(name: str, weight: Saved, format: str, chosen: re.Pattern[str]) -> Saved:
-    """A matrix whose rows are whole blocks, quantized; everything else as it is."""
+    """A matrix with rows of whole blocks, quantized; anything else unchanged."""
     told = block_format(format)
     if isinstance(weight, QuantizedWeight) or len(weight.shape) != 2:
         return weight
@@ -111,7 +111,7 @@ def _quantized(name: str, weight: Saved, format: str, chosen: re.Pattern[str]) -
 
 
 def _metadata(weights: Weights, out: str) -> dict[str, Any]:
-    """What the new file can hold of it: GGUF all, safetensors texts."""
+    """The metadata that the new file can hold: GGUF holds all, safetensors texts."""
     known = {key: weights.metadata[key] for key in weights.metadata}
     # The new file is whole, and begins its tensors where it says.
     kept = {key: value for key, value in known.items() if not key.startswith("split.")}

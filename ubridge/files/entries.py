@@ -1,4 +1,4 @@
-"""What a file says of its tensors."""
+"""Descriptions of the tensors in a file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ElementType: TypeAlias = DType | BlockFormat | str
 
 @dataclass(frozen=True)
 class TensorEntry:
-    """A tensor in a file: what it is, and where."""
+    """A tensor in a file: its type, shape and position."""
 
     name: str
     kind: ElementType

@@ -1,4 +1,4 @@
-"""What is wrong with a file of weights."""
+"""Errors of files of weights."""
 
 from __future__ import annotations
 

@@ -37,13 +37,13 @@ TYPES: Mapping[int, DType | BlockFormat] = {
 }
 """Numbers in files to element types and formats."""
 _UNKNOWN_TYPES = {41: ("q1_0", 128, 18)}
-"""Of types that ubridge does not have: name, elements and bytes of a block."""
+"""Types that ubridge does not have: name, elements and bytes of a block."""
 _PART = re.compile(r"^(?P<stem>.*)-(?P<part>\d{5})-of-(?P<count>\d{5})\.gguf$")
 
 
 @dataclass(frozen=True)
 class GGUFFile:
-    """What one file holds."""
+    """The contents of one file."""
 
     version: int
     metadata: Metadata
@@ -57,7 +57,7 @@ def is_gguf(file: MappedFile) -> bool:
 
 
 def read_gguf(file: MappedFile) -> GGUFFile:
-    """Return what a file holds. Raises `InvalidFileError`."""
+    """Return the contents of a file. Raises `InvalidFileError`."""
     reader = Reader(file)
     reader.take(len(MAGIC), "magic")
     version = reader.u32("version")

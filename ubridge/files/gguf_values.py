@@ -68,7 +68,7 @@ class Reader:
         return str(self.file.memory[start : start + length], "utf-8", "surrogateescape")
 
     def skip_value(self, kind: int, what: str, depth: int = 0) -> None:
-        """Step over a value of a kind; refuses what is none."""
+        """Step over a value of a kind; refuse an unknown kind."""
         if kind in NUMBERS:
             self.take(NUMBERS[kind].itemsize, what)
         elif kind == TEXT:
@@ -82,7 +82,7 @@ class Reader:
             elif inner != ARRAY:
                 raise self._no_kind(inner, what)
             else:
-                # Each takes 12 bytes at least, so a count that lies is soon found out.
+                # Each takes at least 12 bytes, so a wrong count soon reaches the end of the file.
                 for _ in range(count):
                     self.skip_value(inner, what, depth + 1)
         elif kind == ARRAY:
@@ -108,7 +108,7 @@ class Reader:
         self.position = at
 
     def value(self, kind: int, what: str) -> Any:
-        """Read a value that was stepped over before: Python's, or for numbers numpy's array."""
+        """Read a value that `skip_value` accepted; numbers and texts are Python's."""
         if kind == BOOL:
             byte = self.file.memory[self.take(1, what)]
             if byte > 1:
@@ -148,7 +148,7 @@ _U32, _U64 = struct.Struct("<I"), struct.Struct("<Q")
 
 
 @dataclass(frozen=True)
-class _Place:
+class _Value:
     kind: int
     start: int
 
@@ -160,41 +160,41 @@ class Metadata(Mapping[str, Any]):
     """
 
     def __init__(self, file: MappedFile) -> None:
-        """None yet; `add` tells where they are."""
+        """Make an empty one; `add` notes values."""
         self._file = file
-        self._places: dict[str, _Place] = {}
+        self._values: dict[str, _Value] = {}
 
     def add(self, key: str, kind: int, start: int) -> None:
         """Note where a value is."""
-        self._places[key] = _Place(kind, start)
+        self._values[key] = _Value(kind, start)
 
     def kind_of(self, key: str) -> tuple[int, ...]:
-        """Return the kind of a value, of an array also those of its elements, inwards."""
-        place = self._places[key]
-        kinds, start = [place.kind], place.start
+        """Return the kind of a value; for an array, also the kinds of its elements, inwards."""
+        found = self._values[key]
+        kinds, start = [found.kind], found.start
         while kinds[-1] == ARRAY:
             kinds.append(_U32.unpack_from(self._file.memory, start)[0])
-            # An empty array tells no more.
+            # An empty array of arrays does not say what these hold.
             if kinds[-1] == ARRAY and _U64.unpack_from(self._file.memory, start + 4)[0] == 0:
                 break
             start += 12
         return tuple(kinds)
 
     def __getitem__(self, key: str) -> Any:
-        place = self._places[key]
+        found = self._values[key]
         reader = Reader(self._file)
-        reader.position = place.start
-        return reader.value(place.kind, key)
+        reader.position = found.start
+        return reader.value(found.kind, key)
 
     def __contains__(self, key: object) -> bool:
         # Without reading the value.
-        return key in self._places
+        return key in self._values
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
+        return iter(self._values)
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._values)
 
     def __repr__(self) -> str:
-        return f"<metadata: {', '.join(self._places)}>"
+        return f"<metadata: {', '.join(self._values)}>"

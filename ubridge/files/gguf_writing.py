@@ -17,7 +17,7 @@ from uhal.errors import ArgumentTypeError, ArgumentValueError
 
 VERSION = 3
 MOST_TENSOR_NAME_BYTES = 63
-"""What ggml's own programs take."""
+"""The alignment of ggml's own programs."""
 _ALIGNMENT_KEY = "general.alignment"
 _U32, _U64 = struct.Struct("<I"), struct.Struct("<Q")
 _NUMBER_OF = {kind: number for number, kind in TYPES.items()}
@@ -28,7 +28,7 @@ Told = tuple[str, DType | BlockFormat, tuple[int, ...]]
 
 
 def write_head(out: BinaryIO, tensors: Sequence[Told], metadata: Mapping[str, Any]) -> list[int]:
-    """Write all but the tensors, up to where the first begins.
+    """Write everything before the first tensor.
 
     Returns the bytes of each with those that fill it up to the next. Python's values get the kinds
     that ggml's programs expect: bool, f32, texts, and of integers u32, i32, u64 or i64, the first
@@ -62,7 +62,7 @@ def write_head(out: BinaryIO, tensors: Sequence[Told], metadata: Mapping[str, An
 
 
 def alignment_of(metadata: Mapping[str, Any]) -> int:
-    """Return what tensors begin at a multiple of. `ArgumentValueError` when it is none."""
+    """Return the alignment of tensors. `ArgumentValueError` when it is invalid."""
     found = metadata.get(_ALIGNMENT_KEY, DEFAULT_ALIGNMENT)
     if not isinstance(found, (int, np.integer)) or found < 1 or found & (found - 1):
         raise ArgumentValueError(f"{_ALIGNMENT_KEY}: expected a power of two, got {found!r}")

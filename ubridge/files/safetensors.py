@@ -1,7 +1,7 @@
 """Files of safetensors: a header of JSON, then the tensors, one after the other.
 
 The format is described at https://github.com/huggingface/safetensors. What its package refuses is
-refused here: tensors must lie in the file without gaps and without sharing bytes.
+refused here: there must be no gaps between tensors, and no bytes of two tensors.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from uhal import DType
 from uhal.dtypes import bf16, bool_, f8e4m3, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
 
 MOST_HEADER_BYTES = 100_000_000
-"""As the format's own package."""
+"""The limit of the format's own package."""
 _METADATA = "__metadata__"
 _LENGTH = struct.Struct("<Q")
 
@@ -32,7 +32,7 @@ _BITS = {
     **{"F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "F8_E5M2": 8, "F8_E8M0": 8, "F8_E4M3FNUZ": 8},
     **{"F8_E5M2FNUZ": 8, "C64": 64},
 }
-"""Of elements that ubridge does not have."""
+"""Types of elements that ubridge does not have."""
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
@@ -128,9 +128,9 @@ def _require_dense(file: MappedFile, start: int, entries: Iterable[TensorEntry])
 def header_bytes(
     tensors: Iterable[tuple[str, DType, tuple[int, ...]]], metadata: Mapping[str, str]
 ) -> bytes:
-    """Return the header of a file whose tensors follow in this order.
+    """Return the header of a file with these tensors in this order.
 
-    It is as long as a multiple of 8, so that what follows lies aligned when the widest come first.
+    Its length is a multiple of 8, so tensors are aligned if those with the widest type come first.
     """
     header: dict[str, Any] = {_METADATA: dict(metadata)} if metadata else {}
     at = 0

@@ -102,7 +102,7 @@ def _bytes_of(tensor: Saved) -> memoryview:
 
 @contextmanager
 def _replacing(target: Path) -> Iterator[BinaryIO]:
-    """A new file beside the target, which takes its place when nothing went wrong."""
+    """A new file beside the target, which replaces it if nothing went wrong."""
     descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:
         with os.fdopen(descriptor, "wb") as out:

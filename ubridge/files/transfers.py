@@ -15,7 +15,7 @@ from uhal.errors import OutOfMemoryError
 from uhal.progress import Bar, Progress
 
 PIECE_BYTES = 8 << 20
-"""Of pinned memory a piece: long enough that what a copy costs besides its bytes does not count."""
+"""Bytes of pinned memory for a piece: so many that the fixed cost of a copy does not count."""
 READERS = 4
 """Threads that read; each has two pieces, one being read while the other is copied."""
 
@@ -52,7 +52,7 @@ _Piece: TypeAlias = tuple[TensorEntry, DeviceBuffer, int, int]
 
 
 def require_room(entries: Sequence[TensorEntry], device: Device, total: int) -> None:
-    """Refuse what the device has no memory for, and what the files no longer have."""
+    """Refuse tensors that do not fit the device's memory, or that the files no longer have."""
     free = free_bytes(device)
     if total > free:
         raise OutOfMemoryError(
@@ -64,7 +64,7 @@ def require_room(entries: Sequence[TensorEntry], device: Device, total: int) -> 
 
 
 def free_bytes(device: Device) -> int:
-    """Return what the device has left for one more model."""
+    """Return the bytes that the device has left for one more model."""
     return device.memory_info().free
 
 

@@ -63,7 +63,7 @@ def load(path: PathLike | Sequence[PathLike], *, device: DeviceLike | None = Non
                 f"{file.path}: expected a file of safetensors or GGUF, got one that begins with "
                 f"{file.pages[:8].tobytes()!r}"
             )
-        # Parts of GGUF repeat little, and the first has it all.
+        # The first part of a GGUF has all metadata; the others repeat a little of it.
         metadata = {**{key: (told, key) for key in told}, **metadata}
         for entry in found:
             if entry.name in entries:
@@ -80,8 +80,8 @@ def _all_parts(path: Path) -> Sequence[Path]:
     if not path.name.endswith(".index.json"):
         return parts_of(path)
     try:
-        places = json.loads(path.read_text(encoding="utf-8"))["weight_map"]
-        names = dict.fromkeys(places.values())
+        files = json.loads(path.read_text(encoding="utf-8"))["weight_map"]
+        names = dict.fromkeys(files.values())
         if not all(isinstance(name, str) and Path(name).name == name for name in names):
             raise TypeError("a file of another folder")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -92,7 +92,7 @@ def _all_parts(path: Path) -> Sequence[Path]:
 
 
 class _Metadata(Mapping[str, Any]):
-    """What all files say together; each value is read when it is asked for."""
+    """The metadata of all files together; each value is read when it is asked for."""
 
     def __init__(self, sources: Mapping[str, tuple[Mapping[str, Any], str]]) -> None:
         self._sources = sources

@@ -1,4 +1,4 @@
-"""How a graph is built: nodes are added one by one and checked once their inputs are there."""
+"""Builds a graph: nodes are added one by one, and checked as soon as their inputs are there."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _NO_PARAMS = OpParams()
 
 
 class GraphBuilder:
-    """Nodes, their calls and the memory they name. What runs them is in `ComputeGraph`."""
+    """Nodes, their calls and the memory they name. `ComputeGraph` runs them."""
 
     def __init__(self, device: DeviceLike | None = None) -> None:
-        """Make an empty graph; without a device the first leaf says on which it is."""
+        """Make an empty graph; without a device it is on that of the first leaf."""
         self.nodes: list[Node] = []
         """Leaves and operations, in the order they were added; a node's number is its index."""
         self.calls: list[Call | None] = []
@@ -44,7 +44,7 @@ class GraphBuilder:
         self._order: list[int] | None = None
         self._names: dict[str, int] = {}
         self.is_recorded = False
-        """Whether its order is that of a trace, in which nothing reads what is overwritten."""
+        """Whether its order is that of a trace, in which no node reads an overwritten value."""
 
     # -- building --------------------------------------------------------------------------------
 
@@ -120,8 +120,8 @@ class GraphBuilder:
     ) -> int:
         """Add a tensor of one number that is given anew for each run, and return its node.
 
-        `value` is what it is when none is given. `low` and `high`, both included, are the range it
-        is checked for; by default that of the dtype.
+        `value` is used when a run gives none. A given number must lie in `low` to `high`, both
+        included; by default in the range of the dtype.
         """
         self._require_free(name)
         element = as_dtype(dtype)
@@ -147,7 +147,7 @@ class GraphBuilder:
         return self._tensor_at(self.add_scalar(name, value, dtype, **bounds))
 
     def add_call(self, call: Call, name: str | None = None) -> int:
-        """Add what an operation enqueues, after all nodes there are; return its node."""
+        """Add what an operation enqueues, after all nodes so far; return its node."""
         written = call.written
         latest = self.storages.latest
         inputs = []
@@ -169,7 +169,7 @@ class GraphBuilder:
         self.storages.latest[view.storage] = node.index
 
     def reads(self, call: Call) -> list[StorageView]:
-        """Return the views whose contents matter to a call; of what it changes also that."""
+        """Return the views that a call reads, including one that it changes only in part."""
         written = call.written
         covers = written.nbytes == self.storages[written.storage].nbytes
         changes = call.is_in_place and not (call.op is _FILL and covers)
@@ -182,9 +182,9 @@ class GraphBuilder:
             self.add_leaf(root)
 
     def name(self, tensor: DeviceTensor, name: str) -> DeviceTensor:
-        """Name the leaf or the result a tensor is, while the block that traces it lasts.
+        """Name a tensor that is a leaf or a result, within the block that traces it.
 
-        What is in a leaf that has a name can be given anew for each run. Returns the tensor.
+        The contents of a leaf with a name can be given anew for each run. Returns the tensor.
         """
         self._require_free(name)
         number = self.storages.view_of(tensor.buffer).storage
@@ -212,7 +212,7 @@ class GraphBuilder:
         return {slot.name: slot for call in self.calls if call is not None for slot in call.slots}
 
     def order(self) -> list[int]:
-        """Return the nodes so that each comes after its inputs, as added where that is possible.
+        """Return the nodes, each after its inputs, otherwise in the order they were added.
 
         Raises `ArgumentValueError` that names the nodes: of a cycle, of an input that was never
         added, and of a value that is overwritten before it is read.

@@ -20,15 +20,15 @@ from uhal.errors import ArgumentTypeError, ArgumentValueError
 
 @dataclass(frozen=True)
 class ScalarSlot:
-    """A number among the arguments that is given anew for each run."""
+    """A number among the arguments that each run can give anew."""
 
     name: str
     value: float
-    """What it is unless given."""
+    """The value of runs that give none."""
     dtype: DType
     low: float
     high: float
-    """The range it may be in, both ends included."""
+    """The range of values, both ends included."""
 
     def checked(self, value: object) -> float:
         """Return a value for the slot; refuse one of another kind or out of its range."""
@@ -54,12 +54,12 @@ def with_values(numbers: tuple[Any, ...], values: Mapping[str, Any]) -> tuple[An
 
 @dataclass(frozen=True)
 class Call:
-    """A question, asked of certain memory of a graph."""
+    """A question and the memory of a graph that it is about."""
 
     question: Question
     operands: tuple[StorageView, ...]
     written: StorageView
-    """Where the result goes."""
+    """The view of the result."""
     numbers: tuple[float | ScalarSlot, ...] = ()
 
     @property
@@ -79,16 +79,16 @@ class Call:
 
     @property
     def shape(self) -> Shape:
-        """The result's shape, as the question has it."""
+        """The result's shape."""
         return self.question.shape
 
     def with_written(self, view: StorageView) -> Call:
-        """Return the call that puts its result elsewhere."""
+        """Return the same call with its result in another view."""
         return replace(self, written=view)
 
     @property
     def is_in_place(self) -> bool:
-        """Whether what was where the result goes matters."""
+        """Whether the operation reads the result's old contents, or keeps a part of them."""
         return self.question.is_in_place
 
 

@@ -1,7 +1,7 @@
-"""How an operation is described: its function is called on tensors that compute nothing.
+"""Describes an operation: its function is called on tensors that compute nothing.
 
-So the function's own checks and shapes are the graph's, and what it would have enqueued is what
-the graph enqueues.
+So the graph has the function's own checks and shapes, and enqueues what the function would have
+enqueued.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from uhal.errors import ArgumentTypeError, ArgumentValueError, DeviceError, Inva
 
 
 class DescribingExecutor(Executor):
-    """An executor that enqueues nothing, and notes what it is asked and of which memory.
+    """An executor that enqueues nothing, but notes the questions and the memory they are about.
 
-    Tensors over it compute nothing: their functions check, and their results are descriptions.
+    Functions of tensors over it check their operands; their results are descriptions.
     """
 
     def __init__(self, real: DeviceExecutor, storages: Storages) -> None:
@@ -38,11 +38,11 @@ class DescribingExecutor(Executor):
         self.index_faults = real.index_faults
         self.remembered = None
         self.calls: list[Call] = []
-        """What was asked for."""
+        """The calls noted so far."""
         self._storages = storages
 
     def enqueuing(self, question: Question) -> Enqueue:
-        """Return what notes the question, and describes a result."""
+        """Return a function that notes the question and describes its result."""
 
         def note(stream: object, out: Any, *given: Any) -> Any:
             dtype, layout = question.result
@@ -83,7 +83,7 @@ class Describer:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing has said yet which device the graph is on."""
+        """Whether the graph has no device yet."""
         return self._executor is None
 
     @property
@@ -94,7 +94,7 @@ class Describer:
         return self._executor
 
     def use(self, device: Device) -> None:
-        """Take a device for the graph's; `InvalidHandleError` when it has another."""
+        """Make a device the graph's; `InvalidHandleError` when it has another."""
         if self._executor is None:
             self._executor = DescribingExecutor(DeviceExecutor.of(device), self.storages)
         elif device != self._executor.device:
@@ -129,12 +129,12 @@ class Describer:
                 f"{node}: expected the shape {node.shape} it was added with, but its inputs give "
                 f"{result.shape}"
             )
-        call = self._placed(node, calls[0])
+        call = self._with_output(node, calls[0])
         self.storages.values[node.index] = call.written
         return call
 
     def _operands(self, node: Node) -> tuple[list[DeviceTensor], OpParams]:
-        """The inputs and parameters of a node, as tensors that describe what they compute."""
+        """The inputs and parameters of a node, as tensors over the describing executor."""
         executor = self.executor
 
         def describing(tensor: DeviceTensor | None) -> DeviceTensor | None:
@@ -165,8 +165,8 @@ class Describer:
         )
         return inputs, params
 
-    def _placed(self, node: Node, call: Call) -> Call:
-        """The call with the result where the node wants it."""
+    def _with_output(self, node: Node, call: Call) -> Call:
+        """The call with the result in the memory that the node was given."""
         found = call.written
         wanted = self.storages.wanted.pop(node.index, None)
         if wanted is None:
@@ -188,7 +188,7 @@ class Describer:
         return call
 
     def _require_apart(self, node: Node, call: Call, out: StorageView) -> None:
-        """Refuse a result in an operand's memory, unless element on element."""
+        """Refuse a result in an operand's memory, unless each element replaces its own operand."""
         assert node.op is not None
         for view in call.operands:
             if not view.overlaps(out):
@@ -201,6 +201,6 @@ class Describer:
 
 
 _ELEMENTWISE = ("unary", "unary_scalar", "affine", "binary", "compare", "where", "gated")
-"""Families whose result may be written over an operand."""
+"""Families that may write their result over an operand."""
 
 __all__ = ["Describer"]

@@ -1,7 +1,7 @@
-"""How the operations of a graph reach the device: a protocol with a method for each kind.
+"""Hands operations of a graph to the device: a protocol with a method for each kind.
 
-Whoever wants to count, time, print or replace launches implements `KernelDispatch`, or derives from
-`LaunchingDispatch`, whose methods all end in `dispatch`.
+To count, time, print or replace launches, callers implement `KernelDispatch`, or derive from
+`LaunchingDispatch`: all of its methods call `dispatch`.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class DispatchCall:
     # With texts, as `help` and `inspect.getdoc` find them.
     __slots__ = {
         "_enqueuing": "",
-        "arguments": "The operands' buffers, and behind them the numbers.",
+        "arguments": "The operands' buffers, then the numbers.",
         "call": "The operation with its operands' and its result's views and layouts.",
         "node": "The node of the graph: its operation, inputs and name.",
-        "out": "What is written.",
-        "stream": "Where it is to be enqueued; `None` is the device's default stream.",
+        "out": "The buffer that is written.",
+        "stream": "The stream to enqueue it on; `None` is the device's default stream.",
     }
 
     def __init__(
@@ -49,7 +49,7 @@ class DispatchCall:
 
     @property
     def inputs(self) -> list[DeviceBuffer]:
-        """What is read, in the operation's order."""
+        """The buffers that are read, in the operation's order."""
         return list(self.arguments[: len(self.call.operands)])
 
     @property
@@ -59,7 +59,7 @@ class DispatchCall:
 
     @property
     def params(self) -> OpParams:
-        """What the node was given besides inputs."""
+        """The node's parameters besides inputs."""
         return self.node.params
 
     def enqueue(self) -> None:
@@ -68,7 +68,7 @@ class DispatchCall:
 
 
 class KernelDispatch(Protocol):
-    """What a graph hands its operations to, one call each, in order."""
+    """Takes the operations of a graph, one call each, in order."""
 
     def dispatch_mul_mat(self, call: DispatchCall) -> None:
         """Take a product of matrices."""
@@ -166,29 +166,29 @@ def dispatch_one(dispatcher: KernelDispatch, call: DispatchCall) -> None:
 
 
 class Step(NamedTuple):
-    """An operation whose operands have memory."""
+    """An operation with memory for its operands."""
 
     node: Node
     call: Call
     question: Question
-    """What is asked of the device: launches alone, which a capture would know."""
+    """The question for the device, which must be answered by launches alone."""
     out: DeviceBuffer
     arguments: tuple[Any, ...]
-    """The operands' buffers, and behind them the numbers; slots are still slots."""
+    """The operands' buffers, then the numbers; slots are not replaced yet."""
 
 
 class Runnable(Protocol):
-    """What is run of a graph."""
+    """The part of a graph that a run needs."""
 
     @property
     def executor(self) -> Executor:
-        """What the operations are enqueued by."""
+        """The executor that enqueues the operations."""
 
     def prepared(self) -> list[Step]:
         """Return every operation with its buffers, in the order they run in."""
 
     def enqueuing(self) -> list[Enqueue]:
-        """Return what enqueues each operation, in that order."""
+        """Return a function for each operation that enqueues it, in that order."""
 
     def checked_slots(self, given: Mapping[str, float]) -> dict[str, float]:
         """Return a value for every slot."""
@@ -196,7 +196,7 @@ class Runnable(Protocol):
 
 @dataclass(frozen=True)
 class GraphExecResult:
-    """What one run of a graph was."""
+    """What one run of a graph did."""
 
     n_launches: int
     """Operations dispatched, one launch each on the host, ROCm and CUDA."""

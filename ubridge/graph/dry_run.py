@@ -1,7 +1,7 @@
-"""What a graph takes on its device, without running it: launches, and the memory they are given.
+"""The launches of a graph on its device, and the memory they get, without running it.
 
-Making the operations ready finds their kernels and uploads their layouts, which a capture must not.
-The memory that kernels are given is what the slots of a plan can stand for.
+Making operations ready finds their kernels and uploads their layouts, which a capture must not do.
+Slots of a plan can stand for memory that kernels get.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ class DryRun:
     """The operations of a graph, ready on its device, and what they will launch."""
 
     def __init__(self, executor: DeviceExecutor, steps: Sequence[Step]) -> None:
-        """Make them ready; `NotSupportedError` for what is more than launches."""
+        """Make them ready; `NotSupportedError` for an operation that is more than launches."""
         self.launches: dict[int, int] = {}
         """Kernel launches of each operation, by node."""
         self.enqueuing: list[Enqueue] = []
-        """What enqueues each operation."""
-        # The bytes of a buffer, from the first to behind the last, that kernels are given.
+        """A function for each operation that enqueues it."""
+        # The ranges of bytes of a buffer that kernels get.
         self._given: dict[DeviceBuffer, set[tuple[int, int]]] = {}
         backend = executor.device.backend
         for step in steps:
@@ -48,7 +48,7 @@ class DryRun:
                 self._note(step, launch)
 
     def reads(self, memory: DeviceBuffer) -> bool:
-        """Return whether a launch is given the memory, or a part of it: what a slot follows."""
+        """Return whether a launch gets the memory, or a part of it: then a slot has an effect."""
         start = memory.byte_offset
         stop = start + memory.nbytes
         given = self._given.get(memory.base, ())

@@ -22,8 +22,8 @@ from uhal.device import DeviceLike
 class ComputeGraph(RunnableGraph):
     """Operations on tensors of one device. Not thread-safe while it is being built.
 
-    It holds the buffers and tensors it was given. What no buffer was given for lies in one arena
-    that the graph owns, where memory is used again as soon as its last reader is enqueued.
+    It holds the buffers and tensors it was given. Results without a buffer lie in one arena that
+    the graph owns, where memory is reused as soon as its last reader is enqueued.
     """
 
     # -- captures ----------------------------------------------------------------------------------
@@ -31,8 +31,8 @@ class ComputeGraph(RunnableGraph):
     def instantiate(self, stream: Stream) -> GraphPlan:
         """Capture the graph on a stream into a plan that is replayed with one native call.
 
-        Nothing runs. Kernels are loaded and layouts uploaded first. The plan holds the graph; what
-        is added to the graph later is not in it. Raises `CaptureError`, with the node named, when
+        Nothing runs. Kernels are loaded and layouts uploaded first. The plan holds the graph;
+        nodes that are added later are not in it. Raises `CaptureError`, with the node named, when
         an operation cannot be part of a capture on this backend, and `NotSupportedError` where
         there are no graphs.
         """
@@ -49,7 +49,7 @@ class ComputeGraph(RunnableGraph):
 
     @property
     def leaves(self) -> dict[str, DeviceTensor]:
-        """What a run reads that it has not written: leaves, weights, caches. By name."""
+        """By name, the tensors that a run reads before it writes them: leaves, weights, caches."""
         found = {}
         for name, number in leaf_names(self).items():
             buffer = self.storages[number].buffer
@@ -58,7 +58,7 @@ class ComputeGraph(RunnableGraph):
         return found
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the graph as JSON: operations, shapes, memory, not what is in the leaves."""
+        """Write the graph as JSON: operations, shapes and memory, but not the leaves' contents."""
         save(self, path)
 
     @classmethod

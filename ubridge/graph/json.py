@@ -1,4 +1,4 @@
-"""A graph as a file: nodes, calls and memory, but not what is in the memory."""
+"""A graph as a file: nodes, calls and memory, but not the memory's contents."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Graph = TypeVar("Graph", bound=GraphBuilder)
 
 
 def save(graph: GraphBuilder, path: str | os.PathLike[str]) -> None:
-    """Write a graph as JSON. Its leaves and weights are named in it and must be given to `load`."""
+    """Write a graph as JSON. It names leaves and weights, which callers must give to `load`."""
     order = graph.order()
     names = {number: name for name, number in leaf_names(graph).items()}
     storages = [
@@ -71,7 +71,7 @@ def save(graph: GraphBuilder, path: str | os.PathLike[str]) -> None:
 
 
 def leaf_names(graph: GraphBuilder) -> dict[str, int]:
-    """Return the storages whose contents a run reads, by the names a file has for them."""
+    """Return the storages that a run reads, by their names in a file."""
     written: set[int] = set()
     read: list[int] = []
     for index in graph.order():
@@ -107,12 +107,12 @@ def load(
     try:
         return _read(kind, json.loads(text.decode("utf-8")), buffers, wanted)
     except (InvalidHandleError, NotFoundError):
-        # Of the leaves: no fault of the file.
+        # The leaves are wrong, not the file.
         raise
     except (ArgumentTypeError, ArgumentValueError) as error:
         raise ArgumentValueError(f"{path}: {error}") from error
     except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
-        # Whatever else there is in the file, it is not what save() writes.
+        # Any other error: the file is not one that save() writes.
         raise ArgumentValueError(
             f"{path}: not a graph as save() writes it: {type(error).__name__}: {error}"
         ) from error
@@ -182,7 +182,7 @@ def _take(
     view: Any,
     call: Any,
 ) -> None:
-    """Add a node of the file, with what it asks."""
+    """Add a node of the file, with its call."""
     _require_kind("node", int, node)
     _require_kind("name", (str, NoneType), name)
     if node in numbers or name in names or name == "stream":
@@ -213,7 +213,7 @@ def _take(
 
 
 def _require_undisturbed(graph: GraphBuilder) -> None:
-    """Refuse calls that change what others were checked by: the numbers of slots."""
+    """Refuse calls that overwrite the numbers of slots, by which other calls were checked."""
     calls = [call for call in graph.calls if call is not None]
     slots = [(slot, call) for call in calls for slot in call.slots]
     for slot, call in slots:
@@ -232,7 +232,7 @@ def _require_undisturbed(graph: GraphBuilder) -> None:
 
 
 def _require_slot(slot: ScalarSlot, call: Call, storages: Storages) -> None:
-    """Refuse a slot that is not all of its memory: its range is trusted for what is read there."""
+    """Refuse a slot that shares its memory: its range is trusted for every read of it."""
     written = call.written
     storage = storages[written.storage]
     numbers = (slot.value, slot.low, slot.high)
@@ -274,7 +274,7 @@ def _require_room(name: str, buffer: DeviceBuffer, nbytes: int) -> None:
 
 
 def _call(call: Call) -> dict[str, Any]:
-    """A question and where it is asked of; what is no number names its kind."""
+    """A question and its memory; values that are no numbers are written with their kind."""
     question = call.question
     return {
         "operands": [
@@ -305,7 +305,7 @@ def _as_call(
     attributes: dict[str, Any],
     numbers: list[Any],
 ) -> Call:
-    """The call that a file tells of; its memory holds what it reads and writes."""
+    """The call that a file describes; its memory is large enough for its layouts."""
     into, written = _as_operand(op, "result", result, storages)
     known, views = [], []
     for number, one in enumerate(operands):
@@ -358,7 +358,7 @@ def _as_view(told: Any, storages: Storages) -> StorageView:
 
 
 def _encoded(one: Any) -> Any:
-    """A number or an attribute as JSON has it: an object of one key says what else it is."""
+    """A number or an attribute from JSON; an object of one key names another kind of value."""
     if isinstance(one, ScalarSlot):
         bounds = [_encoded(number) for number in (one.value, one.low, one.high)]
         return {"slot": [one.name, one.dtype.name, *bounds]}

@@ -1,4 +1,4 @@
-"""Where results lie that live only inside a graph: memory is used again once it is read last."""
+"""The layout of results that live only inside a graph: memory is reused after its last read."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ class MemoryPlan:
 
     @property
     def ratio(self) -> float:
-        """The arena's share of what there would be without a plan; 1 with nothing to plan."""
+        """The arena's bytes over those without a plan; 1 if there are no results to plan."""
         return self.peak_bytes / self.unplanned_bytes if self.unplanned_bytes else 1.0
 
 
 def plan_memory(lifetimes: Iterable[Lifetime]) -> MemoryPlan:
     """Lay storages out so that none overlaps another one in both time and memory.
 
-    Steps run one after the other, so what is read last in a step may be written in the next. Each
+    Steps run one after the other, so memory read last in one step may be written in the next. Each
     storage gets the smallest gap that holds it.
     """
     by_start = sorted(lifetimes, key=lambda one: (one.first, one.storage))
@@ -80,7 +80,7 @@ class _Arena:
             start = min(fitting, key=self._lengths.__getitem__)
             self._remove(start, length)
             return start
-        # The last gap may be the beginning of what is needed.
+        # A gap at the end of the arena can be extended.
         start = self.size
         if self._starts and self._starts[-1] + self._lengths[self._starts[-1]] == self.size:
             start = self._starts.pop()

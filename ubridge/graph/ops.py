@@ -1,4 +1,4 @@
-"""What a node of a graph is, in the words of the Rust original: `TensorOp` and `OpParams`.
+"""The nodes of a graph, with the names of the Rust original: `TensorOp` and `OpParams`.
 
 Every operation of the op table is one; `compute` says how an operation, its inputs and its
 parameters become the call of the function that tensors have for it. That function's own checks are
@@ -42,20 +42,20 @@ class TensorOp(Enum):
 
 @dataclass(frozen=True)
 class OpParams:
-    """What a node takes besides its inputs. Tensors here are constants of the graph."""
+    """A node's parameters besides its inputs. Tensors here are constants of the graph."""
 
     weight: DeviceTensor | QuantizedWeight | None = None
     """The last operand: the matrix of a product, dense or quantized, the second summand, ids."""
     gamma: DeviceTensor | None = None
-    """What a norm multiplies by."""
+    """The weight of a norm."""
     beta: DeviceTensor | None = None
-    """What a layer norm adds."""
+    """The bias of a layer norm."""
     scalar: float | None = None
     """The number of the operation: epsilon of norms, scale of attention, a factor or exponent."""
     integer: int | None = None
     """The axis, of operations along one."""
     gate_up: bool = False
-    """Of `Mul`: the first input goes through silu."""
+    """For `Mul`: `silu` is applied to the first input."""
     options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     """Other keywords of the operation's function: `causal`, `interleaved`, `stride`, `dtype`, …"""
 
@@ -65,7 +65,7 @@ class Node:
     """A leaf or an operation of a graph."""
 
     index: int
-    """What other nodes name it by."""
+    """The number by which other nodes name it."""
     op: Op | None
     """The operation; `None` for a leaf."""
     shape: Shape
@@ -79,7 +79,7 @@ class Node:
 
 
 def table_op(kind: TensorOp | Op | str, inputs: int, params: OpParams) -> Op:
-    """Return the operation of the table a node is; `ArgumentValueError` when there is none."""
+    """Return the table's operation of a node; `ArgumentValueError` when there is none."""
     if isinstance(kind, Op):
         return kind
     name = kind.value if isinstance(kind, TensorOp) else kind

@@ -1,4 +1,4 @@
-"""The order a graph's nodes run in, and that each of them reads what it names."""
+"""The order in which a graph's nodes run, and a check that each reads the values it names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from uhal.errors import ArgumentValueError
 
 
 def ordered(nodes: Sequence[Node]) -> list[int]:
-    """Return the nodes so that each comes after its inputs; those that may come first do so.
+    """Return the nodes so that each comes after its inputs, otherwise by number.
 
     Raises `ArgumentValueError` that names the nodes of a cycle, or an input that does not exist.
     """
@@ -41,7 +41,7 @@ def ordered(nodes: Sequence[Node]) -> list[int]:
 
 
 def _cycle(nodes: Sequence[Node], stuck: set[int]) -> list[int]:
-    """A way around, in the order values would flow; everything stuck has a stuck input."""
+    """A cycle, in the order values would flow; every stuck node has a stuck input."""
     path: list[int] = []
     at = min(stuck)
     while at not in path:
@@ -54,7 +54,7 @@ def _cycle(nodes: Sequence[Node], stuck: set[int]) -> list[int]:
 def require_fresh(
     nodes: Sequence[Node], values: Mapping[int, StorageView], order: Sequence[int]
 ) -> None:
-    """Refuse a node that reads memory another one wrote to after the value it names was there."""
+    """Refuse a node that reads a value after another node has overwritten it."""
     alive: defaultdict[int, list[tuple[int, int, int]]] = defaultdict(list)
     writers: dict[int, int] = {}
     for index in order:

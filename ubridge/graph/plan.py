@@ -32,11 +32,11 @@ class Verification:
     """What `GraphPlan.verify` found."""
 
     differing: tuple[Node, ...]
-    """The nodes whose memory held other bits after the replay than after the run, in order."""
+    """The nodes with memory that differed between the replay and the run, in order."""
     compared_bytes: int
 
     def __bool__(self) -> bool:
-        """Whether there were the same bits everywhere."""
+        """Whether all bits were the same."""
         return not self.differing
 
 
@@ -60,7 +60,7 @@ class GraphPlan:
             node.name: node for node in graph.nodes if node.op is None and node.name is not None
         }
         self._memory = {name: graph.tensor(node.index) for name, node in self._leaves.items()}
-        # Only these: a slot that no launch follows could be given nothing.
+        # Only leaves that launches read: the slot of another would have no effect.
         self._followed = {
             name: tensor.buffer
             for name, tensor in self._memory.items()
@@ -91,8 +91,8 @@ class GraphPlan:
         """Enqueue the whole graph with one native call; does not wait.
 
         Keywords give slots other numbers, and named leaves other tensors of the same shape and
-        dtype, which the kernels then read in their place; an array is copied into the leaf first.
-        What is given stays until something else is. Raises what `ComputeGraph.checked_slots` does,
+        dtype, which the kernels then read instead; an array is copied into the leaf first. A given
+        value stays until another is given. Raises what `ComputeGraph.checked_slots` does,
         and `ArgumentValueError` and `ArgumentTypeError` for tensors that do not fit, or for a leaf
         that no launch reads.
         """
@@ -105,7 +105,7 @@ class GraphPlan:
         self._plan.replay(stream, **slots)
 
     def verify(self, **given: Any) -> Verification:
-        """Run the graph operation by operation, then replay it on the same, and compare bits.
+        """Run the graph operation by operation, replay it on the same values, and compare bits.
 
         All memory that it writes outside its arena is compared, and left as the replay leaves it.
         Waits. Arrays and tensors are copied into named leaves.
@@ -166,7 +166,7 @@ class GraphPlan:
         return {name: known[name].checked(value) for name, value in numbers.items()}
 
     def _give(self, name: str, value: Any, stream: StreamLike, slots: dict[str, Any]) -> None:
-        """Note the memory kernels are to read in a leaf's place, or copy an array into the leaf."""
+        """Note the memory that kernels are to read instead of a leaf, or copy an array into it."""
         own = self._memory[name]
         if not isinstance(value, DeviceTensor):
             array = _fitting(name, np.asarray(value), own)
@@ -184,13 +184,13 @@ class GraphPlan:
         if name not in self._followed:
             raise ArgumentValueError(
                 f"leaf {name!r}: expected an array, which is copied into it, got a tensor; no "
-                "launch of the plan reads the leaf, so none could read the tensor in its place"
+                "launch of the plan reads the leaf, so none could read the tensor instead"
             )
         start = value.layout.start_offset
         slots[name] = value.buffer[start : start + value.size]
 
     def _written(self) -> dict[int, tuple[Node, DeviceBuffer]]:
-        """The storages a run writes that are not planned, with the last node that does."""
+        """The storages outside the arena that a run writes, each with its last writer."""
         found: dict[int, tuple[Node, DeviceBuffer]] = {}
         for step in self.graph.prepared():
             number = step.call.written.storage
@@ -202,7 +202,7 @@ class GraphPlan:
 
 @contextmanager
 def _named(node: Node) -> Iterator[None]:
-    """Say of which operation an error is."""
+    """Name the operation in errors."""
     try:
         yield
     except DeviceError as error:

@@ -1,4 +1,4 @@
-"""A graph that can be run: the memory of its results is planned, its operations have buffers."""
+"""A graph that can be run: its results' memory is planned, its operations have buffers."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from uhal.errors import ArgumentValueError, NotFoundError
 
 
 class RunnableGraph(GraphBuilder):
-    """Operations with memory. What is captured, printed and written is `ComputeGraph`'s part."""
+    """Operations with memory. `ComputeGraph` captures, prints and writes them."""
 
     def __init__(self, device: DeviceLike | None = None) -> None:
-        """Make an empty graph; without a device the first leaf says on which it is."""
+        """Make an empty graph; without a device it is on that of the first leaf."""
         super().__init__(device)
         self._memory: MemoryPlan | None = None
         self._program: list[Step] | None = None
@@ -52,7 +52,7 @@ class RunnableGraph(GraphBuilder):
 
     @property
     def memory(self) -> MemoryPlan:
-        """Where results lie that no buffer was given for, and how much that saves."""
+        """The layout of results without a buffer, and the memory it saves."""
         self._plan()
         assert self._memory is not None
         return self._memory
@@ -92,14 +92,14 @@ class RunnableGraph(GraphBuilder):
                 yield Step(self.nodes[index], call, question, resolved(call.written), given)
 
     def enqueuing(self) -> list[Enqueue]:
-        """Return what enqueues each operation on its device: kernels of uhal's own."""
+        """Return a function for each operation that enqueues it on the graph's device."""
         steps = self.prepared()
         if self._enqueuing is None:
             self._enqueuing = [self.executor.enqueuing(step.question) for step in steps]
         return self._enqueuing
 
     def checked_slots(self, given: Mapping[str, float]) -> dict[str, float]:
-        """Return a value for every slot: what was given, checked, or its own.
+        """Return a value for every slot: the given one, checked, or its own.
 
         Raises `NotFoundError` for a name that is none, `ArgumentTypeError` and
         `ArgumentValueError` for values of another kind or out of the slot's range.
@@ -123,7 +123,7 @@ class RunnableGraph(GraphBuilder):
         return DeviceBuffer.uninitialized(nbytes, u8, device=self.executor.device)
 
     def _plan(self) -> None:
-        """Find lifetimes of results without memory; those nobody reads get their own."""
+        """Find lifetimes of results without memory; unread results get memory of their own."""
         if self._memory is not None:
             return
         order = [index for index in self.order() if self._is_op(index)]

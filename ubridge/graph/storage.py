@@ -11,7 +11,7 @@ from uhal.dtypes import u8
 
 
 class Storage:
-    """A run of memory that nodes read and write parts of."""
+    """A run of memory, parts of which nodes read and write."""
 
     __slots__ = ("_bytes", "buffer", "is_kept", "name", "nbytes", "weak")
 
@@ -22,7 +22,7 @@ class Storage:
         self.weak: ref[DeviceBuffer] | None = None
         """The owner, of a result recorded in a trace that has not ended."""
         self.is_kept = False
-        """Whether it gets memory of its own, as results that are read after a run do."""
+        """Whether it gets memory of its own: results that are read after a run do."""
         self.name: str | None = None
         self._bytes: DeviceBuffer | None = None
 
@@ -51,11 +51,11 @@ class Storages:
         self._all: list[Storage] = []
         self._numbers: dict[int, int] = {}
         self.values: dict[int, StorageView] = {}
-        """Node to where its value lies."""
+        """Node to the view that holds its value."""
         self.latest: dict[int, int] = {}
         """Storage to the node that wrote it last, or to its leaf; of recorded nodes."""
         self.wanted: dict[int, DeviceBuffer | None] = {}
-        """Node that is yet to be described to where its result is to go."""
+        """Node that is not described yet to the memory for its result, if given."""
 
     def __getitem__(self, number: int) -> Storage:
         return self._all[number]
@@ -98,7 +98,7 @@ class Storages:
                 storage.weak = None
 
     def view_of(self, buffer: DeviceBuffer | Description) -> StorageView:
-        """Return where a buffer lies; one not seen yet is held."""
+        """Return the view of a buffer; a new buffer is held."""
         if isinstance(buffer, Description):
             return buffer.memory
         number = self._numbers.get(id(buffer.base))

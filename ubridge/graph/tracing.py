@@ -1,4 +1,4 @@
-"""`trace`: what tensors compute within a block, as a graph that computes it again."""
+"""`trace` records the operations on tensors within a block as a graph that can run again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from uhal.errors import DeviceError
 
 @contextmanager
 def trace(device: DeviceLike | None = None) -> Iterator[ComputeGraph]:
-    """Compute what is in the block, and record it: `with ubridge.trace() as graph:`.
+    """Run a block and record its operations: `with ubridge.trace() as graph:`.
 
     Operations of this thread on tensors of the device, the current one unless given, run as always
     and become nodes of the graph. When the block ends, results that are still held keep their

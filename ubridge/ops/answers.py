@@ -1,8 +1,8 @@
-"""What tensors' operations ask: from dtypes and layouts to a question, and the result's tensor.
+"""What tensors' operations ask: from dtypes and layouts to a question and the result's layout.
 
-Each function returns `None` for what takes more than one question: empty tensors, booleans, and
-dtypes that become another one first. What is wrong is then said by the longer way round, but for
-shapes that do not broadcast, which are refused here.
+Each function returns `None` where one question is not enough: for empty tensors, booleans, and
+dtypes that are cast first. Callers then compute or refuse by their general path. Only shapes that
+do not broadcast are refused here.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ def _of_each(op: Op, dtype: DType, layouts: tuple[Layout, ...], numbers: int = 0
 
 
 def unary(op: Op, dtype: DType, layout: Layout, numbers: int = 0) -> Asked:
-    """Ask for an operation on one tensor; as many numbers come behind it."""
+    """Ask for an operation on one tensor and `numbers` numbers, which come with each call."""
     return _of_each(op, dtype, (layout,), numbers) if dtype.name in op.dtypes else None
 
 
 def pair(op: Op, dtype: DType, left: Layout, right: Layout) -> Asked:
     """Ask for an operation on two tensors of one dtype, broadcast."""
-    # Integers become something else first, divided or given to a function of floats.
+    # Integers that are divided, or given to a function of floats, are cast first.
     if dtype.kind != "float" and (op.name == "divide" or op.is_of_floats):
         return None
     shape = one_shape(op.name, left.shape, right.shape)

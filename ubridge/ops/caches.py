@@ -32,7 +32,7 @@ def kv_append(
     """Write tokens into a cache from a position on, and return the cache.
 
     `cache` is (…, capacity, width) and contiguous, `source` (…, tokens, width); `position` is one
-    i64, where the first token goes. It is read by the device, so a graph may be given another one
+    i64, where the first token goes. The device reads it, so a graph can be given another one
     for each run. A position past the capacity is an `IndexError` with the next `to_numpy()`.
     """
     require_tensors(_KV_APPEND.name, cache, source, position)

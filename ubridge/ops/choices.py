@@ -1,4 +1,4 @@
-"""Choices element by element: by a condition, within bounds, and where there are no numbers."""
+"""Choices element by element: by a condition, within bounds, and where elements are NaN."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MINIMUM = OPS["minimum"]
 _NOT_EQUAL = OPS["not_equal"]
 _WHERE = OPS["where"]
 _CONDITIONS = ("u8", "u32", "i64")
-"""Element types of buffers that kernels choose by."""
+"""Element types of a condition that kernels read."""
 
 
 def _asked_to_choose(condition: TensorData, x: Any = None, y: Any = None) -> Answer | None:
@@ -80,10 +80,10 @@ def where(
     buffers = [one._buffer for one in operands]
     layouts = [one._layout.broadcast_to(shape) for one in operands]
 
-    def enqueue(place: DeviceBuffer | None) -> DeviceBuffer:
+    def enqueue(output: DeviceBuffer | None) -> DeviceBuffer:
         return launches.launch_ternary(
             buffers[0], layouts[0], buffers[1], layouts[1], buffers[2], layouts[2],
-            out=place, stream=stream, executor=executor,
+            out=output, stream=stream, executor=executor,
         )  # fmt: skip
 
     return delivered("where", shape, dtype, out, tuple(operands), stream, enqueue)
@@ -112,7 +112,7 @@ def clip(
 
 
 def isnan(x: Tensor, *, out: Tensor | None = None, stream: StreamLike | None = None) -> Tensor:
-    """Return where the elements are no numbers, as bool."""
+    """Return, as bool, where the elements are NaN."""
     require_tensors("isnan", x)
     return binary(_NOT_EQUAL, x, x, out, stream)
 

@@ -1,7 +1,7 @@
-"""Sums of products by letters, as numpy's `einsum`: matrix products where there are letters to sum.
+"""Sums of products by letters, as numpy's `einsum`; letters to sum become matrix products.
 
-Operands are taken from the left, two at a time. A letter that only one of two has, and that neither
-the result nor a later operand needs, is summed before they are multiplied.
+Operands are multiplied from the left, two at a time. If only one of the two has a letter, and
+neither the result nor a later operand needs it, that operand is summed over it first.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from uhal.interop import StreamLike
 
 _MULTIPLY = OPS["multiply"]
 _BEFORE_LETTERS = 1 << 16
-"""Axes that an ellipsis stands for are told as characters from here on, counted from the last."""
+"""Axes that an ellipsis stands for are written as characters from here on, the last axis first."""
 
 
 def einsum(
@@ -31,7 +31,7 @@ def einsum(
     out: Tensor | None = None,
     stream: StreamLike | None = None,
 ) -> Tensor:
-    """Return the sums of products that letters of axes say: `einsum("ij,kj->ik", x, y)`.
+    """Return sums of products over axes named by letters: `einsum("ij,kj->ik", x, y)`.
 
     A letter of several operands is one axis; one that is not behind `->` is summed. Without `->`
     the result has the letters that occur once, in alphabetical order. A letter twice in an operand
@@ -115,20 +115,20 @@ def _letters(subscripts: str, term: str) -> str:
 
 
 def _diagonal(x: Tensor, letters: str) -> tuple[Tensor, str]:
-    """The view in which each letter is there once."""
+    """The view with one axis for each letter: the diagonal of axes with the same letter."""
     if len(set(letters)) == len(letters):
         return x, letters
     unique = "".join(dict.fromkeys(letters))
     lengths, strides = [], []
     for letter in unique:
-        places = [place for place, one in enumerate(letters) if one == letter]
-        found = {x.shape[place] for place in places}
+        axes = [axis for axis, one in enumerate(letters) if one == letter]
+        found = {x.shape[axis] for axis in axes}
         if len(found) > 1:
             raise ArgumentValueError(
                 f"einsum: {letter!r} stands twice in an operand, for lengths {sorted(found)}"
             )
         lengths.append(found.pop())
-        strides.append(sum(x._layout.strides[place] for place in places))
+        strides.append(sum(x._layout.strides[axis] for axis in axes))
     layout = Layout(lengths, strides, x._layout.start_offset)
     return x._viewed(layout), unique
 
@@ -154,12 +154,12 @@ def _broadcast(x: Tensor, letters: str, lengths: dict[str, int]) -> tuple[Tensor
 def _summed(
     x: Tensor, letters: str, kept: set[str], stream: StreamLike | None
 ) -> tuple[Tensor, str]:
-    """Without the letters that nobody needs any more."""
-    places = tuple(place for place, letter in enumerate(letters) if letter not in kept)
-    if not places:
+    """Sum over the axes of letters that are not in `kept`."""
+    axes = tuple(axis for axis, letter in enumerate(letters) if letter not in kept)
+    if not axes:
         return x, letters
     left = "".join(letter for letter in letters if letter in kept)
-    return reductions.sum(x, places, stream=stream), left
+    return reductions.sum(x, axes, stream=stream), left
 
 
 def _multiplied(
@@ -168,7 +168,7 @@ def _multiplied(
     later: set[str],
     stream: StreamLike | None,
 ) -> tuple[Tensor, str]:
-    """The product of two operands, summed over the letters both have and nobody needs later."""
+    """The product of two operands, summed over their common letters that are not in `later`."""
     x, left = _summed(*first, later | set(second[1]), stream)
     y, right = _summed(*second, later | set(first[1]), stream)
     both = [letter for letter in left if letter in right]

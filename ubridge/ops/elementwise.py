@@ -1,8 +1,8 @@
-"""Operations element by element on tensors: dtypes promoted, shapes broadcast, results placed.
+"""Operations element by element on tensors: dtypes are promoted and shapes broadcast.
 
-Every function takes `out=`, a tensor of the result's shape and dtype that is written instead of a
-new one and returned, and `stream=`, the device's default stream unless given. They enqueue and
-return at once.
+Every function takes `out=` and `stream=`. `out` is a tensor of the result's shape and dtype; the
+result is written into it instead of a new tensor, and it is returned. `stream` is by default the
+device's default stream. All functions enqueue and return at once.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _POWER = OPS["power"]
 _SQUARE = OPS["square"]
 _SUBTRACT = OPS["subtract"]
 _REMEMBERED = 4096
-"""Layouts that were worked out before; a program meets the same few again and again."""
+"""How many results a cache keeps; a program uses the same few layouts again and again."""
 _ON_BOOLEANS = {_ADD: _MAXIMUM, _MULTIPLY: _MINIMUM}
 """What numpy's sums and products of booleans are: or and and."""
 
@@ -66,9 +66,9 @@ def unary(
     out: Tensor | None = None,
     stream: StreamLike | None = None,
 ) -> Tensor:
-    """Apply an operation to every element. Booleans and integers it has no kernel for become f64.
+    """Apply an operation to every element, in the tensor's dtype.
 
-    A tensor keeps its dtype otherwise.
+    Booleans and integers become f64 where the operation has no kernel for them.
     """
     if not hasattr(x, "_layout"):
         require_tensors(op.name, x)
@@ -94,10 +94,10 @@ def unary(
         )
         return x._made(buffer, result_layout(x._layout), x._dtype)
 
-    def enqueue(place: DeviceBuffer | None) -> DeviceBuffer:
+    def enqueue(output: DeviceBuffer | None) -> DeviceBuffer:
         return launches.launch_unary(
             op, x._buffer, x._layout,
-            parameter=parameter, out=place, stream=stream, executor=executor,
+            parameter=parameter, out=output, stream=stream, executor=executor,
         )  # fmt: skip
 
     return delivered(op.name, x._layout.shape, x._dtype, out, (x,), stream, enqueue)
@@ -179,10 +179,10 @@ def _paired(
         made: Tensor = left._made(buffer, result_layout(left_layout), result)
         return made
 
-    def enqueue(place: DeviceBuffer | None) -> DeviceBuffer:
+    def enqueue(output: DeviceBuffer | None) -> DeviceBuffer:
         return launches.launch_binary(
             op, left._buffer, left_layout, right._buffer, right_layout,
-            out=place, stream=stream, executor=executor,
+            out=output, stream=stream, executor=executor,
         )  # fmt: skip
 
     inputs = (left, right)
@@ -190,9 +190,9 @@ def _paired(
 
 
 def _is_f64(op: Op, dtype: DType) -> bool:
-    """Whether numpy's result is f64 though the elements are not: a quotient, a function of floats.
+    """Whether numpy computes it in f64: a quotient of integers, or a function of floats of them.
 
-    The kernels' quotient of integers is an integer.
+    The kernels' quotient of integers would be an integer.
     """
     return dtype.kind != "float" and (op is _DIVIDE or op.is_of_floats)
 
@@ -265,7 +265,7 @@ def with_scalar(
 def _in_numbers(
     op: Op, dtype: DType, number: Any, number_first: bool
 ) -> tuple[DType, tuple[float, float] | None, tuple[str, bytes]]:
-    # Types of numbers tell dtypes apart, and signs zeros: 0 == 0.0 == -0.0.
+    # 0 == 0.0 == -0.0, but their results differ: the cache's key holds the type and the sign, too.
     if type(number) is float:
         return _scalar(op, dtype.name, number, copysign(1, number), number_first)
     if type(number) is int:
@@ -277,10 +277,10 @@ def _in_numbers(
 def _scalar(
     op: Op, name: str, number: Any, sign: float, number_first: bool
 ) -> tuple[DType, tuple[float, float] | None, tuple[str, bytes]]:
-    """What an operation of a tensor and a number is done in, as affine factors if it can, and by.
+    """Return the dtype to compute in, affine factors if any, and the number's key as a constant.
 
-    The last is the number's key among the constants; `sign` only tells numbers apart, and floats,
-    whose sign is not 0, from ints.
+    `sign` is only part of the cache's key: it tells 0.0 from -0.0, and floats, for which it is not
+    0, from ints.
     """
     dtype = with_number(op.name, as_dtype(name), number)
     if _is_f64(op, dtype):
@@ -292,14 +292,14 @@ def _scalar(
 
 @lru_cache(maxsize=_REMEMBERED)
 def _spread(shape: Shape) -> Layout:
-    """One element as a tensor of a shape."""
+    """The layout of one element broadcast to a shape."""
     if max(shape, default=1) == 1:
         return Layout.contiguous(shape)
     return Layout(shape, (0,) * len(shape))
 
 
 def _as_affine(op: Op, dtype: DType, value: Any, number_first: bool) -> tuple[float, float] | None:
-    """(multiplier, addend) that give the very same result in one pass over memory, if any do."""
+    """Return (multiplier, addend) of an affine operation with the very same result, if any."""
     if dtype.name not in _AFFINE.dtypes:
         return None
     # x * value + -0.0 keeps the sign of a product that is 0.
@@ -332,7 +332,7 @@ def affine(
     out: Tensor | None = None,
     stream: StreamLike | None = None,
 ) -> Tensor:
-    """Return `x * multiplier + addend`, rounded once where the device can."""
+    """Return `x * multiplier + addend`, rounded once where the device has fused multiply-add."""
     require_tensors(_AFFINE.name, x)
     dtype = with_number(_AFFINE.name, with_number(_AFFINE.name, x._dtype, multiplier), addend)
     factors = (
@@ -366,9 +366,9 @@ def _affine(
             found.launch(stream, out._buffer, start_of(x), multiplier, addend)
             return out
 
-    def enqueue(place: DeviceBuffer | None) -> DeviceBuffer:
+    def enqueue(output: DeviceBuffer | None) -> DeviceBuffer:
         return launches.launch_affine(
-            x._buffer, x._layout, multiplier, addend, out=place, stream=stream, executor=executor
+            x._buffer, x._layout, multiplier, addend, out=output, stream=stream, executor=executor
         )
 
     return delivered(op.name, x._layout.shape, x._dtype, out, (x,), stream, enqueue)
@@ -428,7 +428,7 @@ def astype(
 ) -> Tensor:
     """Return the elements as another dtype; the tensor itself when it has that one.
 
-    Floats are cut to integers; what is out of range becomes the nearest that is in it, and NaN 0.
+    Floats are truncated to integers; a value out of range becomes the nearest in it, NaN becomes 0.
     """
     if not hasattr(x, "_layout"):
         require_tensors("astype", x)
@@ -446,14 +446,14 @@ def astype(
         made: Tensor = launched(found, stream, x)
         return made
 
-    def enqueue(place: DeviceBuffer | None) -> DeviceBuffer:
+    def enqueue(output: DeviceBuffer | None) -> DeviceBuffer:
         stored = storage_of(target)
         if stored is x._buffer.dtype:
             return launches.launch_unary(
-                _COPY, x._buffer, x._layout, out=place, stream=stream, executor=executor
+                _COPY, x._buffer, x._layout, out=output, stream=stream, executor=executor
             )
         return launches.launch_cast(
-            x._buffer, x._layout, stored, out=place, stream=stream, executor=executor
+            x._buffer, x._layout, stored, out=output, stream=stream, executor=executor
         )
 
     return delivered("astype", x._layout.shape, target, out, (x,), stream, enqueue)

@@ -41,16 +41,16 @@ def softmax(
     out: Tensor | None = None,
     stream: StreamLike | None = None,
 ) -> Tensor:
-    """Return e to the x over the sum of them along an axis."""
+    """Return exp(x) divided by the sum of exp(x) along an axis."""
     if out is None and isinstance(x, StridedTensor):
         found = _asked_for_softmax(x, axis)
         if found is not None:
             made: Tensor = launched(found, stream, x)
             return made
 
-    def along_last(one: Tensor, place: DeviceBuffer | None) -> DeviceBuffer:
+    def along_last(one: Tensor, output: DeviceBuffer | None) -> DeviceBuffer:
         return row_launches.launch_softmax(
-            one._buffer, one._layout, out=place, stream=stream, executor=one._executor
+            one._buffer, one._layout, out=output, stream=stream, executor=one._executor
         )
 
     return _along("softmax", x, axis, out, stream, along_last)
@@ -64,16 +64,16 @@ def log_softmax(
     out: Tensor | None = None,
     stream: StreamLike | None = None,
 ) -> Tensor:
-    """Return x less the logarithm of the sum of e to the x along an axis.
+    """Return x - log(sum(exp(x))) along an axis.
 
     `compensated` sums with Knuth's two-sum, whose error does not grow with the axis; GCUs refuse
     it.
     """
 
-    def along_last(one: Tensor, place: DeviceBuffer | None) -> DeviceBuffer:
+    def along_last(one: Tensor, output: DeviceBuffer | None) -> DeviceBuffer:
         return row_launches.launch_log_softmax(
             one._buffer, one._layout,
-            compensated=compensated, out=place, stream=stream, executor=one._executor,
+            compensated=compensated, out=output, stream=stream, executor=one._executor,
         )  # fmt: skip
 
     return _along("log_softmax", x, axis, out, stream, along_last)
@@ -87,20 +87,20 @@ def argsort(
     out: Tensor | None = None,
     stream: StreamLike | None = None,
 ) -> Tensor:
-    """Return the places of an axis' elements in order, as u32.
+    """Return the indices that sort an axis, as u32.
 
     Equal elements keep their order, also in descending order, and NaN is the largest; on GCUs
     neither is promised. Rows longer than a block sorts at once are sorted in runs, which are joined
-    in pairs: as many launches as the number of runs has doublings, and memory for another result.
+    in pairs: log2(runs) more launches, and memory for another result.
     """
     op = OPS["argsort_descending" if descending else "argsort"]
 
-    def along_last(one: Tensor, place: DeviceBuffer | None) -> DeviceBuffer:
+    def along_last(one: Tensor, output: DeviceBuffer | None) -> DeviceBuffer:
         return row_launches.launch_argsort(
-            op, one._buffer, one._layout, out=place, stream=stream, executor=one._executor
+            op, one._buffer, one._layout, out=output, stream=stream, executor=one._executor
         )
 
-    return _along("argsort", x, axis, out, stream, along_last, is_places=True)
+    return _along("argsort", x, axis, out, stream, along_last, is_indices=True)
 
 
 def _along(
@@ -110,17 +110,17 @@ def _along(
     out: Tensor | None,
     stream: StreamLike | None,
     enqueue: Callable[[Tensor, DeviceBuffer | None], DeviceBuffer],
-    is_places: bool = False,
+    is_indices: bool = False,
 ) -> Tensor:
-    """Bring an axis to the end, and the result's back to its place."""
+    """Apply a function of the last axis to any axis: swap the two before and after it."""
     require_tensors(name, x)
-    place = axis_of(name, x.layout, axis)
-    dtype = u32 if is_places else x.dtype
-    if place == x.ndim - 1:
+    axis = axis_of(name, x.layout, axis)
+    dtype = u32 if is_indices else x.dtype
+    if axis == x.ndim - 1:
         return delivered(name, x.shape, dtype, out, (x,), stream, lambda target: enqueue(x, target))
-    turned = x.swapaxes(place, -1)
+    turned = x.swapaxes(axis, -1)
     found = turned._made(enqueue(turned, None), Layout.contiguous(turned.shape), dtype)
-    result = found.swapaxes(place, -1)
+    result = found.swapaxes(axis, -1)
     if out is None:
         return result
     return delivered(
@@ -130,14 +130,14 @@ def _along(
     )  # fmt: skip
 
 
-def _copied(x: Tensor, place: DeviceBuffer, stream: StreamLike | None) -> DeviceBuffer:
+def _copied(x: Tensor, output: DeviceBuffer, stream: StreamLike | None) -> DeviceBuffer:
     return launch_unary(
-        OPS["copy"], x._buffer, x._layout, out=place, stream=stream, executor=x._executor
+        OPS["copy"], x._buffer, x._layout, out=output, stream=stream, executor=x._executor
     )
 
 
 def _asked_for_norm(op: Op, x: TensorData, *weights: Any, epsilon: Any) -> Answer | None:
-    """Ask for a norm; what is wrong is left for the longer way to refuse."""
+    """Ask for a norm; None for wrong operands, which `_norm` then refuses."""
     layout, dtype, executor = x._layout, x._dtype, x._executor
     width = layout.shape[-1:]
     if type(epsilon) not in (int, float):
@@ -172,7 +172,7 @@ def rms_norm(
     out: Tensor | None = None,
     stream: StreamLike | None = None,
 ) -> Tensor:
-    """Return x over the root of its mean square along the last axis, times a weight."""
+    """Return `x / sqrt(mean(x * x) + epsilon) * weight` along the last axis."""
     return _norm(_RMS_NORM, x, weight, None, epsilon, out, stream)
 
 
@@ -186,7 +186,7 @@ def layer_norm(
     out: Tensor | None = None,
     stream: StreamLike | None = None,
 ) -> Tensor:
-    """Return x less its mean over its deviation along the last axis, times weight, plus bias."""
+    """Return `(x - mean) / sqrt(variance + epsilon) * weight + bias` along the last axis."""
     return _norm(_LAYER_NORM, x, weight, bias, epsilon, out, stream)
 
 
@@ -214,10 +214,10 @@ def _norm(
     executor = x._executor
     starts = [_start(one, stream) for one in weights]
 
-    def enqueue(place: DeviceBuffer | None) -> DeviceBuffer:
+    def enqueue(output: DeviceBuffer | None) -> DeviceBuffer:
         return row_launches.launch_norm(
             x._buffer, x._layout, starts[0], starts[1] if bias is not None else None, epsilon,
-            out=place, stream=stream, executor=executor,
+            out=output, stream=stream, executor=executor,
         )  # fmt: skip
 
     return delivered(op.name, x.shape, x.dtype, out, (x, *weights), stream, enqueue)
@@ -236,8 +236,8 @@ def rope(
     """Return x with pairs of its last axis rotated by angles of their positions.
 
     `x` is (batch, heads, positions, width), or with `heads_last` (batch, positions, heads, width).
-    `cos` and `sin` are (positions, width / 2), or with a batch before. A pair is two elements half
-    a width apart, `interleaved` two neighbours.
+    `cos` and `sin` are (positions, width / 2), or (batch, positions, width / 2). A pair is two
+    elements half a width apart; with `interleaved`, two neighbours.
     """
     if interleaved and heads_last:
         raise ArgumentValueError("rope: no kernel takes interleaved pairs with heads last")
@@ -259,10 +259,10 @@ def rope(
     angles = (_start(cos, stream), _start(sin, stream))
     executor = x._executor
 
-    def enqueue(place: DeviceBuffer | None) -> DeviceBuffer:
+    def enqueue(output: DeviceBuffer | None) -> DeviceBuffer:
         return row_launches.launch_rope(
             op, x._buffer, x._layout, *angles, per_batch=cos.ndim == 3,
-            out=place, stream=stream, executor=executor,
+            out=output, stream=stream, executor=executor,
         )  # fmt: skip
 
     return delivered(op.name, x.shape, x.dtype, out, (x, cos, sin), stream, enqueue)
@@ -278,9 +278,9 @@ def conv1d(
     groups: int = 1,
     stream: StreamLike | None = None,
 ) -> Tensor:
-    """Convolve (batch, channels, places) with (results, channels / groups, window), not flipped.
+    """Convolve (batch, channels, length) with (results, channels / groups, window), not flipped.
 
-    Each of `groups` of channels makes a group of results; each is a launch.
+    Each of the `groups` of channels makes one group of results, by one launch.
     """
     return _convolved("conv1d", x, weight, stride, padding, dilation, 0, groups, stream)
 
@@ -295,7 +295,7 @@ def conv2d(
     groups: int = 1,
     stream: StreamLike | None = None,
 ) -> Tensor:
-    """Convolve images with (results, channels / groups, rows, columns), as `conv1d` does lines."""
+    """Convolve images with (results, channels / groups, rows, columns), otherwise as `conv1d`."""
     return _convolved("conv2d", x, weight, stride, padding, dilation, 0, groups, stream)
 
 
@@ -310,7 +310,7 @@ def conv_transpose1d(
     groups: int = 1,
     stream: StreamLike | None = None,
 ) -> Tensor:
-    """Add a window (channels, results / groups, window) for each element where it lies."""
+    """Add up a window (channels, results / groups, window) at each element's position."""
     window = (stride, padding, dilation, out_padding)
     return _convolved("conv_transpose1d", x, weight, *window, groups, stream)
 
@@ -326,7 +326,7 @@ def conv_transpose2d(
     groups: int = 1,
     stream: StreamLike | None = None,
 ) -> Tensor:
-    """Add a window (channels, results / groups, rows, columns) for each element where it lies."""
+    """Add up a window (channels, results / groups, rows, columns) at each element's position."""
     window = (stride, padding, dilation, out_padding)
     return _convolved("conv_transpose2d", x, weight, *window, groups, stream)
 
@@ -411,7 +411,7 @@ def upsample_bilinear2d(
     scale: tuple[float, float] | None = None,
     stream: StreamLike | None = None,
 ) -> Tensor:
-    """Resize (batch, channels, rows, columns) between the nearest four elements."""
+    """Resize (batch, channels, rows, columns) by interpolating the nearest four elements."""
     require_tensors("upsample_bilinear2d", x)
     buffer, shape = window_launches.launch_upsample2d(
         "upsample_bilinear2d", x._buffer, x._layout, rows, columns,

@@ -25,7 +25,7 @@ _MATMUL = OPS["matmul"]
 
 
 def asked_for_product(x: TensorData, y: Any = None) -> Answer | None:
-    """Ask for a product of two tensors of one dtype. What is wrong is left to be refused."""
+    """Ask for a product of two tensors of one dtype; `matmul` casts or refuses others."""
     executor, dtype = x._executor, x._dtype
     if not isinstance(y, StridedTensor) or y._executor is not executor or y._dtype is not dtype:
         return None
@@ -57,9 +57,9 @@ def matmul(
         x, y = astype(x, dtype, stream=stream), astype(y, dtype, stream=stream)
     result = _result(left, right, x.ndim > 1, y.ndim > 1)
 
-    def enqueue(place: DeviceBuffer | None) -> DeviceBuffer:
+    def enqueue(output: DeviceBuffer | None) -> DeviceBuffer:
         return product_launches.launch_matmul(
-            x._buffer, left, y._buffer, right, out=place, stream=stream, executor=x._executor
+            x._buffer, left, y._buffer, right, out=output, stream=stream, executor=x._executor
         )[0]
 
     if out is None:
@@ -80,7 +80,7 @@ def _result(left: Layout, right: Layout, has_rows: bool, has_columns: bool) -> L
 def matmul_choice(x: Tensor, y: Tensor) -> MatmulChoice:
     """Say which kernel `matmul(x, y)` goes to, and why; nothing is launched.
 
-    `DeviceExecutor.of(device).matmul_launches` counts the products each took.
+    `DeviceExecutor.of(device).matmul_launches` counts the products of each kernel.
     """
     dtype, left, right = _operands(x, y)
     batch = one_shape("matmul", Shape(left.shape[:-2]), Shape(right.shape[:-2]))
@@ -102,11 +102,11 @@ def attention(
     out: Tensor | None = None,
     stream: StreamLike | None = None,
 ) -> Tensor:
-    """Return values weighed by the softmax of `query @ key.mT * scale + mask`.
+    """Return `softmax(query @ key.mT * scale + mask) @ value`.
 
     Queries are (batch, heads, queries, width), keys and values (batch, kv heads, keys, width), the
-    mask broadcasts to (batch, heads, queries, keys). `scale` is 1 / the root of the width unless
-    given. With `causal` the last query sees every key and each one before it sees one less.
+    mask broadcasts to (batch, heads, queries, keys). `scale` is by default 1 / sqrt(width). With
+    `causal` the last query sees every key, and each query sees one key less than the next one.
     """
     operands = [query, key, value] if mask is None else [query, key, value, mask]
     require_tensors("attention", *operands)
@@ -115,12 +115,12 @@ def attention(
         scale = max(query.shape[-1:] or (1,)) ** -0.5 if query.size else 1.0
     factor = scale
 
-    def enqueue(place: DeviceBuffer | None) -> DeviceBuffer:
+    def enqueue(output: DeviceBuffer | None) -> DeviceBuffer:
         return product_launches.launch_attention(
             query._buffer, query._layout, key._buffer, key._layout, value._buffer, value._layout,
             factor, causal=causal, mask=None if mask is None else mask._buffer,
             mask_layout=None if mask is None else mask._layout,
-            out=place, stream=stream, executor=query._executor,
+            out=output, stream=stream, executor=query._executor,
         )  # fmt: skip
 
     _require_apart("attention", out, *operands)
@@ -144,21 +144,21 @@ def kv_concat(
         )
         return x._made(buffer, Layout.contiguous(shape), x.dtype)
     _require_apart("kv_concat", out, x, y)
-    place = axis_of("kv_concat", x.layout, axis)
-    both = x.shape[place] + (y.shape[place] if y.ndim == x.ndim else 0)
-    shape = Shape((*x.shape[:place], both, *x.shape[place + 1 :]))
+    axis = axis_of("kv_concat", x.layout, axis)
+    both = x.shape[axis] + (y.shape[axis] if y.ndim == x.ndim else 0)
+    shape = Shape((*x.shape[:axis], both, *x.shape[axis + 1 :]))
 
-    def enqueue(target: DeviceBuffer | None) -> DeviceBuffer:
+    def enqueue(output: DeviceBuffer | None) -> DeviceBuffer:
         return product_launches.launch_kv_concat(
             x._buffer, x._layout, y._buffer, y._layout, axis,
-            out=target, stream=stream, executor=x._executor,
+            out=output, stream=stream, executor=x._executor,
         )[0]  # fmt: skip
 
     return delivered("kv_concat", shape, x.dtype, out, (x, y), stream, enqueue)
 
 
 def _operands(x: Tensor, y: Tensor) -> tuple[DType, Layout, Layout]:
-    """The dtype of a product and its operands as matrices; refuses what does not fit."""
+    """The dtype of a product and its operands as matrices; refuses operands that do not fit."""
     require_tensors("matmul", x, y)
     require_one_device("matmul", x, y)
     if not x.ndim or not y.ndim:
@@ -180,7 +180,7 @@ def _operands(x: Tensor, y: Tensor) -> tuple[DType, Layout, Layout]:
 
 
 def _as_matrix(layout: Layout, stays: bool, axis: int) -> Layout:
-    """An operand's layout with two axes at least; one that is cast becomes contiguous."""
+    """An operand's layout with at least two axes; an operand that is cast becomes contiguous."""
     layout = layout if stays else Layout.contiguous(layout.shape)
     return layout if layout.rank > 1 else layout.expanded(axis)
 

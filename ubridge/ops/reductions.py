@@ -1,4 +1,4 @@
-"""Sums, extremes and their places along axes, and what is made of them."""
+"""Sums, extremes and their indices along axes, and means."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MAX = OPS["max"]
 _MIN = OPS["min"]
 _SUM = OPS["sum"]
 _OVER_ALL = (_SUM, _MIN, _MAX)
-"""What takes several axes at once."""
+"""Operations that take several axes at once."""
 
 
 def asked_to_reduce(
@@ -71,17 +71,17 @@ def reduced(
         return made
     if axis is None and op.family.name == "arg_reduce":
         return _over_all(op, x, keepdims, out, stream)
-    places = _axes(op, given, axis)
-    result = _result(given, places, keepdims)
+    axes = _axes(op, given, axis)
+    result = _result(given, axes, keepdims)
     dtype = u32 if op.family.name == "arg_reduce" else x._dtype
     executor = x._executor
 
-    def enqueue(place: DeviceBuffer | None) -> DeviceBuffer:
-        if not places:
+    def enqueue(output: DeviceBuffer | None) -> DeviceBuffer:
+        if not axes:
             return launches.launch_unary(
-                OPS["copy"], x._buffer, given, out=place, stream=stream, executor=executor
+                OPS["copy"], x._buffer, given, out=output, stream=stream, executor=executor
             )
-        return launches.reduce_over(op, x._buffer, given, places, place, stream, executor)
+        return launches.reduce_over(op, x._buffer, given, axes, output, stream, executor)
 
     if out is None:
         return x._made(enqueue(None), result, dtype)
@@ -89,12 +89,12 @@ def reduced(
 
 
 @lru_cache(maxsize=4096)
-def _result(layout: Layout, places: tuple[int, ...], keepdims: bool) -> Layout:
-    """The layout of what is left of a tensor without some axes."""
+def _result(layout: Layout, axes: tuple[int, ...], keepdims: bool) -> Layout:
+    """The layout of a tensor reduced over some axes."""
     return Layout.contiguous(
-        1 if place in places else length
-        for place, length in enumerate(layout.shape)
-        if keepdims or place not in places
+        1 if axis in axes else length
+        for axis, length in enumerate(layout.shape)
+        if keepdims or axis not in axes
     )
 
 
@@ -105,7 +105,7 @@ def _over_all(
     out: Tensor | None,
     stream: StreamLike | None,
 ) -> Tensor:
-    """The place in row-major order, as numpy counts without an axis."""
+    """The index in row-major order, as numpy counts without an axis."""
     shape = (1,) * x.ndim if keepdims else ()
     if out is None:
         return reduced(op, x.reshape(-1), 0, stream=stream).reshape(shape)
@@ -140,7 +140,7 @@ def sum(  # numpy's name
 
 
 def _asked_for_mean(x: TensorData, axis: Any = None, keepdims: Any = False) -> Answer | None:
-    """Ask for an average of floats that are summed in their own dtype: a sum, and its quotient."""
+    """Ask for an average of floats that are summed in their own dtype: a sum, then a division."""
     executor = x._executor
     total = asked_to_reduce(_SUM, x, axis, keepdims) if x._dtype in (f32, f64) else None
     if total is None:
@@ -168,7 +168,7 @@ def mean(
 ) -> Tensor:
     """Average over axes; halves are summed in f32, integers in f64."""
     require_tensors("mean", x)
-    if x.size == 0 and prod(x.shape[place] for place in _axes(_SUM, x._layout, axis)) == 0:
+    if x.size == 0 and prod(x.shape[one] for one in _axes(_SUM, x._layout, axis)) == 0:
         raise ArgumentValueError("mean: of an empty slice")
     result = x._dtype if x._dtype.kind == "float" else f64
     wide = f32 if result.itemsize < 4 else result
@@ -191,7 +191,7 @@ def min(  # numpy's name
     out: Tensor | None = None,
     stream: StreamLike | None = None,
 ) -> Tensor:
-    """Return the smallest over axes; NaN where there is one."""
+    """Return the smallest over axes; NaN if there is a NaN."""
     return reduced(_MIN, x, axis, keepdims, out, stream)
 
 
@@ -204,7 +204,7 @@ def max(  # numpy's name
     out: Tensor | None = None,
     stream: StreamLike | None = None,
 ) -> Tensor:
-    """Return the largest over axes; NaN where there is one."""
+    """Return the largest over axes; NaN if there is a NaN."""
     return reduced(_MAX, x, axis, keepdims, out, stream)
 
 
@@ -217,7 +217,7 @@ def argmin(
     out: Tensor | None = None,
     stream: StreamLike | None = None,
 ) -> Tensor:
-    """Return the place of the first smallest along an axis, as u32; without one, of all."""
+    """Return the index of the first smallest along an axis, as u32; without an axis, of all."""
     return reduced(_ARGMIN, x, axis, keepdims, out, stream)
 
 
@@ -230,5 +230,5 @@ def argmax(
     out: Tensor | None = None,
     stream: StreamLike | None = None,
 ) -> Tensor:
-    """Return the place of the first largest along an axis, as u32; without one, of all."""
+    """Return the index of the first largest along an axis, as u32; without an axis, of all."""
     return reduced(_ARGMAX, x, axis, keepdims, out, stream)

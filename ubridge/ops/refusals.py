@@ -1,4 +1,4 @@
-"""What a numpy user tries and a tensor does not do: refused in words that say what does it."""
+"""What numpy's tensors do and ours do not: refused with a message that says what to use instead."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What operations give back: a new tensor, or the `out=` of their caller, and what may be one."""
+"""Results of operations: new tensors, or the caller's `out=`, which is checked here."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def delivered(
 ) -> Tensor:
     """Return what `enqueue` computes: a new tensor, or `out` written through its layout.
 
-    `enqueue` takes the buffer to write to, or None to allocate one. An `out` that overlaps an input
-    elsewhere than element on element is written through a temporary.
+    `enqueue` takes the buffer to write to, or None to allocate one. An `out` that shares an input's
+    buffer with another layout is written through a temporary.
     """
     made: Tensor
     if out is None:
@@ -56,9 +56,9 @@ def delivered(
 
 
 def is_alike(out: Any, like: Tensor, dtype: DType) -> bool:
-    """Say whether `out` is a tensor of the dtype that is whole, and on its device, as `like`.
+    """Return whether `out` is a whole tensor of the dtype, with the layout and device of `like`.
 
-    Then `require_out` has nothing against it.
+    Then `require_out` would accept it.
     """
     return (
         isinstance(out, StridedTensor)

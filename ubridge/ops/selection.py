@@ -3,7 +3,7 @@
 Ids are tensors of u8, u32 or i64, or anything numpy makes an integer array of. Those from the host
 are checked before anything is launched, and may be negative as numpy's; those on the device are the
 kernels' to check. The largest value of an id's type is Candle's mark for no id: nothing is read or
-written there, and a zero stands for it.
+written for it, and the result is 0 there.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _ID_DTYPES = ("u8", "u32", "i64")
 
 
 def _asked_to_take(op: Op, x: TensorData, ids: Any = None, axis: Any = 0) -> Answer | None:
-    """Ask for elements by ids where both are tensors that need not be changed for it."""
+    """Ask for elements by ids where kernels take both tensors as they are."""
     executor = x._executor
     if not isinstance(ids, StridedTensor) or ids._executor is not executor:
         return None
@@ -44,13 +44,13 @@ def _asked_to_take(op: Op, x: TensorData, ids: Any = None, axis: Any = 0) -> Ans
         return None
     layout, where = x._layout, ids._layout
     key = (op, x._dtype.code, ids._dtype.code, layout.words, where.words, axis)
-    # What is wrong with them is left for the longer way to refuse.
+    # Wrong ids are refused by `take` and `gather`.
     if ids._dtype.name not in _ID_DTYPES or not -layout.rank <= axis < layout.rank:
         return None
-    place = axis % layout.rank
-    if op is _GATHER and not _are_alike(layout.shape, where.shape, place):
+    axis %= layout.rank
+    if op is _GATHER and not _are_alike(layout.shape, where.shape, axis):
         return None
-    return executor.answer(key, answers.take, op, x._dtype, ids._dtype, layout, where, place)
+    return executor.answer(key, answers.take, op, x._dtype, ids._dtype, layout, where, axis)
 
 
 @remembered(partial(_asked_to_take, _INDEX_SELECT))
@@ -62,21 +62,21 @@ def take(
     out: Tensor | None = None,
     stream: StreamLike | None = None,
 ) -> Tensor:
-    """Return the slices of `x` at `ids` along an axis; the ids' shape stands for the axis."""
+    """Return the slices of `x` at `ids` along an axis; the ids' shape replaces the axis."""
     require_tensors("take", x)
-    place = axis_of("take", x.layout, axis)
-    where = _ids("take", x, ids, x.shape[place], stream)
-    found = _asked_to_take(_INDEX_SELECT, x, where, place) if out is None else None
+    axis = axis_of("take", x.layout, axis)
+    where = _ids("take", x, ids, x.shape[axis], stream)
+    found = _asked_to_take(_INDEX_SELECT, x, where, axis) if out is None else None
     if found is not None:
         made: Tensor = launched(found, stream, x, where)
         return made
-    ids_layout, result = _taken(x._layout, where._layout, place)
+    ids_layout, result = _taken(x._layout, where._layout, axis)
     executor = x._executor
 
-    def enqueue(target: DeviceBuffer | None) -> DeviceBuffer:
+    def enqueue(output: DeviceBuffer | None) -> DeviceBuffer:
         return indexed_launches.launch_index_select(
-            x._buffer, x._layout, where._buffer, ids_layout, place,
-            out=target, stream=stream, executor=executor,
+            x._buffer, x._layout, where._buffer, ids_layout, axis,
+            out=output, stream=stream, executor=executor,
         )  # fmt: skip
 
     return delivered("take", result.shape, x.dtype, out, (x,), stream, enqueue)
@@ -84,7 +84,7 @@ def take(
 
 @lru_cache(maxsize=4096)
 def _taken(layout: Layout, ids: Layout, axis: int) -> tuple[Layout, Layout]:
-    """The ids along one axis where that is a view, and the result's layout."""
+    """The layout of the ids along one axis if it is a view, and the result's layout."""
     shape = (*layout.shape[:axis], *ids.shape, *layout.shape[axis + 1 :])
     return ids.reshape(-1) or ids, Layout.contiguous(shape)
 
@@ -95,15 +95,15 @@ def flip(
     *,
     stream: StreamLike | None = None,
 ) -> Tensor:
-    """Return a copy in which the elements of an axis, of several, or of all stand in reverse."""
+    """Return a copy with the elements in reverse along one axis, several axes, or all."""
     require_tensors("flip", x)
     given = range(x.ndim) if axis is None else (axis,) if isinstance(axis, int) else axis
-    places = {axis_of("flip", x._layout, one) for one in given}
-    if len(places) != len(given):
+    axes = {axis_of("flip", x._layout, one) for one in given}
+    if len(axes) != len(given):
         raise ArgumentValueError("flip: repeated axis")
-    for place in places:
-        x = take(x, np.arange(x.shape[place])[::-1], place, stream=stream)
-    return x if places else x.copy(stream=stream)
+    for one in axes:
+        x = take(x, np.arange(x.shape[one])[::-1], one, stream=stream)
+    return x if axes else x.copy(stream=stream)
 
 
 def embedding(
@@ -113,7 +113,7 @@ def embedding(
     out: Tensor | None = None,
     stream: StreamLike | None = None,
 ) -> Tensor:
-    """Return the rows of a table at ids: shape of the ids, then the table's width."""
+    """Return the rows of a table at ids, in the shape (*ids' shape, table's width)."""
     require_tensors("embedding", table)
     if table.ndim != 2:
         raise ArgumentValueError(f"embedding: expected a table of two axes, got {table.shape}")
@@ -133,21 +133,21 @@ def gather(
     out: Tensor | None = None,
     stream: StreamLike | None = None,
 ) -> Tensor:
-    """Return an element of `x` for each id, as numpy's `take_along_axis`; the ids' shape."""
+    """Return an element of `x` for each id, in the ids' shape, as numpy's `take_along_axis`."""
     require_tensors("gather", x)
-    place = axis_of("gather", x.layout, axis)
-    where = _ids("gather", x, ids, x.shape[place], stream)
-    _require_alike("gather", x.shape, where.shape, place)
-    found = _asked_to_take(_GATHER, x, where, place) if out is None else None
+    axis = axis_of("gather", x.layout, axis)
+    where = _ids("gather", x, ids, x.shape[axis], stream)
+    _require_alike("gather", x.shape, where.shape, axis)
+    found = _asked_to_take(_GATHER, x, where, axis) if out is None else None
     if found is not None:
         made: Tensor = launched(found, stream, x, where)
         return made
     executor = x._executor
 
-    def enqueue(target: DeviceBuffer | None) -> DeviceBuffer:
+    def enqueue(output: DeviceBuffer | None) -> DeviceBuffer:
         return indexed_launches.launch_gather(
-            x._buffer, x._layout, where._buffer, where._layout, place,
-            out=target, stream=stream, executor=executor,
+            x._buffer, x._layout, where._buffer, where._layout, axis,
+            out=output, stream=stream, executor=executor,
         )  # fmt: skip
 
     return delivered("gather", where.shape, x.dtype, out, (x,), stream, enqueue)
@@ -160,10 +160,10 @@ def sort(
     *,
     stream: StreamLike | None = None,
 ) -> Tensor:
-    """Return the elements of an axis in order; NaN is the largest, which GCUs do not promise."""
+    """Return the elements of an axis in order; NaN is the largest, except on GCUs."""
     require_tensors("sort", x)
-    place = axis_of("sort", x._layout, axis)
-    return gather(x, argsort(x, place, descending, stream=stream), place, stream=stream)
+    axis = axis_of("sort", x._layout, axis)
+    return gather(x, argsort(x, axis, descending, stream=stream), axis, stream=stream)
 
 
 def topk(
@@ -174,30 +174,33 @@ def topk(
     *,
     stream: StreamLike | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return the `k` largest elements of an axis, or the smallest, and their places as u32.
+    """Return the `k` largest elements of an axis, or the smallest, and their indices as u32.
 
-    The largest, or smallest, comes first, and of equal ones that which stands first; NaN is the
-    largest. On GCUs neither is promised. The whole axis is sorted. Raises `ArgumentValueError`
+    The largest, or smallest, comes first; equal elements keep their order; NaN is the largest. GCUs
+    promise neither of the last two. The whole axis is sorted. Raises `ArgumentValueError`
     unless 0 <= `k` <= the axis' length.
     """
     require_tensors("topk", x)
-    place = axis_of("topk", x._layout, axis)
+    axis = axis_of("topk", x._layout, axis)
     if isinstance(k, bool) or not hasattr(k, "__index__"):
         raise ArgumentTypeError(f"topk, k: expected an int, got {type(k).__name__}")
     count = operator.index(k)
-    if not 0 <= count <= x.shape[place]:
+    if not 0 <= count <= x.shape[axis]:
         raise ArgumentValueError(
-            f"topk, k: expected 0 to {x.shape[place]}, the length of axis {place}, got {count}"
+            f"topk, k: expected 0 to {x.shape[axis]}, the length of axis {axis}, got {count}"
         )
-    order = argsort(x, place, largest, stream=stream)
-    ids = order.narrow(place, 0, count).contiguous(stream=stream)
-    return gather(x, ids, place, stream=stream), ids
+    order = argsort(x, axis, largest, stream=stream)
+    ids = order.narrow(axis, 0, count).contiguous(stream=stream)
+    return gather(x, ids, axis, stream=stream), ids
 
 
 def scatter(
     x: Tensor, ids: Any, source: Tensor, axis: int, *, stream: StreamLike | None = None
 ) -> Tensor:
-    """Write an element of `source` at each id of an axis of `x`, in place; of several the last."""
+    """Write an element of `source` at each id of an axis of `x`, in place.
+
+    Of elements with the same id, the last one is written.
+    """
     return _scattered("scatter", x, ids, source, axis, stream)
 
 
@@ -212,18 +215,18 @@ def _scattered(
     name: str, x: Tensor, ids: Any, source: Any, axis: int, stream: StreamLike | None
 ) -> Tensor:
     require_tensors(name, x, source)
-    place = axis_of(name, x.layout, axis)
-    where = _ids(name, x, ids, x.shape[place], stream)
+    axis = axis_of(name, x.layout, axis)
+    where = _ids(name, x, ids, x.shape[axis], stream)
     if where.shape != source.shape:
         raise ArgumentValueError(
             f"{name}: expected an id for each element of the source, got {where.shape} for "
             f"{source.shape}"
         )
-    _require_alike(name, x.shape, where.shape, place)
+    _require_alike(name, x.shape, where.shape, axis)
     _require_target(name, x, source)
     indexed_launches.launch_scatter(
         OPS[name], x._buffer, x._layout, where._buffer, where._layout, source._buffer,
-        source._layout, place, stream=stream, executor=x._executor,
+        source._layout, axis, stream=stream, executor=x._executor,
     )  # fmt: skip
     return x
 
@@ -233,17 +236,17 @@ def index_add(
 ) -> Tensor:
     """Add the slices of `source` to those of `x` at ids of an axis, in place."""
     require_tensors("index_add", x, source)
-    place = axis_of("index_add", x.layout, axis)
-    where = _ids("index_add", x, ids, x.shape[place], stream)
-    expected = (*x.shape[:place], where.size, *x.shape[place + 1 :])
+    axis = axis_of("index_add", x.layout, axis)
+    where = _ids("index_add", x, ids, x.shape[axis], stream)
+    expected = (*x.shape[:axis], where.size, *x.shape[axis + 1 :])
     if where.ndim != 1 or source.shape != expected:
         raise ArgumentValueError(
-            f"index_add: expected a slice of the source for each id along axis {place}, so shape "
+            f"index_add: expected a slice of the source for each id along axis {axis}, so shape "
             f"{expected}, got {source.shape} for ids of shape {where.shape}"
         )
     _require_target("index_add", x, source)
     indexed_launches.launch_index_add(
-        x._buffer, x._layout, where._buffer, where._layout, source._buffer, source._layout, place,
+        x._buffer, x._layout, where._buffer, where._layout, source._buffer, source._layout, axis,
         stream=stream, executor=x._executor,
     )  # fmt: skip
     return x
@@ -287,8 +290,8 @@ def _require_alike(name: str, shape: Shape, ids: Shape, axis: int) -> None:
 
 def _are_alike(shape: Shape, ids: Shape, axis: int) -> bool:
     """Whether two shapes differ along one axis alone."""
-    others = [place for place in range(len(shape)) if place != axis]
-    return len(ids) == len(shape) and all(ids[place] == shape[place] for place in others)
+    others = [other for other in range(len(shape)) if other != axis]
+    return len(ids) == len(shape) and all(ids[other] == shape[other] for other in others)
 
 
 def _require_target(name: str, x: Tensor, source: Tensor) -> None:
@@ -298,7 +301,7 @@ def _require_target(name: str, x: Tensor, source: Tensor) -> None:
             f"{name}: expected a source of the tensor's dtype {x.dtype}, got {source.dtype}"
         )
     if x.layout.may_alias:
-        raise ArgumentValueError(f"{name}: the tensor has several elements in one place")
+        raise ArgumentValueError(f"{name}: the tensor has several elements at one address")
 
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Spread, products, running sums and truth over axes, made of operations there are kernels for.
+"""Variance, products, running sums, `any` and `all` over axes, made of operations with kernels.
 
 All take numpy's `axis` and `keepdims`, `out=` and `stream=`, enqueue and return at once. Halves are
 computed in f32 and rounded once, as `mean` does.
@@ -42,9 +42,9 @@ def var(
     out: Tensor | None = None,
     stream: StreamLike | None = None,
 ) -> Tensor:
-    """Return the variance over axes: squares of the distance to the mean, over their number - ddof.
+    """Return the variance over axes: sum((x - mean)**2) / (count - ddof).
 
-    The mean is computed first, so that large means cost no digits. Integers give f64. Raises
+    The mean is computed first, so that a large mean costs no digits. Integers give f64. Raises
     `ArgumentValueError` where there are no more than `ddof` elements.
     """
     found = _variance("var", x, axis, ddof, keepdims, stream)
@@ -88,7 +88,7 @@ def _variance(
 
 
 def _accumulated(dtype: DType) -> DType:
-    """What results of a dtype are computed in."""
+    """The dtype in which results of a dtype are computed."""
     return f32 if dtype.kind == "float" and dtype.itemsize < 4 else dtype
 
 
@@ -108,8 +108,9 @@ def prod(
 ) -> Tensor:
     """Multiply over axes, in the tensor's dtype unless `dtype` says another; booleans as i64.
 
-    Halves of the elements are multiplied by the other halves until one is left: a launch or two for
-    each doubling of their number, and errors grow with these. Of nothing the product is 1.
+    One half of the elements is multiplied by the other until one is left: a launch or two for each
+    doubling of their number; errors grow with the number of doublings. The product of no elements
+    is 1.
     """
     require_tensors("prod", x)
     axes = _reduced_axes("prod", x._layout, axis)
@@ -155,10 +156,11 @@ def cumsum(
 ) -> Tensor:
     """Return the sums of the elements up to each one of an axis; without an axis, of all in a row.
 
-    In the tensor's dtype unless `dtype` says another; booleans are counted as i64. Sums of
-    neighbours are summed up first and what lies between them is added then (Brent and Kung, "A
-    regular layout for parallel adders", 1982): two additions for each element, and four launches
-    for each doubling of an axis' length. Errors grow with the logarithm of the length.
+    The result has the tensor's dtype unless `dtype` names another; booleans are counted as i64.
+    Sums of pairs of neighbours are summed up first, then the elements between them are added (Brent
+    and Kung, "A regular layout for parallel adders", 1982): two additions for each element,
+    and four launches for each doubling of an axis' length. Errors grow with the logarithm of the
+    length.
     """
     require_tensors("cumsum", x)
     if axis is None:
@@ -198,7 +200,7 @@ def any(  # numpy's name
     out: Tensor | None = None,
     stream: StreamLike | None = None,
 ) -> Tensor:
-    """Return whether some element over axes is not 0, as bool; of none it is False."""
+    """Return whether some element over axes is not 0, as bool; False for no elements."""
     return _judged("any", _MAX, _NOT_EQUAL, x, axis, keepdims, out, stream)
 
 
@@ -210,7 +212,7 @@ def all(  # numpy's name
     out: Tensor | None = None,
     stream: StreamLike | None = None,
 ) -> Tensor:
-    """Return whether every element over axes is not 0, as bool; of none it is True."""
+    """Return whether every element over axes is not 0, as bool; True for no elements."""
     return _judged("all", _MIN, _EQUAL, x, axis, keepdims, out, stream)
 
 
@@ -224,7 +226,7 @@ def _judged(
     out: Tensor | None,
     stream: StreamLike | None,
 ) -> Tensor:
-    """The largest or smallest of truths; without elements, how a sum of none compares with 0."""
+    """The largest or smallest of `x != 0`; of no elements, how their sum, 0, compares with 0."""
     require_tensors(name, x)
     axes = _reduced_axes(name, x._layout, axis)
     if 0 in x.shape:

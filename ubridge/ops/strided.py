@@ -1,7 +1,7 @@
 """A tensor as memory: buffer, layout and dtype; views of it, and its way to and from the host.
 
-`DeviceTensor` adds what computes. A view shares its tensor's buffer and copies nothing; what cannot
-be a view is copied by the device.
+`DeviceTensor` adds operations. A view shares its tensor's buffer and copies nothing; where no
+view is possible, the device copies.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from uhal.frameworks import dlpack_of, strided_dlpack
 from uhal.interop import StreamLike
 
 Tensor = TypeVar("Tensor", bound="StridedTensor")
-"""A kind of tensor: what is computed of one is of its kind."""
+"""A class of tensors: what is computed from one is of the same class."""
 Index = int | slice | EllipsisType | None
 _COPY = OPS["copy"]
 
@@ -46,7 +46,7 @@ def asked_for_copy(x: StridedTensor) -> Answer | None:
 
 
 class StridedTensor(TensorData):
-    """What a tensor has before it computes anything. Made by `DeviceTensor`."""
+    """A tensor without operations: the base of `DeviceTensor`."""
 
     __slots__ = ()
 
@@ -55,7 +55,7 @@ class StridedTensor(TensorData):
     ) -> None:
         """Describe a buffer; the tensor keeps it alive, and changes with it.
 
-        By default it is one axis of all elements. `dtype` may be bool over u8. Raises
+        By default the tensor has one axis of all elements. `dtype` may be bool over u8. Raises
         `ArgumentValueError` when the layout reaches past the buffer.
         """
         if not isinstance(buffer, DeviceBuffer):
@@ -176,7 +176,7 @@ class StridedTensor(TensorData):
         return self._viewed(self._layout.broadcast_to(shape))
 
     def expand_dims(self: Tensor, axis: int) -> Tensor:
-        """Return the view with an axis of one element more, before `axis`."""
+        """Return the view with one more axis, of length 1, before `axis`."""
         return self._viewed(self._layout.expanded(axis))
 
     def squeeze(self: Tensor, axis: int | None = None) -> Tensor:
@@ -277,7 +277,7 @@ class StridedTensor(TensorData):
             return whole
         if self._buffer.dtype.name in _COPY.dtypes:
             return self.copy(stream=stream)._fetched(stream)
-        # No kernel gathers these: what lies between comes along.
+        # No kernel gathers this dtype, so the gaps between elements are copied as well.
         span = self._buffer[layout.start_offset : layout.extent].to_numpy(stream=stream)
         steps = [stride * span.itemsize for stride in layout.strides]
         gathered: Any = np.lib.stride_tricks.as_strided(span, layout.shape, steps)
@@ -303,8 +303,8 @@ class StridedTensor(TensorData):
     ) -> Any:
         """Export the memory with its strides; the capsule keeps it alive.
 
-        Nothing is copied but with `copy`, or for a consumer on the host. `stream` is the
-        consumer's, as of `DeviceBuffer.__dlpack__`; it waits for every use uhal knows of.
+        It is copied only with `copy`, or for a consumer on the host. `stream` is the consumer's, as
+        in `DeviceBuffer.__dlpack__`; it waits for every use that uhal knows of.
         """
         if copy is False and dl_device not in (None, self.__dlpack_device__()):
             raise BufferError(
@@ -383,7 +383,7 @@ def indexed(layout: Layout, index: Index | tuple[Index, ...]) -> Layout:
 
 
 def _axes_after(parts: Sequence[Index]) -> int:
-    """Axes of the tensor that the parts behind an ellipsis are for."""
+    """How many axes of the tensor the parts behind an ellipsis take."""
     behind = parts[next(at for at, part in enumerate(parts) if part is Ellipsis) + 1 :]
     return sum(1 for part in behind if part is not None)
 
@@ -402,7 +402,7 @@ def _index(part: Any) -> int:
 
 
 def _instead(is_mask: bool) -> str:
-    """What to do where numpy would index with a mask or with ids."""
+    """Advice for an index that is a mask or ids, as numpy allows."""
     if is_mask:
         return (
             "how many elements a mask selects is not known before it is computed: "

@@ -1,7 +1,6 @@
 """Launches in Candle's calling convention: CUDA, ROCm and the host.
 
-Kernels walk strides themselves and are told of them by an array of lengths and strides, or by null
-where everything is contiguous.
+Kernels take strides: an array of lengths and strides, or null where everything is contiguous.
 """
 
 from __future__ import annotations
@@ -204,7 +203,7 @@ class CandleConvention(CandleRows, CandleProducts):
 
 
 def _walk(first: Layout, *others: Layout) -> dict[str, Given]:
-    """How kernels are told of layouts of one shape: null where all are contiguous."""
+    """The kernels' arguments for layouts of one shape: null where all are contiguous."""
     plain = first.is_contiguous and all(one.is_contiguous for one in others)
     info = None if plain else Words(joined_words(first, *others))
     return {"numel": first.size, "num_dims": first.rank, "info": info}

@@ -35,7 +35,7 @@ SPLIT = 256
 
 
 class CandleProducts(Convention):
-    """The part of the launches on CUDA, ROCm and the host that multiplies."""
+    """The part of Candle's calling convention for products."""
 
     def __init__(self, executor: DeviceExecutor) -> None:
         super().__init__(executor)
@@ -59,7 +59,7 @@ class CandleProducts(Convention):
         return self.matmuls.choose(_product(dtype, left, a_batch, right, b_batch))
 
     def matmul_kernels(self) -> Sequence[MatmulKernel]:
-        """Return the kernels products may go to, in order of preference."""
+        """Return the kernels that products may go to, in order of preference."""
         return self.matmuls.table
 
     def close(self) -> None:
@@ -67,7 +67,7 @@ class CandleProducts(Convention):
         self.matmuls.close()
 
     def _batched(self, x: Memory, layout: Layout, steps: Steps) -> tuple[Memory, int, Layout]:
-        """The operand with one stride from product to product: copied where it has several."""
+        """The operand with one stride from matrix to matrix; copied if it has several."""
         stride = _batch_stride(layout)
         if stride is not None:
             return x, stride, layout
@@ -148,7 +148,7 @@ class CandleProducts(Convention):
     def kv_append(
         self, source: Memory, target: Memory, position: Memory, sizes: Sizes, steps: Steps
     ) -> None:
-        """A write at a place; sizes are (rows, tokens, target's length, width)."""
+        """A write at a position; sizes are (rows, tokens, target's length, width)."""
         rows, tokens, capacity, width = sizes
         size = rows * tokens * width
         arguments: Arguments = {
@@ -230,7 +230,7 @@ class CandleProducts(Convention):
 
 @lru_cache(maxsize=4096)
 def _batch_stride(layout: Layout) -> int | None:
-    """From one matrix to the next; `None` where there are several such strides."""
+    """The stride from one matrix to the next; `None` if there are several."""
     merged = merged_axes(layout.shape[:-2], layout.strides[:-2])
     if len(merged) > 1:
         return None

@@ -19,7 +19,7 @@ _SOFTMAX = OPS["softmax"]
 
 
 class CandleRows(Convention):
-    """The part of Candle's calling convention that goes along axes."""
+    """The part of Candle's calling convention for operations along axes."""
 
     def reduce(
         self,
@@ -49,7 +49,7 @@ class CandleRows(Convention):
     def log_softmax(
         self, x: Memory, out: Memory, rows: int, columns: int, compensated: bool, steps: Steps
     ) -> None:
-        """A log-softmax of each row, one a block."""
+        """The log-softmax of each row, by a block each."""
         arguments: Arguments = {
             "src": x,
             "dst": out,
@@ -83,22 +83,22 @@ class CandleRows(Convention):
         self, op: Op, x: Memory, out: Memory, rows: int, columns: int, steps: Steps
     ) -> None:
         padded = power_of_two(columns)
-        places = self._executor.device.limits.max_shared_bytes_per_block // u32.itemsize
-        if padded <= places:
+        fitting = self._executor.device.limits.max_shared_bytes_per_block // u32.itemsize
+        if padded <= fitting:
             arguments: Arguments = {"x": x, "dst": out, "ncols": columns, "ncols_pad": padded}
             steps.launch(op, x.dtype, (rows, padded), arguments)
         else:
-            self._argsort_long(op, x, out, rows, columns, power_of_two(places // 2 + 1), steps)
+            self._argsort_long(op, x, out, rows, columns, power_of_two(fitting // 2 + 1), steps)
 
     def _argsort_long(
         self, op: Op, x: Memory, out: Memory, rows: int, columns: int, run: int, steps: Steps
     ) -> None:
-        """A sort of what a block sorts at once, and then of pairs of those, until a row is one."""
+        """Sort runs, each by a block, then merge pairs of runs until each row is one run."""
         runs = -(-columns // run)
         given: Arguments = {"x": x, "ncols": columns, "run": run}
         last, other = out, steps.scratch(rows * columns, out.dtype)
         if (runs - 1).bit_length() % 2:
-            # So that the last join writes the result.
+            # The last merge must write the result.
             last, other = other, last
         by_runs, by_pairs = OPS[f"{op.name}_runs"], OPS[f"{op.name}_merge"]
         steps.launch(by_runs, x.dtype, (rows * runs, run), {**given, "dst": last})

@@ -1,6 +1,6 @@
 """Launches of Candle's kernels on windows: convolutions, pooling, resizing.
 
-Kernels walk strides, and are always told of them. Some call rows `w`, as Candle does.
+Kernels always take strides. Some call rows `w`, as Candle does.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""How questions are answered: the protocol that each kind of kernels implements.
+"""How questions are answered: the protocol that each convention of kernels implements.
 
-`candle` is for CUDA, ROCm and the host, `gcu` for GCUs. Everything was checked before: sizes and
-dtypes fit, memory begins at its layout's first element, outputs are contiguous and apart from the
-inputs unless said otherwise, and nothing is empty. A method adds the steps of an operation; others
-may be made of it. What a backend has no kernel for raises `NotSupportedError` or, for element
-types, `ArgumentTypeError`.
+`candle` is for CUDA, ROCm and the host, `gcu` for GCUs. Callers have checked everything: sizes and
+dtypes fit, memory begins at its layout's first element, outputs are contiguous and do not overlap
+inputs unless said otherwise, and nothing is empty. A method adds the steps of an operation; other
+operations may be made of it. An operation without a kernel raises `NotSupportedError`, or
+`ArgumentTypeError` if only the element type has none.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Sizes = tuple[int, int, int, int]
 
 
 class Convention(ABC):
-    """What prepares the operations of the table for one device. Any thread may use it."""
+    """Prepares the operations of the table for one device. Any thread may use it."""
 
     def __init__(self, executor: DeviceExecutor) -> None:
         """Made by an executor."""
@@ -302,7 +302,7 @@ class Convention(ABC):
     def argsort(
         self, op: Op, x: Memory, out: Memory, rows: int, columns: int, steps: Steps
     ) -> None:
-        """A sort of each contiguous row's places."""
+        """The indices that sort each contiguous row."""
 
     @abstractmethod
     def rope(
@@ -382,7 +382,7 @@ class Convention(ABC):
     def kv_append(
         self, source: Memory, target: Memory, position: Memory, sizes: Sizes, steps: Steps
     ) -> None:
-        """A write at a place; sizes are (rows, tokens, target's length, width)."""
+        """A write at a position; sizes are (rows, tokens, target's length, width)."""
 
     @abstractmethod
     def rope_at(self, given: Sequence[Memory], question: Question, steps: Steps) -> None:

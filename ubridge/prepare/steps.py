@@ -1,4 +1,4 @@
-"""What is written down while an operation is prepared: its launches, and the memory they use."""
+"""Collects the steps of an operation while it is prepared, and the memory they use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _RESULT, _SCRATCH = -1, -2
 
 
 class Memory:
-    """An operand, the result, scratch, or a part of one: as a buffer, but without an address."""
+    """An operand, the result, scratch, or a part of one: like a buffer, but without an address."""
 
     __slots__ = {
         "_index": None,
@@ -53,7 +53,7 @@ class Memory:
 
     @property
     def passed(self) -> Passed:
-        """What a step is told of it."""
+        """How a step names it."""
         if self._index == _SCRATCH:
             return Passed.scratch(self._start, self.size, self.dtype)
         part = () if self._whole else (self._start, self.size, self.dtype)
@@ -64,7 +64,7 @@ class Memory:
 
 Given = Source | Memory
 Arguments = dict[str, Given]
-"""What a kernel is given, by the names of its parameters."""
+"""A kernel's arguments, by the names of its parameters."""
 
 
 class Steps:
@@ -83,7 +83,7 @@ class Steps:
         self._scratch = 0
         self._is_beyond_launches = False
         self.taken_by = ""
-        """Of a product, the kernel that takes it."""
+        """For a product, the kernel that takes it."""
 
     def number(self, index: int = 0) -> Passed:
         """Return a number that each call passes."""
@@ -103,7 +103,7 @@ class Steps:
         arguments: Arguments,
         other: DType | None = None,
     ) -> None:
-        """Add a launch; `work` is what the row's geometry asks for."""
+        """Add a launch; `work` holds the sizes that the row's geometry takes."""
         kernel = self._kernels.kernel(op, dtype, other)
         geometry = kernel.configure(*work)
         self.launch_entry(kernel.module, kernel.entry, geometry, arguments)
@@ -115,7 +115,7 @@ class Steps:
         geometry: tuple[int | tuple[int, int, int], int | tuple[int, int, int], int],
         arguments: Mapping[str, Given],
     ) -> None:
-        """Add a launch of a kernel that no row tells: grid, block and bytes of shared memory."""
+        """Add a launch of a kernel that has no row; geometry is grid, block and shared bytes."""
         given = {
             name: one.passed if isinstance(one, Memory) else one for name, one in arguments.items()
         }
@@ -124,16 +124,16 @@ class Steps:
     def work(
         self, run: Callable[..., None], *memory: Memory, is_beyond_launches: bool = True
     ) -> None:
-        """Add what the host does.
+        """Add work of the host.
 
-        `run` is called with the executor, the stream and the buffers. Work that only looks at what
-        the host knows already is not beyond launches.
+        `run` is called with the executor, the stream and the buffers. Work that only reads what the
+        host knows already does not count as beyond launches.
         """
         self._steps.append(Work(run, tuple(one.passed for one in memory)))
         self._is_beyond_launches |= is_beyond_launches
 
     def prepared(self) -> Prepared:
-        """Return what was written down."""
+        """Return the steps as the answer to the question."""
         return Prepared(
             self.question,
             tuple(self._steps),

@@ -198,7 +198,7 @@ def _kernel(facts: Map, descriptors: dict[str, int]) -> HsacoKernel:
     arguments = [_as_map(one, "an argument") for one in _list(facts, ".args", optional=True)]
     if len(arguments) > MAX_ARGUMENTS:
         _fail(f"{name!r} has {len(arguments)} arguments")
-    _check_places(name, arguments, total)
+    _check_offsets(name, arguments, total)
     kinds = [_text(one, ".value_kind") for one in arguments]
     pairs = list(zip(kinds, arguments, strict=True))
     explicit = [(kind, one) for kind, one in pairs if not kind.startswith(_HIDDEN)]
@@ -229,7 +229,7 @@ def _kernel(facts: Map, descriptors: dict[str, int]) -> HsacoKernel:
     )
 
 
-def _check_places(name: str, arguments: list[Map], total: int) -> None:
+def _check_offsets(name: str, arguments: list[Map], total: int) -> None:
     """Every argument lies inside the kernel's arguments and on no other."""
     end = 0
     for offset, size in sorted((_size(one, ".offset"), _size(one, ".size")) for one in arguments):

@@ -97,7 +97,7 @@ class _Reader:
             return float(_FLOAT.unpack(self._take(4))[0])
         if first == _FLOAT_64:
             return float(_DOUBLE.unpack(self._take(8))[0])
-        self.fail(f"type {first:#04x} has no place in it")
+        self.fail(f"type {first:#04x} is not allowed in it")
 
     def _array(self, count: int, depth: int) -> list[Value]:
         self._check_count(count)

@@ -47,17 +47,17 @@ void count_down(hsa_signal_t handle) {
 // Takes the packets up to an index. Totals go to memory once, not for each packet.
 void take(Queue &queue, uint64_t last) {
     Packet *const slots = static_cast<Packet *>(queue.abi.base_address);
-    const uint64_t places = queue.abi.size - 1; // sizes are powers of two
+    const uint64_t mask = queue.abi.size - 1; // sizes are powers of two
     uint64_t launches = 0;
     uint64_t checksum = 0;
     uint64_t index = queue.taken;
     for (; index <= last; ++index) {
-        Packet &packet = slots[index & places];
+        Packet &packet = slots[index & mask];
         if (packet.type() == HSA_PACKET_TYPE_KERNEL_DISPATCH) {
             launches += 1;
             checksum += null_driver::sum_packed(packet.dispatch.kernarg_address);
         }
-        // Both kinds of packets have it in the same place.
+        // Both kinds of packets have it at the same offset.
         count_down(packet.dispatch.completion_signal);
         packet.start = HSA_PACKET_TYPE_INVALID;
     }

@@ -72,7 +72,7 @@ PtxModule::PtxModule(std::string text_file, std::string digest, DeviceMemory &me
     : text_file_(std::move(text_file)), digest_(std::move(digest)), memory_(memory),
       settings_(settings), translator_(translator) {}
 
-Status PtxModule::place(const std::string &description_file) {
+Status PtxModule::lay_out(const std::string &description_file) {
     const auto lines = read_lines(description_file);
     uint64_t bytes = 0;
     for (const auto &words : lines) {
@@ -208,7 +208,7 @@ std::unique_ptr<PtxModule> PtxKernels::load(std::string_view text, DeviceMemory 
     auto module =
         std::make_unique<PtxModule>(text_file, digest, memory, settings_, translator_);
     // What is valid and unsupported has no description; its kernels say so when they are asked for.
-    if (module->place(description) != Status::ok) {
+    if (module->lay_out(description) != Status::ok) {
         problem = {Kind::failed, 0, "the module's variables do not fit into the device's memory"};
         return nullptr;
     }

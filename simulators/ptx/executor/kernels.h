@@ -36,8 +36,8 @@ class PtxModule {
     PtxModule(const PtxModule &) = delete;
     PtxModule &operator=(const PtxModule &) = delete;
 
-    // Places the variables a description file tells of.
-    Status place(const std::string &description_file);
+    // Lays out the variables that a description file lists.
+    Status lay_out(const std::string &description_file);
 
     // Null with the reason in `problem` when this kernel cannot be run.
     std::unique_ptr<Executable> kernel(const KernelDescription &description,

@@ -70,17 +70,17 @@ std::string hexadecimal(uint64_t value) {
 
 std::string nearest_report(const uptx_fault &fault, const Reach &reach) {
     const uptx_range &range = fault.range;
-    const std::string place = reach.names[range.tag] + " of " + std::to_string(range.bytes) +
-                              " bytes at " + hexadecimal(range.address);
+    const std::string extent = reach.names[range.tag] + " of " + std::to_string(range.bytes) +
+                               " bytes at " + hexadecimal(range.address);
     if (fault.distance < 0) {
-        return "the access is " + std::to_string(-fault.distance) + " bytes before " + place;
+        return "the access is " + std::to_string(-fault.distance) + " bytes before " + extent;
     }
     const uint64_t distance = static_cast<uint64_t>(fault.distance);
     if (distance >= range.bytes) {
         return "the access is " + std::to_string(distance - range.bytes) +
-               " bytes past the end of " + place;
+               " bytes past the end of " + extent;
     }
-    return "the access is at byte " + std::to_string(distance) + " of " + place;
+    return "the access is at byte " + std::to_string(distance) + " of " + extent;
 }
 
 } // namespace
@@ -159,14 +159,14 @@ Outcome PtxExecutable::explain(int outcome, const uptx_launch &launch, const Rea
          << source_report(lines, fault.other_line, "other     ")
          << text_line_report(text_file_, fault.line) << "  again     " << again << '\n';
     report(text.str());
-    const std::string place = source_place(lines, fault.line);
+    const std::string source = source_location(lines, fault.line);
     const std::string hint = report_hint();
     if (outcome == UPTX_ASSERTION) {
         const std::string words = entry_ + ": " + launch.message + "\n";
         print_later(stderr, words.data(), words.size());
     }
     return {status_of(outcome), fault.address,
-            "stopped" + (place.empty() ? "" : " at " + place) + ": " + launch.message + " (" +
+            "stopped" + (source.empty() ? "" : " at " + source) + ": " + launch.message + " (" +
                 again + (hint.empty() ? "" : "; " + hint) + ")"};
 }
 

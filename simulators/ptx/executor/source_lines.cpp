@@ -9,7 +9,7 @@ namespace sim {
 
 namespace {
 
-struct Place {
+struct SourceLine {
     unsigned long file = 0;
     unsigned long line = 0;
 };
@@ -23,8 +23,8 @@ std::vector<std::string> words_of(const std::string &line) {
     return words;
 }
 
-unsigned long number_at(const std::vector<std::string> &words, size_t place) {
-    return place < words.size() ? std::strtoul(words[place].c_str(), nullptr, 10) : 0;
+unsigned long number_at(const std::vector<std::string> &words, size_t index) {
+    return index < words.size() ? std::strtoul(words[index].c_str(), nullptr, 10) : 0;
 }
 
 // The name `.file` gives to a number; empty when there is none.
@@ -59,36 +59,36 @@ std::vector<std::string> location_before(const std::vector<std::string> &lines, 
     return {};
 }
 
-std::string named(const std::vector<std::string> &lines, const Place &place) {
-    const std::string file = file_name(lines, place.file);
-    return file.empty() || place.line == 0 ? "" : file + ":" + std::to_string(place.line);
+std::string named(const std::vector<std::string> &lines, const SourceLine &source) {
+    const std::string file = file_name(lines, source.file);
+    return file.empty() || source.line == 0 ? "" : file + ":" + std::to_string(source.line);
 }
 
-Place place_at(const std::vector<std::string> &words, size_t first) {
+SourceLine source_line_at(const std::vector<std::string> &words, size_t first) {
     return {number_at(words, first), number_at(words, first + 1)};
 }
 
 } // namespace
 
-std::string source_place(const std::vector<std::string> &lines, unsigned line) {
+std::string source_location(const std::vector<std::string> &lines, unsigned line) {
     const std::vector<std::string> words = location_before(lines, line);
-    const std::string own = named(lines, place_at(words, 1));
+    const std::string own = named(lines, source_line_at(words, 1));
     const auto inlined = std::find(words.begin(), words.end(), "inlined_at");
     if (own.empty() || inlined == words.end()) {
         return own;
     }
     const size_t first = static_cast<size_t>(inlined - words.begin()) + 1;
-    const std::string outer = named(lines, place_at(words, first));
+    const std::string outer = named(lines, source_line_at(words, first));
     return outer.empty() ? own : own + ", inlined at " + outer;
 }
 
 std::string source_report(const std::vector<std::string> &lines, unsigned line,
                           const char *title) {
-    const std::string place = source_place(lines, line);
-    if (place.empty()) {
+    const std::string location = source_location(lines, line);
+    if (location.empty()) {
         return "";
     }
-    std::string report = std::string("  ") + title + place + "\n";
+    std::string report = std::string("  ") + title + location + "\n";
     const std::vector<std::string> words = location_before(lines, line);
     std::ifstream file(file_name(lines, number_at(words, 1)));
     std::string text;

@@ -11,14 +11,14 @@ namespace sim {
 
 namespace {
 
-bool parse_place(const std::string &text, std::array<uint32_t, 3> &place) {
+bool parse_index(const std::string &text, std::array<uint32_t, 3> &index) {
     const std::vector<std::string> parts = split(text, ',');
     for (size_t axis = 0; axis < parts.size() && parts.size() <= 3; ++axis) {
         const auto value = to_number(parts[axis]);
         if (!value || *value > UINT32_MAX) {
             return false;
         }
-        place[axis] = static_cast<uint32_t>(*value);
+        index[axis] = static_cast<uint32_t>(*value);
     }
     return !parts.empty() && parts.size() <= 3;
 }
@@ -76,9 +76,9 @@ void tell(const uptx_launch *launch, uint32_t line, const char *name, const char
 } // namespace
 
 bool TracedThread::parse(const std::string &text, TracedThread &thread) {
-    const std::vector<std::string> places = split(text, ':');
-    thread.wanted = places.size() == 2 && parse_place(places[0], thread.block) &&
-                    parse_place(places[1], thread.thread);
+    const std::vector<std::string> indices = split(text, ':');
+    thread.wanted = indices.size() == 2 && parse_index(indices[0], thread.block) &&
+                    parse_index(indices[1], thread.thread);
     return thread.wanted;
 }
 

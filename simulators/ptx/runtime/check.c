@@ -198,13 +198,13 @@ static uint64_t own_memory(struct uptx_worker *worker, uint64_t address, uint64_
 static _Noreturn void refuse(struct uptx_worker *worker, int outcome, const char *reason) {
     const struct uptx_fault *fault = &worker->fault;
     const uint32_t *thread = fault->thread;
-    char place[64];
-    snprintf(place, sizeof place,
+    char where[64];
+    snprintf(where, sizeof where,
              fault->space == UPTX_SHARED ? "offset %llu of shared memory" : "%#llx",
              (unsigned long long)fault->address);
     uptx_fail(worker, outcome, "thread (%u, %u, %u), line %u: %s of %u byte%s, %s: %s", thread[0],
               thread[1], thread[2], fault->line, uptx_access_name(fault->access), fault->bytes,
-              fault->bytes == 1 ? "" : "s", place, reason);
+              fault->bytes == 1 ? "" : "s", where, reason);
 }
 
 static _Noreturn void refuse_misaligned(struct uptx_worker *worker) {

@@ -53,7 +53,7 @@ static void *allocate(struct uptx_block *block, uint64_t bytes) {
     return memory;
 }
 
-static void note_place(struct uptx_block *block, uint32_t x, uint32_t y, uint32_t z,
+static void note_thread(struct uptx_block *block, uint32_t x, uint32_t y, uint32_t z,
                        uint32_t line) {
     ((struct uptx_worker *)block)->fault = (struct uptx_fault){
         .line = line,
@@ -64,14 +64,14 @@ static void note_place(struct uptx_block *block, uint32_t x, uint32_t y, uint32_
 }
 
 static void trap(struct uptx_block *block, uint32_t x, uint32_t y, uint32_t z, uint32_t line) {
-    note_place(block, x, y, z, line);
+    note_thread(block, x, y, z, line);
     uptx_fail((struct uptx_worker *)block, UPTX_TRAP, "thread (%u, %u, %u) trapped in line %u", x,
               y, z, line);
 }
 
 static void no_function(struct uptx_block *block, uint32_t x, uint32_t y, uint32_t z,
                         uint32_t line, uint64_t address) {
-    note_place(block, x, y, z, line);
+    note_thread(block, x, y, z, line);
     uptx_fail((struct uptx_worker *)block, UPTX_NO_FUNCTION,
               "thread (%u, %u, %u), line %u: a call of address %#llx, at which there is no function "
               "of the prototype it names", x, y, z, line, (unsigned long long)address);
@@ -80,7 +80,7 @@ static void no_function(struct uptx_block *block, uint32_t x, uint32_t y, uint32
 static void assert_failed(struct uptx_block *block, uint32_t x, uint32_t y, uint32_t z,
                           uint32_t line, uint64_t message, uint64_t file, uint32_t number,
                           uint64_t function) {
-    note_place(block, x, y, z, line);
+    note_thread(block, x, y, z, line);
     uptx_fail((struct uptx_worker *)block, UPTX_ASSERTION,
               "thread (%u, %u, %u): %s:%u: %s: assertion `%s` failed", x, y, z,
               uptx_reach(block, file), number, uptx_reach(block, function),
@@ -213,8 +213,8 @@ static void run_blocks(struct uptx_worker *worker) {
 /* One turn for each block that has not ended, from a random one on; returns how many are left. */
 static uint64_t give_turns(struct grid *grid, uint64_t random) {
     uint64_t left = 0;
-    for (uint64_t place = 0; place < grid->blocks; ++place) {
-        struct uptx_worker *worker = &grid->together[(random + place) % grid->blocks];
+    for (uint64_t index = 0; index < grid->blocks; ++index) {
+        struct uptx_worker *worker = &grid->together[(random + index) % grid->blocks];
         if (!worker->ended) {
             uptx_guard_other(worker);
             worker->ended = !uptx_go_on(worker);

@@ -39,12 +39,12 @@ static float as_float(uint32_t bits) {
     return value;
 }
 
-/* Element `place` of those packed in consecutive registers. */
-static float element(const uint64_t *registers, uint32_t place, enum element kind) {
+/* Element `index` of those packed in consecutive registers. */
+static float element(const uint64_t *registers, uint32_t index, enum element kind) {
     if (kind == TENSOR_FLOAT) {
-        return as_float((uint32_t)registers[place] & 0xFFFFE000);
+        return as_float((uint32_t)registers[index] & 0xFFFFE000);
     }
-    const uint16_t bits = (uint16_t)(registers[place / 2] >> (place % 2 * 16));
+    const uint16_t bits = (uint16_t)(registers[index / 2] >> (index % 2 * 16));
     return kind == HALF ? from_half(bits) : as_float((uint32_t)bits << 16);
 }
 
@@ -67,9 +67,9 @@ static float b_value(const struct uptx_thread *warp, const struct shape *shape, 
 /* Bits of an operation on integers of 8 bits; others count `shapes`, and DOUBLES is one alone. */
 enum { DOUBLES = 8, INTEGERS = 16, DEPTH_32 = 1, A_SIGNED = 2, B_SIGNED = 4, SATURATED = 8 };
 
-/* Byte `place` of those packed in consecutive registers. */
-static int32_t byte_of(const uint64_t *registers, uint32_t place, int is_signed) {
-    const uint8_t bits = (uint8_t)(registers[place / 4] >> place % 4 * 8);
+/* Byte `index` of those packed in consecutive registers. */
+static int32_t byte_of(const uint64_t *registers, uint32_t index, int is_signed) {
+    const uint8_t bits = (uint8_t)(registers[index / 4] >> index % 4 * 8);
     return is_signed ? (int8_t)bits : bits;
 }
 
@@ -90,15 +90,15 @@ static void multiply_integers(struct uptx_thread *warp, uint32_t operation) {
     }
     for (uint32_t lane = 0; lane < UPTX_WARP; ++lane) {
         uint64_t *words = warp[lane].words;
-        for (uint32_t place = 0; place < 4; ++place) {
-            int64_t sum = (int32_t)words[9 + place];
+        for (uint32_t index = 0; index < 4; ++index) {
+            int64_t sum = (int32_t)words[9 + index];
             for (uint32_t k = 0; k < depth; ++k) {
-                sum += (int64_t)a[lane / 4 + place / 2 * 8][k] * b[k][lane % 4 * 2 + place % 2];
+                sum += (int64_t)a[lane / 4 + index / 2 * 8][k] * b[k][lane % 4 * 2 + index % 2];
             }
             if (operation & SATURATED) {
                 sum = sum > INT32_MAX ? INT32_MAX : sum < INT32_MIN ? INT32_MIN : sum;
             }
-            words[place] = (uint32_t)sum;
+            words[index] = (uint32_t)sum;
         }
     }
 }
@@ -119,12 +119,12 @@ static void multiply_doubles(struct uptx_thread *warp) {
     }
     for (uint32_t lane = 0; lane < UPTX_WARP; ++lane) {
         uint64_t *words = warp[lane].words;
-        for (uint32_t place = 0; place < 2; ++place) {
-            double sum = double_of(words[9 + place]);
+        for (uint32_t index = 0; index < 2; ++index) {
+            double sum = double_of(words[9 + index]);
             for (uint32_t k = 0; k < 4; ++k) {
-                sum = fma(a[lane / 4][k], b[k][lane % 4 * 2 + place], sum);
+                sum = fma(a[lane / 4][k], b[k][lane % 4 * 2 + index], sum);
             }
-            memcpy(&words[place], &sum, 8);
+            memcpy(&words[index], &sum, 8);
         }
     }
 }
@@ -152,20 +152,20 @@ void uptx_multiply(struct uptx_thread *warp, uint32_t operation) {
     for (uint32_t lane = 0; lane < UPTX_WARP; ++lane) {
         uint64_t *words = warp[lane].words;
         float result[4];
-        for (uint32_t place = 0; place < 4; ++place) {
-            const uint32_t row = lane / 4 + place / 2 * 8;
-            const uint32_t column = lane % 4 * 2 + place % 2;
-            float sum = shape->narrow ? element(words + 9, place, HALF)
-                                      : as_float((uint32_t)words[9 + place]);
+        for (uint32_t index = 0; index < 4; ++index) {
+            const uint32_t row = lane / 4 + index / 2 * 8;
+            const uint32_t column = lane % 4 * 2 + index % 2;
+            float sum = shape->narrow ? element(words + 9, index, HALF)
+                                      : as_float((uint32_t)words[9 + index]);
             for (uint32_t k = 0; k < shape->depth; ++k) {
                 sum += a[row][k] * b[k][column];
             }
-            result[place] = sum;
+            result[index] = sum;
         }
-        for (uint32_t place = 0; place < 4; ++place) {
+        for (uint32_t index = 0; index < 4; ++index) {
             uint32_t bits;
-            memcpy(&bits, &result[place], 4);
-            words[place] = bits;
+            memcpy(&bits, &result[index], 4);
+            words[index] = bits;
         }
         if (shape->narrow) {
             words[0] = to_half(result[0]) | (uint32_t)to_half(result[1]) << 16;

@@ -178,9 +178,9 @@ uint32_t uptx_fns(uint32_t mask, uint32_t base, uint32_t offset) {
     if (steps == 0) {
         return base < 32 && mask >> base & 1 ? base : 0xFFFFFFFF;
     }
-    for (int64_t place = base; place >= 0 && place < 32; place += steps < 0 ? -1 : 1) {
-        if (mask >> place & 1 && --left == 0) {
-            return (uint32_t)place;
+    for (int64_t bit = base; bit >= 0 && bit < 32; bit += steps < 0 ? -1 : 1) {
+        if (mask >> bit & 1 && --left == 0) {
+            return (uint32_t)bit;
         }
     }
     return 0xFFFFFFFF;

@@ -84,7 +84,7 @@ enum uptx_access { UPTX_LOAD, UPTX_STORE, UPTX_ATOMIC };
 
 enum uptx_space { UPTX_GENERIC, UPTX_GLOBAL, UPTX_SHARED, UPTX_LOCAL, UPTX_CONST };
 
-/* A place of the text that accesses memory. */
+/* An instruction of the text that accesses memory. */
 struct uptx_site {
     uint32_t line;
     uint32_t bytes;  /* of one access, all elements of a vector together */
@@ -260,7 +260,7 @@ void uptx_heap_free(struct uptx_block *block, void *memory);
 /* Whether an address is in a thread's own memory. */
 uint32_t uptx_is_local(struct uptx_block *block, uint64_t address);
 
-/* Strict mode (watch.c): who accesses shared memory between which barriers. */
+/* Strict mode (watch.c): which threads access shared memory between which barriers. */
 struct uptx_watch *uptx_watch_open(uint32_t shared_bytes);
 void uptx_watch_close(struct uptx_watch *watch);
 void uptx_watch_block(struct uptx_watch *watch);   /* a block begins */

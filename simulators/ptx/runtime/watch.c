@@ -1,4 +1,4 @@
-/* Strict mode: every byte of shared memory remembers who wrote and who read it, and when.
+/* Strict mode: every byte of shared memory remembers which threads wrote and read it, and when.
  *
  * Two accesses of different threads to one byte race when one of them writes and neither a barrier
  * of the block nor, within a warp, bar.warp.sync came between them. Any barrier counts as one of
@@ -77,7 +77,7 @@ static int races(const struct uptx_watch *watch, const struct event *earlier,
     return !same_warp || earlier->warp_time == now->warp_time;
 }
 
-static void place_of(const struct uptx_block *block, uint32_t linear, uint32_t *thread) {
+static void thread_of(const struct uptx_block *block, uint32_t linear, uint32_t *thread) {
     thread[0] = linear % block->threads[0];
     thread[1] = linear / block->threads[0] % block->threads[1];
     thread[2] = linear / block->threads[0] / block->threads[1];
@@ -88,7 +88,7 @@ static _Noreturn void report_race(struct uptx_worker *worker, const struct event
     struct uptx_fault *fault = &worker->fault;
     fault->kind = UPTX_RACE;
     fault->other_line = earlier->line;
-    place_of(&worker->block, earlier->thread, fault->other_thread);
+    thread_of(&worker->block, earlier->thread, fault->other_thread);
     const uint32_t *one = fault->thread;
     const uint32_t *other = fault->other_thread;
     uptx_fail(worker, UPTX_SHARED_RACE,

@@ -24,8 +24,8 @@ struct values {
     int64_t whole[MOST_ELEMENTS];
 };
 
-static enum kind kind_at(uint32_t operation, uint32_t place) {
-    return (enum kind)(operation >> 4 * place & 15);
+static enum kind kind_at(uint32_t operation, uint32_t number) {
+    return (enum kind)(operation >> 4 * number & 15);
 }
 
 /* Elements a lane has of a matrix. f16's fragments of A and B are the same for all shapes. */

@@ -12,7 +12,7 @@ struct Cached {
     i64 block_stride;
     i64 offset; // of the head
 
-    i64 place(i64 token) const {
+    i64 start_of(i64 token) const {
         return blocks[token / block_size] * block_stride + offset;
     }
 };
@@ -22,7 +22,7 @@ void attend(T *out, const T *query, const T *keys, const T *values, const Cached
             i64 tokens, i64 head_size, f32 scale, f32 cap) {
     std::vector<f32> weights(tokens);
     const auto element = [&](const T *cache, i64 token, i64 i) {
-        return f32(cache[cached.place(token) + token % cached.block_size * head_size + i]);
+        return f32(cache[cached.start_of(token) + token % cached.block_size * head_size + i]);
     };
     f32 most = -INFINITY;
     for (i64 token = 0; token < tokens; ++token) {

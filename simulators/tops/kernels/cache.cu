@@ -1,4 +1,4 @@
-/* Ubridge's cache of keys and values, both [block][head][place][element]; negative slots are left
+/* Ubridge's cache of keys and values, both [block][head][row][element]; negative slots are left
  * out. */
 #include "gcu.h"
 
@@ -6,9 +6,9 @@ namespace {
 
 template <class T>
 void store(const T *from, T *cache, i64 slot, i32 heads, i32 head_size, i32 block_size) {
-    const i64 block = slot / block_size, place = slot % block_size;
+    const i64 block = slot / block_size, row = slot % block_size;
     for (i64 head = 0; head < heads; ++head) {
-        T *to = cache + ((block * heads + head) * block_size + place) * head_size;
+        T *to = cache + ((block * heads + head) * block_size + row) * head_size;
         for (i64 i = 0; i < head_size; ++i) {
             to[i] = from[head * head_size + i];
         }

@@ -14,12 +14,12 @@ struct Walk {
     u64 step[most_axes];
 
     u64 at(u64 i) const {
-        u64 place = 0;
+        u64 offset = 0;
         for (u64 axis = axes; axis-- > 0;) {
-            place += i % shape[axis] * step[axis];
+            offset += i % shape[axis] * step[axis];
             i /= shape[axis];
         }
-        return place;
+        return offset;
     }
 };
 

@@ -114,11 +114,11 @@ void multiply(const Sips &sips, const T *a, T *out, const Shape &shape, const We
             return (f32(quantized) - f32(zeros[group])) * f32(scales[group]);                      \
         });                                                                                        \
     }
-#define WEIGHT_PLACE(rows, row)                                                                    \
+#define WEIGHT_INDEX(rows, row)                                                                    \
     ((shape.one_weight ? 0 : batch * (rows) * shape.n) +                                           \
      (shape.rhs_transposed ? n * (rows) + (row) : (row) * shape.n + n))
-#define EIGHT_BITS right[WEIGHT_PLACE(shape.k, k)]
-#define FOUR_BITS (right[WEIGHT_PLACE(shape.k / 2, k / 2)] >> (k % 2 * 4) & 15)
+#define EIGHT_BITS right[WEIGHT_INDEX(shape.k, k)]
+#define FOUR_BITS (right[WEIGHT_INDEX(shape.k / 2, k / 2)] >> (k % 2 * 4) & 15)
 
 MATMUL(matmul_f32, f32)
 MATMUL(matmul_f16, f16)

@@ -66,7 +66,7 @@ KERNEL(aggregate, (u8 before, Shape shape, u8 after, f64 *out)) {
     }
 }
 
-/* Twelve numbers a work-item: its place in the block, the block's in the grid, both extents. */
+/* Twelve numbers a work-item: its index in the block, the block's in the grid, both extents. */
 KERNEL(where, (u32 *out)) {
     const u64 rank = ((u64)blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
     const u64 threads = (u64)blockDim.x * blockDim.y * blockDim.z;

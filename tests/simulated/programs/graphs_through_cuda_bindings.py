@@ -45,8 +45,8 @@ def copying(to: object, what: object) -> object:
         kind = "HOST" if isinstance(side, np.ndarray) else "DEVICE"
         memory = getattr(driver.CUmemorytype, f"CU_MEMORYTYPE_{kind}")
         setattr(copy, f"{prefix}MemoryType", memory)
-        place = side.ctypes.data if isinstance(side, np.ndarray) else side
-        setattr(copy, f"{prefix}{kind.title()}", place)
+        pointer = side.ctypes.data if isinstance(side, np.ndarray) else side
+        setattr(copy, f"{prefix}{kind.title()}", pointer)
     return copy
 
 
@@ -201,12 +201,12 @@ for value in (again, filled):
     run(outer)
     assert np.array_equal(found, expected(value))
     inside = done(driver.cuGraphGetNodes(embedded, len(chain)))[0]
-    place = next(
+    filler = next(
         node
         for node in inside
         if done(driver.cuGraphNodeGetType(node)) == Type.CU_GRAPH_NODE_TYPE_MEMSET
     )
-    done(driver.cuGraphMemsetNodeSetParams(place, filling(data, filled, few)))
+    done(driver.cuGraphMemsetNodeSetParams(filler, filling(data, filled, few)))
 copied = np.full(count, np.nan, np.float32)
 done(driver.cuMemcpyDtoH(copied.ctypes.data, other, size))
 assert np.array_equal(copied, expected())

@@ -88,8 +88,8 @@ targets = [done(driver.cuMemAlloc(size)) for size in sizes]
 pinned = done(driver.cuMemHostAlloc(sizes[0], 0))
 early = np.ctypeslib.as_array((ctypes.c_uint32 * (sizes[0] // 4)).from_address(int(pinned)))
 early[:] = sources[0]
-places = [driver.CUdeviceptr(int(pinned))]
-places += [driver.CUdeviceptr(one.ctypes.data) for one in sources[1:]]
+origins = [driver.CUdeviceptr(int(pinned))]
+origins += [driver.CUdeviceptr(one.ctypes.data) for one in sources[1:]]
 orders = []
 for name in ("DURING_API_CALL", "STREAM", "ANY"):
     order = driver.CUmemcpyAttributes()
@@ -97,7 +97,7 @@ for name in ("DURING_API_CALL", "STREAM", "ANY"):
         driver.CUmemcpySrcAccessOrder, f"CU_MEMCPY_SRC_ACCESS_ORDER_{name}"
     )
     orders.append(order)
-batch = (targets, places, sizes, len(sizes), orders)
+batch = (targets, origins, sizes, len(sizes), orders)
 done(driver.cuMemcpyBatchAsync(*batch, [0, 1, 3], 3, writer))
 early[:] = 0
 done(driver.cuStreamSynchronize(writer))
@@ -148,9 +148,9 @@ mostly = ranges.CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY
 assert done(driver.cuMemRangeGetAttribute(4, mostly, managed, 4 * rows)) == 1
 cpu = driver.CUmemLocation()
 cpu.type = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_HOST
-for place in (cpu, here):
+for location in (cpu, here):
     advice = driver.CUmem_advise.CU_MEM_ADVISE_SET_ACCESSED_BY
-    done(driver.cuMemAdvise(managed, 4 * rows, advice, place))
+    done(driver.cuMemAdvise(managed, 4 * rows, advice, location))
 by = ranges.CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY
 assert done(driver.cuMemRangeGetAttribute(12, by, managed, 4 * rows)) == [0, -1, -2]
 about = driver.CUpointer_attribute

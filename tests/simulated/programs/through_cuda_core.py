@@ -1,4 +1,4 @@
-"""A program of somebody who knows only cuda.core: shipped PTX, pools, pinned memory, graphs."""
+"""A program that uses only cuda.core: shipped PTX, pools, pinned memory, graphs."""
 
 from __future__ import annotations
 

@@ -92,8 +92,8 @@ def operands(rng: np.random.Generator, types: Sequence[str], count: int) -> list
     drawn = [[pool[int(rng.integers(len(pool)))] for _ in range(count)] for pool in pools]
     edges = [patterns(rng, name, 0) for name in types]
     for index in range(min(count // 2, max(len(one) for one in edges) ** 2)):
-        for place, edge in enumerate(edges):
-            drawn[place][index] = edge[index // len(edges[0]) ** place % len(edge)]
+        for number, edge in enumerate(edges):
+            drawn[number][index] = edge[index // len(edges[0]) ** number % len(edge)]
     return drawn
 
 
@@ -110,8 +110,8 @@ def kernel_text(cases: Sequence[Case], count: int) -> str:
     offset = 0
     for index, case in enumerate(cases):
         given = []
-        for place, name in enumerate(case.operands):
-            register = f"{_letter(name)}{place + 1}"
+        for number, name in enumerate(case.operands):
+            register = f"{_letter(name)}{number + 1}"
             where = f"[%in+{offset}]"
             offset += 8 * count
             if name == "pred":

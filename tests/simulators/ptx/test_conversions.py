@@ -123,14 +123,14 @@ def test_pairs_from_floats(pair: str, rng: np.random.Generator) -> None:
     for case, given, got in zip(cases, inputs, execute(cases, inputs), strict=True):
         parts = case.spelling.split(".")
         for index, result in enumerate(got):
-            for place, shift in ((0, bits // 2), (1, 0)):
-                real = decode(given[place][index], "f32")
+            for number, shift in ((0, bits // 2), (1, 0)):
+                real = decode(given[number][index], "f32")
                 if "relu" in parts and real.negative and not real.is_nan and not real.is_zero:
                     real = Real()
                 saturate = "satfinite" in parts
                 made = encode(real, pair[:-2], parts[1], saturate=saturate)
                 half = result >> shift & ((1 << bits // 2) - 1)
-                assert same(half, made, pair[:-2]), (case, hex(given[place][index]), hex(half))
+                assert same(half, made, pair[:-2]), (case, hex(given[number][index]), hex(half))
 
 
 @pytest.mark.parametrize("kind", ["e4m3", "e5m2"])

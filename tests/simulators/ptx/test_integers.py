@@ -151,23 +151,23 @@ def bits_of(case: Case, v: list[int]) -> int:
         return int(f"{a:0{bits}b}"[::-1], 2)
     if name == "bfind":
         magnitude = ~a & ((1 << bits) - 1) if kind[0] == "s" and a >> (bits - 1) else a
-        place = magnitude.bit_length() - 1
-        return bits - 1 - place if "shiftamt" in parts and place >= 0 else place
+        bit = magnitude.bit_length() - 1
+        return bits - 1 - bit if "shiftamt" in parts and bit >= 0 else bit
     if name == "bfe":
         start, length = v[1] & 255, v[2] & 255
         sign_at = min(start + length - 1, bits - 1)
         sign = a >> sign_at & 1 if kind[0] == "s" and length else 0
         result = 0
-        for place in range(bits):
-            inside = place < length and start + place < bits
-            result |= (a >> (start + place) & 1 if inside else sign) << place
+        for bit in range(bits):
+            inside = bit < length and start + bit < bits
+            result |= (a >> (start + bit) & 1 if inside else sign) << bit
         return result
     if name == "bfi":
         start, length = v[2] & 255, v[3] & 255
         result = v[1]
-        for place in range(min(length, bits - start)):
-            result &= ~(1 << (start + place))
-            result |= (a >> place & 1) << (start + place)
+        for bit in range(min(length, bits - start)):
+            result &= ~(1 << (start + bit))
+            result |= (a >> bit & 1) << (start + bit)
         return result
     if name == "szext":
         count = v[1] & 31 if "wrap" in parts else min(v[1], 32)
@@ -191,12 +191,12 @@ def nth_set(mask: int, base: int, offset: int) -> int:
     if steps == 0:
         return base if base < 32 and mask >> base & 1 else -1
     left = abs(steps)
-    place = base
-    while 0 <= place < 32:
-        left -= mask >> place & 1
+    bit = base
+    while 0 <= bit < 32:
+        left -= mask >> bit & 1
         if left == 0:
-            return place
-        place += 1 if steps > 0 else -1
+            return bit
+        bit += 1 if steps > 0 else -1
     return -1
 
 
@@ -230,9 +230,9 @@ def test_three_input_logic(rng: np.random.Generator) -> None:
 
     def reference(case: Case, v: list[int]) -> int:
         result = 0
-        for place in range(32):
-            row = (v[0] >> place & 1) << 2 | (v[1] >> place & 1) << 1 | (v[2] >> place & 1)
-            result |= (case.constants[0] >> row & 1) << place
+        for bit in range(32):
+            row = (v[0] >> bit & 1) << 2 | (v[1] >> bit & 1) << 1 | (v[2] >> bit & 1)
+            result |= (case.constants[0] >> row & 1) << bit
         return result
 
     check(cases[:: rounds(8, 1)], rng, reference)

@@ -23,10 +23,10 @@ def fragment(values: np.ndarray, lane: int, *, is_b: bool, tf32: bool) -> list[i
     for k in range(0, depth, 4 * run):
         for row in (0,) if is_b else (0, 8):
             word = 0
-            for place in range(run):
-                column = k + inner * run + place
+            for part in range(run):
+                column = k + inner * run + part
                 one = values[column, group] if is_b else values[group + row, column]
-                word |= int(one.view("u4" if tf32 else "u2")) << 16 * place
+                word |= int(one.view("u4" if tf32 else "u2")) << 16 * part
             registers.append(word)
     return registers
 

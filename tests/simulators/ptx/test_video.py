@@ -30,7 +30,7 @@ def extended(word: int, kind: str, at: int, width: int) -> int:
     return signed(part, width) if kind == "s32" else part
 
 
-def place(selector: str) -> tuple[int, int]:
+def field_of(selector: str) -> tuple[int, int]:
     if not selector:
         return 0, 32
     width = 8 if selector[0] == "b" else 16
@@ -63,11 +63,11 @@ def computed(name: str, modifiers: list[str], a: int, b: int) -> int:
 
 def scalar(case: Case, words: list[int]) -> int:
     name, modifiers, kinds = case.name, case.modifiers, case.kinds
-    a, b = (extended(words[n], kinds[n + 1], *place(case.selectors[n + 1])) for n in (0, 1))
+    a, b = (extended(words[n], kinds[n + 1], *field_of(case.selectors[n + 1])) for n in (0, 1))
     if name == "vmad":
         return multiplied(case, a, b, words[2])
     value = computed(name, modifiers, a, b)
-    at, width = place(case.selectors[0])
+    at, width = field_of(case.selectors[0])
     if "sat" in modifiers:
         value = clamped(value, kinds[0], width)
     value &= MASK
@@ -102,8 +102,8 @@ def side_by_side(case: Case, words: list[int]) -> int:
     chosen = []
     for n in (0, 1):
         digits = case.selectors[n + 1][:0:-1]
-        places = [int(digit) for digit in digits] or [n * count + k for k in range(count)]
-        chosen.append([extended(parts[at], case.kinds[n + 1], 0, width) for at in places])
+        numbers = [int(digit) for digit in digits] or [n * count + k for k in range(count)]
+        chosen.append([extended(parts[at], case.kinds[n + 1], 0, width) for at in numbers])
     wanted = [int(digit) for digit in case.selectors[0][1:]] or list(range(count))
     total = words[2]
     for n in wanted:

@@ -1,4 +1,4 @@
-"""The shortest backend: copy it, put your library in the place of `ctypes`, run the conformance.
+"""The shortest backend: copy it, replace `ctypes` by your library, run the conformance.
 
 Its library is this process: kernels are the host's, run by the caller. Eight slots are its own, as
 Python functions; what it lacks is emulated. `docs/guide/writing-a-backend.md` walks through it.
@@ -97,8 +97,8 @@ class Tables(ctypes.Structure):
 
 def listed(kind: Any, begin: int, end: int) -> Iterator[Any]:
     """The structures a range of pointers names; null pointers are padding."""
-    for place in range(begin, end, ctypes.sizeof(ctypes.c_void_p)):
-        address = ctypes.c_void_p.from_address(place).value
+    for at in range(begin, end, ctypes.sizeof(ctypes.c_void_p)):
+        address = ctypes.c_void_p.from_address(at).value
         if address:
             yield kind.from_address(address)
 

@@ -1,6 +1,6 @@
 """What the skeleton brings to ubridge: the host's kernels, and one more that multiplies.
 
-A backend with images of its own names their folder in the place of `HostImages()`.
+A backend with images of its own names their folder instead of `HostImages()`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What GCUs have no kernel for, made of those they have: attention, log-softmax, gates, masks.
+"""Operations without a kernel on GCUs, made of others: attention, log-softmax, gates, masks.
 
 Intermediate results are f32 whatever the operands are: rounding each of them to a half would cost
 more bits than a fused kernel loses. They take memory that a fused kernel does not.
@@ -36,11 +36,11 @@ _TANH = OPS["tanh"]
 COMPOSED = ("attention", "cached_attention", "rope_at", "log_softmax", "silu_mul", "masked_fill")
 """The operations made here, of f32, f16 and bf16; masks fill elements of any type."""
 _HIDDEN = -1e30
-"""The score of a key that a query does not see: e to it is 0 whatever the largest score is."""
+"""The score of a key that a query does not see: its exponential is always 0."""
 
 
 class GcuComposed(GcuCopies):
-    """The part of the GCU's launches that takes several for an operation."""
+    """The part of the GCU's convention for operations of several launches."""
 
     def masked_fill(
         self,
@@ -138,7 +138,7 @@ class GcuComposed(GcuCopies):
         self.matmul(q, of_queries, k, of_keys.transpose(), scores, steps)
         self.affine(scores, line, scores, scale, 0.0, steps)
         if mask is not None:
-            # The room of the weights, which come later, serves the mask first.
+            # The mask uses the memory of the weights before these are computed.
             of_mask = Layout(shape, (mask_batch, mask_head, keys, 1))
             self._converted(mask, of_mask, weights, steps)
             self.binary(_ADD, scores, line, weights, line, scores, steps)
@@ -217,19 +217,19 @@ class GcuComposed(GcuCopies):
 
     def _unseen(self, position: Memory, keys: int, window: int, steps: Steps) -> list[Memory]:
         """1 for each key behind a position, and 1 for each a window or more before it."""
-        places, line = steps.scratch(keys, f32), Layout.contiguous(keys)
+        indices, line = steps.scratch(keys, f32), Layout.contiguous(keys)
         counted = Elements("u8", np.arange(keys, dtype=np.float32).tobytes())
-        self.copy_kept(counted, places.view(u8), steps)
+        self.copy_kept(counted, indices.view(u8), steps)
         own, one = steps.scratch(1, f32), Layout.contiguous(1)
         self.cast(position, one, own, steps)
         spread = Layout((keys,), (0,))
         hidden = [steps.scratch(keys, u8)]
-        self.binary(_GREATER, places, line, own, spread, hidden[0], steps)
+        self.binary(_GREATER, indices, line, own, spread, hidden[0], steps)
         if window:
             left = steps.scratch(1, f32)
             hidden.append(steps.scratch(keys, u8))
             self.affine(own, one, left, 1.0, -float(window), steps)
-            self.binary(_LESS_EQUAL, places, line, left, spread, hidden[1], steps)
+            self.binary(_LESS_EQUAL, indices, line, left, spread, hidden[1], steps)
         return hidden
 
     def _narrowed(self, x: Memory, dtype: DType, size: int, steps: Steps) -> Memory:
@@ -241,7 +241,7 @@ class GcuComposed(GcuCopies):
         return out
 
     def _hidden(self, queries: int, keys: int, steps: Steps) -> Memory:
-        """1 for each key that a query does not see, as the last one sees all; uploaded once."""
+        """1 for each key that a query does not see; the last query sees all. Uploaded once."""
         seen = np.tri(queries, keys, keys - queries, dtype=np.uint8)
         hidden = steps.scratch(seen.size, u8)
         kept = Elements("u8", (1 - seen).tobytes())
@@ -249,7 +249,7 @@ class GcuComposed(GcuCopies):
         return hidden
 
     def _wide(self, op: Op, x: Memory, size: int, steps: Steps) -> Memory:
-        """The elements as f32: themselves where they are."""
+        """The elements as f32, converted if they are not."""
         if x.dtype is f32:
             return x
         if x.dtype.name not in ("f16", "bf16"):

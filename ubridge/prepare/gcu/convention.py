@@ -1,4 +1,4 @@
-"""Launches of Ubridge's kernels on GCUs, with what those kernels do not do themselves.
+"""Launches of Ubridge's kernels on GCUs, and the work that those kernels leave to callers.
 
 They know no strides: operands are made contiguous first, and broadcasts are materialized except of
 a single element. Some write past few elements, some are wrong with repeated ids or several axes:
@@ -34,7 +34,7 @@ _WHERE = OPS["where"]
 
 _CHOSEN_AS = {i8: u8, i16: f16, u16: f16, i32: u32, u64: i64}
 _THROUGH = {(u8, i32): u32, (u8, i16): u16, (u16, i32): u32}
-"""Casts without a kernel that another one does, but for the sign no value of these has."""
+"""Casts without a kernel, to the cast that does the same: these values have no sign."""
 
 
 class GcuConvention(GcuRows, GcuIndexing, GcuProducts, GcuComposed):
@@ -126,7 +126,7 @@ class GcuConvention(GcuRows, GcuIndexing, GcuProducts, GcuComposed):
         self._deliver(target, out, size, steps)
 
     def _as_bytes(self, condition: Memory, size: int, steps: Steps) -> Memory:
-        """The condition as u8: halves are chosen by no other."""
+        """The condition as u8, which alone chooses halves."""
         room = max(size, self._threads)
         chosen = [steps.scratch(room, u8) for _ in range(3)]
         for value, buffer in ((1, chosen[0]), (0, chosen[1])):
@@ -165,7 +165,7 @@ class GcuConvention(GcuRows, GcuIndexing, GcuProducts, GcuComposed):
         self._deliver(target, out, size, steps)
 
     def fill(self, x: Memory, layout: Layout, value: Given, steps: Steps) -> None:
-        """Setting every element; those of a strided layout one row after the other."""
+        """Set every element; rows of a strided layout one after the other."""
         size = layout.size
         target = x if layout.is_contiguous else steps.scratch(size, x.dtype)
         arguments: Arguments = {"output": target, "total_size": size, "value": value}
@@ -190,7 +190,7 @@ class GcuConvention(GcuRows, GcuIndexing, GcuProducts, GcuComposed):
         destination_pitch: int,
         steps: Steps,
     ) -> None:
-        """A copy of rows, for which there is no kernel, by the runtime; waits."""
+        """Copy rows by the runtime, as there is no kernel; waits."""
         pitches = (source_pitch, destination_pitch)
         steps.work(partial(_copy_rows, rows, columns, pitches), source, destination)
 
@@ -214,7 +214,7 @@ def _copy_rows(
 
 
 def refuse_wrong(op: Op) -> None:
-    """Refuse an operation whose kernel computes something else."""
+    """Refuse an operation if the kernel computes something else."""
     if op.name == "gelu_erf":
         raise NotSupportedError(f"gelu_erf: {GELU_ERF_REASON}", backend="tops")
 

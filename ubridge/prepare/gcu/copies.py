@@ -1,7 +1,8 @@
-"""What Ubridge's kernels do not do themselves on GCUs: strides, and room to write too much.
+"""Copies for Ubridge's kernels on GCUs: of strided operands, and of operands that are too short.
 
-They know no strides, so operands are copied to row-major order first, by the one kernel that walks
-strides. Some take an element for each thread whatever they are told, so few elements get room.
+Most kernels take no strides, so strided operands are first copied to row-major order by the one
+kernel that does. Some always read or write an element for each thread, so short operands are given
+room for that.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ _MOST_AXES = 5
 _COPIED_AS = {1: u8, 2: f16, 4: u32, 8: f64}
 """Bytes of an element to a type whose kernel moves the same bits."""
 _GENERIC = 0
-"""The operation of `ucopy` that walks any strides."""
+"""The operation of `ucopy` that takes any strides."""
 
 
 class GcuCopies(Convention):
-    """What every part of the GCU's launches brings its operands in order with."""
+    """Copies of operands that every part of the GCU's convention uses."""
 
     def __init__(self, executor: DeviceExecutor) -> None:
         super().__init__(executor)
@@ -31,7 +32,7 @@ class GcuCopies(Convention):
         self._threads = limits.processors * limits.block_for_elements
 
     def whole(self, x: Memory, layout: Layout, steps: Steps) -> Memory:
-        """Return the elements in row-major order, copied unless they lie so."""
+        """Return the elements in row-major order, copied unless they are already."""
         if layout.is_contiguous:
             return x
         out = steps.scratch(layout.size, x.dtype)
@@ -61,7 +62,7 @@ class GcuCopies(Convention):
             taken += size
 
     def copy_kept(self, kept: Elements, out: Memory, steps: Steps) -> None:
-        """A copy of bytes that are kept on the device, for kernels to see as an operand."""
+        """Copy bytes that are kept on the device to where kernels take an operand."""
         info = Words((out.size, 1, 0, out.size))
         arguments: Arguments = {
             **{"in_size": out.size, "out_size": out.size, "num_dims": 1, "origin_num_dims": 1},
@@ -78,7 +79,7 @@ class GcuCopies(Convention):
         return room
 
     def _into(self, out: Memory, size: int, steps: Steps) -> Memory:
-        """Return where a kernel that writes an element a thread may write to."""
+        """Return memory with room for an element for each thread to write."""
         if size >= self._threads:
             return out
         return steps.scratch(self._threads, out.dtype)
@@ -89,7 +90,7 @@ class GcuCopies(Convention):
 
 
 def _starts(axes: list[tuple[int, int]]) -> list[int]:
-    """Where each combination of the outer axes begins."""
+    """The offset of each combination of indices of the outer axes."""
     starts = [0]
     for length, stride in axes:
         starts = [start + step * stride for start in starts for step in range(length)]

@@ -1,4 +1,4 @@
-"""How a GCU's matrix product is cut into tiles: the tuner behind the `matmul_*` kernels.
+"""Cuts a GCU's matrix product into tiles: the tuner behind the `matmul_*` kernels.
 
 A SIP multiplies tiles of `sip_m` by `sip_k` and `sip_k` by `sip_n` elements out of its own L1
 memory, and one of three modes says what the SIPs share out among themselves: the batch, the rows of
@@ -44,7 +44,7 @@ class DataType(IntEnum):
 
 
 class Multicore(Enum):
-    """What the SIPs share out among themselves."""
+    """The axis that is divided among the SIPs."""
 
     NONE = "none"
     BATCH = "batch"
@@ -89,7 +89,7 @@ class AtenGemmInfo:
         n: int,
         rhs_trans: bool,
     ) -> AtenGemmInfo:
-        """Describe a product whose result has the left operand's type, not transposed."""
+        """Describe a product with a result of the left operand's type, not transposed."""
         return cls(data_type, weight_type, data_type, batch, m, k, n, False, bool(rhs_trans))
 
     @property
@@ -100,7 +100,7 @@ class AtenGemmInfo:
 
 @dataclass(frozen=True)
 class AtenGemmTune:
-    """What the tuner decides: the tile in elements, and what is shared out."""
+    """The tuner's decision: the tile in elements, and the axis divided among SIPs."""
 
     sip_m: int = 0
     sip_k: int = 0
@@ -148,7 +148,7 @@ class GemmOpParams:
 
     @classmethod
     def of(cls, info: AtenGemmInfo, tune: AtenGemmTune) -> GemmOpParams:
-        """Put a product and its tiles together."""
+        """Combine a product and its tiles."""
         return cls(
             input_dtype=int(info.data_type),
             output_dtype=int(info.out_data_type),
@@ -190,7 +190,7 @@ def _parameters(info: AtenGemmInfo) -> GemmOpParams:
 
 
 def tune(info: AtenGemmInfo) -> AtenGemmTune:
-    """Choose tiles for a product; none when its result has another type than its operand."""
+    """Choose tiles for a product; none if its result has another type than its operand."""
     if info.data_type is not info.out_data_type:
         return AtenGemmTune()
     return _tuned_f32(info) if info.data_type is DataType.F32 else _tuned_half(info)
@@ -198,7 +198,7 @@ def tune(info: AtenGemmInfo) -> AtenGemmTune:
 
 @dataclass(frozen=True)
 class _Units:
-    """The least tile a kernel works with, in elements, and what its elements take in bytes."""
+    """The least tile of a kernel, in elements, and the bytes of an element."""
 
     m: int
     k: int
@@ -261,14 +261,14 @@ def _one_tile_fits(info: AtenGemmInfo, units: _Units) -> bool:
 
 
 def _tile_bytes(info: AtenGemmInfo, units: _Units, m: int, n: int) -> int:
-    """L1 that a tile of the whole depth takes: operands twice, to load one while one is used."""
+    """L1 bytes of a tile of the whole depth, with operands double-buffered."""
     depth = _up(info.k, units.k)
     elements = 2 * m * depth + m * n + 2 * n * depth + _up(info.n, units.n)
     return elements * 2 * units.element
 
 
 def _widened(info: AtenGemmInfo, units: _Units, mode: Multicore) -> tuple[int, int]:
-    """Return (sip_m, sip_n): the side that is not shared out as wide as it fits."""
+    """Return (sip_m, sip_n): the side that is not divided among SIPs as wide as fits."""
     if mode is Multicore.RHS:
         return _side(info, units, info.m, units.m, units.n), units.n
     return units.m, _side(info, units, info.n, units.n, units.m)

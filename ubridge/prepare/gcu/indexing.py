@@ -1,4 +1,4 @@
-"""Choosing by ids on GCUs, whose kernels check no id and know few cases right.
+"""Choosing by ids on GCUs: their kernels check no id, and are right in few cases only.
 
 Ids are read back and checked on the host: one out of bounds is an `IndexError` before anything is
 launched. The waiting that costs is the price of kernels that would read anywhere. Only ids whose
@@ -35,7 +35,7 @@ Ids = npt.NDArray[Any]
 
 
 class GcuIndexing(GcuCopies):
-    """The part of the GCU's launches that takes ids."""
+    """The part of the GCU's convention for operations with ids."""
 
     def index_select(self, x: Memory, ids: Memory, sizes: Sizes, out: Memory, steps: Steps) -> None:
         left, length, count, right = sizes
@@ -68,7 +68,7 @@ class GcuIndexing(GcuCopies):
         moved = _MOVED_AS.get(x.dtype, x.dtype)
         x, target = x.view(moved), out.view(moved)
         if right > 1:
-            # One of the kernel's paths takes the axis for the last: so it is made the last.
+            # One path of the kernel assumes that the axis is the last, so it is moved there.
             x = self._last(x, (left, length, right), steps)
             ids = self._last(ids, (left, count, right), steps)
             target = steps.scratch(size, moved)
@@ -129,7 +129,7 @@ def _add_in_rounds(
     source: DeviceBuffer,
     target: DeviceBuffer,
 ) -> None:
-    """Read the ids, and add those that come for the first time, the second time and so on."""
+    """Read the ids, and add in turn those that occur for the first time, the second time, ..."""
     left, count, length, right = sizes
     found = _checked(_INDEX_ADD, ids, count, length, stream)
     rounds = _occurrences(found)
@@ -228,7 +228,7 @@ def _checked(op: Op, ids: DeviceBuffer, count: int, length: int, stream: StreamL
 
 
 def _occurrences(ids: Ids) -> Ids:
-    """How often each id came before."""
+    """How often each id occurs before itself."""
     order = np.argsort(ids, kind="stable")
     ordered = ids[order]
     first = np.r_[True, ordered[1:] != ordered[:-1]]

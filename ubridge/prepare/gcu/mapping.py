@@ -1,4 +1,4 @@
-"""Which of Ubridge's entries an operation is mapped to, and why the others are refused.
+"""Maps operations to Ubridge's entries, with the reasons why other entries are not used.
 
 The mapping is what the rows of `columns.GCU` name; nothing is listed twice. The documentation's
 table is `markdown_table` of all entries, and a test counts them.
@@ -26,7 +26,7 @@ REFUSED: Mapping[str, str] = {
 
 
 def entry_name(op: Op, dtype: str, other: str | None = None) -> str | None:
-    """Return the entry an operation has on GCUs, `None` where its family has none.
+    """Return the entry of an operation on GCUs, `None` where its family has none.
 
     The entry need not exist.
     """

@@ -24,11 +24,11 @@ _CACHE = OPS["reshape_and_cache"]
 _TILED_MATMUL = OPS["tiled_matmul"]
 _CODES = {"f32": DataType.F32, "f16": DataType.F16, "bf16": DataType.BF16}
 _LEAST_TILE = {"sip_m": 1, "sip_k": 32, "sip_n": 64}
-"""The tuner gives 0 for products too wide for its memory, by which the kernels divide."""
+"""For products too wide for its memory the tuner gives 0, by which the kernels would divide."""
 
 
 class GcuProducts(GcuCopies):
-    """The part of the GCU's launches that multiplies."""
+    """The part of the GCU's convention for products."""
 
     def __init__(self, executor: DeviceExecutor) -> None:
         super().__init__(executor)
@@ -128,7 +128,7 @@ class GcuProducts(GcuCopies):
     ) -> None:
         """A join of two contiguous tensors.
 
-        The kernel joins the third of four axes, or the first; any join is one of these.
+        The kernel joins along the third of four axes, or the first; any join is one of these.
         """
         rows = prod(shapes[0][:axis])
         left, right = (prod(shape[axis:]) for shape in shapes)
@@ -148,7 +148,7 @@ class GcuProducts(GcuCopies):
         sizes: Sizes,
         steps: Steps,
     ) -> None:
-        """A write of one token at a place; sizes are (rows, 1, target's length, width).
+        """A write of one token at a position; sizes are (rows, 1, target's length, width).
 
         The kernel puts keys and values into their caches at once, so both are the same here.
         """
@@ -175,7 +175,7 @@ def _product(
     transposed: bool,
     one_weight: bool,
 ) -> dict[str, Given]:
-    """What the kernels take of a product, from its type to whether all share a weight."""
+    """The kernels' arguments of a product, from its type to whether all share a weight."""
     batch, m, k, n = sizes
     if min(sizes) < 1:
         raise ArgumentValueError(f"matmul: expected sizes of at least 1, got {sizes}")

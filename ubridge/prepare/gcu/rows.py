@@ -25,11 +25,11 @@ _MOST_ROWS = 32768
 """Results of a reduction that the kernel keeps besides."""
 _MOST_INPUT_BYTES = 60 << 20
 _MOST_KERNEL_ELEMENTS = 4096
-"""What the convolutions' kernels hold; beyond it they do nothing, without a word."""
+"""The most that the convolutions' kernels hold; beyond it they silently do nothing."""
 
 
 class GcuRows(GcuCopies):
-    """The part of the GCU's launches that takes rows or windows."""
+    """The part of the GCU's convention for rows and windows."""
 
     def reduce(
         self,
@@ -95,7 +95,7 @@ class GcuRows(GcuCopies):
         columns: int,
         steps: Steps,
     ) -> None:
-        """A sort of each row's indices.
+        """The indices that sort each row.
 
         The kernel fills rows up to a power of two with 10000, which other elements may exceed: rows
         of another length are sorted on the host, and that waits.
@@ -152,7 +152,7 @@ class GcuRows(GcuCopies):
         self.copy_strided(turned, back, out, steps)
 
     def convolution(self, question: Question, steps: Steps) -> None:
-        """A convolution; of what exceeds the kernel's memory nothing would come."""
+        """A convolution; one that exceeds the kernel's memory is refused."""
         op, layout = question.op, question.layout(0)
         if op.name == "conv1d" and question.attribute("dilation") != 1:
             raise NotSupportedError(
@@ -173,7 +173,7 @@ class GcuRows(GcuCopies):
             )
         arguments = convolution(question, steps)
         if op.name == "conv1d":
-            # Where the others have the result's length it has the number of axes, and reads none.
+            # In the parameter for the result's length it has the number of axes, which it ignores.
             arguments["num_dims"] = arguments.pop("l_out")
         steps.launch(op, question.dtype, (), arguments)
 

@@ -18,15 +18,15 @@ _COPY = OPS["copy"]
 
 _MODULE = "blas"
 _LONGEST = 2**31 - 1
-"""What a BLAS with 32-bit integers can count."""
+"""The largest number that a BLAS with 32-bit integers can count to."""
 _PIECE = 2**21
-"""Multiplications that are worth a piece of their own."""
+"""Multiplications that are worth a separate piece."""
 _PER_THREAD = 2**16
-"""Multiplications a work-item stands for: the runtime tells the short launches by their number."""
+"""Multiplications for each work-item: the runtime tells short launches by their number."""
 
 
 class Operand(NamedTuple):
-    """How matrices lie, in a way that a BLAS takes."""
+    """A layout of matrices that a BLAS takes."""
 
     batch: int
     leading: int
@@ -34,17 +34,17 @@ class Operand(NamedTuple):
 
     @property
     def column_step(self) -> int:
-        """From one element to the next of matrices that are a column each."""
+        """The stride between elements of matrices of one column."""
         return 1 if self.transposed else self.leading
 
     @property
     def row_step(self) -> int:
-        """From one element to the next of matrices that are a row each."""
+        """The stride between elements of matrices of one row."""
         return self.leading if self.transposed else 1
 
 
 class BlasProducts(ProductKernel):
-    """A BLAS whose calls are kernels of ours, on the host's threads and in the stream's order."""
+    """A BLAS, called by kernels of ours on the host's threads, in the stream's order."""
 
     name = "blas"
     dtypes = ("f32", "f64")
@@ -59,7 +59,7 @@ class BlasProducts(ProductKernel):
         return find_blas().reason
 
     def refusal(self, product: Product) -> str:
-        """Say what keeps a product from the BLAS, which is looked for when first asked."""
+        """Say why the BLAS cannot take a product; the first call looks for a BLAS."""
         if product.dtype.name not in self.dtypes:
             return f"for {' and '.join(self.dtypes)}, not {product.dtype}"
         if max(product.m, product.n, product.k) > _LONGEST:
@@ -68,7 +68,7 @@ class BlasProducts(ProductKernel):
         return "" if blas.gemm else blas.reason
 
     def prepare(self, product: Product, a: Memory, b: Memory, out: Memory, steps: Steps) -> None:
-        """Add the launch of products, after a copy of what the BLAS does not take as it lies."""
+        """Add the launch of products, after copies of operands that the BLAS does not take."""
         left, right = _layouts(product)
         a, x = self._operand(a, left, steps)
         b, y = self._operand(b, right, steps)
@@ -104,7 +104,7 @@ class BlasProducts(ProductKernel):
         steps.launch_entry(_MODULE, f"blas_matvec_{dtype}", geometry, arguments)
 
     def _operand(self, x: Memory, layout: Layout, steps: Steps) -> tuple[Memory, Operand]:
-        """The matrices as the BLAS takes them; those that one stands for are copied once."""
+        """The matrices as the BLAS takes them; a matrix of several products is copied once."""
         lies = _operand(layout)
         if lies is not None:
             return x, lies
@@ -119,7 +119,7 @@ class BlasProducts(ProductKernel):
 
 @lru_cache(maxsize=4096)
 def _layouts(product: Product) -> tuple[Layout, Layout]:
-    """The layouts of both operands; made once, for they cost as much as a small product."""
+    """The layouts of both operands; cached, for they cost as much as a small product."""
     batch, m, n, k = product.batch, product.m, product.n, product.k
     return (
         Layout((batch, m, k), (product.a_batch, product.a_row, product.a_column)),
@@ -129,10 +129,10 @@ def _layouts(product: Product) -> tuple[Layout, Layout]:
 
 @lru_cache(maxsize=4096)
 def _operand(layout: Layout) -> Operand | None:
-    """How matrices lie for a BLAS; `None` for what it does not take."""
+    """The layout of matrices for a BLAS; `None` for one that it does not take."""
     _, rows, columns = layout.shape
     batch, row_stride, column_stride = layout.strides
-    # An axis of one element is never stepped along.
+    # The stride of an axis of one element is never used.
     if column_stride == 1 or columns == 1:
         leading = row_stride if rows > 1 else columns
         if columns <= leading <= _LONGEST:
@@ -146,7 +146,7 @@ def _operand(layout: Layout) -> Operand | None:
 
 @lru_cache(maxsize=4096)
 def _pieces(threads: int, products: int, m: int, n: int, k: int) -> tuple[int, int]:
-    """How many pieces of columns and of rows the threads share out: one cut costs the least."""
+    """The numbers of pieces of columns and of rows for the threads: one cut costs the least."""
     wanted = -(-2 * threads // products) if threads > 1 else 1
     pieces = max(1, min(wanted, m * n * k // _PIECE))
     return (pieces, 1) if n >= m else (1, pieces)

@@ -43,7 +43,7 @@ LEAST_WORK = 1 << 27
 """Multiplications. Below, calling the library from Python takes longer than the product; estimated
 from the call's 10 µs, not measured on a device."""
 WORKSPACE_BYTES = 32 << 20
-"""The most an algorithm may ask for: what NVIDIA advises for Hopper, "cublasLtMatmul()"."""
+"""The most workspace for an algorithm: NVIDIA's advice for Hopper, "cublasLtMatmul()"."""
 _BEST_ALIGNMENT = 256
 _TYPES = {"f16": "CUDA_R_16F", "bf16": "CUDA_R_16BF", "f32": "CUDA_R_32F", "f64": "CUDA_R_64F"}
 _TRIAL = 32
@@ -64,7 +64,7 @@ class CublasLtProducts(ProductKernel):
         self._missing: str | None = None
 
     def refusal(self, product: Product) -> str:
-        """Say what keeps a product from the library, or the library from being there."""
+        """Say why the library cannot take a product, or is not there."""
         work = product.batch * product.m * product.n * product.k
         if work < LEAST_WORK:
             return f"{work} multiplications, and it pays from {LEAST_WORK} on"
@@ -78,7 +78,7 @@ class CublasLtProducts(ProductKernel):
         return self._unavailable()
 
     def prepare(self, product: Product, a: Memory, b: Memory, out: Memory, steps: Steps) -> None:
-        """Add the library's call, and uhal's own kernels where it takes no such addresses."""
+        """Add the library's call, and ubridge's own kernels in case it refuses the addresses."""
         whole = Question(
             _MATMUL,
             ((a.dtype, _lying(product, a=True)), (b.dtype, _lying(product, a=False))),
@@ -109,7 +109,7 @@ class CublasLtProducts(ProductKernel):
             opened, self._opened = self._opened, None
             self._missing = "the device is closed"
         if opened is not None:
-            # A lost device has taken the library's objects with it.
+            # The library's objects are gone with a lost device.
             with suppress(DeviceError):
                 opened.close()
 
@@ -141,7 +141,7 @@ class CublasLtProducts(ProductKernel):
 
 @dataclass(frozen=True)
 class _Plan:
-    """What the library made of a product: descriptions and the algorithm it advises."""
+    """The library's descriptions of a product, and the algorithm it advises."""
 
     description: Any
     layouts: tuple[Any, Any, Any]
@@ -152,7 +152,7 @@ class _Plan:
 
 
 class _Opened:
-    """A handle of the library, and the products it was asked about."""
+    """A handle of the library, and the products it has described."""
 
     def __init__(self, executor: DeviceExecutor, search: LibrarySearch) -> None:
         assert search.handle is not None
@@ -171,13 +171,13 @@ class _Opened:
         self._handle = handle
 
     def try_out(self) -> None:
-        """Multiply two small matrices. `DeviceError` when the library cannot or does it wrongly."""
+        """Multiply two small matrices. `DeviceError` when the library fails or is wrong."""
         values = np.arange(_TRIAL * _TRIAL, dtype=np.float32).reshape(_TRIAL, _TRIAL) % 7
         x = DeviceBuffer.from_numpy(values.ravel(), device=self._executor.device)
         out = DeviceBuffer.zeros(values.size, x.dtype, device=self._executor.device)
         sizes = (_TRIAL, _TRIAL, _TRIAL, 0, _TRIAL, 1, 0, _TRIAL, 1)
         done = self.multiply(Product(as_dtype("f32"), 1, *sizes), x, x, out, None)
-        # Small integers: whatever the order of the sums, they are exact.
+        # Sums of small integers are exact in any order.
         if not done or not np.array_equal(out.to_numpy().reshape(values.shape), values @ values):
             said = "came out wrong" if done else "is not supported"
             raise DeviceError(
@@ -194,7 +194,7 @@ class _Opened:
         out: DeviceBuffer,
         stream: StreamLike | None,
     ) -> bool:
-        """Enqueue a product; nothing, and say so, when there is no algorithm for it."""
+        """Enqueue a product, and return whether there is an algorithm for it."""
         device = self._executor.device
         queue = (
             stream
@@ -215,7 +215,7 @@ class _Opened:
                 workspace = address_for(used[-1], queue)
             of_a, of_b, of_out = plan.layouts
             left, right, result = addresses
-            # Row-major results are the library's, transposed: so are the operands, and their order.
+            # The library is column-major: results, operands and their order are transposed.
             self._library.cublasLtMatmul(
                 self._handle, plan.description, ctypes.byref(plan.alpha), right, of_b, left, of_a,
                 ctypes.byref(plan.beta), result, of_out, result, of_out,
@@ -292,7 +292,7 @@ class _Opened:
     def _advice(
         self, description: Any, layouts: tuple[Any, Any, Any], alignments: tuple[int, ...]
     ) -> Any:
-        """The algorithm the library finds best for such addresses and our workspace, if any."""
+        """The library's best algorithm for such addresses and our workspace, if any."""
         of_a, of_b, of_out = layouts
         found = _header().ctype("cublasLtMatmulHeuristicResult_t")()
         count = ctypes.c_int()
@@ -339,7 +339,7 @@ class _Opened:
 
 
 def _lying(product: Product, *, a: bool) -> Layout:
-    """How an operand of the products lies."""
+    """The library's layout of an operand."""
     if a:
         strides = (product.a_batch, product.a_row, product.a_column)
         return Layout((product.batch, product.m, product.k), strides)
@@ -348,13 +348,13 @@ def _lying(product: Product, *, a: bool) -> Layout:
 
 
 def _lengths(product: Product) -> tuple[int, int]:
-    """Neighboring elements in a line of a and of b."""
+    """The lengths of a line of neighboring elements of a and of b."""
     a, b = (letter == "n" for letter in product.layouts or "nn")
     return product.k if a else product.m, product.n if b else product.k
 
 
 def _alignment(address: int) -> int:
-    """The largest power of two that divides an address, as far as the library cares."""
+    """The alignment of an address, up to the largest that the library uses."""
     return min(address & -address or _BEST_ALIGNMENT, _BEST_ALIGNMENT)
 
 

@@ -22,25 +22,25 @@ VARIABLE = "UHAL_BLAS_LIBRARY"
 WHEEL = "scipy_openblas32"
 
 _PREFIXES = ("", "scipy_")
-"""What builds of OpenBLAS put before their functions' names."""
+"""Prefixes of functions' names in builds of OpenBLAS."""
 
 
 @dataclass(frozen=True)
 class Blas:
-    """A BLAS with 32-bit integers whose calls run on the calling thread alone."""
+    """A BLAS with 32-bit integers that computes on the calling thread alone."""
 
     path: str
     gemm: Mapping[str, int]
-    """Dtype name to the address of its function; none at all when there is no BLAS."""
+    """Dtype name to the address of its function; empty when there is no BLAS."""
     gemv: Mapping[str, int]
     """Dtype name to the address of the product of a matrix by a vector."""
     reason: str
-    """Why it is this one, or why there is none."""
+    """Why this one was chosen, or why there is none."""
 
 
 @cache
 def find_blas() -> Blas:
-    """Return the BLAS of this process, which is looked for once.
+    """Return the BLAS of this process; only the first call looks for it.
 
     OpenBLAS is told to start no threads of its own, in the whole process: the host's threads share
     a product out. numpy and scipy carry copies of their own, which are not touched. Raises
@@ -89,7 +89,7 @@ def _address(library: ctypes.CDLL, name: str) -> int:
 
 
 def _wheel_libraries() -> list[str]:
-    # Importing the wheel would put its functions among everybody's names.
+    # Importing the wheel would make its functions visible to all libraries.
     wheel = importlib.util.find_spec(WHEEL)
     if wheel is None or wheel.origin is None:
         return []

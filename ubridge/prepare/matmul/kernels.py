@@ -16,21 +16,21 @@ from ubridge.prepare.steps import Arguments, Memory, Steps
 from uhal.errors import InvalidImageError
 
 TENSOR_MODULE = "matmul_tensor"
-"""Of the kernels for tensor cores."""
+"""The module of the kernels for tensor cores."""
 _TENSOR_DTYPES = ("bf16", "f16")
 _LEAST_OF_TENSOR_TILES = 16
-"""Rows, columns and summed elements, as many as one instruction multiplies."""
+"""Rows, columns and summed elements of one instruction."""
 
 
 class ProductKernel(MatmulKernel):
-    """One line of the table, with how its products are launched."""
+    """One line of the table; it adds the launches of its products."""
 
     is_library = False
-    """Whether it calls a library, which no capture knows and which takes any number of products."""
+    """Whether it calls a library: not capturable, and for any number of products."""
 
     @abstractmethod
     def prepare(self, product: Product, a: Memory, b: Memory, out: Memory, steps: Steps) -> None:
-        """Add the steps of a product it takes. Operands begin with the first elements."""
+        """Add the steps of a product it takes. Operands begin with their first element."""
 
     def close(self) -> None:
         """Give back what it holds besides memory. The device is still there."""
@@ -44,7 +44,7 @@ class TiledProducts(ProductKernel):
     _op = OPS["matmul"]
 
     def refusal(self, product: Product) -> str:
-        """Say nothing: it takes all."""
+        """Return an empty text: it takes all products."""
         return ""
 
     def prepare(self, product: Product, a: Memory, b: Memory, out: Memory, steps: Steps) -> None:
@@ -71,7 +71,7 @@ class TensorProducts(ProductKernel):
         self._missing: str | None = None
 
     def refusal(self, product: Product) -> str:
-        """Say what keeps a product from tensor cores, or from tiles this large."""
+        """Say why the product cannot use tensor cores, or tiles this large."""
         if product.dtype.name not in _TENSOR_DTYPES:
             return f"for {' and '.join(_TENSOR_DTYPES)}, not {product.dtype}"
         if min(product.m, product.n, product.k) < _LEAST_OF_TENSOR_TILES:

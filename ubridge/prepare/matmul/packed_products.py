@@ -21,13 +21,13 @@ VECTORS = "matvec"
 
 _DTYPES = ("bf16", "f16", "f32")
 _PIECE = 2**20
-"""Multiplications that are worth a piece of their own."""
+"""Multiplications that are worth a separate piece."""
 _PER_THREAD = 2**16
-"""Multiplications a work-item stands for: the runtime tells the short launches by their number."""
+"""Multiplications for each work-item: the runtime tells short launches by their number."""
 
 
 class PackedProducts(ProductKernel):
-    """Matrices in parts that are packed for the cache; by a vector, as they lie."""
+    """Matrices in parts that are packed for the cache; by a vector, unpacked."""
 
     name = "packed"
 
@@ -42,7 +42,7 @@ class PackedProducts(ProductKernel):
         return f"sums in f32, {self._level}"
 
     def refusal(self, product: Product) -> str:
-        """Say what keeps a product from the kernels: its dtype, or that they are not built."""
+        """Say why the kernels cannot take a product: its dtype, or that they are not built."""
         if product.dtype.name not in _DTYPES:
             return f"for {', '.join(_DTYPES)}, not {product.dtype}"
         if self._missing is None:
@@ -97,7 +97,7 @@ class PackedProducts(ProductKernel):
 
 @lru_cache(maxsize=4096)
 def _pieces(threads: int, products: int, m: int, n: int, k: int) -> tuple[int, int]:
-    """How many pieces of columns and of rows the threads share out.
+    """The numbers of pieces of columns and of rows for the threads.
 
     Each piece packs the rows and columns it needs, so those pieces are taken that pack the least.
     """

@@ -20,7 +20,7 @@ from ubridge.prepare.steps import Memory, Steps
 
 
 def cuda_products(executor: DeviceExecutor, convention: Convention) -> Sequence[ProductKernel]:
-    """Return what multiplies on NVIDIA's devices: the library first, then tensor cores."""
+    """Return the kernels of NVIDIA's devices: the library first, then tensor cores."""
     return (
         CublasLtProducts(executor),
         TensorProducts(executor, 128, executor.device.limits.processors),
@@ -29,7 +29,7 @@ def cuda_products(executor: DeviceExecutor, convention: Convention) -> Sequence[
 
 
 def host_products(executor: DeviceExecutor, convention: Convention) -> Sequence[ProductKernel]:
-    """Return what multiplies on CPUs: a BLAS, then kernels of ours."""
+    """Return the kernels of CPUs: a BLAS, then ours."""
     return BlasProducts(executor, convention), PackedProducts(executor)
 
 
@@ -56,12 +56,12 @@ class MatmulKernels:
         raise AssertionError("the last kernel takes everything")
 
     def prepare(self, product: Product, a: Memory, b: Memory, out: Memory, steps: Steps) -> None:
-        """Add the steps of a product. Operands begin with the first elements."""
+        """Add the steps of a product. Operands begin with their first element."""
         kernel = self._taker(product, steps.question.is_capturable)
-        # Whether a library takes it turns out when it sees the addresses; it counts itself.
+        # A library may refuse the addresses at each call, so it counts its products itself.
         steps.taken_by = "" if kernel.is_library else kernel.name
         results = product.m * product.n
-        # A library has no grid that could be too long.
+        # Only grids of kernels can be too long.
         most = product.batch if kernel.is_library else self._most
         for first in range(0, product.batch, most):
             part = product
