@@ -4,10 +4,11 @@ PYTHON ?= python3
 VENV_PYTHON := .venv/bin/python
 # A process for each core: a file of tests stays in one, so its devices are opened once.
 WORKERS := --numprocesses auto --maxprocesses 8 --dist loadfile
+SITE := build/site/html
 ENVIRONMENT := sh build_support/environment.sh "$(PYTHON)" $(firstword $(origin PYTHON))
 
 .PHONY: help demo build simulators kernels kernels-cuda kernels-rocm kernels-opencl test soak interpreters
-.PHONY: debug sanitize bench wheel lint format types check clean
+.PHONY: debug sanitize bench wheel docs lint format types check clean
 .DEFAULT_GOAL := help
 
 help: ## List what make can do
@@ -67,10 +68,12 @@ debug: ## Build everything for a debugger, in build/flavours/debug
 	@$(VENV_PYTHON) -m build_support.flavoured debug
 
 # Not under a sanitizer: compilers and gdb, which crash when one is preloaded; sizes, maps and growth,
-# which are its own; a fork beside threads, which the sanitizer of GCC 12 does not live through.
+# which are its own; what a crash ends in; a fork beside threads, which the sanitizer of GCC 12 does
+# not live through.
 HOST := not sim and not skeleton and not opencl
 SANE := not nvcc and not gdb and not same_source_is_cuda and not link_time_code \
-	and not images_stay_small and not maps_nothing and not leave_nothing and not forking_beside
+	and not new_project and not a_crash and not images_stay_small and not maps_nothing \
+	and not leave_nothing and not forking_beside
 SANITIZED := python -m pytest $(WORKERS)
 
 sanitize: ## Run tests under AddressSanitizer, UndefinedBehaviorSanitizer and ThreadSanitizer
@@ -87,10 +90,17 @@ bench: ## Measure everything that has a gate; PEERS=python is one that has the o
 	@$(VENV_PYTHON) -m simulators.build
 	$(VENV_PYTHON) -m benchmarks $(if $(PEERS),--peers $(PEERS))
 
-wheel: ## Build a wheel for this interpreter, in dist/
-	@$(ENVIRONMENT)
-	$(VENV_PYTHON) -m pip --disable-pip-version-check wheel -q --no-deps --no-build-isolation -w dist .
-	@ls -l dist
+wheel: ## Build wheels for every CPython here, in dist/; MACHINE=aarch64 for another machine
+	@$(ENVIRONMENT) wheels$(if $(MACHINE), kernels)
+	$(VENV_PYTHON) -m build_support.wheels $(if $(MACHINE),--machine $(MACHINE))
+
+# A warning is an error. CHECK=1 uses the site in Chromium, LINKS=1 asks other sites' links.
+docs: ## Build the site, in build/site/html
+	@$(ENVIRONMENT) docs$(if $(CHECK), browser)
+	$(VENV_PYTHON) -m sphinx -q -W --keep-going -b html -d build/site/doctrees docs $(SITE)
+	$(VENV_PYTHON) -m build_support.site.check $(SITE)
+	$(if $(CHECK),$(VENV_PYTHON) -m build_support.site.browser $(SITE))
+	$(if $(LINKS),$(VENV_PYTHON) -m sphinx -q -b linkcheck -d build/site/doctrees docs build/site/links)
 
 lint: ## Check style: Python, Cython, C and C++
 	@$(ENVIRONMENT) dev

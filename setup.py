@@ -94,6 +94,7 @@ setup(
         *find_packages(include=["uhal*", "ubridge*", "*_backend*"]),
         *SIMULATORS,
         "uhal.examples",
+        "uhal.examples.gallery",
         "uhal_conformance.suite",
     ],
     package_dir={

@@ -13,7 +13,7 @@ runtime for CPUs runs kernels that count, and only the time of the calling threa
     python -m benchmarks.launch_overhead --peers PYTHON   a Python that has cuda-core, pycuda, …
     python -m benchmarks.launch_overhead --backend rocm --peers PYTHON   one that has hip-python
     python -m benchmarks.launch_overhead --json
-    python -m benchmarks.launch_overhead --write docs/performance.md
+    python -m benchmarks.launch_overhead --write docs/performance.md    and its .json
 """
 
 from __future__ import annotations
@@ -126,6 +126,7 @@ def main() -> int:
     if options.write:
         text = tables.document(options.backend, options.write, result, outcomes, options.wheel)
         options.write.write_text(text, encoding="utf-8")
+        tables.write_figures(options.write, _as_json(result, outcomes, options.wheel))
     missed = [gate for gate, ratio in outcomes if ratio is not None and ratio > gate.limit]
     return 1 if missed or result.failed else 0
 
@@ -243,7 +244,9 @@ def _said(command: list[str]) -> str:
 
 def _as_json(result: Result, outcomes: tables.Outcomes, wheel: Path | None) -> dict[str, Any]:
     return {
+        "date": tables.today(),
         "machine": machine(),
+        "python": platform.python_version(),
         "versions": result.versions,
         "floor_ns": result.floor_ns,
         "rows": result.rows,

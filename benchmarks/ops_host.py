@@ -7,13 +7,12 @@ The exit status is 1 when a gate is missed or results differ.
 
     python -m benchmarks.ops_host --peers PYTHON          a Python that has torch and numpy
     python -m benchmarks.ops_host --peers PYTHON --json
-    python -m benchmarks.ops_host --peers PYTHON --write docs/performance_ops.md
+    python -m benchmarks.ops_host --peers PYTHON --write docs/performance_ops.md    and .json
 """
 
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import math
 import os
@@ -28,6 +27,7 @@ from typing import Any
 from benchmarks.launch_overhead import machine
 from benchmarks.ops import COLUMNS, FEW, OPERATIONS, PRODUCTS, Row
 from benchmarks.suites import ROOT
+from benchmarks.tables import today, write_figures
 
 PEERS = ("numpy", "torch")
 OURS = "ubridge"
@@ -140,6 +140,7 @@ def main() -> int:
         print(tables(result))
     if options.write:
         options.write.write_text(document(options, result), encoding="utf-8")
+        write_figures(options.write, as_json(result, options.threads))
     speeds = [(gate, gate.speed(result)) for gate in GATES]
     missed = [gate for gate, speed in speeds if speed is not None and speed < gate.least]
     differences = result.differences()
@@ -195,10 +196,17 @@ def _worker(library: str, python: str, threads: int) -> dict[str, Any]:
 
 def as_json(result: Result, threads: int) -> dict[str, Any]:
     return {
+        "date": today(),
         "machine": machine(),
+        "python": platform.python_version(),
         "threads": threads,
         "versions": result.versions,
         "rows": [vars(row) for row in result.rows.values()],
+        "speeds": [
+            {"operation": operation, "size": size, "speed": result.speed(operation, size)}
+            for operation, size in dict.fromkeys(key[:2] for key in result.rows)
+        ],
+        "means": means(result),
         "gates": [
             {"what": gate.what, "least": gate.least, "is": gate.speed(result)} for gate in GATES
         ],
@@ -213,16 +221,27 @@ def tables(result: Result) -> str:
         text.append(f"| {gate.what} | {gate.least:.2f} | {_told(gate.speed(result))} |")
     text += ["", f"| geometric means | {' | '.join(f'{size:,}' for size in COLUMNS)} |"]
     text.append("|---|" + "---:|" * len(COLUMNS))
-    for family in dict.fromkeys(OPERATIONS.values()):
-        operations = [one for one in OPERATIONS if OPERATIONS[one] == family]
-        means = (_told(result.mean_speed(operations, (size,))) for size in COLUMNS)
-        text.append(f"| {family} | {' | '.join(means)} |")
+    for family, speeds in means(result).items():
+        text.append(f"| {family} | {' | '.join(map(_told, speeds.values()))} |")
     for size in (*COLUMNS, FEW):
         text += ["", *_table(result, f"{size:,} elements", OPERATIONS, size)]
     text += ["", *_table(result, "matrix products", PRODUCTS, 0)]
     for name, reason in result.missing.items():
         text += ["", f"{name} took no part: {reason}"]
     return "\n".join(text)
+
+
+def means(result: Result) -> dict[str, dict[str, float | None]]:
+    """Geometric means of the speeds, by family and size."""
+    return {
+        family: {
+            str(size): result.mean_speed(
+                [one for one in OPERATIONS if OPERATIONS[one] == family], (size,)
+            )
+            for size in COLUMNS
+        }
+        for family in dict.fromkeys(OPERATIONS.values())
+    }
 
 
 def _table(result: Result, title: str, operations: Iterable[str], size: int) -> list[str]:
@@ -244,7 +263,7 @@ def document(options: argparse.Namespace, result: Result) -> str:
     return f"""# Performance of operations on the CPU
 
 Written by `python -m benchmarks.ops_host --write {options.write}` on
-{datetime.date.today().isoformat()}.
+{today()}.
 
 {machine()}; {options.threads} threads of each library; Python {platform.python_version()};
 {versions}.
@@ -252,6 +271,8 @@ Written by `python -m benchmarks.ops_host --write {options.write}` on
 Processor time of the process, the least of the rounds. A speed is the time of the faster of
 {" and ".join(PEERS)} over that of {OURS}: above 1 it is faster. Each library is called as programs
 call it, without `out=`, so results are allocated too; {OURS} takes them from its pool.
+
+<!-- plots -->
 
 {tables(result)}
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 import platform
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,11 +27,10 @@ def document(
     from benchmarks.launch_overhead import machine
 
     asked = "" if backend == "cuda" else f"--backend {backend} "
-    today = datetime.date.today().isoformat()
     versions = ", ".join(f"{name} {version}" for name, version in result.versions.items())
     return f"""# Performance
 
-Written by `python -m benchmarks.launch_overhead {asked}--write {path}` on {today}.
+Written by `python -m benchmarks.launch_overhead {asked}--write {path}` on {today()}.
 
 {machine()}; Python {platform.python_version()}; {versions}.
 
@@ -38,8 +38,21 @@ Processor time of the calling thread, median over rounds and half the distance b
 quartiles. The driver does nothing: these are the costs of the libraries alone. Ratios carry over
 to other machines, nanoseconds do not.
 
+<!-- plots -->
+
 {tables(result, outcomes, wheel)}
 """
+
+
+def today() -> str:
+    """The day of a measurement, as pages and their figures have it."""
+    return datetime.date.today().isoformat()
+
+
+def write_figures(page: Path, figures: dict[str, Any]) -> None:
+    """Write what a page's tables say as JSON beside it: plots are drawn from that."""
+    text = json.dumps(figures, indent=1, ensure_ascii=False)
+    page.with_suffix(".json").write_text(f"{text}\n", encoding="utf-8")
 
 
 def tables(result: Result, outcomes: Outcomes, wheel: Path | None) -> str:
@@ -70,12 +83,17 @@ def _rows(result: Result, what: str, args: int) -> str:
             f"| {_named(what, args)} | | ns | ± |",
             "|---|---|---:|---:|",
             *(
-                f"| {row['library']} | {row['form']} | {row['median_ns']:.0f} | "
+                f"| {row['library']} | {_plain(row['form'])} | {row['median_ns']:.0f} | "
                 f"{row['spread_ns']:.0f} |"
                 for row in sorted(found, key=lambda row: row["median_ns"])
             ),
         ]
     )
+
+
+def _plain(text: str) -> str:
+    """A text in which Markdown sees no link: `kernel[grid]()` would be one."""
+    return text.replace("](", "]\\(")
 
 
 def _named(what: str, args: int) -> str:

@@ -39,8 +39,10 @@ COMPILE = (
     *("-Xoffload-linker", "--discard-all"),
 )
 
+_BESIDE = "-DUHAL_SIGNATURES=0"
+"""Signatures lie beside our images, not in them."""
 _LINE_MARKER = re.compile(r'^# \d+ "([^"]+)"', re.MULTILINE)
-_ANALYZE = ("-x", "hip", "-std=c++17", "--cuda-device-only", "-nogpuinc", "-nogpulib")
+_ANALYZE = ("-x", "hip", "-std=c++17", "--cuda-device-only", "-nogpuinc", "-nogpulib", _BESIDE)
 
 
 class CompilerError(Exception):
@@ -57,13 +59,21 @@ def toolchain() -> str | None:
 
 
 def compile_hsaco(
-    source: Path, target: str, output: Path, *, code_object: int = 4, root: Path = ROOT
+    source: Path,
+    target: str,
+    output: Path,
+    *,
+    code_object: int = 4,
+    root: Path = ROOT,
+    tells_signatures: bool = False,
 ) -> None:
     """Compile a source for one target id (`gfx90a`, `gfx90a:xnack-`) to a code object.
 
-    `source` is relative to `root`, a folder laid out as this repository. Raises `CompilerError`.
+    `source` is relative to `root`, a folder laid out as this repository. The image says what its
+    kernels take where it `tells_signatures`. Raises `CompilerError`.
     """
-    options = (f"--offload-arch={target}", f"-mcode-object-version={code_object}")
+    told = () if tells_signatures else (_BESIDE,)
+    options = (f"--offload-arch={target}", f"-mcode-object-version={code_object}", *told)
     with tempfile.TemporaryDirectory() as folder:
         _write_linker(Path(folder))
         run_compiler(

@@ -2,6 +2,8 @@
 
 A job is fresh when its output exists and the stamp beside the build holds the digest of its
 inputs' contents and of its recipe. Times of files are never compared: a checkout changes them.
+What a digest made is kept in `build/cache`, so a file that a clone and wheels for several
+interpreters have in common is compiled once.
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ from pathlib import Path
 
 OUTPUT = "{output}"
 """Stands in a command for the file the job makes."""
+CACHE_LIMIT = 512 << 20
+"""Bytes of made files that are kept; a set of all wheels is some 60 MB."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,7 @@ def build(jobs: Sequence[Job], root: Path) -> None:
                 future.result()
             except BuildError as error:
                 failures.append(f"{running[future].label}: {error}")
+    _prune(_cache(root))
     if failures:
         raise BuildError("\n\n".join(failures))
     _say(f"native parts: built in {time.monotonic() - started:.0f} s")
@@ -87,12 +92,14 @@ class _Progress:
         with self._lock:
             self._started += 1
             width = len(str(self._total))
-            _say(f"[{self._started:{width}}/{self._total}] {label} …")
+            _say(f"[{self._started:{width}}/{self._total}] {label}")
 
 
 def _run(job: Job, root: Path, progress: _Progress) -> None:
-    progress.start(job.label)
     digest = job.digest(root)
+    kept = _cache(root) / digest
+    known = kept.exists()
+    progress.start(f"{job.label}: kept from before" if known else f"{job.label} …")
     job.output.parent.mkdir(parents=True, exist_ok=True)
     # A process may have the old library mapped, and a build may be interrupted: the finished file
     # replaces the old one in one step.
@@ -100,8 +107,13 @@ def _run(job: Job, root: Path, progress: _Progress) -> None:
     os.close(descriptor)
     temporary = Path(name)
     try:
-        for command in job.commands:
-            _execute([part.replace(OUTPUT, name) for part in command], root)
+        if known:
+            shutil.copyfile(kept, temporary)
+            os.utime(kept)
+        else:
+            for command in job.commands:
+                _execute([part.replace(OUTPUT, name) for part in command], root)
+            _keep(temporary, kept)
         temporary.chmod(0o755)
         temporary.replace(job.output)
     finally:
@@ -109,6 +121,30 @@ def _run(job: Job, root: Path, progress: _Progress) -> None:
     stamp = _stamp(job, root)
     stamp.parent.mkdir(parents=True, exist_ok=True)
     stamp.write_text(digest, encoding="ascii")
+
+
+def _keep(made: Path, kept: Path) -> None:
+    """Copy a file into the cache in one step: builds of several checkouts may run at a time."""
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(prefix="unfinished-", dir=kept.parent)
+    os.close(descriptor)
+    shutil.copyfile(made, name)
+    os.replace(name, kept)
+
+
+def _prune(cache: Path) -> None:
+    """Remove what was not used for longest, down to the limit."""
+    sizes = {path: path.stat() for path in cache.glob("*") if path.is_file()}
+    total = sum(facts.st_size for facts in sizes.values())
+    for path in sorted(sizes, key=lambda path: sizes[path].st_mtime_ns):
+        if total <= CACHE_LIMIT:
+            break
+        path.unlink(missing_ok=True)
+        total -= sizes[path].st_size
+
+
+def _cache(root: Path) -> Path:
+    return root / "build" / "cache"
 
 
 def _execute(command: Sequence[str], root: Path) -> None:

@@ -48,7 +48,8 @@ def _describe(parts: list[str], compiled: Signature) -> Signature:
             Signature.parse(part)
             words.append(part)
         except ArgumentValueError:
-            words.append(f"bytes[{parameter.size}] {part.split()[-1]}")
+            name = part.split()[-1].lstrip("*")
+            words.append(f"ptr {name}" if "*" in part else f"bytes[{parameter.size}] {name}")
     declared = Signature.parse(", ".join(words), entry=compiled.entry, source="kernel source")
     merge(compiled, declared)
     return declared

@@ -14,16 +14,16 @@ import importlib.util
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
-import sysconfig
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
 
 from build_support.jobs import OUTPUT, Job
+from build_support.target import Target, this_machine, version_of
 
 LIBRARY_SUFFIX = ".dylib" if sys.platform == "darwin" else ".so"
 # An undefined symbol is an error of the build here, not of the first user who loads the library.
@@ -32,7 +32,7 @@ LINK_COMPLETE = () if sys.platform == "darwin" else ("-Wl,-z,defs",)
 # gaps between pages.
 LINK_SMALL = () if sys.platform == "darwin" else ("-Wl,-s,-z,noseparate-code,-z,norelro",)
 STRICT_WARNINGS = ("-Wall", "-Wextra")
-_INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
+_INCLUDE = re.compile(r'^\s*#\s*include\s+(?:"([^"]+)"|<(uhal/[^>]+)>)', re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -61,28 +61,41 @@ FLAVOURS = {
 
 
 def native_jobs(
-    root: Path, destination: Path, *, every_level: bool, flavour: Flavour = RELEASE
+    root: Path,
+    destination: Path,
+    *,
+    every_level: bool,
+    flavour: Flavour = RELEASE,
+    target: Target | None = None,
 ) -> list[Job]:
     """Every compiled part, made under `destination`.
 
-    `every_level` builds kernels for each instruction level of this kind of machine (a wheel),
-    otherwise for the best one this CPU runs (a clone).
+    `every_level` builds kernels for each instruction level of the target's kind of machine (a
+    wheel), otherwise for the best one this CPU runs (a clone). The target is this machine and
+    interpreter unless another is given.
     """
+    target = target or this_machine()
+    recipe = (root, destination, flavour, target)
     return [
-        lane_job(root, destination, flavour=flavour),
-        runtime_job(root, destination, flavour),
-        *hsa_runtime_jobs(root, destination, flavour),
-        opencl_runtime_job(root, destination, flavour),
-        *(adapters_job(root, destination, vendor, flavour) for vendor in ("cuda", "tops")),
-        emulation_job(root, destination, flavour),
-        *kernel_jobs(root, destination, every_level=every_level, flavour=flavour),
+        lane_job(root, destination, flavour=flavour, target=target),
+        runtime_job(*recipe),
+        *hsa_runtime_jobs(*recipe),
+        opencl_runtime_job(*recipe),
+        *(adapters_job(*recipe, vendor) for vendor in ("cuda", "tops")),
+        emulation_job(*recipe),
+        *kernel_jobs(*recipe, every_level=every_level),
         # a checkout has a compiler
-        *(conformance_jobs(root, destination, flavour) if every_level else ()),
+        *(conformance_jobs(*recipe) if every_level else ()),
     ]
 
 
 def lane_job(
-    root: Path, destination: Path, *, unsafe: bool = False, flavour: Flavour = RELEASE
+    root: Path,
+    destination: Path,
+    *,
+    unsafe: bool = False,
+    flavour: Flavour = RELEASE,
+    target: Target | None = None,
 ) -> Job:
     """The extension `uhal._lane`; every file of `cython_src` is an input of it.
 
@@ -90,9 +103,11 @@ def lane_job(
     """
     import numpy
 
+    target = target or this_machine()
+    python = target.python
     sources = root / "cython_src"
     variant = "-unsafe" if unsafe else ""
-    c_file = root / "build" / "lane" / f"{sys.implementation.cache_tag}{variant}.c"
+    c_file = root / "build" / "lane" / f"{python.tag}-{target.machine}{variant}.c"
     c_file.parent.mkdir(parents=True, exist_ok=True)
     generator = root / "build_support" / "lane_slots.py"
     generate = (sys.executable, str(generator), str(sources), str(c_file.parent))
@@ -100,40 +115,39 @@ def lane_job(
         *(sys.executable, "-m", "cython", "-3", "--module-name", "uhal._lane", f"-I{sources}"),
         *(f"-I{c_file.parent}", str(sources / "lane.pyx"), "-o", str(c_file)),
     )
-    compiler = _cc()
-    link = shlex.split(sysconfig.get_config_var("LDSHARED") or "cc -shared")
     compile_and_link = (
-        *compiler,
-        *link[1:],
-        *shlex.split(sysconfig.get_config_var("CFLAGS") or ""),
+        *target.cc,
+        *python.link,
+        *python.flags,
         # -O3 for its limits of inlining: what packs one argument becomes part of a launch.
         *("-O3", "-g0", "-fPIC", "-fvisibility=hidden"),
         "-DNPY_NO_DEPRECATED_API=NPY_1_7_API_VERSION",
         *(("-DUHAL_LANE_UNSAFE",) if unsafe else ()),
         *flavour.options,
         *shlex.split(os.environ.get("CFLAGS", "")),
-        *(f"-I{sysconfig.get_path(name)}" for name in ("include", "platinclude")),
+        *(f"-I{folder}" for folder in python.includes),
         *(f"-I{numpy.get_include()}", f"-I{sources}"),
         *(str(c_file), *map(str, _files(sources, "**/*.c")), "-o", OUTPUT),
         *shlex.split(os.environ.get("LDFLAGS", "")),
     )
+    versions = (version_of(target.cc), version("Cython"), numpy.__version__, python.version)
     return Job(
-        label=f"lane{variant}",
-        output=destination / "uhal" / f"_lane{sysconfig.get_config_var('EXT_SUFFIX')}",
+        label=f"lane{variant} ({python.tag})",
+        output=destination / "uhal" / f"_lane{python.suffix}",
         inputs=(*_files(sources, "*.pyx", "**/*.pxi", "**/*.h", "**/*.c"), generator),
         commands=(generate, translate, compile_and_link),
         weight=1 << 40,
-        tools=f"{_version(compiler[0])} {version('Cython')} {numpy.__version__} {sys.version}",
+        tools=" ".join(versions),
     )
 
 
-def runtime_job(root: Path, destination: Path, flavour: Flavour) -> Job:
+def runtime_job(root: Path, destination: Path, flavour: Flavour, target: Target) -> Job:
     """`host_backend/libuhal_host`, from every C++ file of the host runtime."""
     sources = root / "host_backend" / "runtime"
     folders = (root / "uhal" / "include", root / "cython_src", root / "host_backend")
     units = _files(sources, "*.cpp")
     command = (
-        *_cxx(),
+        *target.cxx,
         *("-std=c++17", "-O2", "-g0", "-pthread", "-shared", "-fPIC"),
         *("-fvisibility=hidden", "-fvisibility-inlines-hidden", *STRICT_WARNINGS),
         *flavour.options,
@@ -152,11 +166,11 @@ def runtime_job(root: Path, destination: Path, flavour: Flavour) -> Job:
         inputs=(*units, *headers, *_files(sources, "*.hpp")),
         commands=(command,),
         weight=1 << 39,
-        tools=_version(_cxx()[0]),
+        tools=version_of(target.cxx),
     )
 
 
-def hsa_runtime_jobs(root: Path, destination: Path, flavour: Flavour) -> list[Job]:
+def hsa_runtime_jobs(root: Path, destination: Path, flavour: Flavour, target: Target) -> list[Job]:
     """`rocm_backend/libuhal_hsa.so`, from every C file of the HSA runtime; on Linux only.
 
     It needs nothing of ROCm: the runtime's functions are handed to it as addresses.
@@ -168,14 +182,15 @@ def hsa_runtime_jobs(root: Path, destination: Path, flavour: Flavour) -> list[Jo
         _c_library_job(
             "HSA runtime",
             units=_files(folder / "runtime", "*.c"),
-            folders=(folder / "runtime", root / "cython_src", folder),
+            folders=(folder / "runtime", root / "cython_src", root / "uhal" / "emulation", folder),
             output=destination / "rocm_backend" / "libuhal_hsa.so",
             flavour=flavour,
+            target=target,
         )
     ]
 
 
-def opencl_runtime_job(root: Path, destination: Path, flavour: Flavour) -> Job:
+def opencl_runtime_job(root: Path, destination: Path, flavour: Flavour, target: Target) -> Job:
     """`opencl_backend/libuhal_opencl.so`, from every C file of the OpenCL runtime.
 
     It links no OpenCL: the functions are handed to it as addresses.
@@ -184,13 +199,16 @@ def opencl_runtime_job(root: Path, destination: Path, flavour: Flavour) -> Job:
     return _c_library_job(
         "OpenCL runtime",
         units=_files(folder / "runtime", "*.c"),
-        folders=(folder / "runtime", root / "cython_src", folder),
+        folders=(folder / "runtime", root / "cython_src", root / "uhal" / "emulation", folder),
         output=destination / "opencl_backend" / "libuhal_opencl.so",
         flavour=flavour,
+        target=target,
     )
 
 
-def adapters_job(root: Path, destination: Path, vendor: str, flavour: Flavour) -> Job:
+def adapters_job(
+    root: Path, destination: Path, flavour: Flavour, target: Target, vendor: str
+) -> Job:
     """`libuhal_adapters` of a backend whose vendor's functions do not fit every slot."""
     folder = root / f"{vendor}_backend"
     return _c_library_job(
@@ -199,10 +217,11 @@ def adapters_job(root: Path, destination: Path, vendor: str, flavour: Flavour) -
         folders=(root / "cython_src", folder),
         output=destination / folder.name / f"libuhal_adapters{LIBRARY_SUFFIX}",
         flavour=flavour,
+        target=target,
     )
 
 
-def emulation_job(root: Path, destination: Path, flavour: Flavour) -> Job:
+def emulation_job(root: Path, destination: Path, flavour: Flavour, target: Target) -> Job:
     """`uhal/emulation/libuhal_emulation`: slots for libraries that lack some."""
     folder = root / "uhal" / "emulation"
     return _c_library_job(
@@ -211,6 +230,7 @@ def emulation_job(root: Path, destination: Path, flavour: Flavour) -> Job:
         folders=(root / "cython_src", folder),
         output=destination / "uhal" / "emulation" / f"libuhal_emulation{LIBRARY_SUFFIX}",
         flavour=flavour,
+        target=target,
     )
 
 
@@ -221,10 +241,11 @@ def _c_library_job(
     folders: tuple[Path, ...],
     output: Path,
     flavour: Flavour,
+    target: Target,
 ) -> Job:
     assert units, f"{label}: there is no source in {folders[0]}"
     command = (
-        *_cc(),
+        *target.cc,
         *("-std=c11", "-O2", "-g0", "-pthread", "-shared", "-fPIC"),
         *("-fvisibility=hidden", *STRICT_WARNINGS),
         *flavour.options,
@@ -239,79 +260,98 @@ def _c_library_job(
         inputs=(*units, *(header for folder in folders for header in _files(folder, "*.h"))),
         commands=(command,),
         weight=1 << 38,
-        tools=_version(_cc()[0]),
+        tools=version_of(target.cc),
     )
 
 
-def kernel_jobs(root: Path, destination: Path, *, every_level: bool, flavour: Flavour) -> list[Job]:
+def kernel_jobs(
+    root: Path, destination: Path, flavour: Flavour, target: Target, *, every_level: bool
+) -> list[Job]:
     """One library for each module of `ubridge/kernels` and each level, best level first.
 
     Levels above the common ones are left out where the compiler is too old for their options.
     """
     cpu_level = load_cpu_level(root)
-    levels_of = cpu_level.machine_levels if every_level else cpu_level.built_levels
+    levels_of = (
+        functools.partial(cpu_level.machine_levels, machine=target.machine)
+        if every_level
+        else cpu_level.built_levels
+    )
     sources = root / "ubridge" / "kernels"
     include = root / "uhal" / "include"
-    headers = _files(include, "**/*.h")
-    jobs = []
-    for source in _files(sources, "*.cu", "*.cpp"):
-        for level in levels_of(source.stem):
-            if not _accepts(level.options):
-                continue
-            command = (
-                *(*_cxx(), *cpu_level.compile_flags(level), *STRICT_WARNINGS),
-                *flavour.options,
-                *shlex.split(os.environ.get("CXXFLAGS", "")),
-                *(f"-I{include}", "-x", "c++", str(source), "-o", OUTPUT, *LINK_COMPLETE),
-                *(() if flavour.keeps_symbols else LINK_SMALL),
-            )
-            output = Path("ubridge/kernels/host", level.name, source.stem + ".so")
-            jobs.append(
-                Job(
-                    label=f"kernels {source.stem} ({level.name})",
-                    output=destination / output,
-                    inputs=(source, *_included(source), *headers),
-                    commands=(command,),
-                    weight=source.stat().st_size,
-                    tools=_version(_cxx()[0]),
-                )
-            )
-    return jobs
+    return [
+        _kernel_job(
+            f"kernels {source.stem} ({level.name})",
+            source,
+            cpu_level.compile_flags(level),
+            destination / "ubridge" / "kernels" / "host" / level.name / f"{source.stem}.so",
+            include,
+            flavour,
+            target,
+        )
+        for source in _files(sources, "*.cu", "*.cpp")
+        for level in levels_of(source.stem)
+        if _accepts(target.cxx, level.options)
+    ]
 
 
-def conformance_jobs(root: Path, destination: Path, flavour: Flavour) -> list[Job]:
+def conformance_jobs(root: Path, destination: Path, flavour: Flavour, target: Target) -> list[Job]:
     """The kernels of the conformance suite, for every CPU: a wheel's user may have no compiler."""
     cpu_level = load_cpu_level(root)
-    include = root / "uhal" / "include"
-    jobs = []
-    for source in _files(root / "tests" / "conformance" / "kernels", "*.cu"):
-        command = (
-            *(*_cxx(), *cpu_level.compile_flags(cpu_level.machine_levels(source.stem)[-1])),
-            *(*STRICT_WARNINGS, *flavour.options),
-            *shlex.split(os.environ.get("CXXFLAGS", "")),
-            *(f"-I{include}", "-x", "c++", str(source), "-o", OUTPUT, *LINK_COMPLETE),
-            *LINK_SMALL,
+    lowest = cpu_level.machine_levels(machine=target.machine)[-1]
+    return [
+        _kernel_job(
+            f"conformance {source.stem}",
+            source,
+            cpu_level.compile_flags(lowest),
+            destination / "uhal_conformance" / "images" / "host" / f"{source.stem}.so",
+            root / "uhal" / "include",
+            flavour,
+            target,
         )
-        jobs.append(
-            Job(
-                label=f"conformance {source.stem}",
-                output=destination / "uhal_conformance/images/host" / f"{source.stem}.so",
-                inputs=(source, *_files(include, "**/*.h")),
-                commands=(command,),
-                weight=source.stat().st_size,
-                tools=_version(_cxx()[0]),
-            )
-        )
-    return jobs
+        for source in _files(root / "tests" / "conformance" / "kernels", "*.cu")
+    ]
 
 
-def _included(source: Path) -> tuple[Path, ...]:
-    """The headers beside a source that it includes, and those that they include."""
+def _kernel_job(
+    label: str,
+    source: Path,
+    flags: Sequence[str],
+    output: Path,
+    include: Path,
+    flavour: Flavour,
+    target: Target,
+) -> Job:
+    command = (
+        *(*target.cxx, *(one for one in flags if one not in target.implied), *STRICT_WARNINGS),
+        *flavour.options,
+        *shlex.split(os.environ.get("CXXFLAGS", "")),
+        *(f"-I{include}", "-x", "c++", str(source), "-o", OUTPUT, *LINK_COMPLETE),
+        *(() if flavour.keeps_symbols else target.small or LINK_SMALL),
+    )
+    return Job(
+        label=label,
+        output=output,
+        inputs=(source, *_included(source, include)),
+        commands=(command,),
+        weight=source.stat().st_size,
+        tools=version_of(target.cxx),
+    )
+
+
+def _included(source: Path, include: Path) -> tuple[Path, ...]:
+    """The headers beside a source and of ours that it includes, and those that they include.
+
+    Conditions are not looked at: what is only for devices counts, too.
+    """
     found: dict[Path, None] = {}
     waiting = [source]
     while waiting:
         text = waiting.pop().read_text(encoding="utf-8")
-        named = (source.with_name(name) for name in _INCLUDE.findall(text))
+        named = (
+            source.with_name(beside) if beside else include / ours
+            for beside, ours in _INCLUDE.findall(text)
+        )
         new = [header for header in named if header not in found]
         found.update(dict.fromkeys(new))
         waiting += new
@@ -333,34 +373,13 @@ def load_cpu_level(root: Path) -> ModuleType:
     return module
 
 
-def _cc() -> list[str]:
-    if os.environ.get("CC"):
-        return shlex.split(os.environ["CC"])
-    # A Python built elsewhere remembers its builder's compiler, which need not be here.
-    builder = shlex.split(sysconfig.get_config_var("CC") or "cc")
-    return builder if shutil.which(builder[0]) else ["cc"]
-
-
-def _cxx() -> tuple[str, ...]:
-    return tuple(shlex.split(os.environ.get("CXX") or "c++"))
-
-
 def _files(folder: Path, *patterns: str) -> tuple[Path, ...]:
     return tuple(sorted(path for pattern in patterns for path in folder.glob(pattern)))
 
 
 @functools.cache
-def _accepts(options: tuple[str, ...]) -> bool:
+def _accepts(compiler: tuple[str, ...], options: tuple[str, ...]) -> bool:
     if not options:
         return True
-    command = (*_cxx(), *options, "-x", "c++", "-fsyntax-only", os.devnull)
+    command = (*compiler, *options, "-x", "c++", "-fsyntax-only", os.devnull)
     return subprocess.run(command, capture_output=True).returncode == 0
-
-
-@functools.cache
-def _version(compiler: str) -> str:
-    try:
-        done = subprocess.run([compiler, "--version"], capture_output=True, encoding="utf-8")
-    except OSError:
-        return ""
-    return done.stdout.partition("\n")[0]

@@ -10,7 +10,7 @@ from pathlib import Path
 from cuda_backend._library import DriverLibrary, header
 from cuda_backend.images import select
 from cuda_backend.targets import DeviceTarget
-from uhal.contract import Backend, FunctionAttributes, LoadedModule
+from uhal.contract import MESSAGES, Backend, FunctionAttributes, LoadedModule
 from uhal.errors import from_code
 
 _LOG_BYTES = 16384
@@ -38,7 +38,12 @@ class ModuleVerbs(Backend):
             what = "the image" if path is None else path.name
             note = f"{what}, {selection.chosen.description}. {log}".strip()
             raise from_code(self, "cuModuleLoadDataEx", code, note)
-        return LoadedModule(handle, selection.chosen, selection.signatures)
+        return LoadedModule(
+            handle,
+            selection.chosen,
+            selection.signatures,
+            has_messages=MESSAGES in selection.payload,
+        )
 
     def module_global(self, module: int, name: str) -> tuple[int, int]:
         """Return address and bytes of a `__device__` or `__constant__` variable."""

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cuda_backend.targets import DeviceTarget, judge_cubin, judge_ptx
-from uhal.contract import Chosen
+from uhal.contract import MESSAGES, Chosen
 from uhal.errors import ArgumentValueError, InvalidImageError, NotSupportedError
 from uhal.images.chooser import Fit, Judgement, choose
 from uhal.images.cubin import CubinImage, is_cubin, read_cubin
 from uhal.images.fatbin import FatbinEntry, is_fatbin, read_fatbin
 from uhal.images.ptx import PtxImage, is_ptx, read_ptx
 from uhal.signature import LazySignatures, Signature, merge
+
+_HIDDEN_MESSAGES = re.compile(rb"^\.global [^;\n]*\b" + MESSAGES + rb"\b", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,9 @@ def select(image: bytes, device: DeviceTarget) -> Selection:
 
 def _ptx(image: bytes, device: DeviceTarget) -> _Candidate:
     contents = read_ptx(image)
+    if MESSAGES in image:
+        # Without -rdc=true nvcc keeps every variable to the module.
+        image = _HIDDEN_MESSAGES.sub(rb".visible \g<0>", image)
     description = f"PTX {contents.version[0]}.{contents.version[1]} for {contents.target}"
     if contents.address_size != 64:
         reason = f"{contents.address_size}-bit addresses; this driver takes 64-bit code only"

@@ -15,11 +15,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
 
-from host_backend._errors import ADVICE, CLASS_OF, DETAILED, STICKY
+from host_backend._errors import ADVICE, CLASS_OF, DETAILED, LOST, STICKY
 from uhal._lane import HotTable
 from uhal._library_graphs import OwnGraphVerbs, own_graph_names
 from uhal.abi import Header, Library, LibrarySearch, find_library
 from uhal.contract import (
+    MESSAGES,
     BackendRecord,
     Chosen,
     DeviceLimits,
@@ -295,6 +296,7 @@ class HostBackend(OwnGraphVerbs):
             handle=handle.value or 0,
             chosen=Chosen(chosen, reason, (ImageCandidate(chosen, True, reason),)),
             signatures=signatures,
+            has_messages=MESSAGES in image,
         )
 
     def module_global(self, module: int, name: str) -> tuple[int, int]:
@@ -326,7 +328,11 @@ class HostBackend(OwnGraphVerbs):
             return ErrorText("unknown", "a code this runtime does not define")
         self._library.unchecked("uhalHostGetErrorString")(code, text)
         spelled = (name.value or b"").decode()
-        return ErrorText(spelled, (text.value or b"").decode(), ADVICE.get(spelled, ""))
+        words = (text.value or b"").decode()
+        if spelled == LOST:
+            said = (self._library.uhalHostLastErrorText() or b"").decode("utf-8", "replace")
+            words += f". {said}" if said else ""
+        return ErrorText(spelled, words, ADVICE.get(spelled, ""))
 
     def error_class(self, code: int) -> type[Exception]:
         """Look the code up in the table."""

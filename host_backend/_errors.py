@@ -40,8 +40,11 @@ ADVICE: dict[str, str] = {
     "UHAL_HOST_ERROR_OUT_OF_MEMORY": "Device memory is the machine's memory here",
 }
 
+LOST = "UHAL_HOST_ERROR_LAUNCH_FAILED"
+"""Its text ends in the words of the kernel that failed, whichever call brings it to light."""
+
 # After these every later call on the device answers the same.
-STICKY = ("UHAL_HOST_ERROR_LAUNCH_FAILED",)
+STICKY = (LOST,)
 
 # Failures of which the runtime keeps the details, on the thread they happened on.
 DETAILED = frozenset(
@@ -50,7 +53,6 @@ DETAILED = frozenset(
         "UHAL_HOST_ERROR_NO_BINARY_FOR_CPU",
         "UHAL_HOST_ERROR_SHARED_OBJECT_INIT_FAILED",
         "UHAL_HOST_ERROR_OPERATING_SYSTEM",
-        "UHAL_HOST_ERROR_LAUNCH_FAILED",
         "UHAL_HOST_ERROR_ILLEGAL_STATE",
         "UHAL_HOST_ERROR_STREAM_CAPTURE_UNSUPPORTED",
         "UHAL_HOST_ERROR_STREAM_CAPTURE_INVALIDATED",

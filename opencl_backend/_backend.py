@@ -23,7 +23,7 @@ from opencl_backend._modules import ModuleVerbs, OpenDevice
 from opencl_backend._programs import Programs
 from opencl_backend._runtime import FUNCTION_OF_SLOT, hand_over, open_runtime, runtime_header
 from uhal._lane import HotTable
-from uhal.abi import LibrarySearch
+from uhal.abi import Library, LibrarySearch
 from uhal.contract import (
     Backend,
     BackendRecord,
@@ -33,7 +33,13 @@ from uhal.contract import (
     LibraryAttempt,
     joined_reasons,
 )
-from uhal.errors import DeviceError, LibraryNotFoundError, NotSupportedError, from_code
+from uhal.errors import (
+    DeviceError,
+    InvalidHandleError,
+    LibraryNotFoundError,
+    NotSupportedError,
+    from_code,
+)
 from uhal.python_slots import PythonSlots
 
 _MOST_BLOCKS = 0x7FFFFFFF
@@ -64,10 +70,7 @@ class OpenClBackend(ModuleVerbs, Backend):
     """Devices of every OpenCL platform. Any thread may call any method."""
 
     name = "opencl"
-    stream_refusal = (
-        "an OpenCL queue is not a stream of uhal's, which keeps count of what it was given; "
-        "finish it, and launch in a uhal.Stream"
-    )
+    stream_refusal = "a queue of OpenCL comes in by Stream.from_handle(its address)"
 
     def __init__(self, search: LibrarySearch) -> None:
         """Take over an opened library. `open` is the way in."""
@@ -123,6 +126,10 @@ class OpenClBackend(ModuleVerbs, Backend):
 
     # -- the process and its devices ---------------------------------------------------------------
 
+    def opened(self, ordinal: int) -> OpenDevice:
+        """Return a device that is open."""
+        return self._opened[ordinal]
+
     @property
     def hot_table(self) -> HotTable:
         """The addresses of libuhal_opencl, and two functions of Python's."""
@@ -150,10 +157,9 @@ class OpenClBackend(ModuleVerbs, Backend):
         info.context, info.device = context, device.handle
         info.memory = MEMORIES[device.memory]
         info.alignment = _ALIGNMENT
-        if device.memory == "usm":
-            functions = _devices.usm_functions(self._library, device.platform)
-            for field, address in functions.items():
-                setattr(info, field, address)
+        functions = _devices.memory_functions(self._library, device.platform, device.memory)
+        for field, address in functions.items():
+            setattr(info, field, address)
         token = ctypes.c_void_p()
         self._runtime.uhalClDeviceOpen(token, info)
         programs = Programs(self._library, self._fail, device, context, self._cache)
@@ -238,7 +244,7 @@ class OpenClBackend(ModuleVerbs, Backend):
         device = self._found.devices[ordinal]
         total = _devices.number(self._library, device.handle, "CL_DEVICE_GLOBAL_MEM_SIZE")
         allocated = ctypes.c_size_t()
-        self._runtime.uhalClDeviceAllocated(allocated, self._open_device(ordinal).token)
+        self._runtime.uhalClDeviceAllocated(allocated, self.opened(ordinal).token)
         free = max(total - allocated.value, 0)
         if device.is_processor:
             free = min(free, os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
@@ -246,11 +252,13 @@ class OpenClBackend(ModuleVerbs, Backend):
 
     def host_device_pointer(self, pointer: int) -> int:
         """Return the pointer, where devices see pinned memory under its address."""
-        if any(opened.device.memory == "svm-coarse" for opened in self._opened.values()):
-            raise NotSupportedError(
-                "opencl: with coarse-grained memory devices do not reach host memory; copy it",
-                backend=self.name,
-            )
+        for opened in self._opened.values():
+            if opened.device.memory in ("svm-coarse", "buffer-address"):
+                raise NotSupportedError(
+                    f"opencl: with memory of the kind {opened.device.memory!r} devices do not "
+                    "reach host memory; copy it",
+                    backend=self.name,
+                )
         return pointer
 
     def live_counts(self) -> Mapping[str, int]:
@@ -261,6 +269,38 @@ class OpenClBackend(ModuleVerbs, Backend):
             self._runtime.uhalClLiveCount(runtime_header().constants[constant], count)
             counts[kind] = count.value
         return counts
+
+    def foreign_stream(self, ordinal: int, handle: int) -> tuple[int, object]:
+        """Make a stream over a queue of another library's, which stays theirs."""
+        opened = self.opened(ordinal)
+        if self._queue_fact(handle, "CL_QUEUE_CONTEXT") != opened.context:
+            raise InvalidHandleError(
+                "handle: expected a queue of the context that uhal uses, got one of another; make "
+                "it in the context of opencl_backend.interop.context(device)",
+                backend=self.name,
+            )
+        out_of_order = header().constants["CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE"]
+        if self._queue_fact(handle, "CL_QUEUE_PROPERTIES") & out_of_order:
+            raise NotSupportedError(
+                "handle: expected a queue that runs in order, got one that does not",
+                backend=self.name,
+            )
+        stream = ctypes.c_void_p()
+        self._runtime.uhalClStreamWrapQueue(stream, opened.token, handle)
+        native = stream.value or 0
+        return native, WrappedQueue(self._runtime, native)
+
+    def share_queue(self, stream: int) -> int:
+        """Return the queue of a native stream, which others may use from now on."""
+        found = ctypes.c_void_p()
+        self._runtime.uhalClStreamShareQueue(found, stream)
+        return found.value or 0
+
+    def _queue_fact(self, queue: int, name: str) -> int:
+        value = ctypes.c_uint64()
+        key = header().constants[name]
+        self._library.clGetCommandQueueInfo(queue, key, 8, ctypes.byref(value), None)
+        return value.value
 
     # -- errors ------------------------------------------------------------------------------------
 
@@ -276,8 +316,16 @@ class OpenClBackend(ModuleVerbs, Backend):
     def _fail(self, call: str, code: int) -> NoReturn:
         raise from_code(self, call, code)
 
-    def _open_device(self, ordinal: int) -> OpenDevice:
-        return self._opened[ordinal]
+
+class WrappedQueue:
+    """A native stream over another library's queue, for as long as somebody has this."""
+
+    def __init__(self, runtime: Library, stream: int) -> None:
+        """Take it over."""
+        self._runtime, self._stream = runtime, stream
+
+    def __del__(self) -> None:
+        self._runtime.unchecked("uhalClStreamDestroy")(self._stream)
 
 
 _NO_CALLBACK = header().ctype("cl_context_callback")()

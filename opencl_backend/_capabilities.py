@@ -36,11 +36,11 @@ _NEEDS: dict[int, tuple[str, _Test, str]] = {
 """Those that not every device has. The driver judges what is not here."""
 
 
-def missing(capabilities: Iterable[int], device: ClDevice) -> list[str]:
+def missing(capabilities: Iterable[int], device: ClDevice) -> dict[int, str]:
     """Return what a device lacks of these, each with what would carry it."""
-    lacking = []
+    lacking = {}
     for capability in capabilities:
         need = _NEEDS.get(capability)
         if need is not None and not need[1](device):
-            lacking.append(f"{need[0]} ({need[2]})")
+            lacking[capability] = f"{need[0]} ({need[2]})"
     return lacking

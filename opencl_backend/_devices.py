@@ -10,12 +10,27 @@ from typing import Any
 
 from opencl_backend._library import header
 from uhal.abi import Library
-from uhal.errors import ArgumentValueError
+from uhal.errors import ArgumentValueError, LibraryNotFoundError
 
 MEMORY_VARIABLE = "UHAL_OPENCL_MEMORY"
-MEMORIES = {"usm": 0, "svm-fine": 1, "svm-coarse": 2}
+MEMORIES = {"usm": 0, "svm-fine": 1, "svm-coarse": 2, "buffer-address": 3}
 """How memory with addresses is had, the best first, and libuhal_opencl's number for it."""
 
+_FUNCTIONS = {
+    "usm": {
+        "device_alloc": "clDeviceMemAllocINTEL",
+        "host_alloc": "clHostMemAllocINTEL",
+        "blocking_free": "clMemBlockingFreeINTEL",
+        "memcpy": "clEnqueueMemcpyINTEL",
+        "fill": "clEnqueueMemFillINTEL",
+        "set_pointer": "clSetKernelArgMemPointerINTEL",
+    },
+    "buffer-address": {
+        "create_buffer": "clCreateBufferWithProperties",
+        "set_address": "clSetKernelArgDevicePointerEXT",
+    },
+}
+"""What kinds of memory need beyond OpenCL 2.1."""
 _MAX_TEXT = 1 << 16
 
 
@@ -127,7 +142,7 @@ def _describe(library: Library, platform: int, handle: int) -> ClDevice | str:
     if not memories:
         return (
             f"{what} gives no memory with addresses: neither cl_intel_unified_shared_memory nor "
-            "shared virtual memory"
+            "shared virtual memory nor cl_ext_buffer_device_address"
         )
     version = text(library, handle, "CL_DEVICE_VERSION")
     generic = told("CL_DEVICE_GENERIC_ADDRESS_SPACE_SUPPORT")
@@ -159,13 +174,17 @@ def _memories(
         access = constants["CL_UNIFIED_SHARED_MEMORY_ACCESS_INTEL"]
         kinds = ("CL_DEVICE_HOST_MEM_CAPABILITIES_INTEL", "CL_DEVICE_DEVICE_MEM_CAPABILITIES_INTEL")
         reached = all(number(library, handle, kind, 0) & access for kind in kinds)
-        if reached and all(usm_functions(library, platform).values()):
+        if reached and all(memory_functions(library, platform, "usm").values()):
             found.append("usm")
     shared = number(library, handle, "CL_DEVICE_SVM_CAPABILITIES", 0)
     if shared & constants["CL_DEVICE_SVM_FINE_GRAIN_BUFFER"]:
         found.append("svm-fine")
     if shared & constants["CL_DEVICE_SVM_COARSE_GRAIN_BUFFER"]:
         found.append("svm-coarse")
+    if "cl_ext_buffer_device_address" in extensions and all(
+        memory_functions(library, platform, "buffer-address").values()
+    ):
+        found.append("buffer-address")
     return tuple(found)
 
 
@@ -182,21 +201,24 @@ def _chosen_memory(memories: tuple[str, ...], what: str) -> str:
     return wanted
 
 
-def usm_functions(library: Library, platform: int) -> Mapping[str, int]:
-    """Return the addresses of a platform's functions of unified shared memory, 0 for a missing one.
+def memory_functions(library: Library, platform: int, memory: str) -> Mapping[str, int]:
+    """Return the addresses of the functions of a kind of memory, 0 for one that is missing.
 
     The names are those of `uhalClDeviceInfo`.
     """
-    functions = {
-        "device_alloc": b"clDeviceMemAllocINTEL",
-        "host_alloc": b"clHostMemAllocINTEL",
-        "blocking_free": b"clMemBlockingFreeINTEL",
-        "memcpy": b"clEnqueueMemcpyINTEL",
-        "fill": b"clEnqueueMemFillINTEL",
-        "set_pointer": b"clSetKernelArgMemPointerINTEL",
-    }
-    find = library.clGetExtensionFunctionAddressForPlatform
-    return {field: find(platform, name) or 0 for field, name in functions.items()}
+    wanted = _FUNCTIONS.get(memory, {})
+    return {field: _address(library, platform, name) for field, name in wanted.items()}
+
+
+def _address(library: Library, platform: int, name: str) -> int:
+    """Of a platform's function, else of the library's of that name; 0 where neither has it."""
+    found = library.clGetExtensionFunctionAddressForPlatform(platform, name.encode())
+    if found:
+        return int(found)
+    try:
+        return library.address(name)
+    except LibraryNotFoundError:
+        return 0
 
 
 def number(library: Library, device: int, attribute: str, default: int | None = None) -> int:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import zlib
+from dataclasses import dataclass
 
 from opencl_backend._devices import ClDevice
+from opencl_backend.earlier import EARLIEST, LAST_LIKE_EARLIEST
 from opencl_backend.spirv import (
     ADDRESSING_PHYSICAL_64,
     CAPABILITY_SHADER,
@@ -21,7 +23,17 @@ MAX_BYTES = 1 << 28
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS
 
 
-def read(image: bytes, device: ClDevice, what: str) -> tuple[SpirvModule, Chosen]:
+@dataclass(frozen=True)
+class Read:
+    """An image that a device takes."""
+
+    module: SpirvModule
+    version: tuple[int, int]
+    """Of SPIR-V, in which the driver is given its kernels."""
+    chosen: Chosen
+
+
+def read(image: bytes, device: ClDevice, what: str) -> Read:
     """Read an image and see that the device takes modules of its kind.
 
     Raises `InvalidImageError` when the bytes are no SPIR-V, damaged, or of a kind for other
@@ -42,11 +54,14 @@ def read(image: bytes, device: ClDevice, what: str) -> tuple[SpirvModule, Chosen
         )
     if not module.entries:
         raise InvalidImageError(f"{what} has no kernel")
-    if module.version not in device.il_versions:
+    told = module.version if module.version in device.il_versions else EARLIEST
+    if told not in device.il_versions or module.version > LAST_LIKE_EARLIEST:
         taken = ", ".join(".".join(map(str, one)) for one in sorted(device.il_versions))
         raise InvalidImageError(f"{what} is {description}; {device.name} takes SPIR-V {taken}")
-    reason = f"{device.name} takes SPIR-V {version}, and compiles each kernel when it is asked for"
-    return module, Chosen(description, reason, (ImageCandidate(description, True, reason),))
+    given = ".".join(map(str, told))
+    reason = f"{device.name} takes SPIR-V {given}, and compiles each kernel when it is asked for"
+    chosen = Chosen(description, reason, (ImageCandidate(description, True, reason),))
+    return Read(module, told, chosen)
 
 
 def _checked(image: bytes, what: str) -> bytes:

@@ -11,7 +11,7 @@ import threading
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +20,12 @@ from opencl_backend._devices import ClDevice
 from opencl_backend._programs import Programs
 from opencl_backend._runtime import runtime_header
 from opencl_backend._source import SourceKernel
+from opencl_backend.earlier import in_version
+from opencl_backend.halves import CAPABILITY_FLOAT16, without_halves
 from opencl_backend.slices import SHARED, Cutter, Slice
 from opencl_backend.spirv import Entry, SpirvModule
 from uhal.abi import Library
-from uhal.contract import Backend, FunctionAttributes, LoadedModule
+from uhal.contract import MESSAGES, Backend, FunctionAttributes, LoadedModule
 from uhal.errors import NotFoundError, NotSupportedError
 from uhal.signature import Signature
 
@@ -59,6 +61,8 @@ class Module:
     opened: OpenDevice
     what: str
     spirv: SpirvModule
+    version: tuple[int, int]
+    """Of SPIR-V, in which the driver is given kernels."""
     cutter: Cutter
     lock: threading.RLock = field(default_factory=threading.RLock)
     functions: dict[str, int] = field(default_factory=dict)
@@ -78,8 +82,8 @@ class ModuleVerbs(Backend):
     _attributes: dict[int, FunctionAttributes]
 
     @abstractmethod
-    def _open_device(self, ordinal: int) -> OpenDevice:
-        """The device of an ordinal, which is open."""
+    def opened(self, ordinal: int) -> OpenDevice:
+        """Return the device of an ordinal, which is open."""
 
     def _start_modules(self) -> None:
         self._modules: dict[int, Module | SourceModule] = {}
@@ -88,13 +92,16 @@ class ModuleVerbs(Backend):
 
     def module_load(self, ordinal: int, image: bytes, *, path: Path | None = None) -> LoadedModule:
         """Read a module, and see that the device takes its kind."""
-        opened = self._open_device(ordinal)
+        opened = self.opened(ordinal)
         what = "the image" if path is None else path.name
         if _source.is_source(image):
             return self._load_source(opened, image, what)
-        spirv, chosen = _image.read(image, opened.device, what)
-        handle = self._remember(Module(opened, what, spirv, Cutter(spirv)))
-        return LoadedModule(handle, chosen, spirv.signatures)
+        read = _image.read(image, opened.device, what)
+        spirv = read.module
+        cutter = Cutter(spirv)
+        handle = self._remember(Module(opened, what, spirv, read.version, cutter))
+        has_messages = MESSAGES.decode() in cutter.variables.values()
+        return LoadedModule(handle, read.chosen, spirv.signatures, has_messages)
 
     def _load_source(self, opened: OpenDevice, image: bytes, what: str) -> LoadedModule:
         """Have the driver compile a text, and ask it for the kernels."""
@@ -140,6 +147,12 @@ class ModuleVerbs(Backend):
         """Return what driver and module say of a kernel."""
         return self._attributes[function]
 
+    def program_of(self, function: int) -> int:
+        """Return OpenCL's program of a native kernel."""
+        found = ctypes.c_void_p()
+        self._runtime.uhalClKernelGetProgram(found, function)
+        return found.value or 0
+
     # -- slots -------------------------------------------------------------------------------------
 
     def _get_function(self, handle: int, name_at: int) -> int:
@@ -167,8 +180,9 @@ class ModuleVerbs(Backend):
         if isinstance(module, SourceModule):
             module.opened.programs.release(module.program)
             return
-        for address in module.variables.values():
-            self._runtime.uhalClMemFree(address)
+        with self._current(module.opened.token):
+            for address in module.variables.values():
+                self._runtime.uhalClMemFree(address)
 
     # -- making a kernel ---------------------------------------------------------------------------
 
@@ -189,18 +203,15 @@ class ModuleVerbs(Backend):
         # Before the driver is asked, in words of ours.
         native = _native_arguments(module.spirv, entry, what)
         cut = module.cutter.cut(entry) if not module.cutter.whole else _uncut(module.spirv)
-        lacking = _capabilities.missing(cut.capabilities, device)
-        if lacking:
-            raise NotSupportedError(
-                f"{what} needs what {device.name} has not: {', '.join(lacking)}", backend=self.name
-            )
+        image = _fitted(cut, device, what)
         for hidden in cut.hidden:
             if hidden == SHARED:
                 native.append(_argument("SHARED"))
             else:
                 native.append(_argument("VARIABLE", address=self._variable(module, hidden)))
         _require_one_size(native, what)
-        program = module.opened.programs.build(cut.image, what)
+        image = in_version(image, module.version, what)
+        program = module.opened.programs.build(image, what)
         function = self._kernel(module.opened, program, entry.name, native, cut.indirect)
         self._attributes[function] = self._facts(function, module.spirv.largest_block(entry))
         return function
@@ -262,6 +273,22 @@ class ModuleVerbs(Backend):
 
 def _uncut(spirv: SpirvModule) -> Slice:
     return Slice(spirv.words.tobytes(), tuple(spirv.capabilities), (), True)
+
+
+def _fitted(cut: Slice, device: ClDevice, what: str) -> bytes:
+    """The module of a kernel as the device takes it. `NotSupportedError` names what it lacks."""
+    lacking = _capabilities.missing(cut.capabilities, device)
+    if CAPABILITY_FLOAT16 in lacking:
+        rewritten = without_halves(SpirvModule(cut.image, what))
+        if rewritten is not None:
+            del lacking[CAPABILITY_FLOAT16]
+            cut = replace(cut, image=rewritten)
+    if lacking:
+        raise NotSupportedError(
+            f"{what} needs what {device.name} has not: {', '.join(lacking.values())}",
+            backend="opencl",
+        )
+    return cut.image
 
 
 def _native_arguments(spirv: SpirvModule, entry: Entry, what: str) -> list[Any]:

@@ -80,14 +80,8 @@ class Programs:
             _refuse(status, what, self._device, log)
 
     def _log(self, program: int) -> str:
-        key = header().constants["CL_PROGRAM_BUILD_LOG"]
-        ask = self._library.unchecked("clGetProgramBuildInfo")
-        needed = ctypes.c_size_t()
-        if ask(program, self._device.handle, key, 0, None, ctypes.byref(needed)):
-            return ""
-        buffer = ctypes.create_string_buffer(needed.value + 1)
-        ask(program, self._device.handle, key, needed.value, buffer, None)
-        return buffer.value.decode("utf-8", "replace").strip()[-_MAX_LOG:]
+        about = (program, self._device.handle, "CL_PROGRAM_BUILD_LOG")
+        return _decoded(self._told("clGetProgramBuildInfo", *about)).strip()[-_MAX_LOG:]
 
     def _binary(self, program: int) -> bytes:
         """What the driver built; nothing where it does not tell."""
@@ -121,6 +115,28 @@ class Programs:
             return None
         return int(program)
 
+    def made_of(self, program: int) -> tuple[bytes, str, str]:
+        """Return the SPIR-V of a program, its text, and the options it was built with."""
+        device = self._device.handle
+        return (
+            self._told("clGetProgramInfo", program, "CL_PROGRAM_IL"),
+            _decoded(self._told("clGetProgramInfo", program, "CL_PROGRAM_SOURCE")),
+            _decoded(
+                self._told("clGetProgramBuildInfo", program, device, "CL_PROGRAM_BUILD_OPTIONS")
+            ),
+        )
+
+    def _told(self, function: str, *about: int | str) -> bytes:
+        """What is told of a program; nothing where the driver does not know."""
+        ask = self._library.unchecked(function)
+        key = header().constants[str(about[-1])]
+        needed = ctypes.c_size_t()
+        if ask(*about[:-1], key, 0, None, ctypes.byref(needed)):
+            return b""
+        buffer = ctypes.create_string_buffer(needed.value + 1)
+        ask(*about[:-1], key, needed.value, buffer, None)
+        return buffer.raw[: needed.value]
+
     def describe(self, program: int) -> dict[str, SourceKernel]:
         """Return what the driver tells of the kernels of a program made of source."""
         described = {}
@@ -145,12 +161,12 @@ class Programs:
         self._library.clReleaseProgram(program)
 
     def _kernel_names(self, program: int) -> list[str]:
-        key = header().constants["CL_PROGRAM_KERNEL_NAMES"]
-        needed = ctypes.c_size_t()
-        self._library.clGetProgramInfo(program, key, 0, None, ctypes.byref(needed))
-        buffer = ctypes.create_string_buffer(needed.value + 1)
-        self._library.clGetProgramInfo(program, key, needed.value, buffer, None)
-        return [name for name in buffer.value.decode("utf-8", "replace").split(";") if name]
+        names = _decoded(self._told("clGetProgramInfo", program, "CL_PROGRAM_KERNEL_NAMES"))
+        return [name for name in names.split(";") if name]
+
+
+def _decoded(text: bytes) -> str:
+    return text.partition(b"\0")[0].decode("utf-8", "replace")
 
 
 def _refuse(status: int, what: str, device: ClDevice, log: str) -> NoReturn:

@@ -1,6 +1,6 @@
 /* The part of OpenCL's interface that uhal calls, restated from Khronos's published headers: names,
  * values and prototypes are theirs. OpenCL 2.1 (programs of an intermediate language), and of its
- * extensions Intel's unified shared memory.
+ * extensions Intel's unified shared memory and addresses of buffers.
  *
  * Readers: uhal/abi.py (ctypes) and libuhal_opencl, which includes this file. Subset: integer defines,
  * enums, typedefs, structs, prototypes. For 64-bit little-endian machines.
@@ -100,6 +100,8 @@ typedef struct _cl_command_queue *cl_command_queue;
 typedef struct _cl_program *cl_program;
 typedef struct _cl_kernel *cl_kernel;
 typedef struct _cl_event *cl_event;
+typedef struct _cl_mem *cl_mem;
+typedef cl_ulong cl_mem_device_address_ext;
 
 typedef void (*cl_context_callback)(const char *text, const void *info, size_t bytes, void *data);
 typedef void (*cl_program_callback)(cl_program program, void *data);
@@ -167,7 +169,9 @@ void *clGetExtensionFunctionAddressForPlatform(cl_platform_id platform, const ch
 
 /* -- contexts and queues ----------------------------------------------------------------------- */
 
+#define CL_QUEUE_CONTEXT 0x1090
 #define CL_QUEUE_PROPERTIES 0x1093
+#define CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE 1
 #define CL_QUEUE_PROFILING_ENABLE 2
 
 cl_context clCreateContext(const intptr_t *properties, cl_uint count, const cl_device_id *devices,
@@ -176,15 +180,21 @@ cl_status clReleaseContext(cl_context context);
 cl_command_queue clCreateCommandQueueWithProperties(cl_context context, cl_device_id device,
                                                     const cl_properties *properties,
                                                     cl_int *status);
+cl_status clRetainCommandQueue(cl_command_queue queue);
 cl_status clReleaseCommandQueue(cl_command_queue queue);
+cl_status clGetCommandQueueInfo(cl_command_queue queue, cl_uint name, size_t bytes, void *value,
+                                size_t *needed);
 cl_status clFlush(cl_command_queue queue);
 cl_status clFinish(cl_command_queue queue);
 
 /* -- programs and kernels ---------------------------------------------------------------------- */
 
+#define CL_PROGRAM_SOURCE 0x1164
 #define CL_PROGRAM_BINARY_SIZES 0x1165
 #define CL_PROGRAM_BINARIES 0x1166
 #define CL_PROGRAM_KERNEL_NAMES 0x1168
+#define CL_PROGRAM_IL 0x1169
+#define CL_PROGRAM_BUILD_OPTIONS 0x1182
 #define CL_PROGRAM_BUILD_LOG 0x1183
 
 #define CL_KERNEL_NUM_ARGS 0x1191
@@ -206,16 +216,15 @@ cl_status clFinish(cl_command_queue queue);
 cl_program clCreateProgramWithIL(cl_context context, const void *il, size_t bytes, cl_int *status);
 cl_program clCreateProgramWithSource(cl_context context, cl_uint count, const char **texts,
                                      const size_t *lengths, cl_int *status);
-cl_program clCreateProgramWithBinary(cl_context context, cl_uint count,
-                                     const cl_device_id *devices, const size_t *lengths,
-                                     const unsigned char **binaries, cl_int *each,
-                                     cl_int *status);
+cl_program clCreateProgramWithBinary(cl_context context, cl_uint count, const cl_device_id *devices,
+                                     const size_t *lengths, const unsigned char **binaries,
+                                     cl_int *each, cl_int *status);
 cl_status clBuildProgram(cl_program program, cl_uint count, const cl_device_id *devices,
                          const char *options, cl_program_callback notify, void *data);
 cl_status clGetProgramInfo(cl_program program, cl_uint name, size_t bytes, void *value,
                            size_t *needed);
-cl_status clGetProgramBuildInfo(cl_program program, cl_device_id device, cl_uint name,
-                                size_t bytes, void *value, size_t *needed);
+cl_status clGetProgramBuildInfo(cl_program program, cl_device_id device, cl_uint name, size_t bytes,
+                                void *value, size_t *needed);
 cl_status clRetainProgram(cl_program program);
 cl_status clReleaseProgram(cl_program program);
 
@@ -240,8 +249,8 @@ cl_status clEnqueueNDRangeKernel(cl_command_queue queue, cl_kernel kernel, cl_ui
 #define CL_COMPLETE 0
 #define CL_PROFILING_COMMAND_END 0x1283
 
-cl_status clEnqueueMarkerWithWaitList(cl_command_queue queue, cl_uint count,
-                                      const cl_event *events, cl_event *event);
+cl_status clEnqueueMarkerWithWaitList(cl_command_queue queue, cl_uint count, const cl_event *events,
+                                      cl_event *event);
 cl_status clEnqueueBarrierWithWaitList(cl_command_queue queue, cl_uint count,
                                        const cl_event *events, cl_event *event);
 cl_status clRetainEvent(cl_event event);
@@ -265,6 +274,35 @@ cl_status clEnqueueSVMMemcpy(cl_command_queue queue, cl_bool blocking, void *des
 cl_status clEnqueueSVMMemFill(cl_command_queue queue, void *destination, const void *pattern,
                               size_t pattern_bytes, size_t bytes, cl_uint count,
                               const cl_event *events, cl_event *event);
+
+/* -- memory with addresses: cl_ext_buffer_device_address -----------------------------------------
+ *
+ * clCreateBufferWithProperties is of OpenCL 3; the last a platform gives as it does those below.
+ */
+
+#define CL_MEM_DEVICE_PRIVATE_ADDRESS_EXT 0x5000
+#define CL_MEM_DEVICE_ADDRESS_EXT 0x5001
+#define CL_KERNEL_EXEC_INFO_DEVICE_PTRS_EXT 0x5002
+
+cl_mem clCreateBufferWithProperties(cl_context context, const cl_properties *properties,
+                                    cl_bitfield flags, size_t bytes, void *host, cl_int *status);
+cl_status clReleaseMemObject(cl_mem memory);
+cl_status clGetMemObjectInfo(cl_mem memory, cl_uint name, size_t bytes, void *value,
+                             size_t *needed);
+cl_status clEnqueueReadBuffer(cl_command_queue queue, cl_mem buffer, cl_bool blocking,
+                              size_t offset, size_t bytes, void *destination, cl_uint count,
+                              const cl_event *events, cl_event *event);
+cl_status clEnqueueWriteBuffer(cl_command_queue queue, cl_mem buffer, cl_bool blocking,
+                               size_t offset, size_t bytes, const void *source, cl_uint count,
+                               const cl_event *events, cl_event *event);
+cl_status clEnqueueCopyBuffer(cl_command_queue queue, cl_mem source, cl_mem destination,
+                              size_t source_offset, size_t destination_offset, size_t bytes,
+                              cl_uint count, const cl_event *events, cl_event *event);
+cl_status clEnqueueFillBuffer(cl_command_queue queue, cl_mem buffer, const void *pattern,
+                              size_t pattern_bytes, size_t offset, size_t bytes, cl_uint count,
+                              const cl_event *events, cl_event *event);
+cl_status clSetKernelArgDevicePointerEXT(cl_kernel kernel, cl_uint index,
+                                         cl_mem_device_address_ext value);
 
 /* -- memory with addresses: cl_intel_unified_shared_memory -------------------------------------
  *

@@ -1,5 +1,6 @@
-/* C interface of libuhal_opencl.so: streams, events, copies and launches over OpenCL, in the shapes of the
- * hot table. The library links no OpenCL; it is handed the addresses of the functions it calls.
+/* C interface of libuhal_opencl.so: streams, events, copies and launches over OpenCL, in the
+ * shapes of the hot table. The library links no OpenCL; it is handed the addresses of the
+ * functions it calls.
  *
  * Readers: uhal/abi.py (ctypes) and the library itself, which includes it so that a drifted
  * prototype does not compile. Subset: integer defines, enums, typedefs, structs, prototypes.
@@ -31,9 +32,10 @@ enum { UHAL_CL_EVENT_DISABLE_TIMING = 2 };
 
 /* How a device's memory is allocated and named, the best first. */
 typedef enum uhalClMemory {
-    UHAL_CL_MEMORY_USM = 0,       /* cl_intel_unified_shared_memory */
-    UHAL_CL_MEMORY_SVM_FINE = 1,  /* fine-grained shared virtual memory */
-    UHAL_CL_MEMORY_SVM_COARSE = 2 /* coarse-grained: the host does not see it */
+    UHAL_CL_MEMORY_USM = 0,        /* cl_intel_unified_shared_memory */
+    UHAL_CL_MEMORY_SVM_FINE = 1,   /* fine-grained shared virtual memory */
+    UHAL_CL_MEMORY_SVM_COARSE = 2, /* coarse-grained: the host does not see it */
+    UHAL_CL_MEMORY_BUFFER = 3 /* cl_ext_buffer_device_address: addresses are the device's own */
 } uhalClMemory;
 
 typedef enum uhalClKind {
@@ -44,7 +46,7 @@ typedef enum uhalClKind {
     UHAL_CL_KIND_PINNED = 4
 } uhalClKind;
 
-/* A device, and its platform's functions of unified shared memory, null without them. */
+/* A device, and its platform's functions of the memory it uses, the others null. */
 typedef struct uhalClDeviceInfo {
     void *context;
     void *device;
@@ -56,6 +58,8 @@ typedef struct uhalClDeviceInfo {
     void *memcpy;
     void *fill;
     void *set_pointer;
+    void *create_buffer;
+    void *set_address;
 } uhalClDeviceInfo;
 
 typedef enum uhalClArgumentKind {
@@ -104,6 +108,7 @@ uhalClResult uhalClCtxSetCurrent(void *context);
 uhalClResult uhalClKernelCreate(void **function, const uhalClKernelInfo *info);
 uhalClResult uhalClKernelDestroy(void *function);
 uhalClResult uhalClKernelGetFacts(uhalClKernelFacts *facts, void *function);
+uhalClResult uhalClKernelGetProgram(void **program, void *function);
 uhalClResult uhalClLaunchKernel(void *function, unsigned int grid_x, unsigned int grid_y,
                                 unsigned int grid_z, unsigned int block_x, unsigned int block_y,
                                 unsigned int block_z, unsigned int shared_bytes, void *stream,
@@ -133,7 +138,10 @@ uhalClResult uhalClStreamSynchronize(void *stream);
 uhalClResult uhalClStreamQuery(void *stream);
 uhalClResult uhalClStreamWaitEvent(void *stream, void *event, unsigned int flags);
 uhalClResult uhalClLaunchHostFunc(void *stream, uhal_host_function function, void *user_data);
-uhalClResult uhalClStreamGetQueue(void **queue, void *stream);
+/* The stream's queue, which others may now use, too; or a stream over a queue of theirs, which
+ * must be in order and of the device's context, and is released with the stream. */
+uhalClResult uhalClStreamShareQueue(void **queue, void *stream);
+uhalClResult uhalClStreamWrapQueue(void **stream, void *context, void *queue);
 
 /* Events of the current device */
 uhalClResult uhalClEventCreate(void **event, unsigned int flags);

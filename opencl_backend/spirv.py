@@ -16,6 +16,7 @@ from functools import cached_property
 from typing import NoReturn
 
 from uhal.errors import InvalidImageError
+from uhal.images import header_signature
 from uhal.signature import LazySignatures, Parameter, ParameterKind, Signature
 
 MAGIC = 0x07230203
@@ -41,6 +42,7 @@ OP_TYPE_STRUCT = 30
 OP_TYPE_POINTER = 32
 OP_TYPE_FUNCTION = 33
 OP_CONSTANT = 43
+OP_CONSTANT_COMPOSITE = 44
 OP_CONSTANT_NULL = 46
 OP_FUNCTION = 54
 OP_FUNCTION_PARAMETER = 55
@@ -367,7 +369,37 @@ class SpirvModule:
             told = self._parameter(identifier, type_, len(parameters), end)
             parameters.append(told)
             end = (told.offset or 0) + (told.size or 0)
-        return Signature(parameters, entry.name)
+        return header_signature.with_header(
+            Signature(parameters, entry.name), self._header_constants
+        )
+
+    @cached_property
+    def _header_constants(self) -> dict[str, bytes]:
+        """What `<uhal/kernel.h>` left of each kernel's parameters."""
+        found: dict[str, bytes] = {}
+        budget = len(self.words)
+        for identifier, one in self.globals.items():
+            if one.opcode != OP_VARIABLE or one.end - one.start != 5:
+                continue
+            name = self.linkage_name(identifier) or ""
+            if not name.startswith(header_signature.PREFIX):
+                continue
+            words = self.operands(self.words[one.start + 4])
+            # A structure around an array of characters.
+            if words[0] & 0xFFFF == OP_CONSTANT_COMPOSITE and len(words) == 4:
+                words = self.operands(words[3])
+            # Constants may share their parts in a hostile file, but not without end.
+            budget -= len(words)
+            if words[0] & 0xFFFF != OP_CONSTANT_COMPOSITE or budget < 0:
+                continue
+            found[name.removeprefix(header_signature.PREFIX)] = bytes(
+                self._character(part) for part in words[3:]
+            )
+        return found
+
+    def _character(self, identifier: int) -> int:
+        null = self.opcode(identifier) == OP_CONSTANT_NULL
+        return 0 if null else self._constant(identifier) & 0xFF
 
     def _parameter(self, identifier: int, type_: int, index: int, end: int) -> Parameter:
         kind, size, dtype = self._facts(identifier, type_)

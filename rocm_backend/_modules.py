@@ -11,7 +11,7 @@ from rocm_backend._runtime import runtime_header
 from rocm_backend.images import select
 from rocm_backend.targets import DeviceTarget
 from uhal.abi import Library
-from uhal.contract import Backend, FunctionAttributes, LoadedModule
+from uhal.contract import MESSAGES, Backend, FunctionAttributes, LoadedModule
 from uhal.errors import NotSupportedError, from_code
 from uhal.images.hsaco import HsacoKernel
 
@@ -50,6 +50,7 @@ class ModuleVerbs(Backend):
             module.value or 0,
             selection.chosen,
             {kernel.name: kernel.signature for kernel in kernels},
+            has_messages=MESSAGES in payload,
         )
 
     def module_global(self, module: int, name: str) -> tuple[int, int]:

@@ -36,6 +36,7 @@ from tops_backend.launch_rules import Told, architecture, device_limits
 from uhal._lane import HotTable
 from uhal.abi import LibraryFacts, LibrarySearch
 from uhal.contract import (
+    MESSAGES,
     DeviceLimits,
     DeviceSummary,
     ErrorText,
@@ -223,7 +224,12 @@ class TopsBackend(TopsGraphVerbs):
         if code != 0:
             what = "the image" if path is None else path.name
             raise from_code(self, call, code, f"{what}, {selection.chosen.description}")
-        return LoadedModule(module.value or 0, selection.chosen, selection.signatures)
+        return LoadedModule(
+            module.value or 0,
+            selection.chosen,
+            selection.signatures,
+            has_messages=MESSAGES in selection.payload,
+        )
 
     def module_global(self, module: int, name: str) -> tuple[int, int]:
         """Return address and bytes of a variable of the module."""

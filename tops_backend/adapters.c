@@ -159,10 +159,10 @@ static topsError_t pack(const void *function, void **parameters, struct packed *
 }
 
 static topsError_t (*launch_kernel)(topsFunction_t function, unsigned int grid_x,
-                                    unsigned int grid_y, unsigned int grid_z,
-                                    unsigned int block_x, unsigned int block_y,
-                                    unsigned int block_z, unsigned int shared_bytes,
-                                    topsStream_t stream, void **parameters, void **extra);
+                                    unsigned int grid_y, unsigned int grid_z, unsigned int block_x,
+                                    unsigned int block_y, unsigned int block_z,
+                                    unsigned int shared_bytes, topsStream_t stream,
+                                    void **parameters, void **extra);
 
 static int tops_launch_packed(void *function, unsigned int grid_x, unsigned int grid_y,
                               unsigned int grid_z, unsigned int block_x, unsigned int block_y,
@@ -230,10 +230,9 @@ TOPS_LAUNCH_EX(tops_launch_ex_64, uhalTopsLaunchConfig64)
 /* -- launch over topsModuleLaunchKernelEx, for devices that take no other ---------------------- */
 
 #define TOPS_LAUNCH(name, extended)                                                                \
-    static int name(void *function, unsigned int grid_x, unsigned int grid_y,                      \
-                    unsigned int grid_z, unsigned int block_x, unsigned int block_y,               \
-                    unsigned int block_z, unsigned int shared_bytes, void *stream,                 \
-                    void **parameters, void **extra) {                                             \
+    static int name(void *function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z, \
+                    unsigned int block_x, unsigned int block_y, unsigned int block_z,              \
+                    unsigned int shared_bytes, void *stream, void **parameters, void **extra) {    \
         struct uhal_launch_config wanted;                                                          \
         memset(&wanted, 0, sizeof(wanted));                                                        \
         wanted.grid[0] = grid_x;                                                                   \

@@ -8,31 +8,34 @@ bytes. Kernels multiply by the blocks themselves (CUDA, ROCm and the host; GCUs 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any
+from typing import Any, Literal, TypeAlias, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from ubridge.buffers.block_launches import (
+    launch_activations,
     launch_dequantize,
     launch_quantized_matvec,
+    launch_quantized_product,
     require_blocks,
 )
 from ubridge.buffers.indexed_launches import gathered
-from ubridge.core.block_formats import FORMATS, BlockFormat, block_format
+from ubridge.buffers.launches import launch_cast
+from ubridge.core.block_formats import FORMATS, BlockFormat, activation_bytes, block_format
 from ubridge.core.layout import Layout, Shape
-from ubridge.core.op_table import OPS
-from ubridge.device.images import load_module
+from ubridge.core.op_table import OPS, Op
 from ubridge.functions import add
 from ubridge.ops.products import matmul
 from ubridge.ops.results import delivered, require_tensors
 from ubridge.ops.selection import take
+from ubridge.quantizing import ENCODED, dequantize, quantize
 from ubridge.tensor import DeviceTensor
-from uhal import Device, DeviceBuffer, launch
+from uhal import Device, DeviceBuffer
 from uhal.device import DeviceLike
-from uhal.dtypes import DTypeLike, f32, u8
+from uhal.dtypes import DTypeLike, bf16, f16, f32, u8
 from uhal.errors import ArgumentTypeError, ArgumentValueError, InvalidHandleError
 from uhal.interop import StreamLike
 
@@ -45,6 +48,7 @@ __all__ = [
     "dequantize",
     "linear",
     "quantize",
+    "quantize_activations",
     "quantized_matmul",
 ]
 
@@ -185,19 +189,140 @@ class QuantizedWeight:
         return f"<{type(self).__name__} {self.format.name} of {tuple(self.shape)}>"
 
 
+Activations: TypeAlias = Literal["f32", "q8"]
+"""What x is multiplied as."""
+
+
+@overload
 def quantized_matmul(
     x: DeviceTensor,
     weight: QuantizedWeight,
     *,
+    activations: Activations = "f32",
     out: DeviceTensor | None = None,
     stream: StreamLike | None = None,
-) -> DeviceTensor:
-    """Return `x @ weight.T` of f32: (…, columns) becomes (…, rows).
+) -> DeviceTensor: ...
+@overload
+def quantized_matmul(
+    x: DeviceTensor,
+    weight: Sequence[QuantizedWeight],
+    *,
+    activations: Activations = "f32",
+    stream: StreamLike | None = None,
+) -> tuple[DeviceTensor, ...]: ...
+def quantized_matmul(
+    x: DeviceTensor,
+    weight: QuantizedWeight | Sequence[QuantizedWeight],
+    *,
+    activations: Activations = "f32",
+    out: DeviceTensor | None = None,
+    stream: StreamLike | None = None,
+) -> DeviceTensor | tuple[DeviceTensor, ...]:
+    """Return `x @ weight.T` in the dtype of x, f32, f16 or bf16: (…, columns) becomes (…, rows).
 
-    One launch reads the weight once for each row of x, which is what a decoder's step of one token
-    asks for; for many rows dequantize the weight and use `matmul`.
+    With activations of `"f32"` elements of the weight are multiplied by those of x, widened. With
+    `"q8"` x is rounded to 8 bits first, which is several times faster; the products are exact then.
+    How it is rounded depends on the backend, and so do the result's bits: the host scales runs of
+    32 elements, as ggml's Q8_0 does, or of 256 for weights of such blocks, as Q8_K; GPUs have Q8_1.
+    A run adds an error of at most 1/220 of its largest |x| times the sum of the weights' |w| there.
+    Where a run has an infinity or NaN the result is NaN.
+
+    For a sequence of weights the products come as a tuple, and x is rounded once for all of one
+    kind. An x of u8 is what `quantize_activations` made; its product is of f32. Sums are taken in
+    f32 and rounded once. Safe from any thread.
     """
     require_tensors("quantized_matmul", x)
+    if activations not in ("f32", "q8"):
+        raise ArgumentValueError(
+            f"quantized_matmul, activations: expected 'f32' or 'q8', got {activations!r}"
+        )
+    several = isinstance(weight, Sequence)
+    weights: Sequence[QuantizedWeight] = weight if isinstance(weight, Sequence) else (weight,)
+    for one in weights:
+        _require_fitting(x, one, activations)
+    if several and out is not None:
+        raise ArgumentValueError("quantized_matmul, out: expected none for several weights")
+    products = _Products(x, stream)
+    multiply = products.in_f32 if activations == "f32" else products.in_q8
+    if several:
+        return tuple(multiply(one, None) for one in weights)
+    return multiply(weights[0], out)
+
+
+class _Products:
+    """Products of one x, made contiguous and quantized once."""
+
+    def __init__(self, x: DeviceTensor, stream: StreamLike | None) -> None:
+        self._x = x
+        self._stream = stream
+        self._dtype = f32 if x.dtype is u8 else x.dtype
+        self._vectors = prod(x.shape[:-1])
+        self._rows: DeviceBuffer | None = None
+        self._bytes: dict[int, DeviceBuffer] = {}
+
+    def in_f32(self, weight: QuantizedWeight, out: DeviceTensor | None) -> DeviceTensor:
+        x, at, stream = self._x, self._x._executor, self._stream
+        op = OPS[f"matvec_{weight.format.name}"]
+        is_wide = x.dtype is f32
+
+        def enqueue(place: DeviceBuffer | None) -> DeviceBuffer:
+            vectors = self._contiguous(op)
+            if not is_wide:
+                given = Layout.contiguous(x.shape)
+                vectors = launch_cast(vectors, given, f32, stream=stream, executor=at)
+            made = launch_quantized_matvec(
+                weight.format, weight.buffer, vectors, weight.rows, weight.columns,
+                vectors=self._vectors, out=place if is_wide else None, stream=stream, executor=at,
+            )  # fmt: skip
+            if is_wide:
+                return made
+            results = Layout.contiguous(self._vectors * weight.rows)
+            return launch_cast(made, results, x.dtype, out=place, stream=stream, executor=at)
+
+        return self._delivered(weight, out, enqueue)
+
+    def in_q8(self, weight: QuantizedWeight, out: DeviceTensor | None) -> DeviceTensor:
+        def enqueue(place: DeviceBuffer | None) -> DeviceBuffer:
+            return launch_quantized_product(
+                weight.format, weight.buffer, self.quantized(weight.format, weight.columns),
+                weight.rows, weight.columns, vectors=self._vectors, dtype=self._dtype, out=place,
+                stream=self._stream, executor=self._x._executor,
+            )  # fmt: skip
+
+        return self._delivered(weight, out, enqueue)
+
+    def _contiguous(self, op: Op) -> DeviceBuffer:
+        if self._rows is None:
+            x = self._x
+            self._rows = gathered(x._executor, op, "x", x._buffer, x._layout, self._stream)
+        return self._rows
+
+    def quantized(self, format: BlockFormat, columns: int) -> DeviceBuffer:
+        kind = format.activations
+        op = OPS[f"activations_{kind}"]
+        if self._x.dtype is u8:
+            return self._contiguous(op)
+        if kind not in self._bytes:
+            self._bytes[kind] = launch_activations(
+                format, self._contiguous(op), self._vectors, columns, stream=self._stream,
+                executor=self._x._executor,
+            )  # fmt: skip
+        return self._bytes[kind]
+
+    def _delivered(
+        self,
+        weight: QuantizedWeight,
+        out: DeviceTensor | None,
+        enqueue: Callable[[DeviceBuffer | None], DeviceBuffer],
+    ) -> DeviceTensor:
+        x = self._x
+        shape = Shape((*x.shape[:-1], weight.rows))
+        if out is not None and out._buffer is x._buffer:
+            raise ArgumentValueError("quantized_matmul, out: expected other memory than x's")
+        return delivered("quantized_matmul", shape, self._dtype, out, (x,), self._stream, enqueue)
+
+
+def _require_fitting(x: DeviceTensor, weight: QuantizedWeight, activations: str) -> None:
     if not isinstance(weight, QuantizedWeight):
         raise ArgumentTypeError(
             f"quantized_matmul: expected a QuantizedWeight, got {type(weight).__name__}"
@@ -211,26 +336,39 @@ def quantized_matmul(
         raise ArgumentValueError(
             f"quantized_matmul: expected a weight of two axes, got {weight!r}; index it first"
         )
-    if not x.shape or x.shape[-1] != weight.columns:
+    is_rounded = x.dtype is u8 and activations == "q8"
+    wanted = activation_bytes(weight.columns) if is_rounded else weight.columns
+    if not x.shape or x.shape[-1] != wanted:
         raise ArgumentValueError(
-            f"quantized_matmul: expected a last axis of {weight.columns}, got shape {x.shape}"
+            f"quantized_matmul: expected a last axis of {wanted}, got shape {x.shape}"
         )
-    if x.dtype is not f32:
-        raise ArgumentTypeError(f"quantized_matmul: expected x of f32, got {x.dtype}: use astype")
-    op, at = OPS[f"matvec_{weight.format.name}"], x._executor
-    vectors = prod(x.shape[:-1])
+    if not is_rounded:
+        _require_floats("quantized_matmul", x)
 
-    def enqueue(place: DeviceBuffer | None) -> DeviceBuffer:
-        rows = gathered(at, op, "x", x._buffer, x._layout, stream)
-        return launch_quantized_matvec(
-            weight.format, weight.buffer, rows, weight.rows, weight.columns, vectors=vectors,
-            out=place, stream=stream, executor=at,
-        )  # fmt: skip
 
-    shape = Shape((*x.shape[:-1], weight.rows))
-    if out is not None and out._buffer is x._buffer:
-        raise ArgumentValueError("quantized_matmul, out: expected other memory than x's")
-    return delivered("quantized_matmul", shape, f32, out, (x,), stream, enqueue)
+def _require_floats(name: str, x: DeviceTensor) -> None:
+    if x.dtype not in (f32, f16, bf16):
+        raise ArgumentTypeError(
+            f"{name}: expected x of f32, f16 or bf16, got {x.dtype}: use astype"
+        )
+
+
+def quantize_activations(
+    x: DeviceTensor, format: BlockFormat | str, *, stream: StreamLike | None = None
+) -> DeviceTensor:
+    """Round the last axis of x to 8 bits, for products with `activations="q8"` that share it.
+
+    The result is of u8 with a last axis of `activation_bytes`, in a layout of the device's own: for
+    `quantized_matmul` on that device, by weights of the format and all with the same
+    `BlockFormat.activations`. x is of f32, f16 or bf16.
+    """
+    require_tensors("quantize_activations", x)
+    told = block_format(format)
+    _require_floats("quantize_activations", x)
+    columns = x.shape[-1] if x.shape else 1
+    told.row_bytes(columns)
+    made = _Products(x, stream).quantized(told, columns)
+    return x._made(made, Layout.contiguous((*x.shape[:-1], activation_bytes(columns))), u8)
 
 
 def linear(
@@ -238,74 +376,19 @@ def linear(
     weight: DeviceTensor | QuantizedWeight,
     bias: DeviceTensor | None = None,
     *,
+    activations: Activations = "q8",
     stream: StreamLike | None = None,
 ) -> DeviceTensor:
     """Return `x @ weight.T + bias`: (…, columns) becomes (…, rows), in the dtype of x.
 
-    `weight` is (rows, columns), a tensor or quantized. A quantized one multiplies f32, so x of f16
-    or bf16 is widened and the result rounded once before the bias.
+    `weight` is (rows, columns), a tensor or quantized. For a quantized one x is rounded to 8 bits
+    first, as ggml and Candle do, or not with activations of `"f32"`: see `quantized_matmul`, which
+    also takes several weights that share x.
     """
     require_tensors("linear", x)
     if isinstance(weight, QuantizedWeight):
-        wide = x if x.dtype is f32 else x.astype(f32, stream=stream)
-        product = quantized_matmul(wide, weight, stream=stream)
-        product = product if x.dtype is f32 else product.astype(x.dtype, stream=stream)
+        product = quantized_matmul(x, weight, activations=activations, stream=stream)
     else:
         require_tensors("linear", weight)
         product = matmul(x, weight.mT, stream=stream)
     return product if bias is None else add(product, bias, stream=stream)
-
-
-def quantize(values: Array, format: BlockFormat | str) -> npt.NDArray[np.uint8]:
-    """Quantize the last axis of an array: the bytes of its blocks, row after row.
-
-    Takes f32 and bf16 as they are, other numbers as f32. Formats of 32 elements and TQ1_0, TQ2_0
-    get ggml's bytes; the others search for scales by least squares, and their root mean square
-    error is at most that of ggml's search and 2 percent. Computed on the host's CPU, by all its
-    cores. Raises `ArgumentValueError` for rows of no whole blocks, and for formats that need a
-    search in a codebook, which are read only.
-    """
-    told = block_format(format)
-    if told.name not in ENCODED:
-        raise ArgumentValueError(
-            f"quantize: no way to {told.name} is known; there are {', '.join(ENCODED)}"
-        )
-    values = np.asarray(values)
-    if values.dtype != f32 and values.dtype.name != "bfloat16":
-        values = values.astype(np.float32)
-    told.row_bytes(values.shape[-1] if values.ndim else 1)
-    count = values.size // told.elements
-    with Device(0, backend="host") as host:
-        x = DeviceBuffer.from_numpy(np.ascontiguousarray(values).ravel(), device=host)
-        blocks = DeviceBuffer.uninitialized(count * told.block_bytes, u8, device=host)
-        kernel = load_module("quantize_blocks", device=host).get_function(
-            f"quantize_{told.name}_{x.dtype.name}"
-        )
-        if count:
-            # A work-item is a block or some, which are many instructions.
-            launch(kernel, grid=min(count, _PIECES), block=1, args=(count, x, blocks.view(u8)))
-        return blocks.to_numpy()
-
-
-def dequantize(blocks: Array | bytes, format: BlockFormat | str) -> npt.NDArray[np.float32]:
-    """Return the elements of blocks, one after the other. They are computed on the host's CPU."""
-    told = block_format(format)
-    raw = np.frombuffer(blocks, np.uint8)
-    if raw.size % told.block_bytes:
-        raise ArgumentValueError(
-            f"{told.name}: expected whole blocks of {told.block_bytes} bytes, got {raw.size}"
-        )
-    count = raw.size // told.block_bytes
-    with Device(0, backend="host") as host:
-        weight = DeviceBuffer.from_numpy(raw, device=host)
-        elements = launch_dequantize(told, weight, count, told.elements)
-        return elements[: count * told.elements].to_numpy()
-
-
-ENCODED = (
-    *("q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q8_1", "q2_K", "q3_K", "q4_K", "q5_K", "q6_K"),
-    *("q8_K", "iq4_nl", "iq4_xs", "tq1_0", "tq2_0", "mxfp4"),
-)
-"""Formats that `quantize` writes."""
-_PIECES = 256
-"""Of a weight that is quantized: enough for many cores, each a run of blocks."""

@@ -13,9 +13,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
 
-from uhal import _simulators
+from uhal import _new_project, _simulators
 from uhal._version import __version__
-from uhal.images.cpu_level import compile_flags
+from uhal.images import cpu_level
 
 _PACKAGE = Path(__file__).resolve().parent
 
@@ -23,6 +23,9 @@ _CFLAGS_HELP = """\
 Print the options that compile a kernel source for the host backend:
 
     c++ $(python -m uhal cflags) kernel.cpp -o kernel.so
+
+With --checked, accesses of the kernels are checked when they run. With --include only the folder
+of the headers is named, for nvcc and others: nvcc $(python -m uhal cflags --include) --ptx k.cu
 
 Where the path of uhal holds a blank, put eval "…" around the command.
 """
@@ -94,12 +97,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         add_help=False,
         help="run the suite that every backend must pass on a device; -h lists options",
     )
-    commands.add_parser(
+    flags = commands.add_parser(
         "cflags",
         help="print the options that compile a kernel for the host backend",
         description=_CFLAGS_HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    flags.add_argument("--checked", action="store_true", help="for kernels that are checked")
+    flags.add_argument("--include", action="store_true", help="only where the headers are")
+    new = commands.add_parser(
+        "new",
+        help="write a project with kernels of its own into a folder",
+        description=(
+            "Write a project: kernels, a program, tests on the CPU and a simulated GPU, a "
+            "Makefile, settings of VS Code. Where a file of these exists nothing is written."
+        ),
+    )
+    new.add_argument("folder", type=Path, help="where; made if it is not there")
+    commands.add_parser("gdb", help="print the file that tells gdb of kernels and buffers")
     _simulators.add_commands(
         commands.add_parser("sim", help="find the simulated drivers that tests run on")
     )
@@ -118,13 +133,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return run(verbose=options.verbose, as_json=options.json)
     if options.command == "sim":
         return _simulators.run(options)
-    print(cflags())
+    if options.command == "new":
+        return _new_project.create(options.folder)
+    if options.command == "gdb":
+        print(_new_project.GDB_SCRIPT)
+        return 0
+    print(cflags(checked=options.checked, only_include=options.include))
     return 0
 
 
-def cflags() -> str:
+def cflags(*, checked: bool = False, only_include: bool = False) -> str:
     """Return compiler options for a kernel of the host backend, quoted for a shell."""
-    return shlex.join([*compile_flags(), f"-I{_PACKAGE / 'include'}"])
+    more = cpu_level.CHECKED_FLAGS if checked else ()
+    own = () if only_include else (*cpu_level.compile_flags(), *more)
+    return shlex.join([*own, f"-I{_PACKAGE / 'include'}"])
 
 
 def _run_example(name: str, arguments: Sequence[str]) -> int:

@@ -83,13 +83,12 @@ class Context:
         """Context manager: the device is current on this thread inside, the caller's restored."""
     def synchronize(self) -> None:
         """Wait for every live stream of the device."""
-    def watch_index_faults(self, word: int, report: Callable[[], None]) -> None:
-        """Call `report` after a wait of the user's that finds the word at an address not 0.
-
-        An address of 0 ends it.
-        """
-    def check_index_faults(self) -> None:
-        """Raise what kernels that were waited for reported of ids out of bounds."""
+    def watch_reports(self, word: int, report: Callable[[], None]) -> None:
+        """Call `report` after a wait of the user's that finds the word at an address not 0."""
+    def unwatch_reports(self, word: int) -> None:
+        """Watch the word at an address no longer."""
+    def check_reports(self) -> None:
+        """Raise what kernels that were waited for reported."""
     def pool_statistics(self) -> dict[str, int]: ...
     def reset_peak_statistics(self) -> None:
         """Let the pool's peaks begin anew at what is in use now."""

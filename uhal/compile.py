@@ -1,5 +1,7 @@
 """Compiles kernel sources at run time if there is a compiler; nothing in uhal needs it.
 
+`host` calls the C++ compiler, `c++` or what the variable `CXX` names, for kernels written with
+`<uhal/kernel.h>`; for OpenCL there is `opencl_backend.compile.kernels`.
 `cuda` goes through cuda.core's `Program`, that is NVRTC, both of which come with the extra `cuda`
 (`pip install "uhal-py[cuda]"`). `hip` goes through hip-python's hiprtc, which comes with the extra
 `rocm` and needs ROCm's `libhiprtc.so`. What they return goes to `Module.from_bytes`.
@@ -8,13 +10,22 @@
 from __future__ import annotations
 
 import importlib
+import os
+import shlex
+import subprocess
+import tempfile
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 from uhal._refusal import describe
 from uhal.errors import ArgumentTypeError, ArgumentValueError, DeviceError, LibraryNotFoundError
+from uhal.images import cpu_level
 
-__all__ = ["cuda", "hip"]
+__all__ = ["cuda", "hip", "host"]
+
+INCLUDE = Path(__file__).resolve().parent / "include"
+"""The folder of `<uhal/kernel.h>`."""
 
 _MODULES = ("cuda.core", "cuda.core.experimental")
 """The modules in which cuda.core keeps `Program`: the second before version 1.0."""
@@ -55,6 +66,55 @@ def cuda(
         raise _refused(error) from error
     finally:
         program.close()
+
+
+def host(
+    source: str | os.PathLike[str],
+    options: Sequence[str] = (),
+    *,
+    checked: bool | None = None,
+) -> bytes:
+    """Compile kernels written with `<uhal/kernel.h>` for the host to an image for `Module`.
+
+    `source` is the text, or the path of a file that holds it. `options` are the compiler's, such as
+    `["-march=native", "-DTILE=32"]`. A `checked` library runs slower and finds what is wrong with
+    its accesses (docs/guide/debugging.md); by default it is one where `UHAL_HOST_CHECK=1` is set.
+
+    Raises `LibraryNotFoundError` when there is no compiler, `OSError` when the file cannot be read,
+    `DeviceError` with the compiler's words when the source does not compile. Any thread may call
+    it.
+    """
+    if not isinstance(source, (str, os.PathLike)):
+        raise ArgumentTypeError(f"source: expected a str or a path, got {describe(source)}")
+    if isinstance(options, str) or not all(isinstance(option, str) for option in options):
+        raise ArgumentTypeError(f"options: expected a sequence of str, got {describe(options)}")
+    if checked is None:
+        checked = os.environ.get(cpu_level.CHECK) == "1"
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "kernels.cpp") if isinstance(source, str) else Path(source)
+        if isinstance(source, str):
+            path.write_text(source, encoding="utf-8")
+        else:
+            path.open("rb").close()  # the compiler's words for a missing file name no cause
+        output = Path(folder, "kernels.so")
+        more = cpu_level.CHECKED_FLAGS if checked else ()
+        flags = (*cpu_level.compile_flags(), *more, f"-I{INCLUDE}", *options)
+        # Libraries that options name stand behind what needs them.
+        command = [*_compiler(), "-x", "c++", str(path), "-x", "none", *flags, "-o", str(output)]
+        try:
+            done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace")
+        except OSError as error:
+            raise LibraryNotFoundError(
+                f"uhal.compile.host needs a C++ compiler ({error}): install one (apt install g++), "
+                "or name yours in the variable CXX"
+            ) from error
+        if done.returncode != 0:
+            raise DeviceError(f"uhal.compile.host: {done.stderr.strip()}", call=command[0])
+        return output.read_bytes()
+
+
+def _compiler() -> list[str]:
+    return shlex.split(os.environ.get("CXX", "")) or ["c++"]
 
 
 def _cuda_core() -> Any:

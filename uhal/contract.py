@@ -21,6 +21,9 @@ from uhal.records import LibraryAttempt as LibraryAttempt
 from uhal.records import Verdict as Verdict
 from uhal.signature import Signature
 
+MESSAGES = b"uhal_messages"
+"""The variable of images whose kernels print or assert: `LoadedModule.has_messages`."""
+
 CaptureStatus = Literal["none", "active", "invalidated"]
 """Of a stream: launches run; they are recorded; they were, and a mistake has spoilt the capture."""
 
@@ -98,6 +101,8 @@ class LoadedModule:
 
     May be lazy; it is asked for one entry at a time, when that is looked up.
     """
+    has_messages: bool = False
+    """Whether the image has the variable by which kernels print and assert (`uhal/messages.h`)."""
 
 
 @dataclass(frozen=True)
@@ -369,6 +374,15 @@ class Backend(ABC):
     def priority_range(self, ordinal: int) -> tuple[int, int]:
         """(least, greatest) stream priority; the greatest is the smaller number."""
         return (0, 0)
+
+    def foreign_stream(self, ordinal: int, handle: int) -> tuple[int, object]:
+        """Return the native stream of a handle that another library owns, and what keeps it.
+
+        `NotSupportedError` where there is none. By default the handle is the stream.
+        """
+        if self.stream_refusal:
+            raise NotSupportedError(f"handle: {self.stream_refusal}", backend=self.name)
+        return handle, None
 
     def special_stream(self, kind: Literal["legacy", "per_thread"]) -> int | None:
         """Handle of a vendor's special stream, `None` where there is none."""

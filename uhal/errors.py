@@ -84,6 +84,10 @@ class NotSupportedError(DeviceError, NotImplementedError):
     """The device or driver cannot do this."""
 
 
+class KernelAssertionError(DeviceError, AssertionError):
+    """An `ASSERT` in a kernel was false. The kernel has gone on, and the device lives."""
+
+
 class CaptureError(DeviceError):
     """A call that cannot be part of a capture. The capture goes on as if it had not been made."""
 

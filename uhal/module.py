@@ -11,7 +11,7 @@ from typing import ClassVar, TypeVar
 
 import numpy as np
 
-from uhal import progress
+from uhal import _messages, progress
 from uhal._lane import DeviceBuffer, Function, ModuleHandle, chosen_context
 from uhal._refusal import counted, describe
 from uhal.contract import Chosen, LoadedModule
@@ -103,6 +103,7 @@ class Module:
         module._chosen = loaded.chosen
         module._functions = {}
         module._lock = threading.Lock()
+        module._messages = _messages.attach(context, module) if loaded.has_messages else None
         return module
 
     _handle: ModuleHandle
@@ -113,6 +114,8 @@ class Module:
     _chosen: Chosen
     _functions: dict[str, Function]
     _lock: threading.Lock
+    _messages: _messages.KernelMessages | None
+    """Held as long as its kernels may have something to say."""
 
     @property
     def kernels(self) -> tuple[str, ...]:
@@ -225,6 +228,7 @@ class Module:
         with self._lock:
             self._functions.clear()
         self._handle.close()
+        self._messages = None
 
     def __enter__(self: _Self) -> _Self:
         return self

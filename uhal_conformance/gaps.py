@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from uhal_conformance.sampling import SOAK
-
 # Tests in which numpy and a device share memory.
 _NUMPYS = (
     "a_buffer_describes_numpys_memory",
@@ -72,15 +70,6 @@ UNSUPPORTED: Mapping[str, Mapping[str, str]] = {
             f"test_what_is_no_image_is_refused[[]*-{damage}]": "damages ELF headers only"
             for damage in ("wrong class", "wrong machine", "wrong type")
         },
-        **(
-            {}
-            if SOAK
-            else {
-                "test_ctrl_c_ends_the_wait_at_exit[[]*": (
-                    "a runtime for CPUs waits itself until the kernel gives up, 16 s: in a soak"
-                )
-            }
-        ),
         **{
             f"test_{name}_leave_nothing[[]*": "the runtime's own pools grow before they rest"
             for name in ("rounds_of_everything", "launches_alone")

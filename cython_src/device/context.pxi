@@ -70,6 +70,14 @@ def slot_prototypes():
 cdef bint exiting = False
 
 
+@cython.final
+cdef class _Watch:
+    """A word that kernels make something else than 0, and who is called then."""
+    cdef const volatile uint32_t *word
+    cdef object report
+    cdef _Watch next
+
+
 # no_gc, not no_gc_clear: of a Context in a garbage cycle the collector would still empty the dict
 # of streams, and nobody could destroy them. It holds nothing of the user's, so it closes no cycle.
 @cython.final
@@ -107,8 +115,7 @@ cdef class Context:
     cdef readonly object peers
     """Ordinals of the devices whose memory kernels of this one may use."""
     cdef unsigned int launch_marks
-    cdef const volatile uint32_t *index_fault   # not 0: a kernel met an id out of bounds
-    cdef object raise_index_fault
+    cdef _Watch watches      # words of host memory that kernels report by; a linked list
     cdef Py_ssize_t profiled    # its number in the profile that watches it, or watched it last
     cdef object __weakref__
 
@@ -184,17 +191,33 @@ cdef class Context:
             refuse_capturing((<Plan>plan).core, "Device.synchronize", "nothing runs")
         synchronize_streams(self)
 
-    def watch_index_faults(self, uintptr_t word, report):
+    def watch_reports(self, uintptr_t word, report):
         """Call `report` after a wait of the user's that finds a word of host memory not 0.
 
-        The word stays until it is 0 here: then nothing is watched any more, nor `report` held.
+        The word stays, and `report` is held, until `unwatch_reports`.
         """
-        self.index_fault = <const volatile uint32_t *>word
-        self.raise_index_fault = report if word else None
+        cdef _Watch watch = _Watch.__new__(_Watch)
+        watch.word = <const volatile uint32_t *>word
+        watch.report = report
+        watch.next = self.watches
+        self.watches = watch
 
-    def check_index_faults(self):
-        """Raise what kernels that were waited for reported of ids out of bounds."""
-        check_index_faults(self)
+    def unwatch_reports(self, uintptr_t word):
+        """Watch a word no longer; nothing happens for one that is not watched."""
+        cdef _Watch before = None
+        cdef _Watch watch = self.watches
+        while watch is not None and <uintptr_t>watch.word != word:
+            before, watch = watch, watch.next
+        if watch is None:
+            return
+        if before is None:
+            self.watches = watch.next
+        else:
+            before.next = watch.next
+
+    def check_reports(self):
+        """Raise what kernels that were waited for reported."""
+        check_reports(self)
 
     def pool_statistics(self):
         """Return bytes and counts of the pool by name."""
@@ -248,10 +271,17 @@ cdef class Context:
         return f"<Context {self.backend_name}:{self.ordinal}{' closed' if self.closed else ''}>"
 
 
-cdef int check_index_faults(Context context) except -1:
+cdef inline int check_reports(Context context) except -1:
     """Only where the user waits: what waits within must not fail for somebody's ids."""
-    if context.index_fault != NULL and context.index_fault[0] != 0:
-        context.raise_index_fault()
+    return 0 if context.watches is None else ask_watches(context)
+
+
+cdef int ask_watches(Context context) except -1:
+    cdef _Watch watch = context.watches
+    while watch is not None:
+        if watch.word[0] != 0:
+            watch.report()
+        watch = watch.next
     return 0
 
 

@@ -14,7 +14,7 @@
 enum { UHAL_LEDGER_LENGTH = 256, UHAL_LEDGER_BYTES = 96 };
 
 typedef struct uhal_launch_record {
-    uint64_t ticket; /* 0: the slot was never used */
+    uint64_t ticket;  /* 0: the slot was never used */
     PyObject *kernel; /* (name, signature); of a replay the Recording */
     PyObject *code;   /* may be null */
     int instruction_offset;

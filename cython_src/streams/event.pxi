@@ -107,7 +107,7 @@ cdef class Event:
             raise_native(self.context, status, slot.decode())
         if core is not None:
             note_completed(core, ticket)
-        check_index_faults(self.context)
+        check_reports(self.context)
 
     def query(self):
         """Return True when the mark is passed or was never set; never waits."""

@@ -79,14 +79,11 @@ cdef class Stream:
                 "Stream.legacy() and Stream.per_thread()"
             )
         cdef Context context = context_for(cls, device)
-        if context.backend.stream_refusal:
-            raise _errors.NotSupportedError(
-                f"handle: {context.backend.stream_refusal}", backend=context.backend_name
-            )
+        native, keeper = context.backend.foreign_stream(context.ordinal, address)
         cdef Stream stream = wrap_core(
-            cls, context, list_core(context, <void *><uintptr_t>address, False)
+            cls, context, list_core(context, <void *><uintptr_t>native, False)
         )
-        stream.owner = owner
+        stream.owner = owner, keeper
         return stream
 
     @property
@@ -140,7 +137,7 @@ cdef class Stream:
         """
         require_running(self.context, self.core, "Stream.synchronize", "nothing runs")
         synchronize_core(self.context, self.core)
-        check_index_faults(self.context)
+        check_reports(self.context)
 
     def query(self):
         """Return True when nothing is pending; never waits."""

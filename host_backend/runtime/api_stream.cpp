@@ -34,22 +34,31 @@ template <class Body> uhalHostResult with_uncaptured(void *handle, Body &&body) 
     });
 }
 
+// Waits as long as the caller and the device's deadline allow.
+template <class Wait> int wait_within(Device &device, Patience patience, Wait &&wait) {
+    patience.deadline = device.deadline();
+    const bool done = wait(patience);
+    if (!done && patience.is_over()) {
+        device.give_up();
+    }
+    const int error = check_device(device);
+    return error != 0 || done ? error : UHAL_HOST_ERROR_NOT_READY;
+}
+
 uhalHostResult synchronize_stream(void *handle, const Patience &patience) {
     return with_stream(handle, [&](Stream &stream) -> int {
         if (stream.capturing()) {
             return Capture::refuse(stream, "waiting for the host");
         }
-        const bool done = stream.synchronize(patience);
-        const int error = check_device(stream.device());
-        return error != 0 || done ? error : UHAL_HOST_ERROR_NOT_READY;
+        return wait_within(stream.device(), patience,
+                           [&](const Patience &within) { return stream.synchronize(within); });
     });
 }
 
 uhalHostResult synchronize_event(void *handle, const Patience &patience) {
     return with_uncaptured(handle, [&](Event &event) -> int {
-        const bool done = event.wait(patience);
-        const int error = check_device(event.device());
-        return error != 0 || done ? error : UHAL_HOST_ERROR_NOT_READY;
+        return wait_within(event.device(), patience,
+                           [&](const Patience &within) { return event.wait(within); });
     });
 }
 
@@ -114,7 +123,8 @@ uhalHostResult uhalHostStreamProgress(void *handle, uint64_t *completed, uint64_
         const Stream &stream = *static_cast<Stream *>(handle);
         const auto failed = stream.device().failed_index(stream);
         *completed = stream.launches_done();
-        *begun = *completed + (failed.has_value() ? 1 : 0);
+        const bool runs_on = stream.device().gave_up() && !stream.idle();
+        *begun = *completed + (failed.has_value() || runs_on ? 1 : 0);
         *index = failed.value_or(UINT64_MAX);
         return UHAL_HOST_SUCCESS;
     });

@@ -1,6 +1,8 @@
 #include "kernel.h"
 
 #include "abi.h"
+#include "check.h"
+#include "crash.h"
 
 namespace uhal_host {
 
@@ -34,6 +36,11 @@ int check_launch(const Launch &launch) {
 }
 
 void run_blocks(const Launch &launch, uint64_t first, uint64_t count) {
+    const Running told(launch);
+    if (launch.function->checked) {
+        run_checked(launch);
+        return;
+    }
     uhal_block block = launch.block;
     if (first == 0) {
         block.blockIdx = {0, 0, 0};

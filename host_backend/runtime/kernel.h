@@ -23,6 +23,7 @@ struct Function {
     Module *module = nullptr;
     std::vector<uint32_t> offsets; // of each parameter value in a copied block
     uint32_t parameter_bytes = 0;
+    bool checked = false; // of a module that tells of its accesses
 
     // What a launch of `items` work-items will take on one thread; huge while nothing is known.
     double predict_nanoseconds(uint64_t items) const {
@@ -34,6 +35,9 @@ struct Function {
     // guess on the slow side costs a queued launch, on the fast side a blocked caller. A thread that
     // was not running for a while is no slow kernel, so a guess does not grow by more than 4 at once.
     void learn(uint64_t items, double nanoseconds) {
+        if (checked) {
+            return; // never known, so that a launch is neither run by its caller nor shared out
+        }
         const float old = nanoseconds_per_item.load(std::memory_order_relaxed);
         if (old < 0) {
             // Page faults and cold caches, not the kernel.
@@ -89,7 +93,8 @@ inline Launch make_launch(void *function, uhal_dim3 grid, uhal_dim3 block, uint3
 // A code of abi.h: whether its geometry is one that a launch may ask for.
 int check_launch(const Launch &launch);
 
-// Runs blocks first … first + count - 1 on this thread. Passes on what the kernel throws.
+// Runs blocks first … first + count - 1 on this thread. Passes on what the kernel throws. Of a checked
+// kernel these are all blocks there are.
 void run_blocks(const Launch &launch, uint64_t first, uint64_t count);
 
 } // namespace uhal_host

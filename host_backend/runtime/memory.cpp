@@ -111,6 +111,17 @@ bool Memory::pinned(const void *pointer, size_t bytes) const {
     return offset < found->second.bytes && bytes <= found->second.bytes - offset;
 }
 
+void Memory::list(std::vector<std::pair<uintptr_t, size_t>> &ranges) const {
+    {
+        const std::lock_guard<std::mutex> guard(lock_);
+        ranges.insert(ranges.end(), allocations_.begin(), allocations_.end());
+    }
+    const std::shared_lock<std::shared_mutex> guard(pinned_lock_);
+    for (const auto &[start, range] : pinned_) {
+        ranges.emplace_back(start, range.bytes);
+    }
+}
+
 size_t Memory::allocations() const {
     const std::lock_guard<std::mutex> guard(lock_);
     return allocations_.size();

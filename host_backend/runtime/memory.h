@@ -8,6 +8,8 @@
 #include <mutex>
 #include <shared_mutex>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 namespace uhal_host {
 
@@ -22,6 +24,8 @@ class Memory {
     int unregister_range(void *pointer);
 
     bool pinned(const void *pointer, size_t bytes) const;
+    // Appends (address, bytes) of everything allocated or registered here.
+    void list(std::vector<std::pair<uintptr_t, size_t>> &ranges) const;
     size_t allocations() const;
     size_t pinned_ranges() const;
 

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "abi.h"
+#include "check.h"
 #include "platform.h"
 #include "runtime.h"
 
@@ -138,6 +139,9 @@ int Module::read_tables() {
                        instruction_level());
         return UHAL_HOST_ERROR_NO_BINARY_FOR_CPU;
     }
+    if (const int error = read_check()) {
+        return error;
+    }
     // Compilers emit a list in any order.
     std::vector<const uhal_host_kernel *> kernels(tables_->kernels_begin, tables_->kernels_end);
     kernels.erase(std::remove(kernels.begin(), kernels.end(), nullptr), kernels.end());
@@ -153,6 +157,7 @@ int Module::read_tables() {
         Function &function = functions_[function_count_++];
         function.kernel = kernel;
         function.module = this;
+        function.checked = check_ != nullptr;
         for (uint32_t index = 0; index < kernel->parameter_count; ++index) {
             const uhal_host_parameter &parameter = kernel->parameters[index];
             const uint32_t mask = parameter.alignment - 1;
@@ -161,6 +166,24 @@ int Module::read_tables() {
             function.parameter_bytes = offset + parameter.size;
         }
     }
+    return UHAL_HOST_SUCCESS;
+}
+
+int Module::read_check() {
+    check_ = static_cast<uhal_host_check *>(dlsym(library_, "uhal_host_check"));
+    if (check_ == nullptr) {
+        return UHAL_HOST_SUCCESS;
+    }
+#if !defined(__linux__)
+    set_error_text("checked libraries are judged on Linux alone: compile it without --checked");
+    return UHAL_HOST_ERROR_INVALID_IMAGE;
+#endif
+    if (check_->version != UHAL_HOST_CHECK_VERSION) {
+        set_error_text("built with version %u of <uhal/checked.h>, this is version %u: build again",
+                       check_->version, unsigned{UHAL_HOST_CHECK_VERSION});
+        return UHAL_HOST_ERROR_INVALID_IMAGE;
+    }
+    check_->services = &check_services;
     return UHAL_HOST_SUCCESS;
 }
 

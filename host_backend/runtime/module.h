@@ -9,6 +9,8 @@
 
 #include "kernel.h"
 
+#include <uhal/host_check.h>
+
 namespace uhal_host {
 
 class ImageFile;
@@ -24,6 +26,8 @@ class Module {
     Function &function(size_t index) { return functions_[index]; }
     Function *find_function(const char *name);
     const uhal_host_global *find_global(const char *name) const;
+    // Null for a module that is not checked.
+    uhal_host_check *check() const { return check_; }
 
     void hold() { references_.fetch_add(1, std::memory_order_relaxed); }
     void drop();
@@ -32,11 +36,13 @@ class Module {
     Module(Device &device, void *library, std::unique_ptr<ImageFile> file);
     ~Module();
     int read_tables();
+    int read_check();
 
     Device &device_;
     void *const library_;                   // of dlopen
     const std::unique_ptr<ImageFile> file_; // of the library, for debuggers; null: it needs none
     const uhal_host_module *tables_ = nullptr;
+    uhal_host_check *check_ = nullptr;
     std::atomic<uint32_t> references_{1};
     std::unique_ptr<Function[]> functions_;
     size_t function_count_ = 0;

@@ -1,4 +1,4 @@
-// How long a caller waits: for ever, or while a function of its own says so.
+// How long a caller waits: for ever, while a function of its own says so, or until a time.
 #pragma once
 
 #include <chrono>
@@ -6,12 +6,16 @@
 #include <mutex>
 
 #include "abi.h"
+#include "platform.h"
 
 namespace uhal_host {
 
 struct Patience {
     uhal_go_on go_on = nullptr; // null: for ever
     void *user_data = nullptr;
+    int64_t deadline = 0; // of the monotonic clock, in ns; 0: none
+
+    bool is_over() const { return deadline != 0 && monotonic_nanoseconds() > deadline; }
 };
 
 // Sleeps until the condition holds; false when the patience ended first. The lock is let go of while
@@ -19,14 +23,15 @@ struct Patience {
 template <class Condition>
 bool wait_patiently(std::condition_variable &changed, std::unique_lock<std::mutex> &guard,
                     const Patience &patience, Condition &&condition) {
-    if (patience.go_on == nullptr) {
+    if (patience.go_on == nullptr && patience.deadline == 0) {
         changed.wait(guard, condition);
         return true;
     }
     constexpr std::chrono::milliseconds slice{50};
     while (!changed.wait_for(guard, slice, condition)) {
         guard.unlock();
-        const bool goes_on = patience.go_on(patience.user_data) != 0;
+        const bool goes_on = !patience.is_over() &&
+                             (patience.go_on == nullptr || patience.go_on(patience.user_data) != 0);
         guard.lock();
         if (!goes_on) {
             return false;

@@ -10,13 +10,16 @@ namespace {
 
 // Long enough to bridge the gap between two launches, short enough to be no burden.
 constexpr int64_t spin_nanoseconds = 20'000;
+// Longer than most that a graph's launches leave workers nothing to do.
+constexpr int64_t graph_nanoseconds = 1'000'000;
 
 } // namespace
 
 unsigned Pool::run(const Launch &launch) {
     std::call_once(started_, [this] { start_workers(); });
     const uint64_t blocks = launch.blocks - launch.first;
-    Slot *slot = threads_ > 1 && blocks > 1 ? take_slot() : nullptr;
+    const bool shares = threads_ > 1 && blocks > 1 && !launch.function->checked;
+    Slot *slot = shares ? take_slot() : nullptr;
     if (slot == nullptr) {
         run_blocks(launch, launch.first, blocks);
         return 1;
@@ -117,6 +120,10 @@ void Pool::start_workers() {
     }
 }
 
+int64_t Pool::patience() const {
+    return kept_awake_.load(std::memory_order_relaxed) != 0 ? graph_nanoseconds : spin_nanoseconds;
+}
+
 void Pool::work_forever(void *pointer) {
     Pool &pool = *static_cast<Pool *>(pointer);
     for (;;) {
@@ -124,8 +131,9 @@ void Pool::work_forever(void *pointer) {
         if (pool.help()) {
             continue;
         }
-        const int64_t end = spinning_pays() ? monotonic_nanoseconds() + spin_nanoseconds : 0;
-        while (pool.generation_.load() == seen && monotonic_nanoseconds() < end) {
+        const int64_t begin = monotonic_nanoseconds();
+        while (spinning_pays() && pool.generation_.load() == seen &&
+               monotonic_nanoseconds() - begin < pool.patience()) {
             relax();
         }
         if (pool.generation_.load() == seen) {

@@ -22,6 +22,18 @@ class Pool {
     // throws first is passed on, the blocks not yet begun are dropped then.
     unsigned run(const Launch &launch);
 
+    // While one lives, workers wait longer for the next launch before they sleep: a graph's launches
+    // follow each other closely, and those that run on the caller leave gaps.
+    class Awake {
+      public:
+        explicit Awake(Pool &pool) : pool_(pool) { pool_.kept_awake_.fetch_add(1); }
+        ~Awake() { pool_.kept_awake_.fetch_sub(1); }
+        Awake(const Awake &) = delete;
+
+      private:
+        Pool &pool_;
+    };
+
   private:
     struct Job {
         Job(const Launch &job_launch, uint64_t job_chunk)
@@ -47,6 +59,7 @@ class Pool {
 
     static void work(Job &job);
     static void work_forever(void *pool);
+    int64_t patience() const;
     bool help();
     void start_workers();
     Slot *take_slot();
@@ -57,6 +70,7 @@ class Pool {
     Slot slots_[slot_count];
     alignas(64) std::atomic<uint32_t> generation_{0};
     alignas(64) std::atomic<uint32_t> sleepers_{0};
+    std::atomic<uint32_t> kept_awake_{0};
 };
 
 } // namespace uhal_host

@@ -5,6 +5,7 @@
 #include <pthread.h>
 
 #include "abi.h"
+#include "crash.h"
 #include "platform.h"
 #include "stream.h"
 
@@ -15,10 +16,11 @@ thread_local Device *current_device = nullptr;
 namespace {
 
 std::atomic<Runtime *> the_runtime{nullptr};
-thread_local char last_error_text[512] = "";
+thread_local char last_error_text[2048] = "";
 
 constexpr unsigned MOST_DEVICES = 64;
 constexpr unsigned MOST_THREADS = 1024;
+constexpr unsigned MOST_SECONDS = 1000000;
 
 // Threads, locks and queues of the parent are not usable in the child. They are left as they are.
 void forget_parent() {
@@ -43,7 +45,12 @@ Runtime *make_runtime() {
         refuse_variable("UHAL_HOST_THREADS", MOST_THREADS, "one thread for each core");
         return nullptr;
     }
-    return new Runtime(devices, threads);
+    unsigned seconds = 0;
+    if (!environment_number("UHAL_HOST_DEADLINE", 1, MOST_SECONDS, seconds)) {
+        refuse_variable("UHAL_HOST_DEADLINE", MOST_SECONDS, "waits without an end");
+        return nullptr;
+    }
+    return new Runtime(devices, threads, seconds);
 }
 
 } // namespace
@@ -59,6 +66,11 @@ Runtime *runtime() {
     }
     static const int registered = pthread_atfork(nullptr, nullptr, forget_parent);
     (void)registered;
+    static const bool told = [] {
+        tell_crashes();
+        return true;
+    }();
+    (void)told;
     Runtime *other = nullptr;
     if (!the_runtime.compare_exchange_strong(other, made)) {
         delete made; // has started no thread yet
@@ -67,9 +79,9 @@ Runtime *runtime() {
     return made;
 }
 
-Runtime::Runtime(unsigned device_count, unsigned thread_count)
-    : nanoseconds_per_tick(measure_nanoseconds_per_tick()), pool(thread_count),
-      scheduler(thread_count) {
+Runtime::Runtime(unsigned device_count, unsigned thread_count, unsigned seconds)
+    : nanoseconds_per_tick(measure_nanoseconds_per_tick()), deadline_seconds(seconds),
+      pool(thread_count), scheduler(thread_count) {
     for (unsigned ordinal = 0; ordinal < device_count; ++ordinal) {
         devices.push_back(std::make_unique<Device>(*this, static_cast<int>(ordinal)));
     }
@@ -87,10 +99,31 @@ void Device::fail(const std::exception_ptr &failure, const Launch &launch, const
     } catch (...) {
         words += " threw an exception";
     }
+    lose(words, &stream, index);
+}
+
+int64_t Device::deadline() const {
+    if (runtime.deadline_seconds == 0) {
+        return 0;
+    }
+    const bool lost = error.load(std::memory_order_relaxed) != 0;
+    return monotonic_nanoseconds() + (lost ? 0 : int64_t{runtime.deadline_seconds} * 1'000'000'000);
+}
+
+void Device::give_up() {
+    if (error.load(std::memory_order_relaxed) == 0) {
+        gave_up_.store(true, std::memory_order_release);
+    }
+    lose("what runs there has not ended within the " + std::to_string(runtime.deadline_seconds) +
+             " s of UHAL_HOST_DEADLINE: it is left running, and what waits behind it is dropped",
+         nullptr, 0);
+}
+
+void Device::lose(const std::string &words, const Stream *stream, uint64_t index) {
     const std::lock_guard<std::mutex> guard(lock_);
     if (failure_.empty()) {
         failure_ = words;
-        failed_stream_ = &stream;
+        failed_stream_ = stream;
         failed_index_ = index;
         error.store(UHAL_HOST_ERROR_LAUNCH_FAILED, std::memory_order_release);
     }
@@ -135,8 +168,12 @@ void Device::synchronize() {
             }
         }
     }
+    Patience patience;
+    patience.deadline = deadline();
     for (Stream *stream : busy) {
-        stream->synchronize();
+        if (!stream->synchronize(patience) && patience.is_over()) {
+            give_up();
+        }
         stream->drop();
     }
 }

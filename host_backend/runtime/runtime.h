@@ -33,6 +33,12 @@ struct Device {
     // A kernel threw; the first failure is kept.
     void fail(const std::exception_ptr &failure, const Launch &launch, const Stream &stream,
               uint64_t index);
+    // When a wait that begins now is over, by the monotonic clock in ns; 0: never. At once where the
+    // device was given up before.
+    int64_t deadline() const;
+    // What runs has not ended in time and is not waited for any longer.
+    void give_up();
+    bool gave_up() const { return gave_up_.load(std::memory_order_acquire); }
     std::string failure() const;
     // Of the stream on which a kernel threw: which one of the graph's it was, 0 for one by itself.
     std::optional<uint64_t> failed_index(const Stream &stream) const;
@@ -43,6 +49,9 @@ struct Device {
     void synchronize();
 
   private:
+    void lose(const std::string &words, const Stream *stream, uint64_t index);
+
+    std::atomic<bool> gave_up_{false};
     mutable std::mutex lock_; // of what follows
     std::string failure_;
     const Stream *failed_stream_ = nullptr; // only compared with
@@ -51,9 +60,10 @@ struct Device {
 };
 
 struct Runtime {
-    Runtime(unsigned device_count, unsigned thread_count);
+    Runtime(unsigned device_count, unsigned thread_count, unsigned seconds);
 
     const double nanoseconds_per_tick;
+    const unsigned deadline_seconds; // of a wait; 0: none
     Memory memory;
     Pool pool;
     Scheduler scheduler;

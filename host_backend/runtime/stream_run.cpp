@@ -117,6 +117,7 @@ Stream::Outcome Stream::execute(Task &task) {
 // Steps take turns with other streams' work as single tasks would.
 Stream::Outcome Stream::execute(Replay &replay) {
     const Steps &steps = replay.version->steps;
+    const Pool::Awake awake(device_.runtime.pool);
     for (unsigned turn = 1; replay.next < steps.size(); ++turn) {
         const Step &step = *steps[replay.next++];
         execute_step(step.task(), replay.launches);

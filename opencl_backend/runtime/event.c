@@ -101,7 +101,8 @@ static int end_of(void *handle, uint64_t *nanoseconds) {
         status = uhal_cl.cl.clGetEventProfilingInfo(mark, CL_PROFILING_COMMAND_END,
                                                     sizeof *nanoseconds, nanoseconds, NULL);
     let_go(mark, stream);
-    return status;
+    /* Old drivers take no time of a marker. */
+    return status == 0 && *nanoseconds == 0 ? CL_PROFILING_INFO_NOT_AVAILABLE : status;
 }
 
 uhalClResult uhalClEventElapsedTime(float *milliseconds, void *start, void *end) {

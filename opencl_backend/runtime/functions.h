@@ -9,6 +9,7 @@
 /* clang-format off */
 #define UHAL_CL_FUNCTIONS(FUNCTION)                                                                \
     FUNCTION(clCreateCommandQueueWithProperties)                                                   \
+    FUNCTION(clRetainCommandQueue)                                                                 \
     FUNCTION(clReleaseCommandQueue)                                                                \
     FUNCTION(clFlush)                                                                              \
     FUNCTION(clFinish)                                                                             \
@@ -31,7 +32,13 @@
     FUNCTION(clSVMAlloc)                                                                           \
     FUNCTION(clSVMFree)                                                                            \
     FUNCTION(clEnqueueSVMMemcpy)                                                                   \
-    FUNCTION(clEnqueueSVMMemFill)
+    FUNCTION(clEnqueueSVMMemFill)                                                                  \
+    FUNCTION(clReleaseMemObject)                                                                   \
+    FUNCTION(clGetMemObjectInfo)                                                                   \
+    FUNCTION(clEnqueueReadBuffer)                                                                  \
+    FUNCTION(clEnqueueWriteBuffer)                                                                 \
+    FUNCTION(clEnqueueCopyBuffer)                                                                  \
+    FUNCTION(clEnqueueFillBuffer)
 /* clang-format on */
 
 #define UHAL_CL_FUNCTION_FIELD(name) __typeof__(&name) name;

@@ -2,7 +2,7 @@
  * an object of its own from those that are idle and gives it back. In it arguments stay from launch to
  * launch, and only those that differ are set anew.
  */
-#include "ranges.h"
+#include "memory.h"
 #include "stream.h"
 
 #include <pthread.h>
@@ -41,9 +41,9 @@ static uint32_t remembered_bytes(const uhalClArgument *argument) {
 
 /* -- native kernels ---------------------------------------------------------------------------- */
 
-/* Unified memory is reached by kinds, once for all; of shared virtual memory each piece is named. */
+/* Unified memory is reached by kinds, once for all; of other memory each piece is named. */
 static int allow_indirect(const function *owner, instance *one) {
-    const uhal_cl_device *device = owner->device;
+    uhal_cl_device *device = owner->device;
     if (device->info.memory == UHAL_CL_MEMORY_USM) {
         static const cl_uint KINDS[] = {CL_KERNEL_EXEC_INFO_INDIRECT_HOST_ACCESS_INTEL,
                                         CL_KERNEL_EXEC_INFO_INDIRECT_DEVICE_ACCESS_INTEL,
@@ -57,12 +57,14 @@ static int allow_indirect(const function *owner, instance *one) {
         }
         return 0;
     }
+    const cl_uint name = device->info.memory == UHAL_CL_MEMORY_BUFFER
+                             ? CL_KERNEL_EXEC_INFO_DEVICE_PTRS_EXT
+                             : CL_KERNEL_EXEC_INFO_SVM_PTRS;
     size_t count;
-    void **starts = uhal_cl_ranges_of(device, &count);
-    int status = 0;
+    uint64_t *starts = uhal_cl_reached(device, &count);
+    int status = starts == NULL ? CL_OUT_OF_HOST_MEMORY : 0;
     if (count > 0)
-        status = uhal_cl.cl.clSetKernelExecInfo(one->kernel, CL_KERNEL_EXEC_INFO_SVM_PTRS,
-                                                count * sizeof *starts, starts);
+        status = uhal_cl.cl.clSetKernelExecInfo(one->kernel, name, count * sizeof *starts, starts);
     free(starts);
     return status;
 }
@@ -195,6 +197,11 @@ uhalClResult uhalClKernelGetFacts(uhalClKernelFacts *facts, void *handle) {
     return status;
 }
 
+uhalClResult uhalClKernelGetProgram(void **program, void *handle) {
+    *program = ((const function *)handle)->program;
+    return 0;
+}
+
 /* -- launches ---------------------------------------------------------------------------------- */
 
 static int set_native(const function *owner, const instance *one, uint32_t index,
@@ -209,6 +216,8 @@ static int set_native(const function *owner, const instance *one, uint32_t index
         return uhal_cl.cl.clSetKernelArg(one->kernel, index, word, NULL);
     default:
         memcpy(&word, value, sizeof word);
+        if (owner->device->info.memory == UHAL_CL_MEMORY_BUFFER)
+            return owner->device->set_address(one->kernel, index, word);
         return owner->device->set_pointer(one->kernel, index, (const void *)(uintptr_t)word);
     }
 }

@@ -7,6 +7,8 @@
 
 #include "functions.h"
 
+#include "address_ranges.h"
+
 /* Everything else is built hidden. */
 #pragma GCC visibility push(default)
 #include "runtime.h"
@@ -14,19 +16,30 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 
 enum { UHAL_CL_KINDS = UHAL_CL_KIND_PINNED + 1 };
+enum { UHAL_CL_MOST_DEVICES = 64 }; /* that the end of the process looks at */
 
 typedef struct uhal_cl_process {
     uhal_cl_functions cl;
     atomic_size_t live[UHAL_CL_KINDS];
+    uhal_ranges pinned; /* memory of the host's, of `uhal_cl_memory` */
 } uhal_cl_process;
 
 extern uhal_cl_process uhal_cl;
 
 struct uhal_cl_stream;
 
-/* The device's own functions where unified shared memory is an extension, else OpenCL's. */
+/* One allocation. */
+typedef struct uhal_cl_memory {
+    uhal_range place;
+    struct uhal_cl_device *device;
+    cl_mem buffer; /* where the device's addresses are those of buffers */
+    bool native;   /* pinned memory: OpenCL's, which devices see, not the C library's */
+} uhal_cl_memory;
+
+/* The device's own functions where its memory is an extension's, else OpenCL's. */
 typedef struct uhal_cl_device {
     cl_context context;
     cl_device_id device;
@@ -37,6 +50,9 @@ typedef struct uhal_cl_device {
     __typeof__(&clEnqueueMemcpyINTEL) copy;
     __typeof__(&clEnqueueMemFillINTEL) fill;
     __typeof__(&clSetKernelArgMemPointerINTEL) set_pointer;
+    __typeof__(&clCreateBufferWithProperties) create_buffer;
+    __typeof__(&clSetKernelArgDevicePointerEXT) set_address;
+    uhal_ranges memory;      /* its own, of `uhal_cl_memory`: two devices may have one address */
     atomic_size_t allocated; /* bytes */
     /* Of what is allocated: what was said of pointers before is out of date. */
     atomic_uint_fast64_t changes;

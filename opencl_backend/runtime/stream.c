@@ -8,24 +8,16 @@
 
 enum { PROBE_NANOSECONDS = 50000 };
 
-uhalClResult uhalClStreamCreate(void **handle, unsigned int flags, int priority) {
-    (void)flags;
-    (void)priority;
-    uhal_cl_device *device = uhal_cl_current();
-    if (device == NULL)
-        return CL_INVALID_CONTEXT;
+/* A stream over a queue, which it releases. */
+static int over(uhal_cl_device *device, cl_command_queue queue, bool is_shared, void **handle) {
     uhal_cl_stream *stream = calloc(1, sizeof *stream);
-    if (stream == NULL)
+    if (stream == NULL) {
+        uhal_cl.cl.clReleaseCommandQueue(queue);
         return CL_OUT_OF_HOST_MEMORY;
-    const cl_properties properties[] = {CL_QUEUE_PROPERTIES, CL_QUEUE_PROFILING_ENABLE, 0};
-    cl_int status = 0;
-    stream->device = device;
-    stream->queue = uhal_cl.cl.clCreateCommandQueueWithProperties(device->context, device->device,
-                                                                  properties, &status);
-    if (status != 0) {
-        free(stream);
-        return status;
     }
+    stream->device = device;
+    stream->queue = queue;
+    atomic_init(&stream->is_shared, is_shared);
     atomic_init(&stream->holders, 1);
     pthread_mutex_init(&stream->lock, NULL);
     pthread_mutex_lock(&device->lock);
@@ -34,6 +26,31 @@ uhalClResult uhalClStreamCreate(void **handle, unsigned int flags, int priority)
     pthread_mutex_unlock(&device->lock);
     atomic_fetch_add(&uhal_cl.live[UHAL_CL_KIND_STREAM], 1);
     *handle = stream;
+    return 0;
+}
+
+uhalClResult uhalClStreamCreate(void **handle, unsigned int flags, int priority) {
+    (void)flags;
+    (void)priority;
+    uhal_cl_device *device = uhal_cl_current();
+    if (device == NULL)
+        return CL_INVALID_CONTEXT;
+    const cl_properties properties[] = {CL_QUEUE_PROPERTIES, CL_QUEUE_PROFILING_ENABLE, 0};
+    cl_int status = 0;
+    const cl_command_queue queue = uhal_cl.cl.clCreateCommandQueueWithProperties(
+        device->context, device->device, properties, &status);
+    return status != 0 ? status : over(device, queue, false, handle);
+}
+
+uhalClResult uhalClStreamWrapQueue(void **handle, void *context, void *queue) {
+    const int status = uhal_cl.cl.clRetainCommandQueue(queue);
+    return status != 0 ? status : over(context, queue, true, handle);
+}
+
+uhalClResult uhalClStreamShareQueue(void **queue, void *handle) {
+    uhal_cl_stream *stream = handle;
+    atomic_store(&stream->is_shared, true);
+    *queue = stream->queue;
     return 0;
 }
 
@@ -90,9 +107,19 @@ int uhal_cl_streams_finish(uhal_cl_device *device) {
     return status;
 }
 
-uhalClResult uhalClStreamGetQueue(void **queue, void *stream) {
-    *queue = ((uhal_cl_stream *)stream)->queue;
-    return 0;
+bool uhal_cl_streams_pending(uhal_cl_device *device) {
+    if (pthread_mutex_trylock(&device->lock) != 0)
+        return true;
+    bool pending = false;
+    for (uhal_cl_stream *one = device->streams; one != NULL && !pending; one = one->next)
+        pending = uhalClStreamQuery(one) == UHAL_CL_NOT_READY;
+    pthread_mutex_unlock(&device->lock);
+    return pending;
+}
+
+bool uhal_cl_stream_is_idle(uhal_cl_stream *stream) {
+    return !atomic_load(&stream->is_shared) &&
+           atomic_load(&stream->completed) >= atomic_load(&stream->submitted);
 }
 
 void uhal_cl_stream_done(uhal_cl_stream *stream, uint64_t ticket) {
@@ -147,13 +174,13 @@ static int look(uhal_cl_stream *stream) {
 /* A queue cannot be asked whether it is empty; a marker at its end can. */
 uhalClResult uhalClStreamQuery(void *handle) {
     uhal_cl_stream *stream = handle;
-    if (atomic_load(&stream->completed) >= atomic_load(&stream->submitted))
+    if (uhal_cl_stream_is_idle(stream))
         return 0;
     int status = 0;
     pthread_mutex_lock(&stream->lock);
     if (stream->probe != NULL)
         status = look(stream);
-    if (status == 0 && atomic_load(&stream->completed) < atomic_load(&stream->submitted)) {
+    if (status == 0 && !uhal_cl_stream_is_idle(stream)) {
         status = uhal_cl_stream_mark(stream, &stream->probe, &stream->probe_ticket);
         if (status == 0) {
             /* An idle queue takes a moment to get there. */

@@ -15,6 +15,7 @@ typedef struct uhal_cl_stream {
     atomic_size_t holders; /* its owner, the events recorded in it, its callbacks under way */
     atomic_uint_fast64_t submitted; /* commands given to the queue, counted after they are */
     atomic_uint_fast64_t completed; /* of those, the first so many are known to be done */
+    atomic_bool is_shared;          /* its queue is given commands that nobody counts here */
     pthread_mutex_t lock;           /* of what follows */
     cl_event probe;                 /* marks the place a query asks about */
     uint64_t probe_ticket;
@@ -27,6 +28,13 @@ void uhal_cl_stream_drop(uhal_cl_stream *stream);
 
 /* Waits for every stream of the device. */
 int uhal_cl_streams_finish(uhal_cl_device *device);
+
+/* Whether something is pending in a stream of the device. Of the last thread of the process: it
+ * waits for nobody, and what cannot be asked counts as done. */
+bool uhal_cl_streams_pending(uhal_cl_device *device);
+
+/* Whether nothing is pending that was given to it. False: it may be. */
+bool uhal_cl_stream_is_idle(uhal_cl_stream *stream);
 
 /* Notes that the first `ticket` commands are done. */
 void uhal_cl_stream_done(uhal_cl_stream *stream, uint64_t ticket);

@@ -32,10 +32,10 @@ hsa_status_t uhal_hsa_let_in(uhal_hsa_device *device, uint64_t address) {
     if (!uhal_hsa_ranges_find(address, &range) || range.pinned || range.device == device ||
         (range.peers & bit_of(device)) != 0)
         return HSA_STATUS_SUCCESS;
-    const hsa_status_t status =
-        uhal_hsa_let_all_in((const void *)(uintptr_t)range.start, range.peers | bit_of(device));
+    const hsa_status_t status = uhal_hsa_let_all_in((const void *)(uintptr_t)range.place.start,
+                                                    range.peers | bit_of(device));
     if (status == HSA_STATUS_SUCCESS)
-        uhal_hsa_ranges_let_in(range.start, bit_of(device));
+        uhal_hsa_ranges_let_in(range.place.start, bit_of(device));
     return status;
 }
 
@@ -47,7 +47,7 @@ uhalHsaResult uhalHsaMemAllowAccess(void *context, void *peer) {
     /* What is allocated from now on lets it in by itself. */
     atomic_fetch_or(&owner->peers, bit_of(device));
     while (uhal_hsa_ranges_next(owner, &next, &range)) {
-        const int status = (int)uhal_hsa_let_in(device, range.start);
+        const int status = (int)uhal_hsa_let_in(device, range.place.start);
         if (status != 0)
             return status;
     }
@@ -75,8 +75,7 @@ uhalHsaResult uhalHsaMemGetDevice(uint64_t *agent, uint64_t address) {
 static hsa_status_t settle(uhal_hsa_device *device, void *pointer, size_t bytes) {
     const uint64_t peers = atomic_load(&device->peers);
     const uhal_hsa_range range = {
-        .start = (uint64_t)(uintptr_t)pointer,
-        .bytes = bytes,
+        .place = {(uint64_t)(uintptr_t)pointer, bytes},
         .owner = device->info.device_pool_is_host ? device->host : device->agent,
         .device = device,
         .peers = peers,
@@ -117,7 +116,7 @@ uhalHsaResult uhalHsaMemFree(uint64_t address) {
     if (!uhal_hsa_ranges_remove(address, &range))
         return HSA_STATUS_ERROR_INVALID_ALLOCATION;
     if (device == range.device)
-        atomic_fetch_sub(&device->allocated, range.bytes);
+        atomic_fetch_sub(&device->allocated, range.place.bytes);
     atomic_fetch_sub(&uhal_hsa.live[UHAL_HSA_KIND_ALLOCATION], 1);
     return (int)free_native((void *)(uintptr_t)address);
 }
@@ -135,8 +134,7 @@ uhalHsaResult uhalHsaMemHostAlloc(void **pointer, size_t bytes, unsigned int fla
     if (status != 0)
         return status;
     const uhal_hsa_range range = {
-        .start = (uint64_t)(uintptr_t)*pointer,
-        .bytes = bytes,
+        .place = {(uint64_t)(uintptr_t)*pointer, bytes},
         .owner = device->host,
         .device = device,
         .pinned = 1,

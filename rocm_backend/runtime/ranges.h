@@ -5,11 +5,11 @@
 #ifndef UHAL_HSA_RANGES_H
 #define UHAL_HSA_RANGES_H
 
+#include "address_ranges.h"
 #include "process.h"
 
 typedef struct uhal_hsa_range {
-    uint64_t start;
-    size_t bytes;
+    uhal_range place;
     hsa_agent_t owner;  /* a CPU for pinned memory */
     const void *device; /* that it was allocated for; identity only */
     uint64_t peers;     /* devices let in besides, a bit for each ordinal */

@@ -36,7 +36,7 @@ static int is_pinned(const void *pointer, size_t bytes) {
     uhal_hsa_range range;
     const uint64_t address = address_of(pointer);
     return uhal_hsa_ranges_find(address, &range) && range.pinned &&
-           address - range.start + bytes <= range.bytes;
+           address - range.place.start + bytes <= range.place.bytes;
 }
 
 /* Fills in a part whose other end is host memory of the device's CPU. */

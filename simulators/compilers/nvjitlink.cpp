@@ -37,9 +37,8 @@ struct Input {
     bool is_ltoir() const {
         // As NVRTC 13.5 writes it: a caller may call it "any" kind of input.
         constexpr unsigned char magic[] = {0xED, 0x43, 0x4E, 0x7F};
-        return kind == input_ltoir ||
-               (content.size() > sizeof magic &&
-                std::memcmp(content.data(), magic, sizeof magic) == 0);
+        return kind == input_ltoir || (content.size() > sizeof magic &&
+                                       std::memcmp(content.data(), magic, sizeof magic) == 0);
     }
 };
 
@@ -190,7 +189,8 @@ template <size_t index> struct DataAdded {
 template <size_t index> struct FileAdded {
     static int call(void *handle, int kind, const char *path) {
         std::ifstream file(path == nullptr ? "" : path, std::ios::binary);
-        Input input = {kind, {std::istreambuf_iterator<char>(file), {}}, path == nullptr ? "" : path};
+        Input input = {
+            kind, {std::istreambuf_iterator<char>(file), {}}, path == nullptr ? "" : path};
         const bool unreadable = input.content.empty();
         const int result =
             unreadable ? library(index).function<AddFile>("nvJitLinkAddFile")(handle, kind, path)

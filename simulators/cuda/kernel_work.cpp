@@ -42,7 +42,8 @@ class ContextAddresses : public sim::AddressMap {
                 gather(*device, builder);
             }
             builder.add(driver_.host_memory);
-            context_.reach = std::make_shared<const sim::Reach>(builder.finish(context_.device->device.memory.window()));
+            context_.reach = std::make_shared<const sim::Reach>(
+                builder.finish(context_.device->device.memory.window()));
             context_.reach_state = state;
         }
         return context_.reach;

@@ -32,7 +32,7 @@ struct KernelDescription {
 struct LaunchShape {
     std::array<uint32_t, 3> grid;
     std::array<uint32_t, 3> block;
-    uint32_t shared_bytes; // dynamic
+    uint32_t shared_bytes;    // dynamic
     bool cooperative = false; // its blocks may wait for each other
 
     uint64_t blocks() const { return uint64_t{grid[0]} * grid[1] * grid[2]; }

@@ -61,8 +61,7 @@ Outcome run_guarded(const std::function<void()> &body) {
         current_frame = nullptr;
         const bool memory = frame.signal == SIGSEGV || frame.signal == SIGBUS;
         if (memory) {
-            return {Status::illegal_address, frame.address,
-                    "touched memory that it may not reach"};
+            return {Status::illegal_address, frame.address, "touched memory that it may not reach"};
         }
         return {Status::launch_failed, frame.address, "failed"};
     }

@@ -285,9 +285,9 @@ Status DeviceMemory::import(const SharedRange &range, uint64_t &address) {
     const uint64_t first = page_of(allocation.address);
     const uint64_t bytes = round_up(allocation.address + range.bytes, page) - first;
     allocation.view = view_ + (allocation.address - base_);
-    void *mapped = mmap(view_ + (first - base_), bytes, PROT_READ | PROT_WRITE,
-                        MAP_SHARED | MAP_FIXED, descriptor,
-                        static_cast<off_t>(page_of(range.offset)));
+    void *mapped =
+        mmap(view_ + (first - base_), bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+             descriptor, static_cast<off_t>(page_of(range.offset)));
     close(descriptor);
     if (mapped == MAP_FAILED) {
         return Status::illegal_address;

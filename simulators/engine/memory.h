@@ -31,8 +31,8 @@ struct Allocation {
     uint64_t bytes;
     AllocationState state;
     bool stream_ordered;
-    bool borrowed;        // the memory behind it is somebody else's, at `view`
-    bool imported;        // borrowed from another process
+    bool borrowed; // the memory behind it is somebody else's, at `view`
+    bool imported; // borrowed from another process
     char *view;
     uint64_t serial; // never reused, unlike the address
     const void *pool;

@@ -21,8 +21,8 @@ void ReachBuilder::add(const Allocation &allocation) {
     if (allocation.mapped) {
         const uint64_t called =
             allocation.name.empty() ? name("allocation") : name("variable " + allocation.name);
-        add(allocation.address, allocation.bytes,
-            allocation.read_only ? UPTX_READ_ONLY : UPTX_LIVE, called);
+        add(allocation.address, allocation.bytes, allocation.read_only ? UPTX_READ_ONLY : UPTX_LIVE,
+            called);
     }
 }
 

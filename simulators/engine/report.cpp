@@ -16,7 +16,8 @@ int open_report() {
     if (target == "stderr") {
         return STDERR_FILENO;
     }
-    return target.empty() ? -1 : open(target.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    return target.empty() ? -1
+                          : open(target.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
 }
 
 void close_report(int descriptor) {
@@ -31,16 +32,17 @@ void start_reporting(std::string &complaint) {
     target = Settings::text("REPORT");
     const int descriptor = open_report();
     if (descriptor < 0 && !target.empty()) {
-        complaint = "UHAL_SIM_REPORT=" + target + ": expected `stderr` or a file that can be written";
+        complaint =
+            "UHAL_SIM_REPORT=" + target + ": expected `stderr` or a file that can be written";
         return;
     }
     close_report(descriptor);
 }
 
 std::string report_hint() {
-    return target.empty() ? "UHAL_SIM_REPORT=stderr tells more"
+    return target.empty()       ? "UHAL_SIM_REPORT=stderr tells more"
            : target == "stderr" ? ""
-                               : "more in " + target;
+                                : "more in " + target;
 }
 
 void report(const std::string &text) {

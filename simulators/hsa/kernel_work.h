@@ -34,8 +34,8 @@ struct KernelWork {
     sim::LaunchShape shape = {};
     std::vector<unsigned char> arguments;
     std::function<sim::Outcome()> run;
-    std::vector<uint64_t> written;        // addresses the kernel may write to
-    uint64_t fault = 0;                   // the address behind HSA_STATUS_ERROR_MEMORY_FAULT
+    std::vector<uint64_t> written; // addresses the kernel may write to
+    uint64_t fault = 0;            // the address behind HSA_STATUS_ERROR_MEMORY_FAULT
     AgentAddresses addresses;
 };
 

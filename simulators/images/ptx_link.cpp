@@ -111,7 +111,8 @@ void describe(const std::vector<std::string> &words, bool has_body, Statement &s
 unsigned digits_of(const std::string &text) {
     unsigned number = 0;
     for (const char c : text) {
-        number = std::isdigit(static_cast<unsigned char>(c)) != 0 ? number * 10 + (c - '0') : number;
+        number =
+            std::isdigit(static_cast<unsigned char>(c)) != 0 ? number * 10 + (c - '0') : number;
     }
     return number;
 }
@@ -235,7 +236,8 @@ unsigned last_file(const Unit &unit) {
     unsigned last = 0;
     for (const Statement &statement : unit.statements) {
         if (statement.text.compare(0, 5, ".file") == 0) {
-            last = std::max(last, digits_of(statement.text.substr(5, statement.text.find('"') - 5)));
+            last =
+                std::max(last, digits_of(statement.text.substr(5, statement.text.find('"') - 5)));
         }
     }
     return last;
@@ -250,12 +252,14 @@ class Linker {
         if (!choose_definitions(why)) {
             return false;
         }
-        const auto newest = std::max_element(
-            units_.begin(), units_.end(),
-            [](const Unit &left, const Unit &right) { return left.version < right.version; });
-        const auto target = std::max_element(
-            units_.begin(), units_.end(),
-            [](const Unit &left, const Unit &right) { return left.target < right.target; });
+        const auto newest =
+            std::max_element(units_.begin(), units_.end(), [](const Unit &left, const Unit &right) {
+                return left.version < right.version;
+            });
+        const auto target =
+            std::max_element(units_.begin(), units_.end(), [](const Unit &left, const Unit &right) {
+                return left.target < right.target;
+            });
         linked = newest->version_text + "\n" + target->target_text + "\n.address_size 64\n\n";
         for (const Unit &unit : units_) {
             for (const Statement &statement : unit.statements) {
@@ -336,8 +340,7 @@ class Linker {
         if (statement.defines) {
             return "";
         }
-        return written_.count(statement.name) != 0 ||
-                       !declared_.insert(statement.name).second
+        return written_.count(statement.name) != 0 || !declared_.insert(statement.name).second
                    ? ""
                    : declaration(statement, *found->second) + "\n";
     }

@@ -14,12 +14,13 @@ import hashlib
 import os
 import re
 import stat
-import subprocess
 import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from . import linking
+from .linking import BuildError as BuildError
 from .parser import parse
 from .program import Program
 
@@ -29,20 +30,12 @@ if TYPE_CHECKING:
 HERE = Path(__file__).resolve().parent
 RUNTIME = HERE / "runtime"
 NUMERICS = RUNTIME / "numerics.c"
-COMPILER = os.environ.get("CC", "cc")
-_FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra")
-
-
 LIMIT_VARIABLE = "UHAL_SIM_CACHE_LIMIT"
 USUAL_LIMIT = "1G"
 RECENT_SECONDS = 3600
 """What was used since stays: a module that is loaded may still need its text."""
 _UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 _OURS = re.compile(r"[0-9a-f]{40}\.(so|ptx|module)|(runtime|numerics)-[0-9a-f]{32}\.(so|o)")
-
-
-class BuildError(Exception):
-    """The C compiler failed; the text is what it said."""
 
 
 class CacheError(BuildError):
@@ -169,8 +162,7 @@ def make_library(program: Program, entry: str, check: Check, target: Path) -> No
         kernel = Path(scratch) / "kernel.o"
         kernel.write_bytes(code)
         linked = Path(scratch) / "kernel.so"
-        # -z defs: a helper that is missing shows here and not in the middle of a launch.
-        _run("-shared", "-Wl,-z,defs", "-o", str(linked), str(kernel), str(numerics), "-lm")
+        linking.link(linked, (kernel, numerics))
         _appear(linked, target)
     prune(target.parent)
 
@@ -180,35 +172,28 @@ def runtime_library() -> Path:
     sources = sorted(one for one in RUNTIME.glob("*.c") if one != NUMERICS)
     target = folder() / f"runtime-{translator_version()[:32]}.so"
     if not usable(target):
-        _compile(target, "-shared", "-pthread", *map(str, sources), "-lm")
+        with tempfile.TemporaryDirectory(dir=private(target.parent)) as scratch:
+            objects = [Path(scratch) / f"{source.stem}.o" for source in sources]
+            for source, made in zip(sources, objects, strict=True):
+                linking.compile_object(source, made)
+            linked = Path(scratch) / target.name
+            linking.link(linked, objects)
+            _appear(linked, target)
     return target
 
 
 def _numerics_object() -> Path:
     target = folder() / f"numerics-{translator_version()[:32]}.o"
     if not usable(target):
-        # Contraction would fuse what PTX keeps apart.
-        _compile(target, "-c", "-ffp-contract=off", "-frounding-math", str(NUMERICS))
+        with tempfile.TemporaryDirectory(dir=private(target.parent)) as scratch:
+            made = Path(scratch) / target.name
+            # Contraction would fuse what PTX keeps apart.
+            linking.compile_object(NUMERICS, made, "-ffp-contract=off", "-frounding-math")
+            _appear(made, target)
     return target
-
-
-def _compile(target: Path, *arguments: str) -> None:
-    with tempfile.TemporaryDirectory(dir=private(target.parent)) as scratch:
-        made = Path(scratch) / target.name
-        _run(*_FLAGS, "-o", str(made), *arguments)
-        _appear(made, target)
 
 
 def _appear(made: Path, target: Path) -> None:
     # Whatever the user's mask is: what others could write would not be loaded.
     made.chmod(0o600)
     os.replace(made, target)
-
-
-def _run(*arguments: str) -> None:
-    try:
-        done = subprocess.run([COMPILER, *arguments], capture_output=True, text=True, check=False)
-    except OSError as error:
-        raise BuildError(f"{COMPILER} cannot be started: {error}") from None
-    if done.returncode:
-        raise BuildError(f"{COMPILER} failed:\n{done.stderr.strip()}")

@@ -30,10 +30,10 @@ Side side(const void *pointer, Expected expected) {
 bool locate(Call &call, Side &side, uint64_t bytes) {
     side.device = call.device;
     side.kind = info_of(call, side.pointer, bytes).kind;
-    const bool fits = side.expected == Expected::either ||
-                      (side.expected == Expected::device
-                           ? side.kind == Kind::device || side.kind == Kind::pinned
-                           : side.kind != Kind::device);
+    const bool fits =
+        side.expected == Expected::either ||
+        (side.expected == Expected::device ? side.kind == Kind::device || side.kind == Kind::pinned
+                                           : side.kind != Kind::device);
     return side.pointer != 0 && side.kind != Kind::invalid && fits;
 }
 
@@ -45,8 +45,8 @@ std::function<sim::Status()> copy_work(Side destination, Side source, uint64_t b
         const char *from = nullptr;
         {
             const sim::Lock lock(runtime.scheduler.mutex);
-            to = view_of(runtime, *destination.device, destination.pointer, bytes,
-                         destination.kind);
+            to =
+                view_of(runtime, *destination.device, destination.pointer, bytes, destination.kind);
             from = source.staged != nullptr
                        ? source.staged->data()
                        : view_of(runtime, *source.device, source.pointer, bytes, source.kind);

@@ -77,9 +77,9 @@ void put_properties(Call &call, const DeviceState &device, topsDeviceProp_t *roo
         return;
     }
     const size_t added = sizeof(size_t);
-    const size_t before =
-        readings.properties_grew_in_the_middle ? offsetof(topsDeviceProp_t, computeMode)
-                                               : sizeof found;
+    const size_t before = readings.properties_grew_in_the_middle
+                              ? offsetof(topsDeviceProp_t, computeMode)
+                              : sizeof found;
     std::memcpy(bytes, &found, before);
     std::memset(bytes + before, 0, added);
     std::memcpy(bytes + before, &sips, sizeof sips);

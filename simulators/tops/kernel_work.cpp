@@ -164,11 +164,10 @@ std::function<sim::Status()> kernel_work(std::shared_ptr<KernelCall> call) {
         const sim::Outcome outcome = run();
         if (outcome.status != sim::Status::ok) {
             const sim::Lock lock(runtime.scheduler.mutex);
-            device.device.fault_text =
-                "kernel " + function.entry->kernel.entry +
-                (outcome.status == sim::Status::launch_failed
-                     ? " failed"
-                     : " touched memory that it may not reach");
+            device.device.fault_text = "kernel " + function.entry->kernel.entry +
+                                       (outcome.status == sim::Status::launch_failed
+                                            ? " failed"
+                                            : " touched memory that it may not reach");
         }
         return outcome.status;
     };

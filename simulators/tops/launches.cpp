@@ -31,13 +31,13 @@ topsError_t check_options(const DeviceState &device, const sim::LaunchShape &sha
     if (profile.sub_threads && shape.block[2] != 1) {
         return refuse(topsErrorInvalidValue, "a block has no third axis on this device");
     }
-    const uint64_t sub_threads = uint64_t{options.sub_threads[0]} * options.sub_threads[1] *
-                                 options.sub_threads[2];
+    const uint64_t sub_threads =
+        uint64_t{options.sub_threads[0]} * options.sub_threads[1] * options.sub_threads[2];
     const unsigned most = profile.sub_threads ? max_sub_threads : 1;
     if (sub_threads == 0 || sub_threads > most) {
-        return refuse(topsErrorInvalidValue,
-                      std::to_string(sub_threads) + " threads of a SIP, it has " +
-                          std::to_string(most));
+        return refuse(topsErrorInvalidValue, std::to_string(sub_threads) +
+                                                 " threads of a SIP, it has " +
+                                                 std::to_string(most));
     }
     if (options.cooperative && shape.blocks() > profile.clusters) {
         return refuse(topsErrorCooperativeLaunchTooLarge,
@@ -63,8 +63,8 @@ topsError_t launch(Call &call, topsFunction_t handle, const Configuration &wante
     topsError_t result = check_options(*call.device, wanted.shape, wanted.options);
     Operation operation;
     if (result == topsSuccess) {
-        result = make_kernel_call(call, function, wanted.shape, parameters, extra,
-                                  operation.kernel);
+        result =
+            make_kernel_call(call, function, wanted.shape, parameters, extra, operation.kernel);
     }
     if (result != topsSuccess) {
         return result;

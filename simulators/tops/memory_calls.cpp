@@ -52,8 +52,7 @@ topsError_t allocate_ordered(Call &call, void **pointer, size_t bytes, const Poo
 sim::Allocation *to_free(Call &call, uint64_t pointer) {
     sim::Allocation *allocation = call.device->device.memory.find(pointer);
     const bool whole = allocation != nullptr && allocation->address == pointer &&
-                       !allocation->borrowed &&
-                       allocation->state != sim::AllocationState::leaving;
+                       !allocation->borrowed && allocation->state != sim::AllocationState::leaving;
     return whole ? allocation : nullptr;
 }
 

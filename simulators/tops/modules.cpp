@@ -102,8 +102,7 @@ topsError_t find_function(Call &call, const std::shared_ptr<Module> &module,
         return topsErrorNotFound;
     }
     std::string why = "the image does not describe its parameters";
-    auto executable =
-        entry->described ? module->executable->kernel(entry->kernel, why) : nullptr;
+    auto executable = entry->described ? module->executable->kernel(entry->kernel, why) : nullptr;
     if (executable == nullptr) {
         return refuse(topsErrorNotSupported, "kernel " + name + " cannot be simulated: " + why);
     }

@@ -10,8 +10,8 @@ struct Profile {
     const char *product;
     const char *target; // gcu300
     unsigned clusters;
-    unsigned sips;          // of a cluster
-    uint64_t shared_bytes;  // L2 of a cluster, as it is reported
+    unsigned sips;         // of a cluster
+    uint64_t shared_bytes; // L2 of a cluster, as it is reported
     unsigned clock_khz;
     unsigned memory_clock_khz;
     unsigned memory_bus_bits;

@@ -14,8 +14,7 @@ bool second(const std::string &name, const std::string &usual, const std::string
         return false;
     }
     if (text != other) {
-        complaint =
-            "UHAL_SIM_" + name + "=" + text + ": expected " + usual + " or " + other;
+        complaint = "UHAL_SIM_" + name + "=" + text + ": expected " + usual + " or " + other;
     }
     return true;
 }

@@ -95,9 +95,9 @@ long Runtime::live(const std::string &kind) {
         return count(allocations);
     }
     const std::map<std::string, size_t> sizes = {
-        {"stream", streams.size()},     {"event", events.size()},
-        {"module", modules.size()},     {"function", functions.size()},
-        {"pinned", host_memory.size()}, {"graph", graphs.size()},
+        {"stream", streams.size()},         {"event", events.size()},
+        {"module", modules.size()},         {"function", functions.size()},
+        {"pinned", host_memory.size()},     {"graph", graphs.size()},
         {"graph_exec", graph_execs.size()},
     };
     const auto found = sizes.find(kind);

@@ -100,8 +100,7 @@ topsError_t topsStreamQuery(topsStream_t handle) {
     });
 }
 
-topsError_t topsStreamWaitEvent(topsStream_t handle, topsEvent_t event_handle,
-                                unsigned int flags) {
+topsError_t topsStreamWaitEvent(topsStream_t handle, topsEvent_t event_handle, unsigned int flags) {
     return with_stream(__func__, handle, [&](Call &call, Stream &stream) {
         const std::shared_ptr<Event> event = call.runtime.events.find(event_handle);
         if (event == nullptr) {

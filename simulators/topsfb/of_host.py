@@ -113,8 +113,8 @@ def sidecar(path: Path) -> str:
     return "".join(
         f"{entry}: {' '.join(text.split())}\n"
         for entry, text in texts.items()
-        # Structures have no spelling in signatures.
-        if not re.search(r"\b[A-Z]\w* \w", text)
+        # Structures and vectors have no spelling in signatures.
+        if not re.search(r"\b(?:[A-Z]\w*|\w+x\d) [*\w]", text)
     )
 
 

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+import os
+import shlex
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
+from opencl_backend._library import candidates
+from tests.children import ROOT
 from tests.conformance.rows import ROWS
 from tests.debian_packages import unpack
 from uhal import Device
@@ -20,6 +27,54 @@ def folder(request: pytest.FixtureRequest) -> Path:
     cache = request.config.cache
     assert cache is not None
     return cache.mkdir("kernels")
+
+
+def missing(reason: str) -> NoReturn:
+    """Fail in CI, where the project's own scripts bring it; tell a developer why it is skipped."""
+    if os.environ.get("CI"):
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason)
+
+
+LAYERS = {
+    "usm": {},
+    "svm-fine": {"UHAL_LAYER_HIDES": "cl_intel_unified_shared_memory"},
+    "svm-coarse": {
+        "UHAL_LAYER_HIDES": "cl_intel_unified_shared_memory",
+        "UHAL_LAYER_SVM": "1",
+    },
+    "buffer-address": {
+        "UHAL_LAYER_HIDES": "cl_intel_unified_shared_memory",
+        "UHAL_LAYER_SVM": "0",
+        "UHAL_LAYER_BUFFERS": "1",
+    },
+}
+"""Devices that have one kind of memory, and no better one."""
+
+
+@pytest.fixture(scope="session")
+def layer(folder: Path) -> Callable[..., Mapping[str, str]]:
+    """Makes the environment of a device that says less, or more, than Intel's: see `layer.c`."""
+    source = Path(__file__).with_name("layer.c")
+    below = Path(candidates()[-1])
+    if below.name != "libintelocl.so":
+        missing("needs pip install intel-opencl-rt intel-cmplr-lib-rt")
+    digest = hashlib.sha256(source.read_bytes() + str(below).encode()).hexdigest()[:16]
+    built = folder / f"layer-{digest}.so"
+    if not built.exists():
+        unfinished = built.with_suffix(f".{os.getpid()}")
+        command = [*shlex.split(os.environ.get("CC", "cc")), "-std=c11", "-Wall", "-Werror"]
+        command += ["-shared", "-fPIC", "-pthread", f"-I{ROOT / 'opencl_backend'}", str(source)]
+        # Linked with the one below: what is not here is found there.
+        command += ["-Wl,--no-as-needed", str(below), f"-Wl,-rpath,{below.parent}", "-ldl"]
+        subprocess.run([*command, "-o", str(unfinished)], check=True)
+        unfinished.replace(built)
+
+    def environment(memory: str = "usm", **variables: str) -> Mapping[str, str]:
+        cache = {"UHAL_OPENCL_CACHE": str(folder / "opencl")}
+        return {"UHAL_OPENCL_LIBRARY": str(built), **cache, **LAYERS[memory], **variables}
+
+    return environment
 
 
 @pytest.fixture(scope="session")

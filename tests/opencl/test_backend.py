@@ -5,26 +5,29 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from opencl_backend import compile as opencl_compile
+from opencl_backend._errors import ADVICE, CLASS_OF, TEXT, names
 from opencl_backend._library import candidates
 from tests.children import check_child
-from tests.conformance.rows import KERNELS, compile_for_opencl
 from tests.sampling import rounds
-from uhal import Device, DeviceBuffer, HostBuffer, Module, Stream, registry
+from uhal import Device, DeviceBuffer, Module, Stream, registry
 from uhal.errors import (
     ArgumentValueError,
     DeviceError,
+    InvalidHandleError,
     InvalidImageError,
     LibraryNotFoundError,
     NotFoundError,
     NotSupportedError,
 )
 
+Layer = Callable[..., Mapping[str, str]]
 HEADER = "#include <uhal/kernel.h>\n"
 
 
@@ -87,74 +90,28 @@ def test_opening_without_a_library_is_refused() -> None:
     assert issubclass(LibraryNotFoundError, DeviceError)
 
 
-# -- the kinds of memory ---------------------------------------------------------------------------
+# -- codes ---------------------------------------------------------------------------------------
 
 
-LIST = """
-struct Node { Node *next; u64 value; };
-KERNEL(link, (Node *nodes, u64 n)) {
-    GRID_STRIDE(i, n) {
-        nodes[i].next = i + 1 < n ? nodes + i + 1 : nullptr;
-        nodes[i].value = i;
-    }
-}
-KERNEL(walk, (const Node *const *first, u64 *sum)) {
-    THREADS(t) {
-        if (t == 0)
-            for (const Node *one = *first; one != nullptr; one = one->next) sum[0] += one->value;
-    }
-}
-"""
+def test_every_code_has_a_name_and_words(device: Device) -> None:
+    backend = registry.backend("opencl")
+    assert len(names()) > 60
+    assert CLASS_OF.keys() | ADVICE.keys() | TEXT.keys() <= set(names().values())
+    for code, name in names().items():
+        told = backend.error_text(code)
+        assert told.name == name
+        assert told.text and "CL_" not in told.text and "_" not in told.text
+        assert issubclass(backend.error_class(code), DeviceError)
+    unknown = backend.error_text(-4711)
+    assert unknown.name == "-4711"
+    assert backend.error_class(-4711) is DeviceError
 
 
-def use_memory(image: str, kind: str) -> None:
-    with Device(0, "opencl") as device:
-        assert device.attributes["memory"] == kind
-        module = Module.from_file(image)
-        values = np.arange(5000, dtype="f4")
-        x = DeviceBuffer.from_numpy(values)
-        y = DeviceBuffer.zeros(5000, "f32")
-        module.get_function("saxpy")[20, 64](5000, 2.0, x, y)
-        assert np.array_equal(y.to_numpy(), 2 * values)
-        y[100:200].set_32(0x3F000000)
-        assert (y.to_numpy()[100:200] == 0.5).all()
-        with HostBuffer(5000, "f32") as pinned, Stream() as stream:
-            pinned.array[:] = 3
-            x.copy_from_async(pinned, stream)
-            x.copy_to_async(pinned, stream)
-            stream.synchronize()
-            assert (pinned.array == 3).all() and (x.to_numpy() == 3).all()
-        # memory that is reached through memory
-        lists = Module.from_bytes(opencl_compile.kernels(HEADER + LIST))
-        nodes = DeviceBuffer.zeros(2 * 1000, "u64")
-        lists.get_function("link")[4, 64](nodes, 1000)
-        first = DeviceBuffer.from_numpy(np.array([int(nodes.as_device_ptr())], "u8"))
-        total = DeviceBuffer.zeros(1, "u64")
-        lists.get_function("walk")[1, 1](first, total)
-        assert total.to_numpy()[0] == 999 * 500
-        print(kind)
-
-
-@pytest.mark.parametrize("kind", ["usm", "svm-fine", "svm-coarse"])
-def test_every_kind_of_memory(runtime: None, folder: Path, kind: str) -> None:
-    image = compile_for_opencl(KERNELS / "basic.cu", folder)
-    environment = {"UHAL_OPENCL_MEMORY": kind}
-    assert check_child(use_memory, str(image), kind, environment=environment) == f"{kind}\n"
-
-
-def test_a_kind_the_device_has_not_is_refused(runtime: None) -> None:
-    said = check_child(say_record, environment={"UHAL_OPENCL_MEMORY": "magic"}).split("\n")
-    assert said[0] == "refused"
-    assert "UHAL_OPENCL_MEMORY: expected one of usm, svm-fine, svm-coarse" in said[2]
-    assert issubclass(ArgumentValueError, DeviceError)
-
-
-def test_free_memory_is_accounted(device: Device) -> None:
-    device.empty_cache()
-    free, total = device.memory_info()
-    assert 0 < free <= total
-    with DeviceBuffer.uninitialized(1 << 28, "u8"):
-        assert device.memory_info()[0] <= total - (1 << 28)
+def test_a_drivers_refusal_is_told_by_its_name(device: Device) -> None:
+    backend = registry.backend("opencl")
+    library = backend._library  # type: ignore[attr-defined]
+    with pytest.raises(InvalidHandleError, match=r"clReleaseContext: CL_INVALID_CONTEXT \(-34\)"):
+        library.clReleaseContext(None)
 
 
 # -- kernels ---------------------------------------------------------------------------------------

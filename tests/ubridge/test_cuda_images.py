@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import shutil
@@ -17,39 +16,35 @@ from cuda_backend.images import select
 from cuda_backend.targets import DeviceTarget
 from tests.sampling import rounds
 from tests.shipped_ptx import shipped_ptx
+from tests.ubridge.committed_images import (
+    ROOT,
+    check_as_new_as_their_sources,
+    check_every_module_was_compiled,
+    digest,
+    manifest_of,
+)
 from uhal.errors import InvalidImageError
 from uhal.images.ptx import read_ptx
 
-ROOT = Path(__file__).resolve().parents[2]
 IMAGES = ROOT / cuda_kernels.IMAGES
 MODULES = ubridge.modules("cuda")
-STALE = "the images are older than the sources: run make kernels"
 
 
 @pytest.fixture(scope="module")
 def manifest() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((IMAGES / cuda_kernels.MANIFEST).read_text("utf-8"))
-    return found
+    return manifest_of(cuda_kernels)
 
 
-def digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def test_every_module_was_compiled(manifest: dict[str, Any]) -> None:
-    assert sorted(manifest["modules"]) == sorted(MODULES), STALE
-    listed = {name for module in manifest["modules"].values() for name in module["images"]}
-    assert {path.name for path in IMAGES.iterdir()} == listed | {cuda_kernels.MANIFEST}
+def test_every_module_was_compiled() -> None:
+    check_every_module_was_compiled(cuda_kernels, MODULES)
 
 
 @pytest.mark.parametrize("module", MODULES)
 def test_images_are_as_new_as_their_sources(module: str, manifest: dict[str, Any]) -> None:
     made = manifest["modules"][module]
-    changed = [path for path, known in made["sources"].items() if digest(ROOT / path) != known]
-    assert not changed, STALE
-    assert cuda_kernels.module_sources()[module].as_posix() in made["sources"]
-    for name, known in made["images"].items():
-        assert digest(IMAGES / name) == known, f"{name} is not what make kernels made"
+    check_as_new_as_their_sources(
+        cuda_kernels, made, cuda_kernels.module_sources()[module].as_posix()
+    )
 
 
 @pytest.mark.parametrize("module", MODULES)

@@ -9,8 +9,9 @@ import pytest
 
 import ubridge
 from ubridge import ComputeGraph, DispatchCall, LaunchingDispatch, OpParams, TensorOp, execute_graph
+from ubridge.core.block_formats import activation_bytes
 from ubridge.core.op_table import OPS
-from uhal import Device, DeviceBuffer
+from uhal import Device, DeviceBuffer, Stream
 from uhal.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -360,3 +361,33 @@ def test_products_with_quantized_weights(
     execute_graph(traced, products)
     assert products.seen == 2
     np.testing.assert_array_equal(result.to_numpy(), got)
+    # In 8 bits: one node rounds x, and products share it.
+    rounded = f"activations_{weight.format.activations}"
+    other = ubridge.QuantizedWeight.from_numpy(rng.standard_normal((7, 256)), blocks)
+    in_8_bits = ComputeGraph()
+    leaf = in_8_bits.add_leaf(ubridge.asarray(x))
+    width = (1, activation_bytes(256))
+    made = in_8_bits.add_op(TensorOp(rounded), None, width, [leaf])
+    q8 = {"activations": "q8"}
+    ends = [
+        in_8_bits.add_op(
+            TensorOp.MulMat, None, (1, one.rows), [made], OpParams(weight=one, options=q8)
+        )
+        for one in (weight, other)
+    ]
+    last = in_8_bits.add_op(
+        TensorOp(f"product_{blocks}"), None, (1, 5), [made], OpParams(weight=weight)
+    )
+    execute_graph(in_8_bits, products)
+    assert products.seen == 5
+    with ubridge.trace() as traced:
+        pair = ubridge.quantized_matmul(ubridge.asarray(x), [weight, other], activations="q8")
+    assert [node.op.name for node in traced.nodes if node.op is not None] == [
+        rounded, f"product_{blocks}", f"product_{blocks}",
+    ]  # fmt: skip
+    stream = Stream()
+    traced.instantiate(stream).replay(stream)
+    stream.synchronize()
+    for end, result in zip(ends, pair, strict=True):
+        np.testing.assert_array_equal(in_8_bits.tensor(end).to_numpy(), result.to_numpy())
+    np.testing.assert_array_equal(in_8_bits.tensor(last).to_numpy(), pair[0].to_numpy())

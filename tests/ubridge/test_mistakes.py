@@ -263,6 +263,23 @@ def mistakes(t: Tensors) -> dict[str, list[tuple[str, Attempt]]]:
             ("aliases", lambda: ub.kv_append(x.mT, x.mT, t.position)),
             ("devices", lambda: ub.kv_append(x, far, t.position)),
         ],
+        "rope_at": [
+            ("no tensor", lambda: ub.rope_at(array, row, row, t.position)),
+            ("shapes", lambda: ub.rope_at(x, x, x, t.position)),
+            ("position", lambda: ub.rope_at(x, x, x, row)),
+            ("dtypes", lambda: ub.rope_at(x[None], half[:, :1], half[:, :1], t.position)),
+            ("devices", lambda: ub.rope_at(x[None], far, far, t.position)),
+        ],
+        "cached_attention": [
+            ("no tensor", lambda: ub.cached_attention(array, x, x, t.position)),
+            ("shapes", lambda: ub.cached_attention(x, x, x, t.position)),
+            ("widths", lambda: ub.cached_attention(x[None], y[None], y[None], t.position)),
+            ("window", lambda: ub.cached_attention(*[x[None]] * 3, t.position, window=-1)),
+            ("position", lambda: ub.cached_attention(*[x[None]] * 3, row)),
+            ("dtypes", lambda: ub.cached_attention(x[None], *[half[None]] * 2, t.position)),
+            ("bias", lambda: ub.cached_attention(*[x[None]] * 3, t.position, bias=row)),
+            ("devices", lambda: ub.cached_attention(x[None], *[far[None]] * 2, t.position)),
+        ],
         "quantized_matvec": [
             ("no weight", lambda: ub.quantized_matmul(x, x)),  # type: ignore[arg-type]
             ("no tensor", lambda: ub.quantized_matmul(wrong, t.weight)),

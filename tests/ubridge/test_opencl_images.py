@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -15,30 +13,27 @@ import ubridge
 from build_support import hip_compiler, opencl_kernels
 from opencl_backend.spirv import SpirvModule
 from tests.sampling import rounds
+from tests.ubridge.committed_images import (
+    ROOT,
+    check_as_new_as_their_sources,
+    check_every_module_was_compiled,
+    manifest_of,
+)
 from uhal.signature import Signature, merge
 
-ROOT = Path(__file__).resolve().parents[2]
 IMAGES = ROOT / opencl_kernels.IMAGES
-STALE = "the images are older than the sources: run make kernels-opencl"
 MOST_BYTES = 3_000_000
 
 
 @pytest.fixture(scope="module")
 def manifest() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((IMAGES / opencl_kernels.MANIFEST).read_text("utf-8"))
-    return found
-
-
-def digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    return manifest_of(opencl_kernels)
 
 
 def test_every_module_was_compiled(manifest: dict[str, Any]) -> None:
     pinned = f"{hip_compiler.PACKAGE} {hip_compiler.PINNED}, zlib "
     assert manifest["compiler"].startswith(pinned)
-    assert sorted(manifest["modules"]) == sorted(ubridge.modules()), STALE
-    listed = {name for module in manifest["modules"].values() for name in module["images"]}
-    assert {path.name for path in IMAGES.iterdir()} == listed | {opencl_kernels.MANIFEST}
+    check_every_module_was_compiled(opencl_kernels, ubridge.modules())
 
 
 def test_they_are_small() -> None:
@@ -48,13 +43,9 @@ def test_they_are_small() -> None:
 @pytest.mark.parametrize("module", ubridge.modules())
 def test_images_are_as_new_as_their_sources(module: str, manifest: dict[str, Any]) -> None:
     made = manifest["modules"][module]
-    changed = [path for path, known in made["sources"].items() if digest(ROOT / path) != known]
-    assert not changed, STALE
-    assert f"ubridge/kernels/{module}.cu" in made["sources"]
-    assert "uhal/include/uhal/kernel_opencl.h" in made["sources"]
-    assert all(path.startswith(("uhal/", "ubridge/")) for path in made["sources"])
-    for name, known in made["images"].items():
-        assert digest(IMAGES / name) == known, f"{name} is not what make kernels-opencl made"
+    check_as_new_as_their_sources(
+        opencl_kernels, made, f"ubridge/kernels/{module}.cu", "uhal/include/uhal/kernel_opencl.h"
+    )
 
 
 @pytest.mark.parametrize("module", ubridge.modules())

@@ -161,6 +161,40 @@ def test_product(device: Device, rng: np.random.Generator, name: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
+def test_products_of_8_bits(device: Device, rng: np.random.Generator, dtype: str) -> None:
+    """One x, rounded once for weights of a kind; the rounding is all that is lost."""
+    # Kernels differ by the number of vectors: up to 8, and more.
+    lead = (2, int(rng.choice([1, 3, 6])))
+    given = rng.standard_normal((*lead, 512)).astype(as_dtype(dtype).dtype)
+    x, wide = ubridge.asarray(given), given.astype(np.float64)
+    names = ("q4_0", "q6_K", "q8_0")
+    weights = [QuantizedWeight.from_numpy(rng.standard_normal((5, 512)), name) for name in names]
+    together = ubridge.quantized_matmul(x, weights, activations="q8")
+    for weight, got in zip(weights, together, strict=True):
+        stored = weight.to_numpy().astype(np.float64)
+        run = weight.format.activations
+        largest = abs(wide).reshape(*lead, -1, run).max(-1)
+        lost = largest @ abs(stored).reshape(5, -1, run).sum(-1).T / 220
+        rounding = {"f32": 2.0**-20, "f16": 2.0**-10, "bf16": 2.0**-7}[dtype]
+        bound = lost + rounding * (abs(wide) @ abs(stored).T)
+        assert got.dtype == dtype and got.shape == (*lead, 5)
+        values = got.to_numpy()
+        assert (abs(values.astype(np.float64) - wide @ stored.T) <= bound).all()
+        alone = ubridge.quantized_matmul(x, weight, activations="q8")
+        np.testing.assert_array_equal(alone.to_numpy(), values)
+        np.testing.assert_array_equal(ubridge.linear(x, weight).to_numpy(), values)
+        out = ubridge.zeros((lead[1], 2, 5), dtype=dtype)
+        turned = x.transpose(1, 0, 2)
+        ubridge.quantized_matmul(turned, weight, activations="q8", out=out)
+        np.testing.assert_array_equal(out.to_numpy(), values.transpose(1, 0, 2))
+    exactly = ubridge.quantized_matmul(x, weights[0]).to_numpy().astype(np.float64)
+    assert (
+        abs(exactly - wide @ weights[0].to_numpy().astype(np.float64).T).max()
+        <= ({"f32": 1e-4, "f16": 0.1, "bf16": 0.6}[dtype])
+    )
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
 def test_a_quantized_weight_stands_where_a_dense_one_does(
     device: Device, rng: np.random.Generator, dtype: str
 ) -> None:
@@ -169,7 +203,8 @@ def test_a_quantized_weight_stands_where_a_dense_one_does(
     x = ubridge.asarray(rng.standard_normal((2, 3, 64)).astype(as_dtype(dtype).dtype))
     bias = ubridge.asarray(rng.standard_normal(5).astype(as_dtype(dtype).dtype))
     for given in ((), (bias,)):
-        one, other = (ubridge.linear(x, weight, *given) for weight in (quantized, dense))
+        one = ubridge.linear(x, quantized, *given, activations="f32")
+        other = ubridge.linear(x, dense, *given)
         assert one.dtype == other.dtype == dtype and one.shape == other.shape == (2, 3, 5)
         tolerance = {"f32": 1e-5, "f16": 0.05, "bf16": 0.4}[dtype]
         wide = [part.to_numpy().astype(np.float64) for part in (one, other)]
@@ -220,8 +255,15 @@ def test_what_is_refused(host: Device) -> None:
         QuantizedWeight.from_numpy(np.ones(64), "q8_0")
     with pytest.raises(ValueError, match=r"last axis of 64, got shape \(2, 32\)"):
         ubridge.quantized_matmul(ubridge.zeros((2, 32)), weight)
-    with pytest.raises(TypeError, match=r"expected x of f32, got f16: use astype"):
-        ubridge.quantized_matmul(x.astype("f16"), weight)
+    with pytest.raises(TypeError, match=r"expected x of f32, f16 or bf16, got f64: use astype"):
+        ubridge.quantized_matmul(x.astype("f64"), weight)
+    with pytest.raises(ValueError, match="activations: expected 'f32' or 'q8', got 'i8'"):
+        ubridge.quantized_matmul(x, weight, activations="i8")  # type: ignore[call-overload]
+    with pytest.raises(ValueError, match="out: expected none for several weights"):
+        ubridge.quantized_matmul(x, [weight], out=x)  # type: ignore[call-overload]
+    with pytest.raises(ValueError, match=r"a last axis of 32, got shape \(2, 64\)"):
+        narrow = QuantizedWeight.from_numpy(np.ones((3, 32)), "q8_0")
+        ubridge.quantized_matmul(x, [weight, narrow])
     with pytest.raises(TypeError, match="expected a QuantizedWeight, got DeviceTensor"):
         ubridge.quantized_matmul(x, x)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"'weight'.*at least 204 elements.*got one of 203"):

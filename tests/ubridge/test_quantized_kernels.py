@@ -12,6 +12,8 @@ from ubridge.quantized import FORMATS
 from uhal import Device, DeviceBuffer
 
 pytestmark = pytest.mark.entries
+OF_CANDLE = ("q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q2_K", "q3_K", "q4_K", "q5_K", "q6_K")
+"""Formats whose products with Q8_1 Candle's module has."""
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
@@ -59,3 +61,22 @@ def test_products(device: Device, rng: np.random.Generator, name: str) -> None:
         # Every product is rounded, and every sum of at most `columns` of them.
         magnitude = np.abs(wide) @ np.abs(weight).T + 16 * np.abs(wide).sum(1, keepdims=True)
         assert (error <= 2.0**-20 * magnitude).all(), float((error / magnitude).max())
+
+
+@pytest.mark.parametrize("name", sorted(set(FORMATS) - set(OF_CANDLE)))
+def test_products_with_q8_1(device: Device, rng: np.random.Generator, name: str) -> None:
+    told = FORMATS[name]
+    rows, columns, vectors = int(rng.integers(1, 12)), int(rng.integers(1, 6)) * told.elements, 2
+    blocks = random_blocks(rng, name, rows * columns // told.elements)
+    y = random_blocks(rng, "q8_1", vectors * columns // 32)
+    output = Output("f32", vectors * rows)
+    run(
+        device, "blocks", f"product_{name}",
+        DeviceBuffer.from_numpy(blocks.ravel()), DeviceBuffer.from_numpy(y.ravel()), output.buffer,
+        columns, rows, grid=(rows, vectors), block=(32, 4),
+    )  # fmt: skip
+    wide = elements(y, "q8_1").astype(np.float64).reshape(vectors, columns)
+    weight = elements(blocks, name).astype(np.float64).reshape(rows, columns)
+    error = np.abs(output.to_numpy().reshape(vectors, rows) - wide @ weight.T)
+    magnitude = np.abs(wide) @ np.abs(weight).T + 16 * np.abs(wide).sum(1, keepdims=True)
+    assert (error <= 2.0**-20 * magnitude).all(), float((error / magnitude).max())

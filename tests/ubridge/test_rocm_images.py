@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 import shutil
 from pathlib import Path
@@ -16,12 +14,17 @@ from build_support import hip_compiler, rocm_kernels
 from rocm_backend.images import select
 from rocm_backend.targets import DeviceTarget
 from tests.sampling import rounds
+from tests.ubridge.committed_images import (
+    ROOT,
+    check_as_new_as_their_sources,
+    check_every_module_was_compiled,
+    digest,
+    manifest_of,
+)
 from uhal.images.amd_target import TargetId
 from uhal.signature import Signature, merge
 
-ROOT = Path(__file__).resolve().parents[2]
 IMAGES = ROOT / rocm_kernels.IMAGES
-STALE = "the images are older than the sources: run make kernels"
 DEVICES = {
     "gfx90a": "gfx90a:sramecc+:xnack-",
     "gfx942": "gfx942:sramecc+:xnack+",
@@ -33,12 +36,7 @@ DEVICES = {
 
 @pytest.fixture(scope="module")
 def manifest() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((IMAGES / rocm_kernels.MANIFEST).read_text("utf-8"))
-    return found
-
-
-def digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    return manifest_of(rocm_kernels)
 
 
 def test_the_compiler_is_the_one_that_pyproject_installs(manifest: dict[str, Any]) -> None:
@@ -47,22 +45,16 @@ def test_the_compiler_is_the_one_that_pyproject_installs(manifest: dict[str, Any
     assert manifest["compiler"].startswith(pinned.replace("==", " ") + ", zlib ")
 
 
-def test_every_module_was_compiled(manifest: dict[str, Any]) -> None:
-    assert sorted(manifest["modules"]) == sorted(ubridge.modules()), STALE
-    listed = {name for module in manifest["modules"].values() for name in module["images"]}
-    assert {path.name for path in IMAGES.iterdir()} == listed | {rocm_kernels.MANIFEST}
+def test_every_module_was_compiled() -> None:
+    check_every_module_was_compiled(rocm_kernels, ubridge.modules())
 
 
 @pytest.mark.parametrize("module", ubridge.modules())
 def test_images_are_as_new_as_their_sources(module: str, manifest: dict[str, Any]) -> None:
     made = manifest["modules"][module]
-    changed = [path for path, known in made["sources"].items() if digest(ROOT / path) != known]
-    assert not changed, STALE
-    assert f"ubridge/kernels/{module}.cu" in made["sources"]
-    assert "uhal/include/uhal/kernel_hip.h" in made["sources"]
-    assert all(path.startswith(("uhal/", "ubridge/")) for path in made["sources"])
-    for name, known in made["images"].items():
-        assert digest(IMAGES / name) == known, f"{name} is not what make kernels made"
+    check_as_new_as_their_sources(
+        rocm_kernels, made, f"ubridge/kernels/{module}.cu", "uhal/include/uhal/kernel_hip.h"
+    )
 
 
 @pytest.mark.parametrize("module", ubridge.modules())

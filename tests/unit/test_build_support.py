@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import sysconfig
+import zipfile
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import requires
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from packaging.markers import default_environment
 from packaging.requirements import Requirement
 
-from build_support import interpreters
+from build_support import interpreters, jobs, wheels
 from build_support.changed import EVERYTHING, reached
 from build_support.flavoured import mirror
 from build_support.jobs import OUTPUT, BuildError, Job, build
 from build_support.native import FLAVOURS, RELEASE, load_cpu_level, native_jobs
 from build_support.requirements import build_requirements, unmet
+from build_support.target import other_machine, python_at
 from uhal.images import cpu_level
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -69,6 +75,38 @@ class TestJobs:
         build([job], tmp_path)
         assert job.output.read_text() == "second"
 
+    def test_what_was_made_once_is_copied_and_not_made_again(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        job = copy_job(tmp_path)
+        build([job], tmp_path)
+        elsewhere = replace(job, output=tmp_path / "wheel" / "copy.so")
+        build([elsewhere], tmp_path)
+        assert elsewhere.output.read_text() == "first"
+        assert os.access(elsewhere.output, os.X_OK)
+        assert "copy: kept from before" in capsys.readouterr().out
+        # A copy: whoever changes a file in place does not change the cache.
+        elsewhere.output.write_text("broken")
+        job.output.unlink()
+        build([job], tmp_path)
+        assert job.output.read_text() == "first"
+
+    def test_of_what_was_made_the_longest_unused_goes_first(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(jobs, "CACHE_LIMIT", len("first") + len("second"))
+        job = copy_job(tmp_path)
+        for text in ("first", "second"):
+            job.inputs[0].write_text(text)
+            build([job], tmp_path)
+        kept = tmp_path / "build" / "cache"
+        first = next(path for path in kept.iterdir() if path.read_text() == "first")
+        os.utime(first, (1, 1))
+        job.inputs[0].write_text("third")
+        build([job], tmp_path)
+        assert [path.read_text() for path in kept.iterdir()].count("first") == 0
+        assert (kept / job.digest(tmp_path)).read_text() == "third"
+
     def test_another_command_or_tool_builds_again(self, tmp_path: Path) -> None:
         job = copy_job(tmp_path)
         build([job], tmp_path)
@@ -96,12 +134,74 @@ class TestJobs:
         monkeypatch.setenv("UHAL_BUILD_JOBS", "1")
         job = copy_job(tmp_path)
         jobs = [
-            replace(job, label=f"weight {weight}", weight=weight, output=tmp_path / str(weight))
+            replace(
+                job,
+                label=f"weight {weight}",
+                weight=weight,
+                output=tmp_path / str(weight),
+                tools=str(weight),  # or the others would be copies of the first
+            )
             for weight in (1, 3, 2)
         ]
         build(jobs, tmp_path)
         lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("[")]
         assert lines == ["[1/3] weight 3 …", "[2/3] weight 2 …", "[3/3] weight 1 …"]
+
+
+class TestTargets:
+    def test_an_interpreter_is_asked_for_its_own_facts(self) -> None:
+        python = python_at()
+        assert (python.minor, python.tag) == (sys.version_info.minor, sys.implementation.cache_tag)
+        assert python.suffix == sysconfig.get_config_var("EXT_SUFFIX")
+        assert sysconfig.get_path("include") in python.includes
+        assert not any("rpath" in part or part.startswith("-L") for part in python.link)
+
+    def test_another_machine_has_its_own_compiler_levels_and_names(self, tmp_path: Path) -> None:
+        pytest.importorskip("ziglang")
+        target = other_machine("aarch64", python_at())
+        made = native_jobs(ROOT, tmp_path, every_level=True, target=target)
+        kernels = [job for job in made if job.label.startswith("kernels")]
+        assert {job.output.parent.name for job in kernels} == {"aarch64"}
+        assert made[0].output.name.endswith("aarch64-linux-gnu.so")
+        for job in made:
+            command = " ".join(job.commands[-1])
+            assert "-target aarch64-linux-gnu.2.28" in command
+            assert "march" not in command, "zig takes -march for the name of a CPU"
+        own = native_jobs(ROOT, tmp_path, every_level=True)
+        digests = {job.digest(ROOT) for job in (*own, *made)}
+        assert len(digests) == len(own) + len(made)
+
+
+class TestWheels:
+    CONTENTS: ClassVar = {
+        "uhal/__init__.py": b"x = 1\n",
+        "uhal/_lane.cpython-311-x86_64-linux-gnu.so": b"\x7fELF",
+        "uhal_py-1.dist-info/WHEEL": b"Wheel-Version: 1.0\nTag: cp311-cp311-linux_x86_64\n",
+        "uhal_py-1.dist-info/METADATA": b"Name: uhal-py\n",
+    }
+
+    def test_a_wheel_says_its_tag_and_what_is_in_it(self, tmp_path: Path) -> None:
+        wheel = tmp_path / "uhal_py-1-cp312-cp312-linux_x86_64.whl"
+        wheels.write(wheel, self.CONTENTS, tag="cp312-cp312-linux_x86_64")
+        found = wheels.read(wheel)
+        assert found["uhal_py-1.dist-info/WHEEL"].endswith(b"Tag: cp312-cp312-linux_x86_64\n")
+        assert found["uhal/__init__.py"] == b"x = 1\n"
+        with zipfile.ZipFile(wheel) as archive:
+            record = archive.read("uhal_py-1.dist-info/RECORD").decode().splitlines()
+            mode = archive.getinfo("uhal/_lane.cpython-311-x86_64-linux-gnu.so").external_attr >> 16
+        assert mode & 0o111
+        said = dict(line.split(",", 1) for line in record)
+        assert said.pop("uhal_py-1.dist-info/RECORD") == ","
+        for name, data in found.items():
+            digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+            assert said.pop(name) == f"sha256={digest},{len(data)}"
+        assert not said
+
+    def test_the_same_contents_are_the_same_wheel(self, tmp_path: Path) -> None:
+        first, second = tmp_path / "first.whl", tmp_path / "second.whl"
+        wheels.write(first, self.CONTENTS, tag="a")
+        wheels.write(second, dict(reversed(self.CONTENTS.items())), tag="a")
+        assert first.read_bytes() == second.read_bytes()
 
 
 class TestFlavours:

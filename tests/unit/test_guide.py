@@ -1,7 +1,10 @@
-"""The README and each page of the guide run from top to bottom, as written.
+"""The README and every page of the site run from top to bottom, as written.
 
-A block whose first line is `# needs torch` is left out where that library is not installed; the
-skipped test says so.
+A block of Python whose first line is `# needs torch` is left out where that library is not
+installed; the skipped test says so. Sessions of the tutorial, blocks of `console`, run in a shell
+and print what the page shows, where `…` stands for anything. A comment before one, such as
+`<!-- needs nvcc and llvmlite -->`, names programs and libraries without which it is skipped. Other
+lines for a shell are parsed by one.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,15 +20,23 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guide").glob("*.md"))]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+SESSIONS = sorted((DOCS / "tutorial").glob("*.md"))
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+SHELL = re.compile(r"^```(?:sh|console)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+SESSION = re.compile(
+    r"(?:^<!-- needs (?P<needs>[^\n]*) -->\n)?^```console\n(?P<text>.*?)^```$",
+    re.DOTALL | re.MULTILINE,
+)
+COMMAND = re.compile(r"^\$ (.*\n)((?:(?!\$ ).*\n)*)", re.MULTILINE)
 NEEDS = re.compile(r"# needs ([\w.]+)\n")
 CODE = re.compile(r"^```.*?^```$|^    .*?$|`[^`\n]*`", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\(([^)#:]+)\)")
 
 
 def page_name(page: Path) -> str:
-    return page.stem
+    return page.relative_to(ROOT).with_suffix("").as_posix().removeprefix("docs/")
 
 
 def blocks_of(page: Path) -> list[str]:
@@ -43,7 +55,7 @@ def missing(block: str) -> str | None:
 
 
 WITH_NEEDS = [
-    pytest.param(block, id=f"{page.stem}-{number}")
+    pytest.param(block, id=f"{page_name(page)}-{number}")
     for page in PAGES
     for number, block in enumerate(blocks_of(page), 1)
     if NEEDS.match(block)
@@ -66,7 +78,7 @@ def test_every_block_of_python_is_run() -> None:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks_of(page)], ids=page_name)
 def test_code_runs(page: Path, tmp_path: Path) -> None:
-    script = tmp_path / f"{page.stem}.py"
+    script = tmp_path / "page.py"
     script.write_text(
         "\n".join(block for block in blocks_of(page) if not missing(block)), encoding="utf-8"
     )
@@ -81,7 +93,61 @@ def test_code_runs(page: Path, tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("page", [*PAGES, *sorted((ROOT / "docs").glob("*.md"))], ids=page_name)
+def is_there(name: str) -> bool:
+    """A program in the path, a library of Python, or a shared library that pip installed."""
+    return bool(
+        shutil.which(name)
+        or importlib.util.find_spec(name)
+        or Path(sys.prefix, "lib", f"lib{name}.so").is_file()
+    )
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if SHELL.search(page.read_text())], ids=page_name
+)
+def test_a_shell_understands_every_line_for_one(page: Path) -> None:
+    for block in SHELL.findall(page.read_text(encoding="utf-8")):
+        lines = COMMAND.findall(block)
+        commands = "".join(command for command, _ in lines) if lines else block
+        done = subprocess.run(["sh", "-n"], input=commands, capture_output=True, encoding="utf-8")
+        assert (done.returncode, done.stderr) == (0, ""), commands
+
+
+@pytest.mark.parametrize("page", SESSIONS, ids=page_name)
+def test_sessions_print_what_the_page_shows(page: Path, tmp_path: Path) -> None:
+    for source in (*page.parent.glob("*.cu"), *page.parent.glob("*.py")):
+        shutil.copy(source, tmp_path)
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "PYTHONIOENCODING": "utf-8",
+    }
+    missing: dict[str, None] = {}
+    for session in SESSION.finditer(page.read_text(encoding="utf-8")):
+        lacks = [
+            one for one in (session["needs"] or "").split(" and ") if one and not is_there(one)
+        ]
+        if lacks:
+            missing.update(dict.fromkeys(lacks))
+            continue
+        for command, shown in COMMAND.findall(session["text"]):
+            done = subprocess.run(
+                ["sh", "-c", command],
+                cwd=tmp_path,
+                env=environment,
+                capture_output=True,
+                encoding="utf-8",
+                timeout=120,
+            )
+            assert done.returncode == 0, f"{command}{done.stdout}{done.stderr}"
+            expected = ".*".join(map(re.escape, shown.split("…")))
+            assert re.fullmatch(expected, done.stdout, re.DOTALL), f"{command}{done.stdout}"
+    if missing:
+        pytest.skip(f"not run for want of {', '.join(missing)}")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
 def test_links_lead_somewhere(page: Path) -> None:
     text = CODE.sub("", page.read_text(encoding="utf-8").replace("[`", "[").replace("`]", "]"))
     for target in LINK.findall(text):

@@ -19,6 +19,15 @@ pytestmark = [
 ]
 
 
+def test_a_wheel_works_where_there_is_no_compiler() -> None:
+    pytest.importorskip("auditwheel")
+    for tool in ("wheels", "try_wheel"):
+        options = ["--only-this"] if tool == "wheels" else []
+        command = [sys.executable, "-m", f"build_support.{tool}", *options]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, encoding="utf-8")
+        assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+
+
 def test_a_wheel_carries_the_simulated_drivers(tmp_path: Path) -> None:
     pip = [sys.executable, "-m", "pip", "-q", "--disable-pip-version-check"]
     options = ["--no-deps", "--no-build-isolation", "-w", str(tmp_path)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ubridge.buffers.launches import enqueued, require_room, require_size
-from ubridge.core.block_formats import BlockFormat, block_format
+from ubridge.core.block_formats import BlockFormat, activation_bytes, block_format
 from ubridge.core.layout import Layout
 from ubridge.core.op_table import OPS, Op
 from ubridge.core.question import Question
@@ -70,8 +70,7 @@ def launch_quantized_matvec(
     for name, buffer in (("x", x), ("out", out)):
         if buffer is not None and buffer.dtype is not f32:
             raise ArgumentTypeError(f"{op.name}, {name}: expected f32, got {buffer.dtype}")
-    if vectors < 0:
-        raise ArgumentValueError(f"{op.name}: expected a number of vectors, got {vectors}")
+    _require_vectors(op, vectors)
     require_size(op, "x", x, vectors * columns)
     require_room(op, out, vectors * rows)
     question = Question(
@@ -83,6 +82,86 @@ def launch_quantized_matvec(
         (f32, Layout.contiguous((vectors, rows))),
     )
     return enqueued(at, question, stream, out, blocks, x)
+
+
+def launch_activations(
+    format: BlockFormat | str,
+    x: DeviceBuffer,
+    vectors: int,
+    columns: int,
+    *,
+    out: DeviceBuffer | None = None,
+    stream: StreamLike | None = None,
+    executor: Executor | None = None,
+) -> DeviceBuffer:
+    """Bring contiguous vectors of f32, f16 or bf16 to 8 bits, for products with a format's weights.
+
+    The bytes are for the device that made them: as Q8_0 or Q8_K on the host, Q8_1 on GPUs. They
+    serve all formats with the same `BlockFormat.activations`. A vector takes `activation_bytes` of
+    its columns. Raises as `launch_quantized_matvec` does.
+    """
+    told = block_format(format)
+    op = OPS[f"activations_{told.activations}"]
+    at = executor or DeviceExecutor.of(x.device)
+    told.row_bytes(columns)
+    _require_vectors(op, vectors)
+    require_size(op, "x", x, vectors * columns)
+    shape = (vectors, activation_bytes(columns))
+    if out is not None and out.dtype is not u8:
+        raise ArgumentTypeError(f"{op.name}, out: expected u8, got {out.dtype}")
+    require_room(op, out, shape[0] * shape[1])
+    operand = (x.dtype, Layout.contiguous((vectors, columns)))
+    question = Question(op, (operand,), (u8, Layout.contiguous(shape)))
+    return enqueued(at, question, stream, out, x)
+
+
+def launch_quantized_product(
+    format: BlockFormat | str,
+    weight: DeviceBuffer,
+    activations: DeviceBuffer,
+    rows: int,
+    columns: int,
+    *,
+    vectors: int = 1,
+    dtype: DTypeLike = f32,
+    out: DeviceBuffer | None = None,
+    stream: StreamLike | None = None,
+    executor: Executor | None = None,
+) -> DeviceBuffer:
+    """Multiply what `launch_activations` made of vectors by a weight (rows, columns) of blocks.
+
+    The result is (vectors, rows) of f32, f16 or bf16. Integers are multiplied exactly, sums of
+    their products are taken in f32 and rounded once. Raises as `launch_quantized_matvec` does.
+    """
+    told, wanted = block_format(format), as_dtype(dtype)
+    op = OPS[f"product_{told.name}"]
+    at = executor or DeviceExecutor.of(weight.device)
+    blocks = require_blocks(op, told, weight, rows, columns)
+    _require_vectors(op, vectors)
+    width = activation_bytes(columns)
+    if activations.dtype is not u8:
+        raise ArgumentTypeError(
+            f"{op.name}, 'x': expected what launch_activations made, as u8, got {activations.dtype}"
+        )
+    require_size(op, "x", activations, vectors * width)
+    if out is not None and out.dtype is not wanted:
+        raise ArgumentTypeError(f"{op.name}, out: expected {wanted}, got {out.dtype}")
+    require_room(op, out, vectors * rows)
+    question = Question(
+        op,
+        (
+            (blocks.dtype, Layout.contiguous(blocks.size)),
+            (u8, Layout.contiguous((vectors, width))),
+        ),
+        (wanted, Layout.contiguous((vectors, rows))),
+        (("columns", columns),),
+    )
+    return enqueued(at, question, stream, out, blocks, activations)
+
+
+def _require_vectors(op: Op, vectors: int) -> None:
+    if vectors < 0:
+        raise ArgumentValueError(f"{op.name}: expected a number of vectors, got {vectors}")
 
 
 def require_blocks(

@@ -61,6 +61,9 @@ _SUM = Accuracy("a rounding of the sum of magnitudes", relative=1, of_magnitude=
 _PRODUCT = Accuracy(
     "a rounding for each term of the magnitudes", relative=1, of_magnitude=1, for_each_term=True
 )
+_STEP = Accuracy(
+    "1/220 of the largest magnitude of a run of 32, or 256", relative=1, of_magnitude=2.0**24 / 220
+)
 _ROW = Accuracy("16 roundings, and 4 of the largest part", relative=16, of_magnitude=4)
 
 _OF_FAMILY: Mapping[str, Accuracy] = {
@@ -90,6 +93,8 @@ _OF_FAMILY: Mapping[str, Accuracy] = {
     "attention": _PRODUCT,
     "cached_attention": _PRODUCT,
     "quantized_matvec": _PRODUCT,
+    "quantized_product": _PRODUCT,
+    "activations": _STEP,
     "block_elements": _ROUNDED,
 }
 _OF_OP: Mapping[str, Accuracy] = {

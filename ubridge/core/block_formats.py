@@ -39,6 +39,11 @@ class BlockFormat:
             )
         return columns // self.elements * self.block_bytes
 
+    @property
+    def activations(self) -> int:
+        """Elements that share a scale in vectors of 8 bits that it is multiplied by."""
+        return 256 if self.elements % 256 == 0 else 32
+
 
 # fmt: off
 _ROWS = (
@@ -72,6 +77,11 @@ _ROWS = (
 
 FORMATS: Mapping[str, BlockFormat] = {row[0]: BlockFormat(*row) for row in _ROWS}
 """By name."""
+
+
+def activation_bytes(columns: int) -> int:
+    """Return the bytes of a vector of 8 bits: enough on every backend (kernels/activations.h)."""
+    return -(-columns // 64) * 80
 
 
 def block_format(format: BlockFormat | str) -> BlockFormat:

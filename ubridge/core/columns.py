@@ -149,6 +149,20 @@ def warp_for_each_row(limits: DeviceLimits) -> Configure:
     return configure
 
 
+def pieces_of_lines(limits: DeviceLimits) -> Configure:
+    """Pieces of lines for a CPU's threads: several each, for other programs take turns with them.
+
+    Their work-items stand for so many `steps` of all: the runtime tells short launches by that.
+    """
+    most = 1 if limits.processors == 1 else 16 * limits.processors
+
+    def configure(lines: int, least: int, steps: int) -> Configuration:
+        pieces = max(1, min(most, lines // least))
+        return pieces, max(1, min(limits.max_threads_per_block, steps // pieces >> 12)), 0
+
+    return configure
+
+
 def norm_threads(columns: int) -> int:
     """Return the threads of a block for the norm of a row: the kernels know these two sizes."""
     return 32 if columns < 1024 else 1024
@@ -217,6 +231,13 @@ CANDLE: Mapping[str, Row] = {
     "block_elements": Row("blocks", _PLAIN, strided),
 }
 """Candle's kernels and ubridge's own, for CUDA, ROCm and the host."""
+
+HOST: Mapping[str, Row] = {
+    **CANDLE,
+    "activations": Row("block_matmul", _PLAIN, pieces_of_lines),
+    "quantized_product": Row("block_matmul", _PLAIN, pieces_of_lines),
+}
+"""Those, and kernels for CPUs alone."""
 
 _SHARED_BYTES = 1 << 20
 """L2 of a cluster to ask for where a GCU kernel uses some; no public source gives its size."""

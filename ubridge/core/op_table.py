@@ -81,6 +81,8 @@ FAMILIES = {
         Family("gated", "x, y", "that of x"),
         Family("quantized_matmul", "x, y, scales, zeros", "(…, rows of x, columns of y)"),
         Family("quantized_matvec", "weight of blocks, x", "(…, rows of the weight)"),
+        Family("activations", "x", "(vectors, bytes): x as products with blocks take it"),
+        Family("quantized_product", "weight of blocks, activations", "(vectors, rows)"),
         Family("block_elements", "weight of blocks", "(rows, columns) of the weight"),
         Family("kv_concat", "x, y, axis", "that of x, longer along the axis"),
         Family("kv_append", "x, source, position", "that of x, which is changed in place"),
@@ -299,6 +301,11 @@ _LINES: tuple[tuple[str, str, str, str, str, Callable[..., Array] | None], ...] 
     ("matmul_8bit", "quantized_matmul", "8bit", "", "product with a weight of 8 bits", None),
     *((f"matvec_{name}", "quantized_matvec", f"matvec_{name}", "f32",
        f"x times the transpose of a weight of {name}", None) for name in FORMATS),
+    *((f"activations_{elements}", "activations", f"activations_{elements}", "bf16 f16 f32",
+       f"x in 8 bits, for weights of blocks of {told}", None)
+      for elements, told in ((32, "less than 256"), (256, "256"))),
+    *((f"product_{name}", "quantized_product", f"product_{name}", "bf16 f16 f32",
+       f"x of 8 bits times the transpose of a weight of {name}", None) for name in FORMATS),
     *((f"elements_{name}", "block_elements", f"dequantize_{name}", "bf16 f16 f32",
        f"elements of a weight of {name}: {format.summary}", None)
       for name, format in FORMATS.items()),

@@ -62,7 +62,7 @@ class IndexFaults:
             memory.array[:] = 0
             self._memory = memory
             # The context then holds this, and this the context, until `close`.
-            self._device.context.watch_index_faults(memory.array.ctypes.data, self.check)
+            self._device.context.watch_reports(memory.array.ctypes.data, self.check)
         return self._memory
 
     def check(self) -> None:
@@ -87,7 +87,7 @@ class IndexFaults:
     def close(self) -> None:
         """Give the memory back once nothing can write to it any more."""
         if self._memory is not None:
-            self._device.context.watch_index_faults(0, self.check)
+            self._device.context.unwatch_reports(self._memory.array.ctypes.data)
             with contextlib.suppress(DeviceError):
                 self._device.synchronize()
             self._memory.close()

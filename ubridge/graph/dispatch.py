@@ -154,11 +154,14 @@ _METHODS = {
 """Operation to the method that takes it; `dispatch` takes the others."""
 
 
+_PRODUCTS = ("quantized_matvec", "quantized_product")
+
+
 def dispatch_one(dispatcher: KernelDispatch, call: DispatchCall) -> None:
     """Hand an operation to the method for its kind."""
     op = call.node.op
     assert op is not None
-    usual = "dispatch_mul_mat" if op.family.name == "quantized_matvec" else "dispatch"
+    usual = "dispatch_mul_mat" if op.family.name in _PRODUCTS else "dispatch"
     getattr(dispatcher, _METHODS.get(op.name, usual))(call)
 
 

@@ -17,7 +17,7 @@ from ubridge.core.layout import Shape
 from ubridge.core.op_table import OPS, Op
 from ubridge.ops import choices, elementwise, fused, nn, products, reductions, selection
 from ubridge.ops.caches import cached_attention, kv_append, rope_at
-from ubridge.quantized import QuantizedWeight, quantized_matmul
+from ubridge.quantized import QuantizedWeight, quantize_activations, quantized_matmul
 from ubridge.tensor import DeviceTensor
 from uhal.errors import ArgumentTypeError, ArgumentValueError
 
@@ -57,7 +57,7 @@ class OpParams:
     gate_up: bool = False
     """For `Mul`: `silu` is applied to the first input."""
     options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
-    """Other keywords of the operation's function: `causal`, `interleaved`, `stride`, `dtype`, …"""
+    """Other keywords of the operation's function: `causal`, `activations`, `stride`, `dtype`, …"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,8 +189,23 @@ def _sort(op: Op, operands: _Operands, params: OpParams) -> Any:
 def _matmul(op: Op, operands: _Operands, params: OpParams) -> Any:
     _require_count(op, operands, 2)
     if isinstance(operands[1], QuantizedWeight):
-        return quantized_matmul(*operands)
+        return quantized_matmul(*operands, **params.options)
     return products.matmul(*operands)
+
+
+def _product_of_blocks(op: Op, operands: _Operands, params: OpParams) -> Any:
+    _require_count(op, operands, 2)
+    x, weight = operands
+    format = op.name.partition("_")[2]
+    if not isinstance(weight, QuantizedWeight) or weight.format.name != format:
+        raise ArgumentTypeError(f"{op.name}: expected a weight of {format}, got {weight!r}")
+    activations: Any = "q8" if op.family.name == "quantized_product" else "f32"
+    return quantized_matmul(x, weight, activations=activations)
+
+
+def _activations(op: Op, operands: _Operands, params: OpParams) -> Any:
+    _require_count(op, operands, 1)
+    return quantize_activations(operands[0], "q8_K" if op.name == "activations_256" else "q8_0")
 
 
 def _gated(op: Op, operands: _Operands, params: OpParams) -> Any:
@@ -266,6 +281,8 @@ _BY_FAMILY: Mapping[str, Callable[[Op, _Operands, OpParams], Any]] = {
     "layernorm": _norm,
     "sort": _sort,
     "matmul": _matmul,
+    **dict.fromkeys(("quantized_matvec", "quantized_product"), _product_of_blocks),
+    "activations": _activations,
     "attention": _attention,
     **dict.fromkeys(("rope", "rope_i", "rope_thd"), _rope),
     "gated": _gated,

@@ -25,8 +25,7 @@ static inline Floats *vector_at(f32 *at) { return reinterpret_cast<Floats *>(at)
 
 // e to the x, for x of at most 0: 2 to the whole part of x / ln 2 by its exponent, the rest by a
 // series that ends where an f32 does. Below -87 it is as at -87, some 1e-38.
-static inline Floats exponential(Floats x)
-{
+static inline Floats exponential(Floats x) {
     const Floats least = x * 0 - 87.0f;
     x = x > least ? x : least;
     const Floats magic = x * 0 + 12582912.0f; // 1.5 * 2^23: its last bits count whole numbers
@@ -64,8 +63,7 @@ struct Packed {
 };
 
 template <class T>
-static inline void pack(const T *k, const T *v, u64 count, const Rows &rows, Packed packed)
-{
+static inline void pack(const T *k, const T *v, u64 count, const Rows &rows, Packed packed) {
     const u64 width = rows.width;
     for (u64 key = 0; key < KEYS; ++key) {
         const bool present = key < count;
@@ -79,8 +77,7 @@ static inline void pack(const T *k, const T *v, u64 count, const Rows &rows, Pac
 
 // Scores of `together` rows and all packed keys.
 template <u64 together>
-static inline void score(const f32 *queries, u64 width, const f32 *keys, f32 *scores)
-{
+static inline void score(const f32 *queries, u64 width, const f32 *keys, f32 *scores) {
     Floats sums[together][KEYS / LANES] = {};
     for (u64 i = 0; i < width; ++i)
         for (u64 part = 0; part < KEYS / LANES; ++part) {
@@ -95,8 +92,7 @@ static inline void score(const f32 *queries, u64 width, const f32 *keys, f32 *sc
 
 // Adds values by their shares to `parts` vectors of the sums of `together` rows.
 template <u64 together, u64 parts>
-static inline void add_values(const f32 *shares, const f32 *values, u64 padded, f32 *results)
-{
+static inline void add_values(const f32 *shares, const f32 *values, u64 padded, f32 *results) {
     Floats sums[together][parts];
     for (u64 row = 0; row < together; ++row)
         for (u64 part = 0; part < parts; ++part)
@@ -114,8 +110,7 @@ static inline void add_values(const f32 *shares, const f32 *values, u64 padded, 
 
 // Scores of a row become shares of what was seen so far; its sums are brought to the same scale.
 static inline void share_out(const Rows &rows, u64 row, u64 first, f32 *scores, f32 cap,
-                             const f32 *bias)
-{
+                             const f32 *bias) {
     if (cap != 0.0f)
         for (u64 key = 0; key < KEYS; ++key)
             scores[key] = cap * tanhf(scores[key] / cap);
@@ -154,8 +149,7 @@ static inline void share_out(const Rows &rows, u64 row, u64 first, f32 *scores, 
 }
 
 template <u64 together>
-static inline void add_row(const Rows &rows, u64 row, const Packed &packed, const f32 *shares)
-{
+static inline void add_row(const Rows &rows, u64 row, const Packed &packed, const f32 *shares) {
     u64 column = 0;
     f32 *const sums = rows.sums + row * rows.padded;
     for (; column + 4 * LANES <= rows.padded; column += 4 * LANES)
@@ -166,8 +160,7 @@ static inline void add_row(const Rows &rows, u64 row, const Packed &packed, cons
 
 template <u64 together>
 static inline void visit(const Rows &rows, u64 row, u64 first, const Packed &packed, f32 cap,
-                         const f32 *bias, u64 capacity, u64 group)
-{
+                         const f32 *bias, u64 capacity, u64 group) {
     alignas(64) f32 scores[together * KEYS];
     score<together>(rows.queries + row * rows.width, rows.width, packed.keys, scores);
     for (u64 i = 0; i < together; ++i) {
@@ -185,8 +178,7 @@ struct Released {
 template <class T>
 static inline void attend(const T *q, const T *k, const T *v, const f32 *bias, i64 place, T *out,
                           u64 first, u64 last, u64 heads, u64 group, u64 width, u64 capacity,
-                          u64 window, f32 scale, f32 cap)
-{
+                          u64 window, f32 scale, f32 cap) {
     const u64 count = (last - first) * group;
     const u64 padded = whole_times(width, LANES);
     const u64 of_row = width + padded + 2;
@@ -199,9 +191,15 @@ static inline void attend(const T *q, const T *k, const T *v, const f32 *bias, i
     f32 *const numbers = reinterpret_cast<f32 *>(bounds + 2 * count);
     const Packed packed{numbers, numbers + KEYS * width};
     f32 *const own = packed.values + KEYS * padded;
-    const Rows rows{count, width, padded, own, own + count * width,
-                    own + count * (width + padded), own + count * (width + padded + 1),
-                    bounds, bounds + count};
+    const Rows rows{count,
+                    width,
+                    padded,
+                    own,
+                    own + count * width,
+                    own + count * (width + padded),
+                    own + count * (width + padded + 1),
+                    bounds,
+                    bounds + count};
     u64 least = capacity;
     u64 most = 0;
     for (u64 row = 0; row < count; ++row) {
@@ -238,11 +236,10 @@ static inline void attend(const T *q, const T *k, const T *v, const f32 *bias, i
 }
 
 #define SDPA_PACKED(T)                                                                             \
-    KERNEL(sdpa_packed_##T, (const T *q, const T *k, const T *v, const f32 *bias,                  \
-                             const i64 *position, T *out, u64 tokens, u64 tile, u64 heads,         \
-                             u64 kv_heads, u64 width, u64 capacity, u64 window, f64 scale,         \
-                             f64 cap))                                                             \
-    {                                                                                              \
+    KERNEL(sdpa_packed_##T,                                                                        \
+           (const T *q, const T *k, const T *v, const f32 *bias, const i64 *position, T *out,      \
+            u64 tokens, u64 tile, u64 heads, u64 kv_heads, u64 width, u64 capacity, u64 window,    \
+            f64 scale, f64 cap)) {                                                                 \
         const u64 kv = blockIdx.x;                                                                 \
         const u64 group = heads / kv_heads;                                                        \
         const u64 first = blockIdx.y * tile;                                                       \

@@ -1,6 +1,6 @@
 // Weights of ggml's blocks, every format alike: their elements in each type of floats, and their
-// products with vectors of f32. What Candle has of this, and products with Q8_1, quantized.cu has
-// under Candle's names. Blocks lie at a multiple of the alignment of their struct.
+// products with vectors of f32. What Candle has of this, and products of its formats with Q8_1,
+// quantized.cu has under Candle's names; those of the other formats are here. Blocks lie at a multiple of the alignment of their struct.
 #include "block_products.h"
 #include "codebook_blocks.h"
 
@@ -22,3 +22,17 @@ FORMATS_BESIDE(ELEMENTS)
 
 FORMATS_OF_CANDLE(NAMED_PRODUCT)
 FORMATS_BESIDE(NAMED_PRODUCT)
+
+// Blocks of (32, 4), as for Candle's: along x a row, along y a vector of Q8_1.
+#define PRODUCT_Q8_1(format, Block)                                                                \
+    KERNEL_BOUNDED(product_##format, 128,                                                          \
+                   (const void *vx, const void *vy, f32 *dst, i32 ncols, i32 nrows))               \
+    {                                                                                              \
+        const u64 y_blocks = u32(ncols) / 32, vector = blockIdx.y;                                 \
+        multiply_q8_1<Block, Sums::of_integers, 1, 1>(                                             \
+            THIS_BLOCK, static_cast<const Block *>(vx),                                            \
+            static_cast<const BlockQ8_1 *>(vy) + vector * y_blocks, dst + vector * u32(nrows),     \
+            blockIdx.x, u32(ncols), u32(nrows), y_blocks, u32(nrows));                             \
+    }
+
+FORMATS_BESIDE(PRODUCT_Q8_1)

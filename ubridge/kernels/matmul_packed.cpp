@@ -32,7 +32,7 @@ enum : u64 { ROWS = 8 };
 enum : u64 { ROWS = 6 };
 #endif
 
-template <class T> DEVICE_FUNCTION Floats multiplied(Floats sums, u32 left, Words right, Widened<T>)
+template <class T> DEVICE_FUNCTION Floats multiplied(Floats sums, u32 left, LaneWords right, Widened<T>)
 {
     f32 factor;
     memcpy(&factor, &left, sizeof factor);
@@ -40,9 +40,9 @@ template <class T> DEVICE_FUNCTION Floats multiplied(Floats sums, u32 left, Word
 }
 
 #if defined(__AVX512BF16__)
-DEVICE_FUNCTION Floats multiplied(Floats sums, u32 left, Words right, Paired)
+DEVICE_FUNCTION Floats multiplied(Floats sums, u32 left, LaneWords right, Paired)
 {
-    const Words factor = left - Words{};
+    const LaneWords factor = left - LaneWords{};
     return Floats(_mm512_dpbf16_ps(__m512(sums), __m512bh(factor), __m512bh(right)));
 }
 #endif
@@ -54,7 +54,7 @@ DEVICE_FUNCTION void multiply_strip(const u32 *left, u64 left_step, const u32 *s
 {
     Floats made[rows][2] = {};
     for (u64 word = 0; word < words; ++word) {
-        const Words *const right = reinterpret_cast<const Words *>(strip + word * STRIP);
+        const LaneWords *const right = reinterpret_cast<const LaneWords *>(strip + word * STRIP);
 #pragma GCC unroll 12
         for (u64 row = 0; row < rows; ++row) {
             const u32 factor = left[row * left_step + word];

@@ -19,24 +19,26 @@ struct Released {
     void operator()(void *memory) const { free(memory); }
 };
 
-// The elements of each line lie together.
+// The elements of each line lie together. Lines are taken from as many runs of neighbors, `apart` from
+// one another: each run is read from memory in its order, which is what CPUs look ahead for.
 template <class T, u64 lines>
-DEVICE_FUNCTION void sum_lines(const T *x, u64 step, const f32 *vector, u64 depth, T *out)
+DEVICE_FUNCTION void sum_lines(const T *x, u64 step, u64 apart, const f32 *vector, u64 depth, T *out)
 {
     Floats sums[lines][2] = {};
     u64 i = 0;
     for (; i + 2 * LANES <= depth; i += 2 * LANES)
         for (u64 line = 0; line < lines; ++line) {
-            sums[line][0] += widened(x + line * step + i) * widened(vector + i);
-            sums[line][1] += widened(x + line * step + i + LANES) * widened(vector + i + LANES);
+            const T *const here = x + line * apart * step + i;
+            sums[line][0] += widened(here) * widened(vector + i);
+            sums[line][1] += widened(here + LANES) * widened(vector + i + LANES);
         }
     for (u64 line = 0; line < lines; ++line) {
         f32 sum = 0;
         for (u64 lane = 0; lane < LANES; ++lane)
             sum += sums[line][0][lane] + sums[line][1][lane];
         for (u64 rest = i; rest < depth; ++rest)
-            sum += f32(x[line * step + rest]) * vector[rest];
-        out[line] = T(sum);
+            sum += f32(x[line * apart * step + rest]) * vector[rest];
+        out[line * apart] = T(sum);
     }
 }
 
@@ -74,10 +76,11 @@ static inline void multiply_lines(const T *x, u64 line_step, u64 depth_step, con
 {
     u64 line = 0;
     if (depth_step == 1) {
-        for (; line + TOGETHER <= lines; line += TOGETHER)
-            sum_lines<T, TOGETHER>(x + line * line_step, line_step, vector, depth, out + line);
-        for (; line < lines; ++line)
-            sum_lines<T, 1>(x + line * line_step, line_step, vector, depth, out + line);
+        const u64 apart = lines / TOGETHER;
+        for (; line < apart; ++line)
+            sum_lines<T, TOGETHER>(x + line * line_step, line_step, apart, vector, depth, out + line);
+        for (line = apart * TOGETHER; line < lines; ++line)
+            sum_lines<T, 1>(x + line * line_step, line_step, 1, vector, depth, out + line);
     } else if (line_step == 1) {
         for (; line < lines; line += PART)
             sum_across(x + line, depth_step, vector, depth, smaller(PART, lines - line), out + line);

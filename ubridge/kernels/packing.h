@@ -4,7 +4,7 @@
 // summed axis, which is what instructions for bf16 take. The left operand becomes lines of words along
 // the summed axis, one a row; the right one strips of neighboring columns, in each strip a line for
 // each word of the summed axis. Operands may lie at any strides; what is contiguous along neither axis
-// is read one element at a time. Words beyond the operands' ends are zero.
+// is read one element at a time. LaneWords beyond the operands' ends are zero.
 #ifndef UBRIDGE_PACKING_H
 #define UBRIDGE_PACKING_H
 
@@ -65,7 +65,7 @@ struct Paired {
     }
 };
 
-// Words first … first + count - 1 of one line, along the summed axis.
+// LaneWords first … first + count - 1 of one line, along the summed axis.
 template <class Scheme>
 static inline void line_of_depth(u32 *words, u64 count, const Operand<typename Scheme::Element> &x,
                                  u64 line, u64 first)
@@ -121,7 +121,7 @@ static inline void line_of_lines(u32 *words, u64 count, const Operand<typename S
 
 #if defined(__clang__)
 template <u64 stage, bool high, int... lane>
-static inline Words exchanged(Words a, Words b, std::integer_sequence<int, lane...>)
+static inline LaneWords exchanged(LaneWords a, LaneWords b, std::integer_sequence<int, lane...>)
 {
     constexpr int step = stage;
     return __builtin_shufflevector(
@@ -129,26 +129,26 @@ static inline Words exchanged(Words a, Words b, std::integer_sequence<int, lane.
 }
 #else
 template <u64 stage, bool high, int... lane>
-static inline Words exchanged(Words a, Words b, std::integer_sequence<int, lane...>)
+static inline LaneWords exchanged(LaneWords a, LaneWords b, std::integer_sequence<int, lane...>)
 {
     constexpr int step = stage;
     typedef i32 Lanes __attribute__((vector_size(VECTOR_BYTES)));
     const Lanes from = {
         (lane & step ? int(LANES) + lane - (high ? 0 : step) : lane + (high ? step : 0))...};
-    return Words(__builtin_shuffle(a, b, from));
+    return LaneWords(__builtin_shuffle(a, b, from));
 }
 #endif
 
 // LANES lines of LANES words become columns: lines `stage` apart swap their off-diagonal parts.
-template <u64 stage> static inline void transpose(Words (&lines)[LANES])
+template <u64 stage> static inline void transpose(LaneWords (&lines)[LANES])
 {
     typedef std::make_integer_sequence<int, int(LANES)> All;
 #pragma GCC unroll 16
     for (u64 i = 0; i < LANES; ++i) {
         if (i & stage)
             continue;
-        const Words a = lines[i];
-        const Words b = lines[i + stage];
+        const LaneWords a = lines[i];
+        const LaneWords b = lines[i + stage];
         lines[i] = exchanged<stage, false>(a, b, All());
         lines[i + stage] = exchanged<stage, true>(a, b, All());
     }
@@ -168,12 +168,12 @@ static inline void pack_left(u32 *out, u64 step, const Operand<typename Scheme::
     }
     for (u64 word = 0; word < words; word += LANES)
         for (u64 line = 0; line < lines; line += LANES) {
-            Words block[LANES];
+            LaneWords block[LANES];
             for (u64 i = 0; i < LANES; ++i)
                 line_of_lines<Scheme>(reinterpret_cast<u32 *>(block + i), LANES, x, word + i, line);
             transpose<LANES / 2>(block);
             for (u64 i = 0; i < LANES; ++i)
-                memcpy(out + (line + i) * step + word, block + i, sizeof(Words));
+                memcpy(out + (line + i) * step + word, block + i, sizeof(LaneWords));
         }
 }
 
@@ -190,13 +190,13 @@ static inline void pack_right(u32 *out, const Operand<typename Scheme::Element> 
     }
     for (u64 line = 0; line < lines; line += LANES)
         for (u64 word = 0; word < words; word += LANES) {
-            Words block[LANES];
+            LaneWords block[LANES];
             for (u64 i = 0; i < LANES; ++i)
                 line_of_depth<Scheme>(reinterpret_cast<u32 *>(block + i), LANES, x, line + i, word);
             transpose<LANES / 2>(block);
             u32 *const strip = out + line / STRIP * STRIP * words + line % STRIP;
             for (u64 i = 0; i < smaller(LANES, words - word); ++i)
-                memcpy(strip + (word + i) * STRIP, block + i, sizeof(Words));
+                memcpy(strip + (word + i) * STRIP, block + i, sizeof(LaneWords));
         }
 }
 

@@ -19,7 +19,7 @@ enum : u64 { VECTOR_BYTES = 16 };
 #endif
 enum : u64 { LANES = VECTOR_BYTES / sizeof(u32) };
 
-typedef u32 Words __attribute__((vector_size(VECTOR_BYTES), aligned(4), may_alias));
+typedef u32 LaneWords __attribute__((vector_size(VECTOR_BYTES), aligned(4), may_alias));
 typedef f32 Floats __attribute__((vector_size(VECTOR_BYTES), aligned(4), may_alias));
 
 // LANES elements as f32.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -26,6 +27,8 @@ from uhal.progress import Progress
 CHUNK = 512
 """Tokens of a prompt that go through the layers at once: activations of more take much memory."""
 _USUAL_CAPACITY = 4096
+_READING = threading.Lock()
+"""Held while a model reads: a device is traced by one thread at a time."""
 
 
 class Model(TextMethods):
@@ -129,7 +132,8 @@ class Model(TextMethods):
         if rope is not None and rope.is_crossed(cache.kept, length):
             cache.kept = 0
         pending = [*cache.tokens[cache.kept :], *ids]
-        found = self._read(pending, cache, len(ids) if every else 0)
+        with _READING:
+            found = self._read(pending, cache, len(ids) if every else 0)
         cache.tokens.extend(ids)
         cache.kept = length
         return found

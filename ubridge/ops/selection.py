@@ -113,7 +113,7 @@ def embedding(
     out: Tensor | None = None,
     stream: StreamLike | None = None,
 ) -> Tensor:
-    """Return the rows of a table at ids, in the shape (*ids' shape, table's width)."""
+    """Return the rows of a table at ids, in the shape `(*ids.shape, table.shape[1])`."""
     require_tensors("embedding", table)
     if table.ndim != 2:
         raise ArgumentValueError(f"embedding: expected a table of two axes, got {table.shape}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ubridge.core.columns import CANDLE, GCU
+from ubridge.core.columns import CANDLE, GCU, HOST
 from ubridge.device.backend_kernels import BackendKernels, ours
 from ubridge.device.gcu_images import GcuImages
 from ubridge.device.images import HostImages, ShippedImages
@@ -16,7 +16,7 @@ _BUNDLES = ShippedImages("rocm", ".hipfb")
 ours.update(
     cuda=BackendKernels(CANDLE, _FATBINS, CandleConvention, cuda_products),
     rocm=BackendKernels(CANDLE, _BUNDLES, CandleConvention),
-    host=BackendKernels(CANDLE, HostImages(), CandleConvention, host_products),
+    host=BackendKernels(HOST, HostImages(), CandleConvention, host_products),
     opencl=BackendKernels(CANDLE, ShippedImages("opencl", ".spv.gz"), CandleConvention),
     tops=BackendKernels(GCU, GcuImages(), GcuConvention),
 )

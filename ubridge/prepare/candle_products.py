@@ -12,6 +12,7 @@ from ubridge.core.product import MatmulChoice, MatmulKernel, Product
 from ubridge.core.question import Question
 from ubridge.device.executor import DeviceExecutor
 from ubridge.device.images import load_module
+from ubridge.prepare.candle_q8_1 import multiply_q8_1, quantize_q8_1
 from ubridge.prepare.convention import Convention, Sizes
 from ubridge.prepare.matmul.table import MatmulKernels
 from ubridge.prepare.steps import Arguments, Given, Memory, Steps
@@ -87,7 +88,7 @@ class CandleProducts(Convention):
     ) -> None:
         """Products of a weight of blocks; sizes are (vectors, rows, columns)."""
         vectors, rows, columns = sizes
-        most = self._executor.device.limits.max_grid[1]
+        most = self.limits.max_grid[1]
         for first in range(0, vectors, most):
             arguments: Arguments = {
                 "vx": weight,
@@ -97,6 +98,35 @@ class CandleProducts(Convention):
                 "nrows": rows,
             }
             steps.launch(op, x.dtype, (rows, min(most, vectors - first)), arguments)
+
+    def activations(self, op: Op, x: Memory, shape: Shape, out: Memory, steps: Steps) -> None:
+        """Vectors of 8 bits: Q8_0 or Q8_K on the host, Q8_1 elsewhere."""
+        vectors, columns = shape
+        if op.family.name in self._executor.backend_kernels.rows:
+            arguments: Arguments = {"x": x, "out": out, "vectors": vectors, "columns": columns}
+            steps.launch(op, x.dtype, (vectors, 1, x.size), arguments)
+        else:
+            quantize_q8_1(self, x, shape, out, steps)
+
+    def quantized_product(
+        self,
+        op: Op,
+        weight: Memory,
+        x: Memory,
+        out: Memory,
+        sizes: tuple[int, int, int],
+        steps: Steps,
+    ) -> None:
+        """Products of a weight of blocks and vectors of 8 bits; sizes as above."""
+        vectors, rows, columns = sizes
+        if op.family.name in self._executor.backend_kernels.rows:
+            arguments: Arguments = {
+                **{"weight": weight, "x": x, "out": out},
+                **{"rows": rows, "columns": columns, "vectors": vectors},
+            }
+            steps.launch(op, out.dtype, (rows, 32, vectors * rows * columns), arguments)
+        else:
+            multiply_q8_1(self, op, weight, x, out, sizes, steps)
 
     def block_elements(self, op: Op, weight: Memory, out: Memory, steps: Steps) -> None:
         """The elements of a weight of blocks."""

@@ -19,7 +19,7 @@ from ubridge.core.product import MatmulChoice, MatmulKernel
 from ubridge.core.question import Question
 from ubridge.device.executor import DeviceExecutor
 from ubridge.prepare.steps import Given, Memory, Steps
-from uhal import DType
+from uhal import DeviceLimits, DType
 from uhal.errors import NotSupportedError
 
 Sizes = tuple[int, int, int, int]
@@ -31,6 +31,11 @@ class Convention(ABC):
     def __init__(self, executor: DeviceExecutor) -> None:
         """Made by an executor."""
         self._executor = executor
+
+    @property
+    def limits(self) -> DeviceLimits:
+        """What the device can hold and launch."""
+        return self._executor.device.limits
 
     def prepare(self, question: Question) -> Prepared:
         """Return what is launched for a question."""
@@ -110,6 +115,11 @@ class Convention(ABC):
             case "quantized_matvec":
                 (vectors, columns), rows = shapes[1], question.shape[-1]
                 self.quantized_matvec(op, given[0], given[1], out, (vectors, rows, columns), steps)
+            case "activations":
+                self.activations(op, given[0], shapes[0], out, steps)
+            case "quantized_product":
+                (vectors, rows), columns = question.shape, question.attribute("columns")
+                self.quantized_product(op, given[0], given[1], out, (vectors, rows, columns), steps)
             case "block_elements":
                 self.block_elements(op, given[0], out, steps)
             case "attention":
@@ -341,6 +351,22 @@ class Convention(ABC):
         steps: Steps,
     ) -> None:
         """Products of a weight of blocks; sizes are (vectors, rows, columns)."""
+
+    def activations(self, op: Op, x: Memory, shape: Shape, out: Memory, steps: Steps) -> None:
+        """Vectors of 8 bits, as this device's products with weights of blocks take them."""
+        self.others(steps.question, steps)
+
+    def quantized_product(
+        self,
+        op: Op,
+        weight: Memory,
+        x: Memory,
+        out: Memory,
+        sizes: tuple[int, int, int],
+        steps: Steps,
+    ) -> None:
+        """Products of a weight of blocks and vectors of 8 bits; sizes as above."""
+        self.others(steps.question, steps)
 
     @abstractmethod
     def block_elements(self, op: Op, weight: Memory, out: Memory, steps: Steps) -> None:

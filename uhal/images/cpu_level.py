@@ -26,6 +26,18 @@ not vectorize a choice between two values. No result changes.
 """
 
 
+CHECKED_FLAGS = (
+    # The last level of optimisation counts: lines and variables stay as they were written.
+    *("-O1", "-g", "-fsanitize=thread", "-DUHAL_CHECKED=1"),
+    # All that a compiler links by itself but the sanitizer's own library.
+    *("-Wl,--no-as-needed", "-nodefaultlibs", "-lstdc++", "-lm", "-lc", "-lgcc_s", "-lgcc"),
+)
+"""What a host kernel is compiled with besides, so that every access is checked."""
+
+CHECK = "UHAL_HOST_CHECK"
+"""The variable that asks for checked kernels: 1."""
+
+
 @dataclass(frozen=True)
 class Level:
     """One instruction level: a folder of compiled kernels, and what a CPU needs to run them."""
@@ -41,6 +53,8 @@ class Level:
     """Compiler options for instructions that `march` does not name."""
     tiles: bool = False
     """The system must grant a process the registers of Intel's matrix unit first."""
+    modules: frozenset[str] = frozenset()
+    """Modules of kernels that gain by it and that it is compiled for; of a common level all are."""
 
     @property
     def number(self) -> int:
@@ -53,39 +67,69 @@ _V2 = frozenset("cx16 lahf_lm popcnt pni ssse3 sse4_1 sse4_2".split())
 _V3 = _V2 | frozenset("avx avx2 bmi1 bmi2 f16c fma abm movbe xsave".split())
 _V4 = _V3 | frozenset("avx512f avx512bw avx512cd avx512dq avx512vl".split())
 
-_V4_BF16 = _V4 | {"avx512_bf16"}
-
 GENERIC = Level("generic", None, "")
 """What any CPU runs: built on machines that no level below names."""
 
-LEVELS: dict[str, tuple[Level, ...]] = {
-    "x86_64": (
-        Level("x86-64-v4", "x86-64-v4", "AVX-512", _V4),
-        Level("x86-64-v3", "x86-64-v3", "AVX2", _V3),
-        Level("x86-64-v2", "x86-64-v2", "SSE4.2", _V2),
-    ),
-    "aarch64": (Level("aarch64", "armv8-a", "NEON"),),
-}
-"""Levels by machine, best first. A wheel carries every level of its machine."""
+_MATRICES = frozenset({"matmul_packed"})
+_BLOCKS = frozenset({"block_matmul"})
 
-
-EXTENSIONS: dict[str, tuple[Level, ...]] = {
+ALL_LEVELS: dict[str, tuple[Level, ...]] = {
     "x86_64": (
         Level(
             "x86-64-v4-amx",
             "x86-64-v4",
             "AMX",
-            _V4_BF16 | {"amx_tile", "amx_bf16"},
+            _V4 | {"avx512_bf16", "amx_tile", "amx_bf16"},
             ("-mavx512bf16", "-mamx-tile", "-mamx-bf16"),
             tiles=True,
+            modules=_MATRICES,
         ),
-        Level("x86-64-v4-bf16", "x86-64-v4", "AVX-512 with bf16", _V4_BF16, ("-mavx512bf16",)),
+        Level(
+            "x86-64-v4-bf16",
+            "x86-64-v4",
+            "AVX-512 with bf16",
+            _V4 | {"avx512_bf16"},
+            ("-mavx512bf16",),
+            modules=_MATRICES,
+        ),
+        Level(
+            "x86-64-v4-vnni",
+            "x86-64-v4",
+            "AVX-512 with products of bytes",
+            _V4 | {"avx512_vnni"},
+            ("-mavx512vnni",),
+            modules=_BLOCKS,
+        ),
+        Level("x86-64-v4", "x86-64-v4", "AVX-512", _V4),
+        Level(
+            "x86-64-v3-vnni",
+            "x86-64-v3",
+            "AVX2 with products of bytes",
+            _V3 | {"avx_vnni"},
+            ("-mavxvnni",),
+            modules=_BLOCKS,
+        ),
+        Level("x86-64-v3", "x86-64-v3", "AVX2", _V3),
+        Level("x86-64-v2", "x86-64-v2", "SSE4.2", _V2),
+    ),
+    "aarch64": (
+        Level(
+            "aarch64-dot",
+            "armv8.2-a+dotprod",
+            "NEON with products of bytes",
+            frozenset({"asimddp"}),
+            modules=_BLOCKS,
+        ),
+        Level("aarch64", "armv8-a", "NEON"),
     ),
 }
-"""Levels above those, by machine, which only `EXTENDED` is compiled for."""
+"""Levels by machine, best first. A wheel carries every level of its machine."""
 
-EXTENDED = frozenset({"matmul_packed"})
-"""Modules of kernels that gain by the extensions."""
+LEVELS: dict[str, tuple[Level, ...]] = {
+    machine: tuple(level for level in levels if not level.modules)
+    for machine, levels in ALL_LEVELS.items()
+}
+"""The common ones, which every module is compiled for."""
 
 LIMIT = "UHAL_HOST_LEVEL"
 """The variable that names the best level to use and to build."""
@@ -95,10 +139,13 @@ _ARCH_REQ_XCOMP_PERM = 0x1023  # asm/prctl.h
 _XFEATURE_XTILEDATA = 18  # Intel's Software Developer's Manual, volume 1, section 13.5
 
 
-def machine_levels(module: str = "") -> tuple[Level, ...]:
-    """Levels that a wheel for this kind of machine carries of a module, best first."""
-    extensions = EXTENSIONS.get(_machine(), ()) if module in EXTENDED else ()
-    return (*extensions, *LEVELS.get(_machine(), (GENERIC,)))
+def machine_levels(module: str = "", machine: str = "") -> tuple[Level, ...]:
+    """Levels that a wheel for a kind of machine carries of a module, best first: of this one's.
+
+    `machine` is another one's name.
+    """
+    levels = ALL_LEVELS.get(machine or _machine(), (GENERIC,))
+    return tuple(level for level in levels if not level.modules or module in level.modules)
 
 
 def usable_levels() -> tuple[Level, ...]:
@@ -115,9 +162,11 @@ def best_level() -> Level:
 
 
 def built_levels(module: str) -> tuple[Level, ...]:
-    """Levels a clone builds of a module: the best one, and the extensions this CPU has."""
-    extensions = EXTENSIONS.get(_machine(), ()) if module in EXTENDED else ()
-    return (*(level for level in extensions if not refusal(level)), best_level())
+    """Levels a clone builds of a module: the best common one, and better ones this CPU has."""
+    common = best_level()
+    levels = machine_levels(module)
+    better = levels[: levels.index(common)] if common in levels else ()
+    return (*(level for level in better if not refusal(level)), common)
 
 
 def refusal(level: Level) -> str:
@@ -139,11 +188,11 @@ def _above_limit() -> tuple[Level, ...]:
     named = os.environ.get(LIMIT, "")
     if not named:
         return ()
-    levels = dict.fromkeys((*EXTENSIONS.get(_machine(), ()), *machine_levels(), GENERIC))
+    levels = (*ALL_LEVELS.get(_machine(), ()), GENERIC)
     names = [level.name for level in levels]
     if named not in names:
         raise ValueError(f"{LIMIT}: expected one of {', '.join(names)}, got {named!r}")
-    return tuple(levels)[: names.index(named)]
+    return levels[: names.index(named)]
 
 
 @functools.cache
@@ -174,7 +223,7 @@ def cpu_flags() -> Set[str]:
         return frozenset()
     for line in text.splitlines():
         key, _, value = line.partition(":")
-        if key.strip() == "flags":
+        if key.strip() in ("flags", "Features"):
             return frozenset(value.split())
     return frozenset()
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NoReturn
 
 from uhal.errors import InvalidImageError
-from uhal.images import elf
+from uhal.images import elf, header_signature
 from uhal.signature import Parameter, ParameterKind, Signature
 
 MAX_PARAMETERS = 4096
@@ -108,6 +108,7 @@ class _Reader:
         # Nothing here needs the program headers; reading them shows a file that was cut off.
         self._file.segments  # noqa: B018
         registers = self._registers()
+        constants = self._header_constants()
         toolkit: int | None = None
         entries: dict[str, CubinEntry] = {}
         for index, symbol in enumerate(self._file.symbols):
@@ -118,6 +119,9 @@ class _Reader:
                 _fail(f"it defines {symbol.name!r} twice")
             attributes = self._attributes(f".nv.info.{symbol.name}")
             entry, toolkit_of_entry = _entry(symbol.name, attributes, registers.get(index))
+            if entry.signature is not None:
+                told = header_signature.with_header(entry.signature, constants)
+                entry = replace(entry, signature=told)
             entries[symbol.name] = entry
             toolkit = toolkit if toolkit_of_entry is None else toolkit_of_entry
         return CubinImage(
@@ -146,6 +150,26 @@ class _Reader:
             if found is not None:
                 return found[1].decode()
         return ""
+
+    def _header_constants(self) -> dict[str, bytes]:
+        """What `<uhal/kernel.h>` left of each kernel's parameters."""
+        found: dict[str, bytes] = {}
+        data: dict[int, bytes] = {}
+        for symbol in self._file.symbols:
+            entry = symbol.name.removeprefix(header_signature.PREFIX)
+            if entry == symbol.name or not 0 < symbol.section < len(self._file.sections):
+                continue
+            if symbol.type != elf.STT_OBJECT or symbol.size > header_signature.MAX_BYTES:
+                continue
+            section = self._file.sections[symbol.section]
+            if symbol.section not in data:
+                self._budget -= section.size
+                if self._budget < 0:
+                    _fail("its sections overlap")
+                data[symbol.section] = self._file.data(section)
+            start = max(symbol.value - section.address, 0)
+            found[entry] = data[symbol.section][start : start + symbol.size]
+        return found
 
     def _registers(self) -> dict[int, int]:
         """Symbol index to the registers a thread of it takes."""

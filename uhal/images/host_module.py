@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 from uhal.errors import InvalidImageError
 from uhal.images import elf
+from uhal.images.loadable import require_loadable
 from uhal.signature import Signature
 
 ADVICE = "build the kernel's source for the host: c++ $(python -m uhal cflags) k.cpp -o k.so"
@@ -56,8 +57,8 @@ _DTYPE_NAMES = {
     "f": "f32",
     "d": "f64",
 }
-_POINTER = 1
-_CONST = 2
+POINTER = 1
+CONST = 2
 _TYPE_WORDS = frozenset(
     "const volatile void bool char short int long float double signed unsigned size_t restrict "
     "__restrict __restrict__ f16 bf16 f32 f64 i8 i16 i32 i64 u8 u16 u32 u64".split()
@@ -103,6 +104,7 @@ def require_host_module(image: bytes, what: str, cpu_level: int) -> None:
     )
     if table is None:
         _refuse(what, "a library without kernels")
+    require_loadable(library, what)
     magic, _, level = _TABLE_HEAD.unpack(library.read(table.value, _TABLE_HEAD.size))
     if magic != _TABLE_MAGIC:
         _refuse(what, "a library with a damaged kernel table")
@@ -139,8 +141,8 @@ def signature_of(entry: str, parameter_text: str, facts: Sequence[ParameterFacts
 
 def _type_text(fact: ParameterFacts) -> str:
     name = _DTYPE_NAMES.get(chr(fact.dtype)) if fact.dtype else None
-    if fact.flags & _POINTER:
-        const = "const " if fact.flags & _CONST else ""
+    if fact.flags & POINTER:
+        const = "const " if fact.flags & CONST else ""
         return f"{const}{name}*" if name else f"{const}ptr"
     return name or f"bytes[{fact.size}]"
 

@@ -8,12 +8,12 @@ LLVM's "User Guide for AMDGPU Backend", "Code Object Metadata" and "Kernel Descr
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NoReturn
 
 from uhal.dtypes import from_c_spelling
 from uhal.errors import InvalidImageError
-from uhal.images import elf, msgpack
+from uhal.images import elf, header_signature, msgpack
 from uhal.images.amd_target import TargetId, generic_version
 from uhal.images.msgpack import Value
 from uhal.signature import POINTER_BYTES, Parameter, Signature
@@ -130,9 +130,17 @@ def read_hsaco(image: bytes, *, dynamic: bool = False) -> HsacoImage:
     descriptors = {
         symbol.name: symbol.value for symbol in objects if symbol.name.endswith(_DESCRIPTOR_SUFFIX)
     }
+    constants = {
+        symbol.name.removeprefix(header_signature.PREFIX): file.read(symbol.value, symbol.size)
+        for symbol in objects
+        if symbol.name.startswith(header_signature.PREFIX)
+        and symbol.size <= header_signature.MAX_BYTES
+    }
     kernels: dict[str, HsacoKernel] = {}
     for one in listed:
         kernel = _kernel(_as_map(one, "a kernel"), descriptors)
+        told = header_signature.with_header(kernel.signature, constants)
+        kernel = replace(kernel, signature=told)
         if kernel.name in kernels:
             _fail(f"it describes {kernel.name!r} twice")
         if kernel.exported:

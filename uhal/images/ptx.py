@@ -2,7 +2,7 @@
 
 PTX tells the size, alignment and offset of every parameter, but before `sm_100` a pointer and a
 64-bit integer look the same, and both 16-bit floats are two bytes. `ptx_addresses` finds pointers
-by their use; a build of ours adds comment lines that tell the rest:
+by their use. `<uhal/kernel.h>` leaves a constant that tells the rest, our builds comment lines:
 
     //uhal.sig saxpy: u64 n, f32 a, const f32* x, f32* y
 
@@ -19,6 +19,7 @@ from typing import NoReturn
 
 from uhal.dtypes import as_dtype
 from uhal.errors import ArgumentValueError, InvalidImageError
+from uhal.images import header_signature
 from uhal.images.ptx_addresses import AddressUse, classify_words
 from uhal.images.ptx_numbers import classify_numbers
 from uhal.signature import POINTER_BYTES, LazySignatures, Parameter, ParameterKind, Signature, merge
@@ -58,6 +59,9 @@ _EXTENT = re.compile(
 _SHARED = re.compile(
     r"(?:\.(?:visible|weak)\s+)?\.shared\s+(?:\.align\s+(\d{1,4})\s+)?\.(\w+)\s+"
     r"([\w$%]+)\s*((?:\[\s*\d{1,9}\s*\]\s*)*)$"
+)
+_HEADER_SIGNATURE = re.compile(
+    r"\.b8\s+" + header_signature.PREFIX + r"([\w$]+)\s*\[\s*\d{1,6}\s*\]\s*=\s*\{([\d,\s]*)\}"
 )
 _BLANKS = re.compile(rb"[ \t\r\n\v\f]*")
 _WIDTH = re.compile(r"[a-z]+(8|16|32|64|128)$")
@@ -145,6 +149,7 @@ def read_ptx(image: bytes) -> PtxImage:
     start = header.end() if size is None else size.end()
     raw_entries = _collect(_statements(code, start))
     declared = _declared_signatures(text)
+    told = _header_signatures(code)
     unknown = sorted(set(declared) - {raw.name for raw in raw_entries})
     if unknown:
         _fail(f"a //uhal.sig line describes {unknown[0]!r}, which it has not")
@@ -153,7 +158,9 @@ def read_ptx(image: bytes) -> PtxImage:
         target=header[3],
         # Without the directive PTX means the compiler's default, which has long been 64 bits.
         address_size=64 if size is None else int(size[1]),
-        entries=tuple(_entry(raw, declared.get(raw.name)) for raw in raw_entries),
+        entries=tuple(
+            _entry(raw, _both(told.get(raw.name), declared.get(raw.name))) for raw in raw_entries
+        ),
     )
 
 
@@ -463,6 +470,24 @@ def _declared_signatures(text: str) -> dict[str, Signature]:
         return Signature.parse_sidecar("\n".join(lines), source="//uhal.sig")
     except ArgumentValueError as error:
         _fail(str(error))
+
+
+def _header_signatures(code: str) -> dict[str, Signature]:
+    """What the constants that `<uhal/kernel.h>` left say, by entry."""
+    told: dict[str, Signature] = {}
+    for found in _HEADER_SIGNATURE.finditer(code):
+        if len(found[2]) > 6 * header_signature.MAX_BYTES:
+            _fail(f"{header_signature.PREFIX}{found[1]} is too long")
+        characters = [int(number) for number in re.findall(r"\d{1,9}", found[2])]
+        if max(characters, default=0) > 0xFF:
+            _fail(f"{header_signature.PREFIX}{found[1]} holds no bytes")
+        told[found[1]] = header_signature.read_signature(found[1], bytes(characters))
+    return told
+
+
+def _both(told: Signature | None, declared: Signature | None) -> Signature | None:
+    """The header's word and the comment's."""
+    return declared if told is None else _merged(told, declared)
 
 
 def _is_power_of_two(number: int) -> bool:

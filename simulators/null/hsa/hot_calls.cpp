@@ -158,9 +158,8 @@ hsa_signal_value_t hsa_signal_wait_scacquire(hsa_signal_t signal, hsa_signal_con
 
 // -- copies --------------------------------------------------------------------------------------
 
-hsa_status_t hsa_amd_memory_async_copy(void *, hsa_agent_t, const void *, hsa_agent_t,
-                                       size_t bytes, uint32_t, const hsa_signal_t *,
-                                       hsa_signal_t completion) {
+hsa_status_t hsa_amd_memory_async_copy(void *, hsa_agent_t, const void *, hsa_agent_t, size_t bytes,
+                                       uint32_t, const hsa_signal_t *, hsa_signal_t completion) {
     counts.copies += 1;
     counts.copied_bytes += bytes;
     count_down(completion);

@@ -76,7 +76,8 @@ std::string describe_processor() {
     std::ifstream file("/proc/cpuinfo");
     std::string all;
     for (std::string line; std::getline(file, line) && !line.empty();) {
-        const std::string key = line.substr(0, line.find_last_not_of("\t ", line.find(':') - 1) + 1);
+        const std::string key =
+            line.substr(0, line.find_last_not_of("\t ", line.find(':') - 1) + 1);
         if (std::find(telling.begin(), telling.end(), key) != telling.end()) {
             all += line + '\n';
         }

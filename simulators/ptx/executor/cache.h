@@ -20,8 +20,7 @@ class PtxCache {
 
     // The file with this text, written when it is not there; empty with words in `why` when it
     // cannot be.
-    std::string keep_text(std::string_view text, const std::string &digest,
-                          std::string &why) const;
+    std::string keep_text(std::string_view text, const std::string &digest, std::string &why) const;
 
     // Whether a file of the folder is there; notes that it is used. False with words in `why` for
     // one that others made or can change.

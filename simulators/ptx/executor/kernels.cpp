@@ -171,8 +171,8 @@ std::unique_ptr<Executable> PtxModule::kernel(const KernelDescription &descripti
     const auto *kernel = static_cast<const uptx_kernel *>(dlsym(library, "uptx_kernel"));
     if (kernel == nullptr || kernel->abi != UPTX_ABI ||
         kernel->parameter_bytes != description.parameter_bytes) {
-        problem = {Kind::failed, 0, "the translated library of " + description.entry +
-                                        " does not fit this driver"};
+        problem = {Kind::failed, 0,
+                   "the translated library of " + description.entry + " does not fit this driver"};
         dlclose(library);
         return nullptr;
     }
@@ -205,8 +205,7 @@ std::unique_ptr<PtxModule> PtxKernels::load(std::string_view text, DeviceMemory 
             return nullptr;
         }
     }
-    auto module =
-        std::make_unique<PtxModule>(text_file, digest, memory, settings_, translator_);
+    auto module = std::make_unique<PtxModule>(text_file, digest, memory, settings_, translator_);
     // What is valid and unsupported has no description; its kernels say so when they are asked for.
     if (module->lay_out(description) != Status::ok) {
         problem = {Kind::failed, 0, "the module's variables do not fit into the device's memory"};

@@ -24,7 +24,7 @@ struct PtxSettings {
 
     std::string check = "on"; // off, on, strict, trace: enum uptx_check
     TracedThread traced;
-    uint64_t seed = 0;        // of the order in which threads run
+    uint64_t seed = 0; // of the order in which threads run
     uint64_t milliseconds = 0;
 };
 

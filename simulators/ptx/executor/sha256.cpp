@@ -62,8 +62,8 @@ void add_block(std::array<uint32_t, 8> &state, const std::array<uint32_t, 64> &c
     for (size_t index = 0; index < 64; ++index) {
         const uint32_t first = h + (rotated(e, 6) ^ rotated(e, 11) ^ rotated(e, 25)) +
                                ((e & f) ^ (~e & g)) + constants[index] + words[index];
-        const uint32_t second = (rotated(a, 2) ^ rotated(a, 13) ^ rotated(a, 22)) +
-                                ((a & b) ^ (a & c) ^ (b & c));
+        const uint32_t second =
+            (rotated(a, 2) ^ rotated(a, 13) ^ rotated(a, 22)) + ((a & b) ^ (a & c) ^ (b & c));
         h = g;
         g = f;
         f = e;

@@ -82,8 +82,7 @@ std::string source_location(const std::vector<std::string> &lines, unsigned line
     return outer.empty() ? own : own + ", inlined at " + outer;
 }
 
-std::string source_report(const std::vector<std::string> &lines, unsigned line,
-                          const char *title) {
+std::string source_report(const std::vector<std::string> &lines, unsigned line, const char *title) {
     const std::string location = source_location(lines, line);
     if (location.empty()) {
         return "";

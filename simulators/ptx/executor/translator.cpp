@@ -90,8 +90,8 @@ int spawn(const std::string &interpreter, const std::string &translator, int end
     std::string words[] = {interpreter, "-I", translator, "serve"};
     char *const arguments[] = {words[0].data(), words[1].data(), words[2].data(), words[3].data(),
                                nullptr};
-    const int problem = posix_spawn(&process, interpreter.c_str(), &actions, &attributes,
-                                    arguments, variables.data());
+    const int problem = posix_spawn(&process, interpreter.c_str(), &actions, &attributes, arguments,
+                                    variables.data());
     posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&actions);
     return problem;

@@ -210,8 +210,7 @@ static _Noreturn void refuse(struct uptx_worker *worker, int outcome, const char
 static _Noreturn void refuse_misaligned(struct uptx_worker *worker) {
     char reason[80];
     worker->fault.kind = UPTX_MISALIGNED;
-    snprintf(reason, sizeof reason, "misaligned, it must be a multiple of %u",
-             worker->fault.bytes);
+    snprintf(reason, sizeof reason, "misaligned, it must be a multiple of %u", worker->fault.bytes);
     refuse(worker, UPTX_MISALIGNED_ADDRESS, reason);
 }
 
@@ -233,8 +232,10 @@ static void describe(char *reason, size_t room, const struct uptx_fault *fault) 
     const unsigned long long bytes = range->bytes;
     const char *state = range->state == UPTX_FREED ? "freed allocation" : "allocation";
     if (fault->kind == UPTX_USE_AFTER_FREE) {
-        snprintf(reason, room, "use after free, %lld bytes into the %llu bytes at %#llx that were "
-                 "freed", (long long)fault->distance, bytes, start);
+        snprintf(reason, room,
+                 "use after free, %lld bytes into the %llu bytes at %#llx that were "
+                 "freed",
+                 (long long)fault->distance, bytes, start);
     } else if (fault->kind == UPTX_WRITE_TO_READ_ONLY) {
         snprintf(reason, room, "a write to read-only memory, the %llu bytes at %#llx", bytes,
                  start);
@@ -243,8 +244,10 @@ static void describe(char *reason, size_t room, const struct uptx_fault *fault) 
                  -(long long)fault->distance, state, bytes, start);
     } else {
         const unsigned long long past = fault->address + fault->bytes - (start + bytes);
-        snprintf(reason, room, "out of bounds, it ends %llu byte%s past the %s of %llu bytes at "
-                 "%#llx", past, past == 1 ? "" : "s", state, bytes, start);
+        snprintf(reason, room,
+                 "out of bounds, it ends %llu byte%s past the %s of %llu bytes at "
+                 "%#llx",
+                 past, past == 1 ? "" : "s", state, bytes, start);
     }
 }
 
@@ -278,8 +281,8 @@ static void remember(struct uptx_interval *interval, uint64_t address, uint32_t 
     interval->delta = delta;
 }
 
-void uptx_check(struct uptx_block *block, uint32_t number, uint64_t address, uint32_t x,
-                uint32_t y, uint32_t z) {
+void uptx_check(struct uptx_block *block, uint32_t number, uint64_t address, uint32_t x, uint32_t y,
+                uint32_t z) {
     struct uptx_worker *worker = (struct uptx_worker *)block;
     const struct uptx_launch *launch = worker->launch;
     const struct uptx_site *site = &worker->kernel->sites[number];

@@ -12,8 +12,9 @@
 #include "ptx.h"
 
 enum {
-    SMALL_GRID = 1 << 14,         /* threads; below, more processors would not pay */
-    ARENA_BYTES_PER_THREAD = 1 << 20, /* reserved, not used, for what a thread keeps while it waits */
+    SMALL_GRID = 1 << 14, /* threads; below, more processors would not pay */
+    ARENA_BYTES_PER_THREAD = 1
+        << 20, /* reserved, not used, for what a thread keeps while it waits */
 };
 
 struct grid {
@@ -34,8 +35,9 @@ static atomic_uint_fast64_t launches;
 void uptx_fail(struct uptx_worker *worker, int outcome, const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
-    int length = snprintf(worker->message, sizeof worker->message, "block (%u, %u, %u): ",
-                          worker->block.block[0], worker->block.block[1], worker->block.block[2]);
+    int length = snprintf(worker->message, sizeof worker->message,
+                          "block (%u, %u, %u): ", worker->block.block[0], worker->block.block[1],
+                          worker->block.block[2]);
     vsnprintf(worker->message + length, sizeof worker->message - length, format, arguments);
     va_end(arguments);
     worker->outcome = outcome;
@@ -54,7 +56,7 @@ static void *allocate(struct uptx_block *block, uint64_t bytes) {
 }
 
 static void note_thread(struct uptx_block *block, uint32_t x, uint32_t y, uint32_t z,
-                       uint32_t line) {
+                        uint32_t line) {
     ((struct uptx_worker *)block)->fault = (struct uptx_fault){
         .line = line,
         .has_thread = 1,
@@ -69,12 +71,14 @@ static void trap(struct uptx_block *block, uint32_t x, uint32_t y, uint32_t z, u
               y, z, line);
 }
 
-static void no_function(struct uptx_block *block, uint32_t x, uint32_t y, uint32_t z,
-                        uint32_t line, uint64_t address) {
+static void no_function(struct uptx_block *block, uint32_t x, uint32_t y, uint32_t z, uint32_t line,
+                        uint64_t address) {
     note_thread(block, x, y, z, line);
-    uptx_fail((struct uptx_worker *)block, UPTX_NO_FUNCTION,
-              "thread (%u, %u, %u), line %u: a call of address %#llx, at which there is no function "
-              "of the prototype it names", x, y, z, line, (unsigned long long)address);
+    uptx_fail(
+        (struct uptx_worker *)block, UPTX_NO_FUNCTION,
+        "thread (%u, %u, %u), line %u: a call of address %#llx, at which there is no function "
+        "of the prototype it names",
+        x, y, z, line, (unsigned long long)address);
 }
 
 static void assert_failed(struct uptx_block *block, uint32_t x, uint32_t y, uint32_t z,
@@ -122,8 +126,7 @@ static int open_worker(struct uptx_worker *worker, struct grid *grid) {
     memcpy(block->grid, launch->grid, sizeof block->grid);
     memcpy(block->threads, launch->threads, sizeof block->threads);
     block->dynamic_shared_bytes = launch->dynamic_shared_bytes;
-    block->total_shared_bytes =
-        grid->kernel->static_shared_bytes + launch->dynamic_shared_bytes;
+    block->total_shared_bytes = grid->kernel->static_shared_bytes + launch->dynamic_shared_bytes;
     block->grid_id = grid->id;
     block->allocate = allocate;
     block->trap = trap;
@@ -278,8 +281,7 @@ static void work_together(struct grid *grid) {
     } else {
         grid->outcome = UPTX_NO_MEMORY;
         snprintf(grid->launch->message, sizeof grid->launch->message,
-                 "there is no memory to run %llu blocks at once",
-                 (unsigned long long)grid->blocks);
+                 "there is no memory to run %llu blocks at once", (unsigned long long)grid->blocks);
     }
     for (uint64_t index = 0; grid->together != NULL && index < grid->blocks; ++index) {
         close_worker(&grid->together[index]);

@@ -63,9 +63,8 @@ static void on_signal(int number, siginfo_t *info, void *context) {
             address -= known->window_delta;
         }
         worker->outcome = UPTX_ILLEGAL_ADDRESS;
-        worker->fault = (struct uptx_fault){.kind = UPTX_UNMAPPED,
-                                            .address = address,
-                                            .block = {block[0], block[1], block[2]}};
+        worker->fault = (struct uptx_fault){
+            .kind = UPTX_UNMAPPED, .address = address, .block = {block[0], block[1], block[2]}};
         snprintf(worker->message, sizeof worker->message,
                  "block (%u, %u, %u): access to the address %#llx, which is not mapped", block[0],
                  block[1], block[2], (unsigned long long)worker->fault.address);

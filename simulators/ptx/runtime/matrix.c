@@ -16,7 +16,7 @@ struct shape {
 };
 
 static const struct shape shapes[] = {
-    {16, HALF, 0}, {16, BFLOAT, 0},      {16, HALF, 1}, {8, HALF, 0},
+    {16, HALF, 0},  {16, BFLOAT, 0},      {16, HALF, 1}, {8, HALF, 0},
     {8, BFLOAT, 0}, {8, TENSOR_FLOAT, 0}, {8, HALF, 1},  {4, TENSOR_FLOAT, 0},
 };
 

@@ -102,7 +102,7 @@ struct format {
 };
 
 static const struct format formats[] = {
-    {5, 10, 1, 0x7FFF, 0x7BFF}, {8, 7, 1, 0x7FFF, 0x7F7F}, {4, 3, 0, 0x7F, 0x7E},
+    {5, 10, 1, 0x7FFF, 0x7BFF}, {8, 7, 1, 0x7FFF, 0x7F7F},          {4, 3, 0, 0x7F, 0x7E},
     {5, 2, 1, 0x7F, 0x7B},      {8, 10, 1, 0x7FFFFFFF, 0x7F7FE000},
 };
 
@@ -146,9 +146,8 @@ uint32_t uptx_narrow(double value, int32_t which, int32_t mode, int32_t flags) {
     if (!isfinite(value) || bits > format->largest) {
         const int towards_zero = mode == 1 || (mode == 2 && !sign) || (mode == 3 && sign);
         const int clamp = flags & 1 || (isfinite(value) && towards_zero);
-        const uint32_t beyond = format->has_infinity
-                                    ? format->largest + (1u << shift)
-                                    : format->nan;
+        const uint32_t beyond =
+            format->has_infinity ? format->largest + (1u << shift) : format->nan;
         bits = clamp ? format->largest : beyond;
     }
     return sign | bits;

@@ -22,7 +22,8 @@ static uint64_t take(const char **arguments, uint32_t size) {
     return value;
 }
 
-static int print_one(FILE *out, char *piece, const struct uptx_block *block, const char **arguments) {
+static int print_one(FILE *out, char *piece, const struct uptx_block *block,
+                     const char **arguments) {
     const size_t length = strlen(piece);
     const char kind = piece[length - 1];
     if (kind == '%') {
@@ -41,7 +42,8 @@ static int print_one(FILE *out, char *piece, const struct uptx_block *block, con
         return fprintf(out, piece, (void *)take(arguments, 8));
     }
     const int is_long = strpbrk(piece, "lzjt") != NULL;
-    return is_long ? fprintf(out, piece, take(arguments, 8)) : fprintf(out, piece, (int)take(arguments, 4));
+    return is_long ? fprintf(out, piece, take(arguments, 8))
+                   : fprintf(out, piece, (int)take(arguments, 4));
 }
 
 static int print_all(FILE *out, struct uptx_block *block, const char *text, const char *given) {

@@ -87,10 +87,10 @@ enum uptx_space { UPTX_GENERIC, UPTX_GLOBAL, UPTX_SHARED, UPTX_LOCAL, UPTX_CONST
 /* An instruction of the text that accesses memory. */
 struct uptx_site {
     uint32_t line;
-    uint32_t bytes;  /* of one access, all elements of a vector together */
-    uint8_t access;  /* enum uptx_access */
-    uint8_t space;   /* enum uptx_space */
-    uint8_t synchronizes; /* volatile, relaxed or stronger: no data race with another such */
+    uint32_t bytes;        /* of one access, all elements of a vector together */
+    uint8_t access;        /* enum uptx_access */
+    uint8_t space;         /* enum uptx_space */
+    uint8_t synchronizes;  /* volatile, relaxed or stronger: no data race with another such */
     uint8_t watched_after; /* strict mode hears of it when the bytes are written */
 };
 
@@ -133,8 +133,8 @@ struct uptx_fault {
     uint32_t access; /* enum uptx_access */
     uint32_t space;  /* enum uptx_space: where the address lies, or what the instruction names */
     uint32_t bytes;
-    uint64_t address;  /* of shared memory: the offset in the block's part */
-    uint32_t line;     /* of the PTX text; 0 when unknown */
+    uint64_t address; /* of shared memory: the offset in the block's part */
+    uint32_t line;    /* of the PTX text; 0 when unknown */
     uint32_t has_thread;
     uint32_t block[3];
     uint32_t thread[3]; /* valid when `has_thread` */
@@ -143,7 +143,7 @@ struct uptx_fault {
     uint32_t other_thread[3]; /* of a race */
     uint32_t unused;
     struct uptx_range range; /* the nearest one, valid when `has_range` */
-    int64_t distance; /* from the range's start to the address, valid when `has_range` */
+    int64_t distance;        /* from the range's start to the address, valid when `has_range` */
 };
 
 /* A thread of a kernel whose threads wait for each other. */
@@ -193,8 +193,8 @@ struct uptx_launch {
     uint32_t grid[3];
     uint32_t threads[3]; /* 1024 together at most */
     uint32_t dynamic_shared_bytes;
-    uint32_t workers; /* 0: as many as there are processors */
-    uint64_t seed;    /* of the order in which threads run */
+    uint32_t workers;      /* 0: as many as there are processors */
+    uint64_t seed;         /* of the order in which threads run */
     uint64_t milliseconds; /* after which the run is stopped; 0: never */
     uint32_t cooperative;  /* its blocks may wait for each other */
     uint32_t unused;
@@ -216,7 +216,7 @@ struct uptx_launch {
     const void *trace_text; /* the caller's own */
     uint32_t trace_block[3];
     uint32_t trace_thread[3];
-    char message[512]; /* out: what went wrong, empty when nothing did */
+    char message[512];       /* out: what went wrong, empty when nothing did */
     struct uptx_fault fault; /* out */
 };
 
@@ -253,8 +253,8 @@ void uptx_fail(struct uptx_worker *worker, int outcome, const char *format, ...)
     __attribute__((noreturn, format(printf, 3, 4)));
 
 /* Finds out whether an access that its site does not know is right (check.c). */
-void uptx_check(struct uptx_block *block, uint32_t number, uint64_t address, uint32_t x,
-                uint32_t y, uint32_t z);
+void uptx_check(struct uptx_block *block, uint32_t number, uint64_t address, uint32_t x, uint32_t y,
+                uint32_t z);
 void *uptx_heap_allocate(struct uptx_block *block, uint64_t bytes);
 void uptx_heap_free(struct uptx_block *block, void *memory);
 /* Whether an address is in a thread's own memory. */
@@ -263,15 +263,16 @@ uint32_t uptx_is_local(struct uptx_block *block, uint64_t address);
 /* Strict mode (watch.c): which threads access shared memory between which barriers. */
 struct uptx_watch *uptx_watch_open(uint32_t shared_bytes);
 void uptx_watch_close(struct uptx_watch *watch);
-void uptx_watch_block(struct uptx_watch *watch);   /* a block begins */
-void uptx_watch_barrier(struct uptx_watch *watch); /* all that waited may go on */
+void uptx_watch_block(struct uptx_watch *watch);               /* a block begins */
+void uptx_watch_barrier(struct uptx_watch *watch);             /* all that waited may go on */
 void uptx_watch_warp(struct uptx_watch *watch, uint32_t warp); /* the same for bar.warp.sync */
 void uptx_watch_access(struct uptx_block *block, uint32_t number, uint64_t offset, uint32_t x,
                        uint32_t y, uint32_t z);
 
 /* Notes an access in the worker's fault. */
 struct uptx_fault *uptx_note(struct uptx_worker *worker, uint32_t kind,
-                             const struct uptx_site *site, uint64_t address, const uint32_t *thread);
+                             const struct uptx_site *site, uint64_t address,
+                             const uint32_t *thread);
 const char *uptx_access_name(uint32_t access);
 
 /* Runs the threads of a block that wait for each other. */

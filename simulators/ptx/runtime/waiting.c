@@ -32,9 +32,10 @@ static void shuffle(struct uptx_worker *worker, uint32_t *order, uint32_t count)
 
 const char *uptx_request_name(uint32_t request) {
     static const char *const names[] = {
-        "the end",    "a loop",     "a barrier",   "bar.warp.sync", "shfl.sync", "vote.sync",
-        "match.sync", "redux.sync", "activemask",  "elect.sync",    "ldmatrix",  "mma.sync",
-        "stmatrix",   "movmatrix",  "wmma.load or .store", "wmma.mma",
+        "the end",   "a loop",     "a barrier",  "bar.warp.sync", "shfl.sync",
+        "vote.sync", "match.sync", "redux.sync", "activemask",    "elect.sync",
+        "ldmatrix",  "mma.sync",   "stmatrix",   "movmatrix",     "wmma.load or .store",
+        "wmma.mma",
     };
     return names[request];
 }
@@ -45,9 +46,9 @@ static void start(struct uptx_worker *worker, uint32_t index) {
     thread->fuel = FUEL;
     thread->linear = index;
     thread->request = UPTX_EXIT;
-    thread->handle = worker->kernel->start(&worker->block, thread, index % extent[0],
-                                           index / extent[0] % extent[1],
-                                           index / extent[0] / extent[1]);
+    thread->handle =
+        worker->kernel->start(&worker->block, thread, index % extent[0],
+                              index / extent[0] % extent[1], index / extent[0] / extent[1]);
     thread->waits = thread->request > UPTX_PAUSE;
 }
 
@@ -100,8 +101,8 @@ static void check_alignment(struct uptx_worker *worker, const struct uptx_thread
          ++index) {
         const struct uptx_thread *other = &worker->threads[index];
         const int at_barrier = other->request == UPTX_BARRIER;
-        const int elsewhere = at_barrier ? other->line != one->line
-                                         : other->request != UPTX_EXIT && !barriers_only;
+        const int elsewhere =
+            at_barrier ? other->line != one->line : other->request != UPTX_EXIT && !barriers_only;
         if (elsewhere) {
             report_divergence(worker, one, other);
         }
@@ -211,8 +212,8 @@ static _Noreturn void report_deadlock(struct uptx_worker *worker) {
                   one->linear, uptx_request_name(one->request), one->line);
     }
     uptx_fail(worker, UPTX_DEADLOCK,
-              "deadlock: thread %u waits in %s of line %u, thread %u in %s of line %u",
-              one->linear, uptx_request_name(one->request), one->line, other->linear,
+              "deadlock: thread %u waits in %s of line %u, thread %u in %s of line %u", one->linear,
+              uptx_request_name(one->request), one->line, other->linear,
               uptx_request_name(other->request), other->line);
 }
 

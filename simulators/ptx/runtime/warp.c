@@ -99,7 +99,8 @@ static void match(struct uptx_thread *warp, uint32_t members, const struct input
         }
         uint32_t equal = 0;
         for (uint32_t other = 0; other < UPTX_WARP; ++other) {
-            equal |= (members >> other & 1 && in->value[other] == in->value[lane]) ? 1u << other : 0;
+            equal |=
+                (members >> other & 1 && in->value[other] == in->value[lane]) ? 1u << other : 0;
         }
         const int all = equal == members;
         release(&warp[lane], warp[lane].operation == 1 && !all ? 0 : equal, (uint64_t)all);
@@ -267,8 +268,7 @@ uint32_t uptx_answer_warp(struct uptx_worker *worker, struct uptx_thread *warp, 
         }
         if (request >= UPTX_MATRIX_LOAD && members != 0xFFFFFFFF) {
             uptx_fail(worker, UPTX_BAD_MASK, "%s in line %u needs all 32 lanes, %u are there",
-                      uptx_request_name(request), one->line,
-                      (unsigned)__builtin_popcount(members));
+                      uptx_request_name(request), one->line, (unsigned)__builtin_popcount(members));
         }
         if (request == UPTX_WARP_BARRIER && worker->watch != NULL) {
             uptx_watch_warp(worker->watch, one->linear / UPTX_WARP);

@@ -25,9 +25,10 @@ struct event {
 
 struct byte {
     struct event written;
-    struct event read[READERS]; /* by different threads: enough to know another one than the writer */
-    uint32_t written_in;        /* the block that wrote it, counted from 1 */
-    uint8_t value;              /* what was written, when `is_known` */
+    struct event
+        read[READERS];   /* by different threads: enough to know another one than the writer */
+    uint32_t written_in; /* the block that wrote it, counted from 1 */
+    uint8_t value;       /* what was written, when `is_known` */
     uint8_t is_known;
 };
 
@@ -40,8 +41,7 @@ struct uptx_watch {
 };
 
 struct uptx_watch *uptx_watch_open(uint32_t shared_bytes) {
-    const uint64_t size =
-        sizeof(struct uptx_watch) + (uint64_t)shared_bytes * sizeof(struct byte);
+    const uint64_t size = sizeof(struct uptx_watch) + (uint64_t)shared_bytes * sizeof(struct byte);
     struct uptx_watch *watch = mmap(NULL, size, PROT_READ | PROT_WRITE,
                                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (watch == MAP_FAILED) {
@@ -95,8 +95,7 @@ static _Noreturn void report_race(struct uptx_worker *worker, const struct event
               "thread (%u, %u, %u), line %u: %s of %u bytes of shared memory at offset %llu races: "
               "thread (%u, %u, %u) %s it in line %u and no barrier came between",
               one[0], one[1], one[2], fault->line, uptx_access_name(fault->access), fault->bytes,
-              (unsigned long long)fault->address, other[0], other[1], other[2], did,
-              earlier->line);
+              (unsigned long long)fault->address, other[0], other[1], other[2], did, earlier->line);
 }
 
 static _Noreturn void report_uninitialized(struct uptx_worker *worker) {

@@ -33,6 +33,17 @@ def judged(case: str, seed: int, folder: Path, tokens: int = TOKENS) -> Array:
     return logits
 
 
+def judged_in_halves(case: str, seed: int, dtype: str, tokens: int = TOKENS) -> Array:
+    """Return the logits of the same model in f16 or bf16, as torch computes them on the CPU."""
+    import torch
+
+    model = made(case, seed).to({"f16": torch.float16, "bf16": torch.bfloat16}[dtype])
+    with torch.no_grad():
+        found = model(torch.tensor([prompt(seed, tokens)]), use_cache=False).logits[0]
+    logits: Array = found.float().numpy()
+    return logits
+
+
 def made(case: str, seed: int) -> Any:
     """Return transformers' model of a case with every tensor of its files drawn anew."""
     import torch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -260,3 +261,40 @@ def test_long_prompts_go_through_in_chunks(model: Model, monkeypatch: pytest.Mon
         model.logits(tokens[:33], cache)
         got = model.logits(tokens[33:], cache, every=True).to_numpy()
     np.testing.assert_allclose(got, whole[33:], atol=1e-4)
+
+
+def test_a_step_takes_no_memory_and_no_operation_of_its_own(
+    model: Model, host: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once captured, one replay is all: nothing is allocated, uploaded or asked for."""
+    with model.cache(64) as cache:
+        model.logits([1, 2, 3], cache)
+        model.logits([4], cache)
+        host.synchronize()
+
+        def asked(*given: object, **named: object) -> None:
+            raise AssertionError("an operation was asked for")
+
+        for name in ("linear", "rms_norm", "rope_at", "cached_attention", "asarray", "embedding"):
+            monkeypatch.setattr(ub, name, asked)
+        before = host.memory_stats()
+        results = [model.logits([token], cache) for token in (5, 6, 7)]
+        host.synchronize()
+        assert host.memory_stats() == before
+        assert all(one.buffer is results[0].buffer for one in results)
+        with pytest.raises(AssertionError, match="asked for"):
+            model.logits([1, 2], cache)
+
+
+def test_several_threads_read_texts_of_their_own(model: Model) -> None:
+    texts = [prompt(seed, 12) for seed in range(4)]
+    alone = [model(text).to_numpy() for text in texts]
+
+    def read(text: list[int]) -> Array:
+        with Device(0, backend="host"), model.cache(16) as cache:
+            rows = [model.logits([token], cache).to_numpy() for token in text]
+        return np.stack(rows)
+
+    with ThreadPoolExecutor(4) as threads:
+        for found, expected in zip(threads.map(read, texts), alone, strict=True):
+            np.testing.assert_allclose(found, expected, atol=1e-4)

@@ -27,12 +27,19 @@
  *
  * A helper that holds regions itself takes the block as its first argument: declare it `BLOCK block`,
  * pass `THIS_BLOCK`, and write THREADS_OF(block, t), GRID_STRIDE_OF(block, i, n) and
-* REGISTER_OF(block, …) there. `DEVICE_METHOD` marks a member function of a helper struct.
+ * REGISTER_OF(block, …) there. `DEVICE_METHOD` marks a member function of a helper struct.
  * KERNEL_ON_GPU is 1 or 0, for what a CPU wants written in another way. ROLLED before a loop keeps a GPU's
  * compiler from repeating its body.
  *
  * Types: i8 i16 i32 i64 u8 u16 u32 u64 f8e4m3 f16 bf16 f32 f64. f8e4m3, f16 and bf16 are for storage:
  * convert with f32(x) and f16(y).
+ *
+ * What a kernel does not use it does not include: <uhal/atomics.h>, <uhal/warp.h> (shuffles, votes,
+ * reductions and scans of warps and blocks), <uhal/vector.h>, <uhal/fast_math.h>,
+ * <uhal/messages.h> (PRINTF and ASSERT), <uhal/table.h> (constant tables). docs/reference/kernels.md
+ * lists what is in them.
+ *
+ * Names, types and const of every parameter are in the image, whatever the target.
  */
 #ifndef UHAL_KERNEL_H
 #define UHAL_KERNEL_H
@@ -56,8 +63,9 @@ typedef double f64;
 #define MAX_THREADS 1024 /* the largest block of any target */
 #endif
 
-#define KERNEL(entry, parameters) UHAL_KERNEL(entry, MAX_THREADS, parameters)
-#define KERNEL_BOUNDED(entry, max_threads, parameters) UHAL_KERNEL(entry, max_threads, parameters)
+#define KERNEL(entry, parameters) KERNEL_BOUNDED(entry, MAX_THREADS, parameters)
+#define KERNEL_BOUNDED(entry, max_threads, parameters)                                             \
+    UHAL_TELL(entry, parameters) UHAL_KERNEL(entry, max_threads, parameters)
 #define THREADS(t) THREADS_OF(THIS_BLOCK, t)
 #define REGISTER(type, name, count) REGISTER_OF(THIS_BLOCK, type, name, count)
 #define GRID_STRIDE(i, n) GRID_STRIDE_OF(THIS_BLOCK, i, n)
@@ -78,6 +86,15 @@ typedef double f64;
 #undef KERNEL_ON_GPU
 #define KERNEL_ON_GPU 0
 #include <uhal/kernel_host.h>
+#endif
+
+#ifndef UHAL_SIGNATURES
+#define UHAL_SIGNATURES KERNEL_ON_GPU /* the host's module describes its kernels itself */
+#endif
+#if UHAL_SIGNATURES
+#include <uhal/signature.h>
+#else
+#define UHAL_TELL(entry, parameters)
 #endif
 
 #endif

@@ -44,6 +44,13 @@
    body call only members that say the same. */
 #define UHAL_RESTRICT __restrict__
 
+/* What runs a kernel is not the kernel's to be checked for. */
+#if defined(UHAL_CHECKED)
+#define UHAL_UNCHECKED __attribute__((no_sanitize("thread")))
+#else
+#define UHAL_UNCHECKED
+#endif
+
 #define DEVICE_FUNCTION static inline __attribute__((always_inline))
 #define DEVICE_METHOD inline __attribute__((always_inline))
 #define BLOCK const ::uhal::Block &
@@ -219,13 +226,13 @@ template <class Type> constexpr uhal_host_parameter describe_parameter() {
 }
 
 /* A parameter value, which may lie at any address. */
-template <class Type> inline Type load(const void *argument) {
+template <class Type> UHAL_UNCHECKED inline Type load(const void *argument) {
     alignas(Type) unsigned char bytes[sizeof(Type)];
     memcpy(bytes, argument, sizeof bytes);
     return *std::launder(reinterpret_cast<Type *>(bytes));
 }
 
-inline void next_block(uhal_block &block) {
+UHAL_UNCHECKED inline void next_block(uhal_block &block) {
     if (++block.blockIdx.x < block.gridDim.x) {
         return;
     }
@@ -247,7 +254,7 @@ template <class Kernel, class... Types> struct Entry {
         describe_parameter<std::decay_t<Types>>()...};
 
     template <size_t... index>
-    static void run_blocks(const uhal_block *first, u64 count, void *const *arguments,
+    UHAL_UNCHECKED static void run_blocks(const uhal_block *first, u64 count, void *const *arguments,
                            std::index_sequence<index...>) {
         Kernel kernel;
         static_cast<uhal_block &>(kernel) = *first;
@@ -258,7 +265,7 @@ template <class Kernel, class... Types> struct Entry {
         }
     }
 
-    static void run(const uhal_block *first, u64 count, void *const *arguments) {
+    UHAL_UNCHECKED static void run(const uhal_block *first, u64 count, void *const *arguments) {
         run_blocks(first, count, arguments, std::index_sequence_for<Types...>());
     }
 };
@@ -274,5 +281,9 @@ constexpr uhal_host_kernel describe(const char *entry, const char *parameter_tex
 }
 
 } // namespace uhal
+
+#if defined(UHAL_CHECKED)
+#include <uhal/checked.h>
+#endif
 
 #endif

@@ -1,0 +1,76 @@
+"""llama.cpp's part of `benchmarks/llm.py`: FILE THREADS CONTEXT, then lines of work and tokens."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import llama_cpp as library
+import numpy as np
+
+
+class Text:
+    """A model and a context of it."""
+
+    def __init__(self, path: str, threads: int, context: int) -> None:
+        how = library.llama_model_default_params()
+        how.n_gpu_layers = 0
+        self.model = library.llama_model_load_from_file(path.encode(), how)
+        options = library.llama_context_default_params()
+        options.n_ctx = options.n_batch = options.n_ubatch = context
+        options.n_threads = options.n_threads_batch = threads
+        options.type_k = options.type_v = 0
+        options.flash_attn_type = 0
+        self.context = library.llama_init_from_model(self.model, options)
+        self.vocabulary = library.llama_vocab_n_tokens(library.llama_model_get_vocab(self.model))
+
+    def read(self, tokens: Sequence[int]) -> int:
+        """Read tokens; return the most probable next one."""
+        ids = (ctypes.c_int32 * len(tokens))(*tokens)
+        batch: Any = library.llama_batch_get_one(ids, len(tokens))
+        assert library.llama_decode(self.context, batch) == 0
+        logits = library.llama_get_logits_ith(self.context, -1)
+        return int(np.ctypeslib.as_array(logits, (self.vocabulary,)).argmax())
+
+    def forget(self, first: int) -> None:
+        """Forget what is behind the first tokens."""
+        memory = library.llama_get_memory(self.context)
+        library.llama_memory_seq_rm(memory, 0, first, -1)
+
+    def close(self) -> None:
+        library.llama_free(self.context)
+        library.llama_model_free(self.model)
+
+
+def main(path: str, threads: str, context: str) -> None:
+    library.llama_log_set(_SILENT, None)
+    library.llama_backend_init()
+    tokens = np.random.default_rng(0).integers(3, 30000, int(context)).tolist()
+    text, length = Text(path, int(threads), int(context)), 0
+    for line in sys.stdin:
+        what, count = line.split()
+        some, start = tokens[: int(count)], time.perf_counter()
+        if what == "first":
+            fresh = Text(path, int(threads), int(context))
+            fresh.read(some)
+            taken = time.perf_counter() - start
+            fresh.close()
+        elif what == "prefill":
+            text.forget(0)
+            text.read(some)
+            taken, length = time.perf_counter() - start, len(some)
+        else:
+            for token in some:
+                text.read([token])
+            taken = time.perf_counter() - start
+            text.forget(length)
+        print(taken, flush=True)
+
+
+_SILENT = library.llama_log_callback(lambda level, text, data: None)
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

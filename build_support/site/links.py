@@ -1,0 +1,119 @@
+"""Links: of code that is a public name, and of paths in the repository that are pages here.
+
+The pages are also read in the repository, where a link leads to a file. A file that a page of the
+site includes whole is that page; any other path outside `docs/` becomes plain code.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.domains.python import PythonDomain
+from sphinx.transforms.post_transforms import SphinxPostTransform
+from sphinx.util.nodes import make_refnode
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+MODULES = ("uhal", "ubridge", "uhal.frameworks", "ubridge.backends")
+"""Where a name without a module is looked for, in this order."""
+
+_INCLUDE = re.compile(r"^```\{include\} (\S+)$", re.MULTILINE)
+_LINK = re.compile(r"(\[(?:[^\[\]]|\[[^\]]*\])*\])\(([^)\s#:]+)(#[^)\s]*)?\)")
+_NAME = re.compile(r"[A-Za-z_][\w.]*")
+
+
+def connect(app: Sphinx) -> None:
+    """Change links before a page is parsed, code after all pages are known."""
+    app.connect("source-read", _of_page)
+    app.connect("include-read", _of_included)
+    app.add_post_transform(NamesAsLinks)
+
+
+@functools.cache
+def included() -> dict[Path, Path]:
+    """Return the page that includes a file outside `docs/`, by that file."""
+    found = {}
+    for page in DOCS.rglob("*.md"):
+        for target in _INCLUDE.findall(page.read_text(encoding="utf-8")):
+            found[(page.parent / target).resolve()] = page
+    return found
+
+
+def _of_page(app: Sphinx, name: str, source: list[str]) -> None:
+    page = DOCS / f"{name}.md"
+    source[0] = rewritten(source[0], of=page, on=page)
+
+
+def _of_included(app: Sphinx, path: Path, name: str, source: list[str]) -> None:
+    of = (DOCS / path).resolve()
+    if of.suffix == ".md":
+        source[0] = rewritten(source[0], of=of, on=DOCS / f"{name}.md")
+
+
+def rewritten(text: str, *, of: Path, on: Path) -> str:
+    """Return a text whose links, relative to the file `of`, are right on the page `on`."""
+
+    def link(match: re.Match[str]) -> str:
+        words, target, fragment = match[1], match[2], match[3] or ""
+        path = (of.parent / target).resolve()
+        page = included().get(path, path)
+        if page.is_relative_to(DOCS):
+            return f"{words}({os.path.relpath(page, on.parent)}{fragment})"
+        if not path.exists():
+            return match[0]  # Sphinx says what is wrong with it
+        plain = words[1:-1]
+        if plain.startswith("`"):
+            return plain
+        shown = f"`{path.relative_to(ROOT)}`"
+        return shown if plain == path.name else f"{plain} ({shown})"
+
+    return _LINK.sub(link, text)
+
+
+class NamesAsLinks(SphinxPostTransform):
+    """Makes links of inline code that is a public name, such as `DeviceBuffer.zeros()`."""
+
+    default_priority = 200
+    formats = ("html",)
+
+    def run(self, **options: Any) -> None:
+        """Change the page at hand."""
+        domain = self.env.domains.python_domain
+        for literal in list(self.document.findall(nodes.literal)):
+            found = _NAME.match(literal.astext())
+            rest = literal.astext()[found.end() :] if found else ""
+            if not found or (rest and not rest.startswith("(")) or _is_linked(literal):
+                continue
+            target = _target(domain, found[0])
+            if target is None or target[0] == self.env.docname:
+                continue
+            page, anchor = target
+            code = literal.deepcopy()
+            link = make_refnode(self.app.builder, self.env.docname, page, anchor, code)
+            literal.replace_self(link)
+
+
+def _is_linked(node: nodes.Node) -> bool:
+    while node.parent is not None:
+        node = node.parent
+        if isinstance(node, (nodes.reference, nodes.title)):
+            return True
+    return False
+
+
+def _target(domain: PythonDomain, name: str) -> tuple[str, str] | None:
+    """Page and anchor of a name. A lower-case word alone is one only as `ubridge.sum`."""
+    candidates = [name]
+    if "." in name or name != name.lower() or "_" in name:
+        candidates += [f"{module}.{name}" for module in MODULES]
+    for candidate in candidates:
+        entry = domain.objects.get(candidate)
+        if entry is not None and "." in candidate:
+            return entry.docname, entry.node_id
+    return None

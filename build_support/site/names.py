@@ -1,0 +1,59 @@
+"""Which public names a page of the reference shows, and where the others go.
+
+A page says it in a block of names, which Sphinx's own directives take the place of:
+
+    ```{public} uhal
+    Device Stream Event
+    ```
+
+A block `{public-rest}` holds what a module's `__all__` has and no page names, so that a new name is
+on the site before anybody has found its best place.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+from pathlib import Path
+
+PACKAGES = ("uhal", "ubridge")
+"""Where an object is described that other modules offer, too."""
+
+BLOCK = re.compile(r"^```\{public(-rest)?\} (\S+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+"""Of a page: whether it is for the rest, the module, the names."""
+
+
+def shown(pages: Path) -> dict[str, list[str]]:
+    """Return the names that blocks of pages name, by module."""
+    found: dict[str, list[str]] = {}
+    for path in sorted(pages.rglob("*.md")):
+        for rest, module, names in BLOCK.findall(path.read_text(encoding="utf-8")):
+            if not rest:
+                found.setdefault(module, []).extend(names.split())
+    return found
+
+
+def public_names(module: str) -> list[str]:
+    """Return what a module offers: `__all__`, else what it defines without an underscore."""
+    found = importlib.import_module(module)
+    stated = getattr(found, "__all__", None)
+    if stated is not None:
+        return list(stated)
+    return [
+        name
+        for name, one in vars(found).items()
+        if not name.startswith("_")
+        and (inspect.isclass(one) or inspect.isfunction(one))
+        and one.__module__ == module
+    ]
+
+
+def home(module: str, name: str) -> str | None:
+    """Return the full name under which `uhal` or `ubridge` have the same object."""
+    found = getattr(importlib.import_module(module), name)
+    for package in PACKAGES:
+        held = importlib.import_module(package)
+        if package != module and name in held.__all__ and getattr(held, name) is found:
+            return f"{package}.{name}"
+    return None

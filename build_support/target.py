@@ -1,0 +1,136 @@
+"""What a wheel is compiled for: an interpreter, and a machine that need not be this one.
+
+Everything of an interpreter that its extension modules depend on is asked of it, so one build makes
+the lane for all of them. Another machine's compiler is clang of the wheel `ziglang`, which brings
+glibc's headers and link libraries of any version.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import json
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+_ASK = """
+import json, sys, sysconfig
+names = ("CC", "LDSHARED", "CFLAGS", "EXT_SUFFIX")
+said = {name: sysconfig.get_config_var(name) or "" for name in names}
+said["tag"] = sys.implementation.cache_tag
+said["version"] = sys.version
+said["minor"] = sys.version_info[1]
+said["includes"] = [sysconfig.get_path(name) for name in ("include", "platinclude")]
+print(json.dumps(said))
+"""
+OLDEST_GLIBC = "2.28"
+"""What zig links against: that of RHEL 8, the oldest for which images of `manylinux` are made."""
+# zig links its C++ library into everything, with what debuggers want of it.
+_WITHOUT_SYMBOLS = ("-Wl,-s",)
+
+
+@dataclass(frozen=True)
+class Python:
+    """Facts of an interpreter."""
+
+    minor: int
+    tag: str
+    version: str
+    suffix: str
+    """Of an extension module's file name."""
+    cc: tuple[str, ...]
+    link: tuple[str, ...]
+    """Options that make an extension module of objects."""
+    flags: tuple[str, ...]
+    includes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Target:
+    """A machine, and what compiles for it."""
+
+    machine: str
+    """As `platform.machine()` names it."""
+    cc: tuple[str, ...]
+    cxx: tuple[str, ...]
+    python: Python
+    small: tuple[str, ...] = ()
+    """Options that leave out what nobody asks for, where the linker is not the usual one."""
+    implied: tuple[str, ...] = ()
+    """Options of a kernel that the compiler does not take, for its name says as much."""
+
+
+@functools.cache
+def python_at(executable: str = sys.executable) -> Python:
+    """Return the facts of an interpreter."""
+    answer = subprocess.run([executable, "-c", _ASK], check=True, capture_output=True, text=True)
+    said = json.loads(answer.stdout)
+    # The lane links no libpython: where the builder keeps it is nobody's business.
+    link = [
+        part
+        for part in shlex.split(said["LDSHARED"] or "cc -shared")[1:]
+        if not part.startswith(("-L", "-Wl,-rpath"))
+    ]
+    return Python(
+        minor=said["minor"],
+        tag=said["tag"],
+        version=said["version"],
+        suffix=said["EXT_SUFFIX"],
+        cc=tuple(shlex.split(said["CC"] or "cc")),
+        link=tuple(link),
+        flags=tuple(shlex.split(said["CFLAGS"])),
+        includes=tuple(dict.fromkeys(said["includes"])),
+    )
+
+
+def this_machine(python: Python | None = None) -> Target:
+    """Return the machine at hand, with the compilers of the environment, and an interpreter."""
+    python = python or python_at()
+    return Target(platform.machine(), _cc(python), _cxx(), python)
+
+
+def other_machine(machine: str, python: Python) -> Target:
+    """Return another Linux machine, for which zig compiles.
+
+    The headers of an interpreter say nothing of a 64-bit machine that is not true of the others.
+    """
+    if importlib.util.find_spec("ziglang") is None:
+        raise SystemExit(f"wheels for {machine} need zig: {sys.executable} -m pip install ziglang")
+    zig = (sys.executable, "-m", "ziglang")
+    triple = f"{machine}-linux-gnu.{OLDEST_GLIBC}"
+    there = replace(
+        python,
+        suffix=python.suffix.replace(platform.machine(), machine),
+        link=("-shared",),
+        flags=("-DNDEBUG", "-fwrapv"),
+    )
+    cc, cxx = ((*zig, one, "-target", triple, *_WITHOUT_SYMBOLS) for one in ("cc", "c++"))
+    # What zig calls -march is a CPU; the triple means the first one of the architecture.
+    return Target(machine, cc, cxx, there, _WITHOUT_SYMBOLS, implied=("-march=armv8-a",))
+
+
+def _cc(python: Python) -> tuple[str, ...]:
+    if os.environ.get("CC"):
+        return tuple(shlex.split(os.environ["CC"]))
+    # A Python built elsewhere remembers its builder's compiler, which need not be here.
+    return python.cc if shutil.which(python.cc[0]) else ("cc",)
+
+
+def _cxx() -> tuple[str, ...]:
+    return tuple(shlex.split(os.environ.get("CXX") or "c++"))
+
+
+@functools.cache
+def version_of(compiler: Sequence[str]) -> str:
+    """Return the first line of what a compiler says of itself; nothing where there is none."""
+    try:
+        done = subprocess.run([*compiler, "--version"], capture_output=True, encoding="utf-8")
+    except OSError:
+        return ""
+    return done.stdout.partition("\n")[0]

@@ -1,0 +1,18 @@
+// Checked launches: modules compiled with <uhal/checked.h> tell of every access, which is judged here
+// before it happens.
+#pragma once
+
+#include "kernel.h"
+
+#include <uhal/host_check.h>
+
+namespace uhal_host {
+
+// What checked modules call.
+extern const uhal_host_check_services check_services;
+
+// Runs all blocks of a launch on this thread, one launch of the process at a time. What is wrong with
+// an access is thrown as std::runtime_error, in words, and the access is not made.
+void run_checked(const Launch &launch);
+
+} // namespace uhal_host

@@ -1,0 +1,22 @@
+// Words for a kernel that ends the process: a wild pointer, an illegal instruction, a division by zero.
+#pragma once
+
+#include "kernel.h"
+
+namespace uhal_host {
+
+// The launch whose blocks this thread runs, null when it runs none. A single word that a signal's
+// handler may read.
+extern thread_local const Launch *running;
+
+struct Running {
+    explicit Running(const Launch &launch) { running = &launch; }
+    ~Running() { running = nullptr; }
+    Running(const Running &) = delete;
+};
+
+// From now on a fault of a thread that runs a kernel is told on standard error, with the launch, before
+// whoever handled such signals until now is asked, or the process ends. Once a process.
+void tell_crashes();
+
+} // namespace uhal_host

@@ -1,0 +1,38 @@
+// What the accesses of a checked launch are judged by: where its thread's stack and its library are, and
+// what its arguments are called.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace uhal_host {
+
+struct Span {
+    uintptr_t start = 0;
+    uintptr_t end = 0;
+    bool holds(uintptr_t address) const { return address - start < end - start; }
+};
+
+// A pointer that a kernel was given.
+struct Argument {
+    uint32_t index;
+    std::string name;
+    uintptr_t value;
+    size_t element; // bytes
+    Span memory;    // empty: nothing is known of it
+};
+
+// The names in a parameter list; "" for a parameter without one.
+std::vector<std::string> parameter_names(const char *text, uint32_t count);
+
+// Bytes of what a pointer of a dtype's character points to; 1 where that is not known.
+size_t element_bytes(uint32_t dtype);
+
+Span stack_of_this_thread();
+
+// Where the library is that holds an address.
+Span image_of(const void *address);
+
+} // namespace uhal_host

@@ -1,0 +1,382 @@
+"""Rewrites a SPIR-V module so that devices without numbers of 16 bits (`cl_khr_fp16`) run it.
+
+Kernels store numbers in f16 and compute in f32; compilers then leave some additions, comparisons
+and negations in f16. Here each number of f16 becomes the integer of its bits, widened to f32 before
+an operation and rounded after it, by functions that are put behind the module's own. The result has
+the same bits as on a device that computes in f16: a sum, difference, product or quotient that is
+rounded to 24 bits and then to 11 is the one rounded once (Figueroa, "When is double rounding
+innocuous?", 1995), and what f32 cannot hold of an f64 is folded into its last bit first.
+
+Vectors of f16 and functions of mathematics in f16 are left alone: then there is no such module.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable
+
+from opencl_backend.spirv import (
+    HEADER_WORDS,
+    OP_CAPABILITY,
+    OP_CONSTANT,
+    OP_DECORATE,
+    OP_EXT_INST,
+    OP_FUNCTION,
+    OP_FUNCTION_END,
+    OP_FUNCTION_PARAMETER,
+    OP_NAME,
+    OP_TYPE_BOOL,
+    OP_TYPE_FLOAT,
+    OP_TYPE_FUNCTION,
+    OP_TYPE_INT,
+    OP_TYPE_POINTER,
+    OP_TYPE_VECTOR,
+    OP_TYPES,
+    SpirvModule,
+    pack_words,
+)
+
+CAPABILITY_FLOAT16 = 9
+_CAPABILITY_FLOAT16_BUFFER, _CAPABILITY_INT16 = 8, 22
+_DECORATIONS_OF_FLOATS = (39, 40)  # FPRoundingMode, FPFastMathMode
+
+_CALL, _LABEL, _RETURN_VALUE, _SELECT, _BITCAST, _COPY = 57, 248, 254, 169, 124, 83
+_F_CONVERT, _U_CONVERT, _NEGATE = 115, 113, 127
+_S_TO_F, _U_TO_F = 111, 112
+_ADD, _SUBTRACT, _F_ADD, _F_MULTIPLY = 128, 130, 129, 133
+_AND, _OR, _XOR, _LEFT, _RIGHT = 199, 197, 198, 196, 194
+_LESS, _GREATER, _GREATER_EQUAL = 176, 172, 174  # of integers without a sign
+_F_UNEQUAL, _F_LESS, _F_GREATER = 182, 184, 186  # false with a NaN
+
+_ARITHMETIC = frozenset((129, 131, 133, 136))  # add, subtract, multiply, divide
+_COMPARED = frozenset((156, 157, 158, 162, 163, *range(180, 192)))  # to a boolean
+_TO_INTEGERS = frozenset((109, 110))
+_FROM_INTEGERS = frozenset((_S_TO_F, _U_TO_F))
+# Undefined, call, variable, load, store, access chains, members of vectors and structures, copy,
+# choice, φ, return: whatever the bits mean.
+_MOVED = frozenset((1, 55, 57, 59, 61, 62, 65, 66, 67, 70, 80, 81, 82, 83, 169, 245, 254))
+
+
+class _Unfit(Exception):
+    """There is something of f16 here that has no counterpart."""
+
+
+def without_halves(module: SpirvModule) -> bytes | None:
+    """Return the module without f16; `None` where that cannot be done."""
+    try:
+        return _Rewriting(module).image()
+    except _Unfit:
+        return None
+
+
+class _Rewriting:
+    """One module on its way. Identifiers of results stay; f16 becomes the integer type."""
+
+    def __init__(self, module: SpirvModule) -> None:
+        self._module = module
+        self._next = module.bound
+        self._types: array[int] = array("I")
+        """Declarations of ours, behind those of the module."""
+        self._functions: array[int] = array("I")
+        self._helpers: dict[str, int] = {}
+        self._constants: dict[tuple[int, int], int] = {}
+        self._half = self._find(OP_TYPE_FLOAT, 16) or self._id()
+        self._bits = self._find(OP_TYPE_INT, 16, 0) or self._half
+        self._int = self._type(OP_TYPE_INT, 32, 0)
+        self._float = self._type(OP_TYPE_FLOAT, 32)
+        self._bool = self._type(OP_TYPE_BOOL)
+        self._of: dict[int, int] = {}
+        """Type of each value, as it was."""
+        self._calls: set[int] = set()
+        """Results that are calls now."""
+
+    # -- the module --------------------------------------------------------------------------------
+
+    def image(self) -> bytes:
+        """Write it anew."""
+        module = self._module
+        declared = self._declarations()
+        functions: array[int] = array("I")
+        for function in module.functions.values():
+            self._note_types(function.start, function.end)
+            for words in self._instructions(function.start, function.end):
+                functions.extend(self._rewritten(words))
+        header = module.words[:HEADER_WORDS]
+        header[3] = self._next
+        preamble = self._preamble()
+        return pack_words(header + preamble + declared + self._types + functions + self._functions)
+
+    def _preamble(self) -> array[int]:
+        written: array[int] = array("I")
+        kept = dict.fromkeys((*self._module.capabilities, _CAPABILITY_INT16))
+        for capability in kept:
+            if capability not in (CAPABILITY_FLOAT16, _CAPABILITY_FLOAT16_BUFFER):
+                written.extend((2 << 16 | OP_CAPABILITY, capability))
+        for one in self._module.preamble:
+            words = self._module.words[one.start : one.end]
+            of_floats = one.opcode == OP_DECORATE and words[2] in _DECORATIONS_OF_FLOATS
+            if of_floats and (self._is_half(words[1]) or words[1] in self._calls):
+                continue
+            if one.opcode not in (OP_CAPABILITY, OP_NAME):
+                written.extend(words)
+        return written
+
+    def _declarations(self) -> array[int]:
+        """Types, constants and variables, the integer type in front of what may name it."""
+        module = self._module
+        written: array[int] = array("I", (4 << 16 | OP_TYPE_INT, self._bits, 16, 0))
+        for identifier, one in module.globals.items():
+            if identifier in (self._half, self._bits):
+                continue
+            words = module.words[one.start : one.end]
+            if one.opcode == OP_TYPE_VECTOR and words[2] == self._half:
+                raise _Unfit
+            if one.opcode not in OP_TYPES:
+                self._of[identifier] = words[1]
+                if one.opcode == 52 and words[1] == self._half:  # OpSpecConstantOp
+                    raise _Unfit
+                words[1] = self._mapped(words[1])
+            else:
+                named = _TYPES_NAMED.get(one.opcode, slice(2, None))
+                words[named] = array("I", [self._mapped(word) for word in words[named]])
+            written.extend(words)
+        return written
+
+    def _mapped(self, type_: int) -> int:
+        return self._bits if type_ == self._half else type_
+
+    # -- functions ---------------------------------------------------------------------------------
+
+    def _instructions(self, start: int, end: int) -> Iterable[array[int]]:
+        words = self._module.words
+        while start < end:
+            after = start + (words[start] >> 16)
+            yield words[start:after]
+            start = after
+
+    def _note_types(self, start: int, end: int) -> None:
+        for words in self._instructions(start, end):
+            if len(words) > 2 and words[0] & 0xFFFF not in _WITHOUT_RESULT:
+                self._of[words[2]] = words[1]
+
+    def _is_half(self, value: int) -> bool:
+        return self._of.get(value) == self._half
+
+    def _rewritten(self, words: array[int]) -> array[int]:
+        """The instruction without f16."""
+        opcode = words[0] & 0xFFFF
+        has_result = opcode not in _WITHOUT_RESULT and len(words) > 2
+        gives = has_result and words[1] == self._half
+        operands = words[5 if opcode == OP_EXT_INST else 3 if has_result else 1 :]
+        takes = opcode not in _NAMING_NO_HALF and any(map(self._is_half, operands))
+        if opcode == OP_FUNCTION:
+            words[1] = self._mapped(words[1])
+            return words
+        if not gives and not takes:
+            return words
+        if opcode in _MOVED:
+            if has_result:
+                words[1] = self._mapped(words[1])
+            return words
+        if len(words) < 4:
+            raise _Unfit
+        return self._computed(opcode, words, gives)
+
+    def _computed(self, opcode: int, words: array[int], gives: bool) -> array[int]:
+        """An operation on f16, its operands widened and its result narrowed."""
+        _, type_, result, *operands = words
+        made: array[int] = array("I")
+        if opcode == _BITCAST:
+            source = self._mapped(self._of.get(operands[0], 0))
+            opcode = _COPY if source == self._mapped(type_) else _BITCAST
+            return array("I", (4 << 16 | opcode, self._mapped(type_), result, operands[0]))
+        if opcode == _NEGATE:
+            sign = self._constant(self._bits, 0x8000)
+            return array("I", (5 << 16 | _XOR, self._bits, result, operands[0], sign))
+        if opcode == _F_CONVERT and not gives:
+            wide = result if type_ == self._float else self._id()
+            made.extend(self._call("widen", operands[0], wide))
+            if wide != result:
+                made.extend((4 << 16 | _F_CONVERT, type_, result, wide))
+            return made
+        if opcode == _F_CONVERT:
+            of_double = self._of.get(operands[0]) != self._float
+            return self._call("narrow_double" if of_double else "narrow", operands[0], result)
+        if opcode not in (*_ARITHMETIC, *_COMPARED, *_TO_INTEGERS, *_FROM_INTEGERS):
+            raise _Unfit
+        for place, operand in enumerate(operands):
+            if self._is_half(operand):
+                operands[place] = self._id()
+                made.extend(self._call("widen", operand, operands[place]))
+        if not gives:
+            made.extend((*words[:3], *operands))
+            return made
+        wide = self._id()
+        made.extend((words[0], self._float, wide, *operands))
+        made.extend(self._call("narrow", wide, result))
+        return made
+
+    def _call(self, helper: str, operand: int, result: int) -> array[int]:
+        self._calls.add(result)
+        type_ = self._float if helper == "widen" else self._bits
+        return array("I", (5 << 16 | _CALL, type_, result, self._helper(helper), operand))
+
+    # -- what is added -----------------------------------------------------------------------------
+
+    def _id(self) -> int:
+        self._next += 1
+        return self._next - 1
+
+    def _find(self, opcode: int, *facts: int) -> int | None:
+        for identifier, one in self._module.globals.items():
+            words = self._module.words[one.start : one.end]
+            if one.opcode == opcode and tuple(words[2:]) == facts:
+                return identifier
+        return None
+
+    def _type(self, opcode: int, *facts: int) -> int:
+        found = self._find(opcode, *facts)
+        if found is None:
+            found = self._id()
+            self._types.extend(((2 + len(facts)) << 16 | opcode, found, *facts))
+        return found
+
+    def _constant(self, type_: int, value: int) -> int:
+        found = self._constants.get((type_, value))
+        if found is None:
+            found = self._constants[type_, value] = self._id()
+            self._types.extend((4 << 16 | OP_CONSTANT, type_, found, value))
+        return found
+
+    def _helper(self, name: str) -> int:
+        found = self._helpers.get(name)
+        if found is None:
+            found = self._helpers[name] = self._id()
+            taken, given = self._bits, self._float
+            if name == "widen":
+                body = self._widen()
+            else:
+                taken, given = self._float, self._bits
+                if name == "narrow":
+                    body = self._narrow()
+                else:
+                    taken = self._type(OP_TYPE_FLOAT, 64)
+                    body = self._narrow_double(taken)
+            self._define(found, taken, given, body)
+        return found
+
+    def _define(self, name: int, taken: int, given: int, body: _Body) -> None:
+        kind = self._find(OP_TYPE_FUNCTION, given, taken)
+        if kind is None:
+            kind = self._id()
+            self._types.extend((4 << 16 | OP_TYPE_FUNCTION, kind, given, taken))
+        always_inline = 1
+        self._functions.extend((5 << 16 | OP_FUNCTION, given, name, always_inline, kind))
+        self._functions.extend((3 << 16 | OP_FUNCTION_PARAMETER, taken, body.argument))
+        self._functions.extend((2 << 16 | _LABEL, self._id()))
+        self._functions.extend(body.words)
+        self._functions.extend((2 << 16 | _RETURN_VALUE, body.result, 1 << 16 | OP_FUNCTION_END))
+
+    def _widen(self) -> _Body:
+        """Bits of f16 → f32. What is below 2⁻¹⁴ is a number of 2⁻²⁴, exactly."""
+        body = _Body(self._id)
+        word, real, constant = self._int, self._float, self._constant
+        all_bits = body.add(_U_CONVERT, word, body.argument)
+        size = body.add(_AND, word, all_bits, constant(word, 0x7FFF))
+        sign = body.add(_AND, word, all_bits, constant(word, 0x8000))
+        sign = body.add(_LEFT, word, sign, constant(word, 16))
+        count = body.add(_U_TO_F, real, size)
+        small = body.add(_F_MULTIPLY, real, count, constant(real, 0x33800000))
+        small = body.add(_BITCAST, word, small)
+        moved = body.add(_LEFT, word, size, constant(word, 13))
+        normal = body.add(_ADD, word, moved, constant(word, 0x38000000))
+        endless = body.add(_ADD, word, moved, constant(word, 0x70000000))
+        is_small = body.add(_LESS, self._bool, size, constant(word, 0x400))
+        is_endless = body.add(_GREATER_EQUAL, self._bool, size, constant(word, 0x7C00))
+        found = body.add(_SELECT, word, is_small, small, normal)
+        found = body.add(_SELECT, word, is_endless, endless, found)
+        body.result = body.add(_BITCAST, real, body.add(_OR, word, found, sign))
+        return body
+
+    def _narrow(self) -> _Body:
+        """f32 → bits of the nearest f16, ties to even. ½ has 2⁻²⁴ as its last place."""
+        body = _Body(self._id)
+        word, real, constant = self._int, self._float, self._constant
+        all_bits = body.add(_BITCAST, word, body.argument)
+        size = body.add(_AND, word, all_bits, constant(word, 0x7FFFFFFF))
+        sign = body.add(_RIGHT, word, all_bits, constant(word, 16))
+        sign = body.add(_AND, word, sign, constant(word, 0x8000))
+        small = body.add(_BITCAST, real, size)
+        small = body.add(_F_ADD, real, small, constant(real, 0x3F000000))
+        small = body.add(_BITCAST, word, small)
+        small = body.add(_SUBTRACT, word, small, constant(word, 0x3F000000))
+        moved = body.add(_RIGHT, word, size, constant(word, 13))
+        odd = body.add(_AND, word, moved, constant(word, 1))
+        normal = body.add(_ADD, word, size, constant(word, 0xC8000FFF))
+        normal = body.add(_ADD, word, normal, odd)
+        normal = body.add(_RIGHT, word, normal, constant(word, 13))
+        quiet = body.add(_AND, word, moved, constant(word, 0x3FF))
+        quiet = body.add(_OR, word, quiet, constant(word, 0x7E00))
+        is_small = body.add(_LESS, self._bool, size, constant(word, 0x38800000))
+        is_large = body.add(_GREATER_EQUAL, self._bool, size, constant(word, 0x477FF000))
+        is_none = body.add(_GREATER, self._bool, size, constant(word, 0x7F800000))
+        found = body.add(_SELECT, word, is_small, small, normal)
+        found = body.add(_SELECT, word, is_large, constant(word, 0x7C00), found)
+        found = body.add(_SELECT, word, is_none, quiet, found)
+        found = body.add(_OR, word, found, sign)
+        body.result = body.add(_U_CONVERT, self._bits, found)
+        return body
+
+    def _narrow_double(self, double: int) -> _Body:
+        """f64 → bits of the nearest f16, by the f32 whose last bit says that there was more."""
+        body = _Body(self._id)
+        word, real, boolean = self._int, self._float, self._bool
+        near = body.add(_F_CONVERT, real, body.argument)
+        back = body.add(_F_CONVERT, double, near)
+        zero = body.add(_F_CONVERT, double, self._constant(real, 0))
+        bits = body.add(_BITCAST, word, near)
+        is_positive = body.add(_F_GREATER, boolean, body.argument, zero)
+        above = body.add(_F_GREATER, boolean, back, body.argument)
+        below = body.add(_F_LESS, boolean, back, body.argument)
+        is_longer = body.add(_SELECT, boolean, is_positive, above, below)
+        is_other = body.add(_F_UNEQUAL, boolean, back, body.argument)
+        shorter = body.add(_SUBTRACT, word, bits, self._constant(word, 1))
+        cut = body.add(_SELECT, word, is_longer, shorter, bits)
+        odd = body.add(_OR, word, cut, self._constant(word, 1))
+        found = body.add(_SELECT, word, is_other, odd, cut)
+        found = body.add(_BITCAST, real, found)
+        body.result = body.add(_CALL, self._bits, self._helper("narrow"), found)
+        return body
+
+
+class _Body:
+    """What a function of ours does, instruction by instruction."""
+
+    def __init__(self, new: Callable[[], int]) -> None:
+        self._new = new
+        self.argument = new()
+        self.result = 0
+        self.words: array[int] = array("I")
+
+    def add(self, opcode: int, type_: int, *operands: int) -> int:
+        """Append an instruction; return its result."""
+        result = self._new()
+        self.words.extend(((3 + len(operands)) << 16 | opcode, type_, result, *operands))
+        return result
+
+
+_WITHOUT_RESULT = frozenset((0, 8, 56, 62, 63, 64, 224, 225, 228, *range(246, 258), 317, 319))
+"""Instructions in functions whose first two operands are no type and result."""
+_NAMING_NO_HALF = frozenset((8, 79, 246, 247, 249, 250, 251, 256, 257))
+"""Those with literals that may look like an identifier, and nothing of f16."""
+_TYPES_NAMED = {
+    OP_TYPE_INT: slice(0, 0),
+    OP_TYPE_FLOAT: slice(0, 0),
+    OP_TYPE_VECTOR: slice(2, 3),
+    OP_TYPE_POINTER: slice(3, 4),
+    25: slice(2, 3),  # OpTypeImage
+    28: slice(2, 3),  # OpTypeArray: behind the type stands a constant
+    31: slice(0, 0),  # OpTypeOpaque: a text
+    38: slice(0, 0),  # OpTypePipe
+}
+"""Which words of a type are types, where not all behind the first two are."""

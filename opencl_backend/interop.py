@@ -1,0 +1,121 @@
+"""Other libraries over OpenCL, such as pyopencl: their handles in, ours out.
+
+    import pyopencl
+    context = pyopencl.Context.from_int_ptr(interop.context(device))
+
+Memory, queues and programs of OpenCL belong to a context, so there is one for both: uhal's. What
+goes in from there needs no door of its own but for programs: a queue is
+`uhal.Stream.from_handle(queue.int_ptr, owner=queue)`, an allocation of shared virtual memory
+`uhal.DeviceBuffer.from_raw(address, size, dtype, owner=allocation)`.
+
+A handle is an `int` and borrowed: whoever keeps it retains it (`from_int_ptr` does) or keeps the
+object it is of. Any thread may call everything.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING
+
+from opencl_backend import compile as opencl_compile
+from uhal._lane import Device, DeviceBuffer, Function, Stream
+from uhal.errors import ArgumentTypeError, ArgumentValueError, NotFoundError
+
+if TYPE_CHECKING:
+    from opencl_backend._backend import OpenClBackend
+
+__all__ = ["context", "device_id", "image", "memory", "program", "queue"]
+
+
+def context(device: Device) -> int:
+    """Return the `cl_context` of a device, which is open and stays so while the context is used.
+
+    Raises `ArgumentTypeError` for what is no device of opencl.
+    """
+    return _of(device).opened(device.ordinal).context
+
+
+def device_id(device: Device) -> int:
+    """Return the `cl_device_id` of a device."""
+    return _of(device).opened(device.ordinal).device.handle
+
+
+def queue(stream: Stream) -> int:
+    """Return the `cl_command_queue` of a stream.
+
+    Work that others put into it is waited for like uhal's own, from now on at the price of a
+    question to the driver each time the stream is asked or waited for.
+    """
+    if not isinstance(stream, Stream):
+        raise ArgumentTypeError(f"stream: expected a uhal.Stream, got {type(stream).__name__}")
+    return _of(stream.device).share_queue(stream.handle)
+
+
+def program(function: Function) -> int:
+    """Return the `cl_program` that a kernel was built into; it has that kernel alone.
+
+    Behind the caller's parameters it may take others: dynamic shared memory as a local argument,
+    and variables of its module.
+    """
+    if not isinstance(function, Function):
+        raise ArgumentTypeError(
+            f"function: expected a uhal.Function, got {type(function).__name__}"
+        )
+    return _of(function.device).program_of(function.handle)
+
+
+def memory(buffer: DeviceBuffer) -> ctypes.Array[ctypes.c_ubyte]:
+    """Return the buffer's memory as something with an address, for `pyopencl.SVM(…)`.
+
+    Also as `hostbuf` of a `pyopencl.Buffer` with `USE_HOST_PTR`. It keeps the buffer. The host may
+    look into it only on a CPU. Raises `ArgumentValueError` for memory of the kind `buffer-address`,
+    whose addresses are the device's own.
+    """
+    if not isinstance(buffer, DeviceBuffer):
+        raise ArgumentTypeError(
+            f"buffer: expected a uhal.DeviceBuffer, got {type(buffer).__name__}"
+        )
+    backend = _of(buffer.device)
+    kind = backend.opened(buffer.device.ordinal).device.memory
+    if kind == "buffer-address":
+        raise ArgumentValueError(
+            "buffer: its device gives memory of the kind 'buffer-address', which others cannot "
+            "point at; UHAL_OPENCL_MEMORY chooses another kind where there is one"
+        )
+    address = int(buffer.as_device_ptr())
+    found = (ctypes.c_ubyte * buffer.nbytes).from_address(address)
+    found._uhal_buffer = buffer  # type: ignore[attr-defined]
+    return found
+
+
+def image(program: int, device: Device) -> bytes:
+    """Return the image of another library's `cl_program`, for `uhal.Module.from_bytes`.
+
+    It is the SPIR-V or the OpenCL C text that the program was made of, with the options it was
+    built with for the device; uhal builds it anew. Raises `NotFoundError` for a program that was
+    made of a binary, as pyopencl makes one of a text it has seen before: `build(cache_dir=False)`.
+    """
+    if isinstance(program, bool) or not isinstance(program, int):
+        raise ArgumentTypeError(
+            f"program: expected the address of a cl_program, got {type(program).__name__}"
+        )
+    programs = _of(device).opened(device.ordinal).programs
+    language, text, options = programs.made_of(program)
+    if language:
+        return language
+    if not text:
+        raise NotFoundError(
+            "program: it was made of a binary, which tells nothing of its kernels; give the "
+            "SPIR-V or the text. pyopencl keeps binaries of texts: build(cache_dir=False)",
+            backend="opencl",
+        )
+    return opencl_compile.opencl_c(text, " ".join(options.split()))
+
+
+def _of(device: Device) -> OpenClBackend:
+    """The backend of a device, which must be one of opencl."""
+    if not isinstance(device, Device) or device.backend != "opencl":
+        named = f"{device.backend}:{device.ordinal}" if isinstance(device, Device) else repr(device)
+        raise ArgumentTypeError(f"device: expected a device of opencl, got {named}")
+    found: OpenClBackend = device.context.backend  # type: ignore[assignment]
+    return found

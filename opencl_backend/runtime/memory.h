@@ -1,0 +1,17 @@
+/* What is allocated, and how commands name it. */
+#ifndef UHAL_CL_MEMORY_H
+#define UHAL_CL_MEMORY_H
+
+#include "process.h"
+
+/* Whether all of these bytes are pinned memory. */
+bool uhal_cl_is_pinned(const void *pointer, size_t bytes);
+
+/* Where the device's own memory and the pinned memory it sees begin, for kernels that reach it
+ * without an argument. The caller frees the array. Null: no room, or nothing there. */
+uint64_t *uhal_cl_reached(uhal_cl_device *device, size_t *count);
+
+/* The buffer that an address of the device lies in, and how far from its start; null: none. */
+cl_mem uhal_cl_buffer_at(uhal_cl_device *device, uint64_t address, size_t *offset);
+
+#endif

@@ -1,0 +1,88 @@
+"""Makes objects of the run time's C files and libraries of objects, with what the machine has.
+
+That is the C compiler: `CC`, else `cc`. Where there is neither, the wheel `ziglang` has clang and
+a linker. Its compiler's own way to link would first build a C library's start-up code, for half a
+minute; the linker itself takes the libraries that this process has loaded.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra")
+PACKAGE = "ziglang"
+INSTALL = 'pip install "uhal-py[kernels]"'
+_LOADERS = ("ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1")
+LIBRARIES = ("libm.so.6", "libgcc_s.so.1", "libc.so.6", *_LOADERS)
+"""What kernels call: mathematics, conversions of halves that a processor lacks, variables of
+threads, which are the loader's."""
+
+
+class BuildError(Exception):
+    """The compiler or the linker failed; the text is what it said."""
+
+
+def compile_object(source: Path, output: Path, *options: str) -> None:
+    """Compile a C file to an object. `BuildError` says why that failed."""
+    compiler = [*_zig("cc")] if _lacks_compiler() else _compiler()
+    _run([*compiler, *FLAGS, *options, "-c", "-o", str(output), str(source)])
+
+
+def link(output: Path, objects: Sequence[Path]) -> None:
+    """Make a shared library of objects; a helper that is missing is a `BuildError` here.
+
+    Without `-z defs` it would be one in the middle of a launch.
+    """
+    made = ["-o", str(output), *map(str, objects)]
+    if _lacks_compiler():
+        libraries = [path for name in LIBRARIES if (path := _loaded(name))]
+        _run([*_zig("ld.lld"), "-shared", "-z", "defs", *made, "--as-needed", *libraries])
+    else:
+        _run([*_compiler(), "-shared", "-pthread", "-Wl,-z,defs", *made, "-lm"])
+
+
+def _compiler() -> list[str]:
+    return shlex.split(os.environ.get("CC", "")) or ["cc"]
+
+
+def _lacks_compiler() -> bool:
+    wanted = os.environ.get("CC") or shutil.which("cc")
+    return not wanted and importlib.util.find_spec(PACKAGE) is not None
+
+
+def _zig(tool: str) -> list[str]:
+    return [sys.executable, "-m", PACKAGE, tool]
+
+
+def _loaded(name: str) -> str | None:
+    """Where the loader finds a library."""
+    try:
+        ctypes.CDLL(name)
+    except OSError:
+        return None
+    for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines():
+        path = line.partition("/")[2]
+        if path.rpartition("/")[2] == name:
+            return f"/{path}"
+    return None
+
+
+def _run(command: list[str]) -> None:
+    named = shlex.join(command[: 4 if command[0] == sys.executable else 1])
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise BuildError(
+            f"{named} cannot be started: {error}. Install a C compiler, set CC to one, or "
+            f"{INSTALL}, which brings clang"
+        ) from None
+    if done.returncode:
+        raise BuildError(f"{named} failed:\n{done.stderr.strip()}")

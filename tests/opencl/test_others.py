@@ -1,0 +1,90 @@
+"""Runtimes that strangers wrote, and devices that nobody here has: in a soak."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.opencl.others import Runtime, intel_2022, pocl_3, pocl_7
+from tests.sampling import SOAK
+
+pytestmark = pytest.mark.skipif(not SOAK, reason="packages of 250 MB and an hour: in a soak")
+
+HOURS = 3600.0
+CONFORMANCE = ("tests/conformance",)
+EVERYTHING = ("tests/conformance", "tests/ubridge")
+BUT_2022 = "not log_softmax and not tell_time and not json_holds"
+"""Its markers tell no times, and no kernel gets as much private memory as that one takes."""
+NO_RECORDS = "not tells_where and not whoever_waits and not told_once and not bad_id"
+"""Without memory of the host's that devices reach nobody is told of an index out of bounds."""
+
+
+@pytest.fixture(scope="session")
+def debian(request: pytest.FixtureRequest) -> Path:
+    """Where packages are kept from run to run."""
+    cache = request.config.cache
+    assert cache is not None
+    return cache.mkdir("debian")
+
+
+def passes(runtime: Runtime, tests: tuple[str, ...], but: str, folder: Path, **more: str) -> None:
+    """Run these tests of opencl, sampled, on a runtime; most of them must have run."""
+    done = runtime.run(
+        *("-m", "pytest", "-q", "-p", "no:xdist", "-o", f"cache_dir={folder / 'cache'}"),
+        *(*tests, "-k", f"opencl and {but}" if but else "opencl"),
+        timeout=HOURS,
+        **{"UHAL_TEST_SOAK": "0", **more},
+    )
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+    told = re.search(r"(\d+) passed", done.stdout)
+    assert told is not None and int(told[1]) > 300, done.stdout[-2000:]
+
+
+# -- refused ---------------------------------------------------------------------------------------
+
+
+def test_pocl_3_is_refused_by_what_it_lacks(debian: Path) -> None:
+    """In a process of its own: it brings another LLVM along."""
+    code = "from tests.opencl.test_backend import say_record; say_record()"
+    done = pocl_3(debian).run("-c", code)
+    assert done.returncode == 0, done.stderr
+    verdict, _, reason, advice = done.stdout.split("\n")[:4]
+    assert verdict == "refused"
+    assert "PoCL 3.1" in reason
+    assert "takes no SPIR-V (CL_DEVICE_IL_VERSION is empty)" in reason
+    assert "pip install intel-opencl-rt" in advice
+
+
+# -- others' runtimes ------------------------------------------------------------------------------
+
+
+def test_everything_on_pocl_7(debian: Path, tmp_path: Path) -> None:
+    passes(pocl_7(debian), EVERYTHING, "", tmp_path)
+
+
+@pytest.mark.parametrize("memory", ["svm-fine", "svm-coarse", "buffer-address"])
+def test_every_kind_of_memory_on_pocl_7(debian: Path, tmp_path: Path, memory: str) -> None:
+    passes(pocl_7(debian), CONFORMANCE, "", tmp_path, UHAL_OPENCL_MEMORY=memory)
+
+
+def test_everything_on_intels_of_2022(debian: Path, tmp_path: Path) -> None:
+    passes(intel_2022(debian), EVERYTHING, BUT_2022, tmp_path)
+
+
+# -- devices that nobody here has ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("memory", ["svm-fine", "svm-coarse", "buffer-address"])
+def test_conformance_with_every_kind_of_memory(
+    layer: Callable[..., Mapping[str, str]], tmp_path: Path, memory: str
+) -> None:
+    """On a device that has that kind alone, no f16, and takes SPIR-V 1.0."""
+    environment = layer(memory=memory, UHAL_LAYER_IL="SPIR-V_1.0 ")
+    hidden = f"{environment['UHAL_LAYER_HIDES']} cl_khr_fp16"
+    here = Runtime([sys.executable], {**environment, "UHAL_LAYER_HIDES": hidden})
+    operations = ("tests/ubridge/test_network_test.py", "tests/ubridge/test_every_op.py")
+    passes(here, (*CONFORMANCE, *operations), NO_RECORDS, tmp_path)

@@ -1,0 +1,47 @@
+"""What the tests of every vendor's committed images share."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+STALE = "the images are older than the sources: run make kernels"
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a file."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def manifest_of(kernels: ModuleType) -> dict[str, Any]:
+    """What the build wrote of the images it made; `kernels` is its module in `build_support`."""
+    found: dict[str, Any] = json.loads(
+        (ROOT / kernels.IMAGES / kernels.MANIFEST).read_text("utf-8")
+    )
+    return found
+
+
+def check_every_module_was_compiled(kernels: ModuleType, modules: Sequence[str]) -> None:
+    """Those and no others; and nothing lies beside their images."""
+    manifest = manifest_of(kernels)
+    assert sorted(manifest["modules"]) == sorted(modules), STALE
+    listed = {name for module in manifest["modules"].values() for name in module["images"]}
+    assert {path.name for path in (ROOT / kernels.IMAGES).iterdir()} == listed | {kernels.MANIFEST}
+
+
+def check_as_new_as_their_sources(
+    kernels: ModuleType, made: Mapping[str, Any], *sources: str
+) -> None:
+    """The images of a module were made of the sources as they are, `sources` among them."""
+    changed = [path for path, known in made["sources"].items() if digest(ROOT / path) != known]
+    assert not changed, STALE
+    assert set(sources) <= made["sources"].keys()
+    assert all(path.startswith(("uhal/", "ubridge/")) for path in made["sources"])
+    for name, known in made["images"].items():
+        path = ROOT / kernels.IMAGES / name
+        assert digest(path) == known, f"{name} is not what make kernels made"

@@ -1,0 +1,169 @@
+"""Products of blocks and vectors of 8 bits on CPUs, at each instruction level this one runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import ubridge
+from tests import host_kernels
+from tests.sampling import SOAK, rounds
+from tests.ubridge.activation_data import rounded_to_8_bits
+from tests.ubridge.block_data import elements, random_blocks
+from tests.ubridge.kernel_bench import Output, numpy_dtype, run
+from ubridge.core.block_formats import FORMATS, activation_bytes
+from ubridge.device.images import KERNELS
+from uhal import Device, DeviceBuffer, Function, Module
+from uhal.images import cpu_level
+
+Array = npt.NDArray[Any]
+
+MODULE = "block_matmul"
+HALF_STEP = {"f32": 2.0**-24, "f16": 2.0**-11, "bf16": 2.0**-8}
+FAST = (
+    *("q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q2_K", "q3_K", "q4_K", "q5_K", "q6_K"),
+    *("iq4_nl", "iq4_xs", "mxfp4"),
+)
+BUILT = tuple(level.name for level in cpu_level.built_levels(MODULE))
+
+
+def older_levels() -> list[str]:
+    levels = [*cpu_level.machine_levels(MODULE), cpu_level.GENERIC]
+    return [
+        level.name
+        for level in dict.fromkeys(levels)
+        if level.name not in BUILT and level.cpu_flags <= cpu_level.cpu_flags()
+    ]
+
+
+def library(level: str) -> bytes:
+    """What the build made, or the same source compiled for another level."""
+    if level in BUILT:
+        path: Path = KERNELS / "host" / level / f"{MODULE}.so"
+        return path.read_bytes()
+    told = {one.name: one for one in (*cpu_level.machine_levels(MODULE), cpu_level.GENERIC)}[level]
+    march = () if told.march is None else (f"-march={told.march}",)
+    source = f'#include "{KERNELS / MODULE}.cpp"\n'
+    return host_kernels.build(source, *march, *told.options, "-O1", f"-I{KERNELS}")
+
+
+def activations(quantize: Function, x: Array, run_of: int) -> DeviceBuffer:
+    """Bytes of vectors, in memory that held others; what the kernel made of them is checked."""
+    vectors, columns = x.shape
+    output = Output("u8", vectors * activation_bytes(columns))
+    quantize[(min(vectors, 2),), 1](
+        DeviceBuffer.from_numpy(np.ascontiguousarray(x).ravel()), output.buffer, vectors, columns
+    )
+    made = output.to_numpy().reshape(vectors, -1)
+    filled = -(-columns // 64) * 64
+    integers = made[:, :filled].view(np.int8).astype(np.float64)
+    sides = made[:, filled:].copy()
+    if run_of == 32:
+        scales = sides.view(np.float32)[:, ::2]
+        sums = sides.view(np.int16).reshape(vectors, -1, 4)[:, :, 2:].reshape(vectors, -1)
+    else:
+        scales = sides.view(np.float32).reshape(vectors, -1, 16)[:, :, 12]
+        halves = sides.view(np.int16).reshape(vectors, -1, 32)
+        sums = halves[:, :, :16].reshape(vectors, -1)
+        both = sums.reshape(vectors, -1, 2).sum(2)
+        np.testing.assert_array_equal(halves[:, :, 16:24].reshape(vectors, -1), both)
+    np.testing.assert_array_equal(integers.reshape(vectors, -1, 16).sum(2), sums)
+    assert (integers[:, columns:] == 0).all()
+    got = integers * np.repeat(scales, run_of, 1)[:, :filled]
+    expected = rounded_to_8_bits(x, run_of)
+    np.testing.assert_allclose(got[:, :columns], expected, rtol=1e-6, atol=0)
+    return output.buffer
+
+
+def check_product(
+    rng: np.random.Generator, functions: Any, name: str, x_dtype: str, out_dtype: str
+) -> None:
+    told = FORMATS[name]
+    rows, lines = int(rng.integers(1, 80)), int(rng.integers(1, 9))
+    vectors = int(rng.choice([1, 1, 2, 3, 4, 5, 6, 7, 13]))
+    columns = lines * told.elements
+    x = rng.standard_normal((vectors, columns)) * np.exp(rng.uniform(-3, 3, (vectors, columns)))
+    x = x.astype(numpy_dtype(x_dtype))
+    run_of = told.activations
+    given = activations(functions(f"activations_{run_of}_{x_dtype}"), x, run_of)
+    blocks = random_blocks(rng, name, rows * lines)
+    output = Output(out_dtype, vectors * rows)
+    product = functions(f"product_{name}_{out_dtype}")
+    # The weight ends where its buffer does, at no multiple of anything.
+    memory = DeviceBuffer.from_numpy(np.concatenate([np.zeros(4, np.uint8), blocks.ravel()]))
+    product[(int(rng.integers(1, 4)),), 1](memory[4:], given, output.buffer, rows, columns, vectors)
+    weight = elements(blocks, name).astype(np.float64).reshape(rows, columns)
+    taken = rounded_to_8_bits(x, run_of)
+    exact = taken @ weight.T
+    # A product of integers is exact; with a minimum a difference of two of them is scaled.
+    magnitude = np.abs(taken) @ np.abs(weight).T + 16 * np.abs(taken).sum(1, keepdims=True)
+    got = output.to_numpy().reshape(vectors, rows).astype(np.float64)
+    with np.errstate(over="ignore"):
+        limited = exact.astype(numpy_dtype(out_dtype)).astype(np.float64)
+    error = np.where(limited == got, 0, np.abs(got - exact))
+    bound = 1.01 * HALF_STEP[out_dtype] * np.abs(exact) + 2.0**-22 * magnitude + 2.0**-25
+    assert (error <= bound).all(), (name, rows, columns, vectors, float((error / bound).max()))
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_entry(host: Device, rng: np.random.Generator, name: str) -> None:
+    def noted(entry: str) -> Any:
+        class Launched:
+            def __getitem__(self, geometry: Any) -> Any:
+                return lambda *args: run(
+                    host, MODULE, entry, *args, grid=geometry[0], block=geometry[1]
+                )
+
+        return Launched()
+
+    for x_dtype, out_dtype in (("f32", "f16"), ("f16", "bf16"), ("bf16", "f32")):
+        check_product(rng, noted, name, x_dtype, out_dtype)
+
+
+@pytest.mark.parametrize("level", [*BUILT, *older_levels()])
+def test_every_level(host: Device, rng: np.random.Generator, seed: int, level: str) -> None:
+    older = older_levels()
+    if not SOAK and level not in BUILT and level != older[seed % len(older)]:
+        pytest.skip("one of the levels that were not built is drawn")
+    module = Module.from_bytes(library(level), device=host)
+    for name in FORMATS:
+        for _ in range(rounds(6 if name in FAST else 2, 60)):
+            check_product(rng, module.get_function, name, "f32", "f32")
+
+
+@pytest.mark.parametrize("level", BUILT)
+@pytest.mark.parametrize("run_of", [32, 256])
+def test_unusual_vectors(host: Device, rng: np.random.Generator, level: str, run_of: int) -> None:
+    module = Module.from_bytes(library(level), device=host)
+    quantize = module.get_function(f"activations_{run_of}_f32")
+    x = rng.standard_normal((7, 2 * run_of)).astype(np.float32)
+    x[0] = 0
+    x[1] *= 1e-30
+    x[2] *= 1e35
+    x[3] = np.where(rng.random(x[3].shape) < 0.5, -3.5, 3.5)  # which is the first?
+    x[4] = np.float32(0.5) * np.arange(-run_of, run_of)
+    x[5, 1:] = 0
+    x[6] = np.abs(x[6])
+    activations(quantize, x, run_of)
+    name = "q8_0" if run_of == 32 else "q6_K"
+    blocks = random_blocks(rng, name, 2 * 2)
+    for bad in (np.inf, -np.inf, np.nan):
+        spoiled = rng.standard_normal((1, 2 * run_of)).astype(np.float32)
+        spoiled[0, int(rng.integers(0, 2 * run_of))] = bad
+        output = Output("u8", activation_bytes(2 * run_of))
+        quantize[(1,), 1](DeviceBuffer.from_numpy(spoiled.ravel()), output.buffer, 1, 2 * run_of)
+        out = Output("f32", 2)
+        product = module.get_function(f"product_{name}_f32")
+        weight = DeviceBuffer.from_numpy(blocks.ravel())
+        product[(1,), 1](weight, output.buffer, out.buffer, 2, 2 * run_of, 1)
+        assert np.isnan(out.to_numpy()).all(), bad
+
+
+def test_nothing_is_zero(host: Device) -> None:
+    weight = ubridge.QuantizedWeight.from_numpy(np.ones((3, 0)), "q4_0")
+    got = ubridge.quantized_matmul(ubridge.zeros((2, 0)), weight, activations="q8")
+    np.testing.assert_array_equal(got.to_numpy(), np.zeros((2, 3)))

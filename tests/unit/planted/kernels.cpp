@@ -1,0 +1,155 @@
+// Kernels with one mistake each, in the line that ends in "// here" or in both that do: what checked
+// mode must name. Those of tests/simulated/planted/bugs.cu that the language of kernels can say.
+#include <uhal/atomics.h>
+#include <uhal/kernel.h>
+#include <uhal/vector.h>
+#include <uhal/warp.h>
+
+// Each thread reads what its mirror image wrote: a barrier is missing in between.
+KERNEL_BOUNDED(missing_barrier, 256, (const f32 *x, f32 *y)) {
+    SHARED(f32, tile, 256);
+    THREADS(t) {
+        tile[t] = x[t]; // here
+    }
+    THREADS(t) {
+        y[t] = tile[255 - t]; // here
+    }
+}
+
+// The same with its barrier.
+KERNEL_BOUNDED(with_barrier, 256, (const f32 *x, f32 *y)) {
+    SHARED(f32, tile, 256);
+    THREADS(t) { tile[t] = x[t]; }
+    BARRIER();
+    THREADS(t) { y[t] = tile[255 - t]; }
+}
+
+// Writes elements 1 to n of n.
+KERNEL(store_past_end, (f32 * y)) {
+    THREADS(t) {
+        y[blockIdx.x * blockDim.x + t + 1] = 1.0f; // here
+    }
+}
+
+KERNEL(load_before_start, (const f32 *x, f32 *y)) {
+    GRID_STRIDE(i, 100) {
+        y[i] = x[i64(i) - 3]; // here
+    }
+}
+
+// Four floats at a time, from an element that need not be a multiple of four.
+KERNEL(vector_load, (const f32 *x, f32 *y)) {
+    THREADS(t) {
+        const f32x4 four = load_vector<4>(x + 1 + 4 * t); // here
+        store_vector(y + 4 * t, four);
+    }
+}
+
+// Every thread adds to the same word of shared memory, without an atomic operation.
+KERNEL(shared_race, (u32 * y)) {
+    SHARED(u32, count, 1);
+    THREADS(t) {
+        if (t == 0)
+            count[0] = 0;
+    }
+    BARRIER();
+    THREADS(t) {
+        count[0] += t; // here
+    }
+    BARRIER();
+    THREADS(t) {
+        if (t == 0)
+            *y = count[0];
+    }
+}
+
+// Sums a tile of which only the first half was written.
+KERNEL(uninitialized, (f32 * y)) {
+    SHARED(f32, tile, 64);
+    THREADS(t) {
+        if (t < 32)
+            tile[t] = 1.0f;
+    }
+    BARRIER();
+    THREADS(t) {
+        y[t] = tile[t]; // here
+    }
+}
+
+KERNEL(uninitialized_dynamic, (f32 * y)) {
+    DYNAMIC_SHARED(f32, scratch);
+    THREADS(t) {
+        y[t] = scratch[t]; // here
+    }
+}
+
+KERNEL(past_shared, (f32 * y)) {
+    SHARED(f32, tile, 2, 16);
+    SHARED(f32, next, 16);
+    THREADS(t) {
+        if (t < 16)
+            next[t] = y[0];
+        tile[t / 16][t % 16] = 1.0f; // here
+    }
+}
+
+KERNEL(endless_loop, (const u32 *flag, u32 *y)) {
+    THREADS(t) {
+        while (*(const volatile u32 *)flag == 0) { // here
+        }
+        y[t] = 1;
+    }
+}
+
+KERNEL(race_between_blocks, (u32 * y)) {
+    THREADS(t) {
+        if (t == 0)
+            y[0] += blockIdx.x; // here
+    }
+}
+
+KERNEL(wild_store, (u32 * y)) {
+    THREADS(t) {
+        *(u32 *)(0x123456780000 + y[t]) = t; // here
+    }
+}
+
+KERNEL(null_pointer, (u32 * nothing)) {
+    THREADS(t) {
+        nothing[t] = t; // here
+    }
+}
+
+// Nothing is wrong with these.
+KERNEL(reversed_by_warps, (u64 n, const f32 *x, f32 *y, u32 *count)) {
+    REGISTER(f32, value, MAX_THREADS);
+    THREADS(t) { value(t) = t < n ? x[t] : 0; }
+    warp_shuffle_xor(THIS_BLOCK, value, 31, value);
+    const f32 total = block_reduce(THIS_BLOCK, value, Add());
+    THREADS(t) {
+        if (t < n && blockIdx.x == 0)
+            y[t] = value(t) + total;
+        atomic_add(count, 1);
+    }
+    GRID_STRIDE(i, n) {
+        if (i == 3)
+            continue;
+        y[n + i] = x[i];
+    }
+}
+
+// Blocks that hand on what they wrote, by a fence and an atomic operation.
+KERNEL(last_block, (u32 * written, u32 *arrived, u32 *sum)) {
+    THREADS(t) {
+        if (t == 0) {
+            written[blockIdx.x] = blockIdx.x;
+            fence();
+            if (atomic_add(arrived, 1) == gridDim.x - 1) {
+                u32 all = 0;
+                for (u32 block = 0; block < gridDim.x; ++block)
+                    all += written[block];
+                *sum = all;
+            }
+        }
+    }
+}

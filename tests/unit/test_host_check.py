@@ -1,0 +1,149 @@
+"""Checked mode on the host: planted mistakes are named by their lines, and right kernels pass."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import uhal.compile
+from tests.host_kernels import has_compiler
+from uhal import Device, DeviceBuffer, Module
+from uhal.errors import DeviceError
+
+pytestmark = [
+    pytest.mark.skipif(not has_compiler(), reason="kernels are compiled here"),
+    pytest.mark.skipif(shutil.which("addr2line") is None, reason="lines need binutils"),
+]
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = Path(__file__).parent / "planted" / "kernels.cpp"
+
+CASES: dict[str, tuple[list[Any], tuple[int, ...], str]] = {
+    # kernel: sizes of buffers of its 4-byte arguments, grid, block and shared bytes, words
+    "missing_barrier": ([256, 256], (1, 256), "race on tile[255]: write of 4 bytes"),
+    "store_past_end": (
+        [256],
+        (4, 64),
+        "write of 4 bytes at y[256], outside of argument 0 'y', whose memory has 256 elements of 4 "
+        "bytes from there: block (3, 0, 0), thread (63, 0, 0), at",
+    ),
+    "load_before_start": ([100, 100], (1, 64), "read of 4 bytes at x[-3], outside of argument 0"),
+    "vector_load": ([64, 64], (1, 8), "read of 16 bytes at x[1], whose address 0x"),
+    "shared_race": ([1], (1, 64), "race on count[0]"),
+    "uninitialized": ([64], (1, 64), "read of 4 bytes of tile[32], block (0, 0, 0), thread (32,"),
+    "uninitialized_dynamic": ([64], (1, 64, 256), "of dynamic shared memory[0], block (0, 0, 0)"),
+    "past_shared": (
+        [1],
+        (1, 64),
+        "write of 4 bytes at tile[32], outside of its 128 bytes of shared",
+    ),
+    "endless_loop": ([1, 64], (1, 64), "it has run for 1 s (UHAL_HOST_CHECK_SECONDS)"),
+    "race_between_blocks": ([1], (3, 64), "race on y[0]"),
+    "wild_store": ([64], (1, 64), "write of 4 bytes at 0x123456780000, which is no memory of"),
+    "null_pointer": ([None], (1, 64), "at a null pointer (0), as argument 0 'nothing' is"),
+}
+
+CHILD = """
+import json, sys
+from uhal import Device, DeviceBuffer, Module
+image, kernel, sizes, shape = sys.argv[1], sys.argv[2], *map(json.loads, sys.argv[3:])
+Device(0, "host").__enter__()
+function = Module.from_file(image).get_function(kernel)
+types = [parameter.dtype for parameter in function.signature]
+buffers = [None if size is None else DeviceBuffer.zeros(size, t) for size, t in zip(sizes, types)]
+try:
+    function[tuple(shape)](*buffers)
+    Device.current().synchronize()
+except Exception as error:
+    print(error)
+"""
+
+
+@cache
+def checked() -> bytes:
+    return uhal.compile.host(SOURCE, checked=True)
+
+
+def lines_of(kernel: str) -> list[int]:
+    """The lines of a kernel that end in its mark."""
+    text = SOURCE.read_text(encoding="utf-8").splitlines()
+    start = next(
+        number
+        for number, line in enumerate(text)
+        if line.startswith("KERNEL") and f"({kernel}," in line
+    )
+    end = next(number for number in range(start, len(text)) if text[number] == "}")
+    return [number + 1 for number in range(start, end) if text[number].endswith("// here")]
+
+
+@pytest.mark.parametrize("kernel", CASES)
+def test_a_planted_mistake_is_named(kernel: str, tmp_path: Path) -> None:
+    sizes, shape, words = CASES[kernel]
+    image = tmp_path / "planted.so"
+    image.write_bytes(checked())
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "UHAL_HOST_CHECK": "1"}
+    environment["UHAL_HOST_CHECK_SECONDS"] = "1"
+    command = [
+        sys.executable,
+        "-c",
+        CHILD,
+        str(image),
+        kernel,
+        json.dumps(sizes),
+        json.dumps(shape),
+    ]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100)
+    said = done.stdout
+    assert f"kernel {kernel}: " in said and words in said, said + done.stderr
+    lines = lines_of(kernel)
+    assert lines
+    for line in lines:
+        assert f"kernels.cpp:{line}" in said, said
+    # The launch, by its own line.
+    call = next(n for n, text in enumerate(CHILD.splitlines(), 1) if "(*buffers)" in text)
+    assert f"It was this one: {kernel} grid" in said and f"[<string>:{call}]" in said
+
+
+def test_what_is_right_passes(rng: np.random.Generator) -> None:
+    size = 100
+    values = rng.integers(-1000, 1000, size).astype("f4")
+    with Device(0, "host"), Module.from_bytes(checked()) as module:
+        x = DeviceBuffer.from_numpy(values)
+        y, count = DeviceBuffer.zeros(2 * size, "f32"), DeviceBuffer.zeros(1, "u32")
+        module.get_function("reversed_by_warps")[2, 128](size, x, y[:], count)
+        padded = np.concatenate([values, np.zeros(28, "f4")]).reshape(-1, 32)[:, ::-1].ravel()
+        assert np.array_equal(y.to_numpy()[:size], padded[:size] + values.sum())
+        copied = values.copy()
+        copied[3] = 0
+        assert np.array_equal(y.to_numpy()[size:], copied)
+        assert count.to_numpy()[0] == 256
+        tile = DeviceBuffer.zeros(256, "f32")
+        module.get_function("with_barrier")[1, 256](DeviceBuffer.zeros(256, "f32"), tile)
+        written, arrived, total = (DeviceBuffer.zeros(n, "u32") for n in (20, 1, 1))
+        module.get_function("last_block")[20, 32](written, arrived, total)
+        assert total.to_numpy()[0] == 190
+
+
+def test_the_variable_asks_for_checked_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = "#include <uhal/kernel.h>\nKERNEL(k, (u32 *x)) { THREADS(t) { x[t] = 1; } }\n"
+    monkeypatch.delenv("UHAL_HOST_CHECK", raising=False)
+    assert b"uhal_host_check" not in uhal.compile.host(source)
+    monkeypatch.setenv("UHAL_HOST_CHECK", "1")
+    assert b"uhal_host_check" in uhal.compile.host(source)
+    assert b"uhal_host_check" not in uhal.compile.host(source, checked=False)
+
+
+def test_what_does_not_compile_is_said() -> None:
+    with pytest.raises(DeviceError, match="no_such_thing"):
+        uhal.compile.host("#include <uhal/kernel.h>\nKERNEL(k, ()) { no_such_thing(); }\n")
+    with pytest.raises(FileNotFoundError):
+        uhal.compile.host(Path("/nonexistent/k.cpp"))

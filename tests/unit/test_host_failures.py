@@ -1,0 +1,115 @@
+"""What is said of host kernels that end the process or never end, and of damaged libraries."""
+
+from __future__ import annotations
+
+import os
+import signal
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.host_kernels import build, has_compiler
+from tests.sampling import rounds
+from uhal.errors import InvalidImageError
+from uhal.images import cpu_level
+from uhal.images.elf import Elf
+from uhal.images.host_module import require_host_module
+
+pytestmark = pytest.mark.skipif(not has_compiler(), reason="kernels are compiled here")
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = """
+#include <uhal/kernel.h>
+KERNEL(wild, (u32 n, u32 *y)) { THREADS(t) { *(volatile u32 *)(0x123456789000 + y[t]) = n; } }
+KERNEL(endless, (const u32 *flag, u32 *y)) {
+    THREADS(t) {
+        while (*(const volatile u32 *)flag == 0) {
+        }
+        y[t] = 1;
+    }
+}
+"""
+CHILD = """
+import sys
+from uhal import *
+with Device(0, "host") as device:
+    kernel = Module.from_file(sys.argv[1]).get_function(sys.argv[2])
+    flag, y = (DeviceBuffer.zeros(64, "u32") for _ in range(2))
+    try:
+        kernel[2, 64](*{"wild": (7, y), "endless": (flag, y)}[sys.argv[2]])
+        device.synchronize()
+    except Exception as error:
+        print(error)
+    try:
+        y.to_numpy()
+    except Exception as error:
+        print("later:", error)
+"""
+
+
+def run(
+    kernel: str, folder: Path, *options: str, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    image = folder / "k.so"
+    image.write_bytes(build(SOURCE))
+    return subprocess.run(
+        [sys.executable, *options, "-c", CHILD, str(image), kernel],
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+
+
+def test_a_crash_names_kernel_and_launch(tmp_path: Path) -> None:
+    done = run("wild", tmp_path, "-X", "faulthandler")
+    assert done.returncode == -signal.SIGSEGV
+    said = done.stderr
+    assert "a kernel of the host has ended the process by a wild pointer (SIGSEGV)" in said
+    assert "kernel    wild, grid (2, 1, 1), block (64, 1, 1)" in said
+    assert "arguments (u32 n, u32 *y): 0x7 0x" in said
+    assert "address   0x123456789000" in said
+    # Who handled it before is asked, too.
+    assert "Fatal Python error: Segmentation fault" in said
+
+
+def test_a_crash_elsewhere_is_not_ours(tmp_path: Path) -> None:
+    code = "import ctypes, uhal; uhal.Device(0, 'host').synchronize(); ctypes.string_at(1, 4)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == -signal.SIGSEGV and "kernel" not in done.stderr
+
+
+def test_an_endless_kernel_is_left(tmp_path: Path) -> None:
+    done = run("endless", tmp_path, UHAL_HOST_DEADLINE="1")
+    assert done.returncode == 0, done.stderr
+    first, _, later = done.stdout.partition("later:")
+    assert "has not ended within the 1 s of UHAL_HOST_DEADLINE: it is left running" in first
+    assert "It was this one: endless grid (2, 1, 1), block (64, 1, 1)" in first
+    assert "host:0 was lost earlier" in later
+
+
+def test_damage_is_refused_as_far_as_reading_can_tell(rng: np.random.Generator) -> None:
+    """The loader believes what it is given: what reaches it has its parts where they should be."""
+    image = build(SOURCE)
+    level = cpu_level.best_level().number
+    require_host_module(image, "it", level)
+    for _ in range(rounds(40, 2000)):
+        cut = image[: int(rng.integers(1, len(image)))]
+        with pytest.raises(InvalidImageError):
+            require_host_module(cut, "it", level)
+    library = Elf(image)
+    dynamic = next(one for one in library.segments if one.type == 2)
+    refused = 0
+    for entry in range(dynamic.offset, dynamic.offset + dynamic.file_size, 16):
+        tag, value = struct.unpack_from("<qQ", image, entry)
+        if tag in (5, 6, 7, 25, 0x6FFFFEF5):  # names, symbols, relocations, initialisers, hashes
+            broken = bytearray(image)
+            struct.pack_into("<Q", broken, entry + 8, value + int(rng.integers(1 << 24, 1 << 40)))
+            with pytest.raises(InvalidImageError, match="it is a damaged library: DT_"):
+                require_host_module(bytes(broken), "it", level)
+            refused += 1
+    assert refused >= 4

@@ -1,0 +1,139 @@
+"""The site's own parts: what the reference names, figures behind plots, pictures of the gallery."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import struct
+import subprocess
+import sys
+import zlib
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import uhal
+import uhal.frameworks
+from benchmarks import launch_overhead, tables
+from benchmarks.suites import SUITES
+from build_support.site import compiled
+from build_support.site.names import BLOCK, public_names, shown
+from tests.unit.test_public_names import attributes
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+GALLERY = ROOT / "examples" / "gallery"
+UNSTATED = {"hot_table"}
+"""What the stub leaves out on purpose: no program needs it."""
+PROGRAMS = sorted(path for path in GALLERY.glob("*.py") if path.stem != "shared")
+
+
+def test_pages_of_the_reference_show_names_there_are_and_each_once() -> None:
+    for module, names in shown(DOCS).items():
+        assert set(names) <= set(public_names(module))
+        assert [name for name, count in Counter(names).items() if count > 1] == []
+
+
+def test_a_name_that_no_page_shows_is_in_a_block_for_the_rest() -> None:
+    rests = Counter(
+        module
+        for page in DOCS.rglob("*.md")
+        for rest, module, _ in BLOCK.findall(page.read_text(encoding="utf-8"))
+        if rest
+    )
+    assert set(rests.values()) == {1}
+    for module in ("uhal", "uhal.frameworks", "ubridge", "ubridge.backends"):
+        assert rests[module] == 1, f"a new name of {module} would be on no page"
+
+
+COMPILED = {
+    name: found
+    for module in (uhal, uhal.frameworks)
+    for name in module.__all__
+    if isinstance(found := getattr(module, name), type) and compiled.is_compiled(found)
+}
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_a_compiled_class_is_described_with_all_it_has(name: str) -> None:
+    lines = "\n".join(compiled.described(f"uhal.{name}", COMPILED[name]))
+    told = re.findall(r"^   \.\. py:(?:method|property|attribute):: (\w+)", lines, re.MULTILINE)
+    assert set(told) == {attribute for attribute, _ in attributes(COMPILED[name])} - UNSTATED
+    assert "_Self" not in lines
+
+
+def test_every_link_of_the_side_bar_is_by_pattern_or_there() -> None:
+    text = (DOCS / "index.md").read_text(encoding="utf-8")
+    trees = re.findall(r"^```\{toctree\}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    lines = [line for tree in trees for line in tree.splitlines()]
+    named = {line for line in lines if line and not line.startswith(":")}
+    assert "guide/*" in named, "a new page of the guide would be nowhere"
+    for name in named:
+        assert list(DOCS.glob(f"{name}.md")), name
+
+
+def test_the_page_of_launches_says_what_its_figures_say() -> None:
+    figures = json.loads((DOCS / "performance.json").read_text(encoding="utf-8"))
+    taken = ("rows", "gaps", "versions", "absent", "failed")
+    starts = {name: launch_overhead.Start(**one) for name, one in figures["starts"].items()}
+    result = launch_overhead.Result(**{name: figures[name] for name in taken}, starts=starts)
+    known = {tables.gate_text(gate): gate for gate in SUITES["cuda"].gates}
+    outcomes = [(known[gate["what"]], gate["is"]) for gate in figures["gates"]]
+    page = (DOCS / "performance.md").read_text(encoding="utf-8")
+    for table in tables.tables(result, outcomes, None).split("\n\n"):
+        assert table in page
+    assert figures["date"] in page and figures["machine"] in page
+
+
+def test_the_page_of_operations_says_what_its_figures_say() -> None:
+    figures = json.loads((DOCS / "performance_ops.json").read_text(encoding="utf-8"))
+    page = (DOCS / "performance_ops.md").read_text(encoding="utf-8")
+    times = {
+        (row["operation"], row["size"], row["library"]): f"{row['nanoseconds'] / 1e3:,.1f}"
+        for row in figures["rows"]
+    }
+    for one in figures["speeds"]:
+        where = (one["operation"], one["size"])
+        three = " | ".join(times[(*where, library)] for library in ("ubridge", "numpy", "torch"))
+        assert f"| {where[0]} | {three} | {one['speed']:.2f} |" in page
+    for family, speeds in figures["means"].items():
+        assert f"| {family} | {' | '.join(f'{one:.2f}' for one in speeds.values())} |" in page
+    for gate in figures["gates"]:
+        assert f"| {gate['what']} | {gate['least']:.2f} | {gate['is']:.2f} |" in page
+    assert figures["date"] in page and figures["machine"] in page
+
+
+def pixels_of(picture: Path) -> npt.NDArray[np.uint8]:
+    """The rows of a PNG whose rows have no filter."""
+    data = picture.read_bytes()
+    assert data.startswith(b"\x89PNG\r\n\x1a\n")
+    width, height = struct.unpack(">II", data[16:24])
+    length = struct.unpack(">I", data[33:37])[0]
+    rows = np.frombuffer(zlib.decompress(data[41 : 41 + length]), np.uint8)
+    return rows.reshape(height, 1 + 3 * width)[:, 1:].reshape(height, width, 3)
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
+def test_a_program_of_the_gallery_draws(program: Path, tmp_path: Path) -> None:
+    picture = tmp_path / "picture.png"
+    done = subprocess.run(
+        [sys.executable, str(program), "--size", "96", "--backend", "host", "--output", picture],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        encoding="utf-8",
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "host" in done.stdout
+    pixels = pixels_of(picture)
+    assert pixels.shape[1] == 96
+    assert len(np.unique(pixels.reshape(-1, 3), axis=0)) > 50
+
+
+def test_every_program_of_the_gallery_is_on_its_page() -> None:
+    page = (DOCS / "gallery.md").read_text(encoding="utf-8")
+    assert re.findall(r"<!-- picture: (\w+) -->", page) == [path.stem for path in PROGRAMS]

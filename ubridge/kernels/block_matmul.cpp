@@ -1,0 +1,149 @@
+// Weights of blocks times vectors of bytes, for CPUs: `activations_<elements>_<type>` makes bytes of
+// vectors, `product_<format>_<type>` multiplies by them: out[v, row] = sum over l of
+// weight[row, l] x[v, l]. Products of integers are exact, sums of them are taken in f32 and rounded
+// once.
+//
+// A piece of the rows is gone through in tiles, all vectors by one before the next: the blocks are read
+// from memory once. Grids are (pieces). ubridge/buffers/activation_launches.py says what the bytes
+// are of.
+#include "block_panels.h"
+#include "block_rows.h"
+
+// -- vectors of bytes -----------------------------------------------------------------------------
+
+template <class T, class Side, u32 ELEMENTS>
+ONE_FUNCTION void quantize_piece(const T *x, u8 *out, const Piece &vectors, u64 columns)
+{
+    const u64 filled = whole_times(columns, FILLED);
+    for (u64 v = vectors.first; v < vectors.first + vectors.length; ++v) {
+        u8 *const to = out + v * (filled / 4 * 5);
+        i8 *const quants = reinterpret_cast<i8 *>(to);
+        Side *const sides = reinterpret_cast<Side *>(to + filled);
+        for (u64 i = 0; i < columns; i += ELEMENTS) {
+            f32 wide[ELEMENTS];
+            widen(x + v * columns + i, ELEMENTS, wide);
+            if constexpr (ELEMENTS == 32)
+                quantize_32(wide, quants + i, sides + i / 32);
+            else
+                quantize_256(wide, quants + i, sides + i / 256);
+        }
+        memset(quants + columns, 0, filled - columns);
+        memset(sides + columns / ELEMENTS, 0, (filled - columns) / 4);
+    }
+}
+
+#define ACTIVATIONS(T, ELEMENTS)                                                                   \
+    KERNEL(activations_##ELEMENTS##_##T, (const T *x, u8 *out, u64 vectors, u64 columns))          \
+    {                                                                                              \
+        const Piece piece(vectors, blockIdx.x, gridDim.x, 1);                                      \
+        quantize_piece<T, Side##ELEMENTS, ELEMENTS>(x, out, piece, columns);                       \
+    }
+
+ACTIVATIONS(f32, 32)
+ACTIVATIONS(f16, 32)
+ACTIVATIONS(bf16, 32)
+ACTIVATIONS(f32, 256)
+ACTIVATIONS(f16, 256)
+ACTIVATIONS(bf16, 256)
+
+// -- products -------------------------------------------------------------------------------------
+
+enum : u64 {
+    TOGETHER = 4,     // rows of a pass
+    FEW_VECTORS = 3,  // for which unpacking a panel does not pay
+};
+
+// Of a weight's piece, what all its tiles share.
+struct Work {
+    const u8 *weight; // from the first row on
+    u64 rows, blocks;
+    Vectors vectors;
+    u64 count;
+};
+
+// results[vector][work.rows]. TOGETHER rows are taken from as many runs of neighbors: each run is
+// read from memory in its order, which is what CPUs look ahead for.
+template <class Block>
+DEVICE_FUNCTION void multiply_few(const Block *rows, const Work &work, f32 *results)
+{
+    u64 row = 0;
+#if HAS_WIDE
+    if constexpr (Way<Block>::BLOCKS != 0) {
+        const u64 apart = work.rows / TOGETHER;
+        for (; row < apart; ++row)
+            for (u64 v = 0; v < work.count; ++v)
+                multiply_rows<Block, TOGETHER>(rows + row * work.blocks, apart, work.blocks,
+                                               work.vectors, v, results + v * work.rows + row);
+        for (row = apart * TOGETHER; row < work.rows; ++row)
+            for (u64 v = 0; v < work.count; ++v)
+                multiply_rows<Block, 1>(rows + row * work.blocks, 1, work.blocks, work.vectors, v,
+                                        results + v * work.rows + row);
+    }
+#endif
+    for (; row < work.rows; ++row)
+        for (u64 v = 0; v < work.count; v += SPAN_VECTORS)
+            multiply_spans(rows + row * work.blocks, work.blocks, work.vectors, v,
+                           u32(smaller(SPAN_VECTORS, work.count - v)),
+                           results + v * work.rows + row, work.rows);
+}
+
+// results[vector][step], of which `length` are rows from `first` on.
+typedef void (*Deliver)(const f32 *results, u64 step, u64 first, u64 length, u64 vectors, void *out,
+                        u64 out_rows);
+
+template <class Block>
+ONE_FUNCTION void multiply_piece(const Work &work, Deliver deliver, void *out, u64 first_row,
+                                 u64 out_rows)
+{
+    const Block *const rows = reinterpret_cast<const Block *>(work.weight);
+#if HAS_WIDE
+    constexpr Kind KIND = kind_of<Block>;
+    if (work.count > FEW_VECTORS) {
+        const Held<f32> results = hold<f32>(work.count * PANEL);
+        const u64 columns = work.blocks * Block::ELEMENTS;
+        const Panel panel(columns, KIND.span);
+        const Shares shares(work.count, columns, KIND.span);
+        share<SideOf<Block>>(work.vectors, work.count, KIND, shares);
+        for (u64 row = 0; row < work.rows; row += PANEL) {
+            const u64 length = smaller(PANEL, work.rows - row);
+            unpack(rows + row * work.blocks, work.blocks, length, panel);
+            multiply_panel<KIND.has_sign, KIND.has_minimum, KIND.span>(
+                panel, work.vectors, work.count, shares, results.get());
+            deliver(results.get(), PANEL, first_row + row, length, work.count, out, out_rows);
+        }
+        return;
+    }
+#endif
+    const Held<f32> results = hold<f32>(work.count * work.rows);
+    multiply_few(rows, work, results.get());
+    deliver(results.get(), work.rows, first_row, work.rows, work.count, out, out_rows);
+}
+
+template <class T>
+ONE_FUNCTION void deliver_as(const f32 *results, u64 step, u64 first, u64 length, u64 vectors,
+                             void *out, u64 out_rows)
+{
+    for (u64 v = 0; v < vectors; ++v)
+        for (u64 row = 0; row < length; ++row)
+            static_cast<T *>(out)[v * out_rows + first + row] = T(results[v * step + row]);
+}
+
+#define PRODUCT_AS(format, T, Block)                                                               \
+    KERNEL(product_##format##_##T,                                                                 \
+           (const void *weight, const u8 *x, T *out, u64 rows, u64 columns, u64 vectors))          \
+    {                                                                                              \
+        const Piece piece(rows, blockIdx.x, gridDim.x, PANEL);                                     \
+        const u64 blocks = columns / Block::ELEMENTS;                                              \
+        const u8 *const from =                                                                     \
+            static_cast<const u8 *>(weight) + piece.first * blocks * sizeof(Block);                \
+        if (piece.length != 0)                                                                     \
+            multiply_piece<Block>({from, piece.length, blocks, {x, columns}, vectors},             \
+                                  deliver_as<T>, out, piece.first, rows);                          \
+    }
+#define PRODUCTS(format, Block)                                                                    \
+    PRODUCT_AS(format, f32, Block)                                                                 \
+    PRODUCT_AS(format, f16, Block)                                                                 \
+    PRODUCT_AS(format, bf16, Block)
+
+FORMATS_OF_CANDLE(PRODUCTS)
+FORMATS_BESIDE(PRODUCTS)

@@ -1,0 +1,74 @@
+"""From numbers to ggml's blocks and back, by the host's CPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ubridge.buffers.block_launches import launch_dequantize
+from ubridge.core.block_formats import BlockFormat, block_format
+from ubridge.device.images import load_module
+from uhal import Device, DeviceBuffer, launch
+from uhal.dtypes import f32, u8
+from uhal.errors import ArgumentValueError
+
+Array = npt.NDArray[Any]
+
+
+def quantize(values: Array, format: BlockFormat | str) -> npt.NDArray[np.uint8]:
+    """Quantize the last axis of an array: the bytes of its blocks, row after row.
+
+    Takes f32 and bf16 as they are, other numbers as f32. Formats of 32 elements and TQ1_0, TQ2_0
+    get ggml's bytes; the others search for scales by least squares, and their root mean square
+    error is at most that of ggml's search and 2 percent. Computed on the host's CPU, by all its
+    cores. Raises `ArgumentValueError` for rows of no whole blocks, and for formats that need a
+    search in a codebook, which are read only.
+    """
+    told = block_format(format)
+    if told.name not in ENCODED:
+        raise ArgumentValueError(
+            f"quantize: no way to {told.name} is known; there are {', '.join(ENCODED)}"
+        )
+    values = np.asarray(values)
+    if values.dtype != f32 and values.dtype.name != "bfloat16":
+        values = values.astype(np.float32)
+    told.row_bytes(values.shape[-1] if values.ndim else 1)
+    count = values.size // told.elements
+    with Device(0, backend="host") as host:
+        x = DeviceBuffer.from_numpy(np.ascontiguousarray(values).ravel(), device=host)
+        blocks = DeviceBuffer.uninitialized(count * told.block_bytes, u8, device=host)
+        kernel = load_module("quantize_blocks", device=host).get_function(
+            f"quantize_{told.name}_{x.dtype.name}"
+        )
+        if count:
+            # A work-item is a block or some, which are many instructions.
+            launch(kernel, grid=min(count, _PIECES), block=1, args=(count, x, blocks.view(u8)))
+        return blocks.to_numpy()
+
+
+def dequantize(blocks: Array | bytes, format: BlockFormat | str) -> npt.NDArray[np.float32]:
+    """Return the elements of blocks, one after the other. They are computed on the host's CPU."""
+    told = block_format(format)
+    raw = np.frombuffer(blocks, np.uint8)
+    if raw.size % told.block_bytes:
+        raise ArgumentValueError(
+            f"{told.name}: expected whole blocks of {told.block_bytes} bytes, got {raw.size}"
+        )
+    count = raw.size // told.block_bytes
+    with Device(0, backend="host") as host:
+        weight = DeviceBuffer.from_numpy(raw, device=host)
+        elements = launch_dequantize(told, weight, count, told.elements)
+        return elements[: count * told.elements].to_numpy()
+
+
+ENCODED = (
+    *("q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q8_1", "q2_K", "q3_K", "q4_K", "q5_K", "q6_K"),
+    *("q8_K", "iq4_nl", "iq4_xs", "tq1_0", "tq2_0", "mxfp4"),
+)
+"""Formats that `quantize` writes."""
+_PIECES = 256
+"""Of a weight that is quantized: enough for many cores, each a run of blocks."""
+
+__all__ = ["ENCODED", "dequantize", "quantize"]

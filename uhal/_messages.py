@@ -1,0 +1,226 @@
+"""What kernels print and assert: read when the host waits, printed, or raised.
+
+A module that includes `<uhal/messages.h>` has a variable `uhal_messages`. When it is loaded, that
+is set to a ring of messages in host memory that the device reaches, one for all its modules.
+The layout of both is that header's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import struct
+import sys
+import threading
+import warnings
+import weakref
+from typing import Protocol
+
+import numpy as np
+
+from uhal._lane import Context, HostBuffer
+from uhal.errors import DeviceError, DeviceWarning, KernelAssertionError, NotFoundError
+
+VARIABLE = "uhal_messages"
+CAPACITY = 4096
+
+_ASSERTION = 2
+_NOWHERE = 0xFFFFFFFF
+_CHANNEL = np.dtype(
+    [("pending", np.uint32), ("capacity", np.uint32), ("next", np.uint32), ("reserved", "13u4")]
+)
+_MESSAGE = np.dtype(
+    [
+        ("number", np.uint32),
+        ("kind", np.uint32),
+        ("line", np.uint32),
+        ("thread", np.uint32),
+        ("block", "3u4"),
+        ("count", np.uint32),
+        ("values", "8u8"),
+        ("types", "S8"),
+        ("function", "S120"),
+        ("text", "S320"),
+    ]
+)
+_CONVERSION = re.compile(r"%([-+ #0]*\d*(?:\.\d+)?)(?:hh|h|ll|l|z|j|t|L)?([diuxXocfFeEgGp%])")
+_HOST_FUNCTION = re.compile(r"uhal_kernel_(\w+)::body")
+
+
+class _Loaded(Protocol):
+    """What is asked of a module."""
+
+    def write_global(self, name: str, value: bytes) -> None:
+        """Set the first bytes of a variable."""
+
+
+class KernelMessages:
+    """The ring that modules of one device write to. Modules hold it. Any thread may use it."""
+
+    def __init__(self, context: Context) -> None:
+        self._ring = ring = _Ring(context)
+        context.watch_reports(ring.word, ring.report)
+        weakref.finalize(self, _end, context, ring).atexit = False
+
+    def attach(self, module: _Loaded) -> None:
+        """Let a module write here. `NotFoundError` when the driver does not find its variable."""
+        address = int(self._ring.memory.device_ptr)
+        module.write_global(VARIABLE, address.to_bytes(8, "little"))
+
+
+class _Ring:
+    """The memory, and how far it was read."""
+
+    def __init__(self, context: Context) -> None:
+        size = _CHANNEL.itemsize + CAPACITY * _MESSAGE.itemsize
+        self.memory = HostBuffer(size, "u8", device=context.device, mapped=True)
+        self.memory.array[:] = 0
+        self.word = self.memory.array.ctypes.data
+        self._channel = self.memory.array[: _CHANNEL.itemsize].view(_CHANNEL)[0]
+        self._messages = self.memory.array[_CHANNEL.itemsize :].view(_MESSAGE)
+        self._channel["capacity"] = CAPACITY
+        self._read = 0
+        self._lock = threading.Lock()
+
+    def report(self) -> None:
+        """Print what was printed since the last time; raise the first assertion that failed."""
+        with self._lock:
+            lines, failed = self._new()
+        if lines:
+            sys.stdout.write("".join(lines))
+            sys.stdout.flush()
+        if failed:
+            more = f" ({len(failed) - 1} more failed)" if len(failed) > 1 else ""
+            raise KernelAssertionError(failed[0] + more)
+
+    def _new(self) -> tuple[list[str], list[str]]:
+        """What was printed, and what failed, since the last time."""
+        self._channel["pending"] = 0
+        end = int(self._channel["next"])
+        # The counter wraps around as the device's does.
+        new = (end - self._read) & 0xFFFFFFFF
+        failed: list[str] = []
+        if new > CAPACITY:
+            lost = new - CAPACITY
+            failed.append(f"{lost} messages of kernels were lost: at most {CAPACITY} are kept")
+        lines: list[str] = []
+        for number in range(end - min(new, CAPACITY), end):
+            message = self._messages[number % CAPACITY]
+            if int(message["number"]) != (number + 1) & 0xFFFFFFFF:
+                continue  # still being written, by work that was not waited for
+            (failed if message["kind"] == _ASSERTION else lines).append(_words(message))
+        self._read = end
+        return lines, failed
+
+    def close(self) -> None:
+        """Give the memory back."""
+        del self._channel, self._messages
+        self.memory.close()
+
+
+_OF_CONTEXT: weakref.WeakKeyDictionary[Context, weakref.ref[KernelMessages]] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+def attach(context: Context, module: _Loaded) -> KernelMessages | None:
+    """Let a module that has messages be heard; the caller keeps what is returned as long.
+
+    Where that is impossible a `DeviceWarning` says why, and nothing is reported.
+    """
+    found = _OF_CONTEXT.get(context)
+    messages = None if found is None else found()
+    try:
+        if messages is None:
+            messages = KernelMessages(context)
+            _OF_CONTEXT[context] = weakref.ref(messages)
+        messages.attach(module)
+    except NotFoundError:
+        _warn("the driver does not find them: compile with nvcc -rdc=true, or to PTX")
+    except (DeviceError, NotImplementedError) as error:
+        _warn(str(error))
+    else:
+        return messages
+    return None
+
+
+def _warn(reason: str) -> None:
+    warnings.warn(
+        f"PRINTF and ASSERT of this module will not be heard: {reason}", DeviceWarning, stacklevel=5
+    )
+
+
+def _end(context: Context, ring: _Ring) -> None:
+    """Give the memory back once nothing can write to it any more, with its last words."""
+    try:
+        context.synchronize()
+        ring.report()
+    except KernelAssertionError as error:
+        warnings.warn(str(error), DeviceWarning, stacklevel=2)
+    except DeviceError:
+        pass  # closed or lost: nothing runs
+    context.unwatch_reports(ring.word)
+    with contextlib.suppress(DeviceError):
+        ring.close()
+
+
+def _words(message: np.void) -> str:
+    """What a message says."""
+    values = [
+        _value(chr(message["types"][index]), int(message["values"][index]))
+        for index in range(min(int(message["count"]), len(message["types"])))
+    ]
+    text = bytes(message["text"]).decode("utf-8", "replace")
+    if message["kind"] != _ASSERTION:
+        return _printed(text, values)
+    condition, _, names = text.partition("\n")
+    told = bytes(message["function"]).decode("utf-8", "replace")
+    on_host = _HOST_FUNCTION.search(told)
+    where = f"kernel {on_host[1] if on_host else told}, line {message['line']}"
+    if int(message["thread"]) != _NOWHERE:
+        block = tuple(int(index) for index in message["block"])
+        where += f", block {block}, thread {message['thread']}"
+    pairs = zip(_names(names, len(values)), values, strict=True)
+    with_values = ", ".join(f"{name} = {value}" for name, value in pairs)
+    return f"ASSERT({condition}) failed in {where}{': ' + with_values if with_values else ''}"
+
+
+def _value(kind: str, bits: int) -> int | float:
+    if kind == "f":
+        return float(struct.unpack("=d", bits.to_bytes(8, sys.byteorder))[0])
+    return bits - (1 << 64) if kind == "i" and bits >> 63 else bits
+
+
+def _names(text: str, count: int) -> list[str]:
+    """The values as the source spells them: cut at commas that no bracket encloses."""
+    parts, depth = [""], 0
+    for character in text:
+        depth += (character in "([{") - (character in ")]}")
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    names = [part.strip() for part in parts]
+    return names if len(names) == count else [f"value {index}" for index in range(count)]
+
+
+def _printed(text: str, values: list[int | float]) -> str:
+    """C's conversions by Python's; a value too few is `?`."""
+    left = iter(values)
+
+    def convert(found: re.Match[str]) -> str:
+        options, kind = found[1], found[2]
+        if kind == "%":
+            return "%"
+        value = next(left, None)
+        if value is None:
+            return "?"
+        if kind == "p":
+            return f"{int(value):#x}"
+        if kind in "uxXo" and isinstance(value, int) and value < 0:
+            value &= 0xFFFFFFFF if value >= -(1 << 31) else (1 << 64) - 1
+        if kind in "diuxXoc":
+            value = int(value)
+        return f"%{options}{'d' if kind == 'u' else kind}" % value
+
+    return _CONVERSION.sub(convert, text)

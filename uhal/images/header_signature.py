@@ -1,0 +1,63 @@
+"""Reads what `<uhal/kernel.h>` leaves in a device's image of each kernel's parameters.
+
+For a kernel `saxpy` that is a constant `uhal_signature_saxpy`; `uhal/include/uhal/signature.h`,
+which makes it, says what is in it. The image's own facts count first, as everywhere.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+
+from uhal.errors import ArgumentValueError, InvalidImageError
+from uhal.images.host_module import CONST, POINTER, ParameterFacts, signature_of
+from uhal.signature import Signature, merge
+
+PREFIX = "uhal_signature_"
+MAX_BYTES = 1 << 16
+"""Of one constant: 4096 bytes of parameters are at most as many parameters."""
+SOURCE = "kernel.h"
+
+_PARAMETER = re.compile(r"([pcv])([?bBhHiIqQ8egfd-])([0-9a-f]{4})")
+_FLAGS = {"p": POINTER, "c": POINTER | CONST, "v": 0}
+
+
+def read_signature(entry: str, constant: bytes) -> Signature:
+    """Return what the constant of a kernel says. `InvalidImageError` when it is damaged."""
+    codes, bar, text = constant[:MAX_BYTES].partition(b"\0")[0].decode("latin-1").partition("|")
+    if not bar or len(codes) % 6:
+        raise _damaged(entry)
+    facts: list[ParameterFacts] = []
+    for start in range(0, len(codes), 6):
+        found = _PARAMETER.fullmatch(codes, start, start + 6)
+        if found is None:
+            raise _damaged(entry)
+        size = int(found[3], 16)
+        dtype = 0 if found[2] == "-" else ord(found[2])
+        facts.append(ParameterFacts(size, 1, _FLAGS[found[1]], dtype))
+    try:
+        told = signature_of(entry, text, facts)
+    except ArgumentValueError as error:
+        raise InvalidImageError(f"{PREFIX}{entry}: {error}") from error
+    # Where parameters lie is the image's to say.
+    return Signature((replace(one, offset=None, source=SOURCE) for one in told), entry)
+
+
+def with_header(image: Signature, constants: Mapping[str, bytes]) -> Signature:
+    """Return a kernel's signature with what the header left of it among `constants`, by entry.
+
+    `InvalidImageError` where the two contradict each other.
+    """
+    constant = constants.get(image.entry or "")
+    if constant is None:
+        return image
+    told = read_signature(image.entry or "", constant)
+    try:
+        return merge(image, told) or image
+    except ArgumentValueError as error:
+        raise InvalidImageError(str(error)) from error
+
+
+def _damaged(entry: str) -> InvalidImageError:
+    return InvalidImageError(f"{PREFIX}{entry} is damaged")

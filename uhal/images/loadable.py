@@ -1,0 +1,146 @@
+"""Checks what a system's loader would believe of a shared library: segments, tables, relocations.
+
+The loader follows every address in the file. Here each must lie in what the library itself loads,
+so that a damaged file is refused in words. What the code does, no reading tells. Numbers are those
+of the System V ABI, "Object Files" and "Program Loading and Dynamic Linking", and of GNU's linker.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+from uhal.errors import InvalidImageError
+from uhal.images import elf
+
+_PT_DYNAMIC = 2
+_PT_NULL, _PT_GNU_STACK = 0, 0x6474E551
+_PF_EXECUTE, _PF_WRITE, _PF_READ = 1, 2, 4
+_PAGE = 4096
+_MOST_LOADED = 1 << 32
+"""Bytes of memory; kernel libraries have some megabytes."""
+
+_DYNAMIC = struct.Struct("<qQ")
+_RELOCATION = struct.Struct("<QQq")
+_SYMBOL_BYTES = 24
+_ADDRESSES = {
+    **{4: "DT_HASH", 5: "DT_STRTAB", 6: "DT_SYMTAB", 7: "DT_RELA", 12: "DT_INIT", 13: "DT_FINI"},
+    **{23: "DT_JMPREL", 25: "DT_INIT_ARRAY", 26: "DT_FINI_ARRAY", 0x6FFFFEF5: "DT_GNU_HASH"},
+    **{0x6FFFFFF0: "DT_VERSYM", 0x6FFFFFFE: "DT_VERNEED", 0x6FFFFFFC: "DT_VERDEF", 3: "DT_PLTGOT"},
+}
+_CODE = (12, 13)
+_SIZE_OF = {5: 10, 7: 8, 23: 2, 25: 27, 26: 28}
+"""Of a table: the tag of its bytes."""
+_RELA, _JMPREL, _STRTAB, _SYMTAB, _NEEDED, _SONAME = 7, 23, 5, 6, 1, 14
+_GNU_HASH, _RELACOUNT = 0x6FFFFEF5, 0x6FFFFFF9
+_RELATIVE = (8, 1027)
+"""R_X86_64_RELATIVE and R_AARCH64_RELATIVE."""
+
+
+def require_loadable(library: elf.Elf, what: str) -> None:
+    """Raise `InvalidImageError` where the loader would go beyond what the library loads."""
+    try:
+        _Reader(library).check()
+    except _Damage as damage:
+        raise InvalidImageError(f"{what} is a damaged library: {damage}") from None
+
+
+class _Damage(Exception):
+    """What is wrong."""
+
+
+class _Reader:
+    def __init__(self, library: elf.Elf) -> None:
+        self._library = library
+        self._loads = [one for one in library.segments if one.type == elf.PT_LOAD]
+
+    def check(self) -> None:
+        end = 0
+        for load in self._loads:
+            if load.address < end or load.address % _PAGE != load.offset % _PAGE:
+                raise _Damage(f"its segment at {load.address:#x} overlaps another or lies askew")
+            if load.flags not in (_PF_READ, _PF_READ | _PF_EXECUTE, _PF_READ | _PF_WRITE):
+                raise _Damage(f"its segment at {load.address:#x} has the rights {load.flags:#x}")
+            end = load.address + load.memory_size
+            if end > _MOST_LOADED:
+                raise _Damage(f"it loads {end:#x} bytes")
+        for one in self._library.segments:
+            if one.type not in (_PT_NULL, _PT_GNU_STACK) and one.memory_size != 0:
+                self._within(one.address, one.memory_size, f"a segment of type {one.type:#x}")
+        dynamic = [one for one in self._library.segments if one.type == _PT_DYNAMIC]
+        if len(dynamic) != 1:
+            raise _Damage(f"it has {len(dynamic)} dynamic segments")
+        self._check_dynamic(dict(self._entries(dynamic[0])))
+
+    def _entries(self, dynamic: elf.Segment) -> Iterator[tuple[int, int]]:
+        data = self._library.read(dynamic.address, dynamic.file_size)
+        for tag, value in _DYNAMIC.iter_unpack(data[: len(data) // 16 * 16]):
+            if tag == 0:
+                return
+            yield tag, value
+        raise _Damage("its dynamic segment does not end")
+
+    def _check_dynamic(self, entries: dict[int, int]) -> None:
+        for tag, name in _ADDRESSES.items():
+            if tag in entries:
+                size = entries.get(_SIZE_OF.get(tag, -1), 1)
+                runs = _PF_EXECUTE if tag in _CODE else 0
+                self._within(entries[tag], max(size, 1), name, runs)
+        missing = {_STRTAB, _SYMTAB} - entries.keys()
+        if missing:
+            raise _Damage(f"it has no {_ADDRESSES[min(missing)]}")
+        if any(
+            entries.get(tag, 0) >= entries.get(10, 0)
+            for tag in (_NEEDED, _SONAME)
+            if tag in entries
+        ):
+            raise _Damage("a name lies outside of its names")
+        if entries.get(11, _SYMBOL_BYTES) != _SYMBOL_BYTES or entries.get(9, 24) != 24:
+            raise _Damage("its symbols or relocations have another size")
+        symbols = len(self._library.dynamic_symbols)
+        if _GNU_HASH in entries:
+            self._check_hash(entries[_GNU_HASH], symbols)
+        for tag in (_RELA, _JMPREL):
+            if tag in entries:
+                self._check_relocations(entries[tag], entries.get(_SIZE_OF[tag], 0), symbols)
+        if _RELACOUNT in entries:
+            self._check_relative(entries.get(_RELA, 0), entries[_RELACOUNT], entries.get(8, 0))
+
+    def _check_hash(self, address: int, symbols: int) -> None:
+        """GNU's table of symbols: a filter, the first symbol of each bucket, a chain of hashes."""
+        buckets, first, words, _ = struct.unpack("<IIII", self._library.read(address, 16))
+        size = 16 + 8 * words + 4 * buckets + 4 * max(symbols - first, 0)
+        if not buckets or not words or words & (words - 1) or size > _MOST_LOADED:
+            raise _Damage("its table of hashes cannot be")
+        self._within(address, size, "its table of hashes")
+        table = self._library.read(address + 16 + 8 * words, 4 * buckets)
+        starts = struct.unpack(f"<{buckets}I", table)
+        if any(start and not first <= start < symbols for start in starts):
+            raise _Damage("its table of hashes names symbols that it has not")
+        chain_at = address + 16 + 8 * words + 4 * buckets
+        chain = self._library.read(chain_at, 4 * max(symbols - first, 0))
+        if symbols > first and not chain[-4] & 1:
+            raise _Damage("its table of hashes does not end")
+
+    def _check_relocations(self, address: int, size: int, symbols: int) -> None:
+        if size % _RELOCATION.size:
+            raise _Damage(f"its relocations have {size} bytes")
+        for place, information, _ in _RELOCATION.iter_unpack(self._library.read(address, size)):
+            self._within(place, 8, "a relocation's place", _PF_WRITE)
+            if information >> 32 >= max(symbols, 1):
+                raise _Damage(f"a relocation is of symbol {information >> 32}, which it has not")
+
+    def _check_relative(self, address: int, count: int, size: int) -> None:
+        """The loader ends the process where one of these is of another type."""
+        if count * _RELOCATION.size > size:
+            raise _Damage(f"it has {count} relative relocations in {size} bytes")
+        table = self._library.read(address, count * _RELOCATION.size)
+        if any(kind & 0xFFFFFFFF not in _RELATIVE for _, kind, _ in _RELOCATION.iter_unpack(table)):
+            raise _Damage("a relative relocation is of another type")
+
+    def _within(self, address: int, size: int, name: str, flags: int = 0) -> None:
+        for load in self._loads:
+            inside = address - load.address
+            if 0 <= inside <= load.memory_size - size and load.flags & flags == flags:
+                return
+        raise _Damage(f"{name} is at {address:#x} + {size:#x} bytes, where it loads nothing")

@@ -1,0 +1,40 @@
+/** Fast mathematics by name: f32 functions of which speed matters more than the last bits.
+ *
+ * On a device each is its approximate instruction or a few of them; on the host, where the compiler
+ * has nothing faster, the usual function. Subnormal numbers may count as zero.
+ *
+ * Errors on CUDA are those of the CUDA C++ Programming Guide, "Intrinsic Functions", and of the PTX
+ * manual; AMD's instructions are within 1 unit in the last place of f32 (the ISA manuals of RDNA
+ * and CDNA), on top of which comes the rounding of a scaled argument; OpenCL leaves its own open.
+ */
+#ifndef UHAL_FAST_MATH_H
+#define UHAL_FAST_MATH_H
+
+#include <uhal/atomics.h>
+
+/** e to the power of x. CUDA: 2 + |1.173 x| units in the last place. */
+DEVICE_FUNCTION f32 fast_exp(f32 x) { return uhal_fast_exp(x); }
+/** 2 to the power of x. CUDA: 2 units in the last place. */
+DEVICE_FUNCTION f32 fast_exp2(f32 x) { return uhal_fast_exp2(x); }
+/** The natural logarithm. CUDA: 2^-21.41 between 0.5 and 2, elsewhere 3 units in the last place. */
+DEVICE_FUNCTION f32 fast_log(f32 x) { return uhal_fast_log(x); }
+/** The logarithm to the base of 2. CUDA: 2^-22 between 0.5 and 2, elsewhere 2 units. */
+DEVICE_FUNCTION f32 fast_log2(f32 x) { return uhal_fast_log2(x); }
+/** The sine of an angle in radians within -pi and pi. CUDA: 2^-21.41. */
+DEVICE_FUNCTION f32 fast_sin(f32 x) { return uhal_fast_sin(x); }
+/** The cosine of an angle in radians within -pi and pi. CUDA: 2^-21.19. */
+DEVICE_FUNCTION f32 fast_cos(f32 x) { return uhal_fast_cos(x); }
+/** The hyperbolic tangent. CUDA: a relative 2^-11; by fast_exp on other devices. */
+DEVICE_FUNCTION f32 fast_tanh(f32 x) { return uhal_fast_tanh(x); }
+/** The square root. CUDA: a relative 2^-23. */
+DEVICE_FUNCTION f32 fast_sqrt(f32 x) { return uhal_fast_sqrt(x); }
+/** 1 divided by the square root. CUDA: 2 units in the last place. */
+DEVICE_FUNCTION f32 fast_rsqrt(f32 x) { return uhal_fast_rsqrt(x); }
+/** 1 / x. CUDA: 1 unit in the last place. */
+DEVICE_FUNCTION f32 fast_reciprocal(f32 x) { return uhal_fast_reciprocal(x); }
+/** x / y as x times the reciprocal, where that of y is a normal number. */
+DEVICE_FUNCTION f32 fast_divide(f32 x, f32 y) { return x * uhal_fast_reciprocal(y); }
+/** x, which is not negative, to the power of y: fast_exp2(y * fast_log2(x)). */
+DEVICE_FUNCTION f32 fast_pow(f32 x, f32 y) { return uhal_fast_pow(x, y); }
+
+#endif

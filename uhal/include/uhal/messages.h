@@ -1,0 +1,130 @@
+/** What kernels have to say: PRINTF, and ASSERT for what must be true.
+ *
+ * Both write to host memory and the kernel goes on; the program hears of them when it next waits for
+ * the device: what was printed goes to `sys.stdout`, a failed assertion is raised as
+ * `uhal.errors.KernelAssertionError`, and the device lives on. Values are numbers and pointers, eight
+ * at most. The last 4096 messages between two waits are kept, and how many were lost is said.
+ *
+ *     PRINTF("x[%llu] = %g\n", i, x[i]);
+ *     if (!ASSERT(index < bound, index, bound)) continue;
+ *
+ * For CUDA compile with `nvcc -rdc=true`, or to PTX: otherwise nobody can find what a module has to say.
+ */
+#ifndef UHAL_MESSAGES_H
+#define UHAL_MESSAGES_H
+
+#include <uhal/atomics.h>
+
+#define UHAL_MESSAGE_PRINTED 1
+#define UHAL_MESSAGE_ASSERTION 2
+#define UHAL_MESSAGE_VALUES 8
+#define UHAL_MESSAGE_NOWHERE 0xFFFFFFFFU /* the host's kernels do not know their work-item */
+
+/* uhal/_messages.py reads both. */
+struct uhal_message {
+    u32 number; /* counts from 1; written last */
+    u32 kind;
+    u32 line;
+    u32 thread; /* of the block, linear */
+    u32 block[3];
+    u32 count; /* of values */
+    u64 values[UHAL_MESSAGE_VALUES];
+    char types[UHAL_MESSAGE_VALUES]; /* i, u, f or p */
+    char function[120];
+    char text[320];
+};
+
+struct uhal_message_channel {
+    u32 pending; /* not 0: there are new messages */
+    u32 capacity;
+    u32 next; /* messages so far */
+    u32 reserved[13];
+    uhal_message messages[1]; /* as many as there is room for */
+};
+
+DEVICE_GLOBAL(uhal_message_channel *, uhal_messages, 1);
+
+template <class Type> struct uhal_said {
+    static constexpr char type = uhal_is_float<Type>::value ? 'f' : Type(-1) < Type(0) ? 'i' : 'u';
+    static DEVICE_METHOD u64 bits(Type value) {
+        if constexpr (uhal_is_float<Type>::value)
+            return uhal_bits_as<u64>(static_cast<f64>(value));
+        else
+            return static_cast<u64>(static_cast<i64>(value));
+    }
+};
+template <> struct uhal_said<f16> : uhal_said<f32> {};
+template <> struct uhal_said<bf16> : uhal_said<f32> {};
+template <> struct uhal_said<bool> : uhal_said<u32> {};
+template <class Type> struct uhal_said<Type *> {
+    static constexpr char type = 'p';
+    static DEVICE_METHOD u64 bits(const Type *value) { return reinterpret_cast<u64>(value); }
+};
+
+DEVICE_FUNCTION void uhal_copy_text(char *to, const char *from, u32 most) {
+    ROLLED for (u32 index = 0; index < most - 1 && from[index] != '\0'; ++index)
+        to[index] = from[index];
+}
+
+DEVICE_FUNCTION void uhal_place_message(uhal_message &message) {
+#if KERNEL_ON_GPU
+    message.thread = uhal_thread();
+    message.block[0] = blockIdx.x;
+    message.block[1] = blockIdx.y;
+    message.block[2] = blockIdx.z;
+#else
+    message.thread = UHAL_MESSAGE_NOWHERE;
+#endif
+}
+
+template <class... Values>
+DEVICE_FUNCTION void uhal_say(u32 kind, u32 line, const char *text, const char *function,
+                              Values... values) {
+    static_assert(sizeof...(Values) <= UHAL_MESSAGE_VALUES, "a message has at most 8 values");
+    uhal_message_channel *const channel = uhal_messages[0];
+    if (channel == nullptr)
+        return;
+    const u32 number = atomic_add<SCOPE_SYSTEM>(&channel->next, 1);
+    uhal_message &message = channel->messages[number % channel->capacity];
+    atomic_store<SCOPE_SYSTEM>(&message.number, 0);
+    message.kind = kind;
+    message.line = line;
+    uhal_place_message(message);
+    message.count = sizeof...(Values);
+    u32 index = 0;
+    ((message.values[index] = uhal_said<Values>::bits(values),
+      message.types[index] = uhal_said<Values>::type, ++index),
+     ...);
+    ROLLED for (u32 at = 0; at < sizeof message.function; ++at)
+        message.function[at] = 0;
+    ROLLED for (u32 at = 0; at < sizeof message.text; ++at)
+        message.text[at] = 0;
+    uhal_copy_text(message.function, function, sizeof message.function);
+    uhal_copy_text(message.text, text, sizeof message.text);
+    fence<SCOPE_SYSTEM>();
+    atomic_store<SCOPE_SYSTEM>(&message.number, number + 1);
+    atomic_store<SCOPE_SYSTEM>(&channel->pending, 1);
+}
+
+DEVICE_FUNCTION bool uhal_holds(bool condition) { return condition; }
+
+/* The name of the kernel is in the name of its function. */
+#if KERNEL_ON_GPU
+#define UHAL_FUNCTION __func__
+#else
+#define UHAL_FUNCTION __PRETTY_FUNCTION__
+#endif
+
+/** `PRINTF(format, …)`: print numbers as C's `printf` does, but for `%s` and `%n`. */
+#define PRINTF(format, ...)                                                                        \
+    uhal_say(UHAL_MESSAGE_PRINTED, __LINE__, format, UHAL_FUNCTION, ##__VA_ARGS__)
+
+/** `ASSERT(condition, …)`: whether `condition` is true; if it is not, that is reported with kernel,
+ * line, block, work-item (not on the host) and the values that follow it. */
+#define ASSERT(condition, ...)                                                                     \
+    uhal_holds((condition) ? true                                                                  \
+                           : (uhal_say(UHAL_MESSAGE_ASSERTION, __LINE__,                           \
+                                       #condition "\n" #__VA_ARGS__, UHAL_FUNCTION, ##__VA_ARGS__), \
+                              false))
+
+#endif

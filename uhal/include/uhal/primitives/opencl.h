@@ -1,0 +1,89 @@
+/* What the portable headers are made of on OpenCL devices, beside what <uhal/primitives/hip.h> has for
+ * them, too, which includes this. Nothing here is for kernels to call. */
+#ifndef UHAL_PRIMITIVES_OPENCL_H
+#define UHAL_PRIMITIVES_OPENCL_H
+
+/* LLVM 22 makes broken code of its own compare-and-exchange where two of them join, so the built-in
+ * functions of OpenCL C 1.2 are called, whose scope is the device. */
+extern "C" {
+__attribute__((device)) u32 uhal_cl_exchange_if_u32(UHAL_IN_GLOBAL u32 *, u32,
+                                                    u32) __asm("_Z14atomic_cmpxchgPU3AS1Vjjj");
+__attribute__((device)) u32
+uhal_cl_exchange_if_local_u32(UHAL_LOCAL u32 *, u32, u32) __asm("_Z14atomic_cmpxchgPU3AS3Vjjj");
+__attribute__((device)) u64 uhal_cl_exchange_if_u64(UHAL_IN_GLOBAL u64 *, u64,
+                                                    u64) __asm("_Z12atom_cmpxchgPU3AS1Vmmm");
+__attribute__((device)) u64 uhal_cl_exchange_if_local_u64(UHAL_LOCAL u64 *, u64,
+                                                          u64) __asm("_Z12atom_cmpxchgPU3AS3Vmmm");
+__attribute__((device, convergent)) void
+uhal_cl_memory_barrier(u32 scope, u32 semantics) __asm("_Z21__spirv_MemoryBarrierjj");
+}
+
+#define UHAL_CL_COMPARE_EXCHANGE(type)                                                             \
+    template <uhal_scope scope>                                                                    \
+    DEVICE_FUNCTION type uhal_word_compare_exchange(type *address, type expected, type desired) {  \
+        UHAL_LOCAL void *const shared = uhal_cl_to_local(address, 4);                              \
+        if (shared != nullptr)                                                                     \
+            return uhal_cl_exchange_if_local_##type((UHAL_LOCAL type *)shared, expected, desired); \
+        return uhal_cl_exchange_if_##type((UHAL_IN_GLOBAL type *)address, expected, desired);      \
+    }
+UHAL_CL_COMPARE_EXCHANGE(u32)
+UHAL_CL_COMPARE_EXCHANGE(u64)
+#undef UHAL_CL_COMPARE_EXCHANGE
+#undef UHAL_LOCAL
+#undef UHAL_IN_GLOBAL
+
+/* Sequentially consistent, for memory of the workgroup and of all (SPIR-V, "Memory Semantics"). */
+template <uhal_scope scope> DEVICE_FUNCTION void uhal_fence() {
+    uhal_cl_memory_barrier(scope == SCOPE_BLOCK    ? 2
+                           : scope == SCOPE_SYSTEM ? 0
+                                                   : 1,
+                           0x10 | 0x100 | 0x200);
+}
+
+/* Devices need not have sub-groups, and have them of any size: words change hands in shared memory.
+ * All work-items of a block come here together, as everywhere outside of regions. */
+DEVICE_FUNCTION u32 *uhal_exchanged() {
+    __attribute__((shared)) static u32 words[MAX_THREADS];
+    return words;
+}
+
+DEVICE_FUNCTION u32 uhal_word_of_lane(u32 word, u32 lane, u32) {
+    u32 *const words = uhal_exchanged();
+    const u32 thread = uhal_thread();
+    words[thread] = word;
+    uhal_barrier();
+    const u32 found = words[(thread & ~31U) + lane];
+    uhal_barrier();
+    return found;
+}
+
+DEVICE_FUNCTION u32 uhal_lanes_where(bool flag, u32 lanes) {
+    u32 *const words = uhal_exchanged();
+    const u32 thread = uhal_thread();
+    words[thread] = flag;
+    uhal_barrier();
+    u32 mask = 0;
+    for (u32 lane = 0; lane < lanes; ++lane)
+        mask |= words[(thread & ~31U) + lane] << lane;
+    uhal_barrier();
+    return mask;
+}
+
+#define UHAL_CL_NATIVE(name, symbol)                                                               \
+    extern "C" __attribute__((device, const)) f32 uhal_cl_native_##name(f32) __asm(symbol);        \
+    DEVICE_FUNCTION f32 uhal_fast_##name(f32 x) { return uhal_cl_native_##name(x); }
+UHAL_CL_NATIVE(exp, "_Z10native_expf")
+UHAL_CL_NATIVE(exp2, "_Z11native_exp2f")
+UHAL_CL_NATIVE(log, "_Z10native_logf")
+UHAL_CL_NATIVE(log2, "_Z11native_log2f")
+UHAL_CL_NATIVE(sin, "_Z10native_sinf")
+UHAL_CL_NATIVE(cos, "_Z10native_cosf")
+UHAL_CL_NATIVE(sqrt, "_Z11native_sqrtf")
+UHAL_CL_NATIVE(rsqrt, "_Z12native_rsqrtf")
+UHAL_CL_NATIVE(reciprocal, "_Z12native_recipf")
+#undef UHAL_CL_NATIVE
+extern "C"
+    __attribute__((device, const)) f32 uhal_cl_native_powr(f32, f32) __asm("_Z11native_powrff");
+DEVICE_FUNCTION f32 uhal_fast_pow(f32 x, f32 y) { return uhal_cl_native_powr(x, y); }
+
+#endif
