@@ -758,8 +758,8 @@ class ProfileSession:
 
         `kind` counts in `profile_kinds()`. Records that are open never happened: they were refused.
         """
-    def places(self) -> list[Any]:
-        """Return (code object, instruction offset) of the lines that asked, numbered by `place`.
+    def lines(self) -> list[Any]:
+        """Return (code object, instruction offset) of the lines that asked, numbered by `line`.
 
         The first is None: no line is known. To be called before `columns`.
         """

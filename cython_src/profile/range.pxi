@@ -25,17 +25,17 @@ cdef class OpenRange:
             enclosing = uhal_profile_thread.range
         self.before = enclosing
         self.record = new_record(self.session, UHAL_PROFILE_RANGE)
-        place = self.session.range_of.get((enclosing, name))
-        if place is None:
-            place = len(self.session.ranges)
-            self.session.range_of[enclosing, name] = place
+        index = self.session.range_of.get((enclosing, name))
+        if index is None:
+            index = len(self.session.ranges)
+            self.session.range_of[enclosing, name] = index
             self.session.ranges.append((enclosing, name))
         uhal_profile_thread.session = self.session.number
-        uhal_profile_thread.range = place
+        uhal_profile_thread.range = index
         if self.record != NULL:
-            self.record.range = place
+            self.record.range = index
             self.record.what = subject_named(self.session, name)
-            note_place(self.record)
+            note_line(self.record)
         if stream is not None:
             self.context = context_of(stream.device)
             self.core = core_for(self.context, stream)

@@ -25,7 +25,7 @@
     FIELD(uint32_t, "u4", what)        /* in the session's list of subjects */                     \
     FIELD(uint32_t, "u4", range)       /* in its list of ranges; 0: none */                        \
     FIELD(uint32_t, "u4", parent)      /* the replay it belongs to, counted from 1; 0: none */     \
-    FIELD(uint32_t, "u4", place)       /* in its list of places, filled in at the end */           \
+    FIELD(uint32_t, "u4", line)        /* in its list of lines, filled in at the end */            \
     FIELD(uint32_t, "u4", grid_x)                                                                  \
     FIELD(uint32_t, "u4", grid_y)                                                                  \
     FIELD(uint32_t, "u4", grid_z)                                                                  \

@@ -36,7 +36,7 @@ cdef extern from "profile/records.h":
         uint32_t what
         uint32_t range
         uint32_t parent
-        uint32_t place
+        uint32_t line
         uint32_t grid_x
         uint32_t shared
         int32_t instruction_offset
@@ -89,9 +89,9 @@ cdef class ProfileSession:
     cdef uhal_profile_chunk *first
     cdef uhal_profile_chunk *last
     cdef list subjects      # Functions and names
-    cdef dict subject_of    # name → its place in that list
-    cdef list ranges        # (the enclosing one's place, name)
-    cdef dict range_of      # the same → its place
+    cdef dict subject_of    # name → its index in that list
+    cdef list ranges        # (the enclosing one's index, name)
+    cdef dict range_of      # the same → its index
     cdef list devices       # ProfiledDevices
     cdef uint64_t dropped[16]
     cdef readonly object begun
@@ -191,8 +191,8 @@ cdef class ProfileSession:
             chunk = chunk.next
         return found
 
-    def places(self):
-        """Return (code object, instruction offset) of the lines that asked, numbered by `place`.
+    def lines(self):
+        """Return (code object, instruction offset) of the lines that asked, numbered by `line`.
 
         The first is None: no line is known. To be called before `columns`.
         """
@@ -207,11 +207,11 @@ cdef class ProfileSession:
                 if record.code == NULL:
                     continue
                 key = (<uintptr_t>record.code, record.instruction_offset)
-                place = known.get(key)
-                if place is None:
-                    place = known[key] = len(found)
+                line = known.get(key)
+                if line is None:
+                    line = known[key] = len(found)
                     found.append((<object>record.code, record.instruction_offset))
-                record.place = place
+                record.line = line
             chunk = chunk.next
         return found
 
@@ -280,7 +280,7 @@ cdef uhal_profile_record *new_record(ProfileSession session, int kind) except? N
     return record
 
 
-cdef inline void note_place(uhal_profile_record *record) noexcept:
+cdef inline void note_line(uhal_profile_record *record) noexcept:
     """Note the line of Python that is being executed."""
     cdef int offset = 0
     cdef PyObject *code = uhal_callsite(&offset)

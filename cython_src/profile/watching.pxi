@@ -27,7 +27,7 @@ cdef int watch(
     record.stream = core.id
     record.what = what
     record.bytes = nbytes
-    note_place(record)
+    note_line(record)
     watched.record = record
     watched.session = own(session)
     return 0
@@ -159,7 +159,7 @@ cdef int run_watched(Plan plan, StreamCore core, const char **called) except? -1
     )
     try:
         if watched.record != NULL:
-            whole = <uint32_t>session.count     # its own place, counted from 1
+            whole = <uint32_t>session.count     # its own index, counted from 1
         begin_times(&watched, plan.context, core)
         if session.by_node and (plan.one_by_one or plan.is_listed):
             status = run_by_node(session, plan, core, whole, called)
@@ -274,5 +274,5 @@ cdef int watch_memory(Context context, Block block, int kind, int64_t begun) exc
     record.address = block.address
     record.bytes = block.bytes
     record.state = UHAL_PROFILE_CLOSED
-    note_place(record)
+    note_line(record)
     return 0

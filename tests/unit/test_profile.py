@@ -63,8 +63,8 @@ def test_rows_sum_up_to_what_was_done(found: uhal.Profile) -> None:
     rate = found.records.devices[0].copy_bandwidth
     assert rate is not None and rate > 1e8
     assert add.share_of_copy == pytest.approx(add.gigabytes_per_second * 1e9 / rate)
-    ((place, times),) = add.places
-    assert times == 5 and re.fullmatch(r"test_profile\.py:\d+", place)
+    ((line, times),) = add.lines
+    assert times == 5 and re.fullmatch(r"test_profile\.py:\d+", line)
     use = found.devices[0]
     assert use.busy + use.idle_host + use.idle_device == use.last - use.first
     spent = sum(row.on_device.total for row in found.work if row.on_device)

@@ -61,8 +61,8 @@ class Records:
     """By `what`: kernels, and the names of other work."""
     ranges: Sequence[tuple[int, str]]
     """By `range`: (the enclosing one's number, name); 0 is outside of any."""
-    places: Sequence[str]
-    """By `place`: `file.py:line`."""
+    lines: Sequence[str]
+    """By `line`: `file.py:line`."""
     devices: Sequence[Watched]
     """By `device`."""
     threads: dict[int, str]
@@ -95,7 +95,7 @@ class Records:
 
 def read(session: _lane.ProfileSession) -> Records:
     """Read what an ended session noted. Kernels' modules may be unloaded afterwards."""
-    places = ["", *(describe_site(*found) for found in session.places()[1:])]
+    lines = ["", *(describe_site(*found) for found in session.lines()[1:])]
     rows = session.columns()
     # What a row is called by those whose parent it is.
     rows = append_fields(rows, "number", np.arange(1, len(rows) + 1, dtype="u4"), usemask=False)
@@ -112,7 +112,7 @@ def read(session: _lane.ProfileSession) -> Records:
         rows=rows,
         subjects=[_kept(one) for one in found],
         ranges=[(0, ""), *session.range_list[1:]],
-        places=[short(place) for place in places],
+        lines=[short(line) for line in lines],
         devices=tuple(_watched(*one) for one in session.contexts),
         threads={thread.ident or 0: thread.name for thread in threading.enumerate()},
         duration=(session.ended or begun) - begun,
@@ -159,7 +159,7 @@ def _occupancy(rows: Columns, subjects: Sequence[Any]) -> dict[tuple[int, int, i
     return found
 
 
-def short(place: str) -> str:
+def short(line: str) -> str:
     """Return `folder/file.py:line` of a longer path."""
-    path, _, line = place.rpartition(":")
-    return f"{'/'.join(Path(path).parts[-2:])}:{line}" if path else place
+    path, _, number = line.rpartition(":")
+    return f"{'/'.join(Path(path).parts[-2:])}:{number}" if path else line

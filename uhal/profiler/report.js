@@ -73,7 +73,7 @@ table("kernels", kernels, [
   ["Bytes", (row) => row.nbytes, size], ["GB/s", (row) => row.gigabytes_per_second, three],
   ["Of copy", (row) => row.share_of_copy, percent], ["Registers", (row) => row.registers],
   ["Occupancy", (row) => row.occupancy, percent], ["On", (row) => row.device],
-  ["From", (row) => (row.places.length ? row.places[0][0] : "")],
+  ["From", (row) => (row.lines.length ? row.lines[0][0] : "")],
 ], 2);
 table("copies", copies, [
   ["Kind", (row) => row.kind], ["Calls", (row) => row.calls], ["Device", spent("total"), time],
@@ -92,7 +92,7 @@ table("gaps", data.use.flatMap((use) => use.longest.map((gap) => ({ ...gap, devi
   ["At", (gap) => gap.begin, time],
   ["Because", (gap) => (gap.host_part * 2 < gap.length ? "the device itself"
     : gap.host_waited ? "the host had waited" : "the host came late")],
-  ["On", (gap) => gap.device], ["Next from", (gap) => gap.place],
+  ["On", (gap) => gap.device], ["Next from", (gap) => gap.line],
 ], 2);
 for (const use of data.use) {
   const line = document.createElement("p");
@@ -160,7 +160,7 @@ for (const one of data.memory) {
   text.className = "hint";
   text.textContent = `${one.device}: at most ${size(one.peak)}, after ${time(one.peak_at)}; ` +
     `${one.allocations} allocations, ${one.frees} freed. ` + (one.owners.length ? "Then in use: " : "") +
-    one.owners.slice(0, 5).map(([place, bytes, blocks]) => `${size(bytes)} in ${blocks} from ${place || "an unknown place"}`).join("; ");
+    one.owners.slice(0, 5).map(([line, bytes, blocks]) => `${size(bytes)} in ${blocks} from ${line || "an unknown line"}`).join("; ");
   box.append(text);
   at("memory").append(box);
 }
@@ -280,9 +280,9 @@ function tell(event) {
   if (bar !== hovered) { hovered = bar; draw(); }
   tip.hidden = !bar;
   if (!bar) return;
-  const index = bar.index, place = data.places[events.place[index]], range = data.range_names[events.range[index]];
+  const index = bar.index, line = data.lines[events.line[index]], range = data.range_names[events.range[index]];
   tip.textContent = `${bar.name}\n${time(bar.end - bar.begin)} from ${time(bar.begin)}` +
-    (events.bytes[index] ? `\n${size(events.bytes[index])}` : "") + (range ? `\nin ${range}` : "") + (place ? `\n${place}` : "");
+    (events.bytes[index] ? `\n${size(events.bytes[index])}` : "") + (range ? `\nin ${range}` : "") + (line ? `\n${line}` : "");
   const box = at("frame").getBoundingClientRect();
   tip.style.left = `${Math.max(0, Math.min(event.clientX - box.left + 12, box.width - tip.offsetWidth))}px`;
   tip.style.top = `${event.clientY - box.top + 16}px`;

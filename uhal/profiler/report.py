@@ -25,7 +25,7 @@ _POINTS_MOST = 4_000
 _FOLDER = Path(__file__).parent
 _COLUMNS = (
     "host_begin", "host_end", "device_begin", "device_end", "device", "stream", "thread", "bytes",
-    "what", "range", "place", "parent", "number",
+    "what", "range", "line", "parent", "number",
 )  # fmt: skip
 
 
@@ -56,7 +56,7 @@ def as_dict(profile: Results, events_most: int | None = None) -> dict[str, Any]:
         "threads": {str(ident): name for ident, name in records.threads.items()},
         "names": [one if isinstance(one, str) else one.name for one in records.subjects],
         "range_names": [records.range_path(at) for at in range(len(records.ranges))],
-        "places": list(records.places),
+        "lines": list(records.lines),
         "kinds": list(KINDS),
         "all_events": len(records.rows),
         "events": {

@@ -64,13 +64,13 @@ class Work:
     occupancy: float | None
     """Share of a processor's threads that blocks of it can fill: the mean over the launches."""
     signature: str
-    places: tuple[tuple[str, int], ...]
+    lines: tuple[tuple[str, int], ...]
     """Where in Python it was asked for, with how often: the five that did most."""
 
 
 @dataclass(frozen=True)
 class RangeRow:
-    """What happened within ranges of one name at one place among the others."""
+    """What happened within ranges of one name inside the same ranges."""
 
     path: str
     """Its name behind those of the ranges around it."""
@@ -148,9 +148,9 @@ def _mean_occupancy(records: Records, rows: Columns) -> float | None:
 
 
 def _most_frequent(records: Records, rows: Columns) -> tuple[tuple[str, int], ...]:
-    numbers, counts = np.unique(rows["place"], return_counts=True)
+    numbers, counts = np.unique(rows["line"], return_counts=True)
     order = np.argsort(counts)[::-1][:5]
-    return tuple((records.places[int(numbers[at])], int(counts[at])) for at in order)
+    return tuple((records.lines[int(numbers[at])], int(counts[at])) for at in order)
 
 
 def ranges(records: Records) -> list[RangeRow]:

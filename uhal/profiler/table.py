@@ -102,7 +102,7 @@ def _devices(profile: Results) -> str:
                 why = "of the device's own"
             lines.append(
                 f"  {time(gap.length)} between {gap.after} and {gap.before}, {why}"
-                f"{f' [{gap.place}]' if gap.place else ''}"
+                f"{f' [{gap.line}]' if gap.line else ''}"
             )
     return "\n".join(lines)
 
@@ -118,8 +118,8 @@ def _memory(profile: Results) -> str:
         )
         lines += [
             f"  {size(nbytes):>9} in {blocks} block{'' if blocks == 1 else 's'} from "
-            f"{place or 'an unknown place'}"
-            for place, nbytes, blocks in one.owners[:3]
+            f"{line or 'an unknown line'}"
+            for line, nbytes, blocks in one.owners[:3]
         ]
     return "\n".join(lines)
 

@@ -24,7 +24,7 @@ class Gap:
     """How much of it went by before the next work had been given to the device."""
     host_waited: bool
     """Whether that work came after the host had waited for the device, so that it ran dry."""
-    place: str
+    line: str
     """Where in Python the next work was asked for."""
 
 
@@ -88,15 +88,15 @@ def _use(records: Records, device: int, rows: Columns, waits: Columns) -> Use:
     host = np.clip(given - reached[at], 0, None)
     lengths = lengths[at]
     longest = []
-    for place in np.argsort(lengths)[::-1][:_LISTED]:
-        before, after = rows[at[place]], rows[at[place] + 1]
-        begin = int(reached[at[place]])
-        end = begin + int(lengths[place])
+    for index in np.argsort(lengths)[::-1][:_LISTED]:
+        before, after = rows[at[index]], rows[at[index] + 1]
+        begin = int(reached[at[index]])
+        end = begin + int(lengths[index])
         overlap = (waits["host_end"] >= begin) & (waits["host_begin"] <= end)
         longest.append(
             Gap(
-                begin, int(lengths[place]), records.name_of(before), records.name_of(after),
-                int(host[place]), bool(overlap.any()), records.places[int(after["place"])],
+                begin, int(lengths[index]), records.name_of(before), records.name_of(after),
+                int(host[index]), bool(overlap.any()), records.lines[int(after["line"])],
             )
         )  # fmt: skip
     first, last = int(rows["device_begin"][0]), int(reached[-1])
@@ -137,16 +137,16 @@ def _owners(records: Records, device: int, rows: Columns) -> tuple[tuple[str, in
     for row in rows:
         address = int(row["address"])
         if KINDS[int(row["kind"])] == "allocate":
-            live[address] = (records.places[int(row["place"])], int(row["bytes"]))
+            live[address] = (records.lines[int(row["line"])], int(row["bytes"]))
         elif live.pop(address, None) is None:
             freed_before += int(row["bytes"])
     sums: dict[str, tuple[int, int]] = {}
-    for place, size in live.values():
-        bytes_, blocks = sums.get(place, (0, 0))
-        sums[place] = (bytes_ + size, blocks + 1)
+    for line, size in live.values():
+        bytes_, blocks = sums.get(line, (0, 0))
+        sums[line] = (bytes_ + size, blocks + 1)
     before = records.devices[device].owners_before
     left = sum(size for size, _ in before) - freed_before
-    found = [(place, *counted) for place, counted in sums.items()]
+    found = [(line, *counted) for line, counted in sums.items()]
     if left > 0:
         found.append(("before the profile", left, len(before)))
     return tuple(sorted(found, key=lambda one: one[1], reverse=True))

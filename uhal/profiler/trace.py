@@ -139,8 +139,8 @@ def _facts(records: Records, row: Any, kind: str) -> dict[str, Any]:
             facts["registers"] = subject.attributes.registers
     if row["bytes"]:
         facts["bytes"] = int(row["bytes"])
-    if row["place"]:
-        facts["from"] = records.places[int(row["place"])]
+    if row["line"]:
+        facts["from"] = records.lines[int(row["line"])]
     if row["range"] and kind != "range":
         facts["range"] = records.range_path(int(row["range"]))
     if row["parent"]:
