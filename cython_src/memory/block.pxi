@@ -1,4 +1,4 @@
-# Blocks: pieces of device memory, their size classes, and the stamps that tell which streams still use them.
+# Blocks: pieces of device memory, their size classes, and the stamps of streams that use them.
 
 cdef enum:
     SMALLEST_CLASS_LOG2 = 8           # 256 bytes, the alignment every driver gives

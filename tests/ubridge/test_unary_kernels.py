@@ -77,7 +77,8 @@ REFERENCES: dict[str, tuple[Callable[[Array], Array], float, float]] = {
     "ucos": (np.cos, 4, 4),
     "utanh": (np.tanh, 4, 4),
     "uerf": (each(mpmath.erf), 4, 5),
-    "uerfinv": (each(mpmath.erfinv), 4, 4),
+    # Its last step asks erf, whose errors it has.
+    "uerfinv": (each(mpmath.erfinv), 4, 5),
     "uceil": (np.ceil, 0, 0),
     "ufloor": (np.floor, 0, 0),
     "uround": (rounded, 0, 0),
@@ -94,6 +95,8 @@ REFERENCES: dict[str, tuple[Callable[[Array], Array], float, float]] = {
     "usign": (np.sign, 0, 0),
     "usigmoid": (lambda x: 1 / (1 + np.exp(-x)), 8, 8),
 }
+SLOW = {"uerf", "uerfinv", "unormcdf", "ugelu_erf"}
+"""Of mpmath, where a number takes a hundred times as long."""
 # What numpy has itself needs no row.
 for op in OPS.values():
     if op.family.name == "unary" and op.dtypes and op.reference is not None:
@@ -123,10 +126,10 @@ def computed(device: Device, entry: str, values: Array, dtype: str) -> Array:
 @pytest.mark.parametrize("dtype", ["f32", "f64"])
 @pytest.mark.parametrize("operation", REFERENCES)
 def test_precision(device: Device, rng: np.random.Generator, operation: str, dtype: str) -> None:
-    values = random_values(rng, dtype, rounds(5003, 1 << 20))
+    reference, of_f32, of_f64 = REFERENCES[operation]
+    values = random_values(rng, dtype, rounds(5003, 1 << (17 if operation in SLOW else 20)))
     # Near 0, too, where other formulas lose what is left.
     values[::3] *= 10.0 ** rng.uniform(-30, 0, values[::3].size)
-    reference, of_f32, of_f64 = REFERENCES[operation]
     with np.errstate(all="ignore"):
         expected = reference(values.astype(Wide))
     got = computed(device, f"{operation}_{dtype}", values, dtype)
