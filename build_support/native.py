@@ -323,7 +323,7 @@ def _kernel_job(
     target: Target,
 ) -> Job:
     command = (
-        *(*target.cxx, *(one for one in flags if one not in target.implied), *STRICT_WARNINGS),
+        *(*target.cxx, *target.spelled(flags), *STRICT_WARNINGS),
         *flavour.options,
         *shlex.split(os.environ.get("CXXFLAGS", "")),
         *(f"-I{include}", "-x", "c++", str(source), "-o", OUTPUT, *LINK_COMPLETE),

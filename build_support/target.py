@@ -12,6 +12,7 @@ import importlib.util
 import json
 import os
 import platform
+import re
 import shlex
 import shutil
 import subprocess
@@ -31,6 +32,7 @@ print(json.dumps(said))
 """
 OLDEST_GLIBC = "2.28"
 """What zig links against: that of RHEL 8, the oldest for which images of `manylinux` are made."""
+_ARCHITECTURE = re.compile(r"-march=armv([\d.]+)-a((?:\+\w+)*)")
 # zig links its C++ library into everything, with what debuggers want of it.
 _WITHOUT_SYMBOLS = ("-Wl,-s",)
 
@@ -62,8 +64,12 @@ class Target:
     python: Python
     small: tuple[str, ...] = ()
     """Options that leave out what nobody asks for, where the linker is not the usual one."""
-    implied: tuple[str, ...] = ()
-    """Options of a kernel that the compiler does not take, for its name says as much."""
+    names_features: bool = False
+    """Whether the compiler takes an architecture as features of a CPU, as zig does."""
+
+    def spelled(self, options: Sequence[str]) -> list[str]:
+        """Return options of a kernel as the compiler spells them."""
+        return [_features(one) for one in options] if self.names_features else list(options)
 
 
 @functools.cache
@@ -111,8 +117,16 @@ def other_machine(machine: str, python: Python) -> Target:
         flags=("-DNDEBUG", "-fwrapv"),
     )
     cc, cxx = ((*zig, one, "-target", triple, *_WITHOUT_SYMBOLS) for one in ("cc", "c++"))
-    # What zig calls -march is a CPU; the triple means the first one of the architecture.
-    return Target(machine, cc, cxx, there, _WITHOUT_SYMBOLS, implied=("-march=armv8-a",))
+    return Target(machine, cc, cxx, there, _WITHOUT_SYMBOLS, names_features=True)
+
+
+def _features(option: str) -> str:
+    """Return zig's `-mcpu=generic+v8_2a+dotprod` of `-march=armv8.2-a+dotprod`."""
+    architecture = _ARCHITECTURE.fullmatch(option)
+    if architecture is None:
+        return option
+    version, features = architecture.groups()
+    return f"-mcpu=generic+v{version.replace('.', '_')}a{features}"
 
 
 def _cc(python: Python) -> tuple[str, ...]:
