@@ -224,8 +224,8 @@ def quantized_matmul(
     `"q8"` x is rounded to 8 bits first, which is several times faster; the products are exact then.
     How it is rounded depends on the backend, and so do the result's bits: the host scales runs of
     32 elements, as ggml's Q8_0 does, or of 256 for weights of such blocks, as Q8_K; GPUs have Q8_1.
-    A run adds an error of at most 1/220 of its largest |x| times the sum of the weights' |w| there.
-    Where a run has an infinity or NaN the result is NaN.
+    A run adds an error of at most 1/220 of its largest `|x|` times the sum of the weights' `|w|`
+    there. Where a run has an infinity or NaN the result is NaN.
 
     For a sequence of weights the products come as a tuple, and x is rounded once for all of one
     kind. An x of u8 is what `quantize_activations` made; its product is of f32. Sums are taken in

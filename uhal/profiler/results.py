@@ -1,12 +1,17 @@
-"""What a profile found out, as rows that are made when they are asked for."""
+"""What a profile found out, as rows that are made when they are asked for.
+
+What makes them is imported then, too: `import uhal` is for every program, a profile for few.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from typing import TYPE_CHECKING
 
-from uhal.profiler import records, summary, timeline
-from uhal.profiler.records import Records
+if TYPE_CHECKING:
+    from uhal.profiler import summary, timeline
+    from uhal.profiler.records import Records
 
 
 class Results:
@@ -28,6 +33,8 @@ class Results:
 
         Most time on the device first.
         """
+        from uhal.profiler import summary
+
         return summary.work(self.records)
 
     @property
@@ -38,19 +45,27 @@ class Results:
     @property
     def copies(self) -> Sequence[summary.Work]:
         """The rows of copies and fills."""
-        return [row for row in self.work if row.kind in records.COPIES]
+        from uhal.profiler.records import COPIES
+
+        return [row for row in self.work if row.kind in COPIES]
 
     @cached_property
     def ranges(self) -> Sequence[summary.RangeRow]:
         """A row for each range of `uhal.annotate`."""
+        from uhal.profiler import summary
+
         return summary.ranges(self.records)
 
     @cached_property
     def devices(self) -> Sequence[timeline.Use]:
         """How each device that worked spent its time, and its longest gaps."""
+        from uhal.profiler import timeline
+
         return timeline.uses(self.records)
 
     @cached_property
     def memory(self) -> Sequence[timeline.Memory]:
         """Memory in use on each device over time, and who had it at the peak."""
+        from uhal.profiler import timeline
+
         return timeline.memory(self.records)

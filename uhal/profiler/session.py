@@ -9,7 +9,6 @@ from types import TracebackType
 from typing import Literal
 
 from uhal import _lane
-from uhal.profiler import bandwidth, records, report, table, trace
 from uhal.profiler.results import Results
 
 Graphs = Literal["nodes", "whole"]
@@ -97,6 +96,8 @@ class Profile(Results):
         try:
             session.end()
         finally:
+            from uhal.profiler import bandwidth, records
+
             self._records = records.read(session)
             if self._measure_copy and self._records.rows["bytes"].any():
                 rates = [bandwidth.copy_bandwidth(one[0]) for one in session.contexts]
@@ -108,6 +109,8 @@ class Profile(Results):
 
     def table(self, rows: int = 30) -> str:
         """Return all of it as text, of kernels the first `rows`."""
+        from uhal.profiler import table
+
         return table.text(self, rows)
 
     def export_chrome_trace(self, path: str | os.PathLike[str]) -> Path:
@@ -116,6 +119,8 @@ class Profile(Results):
         Threads of the host and streams of the devices are tracks, each launch an arrow from one to
         the other. A name that ends in `.gz` is compressed.
         """
+        from uhal.profiler import trace
+
         return trace.write(self, Path(path))
 
     def export_json(self, path: str | os.PathLike[str]) -> Path:
@@ -123,10 +128,14 @@ class Profile(Results):
 
         docs/guide/profiling.md says what is in it.
         """
+        from uhal.profiler import report
+
         return report.write_json(self, Path(path))
 
     def export_html(self, path: str | os.PathLike[str]) -> Path:
         """Write a page with tables and plots that needs no server and no network."""
+        from uhal.profiler import report
+
         return report.write_html(self, Path(path))
 
     def __str__(self) -> str:
