@@ -322,8 +322,9 @@ def _kernel_job(
     flavour: Flavour,
     target: Target,
 ) -> Job:
+    spelled = [other for one in flags for other in target.renamed.get(one, (one,))]
     command = (
-        *(*target.cxx, *target.spelled(flags), *STRICT_WARNINGS),
+        *(*target.cxx, *spelled, *STRICT_WARNINGS),
         *flavour.options,
         *shlex.split(os.environ.get("CXXFLAGS", "")),
         *(f"-I{include}", "-x", "c++", str(source), "-o", OUTPUT, *LINK_COMPLETE),

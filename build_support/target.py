@@ -12,13 +12,13 @@ import importlib.util
 import json
 import os
 import platform
-import re
 import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 _ASK = """
 import json, sys, sysconfig
@@ -32,9 +32,15 @@ print(json.dumps(said))
 """
 OLDEST_GLIBC = "2.28"
 """What zig links against: that of RHEL 8, the oldest for which images of `manylinux` are made."""
-_ARCHITECTURE = re.compile(r"-march=armv([\d.]+)-a((?:\+\w+)*)")
 # zig links its C++ library into everything, with what debuggers want of it.
 _WITHOUT_SYMBOLS = ("-Wl,-s",)
+# What zig calls -march is a CPU; the triple means the first one of the architecture.
+_OF_ZIG: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "-march=armv8-a": (),
+        "-march=armv8.2-a+dotprod": ("-mcpu=generic+v8_2a+dotprod",),
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -64,12 +70,8 @@ class Target:
     python: Python
     small: tuple[str, ...] = ()
     """Options that leave out what nobody asks for, where the linker is not the usual one."""
-    names_features: bool = False
-    """Whether the compiler takes an architecture as features of a CPU, as zig does."""
-
-    def spelled(self, options: Sequence[str]) -> list[str]:
-        """Return options of a kernel as the compiler spells them."""
-        return [_features(one) for one in options] if self.names_features else list(options)
+    renamed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Options of a kernel that are others for this compiler, or none."""
 
 
 @functools.cache
@@ -117,16 +119,7 @@ def other_machine(machine: str, python: Python) -> Target:
         flags=("-DNDEBUG", "-fwrapv"),
     )
     cc, cxx = ((*zig, one, "-target", triple, *_WITHOUT_SYMBOLS) for one in ("cc", "c++"))
-    return Target(machine, cc, cxx, there, _WITHOUT_SYMBOLS, names_features=True)
-
-
-def _features(option: str) -> str:
-    """Return zig's `-mcpu=generic+v8_2a+dotprod` of `-march=armv8.2-a+dotprod`."""
-    architecture = _ARCHITECTURE.fullmatch(option)
-    if architecture is None:
-        return option
-    version, features = architecture.groups()
-    return f"-mcpu=generic+v{version.replace('.', '_')}a{features}"
+    return Target(machine, cc, cxx, there, _WITHOUT_SYMBOLS, _OF_ZIG)
 
 
 def _cc(python: Python) -> tuple[str, ...]:

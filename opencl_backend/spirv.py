@@ -361,17 +361,20 @@ class SpirvModule:
         function = self.function_of(entry)
         parameters: list[Parameter] = []
         end = 0
+        shares = False
         for identifier, type_ in zip(
             function.parameters, self.parameter_types(function), strict=True
         ):
             if self.is_local(type_):
+                shares = True
                 continue
             told = self._parameter(identifier, type_, len(parameters), end)
             parameters.append(told)
             end = (told.offset or 0) + (told.size or 0)
-        return header_signature.with_header(
-            Signature(parameters, entry.name), self._header_constants
-        )
+        image = Signature(parameters, entry.name)
+        # The header's words count all parameters, and do not say which point to shared memory.
+        constants = {} if shares else self._header_constants
+        return header_signature.with_header(image, constants)
 
     @cached_property
     def _header_constants(self) -> dict[str, bytes]:

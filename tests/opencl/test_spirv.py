@@ -78,15 +78,15 @@ def tool(packages: Path, name: str, image: bytes, folder: Path, *options: str) -
 def test_signatures(module: SpirvModule) -> None:
     told = {name: signature.declaration for name, signature in module.signatures.items()}
     assert told == {
-        "takes": "bool a, integer[1] b, integer[2] c, f16 d, f32 e, f64 f, integer[8] g, "
-        "unknown[2] h, bytes[16] p, ptr x, ptr y",
-        "small": "ptr y",
-        "shares": "ptr y",
-        "shares_wide": "ptr y",
+        "takes": "bool a, i8 b, u16 c, f16 d, f32 e, f64 f, i64 g, bf16 h, bytes[16] p, "
+        "const f32* x, u32* y",
+        "small": "u32* y",
+        "shares": "u32* y",
+        "shares_wide": "f64* y",
         "counts": "",
-        "reports": "integer[4] n",
-        "walks": "ptr list, ptr y",
-        "bounded": "ptr y",
+        "reports": "u32 n",
+        "walks": "const ptr list, u32* y",
+        "bounded": "u32* y",
     }
     assert module.largest_block(module.entries["bounded"]) == 96
     assert module.largest_block(module.entries["small"]) == 1024

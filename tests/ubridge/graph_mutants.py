@@ -70,6 +70,7 @@ def traced(rng: np.random.Generator) -> ComputeGraph:
         held.append(ub.upsample_bilinear2d(image, 7, 8))
         held += windows(image, signal)
         held += [x @ y.T, cube @ fresh(8, 2), ub.quantized_matmul(vector, weight)]
+        held.append(ub.quantized_matmul(vector, weight, activations="q8"))
         elements = ub.launch_dequantize("q8_0", weight.blocks, 5, 64)
         held.append(DeviceTensor(elements, ub.Layout.contiguous((5, 64))))
         held.append(ub.attention(heads, keys, keys, mask=fresh(3, 5)))

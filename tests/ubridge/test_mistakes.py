@@ -17,6 +17,7 @@ import pytest
 
 import ubridge as ub
 from ubridge import OPS, DeviceTensor
+from ubridge.buffers.block_launches import launch_activations, launch_quantized_product
 from uhal import Device
 from uhal.errors import DeviceError
 
@@ -25,6 +26,8 @@ Attempt = Callable[[], object]
 _CALLED = {
     "index_select": {"take", "embedding"},
     "quantized_matvec": {"quantized_matmul"},
+    "quantized_product": {"quantized_matmul"},
+    "activations": {"quantize_activations"},
     "block_elements": {"launch_dequantize"},
 }
 """Functions that are not called what the operations they stand for are."""
@@ -41,6 +44,7 @@ class Tensors:
         self.row = self.of((3,), device)
         self.half = self.of((2, 3), device, "f16")
         self.wide = self.of((2, 32), device, "f16")
+        self.narrow = self.of((2, 32), device, "u16")
         self.short = self.of((2, 3), device, "u16")
         self.flags = self.of((2, 3), device, "u8")
         self.image = self.of((1, 2, 4, 4), device)
@@ -284,9 +288,21 @@ def mistakes(t: Tensors) -> dict[str, list[tuple[str, Attempt]]]:
             ("no weight", lambda: ub.quantized_matmul(x, x)),  # type: ignore[arg-type]
             ("no tensor", lambda: ub.quantized_matmul(wrong, t.weight)),
             ("columns", lambda: ub.quantized_matmul(x, t.weight)),
-            ("dtype", lambda: ub.quantized_matmul(t.wide, t.weight)),
+            ("dtype", lambda: ub.quantized_matmul(t.narrow, t.weight)),
             ("devices", lambda: ub.quantized_matmul(far, t.weight)),
             ("size", lambda: ub.launch_quantized_matvec("q4_0", x.buffer, row.buffer, 1, 32)),
+        ],
+        "activations": [
+            ("dtype", lambda: ub.quantized.quantize_activations(t.narrow, "q4_0")),
+            ("size", lambda: launch_activations("q4_0", x.buffer, 1, 32)),
+        ],
+        "quantized_product": [
+            ("kind", lambda: ub.quantized_matmul(t.wide, t.weight, activations="q4")),  # type: ignore[call-overload]
+            ("columns", lambda: ub.quantized_matmul(t.flags, t.weight, activations="q8")),
+            (
+                "dtype",
+                lambda: launch_quantized_product("q4_0", t.weight.buffer, x.buffer, 1, 32),
+            ),
         ],
         "block_elements": [
             ("size", lambda: ub.launch_dequantize("q4_0", t.weight.buffer, 100, 32)),

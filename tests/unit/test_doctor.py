@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import ubridge
 from tests.fake_libcuda import build
 from uhal import __version__, _simulators, doctor
 from uhal.__main__ import main
@@ -257,7 +256,7 @@ def test_a_backend_without_kernels_of_ubridge_is_checked_by_a_copy(
     def nobody_brings_them(backend: str | None = None) -> tuple[str, ...]:
         raise NotSupportedError("ubridge has no kernels for it", backend=backend)
 
-    monkeypatch.setattr(ubridge, "modules", nobody_brings_them)
+    monkeypatch.setattr("ubridge.modules", nobody_brings_them)
     check = doctor.check_device("host", 0)
     assert check.right and check.result == "copies right, ubridge has no kernels for it"
     assert check.launch_microseconds is None

@@ -118,7 +118,7 @@ def test_sessions_print_what_the_page_shows(page: Path, tmp_path: Path) -> None:
     for source in (*page.parent.glob("*.cu"), *page.parent.glob("*.py")):
         shutil.copy(source, tmp_path)
     environment = {
-        **os.environ,
+        **{name: value for name, value in os.environ.items() if not name.startswith("UHAL_")},
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT),
         "PYTHONIOENCODING": "utf-8",

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from math import prod
 
 from ubridge.core import soundness_of_attention as of_attention
-from ubridge.core.block_formats import FORMATS
+from ubridge.core.block_formats import FORMATS, activation_bytes
 from ubridge.core.fits import MOST, count, lies, one_shape, parts, require, require_counts, same
 from ubridge.core.layout import Layout
 from ubridge.core.question import Question
@@ -228,6 +228,29 @@ def _matvec(question: Question) -> bool:
     )
 
 
+def _activations(question: Question) -> bool:
+    (made, _), (result, x) = parts(question)
+    if not same(2, x.rank, result.rank) or not lies(x):
+        return False
+    vectors, columns = x.shape
+    elements = int(question.op.name.partition("_")[2])
+    whole = columns % elements == 0
+    return whole and made is u8 and result.shape == (vectors, activation_bytes(columns))
+
+
+def _product_of_blocks(question: Question) -> bool:
+    (_, dtype, rounded), (result, weight, x) = parts(question)
+    columns = question.attribute("columns")
+    if not same(2, x.rank, result.rank) or not lies(x, weight) or weight.rank != 1:
+        return False
+    return (
+        count(columns)
+        and rounded is u8
+        and x.shape == (result.shape[0], activation_bytes(columns))
+        and _holds(question, dtype, weight, result.shape[1], columns)
+    )
+
+
 def _elements(question: Question) -> bool:
     (_, dtype), (result, weight) = parts(question)
     if result.rank != 2 or weight.rank != 1 or not lies(weight):
@@ -272,6 +295,8 @@ _FORMS: dict[str, tuple[tuple[int, ...], int, str]] = {
     **dict.fromkeys(("im2col1d", "im2col"), ((1,), 0, _CONVOLUTION)),
     "col2im1d": ((1,), 0, "stride"),
     "quantized_matvec": ((2,), 0, ""),
+    "activations": ((1,), 0, ""),
+    "quantized_product": ((2,), 0, "columns"),
     "block_elements": ((1,), 0, ""),
     "attention": ((3, 4), 1, "causal"),
     "kv_concat": ((2,), 0, "axis"),
@@ -298,6 +323,8 @@ _RULES: dict[str, Callable[[Question], bool]] = {
     "col2im1d": _col2im1d,
     "matmul": _matmul,
     "quantized_matvec": _matvec,
+    "activations": _activations,
+    "quantized_product": _product_of_blocks,
     "block_elements": _elements,
     "attention": of_attention.attention,
     "kv_concat": of_attention.kv_concat,

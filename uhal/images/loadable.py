@@ -14,6 +14,7 @@ from uhal.errors import InvalidImageError
 from uhal.images import elf
 
 _PT_DYNAMIC = 2
+_PT_TLS = 7
 _PT_NULL, _PT_GNU_STACK = 0, 0x6474E551
 _PF_EXECUTE, _PF_WRITE, _PF_READ = 1, 2, 4
 _PAGE = 4096
@@ -65,8 +66,10 @@ class _Reader:
             if end > _MOST_LOADED:
                 raise _Damage(f"it loads {end:#x} bytes")
         for one in self._library.segments:
-            if one.type not in (_PT_NULL, _PT_GNU_STACK) and one.memory_size != 0:
-                self._within(one.address, one.memory_size, f"a segment of type {one.type:#x}")
+            # Of a thread's own variables it loads what they begin as; each thread has the rest.
+            size = one.file_size if one.type == _PT_TLS else one.memory_size
+            if one.type not in (_PT_NULL, _PT_GNU_STACK) and size != 0:
+                self._within(one.address, size, f"a segment of type {one.type:#x}")
         dynamic = [one for one in self._library.segments if one.type == _PT_DYNAMIC]
         if len(dynamic) != 1:
             raise _Damage(f"it has {len(dynamic)} dynamic segments")
