@@ -31,14 +31,17 @@ kernels: kernels-cuda kernels-rocm kernels-opencl ## Compile the kernels for acc
 
 kernels-cuda: build
 	$(VENV_PYTHON) -m build_support.cuda_kernels
+	$(VENV_PYTHON) -m build_support.conformance_images cuda
 
 kernels-rocm: # clang for AMD's devices is a wheel
 	@$(ENVIRONMENT) kernels
 	$(VENV_PYTHON) -m build_support.rocm_kernels
+	$(VENV_PYTHON) -m build_support.conformance_images rocm
 
 kernels-opencl: # and for SPIR-V the same
 	@$(ENVIRONMENT) kernels
 	$(VENV_PYTHON) -m build_support.opencl_kernels
+	$(VENV_PYTHON) -m build_support.conformance_images opencl
 
 test: ## Run the tests (at most 10 minutes)
 	@$(ENVIRONMENT) test

@@ -71,12 +71,19 @@ class BuildNative(build_ext):
         return []
 
 
+LEFT_BEHIND = {
+    ("uhal_simulators", "build"),
+    ("uhal_conformance.suite", "conftest"),
+    ("uhal_conformance.suite", "rows"),
+}
+
+
 class BuildPython(build_py):
-    """Leaves `simulators/build.py` behind, with the rest of what only builds."""
+    """Leaves behind what only builds, and what only a checkout's tests need."""
 
     def find_package_modules(self, package: str, package_dir: str) -> list[tuple[str, str, str]]:
         found = super().find_package_modules(package, package_dir)
-        return [module for module in found if module[:2] != ("uhal_simulators", "build")]
+        return [module for module in found if module[:2] not in LEFT_BEHIND]
 
 
 # In a checkout `simulators`; an installation has no right to that name.
@@ -88,8 +95,13 @@ setup(
         *SIMULATORS,
         "uhal.examples",
         "uhal.examples.gallery",
+        "uhal_conformance.suite",
     ],
-    package_dir={"uhal.examples": "examples", "uhal_simulators": "simulators"},
+    package_dir={
+        "uhal.examples": "examples",
+        "uhal_simulators": "simulators",
+        "uhal_conformance.suite": "tests/conformance",
+    },
     # Declared so that the wheel is tagged for this interpreter; BuildNative does the work.
     ext_modules=[Extension("uhal._lane", ["cython_src/lane.pyx"])],
     cmdclass={"build_ext": BuildNative, "build_py": BuildPython},

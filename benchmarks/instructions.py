@@ -40,6 +40,8 @@ STATEMENTS = {
     "sequence, with its result": "sequence(s, None, x)",
     "operation on two tensors": "a + b",
     "operation into a tensor": "add(a, b, out=a)",
+    # last: from here on a profile notes everything
+    "bound, 3 arguments, profiled": "bound_three(1000, x, y) # profiled",
 }
 PROGRAM = """
 import ctypes
@@ -48,6 +50,7 @@ import numpy as np
 from benchmarks import kernels
 from benchmarks.measuring import loop
 import ubridge
+import uhal
 from uhal import Api, DeviceBuffer, Event, LaunchSequence, Module, Passed, Stream, launch
 Api.quick_init(0, backend="cuda")
 module, s, event = Module.from_bytes(kernels.ptx()), Stream(), Event()
@@ -60,6 +63,9 @@ a, b, add = ubridge.empty((4, 4)), ubridge.empty((4, 4)), ubridge.add
 names = {k: v for k, v in globals().items() if k.islower() and k != "loop"}
 mark = ctypes.CDLL(sys.argv[1]).mark
 for statement in sys.argv[3:]:
+    statement, _, profiled = statement.partition(" # ")
+    if profiled:
+        uhal.profile(measure_copy=False).start()
     run = loop(statement, DeviceBuffer=DeviceBuffer, **names)
     run(10)
     mark()

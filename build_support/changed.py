@@ -21,7 +21,7 @@ from build_support.imports import ROOT, graph_of, product_files
 
 PACKAGES = (
     *("uhal", "ubridge", "host_backend", "cuda_backend", "rocm_backend", "tops_backend"),
-    *("simulators", "benchmarks", "examples", "build_support", "tests"),
+    *("simulators", "benchmarks", "examples", "build_support", "uhal_conformance", "tests"),
 )
 NAMED = {
     "cuda_backend": ("cuda",),

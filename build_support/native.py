@@ -16,6 +16,7 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -83,6 +84,8 @@ def native_jobs(
         *(adapters_job(*recipe, vendor) for vendor in ("cuda", "tops")),
         emulation_job(*recipe),
         *kernel_jobs(*recipe, every_level=every_level),
+        # a checkout has a compiler
+        *(conformance_jobs(*recipe) if every_level else ()),
     ]
 
 
@@ -276,32 +279,65 @@ def kernel_jobs(
     )
     sources = root / "ubridge" / "kernels"
     include = root / "uhal" / "include"
-    jobs = []
-    for source in _files(sources, "*.cu", "*.cpp"):
-        for level in levels_of(source.stem):
-            if not _accepts(target.cxx, level.options):
-                continue
-            told = cpu_level.compile_flags(level)
-            flags = [other for one in told for other in target.renamed.get(one, (one,))]
-            command = (
-                *(*target.cxx, *flags, *STRICT_WARNINGS),
-                *flavour.options,
-                *shlex.split(os.environ.get("CXXFLAGS", "")),
-                *(f"-I{include}", "-x", "c++", str(source), "-o", OUTPUT, *LINK_COMPLETE),
-                *(() if flavour.keeps_symbols else target.small or LINK_SMALL),
-            )
-            output = Path("ubridge/kernels/host", level.name, source.stem + ".so")
-            jobs.append(
-                Job(
-                    label=f"kernels {source.stem} ({level.name})",
-                    output=destination / output,
-                    inputs=(source, *_included(source, include)),
-                    commands=(command,),
-                    weight=source.stat().st_size,
-                    tools=version_of(target.cxx),
-                )
-            )
-    return jobs
+    return [
+        _kernel_job(
+            f"kernels {source.stem} ({level.name})",
+            source,
+            cpu_level.compile_flags(level),
+            destination / "ubridge" / "kernels" / "host" / level.name / f"{source.stem}.so",
+            include,
+            flavour,
+            target,
+        )
+        for source in _files(sources, "*.cu", "*.cpp")
+        for level in levels_of(source.stem)
+        if _accepts(target.cxx, level.options)
+    ]
+
+
+def conformance_jobs(root: Path, destination: Path, flavour: Flavour, target: Target) -> list[Job]:
+    """The kernels of the conformance suite, for every CPU: a wheel's user may have no compiler."""
+    cpu_level = load_cpu_level(root)
+    lowest = cpu_level.machine_levels(machine=target.machine)[-1]
+    return [
+        _kernel_job(
+            f"conformance {source.stem}",
+            source,
+            cpu_level.compile_flags(lowest),
+            destination / "uhal_conformance" / "images" / "host" / f"{source.stem}.so",
+            root / "uhal" / "include",
+            flavour,
+            target,
+        )
+        for source in _files(root / "tests" / "conformance" / "kernels", "*.cu")
+    ]
+
+
+def _kernel_job(
+    label: str,
+    source: Path,
+    flags: Sequence[str],
+    output: Path,
+    include: Path,
+    flavour: Flavour,
+    target: Target,
+) -> Job:
+    spelled = [other for one in flags for other in target.renamed.get(one, (one,))]
+    command = (
+        *(*target.cxx, *spelled, *STRICT_WARNINGS),
+        *flavour.options,
+        *shlex.split(os.environ.get("CXXFLAGS", "")),
+        *(f"-I{include}", "-x", "c++", str(source), "-o", OUTPUT, *LINK_COMPLETE),
+        *(() if flavour.keeps_symbols else target.small or LINK_SMALL),
+    )
+    return Job(
+        label=label,
+        output=output,
+        inputs=(source, *_included(source, include)),
+        commands=(command,),
+        weight=source.stat().st_size,
+        tools=version_of(target.cxx),
+    )
 
 
 def _included(source: Path, include: Path) -> tuple[Path, ...]:

@@ -205,6 +205,7 @@ class CudaBackend(CudaGraphVerbs, ModuleVerbs, MemoryVerbs):
             processors=of("MULTIPROCESSOR_COUNT"),
             max_parameter_bytes=_LARGE_PARAMETER_BYTES if large else _SMALL_PARAMETER_BYTES,
             max_cluster_blocks=self._cluster_blocks(ordinal),
+            max_threads_per_processor=of("MAX_THREADS_PER_MULTIPROCESSOR"),
         )
 
     def device_attributes(self, ordinal: int) -> Mapping[str, int | str]:

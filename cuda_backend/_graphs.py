@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterator
 from graphlib import TopologicalSorter
 
 from cuda_backend._library import DriverLibrary, header
@@ -34,20 +35,25 @@ class CudaGraphVerbs(GraphVerbs):
 
     def instantiate_graph(self, graph: int) -> ExecutableGraph:
         """Make a graph ready to be launched, and list its kernels."""
-        kernels = self._kernels(graph)
+        kernels, others = [], 0
+        constants = header().constants
+        for node in self._in_order(graph):
+            kind = self._kind(node)
+            if kind == constants["CU_GRAPH_NODE_TYPE_KERNEL"]:
+                kernels.append(node)
+            elif kind != constants["CU_GRAPH_NODE_TYPE_EMPTY"]:
+                others += 1
         executable = ctypes.c_void_p()
         self._library.cuGraphInstantiateWithFlags(executable, graph, 0)
-        return ExecutableGraph(executable.value or 0, kernels)
+        return ExecutableGraph(executable.value or 0, tuple(kernels), others)
 
-    def _kernels(self, graph: int) -> tuple[int, ...]:
+    def _in_order(self, graph: int) -> Iterator[int]:
         # The driver does not say in which order it lists them.
         after = {
             node: self._nodes("cuGraphNodeGetDependencies", node)
             for node in self._nodes("cuGraphGetNodes", graph)
         }
-        return tuple(
-            node for node in TopologicalSorter(after).static_order() if self._is_kernel(node)
-        )
+        return iter(TopologicalSorter(after).static_order())
 
     def _nodes(self, call: str, asked: int) -> list[int]:
         function = getattr(self._library, call)
@@ -58,7 +64,7 @@ class CudaGraphVerbs(GraphVerbs):
             function(asked, nodes, count)
         return list(nodes)
 
-    def _is_kernel(self, node: int) -> bool:
+    def _kind(self, node: int) -> int:
         kind = ctypes.c_int()
         self._library.cuGraphNodeGetType(node, kind)
-        return kind.value == header().constants["CU_GRAPH_NODE_TYPE_KERNEL"]
+        return kind.value

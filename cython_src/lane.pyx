@@ -18,6 +18,7 @@ One translation unit, a file an idea:
     launch/     modules and kernels; arguments read and checked; a launch, and those that make
                 the buffer of their result
     capture/    streams that record; what was recorded, run as a whole; values that change
+    profile/    what happened, when, on the host and on devices, noted while a profile is under way
 """
 
 import atexit as _atexit
@@ -107,8 +108,13 @@ cdef class PlanSlot
 cdef class Capture
 cdef class Plan
 cdef struct Packed
+cdef struct Watched
+cdef class ProfileSession
+cdef class ProfiledDevice
 
 include "elements.pxi"
+include "profile/session.pxi"
+include "profile/device_times.pxi"
 include "device/context.pxi"
 include "slot_calls.pxi"    # made of hot_table.h by the build, as native.pxi says
 include "device/process.pxi"
@@ -148,6 +154,8 @@ include "capture/capture_order.pxi"
 include "capture/captured_work.pxi"
 include "capture/plan.pxi"
 include "capture/plan_slots.pxi"
+include "profile/watching.pxi"
+include "profile/range.pxi"
 
 # A free-threaded Python turns its lock on for a module that does not say it can do without, and
 # this one does not, unless it was started with the lock forced off.

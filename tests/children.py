@@ -1,40 +1,5 @@
-"""Runs a function of a test module in a process of its own."""
+"""Runs a function of a test module in a process of its own; ships with the conformance suite."""
 
-from __future__ import annotations
+from uhal_conformance.children import ROOT, check_child, run_child
 
-import os
-import subprocess
-import sys
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Any
-
-ROOT = Path(__file__).resolve().parents[1]
-
-
-def run_child(
-    function: Callable[..., object],
-    *arguments: Any,
-    environment: Mapping[str, str] | None = None,
-    options: Sequence[str] = (),
-    timeout: float = 120,
-) -> subprocess.CompletedProcess[str]:
-    """Call `function(*arguments)` in a fresh interpreter; arguments must have a literal repr."""
-    module = ".".join(Path(function.__code__.co_filename).relative_to(ROOT).with_suffix("").parts)
-    call = f"{function.__name__}({', '.join(map(repr, arguments))})"
-    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return subprocess.run(
-        [sys.executable, *options, "-c", f"from {module} import {function.__name__}; {call}"],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), **(environment or {})},
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-    )
-
-
-def check_child(function: Callable[..., object], *arguments: Any, **how: Any) -> str:
-    """Run it, expect success and a silent stderr; return what it printed."""
-    result = run_child(function, *arguments, **how)
-    assert (result.returncode, result.stderr) == (0, ""), result.stderr or result.stdout
-    return result.stdout
+__all__ = ["ROOT", "check_child", "run_child"]

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import gc
-import os
-import random
-import zlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pytest
 
 from tests import launched_entries
-from tests.sampling import SOAK
+from uhal_conformance import seeds
+from uhal_conformance.sampling import SOAK
+from uhal_conformance.seeds import SEED, rng, seed
+
+__all__ = ["SEED", "rng", "seed"]
 
 if TYPE_CHECKING:
     from tests.counting_bench import Bench
@@ -21,12 +21,7 @@ if TYPE_CHECKING:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("uhal")
-    group.addoption(
-        "--seed",
-        type=int,
-        default=None,
-        help="seed of every random input; also UHAL_TEST_SEED; by default a fresh one",
-    )
+    seeds.add_option(group)
     group.addoption(
         "--device",
         action="append",
@@ -38,13 +33,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(launched_entries)
-    given = config.getoption("--seed")
-    if given is None and os.environ.get("UHAL_TEST_SEED"):
-        given = int(os.environ["UHAL_TEST_SEED"])
-    # a worker process of pytest-xdist takes the seed of the run it belongs to
-    given = getattr(config, "workerinput", {}).get("uhal_seed", given)
-    seed = random.SystemRandom().randrange(1 << 32) if given is None else given
-    config.stash[SEED] = seed
+    seeds.choose(config)
     config.addinivalue_line("markers", "bench(driver, **environment): how `bench` is opened")
 
 
@@ -63,22 +52,6 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     # the tests collect garbage often; what pytest itself holds by now need not be looked at again
     gc.collect()
     gc.freeze()
-
-
-SEED = pytest.StashKey[int]()
-
-
-@pytest.fixture
-def seed(request: pytest.FixtureRequest) -> int:
-    """This test's own seed: the run's seed and the test's name, so order does not matter."""
-    run_seed = request.config.stash[SEED]
-    return zlib.crc32(request.node.nodeid.encode(), run_seed)
-
-
-@pytest.fixture
-def rng(seed: int) -> np.random.Generator:
-    """Random inputs that the printed seed repeats."""
-    return np.random.default_rng(seed)
 
 
 @pytest.hookimpl(wrapper=True)

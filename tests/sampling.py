@@ -1,14 +1,5 @@
-"""How often a test repeats."""
+"""How often a test repeats; ships with the conformance suite."""
 
-from __future__ import annotations
+from uhal_conformance.sampling import SOAK, rounds
 
-import os
-from typing import TypeVar
-
-SOAK = os.environ.get("UHAL_TEST_SOAK", "") not in ("", "0")
-Amount = TypeVar("Amount")
-
-
-def rounds(sampled: Amount, full: Amount) -> Amount:
-    """Return `sampled` in `make test`, `full` in `make soak`."""
-    return full if SOAK else sampled
+__all__ = ["SOAK", "rounds"]

@@ -47,6 +47,7 @@ from uhal.errors import (
 from uhal.flags import EventFlags, StreamFlags
 from uhal.launch_config import LaunchConfig
 from uhal.module import Module
+from uhal.profiler import Profile, annotate, is_profiling, profile
 from uhal.signature import Parameter, Signature
 
 __all__ = [
@@ -73,6 +74,10 @@ __all__ = [
     "Tally",
     "set_recorder",
     "diagnostics",
+    "profile",
+    "Profile",
+    "annotate",
+    "is_profiling",
     "dtypes",
     "DType",
     "as_dtype",

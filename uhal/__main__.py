@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import runpy
 import shlex
@@ -56,6 +57,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status = _simulators.run_program(given[2:])
         if status is not None:
             return status
+    if given[:1] == ["profile"]:
+        from uhal.profiler import command as profiler
+
+        return profiler.run(given[1:])
+    if given[:1] == ["conformance"]:
+        # a package beside this one: it uses uhal, as any program does
+        command = importlib.import_module("uhal_conformance.command")
+        return int(command.main(given[1:]))
     parser = argparse.ArgumentParser(prog="python -m uhal", description=__doc__)
     parser.add_argument("--version", action="version", version=f"uhal {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="command", required=True)
@@ -78,6 +87,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         commands.add_parser(name, add_help=False, help=f"{summary}; -h lists its options")
     for name in _MODELS_BY_NAME:
         commands.add_parser(name, add_help=False, help=f"generate with a model of {name}'s kind")
+    commands.add_parser(
+        "profile",
+        add_help=False,
+        help="run a program and say where its time went; -h lists options",
+    )
+    commands.add_parser(
+        "conformance",
+        add_help=False,
+        help="run the suite that every backend must pass on a device; -h lists options",
+    )
     flags = commands.add_parser(
         "cflags",
         help="print the options that compile a kernel for the host backend",

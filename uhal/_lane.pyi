@@ -655,6 +655,15 @@ class LaunchSequence:
 
 _Recorder = Callable[[LaunchSequence, DeviceBuffer, bool, tuple[Any, ...]], None]
 
+def set_copy_listener(
+    callback: Callable[[int, int], object] | None,
+) -> Callable[[int, int], object] | None:
+    """Tell `callback(done, total)` of bytes as copies of very much pageable memory get on.
+
+    It is told in the copying thread after each piece of 256 MiB; what it raises ends the copy. None
+    ends it. Returns what was told before. There is one in a process.
+    """
+
 def set_recorder(callback: _Recorder | None) -> _Recorder | None:
     """Tell `callback(sequence, result, is_new, operands)` of every call of every sequence.
 
@@ -722,6 +731,67 @@ class RememberedCall:
     ) -> None: ...
     def __call__(self, /, *operands: Any, **keywords: Any) -> Any: ...
     def __get__(self, instance: object, owner: type | None = None, /) -> Any: ...
+
+@final
+class ProfileSession:
+    """Notes what the lane does from `begin` to `end`: one in a process at a time.
+
+    At most `limit` records are kept, what comes then is counted. `by_node`: plans are replayed
+    operation by operation, each with times of its own, where all they do is known.
+    """
+
+    def __init__(self, limit: int, by_node: bool) -> None: ...
+    @property
+    def begun(self) -> int | None: ...
+    @property
+    def ended(self) -> int | None: ...
+    def begin(self) -> None:
+        """Note what happens from now on, on every open device and on those opened meanwhile.
+
+        Waits for what is pending on them. `RuntimeError` while another session is under way, or
+        where this one was; `CaptureError` while a stream is captured.
+        """
+    def end(self) -> None:
+        """Wait for every device that was watched, read the times, and note nothing more."""
+    def columns(self) -> npt.NDArray[Any]:
+        """Return the records as a structured array, in the order they were begun.
+
+        `kind` counts in `profile_kinds()`. Records that are open never happened: they were refused.
+        """
+    def lines(self) -> list[Any]:
+        """Return (code object, instruction offset) of the lines that asked, numbered by `line`.
+
+        The first is None: no line is known. To be called before `columns`.
+        """
+    @property
+    def subject_list(self) -> list[Any]:
+        """What records are about, by `what`: Functions and names; the first is None."""
+    @property
+    def range_list(self) -> list[Any]:
+        """(the enclosing one's number, name) of each range by `range`; the first is None."""
+    @property
+    def contexts(self) -> list[tuple[Context, int, list[tuple[int, int, CodeType | None, int]]]]:
+        """(Context, bytes in use when the watching began, owners then) by `device`."""
+    @property
+    def dropped_by_kind(self) -> dict[str, int]:
+        """How many records there was no room for, by kind."""
+
+@final
+class OpenRange:
+    """A range of the calling thread, from here to `close`, while a profile is under way.
+
+    With a stream, what is put into it meanwhile is timed on its device, as work of that name.
+    """
+
+    def __init__(self, name: str, stream: StreamLike | None = None, nbytes: int = 0) -> None: ...
+    def close(self) -> None:
+        """End the range. Once, in the thread that made it."""
+
+def profile_kinds() -> list[str]:
+    """Return the names of the kinds of records, in the order of their numbers."""
+
+def profile_session() -> ProfileSession | None:
+    """Return the one under way, or None."""
 
 class _LaunchConfig(Protocol):
     """A `uhal.LaunchConfig`, which stands above the lane."""

@@ -51,6 +51,8 @@ class DeviceLimits:
     """Bytes to which a launch rounds its dynamic shared memory, and adds as many; 0: as it is."""
     max_grid_threads: int | None = None
     """Threads of the grid along an axis, blocks times block; `None` where only blocks count."""
+    max_threads_per_processor: int | None = None
+    """Threads that one processor holds at once, over all its blocks."""
 
     def shared_bytes_for(self, wanted: int) -> int:
         """Return what to ask of a launch whose kernel uses `wanted` bytes of shared memory.
@@ -125,6 +127,8 @@ class ExecutableGraph:
     They are the nodes that the slot `graph_update_kernel` takes, and belong to the graph this was
     made of. `None` where the library does not list them.
     """
+    others: int | None = None
+    """Its nodes that do work and are no kernels; `None` where nobody but `uhal` records into it."""
 
 
 class SlotTable(Protocol):

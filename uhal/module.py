@@ -11,7 +11,7 @@ from typing import ClassVar, TypeVar
 
 import numpy as np
 
-from uhal import _messages
+from uhal import _messages, progress
 from uhal._lane import DeviceBuffer, Function, ModuleHandle, chosen_context
 from uhal._refusal import counted, describe
 from uhal.contract import Chosen, LoadedModule
@@ -87,7 +87,7 @@ class Module:
         sidecar: dict[str, Signature],
     ) -> _Self:
         context = chosen_context(cls, device)
-        with context.enter():
+        with context.enter(), progress.slow(f"loading {path.name if path else 'a module'}"):
             loaded = context.backend.module_load(context.ordinal, image, path=path)
         handle = ModuleHandle(context, loaded.handle)
         try:

@@ -73,7 +73,7 @@ cdef bint is_let_go(Context context, Plan plan, Block block, StreamCore core) ex
 
 cdef bint divert(
     Function function, StreamCore core, const unsigned int *geometry, unsigned int shared_bytes,
-    PyObject **arguments, Py_ssize_t given, const uhal_launch_config *extended
+    PyObject **arguments, Py_ssize_t given, const uhal_launch_config *extended, Packed *packed
 ) except -1:
     """A launch that the module or the state of the stream keeps from running; False: run it."""
     if function.module.closed or core.state.word & UHAL_STATE_REFUSES:
@@ -81,7 +81,10 @@ cdef bint divert(
     if core.state.word & UHAL_STATE_CAPTURING:
         capture_launch(function, core, geometry, shared_bytes, arguments, given, extended)
         return True
-    refuse_barred(function.context, core, f"launch of {function.name}")
+    if core.state.word & UHAL_STATE_BARRED:
+        refuse_barred(function.context, core, f"launch of {function.name}")
+    if core.state.word & UHAL_STATE_PROFILED:
+        watch_launch(packed, function, core, geometry, shared_bytes, arguments, given)
     return False
 
 
@@ -95,6 +98,7 @@ cdef int capture_launch(
     cdef Packed packed
     cdef Py_ssize_t index
     cdef bint kept = False
+    cdef size_t buffer_bytes = 0
     cdef list values = [<object>arguments[index] for index in range(given)]
     cdef list followed = []     # (slot, parameter, offset)
     cdef list loose = None      # of a kernel without a signature: the bytes of each argument
@@ -103,6 +107,8 @@ cdef int capture_launch(
     for index in range(given):
         values[index] = follow(plan, function, index, values[index], followed)
         refuse_foreign_memory(core, function, index, values[index])
+        if isinstance(values[index], DeviceBuffer):
+            buffer_bytes += (<DeviceBuffer>values[index]).nbytes
     memset(&packed, 0, sizeof(packed))
     packed.core = <PyObject *>core
     if function.count < 0:
@@ -125,6 +131,7 @@ cdef int capture_launch(
             recording_of(core, f"launch of {function.name}")
         memcpy(launch.geometry, geometry, sizeof(launch.geometry))
         launch.shared_bytes = shared_bytes
+        launch.buffer_bytes = buffer_bytes
         if extended != NULL:
             launch.extended = <uhal_launch_config *>malloc(sizeof(uhal_launch_config))
             if launch.extended == NULL:

@@ -31,6 +31,7 @@ cdef class Plan:
     cdef object executable
     cdef bint noted                 # the library records nothing: operations are noted here
     cdef bint one_by_one            # no graph: its operations are enqueued one after the other
+    cdef bint is_listed             # the recording has all that the graph does
     cdef list functions             # of the launches, in their order
     cdef dict slot_of_name
     cdef dict slots_of_block        # Block, or None for memory without one → [PlanSlot]
@@ -173,6 +174,7 @@ cdef int instantiate(Plan plan) except -1:
     if not plan.one_by_one:
         ready = backend.instantiate_graph(plan.graph)
         plan.executable = ready.handle
+        plan.is_listed = is_all(plan.recording, ready)
         if plan.slot_of_name:
             place_nodes(plan, ready.kernels)
     if plan.graph and (plan.one_by_one or not plan.slot_of_name):
@@ -188,6 +190,16 @@ cdef int instantiate(Plan plan) except -1:
     plan.modules = list({id(module): module for module in modules}.values())
     plan.arena = {}
     return 0
+
+
+cdef bint is_all(Recording recording, object ready) except -1:
+    """Whether a graph does nothing but what was recorded here: others may record into a library."""
+    cdef Py_ssize_t others = recording.operation_count - recording.count
+    return (
+        ready.kernels is not None
+        and len(ready.kernels) == recording.count
+        and (ready.others is None or ready.others == others)
+    )
 
 
 cdef int place_nodes(Plan plan, object kernels) except -1:
@@ -319,11 +331,9 @@ cdef int change_slots(Plan plan, dict values) except -1:
 cdef int run_plan(Plan plan, StreamCore core) except -1:
     """The native calls, and the books: one ticket, a stamp on everything the plan uses."""
     cdef Context context = plan.context
-    cdef uhal_hot_table *table = context.table
-    cdef void *executable = <void *><uintptr_t>plan.executable
     cdef Py_ssize_t index
-    cdef int status = 0
-    cdef Recording recording = plan.recording
+    cdef int status
+    cdef const char *called = NULL
     cdef void *previous
     cdef PlanSlot slot
     for index in range(plan.block_count):
@@ -336,10 +346,32 @@ cdef int run_plan(Plan plan, StreamCore core) except -1:
         core.ledger = uhal_ledger_new()
         if core.ledger == NULL:
             raise MemoryError
-    note_replay(core, recording)
     previous = enter(context)
+    if core.state.word & UHAL_STATE_PROFILED:
+        status = run_watched(plan, core, &called)
+    else:
+        note_replay(core, plan.recording)
+        status = run_natively(plan, core, &called)
+    # also after a failure: a part may run
+    core.ticket += 1
+    stamp_plan(plan, core)
+    leave(context, previous)
+    check(context, status, called.decode())
+    if core.state.word:
+        after_launch(context, core)
+    return 0
+
+
+cdef int run_natively(Plan plan, StreamCore core, const char **called) except? -1:
+    """The driver's answer, and the slot that gave it; the device is current."""
+    cdef Context context = plan.context
+    cdef uhal_hot_table *table = context.table
+    cdef void *executable = <void *><uintptr_t>plan.executable
+    cdef Recording recording = plan.recording
+    cdef Py_ssize_t index
+    cdef int status = 0
     if plan.one_by_one:
-        called = "launch"
+        called[0] = "launch"
         hold_core(core)
         with nogil:
             for index in range(recording.operation_count):
@@ -347,22 +379,27 @@ cdef int run_plan(Plan plan, StreamCore core) except -1:
                 if status != 0:
                     break
         let_go_core(context, core)
-    else:
-        called = "graph_update_kernel"
-        status = tell_changes(plan, executable)
-        if status == 0:
-            called = "graph_launch"
-            hold_core(core)
-            with nogil:
-                status = table.graph_launch(executable, core.handle)
-            let_go_core(context, core)
-    # also after a failure: a part may run
-    core.ticket += 1
-    stamp_plan(plan, core)
-    leave(context, previous)
-    check(context, status, called)
-    if core.state.word:
-        after_launch(context, core)
+        return status
+    called[0] = "graph_update_kernel"
+    status = tell_changes(plan, executable)
+    if status == 0:
+        called[0] = "graph_launch"
+        hold_core(core)
+        with nogil:
+            status = table.graph_launch(executable, core.handle)
+        let_go_core(context, core)
+    return status
+
+
+cdef int note_node(StreamCore core, Recording recording, Py_ssize_t index) except -1:
+    """Write a launch that is replayed by itself into the ledger, as one of its own."""
+    cdef CapturedLaunch *launch = &recording.launches[index]
+    code = recording.codes[index]
+    uhal_ledger_write(
+        core.ledger, core.ticket + 1, <PyObject *>recording.keys[index],
+        NULL if code is None else <PyObject *>code, launch.instruction_offset, launch.geometry,
+        launch.shared_bytes, launch.bytes, launch.packed_bytes,
+    )
     return 0
 
 

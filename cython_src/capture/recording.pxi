@@ -10,6 +10,7 @@ cdef struct CapturedLaunch:
     void **pointers
     unsigned int geometry[6]
     unsigned int shared_bytes
+    size_t buffer_bytes             # of the buffers it was given
     uhal_launch_config *extended    # owned; null: nothing but geometry
     int instruction_offset
     bint changed                    # since the executable graph was told

@@ -116,6 +116,7 @@ cdef class Context:
     """Ordinals of the devices whose memory kernels of this one may use."""
     cdef unsigned int launch_marks
     cdef _Watch watches      # words of host memory that kernels report by; a linked list
+    cdef Py_ssize_t profiled    # its number in the profile that watches it, or watched it last
     cdef object __weakref__
 
     def __init__(self, backend, int ordinal, uintptr_t token, limits):
@@ -153,6 +154,8 @@ cdef class Context:
         self.default_core = new_stream_core(self, 0, 0)
         contexts.add(self)
         _drain_at_exit()
+        if profiling is not None:
+            attach_profile(profiling, self)
 
     @property
     def token(self):

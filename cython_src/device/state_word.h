@@ -18,9 +18,12 @@ enum {
     UHAL_STATE_MARKING = 8,   /* UHAL_LAUNCH_MARKS: write a progress word now and then */
     UHAL_STATE_FORKED = 16,   /* made in the parent of this process */
     UHAL_STATE_CLOSED = 32,
-    UHAL_STATE_BARRED = 64, /* while something else is captured: look before giving it work */
+    UHAL_STATE_BARRED = 64,    /* while something else is captured: look before giving it work */
+    UHAL_STATE_PROFILED = 128, /* a profile notes what it is given */
     UHAL_STATE_REFUSES = UHAL_STATE_LOST | UHAL_STATE_FORKED | UHAL_STATE_CLOSED,
-    UHAL_STATE_DIVERTS = UHAL_STATE_REFUSES | UHAL_STATE_CAPTURING | UHAL_STATE_BARRED,
+    UHAL_STATE_DIVERTS = UHAL_STATE_REFUSES | UHAL_STATE_CAPTURING | UHAL_STATE_BARRED |
+        UHAL_STATE_PROFILED,
+    UHAL_STATE_WATCHED = UHAL_STATE_CAPTURING | UHAL_STATE_PROFILED,
 };
 
 typedef struct uhal_state {

@@ -123,6 +123,8 @@ cdef class Function:
     cdef uint64_t max_grid_threads      # along an axis
     cdef unsigned int max_shared        # dynamic
     cdef KnownGeometry known
+    cdef uint64_t profile_session       # the last one that has it among its subjects
+    cdef uint32_t profile_subject       # its number there
     cdef object __weakref__
 
     def __init__(

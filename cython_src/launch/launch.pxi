@@ -23,16 +23,16 @@ cdef int launch_checked(
     cdef void *pointers[STACK_PARAMETERS]
     cdef void *blocks[STACK_PARAMETERS]
     cdef Packed packed
+    packed.needs = 0
+    packed.memory = NULL
     if UHAL_CHECKED and (function.module.closed or core.state.word & UHAL_STATE_DIVERTS):
-        if divert(function, core, geometry, shared_bytes, arguments, given, extended):
+        if divert(function, core, geometry, shared_bytes, arguments, given, extended, &packed):
             return 0
     packed.block_count = 0
-    packed.unready = False
     packed.foreign = NULL
     packed.core = <PyObject *>core
     packed.extended = extended
     packed.ran_python = False
-    packed.memory = NULL
     packed.kept = NULL
     packed.bytes = bytes
     packed.pointers = pointers
@@ -64,10 +64,17 @@ cdef int make_room(Function function, Packed *packed) except -1:
     return 0
 
 
+# What a launch has as its memory that has none but is watched, so that it is released.
+cdef char WATCHED_ONLY
+
+
 cdef int release_packed(Packed *packed) except -1:
-    c_free(packed.memory)
+    if packed.memory != &WATCHED_ONLY:
+        c_free(packed.memory)
     Py_XDECREF(packed.kept)
     Py_XDECREF(packed.foreign)
+    if packed.needs & NEEDS_WATCHING:
+        let_go_watched(&packed.watched)
     return 0
 
 
@@ -146,11 +153,13 @@ cdef inline int submit(
     cdef void *previous
     cdef PyObject *code
     cdef bint keep_gil = core.ticket - core.completed < PENDING_LIMIT
-    if UHAL_CHECKED and packed.unready:
-        for i in range(packed.block_count):
-            wait_until_ready(context, <Block>packed.blocks[i], core)
     if packed.foreign != NULL:
         order_behind_foreign(context, core, packed)
+    if UHAL_CHECKED and packed.needs:
+        for i in range(packed.block_count):
+            wait_until_ready(context, <Block>packed.blocks[i], core)
+        if packed.needs & NEEDS_WATCHING:
+            begin_times(&packed.watched, context, core)
     if core.ledger == NULL:
         core.ledger = uhal_ledger_new()
         if core.ledger == NULL:
@@ -180,6 +189,8 @@ cdef inline int submit(
     if packed.foreign != NULL:
         keep_foreign(context, core, packed)
     if core.state.word:
+        if packed.needs & NEEDS_WATCHING:
+            end_times(&packed.watched, context, core)
         after_launch(context, core)
     return 0
 

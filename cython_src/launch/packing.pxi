@@ -3,6 +3,11 @@
 # What is right is decided here; what is wrong, and the rare conversions, in uhal/arguments.py,
 # which says every word.
 
+cdef enum:
+    NEEDS_WAITING = 1       # one of its blocks may have to be waited for
+    NEEDS_WATCHING = 2      # a profile has a record of it
+
+
 cdef struct Packed:
     # Where the arguments of one launch lie, on the stack unless there are very many.
     unsigned char *bytes
@@ -10,7 +15,8 @@ cdef struct Packed:
     size_t byte_count
     void **blocks           # Block objects the launch uses, borrowed from the arguments
     Py_ssize_t block_count
-    bint unready            # one of them may have to be waited for
+    int needs               # before it is handed over: NEEDS_…
+    Watched watched         # valid where it needs watching
     PyObject *foreign       # list of other libraries' memory and streams, owned; null: none
     PyObject *core          # the StreamCore it goes to, borrowed
     const uhal_launch_config *extended   # null: an ordinary launch
@@ -308,7 +314,7 @@ cdef inline void note_block(Packed *packed, PyObject *block) noexcept:
     packed.blocks[packed.block_count] = <void *>block
     packed.block_count += 1
     if (<Block>block).ready.stream_id != 0:
-        packed.unready = True
+        packed.needs |= NEEDS_WAITING
 
 
 cdef int pack_rare(

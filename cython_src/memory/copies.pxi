@@ -76,17 +76,22 @@ cdef int copy_h2d(
     cdef Context context = buffer.context
     cdef size_t count = buffer.nbytes
     cdef int status = 0
+    cdef Watched watched
+    watched.record = NULL
     order_behind(buffer, core)
-    if is_noted(core):
-        return add_operation(
-            core.capture.recording, OPERATION_H2D, buffer.address, <uintptr_t>source, count, 0
-        )
+    if core.state.word & UHAL_STATE_WATCHED:
+        if note_or_watch(
+            &watched, context, core, OPERATION_H2D, buffer.address, <uintptr_t>source, count, 0
+        ):
+            return 0
     cdef void *previous = enter(context)
     if pageable and count > context.table.staged_bytes:
         settle_for_copy(context, core, previous)
     cdef Block block = hold(buffer)
     hold_core(core)
     try:
+        if watched.record != NULL:
+            begin_times(&watched, context, core)
         if count <= GIL_KEPT_BYTES and core.ticket - core.completed < PENDING_LIMIT:
             status = context.table.copy_h2d(buffer.address, source, count, core.handle)
         else:
@@ -99,6 +104,8 @@ cdef int copy_h2d(
             add_operation(
                 core.capture.recording, OPERATION_H2D, buffer.address, <uintptr_t>source, count, 0
             )
+        if watched.record != NULL:
+            end_copy(&watched, context, core, status)
         let_go_core(context, core)
         used(context, block, core, status)
         leave(context, previous)
@@ -109,17 +116,22 @@ cdef int copy_d2h(DeviceBuffer buffer, void *destination, StreamCore core, bint 
     cdef Context context = buffer.context
     cdef size_t count = buffer.nbytes
     cdef int status = 0
+    cdef Watched watched
+    watched.record = NULL
     order_behind(buffer, core)
-    if is_noted(core):
-        return add_operation(
-            core.capture.recording, OPERATION_D2H, <uintptr_t>destination, buffer.address, count, 0
-        )
+    if core.state.word & UHAL_STATE_WATCHED:
+        if note_or_watch(
+            &watched, context, core, OPERATION_D2H, <uintptr_t>destination, buffer.address, count, 0
+        ):
+            return 0
     cdef void *previous = enter(context)
     if pageable:
         settle_for_copy(context, core, previous)
     cdef Block block = hold(buffer)
     hold_core(core)
     try:
+        if watched.record != NULL:
+            begin_times(&watched, context, core)
         status = copy_pieces(
             context.table, DEVICE_TO_HOST, <uintptr_t>destination, buffer.address, count,
             core.handle, pageable,
@@ -130,10 +142,26 @@ cdef int copy_d2h(DeviceBuffer buffer, void *destination, StreamCore core, bint 
                 core.capture.recording, OPERATION_D2H, <uintptr_t>destination, buffer.address,
                 count, 0,
             )
+        if watched.record != NULL:
+            end_copy(&watched, context, core, status)
         let_go_core(context, core)
         used(context, block, core, status)
         leave(context, previous)
     return check(context, status, "copy_d2h")
+
+
+cdef object copy_listener = None
+
+
+def set_copy_listener(callback):
+    """Tell `callback(done, total)` of bytes as copies of very much pageable memory get on.
+
+    It is told in the copying thread after each piece of 256 MiB; what it raises ends the copy. None
+    ends it. Returns what was told before. There is one in a process.
+    """
+    global copy_listener
+    before, copy_listener = copy_listener, callback
+    return before
 
 
 cdef int copy_pieces(
@@ -150,6 +178,8 @@ cdef int copy_pieces(
         with nogil:
             status = copy_row(table, direction, destination + done, source + done, piece, stream)
         done += piece
+        if count > PIECE_BYTES and copy_listener is not None:
+            copy_listener(done, count)
         if status != 0 or done == count:
             return status
         PyErr_CheckSignals()
@@ -171,7 +201,9 @@ cdef int copy_d2d(DeviceBuffer destination, DeviceBuffer source, StreamCore core
     cdef Context context = destination.context
     cdef size_t count = source.nbytes
     cdef DeviceBuffer middle
+    cdef Watched watched
     cdef int status
+    watched.record = NULL
     if destination.address == source.address:
         return 0
     if (
@@ -183,10 +215,12 @@ cdef int copy_d2d(DeviceBuffer destination, DeviceBuffer source, StreamCore core
         return copy_d2d(destination, middle, core)
     order_behind(source, core)
     order_behind(destination, core)
-    if is_noted(core):
-        return add_operation(
-            core.capture.recording, OPERATION_D2D, destination.address, source.address, count, 0
-        )
+    if core.state.word & UHAL_STATE_WATCHED:
+        if note_or_watch(
+            &watched, context, core, OPERATION_D2D, destination.address, source.address, count, 0
+        ):
+            return 0
+        begin_times(&watched, context, core)
     cdef void *previous = enter(context)
     cdef Block to_block = hold(destination)
     cdef Block from_block = hold(source)
@@ -197,6 +231,8 @@ cdef int copy_d2d(DeviceBuffer destination, DeviceBuffer source, StreamCore core
         add_operation(
             core.capture.recording, OPERATION_D2D, destination.address, source.address, count, 0
         )
+    if watched.record != NULL:
+        end_copy(&watched, context, core, status)
     let_go_core(context, core)
     used(context, to_block, core, status)
     used(context, from_block, core, status)
@@ -210,14 +246,19 @@ cdef int copy_peer(DeviceBuffer destination, DeviceBuffer source, StreamCore cor
     cdef Block to_block
     cdef Block from_block
     cdef void *previous
+    cdef Watched watched
     cdef int status
     if context.table.copy_peer == NULL:
         return copy_through_host(destination, source, core)
+    watched.record = NULL
     from_block = hold(source)
     try:
         # the source's books name streams of its own device: wait for them here, on the host
         settle(source)
         order_behind(destination, core)
+        if core.state.word & UHAL_STATE_WATCHED:
+            watch(&watched, context, core, UHAL_PROFILE_PEER, 0, source.nbytes)
+            begin_times(&watched, context, core)
         previous = enter(context)
         to_block = hold(destination)
         hold_core(core)
@@ -227,6 +268,8 @@ cdef int copy_peer(DeviceBuffer destination, DeviceBuffer source, StreamCore cor
                 source.context.token_pointer, source.nbytes, core.handle,
             )
         core.ticket += 1
+        if watched.record != NULL:
+            end_copy(&watched, context, core, status)
         let_go_core(context, core)
         used(context, to_block, core, status)
         leave(context, previous)
@@ -440,9 +483,13 @@ cdef int fill(DeviceBuffer buffer, int width, unsigned int value, StreamCore cor
     cdef OperationKind kind = (
         OPERATION_SET_8 if width == 1 else OPERATION_SET_16 if width == 2 else OPERATION_SET_32
     )
+    cdef Watched watched
+    watched.record = NULL
     order_behind(buffer, core)
-    if is_noted(core):
-        return add_operation(core.capture.recording, kind, buffer.address, 0, count, value)
+    if core.state.word & UHAL_STATE_WATCHED:
+        if note_or_watch(&watched, context, core, kind, buffer.address, 0, count, value):
+            return 0
+        begin_times(&watched, context, core)
     previous = enter(context)
     cdef Block block = hold(buffer)
     hold_core(core)
@@ -455,6 +502,8 @@ cdef int fill(DeviceBuffer buffer, int width, unsigned int value, StreamCore cor
             status = context.table.memset_32(buffer.address, value, count, core.handle)
     if not took_ticket(core) and status == 0:
         add_operation(core.capture.recording, kind, buffer.address, 0, count, value)
+    if watched.record != NULL:
+        end_copy(&watched, context, core, status)
     let_go_core(context, core)
     used(context, block, core, status)
     leave(context, previous)

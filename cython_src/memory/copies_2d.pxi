@@ -90,11 +90,16 @@ cdef int copy_rows(
     cdef size_t width = source.width
     cdef int status = 0
     cdef void *previous
+    cdef Watched watched
     if height == 0 or width == 0:
         return 0
+    watched.record = NULL
     if destination.pitch == width and source.pitch == width:
         width *= height
         height = 1
+    if core.state.word & UHAL_STATE_WATCHED:
+        watch(&watched, context, core, UHAL_PROFILE_H2D + direction, 0, width * height)
+        begin_times(&watched, context, core)
     previous = enter(context)
     try:
         if height > 1 and native_2d(context, direction, destination, source, core):
@@ -111,6 +116,8 @@ cdef int copy_rows(
                     row += 1
             PyErr_CheckSignals()
     finally:
+        if watched.record != NULL:
+            end_copy(&watched, context, core, status)
         leave(context, previous)
     slots = ("copy_h2d", "copy_d2h", "copy_d2d")
     return check(context, status, slots[direction])

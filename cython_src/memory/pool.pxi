@@ -10,6 +10,7 @@ cdef enum PoolMode:
     POOL_CACHING
     POOL_DIRECT     # UHAL_POOL=direct: one driver allocation a buffer
     POOL_GUARD      # UHAL_POOL=guard: direct, with red zones and poison
+    POOL_WATCHED    # any of them, while a profile notes what is handed out and taken back
 
 cdef enum:
     SHARED_SEGMENT_BYTES = 2 << 20    # a driver's own granule: CUDA maps memory in 2 MiB pages
@@ -24,6 +25,7 @@ cdef class Pool:
     A device's memory as it is handed out and taken back."""
 
     cdef int mode
+    cdef int path                   # the mode, or POOL_WATCHED
     cdef FreeList free_lists[CLASS_COUNT]
     cdef list segments
     cdef list waiting               # Blocks of the direct modes whose stamps are not complete
@@ -46,7 +48,7 @@ cdef class Pool:
         self.owners.previous = self.owners.next = &self.owners
 
     def __init__(self, int mode, limit):
-        self.mode = mode
+        self.mode = self.path = mode
         self.limit = NO_LIMIT if limit is None else limit
         self.segments = []
         self.waiting = []
@@ -83,23 +85,39 @@ cdef Block pool_block(Context context, size_t bytes, StreamCore core):
     cdef Pool pool = context.pool
     cdef Block block
     cdef int size_class
-    if pool.mode == POOL_CACHING:
-        size_class = size_class_of(bytes)
-        block = take_free(context, size_class, core, False)
-        if block is None:
-            block = take_free(context, size_class, core, True)
-        if block is None:
-            block = cut_block(context, size_class)
-            pool.fresh_blocks += 1
-        else:
-            pool.reuses += 1
-        block.segment.blocks_in_use += 1
-    else:
-        release_waiting(context)
-        block = direct_block(context, bytes)
+    cdef int64_t begun = 0      # when, if it is watched
+    if pool.path != POOL_CACHING:
+        if pool.mode != POOL_CACHING:
+            return uncached_block(context, bytes)
+        begun = uhal_profile_now()
+    size_class = size_class_of(bytes)
+    block = take_free(context, size_class, core, False)
+    if block is None:
+        block = take_free(context, size_class, core, True)
+    if block is None:
+        block = cut_block(context, size_class)
         pool.fresh_blocks += 1
+    else:
+        pool.reuses += 1
+    block.segment.blocks_in_use += 1
     block.requested = bytes
     count_in(pool, block)
+    if begun:
+        watch_memory(context, block, UHAL_PROFILE_ALLOCATE, begun)
+    return block
+
+
+cdef Block uncached_block(Context context, size_t bytes):
+    """One of the direct modes."""
+    cdef int64_t begun = uhal_profile_now()
+    cdef Block block
+    release_waiting(context)
+    block = direct_block(context, bytes)
+    context.pool.fresh_blocks += 1
+    block.requested = bytes
+    count_in(context.pool, block)
+    if context.pool.path == POOL_WATCHED:
+        watch_memory(context, block, UHAL_PROFILE_ALLOCATE, begun)
     return block
 
 
@@ -195,6 +213,8 @@ cdef int pool_free(Context context, Block block) except -1:
     if context.state.word & UHAL_STATE_LOST:
         return 0
     if block.native_stream is not None:
+        if pool.path == POOL_WATCHED:
+            watch_memory(context, block, UHAL_PROFILE_FREE, 0)
         return free_native(context, block)
     if drop_complete_stamps(context, block, False) == 0 and block.ready.stream_id != 0:
         # handed out and never used: whoever gets it next must still wait
@@ -207,10 +227,13 @@ cdef int pool_free(Context context, Block block) except -1:
                     <StreamCore>context.streams[block.stamps[i].stream_id],
                     block.stamps[i].ticket,
                 )
-    if pool.mode != POOL_CACHING:
-        pool.waiting.append(block)
-        release_waiting(context)
-        return 0
+    if pool.path != POOL_CACHING:
+        if pool.path == POOL_WATCHED:
+            watch_memory(context, block, UHAL_PROFILE_FREE, 0)
+        if pool.mode != POOL_CACHING:
+            pool.waiting.append(block)
+            release_waiting(context)
+            return 0
     block.segment.blocks_in_use -= 1
     return put_free(&pool.free_lists[block.size_class], block)
 

@@ -19,6 +19,8 @@ cdef Block native_block(Context context, size_t bytes, StreamCore core):
     block.ready.ticket = core.ticket
     context.pool.fresh_blocks += 1
     count_in(context.pool, block)
+    if context.pool.path == POOL_WATCHED:
+        watch_memory(context, block, UHAL_PROFILE_ALLOCATE, 0)
     return block
 
 

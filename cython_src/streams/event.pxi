@@ -175,13 +175,16 @@ cdef class Event:
 cdef int wait_for_event(Event event, const char **slot) except? -1:
     """The driver's answer; another thread may close the event meanwhile."""
     cdef LeftWait wait = left_wait(event.context)
+    cdef Watched watched
     wait.event = event
     event.waiting += 1
+    watch_wait(&watched, event.context, event.core, "wait for an event")
     try:
         return wait_for_handle(
             event.context, event.handle_, not event.bits & EVENT_BLOCKING_SYNC, wait, slot
         )
     finally:
+        end_wait(&watched)
         if wait.awaiter == NULL:
             end_wait_for(event)
 

@@ -46,8 +46,10 @@ cdef int wait_for_stream(Context context, StreamCore core, const char **slot) ex
     cdef uhal_hot_table *table = context.table
     cdef void *handle = core.handle
     cdef int status
+    cdef Watched watched
     cdef list raised = []
     slot[0] = "stream_synchronize"
+    watch_wait(&watched, context, core, "wait for the stream")
     hold_core(core)
     try:
         if not signals_come_here():
@@ -64,6 +66,7 @@ cdef int wait_for_stream(Context context, StreamCore core, const char **slot) ex
             if status == table.not_ready:
                 status = wait_for_end_of_stream(context, core, slot)
     finally:
+        end_wait(&watched)
         let_go_core(context, core)
     return status
 

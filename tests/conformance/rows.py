@@ -1,106 +1,42 @@
-"""The devices the conformance suite runs on: one row each, with its gaps in writing.
-
-A gap is `unsupported` (for good: it describes the backend), `unsimulated` (it describes the
-simulated device, and a real one is asked) or `expected_failures` (for now: the test must fail, and
-fails the run once it passes). Keys are patterns of a test's name.
-"""
+"""The devices that `make test` runs the conformance suite on: one row each."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
 import os
-import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
 
-from build_support import (
-    cuda_kernels,
-    hip_compiler,
-    opencl_compiler,
-    opencl_kernels,
-    rocm_kernels,
-)
-from build_support.kernel_declarations import declared_signatures
+from build_support import conformance_images, cuda_kernels, hip_compiler
 from opencl_backend import compile as opencl_compile
-from opencl_backend.spirv import SpirvModule
 from simulators.topsfb import of_host
 from uhal import Device, registry
 from uhal.images.amd_target import TargetId
-from uhal.images.hsaco import read_hsaco
+from uhal_conformance.gaps import HELD, UNSUPPORTED, read_gaps
+from uhal_conformance.images import KERNELS, compile_for_host, digest_of
+from uhal_conformance.row import Row
 
 ROOT = Path(__file__).resolve().parents[2]
-KERNELS = Path(__file__).resolve().parent / "kernels"
-
-
-@dataclass(frozen=True)
-class Row:
-    """One device under test."""
-
-    name: str
-    backend: str
-    compile: Callable[[Path, Path], Path]
-    """Makes an image of a kernel source, in a folder that is kept from run to run."""
-    ordinal: int = 0
-    environment: Mapping[str, str] = field(default_factory=dict)
-    """Set before the backend is opened."""
-    two_devices: Mapping[str, str] | None = None
-    """What to set besides to have two devices; `None` where there is one."""
-    unsupported: Mapping[str, str] = field(default_factory=dict)
-    unsimulated: Mapping[str, str] = field(default_factory=dict)
-    expected_failures: Mapping[str, str] = field(default_factory=dict)
-    unsupported_fixtures: Mapping[str, str] = field(default_factory=dict)
-    """Fixtures whose tests the backend cannot run, with the reason."""
-    prepare: Callable[[Path], Mapping[str, str]] | None = None
-    """Makes what the row needs, in a folder; returns more of the environment. May skip the row."""
-    compile_on: Callable[[int, Path, Path], Path] | None = None
-    """Like `compile`, for the real device of an ordinal; `None` where images suit every device."""
-
-    @property
-    def skipped(self) -> Mapping[str, str]:
-        """Both kinds of tests that cannot pass."""
-        return {**self.unsupported, **self.unsimulated}
-
-
-def compile_for_host(source: Path, folder: Path) -> Path:
-    """Compile with this machine's C++ compiler unless the same was compiled before."""
-    compiler = os.environ.get("CXX", "c++")
-    options = shlex.split(
-        subprocess.run(
-            [sys.executable, "-m", "uhal", "cflags"],
-            cwd=ROOT,
-            check=True,
-            capture_output=True,
-            text=True,
-        ).stdout
-    )
-    command = [compiler, *options, "-x", "c++", str(source)]
-    image = folder / f"{source.stem}-{_digest(source, ' '.join(command))}.so"
-    if not image.exists():
-        unfinished = image.with_suffix(f".{os.getpid()}")
-        subprocess.run([*command, "-o", str(unfinished)], check=True)
-        unfinished.replace(image)
-    return image
 
 
 def compile_for_cuda(source: Path, folder: Path) -> Path:
     """Compile to PTX with nvcc unless the same was compiled before."""
     if shutil.which("nvcc") is None:
         pytest.skip("nvcc is not on the PATH")
-    digest = _digest(source, cuda_kernels.compiler())
+    digest = digest_of(source, cuda_kernels.compiler())
     image = folder / f"{source.stem}-{digest}.ptx"
     if not image.exists():
         unfinished = image.with_suffix(f".{os.getpid()}")
-        # Without it, variables are made invisible to other files and to Module.get_global.
-        cuda_kernels.compile_ptx(source.relative_to(ROOT), unfinished, "-rdc=true")
+        conformance_images.compile_cuda(source.relative_to(ROOT), unfinished)
         unfinished.replace(image)
     return image
 
@@ -126,18 +62,11 @@ def compile_for_target(target: str, source: Path, folder: Path) -> Path:
     compiler = hip_compiler.toolchain()
     if compiler is None:
         _missing(f"needs pip install {hip_compiler.PACKAGE}=={hip_compiler.PINNED}")
-    image = folder / f"{source.stem}-{_digest(source, f'{compiler} {target}')}.hsaco"
+    image = folder / f"{source.stem}-{digest_of(source, f'{compiler} {target}')}.hsaco"
     if not image.exists():
         unfinished = image.with_suffix(f".{os.getpid()}")
-        place = source.relative_to(ROOT)
-        hip_compiler.compile_hsaco(place, target, unfinished)
-        signatures = declared_signatures(
-            hip_compiler.preprocess(place, target),
-            rocm_kernels.KERNEL,
-            read_hsaco(unfinished.read_bytes()).signatures,
-        )
-        lines = [f"{entry}: {told.declaration}\n" for entry, told in signatures.items()]
-        image.with_name(f"{image.name}.sig").write_text("".join(lines), encoding="utf-8")
+        told = conformance_images.compile_rocm(target, source.relative_to(ROOT), unfinished)
+        conformance_images.write_sidecar(image, told)
         unfinished.replace(image)
     return image
 
@@ -148,18 +77,11 @@ def compile_for_opencl(source: Path, folder: Path) -> Path:
     if compiler is None:
         _missing(f"needs pip install {hip_compiler.PACKAGE}=={hip_compiler.PINNED}")
     recipe = f"{compiler} {' '.join(opencl_compile.LANGUAGE)}"
-    image = folder / f"{source.stem}-{_digest(source, recipe)}.spv"
+    image = folder / f"{source.stem}-{digest_of(source, recipe)}.spv"
     if not image.exists():
         unfinished = image.with_suffix(f".{os.getpid()}")
-        place = source.relative_to(ROOT)
-        opencl_compiler.compile_spirv(place, unfinished)
-        signatures = declared_signatures(
-            opencl_compiler.preprocess(place),
-            opencl_kernels.KERNEL,
-            SpirvModule(unfinished.read_bytes()).signatures,
-        )
-        lines = [f"{entry}: {told.declaration}\n" for entry, told in signatures.items()]
-        image.with_name(f"{image.name}.sig").write_text("".join(lines), encoding="utf-8")
+        told = conformance_images.compile_opencl(source.relative_to(ROOT), unfinished)
+        conformance_images.write_sidecar(image, told)
         unfinished.replace(image)
     return image
 
@@ -171,7 +93,7 @@ def compile_for_tops(source: Path, folder: Path) -> Path:
     """
     library = compile_for_host(source, folder)
     assembler = Path(of_host.__file__).parent.glob("*.py")
-    digest = _digest(library, "".join(path.read_text("utf-8") for path in sorted(assembler)))
+    digest = digest_of(library, "".join(path.read_text("utf-8") for path in sorted(assembler)))
     image = library.with_name(f"{source.stem}-{digest}.topsfb")
     if not image.exists():
         unfinished = image.with_suffix(f".{os.getpid()}")
@@ -180,20 +102,6 @@ def compile_for_tops(source: Path, folder: Path) -> Path:
         unfinished.write_bytes(of_host.assemble(library, "gcu210", "gcu300"))
         unfinished.replace(image)
     return image
-
-
-@contextlib.contextmanager
-def in_place(row: Row, folder: Path) -> Iterator[None]:
-    """Set a row's environment, and install its distribution, for as long as this lasts."""
-    prepared = row.prepare(folder) if row.prepare is not None else {}
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in {**row.environment, **prepared}.items():
-            patch.setenv(name, value)
-        if "PYTHONPATH" in prepared:  # of a distribution that is installed for this row alone
-            patch.syspath_prepend(prepared["PYTHONPATH"].partition(os.pathsep)[0])
-        registry.look_again()
-        yield
-    registry.look_again()
 
 
 def prepare_skeleton(folder: Path) -> Mapping[str, str]:
@@ -274,14 +182,6 @@ def _host_builds(folder: Path) -> Mapping[str, str]:
     return {"UHAL_SIM_KERNELS": str(kernels)}
 
 
-def _digest(source: Path, recipe: str) -> str:
-    """Digest of a source, the headers it may include, and how it is compiled."""
-    digest = hashlib.sha256(recipe.encode())
-    for path in [source, *sorted((ROOT / "uhal" / "include").rglob("*.h"))]:
-        digest.update(path.read_bytes())
-    return digest.hexdigest()[:16]
-
-
 ROCM_TARGET = "gfx90a"
 """What the simulated row compiles for: the default of its device."""
 
@@ -304,36 +204,7 @@ _ONE_AT_A_TIME = (
     f"the simulated device runs one kernel at a time, and under {SCHEDULE!r} the one that is held"
 )
 
-# Tests in which a stream goes on beside one that is held.
-_HELD = (
-    "a_stream_goes_on_while_another_is_held",
-    "waiting_is_for_the_record_that_was_made_before",
-)
-
-# Tests in which numpy and a device share memory.
-_NUMPYS = (
-    "a_buffer_describes_numpys_memory",
-    "a_copy_is_a_copy",
-    "a_kernel_writes_into_numpys_memory",
-    "a_tensor_elsewhere_is_refused",
-    "an_array_over_a_buffer_keeps_the_memory",
-    "an_export_waits_for_the_work_before_it",
-    "closing_a_description_leaves_the_consumers_memory_alone",
-    "closing_an_exported_buffer_leaves_the_consumers_memory_alone",
-    "numpy_reads_device_memory_in_place",
-    "read_only_memory_stays_read_only",
-    "shapes_of_one_and_of_none_are_contiguous",
-    "strided_tensors_are_refused",
-    "the_memory_described_is_kept_and_let_go",
-    "what_is_no_tensor_is_refused",
-)
-
-# Tests of what kernels print and assert.
-_MESSAGES = (
-    "an_assertion_names_kernel_line_and_values",
-    "more_than_is_kept_is_counted",
-    "what_kernels_print",
-)
+SKELETON_GAPS = read_gaps(ROOT / "tests" / "skeleton_backend" / "gaps.json")
 
 ROWS = (
     Row(
@@ -341,9 +212,7 @@ ROWS = (
         "host",
         compile_for_host,
         two_devices={"UHAL_HOST_DEVICES": "2"},
-        unsupported={
-            "test_events_with_every_flag*INTERPROCESS*": "memory of one process",
-        },
+        unsupported=UNSUPPORTED["host"],
     ),
     Row(
         "cuda-sim",
@@ -352,14 +221,7 @@ ROWS = (
         environment={"UHAL_SIM_SCHEDULE": SCHEDULE},
         two_devices={"UHAL_SIM_CUDA_DEVICES": "2"},
         prepare=prepare_simulated_cuda,
-        unsupported={
-            **{f"test_{name}[[]*": "numpy reads the host's memory only" for name in _NUMPYS},
-            "test_events_with_every_flag*INTERPROCESS-*": "such an event has no times",
-            **{
-                f"test_what_is_no_image_is_refused[[]*-{damage}]": "damages ELF headers only"
-                for damage in ("wrong class", "wrong machine", "wrong type", "no sections")
-            },
-        },
+        unsupported=UNSUPPORTED["cuda"],
         unsimulated={
             f"test_{name}[[]*": _NOT_BY_ITSELF for name in _UNWAITED if SCHEDULE != "eager"
         },
@@ -371,15 +233,10 @@ ROWS = (
         environment={"UHAL_SIM_SCHEDULE": SCHEDULE, "UHAL_SIM_ROCM_PROFILE": ROCM_TARGET},
         two_devices={"UHAL_SIM_ROCM_DEVICES": "2"},
         prepare=prepare_simulated_rocm,
-        unsupported={
-            **{f"test_{name}[[]*": "numpy reads the host's memory only" for name in _NUMPYS},
-            "test_streams_of_other_libraries[[]*": "HIP's streams are no queues",
-            "test_native_stream_ordered_memory[[]*": "HSA has no stream-ordered allocation",
-            "test_a_sidecar_file_is_read[[]*": "a code object tells no types to contradict",
-        },
+        unsupported=UNSUPPORTED["rocm"],
         unsimulated={
             **{f"test_{name}[[]*": _NOT_BY_ITSELF for name in _UNWAITED if SCHEDULE != "eager"},
-            **{f"test_{name}[[]*": _ONE_AT_A_TIME for name in _HELD if SCHEDULE != "lazy"},
+            **{f"test_{name}[[]*": _ONE_AT_A_TIME for name in HELD if SCHEDULE != "lazy"},
             "test_a_buffer_closed_by_one_thread_while_others_launch_on_it[[]*": (
                 "streams write one buffer in no order, which the simulated fences take for reads"
             ),
@@ -394,11 +251,7 @@ ROWS = (
         environment={"UHAL_SIM_SCHEDULE": SCHEDULE, "UHAL_SIM_TOPS_BLOCK_THREADS": "1024"},
         two_devices={"UHAL_SIM_TOPS_DEVICES": "2"},
         prepare=prepare_simulated_tops,
-        unsupported={
-            **{f"test_{name}[[]*": "numpy reads the host's memory only" for name in _NUMPYS},
-            "test_a_capsule_nobody_takes_frees_its_hold*": "DLPack has no device type for GCUs",
-            "test_a_graph_takes_other_parameters*": "no function that does it is known",
-        },
+        unsupported=UNSUPPORTED["tops"],
         unsimulated={
             f"test_{name}[[]*": _NOT_BY_ITSELF for name in _UNWAITED if SCHEDULE != "eager"
         },
@@ -408,43 +261,15 @@ ROWS = (
         "opencl",
         compile_for_opencl,
         prepare=prepare_opencl,
-        unsupported={
-            **{f"test_{name}[[]*": "DLPack has no device type for its memory" for name in _NUMPYS},
-            "test_a_capsule_nobody_takes_frees_its_hold*": "the same",
-            **{
-                f"test_{name}[[]*": (
-                    "on a CPU whoever waits for a stream may run the kernel that holds another"
-                )
-                for name in _HELD
-            },
-            "test_streams_of_other_libraries[[]*": "a queue is not a stream of ours",
-            "test_native_stream_ordered_memory[[]*": "OpenCL has no stream-ordered allocation",
-            **{
-                f"test_what_is_no_image_is_refused[[]*-{damage}]": "damages ELF headers only"
-                for damage in ("wrong class", "wrong machine", "wrong type")
-            },
-            **{
-                f"test_{name}_leave_nothing[[]*": "the runtime's own pools grow before they rest"
-                for name in ("rounds_of_everything", "launches_alone")
-            },
-            "test_a_graph_*": "it has no graphs of its own: uhal keeps the list of a plan",
-            "test_faults*": "a kernel that traps on a CPU ends the process, which is the device",
-            "test_a_plan_that_faults_names_its_launches*": "the same",
-        },
+        unsupported=UNSUPPORTED["opencl"],
     ),
     Row(
         "skeleton",
         "skeleton",
         compile_for_host,
         prepare=prepare_skeleton,
-        unsupported_fixtures={"gate": "calls are done when they return: nothing can be held"},
-        unsupported={
-            **{f"test_{name}[[]*": "it leaves messages of kernels out" for name in _MESSAGES},
-            "test_a_graph_*": "it has no graphs of its own: uhal keeps the list of a plan",
-            "test_faults*": "a kernel that traps ends the process, which is the device",
-            "test_a_plan_that_faults_names_its_launches*": "the same",
-            "test_ctrl_c_ends_*": "calls are done when they return: nothing is waited for",
-        },
+        unsupported=SKELETON_GAPS.tests,
+        unsupported_fixtures=SKELETON_GAPS.fixtures,
     ),
 )
 

@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tests.children import check_child
-from tests.conformance import faults
-from tests.conformance.rows import Row
-from tests.sampling import rounds
 from uhal import Device, DeviceBuffer, HostBuffer, Module, Stream, diagnostics, launch
 from uhal.errors import ArgumentRangeError, ArgumentTypeError, InvalidHandleError
+from uhal_conformance import faults
+from uhal_conformance.children import check_child
+from uhal_conformance.row import Row
+from uhal_conformance.sampling import rounds
 
 BLOCK = 128
 GRID = 3

@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.children import check_child
-from tests.conformance.rows import Row
 from uhal import Api, Device, DeviceBuffer, Event, HostBuffer, Stream, diagnostics
 from uhal.errors import (
     ArgumentTypeError,
@@ -19,6 +17,8 @@ from uhal.errors import (
     InvalidHandleError,
     NoDeviceError,
 )
+from uhal_conformance.children import check_child
+from uhal_conformance.row import Row
 
 
 def test_a_device_says_what_it_is(device: Device, row: Row) -> None:

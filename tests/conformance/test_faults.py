@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.children import check_child
-from tests.conformance import faults
-from tests.conformance.rows import Row
+from uhal_conformance import faults
+from uhal_conformance.children import check_child
+from uhal_conformance.row import Row
 
 
 @pytest.mark.parametrize(

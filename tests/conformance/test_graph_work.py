@@ -13,11 +13,11 @@ from contextlib import ExitStack
 import numpy as np
 import pytest
 
-from tests.sampling import rounds
-from tests.slots import U32, U64, Slots, launch_graph
 from uhal import Device, DeviceBuffer, Event, EventFlags, Function, Module, Stream
 from uhal.errors import DeviceError
 from uhal.registry import backend as opened_backend
+from uhal_conformance.sampling import rounds
+from uhal_conformance.slots import U32, U64, Slots, launch_graph
 
 N = 700
 

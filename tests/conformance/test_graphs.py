@@ -11,16 +11,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.children import check_child
-from tests.conformance import faults
-from tests.conformance.rows import Row
-from tests.sampling import rounds
-from tests.slots import KernelCall, Slots, launch_graph, update_kernel
 from uhal import Device, DeviceBuffer, Function, Module, Stream
 from uhal.abi import LibraryBackend
 from uhal.contract import Backend, ExecutableGraph
 from uhal.errors import DeviceError
 from uhal.registry import backend as opened_backend
+from uhal_conformance import faults
+from uhal_conformance.children import check_child
+from uhal_conformance.row import Row
+from uhal_conformance.sampling import rounds
+from uhal_conformance.slots import KernelCall, Slots, launch_graph, update_kernel
 
 BLOCK = 128
 GRID = 3

@@ -6,8 +6,6 @@ makes them in the same order, but for compilers of OpenCL, which may reorder.
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from collections.abc import Callable, Iterator
 from functools import reduce
 from pathlib import Path
@@ -17,13 +15,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-import uhal.compile
-from build_support import hip_compiler
-from opencl_backend import compile as opencl_compile
-from tests.conformance.rows import KERNELS, ROCM_TARGET, ROOT, Row, rocm_target
-from tests.host_kernels import INCLUDE
-from uhal import Device, DeviceBuffer, Function, Module
+from uhal import Device, DeviceBuffer, Module
 from uhal.errors import KernelAssertionError
+from uhal_conformance.counting_sort import sort
+from uhal_conformance.row import Row
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -383,50 +378,6 @@ def test_an_assertion_names_kernel_line_and_values(
 # -- all of it together ----------------------------------------------------------------------------
 
 
-def plain_image(row: Row, folder: Path) -> bytes:
-    """What a compiler makes of the source and the header, with nothing beside it."""
-    source = KERNELS / "language.cu"
-    if row.backend == "host":
-        return uhal.compile.host(source)
-    if row.backend == "opencl":
-        return opencl_compile.kernels(source.read_text(encoding="utf-8"))
-    image = folder / "image"
-    if row.backend == "rocm":
-        place = source.relative_to(ROOT)
-        target = rocm_target(row.ordinal) if row.prepare is None else ROCM_TARGET
-        hip_compiler.compile_hsaco(place, target, image, tells_signatures=True)
-    elif row.backend == "cuda" and shutil.which("nvcc") is not None:
-        options = ("-std=c++17", f"-I{INCLUDE}", "-ptx", "-arch=compute_75")
-        subprocess.run(["nvcc", *options, str(source), "-o", str(image)], check=True)
-    else:
-        pytest.skip("no compiler makes such images here")
-    return image.read_bytes()
-
-
-def test_one_source_tells_its_types_everywhere(
-    row: Row, device: Device, tmp_path: Path, rng: np.random.Generator
-) -> None:
-    """Atomics, scans and shared memory, called with plain numbers: no sidecar, no sized scalar."""
-    with Module.from_bytes(plain_image(row, tmp_path)) as module:
-        kernel = module.get_function("counting_sort")
-        assert kernel.signature is not None
-        assert kernel.signature.declaration == ("u32 n, const u8* values, u32* counts, u32* places")
-        sort(kernel, rng)
-        assert str(module.get_function("atomics_i64").signature).startswith(
-            "u64 n, const i64* values, i64* out, u32* tickets, u32* taken"
-        )
-
-
 def test_a_counting_sort(device: Device, language: Module, rng: np.random.Generator) -> None:
     sort(language.get_function("counting_sort"), rng)
     device.synchronize()
-
-
-def sort(kernel: Function, rng: np.random.Generator) -> None:
-    values = rng.integers(0, 256, 3000, "u1")
-    counts, places = DeviceBuffer.zeros(256, "u32"), DeviceBuffer.zeros(values.size, "u32")
-    kernel[1, 256](values.size, DeviceBuffer.from_numpy(values), counts, places)
-    assert np.array_equal(counts.to_numpy(), np.bincount(values, minlength=256))
-    by_place = np.empty_like(values)
-    by_place[places.to_numpy()] = values
-    assert np.array_equal(by_place, np.sort(values))

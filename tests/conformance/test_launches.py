@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.sampling import rounds
 from uhal import (
     BoundLaunch,
     Device,
@@ -32,6 +31,7 @@ from uhal.errors import (
     DeviceError,
     InvalidHandleError,
 )
+from uhal_conformance.sampling import rounds
 
 KERNEL_DTYPES = [dtype for dtype in DTYPES if dtype.name != "f8e4m3"]
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.sampling import rounds
 from uhal import (
     Device,
     DeviceBuffer,
@@ -22,6 +21,7 @@ from uhal import (
     diagnostics,
     launch,
 )
+from uhal_conformance.sampling import rounds
 
 STATUS = Path("/proc/self/statm")
 ROUNDS = rounds(10_000, 200_000)

@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tests.sampling import rounds
 from uhal import Device, DeviceBuffer, HostBuffer, Stream
 from uhal.dtypes import ALL as DTYPES
 from uhal.dtypes import DType
@@ -20,6 +19,7 @@ from uhal.errors import (
     DeviceError,
     InvalidHandleError,
 )
+from uhal_conformance.sampling import rounds
 
 SIZES = [0, 1, 3, 255, 4096, 65_537, 1_000_003]
 

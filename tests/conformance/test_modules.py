@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.conformance.gate import Gate
 from uhal import Device, DeviceBuffer, Function, Module, Signature, Stream, diagnostics
 from uhal.errors import (
     ArgumentTypeError,
@@ -20,6 +19,7 @@ from uhal.errors import (
     InvalidImageError,
     NotFoundError,
 )
+from uhal_conformance.gate import Gate
 
 Images = Callable[[str], Path]
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from tests.conformance.gate import Gate
-from tests.sampling import rounds
 from uhal import Device, DeviceBuffer, HostBuffer, Module, Stream, StreamFlags
 from uhal.errors import OutOfMemoryError
+from uhal_conformance.gate import Gate
+from uhal_conformance.sampling import rounds
 
 
 @dataclass

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.conformance.gate import Gate
-from tests.sampling import rounds
 from uhal import Device, DeviceBuffer, Event, EventFlags, HostBuffer, Module, Stream, StreamFlags
 from uhal.errors import ArgumentTypeError, ArgumentValueError, InvalidHandleError
+from uhal_conformance.gate import Gate
+from uhal_conformance.sampling import rounds
 
 Gates = Callable[[], Gate]
 

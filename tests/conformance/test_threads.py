@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.conformance.gate import Gate
-from tests.sampling import rounds
 from uhal import Device, DeviceBuffer, Event, HostBuffer, Module, Stream
 from uhal.errors import InvalidHandleError
+from uhal_conformance.gate import Gate
+from uhal_conformance.sampling import rounds
 
 THREADS = 8
 

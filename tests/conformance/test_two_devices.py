@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.children import check_child
-from tests.conformance.rows import Row
-from tests.conformance.two_devices import CHECKS
+from uhal_conformance.children import check_child
+from uhal_conformance.row import Row
+from uhal_conformance.two_devices import CHECKS
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))

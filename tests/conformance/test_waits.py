@@ -22,12 +22,12 @@ import numpy as np
 import pytest
 
 import ubridge
-from tests.children import check_child, run_child
-from tests.conformance.gate import Gate
-from tests.conformance.rows import Row
-from tests.sampling import rounds
 from uhal import Device, DeviceBuffer, Event, EventFlags, HostBuffer, Module, Stream
 from uhal.errors import InvalidHandleError
+from uhal_conformance.children import check_child, run_child
+from uhal_conformance.gate import Gate
+from uhal_conformance.row import Row
+from uhal_conformance.sampling import rounds
 
 LARGE = 1 << 21
 """Bytes more than any backend reads aside."""

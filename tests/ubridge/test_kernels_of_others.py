@@ -16,7 +16,7 @@ import pytest
 import tests.ubridge.op_runs_decoding
 import tests.ubridge.op_runs_windows
 import ubridge as ub
-from tests.conformance.rows import ROWS, in_place
+from tests.conformance.rows import ROWS
 from tests.sampling import SOAK, rounds
 from tests.ubridge.op_rows import OpRow
 from tests.ubridge.op_runs import RUNS, Trial
@@ -29,6 +29,7 @@ from ubridge.device import backend_kernels
 from ubridge.device.backend_kernels import ours
 from uhal import Device, doctor
 from uhal.errors import ArgumentValueError, NotFoundError, NotSupportedError
+from uhal_conformance.row import in_place
 
 ROOT = Path(__file__).resolve().parents[2]
 SKELETON = OpRow("skeleton", "skeleton", lambda op, dtype, other: dtype in op.dtypes)

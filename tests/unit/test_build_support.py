@@ -275,7 +275,7 @@ class TestRequirements:
         (told,) = tmp_path.glob("*.egg-info/top_level.txt")
         backends = {path.parent.name for path in ROOT.glob("*_backend/__init__.py")}
         names = set(told.read_text("utf-8").split())
-        assert names == {"uhal", "ubridge", "uhal_simulators", *backends}
+        assert names == {"uhal", "ubridge", "uhal_simulators", "uhal_conformance", *backends}
 
     def test_the_translator_works_under_the_name_it_is_installed_by(self, tmp_path: Path) -> None:
         translator = tmp_path / "site" / "uhal_simulators" / "ptx"
@@ -352,7 +352,7 @@ class TestChanged:
         assert reached([own]) == sorted({own, *EVERYTHING})
 
     def test_imports_are_followed_through_helpers(self) -> None:
-        found = reached(["tests/children.py"])
+        found = reached(["uhal_conformance/children.py"])
         assert "tests/conformance/test_faults.py" in found
         assert "tests/unit/test_signature.py" not in found
 

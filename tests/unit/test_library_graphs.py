@@ -94,7 +94,7 @@ def test_kernels_are_listed_in_the_order_in_which_they_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backend, fake = VENDORS[0].open(tmp_path, monkeypatch)
-    assert backend.instantiate_graph(GRAPH) == ExecutableGraph(0, (1, 3))
+    assert backend.instantiate_graph(GRAPH) == ExecutableGraph(0, (1, 3), others=1)
     for call in ("cuGraphGetNodes", "cuGraphNodeGetDependencies", "cuGraphNodeGetType"):
         fake.answer(call, FAILURE)
         with pytest.raises(DeviceError, match=f"^{call}: "):

@@ -13,7 +13,16 @@ from typing import Any
 from ubridge.core.prepared import Elements, Launch, Prepared, Source, Words, Work, part_of
 from ubridge.device import recording
 from ubridge.device.kernels import DeviceKernels
-from uhal import DeviceBuffer, Function, LaunchSequence, Passed, Tally
+from uhal import (
+    DeviceBuffer,
+    Function,
+    LaunchSequence,
+    Passed,
+    Stream,
+    Tally,
+    annotate,
+    is_profiling,
+)
 from uhal.dtypes import u8
 from uhal.errors import InvalidImageError
 from uhal.interop import StreamLike
@@ -130,11 +139,24 @@ class _InTurn:
             else:
                 memory = [self._memory(one, out, room, given) for one in stage.memory]
                 with recording.unheard():
-                    stage.run(self._at, stream, *memory)
+                    if is_profiling():
+                        self._run_named(stage, stream, out, memory)
+                    else:
+                        stage.run(self._at, stream, *memory)
         if self._tally is not None:
             self._tally.count += 1
         recording.tell(question, out, is_new, given)
         return out
+
+    def _run_named(
+        self, stage: Work, stream: StreamLike | None, out: DeviceBuffer, memory: list[Any]
+    ) -> None:
+        """Run it as a piece of work that a profile names and times."""
+        taken = self._prepared.taken_by
+        name = f"{self._prepared.question.op.name}{f' by {taken}' if taken else ''}"
+        nbytes = sum(one.nbytes for one in memory if isinstance(one, DeviceBuffer))
+        with annotate(name, stream=stream or Stream.default(out.device), nbytes=nbytes):
+            stage.run(self._at, stream, *memory)
 
     @staticmethod
     def _memory(

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import queue
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from ubridge.files.entries import TensorEntry
 from uhal import Device, DeviceBuffer, Event, HostBuffer, Stream
 from uhal.dtypes import u8
 from uhal.errors import OutOfMemoryError
-
-Progress: TypeAlias = bool | Callable[[int, int], object] | None
+from uhal.progress import Bar, Progress
 
 PIECE_BYTES = 8 << 20
 """Bytes of pinned memory for a piece: so many that the fixed cost of a copy does not count."""
@@ -38,7 +36,7 @@ def transfer(
             pieces.put((entry, buffer, start, min(PIECE_BYTES, entry.nbytes - start)))
             count += 1
     most = min(PIECE_BYTES, max((entry.nbytes for entry in entries), default=0))
-    with _Bar(progress, total, words) as bar:
+    with Bar(progress, total, f"reading {words}") as bar:
         readers = [_Reader(device, pieces, most, bar.add) for _ in range(min(READERS, count))]
         for reader in readers:
             reader.start()
@@ -128,41 +126,3 @@ class _Reader(threading.Thread):
                 target.copy_from(pinned.array[:nbytes], stream=stream)
             copied.record(stream)
             self._done(nbytes)
-
-
-class _Bar:
-    """Tells how far it is, as `progress` says."""
-
-    def __init__(self, progress: Progress, total: int, words: str) -> None:
-        self._lock = threading.Lock()
-        self._done = 0
-        self._total = total
-        self._told = progress if callable(progress) else None
-        self._bar: Any = None
-        if progress is True:
-            print(f"reading {words}", file=sys.stderr, flush=True)
-            self._bar = _tqdm(total)
-
-    def add(self, nbytes: int) -> None:
-        """Count bytes; any thread."""
-        with self._lock:
-            self._done += nbytes
-            if self._bar is not None:
-                self._bar.update(nbytes)
-            if self._told is not None:
-                self._told(self._done, self._total)
-
-    def __enter__(self) -> _Bar:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._bar is not None:
-            self._bar.close()
-
-
-def _tqdm(total: int) -> Any:
-    try:
-        from tqdm import tqdm
-    except ImportError:
-        return None
-    return tqdm(total=total, unit="B", unit_scale=True)

@@ -16,13 +16,14 @@ from ubridge.files.errors import InvalidFileError
 from ubridge.files.gguf_reading import is_gguf, parts_of, read_gguf, require_parts
 from ubridge.files.mapped import Bytes, MappedFile
 from ubridge.files.safetensors import is_safetensors, read_safetensors
-from ubridge.files.transfers import Progress, transfer
+from ubridge.files.transfers import transfer
 from ubridge.quantized import QuantizedWeight
 from ubridge.tensor import DeviceTensor
 from uhal import Device, DeviceBuffer, DType
 from uhal.device import DeviceLike, as_device
 from uhal.dtypes import bool_, u8
 from uhal.errors import ArgumentValueError, NotSupportedError
+from uhal.progress import Progress
 
 Weight: TypeAlias = DeviceTensor | QuantizedWeight
 PathLike: TypeAlias = str | os.PathLike[str]

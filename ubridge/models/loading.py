@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 from typing import TypeAlias
@@ -14,9 +13,9 @@ from ubridge.models.sources import Source
 from uhal import Device, DType
 from uhal.dtypes import bf16, f16, f32
 from uhal.errors import OutOfMemoryError
+from uhal.progress import Bar, Progress
 
 Weight: TypeAlias = ub.DeviceTensor | ub.QuantizedWeight
-Progress: TypeAlias = bool | Callable[[int, int], object] | None
 Parts: TypeAlias = dict[str, Weight]
 _SHOWN = 6
 """Wrong tensors that an error names."""
@@ -176,13 +175,11 @@ class Loader:
         """Return what is outside layers, and each layer's parts."""
         outside: Parts = {}
         layers: list[Parts] = [{} for _ in range(self.source.design.layers)]
-        total, done = self.nbytes, 0
-        for one in self.wanted:
-            weight = self._brought(one)
-            (layers[one.layer] if one.layer >= 0 else outside)[one.part] = weight
-            done += self._nbytes_of(one)
-            if callable(progress):
-                progress(done, total)
+        with Bar(progress, self.nbytes, f"loading {self.source.design.name}") as bar:
+            for one in self.wanted:
+                weight = self._brought(one)
+                (layers[one.layer] if one.layer >= 0 else outside)[one.part] = weight
+                bar.add(self._nbytes_of(one))
         if self.source.design.qk_norm == "heads":
             width = self.source.design.width
             outside["ones"] = ub.ones((width,), self.dtype, device=self.device)

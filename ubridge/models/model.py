@@ -14,7 +14,7 @@ from ubridge.models.architecture import Architecture
 from ubridge.models.body import Body, Place, Tables
 from ubridge.models.cache import Cache
 from ubridge.models.decoder import Decoder
-from ubridge.models.loading import Loader, Progress
+from ubridge.models.loading import Loader
 from ubridge.models.rwkv5 import Recurrence, Rwkv5
 from ubridge.models.sources import open_source
 from ubridge.models.text.methods import TextMethods
@@ -22,6 +22,7 @@ from uhal import Device
 from uhal.device import DeviceLike, as_device
 from uhal.dtypes import DTypeLike, as_dtype
 from uhal.errors import ArgumentValueError
+from uhal.progress import Progress
 
 CHUNK = 512
 """Tokens of a prompt that go through the layers at once: activations of more take much memory."""

@@ -1,0 +1,59 @@
+# Ranges: what a part of the program is called, for what it does meanwhile.
+
+
+@cython.final
+cdef class OpenRange:
+    """OpenRange(name, stream=None, nbytes=0)\n--\n
+    A range of the calling thread, from here to `close`, while a profile is under way.
+
+    With a stream, what is put into it meanwhile is timed on its device, as work of that name.
+    """
+
+    cdef ProfileSession session
+    cdef uint32_t before
+    cdef uhal_profile_record *record
+    cdef Watched watched
+    cdef StreamCore core
+    cdef Context context
+
+    def __init__(self, str name not None, stream=None, uint64_t nbytes=0):
+        cdef uint32_t enclosing = 0
+        if profiling is None:
+            return
+        self.session = profiling
+        if uhal_profile_thread.session == self.session.number:
+            enclosing = uhal_profile_thread.range
+        self.before = enclosing
+        self.record = new_record(self.session, UHAL_PROFILE_RANGE)
+        index = self.session.range_of.get((enclosing, name))
+        if index is None:
+            index = len(self.session.ranges)
+            self.session.range_of[enclosing, name] = index
+            self.session.ranges.append((enclosing, name))
+        uhal_profile_thread.session = self.session.number
+        uhal_profile_thread.range = index
+        if self.record != NULL:
+            self.record.range = index
+            self.record.what = subject_named(self.session, name)
+            note_line(self.record)
+        if stream is not None:
+            self.context = context_of(stream.device)
+            self.core = core_for(self.context, stream)
+            watch(
+                &self.watched, self.context, self.core, UHAL_PROFILE_WORK,
+                subject_named(self.session, name), nbytes,
+            )
+            begin_times(&self.watched, self.context, self.core)
+
+    def close(self):
+        """End the range. Once, in the thread that made it."""
+        if self.session is None:
+            return
+        if self.core is not None:
+            end_times(&self.watched, self.context, self.core)
+            let_go_watched(&self.watched)
+        uhal_profile_thread.range = self.before
+        if self.record != NULL:
+            self.record.host_end = uhal_profile_now()
+            self.record.state = UHAL_PROFILE_CLOSED
+        self.session = None

@@ -1,0 +1,107 @@
+/* What a profile notes of each thing that happens: one record, written in place and never moved.
+ *
+ * The list of fields is the only statement of them: the struct and the columns that Python gets are
+ * expansions of it. Times are nanoseconds of CLOCK_MONOTONIC; 0: not known.
+ */
+#ifndef UHAL_PROFILE_RECORDS_H
+#define UHAL_PROFILE_RECORDS_H
+
+#include <Python.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <time.h>
+
+/* clang-format off */
+#define UHAL_PROFILE_FIELDS(FIELD)                                                                 \
+    FIELD(int64_t, "i8", host_begin)                                                               \
+    FIELD(int64_t, "i8", host_end)                                                                 \
+    FIELD(int64_t, "i8", device_begin)                                                             \
+    FIELD(int64_t, "i8", device_end)                                                               \
+    FIELD(uint64_t, "u8", stream)      /* its id; 0: none */                                       \
+    FIELD(uint64_t, "u8", thread)                                                                  \
+    FIELD(uint64_t, "u8", bytes)                                                                   \
+    FIELD(uint64_t, "u8", address)     /* of memory that is handed out or taken back */            \
+    FIELD(uint32_t, "u4", what)        /* in the session's list of subjects */                     \
+    FIELD(uint32_t, "u4", range)       /* in its list of ranges; 0: none */                        \
+    FIELD(uint32_t, "u4", parent)      /* the replay it belongs to, counted from 1; 0: none */     \
+    FIELD(uint32_t, "u4", line)        /* in its list of lines, filled in at the end */            \
+    FIELD(uint32_t, "u4", grid_x)                                                                  \
+    FIELD(uint32_t, "u4", grid_y)                                                                  \
+    FIELD(uint32_t, "u4", grid_z)                                                                  \
+    FIELD(uint32_t, "u4", block_x)                                                                 \
+    FIELD(uint32_t, "u4", block_y)                                                                 \
+    FIELD(uint32_t, "u4", block_z)                                                                 \
+    FIELD(uint32_t, "u4", shared)                                                                  \
+    FIELD(int32_t, "i4", instruction_offset)                                                       \
+    FIELD(uint16_t, "u2", device)      /* in its list of devices */                                \
+    FIELD(uint8_t, "u1", kind)                                                                     \
+    FIELD(uint8_t, "u1", state)
+/* clang-format on */
+
+enum {
+    UHAL_PROFILE_LAUNCH,
+    UHAL_PROFILE_H2D,
+    UHAL_PROFILE_D2H,
+    UHAL_PROFILE_D2D,
+    UHAL_PROFILE_PEER,
+    UHAL_PROFILE_FILL,
+    UHAL_PROFILE_REPLAY,
+    UHAL_PROFILE_WORK, /* of a library, in a stream that was named */
+    UHAL_PROFILE_WAIT,
+    UHAL_PROFILE_ALLOCATE,
+    UHAL_PROFILE_FREE,
+    UHAL_PROFILE_RANGE,
+    UHAL_PROFILE_RESOLVE, /* the profiler asks events for their times */
+    UHAL_PROFILE_KINDS
+};
+
+static const char *const uhal_profile_kind_names[UHAL_PROFILE_KINDS] = {
+    "launch", "h2d",  "d2h",      "d2d",  "peer",  "fill",   "replay",
+    "work",   "wait", "allocate", "free", "range", "resolve"};
+
+enum {
+    UHAL_PROFILE_OPEN = 0,   /* under way; at the end: it was refused */
+    UHAL_PROFILE_CLOSED = 1, /* it happened */
+};
+
+#define UHAL_PROFILE_FIELD(type, format, name) type name;
+typedef struct uhal_profile_record {
+    UHAL_PROFILE_FIELDS(UHAL_PROFILE_FIELD)
+    PyObject *code; /* owned, may be null: where in Python it was asked for */
+    void *begin;    /* events; null: none, or read already */
+    void *end;
+} uhal_profile_record;
+#undef UHAL_PROFILE_FIELD
+
+#define UHAL_PROFILE_COLUMN(type, format, name)                                                    \
+    {#name, format, offsetof(uhal_profile_record, name)},
+static const struct uhal_profile_column {
+    const char *name;
+    const char *format;
+    size_t offset;
+} uhal_profile_columns[] = {UHAL_PROFILE_FIELDS(UHAL_PROFILE_COLUMN)};
+#undef UHAL_PROFILE_COLUMN
+enum { UHAL_PROFILE_COLUMNS = sizeof(uhal_profile_columns) / sizeof(uhal_profile_columns[0]) };
+
+enum { UHAL_PROFILE_CHUNK = 1024 };
+
+typedef struct uhal_profile_chunk {
+    struct uhal_profile_chunk *next;
+    uint32_t count;
+    uhal_profile_record records[UHAL_PROFILE_CHUNK];
+} uhal_profile_chunk;
+
+/* Of the calling thread: the innermost range, and the session it is of. */
+static __thread struct {
+    uint64_t session;
+    uint32_t range;
+} uhal_profile_thread;
+
+static inline int64_t uhal_profile_now(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+#endif

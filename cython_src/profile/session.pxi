@@ -1,0 +1,304 @@
+# A profile under way: the records of everything the lane does meanwhile, and what they name.
+#
+# While there is none, nothing here runs: the state word of every stream, which each launch tests
+# anyway, carries the bit that leads here, and so does the pool's path.
+
+cdef extern from "profile/records.h":
+    enum:
+        UHAL_PROFILE_LAUNCH
+        UHAL_PROFILE_H2D
+        UHAL_PROFILE_D2H
+        UHAL_PROFILE_D2D
+        UHAL_PROFILE_PEER
+        UHAL_PROFILE_FILL
+        UHAL_PROFILE_REPLAY
+        UHAL_PROFILE_WORK
+        UHAL_PROFILE_WAIT
+        UHAL_PROFILE_ALLOCATE
+        UHAL_PROFILE_FREE
+        UHAL_PROFILE_RANGE
+        UHAL_PROFILE_RESOLVE
+        UHAL_PROFILE_KINDS
+        UHAL_PROFILE_OPEN
+        UHAL_PROFILE_CLOSED
+        UHAL_PROFILE_COLUMNS
+        UHAL_PROFILE_CHUNK
+    const char *const uhal_profile_kind_names[1]
+    ctypedef struct uhal_profile_record:
+        int64_t host_begin
+        int64_t host_end
+        int64_t device_begin
+        int64_t device_end
+        uint64_t stream
+        uint64_t thread
+        uint64_t bytes
+        uint64_t address
+        uint32_t what
+        uint32_t range
+        uint32_t parent
+        uint32_t line
+        uint32_t grid_x
+        uint32_t shared
+        int32_t instruction_offset
+        uint16_t device
+        uint8_t kind
+        uint8_t state
+        PyObject *code
+        void *begin
+        void *end
+    struct uhal_profile_column:
+        const char *name
+        const char *format
+        size_t offset
+    const uhal_profile_column uhal_profile_columns[1]
+    ctypedef struct uhal_profile_chunk:
+        uhal_profile_chunk *next
+        uint32_t count
+        uhal_profile_record records[1]
+    struct uhal_profile_thread_state "":
+        uint64_t session
+        uint32_t range
+    uhal_profile_thread_state uhal_profile_thread
+    int64_t uhal_profile_now() nogil
+
+
+cdef struct Watched:
+    uhal_profile_record *record     # null: nothing is noted
+    PyObject *session               # owned: it has the record's memory
+
+
+# The one that is under way, or None.
+cdef ProfileSession profiling = None
+cdef uint64_t profile_sessions = 0
+
+
+@cython.final
+@cython.no_gc
+cdef class ProfileSession:
+    """ProfileSession(limit, by_node)\n--\n
+    Notes what the lane does from `begin` to `end`: one in a process at a time.
+
+    At most `limit` records are kept, what comes then is counted. `by_node`: plans are replayed
+    operation by operation, each with times of its own, where all they do is known.
+    """
+
+    cdef uint64_t number
+    cdef uint64_t limit
+    cdef uint64_t count
+    cdef bint by_node
+    cdef uhal_profile_chunk *first
+    cdef uhal_profile_chunk *last
+    cdef list subjects      # Functions and names
+    cdef dict subject_of    # name → its index in that list
+    cdef list ranges        # (the enclosing one's index, name)
+    cdef dict range_of      # the same → its index
+    cdef list devices       # ProfiledDevices
+    cdef uint64_t dropped[16]
+    cdef readonly object begun
+    """When it began: nanoseconds of CLOCK_MONOTONIC; None: not yet."""
+    cdef readonly object ended
+    """When it ended, else None."""
+
+    def __init__(self, uint64_t limit, bint by_node):
+        global profile_sessions
+        profile_sessions += 1
+        self.number = profile_sessions
+        self.limit = limit
+        self.by_node = by_node
+        self.subjects = [None]
+        self.subject_of = {}
+        self.ranges = [None]
+        self.range_of = {}
+        self.devices = []
+
+    def __dealloc__(self):
+        cdef uhal_profile_chunk *chunk
+        cdef uint32_t index
+        while self.first != NULL:
+            chunk = self.first
+            self.first = chunk.next
+            for index in range(chunk.count):
+                Py_XDECREF(chunk.records[index].code)
+            c_free(chunk)
+
+    def begin(self):
+        """Note what happens from now on, on every open device and on those opened meanwhile.
+
+        Waits for what is pending on them. Raises RuntimeError while another session is under way,
+        or where this one was; CaptureError while a stream is captured.
+        """
+        global profiling
+        cdef Context context
+        if profiling is not None:
+            raise RuntimeError("a profile is under way already; there is one at a time")
+        if self.begun is not None:
+            raise RuntimeError("a profile is begun once; make another")
+        found = [one for one in contexts if not (<Context>one).state.word & UHAL_STATE_REFUSES]
+        for context in found:
+            if context.captures:
+                capture_words().refuse_capture("a profile cannot begin during a capture")
+        self.begun = uhal_profile_now()
+        profiling = self
+        try:
+            for context in found:
+                attach_profile(self, context)
+        except BaseException:
+            self.end()
+            raise
+
+    def end(self):
+        """Wait for every device that was watched, read the times, and note nothing more."""
+        global profiling
+        cdef ProfiledDevice device
+        cdef list failures = []
+        if profiling is not self:
+            return
+        profiling = None
+        for device in self.devices:
+            detach_profile(device)
+        self.ended = uhal_profile_now()
+        for device in self.devices:
+            try:
+                synchronize_streams(device.context)
+            except _errors.DeviceError as failure:
+                failures.append(failure)
+            finally:
+                finish_times(device)
+        if failures:
+            raise failures[0]
+
+    def columns(self):
+        """Return the records as a structured array, in the order they were begun.
+
+        `kind` counts in `profile_kinds()`. Records that are open never happened: they were refused.
+        """
+        names, formats, offsets = [], [], []
+        cdef Py_ssize_t index, row = 0
+        cdef uhal_profile_chunk *chunk = self.first
+        for index in range(UHAL_PROFILE_COLUMNS):
+            names.append(uhal_profile_columns[index].name.decode())
+            formats.append(uhal_profile_columns[index].format.decode())
+            offsets.append(uhal_profile_columns[index].offset)
+        dtype = _numpy.dtype({
+            "names": names, "formats": formats, "offsets": offsets,
+            "itemsize": sizeof(uhal_profile_record),
+        })
+        found = _numpy.zeros(self.count, dtype)
+        cdef char *to = <char *>_cnumpy.PyArray_DATA(found)
+        while chunk != NULL:
+            memcpy(to, chunk.records, chunk.count * sizeof(uhal_profile_record))
+            to += chunk.count * sizeof(uhal_profile_record)
+            chunk = chunk.next
+        return found
+
+    def lines(self):
+        """Return (code object, instruction offset) of the lines that asked, numbered by `line`.
+
+        The first is None: no line is known. To be called before `columns`.
+        """
+        cdef uhal_profile_chunk *chunk = self.first
+        cdef uhal_profile_record *record
+        cdef uint32_t index
+        cdef dict known = {}
+        cdef list found = [None]
+        while chunk != NULL:
+            for index in range(chunk.count):
+                record = &chunk.records[index]
+                if record.code == NULL:
+                    continue
+                key = (<uintptr_t>record.code, record.instruction_offset)
+                line = known.get(key)
+                if line is None:
+                    line = known[key] = len(found)
+                    found.append((<object>record.code, record.instruction_offset))
+                record.line = line
+            chunk = chunk.next
+        return found
+
+    @property
+    def subject_list(self):
+        """What records are about, numbered by `what`: Functions and names; the first is None."""
+        return list(self.subjects)
+
+    @property
+    def range_list(self):
+        """(the enclosing one's number, name) of each range by `range`; the first is None."""
+        return list(self.ranges)
+
+    @property
+    def contexts(self):
+        """(Context, bytes in use when the watching began, owners then) by `device`."""
+        cdef ProfiledDevice device
+        found = []
+        for device in self.devices:
+            found.append((device.context, device.bytes_before, device.owners_before))
+        return found
+
+    @property
+    def dropped_by_kind(self):
+        """How many records there was no room for, by kind."""
+        return {
+            uhal_profile_kind_names[index].decode(): self.dropped[index]
+            for index in range(UHAL_PROFILE_KINDS) if self.dropped[index]
+        }
+
+
+def profile_kinds():
+    """Return the names of the kinds of records, in the order of their numbers."""
+    return [uhal_profile_kind_names[index].decode() for index in range(UHAL_PROFILE_KINDS)]
+
+
+def profile_session():
+    """Return the ProfileSession under way, or None."""
+    return profiling
+
+
+cdef uhal_profile_record *new_record(ProfileSession session, int kind) except? NULL:
+    """A record that begins now; null when there is no room for more."""
+    cdef uhal_profile_chunk *chunk = session.last
+    cdef uhal_profile_record *record
+    if session.count >= session.limit:
+        session.dropped[kind] += 1
+        return NULL
+    if chunk == NULL or chunk.count == UHAL_PROFILE_CHUNK:
+        chunk = <uhal_profile_chunk *>calloc(1, sizeof(uhal_profile_chunk))
+        if chunk == NULL:
+            raise MemoryError
+        if session.last == NULL:
+            session.first = chunk
+        else:
+            session.last.next = chunk
+        session.last = chunk
+    record = &chunk.records[chunk.count]
+    chunk.count += 1
+    session.count += 1
+    record.kind = kind
+    record.thread = PyThread_get_thread_ident()
+    if uhal_profile_thread.session == session.number:
+        record.range = uhal_profile_thread.range
+    record.host_begin = uhal_profile_now()
+    return record
+
+
+cdef inline void note_line(uhal_profile_record *record) noexcept:
+    """Note the line of Python that is being executed."""
+    cdef int offset = 0
+    cdef PyObject *code = uhal_callsite(&offset)
+    record.instruction_offset = offset
+    record.code = own(<object>code) if code != NULL else NULL
+
+
+cdef uint32_t subject_named(ProfileSession session, str name) except? 0:
+    found = session.subject_of.get(name)
+    if found is None:
+        found = session.subject_of[name] = len(session.subjects)
+        session.subjects.append(name)
+    return found
+
+
+cdef inline uint32_t subject_of_kernel(ProfileSession session, Function function) except? 0:
+    if function.profile_session != session.number:
+        function.profile_session = session.number
+        function.profile_subject = len(session.subjects)
+        session.subjects.append(function)
+    return function.profile_subject

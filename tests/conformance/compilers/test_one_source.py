@@ -1,0 +1,57 @@
+"""One kernel source, as each target's compiler makes it of the headers alone.
+
+Of a checkout, not of the suite: compilers are asked, which a device's user need not have.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import uhal.compile
+from build_support import hip_compiler
+from opencl_backend import compile as opencl_compile
+from tests.conformance.rows import ROCM_TARGET, ROOT, rocm_target
+from tests.host_kernels import INCLUDE
+from uhal import Device, Module
+from uhal_conformance.counting_sort import sort
+from uhal_conformance.images import KERNELS
+from uhal_conformance.row import Row
+
+
+def plain_image(row: Row, folder: Path) -> bytes:
+    """What a compiler makes of the source and the header, with nothing beside it."""
+    source = KERNELS / "language.cu"
+    if row.backend == "host":
+        return uhal.compile.host(source)
+    if row.backend == "opencl":
+        return opencl_compile.kernels(source.read_text(encoding="utf-8"))
+    image = folder / "image"
+    if row.backend == "rocm":
+        place = source.relative_to(ROOT)
+        target = rocm_target(row.ordinal) if row.prepare is None else ROCM_TARGET
+        hip_compiler.compile_hsaco(place, target, image, tells_signatures=True)
+    elif row.backend == "cuda" and shutil.which("nvcc") is not None:
+        options = ("-std=c++17", f"-I{INCLUDE}", "-ptx", "-arch=compute_75")
+        subprocess.run(["nvcc", *options, str(source), "-o", str(image)], check=True)
+    else:
+        pytest.skip("no compiler makes such images here")
+    return image.read_bytes()
+
+
+def test_one_source_tells_its_types_everywhere(
+    row: Row, device: Device, tmp_path: Path, rng: np.random.Generator
+) -> None:
+    """Atomics, scans and shared memory, called with plain numbers: no sidecar, no sized scalar."""
+    with Module.from_bytes(plain_image(row, tmp_path)) as module:
+        kernel = module.get_function("counting_sort")
+        assert kernel.signature is not None
+        assert kernel.signature.declaration == ("u32 n, const u8* values, u32* counts, u32* places")
+        sort(kernel, rng)
+        assert str(module.get_function("atomics_i64").signature).startswith(
+            "u64 n, const i64* values, i64* out, u32* tickets, u32* taken"
+        )

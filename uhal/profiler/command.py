@@ -1,0 +1,94 @@
+"""`python -m uhal profile program.py [args]`: a program as it is, and its profile at the end."""
+
+from __future__ import annotations
+
+import argparse
+import runpy
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from uhal.profiler.session import Profile, profile
+
+_HELP = """\
+Run a Python program and print where its devices' time went, to stderr. Options stand before the
+program; all behind it is the program's own. Its exit status is the command's.
+"""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Profile the program that the arguments name; the exit status."""
+    options = _parser().parse_args(arguments)
+    if options.module is not None:
+        program, rest = options.module, ([options.program] if options.program else [])
+    elif options.program is not None:
+        program, rest = options.program, []
+    else:
+        _parser().error("expected a program to run")
+    found = profile(graphs=options.graphs, limit=options.limit)
+    status = 0
+    found.start()
+    try:
+        status = _execute(program, [*rest, *options.arguments], options.module is not None)
+    finally:
+        found.stop()
+        _write(found, options)
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m uhal profile", description=_HELP)
+    parser.add_argument(
+        "-m", dest="module", metavar="MODULE", help="run a module, as python -m does"
+    )
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write a page with plots")
+    parser.add_argument(
+        "--trace",
+        type=Path,
+        metavar="FILE",
+        help="write a trace for ui.perfetto.dev; .gz compresses",
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all rows and events")
+    parser.add_argument(
+        "--graphs", choices=("nodes", "whole"), default="nodes",
+        help="replay plans operation by operation, each with its own times, or as they are",
+    )  # fmt: skip
+    parser.add_argument(
+        "--limit", type=int, default=1_000_000, metavar="N", help="keep at most so many records"
+    )
+    parser.add_argument("--rows", type=int, default=30, metavar="N", help="print so many kernels")
+    parser.add_argument("program", nargs="?", help="the program")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="what it is given")
+    return parser
+
+
+def _execute(program: str, arguments: Sequence[str], is_module: bool) -> int:
+    """Run it in this process as `__main__`; what it raises is its own."""
+    sys.argv = [program, *arguments]
+    try:
+        if is_module:
+            sys.path.insert(0, "")
+            runpy.run_module(program, run_name="__main__", alter_sys=True)
+        else:
+            sys.path.insert(0, str(Path(program).resolve().parent))
+            runpy.run_path(program, run_name="__main__")
+    except SystemExit as left:
+        if left.code is None or isinstance(left.code, int):
+            return left.code or 0
+        print(left.code, file=sys.stderr)
+        return 1
+    return 0
+
+
+def _write(found: Profile, options: argparse.Namespace) -> None:
+    print(found.table(options.rows), file=sys.stderr, end="")
+    for path, export in (
+        (options.trace, found.export_chrome_trace),
+        (options.json, found.export_json),
+        (options.html, found.export_html),
+    ):
+        if path is not None:
+            print(f"wrote {export(path)}", file=sys.stderr)
+
+
+__all__ = ["run"]

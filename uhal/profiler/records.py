@@ -1,0 +1,165 @@
+"""What the lane noted of a profile, as columns, and what its numbers stand for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from numpy.lib.recfunctions import append_fields
+
+from uhal import _lane
+from uhal.contract import FunctionAttributes
+from uhal.errors import DeviceError, NotSupportedError
+from uhal.faults import describe_site
+
+Columns = npt.NDArray[Any]
+"""A structured array; its fields are those of `cython_src/profile/records.h`."""
+
+KINDS = tuple(_lane.profile_kinds())
+COPIES = ("h2d", "d2h", "d2d", "peer", "fill")
+ON_DEVICE = ("launch", *COPIES, "replay", "work")
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel as the profile keeps it: the module may be gone by now."""
+
+    name: str
+    signature: str
+    attributes: FunctionAttributes
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A device that was profiled."""
+
+    name: str
+    """As `cuda:0`."""
+    product: str
+    processors: int
+    threads_per_processor: int | None
+    bytes_before: int
+    """In use when the profile began."""
+    owners_before: tuple[tuple[int, str], ...]
+    """(bytes, `file.py:line`) of what was allocated then."""
+    copy_bandwidth: float | None = None
+    """Bytes a second that a copy within it reads and writes, measured; `None`: it was not."""
+
+
+@dataclass(frozen=True)
+class Records:
+    """Everything a profile noted. Times are nanoseconds since it began."""
+
+    rows: Columns
+    """What happened, in the order in which it began; what was refused is left out."""
+    subjects: Sequence[Kernel | str]
+    """By `what`: kernels, and the names of other work."""
+    ranges: Sequence[tuple[int, str]]
+    """By `range`: (the enclosing one's number, name); 0 is outside of any."""
+    lines: Sequence[str]
+    """By `line`: `file.py:line`."""
+    devices: Sequence[Watched]
+    """By `device`."""
+    threads: dict[int, str]
+    """Names of the threads that are still there."""
+    duration: int
+    dropped: dict[str, int]
+    """Records there was no room for, by kind."""
+    occupancy: dict[tuple[int, int, int], float]
+    """Share of a processor's threads, by (what, threads of a block, dynamic shared bytes)."""
+
+    def of(self, *kinds: str) -> Columns:
+        """Return the rows of these kinds."""
+        return self.rows[np.isin(self.rows["kind"], [KINDS.index(kind) for kind in kinds])]
+
+    def name_of(self, row: Any) -> str:
+        """Return what a row is called: a kernel, a kind of copy, the name of other work."""
+        subject = self.subjects[int(row["what"])]
+        if isinstance(subject, Kernel):
+            return subject.name
+        return subject or KINDS[int(row["kind"])]
+
+    def range_path(self, number: int) -> str:
+        """Return the names of a range and those around it, outermost first, joined by `/`."""
+        names = []
+        while number:
+            number, name = self.ranges[number]
+            names.append(name)
+        return " / ".join(reversed(names))
+
+
+def read(session: _lane.ProfileSession) -> Records:
+    """Read what an ended session noted. Kernels' modules may be unloaded afterwards."""
+    lines = ["", *(describe_site(*found) for found in session.lines()[1:])]
+    rows = session.columns()
+    # What a row is called by those whose parent it is.
+    rows = append_fields(rows, "number", np.arange(1, len(rows) + 1, dtype="u4"), usemask=False)
+    rows = rows[rows["state"] == 1]
+    begun = session.begun or 0
+    for name in ("host_begin", "host_end"):
+        rows[name] -= begun
+    timed = rows["device_end"] != 0
+    for name in ("device_begin", "device_end"):
+        # What no device timed keeps 0 in both.
+        rows[name] = np.where(timed, rows[name] - begun, 0)
+    found = session.subject_list
+    return Records(
+        rows=rows,
+        subjects=[_kept(one) for one in found],
+        ranges=[(0, ""), *session.range_list[1:]],
+        lines=[short(line) for line in lines],
+        devices=tuple(_watched(*one) for one in session.contexts),
+        threads={thread.ident or 0: thread.name for thread in threading.enumerate()},
+        duration=(session.ended or begun) - begun,
+        dropped=session.dropped_by_kind,
+        occupancy=_occupancy(rows, found),
+    )
+
+
+def _kept(subject: Any) -> Kernel | str:
+    if not isinstance(subject, _lane.Function):
+        return subject or ""
+    signature = "" if subject.signature is None else subject.signature.declaration
+    return Kernel(subject.name, signature, subject.attributes)
+
+
+def _watched(context: _lane.Context, in_use: int, owners: list[Any]) -> Watched:
+    name = f"{context.backend_name}:{context.ordinal}"
+    return Watched(
+        name,
+        context.backend.device_name(context.ordinal),
+        context.limits.processors,
+        context.limits.max_threads_per_processor,
+        in_use,
+        tuple((size, short(describe_site(code, at))) for size, _, code, at in owners),
+    )
+
+
+def _occupancy(rows: Columns, subjects: Sequence[Any]) -> dict[tuple[int, int, int], float]:
+    """Ask each kernel how many blocks of the shapes it was launched with a processor holds."""
+    found: dict[tuple[int, int, int], float] = {}
+    launches = rows[rows["kind"] == KINDS.index("launch")]
+    shapes = np.unique(launches[["what", "block_x", "block_y", "block_z", "shared"]])
+    for what, x, y, z, shared in shapes.tolist():
+        function = subjects[what]
+        threads = x * y * z
+        most = function.context.limits.max_threads_per_processor
+        if most is None or (what, threads, shared) in found:
+            continue
+        try:
+            blocks = function.max_active_blocks((x, y, z), shared)
+        except (DeviceError, NotSupportedError):
+            continue  # its module is closed, or the device lost
+        found[what, threads, shared] = min(1.0, blocks * threads / most)
+    return found
+
+
+def short(line: str) -> str:
+    """Return `folder/file.py:line` of a longer path."""
+    path, _, number = line.rpartition(":")
+    return f"{'/'.join(Path(path).parts[-2:])}:{number}" if path else line

@@ -1,0 +1,71 @@
+"""What a profile found out, as rows that are made when they are asked for.
+
+What makes them is imported then, too: `import uhal` is for every program, a profile for few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from uhal.profiler import summary, timeline
+    from uhal.profiler.records import Records
+
+
+class Results:
+    """The results of a profile, once there are some. Times are nanoseconds."""
+
+    def __init__(self) -> None:
+        self._records: Records | None = None
+
+    @property
+    def records(self) -> Records:
+        """What was noted, as columns."""
+        if self._records is None:
+            raise RuntimeError("the profile has not ended: leave its `with` block, or stop() it")
+        return self._records
+
+    @cached_property
+    def work(self) -> Sequence[summary.Work]:
+        """A row for each kernel, piece of library work and kind of copy, by device.
+
+        Most time on the device first.
+        """
+        from uhal.profiler import summary
+
+        return summary.work(self.records)
+
+    @property
+    def kernels(self) -> Sequence[summary.Work]:
+        """The rows of kernels, and of libraries' work."""
+        return [row for row in self.work if row.kind in ("launch", "work")]
+
+    @property
+    def copies(self) -> Sequence[summary.Work]:
+        """The rows of copies and fills."""
+        from uhal.profiler.records import COPIES
+
+        return [row for row in self.work if row.kind in COPIES]
+
+    @cached_property
+    def ranges(self) -> Sequence[summary.RangeRow]:
+        """A row for each range of `uhal.annotate`."""
+        from uhal.profiler import summary
+
+        return summary.ranges(self.records)
+
+    @cached_property
+    def devices(self) -> Sequence[timeline.Use]:
+        """How each device that worked spent its time, and its longest gaps."""
+        from uhal.profiler import timeline
+
+        return timeline.uses(self.records)
+
+    @cached_property
+    def memory(self) -> Sequence[timeline.Memory]:
+        """Memory in use on each device over time, and who had it at the peak."""
+        from uhal.profiler import timeline
+
+        return timeline.memory(self.records)

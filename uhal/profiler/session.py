@@ -1,0 +1,151 @@
+"""A profile: begun, ended, and what can be asked of it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Literal
+
+from uhal import _lane
+from uhal.profiler.results import Results
+
+Graphs = Literal["nodes", "whole"]
+
+
+def profile(
+    *, graphs: Graphs = "nodes", limit: int = 1_000_000, measure_copy: bool = True
+) -> Profile:
+    """Return a profile of what the program does on devices: `with uhal.profile() as p:`.
+
+    Every launch, copy, fill, replay, wait and allocation of every thread is noted on all devices,
+    those opened meanwhile too. Events around each give the times on the device; they are read in
+    batches, and at the end, which waits for the devices. `print(p)` shows a table.
+
+    `graphs="nodes"` replays a plan operation by operation, in the order of its capture, so that
+    each kernel in it has times of its own: streams that a capture joined do not overlap then, and
+    each operation costs its call and two events. `graphs="whole"` replays it as it is, with one
+    time for all; so is in any case a plan into which a library recorded work that `uhal` does not
+    know.
+
+    At most `limit` things are noted, at some 160 bytes each; what comes then is counted. At the end
+    the rate of a copy on each device is measured, once a process, unless `measure_copy` is False.
+
+    One profile at a time: entering another raises `RuntimeError`. `CaptureError` during a capture.
+    """
+    if graphs not in ("nodes", "whole"):
+        raise ValueError(f"graphs: expected 'nodes' or 'whole', got {graphs!r}")
+    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+        raise ValueError(f"limit: expected a number of records, got {limit!r}")
+    return Profile(graphs, limit, measure_copy)
+
+
+def is_profiling() -> bool:
+    """Return whether a profile is under way in this process. Any thread may ask."""
+    return _lane.profile_session() is not None
+
+
+class Profile(Results):
+    """What `uhal.profile()` returns: a context manager, and afterwards the results.
+
+    Times are nanoseconds, on one clock for host and devices, from the profile's begin. The thread
+    that enters need not be the one that works. Results are there once it has ended; asking before
+    raises `RuntimeError`.
+    """
+
+    def __init__(self, graphs: Graphs, limit: int, measure_copy: bool) -> None:
+        self._session: _lane.ProfileSession | None = _lane.ProfileSession(limit, graphs == "nodes")
+        super().__init__()
+        self._measure_copy = measure_copy
+
+    def __enter__(self) -> Profile:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            self.stop()
+        except Exception:
+            if value is None:
+                raise
+            # a device that was lost has told so already
+
+    def start(self) -> None:
+        """Begin: what `with` does at its beginning."""
+        if self._session is None:
+            raise RuntimeError("the profile has ended; make another with uhal.profile()")
+        self._session.begin()
+
+    def stop(self) -> None:
+        """Wait for the devices, and read what was noted; a second time it does nothing.
+
+        Raises what waiting for a device brings to light; the results are there all the same.
+        """
+        session = self._session
+        if session is None:
+            return
+        if session.begun is None:
+            raise RuntimeError("the profile was not begun")
+        self._session = None
+        try:
+            session.end()
+        finally:
+            from uhal.profiler import bandwidth, records
+
+            self._records = records.read(session)
+            if self._measure_copy and self._records.rows["bytes"].any():
+                rates = [bandwidth.copy_bandwidth(one[0]) for one in session.contexts]
+                devices = [
+                    replace(device, copy_bandwidth=rate)
+                    for device, rate in zip(self._records.devices, rates, strict=True)
+                ]
+                self._records = replace(self._records, devices=devices)
+
+    def table(self, rows: int = 30) -> str:
+        """Return all of it as text, of kernels the first `rows`."""
+        from uhal.profiler import table
+
+        return table.text(self, rows)
+
+    def export_chrome_trace(self, path: str | os.PathLike[str]) -> Path:
+        """Write a trace that ui.perfetto.dev and chrome://tracing open; return the path.
+
+        Threads of the host and streams of the devices are tracks, each launch an arrow from one to
+        the other. A name that ends in `.gz` is compressed.
+        """
+        from uhal.profiler import trace
+
+        return trace.write(self, Path(path))
+
+    def export_json(self, path: str | os.PathLike[str]) -> Path:
+        """Write every row and every event as JSON; return the path.
+
+        docs/guide/profiling.md says what is in it.
+        """
+        from uhal.profiler import report
+
+        return report.write_json(self, Path(path))
+
+    def export_html(self, path: str | os.PathLike[str]) -> Path:
+        """Write a page with tables and plots that needs no server and no network."""
+        from uhal.profiler import report
+
+        return report.write_html(self, Path(path))
+
+    def __str__(self) -> str:
+        return self.table()
+
+    def __repr__(self) -> str:
+        if self._records is not None:
+            return f"<uhal.Profile of {len(self._records.rows)} records>"
+        begun = self._session is None or self._session.begun is not None
+        return f"<uhal.Profile, {'under way' if begun else 'not begun'}>"
+
+
+__all__ = ["Graphs", "Profile", "is_profiling", "profile"]

@@ -1,0 +1,126 @@
+"""How far a thing is that takes long: loads, long copies, first compilations.
+
+Nothing is said unless somebody asks: for one load by its `progress`, for all of a process with
+`uhal.progress.show()` or `UHAL_PROGRESS=1`. Bars are those of `tqdm` where it is installed; without
+it a line says what is being done.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, TypeAlias
+
+from uhal import _lane
+
+Progress: TypeAlias = bool | Callable[[int, int], object] | None
+"""What a load takes: True for a line and a bar, a function for bytes done and bytes in all; None as
+`show` says, False for nothing."""
+
+_SLOW = 0.5
+_shown = False
+
+
+def show(shown: bool = True) -> None:
+    """Say from now on how far loads, long copies and compilations are, or no longer. On stderr."""
+    global _shown
+    _shown = shown
+    _lane.set_copy_listener(_Copies() if shown else None)
+
+
+def is_shown() -> bool:
+    """Return whether it was asked for."""
+    return _shown
+
+
+class Bar:
+    """Tells how far something of a known length is; a context manager. Any thread may add to it."""
+
+    def __init__(self, progress: Progress, total: int, words: str) -> None:
+        """`words` say what is done, `total` is in bytes."""
+        self._lock = threading.Lock()
+        self._done = 0
+        self._total = total
+        self._told = progress if callable(progress) else None
+        self._bar: Any = None
+        if progress is True or (progress is None and _shown):
+            print(words, file=sys.stderr, flush=True)
+            self._bar = _tqdm(total)
+
+    def add(self, nbytes: int) -> None:
+        """Count bytes."""
+        with self._lock:
+            self._done += nbytes
+            if self._bar is not None:
+                self._bar.update(nbytes)
+            if self._told is not None:
+                self._told(self._done, self._total)
+
+    def __enter__(self) -> Bar:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+
+@contextmanager
+def slow(words: str) -> Iterator[None]:
+    """Say what is done once it has taken half a second, and how long it took at its end."""
+    if not _shown:
+        yield
+        return
+    begun = time.monotonic()
+    said = threading.Timer(_SLOW, lambda: print(f"{words} …", file=sys.stderr, flush=True))
+    said.daemon = True
+    said.start()
+    try:
+        yield
+    finally:
+        said.cancel()
+        spent = time.monotonic() - begun
+        if spent >= _SLOW:
+            print(f"{words}: {spent:.1f} s", file=sys.stderr, flush=True)
+
+
+class _Copies:
+    """A bar for each thread that copies very much."""
+
+    def __init__(self) -> None:
+        self._now = threading.local()
+
+    def __call__(self, done: int, total: int) -> None:
+        bar = getattr(self._now, "bar", None)
+        if bar is None:
+            bar = self._now.bar = Bar(True, total, f"copying {total / 1e9:.2f} GB")
+            self._now.before = 0
+        bar.add(done - self._now.before)
+        self._now.before = done
+        if done == total:
+            bar.__exit__(None, None, None)
+            self._now.bar = None
+
+
+def _tqdm(total: int) -> Any:
+    try:
+        tqdm = importlib.import_module("tqdm")
+    except ImportError:
+        return None
+    return tqdm.tqdm(total=total, unit="B", unit_scale=True)
+
+
+if os.environ.get("UHAL_PROGRESS", "") not in ("", "0"):
+    show()
+
+__all__ = ["Bar", "Progress", "is_shown", "show", "slow"]

@@ -1,0 +1,105 @@
+"""What the tests of the suite are given: a device with nothing left behind, kernels, gates."""
+
+from __future__ import annotations
+
+import ctypes
+import fnmatch
+import gc
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from uhal import Device, Module, diagnostics
+from uhal_conformance.gate import Gate
+from uhal_conformance.images import KERNELS
+from uhal_conformance.row import Row, in_place
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        row = getattr(item, "callspec", None) and item.callspec.params.get("row")  # type: ignore[attr-defined]
+        if isinstance(row, Row):
+            for pattern, reason in row.skipped.items():
+                if fnmatch.fnmatch(item.name, pattern):
+                    item.add_marker(pytest.mark.skip(reason=f"{row.name}: {reason}"))
+            for fixture, reason in row.unsupported_fixtures.items():
+                if fixture in getattr(item, "fixturenames", ()):
+                    item.add_marker(pytest.mark.skip(reason=f"{row.name}: {reason}"))
+            for pattern, reason in row.expected_failures.items():
+                if fnmatch.fnmatch(item.name, pattern):
+                    item.add_marker(pytest.mark.xfail(reason=reason, strict=True))
+
+
+@pytest.fixture(scope="module")
+def row(request: pytest.FixtureRequest, folder: Path) -> Iterator[Row]:
+    """The row under test, its environment set. Of a module: no test elsewhere must see a row."""
+    found: Row = request.param
+    with in_place(found, folder):
+        yield found
+
+
+@pytest.fixture(scope="session")
+def folder(request: pytest.FixtureRequest) -> Path:
+    """Where compiled kernels are kept from run to run."""
+    cache = request.config.cache
+    assert cache is not None
+    return cache.mkdir("kernels")
+
+
+@pytest.fixture(scope="module")
+def image(row: Row, folder: Path) -> Callable[[str], Path]:
+    """Name of a source in `kernels/` → its image for this row."""
+    return lambda name: row.compile(KERNELS / f"{name}.cu", folder)
+
+
+@pytest.fixture
+def device(row: Row) -> Iterator[Device]:
+    """The device, current on this thread; every object made on it is gone at the end."""
+    device = Device(row.ordinal, row.backend)
+    with device:
+        gc.collect()
+        device.synchronize()
+        before = (diagnostics()["live"], native_objects(row.backend))
+        yield device
+        device.synchronize()
+        gc.collect()
+        assert (diagnostics()["live"], native_objects(row.backend)) == before
+
+
+def native_objects(backend: str) -> dict[str, int]:
+    """What the driver counts, less what the pool keeps for later."""
+    kept = {"allocations", "events"}
+    native = diagnostics()["native"][backend]
+    counted = {kind: count for kind, count in native.items() if kind not in kept}
+    return {**counted, **simulated_objects(backend)}
+
+
+def simulated_objects(backend: str) -> dict[str, int]:
+    """What a simulated driver counts beyond the vendor's interface; -1: it has no such kind."""
+    path = os.environ.get(f"UHAL_{backend.upper()}_LIBRARY", "")
+    count = getattr(ctypes.CDLL(path), "uhal_sim_live", None) if path else None
+    kinds = ("stream", "module", "function", "pinned", "graph", "graph_exec")
+    return {kind: count(kind.encode()) for kind in kinds} if count is not None else {}
+
+
+@pytest.fixture
+def basic(device: Device, image: Callable[[str], Path]) -> Iterator[Module]:
+    """The module of kernels/basic.cu."""
+    with Module.from_file(image("basic")) as module:
+        yield module
+
+
+@pytest.fixture
+def gate(basic: Module) -> Iterator[Callable[[], Gate]]:
+    """Makes gates: work that stays pending until it is let through."""
+    gates: list[Gate] = []
+
+    def make() -> Gate:
+        gates.append(Gate(basic))
+        return gates[-1]
+
+    yield make
+    while gates:
+        gates.pop().close()

@@ -1,0 +1,109 @@
+"""What backends cannot do, for good: those of uhal, and what others write down in a file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+# Tests in which numpy and a device share memory.
+_NUMPYS = (
+    "a_buffer_describes_numpys_memory",
+    "a_copy_is_a_copy",
+    "a_kernel_writes_into_numpys_memory",
+    "a_tensor_elsewhere_is_refused",
+    "an_array_over_a_buffer_keeps_the_memory",
+    "an_export_waits_for_the_work_before_it",
+    "closing_a_description_leaves_the_consumers_memory_alone",
+    "closing_an_exported_buffer_leaves_the_consumers_memory_alone",
+    "numpy_reads_device_memory_in_place",
+    "read_only_memory_stays_read_only",
+    "shapes_of_one_and_of_none_are_contiguous",
+    "strided_tensors_are_refused",
+    "the_memory_described_is_kept_and_let_go",
+    "what_is_no_tensor_is_refused",
+)
+_NUMPY_ELSEWHERE = {f"test_{name}[[]*": "numpy reads the host's memory only" for name in _NUMPYS}
+
+HELD = (
+    "a_stream_goes_on_while_another_is_held",
+    "waiting_is_for_the_record_that_was_made_before",
+)
+"""Tests in which a stream goes on beside one that is held."""
+
+UNSUPPORTED: Mapping[str, Mapping[str, str]] = {
+    "host": {
+        "test_events_with_every_flag*INTERPROCESS*": "memory of one process",
+    },
+    "cuda": {
+        **_NUMPY_ELSEWHERE,
+        "test_events_with_every_flag*INTERPROCESS-*": "such an event has no times",
+        **{
+            f"test_what_is_no_image_is_refused[[]*-{damage}]": "damages ELF headers only"
+            for damage in ("wrong class", "wrong machine", "wrong type", "no sections")
+        },
+    },
+    "rocm": {
+        **_NUMPY_ELSEWHERE,
+        "test_streams_of_other_libraries[[]*": "HIP's streams are no queues",
+        "test_native_stream_ordered_memory[[]*": "HSA has no stream-ordered allocation",
+        "test_a_sidecar_file_is_read[[]*": "a code object tells no types to contradict",
+    },
+    "tops": {
+        **_NUMPY_ELSEWHERE,
+        "test_a_capsule_nobody_takes_frees_its_hold*": "DLPack has no device type for GCUs",
+        "test_a_graph_takes_other_parameters*": "no function that does it is known",
+    },
+    "opencl": {
+        **{f"test_{name}[[]*": "DLPack has no device type for its memory" for name in _NUMPYS},
+        "test_a_capsule_nobody_takes_frees_its_hold*": "the same",
+        **{
+            f"test_{name}[[]*": (
+                "on a CPU whoever waits for a stream may run the kernel that holds another"
+            )
+            for name in HELD
+        },
+        "test_streams_of_other_libraries[[]*": "a queue is not a stream of ours",
+        "test_native_stream_ordered_memory[[]*": "OpenCL has no stream-ordered allocation",
+        **{
+            f"test_what_is_no_image_is_refused[[]*-{damage}]": "damages ELF headers only"
+            for damage in ("wrong class", "wrong machine", "wrong type")
+        },
+        **{
+            f"test_{name}_leave_nothing[[]*": "the runtime's own pools grow before they rest"
+            for name in ("rounds_of_everything", "launches_alone")
+        },
+        "test_a_graph_*": "it has no graphs of its own: uhal keeps the list of a plan",
+        "test_faults*": "a kernel that traps on a CPU ends the process, which is the device",
+        "test_a_plan_that_faults_names_its_launches*": "the same",
+    },
+}
+"""By backend."""
+
+
+@dataclass(frozen=True)
+class Gaps:
+    """Gaps as a file of them has it: a JSON object of two objects, each value a reason."""
+
+    tests: Mapping[str, str] = field(default_factory=dict)
+    """By patterns of tests' names."""
+    fixtures: Mapping[str, str] = field(default_factory=dict)
+    """By fixtures that cannot be made: `gate` holds a stream until it is let through."""
+
+
+def read_gaps(path: Path) -> Gaps:
+    """Read a file of gaps. Raises `ValueError` that says what is wrong with it."""
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as failure:
+        raise ValueError(f"{path}: {failure}") from None
+    expected = 'expected {"tests": {pattern: reason}, "fixtures": {name: reason}}'
+    if not isinstance(found, dict) or not set(found) <= {"tests", "fixtures"}:
+        raise ValueError(f"{path}: {expected}")
+    for part in found.values():
+        if not isinstance(part, dict) or not all(
+            isinstance(one, str) and one for one in part.values()
+        ):
+            raise ValueError(f"{path}: {expected}, every reason a text")
+    return Gaps(**found)

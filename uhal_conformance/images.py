@@ -1,0 +1,97 @@
+"""The suite's kernels, compiled for a backend: those that came with it, those a vendor made, or on
+the host what this machine's compiler makes."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import uhal
+from uhal import Device
+from uhal.images.amd_target import TargetId
+
+_HERE = Path(__file__).resolve().parent
+ROOT = _HERE.parent
+SUITE = next(
+    folder for folder in (_HERE / "suite", ROOT / "tests" / "conformance") if folder.is_dir()
+)
+"""Where the tests are: in the package, in a checkout beside the other tests."""
+KERNELS = SUITE / "kernels"
+IMAGES = _HERE / "images"
+"""What came with it: `<backend>/<kernel>.<suffix>`, for AMD's devices in a folder a target."""
+
+
+class NoImageError(Exception):
+    """There is no image of a kernel for the device, and nothing here that could make one."""
+
+
+def image_for(
+    backend: str, ordinal: int, source: Path, folder: Path, given: Path | None = None
+) -> Path:
+    """Return an image of one of the suite's kernels.
+
+    `given` is a folder with an image of every kernel, named after its source; sidecars lie beside
+    them. `folder` keeps what is compiled here. Raises `NoImageError`.
+    """
+    if given is not None:
+        return _only(given, source, f"--images {given}")
+    shipped = IMAGES / backend
+    if backend == "rocm":
+        isas = str(Device(ordinal, "rocm").attributes["HSA_AGENT_INFO_ISA"])
+        shipped = shipped / TargetId.parse(isas.split(", ")[0]).processor
+    if shipped.is_dir():
+        return _only(shipped, source, str(shipped))
+    if backend == "host":
+        return compile_for_host(source, folder)
+    raise NoImageError(
+        f"no image of {source.name} for backend {backend!r}"
+        f"{f' and {shipped.name}' if backend == 'rocm' else ''} came with uhal: compile every .cu "
+        f"file of {KERNELS} for it and pass the folder of the images as --images"
+    )
+
+
+def _only(folder: Path, source: Path, told: str) -> Path:
+    found = [path for path in sorted(folder.glob(f"{source.stem}.*")) if path.suffix != ".sig"]
+    if len(found) != 1:
+        names = ", ".join(path.name for path in found) or "none"
+        raise NoImageError(f"{told}: expected one image of {source.name}, got {names}")
+    return found[0]
+
+
+def compile_for_host(source: Path, folder: Path) -> Path:
+    """Compile with this machine's C++ compiler unless the same was compiled before."""
+    compiler = os.environ.get("CXX", "c++")
+    if shutil.which(shlex.split(compiler)[0]) is None:
+        raise NoImageError(
+            f"{source.name} for the host needs a C++ compiler, and {compiler} is not here"
+        )
+    options = shlex.split(
+        subprocess.run(
+            [sys.executable, "-m", "uhal", "cflags"],
+            cwd=ROOT,
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+    )
+    command = [*shlex.split(compiler), *options, "-x", "c++", str(source)]
+    image = folder / f"{source.stem}-{digest_of(source, ' '.join(command))}.so"
+    if not image.exists():
+        unfinished = image.with_suffix(f".{os.getpid()}")
+        subprocess.run([*command, "-o", str(unfinished)], check=True)
+        unfinished.replace(image)
+    return image
+
+
+def digest_of(source: Path, recipe: str) -> str:
+    """Digest of a source, the headers it may include, and how it is compiled."""
+    digest = hashlib.sha256(recipe.encode())
+    headers = Path(uhal.__file__).resolve().parent / "include"
+    for path in [source, *sorted(headers.rglob("*.h"))]:
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,2 @@
+count: u64 by
+who: u32* out

@@ -1,0 +1,1 @@
+fault: u32 now, u32* out

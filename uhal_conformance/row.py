@@ -1,0 +1,61 @@
+"""A device under test, with its gaps in writing.
+
+A gap is `unsupported` (for good: it describes the backend), `unsimulated` (it describes the
+simulated device, and a real one is asked) or `expected_failures` (for now: the test must fail, and
+fails the run once it passes). Keys are patterns of a test's name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from uhal import registry
+
+
+@dataclass(frozen=True)
+class Row:
+    """One device under test."""
+
+    name: str
+    backend: str
+    compile: Callable[[Path, Path], Path]
+    """Makes an image of a kernel source, in a folder that is kept from run to run."""
+    ordinal: int = 0
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Set before the backend is opened."""
+    two_devices: Mapping[str, str] | None = None
+    """What to set besides to have two devices; `None` where there is one."""
+    unsupported: Mapping[str, str] = field(default_factory=dict)
+    unsimulated: Mapping[str, str] = field(default_factory=dict)
+    expected_failures: Mapping[str, str] = field(default_factory=dict)
+    unsupported_fixtures: Mapping[str, str] = field(default_factory=dict)
+    """Fixtures whose tests the backend cannot run, with the reason."""
+    prepare: Callable[[Path], Mapping[str, str]] | None = None
+    """Makes what the row needs, in a folder; returns more of the environment. May skip the row."""
+    compile_on: Callable[[int, Path, Path], Path] | None = None
+    """Like `compile`, for the real device of an ordinal; `None` where images suit every device."""
+
+    @property
+    def skipped(self) -> Mapping[str, str]:
+        """Both kinds of tests that cannot pass."""
+        return {**self.unsupported, **self.unsimulated}
+
+
+@contextlib.contextmanager
+def in_place(row: Row, folder: Path) -> Iterator[None]:
+    """Set a row's environment, and install its distribution, for as long as this lasts."""
+    prepared = row.prepare(folder) if row.prepare is not None else {}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {**row.environment, **prepared}.items():
+            patch.setenv(name, value)
+        if "PYTHONPATH" in prepared:  # of a distribution that is installed for this row alone
+            patch.syspath_prepend(prepared["PYTHONPATH"].partition(os.pathsep)[0])
+        registry.look_again()
+        yield
+    registry.look_again()

@@ -1,0 +1,146 @@
+"""One run of the suite on one device, and what came of every test."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from uhal_conformance import fixtures, seeds
+from uhal_conformance.gaps import UNSUPPORTED, Gaps
+from uhal_conformance.images import SUITE, NoImageError, image_for
+from uhal_conformance.row import Row
+
+Outcome = Literal["passed", "failed", "gap", "skipped"]
+
+
+@dataclass(frozen=True)
+class TestResult:
+    """What came of one test."""
+
+    __test__ = False
+
+    file: str
+    """The module, without `test_` and suffix."""
+    name: str
+    outcome: Outcome
+    """`gap`: left out, for the backend cannot do it; `skipped`: it left itself out."""
+    seconds: float
+    reason: str
+    """Of a gap or a skip why; of a failure its report."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """All of them."""
+
+    row: Row
+    results: tuple[TestResult, ...]
+    seed: int
+    seconds: float
+    complete: bool
+    """Whether every test of the suite was asked for, and the run came to its end."""
+
+    @property
+    def conforms(self) -> bool:
+        """Whether a complete run met no failure."""
+        return self.complete and all(one.outcome != "failed" for one in self.results)
+
+
+def run(
+    backend: str,
+    ordinal: int = 0,
+    *,
+    images: Path | None = None,
+    gaps: Gaps | None = None,
+    seed: int | None = None,
+    only: str = "",
+    cache: Path,
+    options: Sequence[str] = (),
+) -> Run:
+    """Run the suite in this process. Its tests start others.
+
+    `images` is a folder with an image of each of the suite's kernels, where none came with uhal;
+    `gaps` are what the backend cannot do, besides what is known of ours. `only` is an expression as
+    `pytest -k` takes it. `cache` keeps compiled kernels, `options` are pytest's.
+    """
+    gaps = gaps or Gaps()
+    row = Row(
+        f"{backend}:{ordinal}",
+        backend,
+        partial(_image, backend, ordinal, images),
+        ordinal,
+        unsupported={**UNSUPPORTED.get(backend, {}), **gaps.tests},
+        unsupported_fixtures=gaps.fixtures,
+    )
+    told = _Told(row, seed)
+    begun = time.monotonic()
+    status = pytest.main(
+        [
+            *(str(path) for path in sorted(SUITE.glob("test_*.py"))),
+            f"--rootdir={SUITE}", f"--override-ini=cache_dir={cache}", "--config-file=/dev/null",
+            "--noconftest", "--import-mode=importlib", "--strict-markers", "-q",
+            "-Werror::uhal.errors.DeviceWarning", *(["-k", only] if only else []), *options,
+        ],
+        plugins=[fixtures, seeds, told],
+    )  # fmt: skip
+    ended = status in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+    return Run(
+        row, tuple(told.results.values()), told.seed, time.monotonic() - begun, ended and not only
+    )
+
+
+def _image(backend: str, ordinal: int, images: Path | None, source: Path, folder: Path) -> Path:
+    try:
+        return image_for(backend, ordinal, source, folder, images)
+    except NoImageError as missing:
+        pytest.fail(str(missing), pytrace=False)
+
+
+class _Told:
+    """The plugin: puts the row into the tests and takes what came of them."""
+
+    def __init__(self, row: Row, seed: int | None) -> None:
+        self.row = row
+        self.seed = 0
+        self.results: dict[str, TestResult] = {}
+        self._given = seed
+
+    def pytest_addoption(self, parser: pytest.Parser) -> None:
+        seeds.add_option(parser.getgroup("uhal"))
+
+    def pytest_configure(self, config: pytest.Config) -> None:
+        self.seed = seeds.choose(config, self._given)
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        if "row" in metafunc.fixturenames:
+            metafunc.parametrize(
+                "row", [self.row], ids=[self.row.name], scope="module", indirect=True
+            )
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        before = self.results.get(report.nodeid)
+        outcome, reason = self._outcome(report)
+        # A failure stays one; to be torn down without one changes nothing.
+        if before is not None and (before.outcome == "failed" or outcome == "passed"):
+            outcome, reason = before.outcome, before.reason
+        path, _, name = report.nodeid.partition("::")
+        spent = report.duration + (before.seconds if before is not None else 0.0)
+        module = os.path.basename(path).removeprefix("test_").removesuffix(".py")
+        self.results[report.nodeid] = TestResult(module, name, outcome, round(spent, 4), reason)
+
+    def _outcome(self, report: pytest.TestReport) -> tuple[Outcome, str]:
+        if report.failed:
+            return "failed", report.longreprtext
+        if not report.skipped:
+            return "passed", ""
+        said = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longreprtext
+        said = said.removeprefix("Skipped: ")
+        own = f"{self.row.name}: "
+        return ("gap", said.removeprefix(own)) if said.startswith(own) else ("skipped", said)

@@ -1,0 +1,64 @@
+"""Slots of the hot table called by hand: what the lane would check goes to the library as it is."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from uhal.contract import Backend
+from uhal.errors import from_code
+from uhal.python_slots import function_type
+
+POINTER, U32, U64 = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64
+
+
+@dataclass(frozen=True)
+class KernelCall:
+    """One whole launch of a kernel: what `update_kernel` puts in place of another."""
+
+    function: int
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared_bytes: int
+    """Dynamic."""
+    parameters: Sequence[bytes]
+    """The value of each, as wide as the kernel has it."""
+
+
+class Slots:
+    """The hot table by hand; a status other than 0 is raised as the backend has it."""
+
+    def __init__(self, backend: Backend) -> None:
+        self.backend = backend
+
+    def __call__(self, slot: str, *arguments: object) -> None:
+        status = function_type(slot)(self.backend.hot_table.slots[slot])(*arguments)
+        if status != 0:
+            raise from_code(self.backend, self.backend.hot_table.names[slot], status)
+
+    def launch(
+        self,
+        function: int,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        stream: int,
+        *values: Any,
+    ) -> None:
+        """Launch a kernel; `values` are ctypes objects, one for each parameter."""
+        pointers = (POINTER * len(values))(*map(ctypes.addressof, values))
+        self("launch", function, *grid, *block, 0, stream, pointers, None)
+
+
+def launch_graph(backend: Backend, executable: int, stream: int) -> None:
+    """Enqueue the whole graph; raise what the library says."""
+    Slots(backend)("graph_launch", executable, stream)
+
+
+def update_kernel(backend: Backend, executable: int, node: int, call: KernelCall) -> None:
+    """Let later launches of an executable graph make `call` at one of its kernels."""
+    values = [ctypes.create_string_buffer(value, len(value)) for value in call.parameters]
+    pointers = (POINTER * len(values))(*map(ctypes.addressof, values))
+    shape = (*call.grid, *call.block, call.shared_bytes)
+    Slots(backend)("graph_update_kernel", executable, node, call.function, *shape, pointers)
