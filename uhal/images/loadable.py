@@ -128,8 +128,8 @@ class _Reader:
     def _check_relocations(self, address: int, size: int, symbols: int) -> None:
         if size % _RELOCATION.size:
             raise _Damage(f"its relocations have {size} bytes")
-        for place, information, _ in _RELOCATION.iter_unpack(self._library.read(address, size)):
-            self._within(place, 8, "a relocation's place", _PF_WRITE)
+        for target, information, _ in _RELOCATION.iter_unpack(self._library.read(address, size)):
+            self._within(target, 8, "a relocation's target", _PF_WRITE)
             if information >> 32 >= max(symbols, 1):
                 raise _Damage(f"a relocation is of symbol {information >> 32}, which it has not")
 
