@@ -50,7 +50,7 @@ CASES: dict[str, tuple[list[Any], tuple[int, ...], str]] = {
     "endless_loop": ([1, 64], (1, 64), "it has run for 1 s (UHAL_HOST_CHECK_SECONDS)"),
     "race_between_blocks": ([1], (3, 64), "race on y[0]"),
     "wild_store": ([64], (1, 64), "write of 4 bytes at 0x123456780000, which is no memory of"),
-    "copy": (["freed", 64], (1, 64), "read of 4 bytes at x[0], whose memory was freed: block (0, 0,"),
+    "copy": (["freed", 64], (1, 64), "read of 4 bytes at x[0], whose memory was freed: block (0,"),
     "writes_constant": ([4], (1, 4), "write of 4 bytes to a constant: block (0, 0, 0), thread (0,"),
     "null_pointer": ([None], (1, 64), "at a null pointer (0), as argument 0 'nothing' is"),
 }
