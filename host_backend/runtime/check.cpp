@@ -12,6 +12,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include <uhal/dtype_bytes.h>
+
 #include "launch_facts.h"
 #include "module.h"
 #include "platform.h"
@@ -155,7 +157,7 @@ class Checker {
             memcpy(&value, launch_.parameters[index], sizeof value);
             const Span *const memory = memory_with(value);
             const Span freed = memory == nullptr ? span_with(freed_, value) : Span{};
-            arguments_.push_back({index, names[index], value, element_bytes(parameter.dtype),
+            arguments_.push_back({index, names[index], value, uhal_dtype_bytes(parameter.dtype),
                                   memory != nullptr ? *memory : freed});
             unknown_memory_ =
                 unknown_memory_ || (memory == nullptr && freed.end == 0 && value != 0);
