@@ -17,7 +17,6 @@ SWEPT = (*PRODUCT, "examples", "simulators")
 
 NOT_YET = (
     "ubridge.quantized",
-    "ubridge.models",
     "uhal.images.loadable",
     "uhal._lane",
 )
