@@ -28,19 +28,21 @@ def main(path: str, threads: str, way: str) -> None:
     torch.set_num_threads(int(threads))
     model = made(SHAPES[way])
     tokens = torch.randint(3, 8000, (1, CONTEXT))
-    cache, length = transformers.DynamicCache(), 0
+    cache = transformers.DynamicCache()
     for line in sys.stdin:
         what, count = line.split()
         start = time.perf_counter()
         if what == "prefill":
-            cache, length = transformers.DynamicCache(), int(count)
-            model(tokens[:, :length], past_key_values=cache, logits_to_keep=1)
+            cache = transformers.DynamicCache()
+            model(tokens[:, : int(count)], past_key_values=cache, logits_to_keep=1)
         else:
             for index in range(int(count)):
                 one = tokens[:, index : index + 1]
                 model(one, past_key_values=cache).logits.argmax(-1).item()
         taken = time.perf_counter() - start
-        cache.crop(length)
+        if what == "decode":
+            # Negative: so many less.
+            cache.crop(-int(count))
         print(taken, flush=True)
 
 

@@ -76,6 +76,8 @@ class Work:
         for what a kernel of nothing takes there, as often as there are kernels.
         """
         length = self.cache.length
+        # The step is captured by the first.
+        self._step(self.cache, 0)
         with uhal.profile(graphs="whole", measure_copy=False) as profile:
             whole = [self._spent(self.cache, token) for token in self.tokens[:count]]
         self.cache.truncate(length)
