@@ -21,9 +21,10 @@ BENCHMARKS: dict[str, tuple[str, ...]] = {
     "threads": ("threads",),
     "ops_host": ("ops_host",),
     "products": ("products",),
+    "llm": ("llm",),
 }
 """Names, and the module with its options."""
-WITH_PEERS = ("launch_overhead", "threads", "ops_host")
+WITH_PEERS = ("launch_overhead", "threads", "ops_host", "llm")
 
 
 def main() -> int:

@@ -1,11 +1,18 @@
 """A language model beside llama.cpp, turn by turn: `python -m benchmarks.llm --peers PYTHON`.
 
 The model has TinyLlama's shape and random weights, in one GGUF file that both read; llama.cpp is
-that of llama-cpp-python, in the environment of `--peers`, with caches of f32 and without flash
-attention. Both processes are alive at once and take turns, so that what disturbs the machine
-disturbs both; the median of the turns' ratios counts. The exit status is 1 when a gate is missed.
+that of llama-cpp-python with its own settings, with weights that it interleaves at loading and
+without, and the faster way of each counts. bf16 stands beside transformers on torch too, and beside
+what this machine's memory gives. A model of 22 million parameters shows what a step costs besides
+its kernels, and that it costs what the text is long, not what a cache has room for.
 
-    python -m benchmarks.llm --peers PYTHON [--kinds Q4_K Q8_0 BF16] [--threads 1 2] [--layers 22]
+All processes are alive at once and take turns, so that what disturbs the machine disturbs all of
+them; the median of the turns' ratios counts. The exit status is 1 when a gate is missed.
+
+    python -m benchmarks.llm --peers PYTHON … [--folder DIR] [--kinds Q4_K_M Q8_0 BF16]
+
+Each library is looked for in the environments of `--peers`, in their order. `llama-cpp-python` is
+to be built for this CPU, as benchmarks/quantized.py says. `--folder` keeps the files, 4 GB of them.
 """
 
 from __future__ import annotations
@@ -17,181 +24,243 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from benchmarks.llm_models import KINDS, SHAPES, Shape, made
 from benchmarks.suites import ROOT
 
-EMBEDDING, INNER, HEADS, KV_HEADS, VOCABULARY, CONTEXT = 2048, 5632, 32, 4, 32000, 1024
-PROMPT, SHORT, WRITTEN = 512, 32, 16
-TURNS = 5
-KINDS = {"Q4_K": ("q4_K", "q6_K"), "Q8_0": ("q8_0", "q8_0"), "BF16": (None, None)}
-"""Names to the formats of matrices and of the head."""
-GATES = {"decode": 1.0, "prefill": 0.9, "first token": 1.0}
-"""The least that llama.cpp's time over ours may be."""
-MORE_MEMORY = 200e6
-"""Bytes that may be resident besides the file and the cache."""
+Gate = dict[str, Any]
+PROMPT, SHORT, WRITTEN, STEPS = 512, 32, 16, 30
+"""Tokens of a prefill, of a prompt to the first token, of a turn of decoding, and for a share."""
+ROUNDS = {"first": 3, "prefill": 2, "decode": 5}
+"""Turns of each kind of work."""
+LEAST = {"decode": 1.0, "prefill": 0.9, "first": 1.0}
+"""Of llama.cpp's speed."""
+OF_TRANSFORMERS, OF_BANDWIDTH = 1.5, 0.85
+"""bf16 decodes at least at the lesser of these."""
+MORE_MEGABYTES = 200
+"""That may be resident besides the file and the cache."""
+OUTSIDE = {"1.1B": 0.03, "22M": 0.3}
+"""The share of a step that may be spent outside of kernels."""
+LONGER = 1.1
+"""What 128 tokens in a cache for 4096 may cost of what they cost in one for 128."""
+WAYS = {"Q4_K_M": ("repacked", "plain"), "Q8_0": ("repacked",), "BF16": ("repacked",)}
+"""Ways of llama.cpp to hold a kind, where they differ on x86."""
+READ_BYTES = 512 << 20
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.llm")
-    parser.add_argument("--peers", default="", help="a Python that has llama-cpp-python")
+    parser.add_argument("--peers", nargs="*", default=[], help="Pythons that have the others")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
-    parser.add_argument("--layers", type=int, default=22)
-    parser.add_argument("--turns", type=int, default=TURNS)
+    parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))
+    parser.add_argument("--folder", type=Path, help="where the files are kept; default: nowhere")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args()
-    gates: list[dict[str, Any]] = []
-    with tempfile.TemporaryDirectory() as folder:
-        for kind in options.kinds:
-            path = made(Path(folder) / f"{kind}.gguf", kind, options.layers)
-            for threads in options.threads:
-                gates += measured(path, kind, threads, options)
-            path.unlink()
+    gates: list[Gate] = []
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = options.folder or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in options.shapes:
+            for kind in options.kinds:
+                path = made(folder / f"{name}-{kind}.gguf", kind, SHAPES[name])
+                for gate in _gates(path, name, kind, options):
+                    gates.append(gate)
+                    print(_told(gate), file=sys.stderr if options.json else sys.stdout, flush=True)
+                if options.folder is None:
+                    path.unlink()
     if options.json:
         print(json.dumps({"gates": gates}))
-    missed = [one for one in gates if one["is"] is not None and not one["least"] <= one["is"]]
-    for one in missed:
-        print(f"{one['what']}: {one['is']:.2f}, gate {one['least']}", file=sys.stderr)
-    return 1 if missed else 0
+    return 1 if any(_is_missed(gate) for gate in gates) else 0
 
 
-def made(path: Path, kind: str, layers: int) -> Path:
-    """Write the model. Layers have the same weights: what is read is as much, and drawn once."""
-    import ubridge as ub
-    from uhal import Device
-
-    rng = np.random.default_rng(1)
-    kinds = KINDS[kind]
-    kept: dict[tuple[int, int, str | None], Any] = {}
-
-    def matrix(rows: int, columns: int, format: str | None) -> Any:
-        key = (rows, columns, format)
-        if key not in kept:
-            values = rng.standard_normal((rows, columns), np.float32) / np.float32(columns**0.5)
-            kept[key] = (
-                ub.QuantizedWeight.from_numpy(values, format)
-                if format
-                else ub.asarray(values).astype("bf16")
-            )
-        return kept[key]
-
-    with Device(0, backend="host"):
-        ones = np.ones(EMBEDDING, np.float32)
-        wide, of_keys = (EMBEDDING, EMBEDDING), (KV_HEADS * EMBEDDING // HEADS, EMBEDDING)
-        shapes = {
-            **{"attn_q": wide, "attn_k": of_keys, "attn_v": of_keys, "attn_output": wide},
-            **{"ffn_gate": (INNER, EMBEDDING), "ffn_up": (INNER, EMBEDDING)},
-            "ffn_down": (EMBEDDING, INNER),
-        }
-        tensors: dict[str, Any] = {
-            "token_embd.weight": matrix(VOCABULARY, EMBEDDING, kinds[0]),
-            "output.weight": matrix(VOCABULARY, EMBEDDING, kinds[1]),
-            "output_norm.weight": ones,
-        }
-        for layer in range(layers):
-            tensors |= {f"blk.{layer}.{one}_norm.weight": ones for one in ("attn", "ffn")}
-            for name, shape in shapes.items():
-                tensors[f"blk.{layer}.{name}.weight"] = matrix(*shape, kinds[0])
-        ub.save(path, tensors, metadata=_metadata(layers))
-    return path
+def _gates(path: Path, name: str, kind: str, options: argparse.Namespace) -> Iterator[Gate]:
+    for threads in options.threads:
+        if name == "1.1B":
+            yield from beside_others(path, kind, threads, options.peers)
+        else:
+            yield from alone(path, name, kind, threads)
+    if name == "1.1B":
+        yield memory_of(path, SHAPES[name], kind, max(options.threads))
 
 
-def _metadata(layers: int) -> dict[str, Any]:
-    width = EMBEDDING // HEADS
-    numbers = {
-        **{"block_count": layers, "context_length": CONTEXT, "embedding_length": EMBEDDING},
-        **{"feed_forward_length": INNER, "attention.head_count": HEADS},
-        **{"attention.head_count_kv": KV_HEADS, "rope.dimension_count": width},
-        "vocab_size": VOCABULARY,
-    }
-    return {
-        "general.architecture": "llama",
-        **{f"llama.{key}": np.uint32(value) for key, value in numbers.items()},
-        "llama.attention.layer_norm_rms_epsilon": np.float32(1e-5),
-        "tokenizer.ggml.model": "none",
-    }
+# -- processes -------------------------------------------------------------------------------------
 
 
 class Worker:
     """A process with the model in memory that does what it is told, and says how long it took."""
 
-    def __init__(self, python: str, module: str, path: Path, threads: int) -> None:
+    def __init__(self, python: str, module: str, path: Path, threads: int, way: str = "-") -> None:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("OPENBLAS")}
-        environment |= {"UHAL_HOST_THREADS": str(threads), "PYTHONPATH": str(ROOT)}
+        environment |= {
+            **{"UHAL_HOST_THREADS": str(threads), "OMP_NUM_THREADS": str(threads)},
+            **{"OMP_WAIT_POLICY": "active", "PYTHONPATH": str(ROOT)},
+        }
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115
         self._process = subprocess.Popen(
-            [python, "-m", f"benchmarks.workers.{module}", str(path), str(threads), str(CONTEXT)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            [python, "-m", f"benchmarks.workers.{module}", str(path), str(threads), way],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True,
             cwd=ROOT, env=environment,
         )  # fmt: skip
 
-    def ask(self, what: str, tokens: int) -> float:
-        """Return seconds, or bytes for `memory`."""
+    def ask(self, what: str, number: int = 0) -> float:
+        """Return seconds, or what else was asked for."""
         assert self._process.stdin is not None and self._process.stdout is not None
-        print(what, tokens, file=self._process.stdin, flush=True)
-        answer = self._process.stdout.readline()
+        answer = ""
+        try:
+            print(what, number, file=self._process.stdin, flush=True)
+            answer = self._process.stdout.readline()
+        except BrokenPipeError:
+            pass
         if not answer:
-            assert self._process.stderr is not None
-            raise RuntimeError(self._process.stderr.read()[-2000:])
+            self._errors.seek(0)
+            raise SystemExit(f"{self._process.args}: {self._errors.read()[-2000:]}")
         return float(answer)
 
-    def close(self) -> None:
-        assert self._process.stdin is not None
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.close()
         self._process.wait()
+        self._process.stdout.close()
+        self._errors.close()
 
 
-def measured(
-    path: Path, kind: str, threads: int, options: argparse.Namespace
-) -> list[dict[str, Any]]:
-    """Return the gates of one file with so many threads, and print its rows."""
-    named = [("ubridge", Worker(sys.executable, "llm_ubridge", path, threads))]
-    if options.peers:
-        named.append(("llama.cpp", Worker(options.peers, "llm_llama_cpp", path, threads)))
-    # Once before the pages of the file are read, which no turn is to pay for.
-    first = {name: [worker.ask("first", SHORT)] for name, worker in named}
-    found: dict[str, dict[str, list[float]]] = {"first token": first}
-    for what, work, tokens in (
-        ("first token", "first", SHORT),
-        ("prefill", "prefill", PROMPT),
-        ("decode", "decode", WRITTEN),
-    ):
-        taken: dict[str, list[float]] = {name: [] for name, _ in named}
-        for _ in range(options.turns):
-            for name, worker in named:
-                taken[name].append(worker.ask(work, tokens) / (1 if work == "first" else tokens))
-        found[what] = taken
-    for _, worker in named:
-        worker.close()
-    # In a process that has read the file once: pages that are mapped twice count twice.
-    alone = Worker(sys.executable, "llm_ubridge", path, threads)
-    alone.ask("prefill", SHORT)
-    memory = alone.ask("memory", 0)
-    alone.close()
-    gates = []
-    for what, taken in found.items():
-        told = f"{kind} {threads} threads, {what}"
-        ours = min(taken["ubridge"])
-        shown = f"{1 / ours:.2f} tokens/s" if what != "first token" else f"{ours:.3f} s"
-        ratio = None
-        if options.peers:
-            pairs = zip(taken["llama.cpp"], taken["ubridge"], strict=True)
-            ratio = statistics.median(theirs / own for theirs, own in pairs)
-        beside = "" if ratio is None else f", {ratio:.2f} of llama.cpp"
-        print(f"{told}: {shown}{beside}", file=sys.stderr if options.json else sys.stdout)
-        gates.append({"what": f"{told} of llama.cpp", "is": ratio, "least": GATES[what]})
-    allowed = path.stat().st_size + _cache_bytes(options.layers) + MORE_MEMORY
-    gates.append(
-        {"what": f"{kind}: memory allowed over taken", "is": allowed / memory, "least": 1.0}
+def _python_with(library: str, pythons: Sequence[str]) -> str | None:
+    """The first Python that has a library."""
+    find = f"import importlib.util as u, sys; sys.exit(u.find_spec({library!r}) is None)"
+    return next((p for p in pythons if subprocess.run([p, "-c", find]).returncode == 0), None)
+
+
+# -- gates -----------------------------------------------------------------------------------------
+
+
+def beside_others(path: Path, kind: str, threads: int, pythons: Sequence[str]) -> Iterator[Gate]:
+    """Yield the gates of TinyLlama's shape in one file with so many threads."""
+    told = f"{kind} {threads} thread{'s' * (threads > 1)}"
+    with ExitStack() as stack:
+        llama_cpp = _python_with("llama_cpp", pythons)
+        theirs = {} if llama_cpp is None else {
+            way: stack.enter_context(Worker(llama_cpp, "llm_llama_cpp", path, threads, way))
+            for way in WAYS[kind]
+        }  # fmt: skip
+        ours = stack.enter_context(Worker(sys.executable, "llm_ubridge", path, threads))
+        every = {"ubridge": ours, **theirs}
+        for worker in every.values():
+            # The pages of the file are read before anything counts.
+            worker.ask("first", SHORT)
+        first = _turns(every, "first", SHORT)
+        prefill = _turns(every, "prefill", PROMPT)
+        torch = _python_with("transformers", pythons) if kind == "BF16" else None
+        if torch is not None:
+            beside = Worker(torch, "llm_transformers", path, threads, "1.1B")
+            every["transformers"] = stack.enter_context(beside)
+            beside.ask("prefill", PROMPT)
+            beside.ask("decode", 1)
+        if kind == "BF16":
+            ours.ask("bandwidth", READ_BYTES)
+        decode = _turns(every, "decode", WRITTEN, reads=kind == "BF16")
+        for what, found in (("decode", decode), ("prefill", prefill), ("first", first)):
+            own = statistics.median(found["ubridge"])
+            each = {"decode": WRITTEN, "prefill": PROMPT, "first": 0}[what]
+            value = min((_ratio(found[way], found["ubridge"]) for way in theirs), default=None)
+            yield {
+                "what": f"{told}: {what}{' token' * (what == 'first')} of llama.cpp's speed",
+                "is": value, "least": LEAST[what],
+                "note": f"{each / own:.1f} tokens/s" if each else f"{own:.3f} s",
+            }  # fmt: skip
+        if kind == "BF16":
+            yield _bound_of_bf16(told, path, decode)
+        yield _outside(told, "1.1B", ours)
+
+
+def _turns(
+    workers: Mapping[str, Worker], what: str, number: int, reads: bool = False
+) -> dict[str, list[float]]:
+    """Let each worker do the same in turn, round after round; return all seconds."""
+    taken: dict[str, list[float]] = {name: [] for name in workers}
+    for _ in range(ROUNDS[what]):
+        for name, worker in workers.items():
+            taken[name].append(worker.ask(what, number))
+        if reads:
+            rate = workers["ubridge"].ask("bandwidth", READ_BYTES)
+            taken.setdefault("bandwidth", []).append(rate)
+    return taken
+
+
+def _ratio(theirs: Sequence[float], ours: Sequence[float]) -> float:
+    return statistics.median(one / own for one, own in zip(theirs, ours, strict=True))
+
+
+def _bound_of_bf16(told: str, path: Path, found: Mapping[str, Sequence[float]]) -> Gate:
+    """The speed over the lesser of two bounds: a share of transformers', one of the bandwidth."""
+    shape = SHAPES["1.1B"]
+    # Of the embedding a token reads one row.
+    read = path.stat().st_size - 2 * shape.vocabulary * shape.embedding
+    pairs = zip(found["ubridge"], found["bandwidth"], strict=True)
+    of_memory = statistics.median(WRITTEN * read / own / rate for own, rate in pairs)
+    gate: Gate = {
+        "what": f"{told}: decode of the lesser of {OF_TRANSFORMERS} transformers and "
+        f"{OF_BANDWIDTH} of the bandwidth",
+        "is": None, "least": 1.0, "note": f"{of_memory:.2f} of the bandwidth",
+    }  # fmt: skip
+    if "transformers" in found:
+        of_torch = _ratio(found["transformers"], found["ubridge"])
+        gate["is"] = max(of_torch / OF_TRANSFORMERS, of_memory / OF_BANDWIDTH)
+        gate["note"] += f", {of_torch:.2f} of transformers"
+    return gate
+
+
+def _outside(told: str, name: str, worker: Worker) -> Gate:
+    share = worker.ask("outside", STEPS)
+    what = f"{told}: share of a step outside of kernels, {name}"
+    return {"what": what, "is": share, "at_most": OUTSIDE[name]}
+
+
+def alone(path: Path, name: str, kind: str, threads: int) -> Iterator[Gate]:
+    """Yield the gates of a model that is small enough for what is not arithmetic to show."""
+    told = f"{kind} {threads} thread{'s' * (threads > 1)}"
+    with Worker(sys.executable, "llm_ubridge", path, threads) as worker:
+        worker.ask("prefill", SHORT)
+        worker.ask("decode", WRITTEN)
+        yield _outside(told, name, worker)
+        pairs = [[worker.ask("length", room) for room in (4096, 128)] for _ in range(9)]
+        value = statistics.median(long / short for long, short in pairs[1:])
+        what = f"{told}: 128 tokens in a cache for 4096 over one for 128, {name}"
+        yield {"what": what, "is": value, "at_most": LONGER}
+
+
+def memory_of(path: Path, shape: Shape, kind: str, threads: int) -> Gate:
+    """Return the gate of the most memory that a process takes which reads and writes a text."""
+    with Worker(sys.executable, "llm_ubridge", path, threads) as worker:
+        worker.ask("prefill", PROMPT)
+        worker.ask("decode", WRITTEN)
+        taken = worker.ask("memory")
+    cache = shape.cache_bytes(2 if kind == "BF16" else 4)
+    return {
+        "what": f"{kind}: memory besides the file and the cache, MB",
+        "is": (taken - path.stat().st_size - cache) / 1e6, "at_most": MORE_MEGABYTES,
+    }  # fmt: skip
+
+
+def _is_missed(gate: Gate) -> bool:
+    value = gate["is"]
+    return value is not None and not (
+        gate.get("least", value) <= value <= gate.get("at_most", value)
     )
-    return gates
 
 
-def _cache_bytes(layers: int) -> float:
-    return 2 * 4 * CONTEXT * KV_HEADS * EMBEDDING / HEADS * layers
+def _told(gate: Gate) -> str:
+    value = "-" if gate["is"] is None else f"{gate['is']:.2f}"
+    wanted = f"≥ {gate['least']:.2f}" if "least" in gate else f"≤ {gate['at_most']:.2f}"
+    note = f" ({gate['note']})" if "note" in gate else ""
+    return f"{gate['what']:<78} {wanted:>8} {value:>7}{'  missed' * _is_missed(gate)}{note}"
 
 
 if __name__ == "__main__":

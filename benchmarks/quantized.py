@@ -210,7 +210,7 @@ def measured(
             results = [ubridge.linear(given, weight) for weight in weights]
         stream = Stream()
         plan = graph.instantiate(stream)
-        readers = _readers(device, memory, options.worker, stream)
+        readers = readers_of(device, memory, options.worker, stream)
 
         def ours() -> None:
             plan.replay(stream)
@@ -260,7 +260,9 @@ def measured(
         }
 
 
-def _readers(device: Any, memory: Any, threads: int, stream: Any) -> dict[str, Callable[[], None]]:
+def readers_of(
+    device: Any, memory: Any, threads: int, stream: Any
+) -> dict[str, Callable[[], None]]:
     """Functions that read all of a buffer, each in another way."""
     from uhal import DeviceBuffer, Module
     from uhal.images import cpu_level

@@ -1,4 +1,7 @@
-"""llama.cpp's part of `benchmarks/llm.py`: FILE THREADS CONTEXT, then lines of work and tokens."""
+"""llama.cpp's part of `benchmarks/llm.py`: FILE THREADS WAY, then lines of work and tokens.
+
+Settings are its own but for the context, and the way: `repacked`, as it would do, or `plain`.
+"""
 
 from __future__ import annotations
 
@@ -11,19 +14,20 @@ from typing import Any
 import llama_cpp as library
 import numpy as np
 
+from benchmarks.llm_models import CONTEXT
+
 
 class Text:
     """A model and a context of it."""
 
-    def __init__(self, path: str, threads: int, context: int) -> None:
+    def __init__(self, path: str, threads: int, way: str) -> None:
         how = library.llama_model_default_params()
         how.n_gpu_layers = 0
+        how.use_extra_bufts = way == "repacked"
         self.model = library.llama_model_load_from_file(path.encode(), how)
         options = library.llama_context_default_params()
-        options.n_ctx = options.n_batch = options.n_ubatch = context
+        options.n_ctx = options.n_batch = options.n_ubatch = CONTEXT
         options.n_threads = options.n_threads_batch = threads
-        options.type_k = options.type_v = 0
-        options.flash_attn_type = 0
         self.context = library.llama_init_from_model(self.model, options)
         self.vocabulary = library.llama_vocab_n_tokens(library.llama_model_get_vocab(self.model))
 
@@ -31,7 +35,8 @@ class Text:
         """Read tokens; return the most probable next one."""
         ids = (ctypes.c_int32 * len(tokens))(*tokens)
         batch: Any = library.llama_batch_get_one(ids, len(tokens))
-        assert library.llama_decode(self.context, batch) == 0
+        if library.llama_decode(self.context, batch) != 0:
+            raise SystemExit("llama_decode failed")
         logits = library.llama_get_logits_ith(self.context, -1)
         return int(np.ctypeslib.as_array(logits, (self.vocabulary,)).argmax())
 
@@ -45,24 +50,29 @@ class Text:
         library.llama_model_free(self.model)
 
 
-def main(path: str, threads: str, context: str) -> None:
+def main(path: str, threads: str, way: str) -> None:
+    """Answer each line with seconds."""
     library.llama_log_set(_SILENT, None)
     library.llama_backend_init()
-    tokens = np.random.default_rng(0).integers(3, 30000, int(context)).tolist()
-    text, length = Text(path, int(threads), int(context)), 0
+    tokens = np.random.default_rng(0).integers(3, 8000, CONTEXT).tolist()
+    text, length = Text(path, int(threads), way), 0
     for line in sys.stdin:
         what, count = line.split()
-        some, start = tokens[: int(count)], time.perf_counter()
+        some = tokens[: int(count)]
         if what == "first":
-            fresh = Text(path, int(threads), int(context))
+            start = time.perf_counter()
+            fresh = Text(path, int(threads), way)
             fresh.read(some)
             taken = time.perf_counter() - start
             fresh.close()
         elif what == "prefill":
             text.forget(0)
+            start = time.perf_counter()
             text.read(some)
             taken, length = time.perf_counter() - start, len(some)
         else:
+            text.read(tokens[:1])
+            start = time.perf_counter()
             for token in some:
                 text.read([token])
             taken = time.perf_counter() - start

@@ -1,52 +1,161 @@
-"""ubridge's part of `benchmarks/llm.py`: FILE THREADS CONTEXT, then lines of work and tokens."""
+"""ubridge's part of `benchmarks/llm.py`: FILE THREADS WAY, then lines of work and a number."""
 
 from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 import ubridge as ub
-from ubridge.models import Model
-from uhal import Device
+import uhal
+from benchmarks.llm_models import CONTEXT
+from ubridge.models import Cache, Model
+
+SHORT, STEPS, ROUNDS = 104, 20, 5
 
 
-def main(path: str, threads: str, context: str) -> None:
-    tokens = np.random.default_rng(0).integers(3, 30000, int(context)).tolist()
-    with Device(0, backend="host"):
-        model = Model.load(path, context=int(context))
-        cache = model.cache()
+class Work:
+    """A model in memory, with a text that decoding goes on with."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.tokens = np.random.default_rng(0).integers(3, 8000, CONTEXT).tolist()
+        self.model = Model.load(path, context=CONTEXT)
+        self.cache = self.model.cache()
+        self.others: dict[int, Cache] = {}
+        self.read_all: Callable[[], float] | None = None
+
+    def first(self, count: int) -> float:
+        """Seconds from the file to the first token behind so many."""
+        start = time.perf_counter()
+        model = Model.load(self.path, context=CONTEXT)
+        with model.cache() as cache:
+            int(ub.argmax(model.logits(self.tokens[:count], cache)))
+        return time.perf_counter() - start
+
+    def prefill(self, count: int) -> float:
+        """Seconds of reading so many tokens at once."""
+        self.cache.truncate(0)
+        start = time.perf_counter()
+        int(ub.argmax(self.model.logits(self.tokens[:count], self.cache)))
+        return time.perf_counter() - start
+
+    def decode(self, count: int) -> float:
+        """Seconds of so many tokens, one by one, behind what was read."""
+        length = self.cache.length
+        # The step is captured once, which no turn is to pay for.
+        self._step(self.cache, 0)
+        start = time.perf_counter()
+        for token in self.tokens[:count]:
+            self._step(self.cache, token)
+        spent = time.perf_counter() - start
+        self.cache.truncate(length)
+        return spent
+
+    def length(self, capacity: int) -> float:
+        """Seconds of a token behind `SHORT` ones, in a cache with room for so many."""
+        if capacity not in self.others:
+            self.others[capacity] = self.model.cache(capacity)
+        cache = self.others[capacity]
+        cache.truncate(0)
+        self.model.logits(self.tokens[:SHORT], cache)
+        spent = []
+        for _ in range(ROUNDS):
+            spent += [self._spent(cache, token) for token in self.tokens[:STEPS]]
+            cache.truncate(SHORT)
+        return min(spent)
+
+    def outside(self, count: int) -> float:
+        """The share of a step that is not spent in kernels: the median of so many steps.
+
+        Within are the replay's time on the device and the choice of the most probable token, but
+        for what a kernel of nothing takes there, as often as there are kernels.
+        """
+        length = self.cache.length
+        # The step is captured by the first.
+        self._step(self.cache, 0)
+        with uhal.profile(graphs="whole", measure_copy=False) as profile:
+            whole = [self._spent(self.cache, token) for token in self.tokens[:count]]
+        self.cache.truncate(length)
+        within = sum(_on_device(profile, kind, count) for kind in ("replay", "launch"))
+        assert self.cache.step is not None
+        kernels = len(self.cache.step.graph.nodes)
+        nothing = kernels * _of_nothing(kernels)
+        return float(np.median((np.array(whole) - within + nothing) / whole))
+
+    def bandwidth(self, nbytes: int) -> float:
+        """Bytes a second that the fastest of several readers gets."""
+        if self.read_all is None:
+            self.read_all = _reader(nbytes)
+        return self.read_all()
+
+    def memory(self, _: int) -> float:
+        """The most bytes resident; `ru_maxrss` begins with those of the parent process."""
+        status = Path("/proc/self/status").read_text(encoding="ascii")
+        line = next(one for one in status.splitlines() if one.startswith("VmHWM"))
+        return int(line.split()[1]) * 1024
+
+    def _spent(self, cache: Cache, token: int) -> float:
+        start = time.perf_counter()
+        self._step(cache, token)
+        return time.perf_counter() - start
+
+    def _step(self, cache: Cache, token: int) -> int:
+        return int(ub.argmax(self.model.logits([token], cache)))
+
+
+def _on_device(profile: uhal.Profile, kind: str, steps: int) -> np.ndarray[Any, np.dtype[Any]]:
+    """Seconds on the device of what each step has of a kind."""
+    rows = profile.records.of(kind)
+    spent = (rows["device_end"] - rows["device_begin"]).reshape(steps, -1)
+    found: np.ndarray[Any, np.dtype[Any]] = spent.sum(1) / 1e9
+    return found
+
+
+def _of_nothing(kernels: int) -> float:
+    """Seconds that a plan takes for each kernel of one element."""
+    one = ub.zeros((1,))
+    with ub.trace() as graph:
+        for _ in range(kernels):
+            one = -one
+    stream = uhal.Stream()
+    plan = graph.instantiate(stream)
+    with uhal.profile(graphs="whole", measure_copy=False) as profile:
+        for _ in range(STEPS):
+            plan.replay(stream)
+            stream.synchronize()
+    return float(_on_device(profile, "replay", STEPS).min()) / kernels
+
+
+def _reader(nbytes: int) -> Callable[[], float]:
+    from benchmarks.quantized import readers_of
+
+    device = uhal.Device.current()
+    memory = uhal.DeviceBuffer.zeros(nbytes, "u8")
+    ways = readers_of(device, memory, device.limits.processors, uhal.Stream())
+
+    def read_all() -> float:
+        spent = []
+        for read in ways.values():
+            start = time.perf_counter()
+            read()
+            spent.append(time.perf_counter() - start)
+        return nbytes / min(spent)
+
+    return read_all
+
+
+def main(path: str, threads: str, way: str) -> None:
+    """Answer each line with one number. The runtime takes its threads from the environment."""
+    with uhal.Device(0, backend="host"):
+        work = Work(path)
         for line in sys.stdin:
-            what, count = line.split()
-            some, start = tokens[: int(count)], time.perf_counter()
-            if what == "memory":
-                print(_peak(), flush=True)
-                continue
-            if what == "first":
-                fresh = Model.load(path, context=int(context))
-                with fresh.cache() as own:
-                    int(ub.argmax(fresh.logits(some, own)))
-            elif what == "prefill":
-                cache.truncate(0)
-                int(ub.argmax(model.logits(some, cache)))
-            else:
-                for token in some:
-                    int(ub.argmax(model.logits([token], cache)))
-            print(time.perf_counter() - start, flush=True)
-            if what == "prefill":
-                # The step is captured once, which no turn of decoding is to pay for.
-                model.logits(tokens[-1:], cache)
-            elif what == "decode":
-                cache.truncate(cache.length - int(count))
-
-
-def _peak() -> int:
-    """The most bytes resident; `ru_maxrss` begins with those of whoever started the process."""
-    status = Path("/proc/self/status").read_text(encoding="ascii")
-    line = next(one for one in status.splitlines() if one.startswith("VmHWM"))
-    return int(line.split()[1]) * 1024
+            what, number = line.split()
+            print(float(getattr(work, what)(int(number))), flush=True)
 
 
 if __name__ == "__main__":

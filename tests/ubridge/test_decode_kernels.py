@@ -112,10 +112,12 @@ def test_attention_over_a_cache_in_parts(
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
 def test_attention_that_packs_its_keys(host: Device, rng: np.random.Generator, dtype: str) -> None:
     """Tiles of every size over caches that end within one; CPUs alone have the kernel."""
-    for _ in range(rounds(6, 100)):
+    for _ in range(rounds(12, 100)):
         kv_heads, group, tokens = (int(one) for one in rng.integers(1, [3, 5, 40]))
-        width, capacity = int(rng.integers(1, 40)), tokens + int(rng.integers(0, 150))
-        heads, tile = kv_heads * group, int(rng.integers(1, 20))
+        # Whole vectors of one token at a time are not packed.
+        width = int(rng.choice([rng.integers(1, 40), 16 * rng.integers(1, 10)]))
+        capacity = tokens + int(rng.integers(0, 150))
+        heads, tile = kv_heads * group, int(rng.choice([1, rng.integers(2, 20)]))
         place, window = int(rng.integers(0, capacity - tokens + 1)), int(rng.choice([0, 1, 30, 90]))
         cap, has_bias = float(rng.choice([0.0, 1.5])), bool(rng.integers(0, 2))
         kind = numpy_dtype(dtype)

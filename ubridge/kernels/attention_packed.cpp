@@ -3,9 +3,10 @@
 //
 // A block takes the queries of some tokens that share a head of keys: its rows. It packs keys, with
 // elements of one place side by side, and values once for all of them, some at a time; so scores
-// come a vector of keys at once, and results a vector of columns. The grid is (kv heads, tiles of
-// `tile` tokens).
-#include "vectors.h"
+// come a vector of keys at once, and results a vector of columns. The few rows of a single token do
+// not pay for that: they read keys and values where they are, where rows of those are whole vectors.
+// The grid is (kv heads, tiles of `tile` tokens).
+#include "packing.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -118,12 +119,18 @@ static inline void share_out(const Rows &rows, u64 row, u64 first, f32 *scores, 
         for (u64 key = 0; key < KEYS; ++key)
             if (first + key < rows.end[row])
                 scores[key] += bias[first + key];
-    f32 above = rows.largest[row];
-    for (u64 key = 0; key < KEYS; ++key) {
-        const bool seen = first + key >= rows.begin[row] && first + key < rows.end[row];
-        scores[key] = seen ? scores[key] : -INFINITY;
-        above = scores[key] > above ? scores[key] : above;
+    for (u64 key = first; key < smaller(rows.begin[row], first + KEYS); ++key)
+        scores[key - first] = -INFINITY;
+    for (u64 key = rows.end[row] > first ? rows.end[row] : first; key < first + KEYS; ++key)
+        scores[key - first] = -INFINITY;
+    Floats most = widened(scores);
+    for (u64 part = LANES; part < KEYS; part += LANES) {
+        const Floats own = widened(scores + part);
+        most = own > most ? own : most;
     }
+    f32 above = rows.largest[row];
+    for (u64 lane = 0; lane < LANES; ++lane)
+        above = most[lane] > above ? most[lane] : above;
     if (above == -INFINITY) {
         for (u64 key = 0; key < KEYS; ++key)
             scores[key] = 0.0f;
@@ -169,6 +176,80 @@ static inline void visit(const Rows &rows, u64 row, u64 first, const Packed &pac
     }
     add_row<together>(rows, row, packed, scores);
 }
+
+// -- without packing ------------------------------------------------------------------------------
+
+// Of LANES vectors each one's sum: halves of pairs are added, then quarters of pairs of those.
+template <u64 stage> static inline Floats sums_of(Floats *vectors) {
+    typedef std::make_integer_sequence<int, int(LANES)> All;
+    for (u64 i = 0; i < stage; ++i) {
+        const LaneWords a = LaneWords(vectors[i]);
+        const LaneWords b = LaneWords(vectors[i + stage]);
+        vectors[i] = Floats(exchanged<stage, false>(a, b, All())) +
+                     Floats(exchanged<stage, true>(a, b, All()));
+    }
+    if constexpr (stage > 1)
+        return sums_of<stage / 2>(vectors);
+    else
+        return vectors[0];
+}
+
+// Scores of `together` rows and `count` keys, in whole vectors.
+template <u64 together, class T>
+static inline void score_in_place(const f32 *queries, u64 width, const T *keys, u64 count,
+                                  f32 *scores) {
+    for (u64 first = 0; first < count; first += LANES) {
+        Floats sums[together][LANES] = {};
+        for (u64 key = 0; key < smaller(LANES, count - first); ++key)
+            for (u64 i = 0; i < width; i += LANES) {
+                const Floats some = widened(keys + (first + key) * width + i);
+                for (u64 row = 0; row < together; ++row)
+                    sums[row][key] += widened(queries + row * width + i) * some;
+            }
+        for (u64 row = 0; row < together; ++row)
+            *vector_at(scores + row * KEYS + first) = sums_of<LANES / 2>(sums[row]);
+    }
+}
+
+// Adds `count` values by their shares to `parts` vectors of the sums of `together` rows.
+template <u64 together, u64 parts, class T>
+static inline void add_in_place(const f32 *shares, const T *values, u64 count, u64 width,
+                                f32 *results) {
+    Floats sums[together][parts];
+    for (u64 row = 0; row < together; ++row)
+        for (u64 part = 0; part < parts; ++part)
+            sums[row][part] = widened(results + row * width + part * LANES);
+    for (u64 key = 0; key < count; ++key)
+        for (u64 part = 0; part < parts; ++part) {
+            const Floats some = widened(values + key * width + part * LANES);
+            for (u64 row = 0; row < together; ++row)
+                sums[row][part] += shares[row * KEYS + key] * some;
+        }
+    for (u64 row = 0; row < together; ++row)
+        for (u64 part = 0; part < parts; ++part)
+            *vector_at(results + row * width + part * LANES) = sums[row][part];
+}
+
+// Rows of one token, which see the same keys, and at most KEYS keys from `first` on.
+template <u64 together, class T>
+static inline void visit_in_place(const Rows &rows, u64 row, u64 first, const T *k, const T *v,
+                                  u64 count, f32 cap, const f32 *bias, u64 capacity) {
+    const u64 width = rows.width;
+    alignas(64) f32 scores[together * KEYS] = {};
+    score_in_place<together>(rows.queries + row * width, width, k, count, scores);
+    for (u64 i = 0; i < together; ++i) {
+        const f32 *const own = bias == nullptr ? bias : bias + (row + i) * capacity;
+        share_out(rows, row + i, first, scores + i * KEYS, cap, own);
+    }
+    u64 column = 0;
+    f32 *const sums = rows.sums + row * width;
+    for (; column + 4 * LANES <= width; column += 4 * LANES)
+        add_in_place<together, 4>(scores, v + column, count, width, sums + column);
+    for (; column < width; column += LANES)
+        add_in_place<together, 1>(scores, v + column, count, width, sums + column);
+}
+
+// -- a block --------------------------------------------------------------------------------------
 
 struct Released {
     void operator()(void *memory) const { free(memory); }
@@ -218,9 +299,20 @@ static inline void attend(const T *q, const T *k, const T *v, const f32 *bias, i
         least = smaller(least, rows.begin[row]);
         most = most > rows.end[row] ? most : rows.end[row];
     }
+    const bool is_in_place = last - first == 1 && padded == width;
     for (u64 start = least; start < most; start += KEYS) {
-        pack(k + start * width, v + start * width, smaller(KEYS, most - start), rows, packed);
+        const T *const keys = k + start * width;
+        const T *const values = v + start * width;
+        const u64 given = smaller(KEYS, most - start);
         u64 row = 0;
+        if (is_in_place) {
+            for (; row + TOGETHER <= count; row += TOGETHER)
+                visit_in_place<TOGETHER>(rows, row, start, keys, values, given, cap, bias, capacity);
+            for (; row < count; ++row)
+                visit_in_place<1>(rows, row, start, keys, values, given, cap, bias, capacity);
+            continue;
+        }
+        pack(keys, values, given, rows, packed);
         for (; row + TOGETHER <= count; row += TOGETHER)
             if (start < rows.end[row + TOGETHER - 1] && start + KEYS > rows.begin[row])
                 visit<TOGETHER>(rows, row, start, packed, cap, bias, capacity, group);

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -27,8 +27,8 @@ class Tables:
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where tokens stand in a text."""
+class Chunk:
+    """Tokens that go through the layers at once, and where they stand in a text."""
 
     tokens: Tensor
     """Ids, i64."""
@@ -51,8 +51,16 @@ class Body(Protocol):
     def tables(self, positions: int, length: int | None = None) -> Tables:
         """Return tables of positions in a text of `length`; unless given, it grows with each."""
 
-    def __call__(self, place: Place, state: Mapping[str, Tensor]) -> Tensor:
+    def __call__(self, chunk: Chunk, state: Mapping[str, Tensor]) -> Tensor:
         """Run (tokens,) ids through all layers and the last norm: (tokens, E)."""
 
     def logits(self, x: Tensor) -> Tensor:
         """Return (tokens, V) of f32 of what `__call__` returned."""
+
+
+def products(x: Tensor, weights: Sequence[Weight]) -> tuple[Tensor, ...]:
+    """Return `ub.linear` of x and each weight; for those quantized x is rounded once."""
+    blocks = [one for one in weights if isinstance(one, ub.QuantizedWeight)]
+    if len(blocks) == len(weights):
+        return ub.quantized_matmul(x, blocks, activations="q8")
+    return tuple(ub.linear(x, one) for one in weights)

@@ -8,7 +8,7 @@ import numpy as np
 
 import ubridge as ub
 from ubridge.models.architecture import Architecture
-from ubridge.models.body import Part, Place, Tables, Tensor
+from ubridge.models.body import Chunk, Part, Tables, Tensor, products
 from ubridge.models.experts import mixed
 from ubridge.models.positions import alibi_bias
 from uhal import Device, DType
@@ -34,12 +34,11 @@ class Decoder:
         self.design = design
         self.vocabulary = design.vocabulary
         self.dtype = dtype
-        self._outside = outside
+        embedding = outside["embedding.weight"]
+        self._outside: Part = {"head.weight": embedding, **outside}
         self._layers = layers
         self._activation = _ACTIVATIONS[design.activation]
-        embedding = outside["embedding.weight"]
         self.device: Device = embedding.device
-        self._head = outside.get("head.weight", embedding)
         # Of a half, the factor is rounded as the weights are.
         scale = np.asarray(design.embedding_scale, dtype.dtype)
         self._embedding_scale = float(scale)
@@ -67,28 +66,28 @@ class Decoder:
         cos, sin = (ub.asarray(one, device=self.device) for one in angles)
         return Tables(cos, sin)
 
-    def __call__(self, place: Place, state: Mapping[str, Tensor]) -> Tensor:
+    def __call__(self, chunk: Chunk, state: Mapping[str, Tensor]) -> Tensor:
         """Run (tokens,) ids through all layers and the last norm: (tokens, E)."""
         design = self.design
         embedding = self._outside["embedding.weight"]
         if isinstance(embedding, ub.QuantizedWeight):
-            x = embedding.take(place.tokens, self.dtype)
+            x = embedding.take(chunk.tokens, self.dtype)
         else:
-            x = ub.embedding(place.tokens, embedding).astype(self.dtype)
+            x = ub.embedding(chunk.tokens, embedding).astype(self.dtype)
         if design.embedding_scale != 1:
             x = x * self._embedding_scale
         if design.has_learned_positions:
             table = self._outside["positions.weight"]
             assert isinstance(table, Tensor)
-            x = x + ub.embedding(self._ids(place), table)
+            x = x + ub.embedding(self._positions(chunk), table)
         for layer, weights in enumerate(self._layers):
-            x = self._layer(layer, weights, x, place, state)
+            x = self._layer(layer, weights, x, chunk, state)
         return self._normed(x, self._outside, "norm")
 
     def logits(self, x: Tensor) -> Tensor:
         """Return (tokens, V) of f32 of what `__call__` returned."""
         design = self.design
-        found = ub.linear(x, self._head, self._bias(self._outside, "head")).astype(f32)
+        found = self._product(x, self._outside, "head").astype(f32)
         if design.logit_cap:
             found = ub.tanh(found / design.logit_cap) * design.logit_cap
         return found if design.logit_scale == 1 else found * design.logit_scale
@@ -96,11 +95,11 @@ class Decoder:
     # -- a layer ---------------------------------------------------------------------------------
 
     def _layer(
-        self, layer: int, weights: Part, x: Tensor, place: Place, state: Mapping[str, Tensor]
+        self, layer: int, weights: Part, x: Tensor, chunk: Chunk, state: Mapping[str, Tensor]
     ) -> Tensor:
         design = self.design
         normed = self._normed(x, weights, "attention_norm")
-        attended = self._attention(layer, weights, normed, place, state)
+        attended = self._attention(layer, weights, normed, chunk, state)
         if design.residual == "parallel":
             other = normed if design.norms == 1 else self._normed(x, weights, "mlp_norm")
             return x + attended + self._mlp(layer, weights, other)
@@ -113,23 +112,23 @@ class Decoder:
         return x + after
 
     def _attention(
-        self, layer: int, weights: Part, x: Tensor, place: Place, state: Mapping[str, Tensor]
+        self, layer: int, weights: Part, x: Tensor, chunk: Chunk, state: Mapping[str, Tensor]
     ) -> Tensor:
         design = self.design
         query, key, value = self._qkv(weights, x)
         if design.qk_norm:
             query = self._head_normed(query, weights, "q_norm")
             key = self._head_normed(key, weights, "k_norm")
-        tables = place.tables
+        tables = chunk.tables
         if tables.cos is not None and tables.sin is not None:
-            angles = tables.cos, tables.sin, place.first
+            angles = tables.cos, tables.sin, chunk.first
             query = ub.rope_at(query, *angles, interleaved=design.is_interleaved)
             key = ub.rope_at(key, *angles, interleaved=design.is_interleaved)
         keys, values = state[f"{layer}.keys"], state[f"{layer}.values"]
         for cache, new in ((keys, key), (values, value)):
-            ub.kv_append(cache, new.swapaxes(0, 1).expand_dims(0), place.first)
+            ub.kv_append(cache, new.swapaxes(0, 1).expand_dims(0), chunk.first)
         heads = ub.cached_attention(
-            query, keys[0], values[0], place.first, scale=design.scale,
+            query, keys[0], values[0], chunk.first, scale=design.scale,
             window=design.window(layer), cap=design.score_cap, bias=tables.bias,
         )  # fmt: skip
         joined = heads.reshape(x.shape[0], design.heads * design.width)
@@ -144,7 +143,7 @@ class Decoder:
             at_values = at_keys + design.kv_heads * design.width
             parts = joined[:, :at_keys], joined[:, at_keys:at_values], joined[:, at_values:]
         else:
-            parts = tuple(self._product(x, weights, part) for part in "qkv")  # type: ignore[assignment]
+            parts = self._products(x, weights, "q", "k", "v")  # type: ignore[assignment]
         query, key, value = (one.reshape(tokens, -1, design.width) for one in parts)
         return query, key, value
 
@@ -160,7 +159,7 @@ class Decoder:
                 both = self._product(x, weights, "gate_up")
                 gate, up = both[:, : design.inner], both[:, design.inner :]
             else:
-                gate, up = self._product(x, weights, "gate"), self._product(x, weights, "up")
+                gate, up = self._products(x, weights, "gate", "up")
             is_silu = design.activation == "silu"
             inner = ub.silu_mul(gate, up) if is_silu else self._activation(gate) * up
         return self._product(inner, weights, "down")
@@ -168,7 +167,14 @@ class Decoder:
     # -- parts -----------------------------------------------------------------------------------
 
     def _product(self, x: Tensor, weights: Part, part: str) -> Tensor:
-        return ub.linear(x, weights[f"{part}.weight"], self._bias(weights, part))
+        return self._products(x, weights, part)[0]
+
+    def _products(self, x: Tensor, weights: Part, *parts: str) -> tuple[Tensor, ...]:
+        found = products(x, [weights[f"{part}.weight"] for part in parts])
+        biases = [self._bias(weights, part) for part in parts]
+        return tuple(
+            one if bias is None else one + bias for one, bias in zip(found, biases, strict=True)
+        )
 
     def _bias(self, weights: Part, part: str) -> Tensor | None:
         found = weights.get(f"{part}.bias")
@@ -193,9 +199,9 @@ class Decoder:
         assert isinstance(weight, Tensor)
         return self._normed(x, plain, part) * weight
 
-    def _ids(self, place: Place) -> Tensor:
+    def _positions(self, chunk: Chunk) -> Tensor:
         """The positions of the tokens."""
-        count = place.tokens.shape[0]
+        count = chunk.tokens.shape[0]
         if count == 1:
-            return place.first
-        return place.first + ub.arange(count, dtype="i64", device=self.device)
+            return chunk.first
+        return chunk.first + ub.arange(count, dtype="i64", device=self.device)

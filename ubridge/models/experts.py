@@ -6,7 +6,7 @@ import numpy as np
 
 import ubridge as ub
 from ubridge.models.architecture import Experts
-from ubridge.models.body import Part, Tensor, Weight
+from ubridge.models.body import Part, Tensor, Weight, products
 from uhal.dtypes import f32, i64
 
 
@@ -53,7 +53,7 @@ def _of_several(x: Tensor, weights: Part, shares: Tensor, chosen: Tensor) -> Ten
     for expert in np.unique(found):
         tokens, slots = np.nonzero(found == expert)
         own = ub.take(x, tokens)
-        gate, up = (ub.linear(own, weights[f"expert_{one}.weight"][int(expert)]) for one in _BEFORE)
+        gate, up = products(own, [weights[f"expert_{one}.weight"][int(expert)] for one in _BEFORE])
         after = ub.linear(ub.silu_mul(gate, up), weights["expert_down.weight"][int(expert)])
         share = ub.take(shares.reshape(-1), tokens * found.shape[1] + slots)
         total = ub.index_add(total, tokens, after.astype(f32) * share.expand_dims(1), 0)

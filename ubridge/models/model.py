@@ -11,7 +11,7 @@ import numpy as np
 
 import ubridge as ub
 from ubridge.models.architecture import Architecture
-from ubridge.models.body import Body, Place, Tables
+from ubridge.models.body import Body, Chunk, Tables
 from ubridge.models.cache import Cache
 from ubridge.models.decoder import Decoder
 from ubridge.models.loading import Loader
@@ -175,7 +175,7 @@ class Model(TextMethods):
         rows: list[ub.DeviceTensor] = []
         for start in range(0, len(ids), CHUNK):
             some = ids[start : start + CHUNK]
-            x = self._body(self._place(some, first + start, tables), cache.tensors)
+            x = self._body(self._chunk(some, first + start, tables), cache.tensors)
             is_last = start + len(some) == len(ids)
             wanted = start + len(some) - (len(ids) - every) if every else int(is_last)
             if wanted > 0:
@@ -186,14 +186,14 @@ class Model(TextMethods):
     def _one_by_one(self, ids: list[int], cache: Cache, every: int) -> ub.DeviceTensor:
         """The same with a captured step for each."""
         rows: list[ub.DeviceTensor] = []
-        for place, token in enumerate(ids, cache.kept):
-            found = cache.read_one(token, place)
-            if place >= cache.kept + len(ids) - every:
+        for position, token in enumerate(ids, cache.kept):
+            found = cache.read_one(token, position)
+            if position >= cache.kept + len(ids) - every:
                 rows.append(found.copy())
         return ub.stack(rows) if every else found
 
-    def _place(self, ids: list[int], first: int, tables: Tables) -> Place:
+    def _chunk(self, ids: list[int], first: int, tables: Tables) -> Chunk:
         tokens, position = (
             ub.asarray(np.asarray(one, np.int64), device=self.device) for one in (ids, [first])
         )
-        return Place(tokens, position, tables)
+        return Chunk(tokens, position, tables)

@@ -115,8 +115,8 @@ class Rope:
             return self.rows(0, count, count)
         usual = self._steps(1)
         angles = np.outer(np.arange(count, dtype=np.float32), usual)
-        for place in range(self.context if self.kind == "dynamic" else self.trained, count):
-            angles[place] = np.float32(place) * self._steps(place + 1)
+        for position in range(self.context if self.kind == "dynamic" else self.trained, count):
+            angles[position] = np.float32(position) * self._steps(position + 1)
         return self._turned(angles)
 
     def _turned(self, angles: Angles) -> tuple[Angles, Angles]:
@@ -185,7 +185,7 @@ def alibi_bias(heads: int, width: int, positions: int) -> Angles:
     below = 1 << (heads.bit_length() - 1)
     slopes = [2.0 ** (-8 * one / below) for one in range(1, below + 1)]
     slopes += [2.0 ** (-4 * one / below) for one in range(1, 2 * (heads - below) + 1, 2)]
-    places = np.arange(positions, dtype=np.float32)
+    of_keys = np.arange(positions, dtype=np.float32)
     short = np.asarray(slopes, np.float32).astype(bfloat16).astype(np.float32)
-    bias = np.outer(short, places).astype(bfloat16).astype(np.float32)
+    bias = np.outer(short, of_keys).astype(bfloat16).astype(np.float32)
     return np.asarray(bias / np.float32(width**0.5))

@@ -12,7 +12,7 @@ import numpy as np
 
 import ubridge as ub
 from ubridge.models.architecture import Architecture
-from ubridge.models.body import Part, Place, Tables, Tensor
+from ubridge.models.body import Chunk, Part, Tables, Tensor
 from ubridge.models.table import Config, spelled_alike, tokens_of
 from uhal import DType
 from uhal.dtypes import f32
@@ -131,13 +131,13 @@ class Recurrence:
         """Return none: nothing depends on a position."""
         return Tables()
 
-    def __call__(self, place: Place, state: Mapping[str, Tensor]) -> Tensor:
+    def __call__(self, chunk: Chunk, state: Mapping[str, Tensor]) -> Tensor:
         """Run (tokens,) ids through all layers and the last norm: (tokens, E)."""
         embedding = self._outside["embedding.weight"]
         if isinstance(embedding, ub.QuantizedWeight):
-            x = embedding.take(place.tokens, self.dtype)
+            x = embedding.take(chunk.tokens, self.dtype)
         else:
-            x = ub.embedding(place.tokens, embedding)
+            x = ub.embedding(chunk.tokens, embedding)
         x = self._normed(x, self._layers[0], "first_norm")
         for layer, own in enumerate(self._layers):
             kept = {part: state[f"{layer}.{part}"] for part in ("time", "channel", "heads")}

@@ -1,11 +1,11 @@
-"""`Step`: the reading of one token, captured once and replayed with another token and place."""
+"""`Step`: the reading of one token, captured once and replayed with another token and position."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 import ubridge as ub
-from ubridge.models.body import Body, Place, Tables
+from ubridge.models.body import Body, Chunk, Tables
 from uhal import Stream
 
 
@@ -32,7 +32,7 @@ class Step:
                 graph.scalar("token", token, low=0, high=body.vocabulary - 1),
                 graph.scalar("position", position, low=0, high=capacity - 1),
             )
-            hidden = body(Place(*slots, tables), tensors)
+            hidden = body(Chunk(*slots, tables), tensors)
             self.logits = body.logits(hidden).reshape(body.vocabulary)
         self.graph = graph
         # The default stream serves every call, and cannot be captured.

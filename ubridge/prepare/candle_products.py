@@ -206,9 +206,9 @@ class CandleProducts(Convention):
         query, keys, values, position, *biases = given
         tokens, heads, width = question.shape
         kv_heads, capacity, _ = question.layout(1).shape
-        # What is packed pays for itself where queries share it, and blocks are enough for all.
-        shared = tokens > 1 or heads > kv_heads >= self._executor.device.limits.processors
-        if shared and self._packs(query.dtype):
+        # A block is a head of keys: there have to be enough of them for all processors.
+        is_enough = tokens > 1 or kv_heads >= self._executor.device.limits.processors
+        if is_enough and self._packs(query.dtype):
             self._packed_attention(given, question, steps)
             return
         splits = -(-capacity // SPLIT) if tokens == 1 else 1

@@ -7,22 +7,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 import ubridge as ub
 from tests.ubridge.models.cases import Array, drawn
-from tests.ubridge.models.judging import DATA, SEED
+from tests.ubridge.models.judging import SEED, kept
 
 
 def known(case: str) -> tuple[dict[str, Any], dict[str, Array], Array]:
     """Return the configuration, the weights and transformers' logits of a case that is kept."""
-    told = json.loads((DATA / f"{case}.json").read_text(encoding="utf-8"))
+    told, logits = kept(case)
     is_gemma = told["config"]["model_type"].startswith("gemma")
     weights = {}
     for name, shape in told["shapes"].items():
         values = drawn(name, tuple(shape), SEED)
         weights[name] = values - 1 if is_gemma and "norm" in name else values
-    return told["config"], weights, np.load(DATA / f"{case}.npy")
+    return told["config"], weights, logits
 
 
 def written(folder: Path, config: Mapping[str, Any], weights: Mapping[str, Array]) -> Path:

@@ -7,6 +7,8 @@ not, and says how far logits move, of the largest, at least, when a parameter is
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
 import sys
 import tempfile
@@ -19,6 +21,17 @@ from tests.ubridge.models.cases import CASES, TOKENS, Array, drawn, prompt
 
 DATA = Path(__file__).resolve().parents[2] / "data" / "models"
 SEED = 20261122
+
+
+def kept(case: str) -> tuple[dict[str, Any], Array]:
+    """Return what is told of a case that is kept, and transformers' logits, whose digest it has."""
+    told = json.loads((DATA / f"{case}.json").read_text(encoding="utf-8"))
+    raw = (DATA / f"{case}.npy").read_bytes()
+    digest = hashlib.sha256(raw).hexdigest()
+    if digest != told["sha256"]:
+        raise ValueError(f"{case}.npy: expected sha256 {told['sha256']}, got {digest}")
+    logits: Array = np.load(io.BytesIO(raw))
+    return told, logits
 
 
 def judged(case: str, seed: int, folder: Path, tokens: int = TOKENS) -> Array:
@@ -103,9 +116,10 @@ def main(chosen: list[str]) -> int:
             with safe_open(folder / "model.safetensors", "numpy") as file:
                 names = list(file.keys())
                 shapes = {key: list(file.get_slice(key).get_shape()) for key in names}
-        told = {"case": case, "seed": SEED, "config": config, "shapes": shapes}
-        (DATA / f"{case}.json").write_text(json.dumps(told, separators=(",", ":")) + "\n")
         np.save(DATA / f"{case}.npy", logits)
+        digest = hashlib.sha256((DATA / f"{case}.npy").read_bytes()).hexdigest()
+        told = {"case": case, "seed": SEED, "sha256": digest, "config": config, "shapes": shapes}
+        (DATA / f"{case}.json").write_text(json.dumps(told, separators=(",", ":")) + "\n")
         print(case, f"{np.abs(logits).max():.2f}", f"{least_effect(case, SEED):.1e}", flush=True)
     return 0
 

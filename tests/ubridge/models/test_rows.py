@@ -8,13 +8,14 @@ and tokens are drawn anew, and it writes the files itself.
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.sampling import SOAK
-from tests.ubridge.models import equations
+from tests.ubridge.models import equations, judging
 from tests.ubridge.models.cases import CASES, EQUATIONS, Array, drawn, prompt
 from tests.ubridge.models.files import known, shapes_of, written
 from tests.ubridge.models.judging import SEED, judged, judged_in_halves
@@ -31,27 +32,39 @@ JUDGED_ANEW = tuple(CASES) if SOAK else ("llama",)
 
 def assert_near(got: Array, expected: Array, told: str, least: float = 0.95) -> None:
     """Compare logits, and the greedy choice wherever the two best lie apart, which most do."""
+    require_decided([compared(got, expected, told)], told, least)
+
+
+def compared(got: Array, expected: Array, told: str) -> Array:
+    """Compare logits, and greedy choices; return of which rows those could be compared."""
     largest = np.abs(expected).max()
     error = float(np.abs(got - expected).max() / largest)
     assert error <= TOLERANCE, f"{told}: {error:.1e} of the largest logit"
     best = np.sort(expected, axis=-1)
-    decided = best[..., -1] - best[..., -2] > DECIDED * largest
-    assert decided.mean() >= least, f"{told}: {decided.mean():.0%} decided"
+    decided: Array = best[..., -1] - best[..., -2] > DECIDED * largest
     np.testing.assert_array_equal(got.argmax(-1)[decided], expected.argmax(-1)[decided], told)
+    return decided
+
+
+def require_decided(decided: Sequence[Array], told: str, least: float = 0.95) -> None:
+    share = np.concatenate(decided).mean()
+    assert share >= least, f"{told}: {share:.0%} decided"
 
 
 def assert_read_alike(model: Model, tokens: list[int], expected: Array, told: str) -> None:
     """Read tokens at once, and in a chunk with single ones behind it."""
-    assert_near(model(tokens).to_numpy(), expected, told)
+    decided = [compared(model(tokens).to_numpy(), expected, told)]
     rope = model.design.rope
-    if rope is not None and rope.kind == "dynamic":
-        # Its angles are those of the length at which a token was read.
-        return
-    with model.cache(300) as cache:
-        rows = [model.logits(tokens[:CHUNKED], cache).to_numpy()]
-        rows += [model.logits([one], cache).to_numpy() for one in tokens[CHUNKED:]]
-        assert cache.tokens == tokens
-    assert_near(np.stack(rows), expected[CHUNKED - 1 :], f"{told}, one by one")
+    # Angles of `dynamic` are those of the length at which a token was read.
+    if rope is None or rope.kind != "dynamic":
+        with model.cache(300) as cache:
+            rows = [model.logits(tokens[:CHUNKED], cache).to_numpy()]
+            rows += [model.logits([one], cache).to_numpy() for one in tokens[CHUNKED:]]
+            assert cache.tokens == tokens
+        decided.append(compared(np.stack(rows), expected[CHUNKED - 1 :], f"{told}, one by one"))
+    # One row of 500 is not: of the 25 behind the chunk two are once in a thousand runs, so what is
+    # asked for is a share of all.
+    require_decided(decided, told)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -115,3 +128,17 @@ def test_yi_is_llama(host: Device, tmp_path: Path) -> None:
     assert config["model_type"] == "llama"
     assert_near(Model.load(written(tmp_path, config, weights))(prompt(SEED)).to_numpy(),
                 expected, "yi")  # fmt: skip
+
+
+def test_kept_logits_that_were_changed_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
+) -> None:
+    logits = np.load(judging.DATA / "llama.npy")
+    (tmp_path / "llama.json").write_bytes((judging.DATA / "llama.json").read_bytes())
+    monkeypatch.setattr(judging, "DATA", tmp_path)
+    np.save(tmp_path / "llama.npy", logits)
+    judging.kept("llama")
+    logits[tuple(rng.integers(0, logits.shape))] += np.float32(1e-3)
+    np.save(tmp_path / "llama.npy", logits)
+    with pytest.raises(ValueError, match="expected sha256"):
+        judging.kept("llama")

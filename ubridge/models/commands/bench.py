@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 import ubridge as ub
-from ubridge.models.commands.options import add_place, loaded
+from ubridge.models.commands.options import add_loading, loaded
 from ubridge.models.model import Model
 from uhal.errors import ArgumentValueError
 
@@ -52,7 +52,7 @@ def run(arguments: Sequence[str]) -> int:
     add("--decode", type=int, default=32, metavar="N", help="tokens written (default 32)")
     add("--runs", type=int, default=_RUNS, metavar="N", help=f"of each (default {_RUNS})")
     add("--json", action="store_true", help="print one JSON object")
-    add_place(parser)
+    add_loading(parser)
     options = parser.parse_args(arguments)
     if min((options.decode, options.runs, *options.lengths)) < 1:
         raise ArgumentValueError("--lengths, --decode and --runs: expected numbers of at least 1")

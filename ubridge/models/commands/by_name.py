@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ubridge.models.commands.options import (
-    add_place,
+    add_loading,
     add_sampling,
     gathered,
     loaded,
@@ -69,7 +69,7 @@ def _parser(command: str, seed: Seed) -> argparse.ArgumentParser:
         repeat_penalty=seed.repeat_penalty,
         repeat_last_n=seed.repeat_last_n,
     )
-    add_place(parser)
+    add_loading(parser)
     return parser
 
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ubridge.models.commands.options import add_place, add_sampling, loaded, sampling_of
+from ubridge.models.commands.options import add_loading, add_sampling, loaded, sampling_of
 from ubridge.models.model import Model
 
 _PROMPT = "> "
@@ -31,7 +31,7 @@ def run(arguments: Sequence[str]) -> int:
     add("--tokenizer-file", type=Path, metavar="FILE", help="instead of the model's own")
     add("--template", type=Path, metavar="FILE", help="a chat template instead of the model's own")
     add_sampling(parser, temperature=0.7)
-    add_place(parser)
+    add_loading(parser)
     options = parser.parse_args(arguments)
     sampling = sampling_of(options)
     model = loaded(options, options.model, options.tokenizer_file)

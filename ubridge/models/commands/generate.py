@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ubridge.models.commands.options import (
-    add_place,
+    add_loading,
     add_sampling,
     loaded,
     sampling_of,
@@ -28,7 +28,7 @@ def run(arguments: Sequence[str]) -> int:
     add("--tokenizer-file", type=Path, metavar="FILE", help="instead of the model's own")
     add("--ignore-end", action="store_true", help="go on behind the model's end")
     add_sampling(parser)
-    add_place(parser)
+    add_loading(parser)
     options = parser.parse_args(arguments)
     sampling = sampling_of(options)
     prompt = text_of(options.prompt)

@@ -23,7 +23,7 @@ SEED = 299792458
 """The speed of light in m/s, with which Candle's examples draw."""
 
 
-def add_place(parser: argparse.ArgumentParser) -> None:
+def add_loading(parser: argparse.ArgumentParser) -> None:
     """Add where a model runs and in which element types."""
     add = parser.add_argument
     add(

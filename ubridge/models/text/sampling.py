@@ -223,10 +223,10 @@ def drawn(logits: Logits, least: float, even: float) -> int:
     run = min(int(np.searchsorted(runs, goal, side="right")), len(runs) - 1)
     within = weights[run * _RUN : (run + 1) * _RUN]
     sums = np.cumsum(within, dtype=np.float64) + (runs[run - 1] if run else 0.0)
-    place = int(np.searchsorted(sums, goal, side="right"))
+    offset = int(np.searchsorted(sums, goal, side="right"))
     # Roundings may leave the goal a little beyond the last that has any probability.
     last = int(np.flatnonzero(within)[-1])
-    return run * _RUN + min(place, last)
+    return run * _RUN + min(offset, last)
 
 
 def _weights(logits: Logits, best: float) -> Logits:

@@ -140,7 +140,7 @@ class Session:
             tokens = self.tokenizer.encode(prompt, add_special=False)
             if len(tokens) + answer <= capacity:
                 return tokens, left_out
-            turns = [place for place, one in enumerate(kept) if one["role"] == "user"]
+            turns = [index for index, one in enumerate(kept) if one["role"] == "user"]
             if len(turns) < 2:
                 # The last question alone: less room for the answer is better than none.
                 return tokens, left_out

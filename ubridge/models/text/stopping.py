@@ -27,11 +27,11 @@ class StopStrings:
         if self.found is not None:
             return ""
         whole = self._held + text
-        places = [(whole.find(one), -len(one), one) for one in self._strings if one in whole]
-        if places:
-            place, _, self.found = min(places)
+        offsets = [(whole.find(one), -len(one), one) for one in self._strings if one in whole]
+        if offsets:
+            offset, _, self.found = min(offsets)
             self._held = ""
-            return whole[:place]
+            return whole[:offset]
         keep = max((_overlap(whole, one) for one in self._strings), default=0)
         self._held = whole[len(whole) - keep :]
         return whole[: len(whole) - keep]

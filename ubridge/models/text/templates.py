@@ -143,11 +143,11 @@ def _require_messages(messages: Sequence[Mapping[str, Any]]) -> None:
         )
     if not messages:
         raise ArgumentValueError("messages: expected at least one, got none")
-    for place, message in enumerate(messages):
+    for index, message in enumerate(messages):
         if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
             raise ArgumentTypeError(
-                f"messages[{place}]: expected a mapping with the texts role and content, got "
+                f"messages[{index}]: expected a mapping with the texts role and content, got "
                 f"{message!r:.80}"
             )
         if "content" not in message and "tool_calls" not in message:
-            raise ArgumentTypeError(f"messages[{place}]: expected a content, got {message!r:.80}")
+            raise ArgumentTypeError(f"messages[{index}]: expected a content, got {message!r:.80}")

@@ -21,7 +21,7 @@ _MOST_REMEMBERED = 1 << 14
 def _alphabet() -> dict[int, str]:
     others = (byte for byte in range(256) if byte not in _PRINTABLE)
     written = {byte: chr(byte) for byte in _PRINTABLE}
-    return written | {byte: chr(0x100 + place) for place, byte in enumerate(others)}
+    return written | {byte: chr(0x100 + index) for index, byte in enumerate(others)}
 
 
 WRITTEN: Mapping[int, str] = _alphabet()

@@ -25,8 +25,8 @@ def merged(symbols: Iterable[str], rank: Callable[[str, str], float | None]) -> 
             if found is not None:
                 heapq.heappush(waiting, (found, left, text[left], text[right]))
 
-    for place in range(count - 1):
-        offer(place, place + 1)
+    for index in range(count - 1):
+        offer(index, index + 1)
     while waiting:
         _, left, first, second = heapq.heappop(waiting)
         right = after[left]

@@ -50,7 +50,7 @@ def unescaped(text: str) -> bytes:
 
 
 class WorldTokenizer(Tokenizer):
-    """Takes the longest token at each place. Token 0 ends a text."""
+    """Takes the longest token wherever it stands. Token 0 ends a text."""
 
     begin = None
     end = 0
@@ -68,15 +68,15 @@ class WorldTokenizer(Tokenizer):
 
     def _encode(self, text: str, add_special: bool, parse_special: bool) -> list[int]:
         raw = text.encode("utf-8", "surrogatepass")
-        found, place = [], 0
-        while place < len(raw):
-            most = self._longest.get(raw[place : place + 2], 1)
+        found, offset = [], 0
+        while offset < len(raw):
+            most = self._longest.get(raw[offset : offset + 2], 1)
             for length in range(most, 0, -1):
-                token = self._tokens.get(raw[place : place + length])
+                token = self._tokens.get(raw[offset : offset + length])
                 if token is not None:
                     found.append(token)
                     break
-            place += length
+            offset += length
         return found
 
     def _stream(self, after: Sequence[int], skip_special: bool) -> Stream:

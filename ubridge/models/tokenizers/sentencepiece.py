@@ -145,35 +145,35 @@ def _require_known(path: Path, training: Fields, normalizing: Fields) -> None:
 class _Cursor:
     data: bytes
     path: Path
-    place: int = 0
+    offset: int = 0
 
     def varint(self) -> int:
         value = shift = 0
         while shift < 64:
-            if self.place >= len(self.data):
+            if self.offset >= len(self.data):
                 break
-            byte = self.data[self.place]
-            self.place += 1
+            byte = self.data[self.offset]
+            self.offset += 1
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 return value
             shift += 7
-        raise InvalidFileError(f"{self.path}: expected a number at byte {self.place} of a message")
+        raise InvalidFileError(f"{self.path}: expected a number at byte {self.offset} of a message")
 
     def take(self, count: int) -> bytes:
-        if count > len(self.data) - self.place:
+        if count > len(self.data) - self.offset:
             raise InvalidFileError(
-                f"{self.path}: expected {count} bytes at {self.place} of a message, there are "
-                f"{len(self.data) - self.place}"
+                f"{self.path}: expected {count} bytes at {self.offset} of a message, there are "
+                f"{len(self.data) - self.offset}"
             )
-        self.place += count
-        return self.data[self.place - count : self.place]
+        self.offset += count
+        return self.data[self.offset - count : self.offset]
 
 
 def _fields(data: bytes, path: Path) -> Iterator[tuple[int, int | bytes]]:
     """Yield number and value of each field of a message."""
     cursor = _Cursor(data, path)
-    while cursor.place < len(data):
+    while cursor.offset < len(data):
         key = cursor.varint()
         number, kind = key >> 3, key & 7
         if kind == _VARINT:
