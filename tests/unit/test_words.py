@@ -15,9 +15,7 @@ from build_support.imports import PRODUCT, ROOT, product_files
 
 SWEPT = (*PRODUCT, "examples", "simulators")
 
-NOT_YET = (
-    "ubridge.quantized",
-)
+NOT_YET = ("ubridge.quantized",)
 """Modules that others wrote while the rest was swept, on 2026-11-22; for the next sweep."""
 TOO_VAGUE = {"place", "places"}
 """Not as a whole name, nor as a part of one between underscores."""
