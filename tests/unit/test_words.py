@@ -16,7 +16,6 @@ from build_support.imports import PRODUCT, ROOT, product_files
 SWEPT = (*PRODUCT, "examples", "simulators")
 
 NOT_YET = (
-    "ubridge.quantized",
     "ubridge.models",
     "uhal.images.loadable",
     "uhal._lane",
