@@ -15,21 +15,13 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from build_support.kernel_declarations import DeclarationError, declared_signatures, sidecar_text
-from build_support.kernel_manifest import (
-    MANIFEST,
-    digest,
-    digests,
-    is_current,
-    read_manifest,
-    write_manifest,
-)
+from build_support.kernel_manifest import digest
+from build_support.kernel_modules import run_command, update_modules
 from uhal.images.fatbin import read_fatbin
 from uhal.images.ptx import SIGNATURE_MARK, read_ptx
 from uhal.signature import Signature
@@ -70,20 +62,15 @@ def main(destination: Path, names: Iterable[str] | None = None) -> None:
     """Bring the named modules in `destination`, or all, up to date, and the manifest there."""
     if shutil.which("nvcc") is None:
         raise BuildError("nvcc is not on the PATH: install the CUDA toolkit")
-    destination.mkdir(parents=True, exist_ok=True)
-    before = read_manifest(destination / MANIFEST, compiler())
-    modules: dict[str, Mapping[str, Any]] = {}
-    for name, source in sorted(module_sources().items()):
-        if names is not None and name not in names:
-            continue
-        sources = digests(ROOT, _sources(source))
-        known = before.get(name)
-        if known is not None and is_current(known, sources, destination):
-            modules[name] = known
-            continue
-        print(f"kernels {name} (CUDA) …", flush=True)
-        modules[name] = {"sources": sources, **build_module(name, destination)}
-    write_manifest(destination / MANIFEST, compiler(), modules)
+    found = module_sources()
+    update_modules(
+        "CUDA",
+        destination,
+        ROOT,
+        compiler(),
+        ((name, _sources(found[name])) for name in sorted(found if names is None else names)),
+        lambda name: build_module(name, destination),
+    )
 
 
 def module_sources() -> dict[str, Path]:
@@ -191,7 +178,4 @@ def _run(command: Sequence[str]) -> str:
 
 
 if __name__ == "__main__":
-    try:
-        main(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / IMAGES)
-    except (BuildError, DeclarationError) as error:
-        sys.exit(f"make kernels: {error}")
+    run_command(__doc__, main, ROOT / IMAGES, (BuildError, DeclarationError))

@@ -9,23 +9,15 @@ from __future__ import annotations
 
 import gzip
 import re
-import sys
 import tempfile
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from build_support.hip_compiler import ROOT, CompilerError, included_files, toolchain
 from build_support.kernel_declarations import DeclarationError, declared_signatures, sidecar_text
-from build_support.kernel_manifest import (
-    MANIFEST,
-    digest,
-    digests,
-    is_current,
-    read_manifest,
-    write_manifest,
-)
+from build_support.kernel_manifest import digest
+from build_support.kernel_modules import run_command, update_modules
 from build_support.opencl_compiler import compile_spirv, preprocess
 from opencl_backend.spirv import SpirvModule
 
@@ -40,22 +32,19 @@ KERNEL = re.compile(
 
 def main(destination: Path, root: Path = ROOT, names: Iterable[str] | None = None) -> None:
     """Bring the named modules under `root`, or all, up to date in `destination`."""
-    destination.mkdir(parents=True, exist_ok=True)
-    before = read_manifest(destination / MANIFEST, compiler())
-    modules: dict[str, Mapping[str, Any]] = {}
-    for source in sorted((root / KERNELS).glob("*.cu")):
-        if names is not None and source.stem not in names:
-            continue
-        expanded = preprocess(KERNELS / source.name, root=root)
-        sources = digests(root, included_files(expanded, root=root))
-        known = before.get(source.stem)
-        if known is not None and is_current(known, sources, destination):
-            modules[source.stem] = known
-            continue
-        print(f"kernels {source.stem} (OpenCL) …", flush=True)
-        built = build_module(source.stem, expanded, destination, root)
-        modules[source.stem] = {"sources": sources, **built}
-    write_manifest(destination / MANIFEST, compiler(), modules)
+    names = {source.stem for source in (root / KERNELS).glob("*.cu")} if names is None else names
+    update_modules(
+        "OpenCL",
+        destination,
+        root,
+        compiler(),
+        ((name, _sources(name, root)) for name in sorted(names)),
+        lambda name: build_module(name, destination, root),
+    )
+
+
+def _sources(name: str, root: Path) -> Iterable[Path]:
+    return included_files(preprocess(KERNELS / f"{name}.cu", root=root), root=root)
 
 
 def compiler() -> str | None:
@@ -64,12 +53,14 @@ def compiler() -> str | None:
     return None if found is None else f"{found}, zlib {zlib.ZLIB_RUNTIME_VERSION}"
 
 
-def build_module(name: str, expanded: str, destination: Path, root: Path) -> dict[str, object]:
+def build_module(name: str, destination: Path, root: Path) -> dict[str, object]:
     """Compile one module; return its part of the manifest, but for the sources."""
+    source = KERNELS / f"{name}.cu"
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder, name)
-        compile_spirv(KERNELS / f"{name}.cu", output, root=root)
+        compile_spirv(source, output, root=root)
         module = output.read_bytes()
+    expanded = preprocess(source, root=root)
     signatures = declared_signatures(expanded, KERNEL, SpirvModule(module, name).signatures)
     image = destination / f"{name}{SUFFIX}"
     image.write_bytes(gzip.compress(module, 9, mtime=0))
@@ -82,7 +73,4 @@ def build_module(name: str, expanded: str, destination: Path, root: Path) -> dic
 
 
 if __name__ == "__main__":
-    try:
-        main(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / IMAGES)
-    except (CompilerError, DeclarationError) as error:
-        sys.exit(f"make kernels-opencl: {error}")
+    run_command(__doc__, main, ROOT / IMAGES, (CompilerError, DeclarationError))

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import re
 import struct
-import sys
 import tempfile
 import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 from build_support.hip_compiler import (
     ROOT,
@@ -25,14 +23,8 @@ from build_support.hip_compiler import (
     toolchain,
 )
 from build_support.kernel_declarations import DeclarationError, declared_signatures, sidecar_text
-from build_support.kernel_manifest import (
-    MANIFEST,
-    digest,
-    digests,
-    is_current,
-    read_manifest,
-    write_manifest,
-)
+from build_support.kernel_manifest import digest
+from build_support.kernel_modules import run_command, update_modules
 from uhal.images.hsaco import read_hsaco
 from uhal.images.offload_bundle import COMPRESSED_MAGIC, MAGIC
 from uhal.signature import Signature
@@ -57,21 +49,20 @@ KERNEL = re.compile(
 
 def main(destination: Path, root: Path = ROOT, names: Iterable[str] | None = None) -> None:
     """Bring the named modules under `root`, or all, up to date in `destination`."""
-    destination.mkdir(parents=True, exist_ok=True)
-    before = read_manifest(destination / MANIFEST, compiler())
-    modules: dict[str, Mapping[str, Any]] = {}
-    for source in sorted((root / KERNELS).glob("*.cu")):
-        if names is not None and source.stem not in names:
-            continue
-        expanded = preprocess(KERNELS / source.name, TARGETS[0], root=root)
-        sources = digests(root, included_files(expanded, root=root))
-        known = before.get(source.stem)
-        if known is not None and is_current(known, sources, destination):
-            modules[source.stem] = known
-            continue
-        print(f"kernels {source.stem} (ROCm) …", flush=True)
-        modules[source.stem] = {"sources": sources, **build_module(source.stem, destination, root)}
-    write_manifest(destination / MANIFEST, compiler(), modules)
+    names = {source.stem for source in (root / KERNELS).glob("*.cu")} if names is None else names
+    update_modules(
+        "ROCm",
+        destination,
+        root,
+        compiler(),
+        ((name, _sources(name, root)) for name in sorted(names)),
+        lambda name: build_module(name, destination, root),
+    )
+
+
+def _sources(name: str, root: Path) -> Iterable[Path]:
+    expanded = preprocess(KERNELS / f"{name}.cu", TARGETS[0], root=root)
+    return included_files(expanded, root=root)
 
 
 def compiler() -> str | None:
@@ -141,7 +132,4 @@ def _compressed(bundle: bytes) -> bytes:
 
 
 if __name__ == "__main__":
-    try:
-        main(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / IMAGES)
-    except (CompilerError, DeclarationError) as error:
-        sys.exit(f"make kernels: {error}")
+    run_command(__doc__, main, ROOT / IMAGES, (CompilerError, DeclarationError))

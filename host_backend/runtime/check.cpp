@@ -12,6 +12,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include <uhal/dtype_bytes.h>
+
 #include "launch_facts.h"
 #include "module.h"
 #include "platform.h"
@@ -152,7 +154,7 @@ class Checker {
             uintptr_t value;
             memcpy(&value, launch_.parameters[index], sizeof value);
             const Span *const memory = memory_with(value);
-            arguments_.push_back({index, names[index], value, element_bytes(parameter.dtype),
+            arguments_.push_back({index, names[index], value, uhal_dtype_bytes(parameter.dtype),
                                   memory != nullptr ? *memory : Span{}});
             unknown_memory_ = unknown_memory_ || (memory == nullptr && value != 0);
         }

@@ -31,26 +31,6 @@ std::vector<std::string> parameter_names(const char *text, uint32_t count) {
     return names;
 }
 
-size_t element_bytes(uint32_t dtype) {
-    switch (dtype) {
-    case 'h':
-    case 'H':
-    case 'e':
-    case 'g':
-        return 2;
-    case 'i':
-    case 'I':
-    case 'f':
-        return 4;
-    case 'q':
-    case 'Q':
-    case 'd':
-        return 8;
-    default:
-        return 1;
-    }
-}
-
 #if defined(__linux__)
 
 Span stack_of_this_thread() {

@@ -27,9 +27,6 @@ struct Argument {
 // The names in a parameter list; "" for a parameter without one.
 std::vector<std::string> parameter_names(const char *text, uint32_t count);
 
-// Bytes of what a pointer of a dtype's character points to; 1 where that is not known.
-size_t element_bytes(uint32_t dtype);
-
 Span stack_of_this_thread();
 
 // Where the library is that holds an address.

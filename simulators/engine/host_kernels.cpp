@@ -13,6 +13,8 @@
 #include <iterator>
 #include <map>
 
+#include <uhal/dtype_bytes.h>
+
 #include "settings.h"
 
 namespace sim {
@@ -171,7 +173,7 @@ class HostExecutable : public Executable {
             if (address == 0) {
                 continue;
             }
-            if (address % item_size(parameter.dtype) != 0) {
+            if (address % uhal_dtype_bytes(parameter.dtype) != 0) {
                 status = Status::misaligned_address;
             }
             void *translated = map.translate(address);
@@ -195,26 +197,6 @@ class HostExecutable : public Executable {
         block.dynamic_shared = shared.data() + (shared_alignment - raw % shared_alignment);
         const uint64_t blocks = shape.blocks();
         return run_guarded([&] { kernel_.run(&block, blocks, parameters.data()); });
-    }
-
-    static uint64_t item_size(uint32_t dtype) {
-        switch (dtype) {
-        case 'h':
-        case 'H':
-        case 'e':
-        case 'g':
-            return 2;
-        case 'i':
-        case 'I':
-        case 'f':
-            return 4;
-        case 'q':
-        case 'Q':
-        case 'd':
-            return 8;
-        default:
-            return 1;
-        }
     }
 
     const uhal_host_kernel &kernel_;

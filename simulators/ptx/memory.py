@@ -85,7 +85,9 @@ def _load_in_part(e: Emitter, i: Instruction, used: int) -> None:
                 continue
             byte_at = Address(source.base, source.offset + offset)
             where = e.reach(byte_at, space_of(i), 1, "load", synchronizes=_synchronizes(i))
-            one = e.value(f"zext i8 {e.value(f'load i8, ptr {where}')} to i{kind.width}")
+            one = e.value(f"load i8, ptr {where}")
+            if kind.bytes > 1:
+                one = e.value(f"zext i8 {one} to i{kind.width}")
             moved = e.value(f"shl i{kind.width} {one}, {8 * byte}") if byte else one
             value = moved if value == "0" else e.value(f"or i{kind.width} {value}, {moved}")
         e.write(register, value, BITS[kind.width] if kind.is_float else kind)

@@ -9,6 +9,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from build_support.kernel_manifest import MANIFEST
+
 ROOT = Path(__file__).resolve().parents[2]
 STALE = "the images are older than the sources: run make kernels"
 
@@ -20,9 +22,7 @@ def digest(path: Path) -> str:
 
 def manifest_of(kernels: ModuleType) -> dict[str, Any]:
     """What the build wrote of the images it made; `kernels` is its module in `build_support`."""
-    found: dict[str, Any] = json.loads(
-        (ROOT / kernels.IMAGES / kernels.MANIFEST).read_text("utf-8")
-    )
+    found: dict[str, Any] = json.loads((ROOT / kernels.IMAGES / MANIFEST).read_text("utf-8"))
     return found
 
 
@@ -31,7 +31,7 @@ def check_every_module_was_compiled(kernels: ModuleType, modules: Sequence[str])
     manifest = manifest_of(kernels)
     assert sorted(manifest["modules"]) == sorted(modules), STALE
     listed = {name for module in manifest["modules"].values() for name in module["images"]}
-    assert {path.name for path in (ROOT / kernels.IMAGES).iterdir()} == listed | {kernels.MANIFEST}
+    assert {path.name for path in (ROOT / kernels.IMAGES).iterdir()} == listed | {MANIFEST}
 
 
 def check_as_new_as_their_sources(

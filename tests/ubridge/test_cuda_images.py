@@ -12,6 +12,7 @@ import pytest
 
 import ubridge
 from build_support import cuda_kernels
+from build_support.kernel_manifest import MANIFEST
 from cuda_backend.images import select
 from cuda_backend.targets import DeviceTarget
 from tests.sampling import rounds
@@ -112,12 +113,12 @@ def test_building_again_gives_the_same_bytes(
     names = rounds(["activation", "attention", "fused"], list(MODULES))
     cuda_kernels.main(output, names)
     made = {path.name: digest(path) for path in output.iterdir()}
-    del made[cuda_kernels.MANIFEST]
+    del made[MANIFEST]
     expected: dict[str, str] = {}
     for name in names:
         expected |= manifest["modules"][name]["images"]
     assert made == expected
-    built = json.loads((output / cuda_kernels.MANIFEST).read_text("utf-8"))
+    built = json.loads((output / MANIFEST).read_text("utf-8"))
     assert built["modules"] == {name: manifest["modules"][name] for name in names}
 
 

@@ -15,6 +15,7 @@ from ubridge.device.images import load_module
 from ubridge.prepare.candle_q8_1 import multiply_q8_1, quantize_q8_1
 from ubridge.prepare.convention import Convention, Sizes
 from ubridge.prepare.matmul.table import MatmulKernels
+from ubridge.prepare.sizes import AttentionSizes, BlockSizes
 from ubridge.prepare.steps import Arguments, Given, Memory, Steps
 from uhal import DType
 from uhal.dtypes import f32, f64
@@ -83,10 +84,10 @@ class CandleProducts(Convention):
         weight: Memory,
         x: Memory,
         out: Memory,
-        sizes: tuple[int, int, int],
+        sizes: BlockSizes,
         steps: Steps,
     ) -> None:
-        """Products of a weight of blocks; sizes are (vectors, rows, columns)."""
+        """Products of a weight of blocks."""
         vectors, rows, columns = sizes
         most = self.limits.max_grid[1]
         for first in range(0, vectors, most):
@@ -114,10 +115,10 @@ class CandleProducts(Convention):
         weight: Memory,
         x: Memory,
         out: Memory,
-        sizes: tuple[int, int, int],
+        sizes: BlockSizes,
         steps: Steps,
     ) -> None:
-        """Products of a weight of blocks and vectors of 8 bits; sizes as above."""
+        """Products of a weight of blocks and vectors of 8 bits."""
         vectors, rows, columns = sizes
         if op.family.name in self._executor.backend_kernels.rows:
             arguments: Arguments = {
@@ -141,21 +142,22 @@ class CandleProducts(Convention):
         value: Memory,
         mask: Memory | None,
         out: Memory,
-        sizes: tuple[int, ...],
+        sizes: AttentionSizes,
         scale: Given,
         causal: bool,
         batch: int,
         steps: Steps,
     ) -> None:
-        """Attention; sizes are heads, kv heads, queries, keys, width, mask's strides."""
-        heads, kv_heads, queries, keys, width, mask_batch, mask_head = sizes
+        """Attention over contiguous queries, keys and values."""
         arguments: Arguments = {
             **{"q": query, "k": key, "v": value, "mask": mask, "out": out},
-            **{"heads": heads, "kv_heads": kv_heads, "q_len": queries, "kv_len": keys},
-            **{"head_dim": width, "mask_batch": mask_batch, "mask_head": mask_head},
+            **{"heads": sizes.heads, "kv_heads": sizes.kv_heads, "head_dim": sizes.width},
+            **{"q_len": sizes.queries, "kv_len": sizes.keys},
+            **{"mask_batch": sizes.mask_batch, "mask_head": sizes.mask_head},
             **{"scale": scale, "causal": causal},
         }
-        steps.launch(_ATTENTION, query.dtype, (batch * heads * queries, keys), arguments)
+        rows = batch * sizes.heads * sizes.queries
+        steps.launch(_ATTENTION, query.dtype, (rows, sizes.keys), arguments)
 
     def kv_concat(
         self,

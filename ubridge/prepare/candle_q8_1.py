@@ -9,6 +9,7 @@ from __future__ import annotations
 from ubridge.core.layout import Layout, Shape
 from ubridge.core.op_table import Op
 from ubridge.prepare.convention import Convention
+from ubridge.prepare.sizes import BlockSizes
 from ubridge.prepare.steps import Arguments, Memory, Steps
 from uhal.dtypes import f32
 
@@ -44,10 +45,10 @@ def multiply_q8_1(
     weight: Memory,
     x: Memory,
     out: Memory,
-    sizes: tuple[int, int, int],
+    sizes: BlockSizes,
     steps: Steps,
 ) -> None:
-    """Add the product of a weight and vectors of Q8_1; sizes are (vectors, rows, columns)."""
+    """Add the product of a weight and vectors of Q8_1."""
     vectors, rows, columns = sizes
     format = op.name.removeprefix("product_")
     made = out if out.dtype is f32 else steps.scratch(vectors * rows, f32)

@@ -18,6 +18,7 @@ from ubridge.core.prepared import Prepared
 from ubridge.core.product import MatmulChoice, MatmulKernel
 from ubridge.core.question import Question
 from ubridge.device.executor import DeviceExecutor
+from ubridge.prepare.sizes import AttentionSizes, BlockSizes
 from ubridge.prepare.steps import Given, Memory, Steps
 from uhal import DeviceLimits, DType
 from uhal.errors import NotSupportedError
@@ -114,12 +115,14 @@ class Convention(ABC):
                 self.matmul(given[0], layouts[0], given[1], layouts[1], out, steps)
             case "quantized_matvec":
                 (vectors, columns), rows = shapes[1], question.shape[-1]
-                self.quantized_matvec(op, given[0], given[1], out, (vectors, rows, columns), steps)
+                blocks = BlockSizes(vectors, rows, columns)
+                self.quantized_matvec(op, given[0], given[1], out, blocks, steps)
             case "activations":
                 self.activations(op, given[0], shapes[0], out, steps)
             case "quantized_product":
                 (vectors, rows), columns = question.shape, question.attribute("columns")
-                self.quantized_product(op, given[0], given[1], out, (vectors, rows, columns), steps)
+                blocks = BlockSizes(vectors, rows, columns)
+                self.quantized_product(op, given[0], given[1], out, blocks, steps)
             case "block_elements":
                 self.block_elements(op, given[0], out, steps)
             case "attention":
@@ -143,7 +146,7 @@ class Convention(ABC):
         batch, heads, queries, width = question.layout(0).shape
         _, kv_heads, keys, _ = question.layout(1).shape
         strides = question.layout(3).strides[:2] if masks else (0, 0)
-        sizes = (heads, kv_heads, queries, keys, width, *strides)
+        sizes = AttentionSizes(heads, kv_heads, queries, keys, width, *strides)
         mask = masks[0] if masks else None
         causal = question.attribute("causal")
         self.attention(
@@ -347,10 +350,10 @@ class Convention(ABC):
         weight: Memory,
         x: Memory,
         out: Memory,
-        sizes: tuple[int, int, int],
+        sizes: BlockSizes,
         steps: Steps,
     ) -> None:
-        """Products of a weight of blocks; sizes are (vectors, rows, columns)."""
+        """Products of a weight of blocks."""
 
     def activations(self, op: Op, x: Memory, shape: Shape, out: Memory, steps: Steps) -> None:
         """Vectors of 8 bits, as this device's products with weights of blocks take them."""
@@ -362,10 +365,10 @@ class Convention(ABC):
         weight: Memory,
         x: Memory,
         out: Memory,
-        sizes: tuple[int, int, int],
+        sizes: BlockSizes,
         steps: Steps,
     ) -> None:
-        """Products of a weight of blocks and vectors of 8 bits; sizes as above."""
+        """Products of a weight of blocks and vectors of 8 bits."""
         self.others(steps.question, steps)
 
     @abstractmethod
@@ -380,17 +383,13 @@ class Convention(ABC):
         value: Memory,
         mask: Memory | None,
         out: Memory,
-        sizes: tuple[int, ...],
+        sizes: AttentionSizes,
         scale: Given,
         causal: bool,
         batch: int,
         steps: Steps,
     ) -> None:
-        """Attention over contiguous queries, keys and values.
-
-        Sizes are heads, kv heads, queries, keys, width, and the mask's strides of batch and head;
-        its rows are contiguous.
-        """
+        """Attention over contiguous queries, keys and values."""
 
     @abstractmethod
     def kv_concat(

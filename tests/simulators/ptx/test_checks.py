@@ -104,6 +104,19 @@ def test_bytes_that_are_not_used_may_lie_behind_the_end(mask: str) -> None:
         assert fails(kernel(text), array).outcome == "illegal address"
 
 
+def test_single_bytes_that_are_not_used_may_lie_behind_the_end() -> None:
+    x = words().view("u1")
+    x[248:256] = range(1, 9)
+    body = """
+        .pragma "used_bytes_mask 7";
+        ld.global.v4.u8 {%r2, %r3, %r4, %r5}, [%d1+252];
+        st.global.v4.u8 [%d1], {%r2, %r3, %r4, %r5};
+        ret;"""
+    kernel(body).kernel("k").launch([1], [1], [x[:255]], memory=())
+    assert x[:4].tolist() == [5, 6, 7, 0]
+    assert fails(kernel(body), x[:254]).outcome == "illegal address"
+
+
 def test_before_the_start() -> None:
     error = fails(kernel("ld.global.u32 %r2, [%d1+-4]; ret;"), words())
     assert "out of bounds, 4 bytes before the allocation of 256 bytes" in error.message

@@ -15,6 +15,7 @@ from ubridge.core.op_table import OPS, Op
 from ubridge.core.prepared import Elements
 from ubridge.core.question import Question
 from ubridge.prepare.gcu.copies import GcuCopies
+from ubridge.prepare.sizes import AttentionSizes
 from ubridge.prepare.steps import Given, Memory, Steps
 from uhal import DType
 from uhal.dtypes import f32, u8
@@ -113,7 +114,7 @@ class GcuComposed(GcuCopies):
         value: Memory,
         mask: Memory | None,
         out: Memory,
-        sizes: tuple[int, ...],
+        sizes: AttentionSizes,
         scale: Given,
         causal: bool,
         batch: int,

@@ -14,6 +14,7 @@ from ubridge.prepare.convention import Sizes
 from ubridge.prepare.gcu.copies import GcuCopies
 from ubridge.prepare.gcu.gemm_tuner import AtenGemmInfo, AtenGemmTuner, DataType
 from ubridge.prepare.gcu.indexing import require_ids
+from ubridge.prepare.sizes import BlockSizes
 from ubridge.prepare.steps import Arguments, Given, Memory, Steps
 from uhal import DType
 from uhal.errors import ArgumentValueError, NotSupportedError
@@ -73,7 +74,7 @@ class GcuProducts(GcuCopies):
         weight: Memory,
         x: Memory,
         out: Memory,
-        sizes: tuple[int, int, int],
+        sizes: BlockSizes,
         steps: Steps,
     ) -> None:
         """Refuse: GCUs take weights of another layout."""

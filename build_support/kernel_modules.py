@@ -1,0 +1,61 @@
+"""What the compilers of committed kernels share: only what changed is compiled, and the command."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from build_support.kernel_manifest import (
+    MANIFEST,
+    digests,
+    is_current,
+    read_manifest,
+    write_manifest,
+)
+
+
+def update_modules(
+    vendor: str,
+    destination: Path,
+    root: Path,
+    compiler: str | None,
+    sources: Iterable[tuple[str, Iterable[Path]]],
+    build: Callable[[str], Mapping[str, Any]],
+) -> None:
+    """Build the modules of `destination` whose sources, compiler or images changed.
+
+    `sources` are modules by name with the files, relative to `root`, that each is made of; `build`
+    writes a module's images and returns its part of the manifest, but for the sources.
+    """
+    destination.mkdir(parents=True, exist_ok=True)
+    before = read_manifest(destination / MANIFEST, compiler)
+    modules: dict[str, Mapping[str, Any]] = {}
+    for name, files in sources:
+        made_of = digests(root, files)
+        known = before.get(name)
+        if known is not None and is_current(known, made_of, destination):
+            modules[name] = known
+            continue
+        print(f"kernels {name} ({vendor}) …", flush=True)
+        modules[name] = {"sources": made_of, **build(name)}
+    write_manifest(destination / MANIFEST, compiler, modules)
+
+
+def run_command(
+    description: str,
+    main: Callable[[Path], None],
+    images: Path,
+    errors: tuple[type[Exception], ...],
+) -> None:
+    """Run `main` for the folder that the command line names; `errors` end it with their words."""
+    parser = argparse.ArgumentParser(description=description.partition("\n")[0])
+    parser.add_argument(
+        "destination", nargs="?", type=Path, default=images, help="where the images go: %(default)s"
+    )
+    try:
+        main(parser.parse_args().destination)
+    except errors as error:
+        sys.exit(f"make kernels: {error}")
