@@ -126,8 +126,8 @@ bool stand_in(uintptr_t address) {
         return false;
     }
     const int error_before = errno;
-    const bool is_known = missing_file[0] != '\0' && address >= missing_start &&
-                          address < missing_end;
+    const bool is_known =
+        missing_file[0] != '\0' && address >= missing_start && address < missing_end;
     bool stands = is_known || find_file(address);
     if (stands) {
         const uintptr_t page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
