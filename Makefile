@@ -96,7 +96,7 @@ wheel: ## Build wheels for every CPython here, in dist/; MACHINE=aarch64 for ano
 
 # A warning is an error. CHECK=1 uses the site in Chromium, LINKS=1 asks other sites' links.
 docs: ## Build the site, in build/site/html
-	@$(ENVIRONMENT) docs$(if $(CHECK), browser)
+	@$(ENVIRONMENT) docs llm$(if $(CHECK), browser)
 	$(VENV_PYTHON) -m sphinx -q -W --keep-going -b html -d build/site/doctrees docs $(SITE)
 	$(VENV_PYTHON) -m build_support.site.check $(SITE)
 	$(if $(CHECK),$(VENV_PYTHON) -m build_support.site.browser $(SITE))

@@ -17,15 +17,16 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import PurePosixPath
 
-from build_support.imports import ROOT, graph_of, product_files
+from build_support.imports import PRODUCT, ROOT, graph_of, product_files
 
 PACKAGES = (
-    *("uhal", "ubridge", "host_backend", "cuda_backend", "rocm_backend", "tops_backend"),
-    *("simulators", "benchmarks", "examples", "build_support", "uhal_conformance", "tests"),
+    *PRODUCT,
+    *("simulators", "benchmarks", "examples", "build_support", "tests"),
 )
 NAMED = {
     "cuda_backend": ("cuda",),
     "rocm_backend": ("rocm",),
+    "opencl_backend": ("opencl",),
     "tops_backend": ("tops",),
     "simulators/cuda": ("cuda",),
     "simulators/ptx": ("cuda",),

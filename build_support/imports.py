@@ -7,7 +7,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PRODUCT = ("uhal", "ubridge", "host_backend", "cuda_backend", "rocm_backend", "tops_backend")
+PRODUCT = (
+    "uhal",
+    "uhal_conformance",
+    "ubridge",
+    "host_backend",
+    "cuda_backend",
+    "rocm_backend",
+    "opencl_backend",
+    "tops_backend",
+)
 ROOMS = (
     "models",
     "__init__",

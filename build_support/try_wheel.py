@@ -1,18 +1,21 @@
-"""Tries a wheel as a stranger would: `python -m build_support.try_wheel [WHEEL]`.
+"""Tries a wheel as a stranger would: `python -m build_support.try_wheel [WHEEL] [--whole]`.
 
 The wheel, by default the one for this interpreter in `dist/`, is installed into a clean
-environment below `build/`. There the doctor, the programs that compare themselves with numpy, and
-the same on the simulated drivers are run with a path that holds the environment and a few programs
-of the system: no compiler, no build of this checkout.
+environment below `build/`. What a user would run first is run there with a path that holds the
+environment and a few programs of the system: no compiler, no build of this checkout. Of the
+conformance suite that is a part, with `--whole` all.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -22,40 +25,88 @@ ROOT = Path(__file__).resolve().parents[1]
 COMPILERS = "cc c++ gcc g++ clang clang++ nvcc zig cython".split()
 PROGRAMS = "sh env uname ldconfig".split()
 """What a program may find besides Python: what Python's own libraries ask for."""
+SIMULATED = ("cuda", "rocm")
+PART = "test_launches or test_memory or test_capture"
+"""Of the conformance suite: files that launch kernels of every shape."""
 
 
 def main(arguments: list[str]) -> int:
-    """Print each step as it is done; exit status 1 if one fails."""
-    wheel = Path(arguments[0]) if arguments else _wheel_of_this()
+    """Print each step with its time; exit status 1 if one fails."""
+    parser = argparse.ArgumentParser(prog="python -m build_support.try_wheel", description=__doc__)
+    parser.add_argument("wheel", nargs="?", type=Path)
+    parser.add_argument("--whole", action="store_true", help="all of the conformance suite")
+    chosen = parser.parse_args(arguments)
+    wheel = chosen.wheel or _wheel_of_this()
     with tempfile.TemporaryDirectory(dir=_work()) as name:
-        folder = Path(name)
-        site = Site(folder)
+        site = Site(Path(name))
         # Kernels of PTX are linked, which ziglang does where the system has nothing for it.
-        wanted = f"{wheel.resolve()}[sim,kernels]"
+        wanted = f"{wheel.resolve()}[sim,kernels,conformance,llm]"
         site.run("-m", "pip", "install", "-q", wanted, visible=True)
         for compiler in COMPILERS:
             assert shutil.which(compiler, path=site.path) is None, f"{compiler} can be found"
-        told = site.run("-m", "uhal", "doctor")
+        site.uhal("network_test")
+        told = site.uhal("doctor")
         assert "host   ok" in told and "kernel right" in told, told
-        site.run("-m", "uhal", "network_test", "--random")
-        site.run("-m", "uhal", "component_test", "--backend", "host")
+        site.uhal("component_test", "--backend", "host")
+        _conformance(site, () if chosen.whole else ("-k", PART))
+        _model(site)
         if _has_simulators(wheel):
-            for backend in ("rocm", "cuda"):
-                library = site.run("-m", "uhal", "sim", "path", backend).strip()
-                assert Path(library).is_relative_to(folder.resolve()), library
-                environment = {f"UHAL_{backend.upper()}_LIBRARY": library, "UHAL_BACKEND": backend}
-                told = site.run("-m", "uhal", "doctor", environment=environment)
-                assert "kernel right" in told, told
-                site.run("-m", "uhal", "network_test", environment=environment)
-    print(f"{wheel.name} works without a compiler")
+            _simulators(site)
+        _project(site)
+    print(f"{wheel.name}, {wheel.stat().st_size / 1e6:.1f} MB, works without a compiler")
     return 0
+
+
+def _conformance(site: Site, selection: tuple[str, ...]) -> None:
+    """Run the suite that the wheel brings on this computer's CPU, and read its report."""
+    report = site.folder / "report.json"
+    site.uhal("conformance", "--backend", "host", "--report", str(report), *selection)
+    told = json.loads(report.read_text(encoding="utf-8"))
+    summary = told["summary"]
+    assert summary["failed"] == 0 and summary["passed"] > 50, summary
+    assert told["conforms"] or selection, summary
+    print(f"  {summary['passed']} passed")
+
+
+def _model(site: Site) -> None:
+    """Make a language model, and let it go on with a prompt: twice the same."""
+    site.uhal("make-model", "made", "--seed", "7")
+    command = ("generate", "made", "--prompt", "Once upon", "-n", "12", "--ignore-end")
+    said = {site.uhal(*command, "--backend", "host") for _ in range(2)}
+    assert len(said) == 1 and len(*said) > 12, said
+
+
+def _simulators(site: Site) -> None:
+    """Run the same on simulated drivers: a network, a module, a program, a kernel by itself."""
+    for backend in SIMULATED:
+        library = site.uhal("sim", "path", backend).strip()
+        assert Path(library).is_relative_to(site.folder), library
+        environment = {f"UHAL_{backend.upper()}_LIBRARY": library, "UHAL_BACKEND": backend}
+        told = site.uhal("doctor", environment=environment)
+        assert "kernel right" in told, told
+        told = site.uhal("sim", "run", "--backend", backend, "-m", "uhal", "network_test")
+        assert backend in told, told
+    (kernels,) = site.folder.glob("environment/lib/*/site-packages/uhal_conformance/images/cuda")
+    buffers = ("f32[100]=range", "f32[100]=1")
+    told = site.uhal(
+        *("sim", "run", str(kernels / "basic.ptx"), "--entry", "saxpy"),
+        *("--grid", "1", "--block", "128", "--args", "u64=100", "f32=2", *buffers),
+    )
+    assert "min 1 max 199 mean 100" in told, told
+
+
+def _project(site: Site) -> None:
+    """Write a project, and name what to install where it cannot be built."""
+    site.uhal("new", "project")
+    names = {path.name for path in (site.folder / "project").rglob("*")}
+    assert {"kernels.cu", "program.py", "Makefile", "launch.json"} <= names, names
 
 
 class Site:
     """A clean environment and the little it may see."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self.folder = folder.resolve()
         subprocess.run([sys.executable, "-m", "venv", str(folder / "environment")], check=True)
         programs = folder / "programs"
         programs.mkdir()
@@ -65,23 +116,28 @@ class Site:
                 (programs / name).symlink_to(found)
         self.path = f"{folder / 'environment' / 'bin'}{os.pathsep}{programs}"
 
+    def uhal(self, *arguments: str, environment: Mapping[str, str] | None = None) -> str:
+        """Run a command of uhal there; return what it printed."""
+        return self.run("-m", "uhal", *arguments, environment=environment)
+
     def run(
         self, *arguments: str, environment: Mapping[str, str] | None = None, visible: bool = False
     ) -> str:
         """Run Python there; return what it printed. A failure shows that and raises."""
-        print("$ python", *arguments, flush=True)
+        print("$ python", *arguments, end="", flush=True)
         # What pip needs to reach an index is the user's; programs get nothing of it.
         kept = os.environ if visible else {}
+        began = time.monotonic()
         done = subprocess.run(
-            [str(self._folder / "environment" / "bin" / "python"), *arguments],
-            cwd=self._folder,
-            env={**kept, "PATH": self.path, "HOME": str(self._folder), **(environment or {})},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            [str(self.folder / "environment" / "bin" / "python"), *arguments],
+            cwd=self.folder,
+            env={**kept, "PATH": self.path, "HOME": str(self.folder), **(environment or {})},
+            capture_output=True,
             encoding="utf-8",
         )
+        print(f"  {time.monotonic() - began:.1f} s")
         if done.returncode != 0:
-            raise SystemExit(f"{done.stdout}\nexit status {done.returncode}")
+            raise SystemExit(f"{done.stdout}{done.stderr}\nexit status {done.returncode}")
         return done.stdout
 
 

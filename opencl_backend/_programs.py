@@ -91,8 +91,8 @@ class Programs:
         if ask(program, constants["CL_PROGRAM_BINARY_SIZES"], 8, ctypes.byref(size), None):
             return b""
         buffer = ctypes.create_string_buffer(max(size.value, 1))
-        places = (ctypes.c_void_p * 1)(ctypes.addressof(buffer))
-        status = ask(program, constants["CL_PROGRAM_BINARIES"], 8, places, None)
+        binaries = (ctypes.c_void_p * 1)(ctypes.addressof(buffer))
+        status = ask(program, constants["CL_PROGRAM_BINARIES"], 8, binaries, None)
         return b"" if status else buffer.raw[: size.value]
 
     def _from_binary(self, binary: bytes) -> int | None:

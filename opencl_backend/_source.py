@@ -74,8 +74,8 @@ def describe(library: Library, kernel: int, name: str) -> SourceKernel:
     local: list[bool] = []
     words: list[str] = []
     for index in range(count.value):
-        place = _number(library, kernel, index, "ADDRESS_QUALIFIER", ctypes.c_uint32)
-        local.append(place == constants["CL_KERNEL_ARG_ADDRESS_LOCAL"])
+        qualifier = _number(library, kernel, index, "ADDRESS_QUALIFIER", ctypes.c_uint32)
+        local.append(qualifier == constants["CL_KERNEL_ARG_ADDRESS_LOCAL"])
         if not local[-1]:
             words.append(_word(library, kernel, index))
     signature = Signature.parse(", ".join(words), entry=name, source="OpenCL C")

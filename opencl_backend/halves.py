@@ -204,10 +204,10 @@ class _Rewriting:
             return self._call("narrow_double" if of_double else "narrow", operands[0], result)
         if opcode not in (*_ARITHMETIC, *_COMPARED, *_TO_INTEGERS, *_FROM_INTEGERS):
             raise _Unfit
-        for place, operand in enumerate(operands):
+        for index, operand in enumerate(operands):
             if self._is_half(operand):
-                operands[place] = self._id()
-                made.extend(self._call("widen", operand, operands[place]))
+                operands[index] = self._id()
+                made.extend(self._call("widen", operand, operands[index]))
         if not gives:
             made.extend((*words[:3], *operands))
             return made

@@ -195,12 +195,12 @@ class SpirvModule:
         """Note an instruction that is in no function."""
         words = self.words
         if opcode in OP_TYPES or opcode in _RESULT_AT_2:
-            place = start + (1 if opcode in OP_TYPES else 2)
-            if end <= place:
+            position = start + (1 if opcode in OP_TYPES else 2)
+            if end <= position:
                 self._refuse(f"breaks off in word {start}")
-            if words[place] in self.globals:
-                self._refuse(f"defines identifier {words[place]} twice")
-            self.globals[words[place]] = Instruction(opcode, start, end)
+            if words[position] in self.globals:
+                self._refuse(f"defines identifier {words[position]} twice")
+            self.globals[words[position]] = Instruction(opcode, start, end)
             return
         self.preamble.append(Instruction(opcode, start, end))
         if opcode == OP_CAPABILITY:
@@ -237,7 +237,7 @@ class SpirvModule:
             self._refuse(f"breaks off in word {start}")
 
     def _string(self, start: int, end: int) -> tuple[str, int]:
-        """A text, and the place of the word after it."""
+        """A text, and the position of the word after it."""
         text = self.words[start:end].tobytes()
         length = text.find(b"\0")
         if length < 0:
@@ -328,7 +328,7 @@ class SpirvModule:
         words = self.operands(identifier)
         if words[0] & 0xFFFF != OP_CONSTANT or not 4 <= len(words) <= 5:
             self._refuse(f"uses identifier {identifier} as a number, which it is not")
-        return int(sum(word << 32 * place for place, word in enumerate(words[3:])))
+        return int(sum(word << 32 * index for index, word in enumerate(words[3:])))
 
     # -- kernels -----------------------------------------------------------------------------------
 

@@ -43,7 +43,7 @@ def expect_lost(broken: Broken) -> None:
     broken.out.close()
 
 
-TELLS_PLACES = {"host"}
+TELLS_WHICH = {"host"}
 """Backends that say which of a plan's launches failed."""
 
 
@@ -58,7 +58,7 @@ def name_the_suspects(backend: str, image: str) -> None:
         broken.stream.synchronize()
     except DeviceError as error:
         # a launch that finds the stream idle may have run, and told, at once
-        assert 1 <= len(error.candidates) <= (1 if backend in TELLS_PLACES else 2)
+        assert 1 <= len(error.candidates) <= (1 if backend in TELLS_WHICH else 2)
         first = error.candidates[0]
         assert (first.kernel, first.grid, first.block) == ("fault", (1, 1, 1), (64, 1, 1))
         assert first.arguments.startswith("now=1, out=0x")
@@ -106,7 +106,7 @@ def fault_in_a_plan(backend: str, image: str) -> None:
         broken.stream.synchronize()
     except DeviceError as error:
         told = [one for one in error.candidates if one.plan]
-        assert len(told) == (1 if backend in TELLS_PLACES else 3), error
+        assert len(told) == (1 if backend in TELLS_WHICH else 3), error
         (last,) = [one for one in told if one.index == 1]
         assert (last.kernel, last.plan, last.index) == ("fault", "breaking", 1), error
         assert last.arguments.startswith("now=1, out=0x"), error

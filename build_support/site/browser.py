@@ -141,7 +141,9 @@ def navigation(browser: Browser, address: str, site: Path) -> list[str]:
     found = [one for one in found if one.split()[0] not in apart]
     passed = 0
     while view.locator("a.next-page").count() and passed <= len(inside):
-        view.click("a.next-page")
+        # The page that one leaves has links, too.
+        with view.expect_navigation():
+            view.click("a.next-page")
         passed += 1
     if passed != len(inside - {"#", "", "index.html"}):
         found.append(f"next leads through {passed} pages of {len(inside)}")

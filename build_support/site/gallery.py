@@ -1,4 +1,7 @@
-"""Puts pictures where pages say `<!-- picture: NAME -->`; the example of that name computes it."""
+"""Puts what an example of the gallery makes where a page names it.
+
+`<!-- picture: NAME -->` is the picture it computes, `<!-- printed: NAME -->` what it prints.
+"""
 
 from __future__ import annotations
 
@@ -15,25 +18,27 @@ from sphinx.errors import ExtensionError
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = ROOT / "examples" / "gallery"
 PICTURES = ROOT / "build" / "site" / "pictures"
-_MARK = re.compile(r"<!-- picture: (\w+) -->")
+_MARK = re.compile(r"<!-- (picture|printed): (\w+) -->")
 
 
 def connect(app: Sphinx) -> None:
-    """Compute a picture when the page that shows it is read."""
+    """Run a program when the page that shows what it makes is read."""
     app.connect("source-read", _of_page)
 
 
 def _of_page(app: Sphinx, name: str, source: list[str]) -> None:
     def shown(mark: re.Match[str]) -> str:
-        picture, said = computed(mark[1])
-        place = os.path.relpath(picture, Path(app.srcdir, name).parent)
-        return f"![{said}]({place})\n\n{said}"
+        picture, said = computed(mark[2], draws=mark[1] == "picture")
+        if mark[1] == "printed":
+            return f"```text\n{said}\n```"
+        path = os.path.relpath(picture, Path(app.srcdir, name).parent)
+        return f"![{said}]({path})\n\n{said}"
 
     source[0] = _MARK.sub(shown, source[0])
 
 
-def computed(name: str) -> tuple[Path, str]:
-    """Return the picture of a program and what the program printed; both are kept."""
+def computed(name: str, *, draws: bool = True) -> tuple[Path, str]:
+    """Return the picture of a program that draws, and what it printed; both are kept."""
     program = PROGRAMS / f"{name}.py"
     sources = [program, program.with_suffix(".cu"), PROGRAMS / "shared.py"]
     texts = [path.read_bytes() for path in sources if path.exists()]
@@ -42,14 +47,15 @@ def computed(name: str) -> tuple[Path, str]:
     told = picture.with_suffix(".txt")
     if not told.exists():
         PICTURES.mkdir(parents=True, exist_ok=True)
+        options = ["--output", str(picture)] if draws else []
         done = subprocess.run(
-            [sys.executable, str(program), "--output", str(picture), "--backend", "host"],
+            [sys.executable, str(program), "--backend", "host", *options],
             cwd=ROOT,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             capture_output=True,
             encoding="utf-8",
         )
         if done.returncode != 0:
-            raise ExtensionError(f"{program.name} computed no picture:\n{done.stderr}")
+            raise ExtensionError(f"{program.name} failed:\n{done.stderr}")
         told.write_text(done.stdout, encoding="utf-8")
     return picture, told.read_text(encoding="utf-8").strip()

@@ -55,7 +55,9 @@ class Checker {
         const uintptr_t raw = reinterpret_cast<uintptr_t>(arena_.get());
         arena_start_ = (raw + 63) & ~uintptr_t{63};
         launch.function->module->device().runtime.memory.list(memory_);
+        launch.function->module->device().runtime.memory.list_freed(freed_);
         std::sort(memory_.begin(), memory_.end());
+        std::sort(freed_.begin(), freed_.end());
         read_arguments();
         unsigned seconds = 60;
         environment_number("UHAL_HOST_CHECK_SECONDS", 1, 1U << 30, seconds);
@@ -154,22 +156,36 @@ class Checker {
             uintptr_t value;
             memcpy(&value, launch_.parameters[index], sizeof value);
             const Span *const memory = memory_with(value);
+            const Span freed = memory == nullptr ? span_with(freed_, value) : Span{};
             arguments_.push_back({index, names[index], value, uhal_dtype_bytes(parameter.dtype),
-                                  memory != nullptr ? *memory : Span{}});
-            unknown_memory_ = unknown_memory_ || (memory == nullptr && value != 0);
+                                  memory != nullptr ? *memory : freed});
+            unknown_memory_ =
+                unknown_memory_ || (memory == nullptr && freed.end == 0 && value != 0);
         }
     }
 
-    const Span *memory_with(uintptr_t address) {
+    using Ranges = std::vector<std::pair<uintptr_t, size_t>>; // address and bytes, by address
+
+    // The range that holds an address; empty if none does.
+    static Span span_with(const Ranges &ranges, uintptr_t address) {
         const auto after = std::upper_bound(
-            memory_.begin(), memory_.end(), address,
+            ranges.begin(), ranges.end(), address,
             [](uintptr_t wanted, const auto &range) { return wanted < range.first; });
-        if (after == memory_.begin()) {
-            return nullptr;
+        if (after == ranges.begin()) {
+            return {};
         }
         const auto &range = *std::prev(after);
-        last_memory_ = {range.first, range.first + range.second};
-        return last_memory_.holds(address) ? &last_memory_ : nullptr;
+        const Span found = {range.first, range.first + range.second};
+        return found.holds(address) ? found : Span{};
+    }
+
+    const Span *memory_with(uintptr_t address) {
+        const Span found = span_with(memory_, address);
+        if (found.end == 0) {
+            return nullptr;
+        }
+        last_memory_ = found;
+        return &last_memory_;
     }
 
     // -- judging ---------------------------------------------------------------------------------
@@ -184,7 +200,16 @@ class Checker {
             return false;
         }
         if (!last_memory_.holds(address) && memory_with(address) == nullptr) {
-            if (!image_.holds(address) && !(unknown_memory_ && address >= 4096)) {
+            if (image_.whole.holds(address)) {
+                if ((flags & UHAL_HOST_CHECK_WRITE) != 0 && is_constant(address)) {
+                    words_ = verb(flags, bytes) + " to a constant: " + here(instruction);
+                    return false;
+                }
+            } else if (span_with(freed_, address).end != 0) {
+                words_ = verb(flags, bytes) + " at " + element_of_memory(address) +
+                         ", whose memory was freed: " + here(instruction);
+                return false;
+            } else if (!unknown_memory_ || address < 4096) {
                 say_outside(address, bytes, flags, instruction);
                 return false;
             }
@@ -193,6 +218,11 @@ class Checker {
             return false;
         }
         return judge_order(address, bytes, flags, instruction, false);
+    }
+
+    bool is_constant(uintptr_t address) const {
+        return std::any_of(image_.constant.begin(), image_.constant.end(),
+                           [&](const Span &part) { return part.holds(address); });
     }
 
     bool judge_shared(uintptr_t address, size_t bytes, uint32_t flags, const void *instruction) {
@@ -225,7 +255,7 @@ class Checker {
             acquired_ = clock_;
         }
         const uint32_t place =
-            static_cast<uint32_t>(reinterpret_cast<uintptr_t>(instruction) - image_.start);
+            static_cast<uint32_t>(reinterpret_cast<uintptr_t>(instruction) - image_.whole.start);
         for (uintptr_t word = address & ~(Shadow::word_bytes - 1); word < address + bytes;
              word += Shadow::word_bytes) {
             uint8_t mask = 0;
@@ -310,7 +340,7 @@ class Checker {
     }
 
     std::string line_of(const Access &access) const {
-        return source_line(reinterpret_cast<const void *>(image_.start + access.place - 1));
+        return source_line(reinterpret_cast<const void *>(image_.whole.start + access.place - 1));
     }
 
     std::string shared_element(uintptr_t address, size_t bytes) const {
@@ -425,12 +455,13 @@ class Checker {
     const Launch &launch_;
     struct uhal_host_check &state_;
     const Span stack_;
-    const Span image_;
+    const Image image_;
     const std::unique_ptr<unsigned char[]> arena_; // of a block's shared memory
     uintptr_t arena_start_;
     std::vector<uint8_t> written_; // a bit for each byte of the arena
     std::vector<Variable> variables_;
-    std::vector<std::pair<uintptr_t, size_t>> memory_; // of the device, by address
+    Ranges memory_; // of the device
+    Ranges freed_;  // of it, earlier
     Span last_memory_;
     std::vector<Argument> arguments_;
     bool unknown_memory_ = false; // an argument points to what was not allocated here

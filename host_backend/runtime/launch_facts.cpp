@@ -46,25 +46,29 @@ Span stack_of_this_thread() {
     return stack;
 }
 
-Span image_of(const void *address) {
+Image image_of(const void *address) {
     struct Search {
         uintptr_t address;
-        Span found;
+        Image found;
     } search = {reinterpret_cast<uintptr_t>(address), {}};
     dl_iterate_phdr(
         [](dl_phdr_info *info, size_t, void *data) {
             Search &wanted = *static_cast<Search *>(data);
             Span whole = {~uintptr_t{0}, 0};
+            std::vector<Span> constant;
             for (int index = 0; index < info->dlpi_phnum; ++index) {
                 const auto &part = info->dlpi_phdr[index];
                 if (part.p_type == PT_LOAD) {
                     const uintptr_t start = info->dlpi_addr + part.p_vaddr;
                     whole.start = std::min(whole.start, start);
                     whole.end = std::max(whole.end, start + part.p_memsz);
+                    if ((part.p_flags & PF_W) == 0) {
+                        constant.push_back({start, start + part.p_memsz});
+                    }
                 }
             }
             if (whole.end != 0 && whole.holds(wanted.address)) {
-                wanted.found = whole;
+                wanted.found = {whole, constant};
                 return 1;
             }
             return 0;
@@ -77,7 +81,7 @@ Span image_of(const void *address) {
 
 // Module::read_check refuses checked libraries there.
 Span stack_of_this_thread() { return {}; }
-Span image_of(const void *) { return {}; }
+Image image_of(const void *) { return {}; }
 
 #endif
 

@@ -21,7 +21,7 @@ struct Argument {
     std::string name;
     uintptr_t value;
     size_t element; // bytes
-    Span memory;    // empty: nothing is known of it
+    Span memory;    // empty: nothing is known of it; freed by now, perhaps
 };
 
 // The names in a parameter list; "" for a parameter without one.
@@ -29,7 +29,13 @@ std::vector<std::string> parameter_names(const char *text, uint32_t count);
 
 Span stack_of_this_thread();
 
-// Where the library is that holds an address.
-Span image_of(const void *address);
+// Where a library is in memory.
+struct Image {
+    Span whole;
+    std::vector<Span> constant; // parts that nobody may write
+};
+
+// The library that holds an address.
+Image image_of(const void *address);
 
 } // namespace uhal_host

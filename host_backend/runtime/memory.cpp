@@ -21,7 +21,16 @@ constexpr size_t large = size_t{8} << 20;
 // How much may be allocated before the system is asked again how much it has.
 constexpr uint64_t check_interval = uint64_t{32} << 20;
 
+// What UHAL_HOST_CHECK=1 keeps from being allocated again, to know it when a kernel reaches for it.
+constexpr size_t most_held_back = size_t{64} << 20;
+
 } // namespace
+
+Memory::Memory() {
+    unsigned checked = 0;
+    environment_number("UHAL_HOST_CHECK", 0, 1, checked);
+    held_back_limit_ = checked != 0 ? most_held_back : 0;
+}
 
 int Memory::allocate(uint64_t &address, size_t bytes) {
     void *pointer;
@@ -122,6 +131,13 @@ void Memory::list(std::vector<std::pair<uintptr_t, size_t>> &ranges) const {
     }
 }
 
+void Memory::list_freed(std::vector<std::pair<uintptr_t, size_t>> &ranges) const {
+    const std::lock_guard<std::mutex> guard(held_back_lock_);
+    for (const auto &[pointer, bytes] : held_back_) {
+        ranges.emplace_back(reinterpret_cast<uintptr_t>(pointer), bytes);
+    }
+}
+
 size_t Memory::allocations() const {
     const std::lock_guard<std::mutex> guard(lock_);
     return allocations_.size();
@@ -150,8 +166,21 @@ int Memory::take(void *&pointer, size_t bytes) {
 }
 
 void Memory::give_back(void *pointer, size_t bytes) {
-    ::free(pointer);
-    live_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
+    if (bytes >= held_back_limit_) {
+        ::free(pointer);
+        live_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
+        return;
+    }
+    const std::lock_guard<std::mutex> guard(held_back_lock_);
+    held_back_.emplace_back(pointer, bytes);
+    held_back_bytes_ += bytes;
+    while (held_back_bytes_ > held_back_limit_) {
+        const auto [oldest, size] = held_back_.front();
+        held_back_.pop_front();
+        held_back_bytes_ -= size;
+        ::free(oldest);
+        live_bytes_.fetch_sub(size, std::memory_order_relaxed);
+    }
 }
 
 // The system promises memory it does not have and kills whoever uses it. Refuse what does not fit:

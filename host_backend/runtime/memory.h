@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <mutex>
 #include <shared_mutex>
@@ -15,6 +16,8 @@ namespace uhal_host {
 
 class Memory {
   public:
+    Memory();
+
     // Results are codes of abi.h.
     int allocate(uint64_t &address, size_t bytes);
     int free(uint64_t address);
@@ -26,6 +29,8 @@ class Memory {
     bool pinned(const void *pointer, size_t bytes) const;
     // Appends (address, bytes) of everything allocated or registered here.
     void list(std::vector<std::pair<uintptr_t, size_t>> &ranges) const;
+    // The same of what was freed and is held back, so that nothing else lies there.
+    void list_freed(std::vector<std::pair<uintptr_t, size_t>> &ranges) const;
     size_t allocations() const;
     size_t pinned_ranges() const;
 
@@ -43,6 +48,10 @@ class Memory {
     std::unordered_map<uint64_t, size_t> allocations_;
     mutable std::shared_mutex pinned_lock_;
     std::map<uintptr_t, Range> pinned_; // by start
+    size_t held_back_limit_;            // 0: what is freed goes back at once
+    mutable std::mutex held_back_lock_;
+    std::deque<std::pair<void *, size_t>> held_back_; // the oldest first
+    size_t held_back_bytes_ = 0;
     std::atomic<uint64_t> live_bytes_{0};
     std::atomic<uint64_t> unchecked_bytes_{0}; // allocated since the system was last asked
 };

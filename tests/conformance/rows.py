@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -22,16 +23,16 @@ from simulators.topsfb import of_host
 from uhal import Device, registry
 from uhal.images.amd_target import TargetId
 from uhal_conformance.gaps import HELD, UNSUPPORTED, read_gaps
-from uhal_conformance.images import KERNELS, compile_for_host, digest_of
+from uhal_conformance.images import IMAGES, KERNELS, compile_for_host, digest_of
 from uhal_conformance.row import Row
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def compile_for_cuda(source: Path, folder: Path) -> Path:
-    """Compile to PTX with nvcc unless the same was compiled before."""
+    """Compile to PTX with nvcc unless the same was compiled before; without it take what ships."""
     if shutil.which("nvcc") is None:
-        pytest.skip("nvcc is not on the PATH")
+        return committed_ptx(source)
     digest = digest_of(source, cuda_kernels.compiler())
     image = folder / f"{source.stem}-{digest}.ptx"
     if not image.exists():
@@ -39,6 +40,15 @@ def compile_for_cuda(source: Path, folder: Path) -> Path:
         conformance_images.compile_cuda(source.relative_to(ROOT), unfinished)
         unfinished.replace(image)
     return image
+
+
+def committed_ptx(source: Path) -> Path:
+    """The PTX that ships, made of this source."""
+    folder = IMAGES / "cuda"
+    made_of = json.loads((folder / "sources.json").read_text("utf-8"))
+    if made_of.get(source.name) != conformance_images.source_digests().get(source.name):
+        _missing(f"{source.name} has changed since its PTX was made, and nvcc is not on the PATH")
+    return folder / f"{source.stem}.ptx"
 
 
 def compile_for_rocm(source: Path, folder: Path) -> Path:

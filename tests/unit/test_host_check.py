@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import pytest
 import uhal.compile
 from tests.host_kernels import has_compiler
 from uhal import Device, DeviceBuffer, Module
-from uhal.errors import DeviceError
+from uhal.errors import DeviceError, KernelAssertionError
 
 pytestmark = [
     pytest.mark.skipif(not has_compiler(), reason="kernels are compiled here"),
@@ -49,17 +50,24 @@ CASES: dict[str, tuple[list[Any], tuple[int, ...], str]] = {
     "endless_loop": ([1, 64], (1, 64), "it has run for 1 s (UHAL_HOST_CHECK_SECONDS)"),
     "race_between_blocks": ([1], (3, 64), "race on y[0]"),
     "wild_store": ([64], (1, 64), "write of 4 bytes at 0x123456780000, which is no memory of"),
+    "copy": (["freed", 64], (1, 64), "read of 4 bytes at x[0], whose memory was freed: block (0,"),
+    "writes_constant": ([4], (1, 4), "write of 4 bytes to a constant: block (0, 0, 0), thread (0,"),
     "null_pointer": ([None], (1, 64), "at a null pointer (0), as argument 0 'nothing' is"),
 }
 
 CHILD = """
 import json, sys
 from uhal import Device, DeviceBuffer, Module
+def made(size, dtype):
+    if size != "freed":
+        return None if size is None else DeviceBuffer.zeros(size, dtype)
+    with DeviceBuffer.zeros(64, dtype) as gone:
+        return gone.as_device_ptr()
 image, kernel, sizes, shape = sys.argv[1], sys.argv[2], *map(json.loads, sys.argv[3:])
 Device(0, "host").__enter__()
 function = Module.from_file(image).get_function(kernel)
 types = [parameter.dtype for parameter in function.signature]
-buffers = [None if size is None else DeviceBuffer.zeros(size, t) for size, t in zip(sizes, types)]
+buffers = [made(size, dtype) for size, dtype in zip(sizes, types)]
 try:
     function[tuple(shape)](*buffers)
     Device.current().synchronize()
@@ -111,6 +119,33 @@ def test_a_planted_mistake_is_named(kernel: str, tmp_path: Path) -> None:
     # The launch, by its own line.
     call = next(n for n, text in enumerate(CHILD.splitlines(), 1) if "(*buffers)" in text)
     assert f"It was this one: {kernel} grid" in said and f"[<string>:{call}]" in said
+
+
+def test_a_failed_assertion_is_named() -> None:
+    with Device(0, "host"), Module.from_bytes(checked()) as module:
+        y = DeviceBuffer.zeros(4, "u32")
+        module.get_function("asserts")[1, 4](DeviceBuffer.from_numpy(np.uint32([2, 1, 0, 3])), y)
+        with pytest.raises(KernelAssertionError) as caught:
+            Device.current().synchronize()
+        (line,) = lines_of("asserts")
+        said = f"ASSERT(x[t] > 0) failed in kernel asserts, line {line}"
+        assert str(caught.value).startswith(said) and "x[t] = 0" in str(caught.value)
+
+
+def test_every_planted_mistake_that_the_language_can_make_has_its_twin() -> None:
+    """Of those for the simulated driver, which are CUDA's own."""
+    text = (ROOT / "tests" / "simulated" / "planted" / "bugs.cu").read_text("utf-8")
+    planted = set(re.findall(r"__global__ void (\w+)\(", text))
+    # A barrier stands between regions, so nobody can miss it; there is no trap but ASSERT.
+    beyond = {"divergent_barrier", "deadlock", "stops"}
+    right = {"with_barrier", "prints"}
+    assert planted - beyond - right == planted & {*CASES, "asserts"}
+
+
+def test_a_barrier_stands_between_regions() -> None:
+    source = "#include <uhal/kernel.h>\nKERNEL(k, ()) { THREADS(t) { if (t) BARRIER(); } }\n"
+    with pytest.raises(DeviceError, match=r"BARRIER\(\) stands between THREADS regions"):
+        uhal.compile.host(source, checked=True)
 
 
 def test_what_is_right_passes(rng: np.random.Generator) -> None:

@@ -113,3 +113,33 @@ def test_damage_is_refused_as_far_as_reading_can_tell(rng: np.random.Generator) 
                 require_host_module(bytes(broken), "it", level)
             refused += 1
     assert refused >= 4
+
+
+def test_what_the_loader_would_call_or_overwrite_is_refused() -> None:
+    """Each of these ended the process in the loader."""
+    image = build(SOURCE)
+    level = cpu_level.best_level().number
+    library = Elf(image)
+    dynamic = next(one for one in library.segments if one.type == 2)
+    found = {}
+    for entry in range(dynamic.offset, dynamic.offset + dynamic.file_size, 16):
+        tag, value = struct.unpack_from("<qQ", image, entry)
+        found.setdefault(tag, (entry, value))
+    relocations = found[7][1]
+    first_target, _, first_addend = struct.unpack("<QQq", library.read(relocations, 24))
+    constant = next(one for one in library.segments if one.type == 1 and one.flags == 4)
+    header = 64 + 56 * library.segments.index(constant)
+
+    def refused(offset: int, value: int, words: str) -> None:
+        broken = bytearray(image)
+        struct.pack_into("<Q", broken, offset, value)
+        with pytest.raises(InvalidImageError, match=f"it is a damaged library: .*{words}"):
+            require_host_module(bytes(broken), "it", level)
+
+    assert first_target == found[25][1] and first_addend > 0
+    refused(found[9][0], 0x7FFF, "has an entry 0x7fff")
+    refused(found[9][0], 24, "has not all that describes DT_RELA")
+    refused(found[25][0] + 8, found[25][1] + 4, "calls what is no address of a function")
+    refused(relocations, dynamic.address + 8, "writes into its dynamic segment")
+    refused(relocations + 16, first_target, "a function that the loader calls is at")
+    refused(header + 32, constant.file_size - 1, "is not whole")

@@ -20,7 +20,7 @@ from build_support.imports import circles, graph_of, is_upward, product_files, r
 
 ROOT = Path(__file__).resolve().parents[2]
 BACKENDS = {"cuda_backend", "rocm_backend", "tops_backend", "opencl_backend", "host_backend"}
-OURS = {"uhal", "ubridge", "examples", "simulators"} | BACKENDS
+OURS = {"uhal", "uhal_conformance", "ubridge", "examples", "simulators"} | BACKENDS
 MAY_LOAD_BY_NAME = {"uhal/__main__.py", "uhal/doctor.py"}
 FOR_BACKENDS = {
     "uhal.abi",
@@ -73,6 +73,8 @@ def verdict(path: str, name: str, by_name: bool) -> str | None:
         return None
     if importer == "ubridge":
         return None if target == "uhal" else "ubridge reaches the devices through uhal only"
+    if importer == "uhal_conformance":
+        return None if target == "uhal" else "the suite opens a backend by the name its user gives"
     if importer == "uhal":
         if by_name and path in MAY_LOAD_BY_NAME:
             return None
@@ -106,6 +108,10 @@ def test_imports_point_one_way(path: Path) -> None:
         ("ubridge/a.py", "from uhal import Device", True),
         ("ubridge/a.py", "import host_backend", False),
         ("uhal/a.py", "import ubridge", False),
+        ("uhal/a.py", "import uhal_conformance", False),
+        ("ubridge/a.py", "import uhal_conformance", False),
+        ("uhal_conformance/a.py", "from uhal.errors import DeviceError", True),
+        ("uhal_conformance/a.py", "import host_backend", False),
         ("uhal/a.py", "def f():\n    from host_backend import x", False),
         ("uhal/doctor.py", "import importlib\nimportlib.import_module('ubridge')", True),
         ("uhal/doctor.py", "import ubridge", False),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import re
@@ -29,7 +30,9 @@ DOCS = ROOT / "docs"
 GALLERY = ROOT / "examples" / "gallery"
 UNSTATED = {"hot_table"}
 """What the stub leaves out on purpose: no program needs it."""
-PROGRAMS = sorted(path for path in GALLERY.glob("*.py") if path.stem != "shared")
+WRITE = {"chat"}
+"""Programs of the gallery that print and draw nothing."""
+DRAW = sorted(path for path in GALLERY.glob("*.py") if path.stem not in {"shared", *WRITE})
 
 
 def test_pages_of_the_reference_show_names_there_are_and_each_once() -> None:
@@ -117,7 +120,7 @@ def pixels_of(picture: Path) -> npt.NDArray[np.uint8]:
     return rows.reshape(height, 1 + 3 * width)[:, 1:].reshape(height, width, 3)
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("program", DRAW, ids=lambda path: path.stem)
 def test_a_program_of_the_gallery_draws(program: Path, tmp_path: Path) -> None:
     picture = tmp_path / "picture.png"
     done = subprocess.run(
@@ -136,4 +139,21 @@ def test_a_program_of_the_gallery_draws(program: Path, tmp_path: Path) -> None:
 
 def test_every_program_of_the_gallery_is_on_its_page() -> None:
     page = (DOCS / "gallery.md").read_text(encoding="utf-8")
-    assert re.findall(r"<!-- picture: (\w+) -->", page) == [path.stem for path in PROGRAMS]
+    assert re.findall(r"<!-- picture: (\w+) -->", page) == [path.stem for path in DRAW]
+    assert re.findall(r"<!-- printed: (\w+) -->", page) == sorted(WRITE)
+
+
+def test_the_chat_of_the_gallery_answers_as_docstrings_do() -> None:
+    pytest.importorskip("tokenizers")
+    done = subprocess.run(
+        [sys.executable, str(GALLERY / "chat.py"), "--backend", "host"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        encoding="utf-8",
+    )
+    assert done.returncode == 0, done.stderr
+    talk = re.findall(r"^> (.*)\n(.*)\n", done.stdout, re.MULTILINE)
+    assert len(talk) == 4
+    for question, answer in talk:
+        (name,) = set(re.findall(r"\w+", question)) & set(uhal.__all__)
+        assert answer == (inspect.getdoc(getattr(uhal, name)) or "").partition("\n")[0]

@@ -23,7 +23,8 @@ _MOST_LOADED = 1 << 32
 
 _DYNAMIC = struct.Struct("<qQ")
 _RELOCATION = struct.Struct("<QQq")
-_SYMBOL_BYTES = 24
+_SYMBOL = struct.Struct("<IBBHQQ")
+_SYMBOL_BYTES = _SYMBOL.size
 _ADDRESSES = {
     **{4: "DT_HASH", 5: "DT_STRTAB", 6: "DT_SYMTAB", 7: "DT_RELA", 12: "DT_INIT", 13: "DT_FINI"},
     **{23: "DT_JMPREL", 25: "DT_INIT_ARRAY", 26: "DT_FINI_ARRAY", 0x6FFFFEF5: "DT_GNU_HASH"},
@@ -32,10 +33,20 @@ _ADDRESSES = {
 _CODE = (12, 13)
 _SIZE_OF = {5: 10, 7: 8, 23: 2, 25: 27, 26: 28}
 """Of a table: the tag of its bytes."""
+_TOGETHER = ((5, 10), (6, 11), (7, 8, 9), (23, 2, 20), (25, 27), (26, 28))
+"""Tags of a table, its bytes, and how large or of what kind an entry is: all or none."""
+_GENERIC = frozenset((*range(1, 17), *range(20, 31), 34, *range(35, 38)))
+"""Tags of the generic ABI that libraries of 64 bits have: no relocations without addends."""
+_FIRST_OF_SYSTEM, _FILTERS = 0x60000000, (0x7FFFFFFD, 0x7FFFFFFF)
 _RELA, _JMPREL, _STRTAB, _SYMTAB, _NEEDED, _SONAME = 7, 23, 5, 6, 1, 14
+_STRTAB_BYTES, _ARRAYS, _RELR = 10, (25, 26), 36
 _GNU_HASH, _RELACOUNT = 0x6FFFFEF5, 0x6FFFFFF9
 _RELATIVE = (8, 1027)
 """R_X86_64_RELATIVE and R_AARCH64_RELATIVE."""
+_CALLED = (37, 1032)
+"""R_X86_64_IRELATIVE and R_AARCH64_IRELATIVE: the loader calls what they name."""
+_STT_GNU_IFUNC = 10
+"""The loader calls such a symbol to learn where the function is."""
 
 
 def require_loadable(library: elf.Elf, what: str) -> None:
@@ -62,6 +73,8 @@ class _Reader:
                 raise _Damage(f"its segment at {load.address:#x} overlaps another or lies askew")
             if load.flags not in (_PF_READ, _PF_READ | _PF_EXECUTE, _PF_READ | _PF_WRITE):
                 raise _Damage(f"its segment at {load.address:#x} has the rights {load.flags:#x}")
+            if load.file_size != load.memory_size and not load.flags & _PF_WRITE:
+                raise _Damage(f"its segment at {load.address:#x} is not whole")
             end = load.address + load.memory_size
             if end > _MOST_LOADED:
                 raise _Damage(f"it loads {end:#x} bytes")
@@ -73,6 +86,7 @@ class _Reader:
         dynamic = [one for one in self._library.segments if one.type == _PT_DYNAMIC]
         if len(dynamic) != 1:
             raise _Damage(f"it has {len(dynamic)} dynamic segments")
+        self._dynamic = dynamic[0]
         self._check_dynamic(dict(self._entries(dynamic[0])))
 
     def _entries(self, dynamic: elf.Segment) -> Iterator[tuple[int, int]]:
@@ -84,6 +98,14 @@ class _Reader:
         raise _Damage("its dynamic segment does not end")
 
     def _check_dynamic(self, entries: dict[int, int]) -> None:
+        for tag in entries:
+            if (tag < _FIRST_OF_SYSTEM and tag not in _GENERIC) or tag in _FILTERS:
+                raise _Damage(f"its dynamic segment has an entry {tag:#x}")
+        for tags in _TOGETHER:
+            if 0 < len(entries.keys() & tags) < len(tags):
+                raise _Damage(
+                    f"its dynamic segment has not all that describes {_ADDRESSES[tags[0]]}"
+                )
         for tag, name in _ADDRESSES.items():
             if tag in entries:
                 size = entries.get(_SIZE_OF.get(tag, -1), 1)
@@ -101,11 +123,20 @@ class _Reader:
         if entries.get(11, _SYMBOL_BYTES) != _SYMBOL_BYTES or entries.get(9, 24) != 24:
             raise _Damage("its symbols or relocations have another size")
         symbols = len(self._library.dynamic_symbols)
+        self._check_symbols(entries[_SYMTAB], symbols, entries[_STRTAB_BYTES])
         if _GNU_HASH in entries:
             self._check_hash(entries[_GNU_HASH], symbols)
+        called = {
+            address
+            for tag in _ARRAYS
+            if tag in entries
+            for address in range(entries[tag], entries[tag] + entries[_SIZE_OF[tag]], 8)
+        }
         for tag in (_RELA, _JMPREL):
             if tag in entries:
-                self._check_relocations(entries[tag], entries.get(_SIZE_OF[tag], 0), symbols)
+                self._check_relocations(entries[tag], entries[_SIZE_OF[tag]], symbols, called)
+        if called and _RELR not in entries:
+            raise _Damage("the loader calls what is no address of a function")
         if _RELACOUNT in entries:
             self._check_relative(entries.get(_RELA, 0), entries[_RELACOUNT], entries.get(8, 0))
 
@@ -125,13 +156,31 @@ class _Reader:
         if symbols > first and not chain[-4] & 1:
             raise _Damage("its table of hashes does not end")
 
-    def _check_relocations(self, address: int, size: int, symbols: int) -> None:
+    def _check_symbols(self, address: int, count: int, names: int) -> None:
+        self._within(address, count * _SYMBOL.size, "DT_SYMTAB")
+        table = self._library.read(address, count * _SYMBOL.size)
+        for name, information, _, section, value, _ in _SYMBOL.iter_unpack(table):
+            if name >= max(names, 1):
+                raise _Damage("a symbol's name lies outside of its names")
+            if information & 15 == _STT_GNU_IFUNC and section != 0:
+                self._within(value, 1, "what the loader asks for a function", _PF_EXECUTE)
+
+    def _check_relocations(self, address: int, size: int, symbols: int, called: set[int]) -> None:
+        """`called`: where pointers lie that the loader calls. Those it finds here it takes out."""
         if size % _RELOCATION.size:
             raise _Damage(f"its relocations have {size} bytes")
-        for place, information, _ in _RELOCATION.iter_unpack(self._library.read(address, size)):
-            self._within(place, 8, "a relocation's place", _PF_WRITE)
-            if information >> 32 >= max(symbols, 1):
-                raise _Damage(f"a relocation is of symbol {information >> 32}, which it has not")
+        start, end = self._dynamic.address, self._dynamic.address + self._dynamic.memory_size
+        table = self._library.read(address, size)
+        for target, information, addend in _RELOCATION.iter_unpack(table):
+            self._within(target, 8, "a relocation's target", _PF_WRITE)
+            if start - 8 < target < end:
+                raise _Damage("a relocation writes into its dynamic segment")
+            symbol, kind = information >> 32, information & 0xFFFFFFFF
+            if symbol >= max(symbols, 1):
+                raise _Damage(f"a relocation is of symbol {symbol}, which it has not")
+            if kind in _CALLED or (kind in _RELATIVE and target in called):
+                self._within(addend, 1, "a function that the loader calls", _PF_EXECUTE)
+            called.discard(target)
 
     def _check_relative(self, address: int, count: int, size: int) -> None:
         """The loader ends the process where one of these is of another type."""

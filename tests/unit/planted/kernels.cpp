@@ -2,6 +2,8 @@
 // mode must name. Those of tests/simulated/planted/bugs.cu that the language of kernels can say.
 #include <uhal/atomics.h>
 #include <uhal/kernel.h>
+#include <uhal/messages.h>
+#include <uhal/table.h>
 #include <uhal/vector.h>
 #include <uhal/warp.h>
 
@@ -117,6 +119,30 @@ KERNEL(wild_store, (u32 * y)) {
 KERNEL(null_pointer, (u32 * nothing)) {
     THREADS(t) {
         nothing[t] = t; // here
+    }
+}
+
+// x was freed before.
+KERNEL(copy, (const f32 *x, f32 *y)) {
+    THREADS(t) {
+        y[t] = x[t]; // here
+    }
+}
+
+CONSTANT_TABLE(f32, factors, 4) = {1.0f, 2.0f, 3.0f, 4.0f};
+
+// A constant is memory that kernels must not write.
+KERNEL(writes_constant, (f32 * y)) {
+    THREADS(t) {
+        const_cast<f32 *>(factors)[t % 4] = 0.0f; // here
+        y[t] = factors[t % 4];
+    }
+}
+
+KERNEL(asserts, (const u32 *x, u32 *y)) {
+    THREADS(t) {
+        ASSERT(x[t] > 0, x[t]); // here
+        y[t] = 1;
     }
 }
 

@@ -7,8 +7,7 @@
  *
  * These functions stand between THREADS regions, as BARRIER() does, and work on a REGISTER: each
  * work-item's own value. Their first argument is the block, THIS_BLOCK in a kernel. Sums and
- * products of floats are made in the same order on every target, so their bits are the same too;
- * only compilers of OpenCL may change the order.
+ * products of floats are made in the same order on every target, so their bits are the same too.
  *
  *     REGISTER(f32, sum, MAX_THREADS);
  *     THREADS(t) { sum(t) = x[first + t]; }

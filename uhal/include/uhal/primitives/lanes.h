@@ -92,13 +92,22 @@ DEVICE_FUNCTION UHAL_VALUE_OF(Register) uhal_block_broadcast(BLOCK, Register &va
     return found;
 }
 
+/* Intel's runtime for CPUs adds the floats of a plain loop in an order of its own, where the size of a
+ * block is no multiple of 16. One whose counter it must read again and again it leaves as it is. */
+#if defined(__SPIRV__)
+#define UHAL_IN_ORDER volatile u32
+#else
+#define UHAL_IN_ORDER u32
+#endif
+
 /* One value a warp, combined in the warps' order by every work-item. */
 template <class Type, class Operation>
 DEVICE_FUNCTION Type uhal_of_warps(BLOCK block, const Type *values, u32 count,
                                    Operation operation) {
     (void)block;
     Type all = values[0];
-    ROLLED for (u32 warp = 1; warp < count; ++warp) all = operation(all, values[warp]);
+    ROLLED for (UHAL_IN_ORDER warp = 1; warp < count; warp = warp + 1)
+        all = operation(all, values[warp]);
     return all;
 }
 
@@ -164,5 +173,7 @@ template <class Register> DEVICE_FUNCTION u32 uhal_block_count(BLOCK block, Regi
     one(0) = flag(0) ? 1 : 0;
     return uhal_block_reduce(block, one, Add());
 }
+
+#undef UHAL_IN_ORDER
 
 #endif

@@ -1,0 +1,37 @@
+/* Runs the engine of Perfetto's page under Node: `node engine.js FOLDER`, which has the page's files.
+
+   Requests come from standard input, answers go to standard output, both as the page and its worker
+   exchange them: a serialized TraceProcessorRpcStream. */
+"use strict";
+const fs = require("fs");
+const path = require("path");
+const vm = require("vm");
+
+const folder = process.argv[2];
+const contents = (name) => fs.readFileSync(path.join(folder, path.basename(name)));
+
+/* A worker may wait for a file, so the engine is there when the bundle has run. */
+class XMLHttpRequest {
+    open(method, name) {
+        this.name = name;
+    }
+    send() {
+        this.response = contents(this.name);
+    }
+}
+
+/* What the bundle finds in a worker. Errors have to be this world's, for it asks of what class one
+   is that WebAssembly raised. */
+const scope = {
+    WorkerGlobalScope: Object,
+    location: { href: "" },
+    console: { ...console, log: console.error },
+    ...{ Error, TypeError, TextDecoder, TextEncoder, Uint8Array, URL, WebAssembly, XMLHttpRequest },
+    ...{ crypto, performance, queueMicrotask, setTimeout, clearTimeout },
+};
+scope.self = scope;
+vm.runInNewContext(contents("engine_bundle.js").toString(), scope);
+
+const port = { postMessage: (answer) => fs.writeSync(1, answer) };
+scope.onmessage({ data: port });
+process.stdin.on("data", (request) => port.onmessage({ data: new Uint8Array(request) }));
