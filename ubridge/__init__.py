@@ -111,7 +111,6 @@ from ubridge.ops.nn import (
 from ubridge.ops.products import attention, kv_concat, matmul, matmul_choice
 from ubridge.ops.reductions import argmax, argmin, max, mean, min, sum
 from ubridge.ops.selection import (
-    embedding,
     flip,
     gather,
     index_add,
@@ -122,7 +121,7 @@ from ubridge.ops.selection import (
     topk,
 )
 from ubridge.ops.statistics import all, any, cumsum, prod, std, var
-from ubridge.quantized import QuantizedWeight, linear, quantized_matmul
+from ubridge.quantized import QuantizedWeight, embedding, linear, quantized_matmul
 from ubridge.random import Generator, rand, randn
 from ubridge.tensor import DeviceTensor
 

@@ -30,12 +30,13 @@ from ubridge.core.op_table import OPS, Op
 from ubridge.functions import add
 from ubridge.ops.products import matmul
 from ubridge.ops.results import delivered, require_tensors
+from ubridge.ops.selection import embedding as _rows_of_table
 from ubridge.ops.selection import take
 from ubridge.quantizing import ENCODED, dequantize, quantize
 from ubridge.tensor import DeviceTensor
 from uhal import Device, DeviceBuffer
 from uhal.device import DeviceLike
-from uhal.dtypes import DTypeLike, bf16, f16, f32, u8
+from uhal.dtypes import DTypeLike, as_dtype, bf16, f16, f32, u8
 from uhal.errors import ArgumentTypeError, ArgumentValueError, InvalidHandleError
 from uhal.interop import StreamLike
 
@@ -46,6 +47,7 @@ __all__ = [
     "QuantizedWeight",
     "block_format",
     "dequantize",
+    "embedding",
     "linear",
     "quantize",
     "quantize_activations",
@@ -151,7 +153,12 @@ class QuantizedWeight:
         return type(self)(part, self.format, prod(shape[:-1]), self.columns, shape=shape)
 
     def take(
-        self, ids: Any, dtype: DTypeLike = f32, *, stream: StreamLike | None = None
+        self,
+        ids: Any,
+        dtype: DTypeLike = f32,
+        *,
+        out: DeviceTensor | None = None,
+        stream: StreamLike | None = None,
     ) -> DeviceTensor:
         """Return the elements of the rows at ids: shape of the ids, then the columns.
 
@@ -161,11 +168,16 @@ class QuantizedWeight:
         row_bytes = self.format.row_bytes(self.columns)
         table = DeviceTensor(self.blocks, Layout.contiguous((self.rows, row_bytes)))
         rows = take(table, ids, stream=stream)
-        chosen = prod(rows.shape[:-1])
-        elements = launch_dequantize(
-            self.format, rows.buffer, chosen, self.columns, dtype=dtype, stream=stream
-        )
-        return DeviceTensor(elements, Layout.contiguous((*rows.shape[:-1], self.columns)))
+        wanted = as_dtype(dtype)
+
+        def enqueue(output: DeviceBuffer | None) -> DeviceBuffer:
+            return launch_dequantize(
+                self.format, rows._buffer, prod(rows.shape[:-1]), self.columns,
+                dtype=wanted, out=output, stream=stream, executor=rows._executor,
+            )  # fmt: skip
+
+        shape = Shape((*rows.shape[:-1], self.columns))
+        return delivered("take", shape, wanted, out, (rows,), stream, enqueue)
 
     @property
     def device(self) -> Device:
@@ -265,27 +277,27 @@ class _Products:
         op = OPS[f"matvec_{weight.format.name}"]
         is_wide = x.dtype is f32
 
-        def enqueue(place: DeviceBuffer | None) -> DeviceBuffer:
+        def enqueue(output: DeviceBuffer | None) -> DeviceBuffer:
             vectors = self._contiguous(op)
             if not is_wide:
                 given = Layout.contiguous(x.shape)
                 vectors = launch_cast(vectors, given, f32, stream=stream, executor=at)
             made = launch_quantized_matvec(
                 weight.format, weight.buffer, vectors, weight.rows, weight.columns,
-                vectors=self._vectors, out=place if is_wide else None, stream=stream, executor=at,
+                vectors=self._vectors, out=output if is_wide else None, stream=stream, executor=at,
             )  # fmt: skip
             if is_wide:
                 return made
             results = Layout.contiguous(self._vectors * weight.rows)
-            return launch_cast(made, results, x.dtype, out=place, stream=stream, executor=at)
+            return launch_cast(made, results, x.dtype, out=output, stream=stream, executor=at)
 
         return self._delivered(weight, out, enqueue)
 
     def in_q8(self, weight: QuantizedWeight, out: DeviceTensor | None) -> DeviceTensor:
-        def enqueue(place: DeviceBuffer | None) -> DeviceBuffer:
+        def enqueue(output: DeviceBuffer | None) -> DeviceBuffer:
             return launch_quantized_product(
                 weight.format, weight.buffer, self.quantized(weight.format, weight.columns),
-                weight.rows, weight.columns, vectors=self._vectors, dtype=self._dtype, out=place,
+                weight.rows, weight.columns, vectors=self._vectors, dtype=self._dtype, out=output,
                 stream=self._stream, executor=self._x._executor,
             )  # fmt: skip
 
@@ -392,3 +404,19 @@ def linear(
         require_tensors("linear", weight)
         product = matmul(x, weight.mT, stream=stream)
     return product if bias is None else add(product, bias, stream=stream)
+
+
+def embedding(
+    ids: Any,
+    table: DeviceTensor | QuantizedWeight,
+    *,
+    out: DeviceTensor | None = None,
+    stream: StreamLike | None = None,
+) -> DeviceTensor:
+    """Return the rows of a table at ids, in the shape `(*ids.shape, table.shape[1])`.
+
+    Rows of a quantized table come as f32; `QuantizedWeight.take` gives other types.
+    """
+    if isinstance(table, QuantizedWeight):
+        return table.take(ids, out=out, stream=stream)
+    return _rows_of_table(ids, table, out=out, stream=stream)

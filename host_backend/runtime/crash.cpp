@@ -4,6 +4,8 @@
 #include <cstring>
 #include <unistd.h>
 
+#include "missing_page.h"
+
 namespace uhal_host {
 
 thread_local const Launch *running = nullptr;
@@ -84,6 +86,10 @@ void add_arguments(Text &text, const Launch &launch) {
 }
 
 void tell(int signal, siginfo_t *information, void *) {
+    const uintptr_t address = reinterpret_cast<uintptr_t>(information->si_addr);
+    if (signal == SIGBUS && information->si_code == BUS_ADRERR && stand_in(address)) {
+        return;
+    }
     size_t which = 0;
     while (faults[which].signal != signal) {
         ++which;
@@ -102,7 +108,7 @@ void tell(int signal, siginfo_t *information, void *) {
         text.add(launch->block.blockDim);
         add_arguments(text, *launch);
         text.add("\n  address   0x");
-        text.add(reinterpret_cast<uintptr_t>(information->si_addr), 16);
+        text.add(address, 16);
         text.add(
             "\n  to find it: compile the kernel with uhal.compile.host(…, checked=True), or with "
             "$(python -m uhal cflags --checked)\n");

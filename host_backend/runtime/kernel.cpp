@@ -3,6 +3,7 @@
 #include "abi.h"
 #include "check.h"
 #include "crash.h"
+#include "missing_page.h"
 
 namespace uhal_host {
 
@@ -37,8 +38,10 @@ int check_launch(const Launch &launch) {
 
 void run_blocks(const Launch &launch, uint64_t first, uint64_t count) {
     const Running told(launch);
+    const Reading reading;
     if (launch.function->checked) {
         run_checked(launch);
+        reading.require_pages();
         return;
     }
     uhal_block block = launch.block;
@@ -56,6 +59,7 @@ void run_blocks(const Launch &launch, uint64_t first, uint64_t count) {
     } else {
         launch.function->kernel->run(&block, count, launch.parameters);
     }
+    reading.require_pages();
 }
 
 } // namespace uhal_host

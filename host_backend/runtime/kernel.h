@@ -93,7 +93,8 @@ inline Launch make_launch(void *function, uhal_dim3 grid, uhal_dim3 block, uint3
 // A code of abi.h: whether its geometry is one that a launch may ask for.
 int check_launch(const Launch &launch);
 
-// Runs blocks first … first + count - 1 on this thread. Passes on what the kernel throws. Of a checked
+// Runs blocks first … first + count - 1 on this thread. Passes on what the kernel throws, and throws
+// where a mapped file that it read was cut short. Of a checked
 // kernel these are all blocks there are.
 void run_blocks(const Launch &launch, uint64_t first, uint64_t count);
 

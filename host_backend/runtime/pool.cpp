@@ -24,8 +24,7 @@ unsigned Pool::run(const Launch &launch) {
         run_blocks(launch, launch.first, blocks);
         return 1;
     }
-    // Eight pieces a thread: uneven blocks still end together, the counter stays cool.
-    Job job(launch, std::max<uint64_t>(1, blocks / (uint64_t{8} * threads_)));
+    Job job(launch, threads_);
     slot->job.store(&job);
     generation_.fetch_add(1);
     if (sleepers_.load() != 0) {
@@ -40,15 +39,19 @@ unsigned Pool::run(const Launch &launch) {
     return 1 + job.helpers.load(std::memory_order_relaxed);
 }
 
+// A thread takes a fourth of its share of what is left: neighbors at first, single blocks in the end,
+// so that all end together.
 void Pool::work(Job &job) {
     const uint64_t end = job.launch.blocks;
     for (;;) {
-        const uint64_t first = job.next.fetch_add(job.chunk, std::memory_order_relaxed);
+        const uint64_t seen = std::min(job.next.load(std::memory_order_relaxed), end);
+        const uint64_t chunk = std::max<uint64_t>(1, (end - seen) / (uint64_t{4} * job.threads));
+        const uint64_t first = job.next.fetch_add(chunk, std::memory_order_relaxed);
         if (first >= end) {
             return;
         }
         try {
-            run_blocks(job.launch, first, std::min(job.chunk, end - first));
+            run_blocks(job.launch, first, std::min(chunk, end - first));
         } catch (...) {
             if (!job.failed.test_and_set()) {
                 job.failure = std::current_exception();

@@ -36,11 +36,11 @@ class Pool {
 
   private:
     struct Job {
-        Job(const Launch &job_launch, uint64_t job_chunk)
-            : launch(job_launch), chunk(job_chunk), next(job_launch.first) {}
+        Job(const Launch &job_launch, unsigned job_threads)
+            : launch(job_launch), threads(job_threads), next(job_launch.first) {}
 
         const Launch &launch;
-        const uint64_t chunk;
+        const unsigned threads; // that may take part
         std::atomic<unsigned> helpers{0};
         std::atomic_flag failed = ATOMIC_FLAG_INIT;
         std::exception_ptr failure; // written by whoever set `failed`

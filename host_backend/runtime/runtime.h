@@ -47,10 +47,10 @@ struct Device {
     void remove(Stream &stream);
     // Waits for what every stream of the device holds now.
     void synchronize();
-
-  private:
+    // From now on everything fails, by these words. A stream says where, with the number of its launch.
     void lose(const std::string &words, const Stream *stream, uint64_t index);
 
+  private:
     std::atomic<bool> gave_up_{false};
     mutable std::mutex lock_; // of what follows
     std::string failure_;

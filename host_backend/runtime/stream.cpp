@@ -168,7 +168,7 @@ void Stream::hand_over(const Launch &rest) {
 
 void Stream::copy_pinned(const Copy &copy) {
     if (copy.bytes <= snapshot_bytes && claim()) {
-        uhal_host::run(copy);
+        move(copy);
         unclaim();
         return;
     }
@@ -180,7 +180,7 @@ void Stream::copy_pinned(const Copy &copy) {
 
 void Stream::copy_from_pageable(const Copy &copy) {
     if (claim()) {
-        uhal_host::run(copy);
+        move(copy);
         unclaim();
     } else if (copy.bytes <= snapshot_bytes) {
         submit([&](Task &task) { task.set_snapshot(copy.destination, copy.source, copy.bytes); });
@@ -191,7 +191,7 @@ void Stream::copy_from_pageable(const Copy &copy) {
 
 void Stream::copy_to_pageable(const Copy &copy) {
     if (claim()) {
-        uhal_host::run(copy);
+        move(copy);
         unclaim();
         return;
     }

@@ -85,6 +85,7 @@ class Stream {
     Outcome execute(Replay &replay);
     void execute(const Launch &launch, uint64_t index);
     void execute_step(const Task &step, uint64_t index);
+    void move(const Copy &copy);
     void count_launch();
     bool wait_for_ticket(uint64_t ticket, const Patience &patience = {});
     template <class Condition> bool wait_until(const Patience &patience, Condition &&condition);

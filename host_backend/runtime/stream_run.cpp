@@ -1,7 +1,11 @@
 // The owner's side of a stream: what a runner does with its tasks.
 #include "stream.h"
 
+#include <exception>
+#include <string>
+
 #include "graph.h"
+#include "missing_page.h"
 #include "platform.h"
 #include "runtime.h"
 
@@ -141,11 +145,21 @@ void Stream::execute_step(const Task &step, uint64_t index) {
         execute(step.launch, index);
         break;
     case TaskKind::copy:
-        uhal_host::run(step.copy);
+        move(step.copy);
         break;
     default:
         uhal_host::run(step.fill);
         break;
+    }
+}
+
+void Stream::move(const Copy &copy) {
+    const Reading reading;
+    uhal_host::run(copy);
+    try {
+        reading.require_pages();
+    } catch (const std::exception &missing) {
+        device_.lose(std::string("copy: ") + missing.what(), nullptr, 0);
     }
 }
 

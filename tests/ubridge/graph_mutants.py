@@ -73,6 +73,7 @@ def traced(rng: np.random.Generator) -> ComputeGraph:
         held.append(ub.quantized_matmul(vector, weight, activations="q8"))
         elements = ub.launch_dequantize("q8_0", weight.blocks, 5, 64)
         held.append(DeviceTensor(elements, ub.Layout.contiguous((5, 64))))
+        held.append(ub.embedding(ids(5, 2, 3), weight))
         held.append(ub.attention(heads, keys, keys, mask=fresh(3, 5)))
         held.append(ub.attention(heads, keys, keys, causal=True))
         held += [ub.kv_concat(x, y, 0), ub.rand((3, 5), seed=1), ub.randn(7, "f16", seed=2**64 - 1)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import struct
 import subprocess
 import sys
@@ -18,11 +19,12 @@ import safetensors
 import safetensors.numpy
 
 import ubridge as ub
+from tests.children import check_child
 from tests.ubridge.block_data import Array, elements, random_blocks
 from ubridge.quantized import FORMATS, QuantizedWeight
 from uhal import Device
 from uhal.dtypes import as_dtype
-from uhal.errors import InvalidImageError
+from uhal.errors import DeviceError, InvalidImageError
 
 PLAIN = ("f32", "f16", "bf16", "f64", "i8", "i16", "i32", "i64")
 """Element types of GGUF."""
@@ -328,6 +330,44 @@ def test_a_file_cut_short_is_named(device: Device, tmp_path: Path) -> None:
         weights["x"]
     with pytest.raises(ub.InvalidFileError, match=words):
         weights.to_device()
+
+
+def read_what_is_gone(path: str, how: str) -> None:
+    """A child's: print the error of a kernel, or a copy, that meets pages the file has no more."""
+    with Device(0, backend="host"):
+        values = np.random.default_rng(0).standard_normal((2048, 512)).astype(np.float32)
+        ub.save(path, {"dense": values, "rounded": QuantizedWeight.from_numpy(values, "q8_0")})
+        weights = ub.load(path)
+        dense, rounded = weights["dense"], weights["rounded"]
+        assert isinstance(dense, ub.DeviceTensor) and isinstance(rounded, QuantizedWeight)
+        x = ub.asarray(np.ones((1, 512), np.float32))
+        name = "rounded" if how == "product" else "dense"
+        os.truncate(path, weights.entries[name].start + 70_000)
+        try:
+            if how == "product":
+                ub.quantized_matmul(x, rounded, activations="q8").to_numpy()
+            elif how == "sum":
+                dense.sum().to_numpy()
+            else:
+                dense.to_numpy()
+        except DeviceError as error:
+            print(error)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the handler asks Linux for the file's name")
+@pytest.mark.parametrize(
+    ("how", "culprit"),
+    [("product", "kernel product_q8_0_f32"), ("sum", "kernel fast_sum_f32"), ("copy", "copy")],
+)
+def test_reading_what_was_cut_off_is_an_error_of_its_own(
+    tmp_path: Path, how: str, culprit: str
+) -> None:
+    path = tmp_path / "a model.gguf"
+    said = check_child(read_what_is_gone, str(path), how)
+    words = rf"{culprit}: the file {path} has no byte (\d+) any more: it was cut short"
+    found = re.search(words, said)
+    assert found is not None, said
+    assert int(found[1]) >= os.path.getsize(path)
 
 
 _SPARSE = """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import gguf
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ import pytest
 import ubridge
 from tests.ubridge.block_data import KINDS, Array, elements, random_blocks
 from ubridge.quantized import ENCODED, FORMATS, QuantizedWeight, dequantize, quantize
-from uhal import Device, DeviceBuffer
+from uhal import Device, DeviceBuffer, Stream
 from uhal.dtypes import as_dtype
 
 DEVICES = ("host", "cuda-sim", "rocm-sim", "opencl")
@@ -232,6 +234,32 @@ def test_parts_and_rows(device: Device, rng: np.random.Generator) -> None:
         stack[::2]
     with pytest.raises(ValueError, match=r"expected a shape of 6 rows of 512, got \(5, 512\)"):
         QuantizedWeight(stack.buffer, "q6_K", 6, 512, shape=(5, 512))
+
+
+@pytest.mark.parametrize("name", ["q4_0", "q6_K"])
+def test_rows_of_blocks_in_a_graph_and_its_file(
+    device: Device, rng: np.random.Generator, tmp_path: Path, name: str
+) -> None:
+    blocks = random_blocks(rng, name, 2 * 512 // FORMATS[name].elements * 5)
+    weight = QuantizedWeight.from_blocks(blocks.ravel(), name, 10, 512)
+    exact = elements(blocks, name).reshape(10, 512)
+    ids = ubridge.from_numpy(rng.integers(0, 10, (2, 3)).astype(np.uint32))
+    with ubridge.trace() as graph:
+        graph.name(ids, "ids")
+        rows = ubridge.embedding(ids, weight)
+        doubled = rows + rows
+    graph.save(tmp_path / "graph.json")
+    other = rng.integers(0, 10, (2, 3)).astype(np.uint32)
+    ids.buffer.copy_from(other)
+    stream = Stream()
+    graph.instantiate(stream).replay(stream)
+    stream.synchronize()
+    np.testing.assert_array_equal(rows.to_numpy(), exact[other])
+    np.testing.assert_array_equal(doubled.to_numpy(), 2 * exact[other])
+    loaded = ubridge.ComputeGraph.load(tmp_path / "graph.json", graph.leaves)
+    ubridge.execute_graph(loaded)
+    got = loaded.tensor(loaded.nodes[-1].index).to_numpy()
+    np.testing.assert_array_equal(got, 2 * exact[other])
 
 
 def test_nothing_to_multiply(device: Device) -> None:

@@ -118,7 +118,9 @@ class Weights(Mapping[str, Weight]):
     resident as they are touched; one that lies askew for its element type is copied. It keeps the
     file open. On other devices each access copies; `to_device` brings everything at once. Files
     must stay as they are while they are open: one found cut short is named in an
-    `InvalidFileError` when a tensor is asked for.
+    `InvalidFileError` when a tensor is asked for. A kernel or copy of the host that meets missing
+    pages later fails with the file's name, and the device is lost (on Linux; elsewhere, and where
+    numpy reads `raw`, the process ends).
 
     Any thread may use it.
     """

@@ -1,12 +1,14 @@
-// Vectors of bytes that weights of blocks are multiplied by on CPUs, as ggml quantizes them there: by
-// Q8_0 for weights of blocks below 256 elements, else by Q8_K. The scales of Q8_0 stay in f32, though.
+// Vectors of bytes that weights of blocks are multiplied by on CPUs, as ggml quantizes them there:
+// by Q8_0 for weights of blocks below 256 elements, else by Q8_K. The scales of Q8_0 stay in f32,
+// though.
 //
 // The integers of a vector lie together, filled up with zeros to a multiple of 64, then comes what
-// belongs to them: of 32 elements 8 bytes, of 256 elements 64. A vector takes 5/4 of the bytes of its
-// integers.
+// belongs to them: of 32 elements 8 bytes, of 256 elements 64. A vector takes 5/4 of the bytes of
+// its integers.
 #ifndef UBRIDGE_ACTIVATIONS_H
 #define UBRIDGE_ACTIVATIONS_H
 
+#include "block_elements.h"
 #include "vectors.h"
 
 enum : u64 { FILLED = 64 };
@@ -41,7 +43,8 @@ struct Vectors {
     template <class Side> DEVICE_METHOD Vector<Side> vector(u64 index) const
     {
         const u8 *const here = memory + index * (filled() / 4 * 5);
-        return {reinterpret_cast<const i8 *>(here), reinterpret_cast<const Side *>(here + filled())};
+        return {reinterpret_cast<const i8 *>(here),
+                reinterpret_cast<const Side *>(here + filled())};
     }
 };
 
@@ -54,12 +57,6 @@ DEVICE_FUNCTION f32 inverse_of(f32 value)
     return value == 0 ? 0 : fabsf(inverse) > __FLT_MAX__ ? copysignf(__FLT_MAX__, value) : inverse;
 }
 
-// Half away from zero: the number before 0.5 would reach the next integer by adding that.
-DEVICE_FUNCTION i32 rounded_away(f32 value)
-{
-    return i32(value + copysignf(0.49999997f, value));
-}
-
 template <class T> DEVICE_FUNCTION void widen(const T *from, u32 count, f32 *to)
 {
     for (u32 i = 0; i < count; i += u32(LANES)) {
@@ -68,72 +65,65 @@ template <class T> DEVICE_FUNCTION void widen(const T *from, u32 count, f32 *to)
     }
 }
 
-struct Range {
-    f32 least, most;
-    f32 poison; // NaN where a number is not finite, else 0: added to a scale it spoils the block
-};
-
-DEVICE_FUNCTION Range range_of(const f32 *x, u32 count)
+DEVICE_FUNCTION void store_bytes(i8 *to, Integers16 integers)
 {
-    f32 least[16], most[16], poison[16];
-    for (u32 lane = 0; lane < 16; ++lane) {
-        least[lane] = most[lane] = x[lane];
-        poison[lane] = 0 * x[lane];
-    }
-    for (u32 i = 16; i < count; i += 16)
-        for (u32 lane = 0; lane < 16; ++lane) {
-            const f32 here = x[i + lane];
-            least[lane] = here < least[lane] ? here : least[lane];
-            most[lane] = here > most[lane] ? here : most[lane];
-            poison[lane] += 0 * here;
-        }
-    Range all = {least[0], most[0], poison[0]};
-    for (u32 lane = 1; lane < 16; ++lane) {
-        all.least = least[lane] < all.least ? least[lane] : all.least;
-        all.most = most[lane] > all.most ? most[lane] : all.most;
-        all.poison += poison[lane];
-    }
-    return all;
+    // In two steps: GCC takes one step apart, byte by byte.
+    const Shorts16 shorts = __builtin_convertvector(integers, Shorts16);
+    const Bytes16 bytes = __builtin_convertvector(shorts, Bytes16);
+    memcpy(to, &bytes, sizeof bytes);
 }
 
 DEVICE_FUNCTION void quantize_32(const f32 *x, i8 *quants, Side32 *side)
 {
-    const Range range = range_of(x, 32);
-    const f32 scale = (-range.least > range.most ? -range.least : range.most) / 127;
+    // Without their signs numbers are ordered as their bits are, infinities and NaN above the
+    // others.
+    constexpr i32 INFINITE = 0x7F800000;
+    const Floats16 halves[2] = {load16(x), load16(x + 16)};
+    const Integers16 first = Integers16(halves[0]) & 0x7FFFFFFF;
+    const Integers16 second = Integers16(halves[1]) & 0x7FFFFFFF;
+    const i32 largest = most_of(first > second ? first : second);
+    const f32 scale = f32_of_bits(u32(largest)) / 127;
     const f32 inverse = inverse_of(scale);
-    i32 sums[2] = {};
-    for (u32 half = 0; half < 2; ++half)
-        for (u32 i = 16 * half; i < 16 * half + 16; ++i) {
-            const i32 quant = rounded_away(x[i] * inverse);
-            quants[i] = i8(quant);
-            sums[half] += i8(quant);
-        }
-    *side = {scale + range.poison, {i16(sums[0]), i16(sums[1])}};
+    for (u32 half = 0; half < 2; ++half) {
+        const Floats16 scaled = halves[half] * inverse;
+        // Half away from zero: the number before 0.5 would reach the next integer by adding that.
+        const Integers16 below = (Integers16(scaled) & i32(0x80000000)) | 0x3EFFFFFF;
+        const Integers16 integers = __builtin_convertvector(scaled + Floats16(below), Integers16);
+        store_bytes(quants + 16 * half, integers);
+        side->sums[half] = i16(sum_of(integers));
+    }
+    side->d = largest < INFINITE ? scale : __builtin_nanf("");
 }
 
 DEVICE_FUNCTION void quantize_256(const f32 *x, i8 *quants, Side256 *side)
 {
-    const Range range = range_of(x, 256);
+    Floats16 least = load16(x), most = least, poison = 0 * least;
+    for (u32 i = 16; i < 256; i += 16) {
+        const Floats16 here = load16(x + i);
+        least = here < least ? here : least;
+        most = here > most ? here : most;
+        poison += 0 * here; // NaN of what is not finite
+    }
+    const f32 lowest = -most_of(-least), highest = most_of(most);
     // The first of the largest magnitude becomes -127.
-    f32 furthest = -range.least > range.most ? range.least : range.most;
-    if (-range.least == range.most)
-        for (u32 i = 0; fabsf(furthest = x[i]) != range.most;)
+    f32 furthest = -lowest > highest ? lowest : highest;
+    if (-lowest == highest)
+        for (u32 i = 0; fabsf(furthest = x[i]) != highest;)
             ++i;
     const f32 factor = -127 * inverse_of(furthest);
     for (u32 part = 0; part < 16; ++part) {
-        i32 sum = 0;
-        for (u32 i = 16 * part; i < 16 * part + 16; ++i) {
-            const f32 product = x[i] * factor;
-            const f32 limited = product < -127 ? -127 : product > 127 ? 127 : product;
-            const i32 quant = i32(rintf(limited));
-            quants[i] = i8(quant);
-            sum += i8(quant);
-        }
-        side->sums[part] = i16(sum);
+        const Floats16 scaled = load16(x + 16 * part) * factor;
+        const Floats16 above = scaled < -127 ? Floats16{} - 127 : scaled;
+        const Floats16 limited = above > 127 ? Floats16{} + 127 : above;
+        // Added to this, what is behind the point is rounded away, ties to even.
+        constexpr f32 ROUNDING = 0x1.8p23f;
+        const Integers16 integers = Integers16(limited + ROUNDING) - i32(0x4B400000);
+        store_bytes(quants + 16 * part, integers);
+        side->sums[part] = i16(sum_of(integers));
     }
     for (u32 part = 0; part < 8; ++part)
         side->sums_of_32[part] = i16(side->sums[2 * part] + side->sums[2 * part + 1]);
-    side->d = inverse_of(factor) + range.poison;
+    side->d = inverse_of(factor) + sum_of(poison);
 }
 
 #endif

@@ -1,11 +1,11 @@
 // The scales that lose least of sixteen groups of numbers at once: a lane has a group of its own.
 //
-// For each of some candidates the numbers are rounded, and then the scale, and the minimum, that suit
-// the integers best follow by least squares; the candidate with the least error is taken.
+// For each of some candidates the numbers are rounded, and then the scale, and the minimum, that
+// suit the integers best follow by least squares; the candidate with the least error is taken.
 #ifndef UBRIDGE_BLOCK_FITS_H
 #define UBRIDGE_BLOCK_FITS_H
 
-#include "block_products.h"
+#include "block_elements.h"
 
 struct Fit {
     Floats16 scale, minimum;
@@ -32,8 +32,8 @@ DEVICE_FUNCTION Floats16 inverse_of(Floats16 values)
     return values != 0 ? 1 / values : Floats16{};
 }
 
-// x = scale * q - minimum, with q in 0 … most and a minimum of at least 0. Candidates divide the range
-// in `most + from` steps, and each in a tenth of a step more.
+// x = scale * q - minimum, with q in 0 … most and a minimum of at least 0. Candidates divide the
+// range in `most + from` steps, and each in a tenth of a step more.
 template <u32 COUNT>
 DEVICE_FUNCTION Fit fit_with_minimum(const Floats16 *x, f32 most, f32 from, u32 candidates)
 {

@@ -1,11 +1,10 @@
-// Weights of blocks times vectors of bytes, for CPUs: `activations_<elements>_<type>` makes bytes of
-// vectors, `product_<format>_<type>` multiplies by them: out[v, row] = sum over l of
-// weight[row, l] x[v, l]. Products of integers are exact, sums of them are taken in f32 and rounded
-// once.
+// Weights of blocks times vectors of bytes, for CPUs: `activations_<elements>_<type>` makes bytes
+// of vectors, `product_<format>_<type>` multiplies by them: out[v, row] = sum over l of weight[row,
+// l] x[v, l]. Products of integers are exact, sums of them are taken in f32 and rounded once.
 //
-// A piece of the rows is gone through in tiles, all vectors by one before the next: the blocks are read
-// from memory once. Grids are (pieces). ubridge/buffers/activation_launches.py says what the bytes
-// are of.
+// A piece of the rows is gone through in tiles, all vectors by one before the next: the blocks are
+// read from memory once. Grids are (pieces). ubridge/buffers/activation_launches.py says what the
+// bytes are of.
 #include "block_panels.h"
 #include "block_rows.h"
 
@@ -48,10 +47,7 @@ ACTIVATIONS(bf16, 256)
 
 // -- products -------------------------------------------------------------------------------------
 
-enum : u64 {
-    TOGETHER = 4,     // rows of a pass
-    FEW_VECTORS = 3,  // for which unpacking a panel does not pay
-};
+enum : u64 { FEW_VECTORS = 3 }; // for which unpacking a panel does not pay
 
 // Of a weight's piece, what all its tiles share.
 struct Work {
@@ -61,20 +57,21 @@ struct Work {
     u64 count;
 };
 
-// results[vector][work.rows]. TOGETHER rows are taken from as many runs of neighbors: each run is
-// read from memory in its order, which is what CPUs look ahead for.
+// results[vector][work.rows]. The rows of a pass are taken from as many runs of neighbors: each run
+// is read from memory in its order.
 template <class Block>
 DEVICE_FUNCTION void multiply_few(const Block *rows, const Work &work, f32 *results)
 {
     u64 row = 0;
 #if HAS_WIDE
     if constexpr (Way<Block>::BLOCKS != 0) {
-        const u64 apart = work.rows / TOGETHER;
+        constexpr u32 ROWS = Way<Block>::ROWS;
+        const u64 apart = work.rows / ROWS;
         for (; row < apart; ++row)
             for (u64 v = 0; v < work.count; ++v)
-                multiply_rows<Block, TOGETHER>(rows + row * work.blocks, apart, work.blocks,
+                multiply_rows<Block, ROWS>(rows + row * work.blocks, apart, work.blocks,
                                                work.vectors, v, results + v * work.rows + row);
-        for (row = apart * TOGETHER; row < work.rows; ++row)
+        for (row = apart * ROWS; row < work.rows; ++row)
             for (u64 v = 0; v < work.count; ++v)
                 multiply_rows<Block, 1>(rows + row * work.blocks, 1, work.blocks, work.vectors, v,
                                         results + v * work.rows + row);
@@ -99,17 +96,19 @@ ONE_FUNCTION void multiply_piece(const Work &work, Deliver deliver, void *out, u
 #if HAS_WIDE
     constexpr Kind KIND = kind_of<Block>;
     if (work.count > FEW_VECTORS) {
-        const Held<f32> results = hold<f32>(work.count * PANEL);
         const u64 columns = work.blocks * Block::ELEMENTS;
-        const Panel panel(columns, KIND.span);
-        const Shares shares(work.count, columns, KIND.span);
-        share<SideOf<Block>>(work.vectors, work.count, KIND, shares);
+        Room room(work.count * PANEL + Panel::size(columns, KIND.span) +
+                  Shares::size(work.count, columns, KIND.span));
+        f32 *const results = room.take<f32>(work.count * PANEL);
+        const Panel panel(room, columns, KIND.span);
+        const Shares shares(room, work.count, columns, KIND.span);
+        share<SideOf<Block>, KIND.span>(work.vectors, work.count, KIND.raised, shares);
         for (u64 row = 0; row < work.rows; row += PANEL) {
             const u64 length = smaller(PANEL, work.rows - row);
             unpack(rows + row * work.blocks, work.blocks, length, panel);
             multiply_panel<KIND.has_sign, KIND.has_minimum, KIND.span>(
-                panel, work.vectors, work.count, shares, results.get());
-            deliver(results.get(), PANEL, first_row + row, length, work.count, out, out_rows);
+                panel, work.vectors, work.count, shares, results);
+            deliver(results, PANEL, first_row + row, length, work.count, out, out_rows);
         }
         return;
     }

@@ -68,14 +68,40 @@ constexpr Kind kind_of = {span_of<Block>, is_signed<Block>,
                           i32(Block::OFFSET) + (is_signed<Block> ? SIGN_BIAS : 0),
                           Block::MINIMUM != 0};
 
+// What a piece of the rows needs besides, as one allocation: several would go back to the system,
+// and their pages would be cleared anew, with each piece.
+class Room {
+  public:
+    explicit Room(u64 words) : memory_(hold<u32>(words + MOST * 16)), next_(memory_.get()) {}
+
+    // At most MOST times.
+    template <class Word> DEVICE_METHOD Word *take(u64 words)
+    {
+        static_assert(sizeof(Word) == sizeof(u32), "a word");
+        u32 *const here = next_;
+        next_ += whole_times(words, 16);
+        return reinterpret_cast<Word *>(here);
+    }
+
+  private:
+    enum : u64 { MOST = 8 };
+    const Held<u32> memory_;
+    u32 *next_;
+};
+
 // PANEL rows unpacked: words[i][row] has elements 4 i … 4 i + 3, levels are of spans.
 struct Panel {
-    Held<u32> words;
-    Held<f32> scales, minimums;
+    u32 *const words;
+    f32 *const scales, *const minimums;
 
-    Panel(u64 columns, u32 span)
-        : words(hold<u32>(columns / 4 * PANEL)), scales(hold<f32>(columns / span * PANEL)),
-          minimums(hold<f32>(columns / span * PANEL))
+    static DEVICE_METHOD u64 size(u64 columns, u32 span)
+    {
+        return (columns / 4 + 2 * (columns / span)) * PANEL;
+    }
+    Panel(Room &room, u64 columns, u32 span)
+        : words(room.take<u32>(columns / 4 * PANEL)),
+          scales(room.take<f32>(columns / span * PANEL)),
+          minimums(room.take<f32>(columns / span * PANEL))
     {
     }
 };
@@ -140,9 +166,9 @@ ONE_FUNCTION void unpack(const Block *rows, u64 blocks, u64 count, const Panel &
     for (u64 i = 0; i < blocks; ++i) {
         for (u64 row = 0; row < PANEL; ++row)
             unpack_block(rows[(row < count ? row : count - 1) * blocks + i], bytes[row],
-                         panel.scales.get() + i * SPANS * PANEL + row,
-                         panel.minimums.get() + i * SPANS * PANEL + row);
-        u32 *const to = panel.words.get() + i * (BYTES / 4) * PANEL;
+                         panel.scales + i * SPANS * PANEL + row,
+                         panel.minimums + i * SPANS * PANEL + row);
+        u32 *const to = panel.words + i * (BYTES / 4) * PANEL;
         for (u64 word = 0; word < BYTES / 4; word += LANES)
             for (u64 row = 0; row < PANEL; row += LANES) {
                 LaneWords lines[LANES];
@@ -155,34 +181,51 @@ ONE_FUNCTION void unpack(const Block *rows, u64 blocks, u64 count, const Panel &
     }
 }
 
+// The sum of the integers of a span.
+template <u32 SPAN> DEVICE_FUNCTION i32 sum_of_span(const Side32 &side, u32 span)
+{
+    return SPAN == 32 ? side.sums[0] + side.sums[1] : side.sums[span];
+}
+template <u32 SPAN> DEVICE_FUNCTION i32 sum_of_span(const Side256 &side, u32 span)
+{
+    return SPAN == 32 ? side.sums_of_32[span] : side.sums[span];
+}
+
 // Of spans of vectors: what they are scaled by, what dot products of theirs begin with, and what
 // minimums are multiplied by.
 struct Shares {
-    Held<f32> scales;
-    Held<i32> starts;
-    Held<f32> sums;
-    u64 spans;
+    f32 *const scales;
+    i32 *const starts;
+    f32 *const sums;
+    const u64 spans;
 
-    Shares(u64 vectors, u64 columns, u32 span)
-        : scales(hold<f32>(vectors * (columns / span))), starts(hold<i32>(vectors * (columns / span))),
-          sums(hold<f32>(vectors * (columns / span))), spans(columns / span)
+    static DEVICE_METHOD u64 size(u64 vectors, u64 columns, u32 span)
+    {
+        return 3 * vectors * (columns / span);
+    }
+    Shares(Room &room, u64 vectors, u64 columns, u32 span)
+        : scales(room.take<f32>(vectors * (columns / span))),
+          starts(room.take<i32>(vectors * (columns / span))),
+          sums(room.take<f32>(vectors * (columns / span))), spans(columns / span)
     {
     }
 };
 
-template <class Side>
-ONE_FUNCTION void share(const Vectors &vectors, u64 count, Kind kind, const Shares &shares)
+template <class Side, u32 SPAN>
+ONE_FUNCTION void share(const Vectors &vectors, u64 count, i32 raised, const Shares &shares)
 {
+    constexpr u32 SPANS = sizeof(Side) == sizeof(Side32) ? 32 / SPAN : 256 / SPAN;
     for (u64 v = 0; v < count; ++v) {
         const Side *const sides = vectors.vector<Side>(v).sides;
-        for (u64 i = 0; i < shares.spans; ++i) {
-            i32 sum = 0;
-            for (u64 e = i * kind.span; e < (i + 1) * kind.span; e += 16)
-                sum += sum_at(sides, e);
-            const f32 scale = scale_at(sides, i * kind.span);
-            shares.scales[v * shares.spans + i] = scale;
-            shares.starts[v * shares.spans + i] = -kind.raised * sum;
-            shares.sums[v * shares.spans + i] = scale * f32(sum);
+        for (u64 i = 0; i < shares.spans; i += SPANS) {
+            const Side &side = sides[i / SPANS];
+            const u64 to = v * shares.spans + i;
+            for (u32 span = 0; span < SPANS; ++span) {
+                const i32 sum = sum_of_span<SPAN>(side, span);
+                shares.scales[to + span] = side.d;
+                shares.starts[to + span] = -raised * sum;
+                shares.sums[to + span] = side.d * f32(sum);
+            }
         }
     }
 }
@@ -195,9 +238,9 @@ DEVICE_FUNCTION void multiply_some(const Panel &panel, u64 row, const Vectors &v
     const i8 *x[count];
     for (u32 v = 0; v < count; ++v)
         x[v] = vectors.vector<Side32>(index + v).quants;
-    const f32 *const scales = shares.scales.get() + index * shares.spans;
-    const i32 *const starts = shares.starts.get() + index * shares.spans;
-    const f32 *const totals = shares.sums.get() + index * shares.spans;
+    const f32 *const scales = shares.scales + index * shares.spans;
+    const i32 *const starts = shares.starts + index * shares.spans;
+    const f32 *const totals = shares.sums + index * shares.spans;
     FloatRegister sums[count][AT_ONCE] = {};
     for (u64 span = 0; span < shares.spans; ++span) {
         Register dots[count][AT_ONCE];
@@ -206,7 +249,7 @@ DEVICE_FUNCTION void multiply_some(const Panel &panel, u64 row, const Vectors &v
 #pragma GCC unroll 2
             for (u32 r = 0; r < AT_ONCE; ++r)
                 dots[v][r] = everywhere(starts[v * shares.spans + span]);
-        const u32 *const words = panel.words.get() + span * (SPAN / 4) * PANEL + row;
+        const u32 *const words = panel.words + span * (SPAN / 4) * PANEL + row;
 #pragma GCC unroll 8
         for (u32 i = 0; i < SPAN / 4; ++i) {
             Register rows[AT_ONCE];
@@ -226,8 +269,8 @@ DEVICE_FUNCTION void multiply_some(const Panel &panel, u64 row, const Vectors &v
         FloatRegister scale[AT_ONCE], minimum[AT_ONCE];
 #pragma GCC unroll 2
         for (u32 r = 0; r < AT_ONCE; ++r) {
-            scale[r] = load_floats(panel.scales.get() + span * PANEL + row + r * LANES);
-            minimum[r] = load_floats(panel.minimums.get() + span * PANEL + row + r * LANES);
+            scale[r] = load_floats(panel.scales + span * PANEL + row + r * LANES);
+            minimum[r] = load_floats(panel.minimums + span * PANEL + row + r * LANES);
         }
 #pragma GCC unroll 6
         for (u32 v = 0; v < count; ++v)

@@ -1,386 +1,34 @@
-// Rows of blocks times a vector of bytes, for CPUs with AVX2 or more: by integers, several rows a pass,
-// so that what is made of the vector serves them all.
+// Rows of blocks times a vector of bytes, for CPUs with AVX2 or more: by integers.
 //
-// `Way<Block>` says it of a format, BLOCKS of them at a time: `Shared` is made of the vector, `add` adds
-// a row's share to its sums.
+// `Way<Block>` says it of a format, BLOCKS of them at a time: `Shared` is made of the vector, `add`
+// adds a row's share to its sums. Where making `Shared` costs much, ROWS rows of a pass share it.
 #ifndef UBRIDGE_BLOCK_ROWS_H
 #define UBRIDGE_BLOCK_ROWS_H
 
-#include "activations.h"
-#include "block_products.h"
-#include "wide.h"
+#include "rows_of_256.h"
+#include "rows_of_32.h"
 
 // Formats with a way of their own.
 template <class Block> struct Way {
-    enum : u32 { BLOCKS = 0 };
+    enum : u32 { BLOCKS = 0, ROWS = 1 };
 };
 
 #if HAS_WIDE
 
-// -- blocks of 32, two at a time ------------------------------------------------------------------
-
-// Of two blocks' integers: 64 bytes. RAISED is what they are above the elements' multiples of d.
-struct Q4_0Integers {
-    typedef BlockQ4_0 Block;
-    enum : i32 { RAISED = 8, SIGNED = 0 };
-    static DEVICE_METHOD Wide of(const Block *b) { return nibbles_of(b[0].qs, b[1].qs); }
-};
-struct Q4_1Integers {
-    typedef BlockQ4_1 Block;
-    enum : i32 { RAISED = 0, SIGNED = 0 };
-    static DEVICE_METHOD Wide of(const Block *b) { return nibbles_of(b[0].qs, b[1].qs); }
-};
-struct Q5_0Integers {
-    typedef BlockQ5_0 Block;
-    enum : i32 { RAISED = 16, SIGNED = 0 };
-    static DEVICE_METHOD Wide of(const Block *b)
-    {
-        return nibbles_of(b[0].qs, b[1].qs) |
-               where_bits(load<2, u32>(b[0].qh), load<2, u32>(b[1].qh), 16);
-    }
-};
-struct Q5_1Integers {
-    typedef BlockQ5_1 Block;
-    enum : i32 { RAISED = 0, SIGNED = 0 };
-    static DEVICE_METHOD Wide of(const Block *b)
-    {
-        return nibbles_of(b[0].qs, b[1].qs) |
-               where_bits(load<2, u32>(b[0].qh), load<2, u32>(b[1].qh), 16);
-    }
-};
-struct Q8_0Integers {
-    typedef BlockQ8_0 Block;
-    enum : i32 { RAISED = SIGN_BIAS, SIGNED = 1 };
-    static DEVICE_METHOD Wide of(const Block *b)
-    {
-        const Wide bytes = load_halves(b[0].qs, b[1].qs);
-        return SIGN_BIAS == 0 ? bytes : bytes ^ bytes_of(SIGN_BIAS);
-    }
-};
-
-DEVICE_FUNCTION __m128i iq4_table()
-{
-    const __m128i values = _mm_setr_epi8(-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53,
-                                         69, 89, 113);
-    return values ^ _mm_set1_epi8(char(SIGN_BIAS));
-}
-
-struct IQ4_NLIntegers {
-    typedef BlockIQ4_NL Block;
-    enum : i32 { RAISED = SIGN_BIAS, SIGNED = 1 };
-    static DEVICE_METHOD Wide of(const Block *b)
-    {
-        return looked_up(nibbles_of(b[0].qs, b[1].qs), iq4_table());
-    }
-};
-struct MXFP4Integers {
-    typedef BlockMXFP4 Block;
-    enum : i32 { RAISED = 12, SIGNED = 0 };
-    static DEVICE_METHOD Wide of(const Block *b)
-    {
-        const __m128i table = _mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0);
-        return looked_up(nibbles_of(b[0].qs, b[1].qs), table);
-    }
-};
-
-template <class Block> DEVICE_FUNCTION WideFloats scales_of(const Block *b)
-{
-    return half_floats(b[0].d, b[1].d);
-}
-DEVICE_FUNCTION WideFloats scales_of(const BlockMXFP4 *b)
-{
-    return float_halves(b[0].level(0).scale, b[1].level(0).scale);
-}
-
-template <class Integers> struct WayOf32 {
-    enum : u32 { BLOCKS = 2 };
-    typedef typename Integers::Block Block;
-    typedef Side32 Side;
-    enum : bool { MINIMUM = Block::MINIMUM != 0 };
-
-    struct Shared {
-        Wide x, start;
-        WideFloats d, total;
-
-        DEVICE_METHOD Shared(const Vector<Side> &y, u64 i) : x(load_64(y.quants + 32 * i))
-        {
-            d = float_halves(y.sides[i].d, y.sides[i + 1].d);
-            const Wide totals = dot({}, bytes_of(1), x);
-            start = negated(product(totals, words_of(Integers::RAISED)));
-            total = MINIMUM ? d * floats(totals) : WideFloats{};
-        }
-    };
-
-    WideFloats sums = {};
-
-    DEVICE_METHOD void add(const Block *b, const Shared &shared)
-    {
-        const Wide integers = Integers::of(b);
-        const Wide dots = Integers::SIGNED ? dot_signed(shared.start, integers, shared.x)
-                                           : dot(shared.start, integers, shared.x);
-        sums = sums + scales_of(b) * shared.d * floats(dots);
-        if constexpr (MINIMUM)
-            sums = sums + half_floats(b[0].m, b[1].m) * shared.total;
-    }
-    DEVICE_METHOD f32 result() const { return sum_of(sums); }
-};
-
-template <> struct Way<BlockQ4_0> : WayOf32<Q4_0Integers> {};
-template <> struct Way<BlockQ4_1> : WayOf32<Q4_1Integers> {};
-template <> struct Way<BlockQ5_0> : WayOf32<Q5_0Integers> {};
-template <> struct Way<BlockQ5_1> : WayOf32<Q5_1Integers> {};
-template <> struct Way<BlockQ8_0> : WayOf32<Q8_0Integers> {};
-template <> struct Way<BlockIQ4_NL> : WayOf32<IQ4_NLIntegers> {};
-template <> struct Way<BlockMXFP4> : WayOf32<MXFP4Integers> {};
-
-// -- blocks of 256 --------------------------------------------------------------------------------
-
-// Sums of a row: of products, and of what minimums take away.
-struct SumsOf256 {
-    WideFloats sums = {};
-    __m256 taken = {};
-
-    DEVICE_METHOD void add(f32 scale, Wide words)
-    {
-        sums = sums + floats_of(scale) * floats(words);
-    }
-    // By two neighbors of f16: words, and half words of the minimums times sums of y.
-    DEVICE_METHOD void add(const f16 *scales, f32 d, Wide words, __m256i minimums, __m256i totals)
-    {
-        const __m128 both = _mm_cvtph_ps(_mm_loadu_si32(scales)) * _mm_set1_ps(d);
-        const __m256i products = _mm256_madd_epi16(minimums, totals);
-        sums = sums + everywhere(both) * floats(words);
-        taken += _mm256_broadcastss_ps(_mm_movehdup_ps(both)) * _mm256_cvtepi32_ps(products);
-    }
-    DEVICE_METHOD f32 result() const { return sum_of(sums) - sum_of(taken); }
-};
-
-// The sums of runs times their scales, times what the integers are above the elements.
-DEVICE_FUNCTION Wide raised_by(i32 power, __m256i scales, __m256i sums)
-{
-    const __m256i products = _mm256_madd_epi16(scales, sums);
-    return in_front(_mm256_sub_epi32(__m256i{}, _mm256_slli_epi32(products, power)));
-}
-
-// Of a vector's 256 elements the integers, and the sums of as many as share a scale.
-struct SharedOf256 {
-    const i8 *quants;
-    __m256i sums;
-    f32 d;
-
-    DEVICE_METHOD SharedOf256(const Vector<Side256> &y, u64 i, u32 span)
-        : quants(y.quants + 256 * i),
-          sums(span == 16 ? load_32(y.sides[i].sums)
-                          : _mm256_zextsi128_si256(load_16(y.sides[i].sums_of_32))),
-          d(y.sides[i].d)
-    {
-    }
-};
-
-// A format's integers in four vectors, as bytes from 0 to 127. Of vector n the halves are those of
-// elements PLACES[n][0] … + 31 and PLACES[n][1] … + 31. Scales, and minimums, are of SPAN elements.
-template <class Block> struct Unpacked;
-
-struct BothHalves {
-    static constexpr u32 PLACES[4][2] = {{0, 128}, {32, 160}, {64, 192}, {96, 224}};
-};
-struct EveryOther {
-    static constexpr u32 PLACES[4][2] = {{0, 64}, {32, 96}, {128, 192}, {160, 224}};
-};
-struct InOrder {
-    static constexpr u32 PLACES[4][2] = {{0, 32}, {64, 96}, {128, 160}, {192, 224}};
-};
-
-template <> struct Unpacked<BlockQ2_K> : BothHalves {
-    Wide integers[4];
-    __m256i scales, minimums;
-
-    DEVICE_METHOD explicit Unpacked(const BlockQ2_K &b)
-    {
-        const __m128i both = load_16(b.scales), low = _mm_set1_epi8(15);
-        scales = _mm256_cvtepu8_epi16(both & low);
-        minimums = _mm256_cvtepu8_epi16(_mm_srli_epi16(both, 4) & low);
-        const Wide q = load_64(b.qs), mask = bytes_of(3);
-        integers[0] = q & mask;
-        integers[1] = shifted<2, 2>(q) & mask;
-        integers[2] = shifted<4, 4>(q) & mask;
-        integers[3] = shifted<6, 6>(q) & mask;
-    }
-};
-
-template <> struct Unpacked<BlockQ3_K> : BothHalves {
-    Wide integers[4];
-    __m256i scales;
-
-    DEVICE_METHOD explicit Unpacked(const BlockQ3_K &b)
-    {
-        const u64 low = load<2, u32>(b.scales) | u64(load<2, u32>(b.scales + 4)) << 32;
-        const u64 high = load<2, u32>(b.scales + 8);
-        const u64 first = (high & 0x03030303) | (high & 0x0C0C0C0C) << 30;
-        const u64 second = (high >> 4 & 0x03030303) | (high & 0xC0C0C0C0) << 26;
-        const u64 nibbles = 0x0F0F0F0F0F0F0F0F;
-        const __m128i bytes = _mm_set_epi64x(i64((low >> 4 & nibbles) | second << 4),
-                                             i64((low & nibbles) | first << 4));
-        scales = _mm256_cvtepi8_epi16(_mm_sub_epi8(bytes, _mm_set1_epi8(32)));
-        const Wide q = load_64(b.qs), mask = bytes_of(3), bit = bytes_of(4);
-        const Wide h = twice(load_32(b.hmask));
-        integers[0] = (q & mask) | (shifted<-2, 2>(h) & bit);
-        integers[1] = (shifted<2, 2>(q) & mask) | (shifted<-1, 3>(h) & bit);
-        integers[2] = (shifted<4, 4>(q) & mask) | (shifted<0, 4>(h) & bit);
-        integers[3] = (shifted<6, 6>(q) & mask) | (shifted<1, 5>(h) & bit);
-    }
-};
-
-// 8 scales, then 8 minimums, of 6 bits each: see `level_of_six_bits`.
-DEVICE_FUNCTION __m256i six_bits(const u8 *packed)
-{
-    const __m128i bytes = load_16(packed);
-    const __m128i first = _mm_shuffle_epi8(
-        bytes, _mm_setr_epi8(0, 1, 2, 3, 8, 9, 10, 11, 4, 5, 6, 7, 8, 9, 10, 11));
-    const __m128i upper = _mm_shuffle_epi8(
-        bytes, _mm_setr_epi8(-1, -1, -1, -1, 0, 1, 2, 3, -1, -1, -1, -1, 4, 5, 6, 7));
-    const __m128i lower = _mm_srlv_epi32(first, _mm_setr_epi32(0, 0, 0, 4)) &
-                          _mm_setr_epi32(0x3F3F3F3F, 0x0F0F0F0F, 0x3F3F3F3F, 0x0F0F0F0F);
-    return _mm256_cvtepu8_epi16(lower | (_mm_srli_epi16(upper, 2) & _mm_set1_epi8(0x30)));
-}
-
-template <> struct Unpacked<BlockQ4_K> : EveryOther {
-    Wide integers[4];
-    __m256i scales, minimums;
-
-    DEVICE_METHOD explicit Unpacked(const BlockQ4_K &b)
-    {
-        scales = six_bits(b.scales);
-        minimums = _mm256_permute4x64_epi64(scales, 0xEE);
-        const Wide q0 = load_64(b.qs), q1 = load_64(b.qs + 64), mask = bytes_of(15);
-        integers[0] = q0 & mask;
-        integers[1] = shifted<4, 4>(q0) & mask;
-        integers[2] = q1 & mask;
-        integers[3] = shifted<4, 4>(q1) & mask;
-    }
-};
-
-template <> struct Unpacked<BlockQ5_K> : EveryOther {
-    Wide integers[4];
-    __m256i scales, minimums;
-
-    DEVICE_METHOD explicit Unpacked(const BlockQ5_K &b)
-    {
-        scales = six_bits(b.scales);
-        minimums = _mm256_permute4x64_epi64(scales, 0xEE);
-        const Wide q0 = load_64(b.qs), q1 = load_64(b.qs + 64), mask = bytes_of(15);
-        const Wide h = twice(load_32(b.qh)), bit = bytes_of(16);
-        integers[0] = (q0 & mask) | (shifted<-4, -2>(h) & bit);
-        integers[1] = (shifted<4, 4>(q0) & mask) | (shifted<-3, -1>(h) & bit);
-        integers[2] = (q1 & mask) | (shifted<0, 2>(h) & bit);
-        integers[3] = (shifted<4, 4>(q1) & mask) | (shifted<1, 3>(h) & bit);
-    }
-};
-
-template <> struct Unpacked<BlockQ6_K> : InOrder {
-    Wide integers[4];
-    __m256i scales;
-
-    DEVICE_METHOD explicit Unpacked(const BlockQ6_K &b)
-    {
-        scales = _mm256_cvtepi8_epi16(load_16(b.scales));
-        const Wide q0 = load_64(b.ql), q1 = load_64(b.ql + 64);
-        const Wide h0 = twice(load_32(b.qh)), h1 = twice(load_32(b.qh + 32));
-        const Wide low = bytes_of(15), high = bytes_of(0x30);
-        integers[0] = (q0 & low) | (shifted<-4, -2>(h0) & high);
-        integers[1] = (shifted<4, 4>(q0) & low) | (shifted<0, 2>(h0) & high);
-        integers[2] = (q1 & low) | (shifted<-4, -2>(h1) & high);
-        integers[3] = (shifted<4, 4>(q1) & low) | (shifted<0, 2>(h1) & high);
-    }
-};
-
-template <class Block> struct WayOf256 : SumsOf256 {
-    enum : u32 { BLOCKS = 1 };
-    typedef Side256 Side;
-    typedef Unpacked<Block> Unpacking;
-
-    struct Shared : SharedOf256 {
-        DEVICE_METHOD Shared(const Vector<Side> &y, u64 i) : SharedOf256(y, i, Block::SPAN) {}
-    };
-
-    template <u32 n>
-    static DEVICE_METHOD Wide term(Wide made, const Unpacking &b, const Scales &scales,
-                                   const Shared &y)
-    {
-        constexpr u32 first = Unpacking::PLACES[n][0], other = Unpacking::PLACES[n][1];
-        constexpr u32 SPAN = Block::SPAN;
-        const Wide x = load_halves(y.quants + first, y.quants + other);
-        const Wide each = scales.template spread<first / SPAN, (first + 16) / SPAN, other / SPAN,
-                                                 (other + 16) / SPAN>();
-        return add_pairs(made, pairs(b.integers[n], x), each);
-    }
-
-    DEVICE_METHOD void add(const Block *b, const Shared &y)
-    {
-        const Unpacking unpacked(*b);
-        const Scales scales(unpacked.scales);
-        Wide made = {};
-        if constexpr (Block::OFFSET != 0) // a power of two
-            made = raised_by(__builtin_ctz(Block::OFFSET), unpacked.scales, y.sums);
-        made = term<0>(made, unpacked, scales, y);
-        made = term<1>(made, unpacked, scales, y);
-        made = term<2>(made, unpacked, scales, y);
-        made = term<3>(made, unpacked, scales, y);
-        if constexpr (Block::MINIMUM != 0)
-            SumsOf256::add(&b->d, y.d, made, unpacked.minimums, y.sums);
-        else
-            SumsOf256::add(f32(b->d) * y.d, made);
-    }
-};
+template <> struct Way<BlockQ4_0> : WayOf32<Q4_0Integers, 4> {};
+template <> struct Way<BlockQ4_1> : WayOf32<Q4_1Integers, 4> {};
+template <> struct Way<BlockQ5_0> : WayOf32<Q5_0Integers, 4> {};
+template <> struct Way<BlockQ5_1> : WayOf32<Q5_1Integers, 4> {};
+template <> struct Way<BlockQ8_0> : WayOf32<Q8_0Integers, 1> {};
+template <> struct Way<BlockIQ4_NL> : WayOf32<IQ4_NLIntegers, 4> {};
+template <> struct Way<BlockMXFP4> : WayOf32<MXFP4Integers, 4> {};
 
 template <> struct Way<BlockQ2_K> : WayOf256<BlockQ2_K> {};
 template <> struct Way<BlockQ3_K> : WayOf256<BlockQ3_K> {};
 template <> struct Way<BlockQ4_K> : WayOf256<BlockQ4_K> {};
 template <> struct Way<BlockQ5_K> : WayOf256<BlockQ5_K> {};
 template <> struct Way<BlockQ6_K> : WayOf256<BlockQ6_K> {};
-
-template <> struct Way<BlockIQ4_XS> : SumsOf256 {
-    enum : u32 { BLOCKS = 1 };
-    typedef Side256 Side;
-    struct Shared : SharedOf256 {
-        DEVICE_METHOD Shared(const Vector<Side> &y, u64 i) : SharedOf256(y, i, 32) {}
-    };
-
-    // 8 scales of 6 bits, above 32, as half words.
-    static DEVICE_METHOD __m128i scales_of(const BlockIQ4_XS *b)
-    {
-        const u32 packed = load<2, u32>(b->scales_l);
-        const __m128i low = _mm_cvtepu8_epi16(_mm_set_epi64x(
-            0, i64((u64(packed & 0x0F0F0F0F) | u64(packed >> 4 & 0x0F0F0F0F) << 32))));
-        // Evens, then odds; in their order again:
-        const __m128i ordered = _mm_unpacklo_epi16(low, _mm_unpackhi_epi64(low, low));
-        const __m128i at = _mm_setr_epi16(1 << 14, 1 << 12, 1 << 10, 1 << 8, 1 << 6, 1 << 4, 1 << 2, 1);
-        const __m128i high = _mm_srli_epi16(_mm_mullo_epi16(_mm_set1_epi16(i16(b->scales_h)), at), 14);
-        return _mm_sub_epi16(ordered | _mm_slli_epi16(high, 4), _mm_set1_epi16(32));
-    }
-
-    DEVICE_METHOD void add(const BlockIQ4_XS *b, const Shared &y)
-    {
-        const __m128i halves = scales_of(b);
-        const __m256i words = _mm256_cvtepi16_epi32(halves);
-        Wide made = {};
-        if (SIGN_BIAS != 0)
-            made = raised_by(7, _mm256_zextsi128_si256(halves), y.sums);
-#pragma GCC unroll 4
-        for (u32 k = 0; k < 8; k += 2) {
-            const Wide integers =
-                looked_up(nibbles_of(b->qs + 16 * k, b->qs + 16 * k + 16), iq4_table());
-            const Wide dots = dot_signed({}, integers, load_64(y.quants + 32 * k));
-            const Wide scales =
-                joined(_mm256_permutevar8x32_epi32(words, _mm256_set1_epi32(i32(k))),
-                       _mm256_permutevar8x32_epi32(words, _mm256_set1_epi32(i32(k + 1))));
-            made = sum(made, product(dots, scales));
-        }
-        SumsOf256::add(f32(b->d) * y.d, made);
-    }
-};
-
-// -- rows -----------------------------------------------------------------------------------------
+template <> struct Way<BlockIQ4_XS> : WayOfIQ4_XS {};
 
 // ROWS rows, each `apart` rows from the one before, times a vector: results[row * apart].
 template <class Block, u32 ROWS>
@@ -388,14 +36,18 @@ DEVICE_FUNCTION void multiply_rows(const Block *rows, u64 apart, u64 blocks, con
                                    u64 index, f32 *results)
 {
     typedef Way<Block> Here;
+    constexpr u32 STEP = Here::BLOCKS * sizeof(Block), AHEAD = LOOKED_AHEAD / ROWS;
     const Vector<typename Here::Side> y = vectors.vector<typename Here::Side>(index);
     Here sums[ROWS];
     u64 i = 0;
     for (; i + Here::BLOCKS <= blocks; i += Here::BLOCKS) {
         const typename Here::Shared shared(y, i);
 #pragma GCC unroll 4
-        for (u32 row = 0; row < ROWS; ++row)
-            sums[row].add(rows + row * apart * blocks + i, shared);
+        for (u32 row = 0; row < ROWS; ++row) {
+            const Block *const here = rows + row * apart * blocks + i;
+            look_ahead<STEP>(here, AHEAD);
+            sums[row].add(here, shared);
+        }
     }
     if (Here::BLOCKS == 2 && i < blocks) {
         // One is left: beyond the vector's end its integers are zero.

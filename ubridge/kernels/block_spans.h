@@ -3,7 +3,7 @@
 #define UBRIDGE_BLOCK_SPANS_H
 
 #include "activations.h"
-#include "block_products.h"
+#include "block_elements.h"
 #include "codebook_blocks.h"
 
 #if defined(__ARM_FEATURE_DOTPROD)
@@ -51,7 +51,10 @@ template <class Block> constexpr bool in_256 = Block::ELEMENTS % 256 == 0;
 DEVICE_FUNCTION f32 scale_at(const Side32 *sides, u64 e) { return sides[e / 32].d; }
 DEVICE_FUNCTION f32 scale_at(const Side256 *sides, u64 e) { return sides[e / 256].d; }
 DEVICE_FUNCTION i32 sum_at(const Side32 *sides, u64 e) { return sides[e / 32].sums[e % 32 / 16]; }
-DEVICE_FUNCTION i32 sum_at(const Side256 *sides, u64 e) { return sides[e / 256].sums[e % 256 / 16]; }
+DEVICE_FUNCTION i32 sum_at(const Side256 *sides, u64 e)
+{
+    return sides[e / 256].sums[e % 256 / 16];
+}
 
 template <class Block> using SideOf = std::conditional_t<in_256<Block>, Side256, Side32>;
 

@@ -2,7 +2,7 @@
 #ifndef UBRIDGE_BLOCK_TILES_H
 #define UBRIDGE_BLOCK_TILES_H
 
-#include "block_products.h"
+#include "block_products_q8_1.h"
 
 #if KERNEL_ON_GPU
 

@@ -13,7 +13,8 @@ struct Level {
 };
 
 #if !KERNEL_ON_GPU
-// A function that stays one, whatever constants it is called with: its copies would be most of a module.
+// A function that stays one, whatever constants it is called with: its copies would be most of a
+// module.
 #if defined(__clang__)
 #define ONE_FUNCTION __attribute__((noinline)) static
 #else

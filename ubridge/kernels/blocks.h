@@ -7,12 +7,12 @@
 //
 // `packed` gives four neighbors as the bytes of a word, with a sign, ready for an integer product;
 // where WIDE says so, sixteen as four words, too, from an element that is a multiple of 16. SPAN
-// elements share a level; MINIMUM says whether it has one. Multiplying scales, integers and minimums is exact
-// in f32 in every format, so only the subtraction rounds, with a fused multiplication or without:
-// the bits are the same everywhere.
+// elements share a level; MINIMUM says whether it has one. Multiplying scales, integers and
+// minimums is exact in f32 in every format, so only the subtraction rounds, with a fused
+// multiplication or without: the bits are the same everywhere.
 //
-// The layouts are those of ggml's files (llama.cpp, ggml-common.h). codebook_blocks.h has the formats
-// that choose from codebooks. ubridge/core/block_formats.py has a row for each of them all.
+// The layouts are those of ggml's files (llama.cpp, ggml-common.h). codebook_blocks.h has the
+// formats that choose from codebooks. ubridge/core/block_formats.py has a row for each of them all.
 #ifndef UBRIDGE_BLOCKS_H
 #define UBRIDGE_BLOCKS_H
 
@@ -90,7 +90,10 @@ struct BlockIQ4_NL {
     {
         return looked_up(codes, 0xF6EADDCFBFAD9881, 0x7159453526190D01);
     }
-    template <class Word> DEVICE_METHOD Word packed(u32 e) const { return values(halves<2, Word>(qs, e)); }
+    template <class Word> DEVICE_METHOD Word packed(u32 e) const
+    {
+        return values(halves<2, Word>(qs, e));
+    }
     DEVICE_METHOD Level level(u32) const { return {f32(d), 0}; }
 };
 
@@ -104,7 +107,10 @@ template <class Word> DEVICE_FUNCTION Word doubled_e2m1(Word codes)
 struct BlockMXFP4 {
     enum : u32 { ELEMENTS = 32, SPAN = 32, OFFSET = 0, MINIMUM = 0, WIDE = 1 };
     u8 x, qs[16];
-    template <class Word> DEVICE_METHOD Word packed(u32 e) const { return doubled_e2m1(halves<1, Word>(qs, e)); }
+    template <class Word> DEVICE_METHOD Word packed(u32 e) const
+    {
+        return doubled_e2m1(halves<1, Word>(qs, e));
+    }
     // 2^(x - 128): half of it, because the integers are doubled.
     DEVICE_METHOD Level level(u32) const
     {
@@ -154,7 +160,8 @@ struct BlockQ3_K {
     f16 d;
     template <class Word> DEVICE_METHOD Word packed(u32 e) const
     {
-        const Word low = load<2, Word>(qs + 32 * (e / 128) + e % 32) >> 2 * (e % 128 / 32) & 0x03030303;
+        const Word word = load<2, Word>(qs + 32 * (e / 128) + e % 32);
+        const Word low = word >> 2 * (e % 128 / 32) & 0x03030303;
         return low | (load<2, Word>(hmask + e % 32) >> e / 32 & 0x01010101) << 2;
     }
     DEVICE_METHOD Level level(u32 e) const
@@ -197,7 +204,8 @@ struct alignas(4) BlockQ5_K {
     u8 scales[12], qh[32], qs[128];
     template <class Word> DEVICE_METHOD Word packed(u32 e) const
     {
-        const Word low = load<4, Word>(qs + 32 * (e / 64) + e % 32) >> 4 * (e % 64 / 32) & 0x0F0F0F0F;
+        const Word word = load<4, Word>(qs + 32 * (e / 64) + e % 32);
+        const Word low = word >> 4 * (e % 64 / 32) & 0x0F0F0F0F;
         return low | (load<4, Word>(qh + e % 32) >> e / 32 & 0x01010101) << 4;
     }
     DEVICE_METHOD Level level(u32 e) const

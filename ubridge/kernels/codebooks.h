@@ -1,8 +1,9 @@
-// The codebooks of ggml's IQ formats: which combinations of magnitudes a block chooses from, by index.
+// The codebooks of ggml's IQ formats: which combinations of magnitudes a block chooses from, by
+// index.
 //
-// An entry packs 8 codes of 2 bits, or 4 of 3 bits, the first in the lowest bits; what a code stands
-// for, blocks.h says. The combinations are those of ggml's formats (llama.cpp, ggml-common.h; the
-// package gguf has them too): the tests compare every entry with that package.
+// An entry packs 8 codes of 2 bits, or 4 of 3 bits, the first in the lowest bits; what a code
+// stands for, blocks.h says. The combinations are those of ggml's formats (llama.cpp,
+// ggml-common.h; the package gguf has them too): the tests compare every entry with that package.
 #ifndef UBRIDGE_CODEBOOKS_H
 #define UBRIDGE_CODEBOOKS_H
 

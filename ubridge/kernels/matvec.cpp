@@ -11,40 +11,43 @@
 #include <new>
 
 enum : u64 {
-    TOGETHER = 4,  // lines that are multiplied by an element of the vector at a time
-    PART = 1024,   // lines whose sums are kept in the cache
+    TOGETHER = 4, // lines that are multiplied by an element of the vector at a time
+    PART = 1024,  // lines whose sums are kept in the cache
 };
 
 struct Released {
     void operator()(void *memory) const { free(memory); }
 };
 
-// The elements of each line lie together. Lines are taken from as many runs of neighbors, `apart` from
-// one another: each run is read from memory in its order, which is what CPUs look ahead for.
+// The elements of each line lie together. Two lines share what is read of the vector, from two runs of
+// neighbors, `apart` from one another: each run is read from memory in its order.
 template <class T, u64 lines>
-DEVICE_FUNCTION void sum_lines(const T *x, u64 step, u64 apart, const f32 *vector, u64 depth, T *out)
+DEVICE_FUNCTION void sum_lines(const T *x, u64 step, u64 apart, const T *vector, u64 depth, T *out)
 {
-    Floats sums[lines][2] = {};
+    constexpr u64 EACH = 8 / sizeof(T);
+    Floats sums[lines][EACH] = {};
     u64 i = 0;
-    for (; i + 2 * LANES <= depth; i += 2 * LANES)
+    for (; i + EACH * LANES <= depth; i += EACH * LANES)
         for (u64 line = 0; line < lines; ++line) {
             const T *const here = x + line * apart * step + i;
-            sums[line][0] += widened(here) * widened(vector + i);
-            sums[line][1] += widened(here + LANES) * widened(vector + i + LANES);
+            look_ahead<EACH * LANES * sizeof(T)>(here, LOOKED_AHEAD / lines);
+            for (u64 each = 0; each < EACH; ++each)
+                sums[line][each] += widened(here + each * LANES) * widened(vector + i + each * LANES);
         }
     for (u64 line = 0; line < lines; ++line) {
         f32 sum = 0;
         for (u64 lane = 0; lane < LANES; ++lane)
-            sum += sums[line][0][lane] + sums[line][1][lane];
+            for (u64 each = 0; each < EACH; ++each)
+                sum += sums[line][each][lane];
         for (u64 rest = i; rest < depth; ++rest)
-            sum += f32(x[line * apart * step + rest]) * vector[rest];
+            sum += f32(x[line * apart * step + rest]) * f32(vector[rest]);
         out[line * apart] = T(sum);
     }
 }
 
 // Neighboring lines lie together: `count` of them, at most PART.
 template <class T>
-static inline void sum_across(const T *x, u64 step, const f32 *vector, u64 depth, u64 count, T *out)
+static inline void sum_across(const T *x, u64 step, const T *vector, u64 depth, u64 count, T *out)
 {
     f32 sums[PART] = {};
     for (u64 first = 0; first < depth; first += TOGETHER) {
@@ -53,7 +56,7 @@ static inline void sum_across(const T *x, u64 step, const f32 *vector, u64 depth
         f32 factors[TOGETHER] = {};
         for (u64 i = 0; i < present; ++i) {
             rows[i] = x + (first + i) * step;
-            factors[i] = vector[first + i];
+            factors[i] = f32(vector[first + i]);
         }
         u64 i = 0;
         if (present == TOGETHER)
@@ -71,15 +74,15 @@ static inline void sum_across(const T *x, u64 step, const f32 *vector, u64 depth
 }
 
 template <class T>
-static inline void multiply_lines(const T *x, u64 line_step, u64 depth_step, const f32 *vector,
+static inline void multiply_lines(const T *x, u64 line_step, u64 depth_step, const T *vector,
                                   u64 depth, u64 lines, T *out)
 {
     u64 line = 0;
     if (depth_step == 1) {
-        const u64 apart = lines / TOGETHER;
+        const u64 apart = lines / 2;
         for (; line < apart; ++line)
-            sum_lines<T, TOGETHER>(x + line * line_step, line_step, apart, vector, depth, out + line);
-        for (line = apart * TOGETHER; line < lines; ++line)
+            sum_lines<T, 2>(x + line * line_step, line_step, apart, vector, depth, out + line);
+        for (line = apart * 2; line < lines; ++line)
             sum_lines<T, 1>(x + line * line_step, line_step, 1, vector, depth, out + line);
     } else if (line_step == 1) {
         for (; line < lines; line += PART)
@@ -88,7 +91,7 @@ static inline void multiply_lines(const T *x, u64 line_step, u64 depth_step, con
         for (; line < lines; ++line) {
             f32 sum = 0;
             for (u64 i = 0; i < depth; ++i)
-                sum += f32(x[line * line_step + i * depth_step]) * vector[i];
+                sum += f32(x[line * line_step + i * depth_step]) * f32(vector[i]);
             out[line] = T(sum);
         }
     }
@@ -102,14 +105,15 @@ static inline void multiply_lines(const T *x, u64 line_step, u64 depth_step, con
         const Piece piece(lines, blockIdx.x, gridDim.x, 32);                                       \
         if (piece.length == 0)                                                                     \
             return;                                                                                \
-        const std::unique_ptr<f32, Released> wide(                                                 \
-            static_cast<f32 *>(malloc((depth + 1) * sizeof(f32))));                                \
-        if (wide == nullptr)                                                                       \
+        const T *const from = vector + blockIdx.z * vector_batch;                                  \
+        const std::unique_ptr<T, Released> gathered(                                               \
+            step == 1 ? nullptr : static_cast<T *>(malloc((depth + 1) * sizeof(T))));              \
+        if (step != 1 && gathered == nullptr)                                                      \
             throw std::bad_alloc();                                                                \
-        for (u64 i = 0; i < depth; ++i)                                                            \
-            wide.get()[i] = f32(vector[blockIdx.z * vector_batch + i * step]);                     \
+        for (u64 i = 0; step != 1 && i < depth; ++i)                                               \
+            gathered.get()[i] = from[i * step];                                                    \
         multiply_lines<T>(x + blockIdx.z * x_batch + piece.first * line_step, line_step,           \
-                          depth_step, wide.get(), depth, piece.length,                             \
+                          depth_step, step == 1 ? from : gathered.get(), depth, piece.length,      \
                           out + blockIdx.z * lines + piece.first);                                 \
     }
 

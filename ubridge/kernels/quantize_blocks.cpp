@@ -1,163 +1,11 @@
-// From numbers to ggml's blocks, for CPUs: `quantize_<format>_<type>` writes as many blocks as it is
-// told, of consecutive elements.
+// From numbers to ggml's blocks, for CPUs: `quantize_<format>_<type>` writes as many blocks as it
+// is told, of consecutive elements. Grids are (pieces).
 //
-// Formats of 32 elements get the bytes that ggml's own reference gives them (MXFP4 those of gguf). The
-// others search for scales (`block_fits.h`), where ggml searches for others: the bytes differ, and
-// the root mean square error is at most ggml's and 2 percent.
-#include "block_fits.h"
-
-// What the blocks of BATCH blocks are made of: sixteen groups are fitted at once.
-template <u32 GROUP> struct Groups {
-    Floats16 x[GROUP];
-
-    DEVICE_METHOD explicit Groups(const f32 *values)
-    {
-        for (u32 i = 0; i < GROUP; ++i)
-            for (u32 lane = 0; lane < 16; ++lane)
-                x[i][lane] = values[lane * GROUP + i];
-    }
-};
-
-DEVICE_FUNCTION f32 furthest_of(const f32 *values, u32 count)
-{
-    f32 furthest = 0;
-    for (u32 i = 0; i < count; ++i)
-        furthest = fabsf(values[i]) > fabsf(furthest) ? values[i] : furthest;
-    return furthest;
-}
-
-DEVICE_FUNCTION f32 inverse_of(f32 value) { return value != 0 ? 1 / value : 0; }
-
-DEVICE_FUNCTION i32 nearest_in(f32 value, i32 least, i32 most)
-{
-    const f32 limited = value < f32(least) ? f32(least) : value > f32(most) ? f32(most) : value;
-    return i32(lrintf(limited));
-}
-
-// -- blocks of 32 ---------------------------------------------------------------------------------
-
-// 4 bits of each in bytes, the fifth in a word.
-DEVICE_FUNCTION u32 put_halves(const u32 *quants, u8 *qs)
-{
-    u32 fifth = 0;
-    for (u32 i = 0; i < 16; ++i)
-        qs[i] = u8((quants[i] & 15) | (quants[i + 16] & 15) << 4);
-    for (u32 i = 0; i < 32; ++i)
-        fifth |= (quants[i] >> 4 & 1) << i;
-    return fifth;
-}
-
-// The element of largest magnitude becomes -MOST, the end of the range with one value more.
-template <i32 MOST> DEVICE_FUNCTION u32 put_signed(const f32 *x, f16 *d, u8 *qs)
-{
-    const f32 scale = furthest_of(x, 32) / -f32(MOST), inverse = inverse_of(scale);
-    u32 quants[32];
-    for (u32 i = 0; i < 32; ++i) {
-        const f32 product = x[i] * inverse;
-        const i32 quant = i32(product + (f32(MOST) + 0.5f));
-        quants[i] = u32(quant < 2 * MOST ? quant : 2 * MOST - 1);
-    }
-    *d = f16(scale);
-    return put_halves(quants, qs);
-}
-
-template <i32 MOST> DEVICE_FUNCTION u32 put_raised(const f32 *x, f16 *d, f16 *m, u8 *qs)
-{
-    f32 least = x[0], most = x[0];
-    for (u32 i = 1; i < 32; ++i) {
-        least = x[i] < least ? x[i] : least;
-        most = x[i] > most ? x[i] : most;
-    }
-    const f32 scale = (most - least) / f32(MOST), inverse = inverse_of(scale);
-    u32 quants[32];
-    for (u32 i = 0; i < 32; ++i) {
-        const f32 product = (x[i] - least) * inverse;
-        const i32 quant = i32(product + 0.5f);
-        quants[i] = u32(quant < MOST ? quant : MOST);
-    }
-    *d = f16(scale);
-    *m = f16(least);
-    return put_halves(quants, qs);
-}
-
-ONE_FUNCTION void put(const f32 *x, BlockQ4_0 *out) { put_signed<8>(x, &out->d, out->qs); }
-ONE_FUNCTION void put(const f32 *x, BlockQ4_1 *out)
-{
-    put_raised<15>(x, &out->d, &out->m, out->qs);
-}
-ONE_FUNCTION void put(const f32 *x, BlockQ5_0 *out)
-{
-    const u32 fifth = put_signed<16>(x, &out->d, out->qs);
-    memcpy(out->qh, &fifth, sizeof fifth);
-}
-ONE_FUNCTION void put(const f32 *x, BlockQ5_1 *out)
-{
-    const u32 fifth = put_raised<31>(x, &out->d, &out->m, out->qs);
-    memcpy(out->qh, &fifth, sizeof fifth);
-}
-
-DEVICE_FUNCTION f32 put_bytes(const f32 *x, u8 *qs)
-{
-    const f32 scale = fabsf(furthest_of(x, 32)) / 127, inverse = inverse_of(scale);
-    for (u32 i = 0; i < 32; ++i)
-        qs[i] = u8(i8(roundf(x[i] * inverse)));
-    return scale;
-}
-
-ONE_FUNCTION void put(const f32 *x, BlockQ8_0 *out) { out->d = f16(put_bytes(x, out->qs)); }
-
-// With the sum of what the block stands for, as ggml has it on CPUs.
-ONE_FUNCTION void put(const f32 *x, BlockQ8_1 *out)
-{
-    const f32 scale = put_bytes(x, out->qs);
-    i32 sum = 0;
-    for (u32 i = 0; i < 32; ++i)
-        sum += i8(out->qs[i]);
-    out->d = f16(scale);
-    out->s = f16(f32(sum) * scale);
-}
-
-ONE_FUNCTION void put(const f32 *x, BlockMXFP4 *out)
-{
-    constexpr f32 VALUES[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
-    const f32 furthest = fabsf(furthest_of(x, 32));
-    i32 exponent = 0;
-    frexpf(furthest, &exponent);
-    const i32 biased = exponent - 1 - 2 + 127;
-    out->x = u8(furthest > 0 && biased > 0 ? biased < 254 ? biased : 254 : 0);
-    const f32 scale = out->level(0).scale;
-    u32 quants[32];
-    for (u32 i = 0; i < 32; ++i) {
-        f32 least = __FLT_MAX__;
-        quants[i] = 0;
-        for (u32 code = 0; code < 16; ++code) {
-            const f32 error = fabsf(scale * VALUES[code] - x[i]);
-            quants[i] = error < least ? code : quants[i];
-            least = error < least ? error : least;
-        }
-    }
-    put_halves(quants, out->qs);
-}
-
-// Sixteen blocks, a lane each.
-ONE_FUNCTION void put(const f32 *x, u32 count, BlockIQ4_NL *out)
-{
-    const Groups<32> groups(x);
-    Floats16 scale = fit_of_iq4<32>(groups.x);
-    for (u32 lane = 0; lane < 16; ++lane)
-        scale[lane] = f32(f16(scale[lane]));
-    const Floats16 inverse = inverse_of(scale);
-    Floats16 codes[32];
-    for (u32 i = 0; i < 32; ++i)
-        codes[i] = nearest_iq4<true>(groups.x[i] * inverse);
-    for (u32 lane = 0; lane < count; ++lane) {
-        u32 quants[32];
-        for (u32 i = 0; i < 32; ++i)
-            quants[i] = u32(codes[i][lane]);
-        out[lane].d = f16(scale[lane]);
-        put_halves(quants, out[lane].qs);
-    }
-}
+// Formats of 32 elements get the bytes that ggml's own reference gives them (MXFP4 those of gguf).
+// The others search for scales (`block_fits.h`), where ggml searches for others: the bytes differ,
+// and the root mean square error is at most ggml's and 2 percent.
+#include "quantize_32.h"
+#include "vectors.h"
 
 // -- blocks of 256 --------------------------------------------------------------------------------
 
@@ -190,7 +38,8 @@ DEVICE_FUNCTION void put_bits(const u32 *quants, u32 bit, u8 *qs)
     }
 }
 
-// Scales and minimums of COUNT groups in integers up to `most`, and the elements' integers with them.
+// Scales and minimums of COUNT groups in integers up to `most`, and the elements' integers with
+// them.
 template <u32 COUNT>
 DEVICE_FUNCTION void put_levels(const f32 *x, const f32 *scales, const f32 *minimums, i32 most,
                                 i32 most_quant, f16 *d, f16 *dmin, u32 *s, u32 *m, u32 *quants)
@@ -207,8 +56,8 @@ DEVICE_FUNCTION void put_levels(const f32 *x, const f32 *scales, const f32 *mini
     }
 }
 
-// Scales with signs of COUNT groups in integers from -most on, and the elements' integers, raised by
-// as much as makes the least of them 0.
+// Scales with signs of COUNT groups in integers from -most on, and the elements' integers, raised
+// by as much as makes the least of them 0.
 template <u32 COUNT>
 DEVICE_FUNCTION void put_scales(const f32 *x, const f32 *scales, i32 most, i32 most_quant, f16 *d,
                                 i32 *s, u32 *quants)
@@ -268,7 +117,8 @@ ONE_FUNCTION void put(const f32 *x, u32, BlockQ3_K *out)
 
 // Two blocks, for theirs are sixteen groups of 32.
 template <class Block>
-DEVICE_FUNCTION void put_two(const f32 *x, u32 count, Block *out, i32 most, f32 from, u32 candidates)
+DEVICE_FUNCTION void put_two(const f32 *x, u32 count, Block *out, i32 most, f32 from,
+                             u32 candidates)
 {
     const Groups<32> groups(x);
     const Fit fit = fit_with_minimum<32>(groups.x, f32(most), from, candidates);
@@ -402,11 +252,13 @@ DEVICE_FUNCTION auto put_any(const f32 *x, u32, Block *out) -> decltype(put(x, o
     put(x, out);
 }
 
-// `count` blocks of x. BATCH are made at once; where fewer are left, what is missing counts as zero.
+// `count` blocks of x, of which each block of the grid makes a run. BATCH are made at once; where fewer
+// are left, what is missing counts as zero.
 #define QUANTIZE_AS(format, T, Block, BATCH)                                                       \
     KERNEL(quantize_##format##_##T, (u64 count, const T *x, void *out))                            \
     {                                                                                              \
-        GRID_STRIDE(i, (count + (BATCH) - 1) / (BATCH)) {                                          \
+        const Piece piece((count + (BATCH) - 1) / (BATCH), blockIdx.x, gridDim.x, 1);              \
+        for (u64 i = piece.first; i < piece.first + piece.length; ++i) {                           \
             const u64 first = i * (BATCH), left = count - first;                                   \
             const u32 here = left < (BATCH) ? u32(left) : (BATCH);                                 \
             f32 values[(BATCH) * Block::ELEMENTS] = {};                                            \

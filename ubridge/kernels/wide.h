@@ -1,5 +1,5 @@
-// Vectors of 64 bytes, in as many registers as the level needs for them (AVX2 two, AVX-512 one), and
-// dot products of bytes. HAS_WIDE says whether the level has them.
+// Vectors of 64 bytes, in as many registers as the level needs for them (AVX2 two, AVX-512 one),
+// and dot products of bytes. HAS_WIDE says whether the level has them.
 //
 // Bytes of a weight are dotted in two ways: those from 0 to 127 as they are, and those with a sign,
 // which instructions of AVX-VNNI take only with SIGN_BIAS added.

@@ -8,6 +8,7 @@ that other kernels are not (`uhal/images/cpu_level.py`).
 from __future__ import annotations
 
 from functools import lru_cache
+from math import prod
 
 from ubridge.core.product import Product
 from ubridge.device.executor import DeviceExecutor
@@ -22,6 +23,8 @@ VECTORS = "matvec"
 _DTYPES = ("bf16", "f16", "f32")
 _PIECE = 2**20
 """Multiplications that are worth a separate piece."""
+_PIECE_OF_LINES = 2**17
+"""The same for a product by a vector, which waits for memory."""
 _PER_THREAD = 2**16
 """Multiplications for each work-item: the runtime tells short launches by their number."""
 
@@ -53,18 +56,17 @@ class PackedProducts(ProductKernel):
         """Add its launch."""
         batch, m, n, k = product.batch, product.m, product.n, product.k
         limits = self._executor.device.limits
-        columns, rows = _pieces(limits.processors, batch, m, n, k)
-        work = m * n * k // (columns * rows) // _PER_THREAD
-        threads = min(max(work, 1), limits.max_threads_per_block)
         dtype = product.dtype
         arguments: Arguments
         if m > 1 and n > 1:
+            columns, rows = _pieces(limits.processors, batch, m, n, k)
             arguments = {
                 **{"a": a, "b": b, "out": out, "m": m, "n": n, "k": k, "a_batch": product.a_batch},
                 **{"a_row": product.a_row, "a_column": product.a_column},
                 **{"b_batch": product.b_batch, "b_row": product.b_row},
                 "b_column": product.b_column,
             }
+            threads = self._threads(m * n * k // (columns * rows))
             geometry = ((columns, rows, batch), threads, 0)
             steps.launch_entry(MATRICES, f"{MATRICES}_{dtype}", geometry, arguments)
             return
@@ -82,8 +84,19 @@ class PackedProducts(ProductKernel):
                 **{"depth_step": product.b_row, "vector_batch": product.a_batch},
                 "step": product.a_column,
             }
-        geometry = ((columns * rows, 1, batch), threads, 0)
+        if arguments["depth_step"] == 1:
+            # As many as of other products by a vector (`pieces_of_lines`), in all batches together.
+            most = -(-16 * limits.processors // batch) if limits.processors > 1 else 1
+            pieces = max(1, min(most, m * n * k // _PIECE_OF_LINES))
+        else:
+            pieces = prod(_pieces(limits.processors, batch, m, n, k))
+        geometry = ((pieces, 1, batch), self._threads(m * n * k // pieces), 0)
         steps.launch_entry(VECTORS, f"{VECTORS}_{dtype}", geometry, arguments)
+
+    def _threads(self, multiplications: int) -> int:
+        """The work-items of a block."""
+        most = self._executor.device.limits.max_threads_per_block
+        return min(max(multiplications // _PER_THREAD, 1), most)
 
     def _find(self) -> None:
         try:

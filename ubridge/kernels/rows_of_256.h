@@ -1,0 +1,258 @@
+// Rows of blocks of 256 elements times a vector of bytes: see block_rows.h.
+#ifndef UBRIDGE_ROWS_OF_256_H
+#define UBRIDGE_ROWS_OF_256_H
+
+#include "rows_of_32.h"
+
+#if HAS_WIDE
+
+// By an instruction: what is written in C++ is twenty.
+DEVICE_FUNCTION f32 widened(const f16 &value)
+{
+    return _mm_cvtss_f32(_mm_cvtph_ps(_mm_loadu_si16(&value)));
+}
+
+// Sums of a row: of products, and of what minimums take away.
+struct SumsOf256 {
+    WideFloats sums = {};
+    __m256 taken = {};
+
+    DEVICE_METHOD void add(f32 scale, Wide words)
+    {
+        sums = sums + floats_of(scale) * floats(words);
+    }
+    // By two neighbors of f16: words, and half words of the minimums times sums of y.
+    DEVICE_METHOD void add(const f16 *scales, f32 d, Wide words, __m256i minimums, __m256i totals)
+    {
+        const __m128 both = _mm_cvtph_ps(_mm_loadu_si32(scales)) * _mm_set1_ps(d);
+        const __m256i products = _mm256_madd_epi16(minimums, totals);
+        sums = sums + everywhere(both) * floats(words);
+        taken += _mm256_broadcastss_ps(_mm_movehdup_ps(both)) * _mm256_cvtepi32_ps(products);
+    }
+    DEVICE_METHOD f32 result() const { return sum_of(sums) - sum_of(taken); }
+};
+
+// The sums of runs times their scales, times what the integers are above the elements.
+DEVICE_FUNCTION Wide raised_by(i32 power, __m256i scales, __m256i sums)
+{
+    const __m256i products = _mm256_madd_epi16(scales, sums);
+    return in_front(_mm256_sub_epi32(__m256i{}, _mm256_slli_epi32(products, power)));
+}
+
+// Of a vector's 256 elements the integers, and the sums of as many as share a scale.
+struct SharedOf256 {
+    const i8 *quants;
+    __m256i sums;
+    f32 d;
+
+    DEVICE_METHOD SharedOf256(const Vector<Side256> &y, u64 i, u32 span)
+        : quants(y.quants + 256 * i),
+          sums(span == 16 ? load_32(y.sides[i].sums)
+                          : _mm256_zextsi128_si256(load_16(y.sides[i].sums_of_32))),
+          d(y.sides[i].d)
+    {
+    }
+};
+
+// A format's integers in four vectors, as bytes from 0 to 127. Of vector n the halves are those of
+// elements PLACES[n][0] … + 31 and PLACES[n][1] … + 31. Scales, and minimums, are of SPAN elements.
+template <class Block> struct Unpacked;
+
+struct BothHalves {
+    static constexpr u32 PLACES[4][2] = {{0, 128}, {32, 160}, {64, 192}, {96, 224}};
+};
+struct EveryOther {
+    static constexpr u32 PLACES[4][2] = {{0, 64}, {32, 96}, {128, 192}, {160, 224}};
+};
+struct InOrder {
+    static constexpr u32 PLACES[4][2] = {{0, 32}, {64, 96}, {128, 160}, {192, 224}};
+};
+
+template <> struct Unpacked<BlockQ2_K> : BothHalves {
+    Wide integers[4];
+    __m256i scales, minimums;
+
+    DEVICE_METHOD explicit Unpacked(const BlockQ2_K &b)
+    {
+        const __m128i both = load_16(b.scales), low = _mm_set1_epi8(15);
+        scales = _mm256_cvtepu8_epi16(both & low);
+        minimums = _mm256_cvtepu8_epi16(_mm_srli_epi16(both, 4) & low);
+        const Wide q = load_64(b.qs), mask = bytes_of(3);
+        integers[0] = q & mask;
+        integers[1] = shifted<2, 2>(q) & mask;
+        integers[2] = shifted<4, 4>(q) & mask;
+        integers[3] = shifted<6, 6>(q) & mask;
+    }
+};
+
+template <> struct Unpacked<BlockQ3_K> : BothHalves {
+    Wide integers[4];
+    __m256i scales;
+
+    DEVICE_METHOD explicit Unpacked(const BlockQ3_K &b)
+    {
+        const u64 low = load<2, u32>(b.scales) | u64(load<2, u32>(b.scales + 4)) << 32;
+        const u64 high = load<2, u32>(b.scales + 8);
+        const u64 first = (high & 0x03030303) | (high & 0x0C0C0C0C) << 30;
+        const u64 second = (high >> 4 & 0x03030303) | (high & 0xC0C0C0C0) << 26;
+        const u64 nibbles = 0x0F0F0F0F0F0F0F0F;
+        const __m128i bytes = _mm_set_epi64x(i64((low >> 4 & nibbles) | second << 4),
+                                             i64((low & nibbles) | first << 4));
+        scales = _mm256_cvtepi8_epi16(_mm_sub_epi8(bytes, _mm_set1_epi8(32)));
+        const Wide q = load_64(b.qs), mask = bytes_of(3), bit = bytes_of(4);
+        const Wide h = twice(load_32(b.hmask));
+        integers[0] = (q & mask) | (shifted<-2, 2>(h) & bit);
+        integers[1] = (shifted<2, 2>(q) & mask) | (shifted<-1, 3>(h) & bit);
+        integers[2] = (shifted<4, 4>(q) & mask) | (shifted<0, 4>(h) & bit);
+        integers[3] = (shifted<6, 6>(q) & mask) | (shifted<1, 5>(h) & bit);
+    }
+};
+
+// 8 scales, then 8 minimums, of 6 bits each: see `level_of_six_bits`.
+DEVICE_FUNCTION __m256i six_bits(const u8 *packed)
+{
+    const __m128i bytes = load_16(packed);
+    const __m128i first = _mm_shuffle_epi8(
+        bytes, _mm_setr_epi8(0, 1, 2, 3, 8, 9, 10, 11, 4, 5, 6, 7, 8, 9, 10, 11));
+    const __m128i upper = _mm_shuffle_epi8(
+        bytes, _mm_setr_epi8(-1, -1, -1, -1, 0, 1, 2, 3, -1, -1, -1, -1, 4, 5, 6, 7));
+    const __m128i lower = _mm_srlv_epi32(first, _mm_setr_epi32(0, 0, 0, 4)) &
+                          _mm_setr_epi32(0x3F3F3F3F, 0x0F0F0F0F, 0x3F3F3F3F, 0x0F0F0F0F);
+    return _mm256_cvtepu8_epi16(lower | (_mm_srli_epi16(upper, 2) & _mm_set1_epi8(0x30)));
+}
+
+template <> struct Unpacked<BlockQ4_K> : EveryOther {
+    Wide integers[4];
+    __m256i scales, minimums;
+
+    DEVICE_METHOD explicit Unpacked(const BlockQ4_K &b)
+    {
+        scales = six_bits(b.scales);
+        minimums = _mm256_permute4x64_epi64(scales, 0xEE);
+        const Wide q0 = load_64(b.qs), q1 = load_64(b.qs + 64), mask = bytes_of(15);
+        integers[0] = q0 & mask;
+        integers[1] = shifted<4, 4>(q0) & mask;
+        integers[2] = q1 & mask;
+        integers[3] = shifted<4, 4>(q1) & mask;
+    }
+};
+
+template <> struct Unpacked<BlockQ5_K> : EveryOther {
+    Wide integers[4];
+    __m256i scales, minimums;
+
+    DEVICE_METHOD explicit Unpacked(const BlockQ5_K &b)
+    {
+        scales = six_bits(b.scales);
+        minimums = _mm256_permute4x64_epi64(scales, 0xEE);
+        const Wide q0 = load_64(b.qs), q1 = load_64(b.qs + 64), mask = bytes_of(15);
+        const Wide h = twice(load_32(b.qh)), bit = bytes_of(16);
+        integers[0] = (q0 & mask) | (shifted<-4, -2>(h) & bit);
+        integers[1] = (shifted<4, 4>(q0) & mask) | (shifted<-3, -1>(h) & bit);
+        integers[2] = (q1 & mask) | (shifted<0, 2>(h) & bit);
+        integers[3] = (shifted<4, 4>(q1) & mask) | (shifted<1, 3>(h) & bit);
+    }
+};
+
+template <> struct Unpacked<BlockQ6_K> : InOrder {
+    Wide integers[4];
+    __m256i scales;
+
+    DEVICE_METHOD explicit Unpacked(const BlockQ6_K &b)
+    {
+        scales = _mm256_cvtepi8_epi16(load_16(b.scales));
+        const Wide q0 = load_64(b.ql), q1 = load_64(b.ql + 64);
+        const Wide h0 = twice(load_32(b.qh)), h1 = twice(load_32(b.qh + 32));
+        const Wide low = bytes_of(15), high = bytes_of(0x30);
+        integers[0] = (q0 & low) | (shifted<-4, -2>(h0) & high);
+        integers[1] = (shifted<4, 4>(q0) & low) | (shifted<0, 2>(h0) & high);
+        integers[2] = (q1 & low) | (shifted<-4, -2>(h1) & high);
+        integers[3] = (shifted<4, 4>(q1) & low) | (shifted<0, 2>(h1) & high);
+    }
+};
+
+template <class Block> struct WayOf256 : SumsOf256 {
+    enum : u32 { BLOCKS = 1, ROWS = 1 };
+    typedef Side256 Side;
+    typedef Unpacked<Block> Unpacking;
+
+    struct Shared : SharedOf256 {
+        DEVICE_METHOD Shared(const Vector<Side> &y, u64 i) : SharedOf256(y, i, Block::SPAN) {}
+    };
+
+    template <u32 n>
+    static DEVICE_METHOD Wide term(Wide made, const Unpacking &b, const Scales &scales,
+                                   const Shared &y)
+    {
+        constexpr u32 first = Unpacking::PLACES[n][0], other = Unpacking::PLACES[n][1];
+        constexpr u32 SPAN = Block::SPAN;
+        const Wide x = load_halves(y.quants + first, y.quants + other);
+        const Wide each = scales.template spread<first / SPAN, (first + 16) / SPAN, other / SPAN,
+                                                 (other + 16) / SPAN>();
+        return add_pairs(made, pairs(b.integers[n], x), each);
+    }
+
+    DEVICE_METHOD void add(const Block *b, const Shared &y)
+    {
+        const Unpacking unpacked(*b);
+        const Scales scales(unpacked.scales);
+        Wide made = {};
+        if constexpr (Block::OFFSET != 0) // a power of two
+            made = raised_by(__builtin_ctz(Block::OFFSET), unpacked.scales, y.sums);
+        made = term<0>(made, unpacked, scales, y);
+        made = term<1>(made, unpacked, scales, y);
+        made = term<2>(made, unpacked, scales, y);
+        made = term<3>(made, unpacked, scales, y);
+        if constexpr (Block::MINIMUM != 0)
+            SumsOf256::add(&b->d, y.d, made, unpacked.minimums, y.sums);
+        else
+            SumsOf256::add(widened(b->d) * y.d, made);
+    }
+};
+
+struct WayOfIQ4_XS : SumsOf256 {
+    enum : u32 { BLOCKS = 1, ROWS = 1 };
+    typedef Side256 Side;
+    struct Shared : SharedOf256 {
+        DEVICE_METHOD Shared(const Vector<Side> &y, u64 i) : SharedOf256(y, i, 32) {}
+    };
+
+    // 8 scales of 6 bits, above 32, as half words.
+    static DEVICE_METHOD __m128i scales_of(const BlockIQ4_XS *b)
+    {
+        const u32 packed = load<2, u32>(b->scales_l);
+        const __m128i low = _mm_cvtepu8_epi16(_mm_set_epi64x(
+            0, i64((u64(packed & 0x0F0F0F0F) | u64(packed >> 4 & 0x0F0F0F0F) << 32))));
+        // Evens, then odds; in their order again:
+        const __m128i ordered = _mm_unpacklo_epi16(low, _mm_unpackhi_epi64(low, low));
+        const __m128i at =
+            _mm_setr_epi16(1 << 14, 1 << 12, 1 << 10, 1 << 8, 1 << 6, 1 << 4, 1 << 2, 1);
+        const __m128i packed_high = _mm_set1_epi16(i16(b->scales_h));
+        const __m128i high = _mm_srli_epi16(_mm_mullo_epi16(packed_high, at), 14);
+        return _mm_sub_epi16(ordered | _mm_slli_epi16(high, 4), _mm_set1_epi16(32));
+    }
+
+    DEVICE_METHOD void add(const BlockIQ4_XS *b, const Shared &y)
+    {
+        const __m128i halves = scales_of(b);
+        const __m256i words = _mm256_cvtepi16_epi32(halves);
+        Wide made = {};
+        if (SIGN_BIAS != 0)
+            made = raised_by(7, _mm256_zextsi128_si256(halves), y.sums);
+#pragma GCC unroll 4
+        for (u32 k = 0; k < 8; k += 2) {
+            const Wide integers =
+                looked_up(nibbles_of(b->qs + 16 * k, b->qs + 16 * k + 16), iq4_table());
+            const Wide dots = dot_signed({}, integers, load_64(y.quants + 32 * k));
+            const Wide scales =
+                joined(_mm256_permutevar8x32_epi32(words, _mm256_set1_epi32(i32(k))),
+                       _mm256_permutevar8x32_epi32(words, _mm256_set1_epi32(i32(k + 1))));
+            made = sum(made, product(dots, scales));
+        }
+        SumsOf256::add(widened(b->d) * y.d, made);
+    }
+};
+
+#endif
+
+#endif
