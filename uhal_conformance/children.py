@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from uhal_conformance.sampling import rounds
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -17,7 +19,7 @@ def run_child(
     *arguments: Any,
     environment: Mapping[str, str] | None = None,
     options: Sequence[str] = (),
-    timeout: float = 120,
+    timeout: float = rounds(120, 1200),
 ) -> subprocess.CompletedProcess[str]:
     """Call `function(*arguments)` in a fresh interpreter; arguments must have a literal repr."""
     module = ".".join(Path(function.__code__.co_filename).relative_to(ROOT).with_suffix("").parts)

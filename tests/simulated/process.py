@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.sampling import rounds
+
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = Path(__file__).resolve().parent / "programs"
 IMAGES = ROOT / "ubridge" / "kernels" / "images" / "cuda"
@@ -53,7 +55,7 @@ def run_freely(*arguments: str, **environment: str) -> subprocess.CompletedProce
         env={**inherited, **settings},
         capture_output=True,
         encoding="utf-8",
-        timeout=300,
+        timeout=rounds(300, 3000),
     )
 
 

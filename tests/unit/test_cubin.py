@@ -112,6 +112,16 @@ def test_what_is_no_cubin() -> None:
         read_cubin(b"\x7fELF" + bytes(60))
 
 
+def test_a_size_of_many_bytes_is_refused() -> None:
+    """Found by damage: as a number of 5000 digits it could not be told either."""
+    image = bytearray((DATA / "sm_80.cubin").read_bytes())
+    at = image.index(b"\x03\x19")
+    image[at] = 4  # the size follows, in as many bytes as the two behind say
+    image[at + 2 : at + 4] = (24).to_bytes(2, "little")
+    with pytest.raises(InvalidImageError, match="size of the parameters of '.*' cannot be read"):
+        read_cubin(bytes(image))
+
+
 @pytest.mark.parametrize("name", ["sm_80", "sm_100f", "old_sm_90a"])
 def test_every_truncation_is_refused(name: str, seed: int) -> None:
     image = (DATA / f"{name}.cubin").read_bytes()

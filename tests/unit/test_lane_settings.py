@@ -128,6 +128,6 @@ def test_devices_work_the_same_under_each_setting(setting: str, seed: int) -> No
         env={**os.environ, name: value},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=rounds(300, 3000),
     )
     assert result.returncode == 0, result.stdout[-3000:]

@@ -220,6 +220,8 @@ def _entry(
             if parameters.setdefault(parameter.index, parameter) is not parameter:
                 _fail(f"it describes parameter {parameter.index} of {name!r} twice")
         elif number == _PARAMETER_BYTES:
+            if len(value) > 4:
+                _fail(f"the size of the parameters of {name!r} cannot be read")
             total = int.from_bytes(value, "little")
         elif number in (_MAX_THREADS, _REQUIRED_THREADS) and len(value) == 12:
             extents[number] = struct.unpack("<III", value)
