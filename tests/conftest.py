@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -70,6 +71,19 @@ def settled_heap() -> None:
     """Keep what outlives a module of tests from being gone through at every count of objects."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def returned_memory() -> Iterator[None]:
+    """What full counts leave in pools is gigabytes, in a process that tests for an hour."""
+    yield
+    if SOAK:
+        from uhal import registry
+        from uhal.errors import DeviceError
+
+        for context in registry.opened_contexts():
+            with contextlib.suppress(DeviceError):  # a device that was lost
+                context.empty_cache()
 
 
 @pytest.fixture

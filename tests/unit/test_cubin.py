@@ -118,7 +118,7 @@ def test_a_size_of_many_bytes_is_refused() -> None:
     at = image.index(b"\x03\x19")
     image[at] = 4  # the size follows, in as many bytes as the two behind say
     image[at + 2 : at + 4] = (24).to_bytes(2, "little")
-    with pytest.raises(InvalidImageError, match="size of the parameters of '.*' cannot be read"):
+    with pytest.raises(InvalidImageError, match=r"size of the parameters of '.*' cannot be read"):
         read_cubin(bytes(image))
 
 
