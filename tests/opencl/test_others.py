@@ -17,7 +17,12 @@ pytestmark = pytest.mark.skipif(not SOAK, reason="packages of 250 MB and an hour
 HOURS = 3600.0
 CONFORMANCE = ("tests/conformance",)
 EVERYTHING = ("tests/conformance", "tests/ubridge")
-BUT_2022 = "not log_softmax and not tell_time and not json_holds"
+ATOMICS = "not test_language and not one_source"
+"""Their compilers end the process when they meet the kernel language's atomics (2026-11-22)."""
+BUT_2022 = (
+    f"{ATOMICS} and not log_softmax and not tell_time and not json_holds"
+    " and not there_once and not order_of_the_stream and not elapsed_says"
+)
 """Its markers tell no times, and no kernel gets as much private memory as that one takes."""
 NO_RECORDS = "not tells_where and not whoever_waits and not told_once and not bad_id"
 """Without memory of the host's that devices reach nobody is told of an index out of bounds."""
@@ -63,12 +68,12 @@ def test_pocl_3_is_refused_by_what_it_lacks(debian: Path) -> None:
 
 
 def test_everything_on_pocl_7(debian: Path, tmp_path: Path) -> None:
-    passes(pocl_7(debian), EVERYTHING, "", tmp_path)
+    passes(pocl_7(debian), EVERYTHING, ATOMICS, tmp_path)
 
 
 @pytest.mark.parametrize("memory", ["svm-fine", "svm-coarse", "buffer-address"])
 def test_every_kind_of_memory_on_pocl_7(debian: Path, tmp_path: Path, memory: str) -> None:
-    passes(pocl_7(debian), CONFORMANCE, "", tmp_path, UHAL_OPENCL_MEMORY=memory)
+    passes(pocl_7(debian), CONFORMANCE, ATOMICS, tmp_path, UHAL_OPENCL_MEMORY=memory)
 
 
 def test_everything_on_intels_of_2022(debian: Path, tmp_path: Path) -> None:

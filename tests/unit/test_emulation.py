@@ -164,6 +164,7 @@ def test_an_exception_reaches_the_user_as_the_cause() -> None:
     with pytest.raises(DeviceError, match="event_create: KeyError: 'a mistake'") as caught:
         Event(device=device)
     assert caught.value.__cause__ is failure
+    device.close()
 
 
 @pytest.mark.parametrize("failure", [NotFoundError("no such event"), KeyboardInterrupt()])
@@ -172,6 +173,7 @@ def test_an_exception_of_ours_and_an_interrupt_stay_what_they_are(failure: BaseE
     with pytest.raises(type(failure)) as caught:
         Event(device=device)
     assert caught.value is failure
+    device.close()
 
 
 def test_a_memory_error_says_that_the_device_is_full() -> None:
