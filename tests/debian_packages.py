@@ -25,6 +25,8 @@ from typing import NoReturn
 
 import pytest
 
+from tests.requirements import missing
+
 PINS = Path(__file__).with_suffix(".tsv")
 ARCHIVE = "http://deb.debian.org/debian"
 SNAPSHOT = "http://snapshot.debian.org/archive/debian/20261122T090000Z"
@@ -125,7 +127,7 @@ def _fetch(archive: str, pins: list[Pin], folder: Path) -> dict[Pin, str]:
 def _give_up(packages: list[str], attempts: list[str]) -> NoReturn:
     tried = "\n  ".join(attempts)
     if not any(_REFUSED.search(words) for words in attempts):
-        _unobtainable(f"no network to download {', '.join(packages)} from:\n  {tried}")
+        missing(f"no network to download {', '.join(packages)} from:\n  {tried}")
     pytest.fail(
         f"{', '.join(packages)} cannot be had as {PINS.name} has it:\n  {tried}\nIf Debian "
         "replaced the version, bring the list up to date: python -m tests.debian_packages",
@@ -143,16 +145,10 @@ def _archives() -> Iterator[str]:
 
 def _check_tools(wanted: str) -> None:
     if platform.machine() != _MACHINE:
-        _unobtainable(f"{PINS.name} has {wanted} for {_MACHINE}, this is {platform.machine()}")
+        missing(f"{PINS.name} has {wanted} for {_MACHINE}, this is {platform.machine()}")
     for tool in (str(_HELPER), "apt-get", "dpkg-deb"):
         if shutil.which(tool) is None:
-            _unobtainable(f"{wanted} is packages of Debian, and there is no {tool} here")
-
-
-def _unobtainable(reason: str) -> NoReturn:
-    if os.environ.get("CI"):
-        pytest.fail(f"in CI this must be there: {reason}", pytrace=False)
-    pytest.skip(reason)
+            missing(f"{wanted} is packages of Debian, and there is no {tool} here")
 
 
 @contextmanager

@@ -13,13 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import NoReturn
-
-import pytest
 
 from build_support import conformance_images, cuda_kernels, hip_compiler
 from opencl_backend import compile as opencl_compile
 from simulators.topsfb import of_host
+from tests.requirements import missing
 from uhal import Device, registry
 from uhal.images.amd_target import TargetId
 from uhal_conformance.gaps import HELD, UNSUPPORTED, read_gaps
@@ -47,7 +45,7 @@ def committed_ptx(source: Path) -> Path:
     folder = IMAGES / "cuda"
     made_of = json.loads((folder / "sources.json").read_text("utf-8"))
     if made_of.get(source.name) != conformance_images.source_digests().get(source.name):
-        _missing(f"{source.name} has changed since its PTX was made, and nvcc is not on the PATH")
+        missing(f"{source.name} has changed since its PTX was made, and nvcc is not on the PATH")
     return folder / f"{source.stem}.ptx"
 
 
@@ -71,7 +69,7 @@ def compile_for_target(target: str, source: Path, folder: Path) -> Path:
     """Compile to a code object with the pinned clang unless the same was compiled before."""
     compiler = hip_compiler.toolchain()
     if compiler is None:
-        _missing(f"needs pip install {hip_compiler.PACKAGE}=={hip_compiler.PINNED}")
+        missing(f"needs pip install {hip_compiler.PACKAGE}=={hip_compiler.PINNED}")
     image = folder / f"{source.stem}-{digest_of(source, f'{compiler} {target}')}.hsaco"
     if not image.exists():
         unfinished = image.with_suffix(f".{os.getpid()}")
@@ -85,7 +83,7 @@ def compile_for_opencl(source: Path, folder: Path) -> Path:
     """Compile to SPIR-V with the pinned clang unless the same was compiled before."""
     compiler = hip_compiler.toolchain()
     if compiler is None:
-        _missing(f"needs pip install {hip_compiler.PACKAGE}=={hip_compiler.PINNED}")
+        missing(f"needs pip install {hip_compiler.PACKAGE}=={hip_compiler.PINNED}")
     recipe = f"{compiler} {' '.join(opencl_compile.LANGUAGE)}"
     image = folder / f"{source.stem}-{digest_of(source, recipe)}.spv"
     if not image.exists():
@@ -142,7 +140,7 @@ def prepare_opencl(folder: Path) -> Mapping[str, str]:
     """Find a vendor's runtime; programs are kept from run to run."""
     found = registry.record("opencl")
     if found.verdict != "ok":
-        _missing(f"{found.reason}: {found.next_step}")
+        missing(f"{found.reason}: {found.next_step}")
     return {"UHAL_OPENCL_CACHE": str(folder / "opencl")}
 
 
@@ -164,15 +162,8 @@ def prepare_simulated_tops(folder: Path) -> Mapping[str, str]:
 def _simulator(name: str) -> str:
     library = ROOT / "simulators" / "build" / name
     if not library.is_file():
-        _missing(f"the simulated {name} is not built: make simulators")
+        missing(f"the simulated {name} is not built: make simulators")
     return str(library)
-
-
-def _missing(reason: str) -> NoReturn:
-    """Fail in CI, where the project's own scripts bring it; tell a developer why it is skipped."""
-    if os.environ.get("CI"):
-        pytest.fail(reason, pytrace=False)
-    pytest.skip(reason)
 
 
 def _host_builds(folder: Path) -> Mapping[str, str]:

@@ -8,7 +8,6 @@ import shlex
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import NoReturn
 
 import pytest
 
@@ -16,6 +15,7 @@ from opencl_backend._library import candidates
 from tests.children import ROOT
 from tests.conformance.rows import ROWS
 from tests.debian_packages import unpack
+from tests.requirements import missing
 from uhal import Device
 
 ROW = next(row for row in ROWS if row.name == "opencl")
@@ -27,13 +27,6 @@ def folder(request: pytest.FixtureRequest) -> Path:
     cache = request.config.cache
     assert cache is not None
     return cache.mkdir("kernels")
-
-
-def missing(reason: str) -> NoReturn:
-    """Fail in CI, where the project's own scripts bring it; tell a developer why it is skipped."""
-    if os.environ.get("CI"):
-        pytest.fail(reason, pytrace=False)
-    pytest.skip(reason)
 
 
 LAYERS = {

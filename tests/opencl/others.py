@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tests.children import ROOT
 from tests.debian_packages import LIBRARIES, unpack
-from tests.opencl.conftest import missing
+from tests.requirements import missing
 
 _FOREIGN = ("UHAL_", "POCL_", "OCL_ICD_", "CL_CONFIG_")
 """What a developer may have set for other runs."""

@@ -10,7 +10,7 @@ import pytest
 from opencl_backend import compile as opencl_compile
 from opencl_backend import interop
 from tests.children import check_child
-from tests.opencl.conftest import missing
+from tests.requirements import missing
 from uhal import Device, DeviceBuffer, Module, Stream
 from uhal.errors import (
     ArgumentTypeError,

@@ -16,6 +16,7 @@ import pytest
 
 import ubridge
 import uhal
+from tests.requirements import missing
 from tests.sampling import SOAK
 from uhal.profiler.records import KINDS
 
@@ -55,7 +56,7 @@ def packages(request: pytest.FixtureRequest) -> Path:
                 [*pip, "--target", str(made), *PACKAGES], capture_output=True, text=True
             )
             if done.returncode:
-                pytest.skip(f"cannot be had: {', '.join(PACKAGES)}\n{done.stderr}")
+                missing(f"cannot be had: {', '.join(PACKAGES)}\n{done.stderr}")
             made.replace(folder)
     return folder
 
