@@ -8,7 +8,7 @@
 
 namespace uhal_host {
 
-thread_local const Launch *running = nullptr;
+__thread const Launch *running = nullptr;
 
 namespace {
 

@@ -7,7 +7,7 @@ namespace uhal_host {
 
 // The launch whose blocks this thread runs, null when it runs none. A single word that a signal's
 // handler may read.
-extern thread_local const Launch *running;
+extern __thread const Launch *running;
 
 struct Running {
     explicit Running(const Launch &launch) { running = &launch; }

@@ -38,10 +38,10 @@ int check_launch(const Launch &launch) {
 
 void run_blocks(const Launch &launch, uint64_t first, uint64_t count) {
     const Running told(launch);
-    const Reading reading;
+    page_was_missing = false;
     if (launch.function->checked) {
         run_checked(launch);
-        reading.require_pages();
+        require_pages();
         return;
     }
     uhal_block block = launch.block;
@@ -59,7 +59,7 @@ void run_blocks(const Launch &launch, uint64_t first, uint64_t count) {
     } else {
         launch.function->kernel->run(&block, count, launch.parameters);
     }
-    reading.require_pages();
+    require_pages();
 }
 
 } // namespace uhal_host

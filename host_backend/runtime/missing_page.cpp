@@ -1,5 +1,7 @@
 #include "missing_page.h"
 
+#include "crash.h"
+
 #include <cstdio>
 #include <cstring>
 #include <stdexcept>
@@ -14,27 +16,27 @@
 
 namespace uhal_host {
 
+__thread bool page_was_missing = false;
+
 namespace {
 
-thread_local bool reading = false;
-thread_local char missing_file[512]; // empty: none
+thread_local bool copying = false;
+// What follows is of the last page that was missing.
+thread_local char missing_file[512];
 thread_local uint64_t missing_byte = 0;
 thread_local uintptr_t missing_start = 0; // the mapping it belongs to
 thread_local uintptr_t missing_end = 0;
 
 } // namespace
 
-Reading::Reading() : was_reading_(reading) {
-    reading = true;
-    missing_file[0] = '\0';
+Copying::Copying() {
+    copying = true;
+    page_was_missing = false;
 }
 
-Reading::~Reading() { reading = was_reading_; }
+Copying::~Copying() { copying = false; }
 
-void Reading::require_pages() const {
-    if (missing_file[0] == '\0') {
-        return;
-    }
+void refuse_missing_page() {
     throw std::runtime_error(std::string("the file ") + missing_file + " has no byte " +
                              std::to_string(missing_byte) +
                              " any more: it was cut short after it was opened, or cannot be read. "
@@ -91,6 +93,7 @@ bool note(uintptr_t address, const char *line) {
     missing_start = mapping.start;
     missing_end = mapping.end;
     strncpy(missing_file, mapping.path, sizeof missing_file - 1);
+    page_was_missing = true;
     return true;
 }
 
@@ -122,12 +125,11 @@ bool find_file(uintptr_t address) {
 } // namespace
 
 bool stand_in(uintptr_t address) {
-    if (!reading) {
+    if (running == nullptr && !copying) {
         return false;
     }
     const int error_before = errno;
-    const bool is_known =
-        missing_file[0] != '\0' && address >= missing_start && address < missing_end;
+    const bool is_known = page_was_missing && address >= missing_start && address < missing_end;
     bool stands = is_known || find_file(address);
     if (stands) {
         const uintptr_t page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));

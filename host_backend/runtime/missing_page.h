@@ -6,18 +6,23 @@
 namespace uhal_host {
 
 // Where a kernel or a copy meets such a page in memory that nobody writes, a page of zeros stands in,
-// so that it ends, and the thread keeps what is to be said. `require_pages` says it.
-class Reading {
-  public:
-    Reading();
-    ~Reading();
-    Reading(const Reading &) = delete;
+// so that it ends. Whether this thread has met one since it set this to false.
+extern __thread bool page_was_missing;
 
-    // Throws std::runtime_error, which names the file, where a page was missing.
-    void require_pages() const;
+[[noreturn]] void refuse_missing_page();
 
-  private:
-    const bool was_reading_;
+// Throws std::runtime_error, which names the file, where a page was missing.
+inline void require_pages() {
+    if (page_was_missing) {
+        refuse_missing_page();
+    }
+}
+
+// While there is one, this thread copies. That it runs a kernel is known anyway (`running`).
+struct Copying {
+    Copying();
+    ~Copying();
+    Copying(const Copying &) = delete;
 };
 
 // For the handler of SIGBUS: whether a page of zeros stands at the address now.

@@ -154,10 +154,10 @@ void Stream::execute_step(const Task &step, uint64_t index) {
 }
 
 void Stream::move(const Copy &copy) {
-    const Reading reading;
+    const Copying told;
     uhal_host::run(copy);
     try {
-        reading.require_pages();
+        require_pages();
     } catch (const std::exception &missing) {
         device_.lose(std::string("copy: ") + missing.what(), nullptr, 0);
     }

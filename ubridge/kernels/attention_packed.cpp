@@ -91,22 +91,23 @@ static inline void score(const f32 *queries, u64 width, const f32 *keys, f32 *sc
             *vector_at(scores + row * KEYS + part * LANES) = sums[row][part];
 }
 
-// Adds values by their shares to `parts` vectors of the sums of `together` rows.
-template <u64 together, u64 parts>
-static inline void add_values(const f32 *shares, const f32 *values, u64 padded, f32 *results) {
+// Adds `count` values by their shares to `parts` vectors of the sums of `together` rows.
+template <u64 together, u64 parts, class T>
+static inline void add_values(const f32 *shares, const T *values, u64 count, u64 width,
+                              f32 *results) {
     Floats sums[together][parts];
     for (u64 row = 0; row < together; ++row)
         for (u64 part = 0; part < parts; ++part)
-            sums[row][part] = widened(results + row * padded + part * LANES);
-    for (u64 key = 0; key < KEYS; ++key)
+            sums[row][part] = widened(results + row * width + part * LANES);
+    for (u64 key = 0; key < count; ++key)
         for (u64 part = 0; part < parts; ++part) {
-            const Floats some = widened(values + key * padded + part * LANES);
+            const Floats some = widened(values + key * width + part * LANES);
             for (u64 row = 0; row < together; ++row)
                 sums[row][part] += shares[row * KEYS + key] * some;
         }
     for (u64 row = 0; row < together; ++row)
         for (u64 part = 0; part < parts; ++part)
-            *vector_at(results + row * padded + part * LANES) = sums[row][part];
+            *vector_at(results + row * width + part * LANES) = sums[row][part];
 }
 
 // Scores of a row become shares of what was seen so far; its sums are brought to the same scale.
@@ -160,9 +161,9 @@ static inline void add_row(const Rows &rows, u64 row, const Packed &packed, cons
     u64 column = 0;
     f32 *const sums = rows.sums + row * rows.padded;
     for (; column + 4 * LANES <= rows.padded; column += 4 * LANES)
-        add_values<together, 4>(shares, packed.values + column, rows.padded, sums + column);
+        add_values<together, 4>(shares, packed.values + column, KEYS, rows.padded, sums + column);
     for (; column < rows.padded; column += LANES)
-        add_values<together, 1>(shares, packed.values + column, rows.padded, sums + column);
+        add_values<together, 1>(shares, packed.values + column, KEYS, rows.padded, sums + column);
 }
 
 template <u64 together>
@@ -211,25 +212,6 @@ static inline void score_in_place(const f32 *queries, u64 width, const T *keys, 
     }
 }
 
-// Adds `count` values by their shares to `parts` vectors of the sums of `together` rows.
-template <u64 together, u64 parts, class T>
-static inline void add_in_place(const f32 *shares, const T *values, u64 count, u64 width,
-                                f32 *results) {
-    Floats sums[together][parts];
-    for (u64 row = 0; row < together; ++row)
-        for (u64 part = 0; part < parts; ++part)
-            sums[row][part] = widened(results + row * width + part * LANES);
-    for (u64 key = 0; key < count; ++key)
-        for (u64 part = 0; part < parts; ++part) {
-            const Floats some = widened(values + key * width + part * LANES);
-            for (u64 row = 0; row < together; ++row)
-                sums[row][part] += shares[row * KEYS + key] * some;
-        }
-    for (u64 row = 0; row < together; ++row)
-        for (u64 part = 0; part < parts; ++part)
-            *vector_at(results + row * width + part * LANES) = sums[row][part];
-}
-
 // Rows of one token, which see the same keys, and at most KEYS keys from `first` on.
 template <u64 together, class T>
 static inline void visit_in_place(const Rows &rows, u64 row, u64 first, const T *k, const T *v,
@@ -244,9 +226,9 @@ static inline void visit_in_place(const Rows &rows, u64 row, u64 first, const T 
     u64 column = 0;
     f32 *const sums = rows.sums + row * width;
     for (; column + 4 * LANES <= width; column += 4 * LANES)
-        add_in_place<together, 4>(scores, v + column, count, width, sums + column);
+        add_values<together, 4>(scores, v + column, count, width, sums + column);
     for (; column < width; column += LANES)
-        add_in_place<together, 1>(scores, v + column, count, width, sums + column);
+        add_values<together, 1>(scores, v + column, count, width, sums + column);
 }
 
 // -- a block --------------------------------------------------------------------------------------
