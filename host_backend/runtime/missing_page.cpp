@@ -2,6 +2,7 @@
 
 #include "crash.h"
 
+#include <atomic>
 #include <cstdio>
 #include <cstring>
 #include <stdexcept>
@@ -10,6 +11,7 @@
 #if defined(__linux__)
 #include <cerrno>
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <unistd.h>
 #endif
@@ -21,11 +23,19 @@ __thread bool page_was_missing = false;
 namespace {
 
 thread_local bool copying = false;
+
+// A mapping of a file that lacks a page.
+struct MappedFile {
+    uintptr_t start = 0, end = 0;
+    uint64_t offset = 0;
+    char path[512] = ""; // empty: a thread named it that met another file since
+
+    bool has(uintptr_t address) const { return address >= start && address < end; }
+};
+
 // What follows is of the last page that was missing.
-thread_local char missing_file[512];
+thread_local MappedFile lacking;
 thread_local uint64_t missing_byte = 0;
-thread_local uintptr_t missing_start = 0; // the mapping it belongs to
-thread_local uintptr_t missing_end = 0;
 
 } // namespace
 
@@ -37,10 +47,12 @@ Copying::Copying() {
 Copying::~Copying() { copying = false; }
 
 void refuse_missing_page() {
-    throw std::runtime_error(std::string("the file ") + missing_file + " has no byte " +
-                             std::to_string(missing_byte) +
-                             " any more: it was cut short after it was opened, or cannot be read. "
-                             "Zeros were read instead");
+    const std::string what = lacking.path[0] == '\0'
+                                 ? "a file lacks a page, and another thread has named it"
+                                 : std::string("the file ") + lacking.path + " has no byte " +
+                                       std::to_string(missing_byte) + " any more";
+    throw std::runtime_error(what + ": it was cut short after it was opened, or cannot be read. "
+                                    "Zeros were read instead");
 }
 
 #if defined(__linux__)
@@ -82,18 +94,34 @@ struct Mapping {
     }
 };
 
-// Whether the address is of a file, in memory that nobody writes; notes which.
-bool note(uintptr_t address, const char *line) {
-    const Mapping mapping(line);
-    if (address < mapping.start || address >= mapping.end || mapping.path[0] != '/' ||
-        mapping.permissions[0] != 'r' || mapping.permissions[1] != '-') {
+// Several threads may meet the same page at once: one looks at a time, and finds either the file or
+// what stands in for it. A handler may spin, and may not wait.
+std::atomic_flag is_looking = ATOMIC_FLAG_INIT;
+MappedFile found_last; // by any thread; read and written by the one that looks
+
+struct Looking {
+    Looking() {
+        while (is_looking.test_and_set(std::memory_order_acquire)) {
+            sched_yield();
+        }
+    }
+    ~Looking() { is_looking.clear(std::memory_order_release); }
+    Looking(const Looking &) = delete;
+};
+
+// Whether the address is in memory that nobody writes, and is of a file, which is noted, or of a page
+// that stands in for one since another thread met it.
+bool note(uintptr_t address, const Mapping &mapping) {
+    if (mapping.permissions[0] != 'r' || mapping.permissions[1] != '-') {
         return false;
     }
-    missing_byte = mapping.offset + (address - mapping.start);
-    missing_start = mapping.start;
-    missing_end = mapping.end;
-    strncpy(missing_file, mapping.path, sizeof missing_file - 1);
-    page_was_missing = true;
+    if (mapping.path[0] == '/') {
+        found_last.start = mapping.start;
+        found_last.end = mapping.end;
+        found_last.offset = mapping.offset;
+        strncpy(found_last.path, mapping.path, sizeof found_last.path - 1);
+    }
+    lacking = found_last.has(address) ? found_last : MappedFile();
     return true;
 }
 
@@ -105,17 +133,19 @@ bool find_file(uintptr_t address) {
     }
     char line[512], read_now[512];
     size_t length = 0;
-    bool found = false;
-    for (ssize_t count; !found && (count = read(maps, read_now, sizeof read_now)) > 0;) {
-        for (ssize_t i = 0; !found && i < count; ++i) {
+    bool is_there = false, found = false;
+    for (ssize_t count; !is_there && (count = read(maps, read_now, sizeof read_now)) > 0;) {
+        for (ssize_t i = 0; !is_there && i < count; ++i) {
             if (read_now[i] != '\n') {
                 line[length] = read_now[i];
                 length += length < sizeof line - 1;
                 continue;
             }
             line[length] = '\0';
-            found = note(address, line);
             length = 0;
+            const Mapping mapping(line);
+            is_there = address >= mapping.start && address < mapping.end;
+            found = is_there && note(address, mapping);
         }
     }
     close(maps);
@@ -129,9 +159,11 @@ bool stand_in(uintptr_t address) {
         return false;
     }
     const int error_before = errno;
-    const bool is_known = page_was_missing && address >= missing_start && address < missing_end;
-    bool stands = is_known || find_file(address);
+    const Looking alone;
+    bool stands = (page_was_missing && lacking.has(address)) || find_file(address);
     if (stands) {
+        page_was_missing = true;
+        missing_byte = lacking.offset + (address - lacking.start);
         const uintptr_t page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
         void *const at = reinterpret_cast<void *>(address & ~(page - 1));
         const int kind = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import mmap
 import os
+import re
 import signal
 import struct
 import subprocess
@@ -12,9 +14,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.children import check_child
 from tests.host_kernels import build, has_compiler
 from tests.sampling import rounds
-from uhal.errors import InvalidImageError
+from uhal import Device, DeviceBuffer, Module
+from uhal.errors import DeviceError, InvalidImageError
 from uhal.images import cpu_level
 from uhal.images.elf import Elf
 from uhal.images.host_module import require_host_module
@@ -30,6 +34,18 @@ KERNEL(endless, (const u32 *flag, u32 *y)) {
         while (*(const volatile u32 *)flag == 0) {
         }
         y[t] = 1;
+    }
+}
+"""
+PAGES = """
+#include <uhal/kernel.h>
+KERNEL(first_bytes, (u64 n, const u64 *pages, u8 *y)) {
+    THREADS(t) {
+        u8 all = 0;
+        for (u64 i = 0; i < n; ++i) {
+            all |= *(const volatile u8 *)pages[i];
+        }
+        y[blockIdx.x] = all;
     }
 }
 """
@@ -65,6 +81,31 @@ def run(
     )
 
 
+def read_missing_pages(folder: str, image: str) -> None:
+    """A child's: let blocks of several threads read the same pages of files that have none."""
+    os.environ["UHAL_HOST_THREADS"] = "4"
+    maps = []
+    for index in range(200):
+        path = Path(folder) / f"{index}.page"
+        path.write_bytes(bytes(mmap.PAGESIZE))
+        with path.open("rb") as file:
+            maps.append(np.frombuffer(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ), np.uint8))
+        os.truncate(path, 0)
+    with Device(0, "host"):
+        pages = DeviceBuffer.from_numpy(np.array([one.ctypes.data for one in maps], np.uint64))
+        kernel = Module.from_file(image).get_function("first_bytes")
+        y = DeviceBuffer.zeros(64, "u8")
+        try:
+            kernel[64, 1](len(maps), pages, y)
+            y.to_numpy()
+        except DeviceError as error:
+            print(error)
+        try:
+            y.to_numpy()
+        except DeviceError:
+            print("later: lost")
+
+
 def test_a_crash_names_kernel_and_launch(tmp_path: Path) -> None:
     done = run("wild", tmp_path, "-X", "faulthandler")
     assert done.returncode == -signal.SIGSEGV
@@ -81,6 +122,19 @@ def test_a_crash_elsewhere_is_not_ours(tmp_path: Path) -> None:
     code = "import ctypes, uhal; uhal.Device(0, 'host').synchronize(); ctypes.string_at(1, 4)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == -signal.SIGSEGV and "kernel" not in done.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the handler asks Linux for the file's name")
+def test_several_threads_meet_the_same_missing_pages(tmp_path: Path) -> None:
+    """One of them sees the file, the others what stands in for it."""
+    image = tmp_path / "k.so"
+    image.write_bytes(build(PAGES))
+    for _ in range(rounds(2, 50)):
+        said = check_child(read_missing_pages, str(tmp_path), str(image))
+        assert re.search(
+            r"kernel first_bytes: (the file .*\.page has no byte 0|a file lacks)", said
+        )
+        assert said.endswith("later: lost\n")
 
 
 def test_an_endless_kernel_is_left(tmp_path: Path) -> None:
