@@ -17,7 +17,8 @@ import ubridge as ub
 from ubridge.files.errors import InvalidFileError
 from ubridge.models.text.generation import Generation, Limits, tokens_of
 from ubridge.models.text.protocol import CacheLike, LanguageModel
-from ubridge.models.text.sampling import Hook, Sampling
+from ubridge.models.text.sampler import Hook
+from ubridge.models.text.sampling import Sampling
 from ubridge.models.text.shared_cache import SharedCache
 from ubridge.models.text.templates import render
 from ubridge.models.tokenizers.tokenizer import Tokenizer
