@@ -14,7 +14,8 @@
 #include <string.h>
 
 // Floats as numbers that are in the same order; both zeros are one, a NaN is above all.
-DEVICE_FUNCTION u32 key_of(f32 value) {
+DEVICE_FUNCTION u32 key_of(f32 value)
+{
     u32 bits;
     memcpy(&bits, &value, sizeof bits);
     if (value != value)
@@ -24,7 +25,8 @@ DEVICE_FUNCTION u32 key_of(f32 value) {
     return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 
-DEVICE_FUNCTION f32 value_of(u32 key) {
+DEVICE_FUNCTION f32 value_of(u32 key)
+{
     const u32 bits = key & 0x80000000u ? key & 0x7FFFFFFFu : ~key;
     f32 value;
     memcpy(&value, &bits, sizeof value);
@@ -35,7 +37,8 @@ DEVICE_FUNCTION u32 upper(u32 a, u32 b) { return u32(u64(a) * b >> 32); }
 
 // 2^40 / e^below, for 0 <= below, to 28 bits; 0 where that is less than 1. The polynomial is one of
 // degree 6 through 2^-x at the Chebyshev nodes of 0 to 1, its coefficients are multiples of 2^-32.
-DEVICE_FUNCTION u64 weight_of(f32 below) {
+DEVICE_FUNCTION u64 weight_of(f32 below)
+{
     // Of 2^-26, then by log2(e) of 2^-31.
     const u32 parts = below < 32.0f ? u32(i32(below * 0x1p26f)) : 0x7FFFFFFFu;
     const u64 halvings = u64(parts) * 0xB8AA3B29u;
@@ -69,7 +72,8 @@ DEVICE_FUNCTION Part part_of(u64 whole, u64 part)
 
 // What `of` says of each token, put together.
 template <class Measure, class Operation>
-DEVICE_FUNCTION u64 of_all(BLOCK block, u32 tokens, const Measure &of, Operation operation) {
+DEVICE_FUNCTION u64 of_all(BLOCK block, u32 tokens, const Measure &of, Operation operation)
+{
 #if KERNEL_ON_GPU
     REGISTER_OF(block, u64, own, MAX_THREADS);
     THREADS_OF(block, t) {
@@ -92,7 +96,8 @@ DEVICE_FUNCTION u64 of_all(BLOCK block, u32 tokens, const Measure &of, Operation
 // Calls `met` with the token at which the sum of `weights`, in the order of tokens, first exceeds goal.
 template <class Weights, class Met>
 DEVICE_FUNCTION void find(BLOCK block, u32 tokens, u64 goal, const Weights &weights,
-                          const Met &met) {
+                          const Met &met)
+{
     const auto walk = [&](u64 sum, u32 first, u32 end) {
         ROLLED for (u32 i = first; sum <= goal && i < end; ++i) {
             sum += weights(i);
@@ -123,7 +128,8 @@ DEVICE_FUNCTION void find(BLOCK block, u32 tokens, u64 goal, const Weights &weig
 // The largest key at which tokens from it on have together what is wanted.
 template <class Measure>
 DEVICE_FUNCTION u32 reaching(BLOCK block, u32 tokens, const u32 *keys, u64 wanted,
-                             const Measure &of) {
+                             const Measure &of)
+{
     u32 least = 0;
     ROLLED for (u32 bit = 0x80000000u; bit != 0; bit >>= 1) {
         const u32 tried = least | bit;
@@ -144,7 +150,8 @@ DEVICE_FUNCTION u32 reaching(BLOCK block, u32 tokens, const u32 *keys, u64 wante
 KERNEL(sample_f32,
        (u32 tokens, const f32 *logits, u32 *keys, u64 *weights, f32 factor, f32 above, f32 below,
         f32 presence, f32 frequency, u32 *places, u32 *counts, u32 place, u32 forgotten, u32 top_k,
-        u64 top_p, f32 logarithm, bool draws, u64 seed, u64 position, i64 *chosen)) {
+        u64 top_p, f32 logarithm, bool draws, u64 seed, u64 position, i64 *chosen))
+{
     const auto scored = [&](u32 i) {
         f32 value = logits[i];
         if (places != nullptr) {

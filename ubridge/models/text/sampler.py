@@ -72,7 +72,7 @@ class Sampler:
             self._selection = selection
         generator = self._generator
         position = 0 if self._sampling.is_greedy else generator.skip(1)
-        return selection(logits, len(self.tokens) + 1, generator.seed, position)
+        return selection(logits, len(self.tokens), generator.seed, position)
 
 
 class Selection:
@@ -104,8 +104,8 @@ class Selection:
         self._seen = (None, None) if not sampling.has_penalties else self._noted(tokens, generated)
         self._chosen = DeviceBuffer.uninitialized(1, i64, device=self._device)
 
-    def __call__(self, logits: ub.DeviceTensor, place: int, seed: int, position: int) -> int:
-        """Return the token at a place in the text, counted from 1, by the draw of a position.
+    def __call__(self, logits: ub.DeviceTensor, length: int, seed: int, position: int) -> int:
+        """Return the token behind a text of some length, by the draw of a position.
 
         Raises `ArgumentValueError` where all logits are -infinity, or one is no number.
         """
@@ -128,8 +128,8 @@ class Selection:
             sampling.presence_penalty,
             sampling.frequency_penalty,
             *self._seen,
-            place,
-            0 if window is None else max(place - 1 - window, 0),
+            length + 1,
+            0 if window is None else max(length - window, 0),
             top_k if top_k < self._size else 0,
             0 if top_p == 1 else max(1, min(round(top_p * 2.0**64), 2**64 - 1)),
             math.log(min_p) if min_p else -math.inf,
@@ -158,12 +158,12 @@ class Selection:
     def _noted(
         self, tokens: Sequence[int], generated: Mapping[int, int]
     ) -> tuple[DeviceBuffer, DeviceBuffer]:
-        """The last place of every token, from 1, and how often each was generated."""
-        places, counts = (np.zeros(self._size, np.uint32) for _ in range(2))
-        np.maximum.at(places, np.array(tokens, np.int64), np.arange(1, len(tokens) + 1))
+        """How long the text was with each token's last one, and how often each was generated."""
+        lengths, counts = (np.zeros(self._size, np.uint32) for _ in range(2))
+        np.maximum.at(lengths, np.array(tokens, np.int64), np.arange(1, len(tokens) + 1))
         for token, count in generated.items():
             counts[token] = count
-        found = [DeviceBuffer.from_numpy(one, device=self._device) for one in (places, counts)]
+        found = [DeviceBuffer.from_numpy(one, device=self._device) for one in (lengths, counts)]
         return found[0], found[1]
 
     def _empty(self, dtype: DType) -> DeviceBuffer:
