@@ -13,8 +13,9 @@ import pytest
 import ubridge as ub
 from tests.sampling import rounds
 from tests.ubridge import sampling_in_numpy as by_numpy
+from tests.ubridge.kernel_bench import Output, run
 from ubridge.models.text import Sampler, Sampling
-from uhal import Device
+from uhal import Device, DeviceBuffer
 from uhal.errors import ArgumentTypeError, ArgumentValueError
 
 DEVICES = ("host", "cuda-sim", "rocm-sim", "tops-sim", "opencl")
@@ -165,6 +166,24 @@ def test_the_token_is_that_of_whole_numbers(device: Device, rng: np.random.Gener
             except ArgumentValueError:
                 found = -1
             assert found == expected, (sampling, position)
+
+
+def test_weights_of_the_kernel_are_those_whole_numbers(
+    device: Device, rng: np.random.Generator
+) -> None:
+    if device.backend == "tops":
+        pytest.skip("GCUs have no such kernel")
+    size = 1000
+    logits = np.append(extreme_logits(rng, 100), rng.uniform(-40, 0, size - 100)).astype(np.float32)
+    logits[logits == np.inf] = 0
+    keys, weights, chosen = Output("u32", size), Output("u64", size), Output("i64", 1)
+    run(
+        device, "sampling", "sample_f32", size, DeviceBuffer.from_numpy(logits), keys.buffer,
+        weights.buffer, 1.0, 1.0, 1.0, 0.0, 0.0, None, None, 1, 0, 0, 0, -math.inf, True,
+        int(rng.integers(0, 2**63)), 0, chosen.buffer, grid=1, block=128,
+    )  # fmt: skip
+    np.testing.assert_array_equal(weights.to_numpy(), by_numpy.weights(logits))
+    assert 0 <= chosen.to_numpy()[0] < size and keys.to_numpy().size == size
 
 
 def test_weights_are_powers_of_e(rng: np.random.Generator) -> None:
