@@ -2,29 +2,27 @@
 #ifndef UBRIDGE_BLOCK_TILES_H
 #define UBRIDGE_BLOCK_TILES_H
 
-#include "block_products_q8_1.h"
+#include "byte_tiles.h"
 
 #if KERNEL_ON_GPU
 
-// Blocks of (32, 4): work-item (x, y) has rows x, x + 32, … and columns y, y + 4, … of the tile.
-// Both operands pass through shared memory, 32 elements of a row at a time.
+// Blocks of (32, 4). Both operands pass through shared memory, 32 elements of a row at a time.
 template <class Block, Sums sums, u32 ROWS, u32 COLUMNS>
 DEVICE_FUNCTION void multiply_part(BLOCK block, const Block *weight, const BlockQ8_1 *y, f32 *dst,
                                    u32 columns, u64 rows, u64 vectors, u64 y_blocks, u64 dst_rows,
                                    u64 first_vector)
 {
     constexpr u32 THREADS_HERE = 128, WORDS = 8, SPANS = 32 / span_of<Block>;
-    constexpr u32 ROWS_EACH = ROWS / 32, COLUMNS_EACH = COLUMNS / 4;
-    // A word more than needed: so rows begin in different banks.
-    SHARED(u32, quants, ROWS, WORDS + 1);
+    typedef Share<ROWS, COLUMNS> Own;
+    SHARED(u32, quants, ROWS, Own::ROW_PITCH);
     SHARED(f32, scales, ROWS, SPANS + 1);
     SHARED(f32, minimums, ROWS, SPANS + 1);
-    SHARED(u32, others, COLUMNS, WORDS);
+    SHARED(u32, others, COLUMNS, Own::COLUMN_PITCH);
     SHARED(f32, ds, COLUMNS, 2);
     SHARED(i32, totals, COLUMNS, SPANS);
     const u64 first_row = u64(blockIdx.x) * ROWS;
     const u64 blocks = columns / Block::ELEMENTS;
-    f32 results[ROWS_EACH][COLUMNS_EACH] = {};
+    f32 results[Own::ROWS_EACH][Own::COLUMNS_EACH] = {};
 
     ROLLED for (u32 e = 0; e < columns; e += 32) {
         THREADS_OF(block, t) {
@@ -66,38 +64,25 @@ DEVICE_FUNCTION void multiply_part(BLOCK block, const Block *weight, const Block
         }
         THREADS_OF(block, t) {
             ROLLED for (u32 k = 0; k < SPANS; ++k) {
-                u32 words[ROWS_EACH][WORDS / SPANS];
-                Level levels[ROWS_EACH];
-                for (u32 i = 0; i < ROWS_EACH; ++i) {
-                    const u32 row = t % 32 + 32 * i;
-                    levels[i] = {scales[row][k], minimums[row][k]};
-                    for (u32 j = 0; j < WORDS / SPANS; ++j)
-                        words[i][j] = quants[row][k * (WORDS / SPANS) + j];
-                }
-                // So that the results stay in registers.
-#pragma unroll
-                for (u32 c = 0; c < COLUMNS_EACH; ++c) {
-                    const u32 vector = t / 32 + 4 * c;
+                const auto add = [&](u32 i, u32 c, i32 product) {
+                    const u32 row = Own::row(t, i), vector = Own::column(t, c);
                     const i32 total = needs_total<Block, sums> ? totals[vector][k] : 0;
-                    for (u32 i = 0; i < ROWS_EACH; ++i) {
-                        i32 product = 0;
-                        for (u32 j = 0; j < WORDS / SPANS; ++j)
-                            product = dot4(words[i][j], others[vector][k * (WORDS / SPANS) + j],
-                                           product);
-                        results[i][c] += scaled<Block, sums>(levels[i], product, total,
-                                                             ds[vector][0], ds[vector][1]);
-                    }
-                }
+                    results[i][c] +=
+                        scaled<Block, sums>({scales[row][k], minimums[row][k]}, product, total,
+                                            ds[vector][0], ds[vector][1]);
+                };
+                Own::template multiply<WORDS / SPANS>(quants, others, t, k * (WORDS / SPANS), add);
             }
         }
         BARRIER();
     }
     THREADS_OF(block, t) {
-        for (u32 i = 0; i < ROWS_EACH; ++i)
 #pragma unroll
-            for (u32 c = 0; c < COLUMNS_EACH; ++c) {
-                const u64 row = first_row + t % 32 + 32 * i;
-                const u64 vector = first_vector + t / 32 + 4 * c;
+        for (u32 i = 0; i < Own::ROWS_EACH; ++i)
+#pragma unroll
+            for (u32 c = 0; c < Own::COLUMNS_EACH; ++c) {
+                const u64 row = first_row + Own::row(t, i);
+                const u64 vector = first_vector + Own::column(t, c);
                 if (row < rows && vector < vectors)
                     dst[vector * dst_rows + row] = results[i][c];
             }
