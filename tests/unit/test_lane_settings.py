@@ -106,6 +106,9 @@ def test_writes_inside_a_guarded_buffer_are_fine(bench: Bench) -> None:
 # What these modes are not for: reuse, its figures, and freeing without a wait (the driver's own
 # free waits for the device).
 LEFT_OUT = "not contents_under_load and not behind_a_gate and not goes_back and not not_so_much"
+# Memory that is filled before it is handed out is not to be had while a gate holds one of a CPU's
+# threads, where a driver runs the kernels of all queues on those.
+LEFT_OUT_OF_GUARD = " and not (opencl and (held_until_it_is_read or others_wait_for_them))"
 
 
 @pytest.mark.parametrize("setting", ["UHAL_POOL=direct", "UHAL_POOL=guard"])
@@ -122,7 +125,7 @@ def test_devices_work_the_same_under_each_setting(setting: str, seed: int) -> No
             f"--seed={seed}",
             *(f"tests/conformance/{file}" for file in files),
             "-k",
-            rounds("host and ", "") + LEFT_OUT,
+            rounds("host and ", "") + LEFT_OUT + (LEFT_OUT_OF_GUARD if value == "guard" else ""),
         ],
         cwd=ROOT,
         env={**os.environ, name: value},
