@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 from collections import Counter
+from importlib import metadata
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.requirements import missing
 from tests.sampling import rounds
-from tests.shipped_ptx import shipped_texts
+from tests.shipped_ptx import FATBINS, shipped_texts
 from tests.simulated.process import needs_simulator, run_freely
 from tests.ubridge.test_candle_quantized_kernels import MULTIPLIED, TILES
+from uhal.images.fatbin import read_fatbin
 
 TARGETS = ("sm_75", "sm_80")
 OF_16 = ("q2_K", "q3_K", "q6_K")
@@ -48,6 +54,35 @@ def test_the_image_has_them_for_every_matrix_product(target: str) -> None:
         name = entry.removeprefix("mul_mat_")
         shapes = Counter(re.findall(r"mma\.sync\.aligned\.(\w+)\.row\.col\.s32\.s8\.s8\.s32", body))
         assert shapes == (multiplied(name, target) if name in MULTIPLIED else Counter()), entry
+
+
+def disassembler() -> str:
+    """NVIDIA's own, from its wheel or a toolkit."""
+    try:
+        files = metadata.files("nvidia-cuda-nvdisasm") or []
+    except metadata.PackageNotFoundError:
+        files = []
+    found = [str(one.locate()) for one in files if one.name == "nvdisasm"]
+    return next(iter(found), shutil.which("nvdisasm")) or missing(
+        "pip install nvidia-cuda-nvdisasm"
+    )
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90"])
+def test_the_binaries_have_them(target: str, tmp_path: Path) -> None:
+    entries = read_fatbin((FATBINS / "quantized.fatbin").read_bytes())
+    (binary,) = (one for one in entries if one.description == f"cubin for {target}")
+    path = tmp_path / "binary.cubin"
+    path.write_bytes(binary.image())
+    command = [disassembler(), "--print-code", str(path)]
+    told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    sections = re.split(r"^\s*\.section\s+\.text\.(\w+),", told, flags=re.MULTILINE)[1:]
+    assert {f"mul_mat_{name}" for name in MULTIPLIED} <= set(sections[::2])
+    for entry, code in zip(sections[::2], sections[1::2], strict=True):
+        name = entry.removeprefix("mul_mat_")
+        shapes = Counter(re.findall(r"\bIMMA\.168(\d\d)\.S8\.S8", code))
+        expected = multiplied(name, "sm_80") if name in MULTIPLIED else Counter[str]()
+        assert {f"m16n8k{depth}": count for depth, count in shapes.items()} == expected, entry
 
 
 @needs_simulator
