@@ -10,8 +10,7 @@
 template <class Block, Sums sums, u32 ROWS, u32 COLUMNS>
 DEVICE_FUNCTION void multiply_part(BLOCK block, const Block *weight, const BlockQ8_1 *y, f32 *dst,
                                    u32 columns, u64 rows, u64 vectors, u64 y_blocks, u64 dst_rows,
-                                   u64 first_vector)
-{
+                                   u64 first_vector) {
     constexpr u32 THREADS_HERE = 128, WORDS = 8, SPANS = 32 / span_of<Block>;
     typedef Share<ROWS, COLUMNS> Own;
     SHARED(u32, quants, ROWS, Own::ROW_PITCH);
@@ -26,7 +25,9 @@ DEVICE_FUNCTION void multiply_part(BLOCK block, const Block *weight, const Block
 
     ROLLED for (u32 e = 0; e < columns; e += 32) {
         THREADS_OF(block, t) {
-            for (u32 i = t; i < ROWS * WORDS; i += THREADS_HERE) {
+            // Rolled, or this would be most of an image.
+            ROLLED for (u32 n = 0; n < ROWS * WORDS / THREADS_HERE; ++n) {
+                const u32 i = t + n * THREADS_HERE;
                 // Past the end the last row stands in, and its results are dropped.
                 const u64 row = first_row + i / WORDS < rows ? first_row + i / WORDS : rows - 1;
                 const Block &here = weight[row * blocks + e / Block::ELEMENTS];
@@ -38,7 +39,8 @@ DEVICE_FUNCTION void multiply_part(BLOCK block, const Block *weight, const Block
                     minimums[i / WORDS][4 * (i % WORDS) / span_of<Block>] = level.minimum;
                 }
             }
-            for (u32 i = t; i < COLUMNS * WORDS; i += THREADS_HERE) {
+            ROLLED for (u32 n = 0; n < COLUMNS * WORDS / THREADS_HERE; ++n) {
+                const u32 i = t + n * THREADS_HERE;
                 const u64 vector = first_vector + i / WORDS;
                 const u64 known = vector < vectors ? vector : vectors - 1;
                 const BlockQ8_1 &here = y[known * y_blocks + e / 32];
@@ -52,7 +54,7 @@ DEVICE_FUNCTION void multiply_part(BLOCK block, const Block *weight, const Block
         BARRIER();
         if constexpr (needs_total<Block, sums>) {
             THREADS_OF(block, t) {
-                for (u32 i = t; i < COLUMNS * SPANS; i += THREADS_HERE) {
+                ROLLED for (u32 i = t; i < COLUMNS * SPANS; i += THREADS_HERE) {
                     i32 total = 0;
                     for (u32 j = 0; j < WORDS / SPANS; ++j)
                         total = dot4(0x01010101, others[i / SPANS][i % SPANS * (WORDS / SPANS) + j],
@@ -77,23 +79,23 @@ DEVICE_FUNCTION void multiply_part(BLOCK block, const Block *weight, const Block
         BARRIER();
     }
     THREADS_OF(block, t) {
+        const u64 rows_left = rows - first_row, vectors_left = vectors - first_vector;
 #pragma unroll
-        for (u32 i = 0; i < Own::ROWS_EACH; ++i)
+        for (u32 c = 0; c < Own::COLUMNS_EACH; ++c) {
+            const u32 vector = Own::column(t, c);
+            f32 *const line = dst + (first_vector + vector) * dst_rows + first_row;
 #pragma unroll
-            for (u32 c = 0; c < Own::COLUMNS_EACH; ++c) {
-                const u64 row = first_row + Own::row(t, i);
-                const u64 vector = first_vector + Own::column(t, c);
-                if (row < rows && vector < vectors)
-                    dst[vector * dst_rows + row] = results[i][c];
-            }
+            for (u32 i = 0; i < Own::ROWS_EACH; ++i)
+                if (Own::row(t, i) < rows_left && vector < vectors_left)
+                    line[Own::row(t, i)] = results[i][c];
+        }
     }
 }
 
 // Of more columns than 64 one half after the other, or their sums would not stay in registers.
 template <class Block, Sums sums, u32 ROWS, u32 COLUMNS>
 DEVICE_FUNCTION void multiply_tile(BLOCK block, const Block *weight, const BlockQ8_1 *y, f32 *dst,
-                                   u32 columns, u64 rows, u64 vectors, u64 y_blocks, u64 dst_rows)
-{
+                                   u32 columns, u64 rows, u64 vectors, u64 y_blocks, u64 dst_rows) {
     constexpr u32 PART = COLUMNS < 64 ? COLUMNS : 64;
     const u64 first_vector = u64(blockIdx.y) * COLUMNS;
     ROLLED for (u32 part = 0; part < COLUMNS; part += PART) {
@@ -107,8 +109,7 @@ DEVICE_FUNCTION void multiply_tile(BLOCK block, const Block *weight, const Block
 
 template <class Block, Sums sums, u32 ROWS, u32 COLUMNS>
 DEVICE_FUNCTION void multiply_tile(BLOCK block, const Block *weight, const BlockQ8_1 *y, f32 *dst,
-                                   u32 columns, u64 rows, u64 vectors, u64 y_blocks, u64 dst_rows)
-{
+                                   u32 columns, u64 rows, u64 vectors, u64 y_blocks, u64 dst_rows) {
     const u64 first_row = u64(block.blockIdx.x) * ROWS;
     const u64 first_vector = u64(block.blockIdx.y) * COLUMNS;
     const u64 count = vectors < first_vector + COLUMNS ? vectors - first_vector : COLUMNS;
