@@ -7,16 +7,18 @@ import os
 import subprocess
 import sys
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.children import ROOT
 from tests.counting_bench import Bench, use
-from tests.counting_driver import BLOCKING_SLOTS
+from tests.counting_driver import BLOCKING_SLOTS, OUT_OF_MEMORY, CountingDriver
 from tests.sampling import rounds
-from uhal import DeviceBuffer
+from uhal import DeviceBuffer, Stream
 from uhal.errors import DeviceWarning
+from uhal.python_slots import PythonSlots
 
 ZONE = 256
 
@@ -48,6 +50,31 @@ def test_direct_memory_in_use_is_freed_later_and_never_waited_for(bench: Bench) 
     bench.driver.busy.clear()
     bench.buffer(10).close()
     assert bench.driver.count("free") == 3
+
+
+def test_what_is_closed_while_a_slot_in_python_launches_goes_afterwards(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Other threads run meanwhile; here the slot does itself what they may do."""
+    monkeypatch.setenv("UHAL_POOL", "direct")
+    used: list[DeviceBuffer | Stream] = []
+
+    def live() -> list[int]:
+        return [len(driver.live[kind]) for kind in ("allocation", "stream")]
+
+    def close_meanwhile(*launch: Any) -> None:
+        before = live()
+        while used:
+            used.pop().close()
+        assert live() == before
+
+    slots = PythonSlots({"launch": close_meanwhile}, out_of_memory=OUT_OF_MEMORY)
+    driver = CountingDriver(instead=slots.addresses)
+    with Bench.accounted(driver) as bench:
+        before = live()
+        used += [bench.buffer(1000), Stream()]
+        bench.function("ptr")[1, 1, 0, used[1]](used[0])
+        assert not used and live() == before
 
 
 @pytest.mark.bench(UHAL_POOL="direct")
