@@ -24,6 +24,13 @@ class BigramCache:
     def length(self) -> int:
         return len(self.tokens)
 
+    @property
+    def room(self) -> int:
+        return self.capacity
+
+    def make_room(self, length: int) -> None:
+        assert length <= self.capacity
+
     def truncate(self, length: int) -> None:
         del self.tokens[length:]
         self.kept = length

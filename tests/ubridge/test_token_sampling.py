@@ -12,12 +12,13 @@ import pytest
 
 import ubridge as ub
 from tests.sampling import rounds
+from tests.ubridge import sampling_in_numpy as by_numpy
+from tests.ubridge.kernel_bench import Output, run
 from ubridge.models.text import Sampler, Sampling
-from ubridge.models.text.sampling import threshold
-from uhal import Device
+from uhal import Device, DeviceBuffer
 from uhal.errors import ArgumentTypeError, ArgumentValueError
 
-DEVICES = ("host", "cuda-sim", "rocm-sim", "tops-sim")
+DEVICES = ("host", "cuda-sim", "rocm-sim", "tops-sim", "opencl")
 VOCABULARY = 200
 Array = npt.NDArray[Any]
 
@@ -125,6 +126,75 @@ def test_tokens_are_those_of_the_definition(device: Device, rng: np.random.Gener
         assert sampler.seed == sampling.seed
 
 
+def extreme_sampling(rng: np.random.Generator) -> Sampling:
+    """Values at the ends of what may be given."""
+    return random_sampling(
+        rng,
+        temperature=float(rng.choice([0.0, 2e-7, 0.7, 1.0, 1e6, math.inf])),
+        top_k=None if rng.integers(0, 2) else int(rng.choice([1, 2, VOCABULARY, 2**30])),
+        top_p=float(rng.choice([1e-300, 2.0**-53, 0.5, 1 - 2.0**-53, 1.0])),
+        min_p=float(rng.choice([0.0, 1e-300, 0.5, 1.0])),
+        repetition_penalty=float(rng.choice([1.0, 1e-30, 1e9])),
+        seed=(0, 2**32, 2**64 - 1)[rng.integers(0, 3)],
+    )
+
+
+def extreme_logits(rng: np.random.Generator, size: int) -> Array:
+    logits = random_logits(rng, size)
+    others = (0.0, -0.0, np.inf, -np.inf, 3e38, -3e38, 1e-42, -1e-42)
+    count = int(rng.integers(0, 5))
+    logits[rng.integers(0, size, count)] = rng.choice(others, count)
+    with np.errstate(over="ignore"):
+        return logits * np.float32(rng.choice([1e-30, 1e-3, 1.0, 30.0]))
+
+
+def test_the_token_is_that_of_whole_numbers(device: Device, rng: np.random.Generator) -> None:
+    """The very same on every device, whatever the logits: ties, infinities, extreme values."""
+    is_host = device.backend in ("host", "tops")
+    for index in range(rounds(60, 600) if is_host else 6):
+        sampling = (random_sampling, extreme_sampling)[index % 2](rng)
+        prompt = rng.integers(0, VOCABULARY, rng.integers(0, 40)).tolist()
+        sampler = Sampler(sampling, prompt)
+        size = int(rng.choice([VOCABULARY, VOCABULARY + 1, 3000]))
+        for position in range(3):
+            logits = (random_logits, extreme_logits)[index % 2](rng, size)
+            made = sampler.tokens[len(prompt) :]
+            values = by_numpy.scores(logits, sampling, sampler.tokens, made)
+            expected = by_numpy.chosen(values, sampling, sampler.seed, position)
+            try:
+                found = sampler.choose(ub.asarray(logits))
+            except ArgumentValueError:
+                found = -1
+            assert found == expected, (sampling, position)
+
+
+def test_weights_of_the_kernel_are_those_whole_numbers(
+    device: Device, rng: np.random.Generator
+) -> None:
+    if device.backend == "tops":
+        pytest.skip("GCUs have no such kernel")
+    size = 1000
+    logits = np.append(extreme_logits(rng, 100), rng.uniform(-40, 0, size - 100)).astype(np.float32)
+    logits[logits == np.inf] = 0
+    keys, weights, chosen = Output("u32", size), Output("u64", size), Output("i64", 1)
+    run(
+        device, "sampling", "sample_f32", size, DeviceBuffer.from_numpy(logits), keys.buffer,
+        weights.buffer, 1.0, 1.0, 1.0, 0.0, 0.0, None, None, 1, 0, 0, 0, -math.inf, True,
+        int(rng.integers(0, 2**63)), 0, chosen.buffer, grid=1, block=128,
+    )  # fmt: skip
+    np.testing.assert_array_equal(weights.to_numpy(), by_numpy.weights(logits))
+    assert 0 <= chosen.to_numpy()[0] < size and keys.to_numpy().size == size
+
+
+def test_weights_are_powers_of_e(rng: np.random.Generator) -> None:
+    below = np.append(0, rng.uniform(0, 27, 100_000)).astype(np.float32)
+    found = by_numpy.weights(-below).astype(np.float64)
+    exact = 2.0**40 * np.exp(-below.astype(np.float64))
+    # Of the polynomial 2^-28, of the exponent 2^-26, and at the end to a whole number below.
+    assert np.all(np.abs(found - exact) <= exact * 2.0**-25 + 1)
+    assert np.all(by_numpy.weights(np.float32([0, -28, -31.9, -32, -1e30, -np.inf]))[1:] == 0)
+
+
 def test_at_no_temperature_the_first_of_the_largest(
     device: Device, rng: np.random.Generator
 ) -> None:
@@ -181,6 +251,28 @@ def test_a_hook_sees_tokens_and_changes_logits(rng: np.random.Generator) -> None
     assert seen[0] == [1, 2] and seen[2] == [1, 2, *made[:2]]
 
 
+def test_logits_may_come_from_anywhere(device: Device, rng: np.random.Generator) -> None:
+    """A hook may give a view, halves, another device's: the token is that of their numbers."""
+    sampling = Sampling(temperature=0.8, repetition_penalty=1.2, seed=int(rng.integers(0, 2**60)))
+    logits = random_logits(rng).astype(np.float16)
+    wide = np.stack([random_logits(rng).astype(np.float16), logits])
+    forms = [
+        ub.asarray(logits.astype(np.float32)),
+        ub.asarray(wide)[1],
+        ub.asarray(logits.astype(np.float32), device="host"),
+    ]
+    found = set()
+    for form in forms:
+        sampler = Sampler(sampling, [3, 1], lambda given, tokens, form=form: form)
+        first = ub.zeros((VOCABULARY,), device=device)
+        found.add((sampler.choose(first), sampler.choose(first)))
+    assert len(found) == 1
+    sampler = Sampler(sampling, [1], lambda given, tokens: given[:7] if tokens[1:] else None)
+    sampler.choose(first)
+    with pytest.raises(ArgumentValueError, match=f"{VOCABULARY}, got 7"):
+        sampler.choose(first)
+
+
 @pytest.mark.usefixtures("host")
 def test_logits_without_a_number_are_refused() -> None:
     for value in (-np.inf, np.nan):
@@ -233,10 +325,6 @@ def test_transformers_keeps_the_same(rng: np.random.Generator) -> None:
         for step in steps:
             scores = step(torch.tensor([prompt]), scores)
         theirs = np.flatnonzero(np.isfinite(scores.numpy()[0]))
-        ours = logits.copy()
-        seen = sorted(set(prompt))
-        penalty = sampling.repetition_penalty
-        ours[seen] = np.where(ours[seen] < 0, ours[seen] * penalty, ours[seen] / penalty)
-        ours /= np.float32(sampling.temperature)
-        kept = np.flatnonzero(ours >= threshold(ours, sampling))
+        ours = by_numpy.scores(logits, sampling, prompt, [])
+        kept = np.flatnonzero(ours >= by_numpy.least_kept(ours, sampling))
         assert kept.tolist() == theirs.tolist(), sampling

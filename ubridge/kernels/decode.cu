@@ -10,13 +10,21 @@ DEVICE_FUNCTION void append(BLOCK block, const char *entry, u64 numel, const i64
                             const W *inp, W *target, u64 tokens, u64 capacity, u64 width)
 {
     const i64 first = *position;
-    GRID_STRIDE_OF(block, i, numel) {
-        u64 column = i;
+#if KERNEL_ON_GPU
+    const u64 run = 1;
+#else
+    // A CPU copies a token at a time, and divides once for it.
+    const u64 run = width;
+#endif
+    GRID_STRIDE_OF(block, i, numel / run) {
+        u64 column = i * run;
         u64 token = split_off(column, width);
         const u64 row = split_off(token, tokens);
         const i64 place = first + i64(token);
+        W *const to = target + (row * capacity + u64(place)) * width + column;
         if (place >= 0 && u64(place) < capacity)
-            target[(row * capacity + u64(place)) * width + column] = inp[i];
+            for (u64 next = 0; next < run; ++next)
+                to[next] = inp[i * run + next];
         else if (column == 0 && row == 0)
             report_index(entry, token, place, capacity);
     }

@@ -1,35 +1,12 @@
 // Random numbers by their place: rand_<type> evenly from 0 up to 1, randn_<type> normal ones.
 //
-// The generator is Philox 4x32-10 (Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as
-// 1, 2, 3", SC 2011). The key is the seed; the counter is `position` and what was used since. All
+// The generator is Philox; the key is the seed, the counter is `position` and what was used since. All
 // targets make the same bits: nothing here calls a function that each of them has in its own way, and
 // no product is added to anything but by fma, so that no compiler can choose to round it or not.
 #include "number.h"
+#include "philox.h"
 
 #include <math.h>
-
-struct Philox {
-    u32 word[4];
-};
-
-// The words of a counter whose upper half is 0. The constants are the paper's: PHILOX_M4x32_0 and _1
-// multiply, PHILOX_W32_0 and _1 are what the key grows by each round.
-DEVICE_FUNCTION Philox philox(u64 counter, u64 key)
-{
-    u32 x0 = u32(counter), x1 = u32(counter >> 32), x2 = 0, x3 = 0;
-    u32 low = u32(key), high = u32(key >> 32);
-    for (u32 round = 0; round < 10; ++round) {
-        const u64 first = u64(x0) * 0xD2511F53u;
-        const u64 second = u64(x2) * 0xCD9E8D57u;
-        x0 = u32(second >> 32) ^ x1 ^ low;
-        x1 = u32(second);
-        x2 = u32(first >> 32) ^ x3 ^ high;
-        x3 = u32(first);
-        low += 0x9E3779B9u;
-        high += 0xBB67AE85u;
-    }
-    return {{x0, x1, x2, x3}};
-}
 
 // Multiples of 2^-bits from 0 up to 1; bits are those of T's mantissa, so each is exact.
 template <class T> struct Even;
@@ -132,6 +109,43 @@ DEVICE_FUNCTION Pair normal(const Philox &random)
     return {radius * turned.first, radius * turned.second};
 }
 
+#if KERNEL_ON_GPU
+#define COUNTERS 1
+#define SHARED_BY_TYPES DEVICE_FUNCTION
+#else
+// One copy for all types, of many counters at a time: a CPU's compiler makes 10 KB of vectors of it.
+#define COUNTERS 256
+#define SHARED_BY_TYPES static __attribute__((noinline))
+#endif
+
+SHARED_BY_TYPES u32 word_of(u64 counter, u64 key, u32 word)
+{
+    return philox(counter, key).word[word];
+}
+
+// Two normal numbers for each of `count` counters.
+SHARED_BY_TYPES void normals(u64 counter, u64 key, u64 count, f64 *made)
+{
+    for (u64 i = 0; i < (KERNEL_ON_GPU ? 1 : count); ++i) {
+        const Pair pair = normal(philox(counter + i, key));
+        made[2 * i] = pair.first;
+        made[2 * i + 1] = pair.second;
+    }
+}
+
+template <class T> DEVICE_FUNCTION void store(const f64 *made, u64 count, T *out)
+{
+#if KERNEL_ON_GPU
+    // Not a loop: the numbers stay in registers.
+    out[0] = narrow<T>(convert<T>(made[0]));
+    if (count > 1)
+        out[1] = narrow<T>(convert<T>(made[1]));
+#else
+    for (u64 i = 0; i < count; ++i)
+        out[i] = narrow<T>(convert<T>(made[i]));
+#endif
+}
+
 // A counter for every four numbers, or for two of f64; of the last one what there is room for.
 #define RAND(T)                                                                                    \
     KERNEL(rand_##T, (u64 numel, u64 seed, u64 position, T *out))                                  \
@@ -145,21 +159,19 @@ DEVICE_FUNCTION Pair normal(const Philox &random)
         }                                                                                          \
         GRID_STRIDE(i, numel % 4) {                                                                \
             const u64 whole = numel / 4;                                                           \
-            out[4 * whole + i] = even<T>(philox(position + whole, seed).word[i]);                  \
+            out[4 * whole + i] = even<T>(word_of(position + whole, seed, u32(i)));               \
         }                                                                                          \
     }
 
 #define RANDN(T)                                                                                   \
     KERNEL(randn_##T, (u64 numel, u64 seed, u64 position, T *out))                                 \
     {                                                                                              \
-        GRID_STRIDE(i, numel / 2) {                                                                \
-            const Pair pair = normal(philox(position + i, seed));                                  \
-            out[2 * i] = narrow<T>(convert<T>(pair.first));                                        \
-            out[2 * i + 1] = narrow<T>(convert<T>(pair.second));                                   \
-        }                                                                                          \
-        GRID_STRIDE(i, numel % 2) {                                                                \
-            const u64 whole = numel / 2;                                                           \
-            out[2 * whole + i] = narrow<T>(convert<T>(normal(philox(position + whole, seed)).first)); \
+        GRID_STRIDE(run, (numel + 2 * COUNTERS - 1) / (2 * COUNTERS)) {                            \
+            const u64 first = run * 2 * COUNTERS;                                                  \
+            const u64 count = numel - first < 2 * COUNTERS ? numel - first : 2 * COUNTERS;         \
+            f64 made[2 * COUNTERS];                                                                \
+            normals(position + run * COUNTERS, seed, (count + 1) / 2, made);                       \
+            store(made, count, out + first);                                                       \
         }                                                                                          \
     }
 
@@ -177,8 +189,8 @@ KERNEL(rand_f64, (u64 numel, u64 seed, u64 position, f64 *out))
     }
     GRID_STRIDE(i, numel % 2) {
         const u64 whole = numel / 2;
-        const Philox random = philox(position + whole, seed);
-        out[2 * whole + i] = even(random.word[0], random.word[1]);
+        out[2 * whole + i] = even(word_of(position + whole, seed, 0),
+                                  word_of(position + whole, seed, 1));
     }
 }
 

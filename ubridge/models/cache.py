@@ -15,8 +15,8 @@ class Cache:
     One thread at a time may use it.
     """
 
-    def __init__(self, body: Body, capacity: int) -> None:
-        """Made by `Model.cache`."""
+    def __init__(self, body: Body, capacity: int, room: int | None = None) -> None:
+        """Made by `Model.cache`; it begins with `room`, and doubles that as a text needs it."""
         self._body = body
         self.step: Step | None = None
         """The captured reading of one token, once there was one."""
@@ -26,9 +26,11 @@ class Cache:
         """The tokens it holds, in order."""
         self.kept = 0
         """Of how many of them layers keep what they need; `Model.logits` reads the rest again."""
-        self.tensors = body.state(capacity)
+        self.room = capacity if room is None else min(room, capacity)
+        """Tokens that its memory is for so far; `make_room` brings it up to the capacity."""
+        self.tensors = body.state(self.room)
         """What layers keep, by layer and part: for saving or copying."""
-        self.tables = body.tables(capacity)
+        self.tables = body.tables(self.room)
         """What depends on positions alone."""
 
     @property
@@ -50,10 +52,26 @@ class Cache:
             del self.tokens[length:]
             self.kept = 0 if self._body.is_recurrent else min(self.kept, length)
 
+    def make_room(self, length: int) -> None:
+        """Have memory for a text of `length` tokens, and another captured step where that grows."""
+        if length <= self.room:
+            return
+        room = self.room
+        while room < length:
+            room *= 2
+        room = min(room, self.capacity)
+        if self.step is not None:
+            self.step.close()
+            self.step = None
+        for name, more in self._body.state(room - self.room).items():
+            self.tensors[name] = ub.concatenate([self.tensors[name], more], 2)
+        self.tables = self._body.tables(room)
+        self.room = room
+
     def read_one(self, token: int, position: int) -> ub.DeviceTensor:
         """Enqueue the captured step; return where its logits, (vocabulary,), come."""
         if self.step is None:
-            self.step = Step(self._body, self.tensors, self.tables, self.capacity, token, position)
+            self.step = Step(self._body, self.tensors, self.tables, self.room, token, position)
             return self.step.logits
         return self.step(token, position)
 

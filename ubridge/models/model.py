@@ -27,6 +27,8 @@ from uhal.progress import Progress
 CHUNK = 512
 """Tokens of a prompt that go through the layers at once: activations of more take much memory."""
 _USUAL_CAPACITY = 4096
+_FIRST_ROOM = 256
+"""Tokens that a cache begins with where each step scores all it has room for."""
 _READING = threading.Lock()
 """Held while a model reads: a device is traced by one thread at a time."""
 
@@ -45,7 +47,7 @@ class Model(TextMethods):
         """Made by `load`."""
         self._body = body
         self._capacity = capacity
-        # GCUs append and rotate one token at a time.
+        # GCUs append and rotate one token at a time, and score all keys a cache has room for.
         self._reads_one_by_one = body.device.backend == "tops"
         self.design = design
         """Its architecture, as the table of them and its configuration say."""
@@ -112,7 +114,8 @@ class Model(TextMethods):
         tokens = capacity or self._capacity
         if self.design.has_learned_positions:
             tokens = min(tokens, self.context)
-        return Cache(self._body, tokens)
+        grows = self._reads_one_by_one and not self._body.is_recurrent
+        return Cache(self._body, tokens, _FIRST_ROOM if grows else None)
 
     def logits(
         self, tokens: Sequence[int], cache: Cache, *, every: bool = False
@@ -167,6 +170,7 @@ class Model(TextMethods):
             for one in cache.tensors.values():
                 one.fill(0)
         first, length = cache.kept, cache.kept + len(ids)
+        cache.make_room(length)
         if self._reads_one_by_one or len(ids) == 1:
             return self._one_by_one(ids, cache, every)
         tables = cache.tables

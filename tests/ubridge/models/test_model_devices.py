@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from tests.ubridge.models.files import known, shapes_of, written
 from tests.ubridge.models.judging import SEED
 from tests.ubridge.op_rows import OP_ROWS, row_of
 from ubridge.models import Cache, Model
+from ubridge.models.text import Session
 from uhal import Device
 from uhal.errors import NotSupportedError
 
@@ -61,6 +63,39 @@ def test_logits_are_the_hosts(device: Device, folder: Path, draw: int) -> None:
         error = np.abs(np.stack(rows) - expected[READ - 1 :]).max()
         assert error <= TOLERANCE * np.abs(expected).max()
         assert verified(cache, tokens[0], len(tokens))
+
+
+def test_memory_of_gcus_grows_with_the_text(
+    device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They score all keys there is room for: a plan for each room, which doubles."""
+    if device.backend != "tops":
+        pytest.skip("of GCUs")
+    monkeypatch.setattr("ubridge.models.model._FIRST_ROOM", 2)
+    folder = written_case(tmp_path, "llama")
+    tokens = prompt(SEED, 6)
+    with Device(0, backend="host"):
+        expected = Model.load(folder)(tokens).to_numpy()
+    model = Model.load(folder, device=device, dtype="f32")
+    with model.cache(6) as cache:
+        rooms = []
+        for place, token in enumerate(tokens):
+            got = model.logits([token], cache).to_numpy()
+            assert np.abs(got - expected[place]).max() <= TOLERANCE * np.abs(expected).max()
+            assert verified(cache, token, place)
+            rooms.append(cache.room)
+            assert cache.tensors["0.keys"].shape[2] == cache.room
+        assert rooms == [2, 2, 4, 4, 6, 6]
+    # What is kept of a long text goes into a cache that has not grown yet, and the other way round.
+    no_tokenizer: Any = None
+    sessions = [Session(model, no_tokenizer, 6) for _ in range(2)]
+    model.logits(tokens[:5], sessions[0].cache)
+    for first, second in (sessions, sessions[::-1]):
+        first.save(tmp_path / "text.safetensors")
+        second.restore(tmp_path / "text.safetensors")
+        got = model.logits(tokens[5:], second.cache).to_numpy()
+        assert np.abs(got - expected[5]).max() <= TOLERANCE * np.abs(expected).max()
+        second.cache.truncate(5)
 
 
 @pytest.mark.skipif(not SOAK, reason="a soak's")

@@ -8,7 +8,6 @@ and tokens are drawn anew, and it writes the files itself.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -31,12 +30,14 @@ JUDGED_ANEW = tuple(CASES) if SOAK else ("llama",)
 
 
 def assert_near(got: Array, expected: Array, told: str, least: float = 0.95) -> None:
-    """Compare logits, and the greedy choice wherever the two best lie apart, which most do."""
-    require_decided([compared(got, expected, told)], told, least)
+    """Compare logits of a text, and at least this share of its greedy choices."""
+    skipped = np.count_nonzero(~compared(got, expected, told))
+    print(f"{told}: {skipped} of {len(expected)} greedy choices were too close to compare")
+    assert skipped <= (1 - least) * len(expected), f"{told}: {skipped} of {len(expected)} skipped"
 
 
 def compared(got: Array, expected: Array, told: str) -> Array:
-    """Compare logits, and greedy choices; return of which rows those could be compared."""
+    """Compare logits, and greedy choices wherever the two best lie apart; return where they do."""
     largest = np.abs(expected).max()
     error = float(np.abs(got - expected).max() / largest)
     assert error <= TOLERANCE, f"{told}: {error:.1e} of the largest logit"
@@ -46,25 +47,19 @@ def compared(got: Array, expected: Array, told: str) -> Array:
     return decided
 
 
-def require_decided(decided: Sequence[Array], told: str, least: float = 0.95) -> None:
-    share = np.concatenate(decided).mean()
-    assert share >= least, f"{told}: {share:.0%} decided"
-
-
 def assert_read_alike(model: Model, tokens: list[int], expected: Array, told: str) -> None:
     """Read tokens at once, and in a chunk with single ones behind it."""
-    decided = [compared(model(tokens).to_numpy(), expected, told)]
+    assert_near(model(tokens).to_numpy(), expected, told)
     rope = model.design.rope
-    # Angles of `dynamic` are those of the length at which a token was read.
-    if rope is None or rope.kind != "dynamic":
-        with model.cache(300) as cache:
-            rows = [model.logits(tokens[:CHUNKED], cache).to_numpy()]
-            rows += [model.logits([one], cache).to_numpy() for one in tokens[CHUNKED:]]
-            assert cache.tokens == tokens
-        decided.append(compared(np.stack(rows), expected[CHUNKED - 1 :], f"{told}, one by one"))
-    # One row of 500 is not: of the 25 behind the chunk two are once in a thousand runs, so what is
-    # asked for is a share of all.
-    require_decided(decided, told)
+    if rope is not None and rope.kind == "dynamic":
+        # Its angles are those of the length at which a token was read.
+        return
+    with model.cache(300) as cache:
+        rows = [model.logits(tokens[:CHUNKED], cache).to_numpy()]
+        rows += [model.logits([one], cache).to_numpy() for one in tokens[CHUNKED:]]
+        assert cache.tokens == tokens
+    # These rows are among those above, where what is too close was counted.
+    compared(np.stack(rows), expected[CHUNKED - 1 :], f"{told}, one by one")
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -8,7 +8,8 @@ for piece in session.generate("Once upon a time", temperature=0.8, seed=1):
 
 from ubridge.models.text.generation import Choice, Generation
 from ubridge.models.text.methods import TextMethods
-from ubridge.models.text.sampling import Sampler, Sampling
+from ubridge.models.text.sampler import Sampler
+from ubridge.models.text.sampling import Sampling
 from ubridge.models.text.session import Session
 from ubridge.models.text.templates import Message, render
 

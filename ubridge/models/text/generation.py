@@ -12,7 +12,8 @@ import numpy as np
 
 import ubridge as ub
 from ubridge.models.text.protocol import CacheLike, LanguageModel
-from ubridge.models.text.sampling import Hook, Sampler, Sampling
+from ubridge.models.text.sampler import Hook, Sampler
+from ubridge.models.text.sampling import Sampling
 from ubridge.models.text.shared_cache import SharedCache
 from ubridge.models.text.stopping import StopStrings
 from ubridge.models.tokenizers.tokenizer import Tokenizer

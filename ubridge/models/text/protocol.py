@@ -20,6 +20,10 @@ class CacheLike(Protocol):
         """Tokens it has room for."""
 
     @property
+    def room(self) -> int:
+        """Tokens that its tensors are for so far."""
+
+    @property
     def length(self) -> int:
         """Tokens it holds."""
 
@@ -33,6 +37,9 @@ class CacheLike(Protocol):
 
     def truncate(self, length: int) -> None:
         """Forget all tokens behind the first `length`."""
+
+    def make_room(self, length: int) -> None:
+        """Have tensors for a text of `length` tokens, at most the capacity."""
 
     def close(self) -> None:
         """Let go of its memory."""

@@ -15,30 +15,22 @@ In the order of `transformers`, each on what the one before it left:
 
 Each rule keeps what is above some logit, so the highest of the three decides. The draw takes a
 number u, 0 <= u < 1, of `ubridge.Generator`: the token at which the probabilities summed up in the
-order of their ids first exceed u.
+order of their ids first exceed u. Probabilities are whole numbers, made and summed up as
+`ubridge/kernels/sampling.cu` says, so that every device draws the same token from the same logits.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from numbers import Real
 
 import numpy as np
-import numpy.typing as npt
 
-import ubridge as ub
 from uhal.errors import ArgumentTypeError, ArgumentValueError
 
-Logits = npt.NDArray[np.float32]
-Hook = Callable[[ub.DeviceTensor, Sequence[int]], "ub.DeviceTensor | None"]
-"""Called with the logits and all tokens before them; returns others, or none to keep them."""
 GREEDY = 1e-7
 """Temperatures below choose the largest, as Candle has it."""
-_FIRST_SORTED = 256
-_RUN = 1024
 
 
 @dataclass(frozen=True)
@@ -108,131 +100,4 @@ _RANGES = (
 )
 
 
-class Sampler:
-    """Chooses one token after another for one text. One thread at a time may use it."""
-
-    def __init__(
-        self, sampling: Sampling, prompt: Sequence[int] = (), hook: Hook | None = None
-    ) -> None:
-        """Begin behind a prompt, which counts as seen but not as generated."""
-        self._sampling = sampling
-        self._generator = ub.Generator(sampling.seed)
-        self._hook = hook
-        self.tokens = list(prompt)
-        """The prompt and what was chosen since."""
-        self._generated: Counter[int] = Counter()
-
-    @property
-    def seed(self) -> int:
-        """What the draws come from: `sampling.seed`, or one of its own."""
-        return self._generator.seed
-
-    def choose(self, logits: ub.DeviceTensor) -> int:
-        """Return the next token: f32 logits, one for each token of the vocabulary.
-
-        Raises `ArgumentValueError` where all are -infinity, or one is no number.
-        """
-        if self._hook is not None:
-            changed = self._hook(logits, self.tokens)
-            logits = logits if changed is None else changed
-        sampling = self._sampling
-        if sampling.is_greedy and not sampling.has_penalties:
-            # One token crosses to the host.
-            token = int(ub.argmax(logits).to_numpy())
-        else:
-            token = self._chosen(np.array(logits.to_numpy(), np.float32))
-        self.tokens.append(token)
-        self._generated[token] += 1
-        return token
-
-    def _chosen(self, logits: Logits) -> int:
-        sampling = self._sampling
-        if sampling.has_penalties:
-            self._penalize(logits)
-        if sampling.is_greedy:
-            return int(np.argmax(logits))
-        logits /= np.float32(sampling.temperature)
-        return drawn(logits, threshold(logits, sampling), self._even())
-
-    def _penalize(self, logits: Logits) -> None:
-        """Lower the logits of tokens that occurred."""
-        sampling = self._sampling
-        if sampling.repetition_penalty != 1:
-            window = sampling.repetition_window
-            recent = (
-                self.tokens if window is None else self.tokens[max(len(self.tokens) - window, 0) :]
-            )
-            seen = np.unique(np.array(recent, np.int64))
-            found = logits[seen]
-            penalty = sampling.repetition_penalty
-            logits[seen] = np.where(found < 0, found * penalty, found / penalty)
-        if self._generated and (sampling.presence_penalty or sampling.frequency_penalty):
-            tokens = np.fromiter(self._generated, np.int64)
-            counts = np.fromiter(self._generated.values(), np.float64)
-            logits[tokens] -= sampling.presence_penalty + sampling.frequency_penalty * counts
-
-    def _even(self) -> float:
-        """Return the next number of 53 bits, 0 <= u < 1, as `ubridge.rand` of f64 makes it."""
-        upper, lower = map(int, self._generator.words(2))
-        return ((upper << 21) + (lower >> 11)) * 2.0**-53
-
-
-def threshold(logits: Logits, sampling: Sampling) -> float:
-    """Return the least logit that top-k, top-p and min-p keep."""
-    best = float(logits.max(initial=-math.inf))
-    if not best > -math.inf:
-        raise ArgumentValueError(
-            "sample: expected logits with a number among them; all are -infinity, or one is NaN"
-        )
-    least = -math.inf
-    if sampling.top_k is not None and sampling.top_k < logits.size:
-        least = float(np.partition(logits, -sampling.top_k)[-sampling.top_k])
-    if sampling.top_p < 1:
-        least = _reaching(logits[logits >= least], best, sampling.top_p)
-    if sampling.min_p > 0:
-        least = max(least, min(best, best + math.log(sampling.min_p)))
-    return least
-
-
-def _reaching(logits: Logits, best: float, share: float) -> float:
-    """The least of the largest logits that have together a share of what all have."""
-    wanted = share * float(_weights(logits, best).sum(dtype=np.float64))
-    count = _FIRST_SORTED
-    while True:
-        # Most texts go on with few: not all need be put in order.
-        largest = logits if count >= logits.size else np.partition(logits, -count)[-count:]
-        falling = -np.sort(-largest)
-        sums = np.cumsum(_weights(falling, best), dtype=np.float64)
-        if sums[-1] >= wanted or count >= logits.size:
-            break
-        count *= 8
-    # Kept is what has less than the share above it.
-    above = np.concatenate(([0.0], sums[:-1]))
-    return float(falling[np.flatnonzero(above < wanted)[-1]])
-
-
-def drawn(logits: Logits, least: float, even: float) -> int:
-    """Return the token at which probabilities of logits not below `least` first exceed `even`."""
-    weights = _weights(logits, float(logits.max()))
-    if least > -math.inf:
-        weights *= logits >= least
-    # Sums of runs first, then those within the one that is met.
-    starts = np.arange(0, weights.size, _RUN)
-    runs = np.cumsum(np.add.reduceat(weights, starts, dtype=np.float64))
-    goal = even * runs[-1]
-    run = min(int(np.searchsorted(runs, goal, side="right")), len(runs) - 1)
-    within = weights[run * _RUN : (run + 1) * _RUN]
-    sums = np.cumsum(within, dtype=np.float64) + (runs[run - 1] if run else 0.0)
-    offset = int(np.searchsorted(sums, goal, side="right"))
-    # Roundings may leave the goal a little beyond the last that has any probability.
-    last = int(np.flatnonzero(within)[-1])
-    return run * _RUN + min(offset, last)
-
-
-def _weights(logits: Logits, best: float) -> Logits:
-    """Probabilities, of which the largest is 1."""
-    if best == math.inf:
-        sure: Logits = (logits == math.inf).astype(np.float32)
-        return sure
-    found: Logits = np.exp(logits - np.float32(best))
-    return found
+__all__ = ["Sampling"]

@@ -17,7 +17,8 @@ import ubridge as ub
 from ubridge.files.errors import InvalidFileError
 from ubridge.models.text.generation import Generation, Limits, tokens_of
 from ubridge.models.text.protocol import CacheLike, LanguageModel
-from ubridge.models.text.sampling import Hook, Sampling
+from ubridge.models.text.sampler import Hook
+from ubridge.models.text.sampling import Sampling
 from ubridge.models.text.shared_cache import SharedCache
 from ubridge.models.text.templates import render
 from ubridge.models.tokenizers.tokenizer import Tokenizer
@@ -155,7 +156,8 @@ class Session:
             {**cache.tensors, "tokens": np.array(cache.tokens, np.int64)},
             metadata={
                 "format": _FORMAT,
-                "of": json.dumps(self._described()),
+                "of": json.dumps(self._described(cache)),
+                "room": str(cache.room),
                 "kept": str(cache.kept),
             },
         )
@@ -169,14 +171,20 @@ class Session:
         saved = ub.load(path, device=self.model.device)
         if saved.metadata.get("format") != _FORMAT:
             raise InvalidFileError(f"{path}: expected a file that Session.save wrote")
-        ours, theirs = self._described(), json.loads(saved.metadata["of"])
+        room, theirs = int(saved.metadata["room"]), json.loads(saved.metadata["of"])
+        found = self.cache if self.cache.room == room else self._shared.another()
+        found.make_room(min(room, found.capacity))
+        ours = self._described(found)
         if ours != theirs:
+            if found is not self.cache:
+                found.close()
             raise ArgumentValueError(f"{path}: expected a cache of {ours}, got one of {theirs}")
+        self._shared.replace(found)
         cache = self._shared.take(self)
         tokens = saved["tokens"].to_numpy().tolist()
-        found: dict[str, Any] = {name: saved[name] for name in cache.tensors}
+        values: dict[str, Any] = {name: saved[name] for name in cache.tensors}
         for name, tensor in cache.tensors.items():
-            tensor.copy_from(found[name])
+            tensor.copy_from(values[name])
         cache.tokens[:] = tokens
         cache.kept = int(saved.metadata["kept"])
 
@@ -184,14 +192,12 @@ class Session:
         """Let go of the cache's memory; the next prompt makes another one."""
         self._shared.close()
 
-    def _described(self) -> dict[str, Any]:
+    def _described(self, cache: CacheLike) -> dict[str, Any]:
         """What a cache has to agree in."""
         return {
             "architecture": self.model.architecture,
             "vocabulary": self.model.vocabulary,
-            "tensors": {
-                name: [one.dtype.name, *one.shape] for name, one in self.cache.tensors.items()
-            },
+            "tensors": {name: [one.dtype.name, *one.shape] for name, one in cache.tensors.items()},
         }
 
 

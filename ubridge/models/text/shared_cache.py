@@ -39,6 +39,12 @@ class SharedCache:
         made: CacheLike = self._make()
         return made
 
+    def replace(self, cache: CacheLike) -> None:
+        """Share another cache from now on."""
+        if cache is not self._cache:
+            self.close()
+            self._cache = cache
+
     def close(self) -> None:
         """Let go of the cache; the next that asks gets a new one."""
         cache, self._cache, self._user = self._cache, None, None

@@ -1,0 +1,1 @@
+sample_f32: u32 tokens, const f32* logits, u32* keys, u64* weights, f32 factor, f32 above, f32 below, f32 presence, f32 frequency, u32* places, u32* counts, u32 place, u32 forgotten, u32 top_k, u64 top_p, f32 logarithm, bool draws, u64 seed, u64 position, i64* chosen

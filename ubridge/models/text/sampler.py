@@ -1,0 +1,173 @@
+"""`Sampler`: chooses the tokens of a text from logits, where those are."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+import ubridge as ub
+from ubridge.models.text.sampling import Sampling
+from uhal import Device, DeviceBuffer, DType
+from uhal.device import as_device
+from uhal.dtypes import f32, i64, u32, u64
+from uhal.errors import ArgumentValueError
+
+Hook = Callable[[ub.DeviceTensor, Sequence[int]], "ub.DeviceTensor | None"]
+"""Called with the logits and all tokens before them; returns others, or none to keep them."""
+_MODULE = "sampling"
+_LEAST_FACTOR, _MOST = 2.0**-126, float(np.finfo(np.float32).max)
+"""What factors of f32 are kept within: 0 and infinity times each other are no number."""
+_TOKENS_OF_A_WORK_ITEM = 8
+
+
+class Sampler:
+    """Chooses one token after another for one text. One thread at a time may use it.
+
+    The device chooses, and one number crosses to the host.
+    """
+
+    def __init__(
+        self, sampling: Sampling, prompt: Sequence[int] = (), hook: Hook | None = None
+    ) -> None:
+        """Begin behind a prompt, which counts as seen but not as generated."""
+        self._sampling = sampling
+        self._generator = ub.Generator(sampling.seed)
+        self._hook = hook
+        self.tokens = list(prompt)
+        """The prompt and what was chosen since."""
+        self._generated: Counter[int] = Counter()
+        self._selection: Selection | None = None
+
+    @property
+    def seed(self) -> int:
+        """What the draws come from: `sampling.seed`, or one of its own."""
+        return self._generator.seed
+
+    def choose(self, logits: ub.DeviceTensor) -> int:
+        """Return the next token: f32 logits, one for each token of the vocabulary.
+
+        Raises `ArgumentValueError` where all are -infinity, or one is no number.
+        """
+        if self._hook is not None:
+            changed = self._hook(logits, self.tokens)
+            logits = logits if changed is None else changed
+        sampling = self._sampling
+        if sampling.is_greedy and not sampling.has_penalties:
+            token = int(ub.argmax(logits).to_numpy())
+        else:
+            token = self._selected(logits)
+        self.tokens.append(token)
+        self._generated[token] += 1
+        return token
+
+    def _selected(self, logits: ub.DeviceTensor) -> int:
+        if logits.size == 0:
+            raise ArgumentValueError("sample: expected at least one logit, got none")
+        selection = self._selection
+        if selection is None:
+            selection = Selection(self._sampling, logits, self.tokens, self._generated)
+            self._selection = selection
+        generator = self._generator
+        position = 0 if self._sampling.is_greedy else generator.skip(1)
+        return selection(logits, len(self.tokens), generator.seed, position)
+
+
+class Selection:
+    """What `sample_f32` is given to choose one token after another. One thread may use it.
+
+    It is on the device of the logits, from where one number crosses to the host; for devices that
+    have no such kernel (GCUs) it is on the host, and gets copies.
+    """
+
+    def __init__(
+        self,
+        sampling: Sampling,
+        logits: ub.DeviceTensor,
+        tokens: Sequence[int],
+        generated: Mapping[int, int],
+    ) -> None:
+        """Begin behind tokens, of which those generated occurred as often as that says."""
+        has_kernel = _MODULE in ub.modules(logits.device.backend)
+        self._device: Device = logits.device if has_kernel else as_device("host")
+        self._sampling = sampling
+        self._size = size = logits.size
+        function = ub.load_module(_MODULE, device=self._device).get_function("sample_f32")
+        most = min(
+            self._device.limits.max_threads_per_block, function.attributes.max_threads_per_block
+        )
+        wanted = max(32, size // _TOKENS_OF_A_WORK_ITEM)
+        self._launch = function[1, min(most, 1 << (wanted.bit_length() - 1))]
+        self._scratch = (self._empty(u32), self._empty(u64))
+        self._seen = (None, None) if not sampling.has_penalties else self._noted(tokens, generated)
+        self._chosen = DeviceBuffer.uninitialized(1, i64, device=self._device)
+
+    def __call__(self, logits: ub.DeviceTensor, length: int, seed: int, position: int) -> int:
+        """Return the token behind a text of some length, by the draw of a position.
+
+        Raises `ArgumentValueError` where all logits are -infinity, or one is no number.
+        """
+        given = self._placed(logits)
+        start = given.layout.start_offset
+        sampling = self._sampling
+        window = sampling.repetition_window
+        draws = not sampling.is_greedy
+        # Without a temperature nothing but the largest is kept.
+        top_k, top_p, min_p = (
+            (sampling.top_k or 0, sampling.top_p, sampling.min_p) if draws else (0, 1.0, 1.0)
+        )
+        self._launch(
+            self._size,
+            given.buffer[start : start + self._size],
+            *self._scratch,
+            max(1 / sampling.temperature, _LEAST_FACTOR) if draws else 1.0,
+            min(1 / sampling.repetition_penalty, _MOST),
+            sampling.repetition_penalty,
+            sampling.presence_penalty,
+            sampling.frequency_penalty,
+            *self._seen,
+            length + 1,
+            0 if window is None else max(length - window, 0),
+            top_k if top_k < self._size else 0,
+            0 if top_p == 1 else max(1, min(round(top_p * 2.0**64), 2**64 - 1)),
+            math.log(min_p) if min_p else -math.inf,
+            draws,
+            seed,
+            position,
+            self._chosen,
+        )
+        token = int(self._chosen.to_numpy()[0])
+        if token < 0:
+            raise ArgumentValueError(
+                "sample: expected logits with a number among them; all are -infinity, or one is NaN"
+            )
+        return token
+
+    def _placed(self, logits: ub.DeviceTensor) -> ub.DeviceTensor:
+        """The logits as the kernel takes them."""
+        if logits.size != self._size:
+            raise ArgumentValueError(
+                f"sample: expected as many logits each time, {self._size}, got {logits.size}"
+            )
+        if logits.device != self._device:
+            logits = ub.asarray(logits.to_numpy(), device=self._device)
+        return logits.astype(f32).contiguous()
+
+    def _noted(
+        self, tokens: Sequence[int], generated: Mapping[int, int]
+    ) -> tuple[DeviceBuffer, DeviceBuffer]:
+        """How long the text was with each token's last one, and how often each was generated."""
+        lengths, counts = (np.zeros(self._size, np.uint32) for _ in range(2))
+        np.maximum.at(lengths, np.array(tokens, np.int64), np.arange(1, len(tokens) + 1))
+        for token, count in generated.items():
+            counts[token] = count
+        found = [DeviceBuffer.from_numpy(one, device=self._device) for one in (lengths, counts)]
+        return found[0], found[1]
+
+    def _empty(self, dtype: DType) -> DeviceBuffer:
+        return DeviceBuffer.uninitialized(self._size, dtype, device=self._device)
+
+
+__all__ = ["Hook", "Sampler", "Selection"]
