@@ -1,9 +1,9 @@
 """Compiles the kernels of `ubridge/kernels` for NVIDIA's devices: `make kernels`.
 
 The images are committed, so that nobody needs nvcc to use them. Each module becomes PTX for every
-device from compute capability 7.5 on and binaries for the most used ones, in one fatbin. Sources in
-a folder `sm_80` are for devices from 8.0 on and for no other vendor's. The same sources and the
-same nvcc give the same bytes in any directory.
+device from compute capability 7.5 on and binaries for the most used ones, in one fatbin; some have
+PTX for later devices besides. Sources in a folder `sm_80` are for devices from 8.0 on and for no
+other vendor's. The same sources and the same nvcc give the same bytes in any directory.
 
 Only what changed is compiled: a module whose sources and compiler are those of the manifest, and
 whose images are those the manifest lists, is left alone.
@@ -33,6 +33,9 @@ INCLUDE = Path("uhal", "include")
 
 PTX_TARGET = "75"
 """Of sources that lie in no folder of a target."""
+FURTHER_PTX = {"quantized": ("80",)}
+"""Of modules that take other instructions on later devices: tensor cores of 8.0 multiply more bytes
+at once. Devices between the binaries' and after them compile the newest PTX they can."""
 CUBIN_TARGETS = ("80", "90")
 PTX_VERSIONS = (
     *("6.3", "6.4", "6.5", "7.0", "7.1", "7.2", "7.3", "7.4", "7.5", "7.6", "7.7", "7.8"),
@@ -93,6 +96,10 @@ def build_module(name: str, destination: Path) -> dict[str, object]:
         ptx = parts / f"{name}.ptx"
         signatures = compile_ptx(source, ptx)
         images = [f"--image3=kind=ptx,sm={ptx_target(source)},file={ptx}"]
+        for target in FURTHER_PTX.get(name, ()):
+            further = parts / f"{name}-{target}.ptx"
+            compile_ptx(source, further, target=target)
+            images.append(f"--image3=kind=ptx,sm={target},file={further}")
         for target in CUBIN_TARGETS:
             cubin = parts / f"{target}.cubin"
             compile_cubin(source, target, cubin)
@@ -122,18 +129,21 @@ def compile_cubin(source: Path, target: str, output: Path) -> None:
     _run(["ptxas", "-O3", f"-arch=sm_{target}", str(ptx), "-o", str(output)])
 
 
-def compile_ptx(source: Path, output: Path, *options: str) -> dict[str, Signature]:
+def compile_ptx(
+    source: Path, output: Path, *options: str, target: str | None = None
+) -> dict[str, Signature]:
     """Compile a source to PTX that says its signatures, under the least version ptxas takes.
 
-    `source` is relative to the repository's root. Returns the signatures by entry.
+    `source` is relative to the repository's root, `target` (`80`) the least compute capability,
+    by default that of the source. Returns the signatures by entry.
     """
-    least = ptx_target(source)
-    target = f"compute_{least}"
-    _run([*COMPILE, *options, "--ptx", f"-arch={target}", str(source), "-o", str(output)])
+    least = target or ptx_target(source)
+    arch = f"-arch=compute_{least}"
+    _run([*COMPILE, *options, "--ptx", arch, str(source), "-o", str(output)])
     text = _with_visible_globals(output.read_text(encoding="ascii"))
     # Advice to ptxas that only new ones take.
     text = _USED_BYTES.sub("", text)
-    expanded = _run([*COMPILE, *options, "-E", f"-arch={target}", str(source)])
+    expanded = _run([*COMPILE, *options, "-E", arch, str(source)])
     signatures = declared_signatures(expanded, _KERNEL, read_ptx(text.encode()).signatures)
     lines = [f"{SIGNATURE_MARK}{name}: {told.declaration}\n" for name, told in signatures.items()]
     for version in PTX_VERSIONS:

@@ -10,11 +10,16 @@ from uhal.images.fatbin import read_fatbin
 FATBINS = Path(__file__).resolve().parents[1] / "ubridge" / "kernels" / "images" / "cuda"
 
 
-def shipped_ptx(module: str) -> bytes:
-    """The PTX for the least device; fatbinary dropped the comments, so the signatures."""
+def shipped_texts(module: str) -> dict[str, bytes]:
+    """The PTX by target, the least first; fatbinary dropped the comments, so the signatures."""
     entries = read_fatbin((FATBINS / f"{module}.fatbin").read_bytes())
-    (found,) = (entry for entry in entries if entry.kind == "PTX")
-    return found.image().rstrip(b"\0")
+    texts = {one.target: one.image().rstrip(b"\0") for one in entries if one.kind == "PTX"}
+    return dict(sorted(texts.items()))
+
+
+def shipped_ptx(module: str) -> bytes:
+    """The PTX for the least device."""
+    return next(iter(shipped_texts(module).values()))
 
 
 def write_shipped_ptx(folder: Path, module: str) -> Path:

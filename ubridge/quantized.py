@@ -12,15 +12,10 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any, Literal, TypeAlias, overload
 
-import numpy as np
-import numpy.typing as npt
-
 from ubridge.buffers.block_launches import (
     launch_activations,
-    launch_dequantize,
     launch_quantized_matvec,
     launch_quantized_product,
-    require_blocks,
 )
 from ubridge.buffers.indexed_launches import gathered
 from ubridge.buffers.launches import launch_cast
@@ -31,12 +26,11 @@ from ubridge.functions import add
 from ubridge.ops.products import matmul
 from ubridge.ops.results import delivered, require_tensors
 from ubridge.ops.selection import embedding as _rows_of_table
-from ubridge.ops.selection import take
+from ubridge.quantized_weight import QuantizedWeight
 from ubridge.quantizing import ENCODED, dequantize, quantize
 from ubridge.tensor import DeviceTensor
-from uhal import Device, DeviceBuffer
-from uhal.device import DeviceLike
-from uhal.dtypes import DTypeLike, as_dtype, bf16, f16, f32, u8
+from uhal import DeviceBuffer
+from uhal.dtypes import bf16, f16, f32, u8
 from uhal.errors import ArgumentTypeError, ArgumentValueError, InvalidHandleError
 from uhal.interop import StreamLike
 
@@ -53,153 +47,6 @@ __all__ = [
     "quantize_activations",
     "quantized_matmul",
 ]
-
-Array = npt.NDArray[Any]
-
-
-class QuantizedWeight:
-    """A matrix (rows, columns) of blocks on a device, or several of them, one after the other.
-
-    It holds its buffer, which is of u8. Any thread may use it.
-    """
-
-    # With texts, as `help` and `inspect.getdoc` find them.
-    __slots__ = {
-        "buffer": "The blocks, row after row, as bytes.",
-        "columns": "Elements of a row.",
-        "format": "What a block is.",
-        "rows": "The number of rows, of all matrices together.",
-        "shape": "Its lengths, outermost first; the last is `columns`.",
-    }
-
-    def __init__(
-        self,
-        buffer: DeviceBuffer,
-        format: BlockFormat | str,
-        rows: int,
-        columns: int,
-        *,
-        shape: Sequence[int] | None = None,
-    ) -> None:
-        """Take over a buffer that begins with the blocks, row after row.
-
-        `shape` is (rows, columns) where it is not given; experts of a layer have three axes. Raises
-        `ArgumentValueError` for rows of no whole blocks and for a buffer too small for them.
-        """
-        self.format = block_format(format)
-        self.buffer = buffer
-        self.rows = rows
-        self.columns = columns
-        self.shape = Shape((rows, columns) if shape is None else shape)
-        if not self.shape or self.shape[-1] != columns or prod(self.shape[:-1]) != rows:
-            raise ArgumentValueError(
-                f"QuantizedWeight: expected a shape of {rows} rows of {columns}, got {self.shape}"
-            )
-        op = OPS[f"elements_{self.format.name}"]
-        require_blocks(op, self.format, buffer, rows, columns)
-
-    @classmethod
-    def from_numpy(
-        cls, values: Array, format: BlockFormat | str, *, device: DeviceLike | None = None
-    ) -> QuantizedWeight:
-        """Quantize a matrix and bring it to a device, the current one when none is given."""
-        values = np.asarray(values)
-        if values.ndim != 2:
-            raise ArgumentValueError(f"quantize: expected a matrix, got shape {values.shape}")
-        return cls.from_blocks(quantize(values, format), format, *values.shape, device=device)
-
-    @classmethod
-    def from_blocks(
-        cls,
-        blocks: Array | bytes,
-        format: BlockFormat | str,
-        rows: int,
-        columns: int,
-        *,
-        device: DeviceLike | None = None,
-    ) -> QuantizedWeight:
-        """Bring blocks, as `quantize` or a file has them, to a device."""
-        raw = np.frombuffer(blocks, np.uint8)
-        return cls(DeviceBuffer.from_numpy(raw, device=device), format, rows, columns)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of its blocks."""
-        return self.rows * self.format.row_bytes(self.columns)
-
-    @property
-    def blocks(self) -> DeviceBuffer:
-        """The blocks alone, where the buffer has more."""
-        return self.buffer[: self.nbytes]
-
-    def __getitem__(self, index: int | slice) -> QuantizedWeight:
-        """Return a row, an expert, or a run of either, in the same memory."""
-        if len(self.shape) < 2:
-            raise IndexError("a quantized row has no parts")
-        length, inner = self.shape[0], self.shape[1:]
-        each = self.format.row_bytes(self.columns) * prod(inner[:-1])
-        if isinstance(index, slice):
-            start, stop, step = index.indices(length)
-            if step != 1:
-                raise IndexError(f"a quantized weight is cut in steps of 1, got {step}")
-            stop = max(start, stop)
-            shape: tuple[int, ...] = (stop - start, *inner)
-        else:
-            start = index + length if index < 0 else index
-            if not 0 <= start < length:
-                raise IndexError(f"index {index} is out of bounds for an axis of {length}")
-            stop, shape = start + 1, inner
-        part = self.buffer[start * each : stop * each]
-        return type(self)(part, self.format, prod(shape[:-1]), self.columns, shape=shape)
-
-    def take(
-        self,
-        ids: Any,
-        dtype: DTypeLike = f32,
-        *,
-        out: DeviceTensor | None = None,
-        stream: StreamLike | None = None,
-    ) -> DeviceTensor:
-        """Return the elements of the rows at ids: shape of the ids, then the columns.
-
-        As `ubridge.take` does for a table: what a tied embedding is read by. Ids out of bounds are
-        refused as there.
-        """
-        row_bytes = self.format.row_bytes(self.columns)
-        table = DeviceTensor(self.blocks, Layout.contiguous((self.rows, row_bytes)))
-        rows = take(table, ids, stream=stream)
-        wanted = as_dtype(dtype)
-
-        def enqueue(output: DeviceBuffer | None) -> DeviceBuffer:
-            return launch_dequantize(
-                self.format, rows._buffer, prod(rows.shape[:-1]), self.columns,
-                dtype=wanted, out=output, stream=stream, executor=rows._executor,
-            )  # fmt: skip
-
-        shape = Shape((*rows.shape[:-1], self.columns))
-        return delivered("take", shape, wanted, out, (rows,), stream, enqueue)
-
-    @property
-    def device(self) -> Device:
-        """Where the blocks lie."""
-        return self.buffer.device
-
-    def dequantize(
-        self, dtype: DTypeLike = f32, *, stream: StreamLike | None = None
-    ) -> DeviceTensor:
-        """Return the elements as a tensor of the weight's shape, of f32, f16 or bf16."""
-        elements = launch_dequantize(
-            self.format, self.buffer, self.rows, self.columns, dtype=dtype, stream=stream
-        )
-        return DeviceTensor(elements, Layout.contiguous(self.shape))
-
-    def to_numpy(self) -> Array:
-        """Return the elements as f32. Waits for the device."""
-        return self.dequantize().to_numpy()
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.format.name} of {tuple(self.shape)}>"
-
 
 Activations: TypeAlias = Literal["f32", "q8"]
 """What x is multiplied as."""

@@ -233,7 +233,13 @@ def test_products_with_matrices_of_q8_1(
 ) -> None:
     tall, wide = TILES[name]
     rows, count = int(rng.integers(1, 2 * tall)), int(rng.integers(1, wide + 5))
-    columns = 256 * int(rng.integers(1, 3))
+    check_matrix_product(device, rng, name, rows, count, 256 * int(rng.integers(1, 3)))
+
+
+def check_matrix_product(
+    device: Device, rng: np.random.Generator, name: str, rows: int, count: int, columns: int
+) -> None:
+    tall, wide = TILES[name]
     weight, vectors = Weight.drawn(rng, name, rows, columns), Vectors.drawn(rng, count, columns)
     output = Output("f32", count * rows)
     run(

@@ -112,6 +112,8 @@ def test_mutants(host: Device, tmp_path: Path, rng: np.random.Generator, suffix:
             except InvalidImageError as error:
                 assert str(path) in str(error)
                 refused += 1
+            except Exception as error:
+                raise AssertionError(f"mutant {number}, {raw.hex()}") from error
             finally:
                 if watched:
                     peak = tracemalloc.get_traced_memory()[1]

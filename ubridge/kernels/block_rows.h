@@ -15,10 +15,10 @@ template <class Block> struct Way {
 
 #if HAS_WIDE
 
-template <> struct Way<BlockQ4_0> : WayOf32<Q4_0Integers, 4> {};
-template <> struct Way<BlockQ4_1> : WayOf32<Q4_1Integers, 4> {};
-template <> struct Way<BlockQ5_0> : WayOf32<Q5_0Integers, 4> {};
-template <> struct Way<BlockQ5_1> : WayOf32<Q5_1Integers, 4> {};
+template <> struct Way<BlockQ4_0> : WayOf32<Nibbles<BlockQ4_0>, 4> {};
+template <> struct Way<BlockQ4_1> : WayOf32<Nibbles<BlockQ4_1>, 4> {};
+template <> struct Way<BlockQ5_0> : WayOf32<NibblesAndBits<BlockQ5_0>, 4> {};
+template <> struct Way<BlockQ5_1> : WayOf32<NibblesAndBits<BlockQ5_1>, 4> {};
 template <> struct Way<BlockQ8_0> : WayOf32<Q8_0Integers, 1> {};
 template <> struct Way<BlockIQ4_NL> : WayOf32<IQ4_NLIntegers, 4> {};
 template <> struct Way<BlockMXFP4> : WayOf32<MXFP4Integers, 4> {};
@@ -33,8 +33,7 @@ template <> struct Way<BlockIQ4_XS> : WayOfIQ4_XS {};
 // ROWS rows, each `apart` rows from the one before, times a vector: results[row * apart].
 template <class Block, u32 ROWS>
 DEVICE_FUNCTION void multiply_rows(const Block *rows, u64 apart, u64 blocks, const Vectors &vectors,
-                                   u64 index, f32 *results)
-{
+                                   u64 index, f32 *results) {
     typedef Way<Block> Here;
     constexpr u32 STEP = Here::BLOCKS * sizeof(Block), AHEAD = LOOKED_AHEAD / ROWS;
     const Vector<typename Here::Side> y = vectors.vector<typename Here::Side>(index);

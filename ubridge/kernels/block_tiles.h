@@ -2,33 +2,32 @@
 #ifndef UBRIDGE_BLOCK_TILES_H
 #define UBRIDGE_BLOCK_TILES_H
 
-#include "block_products_q8_1.h"
+#include "byte_tiles.h"
 
 #if KERNEL_ON_GPU
 
-// Blocks of (32, 4): work-item (x, y) has rows x, x + 32, … and columns y, y + 4, … of the tile.
-// Both operands pass through shared memory, 32 elements of a row at a time.
+// Blocks of (32, 4). Both operands pass through shared memory, 32 elements of a row at a time.
 template <class Block, Sums sums, u32 ROWS, u32 COLUMNS>
 DEVICE_FUNCTION void multiply_part(BLOCK block, const Block *weight, const BlockQ8_1 *y, f32 *dst,
                                    u32 columns, u64 rows, u64 vectors, u64 y_blocks, u64 dst_rows,
-                                   u64 first_vector)
-{
+                                   u64 first_vector) {
     constexpr u32 THREADS_HERE = 128, WORDS = 8, SPANS = 32 / span_of<Block>;
-    constexpr u32 ROWS_EACH = ROWS / 32, COLUMNS_EACH = COLUMNS / 4;
-    // A word more than needed: so rows begin in different banks.
-    SHARED(u32, quants, ROWS, WORDS + 1);
+    typedef Share<ROWS, COLUMNS> Own;
+    SHARED(u32, quants, ROWS, Own::ROW_PITCH);
     SHARED(f32, scales, ROWS, SPANS + 1);
     SHARED(f32, minimums, ROWS, SPANS + 1);
-    SHARED(u32, others, COLUMNS, WORDS);
+    SHARED(u32, others, COLUMNS, Own::COLUMN_PITCH);
     SHARED(f32, ds, COLUMNS, 2);
     SHARED(i32, totals, COLUMNS, SPANS);
     const u64 first_row = u64(blockIdx.x) * ROWS;
     const u64 blocks = columns / Block::ELEMENTS;
-    f32 results[ROWS_EACH][COLUMNS_EACH] = {};
+    f32 results[Own::ROWS_EACH][Own::COLUMNS_EACH] = {};
 
     ROLLED for (u32 e = 0; e < columns; e += 32) {
         THREADS_OF(block, t) {
-            for (u32 i = t; i < ROWS * WORDS; i += THREADS_HERE) {
+            // Rolled, or this would be most of an image.
+            ROLLED for (u32 n = 0; n < ROWS * WORDS / THREADS_HERE; ++n) {
+                const u32 i = t + n * THREADS_HERE;
                 // Past the end the last row stands in, and its results are dropped.
                 const u64 row = first_row + i / WORDS < rows ? first_row + i / WORDS : rows - 1;
                 const Block &here = weight[row * blocks + e / Block::ELEMENTS];
@@ -40,7 +39,8 @@ DEVICE_FUNCTION void multiply_part(BLOCK block, const Block *weight, const Block
                     minimums[i / WORDS][4 * (i % WORDS) / span_of<Block>] = level.minimum;
                 }
             }
-            for (u32 i = t; i < COLUMNS * WORDS; i += THREADS_HERE) {
+            ROLLED for (u32 n = 0; n < COLUMNS * WORDS / THREADS_HERE; ++n) {
+                const u32 i = t + n * THREADS_HERE;
                 const u64 vector = first_vector + i / WORDS;
                 const u64 known = vector < vectors ? vector : vectors - 1;
                 const BlockQ8_1 &here = y[known * y_blocks + e / 32];
@@ -54,7 +54,7 @@ DEVICE_FUNCTION void multiply_part(BLOCK block, const Block *weight, const Block
         BARRIER();
         if constexpr (needs_total<Block, sums>) {
             THREADS_OF(block, t) {
-                for (u32 i = t; i < COLUMNS * SPANS; i += THREADS_HERE) {
+                ROLLED for (u32 i = t; i < COLUMNS * SPANS; i += THREADS_HERE) {
                     i32 total = 0;
                     for (u32 j = 0; j < WORDS / SPANS; ++j)
                         total = dot4(0x01010101, others[i / SPANS][i % SPANS * (WORDS / SPANS) + j],
@@ -66,49 +66,36 @@ DEVICE_FUNCTION void multiply_part(BLOCK block, const Block *weight, const Block
         }
         THREADS_OF(block, t) {
             ROLLED for (u32 k = 0; k < SPANS; ++k) {
-                u32 words[ROWS_EACH][WORDS / SPANS];
-                Level levels[ROWS_EACH];
-                for (u32 i = 0; i < ROWS_EACH; ++i) {
-                    const u32 row = t % 32 + 32 * i;
-                    levels[i] = {scales[row][k], minimums[row][k]};
-                    for (u32 j = 0; j < WORDS / SPANS; ++j)
-                        words[i][j] = quants[row][k * (WORDS / SPANS) + j];
-                }
-                // So that the results stay in registers.
-#pragma unroll
-                for (u32 c = 0; c < COLUMNS_EACH; ++c) {
-                    const u32 vector = t / 32 + 4 * c;
+                const auto add = [&](u32 i, u32 c, i32 product) {
+                    const u32 row = Own::row(t, i), vector = Own::column(t, c);
                     const i32 total = needs_total<Block, sums> ? totals[vector][k] : 0;
-                    for (u32 i = 0; i < ROWS_EACH; ++i) {
-                        i32 product = 0;
-                        for (u32 j = 0; j < WORDS / SPANS; ++j)
-                            product = dot4(words[i][j], others[vector][k * (WORDS / SPANS) + j],
-                                           product);
-                        results[i][c] += scaled<Block, sums>(levels[i], product, total,
-                                                             ds[vector][0], ds[vector][1]);
-                    }
-                }
+                    results[i][c] +=
+                        scaled<Block, sums>({scales[row][k], minimums[row][k]}, product, total,
+                                            ds[vector][0], ds[vector][1]);
+                };
+                Own::template multiply<WORDS / SPANS>(quants, others, t, k * (WORDS / SPANS), add);
             }
         }
         BARRIER();
     }
     THREADS_OF(block, t) {
-        for (u32 i = 0; i < ROWS_EACH; ++i)
+        const u64 rows_left = rows - first_row, vectors_left = vectors - first_vector;
 #pragma unroll
-            for (u32 c = 0; c < COLUMNS_EACH; ++c) {
-                const u64 row = first_row + t % 32 + 32 * i;
-                const u64 vector = first_vector + t / 32 + 4 * c;
-                if (row < rows && vector < vectors)
-                    dst[vector * dst_rows + row] = results[i][c];
-            }
+        for (u32 c = 0; c < Own::COLUMNS_EACH; ++c) {
+            const u32 vector = Own::column(t, c);
+            f32 *const line = dst + (first_vector + vector) * dst_rows + first_row;
+#pragma unroll
+            for (u32 i = 0; i < Own::ROWS_EACH; ++i)
+                if (Own::row(t, i) < rows_left && vector < vectors_left)
+                    line[Own::row(t, i)] = results[i][c];
+        }
     }
 }
 
 // Of more columns than 64 one half after the other, or their sums would not stay in registers.
 template <class Block, Sums sums, u32 ROWS, u32 COLUMNS>
 DEVICE_FUNCTION void multiply_tile(BLOCK block, const Block *weight, const BlockQ8_1 *y, f32 *dst,
-                                   u32 columns, u64 rows, u64 vectors, u64 y_blocks, u64 dst_rows)
-{
+                                   u32 columns, u64 rows, u64 vectors, u64 y_blocks, u64 dst_rows) {
     constexpr u32 PART = COLUMNS < 64 ? COLUMNS : 64;
     const u64 first_vector = u64(blockIdx.y) * COLUMNS;
     ROLLED for (u32 part = 0; part < COLUMNS; part += PART) {
@@ -122,8 +109,7 @@ DEVICE_FUNCTION void multiply_tile(BLOCK block, const Block *weight, const Block
 
 template <class Block, Sums sums, u32 ROWS, u32 COLUMNS>
 DEVICE_FUNCTION void multiply_tile(BLOCK block, const Block *weight, const BlockQ8_1 *y, f32 *dst,
-                                   u32 columns, u64 rows, u64 vectors, u64 y_blocks, u64 dst_rows)
-{
+                                   u32 columns, u64 rows, u64 vectors, u64 y_blocks, u64 dst_rows) {
     const u64 first_row = u64(block.blockIdx.x) * ROWS;
     const u64 first_vector = u64(block.blockIdx.y) * COLUMNS;
     const u64 count = vectors < first_vector + COLUMNS ? vectors - first_vector : COLUMNS;

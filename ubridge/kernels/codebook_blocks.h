@@ -3,6 +3,7 @@
 #define UBRIDGE_CODEBOOK_BLOCKS_H
 
 #include "blocks.h"
+#include "codebook_iq1.h"
 #include "codebooks.h"
 
 // Codes of 2 bits, and of 3, become bytes.

@@ -7,8 +7,7 @@
 #if HAS_WIDE
 
 // By an instruction: what is written in C++ is twenty.
-DEVICE_FUNCTION f32 widened(const f16 &value)
-{
+DEVICE_FUNCTION f32 widened(const f16 &value) {
     return _mm_cvtss_f32(_mm_cvtph_ps(_mm_loadu_si16(&value)));
 }
 
@@ -17,13 +16,11 @@ struct SumsOf256 {
     WideFloats sums = {};
     __m256 taken = {};
 
-    DEVICE_METHOD void add(f32 scale, Wide words)
-    {
+    DEVICE_METHOD void add(f32 scale, Wide words) {
         sums = sums + floats_of(scale) * floats(words);
     }
     // By two neighbors of f16: words, and half words of the minimums times sums of y.
-    DEVICE_METHOD void add(const f16 *scales, f32 d, Wide words, __m256i minimums, __m256i totals)
-    {
+    DEVICE_METHOD void add(const f16 *scales, f32 d, Wide words, __m256i minimums, __m256i totals) {
         const __m128 both = _mm_cvtph_ps(_mm_loadu_si32(scales)) * _mm_set1_ps(d);
         const __m256i products = _mm256_madd_epi16(minimums, totals);
         sums = sums + everywhere(both) * floats(words);
@@ -33,8 +30,7 @@ struct SumsOf256 {
 };
 
 // The sums of runs times their scales, times what the integers are above the elements.
-DEVICE_FUNCTION Wide raised_by(i32 power, __m256i scales, __m256i sums)
-{
+DEVICE_FUNCTION Wide raised_by(i32 power, __m256i scales, __m256i sums) {
     const __m256i products = _mm256_madd_epi16(scales, sums);
     return in_front(_mm256_sub_epi32(__m256i{}, _mm256_slli_epi32(products, power)));
 }
@@ -49,9 +45,7 @@ struct SharedOf256 {
         : quants(y.quants + 256 * i),
           sums(span == 16 ? load_32(y.sides[i].sums)
                           : _mm256_zextsi128_si256(load_16(y.sides[i].sums_of_32))),
-          d(y.sides[i].d)
-    {
-    }
+          d(y.sides[i].d) {}
 };
 
 // A format's integers in four vectors, as bytes from 0 to 127. Of vector n the halves are those of
@@ -72,8 +66,7 @@ template <> struct Unpacked<BlockQ2_K> : BothHalves {
     Wide integers[4];
     __m256i scales, minimums;
 
-    DEVICE_METHOD explicit Unpacked(const BlockQ2_K &b)
-    {
+    DEVICE_METHOD explicit Unpacked(const BlockQ2_K &b) {
         const __m128i both = load_16(b.scales), low = _mm_set1_epi8(15);
         scales = _mm256_cvtepu8_epi16(both & low);
         minimums = _mm256_cvtepu8_epi16(_mm_srli_epi16(both, 4) & low);
@@ -89,8 +82,7 @@ template <> struct Unpacked<BlockQ3_K> : BothHalves {
     Wide integers[4];
     __m256i scales;
 
-    DEVICE_METHOD explicit Unpacked(const BlockQ3_K &b)
-    {
+    DEVICE_METHOD explicit Unpacked(const BlockQ3_K &b) {
         const u64 low = load<2, u32>(b.scales) | u64(load<2, u32>(b.scales + 4)) << 32;
         const u64 high = load<2, u32>(b.scales + 8);
         const u64 first = (high & 0x03030303) | (high & 0x0C0C0C0C) << 30;
@@ -109,11 +101,10 @@ template <> struct Unpacked<BlockQ3_K> : BothHalves {
 };
 
 // 8 scales, then 8 minimums, of 6 bits each: see `level_of_six_bits`.
-DEVICE_FUNCTION __m256i six_bits(const u8 *packed)
-{
+DEVICE_FUNCTION __m256i six_bits(const u8 *packed) {
     const __m128i bytes = load_16(packed);
-    const __m128i first = _mm_shuffle_epi8(
-        bytes, _mm_setr_epi8(0, 1, 2, 3, 8, 9, 10, 11, 4, 5, 6, 7, 8, 9, 10, 11));
+    const __m128i first =
+        _mm_shuffle_epi8(bytes, _mm_setr_epi8(0, 1, 2, 3, 8, 9, 10, 11, 4, 5, 6, 7, 8, 9, 10, 11));
     const __m128i upper = _mm_shuffle_epi8(
         bytes, _mm_setr_epi8(-1, -1, -1, -1, 0, 1, 2, 3, -1, -1, -1, -1, 4, 5, 6, 7));
     const __m128i lower = _mm_srlv_epi32(first, _mm_setr_epi32(0, 0, 0, 4)) &
@@ -121,12 +112,12 @@ DEVICE_FUNCTION __m256i six_bits(const u8 *packed)
     return _mm256_cvtepu8_epi16(lower | (_mm_srli_epi16(upper, 2) & _mm_set1_epi8(0x30)));
 }
 
-template <> struct Unpacked<BlockQ4_K> : EveryOther {
+// Q4_K, and all but the upper bits of Q5_K.
+template <class Block> struct NibblesOf256 : EveryOther {
     Wide integers[4];
     __m256i scales, minimums;
 
-    DEVICE_METHOD explicit Unpacked(const BlockQ4_K &b)
-    {
+    DEVICE_METHOD explicit NibblesOf256(const Block &b) {
         scales = six_bits(b.scales);
         minimums = _mm256_permute4x64_epi64(scales, 0xEE);
         const Wide q0 = load_64(b.qs), q1 = load_64(b.qs + 64), mask = bytes_of(15);
@@ -137,20 +128,17 @@ template <> struct Unpacked<BlockQ4_K> : EveryOther {
     }
 };
 
-template <> struct Unpacked<BlockQ5_K> : EveryOther {
-    Wide integers[4];
-    __m256i scales, minimums;
+template <> struct Unpacked<BlockQ4_K> : NibblesOf256<BlockQ4_K> {
+    using NibblesOf256::NibblesOf256;
+};
 
-    DEVICE_METHOD explicit Unpacked(const BlockQ5_K &b)
-    {
-        scales = six_bits(b.scales);
-        minimums = _mm256_permute4x64_epi64(scales, 0xEE);
-        const Wide q0 = load_64(b.qs), q1 = load_64(b.qs + 64), mask = bytes_of(15);
+template <> struct Unpacked<BlockQ5_K> : NibblesOf256<BlockQ5_K> {
+    DEVICE_METHOD explicit Unpacked(const BlockQ5_K &b) : NibblesOf256(b) {
         const Wide h = twice(load_32(b.qh)), bit = bytes_of(16);
-        integers[0] = (q0 & mask) | (shifted<-4, -2>(h) & bit);
-        integers[1] = (shifted<4, 4>(q0) & mask) | (shifted<-3, -1>(h) & bit);
-        integers[2] = (q1 & mask) | (shifted<0, 2>(h) & bit);
-        integers[3] = (shifted<4, 4>(q1) & mask) | (shifted<1, 3>(h) & bit);
+        integers[0] = integers[0] | (shifted<-4, -2>(h) & bit);
+        integers[1] = integers[1] | (shifted<-3, -1>(h) & bit);
+        integers[2] = integers[2] | (shifted<0, 2>(h) & bit);
+        integers[3] = integers[3] | (shifted<1, 3>(h) & bit);
     }
 };
 
@@ -158,8 +146,7 @@ template <> struct Unpacked<BlockQ6_K> : InOrder {
     Wide integers[4];
     __m256i scales;
 
-    DEVICE_METHOD explicit Unpacked(const BlockQ6_K &b)
-    {
+    DEVICE_METHOD explicit Unpacked(const BlockQ6_K &b) {
         scales = _mm256_cvtepi8_epi16(load_16(b.scales));
         const Wide q0 = load_64(b.ql), q1 = load_64(b.ql + 64);
         const Wide h0 = twice(load_32(b.qh)), h1 = twice(load_32(b.qh + 32));
@@ -182,8 +169,7 @@ template <class Block> struct WayOf256 : SumsOf256 {
 
     template <u32 n>
     static DEVICE_METHOD Wide term(Wide made, const Unpacking &b, const Scales &scales,
-                                   const Shared &y)
-    {
+                                   const Shared &y) {
         constexpr u32 first = Unpacking::PLACES[n][0], other = Unpacking::PLACES[n][1];
         constexpr u32 SPAN = Block::SPAN;
         const Wide x = load_halves(y.quants + first, y.quants + other);
@@ -192,8 +178,7 @@ template <class Block> struct WayOf256 : SumsOf256 {
         return add_pairs(made, pairs(b.integers[n], x), each);
     }
 
-    DEVICE_METHOD void add(const Block *b, const Shared &y)
-    {
+    DEVICE_METHOD void add(const Block *b, const Shared &y) {
         const Unpacking unpacked(*b);
         const Scales scales(unpacked.scales);
         Wide made = {};
@@ -218,8 +203,7 @@ struct WayOfIQ4_XS : SumsOf256 {
     };
 
     // 8 scales of 6 bits, above 32, as half words.
-    static DEVICE_METHOD __m128i scales_of(const BlockIQ4_XS *b)
-    {
+    static DEVICE_METHOD __m128i scales_of(const BlockIQ4_XS *b) {
         const u32 packed = load<2, u32>(b->scales_l);
         const __m128i low = _mm_cvtepu8_epi16(_mm_set_epi64x(
             0, i64((u64(packed & 0x0F0F0F0F) | u64(packed >> 4 & 0x0F0F0F0F) << 32))));
@@ -232,8 +216,7 @@ struct WayOfIQ4_XS : SumsOf256 {
         return _mm_sub_epi16(ordered | _mm_slli_epi16(high, 4), _mm_set1_epi16(32));
     }
 
-    DEVICE_METHOD void add(const BlockIQ4_XS *b, const Shared &y)
-    {
+    DEVICE_METHOD void add(const BlockIQ4_XS *b, const Shared &y) {
         const __m128i halves = scales_of(b);
         const __m256i words = _mm256_cvtepi16_epi32(halves);
         Wide made = {};

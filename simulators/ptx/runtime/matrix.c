@@ -65,7 +65,8 @@ static float b_value(const struct uptx_thread *warp, const struct shape *shape, 
 }
 
 /* Bits of an operation on integers of 8 bits; others count `shapes`, and DOUBLES is one alone. */
-enum { DOUBLES = 8, INTEGERS = 16, DEPTH_32 = 1, A_SIGNED = 2, B_SIGNED = 4, SATURATED = 8 };
+enum { DOUBLES = 8, INTEGERS = 16 };
+enum { DEPTH_32 = 1, A_SIGNED = 2, B_SIGNED = 4, SATURATED = 8, ROWS_8 = 16 };
 
 /* Byte `index` of those packed in consecutive registers. */
 static int32_t byte_of(const uint64_t *registers, uint32_t index, int is_signed) {
@@ -75,10 +76,11 @@ static int32_t byte_of(const uint64_t *registers, uint32_t index, int is_signed)
 
 static void multiply_integers(struct uptx_thread *warp, uint32_t operation) {
     const uint32_t depth = operation & DEPTH_32 ? 32 : 16;
+    const uint32_t rows = operation & ROWS_8 ? 8 : 16;
     int32_t a[16][32];
     int32_t b[32][8];
     for (uint32_t k = 0; k < depth; ++k) {
-        for (uint32_t row = 0; row < 16; ++row) {
+        for (uint32_t row = 0; row < rows; ++row) {
             const uint64_t *words = warp[row % 8 * 4 + k / 4 % 4].words + 1;
             const uint32_t group = row / 8 + 2 * (k / 16);
             a[row][k] = byte_of(words, group * 4 + k % 4, operation & A_SIGNED);
@@ -90,7 +92,7 @@ static void multiply_integers(struct uptx_thread *warp, uint32_t operation) {
     }
     for (uint32_t lane = 0; lane < UPTX_WARP; ++lane) {
         uint64_t *words = warp[lane].words;
-        for (uint32_t index = 0; index < 4; ++index) {
+        for (uint32_t index = 0; index < rows / 4; ++index) {
             int64_t sum = (int32_t)words[9 + index];
             for (uint32_t k = 0; k < depth; ++k) {
                 sum += (int64_t)a[lane / 4 + index / 2 * 8][k] * b[k][lane % 4 * 2 + index % 2];

@@ -43,6 +43,22 @@ def matmul(a, b, c, m, n, k, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
 
 
 @triton.jit
+def integer_matmul(a, b, c, m, n, k, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+    rows = tl.program_id(0) * M + tl.arange(0, M)
+    columns = tl.program_id(1) * N + tl.arange(0, N)
+    inner = tl.arange(0, K)
+    total = tl.zeros((M, N), tl.int32)
+    for start in range(0, k, K):
+        left = (rows[:, None] < m) & (start + inner[None, :] < k)
+        right = (start + inner[:, None] < k) & (columns[None, :] < n)
+        one = tl.load(a + rows[:, None] * k + start + inner[None, :], mask=left, other=0)
+        other = tl.load(b + (start + inner[:, None]) * n + columns[None, :], mask=right, other=0)
+        total = tl.dot(one, other, total, out_dtype=tl.int32)
+    inside = (rows[:, None] < m) & (columns[None, :] < n)
+    tl.store(c + rows[:, None] * n + columns[None, :], total, mask=inside)
+
+
+@triton.jit
 def prefix_sum(x, y, SIZE: tl.constexpr):
     offsets = tl.arange(0, SIZE)
     tl.store(y + offsets, tl.cumsum(tl.load(x + offsets), axis=0))
@@ -98,6 +114,7 @@ VARIANTS = [
     (matmul, "matmul_f16", "*fp16 *fp16 *fp32 i32 i32 i32", {"M": 32, "N": 32, "K": 32}, (80,)),
     (matmul, "matmul_bf16", "*bf16 *bf16 *fp32 i32 i32 i32", {"M": 64, "N": 64, "K": 32}, (80,)),
     (matmul, "matmul_tf32", "*fp32 *fp32 *fp32 i32 i32 i32", {"M": 32, "N": 32, "K": 32}, (80,)),
+    (integer_matmul, "matmul_s8", "*i8 *i8 *i32 i32 i32 i32", {"M": 32, "N": 32, "K": 32}, (80,)),
     (prefix_sum, "prefix_sum", "*i32 *i32", {"SIZE": 1024}, (80, 90)),
     (sort, "sort", "*i32 *i32", {"SIZE": 256}, (80,)),
     (histogram, "histogram", "*i32 *i32 i32", {"SIZE": 256}, (80, 90)),

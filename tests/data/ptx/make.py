@@ -3,6 +3,7 @@
     python tests/data/ptx/make.py nvrtc     takes the wheels nvidia-cuda-nvrtc and cuda-bindings
     python tests/data/ptx/make.py clang     takes the wheel ziglang, whose clang has an NVPTX target
     python tests/data/ptx/make.py triton    takes the wheel triton; no GPU
+    python tests/data/ptx/make.py turing    takes triton 3.1.0, for tensor cores of 7.5
     python tests/data/ptx/make.py nvcc      takes nvcc with CUDA's headers; ptxas must take it all
 
 Every file begins with a line that names the compiler and its version.
@@ -16,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
 SOURCE = HERE / "kernels.cu"
@@ -74,7 +76,8 @@ def triton() -> None:
     sys.path.insert(0, str(HERE))
     from kernels import VARIANTS
 
-    launches = {}
+    path = HERE / "triton" / "launches.json"
+    launches = json.loads(path.read_text())
     for kernel, name, kinds, constants, architectures in VARIANTS:
         names = [one for one in kernel.arg_names if one not in constants]
         signature = dict(zip(names, kinds.split(), strict=True))
@@ -84,13 +87,34 @@ def triton() -> None:
             made = package.compile(source, target=GPUTarget("cuda", architecture, 32))
             file = f"{name}_sm_{architecture}"
             _write("triton", file, f"Triton {package.__version__}", made.asm["ptx"])
-            launches[file] = {
-                "kernel": made.metadata.name,
-                "threads": 32 * made.metadata.num_warps,
-                "shared": made.metadata.shared,
-            }
-    path = HERE / "triton" / "launches.json"
+            launches[file] = _launch(made)
     path.write_text(json.dumps(launches, indent=1, sort_keys=True) + "\n")
+
+
+def turing() -> None:
+    """The product of bytes for 7.5, whose tensor cores later versions of Triton leave alone."""
+    import triton as package
+    from triton.backends.compiler import GPUTarget
+
+    sys.path.insert(0, str(HERE))
+    from kernels import VARIANTS
+
+    kernel, name, kinds, constants, _ = next(one for one in VARIANTS if one[1] == "matmul_s8")
+    numbered = {kernel.arg_names.index(one): value for one, value in constants.items()}
+    source = package.compiler.ASTSource(kernel, dict(enumerate(kinds.split())), numbered)
+    made = package.compile(source, target=GPUTarget("cuda", 75, 32))
+    _write("triton", f"{name}_sm_75", f"Triton {package.__version__}", made.asm["ptx"])
+    path = HERE / "triton" / "launches.json"
+    launches = json.loads(path.read_text()) | {f"{name}_sm_75": _launch(made)}
+    path.write_text(json.dumps(launches, indent=1, sort_keys=True) + "\n")
+
+
+def _launch(made: Any) -> dict[str, object]:
+    return {
+        "kernel": made.metadata.name,
+        "threads": 32 * made.metadata.num_warps,
+        "shared": made.metadata.shared,
+    }
 
 
 def nvcc() -> None:
@@ -122,4 +146,5 @@ def _write(folder: str, name: str, made_with: str, text: str, *, with_lines: boo
 
 
 if __name__ == "__main__":
-    {"nvrtc": nvrtc, "clang": clang, "triton": triton, "nvcc": nvcc}[sys.argv[1]]()
+    makers = {"nvrtc": nvrtc, "clang": clang, "triton": triton, "turing": turing, "nvcc": nvcc}
+    makers[sys.argv[1]]()

@@ -138,6 +138,15 @@ def test_triton_products(rng: np.random.Generator, seed: int, kind: str) -> None
     )
 
 
+@variants("matmul_s8")
+def test_triton_matmul_of_bytes(rng: np.random.Generator, seed: int, variant: str) -> None:
+    m, n, k = 45, 70, 50
+    a, b = rng.integers(-128, 128, (m, k), dtype="i1"), rng.integers(-128, 128, (k, n), dtype="i1")
+    c = np.full((m, n), -1, "i4")
+    run(variant, [2, 3], [a, b, c, m, n, k], seed)
+    np.testing.assert_array_equal(c, a.astype("i4") @ b.astype("i4"))
+
+
 @variants("prefix_sum")
 def test_triton_scan(rng: np.random.Generator, seed: int, variant: str) -> None:
     x, y = rng.integers(-1000, 1000, 1024, dtype="i4"), np.zeros(1024, "i4")

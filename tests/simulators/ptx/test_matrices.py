@@ -102,13 +102,13 @@ def multiply(shape: str, words: np.ndarray, counts: list[int], bits: int, seed: 
 def test_product_of_bytes(shape: str, rng: np.random.Generator, seed: int) -> None:
     """Fragments element by element, by the manual's formulas for row and column (§9.7.14.5)."""
     parts = shape.split(".")
-    depth = int(parts[0].rpartition("k")[2])
+    rows, depth = (int(one) for one in parts[0].removeprefix("m").split("n8k"))
     first, second = parts[-3], parts[-2]
-    a = rng.integers(0, 256, (16, depth), dtype="u1").view("i1" if first == "s8" else "u1")
+    a = rng.integers(0, 256, (rows, depth), dtype="u1").view("i1" if first == "s8" else "u1")
     b = rng.integers(0, 256, (depth, 8), dtype="u1").view("i1" if second == "s8" else "u1")
-    c = rng.choice([0, 5, -7, 2**31 - 1, -(2**31)], (16, 8)).astype("i4")
-    a_registers, b_registers = depth // 8, depth // 16
-    words = np.zeros((32, a_registers + b_registers + 4), "u4")
+    c = rng.choice([0, 5, -7, 2**31 - 1, -(2**31)], (rows, 8)).astype("i4")
+    a_registers, b_registers, c_registers = rows * depth // 128, depth // 16, rows // 4
+    words = np.zeros((32, a_registers + b_registers + c_registers), "u4")
     for lane in range(32):
         group, inner = divmod(lane, 4)
         for i in range(4 * a_registers):
@@ -119,15 +119,15 @@ def test_product_of_bytes(shape: str, rng: np.random.Generator, seed: int) -> No
             row = 4 * inner + i % 4 + 16 * (i // 4)
             byte = np.uint32(int(b[row, group]) & 0xFF) << np.uint32(i % 4 * 8)
             words[lane, a_registers + i // 4] |= byte
-        for i in range(4):
+        for i in range(c_registers):
             value = c[group + 8 * (i // 2), 2 * inner + i % 2]
             words[lane, a_registers + b_registers + i] = int(value) & 0xFFFFFFFF
-    out = multiply(shape, words, [a_registers, b_registers, 4], 32, seed)
+    out = multiply(shape, words, [a_registers, b_registers, c_registers], 32, seed)
     exact = a.astype("i8") @ b.astype("i8") + c
     expected = np.clip(exact, -(2**31), 2**31 - 1) if "satfinite" in shape else exact
     for lane in range(32):
         group, inner = divmod(lane, 4)
-        for i in range(4):
+        for i in range(c_registers):
             wanted = int(expected[group + 8 * (i // 2), 2 * inner + i % 2]) & 0xFFFFFFFF
             assert int(out[lane, i]) == wanted
 
