@@ -17,10 +17,8 @@ pytestmark = pytest.mark.skipif(not SOAK, reason="packages of 250 MB and an hour
 HOURS = 3600.0
 CONFORMANCE = ("tests/conformance",)
 EVERYTHING = ("tests/conformance", "tests/ubridge")
-ATOMICS = "not test_language and not one_source"
-"""Their compilers end the process when they meet the kernel language's atomics (2026-11-22)."""
 BUT_2022 = (
-    f"{ATOMICS} and not log_softmax and not tell_time and not json_holds"
+    "not log_softmax and not tell_time and not json_holds"
     " and not there_once and not order_of_the_stream and not elapsed_says"
 )
 """Its markers tell no times, and no kernel gets as much private memory as that one takes."""
@@ -68,16 +66,42 @@ def test_pocl_3_is_refused_by_what_it_lacks(debian: Path) -> None:
 
 
 def test_everything_on_pocl_7(debian: Path, tmp_path: Path) -> None:
-    passes(pocl_7(debian), EVERYTHING, ATOMICS, tmp_path)
+    passes(pocl_7(debian), EVERYTHING, "", tmp_path)
 
 
 @pytest.mark.parametrize("memory", ["svm-fine", "svm-coarse", "buffer-address"])
 def test_every_kind_of_memory_on_pocl_7(debian: Path, tmp_path: Path, memory: str) -> None:
-    passes(pocl_7(debian), CONFORMANCE, ATOMICS, tmp_path, UHAL_OPENCL_MEMORY=memory)
+    passes(pocl_7(debian), CONFORMANCE, "", tmp_path, UHAL_OPENCL_MEMORY=memory)
 
 
 def test_everything_on_intels_of_2022(debian: Path, tmp_path: Path) -> None:
     passes(intel_2022(debian), EVERYTHING, BUT_2022, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("command", "takes_times"),
+    [("fill", True), ("marker", False), ("barrier", False)],
+)
+def test_intels_of_2022_takes_no_time_of_markers(
+    debian: Path, command: str, takes_times: bool
+) -> None:
+    """OpenCL's own calls, without uhal: what the tests left out above go by."""
+    done = intel_2022(debian).run(str(Path(__file__).parent / "marker_times.py"), command)
+    assert done.returncode == 0, done.stderr
+    assert (int(done.stdout) != 0) is takes_times
+
+
+def test_on_intels_of_2022_an_event_says_that_it_has_no_time(debian: Path) -> None:
+    code = (
+        "from uhal import Device, Stream\n"
+        "with Device(0, 'opencl'), Stream() as stream:\n"
+        "    first, second = stream.record_event(), stream.record_event()\n"
+        "    stream.synchronize()\n"
+        "    second.elapsed_since(first)\n"
+    )
+    done = intel_2022(debian).run("-c", code)
+    assert "NotSupportedError" in done.stderr, done.stderr
+    assert "there is no time of this event" in done.stderr
 
 
 # -- devices that nobody here has ------------------------------------------------------------------

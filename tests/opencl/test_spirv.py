@@ -7,6 +7,7 @@ import os
 import re
 import struct
 import subprocess
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,9 @@ from opencl_backend.spirv import SpirvModule
 from tests.conformance.rows import KERNELS, compile_for_opencl
 from tests.sampling import rounds
 from uhal.errors import InvalidImageError
+from uhal_conformance.images import IMAGES
+
+OP_GENERIC_CAST_TO_PTR_EXPLICIT, OP_ATOMIC_LOAD, OP_ATOMIC_STORE = 123, 227, 228
 
 SOURCE = """
 #include <uhal/kernel.h>
@@ -199,6 +203,38 @@ def test_slices_of_every_kernel_are_valid(
         for name in rng.permutation(names)[: rounds(2, len(names))]:
             cut = cutter.cut(module.entries[str(name)])
             tool(packages, "spirv-val", cut.image, tmp_path, "--target-env", "spv1.2")
+
+
+def opcodes(image: bytes) -> Counter[int]:
+    """How often a module has each instruction."""
+    words = struct.unpack(f"<{len(image) // 4}I", image)
+    found: Counter[int] = Counter()
+    position = 5
+    while position < len(words):
+        found[words[position] & 0xFFFF] += 1
+        position += words[position] >> 16
+    return found
+
+
+LANGUAGE = IMAGES / "opencl" / "language.spv"
+ATOMICS = ["atomics_i32", "atomics_u64", "atomics_f64", "atomics_block", "last_block", "asserts"]
+
+
+@pytest.mark.parametrize("kernel", ATOMICS)
+def test_a_kernel_asks_at_one_place_where_a_pointer_points(kernel: str) -> None:
+    """PoCL 7.1 and Intel's of 2022 end the process where there are two."""
+    module = SpirvModule(LANGUAGE.read_bytes())
+    found = opcodes(Cutter(module).cut(module.entries[kernel]).image)
+    assert found[OP_GENERIC_CAST_TO_PTR_EXPLICIT] == 1
+
+
+def test_atomic_loads_and_stores_are_atomic_instructions() -> None:
+    module = SpirvModule(LANGUAGE.read_bytes())
+    for kernel in ("atomics_u32", "atomics_f64", "atomics_block", "atomics_system"):
+        found = opcodes(Cutter(module).cut(module.entries[kernel]).image)
+        # where a pointer is to shared memory, and where it is to global
+        assert found[OP_ATOMIC_STORE] == 2, kernel
+        assert found[OP_ATOMIC_LOAD] >= 2, kernel
 
 
 def test_a_source_compiles_to_the_same_bytes_anywhere(image: bytes, tmp_path: Path) -> None:
