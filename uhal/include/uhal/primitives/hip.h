@@ -9,9 +9,9 @@
                              : __HIP_MEMORY_SCOPE_AGENT)
 
 #if defined(__SPIRV__)
-/* Intel's runtime for CPUs has no atomics on generic pointers, so it is asked where a pointer points.
- * Once in a module: PoCL 7.1 crashes where it is asked twice in a function, Intel's of 2022 where it is
- * asked for two types. */
+/* Intel's runtime for CPUs has no atomics on generic pointers, so it is asked where a pointer points, at
+ * one place of a module: PoCL 7.1 crashes where a function asks twice, Intel's of 2022 where one asks
+ * for pointers of two types. */
 #define UHAL_LOCAL __attribute__((address_space(3)))
 #define UHAL_IN_GLOBAL __attribute__((address_space(1)))
 extern "C" __attribute__((device, const)) UHAL_LOCAL void *
