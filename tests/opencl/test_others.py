@@ -17,11 +17,8 @@ pytestmark = pytest.mark.skipif(not SOAK, reason="packages of 250 MB and an hour
 HOURS = 3600.0
 CONFORMANCE = ("tests/conformance",)
 EVERYTHING = ("tests/conformance", "tests/ubridge")
-BUT_2022 = (
-    "not log_softmax and not tell_time and not json_holds"
-    " and not there_once and not order_of_the_stream and not elapsed_says"
-)
-"""Its markers tell no times, and no kernel gets as much private memory as that one takes."""
+BUT_2022 = "not log_softmax"
+"""No kernel gets as much private memory there as that one takes."""
 NO_RECORDS = "not tells_where and not whoever_waits and not told_once and not bad_id"
 """Without memory of the host's that devices reach nobody is told of an index out of bounds."""
 
@@ -85,23 +82,10 @@ def test_everything_on_intels_of_2022(debian: Path, tmp_path: Path) -> None:
 def test_intels_of_2022_takes_no_time_of_markers(
     debian: Path, command: str, takes_times: bool
 ) -> None:
-    """OpenCL's own calls, without uhal: what the tests left out above go by."""
+    """OpenCL's own calls, without uhal: why events fill a few bytes there."""
     done = intel_2022(debian).run(str(Path(__file__).parent / "marker_times.py"), command)
     assert done.returncode == 0, done.stderr
     assert (int(done.stdout) != 0) is takes_times
-
-
-def test_on_intels_of_2022_an_event_says_that_it_has_no_time(debian: Path) -> None:
-    code = (
-        "from uhal import Device, Stream\n"
-        "with Device(0, 'opencl'), Stream() as stream:\n"
-        "    first, second = stream.record_event(), stream.record_event()\n"
-        "    stream.synchronize()\n"
-        "    second.elapsed_since(first)\n"
-    )
-    done = intel_2022(debian).run("-c", code)
-    assert "NotSupportedError" in done.stderr, done.stderr
-    assert "there is no time of this event" in done.stderr
 
 
 # -- devices that nobody here has ------------------------------------------------------------------
