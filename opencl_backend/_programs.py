@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import platform
 from functools import cache
 from typing import NoReturn
@@ -19,9 +18,6 @@ from uhal.errors import InvalidImageError
 
 _RECIPE = "1"
 """Changes when what is given to drivers changes in a way that the module does not show."""
-POCL_METHOD = "POCL_WORK_GROUP_METHOD"
-"""How PoCL makes a loop of a block's work-items. By default 7.1 repeats a load of shared memory
-behind a barrier, when others have written there; with "cbs" it does not. A user's word counts."""
 _MAX_LOG = 4000
 _BYTES = ctypes.POINTER(ctypes.c_ubyte)
 _NO_CALLBACK = header().ctype("cl_program_callback")()
@@ -34,8 +30,6 @@ class Programs:
         self, library: Library, check: Check, device: ClDevice, context: int, cache: ProgramCache
     ) -> None:
         """Build for `device` in the OpenCL context `context`."""
-        if _is_pocl(device):
-            os.environ.setdefault(POCL_METHOD, "cbs")
         self._library = library
         self._check = check
         self._device = device
@@ -189,12 +183,7 @@ def _refuse(status: int, what: str, device: ClDevice, log: str) -> NoReturn:
 def _identity(device: ClDevice) -> tuple[str, ...]:
     """What a program is built for: another of these may build another."""
     told = (device.vendor, device.name, device.driver, device.version, device.platform_version)
-    method = os.environ.get(POCL_METHOD, "") if _is_pocl(device) else ""
-    return (_RECIPE, *told, " ".join(sorted(device.extensions)), _processor(device), method)
-
-
-def _is_pocl(device: ClDevice) -> bool:
-    return "PoCL" in device.platform_version
+    return (_RECIPE, *told, " ".join(sorted(device.extensions)), _processor(device))
 
 
 def _processor(device: ClDevice) -> str:

@@ -6,18 +6,15 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from opencl_backend import _programs
 from opencl_backend import compile as opencl_compile
 from opencl_backend._cache import ProgramCache
 from opencl_backend._errors import ADVICE, CLASS_OF, TEXT, names
 from opencl_backend._library import candidates
-from opencl_backend._programs import POCL_METHOD, Programs
 from tests.children import check_child
 from tests.sampling import rounds
 from uhal import Device, DeviceBuffer, Module, Stream, registry
@@ -337,26 +334,6 @@ def test_a_program_the_driver_refuses_is_built_anew(device: Device, tmp_path: Pa
         assert path.stat().st_size > 1000
     finally:
         opened.programs._cache = before
-
-
-def test_pocl_is_told_how_to_make_loops_of_a_block(
-    device: Device, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(POCL_METHOD, "loopvec")
-    backend = registry.backend("opencl")
-    known = backend._opened[0].device  # type: ignore[attr-defined]
-    pocl = replace(known, platform_version="OpenCL 3.0 PoCL 7.1  Linux, Release")
-    cache = ProgramCache(None)
-    settings = set()
-    for set_by_user in (True, False):
-        if not set_by_user:
-            monkeypatch.delenv(POCL_METHOD)
-        for one in (known, pocl):
-            Programs(backend._library, backend._fail, one, 0, cache)  # type: ignore[attr-defined]
-            told = os.environ.get(POCL_METHOD)
-            assert told == ("loopvec" if set_by_user else "cbs" if one is pocl else None)
-        settings.add(_programs._identity(pocl))
-    assert len(settings) == 2, "a program is kept for the way it was built"
 
 
 def test_queries_see_work_that_nobody_waited_for(device: Device) -> None:

@@ -19,6 +19,8 @@ CONFORMANCE = ("tests/conformance",)
 EVERYTHING = ("tests/conformance", "tests/ubridge")
 BUT_2022 = "not log_softmax"
 """No kernel gets as much private memory there as that one takes."""
+NO_MESSAGES = "not kernels_print and not kept_is_counted and not assertion_names"
+"""Nor does anybody hear what kernels say; a warning says so when their module is loaded."""
 NO_RECORDS = "not tells_where and not whoever_waits and not told_once and not bad_id"
 """Without memory of the host's that devices reach nobody is told of an index out of bounds."""
 
@@ -35,6 +37,7 @@ def passes(runtime: Runtime, tests: tuple[str, ...], but: str, folder: Path, **m
     """Run these tests of opencl, sampled, on a runtime; most of them must have run."""
     done = runtime.run(
         *("-m", "pytest", "-q", "-p", "no:xdist", "-o", f"cache_dir={folder / 'cache'}"),
+        *("-W", "ignore:PRINTF and ASSERT of this module will not be heard"),
         *(*tests, "-k", f"opencl and {but}" if but else "opencl"),
         timeout=HOURS,
         **{"UHAL_TEST_SOAK": "0", **more},
