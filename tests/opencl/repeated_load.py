@@ -1,4 +1,4 @@
-"""Prints whether a runtime keeps what a work-item loaded before a barrier: OpenCL C, pyopencl-free.
+"""Prints whether a runtime keeps what a work-item loaded before a barrier.
 
     python repeated_load.py local|global
 

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from opencl_backend import compile as opencl_compile
+from opencl_backend.loads import done_once
 from opencl_backend.slices import SHARED, Cutter
 from opencl_backend.spirv import SpirvModule
 from tests.conformance.rows import KERNELS, compile_for_opencl
@@ -248,6 +249,25 @@ def test_atomic_loads_and_stores_are_atomic_instructions() -> None:
         # where a pointer is to shared memory, and where it is to global
         assert found[OP_ATOMIC_STORE] == 2, kernel
         assert found[OP_ATOMIC_LOAD] >= 2, kernel
+
+
+def test_loads_of_kernels_with_barriers_are_made_volatile(packages: Path, tmp_path: Path) -> None:
+    """Those of memory that others write; for PoCL. A kernel without barriers stays as it is."""
+    module = SpirvModule(LANGUAGE.read_bytes())
+    cutter = Cutter(module)
+    plain = cutter.cut(module.entries["atomics_i32"]).image
+    assert done_once(plain, "atomics_i32") == plain
+    cut = cutter.cut(module.entries["lanes_i32"]).image
+    made = done_once(cut, "lanes_i32")
+    assert opcodes(made) == opcodes(cut)
+    told = tool(packages, "spirv-dis", made, tmp_path, "--no-color")
+    tool(packages, "spirv-val", made, tmp_path, "--target-env", "spv1.2")
+    loads = [line for line in told.splitlines() if " OpLoad " in line]
+    of_others = [line for line in loads if "%gl_" not in line and "Function" not in line]
+    assert len(of_others) > 50
+    # UHAL_IN_ORDER's counters are volatile by themselves
+    assert all("Volatile" in line for line in of_others)
+    assert not any("Volatile" in line for line in loads if "%gl_" in line)
 
 
 def test_a_source_compiles_to_the_same_bytes_anywhere(image: bytes, tmp_path: Path) -> None:
