@@ -24,6 +24,9 @@ Dim3: TypeAlias = int | tuple[int] | tuple[int, int] | tuple[int, int, int]
 
 # -- backends ------------------------------------------------------------------------------------
 
+def note_python_slots(addresses: Iterable[int]) -> None:
+    """Tell of addresses that C calls Python functions by, before a hot table has them."""
+
 def slot_prototypes() -> dict[str, tuple[str, str]]:
     """Slot name to (`required` or `optional`, C parameter list) as `hot_table.h` states them."""
 

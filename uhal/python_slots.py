@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from uhal._lane import slot_prototypes
+from uhal._lane import note_python_slots, slot_prototypes
 from uhal.errors import keep_exception
 
 _SCALARS: Mapping[str, Any] = {
@@ -70,6 +70,7 @@ class PythonSlots:
             for slot, callback in self._callbacks.items()
         }
         """Slot to address, for `HotTable` or `uhal.emulation.complete`."""
+        note_python_slots(self.addresses.values())
 
 
 def _wrapped(

@@ -45,6 +45,7 @@ cdef class HotTable:
         table.not_ready = not_ready
         table.out_of_memory = out_of_memory
         table.frees_wait = frees_wait
+        table.runs_python = not python_slots.isdisjoint(slots.values())
         table.staged_bytes = staged_bytes
         table.sticky_count = len(sticky)
         for index, code in enumerate(sticky):
@@ -52,6 +53,15 @@ cdef class HotTable:
         self.table = table
         self.slots = {name: slots.get(name) or 0 for name in known}
         self.names = dict(names or {})
+
+
+# Addresses that C calls Python functions by.
+cdef set python_slots = set()
+
+
+def note_python_slots(addresses):
+    """Tell of addresses that C calls Python functions by, before a hot table has them."""
+    python_slots.update(addresses)
 
 
 def slot_prototypes():

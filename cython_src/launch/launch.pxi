@@ -47,6 +47,8 @@ cdef int launch_checked(
             if given > STACK_PARAMETERS or function.packed_bytes > STACK_BYTES:
                 make_room(function, &packed)
             pack_arguments(function, core, arguments, given, &packed)
+        if function.context.table.runs_python:
+            return submit_held(function, core, geometry, shared_bytes, &packed)
         return submit(function, core, geometry, shared_bytes, &packed)
     finally:
         if packed.foreign != NULL or packed.memory != NULL:
@@ -193,6 +195,26 @@ cdef inline int submit(
             end_times(&packed.watched, context, core)
         after_launch(context, core)
     return 0
+
+
+cdef int submit_held(
+    Function function, StreamCore core, const unsigned int *geometry, unsigned int shared_bytes,
+    Packed *packed
+) except -1:
+    """`submit` where a slot is Python: another thread may close what the launch uses meanwhile."""
+    cdef Context context = function.context
+    cdef Py_ssize_t i
+    cdef Block block
+    cdef list held = [<Block>packed.blocks[i] for i in range(packed.block_count)]
+    for block in held:
+        block.holds += 1
+    hold_core(core)
+    try:
+        return submit(function, core, geometry, shared_bytes, packed)
+    finally:
+        let_go_core(context, core)
+        for block in held:
+            let_go(context, block)
 
 
 cdef inline int stamp_all(Packed *packed, StreamCore core) except -1:

@@ -98,6 +98,8 @@ cdef class RememberedCall:
     cdef bint writes_over
     cdef Py_ssize_t words, start, table, launch, layout, dtype, ahead, behind
     cdef object layouts, executors, answers
+    # Of the first tensor and executor met: to know them again is faster than to ask what they are.
+    cdef type kind, executor_kind
     cdef dict __dict__
 
     def __init__(
@@ -196,13 +198,21 @@ cdef inline bint take_apart(
     if count == 0 or count + named > MOST_GIVEN:
         return False
     kind = Py_TYPE(given[0])
-    if not PyType_IsSubtype(kind, <PyTypeObject *>(<RememberedCall>callee).maker.base):
-        return False
+    if kind != <PyTypeObject *>(<RememberedCall>callee).kind:
+        if not PyType_IsSubtype(kind, <PyTypeObject *>(<RememberedCall>callee).maker.base):
+            return False
+        if (<RememberedCall>callee).kind is None:
+            (<RememberedCall>callee).kind = <type><PyObject *>kind
     taken.executor = slot_at(given[0], at[3])
-    if taken.executor == NULL or not PyObject_TypeCheck(
-        taken.executor, <PyTypeObject *>(<RememberedCall>callee).executors
-    ):
+    if taken.executor == NULL:
         return False
+    if Py_TYPE(taken.executor) != <PyTypeObject *>(<RememberedCall>callee).executor_kind:
+        if not PyObject_TypeCheck(
+            taken.executor, <PyTypeObject *>(<RememberedCall>callee).executors
+        ):
+            return False
+        if (<RememberedCall>callee).executor_kind is None:
+            (<RememberedCall>callee).executor_kind = <type><PyObject *>Py_TYPE(taken.executor)
     if named:
         taken.objects[number] = keywords
         number += 1

@@ -6,8 +6,8 @@
 namespace uhal_host {
 
 // The launch whose blocks this thread runs, null when it runs none. A single word that a signal's
-// handler may read.
-extern __thread const Launch *running;
+// handler may read. Hidden: one look finds the words of a library that are its own.
+extern __thread const Launch *running __attribute__((visibility("hidden")));
 
 struct Running {
     explicit Running(const Launch &launch) { running = &launch; }

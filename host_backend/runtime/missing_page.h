@@ -7,7 +7,7 @@ namespace uhal_host {
 
 // Where a kernel or a copy meets such a page in memory that nobody writes, a page of zeros stands in,
 // so that it ends. Whether this thread has met one since it set this to false.
-extern __thread bool page_was_missing;
+extern __thread bool page_was_missing __attribute__((visibility("hidden")));
 
 [[noreturn]] void refuse_missing_page();
 

@@ -13,6 +13,9 @@ namespace {
 // would only take turns with the caller: there what ends within a time slice is done sooner so.
 double inline_nanoseconds() { return spinning_pays() ? 20'000 : 1'000'000; }
 
+// Beside a launch that takes less than this, the clock counts.
+constexpr double very_short_nanoseconds = 1'000;
+
 } // namespace
 
 Stream::Stream(Device &device, int priority) : device_(device), priority_(priority) {
@@ -94,14 +97,31 @@ void Stream::unclaim() {
 
 void Stream::launch(const Launch &launch) {
     const uint64_t items = launch.blocks * launch.threads();
-    if (launch.function->predict_nanoseconds(items) < inline_nanoseconds() && claim()) {
-        run_inline(launch);
+    const double expected = launch.function->predict_nanoseconds(items);
+    if (expected < inline_nanoseconds() && claim()) {
+        if (launch.blocks == 1 && expected < very_short_nanoseconds &&
+            !launch.function->is_timed_now()) {
+            run_untimed(launch);
+        } else {
+            run_inline(launch);
+        }
         return;
     }
     submit([&](Task &task) {
         task.set(launch);
         launch.function->module->hold();
     });
+}
+
+// One block, which could not be left to others anyway.
+void Stream::run_untimed(const Launch &launch) {
+    try {
+        run_blocks(launch, 0, 1);
+        count_launch();
+    } catch (...) {
+        device_.fail(std::current_exception(), launch, *this, 0);
+    }
+    unclaim();
 }
 
 // The guess may be wrong: blocks are run in growing batches, and when what is left would take too

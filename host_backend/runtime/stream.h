@@ -80,6 +80,7 @@ class Stream {
     void recycle(Task *task);
     template <class Set> uint64_t submit(Set &&set);
     void run_inline(const Launch &launch);
+    void run_untimed(const Launch &launch);
     void hand_over(const Launch &rest);
     Outcome execute(Task &task);
     Outcome execute(Replay &replay);

@@ -20,7 +20,7 @@ import ubridge
 import uhal
 from tests.counting_bench import Bench
 from uhal.profiler import command, vendor_ranges
-from uhal.profiler.records import KINDS
+from uhal.profiler.records import KINDS, _move_behind_calls
 
 
 @pytest.fixture
@@ -374,3 +374,21 @@ def test_a_library_that_was_asked_for_and_cannot_be_opened_is_told(
     with uhal.annotate("x"):
         pass
     assert "UHAL_NVTX_LIBRARY=" in capsys.readouterr().err
+
+
+def test_nothing_begins_on_a_device_before_it_is_asked_for(rng: np.random.Generator) -> None:
+    """The device's clock is known to half of a wait: what it is ahead by shows in its earliest."""
+    names = ("host_begin", "device_begin", "device_end", "device")
+    rows = np.zeros(40, [(name, "i8") for name in names])
+    rows["host_begin"] = np.sort(rng.integers(0, 100_000, 40))
+    rows["device"] = np.arange(40) % 2
+    true = rows["host_begin"] + rng.integers(0, 500, 40)
+    true[10:12] = rows["host_begin"][10:12]
+    timed = np.arange(40) != 7
+    ahead = np.where(rows["device"] == 0, 300, -50)
+    rows["device_begin"] = np.where(timed, true - ahead, 0)
+    rows["device_end"] = np.where(timed, true - ahead + 90, 0)
+    _move_behind_calls(rows, timed)
+    expected = np.where(timed, true + np.where(rows["device"] == 0, 0, 50), 0)
+    assert (rows["device_begin"] == expected).all()
+    assert (rows["device_end"] == np.where(timed, expected + 90, 0)).all()

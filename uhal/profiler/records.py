@@ -107,6 +107,7 @@ def read(session: _lane.ProfileSession) -> Records:
     for name in ("device_begin", "device_end"):
         # What no device timed keeps 0 in both.
         rows[name] = np.where(timed, rows[name] - begun, 0)
+    _move_behind_calls(rows, timed)
     found = session.subject_list
     return Records(
         rows=rows,
@@ -119,6 +120,20 @@ def read(session: _lane.ProfileSession) -> Records:
         dropped=session.dropped_by_kind,
         occupancy=_occupancy(rows, found),
     )
+
+
+def _move_behind_calls(rows: Columns, timed: npt.NDArray[np.bool_]) -> None:
+    """Move a device's times by as much as its clock, compared with the host's, was found ahead.
+
+    Nothing begins on a device before a program asks for it: whatever seems to has shown by how much
+    the comparison, which knows the moment to half of a wait, was wrong at least.
+    """
+    for device in np.unique(rows["device"][timed]).tolist():
+        own = timed & (rows["device"] == device)
+        ahead = int((rows["host_begin"][own] - rows["device_begin"][own]).max())
+        if ahead > 0:
+            for name in ("device_begin", "device_end"):
+                rows[name][own] += ahead
 
 
 def _kept(subject: Any) -> Kernel | str:

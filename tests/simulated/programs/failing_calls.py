@@ -50,7 +50,7 @@ KINDS_LET_GO = {
     "cuStreamDestroy_v2": ["stream"],
     "cuEventDestroy_v2": ["event"],
     "cuModuleUnload": ["module"],
-    "cuCtxSetCurrent": ["allocation", "stream"],
+    "cuCtxSetCurrent": ["allocation", "pinned", "stream"],
 }
 
 simulator = ctypes.CDLL(os.environ["UHAL_CUDA_LIBRARY"])
