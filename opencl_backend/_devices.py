@@ -62,6 +62,11 @@ class ClDevice:
         return bool(self.type & header().constants["CL_DEVICE_TYPE_CPU"])
 
     @property
+    def is_pocl(self) -> bool:
+        """Whether its runtime is PoCL."""
+        return "PoCL" in self.platform_version
+
+    @property
     def kind(self) -> str:
         """What it is, in a word."""
         constants = header().constants

@@ -22,6 +22,7 @@ from opencl_backend._runtime import runtime_header
 from opencl_backend._source import SourceKernel
 from opencl_backend.earlier import in_version
 from opencl_backend.halves import CAPABILITY_FLOAT16, without_halves
+from opencl_backend.loads import done_once
 from opencl_backend.slices import SHARED, Cutter, Slice
 from opencl_backend.spirv import Entry, SpirvModule
 from uhal.abi import Library
@@ -211,6 +212,8 @@ class ModuleVerbs(Backend):
                 native.append(_argument("VARIABLE", address=self._variable(module, hidden)))
         _require_one_size(native, what)
         image = in_version(image, module.version, what)
+        if device.is_pocl:
+            image = done_once(image, what)
         program = module.opened.programs.build(image, what)
         function = self._kernel(module.opened, program, entry.name, native, cut.indirect)
         self._attributes[function] = self._facts(function, module.spirv.largest_block(entry))

@@ -55,6 +55,8 @@ SHARED = 0
 
 _OP_LOAD, _OP_STORE, _OP_COPY_SIZED, _OP_FUNCTION_CALL = 61, 62, 64, 57
 _OP_CONVERT_POINTER, _OP_CONVERT_TO_POINTER = 117, 120
+_DONT_INLINE = 2
+"""Among an OpFunction's controls."""
 _MEMBER_DECORATE, _EXECUTION_MODE, _EXECUTION_MODE_ID = 72, 16, 331
 
 # Which words of an instruction in a function name something, where not all after the first do.
@@ -314,12 +316,14 @@ class Cutter:
             words.extend((*told[2:], *pointers))
             words[3] = kind + 1
         for one in functions:
-            if one.id != own.id or not hidden:
-                words.extend(module.words[one.start : one.end])
+            takes_more = one.id == own.id and hidden
+            # A function that our compiler was told to keep, a driver may dissolve.
+            control = module.words[one.start + 3] & ~_DONT_INLINE
+            words.extend((5 << 16 | OP_FUNCTION, *module.words[one.start + 1 : one.start + 3]))
+            words.extend((control, kind if takes_more else one.type))
+            if not takes_more:
+                words.extend(module.words[one.start + 5 : one.end])
                 continue
-            words.extend(
-                (5 << 16 | OP_FUNCTION, *module.words[one.start + 1 : one.start + 4], kind)
-            )
             words.extend(module.words[one.start + 5 : one.parameters_end])
             for pointer, identifier in zip(pointers, hidden, strict=True):
                 words.extend((3 << 16 | OP_FUNCTION_PARAMETER, pointer, identifier))

@@ -1,4 +1,5 @@
 #include "event.h"
+#include "memory.h"
 
 #include <stdlib.h>
 
@@ -42,7 +43,8 @@ uhalClResult uhalClEventRecord(void *handle, void *stream_handle) {
     uhal_cl_stream *stream = stream_handle;
     cl_event mark;
     uint64_t ticket;
-    const int status = uhal_cl_stream_mark(stream, &mark, &ticket);
+    const int status = event->timed ? uhal_cl_stream_tick(stream, &mark, &ticket)
+                                    : uhal_cl_stream_mark(stream, &mark, &ticket);
     if (status != 0)
         return status;
     uhal_cl_stream_hold(stream);
@@ -90,6 +92,11 @@ uhalClResult uhalClEventQuery(void *handle) {
     return status;
 }
 
+static int time_of(cl_event mark, uint64_t *nanoseconds) {
+    return uhal_cl.cl.clGetEventProfilingInfo(mark, CL_PROFILING_COMMAND_END, sizeof *nanoseconds,
+                                              nanoseconds, NULL);
+}
+
 /* When its marker was done, in nanoseconds of the device. */
 static int end_of(void *handle, uint64_t *nanoseconds) {
     cl_event mark;
@@ -98,10 +105,8 @@ static int end_of(void *handle, uint64_t *nanoseconds) {
         return CL_PROFILING_INFO_NOT_AVAILABLE;
     int status = uhal_cl_event_status(mark);
     if (status == 0)
-        status = uhal_cl.cl.clGetEventProfilingInfo(mark, CL_PROFILING_COMMAND_END,
-                                                    sizeof *nanoseconds, nanoseconds, NULL);
+        status = time_of(mark, nanoseconds);
     let_go(mark, stream);
-    /* Old drivers take no time of a marker. */
     return status == 0 && *nanoseconds == 0 ? CL_PROFILING_INFO_NOT_AVAILABLE : status;
 }
 
@@ -114,4 +119,37 @@ uhalClResult uhalClEventElapsedTime(float *milliseconds, void *start, void *end)
     if (status == 0)
         *milliseconds = (float)((double)(int64_t)(ended - began) * 1e-6);
     return status;
+}
+
+/* Intel's runtime of 2022 says 0. A queue that cannot be made is for the first stream to tell. */
+static bool markers_tell_times(const uhal_cl_device *device) {
+    const cl_properties properties[] = {CL_QUEUE_PROPERTIES, CL_QUEUE_PROFILING_ENABLE, 0};
+    cl_int failed = 0;
+    uint64_t end = 1;
+    cl_event mark;
+    const cl_command_queue queue = uhal_cl.cl.clCreateCommandQueueWithProperties(
+        device->context, device->device, properties, &failed);
+    if (failed != 0)
+        return true;
+    if (uhal_cl.cl.clEnqueueMarkerWithWaitList(queue, 0, NULL, &mark) == 0) {
+        if (uhal_cl.cl.clFinish(queue) != 0 || time_of(mark, &end) != 0)
+            end = 1;
+        uhal_cl.cl.clReleaseEvent(mark);
+    }
+    uhal_cl.cl.clReleaseCommandQueue(queue);
+    return end != 0;
+}
+
+void uhal_cl_events_open(uhal_cl_device *device) {
+    uhal_cl_memory made = {.place = {0, sizeof(uint64_t)}, .device = device, .native = true};
+    /* Drivers with addresses of buffers are newer than those whose markers tell nothing. */
+    if (device->info.memory != UHAL_CL_MEMORY_BUFFER && !markers_tell_times(device) &&
+        uhal_cl_native_allocate(device, made.place.bytes, &made) == 0)
+        device->ticked = made;
+}
+
+int uhal_cl_events_close(uhal_cl_device *device) {
+    const uhal_cl_memory made = device->ticked;
+    device->ticked = (uhal_cl_memory){0};
+    return made.place.bytes == 0 ? 0 : uhal_cl_native_free(&made);
 }

@@ -33,7 +33,7 @@ static int addressed_buffer(const uhal_cl_device *device, size_t bytes, uhal_cl_
     return status;
 }
 
-static int native_allocate(uhal_cl_device *device, size_t bytes, uhal_cl_memory *made) {
+int uhal_cl_native_allocate(uhal_cl_device *device, size_t bytes, uhal_cl_memory *made) {
     void *pointer;
     int status = 0;
     if (device->info.memory == UHAL_CL_MEMORY_BUFFER)
@@ -47,8 +47,7 @@ static int native_allocate(uhal_cl_device *device, size_t bytes, uhal_cl_memory 
     return pointer != NULL || status != 0 ? status : CL_OUT_OF_RESOURCES;
 }
 
-/* Waits for work that may use it: unified memory does so itself. */
-static int native_free(const uhal_cl_memory *memory) {
+int uhal_cl_native_free(const uhal_cl_memory *memory) {
     uhal_cl_device *device = memory->device;
     void *pointer = (void *)(uintptr_t)memory->place.start;
     if (memory->native && device->info.memory == UHAL_CL_MEMORY_USM)
@@ -84,11 +83,11 @@ uhalClResult uhalClMemAlloc(uint64_t *address, size_t bytes) {
     if (device == NULL)
         return CL_INVALID_CONTEXT;
     uhal_cl_memory made = {.place = {0, bytes}, .device = device, .native = true};
-    const int status = native_allocate(device, bytes, &made);
+    const int status = uhal_cl_native_allocate(device, bytes, &made);
     if (status != 0)
         return full(status);
     if (!uhal_ranges_add(&device->memory, &made)) {
-        native_free(&made);
+        uhal_cl_native_free(&made);
         return CL_OUT_OF_RESOURCES;
     }
     atomic_fetch_add(&device->allocated, bytes);
@@ -107,7 +106,7 @@ uhalClResult uhalClMemFree(uint64_t address) {
     atomic_fetch_add(&device->changes, 1);
     atomic_fetch_sub(&device->allocated, freed.place.bytes);
     atomic_fetch_sub(&uhal_cl.live[UHAL_CL_KIND_ALLOCATION], 1);
-    return native_free(&freed);
+    return uhal_cl_native_free(&freed);
 }
 
 uhalClResult uhalClMemHostAlloc(void **pointer, size_t bytes, unsigned int flags) {
@@ -135,7 +134,7 @@ uhalClResult uhalClMemHostAlloc(void **pointer, size_t bytes, unsigned int flags
         return full(status != 0 ? status : CL_OUT_OF_RESOURCES);
     made.place.start = (uint64_t)(uintptr_t)*pointer;
     if (!uhal_ranges_add(&uhal_cl.pinned, &made)) {
-        native_free(&made);
+        uhal_cl_native_free(&made);
         return CL_OUT_OF_RESOURCES;
     }
     atomic_fetch_add(&device->changes, 1);
@@ -149,7 +148,7 @@ uhalClResult uhalClMemFreeHost(void *pointer) {
         return CL_INVALID_VALUE;
     atomic_fetch_add(&freed.device->changes, 1);
     atomic_fetch_sub(&uhal_cl.live[UHAL_CL_KIND_PINNED], 1);
-    return native_free(&freed);
+    return uhal_cl_native_free(&freed);
 }
 
 /* -- what others ask --------------------------------------------------------------------------- */

@@ -11,6 +11,11 @@ bool uhal_cl_is_pinned(const void *pointer, size_t bytes);
  * without an argument. The caller frees the array. Null: no room, or nothing there. */
 uint64_t *uhal_cl_reached(uhal_cl_device *device, size_t *count);
 
+/* Memory of the device, whose `device` is set and which is `native`, that is no caller's. */
+int uhal_cl_native_allocate(uhal_cl_device *device, size_t bytes, uhal_cl_memory *made);
+/* Waits for work that may use it: unified memory does so itself. */
+int uhal_cl_native_free(const uhal_cl_memory *memory);
+
 /* The buffer that an address of the device lies in, and how far from its start; null: none. */
 cl_mem uhal_cl_buffer_at(uhal_cl_device *device, uint64_t address, size_t *offset);
 

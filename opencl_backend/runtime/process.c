@@ -1,6 +1,6 @@
 #define _DEFAULT_SOURCE /* on_exit */
 
-#include "stream.h"
+#include "event.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -99,6 +99,7 @@ uhalClResult uhalClDeviceOpen(void **context, const uhalClDeviceInfo *info) {
         device->fill = uhal_cl.cl.clEnqueueSVMMemFill;
         device->set_pointer = uhal_cl.cl.clSetKernelArgSVMPointer;
     }
+    uhal_cl_events_open(device);
     note_opened(device);
     *context = device;
     return 0;
@@ -107,7 +108,7 @@ uhalClResult uhalClDeviceOpen(void **context, const uhalClDeviceInfo *info) {
 uhalClResult uhalClDeviceClose(void *context) {
     if (current == context)
         current = NULL;
-    return 0;
+    return uhal_cl_events_close(context);
 }
 
 uhalClResult uhalClDeviceAllocated(size_t *bytes, void *context) {

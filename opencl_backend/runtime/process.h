@@ -56,6 +56,8 @@ typedef struct uhal_cl_device {
     atomic_size_t allocated; /* bytes */
     /* Of what is allocated: what was said of pointers before is out of date. */
     atomic_uint_fast64_t changes;
+    /* Its first bytes are filled by events that tell times, where markers tell none; else empty. */
+    uhal_cl_memory ticked;
     pthread_mutex_t lock; /* of the streams that are open */
     struct uhal_cl_stream *streams;
 } uhal_cl_device;

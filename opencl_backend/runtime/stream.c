@@ -135,6 +135,17 @@ int uhal_cl_stream_mark(uhal_cl_stream *stream, cl_event *event, uint64_t *ticke
     return status != 0 ? status : uhal_cl.cl.clFlush(stream->queue);
 }
 
+int uhal_cl_stream_tick(uhal_cl_stream *stream, cl_event *event, uint64_t *ticket) {
+    const uhal_cl_device *device = stream->device;
+    const uint32_t nothing = 0;
+    if (device->ticked.place.bytes == 0)
+        return uhal_cl_stream_mark(stream, event, ticket);
+    *ticket = atomic_load(&stream->submitted);
+    const int status = device->fill(stream->queue, (void *)(uintptr_t)device->ticked.place.start,
+                                    &nothing, sizeof nothing, sizeof nothing, 0, NULL, event);
+    return status != 0 ? status : uhal_cl.cl.clFlush(stream->queue);
+}
+
 int uhal_cl_event_status(cl_event event) {
     cl_int state = 0;
     const int status = uhal_cl.cl.clGetEventInfo(event, CL_EVENT_COMMAND_EXECUTION_STATUS,

@@ -42,6 +42,9 @@ void uhal_cl_stream_done(uhal_cl_stream *stream, uint64_t ticket);
 /* Puts a marker behind everything in the queue and hands it to the device; `ticket` counts it. */
 int uhal_cl_stream_mark(uhal_cl_stream *stream, cl_event *event, uint64_t *ticket);
 
+/* The same with something that tells when it was done. */
+int uhal_cl_stream_tick(uhal_cl_stream *stream, cl_event *event, uint64_t *ticket);
+
 /* 0: the event's command is done; UHAL_CL_NOT_READY; or with what it failed. */
 int uhal_cl_event_status(cl_event event);
 

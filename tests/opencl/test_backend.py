@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from opencl_backend import compile as opencl_compile
+from opencl_backend._cache import ProgramCache
 from opencl_backend._errors import ADVICE, CLASS_OF, TEXT, names
 from opencl_backend._library import candidates
 from tests.children import check_child
@@ -318,8 +319,6 @@ def test_a_second_process_builds_nothing(runtime: None, tmp_path: Path) -> None:
 
 def test_a_program_the_driver_refuses_is_built_anew(device: Device, tmp_path: Path) -> None:
     """Whole by its digest, but not what this driver takes."""
-    from opencl_backend._cache import ProgramCache
-
     backend = registry.backend("opencl")
     opened = backend._opened[0]  # type: ignore[attr-defined]
     before = opened.programs._cache

@@ -115,3 +115,21 @@ def test_free_memory_is_accounted(device: Device) -> None:
     assert 0 < free <= total
     with DeviceBuffer.uninitialized(1 << 28, "u8"):
         assert device.memory_info()[0] <= total - (1 << 28)
+
+
+def say_spans() -> None:
+    fill = opencl_compile.kernels(HEADER + "KERNEL(put, (u32 *y)) { THREADS(t) { y[t] = t; } }")
+    with Device(0, "opencl"), Module.from_bytes(fill) as module, Stream() as stream:
+        out = DeviceBuffer.zeros(64, "u32", stream=stream)
+        events = [stream.record_event()]
+        for _ in range(5):
+            module.get_function("put")[1, 64, 0, stream](out)
+            events.append(stream.record_event())
+        events[-1].synchronize()
+        spans = [event.elapsed_since(events[0]) for event in events]
+        print(spans[0] == 0 and spans == sorted(spans) and spans[-1] > 0)
+
+
+@pytest.mark.parametrize("kind", ["usm", "svm-fine", "svm-coarse"])
+def test_events_tell_times_where_markers_tell_none(layer: Layer, kind: str) -> None:
+    assert check_child(say_spans, environment=layer(kind, UHAL_LAYER_UNTIMED="1")) == "True\n"

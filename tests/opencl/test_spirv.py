@@ -7,17 +7,22 @@ import os
 import re
 import struct
 import subprocess
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from opencl_backend import compile as opencl_compile
+from opencl_backend.loads import done_once
 from opencl_backend.slices import SHARED, Cutter
 from opencl_backend.spirv import SpirvModule
 from tests.conformance.rows import KERNELS, compile_for_opencl
 from tests.sampling import rounds
 from uhal.errors import InvalidImageError
+from uhal_conformance.images import IMAGES
+
+OP_GENERIC_CAST_TO_PTR_EXPLICIT, OP_ATOMIC_LOAD, OP_ATOMIC_STORE = 123, 227, 228
 
 SOURCE = """
 #include <uhal/kernel.h>
@@ -199,6 +204,70 @@ def test_slices_of_every_kernel_are_valid(
         for name in rng.permutation(names)[: rounds(2, len(names))]:
             cut = cutter.cut(module.entries[str(name)])
             tool(packages, "spirv-val", cut.image, tmp_path, "--target-env", "spv1.2")
+
+
+def opcodes(image: bytes) -> Counter[int]:
+    """How often a module has each instruction."""
+    words = struct.unpack(f"<{len(image) // 4}I", image)
+    found: Counter[int] = Counter()
+    position = 5
+    while position < len(words):
+        found[words[position] & 0xFFFF] += 1
+        position += words[position] >> 16
+    return found
+
+
+LANGUAGE = IMAGES / "opencl" / "language.spv"
+ATOMICS = ["atomics_i32", "atomics_u64", "atomics_f64", "atomics_block", "last_block", "asserts"]
+
+
+@pytest.mark.parametrize("kernel", ATOMICS)
+def test_a_kernel_asks_at_one_place_where_a_pointer_points(kernel: str) -> None:
+    """PoCL 7.1 and Intel's of 2022 end the process where there are two."""
+    module = SpirvModule(LANGUAGE.read_bytes())
+    found = opcodes(Cutter(module).cut(module.entries[kernel]).image)
+    assert found[OP_GENERIC_CAST_TO_PTR_EXPLICIT] == 1
+
+
+def test_drivers_may_inline_what_the_compiler_had_to_keep() -> None:
+    """A call for each atomic operation took four times as long on Intel's."""
+    module = SpirvModule(LANGUAGE.read_bytes())
+
+    def kept(one: SpirvModule) -> int:
+        return sum(one.words[each.start + 3] & 2 for each in one.functions.values())
+
+    assert kept(module)
+    cut = SpirvModule(Cutter(module).cut(module.entries["atomics_u32"]).image)
+    assert len(cut.functions) == 2
+    assert not kept(cut)
+
+
+def test_atomic_loads_and_stores_are_atomic_instructions() -> None:
+    module = SpirvModule(LANGUAGE.read_bytes())
+    for kernel in ("atomics_u32", "atomics_f64", "atomics_block", "atomics_system"):
+        found = opcodes(Cutter(module).cut(module.entries[kernel]).image)
+        # where a pointer is to shared memory, and where it is to global
+        assert found[OP_ATOMIC_STORE] == 2, kernel
+        assert found[OP_ATOMIC_LOAD] >= 2, kernel
+
+
+def test_loads_of_kernels_with_barriers_are_made_volatile(packages: Path, tmp_path: Path) -> None:
+    """Those of memory that others write; for PoCL. A kernel without barriers stays as it is."""
+    module = SpirvModule(LANGUAGE.read_bytes())
+    cutter = Cutter(module)
+    plain = cutter.cut(module.entries["atomics_i32"]).image
+    assert done_once(plain, "atomics_i32") == plain
+    cut = cutter.cut(module.entries["lanes_i32"]).image
+    made = done_once(cut, "lanes_i32")
+    assert opcodes(made) == opcodes(cut)
+    told = tool(packages, "spirv-dis", made, tmp_path, "--no-color")
+    tool(packages, "spirv-val", made, tmp_path, "--target-env", "spv1.2")
+    loads = [line for line in told.splitlines() if " OpLoad " in line]
+    of_others = [line for line in loads if "%gl_" not in line and "Function" not in line]
+    assert len(of_others) > 50
+    # UHAL_IN_ORDER's counters are volatile by themselves
+    assert all("Volatile" in line for line in of_others)
+    assert not any("Volatile" in line for line in loads if "%gl_" in line)
 
 
 def test_a_source_compiles_to_the_same_bytes_anywhere(image: bytes, tmp_path: Path) -> None:

@@ -9,14 +9,19 @@
                              : __HIP_MEMORY_SCOPE_AGENT)
 
 #if defined(__SPIRV__)
-/* Intel's runtime for CPUs has no atomics on generic pointers, so it is asked where a pointer points. */
+/* Intel's runtime for CPUs has no atomics on generic pointers, so it is asked where a pointer points, at
+ * one place of a module: PoCL 7.1 crashes where a function asks twice, Intel's of 2022 where one asks
+ * for pointers of two types. */
 #define UHAL_LOCAL __attribute__((address_space(3)))
 #define UHAL_IN_GLOBAL __attribute__((address_space(1)))
 extern "C" __attribute__((device, const)) UHAL_LOCAL void *
 uhal_cl_to_local(const void *pointer,
                  int storage) __asm("_Z40__spirv_GenericCastToPtrExplicit_ToLocalPvi");
+__attribute__((device, noinline)) static UHAL_LOCAL void *uhal_shared_at(const void *address) {
+    return uhal_cl_to_local(address, 4);
+}
 template <class Type, class Act> DEVICE_FUNCTION auto uhal_at(Type *address, Act act) {
-    UHAL_LOCAL void *const shared = uhal_cl_to_local(address, 4);
+    UHAL_LOCAL void *const shared = uhal_shared_at(address);
     if (shared != nullptr)
         return act((UHAL_LOCAL Type *)shared);
     return act((UHAL_IN_GLOBAL Type *)address);
@@ -49,21 +54,18 @@ DEVICE_FUNCTION Word uhal_word_exchange(Word *address, Word value) {
     });
 }
 
+#if defined(__SPIRV__)
+#include <uhal/primitives/opencl.h>
+#else
+
 template <uhal_scope scope, class Word> DEVICE_FUNCTION Word uhal_word_load(const Word *address) {
-    return uhal_at(const_cast<Word *>(address), [&](auto *at) -> Word {
-        return __hip_atomic_load(at, __ATOMIC_RELAXED, UHAL_MEMORY_SCOPE);
-    });
+    return __hip_atomic_load(address, __ATOMIC_RELAXED, UHAL_MEMORY_SCOPE);
 }
 
 template <uhal_scope scope, class Word>
 DEVICE_FUNCTION void uhal_word_store(Word *address, Word value) {
-    uhal_at(address,
-            [&](auto *at) { __hip_atomic_store(at, value, __ATOMIC_RELAXED, UHAL_MEMORY_SCOPE); });
+    __hip_atomic_store(address, value, __ATOMIC_RELAXED, UHAL_MEMORY_SCOPE);
 }
-
-#if defined(__SPIRV__)
-#include <uhal/primitives/opencl.h>
-#else
 
 template <uhal_scope scope, class Word>
 DEVICE_FUNCTION Word uhal_word_compare_exchange(Word *address, Word expected, Word desired) {

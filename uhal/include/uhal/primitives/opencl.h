@@ -21,7 +21,7 @@ uhal_cl_memory_barrier(u32 scope, u32 semantics) __asm("_Z21__spirv_MemoryBarrie
 #define UHAL_CL_COMPARE_EXCHANGE(type)                                                             \
     template <uhal_scope scope>                                                                    \
     DEVICE_FUNCTION type uhal_word_compare_exchange(type *address, type expected, type desired) {  \
-        UHAL_LOCAL void *const shared = uhal_cl_to_local(address, 4);                              \
+        UHAL_LOCAL void *const shared = uhal_shared_at(address);                              \
         if (shared != nullptr)                                                                     \
             return uhal_cl_exchange_if_local_##type((UHAL_LOCAL type *)shared, expected, desired); \
         return uhal_cl_exchange_if_##type((UHAL_IN_GLOBAL type *)address, expected, desired);      \
@@ -29,16 +29,40 @@ uhal_cl_memory_barrier(u32 scope, u32 semantics) __asm("_Z21__spirv_MemoryBarrie
 UHAL_CL_COMPARE_EXCHANGE(u32)
 UHAL_CL_COMPARE_EXCHANGE(u64)
 #undef UHAL_CL_COMPARE_EXCHANGE
+
+/* As numbers of SPIR-V ("Scope <id>"). */
+#define UHAL_CL_SCOPE (scope == SCOPE_BLOCK ? 2 : scope == SCOPE_SYSTEM ? 0 : 1)
+
+/* LLVM 22 makes plain loads and stores of its own atomic ones. Relaxed, as all others here. */
+#define UHAL_CL_LOAD_STORE(type, letter, in, space)                                                \
+    __attribute__((device)) type uhal_cl_load(in type *, u32 scope, u32 semantics) __asm(          \
+        "_Z18__spirv_AtomicLoadPU3AS" #space "V" #letter "jj");                                    \
+    __attribute__((device)) void uhal_cl_store(in type *, u32 scope, u32 semantics, type) __asm(   \
+        "_Z19__spirv_AtomicStorePU3AS" #space "V" #letter "jj" #letter);
+UHAL_CL_LOAD_STORE(u32, j, UHAL_IN_GLOBAL, 1)
+UHAL_CL_LOAD_STORE(u32, j, UHAL_LOCAL, 3)
+UHAL_CL_LOAD_STORE(u64, m, UHAL_IN_GLOBAL, 1)
+UHAL_CL_LOAD_STORE(u64, m, UHAL_LOCAL, 3)
+#undef UHAL_CL_LOAD_STORE
+
+template <uhal_scope scope, class Word> DEVICE_FUNCTION Word uhal_word_load(const Word *address) {
+    return uhal_at(const_cast<Word *>(address),
+                   [](auto *at) -> Word { return uhal_cl_load(at, UHAL_CL_SCOPE, 0); });
+}
+
+template <uhal_scope scope, class Word>
+DEVICE_FUNCTION void uhal_word_store(Word *address, Word value) {
+    uhal_at(address, [&](auto *at) { uhal_cl_store(at, UHAL_CL_SCOPE, 0, value); });
+}
+
 #undef UHAL_LOCAL
 #undef UHAL_IN_GLOBAL
 
 /* Sequentially consistent, for memory of the workgroup and of all (SPIR-V, "Memory Semantics"). */
 template <uhal_scope scope> DEVICE_FUNCTION void uhal_fence() {
-    uhal_cl_memory_barrier(scope == SCOPE_BLOCK    ? 2
-                           : scope == SCOPE_SYSTEM ? 0
-                                                   : 1,
-                           0x10 | 0x100 | 0x200);
+    uhal_cl_memory_barrier(UHAL_CL_SCOPE, 0x10 | 0x100 | 0x200);
 }
+#undef UHAL_CL_SCOPE
 
 /* Devices need not have sub-groups, and have them of any size: words change hands in shared memory.
  * All work-items of a block come here together, as everywhere outside of regions. */

@@ -1,0 +1,85 @@
+"""Writes a kernel with barriers for PoCL, which repeats a load behind a barrier.
+
+PoCL 7.1 loops over a block's work-items between two barriers. What a work-item loaded before a
+barrier and uses after it, it may load again there, when others have written: in OpenCL C as well,
+from shared and from global memory (tests/opencl/repeated_load.py). Its other way to make loops,
+`POCL_WORK_GROUP_METHOD=cbs`, has products of quantized weights wrong instead. A volatile load is
+done once, in its place.
+"""
+
+from __future__ import annotations
+
+from array import array
+
+from opencl_backend.spirv import (
+    HEADER_WORDS,
+    OP_TYPE_POINTER,
+    OP_VARIABLE,
+    STORAGE_CROSS_WORKGROUP,
+    STORAGE_WORKGROUP,
+    Function,
+    SpirvModule,
+    pack_words,
+)
+
+_OP_LOAD, _OP_CONTROL_BARRIER = 61, 224
+_STORAGE_GENERIC = 8
+_VOLATILE = 1
+"""Among an OpLoad's memory operands."""
+_SHARED = frozenset((STORAGE_WORKGROUP, STORAGE_CROSS_WORKGROUP, _STORAGE_GENERIC))
+"""Where others write."""
+
+
+def done_once(image: bytes, what: str) -> bytes:
+    """Return the module with volatile loads, if it has a barrier; may raise `InvalidImageError`."""
+    module = SpirvModule(image, what)
+    functions = list(module.functions.values())
+    if not any(
+        module.words[start] & 0xFFFF == _OP_CONTROL_BARRIER
+        for function in functions
+        for start, _ in _instructions(module, function)
+    ):
+        return image
+    pointers = {
+        identifier
+        for identifier, one in module.globals.items()
+        if one.opcode == OP_TYPE_POINTER and module.words[one.start + 2] in _SHARED
+    }
+    values = {
+        identifier
+        for identifier, one in module.globals.items()
+        if one.opcode == OP_VARIABLE and module.words[one.start + 1] in pointers
+    }
+    written = module.words[: functions[0].start if functions else HEADER_WORDS]
+    for function in functions:
+        written.extend(_with_volatile(module, function, pointers, values))
+    return pack_words(written)
+
+
+def _instructions(module: SpirvModule, function: Function) -> list[tuple[int, int]]:
+    found = []
+    position = function.start
+    while position < function.end:
+        end = position + (module.words[position] >> 16)
+        found.append((position, end))
+        position = end
+    return found
+
+
+def _with_volatile(
+    module: SpirvModule, function: Function, pointers: set[int], values: set[int]
+) -> array[int]:
+    written = array("I")
+    known = set(values)
+    for start, end in _instructions(module, function):
+        one = module.words[start:end]
+        # A type is where the type of a result stands, and nowhere else in a function.
+        if len(one) > 2 and one[1] in pointers:
+            known.add(one[2])
+        if one[0] & 0xFFFF == _OP_LOAD and len(one) > 3 and one[3] in known:
+            if len(one) > 4:
+                one[4] |= _VOLATILE
+            else:
+                one = array("I", (5 << 16 | _OP_LOAD, *one[1:], _VOLATILE))
+        written.extend(one)
+    return written
