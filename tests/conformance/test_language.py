@@ -305,8 +305,9 @@ def test_fast_mathematics(
         *(np.sqrt(a), 1 / np.sqrt(a), 1 / a, b / a, a**b),
     ]
     # The worst of the header's bounds: tanh of CUDA's, and logarithms near 1. OpenCL gives none;
-    # Intel's runtime for CPUs was seen to be wrong by 2e-4.
-    tanh, other = 1e-3, 1e-3 if row.backend == "opencl" else 2e-5
+    # Intel's runtime for CPUs was seen to be wrong by 2e-4, and by 1.2e-3 in tanh near 0, which is
+    # a difference of such exponentials.
+    tanh, other = (3e-3, 1e-3) if row.backend == "opencl" else (1e-3, 2e-5)
     for number, (got, exact) in enumerate(
         zip(out.to_numpy().reshape(12, -1), expected, strict=True)
     ):
