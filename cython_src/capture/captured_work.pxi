@@ -85,6 +85,8 @@ cdef bint divert(
         refuse_barred(function.context, core, f"launch of {function.name}")
     if core.state.word & UHAL_STATE_PROFILED:
         watch_launch(packed, function, core, geometry, shared_bytes, arguments, given)
+    if core.state.word & UHAL_STATE_PYTHON:
+        packed.needs |= NEEDS_HOLDING
     return False
 
 

@@ -159,6 +159,8 @@ cdef class Context:
             self.state.word |= UHAL_STATE_BLOCKING
         if self.launch_marks:
             self.state.word |= UHAL_STATE_MARKING
+        if self.table.runs_python:
+            self.state.word |= UHAL_STATE_PYTHON
         live.contexts += 1
         released_tokens.discard(<uintptr_t>self.token_pointer)
         self.default_core = new_stream_core(self, 0, 0)

@@ -47,7 +47,7 @@ cdef int launch_checked(
             if given > STACK_PARAMETERS or function.packed_bytes > STACK_BYTES:
                 make_room(function, &packed)
             pack_arguments(function, core, arguments, given, &packed)
-        if function.context.table.runs_python:
+        if packed.needs & NEEDS_HOLDING:
             return submit_held(function, core, geometry, shared_bytes, &packed)
         return submit(function, core, geometry, shared_bytes, &packed)
     finally:

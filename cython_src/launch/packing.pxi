@@ -6,6 +6,7 @@
 cdef enum:
     NEEDS_WAITING = 1       # one of its blocks may have to be waited for
     NEEDS_WATCHING = 2      # a profile has a record of it
+    NEEDS_HOLDING = 4       # other threads may run, and close what it uses
 
 
 cdef struct Packed:
