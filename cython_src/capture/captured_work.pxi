@@ -87,6 +87,8 @@ cdef bint divert(
         watch_launch(packed, function, core, geometry, shared_bytes, arguments, given)
     if core.state.word & UHAL_STATE_PYTHON:
         packed.needs |= NEEDS_HOLDING
+        packed.memory = &NO_MEMORY
+        packed.held = NULL
     return False
 
 

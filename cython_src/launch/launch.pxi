@@ -48,11 +48,11 @@ cdef int launch_checked(
                 make_room(function, &packed)
             pack_arguments(function, core, arguments, given, &packed)
         if packed.needs & NEEDS_HOLDING:
-            return submit_held(function, core, geometry, shared_bytes, &packed)
+            hold_used(core, &packed)
         return submit(function, core, geometry, shared_bytes, &packed)
     finally:
         if packed.foreign != NULL or packed.memory != NULL:
-            release_packed(&packed)
+            release_packed(function.context, &packed)
 
 
 cdef int make_room(Function function, Packed *packed) except -1:
@@ -66,17 +66,41 @@ cdef int make_room(Function function, Packed *packed) except -1:
     return 0
 
 
-# What a launch has as its memory that has none but is watched, so that it is released.
-cdef char WATCHED_ONLY
+# What a launch has as its memory that has none but something else to release.
+cdef char NO_MEMORY
 
 
-cdef int release_packed(Packed *packed) except -1:
-    if packed.memory != &WATCHED_ONLY:
+cdef int hold_used(StreamCore core, Packed *packed) except -1:
+    """Hold what the launch uses: another thread may close it before the slot has returned."""
+    cdef Py_ssize_t i
+    cdef Block block
+    cdef list held = [<Block>packed.blocks[i] for i in range(packed.block_count)]
+    for block in held:
+        block.holds += 1
+    hold_core(core)
+    packed.held = own(held)
+    return 0
+
+
+cdef int let_go_used(Context context, Packed *packed) except -1:
+    cdef Block block
+    cdef list held = <list>packed.held
+    Py_DECREF(held)
+    let_go_core(context, <StreamCore>packed.core)
+    for block in held:
+        let_go(context, block)
+    return 0
+
+
+cdef int release_packed(Context context, Packed *packed) except -1:
+    if packed.memory != &NO_MEMORY:
         c_free(packed.memory)
     Py_XDECREF(packed.kept)
     Py_XDECREF(packed.foreign)
     if packed.needs & NEEDS_WATCHING:
         let_go_watched(&packed.watched)
+    if packed.needs & NEEDS_HOLDING and packed.held != NULL:
+        let_go_used(context, packed)
     return 0
 
 
@@ -195,26 +219,6 @@ cdef inline int submit(
             end_times(&packed.watched, context, core)
         after_launch(context, core)
     return 0
-
-
-cdef int submit_held(
-    Function function, StreamCore core, const unsigned int *geometry, unsigned int shared_bytes,
-    Packed *packed
-) except -1:
-    """`submit` where a slot is Python: another thread may close what the launch uses meanwhile."""
-    cdef Context context = function.context
-    cdef Py_ssize_t i
-    cdef Block block
-    cdef list held = [<Block>packed.blocks[i] for i in range(packed.block_count)]
-    for block in held:
-        block.holds += 1
-    hold_core(core)
-    try:
-        return submit(function, core, geometry, shared_bytes, packed)
-    finally:
-        let_go_core(context, core)
-        for block in held:
-            let_go(context, block)
 
 
 cdef inline int stamp_all(Packed *packed, StreamCore core) except -1:

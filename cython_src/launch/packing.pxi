@@ -18,6 +18,7 @@ cdef struct Packed:
     Py_ssize_t block_count
     int needs               # before it is handed over: NEEDS_…
     Watched watched         # valid where it needs watching
+    PyObject *held          # valid where it needs holding: a list of blocks, owned; null: not yet
     PyObject *foreign       # list of other libraries' memory and streams, owned; null: none
     PyObject *core          # the StreamCore it goes to, borrowed
     const uhal_launch_config *extended   # null: an ordinary launch

@@ -130,7 +130,7 @@ cdef int watch_launch(
     if packed.watched.record != NULL:
         note_geometry(packed.watched.record, geometry, shared_bytes)
         packed.needs = NEEDS_WATCHING
-        packed.memory = &WATCHED_ONLY
+        packed.memory = &NO_MEMORY
     return 0
 
 
