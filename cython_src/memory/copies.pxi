@@ -87,18 +87,27 @@ cdef int copy_h2d(
     cdef void *previous = enter(context)
     if pageable and count > context.table.staged_bytes:
         settle_for_copy(context, core, previous)
+    if (
+        count <= GIL_KEPT_BYTES
+        and core.ticket - core.completed < PENDING_LIMIT
+        and not core.state.word & (UHAL_STATE_WATCHED | UHAL_STATE_PYTHON)
+    ):
+        # No other thread runs meanwhile: nothing has to be held.
+        status = context.table.copy_h2d(buffer.address, source, count, core.handle)
+        core.ticket += 1
+        if status == 0 and buffer.block is not None:
+            stamp(buffer.block, core.id, core.ticket)
+        leave(context, previous)
+        return check(context, status, "copy_h2d")
     cdef Block block = hold(buffer)
     hold_core(core)
     try:
         if watched.record != NULL:
             begin_times(&watched, context, core)
-        if count <= GIL_KEPT_BYTES and core.ticket - core.completed < PENDING_LIMIT:
-            status = context.table.copy_h2d(buffer.address, source, count, core.handle)
-        else:
-            status = copy_pieces(
-                context.table, HOST_TO_DEVICE, buffer.address, <uintptr_t>source, count,
-                core.handle, pageable,
-            )
+        status = copy_pieces(
+            context.table, HOST_TO_DEVICE, buffer.address, <uintptr_t>source, count,
+            core.handle, pageable,
+        )
     finally:
         if not took_ticket(core) and status == 0:
             add_operation(
