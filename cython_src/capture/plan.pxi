@@ -356,7 +356,8 @@ cdef int run_plan(Plan plan, StreamCore core) except -1:
     core.ticket += 1
     stamp_plan(plan, core)
     leave(context, previous)
-    check(context, status, called.decode())
+    if status != 0:
+        raise_native(context, status, called.decode())
     if core.state.word:
         after_launch(context, core)
     return 0
