@@ -1,0 +1,57 @@
+// The shared memory of a checked block: its variables with gaps between them, and which bytes of them
+// were written.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <uhal/host_module.h>
+
+#include "launch_facts.h"
+
+namespace uhal_host {
+
+class SharedArena {
+  public:
+    SharedArena();
+
+    // Forgets the variables of the block before.
+    void begin_block();
+
+    // The memory of a variable; the same for the same `name` pointer in a block. Null when it is too
+    // much for a block.
+    void *place(const char *name, size_t bytes);
+
+    bool holds(uintptr_t address) const { return address - start_ < capacity; }
+
+    // Whether one variable has all these bytes.
+    bool has(uintptr_t address, size_t bytes) const;
+
+    // Whether all bytes that an access reads were written before. Notes those it writes.
+    bool note(uintptr_t address, size_t bytes, bool reads, bool writes);
+
+    // What is at an address: `tile[3]`.
+    std::string element(uintptr_t address, size_t bytes) const;
+
+    // Where an access strays to that no variable has: beside which one.
+    std::string outside(uintptr_t address, size_t bytes) const;
+
+  private:
+    struct Variable {
+        const char *name;
+        Span memory;
+    };
+
+    static constexpr size_t gap = 256;
+    static constexpr size_t capacity = UHAL_HOST_MAX_SHARED_BYTES + 64 * gap;
+
+    const std::unique_ptr<unsigned char[]> memory_;
+    uintptr_t start_;
+    std::vector<uint8_t> written_; // a bit for each byte
+    std::vector<Variable> variables_;
+};
+
+} // namespace uhal_host
