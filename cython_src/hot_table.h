@@ -124,7 +124,6 @@ typedef struct uhal_hot_table {
     int not_ready;     /* what stream_query and event_query answer while work is pending */
     int out_of_memory; /* what alloc answers when the device is full */
     int frees_wait;    /* 1: free and host_free wait for everything that is pending */
-    int runs_python;   /* 1: a slot is a Python function, and other threads run while it does */
     /* pageable sources up to here are read at once, also behind pending work */
     size_t staged_bytes;
     int sticky_count; /* codes after which every later call on the device fails */

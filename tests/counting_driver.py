@@ -159,8 +159,18 @@ class CountingDriver(Backend):
     def open_context(self, ordinal: int = 0) -> _lane.Context:
         return _lane.Context(self, ordinal, self.device_context(ordinal), self._limits)
 
-    def function(self, context: _lane.Context, signature: Any, name: str = "k") -> _lane.Function:
-        module = _lane.ModuleHandle(context, self._fresh("module"))
+    def module(self, context: _lane.Context) -> _lane.ModuleHandle:
+        return _lane.ModuleHandle(context, self._fresh("module"))
+
+    def function(
+        self,
+        context: _lane.Context,
+        signature: Any,
+        name: str = "k",
+        module: _lane.ModuleHandle | None = None,
+    ) -> _lane.Function:
+        """A kernel of the module, or of one of its own."""
+        module = self.module(context) if module is None else module
         return _lane.Function(
             module, module.find_function(name), name, signature, self.function_attributes(0, name)
         )

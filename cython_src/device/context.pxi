@@ -15,6 +15,7 @@ cdef class HotTable:
 
     # Never freed: the last object of a backend may be torn down after the table's Python object.
     cdef uhal_hot_table *table
+    cdef bint runs_python   # a slot is a Python function, and other threads run while it does
     cdef readonly dict slots
     """Slot name to address; 0 where the vendor has no such function."""
     cdef readonly dict names
@@ -45,12 +46,12 @@ cdef class HotTable:
         table.not_ready = not_ready
         table.out_of_memory = out_of_memory
         table.frees_wait = frees_wait
-        table.runs_python = not python_slots.isdisjoint(slots.values())
         table.staged_bytes = staged_bytes
         table.sticky_count = len(sticky)
         for index, code in enumerate(sticky):
             table.sticky[index] = code
         self.table = table
+        self.runs_python = not python_slots.isdisjoint(slots.values())
         self.slots = {name: slots.get(name) or 0 for name in known}
         self.names = dict(names or {})
 
@@ -159,7 +160,7 @@ cdef class Context:
             self.state.word |= UHAL_STATE_BLOCKING
         if self.launch_marks:
             self.state.word |= UHAL_STATE_MARKING
-        if self.table.runs_python:
+        if self.hot_table.runs_python:
             self.state.word |= UHAL_STATE_PYTHON
         live.contexts += 1
         released_tokens.discard(<uintptr_t>self.token_pointer)

@@ -16,6 +16,7 @@ cdef class ModuleHandle:
     cdef void *handle_
     cdef readonly bint closed
     """Whether it was unloaded by `close`."""
+    cdef Py_ssize_t holds   # calls under way that another thread may close it beside
     cdef object __weakref__
 
     def __init__(self, Context context not None, uintptr_t handle):
@@ -27,12 +28,7 @@ cdef class ModuleHandle:
         if self.context is None or self.closed:
             return
         live.modules -= 1
-        if exiting or self.context.state.word & (UHAL_STATE_FORKED | UHAL_STATE_LOST):
-            return
-        try:
-            unload(self)
-        except BaseException as failure:
-            warn_in_destructor(f"unloading a module: {failure}")
+        end_closed(self)
 
     @property
     def handle(self):
@@ -47,22 +43,49 @@ cdef class ModuleHandle:
         cdef void *function = NULL
         cdef bytes entry = name.encode()
         cdef const char *entry_pointer = entry
-        native_get_function(self.context, &function, self.handle_, entry_pointer)
+        hold_module(self)
+        try:
+            native_get_function(self.context, &function, self.handle_, entry_pointer)
+        finally:
+            let_go_module(self)
         return <uintptr_t>function
 
     def close(self):
-        """Unload the module; its functions are refused from now on. Closing twice is fine."""
+        """Unload the module, once no call on it is under way; its functions are refused from now
+        on. Closing twice is fine."""
         if self.closed or self.context.state.word & UHAL_STATE_FORKED:
             return
         refuse_captured_module(self)
         self.closed = True
         live.modules -= 1
-        if not (self.context.state.word & UHAL_STATE_LOST):
+        if not self.holds and not (self.context.state.word & UHAL_STATE_LOST):
             unload(self)
 
 
 cdef int unload(ModuleHandle module) except -1:
     return native_module_unload_unlocked(module.context, module.handle_)
+
+
+cdef inline void hold_module(ModuleHandle module) noexcept:
+    """Hold what is native: another thread may close the module while a call runs."""
+    module.holds += 1
+
+
+cdef inline void let_go_module(ModuleHandle module) noexcept:
+    """End a hold; unload the module when it was closed meanwhile."""
+    module.holds -= 1
+    if module.closed and module.holds == 0:
+        end_closed(module)
+
+
+cdef void end_closed(ModuleHandle module) noexcept:
+    """Nobody waits for the outcome any more: whoever closed it was told it is closed."""
+    if exiting or module.context.state.word & (UHAL_STATE_FORKED | UHAL_STATE_LOST):
+        return
+    try:
+        unload(module)
+    except BaseException as failure:
+        warn_in_destructor(f"unloading a module: {failure}")
 
 
 cdef inline int require_module(ModuleHandle module) except -1:

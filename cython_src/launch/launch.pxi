@@ -48,11 +48,11 @@ cdef int launch_checked(
                 make_room(function, &packed)
             pack_arguments(function, core, arguments, given, &packed)
         if packed.needs & NEEDS_HOLDING:
-            hold_used(core, &packed)
+            hold_used(function, core, &packed)
         return submit(function, core, geometry, shared_bytes, &packed)
     finally:
         if packed.foreign != NULL or packed.memory != NULL:
-            release_packed(function.context, &packed)
+            release_packed(function, &packed)
 
 
 cdef int make_room(Function function, Packed *packed) except -1:
@@ -70,7 +70,7 @@ cdef int make_room(Function function, Packed *packed) except -1:
 cdef char NO_MEMORY
 
 
-cdef int hold_used(StreamCore core, Packed *packed) except -1:
+cdef int hold_used(Function function, StreamCore core, Packed *packed) except -1:
     """Hold what the launch uses: another thread may close it before the slot has returned."""
     cdef Py_ssize_t i
     cdef Block block
@@ -78,21 +78,24 @@ cdef int hold_used(StreamCore core, Packed *packed) except -1:
     for block in held:
         block.holds += 1
     hold_core(core)
+    hold_module(function.module)
     packed.held = own(held)
     return 0
 
 
-cdef int let_go_used(Context context, Packed *packed) except -1:
+cdef int let_go_used(Function function, Packed *packed) except -1:
+    cdef Context context = function.context
     cdef Block block
     cdef list held = <list>packed.held
     Py_DECREF(held)
     let_go_core(context, <StreamCore>packed.core)
+    let_go_module(function.module)
     for block in held:
         let_go(context, block)
     return 0
 
 
-cdef int release_packed(Context context, Packed *packed) except -1:
+cdef int release_packed(Function function, Packed *packed) except -1:
     if packed.memory != &NO_MEMORY:
         c_free(packed.memory)
     Py_XDECREF(packed.kept)
@@ -100,7 +103,7 @@ cdef int release_packed(Context context, Packed *packed) except -1:
     if packed.needs & NEEDS_WATCHING:
         let_go_watched(&packed.watched)
     if packed.needs & NEEDS_HOLDING and packed.held != NULL:
-        let_go_used(context, packed)
+        let_go_used(function, packed)
     return 0
 
 
@@ -236,7 +239,7 @@ cdef int launch_unlocked(
     Function function, StreamCore core, const unsigned int *geometry, unsigned int shared_bytes,
     Packed *packed
 ) except? -1:
-    """The native call without the GIL; its status. Another thread may close a buffer meanwhile."""
+    """The native call without the GIL; its status. Another thread may close what it uses meanwhile."""
     cdef Context context = function.context
     cdef uhal_hot_table *table = context.table
     cdef int status
@@ -246,6 +249,7 @@ cdef int launch_unlocked(
     for block in held:
         block.holds += 1
     hold_core(core)
+    hold_module(function.module)
     if packed.extended != NULL:
         status = launch_extended(context, function, packed)
     else:
@@ -257,6 +261,7 @@ cdef int launch_unlocked(
     if status == 0:
         core.ticket += 1
     let_go_core(context, core)
+    let_go_module(function.module)
     if status == 0:
         stamp_all(packed, core)
     for block in held:

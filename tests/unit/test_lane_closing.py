@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from tests.counting_bench import Bench
-from uhal import DeviceBuffer, Event, LaunchConfig, Stream, launch
+from uhal import DeviceBuffer, Event, LaunchConfig, Signature, Stream, launch
+from uhal._lane import ModuleHandle
 from uhal.errors import DeviceWarning, InvalidHandleError
 
 INVALID_HANDLE = 400
@@ -103,6 +104,54 @@ def test_memory_of_a_call_is_reused_only_behind_it(bench: Bench) -> None:
     assert bench.driver.count("stream_wait_event") == 1
 
 
+def launch_module(bench: Bench, module: ModuleHandle, config: LaunchConfig | None) -> None:
+    function = bench.driver.function(bench.context, Signature.parse("", entry="k"), module=module)
+    if config is not None:
+        launch(function, config=config)
+        return
+    with bench.busy_stream() as stream:
+        for _ in range(PENDING):
+            function[1, 1, 0, stream]()
+
+
+MODULE_CALLS: dict[str, tuple[str, Callable[[Bench, ModuleHandle], Any]]] = {
+    "launch": ("launch", lambda b, m: launch_module(b, m, None)),
+    "more than geometry": (
+        "launch_ex",
+        lambda b, m: launch_module(b, m, LaunchConfig(grid=1, block=1, cooperative=True)),
+    ),
+    "lookup": ("get_function", lambda b, m: m.find_function("k")),
+}
+
+
+@pytest.mark.parametrize("name", MODULE_CALLS)
+def test_a_module_closed_during_a_call_on_it_is_unloaded_after_it(bench: Bench, name: str) -> None:
+    slot, call = MODULE_CALLS[name]
+    module = bench.driver.module(bench.context)
+    seen: list[str] = []
+    calls_left = PENDING if slot == "launch" else 1
+
+    def close(called: str, arguments: tuple[Any, ...]) -> None:
+        nonlocal calls_left
+        if called == slot:
+            calls_left -= 1
+            if calls_left == 0:
+                module.close()
+                assert module.closed
+                with pytest.raises(InvalidHandleError, match="module is closed"):
+                    module.find_function("k")
+        if called in (slot, "module_unload"):
+            seen.append(called)
+
+    bench.driver.on_call = close
+    call(bench, module)
+    bench.driver.on_call = lambda called, arguments: None
+    assert seen[-2:] == [slot, "module_unload"]
+    module.close()
+    assert bench.driver.count("module_unload") == 1
+    bench.driver.busy.clear()
+
+
 def test_an_event_closed_while_somebody_waits_for_it_ends_after_that(bench: Bench) -> None:
     event = bench.busy_stream().record_event()
     handle = event.handle
@@ -120,6 +169,18 @@ def test_an_event_closed_while_somebody_waits_for_it_ends_after_that(bench: Benc
     assert bench.driver.slots() == ["event_query", "event_synchronize", "event_destroy"]
     assert handle not in bench.driver.live["event"]
     event.close()
+
+
+def test_unloading_that_fails_later_is_a_warning(bench: Bench) -> None:
+    module = bench.driver.module(bench.context)
+    bench.driver.failures["module_unload"] = [INVALID_HANDLE]
+    bench.driver.forgive("module", module.handle)
+    bench.driver.on_call = lambda slot, arguments: (
+        module.close() if slot == "get_function" else None
+    )
+    with pytest.warns(DeviceWarning, match="unloading a module: module_unload"):
+        module.find_function("k")
+    assert module.closed
 
 
 @pytest.mark.parametrize("kind", ["stream", "event"])

@@ -16,7 +16,8 @@ from tests.children import ROOT
 from tests.counting_bench import Bench, use
 from tests.counting_driver import BLOCKING_SLOTS, OUT_OF_MEMORY, CountingDriver
 from tests.sampling import rounds
-from uhal import DeviceBuffer, Stream
+from uhal import DeviceBuffer, Signature, Stream
+from uhal._lane import ModuleHandle
 from uhal.errors import DeviceWarning
 from uhal.python_slots import PythonSlots
 
@@ -57,10 +58,10 @@ def test_what_is_closed_while_a_slot_in_python_launches_goes_afterwards(
 ) -> None:
     """Other threads run meanwhile; here the slot does itself what they may do."""
     monkeypatch.setenv("UHAL_POOL", "direct")
-    used: list[DeviceBuffer | Stream] = []
+    used: list[DeviceBuffer | Stream | ModuleHandle] = []
 
     def live() -> list[int]:
-        return [len(driver.live[kind]) for kind in ("allocation", "stream")]
+        return [len(driver.live[kind]) for kind in ("allocation", "stream", "module")]
 
     def close_meanwhile(*launch: Any) -> None:
         before = live()
@@ -72,8 +73,11 @@ def test_what_is_closed_while_a_slot_in_python_launches_goes_afterwards(
     driver = CountingDriver(instead=slots.addresses)
     with Bench.accounted(driver) as bench:
         before = live()
-        used += [bench.buffer(1000), Stream()]
-        bench.function("ptr")[1, 1, 0, used[1]](used[0])
+        buffer, stream, module = bench.buffer(1000), Stream(), driver.module(bench.context)
+        function = driver.function(bench.context, Signature.parse("ptr", entry="k"), module=module)
+        used += [buffer, stream, module]
+        function[1, 1, 0, stream](buffer)
+        del buffer, stream, module, function
         assert not used and live() == before
 
 
