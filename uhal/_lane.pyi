@@ -751,11 +751,16 @@ class ProfileSession:
     def begin(self) -> None:
         """Note what happens from now on, on every open device and on those opened meanwhile.
 
-        Waits for what is pending on them. `RuntimeError` while another session is under way, or
-        where this one was; `CaptureError` while a stream is captured.
+        Waits for what is pending on them. Devices that are lost, or fail now, are left out and
+        named in `broken_devices`. `RuntimeError` while another session is under way, or where this
+        one was; `CaptureError` while a stream is captured.
         """
     def end(self) -> None:
-        """Wait for every device that was watched, read the times, and note nothing more."""
+        """Wait for every device that was watched, read the times, and note nothing more.
+
+        Raises what waiting brings to light. A device that is known to be lost by now is only named
+        in `broken_devices`.
+        """
     def columns(self) -> npt.NDArray[Any]:
         """Return the records as a structured array, in the order they were begun.
 
@@ -775,6 +780,9 @@ class ProfileSession:
     @property
     def contexts(self) -> list[tuple[Context, int, list[tuple[int, int, CodeType | None, int]]]]:
         """(Context, bytes in use when the watching began, owners then) by `device`."""
+    @property
+    def broken_devices(self) -> list[tuple[str, str]]:
+        """(name, what is wrong) of devices that were not watched, or not to the end."""
     @property
     def dropped_by_kind(self) -> dict[str, int]:
         """How many records there was no room for, by kind."""

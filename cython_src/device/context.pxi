@@ -168,7 +168,7 @@ cdef class Context:
         contexts.add(self)
         _drain_at_exit()
         if profiling is not None:
-            attach_profile(profiling, self)
+            watch_device(profiling, self)
 
     @property
     def token(self):

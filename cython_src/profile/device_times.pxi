@@ -50,16 +50,20 @@ cdef int attach_profile(ProfileSession session, Context context) except -1:
     cdef StreamCore core = context.default_core
     synchronize_streams(context)
     device.context = context
-    device.number = len(session.devices)
     device.anchors = {}
     device.bytes_before = context.pool.bytes_in_use
     device.owners_before = pool_owners(context)
     device.anchor = take_event(device)
-    session.devices.append(device)
     before = uhal_profile_now()
-    native_event_record(context, device.anchor, core.handle)
-    core.ticket += 1
-    synchronize_core(context, core)
+    try:
+        native_event_record(context, device.anchor, core.handle)
+        core.ticket += 1
+        synchronize_core(context, core)
+    except BaseException:
+        finish_times(device)
+        raise
+    device.number = len(session.devices)
+    session.devices.append(device)
     device.anchored_at = (before + uhal_profile_now()) // 2
     mark_all(context, UHAL_STATE_PROFILED)
     context.pool.path = POOL_WATCHED

@@ -93,6 +93,7 @@ cdef class ProfileSession:
     cdef list ranges        # (the enclosing one's index, name)
     cdef dict range_of      # the same → its index
     cdef list devices       # ProfiledDevices
+    cdef list broken        # (name, what is wrong) of devices that were not watched, or not to the end
     cdef uint64_t dropped[16]
     cdef readonly object begun
     """When it began: nanoseconds of CLOCK_MONOTONIC; None: not yet."""
@@ -110,6 +111,7 @@ cdef class ProfileSession:
         self.ranges = [None]
         self.range_of = {}
         self.devices = []
+        self.broken = []
 
     def __dealloc__(self):
         cdef uhal_profile_chunk *chunk
@@ -124,8 +126,9 @@ cdef class ProfileSession:
     def begin(self):
         """Note what happens from now on, on every open device and on those opened meanwhile.
 
-        Waits for what is pending on them. Raises RuntimeError while another session is under way,
-        or where this one was; CaptureError while a stream is captured.
+        Waits for what is pending on them. Devices that are lost, or fail now, are left out and
+        named in `broken_devices`. Raises RuntimeError while another session is under way, or where
+        this one was; CaptureError while a stream is captured.
         """
         global profiling
         cdef Context context
@@ -133,7 +136,10 @@ cdef class ProfileSession:
             raise RuntimeError("a profile is under way already; there is one at a time")
         if self.begun is not None:
             raise RuntimeError("a profile is begun once; make another")
-        found = [one for one in contexts if not (<Context>one).state.word & UHAL_STATE_REFUSES]
+        found = [
+            one for one in contexts
+            if not (<Context>one).state.word & (UHAL_STATE_CLOSED | UHAL_STATE_FORKED)
+        ]
         for context in found:
             if context.captures:
                 capture_words().refuse_capture("a profile cannot begin during a capture")
@@ -141,13 +147,17 @@ cdef class ProfileSession:
         profiling = self
         try:
             for context in found:
-                attach_profile(self, context)
+                watch_device(self, context)
         except BaseException:
             self.end()
             raise
 
     def end(self):
-        """Wait for every device that was watched, read the times, and note nothing more."""
+        """Wait for every device that was watched, read the times, and note nothing more.
+
+        Raises what waiting brings to light. A device that is known to be lost by now is only named
+        in `broken_devices`.
+        """
         global profiling
         cdef ProfiledDevice device
         cdef list failures = []
@@ -159,9 +169,13 @@ cdef class ProfileSession:
         self.ended = uhal_profile_now()
         for device in self.devices:
             try:
-                synchronize_streams(device.context)
+                if device.context.state.word & UHAL_STATE_LOST:
+                    note_broken(self, device.context, device.context.lost)
+                else:
+                    synchronize_streams(device.context)
             except _errors.DeviceError as failure:
                 failures.append(failure)
+                note_broken(self, device.context, str(failure))
             finally:
                 finish_times(device)
         if failures:
@@ -235,12 +249,33 @@ cdef class ProfileSession:
         return found
 
     @property
+    def broken_devices(self):
+        """(name, what is wrong) of devices that were not watched, or not to the end."""
+        return list(self.broken)
+
+    @property
     def dropped_by_kind(self):
         """How many records there was no room for, by kind."""
         return {
             uhal_profile_kind_names[index].decode(): self.dropped[index]
             for index in range(UHAL_PROFILE_KINDS) if self.dropped[index]
         }
+
+
+cdef int watch_device(ProfileSession session, Context context) except -1:
+    """Watch a device from now on; one that is broken keeps no other from being profiled."""
+    if context.state.word & UHAL_STATE_LOST:
+        return note_broken(session, context, context.lost)
+    try:
+        attach_profile(session, context)
+    except _errors.DeviceError as failure:
+        note_broken(session, context, str(failure))
+    return 0
+
+
+cdef int note_broken(ProfileSession session, Context context, str words) except -1:
+    session.broken.append((f"{context.backend_name}:{context.ordinal}", words))
+    return 0
 
 
 def profile_kinds():

@@ -19,6 +19,8 @@ import pytest
 import ubridge
 import uhal
 from tests.counting_bench import Bench
+from tests.counting_driver import ILLEGAL_ADDRESS, CountingDriver
+from uhal.errors import DeviceError
 from uhal.profiler import command, vendor_ranges
 from uhal.profiler.records import KINDS, _move_behind_calls
 
@@ -179,6 +181,55 @@ assert [(row.name, row.calls) for row in found.kernels] == [("badd_f32", 1)], fo
 assert [one.name for one in found.records.devices] == ["host:0"]
 """
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@pytest.mark.parametrize("is_known", [False, True], ids=["unknown", "known"])
+def test_a_broken_device_keeps_no_other_from_being_profiled(
+    bench: Bench, is_known: bool, tmp_path: Path
+) -> None:
+    driver = CountingDriver()
+    context = driver.open_context(1)
+    driver.broken = ILLEGAL_ADDRESS
+    if is_known:
+        with pytest.raises(DeviceError):
+            context.synchronize()
+    with uhal.profile(measure_copy=False) as found:
+        bench.function("u64 n")[1, 1](1)
+    assert [row.calls for row in found.kernels] == [1]
+    assert "counting:1" not in {one.name for one in found.records.devices}
+    assert list(found.records.broken) == ["counting:1"]
+    assert "ILLEGAL_ADDRESS" in found.records.broken["counting:1"]
+    assert "counting:1 is broken: " in found.table()
+    written = json.loads(found.export_json(tmp_path / "profile.json").read_text("utf-8"))
+    assert written["broken"] == found.records.broken
+
+
+@pytest.mark.parametrize("is_known", [False, True], ids=["unknown", "known"])
+def test_a_device_that_breaks_meanwhile_is_named(bench: Bench, is_known: bool) -> None:
+    """Only what the waiting at the end brings to light is raised there."""
+    driver = CountingDriver()
+    context = driver.open_context(1)
+    found = uhal.profile(measure_copy=False)
+    found.start()
+    bench.function("u64 n")[1, 1](1)
+    driver.broken = ILLEGAL_ADDRESS
+    if is_known:
+        with pytest.raises(DeviceError):
+            context.synchronize()
+        found.stop()
+    else:
+        with pytest.raises(DeviceError):
+            found.stop()
+    assert [row.calls for row in found.kernels] == [1]
+    assert {"counting:0", "counting:1"} <= {one.name for one in found.records.devices}
+    assert list(found.records.broken) == ["counting:1"]
+
+
+def test_an_event_that_fails_at_the_beginning_leaves_nothing(bench: Bench) -> None:
+    bench.driver.failures["event_record"] = [400]
+    with uhal.profile(measure_copy=False) as found:
+        bench.function("u64 n")[1, 1](1)
+    assert found.kernels == [] and "event_record" in found.records.broken["counting:0"]
 
 
 # -- what it costs a device ------------------------------------------------------------------------

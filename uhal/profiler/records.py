@@ -70,6 +70,8 @@ class Records:
     duration: int
     dropped: dict[str, int]
     """Records there was no room for, by kind."""
+    broken: dict[str, str]
+    """What is wrong with devices that were not watched, or not to the end, by their names."""
     occupancy: dict[tuple[int, int, int], float]
     """Share of a processor's threads, by (what, threads of a block, dynamic shared bytes)."""
 
@@ -118,6 +120,7 @@ def read(session: _lane.ProfileSession) -> Records:
         threads={thread.ident or 0: thread.name for thread in threading.enumerate()},
         duration=(session.ended or begun) - begun,
         dropped=session.dropped_by_kind,
+        broken=dict(session.broken_devices),
         occupancy=_occupancy(rows, found),
     )
 

@@ -126,6 +126,8 @@ at("facts").textContent = data.devices.map((one) => `${one.name}: ${one.product}
 at("footer").textContent = `uhal ${data.uhal} · Python ${data.python} · ${data.machine} · ${data.written}`;
 const lost = Object.entries(data.not_noted).map(([kind, count]) => `${count} of kind ${kind}`);
 if (lost.length) at("facts").textContent += ` · not noted, beyond the limit: ${lost.join(", ")}`;
+for (const [name, words] of Object.entries(data.broken))
+  at("facts").textContent += ` · ${name} is broken: ${words}`;
 if (data.all_events > data.events.kind.length)
   at("shown").textContent = `The ${data.events.kind.length} longest of ${data.all_events} events are drawn.`;
 

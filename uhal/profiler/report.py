@@ -42,6 +42,7 @@ def as_dict(profile: Results, events_most: int | None = None) -> dict[str, Any]:
         "written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "duration": records.duration,
         "not_noted": records.dropped,
+        "broken": records.broken,
         "devices": [asdict(device) for device in records.devices],
         "work": [asdict(row) for row in profile.work],
         "ranges": [asdict(row) for row in profile.ranges],

@@ -32,6 +32,9 @@ def profile(
     At most `limit` things are noted, at some 160 bytes each; what comes then is counted. At the end
     the rate of a copy on each device is measured, once a process, unless `measure_copy` is False.
 
+    A device that is broken keeps no other from being profiled: it is left out, and named among the
+    results. What waiting at the end brings to light is raised; the results are there all the same.
+
     One profile at a time: entering another raises `RuntimeError`. `CaptureError` during a capture.
     """
     if graphs not in ("nodes", "whole"):

@@ -38,6 +38,7 @@ def text(profile: Results, most: int) -> str:
     if records.dropped:
         lost = ", ".join(f"{count} of kind {kind}" for kind, count in records.dropped.items())
         parts.append(f"Not noted, beyond the limit: {lost}; uhal.profile(limit=…) raises it.")
+    parts += [f"{name} is broken: {words}" for name, words in records.broken.items()]
     return "\n".join(part for part in parts if part) + "\n"
 
 
