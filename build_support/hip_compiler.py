@@ -88,6 +88,12 @@ def preprocess(source: Path, target: str, *, root: Path = ROOT) -> str:
     return run_compiler([*_clang(), f"--offload-arch={target}", *_ANALYZE, "-E", str(source)], root)
 
 
+def representation(source: Path, target: str, *, root: Path = ROOT) -> str:
+    """Return what the optimizer makes of a source, as LLVM's text. Raises `CompilerError`."""
+    options = (f"--offload-arch={target}", *_ANALYZE, "-O1", "-S", "-emit-llvm")
+    return run_compiler([*_clang(), *options, str(source), "-o", "-"], root)
+
+
 def included_files(expanded: str, *, root: Path = ROOT) -> list[Path]:
     """Return the files under `root` that a preprocessed source was made of, relative to `root`.
 

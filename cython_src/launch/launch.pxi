@@ -239,7 +239,7 @@ cdef int launch_unlocked(
     Function function, StreamCore core, const unsigned int *geometry, unsigned int shared_bytes,
     Packed *packed
 ) except? -1:
-    """The native call without the GIL; its status. Another thread may close what it uses meanwhile."""
+    """The native call without the GIL; its status. What it uses may be closed meanwhile."""
     cdef Context context = function.context
     cdef uhal_hot_table *table = context.table
     cdef int status

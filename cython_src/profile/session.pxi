@@ -93,7 +93,7 @@ cdef class ProfileSession:
     cdef list ranges        # (the enclosing one's index, name)
     cdef dict range_of      # the same → its index
     cdef list devices       # ProfiledDevices
-    cdef list broken        # (name, what is wrong) of devices that were not watched, or not to the end
+    cdef list broken        # (name, what is wrong) of devices that were not watched to the end
     cdef uint64_t dropped[16]
     cdef readonly object begun
     """When it began: nanoseconds of CLOCK_MONOTONIC; None: not yet."""

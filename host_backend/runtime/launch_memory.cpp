@@ -53,9 +53,9 @@ void LaunchMemory::read_arguments(const Launch &launch) {
 
 // The range that holds an address; empty if none does.
 Span LaunchMemory::span_with(const Ranges &ranges, uintptr_t address) {
-    const auto after = std::upper_bound(
-        ranges.begin(), ranges.end(), address,
-        [](uintptr_t wanted, const auto &range) { return wanted < range.first; });
+    const auto after =
+        std::upper_bound(ranges.begin(), ranges.end(), address,
+                         [](uintptr_t wanted, const auto &range) { return wanted < range.first; });
     if (after == ranges.begin()) {
         return {};
     }
@@ -104,9 +104,8 @@ std::string LaunchMemory::outside(uintptr_t address) const {
     if (address < null_bytes) {
         std::string told = format(" at a null pointer (%#zx)", size_t{address});
         for (const Argument &one : arguments_) {
-            told += one.value == 0
-                        ? format(", as argument %u '%s' is", one.index, one.name.c_str())
-                        : "";
+            told += one.value == 0 ? format(", as argument %u '%s' is", one.index, one.name.c_str())
+                                   : "";
         }
         return told;
     }

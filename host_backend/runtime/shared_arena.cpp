@@ -58,9 +58,8 @@ std::string SharedArena::element(uintptr_t address, size_t bytes) const {
     for (const Variable &one : variables_) {
         if (one.memory.holds(address)) {
             const size_t offset = address - one.memory.start;
-            return offset % bytes == 0
-                       ? format("%s[%zu]", one.name, offset / bytes)
-                       : format("%s, %zu bytes behind its start", one.name, offset);
+            return offset % bytes == 0 ? format("%s[%zu]", one.name, offset / bytes)
+                                       : format("%s, %zu bytes behind its start", one.name, offset);
         }
     }
     return "shared memory";
@@ -82,7 +81,8 @@ std::string SharedArena::outside(uintptr_t address, size_t bytes) const {
     }
     const intptr_t offset = static_cast<intptr_t>(address - nearest->memory.start);
     return format(" at %s[%td], outside of its %zu bytes of shared memory", nearest->name,
-                  offset / static_cast<intptr_t>(bytes), nearest->memory.end - nearest->memory.start);
+                  offset / static_cast<intptr_t>(bytes),
+                  nearest->memory.end - nearest->memory.start);
 }
 
 } // namespace uhal_host

@@ -73,6 +73,50 @@ def test_atomics_lose_nothing(
     assert sorted(taken.to_numpy()) == list(range(size))
 
 
+@pytest.mark.parametrize("name", ["i32", "u32", "i64", "u64", "f32", "f64", "block", "system"])
+def test_atomics_return_what_was_there(
+    device: Device, language: Module, name: str, rng: np.random.Generator
+) -> None:
+    """Each on a word of its own, so what it leaves is known, too. A NaN gives way to any number."""
+    dtype = "u32" if name in ("block", "system") else name
+    numpy_type = np.dtype(dtype[0] + str(int(dtype[1:]) // 8))
+    size = 200
+    if numpy_type.kind == "f":
+        values, words = (
+            rng.standard_normal(shape).astype(numpy_type) for shape in (size, (size, 9))
+        )
+        values[rng.random(size) < 0.2] = np.nan
+        words[:, 1:3][rng.random((size, 2)) < 0.2] = np.nan
+        count = 6
+    else:
+        limits = np.iinfo(numpy_type)
+        values, words = (
+            rng.integers(limits.min, limits.max, shape, numpy_type, endpoint=True)
+            for shape in (size, (size, 9))
+        )
+        count = 9
+    left, told = DeviceBuffer.from_numpy(words.ravel()), DeviceBuffer.zeros(words.size, dtype)
+    kernel = language.get_function(f"returns_{name}")
+    kernel[3, 64](size, DeviceBuffer.from_numpy(values), left, told)
+    assert np.array_equal(
+        told.to_numpy().reshape(size, 9)[:, :count], words[:, :count], equal_nan=count == 6
+    )
+    with np.errstate(over="ignore"):
+        expected = [
+            words[:, 0] + values,
+            np.fmin(words[:, 1], values),
+            np.fmax(words[:, 2], values),
+            values,
+            values,
+            words[:, 5],
+        ]
+    if count == 9:
+        expected += [words[:, 6] & values, words[:, 7] | values, words[:, 8] ^ values]
+    got = left.to_numpy().reshape(size, 9)
+    for number, one in enumerate(expected):
+        assert np.array_equal(got[:, number], one, equal_nan=count == 6), number
+
+
 def test_atomics_on_shared_memory(
     device: Device, language: Module, rng: np.random.Generator
 ) -> None:
@@ -262,6 +306,21 @@ def test_operations(device: Device, language: Module, rng: np.random.Generator) 
             int(low.argmax()) if (low == low.max()).sum() == 1 else out.to_numpy()[7],
             threads,
         ]
+
+
+def test_the_extremes_of_numbers_and_nans(
+    device: Device, language: Module, rng: np.random.Generator
+) -> None:
+    kernel = language.get_function("extremes")
+    for threads in blocks_of(kernel):
+        values = rng.standard_normal((3, threads)).astype("f4")
+        values[0][rng.random(threads) < 0.5] = np.nan
+        values[0, rng.integers(threads)] = 0.5
+        values[1] = np.nan
+        out = DeviceBuffer.zeros(6, "f32")
+        kernel[3, threads](DeviceBuffer.from_numpy(values.ravel()), out)
+        expected = [[np.fmin.reduce(one), np.fmax.reduce(one)] for one in values]
+        assert np.array_equal(out.to_numpy().reshape(3, 2), expected, equal_nan=True), threads
 
 
 # -- vectors, tables, fast mathematics -------------------------------------------------------------

@@ -102,6 +102,48 @@ KERNEL(atomics_block, (u64 n, const u32 *values, u32 *out))
     }
 }
 
+// What operations return, and leave, where nobody else is: an operation a word of the element's own. The
+// first compare-and-exchange finds what it expects, the second does not.
+template <uhal_scope scope, class T> DEVICE_FUNCTION void tell(T value, T *word, T *told)
+{
+    told[0] = atomic_add<scope>(&word[0], value);
+    told[1] = atomic_min<scope>(&word[1], value);
+    told[2] = atomic_max<scope>(&word[2], value);
+    told[3] = atomic_exchange<scope>(&word[3], value);
+    told[4] = atomic_compare_exchange<scope>(&word[4], word[4], value);
+    told[5] = atomic_compare_exchange<scope>(&word[5], word[5] + T(1), value);
+}
+
+template <uhal_scope scope, class T> DEVICE_FUNCTION void tell_bits(T value, T *word, T *told)
+{
+    told[6] = atomic_and<scope>(&word[6], value);
+    told[7] = atomic_or<scope>(&word[7], value);
+    told[8] = atomic_xor<scope>(&word[8], value);
+}
+
+#define RETURNS_OF_FLOATS(T)                                                                       \
+    KERNEL(returns_##T, (u64 n, const T *values, T *words, T *told))                               \
+    {                                                                                              \
+        GRID_STRIDE(i, n) { tell<SCOPE_DEVICE>(values[i], words + 9 * i, told + 9 * i); }          \
+    }
+#define RETURNS(name, scope, T)                                                                    \
+    KERNEL(returns_##name, (u64 n, const T *values, T *words, T *told))                            \
+    {                                                                                              \
+        GRID_STRIDE(i, n)                                                                          \
+        {                                                                                          \
+            tell<scope>(values[i], words + 9 * i, told + 9 * i);                                   \
+            tell_bits<scope>(values[i], words + 9 * i, told + 9 * i);                              \
+        }                                                                                          \
+    }
+RETURNS(i32, SCOPE_DEVICE, i32)
+RETURNS(u32, SCOPE_DEVICE, u32)
+RETURNS(i64, SCOPE_DEVICE, i64)
+RETURNS(u64, SCOPE_DEVICE, u64)
+RETURNS(block, SCOPE_BLOCK, u32)
+RETURNS(system, SCOPE_SYSTEM, u32)
+RETURNS_OF_FLOATS(f32)
+RETURNS_OF_FLOATS(f64)
+
 KERNEL(atomics_pairs, (u64 n, const f16 *x, const bf16 *y, f16x2 *halves, bf16x2 *brains))
 {
     GRID_STRIDE(i, n)
@@ -255,6 +297,21 @@ KERNEL(operations, (const u32 *x, u32 *out))
                                 greatest.at, greatest.seen};
             for (u32 index = 0; index < 9; ++index)
                 out[index] = told[index];
+        }
+    }
+}
+
+KERNEL(extremes, (const f32 *x, f32 *out))
+{
+    REGISTER(f32, made, MAX_THREADS);
+    THREADS(t) { made(t) = x[blockDim.x * blockIdx.x + t]; }
+    const f32 least = block_reduce(THIS_BLOCK, made, Min());
+    const f32 largest = block_reduce(THIS_BLOCK, made, Max());
+    THREADS(t)
+    {
+        if (t == 0) {
+            out[2 * blockIdx.x] = least;
+            out[2 * blockIdx.x + 1] = largest;
         }
     }
 }
