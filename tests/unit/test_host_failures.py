@@ -17,6 +17,7 @@ import pytest
 from tests.children import check_child
 from tests.host_kernels import build, has_compiler
 from tests.sampling import rounds
+from tests.unit.host_driver import Driver
 from uhal import Device, DeviceBuffer, Module
 from uhal.errors import DeviceError, InvalidImageError
 from uhal.images import cpu_level
@@ -197,3 +198,107 @@ def test_what_the_loader_would_call_or_overwrite_is_refused() -> None:
     refused(relocations, dynamic.address + 8, "writes into its dynamic segment")
     refused(relocations + 16, first_target, "a function that the loader calls is at")
     refused(header + 32, constant.file_size - 1, "is not whole")
+
+
+def test_what_the_runtime_would_follow_is_refused() -> None:
+    """The table of kernels, damaged where the loader does not look."""
+    image = build(SOURCE)
+    level = cpu_level.best_level().number
+    library = Elf(image)
+    loads = [one for one in library.segments if one.type == 1]
+    data = next(one for one in loads if one.flags == 6)
+
+    def position(address: int) -> int:
+        found = next(one for one in loads if 0 <= address - one.address < one.file_size)
+        return found.offset + address - found.address
+
+    dynamic = next(one for one in library.segments if one.type == 2)
+    entries = dict(
+        struct.iter_unpack("<qQ", library.read(dynamic.address, dynamic.file_size // 16 * 16))
+    )
+    pointers = {}  # where a relocation puts one → (where it leads to, where the file says so)
+    for place in range(entries[7], entries[7] + entries[8], 24):
+        target, information, addend = struct.unpack("<QQq", library.read(place, 24))
+        if information == 8 or information == 1027:
+            pointers[target] = (addend, position(place) + 16)
+    table = next(one for one in library.dynamic_symbols if one.name == "uhal_host_module").value
+    begin, end = pointers[table + 16][0], pointers[table + 24][0]
+    kernel = next(pointers[place][0] for place in range(begin, end, 8) if place in pointers)
+
+    def refused(offset: int, form: str, value: int, words: str) -> None:
+        broken = bytearray(image)
+        struct.pack_into(form, broken, offset, value)
+        with pytest.raises(InvalidImageError, match=words):
+            require_host_module(bytes(broken), "it", level)
+
+    far = loads[-1].address + loads[-1].memory_size + 8
+    for target in (table + 16, kernel, kernel + 40):
+        refused(pointers[target][1], "<q", far, "a pointer leads to 0x[0-9a-f]+, which it does not")
+    damaged = "it is a library with a damaged kernel table: "
+    refused(pointers[table + 16][1], "<q", end + 8, damaged + "its list of kernels is from")
+    refused(pointers[table + 24][1], "<q", end + 4, damaged + "its list of kernels is from")
+    empty = next(place for place in range(begin, end, 8) if place not in pointers)
+    refused(position(empty), "<Q", 0x8000_0000_0000, damaged + ".*loads nothing at 0x800000000000")
+    refused(pointers[kernel + 40][1], "<q", data.address, damaged + "a kernel's code is at")
+    refused(pointers[kernel][1], "<q", far - 8, damaged + "a kernel's name is at")
+    refused(position(kernel + 24), "<I", 1 << 20, damaged + "a kernel has 1048576 parameters")
+    refused(position(kernel + 28), "<I", 0, damaged + "a kernel has 2 parameters and 0 threads")
+    parameter = pointers[kernel + 16][0]
+    refused(position(parameter), "<I", 0, damaged + "a parameter has 0 bytes")
+    refused(position(parameter + 4), "<I", 3, damaged + "a parameter has . bytes, aligned to 3")
+    section = library.section(".dynsym")
+    assert section is not None
+    undefined = next(
+        index for index, one in enumerate(library.dynamic_symbols) if index and one.section == 0
+    )
+    hidden = section.offset + 24 * undefined + 5
+    refused(hidden, "<B", 2, "it is a damaged library: a symbol of another library is hidden")
+
+
+TABLES = (".data.rel.ro", "uhal_kernels", "uhal_globals", ".dynsym", ".dynstr", ".gnu.hash")
+
+
+def load_damaged(image: str, seed: int, count: int) -> None:
+    """A child's: load copies with a wrong byte or word each, and say how each load ended."""
+    sound = Path(image).read_bytes()
+    library = Elf(sound)
+    level = cpu_level.best_level().number
+    parts = [one for one in library.sections if one.name in TABLES and one.size]
+    rng = np.random.default_rng(seed)
+    for _ in range(count):
+        part = parts[rng.integers(len(parts))]
+        at = part.offset + int(rng.integers(part.size))
+        broken = bytearray(sound)
+        if rng.integers(2):
+            broken[at] = int(rng.integers(256))
+        else:
+            at = at // 8 * 8
+            step = int(rng.choice([-1, 1]) * rng.choice([1, 8, 16, 4096, 1 << 20]))
+            (word,) = struct.unpack_from("<Q", broken, at)
+            struct.pack_into("<Q", broken, at, (word + step) % (1 << 64))
+        told = f"{part.name} + {at - part.offset:#x}"
+        try:
+            require_host_module(bytes(broken), "it", level)
+        except InvalidImageError:
+            print("refused", told)
+            continue
+        child = os.fork()
+        if child == 0:
+            try:
+                driver = Driver()
+                with driver.module(bytes(broken)) as module:
+                    driver.function(module, "wild")
+            finally:
+                os._exit(0)
+        _, status = os.waitpid(child, 0)
+        print("killed" if os.WIFSIGNALED(status) else "loaded", told)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="each is loaded in a fork")
+def test_no_damage_of_a_table_ends_the_process(tmp_path: Path, seed: int) -> None:
+    image = tmp_path / "k.so"
+    image.write_bytes(build(SOURCE))
+    count = rounds(40, 500)
+    said = check_child(load_damaged, str(image), seed, count).splitlines()
+    assert len(said) == count and not [line for line in said if line.startswith("killed")], said
+    assert [line for line in said if line.startswith("refused")]

@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 from uhal.errors import InvalidImageError
 from uhal.images import elf
+from uhal.images.kernel_table import require_kernel_table
 from uhal.images.loadable import require_loadable
 from uhal.signature import Signature
 
@@ -24,6 +25,8 @@ ADVICE = "build the kernel's source for the host: c++ $(python -m uhal cflags) k
 _TABLE = "uhal_host_module"
 _TABLE_HEAD = struct.Struct("<QII")  # magic, version, instruction level
 _TABLE_MAGIC = int.from_bytes(b"UHModule", "little")
+_TABLE_VERSION = 1
+"""UHAL_HOST_MODULE_VERSION: the runtime refuses any other."""
 _MACHINES = {"x86_64": elf.EM_X86_64, "amd64": elf.EM_X86_64, "aarch64": elf.EM_AARCH64}
 _FOREIGN_MACHINES = {
     elf.EM_CUDA: "a CUDA binary (cubin)",
@@ -105,9 +108,11 @@ def require_host_module(image: bytes, what: str, cpu_level: int) -> None:
     if table is None:
         _refuse(what, "a library without kernels")
     require_loadable(library, what)
-    magic, _, level = _TABLE_HEAD.unpack(library.read(table.value, _TABLE_HEAD.size))
+    magic, version, level = _TABLE_HEAD.unpack(library.read(table.value, _TABLE_HEAD.size))
     if magic != _TABLE_MAGIC:
         _refuse(what, "a library with a damaged kernel table")
+    if version == _TABLE_VERSION:
+        require_kernel_table(library, table.value, what)
     if level > cpu_level:
         raise InvalidImageError(
             f"{what} was built for x86-64-v{level} and this CPU is x86-64-v{cpu_level}: "

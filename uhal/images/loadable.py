@@ -41,10 +41,12 @@ _FIRST_OF_SYSTEM, _FILTERS = 0x60000000, (0x7FFFFFFD, 0x7FFFFFFF)
 _RELA, _JMPREL, _STRTAB, _SYMTAB, _NEEDED, _SONAME = 7, 23, 5, 6, 1, 14
 _STRTAB_BYTES, _ARRAYS, _RELR = 10, (25, 26), 36
 _GNU_HASH, _RELACOUNT = 0x6FFFFEF5, 0x6FFFFFF9
-_RELATIVE = (8, 1027)
+RELATIVE = (8, 1027)
 """R_X86_64_RELATIVE and R_AARCH64_RELATIVE."""
 _CALLED = (37, 1032)
 """R_X86_64_IRELATIVE and R_AARCH64_IRELATIVE: the loader calls what they name."""
+_VISIBILITY = 3
+"""Bits of a symbol's `st_other`; 0: others see it."""
 _STT_GNU_IFUNC = 10
 """The loader calls such a symbol to learn where the function is."""
 
@@ -55,6 +57,22 @@ def require_loadable(library: elf.Elf, what: str) -> None:
         _Reader(library).check()
     except _Damage as damage:
         raise InvalidImageError(f"{what} is a damaged library: {damage}") from None
+
+
+def relocations(library: elf.Elf) -> Iterator[tuple[int, int, int, int]]:
+    """Yield (target, kind, symbol's number, addend) of each relocation of a loadable library."""
+    (dynamic,) = (one for one in library.segments if one.type == _PT_DYNAMIC)
+    data = library.read(dynamic.address, dynamic.file_size)
+    entries: dict[int, int] = {}
+    for tag, value in _DYNAMIC.iter_unpack(data[: len(data) // 16 * 16]):
+        if tag == 0:
+            break
+        entries[tag] = value
+    for tag in (_RELA, _JMPREL):
+        if tag in entries:
+            table = library.read(entries[tag], entries[_SIZE_OF[tag]])
+            for target, information, addend in _RELOCATION.iter_unpack(table):
+                yield target, information & 0xFFFFFFFF, information >> 32, addend
 
 
 class _Damage(Exception):
@@ -78,6 +96,7 @@ class _Reader:
             end = load.address + load.memory_size
             if end > _MOST_LOADED:
                 raise _Damage(f"it loads {end:#x} bytes")
+        self._end = end
         for one in self._library.segments:
             # Of a thread's own variables it loads what they begin as; each thread has the rest.
             size = one.file_size if one.type == _PT_TLS else one.memory_size
@@ -159,9 +178,11 @@ class _Reader:
     def _check_symbols(self, address: int, count: int, names: int) -> None:
         self._within(address, count * _SYMBOL.size, "DT_SYMTAB")
         table = self._library.read(address, count * _SYMBOL.size)
-        for name, information, _, section, value, _ in _SYMBOL.iter_unpack(table):
+        for name, information, other, section, value, _ in _SYMBOL.iter_unpack(table):
             if name >= max(names, 1):
                 raise _Damage("a symbol's name lies outside of its names")
+            if section == 0 and other & _VISIBILITY:
+                raise _Damage("a symbol of another library is hidden")
             if information & 15 == _STT_GNU_IFUNC and section != 0:
                 self._within(value, 1, "what the loader asks for a function", _PF_EXECUTE)
 
@@ -178,7 +199,9 @@ class _Reader:
             symbol, kind = information >> 32, information & 0xFFFFFFFF
             if symbol >= max(symbols, 1):
                 raise _Damage(f"a relocation is of symbol {symbol}, which it has not")
-            if kind in _CALLED or (kind in _RELATIVE and target in called):
+            if kind in RELATIVE and not self._loads[0].address <= addend <= self._end:
+                raise _Damage(f"a pointer leads to {addend:#x}, which it does not load")
+            if kind in _CALLED or (kind in RELATIVE and target in called):
                 self._within(addend, 1, "a function that the loader calls", _PF_EXECUTE)
             called.discard(target)
 
@@ -187,7 +210,7 @@ class _Reader:
         if count * _RELOCATION.size > size:
             raise _Damage(f"it has {count} relative relocations in {size} bytes")
         table = self._library.read(address, count * _RELOCATION.size)
-        if any(kind & 0xFFFFFFFF not in _RELATIVE for _, kind, _ in _RELOCATION.iter_unpack(table)):
+        if any(kind & 0xFFFFFFFF not in RELATIVE for _, kind, _ in _RELOCATION.iter_unpack(table)):
             raise _Damage("a relative relocation is of another type")
 
     def _within(self, address: int, size: int, name: str, flags: int = 0) -> None:
