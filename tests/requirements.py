@@ -1,9 +1,15 @@
-"""What a test does without something that it needs."""
+"""What a test does without something that it needs.
+
+Compilers, simulators and packages are what the project's own scripts bring: in CI their absence is
+a failure. Hardware and vendors' toolkits are not, nor gdb and valgrind where Debian has none: tests
+that want those are skipped without them.
+"""
 
 from __future__ import annotations
 
+import importlib
 import os
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
@@ -12,4 +18,17 @@ def missing(reason: str) -> NoReturn:
     """Fail in CI, where the project's own scripts bring it; tell a developer why it is skipped."""
     if os.environ.get("CI"):
         pytest.fail(f"in CI this must be there: {reason}", pytrace=False)
-    pytest.skip(reason)
+    pytest.skip(reason, allow_module_level=True)
+
+
+def needed(present: object, reason: str) -> pytest.MarkDecorator:
+    """Mark tests that `missing` would be said of; in CI they run, and fail for want of it."""
+    return pytest.mark.skipif(not present and not os.environ.get("CI"), reason=reason)
+
+
+def needed_module(name: str) -> Any:
+    """Import a package that one of the extras brings."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        missing(f"pip install {name.partition('.')[0]}: {error}")

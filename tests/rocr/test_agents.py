@@ -10,6 +10,7 @@ import pytest
 
 from build_support import rocm_kernels
 from tests.children import check_child
+from tests.requirements import missing
 from tests.rocr import agents
 from tests.rocr.machine import Machine
 from tests.rocr.topology import GPUS, NO_MODEL
@@ -47,7 +48,7 @@ def test_the_simulated_runtime_says_the_same(
     machine_with: Callable[[str], Machine], gpu: Any
 ) -> None:
     if not LIBRARY.exists():
-        pytest.skip("the simulated HSA runtime is not built: make simulators")
+        missing("the simulated HSA runtime is not built: make simulators")
     real = machine_with(gpu.processor).call(agents.describe)
     environment = {"UHAL_SIM_ROCM_PROFILE": gpu.processor}
     simulated = json.loads(check_child(print_agents, str(LIBRARY), environment=environment))

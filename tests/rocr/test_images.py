@@ -17,6 +17,7 @@ import pytest
 from build_support import hip_compiler, rocm_kernels
 from tests import hsaco_writer
 from tests.hsaco_writer import Argument, Kernel
+from tests.requirements import missing
 from tests.rocr import code_objects
 from tests.rocr.code_objects import CODE_BYTES, Stranger, payload
 from tests.rocr.machine import ROOT, Machine
@@ -148,7 +149,7 @@ def stripped(tmp_path_factory: pytest.TempPathFactory) -> Sequence[Path]:
     folder = tmp_path_factory.mktemp("stripped")
     linked = folder / "linked.hsaco"
     if hip_compiler.toolchain() is None:
-        pytest.skip(f"needs pip install {hip_compiler.PACKAGE}=={hip_compiler.PINNED}")
+        missing(f"needs pip install {hip_compiler.PACKAGE}=={hip_compiler.PINNED}")
     sample = Path("tests", "data", "rocm", "sample.hip")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(hip_compiler, "COMPILE", (*hip_compiler.COMPILE, *_STRIP))

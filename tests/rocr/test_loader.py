@@ -13,6 +13,7 @@ from rocm_backend.targets import DeviceTarget
 from tests import hsaco_writer
 from tests.children import ROOT, check_child
 from tests.hsaco_writer import Kernel
+from tests.requirements import missing
 from tests.rocr import loader
 from tests.rocr.machine import Machine
 from tests.simulated.hsa import LIBRARY
@@ -98,7 +99,7 @@ def print_answers(images: list[str], library: str) -> None:
 
 def test_the_simulated_loader_answers_the_same() -> None:
     if not LIBRARY.exists():
-        pytest.skip("the simulated HSA runtime is not built: make simulators")
+        missing("the simulated HSA runtime is not built: make simulators")
     images = [one.hex() for one, _ in CASES.values()]
     environment = {
         "UHAL_SIM_ROCM_PROFILE": "gfx1100",

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests import host_kernels
+from tests.requirements import missing
 from tests.simulated.hsa import LIBRARY, SOURCE, Hsa
 
 OpenHsa = Callable[..., Hsa]
@@ -19,7 +20,7 @@ OpenHsa = Callable[..., Hsa]
 @pytest.fixture(scope="session")
 def hsa_kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not LIBRARY.exists() or not host_kernels.has_compiler():
-        pytest.skip("the simulated HSA runtime is not built: make simulators")
+        missing("the simulated HSA runtime is not built: make simulators")
     path = tmp_path_factory.mktemp("hsa") / "kernels.so"
     path.write_bytes(host_kernels.build(SOURCE))
     return path

@@ -10,8 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
+from tests.requirements import needed
 from tests.sampling import rounds
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -19,8 +18,8 @@ PROGRAMS = Path(__file__).resolve().parent / "programs"
 IMAGES = ROOT / "ubridge" / "kernels" / "images" / "cuda"
 LIBRARY = ROOT / "simulators" / "build" / "libcuda.so.1"
 
-needs_simulator = pytest.mark.skipif(
-    not LIBRARY.is_file(), reason="the simulated CUDA driver is not built: make simulators"
+needs_simulator = needed(
+    LIBRARY.is_file(), "the simulated CUDA driver is not built: make simulators"
 )
 
 

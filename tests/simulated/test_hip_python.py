@@ -11,6 +11,7 @@ import pytest
 
 import uhal.compile
 from tests.children import ROOT, check_child
+from tests.requirements import missing
 from tests.simulated import third_party
 from tests.simulated.process import PROGRAMS
 from uhal import DeviceError
@@ -28,7 +29,7 @@ def compile_twice() -> None:
 def test_hip_python(request: pytest.FixtureRequest, tmp_path: Path) -> None:
     compiler = shutil.which("cc")
     if compiler is None:
-        pytest.skip("there is no C compiler for the test's libhiprtc")
+        missing("there is no C compiler for the test's libhiprtc")
     cache = request.config.cache
     assert cache is not None
     site = third_party.install(cache.mkdir("third_party"), third_party.HIP_PYTHON)

@@ -13,13 +13,12 @@ from benchmarks.measuring import NullDriver, launch_form, measure
 from benchmarks.suites import NULL_HIP, NULL_RUNTIME, NULL_TOPS
 from benchmarks.workers.uhal_calls import as_seen
 from tests.children import check_child
+from tests.requirements import needed
 from uhal import Api, DeviceBuffer, Module, Stream
 
 
 def needs(library: Path) -> pytest.MarkDecorator:
-    return pytest.mark.skipif(
-        not library.is_file(), reason=f"the do-nothing {library.name} is not built: make simulators"
-    )
+    return needed(library.is_file(), f"the do-nothing {library.name} is not built: make simulators")
 
 
 def launch_through_packets(library: str, seed: int) -> None:

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from benchmarks.ptx_large import LargeModule
+from tests.requirements import needed_module
 from tests.simulated.process import ROOT, needs_simulator, run_freely, run_python
 
-pytest.importorskip("llvmlite")
+needed_module("llvmlite")
 pytestmark = needs_simulator
 
 DATA = ROOT / "tests" / "data" / "ptx" / "nvcc"

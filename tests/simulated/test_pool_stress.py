@@ -11,6 +11,7 @@ import pytest
 
 from benchmarks.workers.uhal_unchecked import build_unchecked_lane
 from tests.host_kernels import has_compiler
+from tests.requirements import missing
 from tests.sampling import rounds
 from tests.simulated.process import needs_simulator, run_program
 
@@ -31,7 +32,7 @@ def cache(request: pytest.FixtureRequest) -> Path:
 def lane_without_stamps(cache: Path) -> Path:
     """Compiled in a hurry: what it leaves out takes no optimising."""
     if not has_compiler():
-        pytest.skip("there is no compiler")
+        missing("there is no compiler")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CFLAGS", "-O0")
         return build_unchecked_lane(cache / "lane")

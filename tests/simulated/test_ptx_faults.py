@@ -16,12 +16,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.requirements import needed
 from tests.simulated_driver import LIBRARY, Driver, copy_of_library, refused
 
 PLANTED = Path(__file__).resolve().parent / "planted"
 PTX = (PLANTED / "bugs.ptx").read_bytes()
 
-pytestmark = pytest.mark.skipif(not LIBRARY.exists(), reason="make simulators")
+pytestmark = needed(LIBRARY.exists(), "make simulators")
 
 
 class Bugs(Driver):

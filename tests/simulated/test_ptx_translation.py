@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.requirements import needed
 from tests.shipped_ptx import shipped_ptx
 from tests.simulated_driver import HEADER, LIBRARY, Driver, Failure, copy_of_library, refused
 
-pytestmark = pytest.mark.skipif(not LIBRARY.exists(), reason="make simulators")
+pytestmark = needed(LIBRARY.exists(), "make simulators")
 
 MODULE = """
 .version 7.0

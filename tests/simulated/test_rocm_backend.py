@@ -13,6 +13,7 @@ from build_support import hip_compiler
 from tests import host_kernels, hsaco_writer
 from tests.children import check_child
 from tests.hsaco_writer import Argument, Kernel, v5_hidden
+from tests.requirements import missing
 from tests.sampling import rounds
 from tests.simulated import rocm_programs as programs
 from tests.simulated.hsa import LIBRARY, POINTER
@@ -29,7 +30,7 @@ BASIC = Path("tests", "conformance", "kernels", "basic.cu")
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not LIBRARY.exists() or not host_kernels.has_compiler():
-        pytest.skip("the simulated HSA runtime is not built: make simulators")
+        missing("the simulated HSA runtime is not built: make simulators")
     made = tmp_path_factory.mktemp("rocm")
     (made / "built.so").write_bytes(host_kernels.build(programs.SOURCE))
     (made / "basic.so").write_bytes(host_kernels.build((hip_compiler.ROOT / BASIC).read_text()))
@@ -137,7 +138,7 @@ def test_a_grid_has_less_than_2_32_work_items_an_axis(
 def test_three_backends_in_one_process(environment: Mapping[str, str], seed: int) -> None:
     cuda = LIBRARY.with_name("libcuda.so.1")
     if not cuda.exists():
-        pytest.skip("the simulated CUDA driver is not built: make simulators")
+        missing("the simulated CUDA driver is not built: make simulators")
     check_child(
         *(programs.copy_through_three_backends, seed),
         environment={**environment, "UHAL_CUDA_LIBRARY": str(cuda)},
@@ -153,7 +154,7 @@ def test_code_objects_of_the_pinned_compiler(
     environment: Mapping[str, str], folder: Path, seed: int, version: int
 ) -> None:
     if hip_compiler.toolchain() is None:
-        pytest.skip(f"needs pip install {hip_compiler.PACKAGE}=={hip_compiler.PINNED}")
+        missing(f"needs pip install {hip_compiler.PACKAGE}=={hip_compiler.PINNED}")
     image = folder / f"pinned_v{version}.hsaco"
     hip_compiler.compile_hsaco(BASIC, "gfx90a", image, code_object=version)
     check_child(programs.run_images, [str(image)], seed, environment=environment)

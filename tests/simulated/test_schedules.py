@@ -12,6 +12,7 @@ import pytest
 
 from build_support import hip_compiler
 from tests.conformance.rows import ROWS
+from tests.requirements import missing
 from tests.sampling import SOAK, rounds
 from tests.simulated.process import ROOT, needs_simulator
 
@@ -30,7 +31,7 @@ SOME = rounds(20, 200)
 @pytest.mark.parametrize("row", SIMULATED)
 def test_the_conformance_suite(row: str, schedule: str, seed: int) -> None:
     if row == "rocm-sim" and hip_compiler.toolchain() is None:
-        pytest.skip(f"needs pip install {hip_compiler.PACKAGE}=={hip_compiler.PINNED}")
+        missing(f"needs pip install {hip_compiler.PACKAGE}=={hip_compiler.PINNED}")
     chosen = schedule.format(seed=seed % 100_000)
     files = random.Random(seed).sample(FILES, rounds(len(FILES) // 3, len(FILES)))
     done = subprocess.run(

@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 
 from simulators.compilers.nvcc import forwarded
+from tests.requirements import needed
 from tests.simulated_driver import LIBRARY, ROOT
 from uhal._simulated_run import ArgumentError, Buffer, parse, show
 
 PTX = "tests/simulated/planted/bugs.ptx"
 
-pytestmark = pytest.mark.skipif(not LIBRARY.exists(), reason="make simulators")
+pytestmark = needed(LIBRARY.exists(), "make simulators")
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ import pytest
 
 from simulators.topsfb.writer import Gcu, topsfb
 from tests.children import check_child
+from tests.requirements import missing
 from tests.simulated.tops_runtime import NEWER, OLDER, SETTINGS
 from uhal import (
     Api,
@@ -33,7 +34,7 @@ FILL = ["float*", "int", "float"]
 
 def run(check: Callable[..., None], *arguments: object, library: str = "", **settings: str) -> None:
     if not NEWER.is_file():
-        pytest.skip("the simulated runtime is not built: make simulators")
+        missing("the simulated runtime is not built: make simulators")
     environment = {**SETTINGS, "UHAL_TOPS_LIBRARY": library or str(NEWER)}
     check_child(check, *arguments, environment=environment | settings)
 

@@ -14,6 +14,7 @@ import pytest
 
 from simulators.topsfb.writer import Gcu, bundle, topsfb
 from tests.children import check_child
+from tests.requirements import missing
 from tests.sampling import rounds
 from tests.simulated.tops_runtime import BUILD, NEWER, OLDER, SETTINGS, Runtime, code, header
 from tests.unit.test_tops_hostile import DAMAGES, ORIGINAL
@@ -23,7 +24,7 @@ FILL = topsfb(Gcu({"fill_f32": ["float*", "int", "float"]}))
 
 def run(check: Callable[[Runtime], None], library: str = str(NEWER), **environment: str) -> None:
     if not NEWER.is_file():
-        pytest.skip("the simulated runtime is not built: make simulators")
+        missing("the simulated runtime is not built: make simulators")
     check_child(in_child, check.__name__, library, environment=SETTINGS | environment)
 
 

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.requirements import missing
+
 # Their dependencies too, for pip is told to take no others: numpy is ours.
 NVIDIA = (
     *("cuda-core==1.2.2", "cuda-bindings==13.5.0", "cuda-pathfinder==1.9.0"),
@@ -57,7 +59,7 @@ def cache_of(config: pytest.Config) -> Path:
 def install(folder: Path, packages: tuple[str, ...], **environment: str) -> Path:
     """Install exactly these packages unless they are there already; return their folder.
 
-    Skips the test without a network; fails with pip's words when pip fails otherwise.
+    Skips the test without a network, in CI fails; with pip's words when pip fails otherwise.
     """
     recipe = f"{sys.version_info[:2]} {' '.join(packages)}"
     site = folder / hashlib.sha256(recipe.encode()).hexdigest()[:16]
@@ -75,7 +77,7 @@ def install(folder: Path, packages: tuple[str, ...], **environment: str) -> Path
     )
     said = done.stdout + done.stderr
     if done.returncode != 0 and any(words in said for words in _NO_NETWORK):
-        pytest.skip(f"there is no network to install {packages[0]} from")
+        missing(f"there is no network to install {packages[0]} from")
     assert done.returncode == 0, said[-5000:]
     return _published(unfinished, site)
 
@@ -162,7 +164,7 @@ def _unpack(folder: Path, package: str, part: str, sha256: str | None = None) ->
         )
         said = done.stdout + done.stderr
         if done.returncode != 0 and any(words in said for words in _NO_NETWORK):
-            pytest.skip(f"there is no network to fetch the sources of {name} from")
+            missing(f"there is no network to fetch the sources of {name} from")
         assert done.returncode == 0, said[-5000:]
         (archive,) = Path(place).glob("*.tar.gz")
         found = hashlib.sha256(archive.read_bytes()).hexdigest()

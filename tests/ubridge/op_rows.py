@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from tests.requirements import missing
 from tops_backend import entries
 from ubridge import OPS, Op
 from ubridge.device.images import KERNELS
@@ -41,7 +42,7 @@ class OpRow:
 
     def require_images(self) -> None:
         if self.images is not None and not any((KERNELS / self.images).glob("unary.*")):
-            pytest.skip(f"no images of the kernels for {self.backend}: make kernels")
+            missing(f"no images of the kernels for {self.backend}: make kernels")
 
 
 def _candle_has(op: Op, dtype: str, other: str | None) -> bool:

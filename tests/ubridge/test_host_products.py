@@ -12,6 +12,7 @@ import pytest
 
 import ubridge
 from tests.children import check_child, run_child
+from tests.requirements import needed
 from tests.sampling import rounds
 from tests.ubridge.operands import Array
 from ubridge import DeviceTensor
@@ -21,9 +22,7 @@ from uhal import Device, Stream
 
 HALF_STEP = {"f64": 1.2e-16, "f32": 6e-8, "f16": 4.9e-4, "bf16": 3.9e-3}
 
-needs_blas = pytest.mark.skipif(
-    importlib.util.find_spec(host_blas.WHEEL) is None, reason="scipy-openblas32 is not installed"
-)
+needs_blas = needed(importlib.util.find_spec(host_blas.WHEEL), "scipy-openblas32 is not installed")
 
 
 @pytest.fixture(autouse=True)

@@ -14,6 +14,7 @@ from build_support import hip_compiler, rocm_kernels
 from build_support.kernel_manifest import MANIFEST
 from rocm_backend.images import select
 from rocm_backend.targets import DeviceTarget
+from tests.requirements import missing
 from tests.sampling import rounds
 from tests.ubridge.committed_images import (
     ROOT,
@@ -82,7 +83,7 @@ def test_what_is_chosen(module: str, target: str, manifest: dict[str, Any]) -> N
 def test_the_language_compiles_for_every_target(tmp_path: Path) -> None:
     """What no module uses yet: globals, 16-bit floats, every kind of shared memory, mathematics."""
     if hip_compiler.toolchain() is None:
-        pytest.skip(f"needs {hip_compiler.PACKAGE} {hip_compiler.PINNED}")
+        missing(f"needs {hip_compiler.PACKAGE} {hip_compiler.PINNED}")
     source = tmp_path / "language.cu"
     calls = re.findall(r"^UHAL_MATH_([12])\((\w+)\)", _mathematics(), re.MULTILINE)
     assert len(calls) > 8
@@ -129,7 +130,7 @@ def _mathematics() -> str:
 
 def test_building_again_gives_the_same_bytes(tmp_path: Path, manifest: dict[str, Any]) -> None:
     if rocm_kernels.compiler() != manifest["compiler"]:
-        pytest.skip(f"needs {manifest['compiler']}")
+        missing(f"needs {manifest['compiler']}")
     # A copy elsewhere: no path may find its way into an image.
     elsewhere = tmp_path / "another folder"
     for folder in (rocm_kernels.KERNELS, hip_compiler.INCLUDE):

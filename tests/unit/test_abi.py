@@ -12,6 +12,7 @@ import pytest
 
 from host_backend._backend import FUNCTION_OF_SLOT
 from tests.host_kernels import compiler, has_compiler
+from tests.requirements import needed
 from tests.unit.host_driver import ROOT
 from uhal import _lane
 from uhal.abi import Header, HeaderError, Library, find_library
@@ -161,7 +162,7 @@ def test_damaged_headers_only_raise_header_errors(seed: int) -> None:
             Header("".join(characters))
 
 
-@pytest.mark.skipif(not has_compiler(), reason="no C compiler")
+@needed(has_compiler(), "no C compiler")
 def test_the_compiler_agrees(tmp_path: Path) -> None:
     """Sizes, offsets and constants of the host's header, as C sees them and as ctypes does."""
     path = ROOT / "host_backend" / "abi.h"

@@ -18,8 +18,9 @@ import pytest
 
 from tests.conformance.test_language import expected_lanes, warps
 from tests.host_kernels import INCLUDE, compiler, has_compiler
+from tests.requirements import needed
 
-pytestmark = pytest.mark.skipif(not has_compiler(), reason="kernels are compiled here")
+pytestmark = needed(has_compiler(), "kernels are compiled here")
 
 HERE = Path(__file__).parent
 LANGUAGE = HERE.parent / "conformance" / "kernels" / "language.cu"

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.requirements import missing
 from tests.sampling import rounds
 from tests.unit.host_driver import ROOT
 
@@ -72,7 +73,7 @@ class Position(ctypes.Structure):
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     if CC is None:
-        pytest.skip("no C compiler")
+        missing("no C compiler")
     made = tmp_path_factory.mktemp("aql") / "libaql.so"
     writer = [INCLUDES[0] / name for name in ("aql.c", "aql_packet.c")]
     sources = [*writer, Path(__file__).parent / "aql_device.c"]

@@ -29,6 +29,7 @@ from build_support.jobs import OUTPUT, BuildError, Job, build
 from build_support.native import FLAVOURS, RELEASE, load_cpu_level, native_jobs
 from build_support.requirements import build_requirements, unmet
 from build_support.target import other_machine, python_at
+from tests.requirements import needed_module
 from uhal.images import cpu_level
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -157,7 +158,7 @@ class TestTargets:
         assert not any("rpath" in part or part.startswith("-L") for part in python.link)
 
     def test_another_machine_has_its_own_compiler_levels_and_names(self, tmp_path: Path) -> None:
-        pytest.importorskip("ziglang")
+        needed_module("ziglang")
         target = other_machine("aarch64", python_at())
         made = native_jobs(ROOT, tmp_path, every_level=True, target=target)
         kernels = [job for job in made if job.label.startswith("kernels")]

@@ -13,6 +13,7 @@ import pytest
 from elftools.elf.elffile import ELFFile
 
 from build_support import hip_compiler, rocm_kernels
+from tests.requirements import missing
 from uhal.images.hsaco import is_hsaco, read_hsaco
 from uhal.images.offload_bundle import is_offload_bundle, read_offload_bundle
 
@@ -75,7 +76,7 @@ def test_every_kernel_can_be_looked_up(path: Path) -> None:
 
 def test_what_the_compiler_makes_now(tmp_path: Path) -> None:
     if hip_compiler.toolchain() is None:
-        pytest.skip(f"needs pip install {hip_compiler.PACKAGE}=={hip_compiler.PINNED}")
+        missing(f"needs pip install {hip_compiler.PACKAGE}=={hip_compiler.PINNED}")
     output = tmp_path / "sample.hsaco"
     hip_compiler.compile_hsaco(Path("tests", "data", "rocm", "sample.hip"), "gfx1201", output)
     assert check(output.read_bytes()) == 4

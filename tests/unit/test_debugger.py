@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.host_kernels import build, has_compiler
+from tests.requirements import needed
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = """\
@@ -35,7 +36,7 @@ with Device(0, "host"):
 """
 
 
-@pytest.mark.skipif(not has_compiler(), reason="kernels are compiled here")
+@needed(has_compiler(), "kernels are compiled here")
 def test_gdb_stops_inside_a_kernel(tmp_path: Path) -> None:
     if shutil.which("gdb") is None:
         pytest.skip("gdb is not installed: apt install gdb")

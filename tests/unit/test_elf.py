@@ -12,6 +12,7 @@ import time
 import pytest
 
 from tests.host_kernels import build, has_compiler
+from tests.requirements import needed
 from tests.sampling import SOAK
 from tests.unit.host_driver import ROOT
 from uhal.errors import InvalidImageError
@@ -21,7 +22,7 @@ from uhal.images.host_module import require_host_module
 
 LIBRARY = ROOT / "host_backend" / "libuhal_host.so"
 KERNEL = "#include <uhal/kernel.h>\nKERNEL(empty, ()) {}\n"
-needs_compiler = pytest.mark.skipif(not has_compiler(), reason="no C++ compiler")
+needs_compiler = needed(has_compiler(), "no C++ compiler")
 
 
 def read_everything(image: bytes) -> None:

@@ -15,6 +15,7 @@ from cuda_backend.targets import DeviceTarget
 from opencl_backend import compile as opencl_compile
 from opencl_backend.slices import Cutter
 from opencl_backend.spirv import SpirvModule
+from tests.requirements import needed
 from uhal.errors import InvalidImageError
 from uhal.images.header_signature import read_signature, with_header
 from uhal.images.hsaco import read_hsaco
@@ -75,7 +76,7 @@ def test_nvcc_and_the_header_are_enough(options: tuple[str, ...], tmp_path: Path
     assert "kernel.h" in str(found["typed"])
 
 
-@pytest.mark.skipif(hip_compiler.toolchain() is None, reason="no pinned clang")
+@needed(hip_compiler.toolchain(), "no pinned clang")
 def test_code_objects(tmp_path: Path) -> None:
     # The compiler is run in the repository, and takes paths of other folders, too.
     source = tmp_path / "k.cu"
@@ -87,7 +88,7 @@ def test_code_objects(tmp_path: Path) -> None:
     assert b"uhal_signature" not in (tmp_path / "image").read_bytes()
 
 
-@pytest.mark.skipif(hip_compiler.toolchain() is None, reason="no pinned clang")
+@needed(hip_compiler.toolchain(), "no pinned clang")
 def test_spirv() -> None:
     module = SpirvModule(opencl_compile.kernels(SOURCE))
     assert declarations(dict(module.signatures)) == DECLARED

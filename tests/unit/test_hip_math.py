@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from tests.host_kernels import INCLUDE, compiler, has_compiler
+from tests.requirements import needed
 from tests.sampling import rounds
 
 pytestmark = [
-    pytest.mark.skipif(not has_compiler(), reason="no C++ compiler"),
+    needed(has_compiler(), "no C++ compiler"),
     pytest.mark.skipif(
         np.finfo(np.longdouble).nmant <= np.finfo(np.float64).nmant,
         reason="nothing here is more exact than f64",

@@ -17,12 +17,13 @@ import pytest
 
 import uhal.compile
 from tests.host_kernels import has_compiler
+from tests.requirements import needed
 from uhal import Device, DeviceBuffer, Module
 from uhal.errors import DeviceError, KernelAssertionError
 
 pytestmark = [
-    pytest.mark.skipif(not has_compiler(), reason="kernels are compiled here"),
-    pytest.mark.skipif(shutil.which("addr2line") is None, reason="lines need binutils"),
+    needed(has_compiler(), "kernels are compiled here"),
+    needed(shutil.which("addr2line"), "lines need binutils"),
 ]
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -52,6 +53,14 @@ CASES: dict[str, tuple[list[Any], tuple[int, ...], str]] = {
     "wild_store": ([64], (1, 64), "write of 4 bytes at 0x123456780000, which is no memory of"),
     "copy": (["freed", 64], (1, 64), "read of 4 bytes at x[0], whose memory was freed: block (0,"),
     "writes_constant": ([4], (1, 4), "write of 4 bytes to a constant: block (0, 0, 0), thread (0,"),
+    "straddles_the_end": ([63], (1, 64), "write of 8 bytes at y[62], outside of argument 0 'y'"),
+    "volatile_store": ([64], (1, 64), "write of 4 bytes at y[64], outside of argument 0 'y'"),
+    "unaligned_load": ([319, 64], (1, 64), "read of 4 bytes at x[316], outside of argument 0 'x'"),
+    "left_by_another_block": ([128], (2, 64), "read of 4 bytes of kept[0], block (1, 0, 0), thr"),
+    "fence_alone": ([1], (2, 64), "race on y[0]"),
+    "fence_too_early": ([2], (2, 64), "race on y[0]"),
+    "atomic_and_plain": ([1], (1, 64), "race on y[0]: write of 4 bytes"),
+    "write_after_read": ([128], (1, 64), "race on y[0]: read of 4 bytes"),
     "null_pointer": ([None], (1, 64), "at a null pointer (0), as argument 0 'nothing' is"),
 }
 
@@ -163,6 +172,9 @@ def test_what_is_right_passes(rng: np.random.Generator) -> None:
         assert count.to_numpy()[0] == 256
         tile = DeviceBuffer.zeros(256, "f32")
         module.get_function("with_barrier")[1, 256](DeviceBuffer.zeros(256, "f32"), tile)
+        narrow = DeviceBuffer.zeros(200, "u8")
+        module.get_function("bytes_apart")[2, 100](narrow)
+        assert np.array_equal(narrow.to_numpy(), np.repeat(np.arange(100, dtype="u1"), 2))
         written, arrived, total = (DeviceBuffer.zeros(n, "u32") for n in (20, 1, 1))
         module.get_function("last_block")[20, 32](written, arrived, total)
         assert total.to_numpy()[0] == 190

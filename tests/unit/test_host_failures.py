@@ -16,6 +16,7 @@ import pytest
 
 from tests.children import check_child
 from tests.host_kernels import build, has_compiler
+from tests.requirements import needed
 from tests.sampling import rounds
 from tests.unit.host_driver import Driver
 from uhal import Device, DeviceBuffer, Module
@@ -24,7 +25,7 @@ from uhal.images import cpu_level
 from uhal.images.elf import Elf
 from uhal.images.host_module import require_host_module
 
-pytestmark = pytest.mark.skipif(not has_compiler(), reason="kernels are compiled here")
+pytestmark = needed(has_compiler(), "kernels are compiled here")
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = """

@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 
 from tests.host_kernels import build, has_compiler
+from tests.requirements import needed
 from tests.sampling import rounds
 from tests.unit.host_driver import HEADER, HOST_FUNCTION, Driver, HostFailure
 from tests.unit.test_host_runtime import KERNELS, run_script, u32, u64
 
-pytestmark = pytest.mark.skipif(not has_compiler(), reason="kernels are compiled here")
+pytestmark = needed(has_compiler(), "kernels are compiled here")
 
 RELAXED = HEADER.constants["UHAL_HOST_STREAM_CAPTURE_MODE_RELAXED"]
 N = 500

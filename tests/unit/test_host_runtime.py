@@ -16,10 +16,11 @@ import pytest
 
 from tests.children import run_child
 from tests.host_kernels import build, has_compiler
+from tests.requirements import needed
 from tests.unit.host_driver import HEADER, HOST_FUNCTION, ROOT, Driver, HostFailure
 from uhal import Api
 
-pytestmark = pytest.mark.skipif(not has_compiler(), reason="kernels are compiled here")
+pytestmark = needed(has_compiler(), "kernels are compiled here")
 
 KERNELS = """
 #include <uhal/kernel.h>

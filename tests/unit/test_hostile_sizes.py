@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.children import check_child
+from tests.requirements import needed
 from uhal.errors import InvalidImageError
 from uhal.images import fatbin, msgpack, offload_bundle, zstd
 from uhal.images.cubin import read_cubin
@@ -201,7 +202,7 @@ def test_sizes_are_judged_before_work(case: Callable[[], None]) -> None:
 # -- zstd ------------------------------------------------------------------------------------------
 
 DECODERS = [
-    pytest.param("_packaged", marks=pytest.mark.skipif(not HAS_ZSTANDARD, reason="no zstandard")),
+    pytest.param("_packaged", marks=needed(HAS_ZSTANDARD, "no zstandard")),
     pytest.param("_standard", marks=pytest.mark.skipif(not HAS_STANDARD_ZSTD, reason="not 3.14")),
 ]
 ZSTD_RUN = struct.pack("<IB", 0xFD2FB528, 0) + bytes([0x88])

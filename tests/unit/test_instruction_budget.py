@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from benchmarks import instructions
+from tests.requirements import missing
 
 
 def test_no_call_takes_a_tenth_over_its_budget() -> None:
     if shutil.which("valgrind") is None or not Path("/usr/include/valgrind").is_dir():
         pytest.skip("valgrind is not installed: apt install valgrind")
     if not instructions.NULL_DRIVER.is_file():
-        pytest.skip("the do-nothing driver is not built: make simulators")
+        missing("the do-nothing driver is not built: make simulators")
     budget = json.loads(instructions.BUDGET.read_text()).get(instructions.toolchain())
     if budget is None:
         pytest.skip(f"no budget for {instructions.toolchain()}")

@@ -14,11 +14,12 @@ import numpy as np
 import pytest
 
 from tests.host_kernels import INCLUDE, build, compiler, has_compiler, refusal
+from tests.requirements import needed
 from tests.unit.host_driver import Driver
 from uhal.images.elf import Elf
 from uhal.images.host_module import ParameterFacts, signature_of
 
-pytestmark = pytest.mark.skipif(not has_compiler(), reason="kernels are compiled here")
+pytestmark = needed(has_compiler(), "kernels are compiled here")
 
 EVERYTHING = """
 #include <uhal/kernel.h>

@@ -13,12 +13,13 @@ from pathlib import Path
 import pytest
 
 from tests.host_kernels import has_compiler
+from tests.requirements import needed
 
 ROOT = Path(__file__).resolve().parents[2]
 
 pytestmark = [
-    pytest.mark.skipif(not has_compiler(), reason="kernels are compiled here"),
-    pytest.mark.skipif(shutil.which("make") is None, reason="no make"),
+    needed(has_compiler(), "kernels are compiled here"),
+    needed(shutil.which("make"), "no make"),
 ]
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.requirements import needed
 from tests.sampling import rounds
 from uhal.errors import InvalidImageError, NotSupportedError
 from uhal.images import offload_bundle
@@ -57,7 +58,7 @@ def test_what_the_bundler_writes() -> None:
     check(PLAIN)
 
 
-@pytest.mark.skipif(not HAS_ZSTD, reason="needs zstandard or Python 3.14")
+@needed(HAS_ZSTD, "needs zstandard or Python 3.14")
 def test_what_the_bundler_compresses() -> None:
     image = (DATA / "zstd.hipfb").read_bytes()
     check(image)
@@ -165,7 +166,7 @@ def test_damage_behind_the_header_only_raises_invalid_image(seed: int) -> None:
     assert read
 
 
-@pytest.mark.skipif(not HAS_ZSTD, reason="needs zstandard or Python 3.14")
+@needed(HAS_ZSTD, "needs zstandard or Python 3.14")
 def test_damage_to_zstd_only_raises_invalid_image(seed: int) -> None:
     original = (DATA / "zstd.hipfb").read_bytes()
     generator = random.Random(seed)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.requirements import needed
 from tests.unit.host_driver import ROOT
 from uhal.abi import Header
 
@@ -19,7 +20,7 @@ PATH = ROOT / "rocm_backend" / "abi.h"
 HEADER = Header.parse(PATH)
 VENDOR = [os.environ.get("UHAL_TEST_HSA_INCLUDE", ""), "/opt/rocm/include", "/usr/include"]
 CC = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-needs_c = pytest.mark.skipif(CC is None, reason="no C compiler")
+needs_c = needed(CC, "no C compiler")
 
 # Bytes, then the offset of members, as "HSA Runtime Programmer's Reference Manual" and AMD say.
 LAYOUTS: dict[str, tuple[int, dict[str, int]]] = {

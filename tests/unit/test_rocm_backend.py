@@ -14,6 +14,7 @@ from rocm_backend import backend
 from rocm_backend._errors import ADVICE, CLASS_OF, LOST_TEXT, STICKY_PREFIX, status_name
 from rocm_backend._library import LIBRARY_VARIABLE, header
 from rocm_backend._runtime import FUNCTION_OF_SLOT, runtime_header
+from tests.requirements import missing
 from tests.unit.host_driver import ROOT
 from uhal import _lane
 from uhal.errors import DeviceError
@@ -120,7 +121,7 @@ hsa_status_t hsa_isa_get_info_alt(hsa_isa_t isa, hsa_isa_info_t attribute, void 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if CC is None:
-        pytest.skip("no C compiler")
+        missing("no C compiler")
     folder = tmp_path_factory.mktemp("hsa")
     source = folder / "fake.c"
     source.write_text(FAKE)

@@ -17,15 +17,14 @@ import numpy as np
 import pytest
 
 from tests import children, host_kernels
+from tests.requirements import needed
 from tests.simulated_driver import HEADER, LIBRARY, ROOT, Driver, copy_of_library, refused
 
 VENDOR = next(
     (path for path in Path("/usr/local").glob("cuda*/include") if (path / "cuda.h").is_file()), None
 )
 
-pytestmark = pytest.mark.skipif(
-    not LIBRARY.exists() or not host_kernels.has_compiler(), reason="make simulators"
-)
+pytestmark = needed(LIBRARY.exists() and host_kernels.has_compiler(), "make simulators")
 
 HOST_KERNELS = """
 #include <uhal/kernel.h>

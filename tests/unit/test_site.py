@@ -23,6 +23,7 @@ from benchmarks import launch_overhead, tables
 from benchmarks.suites import SUITES
 from build_support.site import compiled
 from build_support.site.names import BLOCK, public_names, shown
+from tests.requirements import needed_module
 from tests.unit.test_public_names import attributes
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -144,7 +145,7 @@ def test_every_program_of_the_gallery_is_on_its_page() -> None:
 
 
 def test_the_chat_of_the_gallery_answers_as_docstrings_do() -> None:
-    pytest.importorskip("tokenizers")
+    needed_module("tokenizers")
     done = subprocess.run(
         [sys.executable, str(GALLERY / "chat.py"), "--backend", "host"],
         env={**os.environ, "PYTHONPATH": str(ROOT)},

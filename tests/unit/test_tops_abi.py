@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.host_kernels import has_compiler
+from tests.requirements import needed
 from uhal.abi import Header
 
 ABI = Path(__file__).parents[2] / "tops_backend" / "abi.h"
@@ -127,7 +128,7 @@ def test_what_only_the_newer_library_has_is_declared() -> None:
     assert "topsModuleLaunchKernelEx" in newer and "topsModuleLaunchKernel" not in newer
 
 
-@pytest.mark.skipif(not has_compiler(), reason="needs a compiler")
+@needed(has_compiler(), "needs a compiler")
 @pytest.mark.parametrize("language", ["c", "c++"])
 def test_a_compiler_agrees(language: str, tmp_path: Path) -> None:
     checks = [f"_Static_assert(sizeof({name}) == {size}, #SIZE);" for name, size in SIZES.items()]

@@ -26,7 +26,7 @@ from uhal_conformance.row import Row
 def plain_image(row: Row, folder: Path) -> bytes:
     """What a compiler makes of the source and the header, with nothing beside it."""
     source = KERNELS / "language.cu"
-    if row.backend == "host":
+    if row.backend in ("host", "skeleton"):
         return uhal.compile.host(source)
     if row.backend == "opencl":
         return opencl_compile.kernels(source.read_text(encoding="utf-8"))
@@ -41,7 +41,7 @@ def plain_image(row: Row, folder: Path) -> bytes:
         options = ("-std=c++17", f"-I{INCLUDE}", "-ptx", "-arch=compute_75")
         subprocess.run(["nvcc", *options, str(source), "-o", str(image)], check=True)
     else:
-        pytest.skip("no compiler makes such images here")
+        pytest.skip("types of GCUs' kernels are in a sidecar: no compiler puts them into the image")
     return image.read_bytes()
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from simulators.ptx import cache, linking
+from tests.requirements import needed_module
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="simulated drivers are Linux's")
 
@@ -28,7 +29,7 @@ __attribute__((visibility("default"))) double twice_erf(double x) { return 2 * e
 def toolchain(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.delenv("CC", raising=False)
     if request.param == "ziglang":
-        pytest.importorskip("ziglang")
+        needed_module("ziglang")
         monkeypatch.setattr(linking.shutil, "which", lambda name: None)
     return str(request.param)
 

@@ -146,6 +146,82 @@ KERNEL(asserts, (const u32 *x, u32 *y)) {
     }
 }
 
+// Eight bytes, of which the last four are past the end.
+KERNEL(straddles_the_end, (f32 * y)) {
+    THREADS(t) {
+        if (t == 0)
+            *(u64 *)(y + 62) = 0; // here
+    }
+}
+
+KERNEL(volatile_store, (u32 * y)) {
+    THREADS(t) {
+        *(volatile u32 *)(y + 64 + t) = t; // here
+    }
+}
+
+// A number at any address.
+struct __attribute__((packed)) Odd {
+    u8 first;
+    u32 word;
+};
+KERNEL(unaligned_load, (const u8 *x, u32 *y)) {
+    THREADS(t) {
+        y[t] = ((const Odd *)x)[t].word; // here
+    }
+}
+
+// What one block wrote is not there for the next.
+KERNEL(left_by_another_block, (u32 * y)) {
+    SHARED(u32, kept, 64);
+    THREADS(t) {
+        if (blockIdx.x == 0)
+            kept[t] = t;
+    }
+    BARRIER();
+    THREADS(t) {
+        y[blockIdx.x * blockDim.x + t] = kept[t]; // here
+    }
+}
+
+// A fence of the one that writes is not enough: the other must look by an atomic operation.
+KERNEL(fence_alone, (u32 * y)) {
+    THREADS(t) {
+        if (t == 0) {
+            y[0] += blockIdx.x; // here
+            fence();
+        }
+    }
+}
+
+KERNEL(fence_too_early, (u32 * y)) {
+    THREADS(t) {
+        if (t == 0) {
+            atomic_add(&y[1], 1);
+            fence();
+            y[0] += blockIdx.x; // here
+        }
+    }
+}
+
+KERNEL(atomic_and_plain, (u32 * y)) {
+    THREADS(t) {
+        if (t == 0)
+            y[0] = 1; // here
+        else
+            atomic_add(&y[0], 1); // here
+    }
+}
+
+KERNEL(write_after_read, (u32 * y)) {
+    THREADS(t) {
+        if (t == 63)
+            y[0] = 1; // here
+        else
+            y[t + 1] = y[0]; // here
+    }
+}
+
 // Nothing is wrong with these.
 KERNEL(reversed_by_warps, (u64 n, const f32 *x, f32 *y, u32 *count)) {
     REGISTER(f32, value, MAX_THREADS);
@@ -162,6 +238,11 @@ KERNEL(reversed_by_warps, (u64 n, const f32 *x, f32 *y, u32 *count)) {
             continue;
         y[n + i] = x[i];
     }
+}
+
+// Work-items and blocks that write different bytes of a word.
+KERNEL(bytes_apart, (u8 * y)) {
+    THREADS(t) { y[blockIdx.x + gridDim.x * t] = u8(t); }
 }
 
 // Blocks that hand on what they wrote, by a fence and an atomic operation.
