@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -10,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.host_kernels import build, has_compiler
-from tests.requirements import needed
+from tests.host_kernels import INCLUDE, build, compiler, has_compiler
+from tests.requirements import missing, needed
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = """\
@@ -64,3 +65,87 @@ def test_gdb_stops_inside_a_kernel(tmp_path: Path) -> None:
     assert "$1 = 1.5" in said, said + run.stderr
     assert "$2 = 4.5" in said
     assert "computed [1.5, 4.5]" in said
+
+
+LANE_OBJECTS = """\
+#include <stddef.h>
+#include <stdint.h>
+typedef ptrdiff_t Py_ssize_t;
+typedef struct {{ Py_ssize_t count; void *type; }} PyObject;
+#define PyObject_HEAD PyObject base;
+{structs}
+int main(void) {{
+    struct __pyx_obj_4uhal_5_lane_DeviceBuffer buffer = {{
+        .address = 0x7000, .size = 10, .nbytes = 40}};
+    struct __pyx_obj_4uhal_5_lane_StreamCore core = {{
+        .id = 3, .ticket = 7, .completed = 5, .closed = 1}};
+    struct __pyx_obj_4uhal_5_lane_Stream stream = {{.core = &core}};
+    return buffer.is_closed + (stream.core == 0);
+}}
+"""
+
+
+def test_gdb_prints_the_lanes_objects(tmp_path: Path) -> None:
+    """Of the fields that the lane has today: a debug build of all of it takes minutes."""
+    if shutil.which("gdb") is None:
+        pytest.skip("gdb is not installed: apt install gdb")
+    generated = sorted((ROOT / "build" / "lane").glob("cpython-*.c"))
+    if not generated or not has_compiler():
+        missing("the lane is not built: make build")
+    text = max(generated, key=lambda path: path.stat().st_mtime).read_text("utf-8")
+    bodies = []
+    for name in ("StreamCore", "Stream", "DeviceBuffer"):
+        head = f"struct __pyx_obj_4uhal_5_lane_{name} {{"
+        bodies.append(text[text.index(head) : text.index("};", text.index(head)) + 2])
+    types = sorted(set(re.findall(r"^\s+(uhal_\w+) ", "\n".join(bodies), re.MULTILINE)))
+    structs = "\n".join([*(f"typedef int {name};" for name in types), *bodies])
+    source = tmp_path / "objects.c"
+    source.write_text(LANE_OBJECTS.format(structs=structs), encoding="utf-8")
+    program = source.with_suffix("")
+    subprocess.run(["cc", "-g", "-O0", "-w", source, "-o", program], check=True)
+    taught = ROOT / "uhal" / "debugger" / "uhal_gdb.py"
+    line = next(n for n, part in enumerate(source.read_text().splitlines(), 1) if "return" in part)
+    commands = (f"break objects.c:{line}", "run", "print buffer", "print stream")
+    options = [part for command in commands for part in ("-ex", command)]
+    run = subprocess.run(
+        ["gdb", "-nx", "-batch", "-x", str(taught), *options, str(program)],
+        env={**os.environ, "DEBUGINFOD_URLS": ""},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert "$1 = DeviceBuffer of 10 elements, 40 bytes at 0x7000" in run.stdout, run.stdout
+    assert "$2 = Stream 3: 7 tickets given out, 5 known to be complete closed" in run.stdout
+
+
+VALUES = """\
+#include <uhal/vector.h>
+int main() {
+    f16 half(1.5f);
+    bf16 brain(-2.5f);
+    f32x4 four = {{1, 2, 3, 4}};
+    return f32(half) + f32(brain) + four[0] == 0 ? 0 : 1;
+}
+"""
+
+
+@needed(has_compiler(), "kernels are compiled here")
+def test_gdb_prints_the_values_of_kernels(tmp_path: Path) -> None:
+    if shutil.which("gdb") is None:
+        pytest.skip("gdb is not installed: apt install gdb")
+    source, program = tmp_path / "values.cpp", tmp_path / "values"
+    source.write_text(VALUES, encoding="utf-8")
+    flags = ["-std=c++17", "-g", "-O0", f"-I{INCLUDE}"]
+    subprocess.run([*compiler(), *flags, str(source), "-o", str(program)], check=True)
+    taught = ROOT / "uhal" / "debugger" / "uhal_gdb.py"
+    commands = ("break values.cpp:6", "run", "print half", "print brain", "print four")
+    options = [part for command in commands for part in ("-ex", command)]
+    run = subprocess.run(
+        ["gdb", "-nx", "-batch", "-x", str(taught), *options, str(program)],
+        env={**os.environ, "DEBUGINFOD_URLS": ""},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert "$1 = 1.5" in run.stdout and "$2 = -2.5" in run.stdout, run.stdout + run.stderr
+    assert "$3 = {1, 2, 3, 4}" in run.stdout
