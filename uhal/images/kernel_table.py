@@ -75,8 +75,8 @@ class _Reader:
         if end < begin or (end - begin) % 8:
             raise InvalidImageError(f"its list of {name} is from {begin:#x} to {end:#x}")
         self._library.read(begin, end - begin)
-        for place in range(begin, end, 8):
-            found = self._pointer(place)
+        for slot in range(begin, end, 8):
+            found = self._pointer(slot)
             if found:
                 yield found
 
