@@ -21,9 +21,9 @@ _LONGEST = 2**31 - 1
 """The largest number that a BLAS with 32-bit integers can count to."""
 _PIECE = 2**19
 """Multiplications that are worth a separate piece."""
-_SMALL, _LARGE = 2**21, 2**26
-"""Multiplications up to which, and from which on, a thread has two pieces: OpenBLAS has kernels of
-its own for matrices as small as those, and threads with large pieces are to end together."""
+_SMALL = 2**21
+"""Multiplications up to which a thread has two pieces: OpenBLAS has kernels of its own for matrices
+as small as those. Of others each has one, for every piece packs one operand anew."""
 _PER_THREAD = 2**16
 """Multiplications for each work-item: the runtime tells short launches by their number."""
 
@@ -151,7 +151,7 @@ def _operand(layout: Layout) -> Operand | None:
 def _pieces(threads: int, products: int, m: int, n: int, k: int) -> tuple[int, int]:
     """The numbers of pieces of columns and of rows for the threads: one cut costs the least."""
     work = m * n * k
-    each = 1 if _SMALL < work < _LARGE else 2
+    each = 2 if work <= _SMALL else 1
     wanted = -(-each * threads // products) if threads > 1 else 1
     pieces = max(1, min(wanted, work // _PIECE))
     return (pieces, 1) if n >= m else (1, pieces)
