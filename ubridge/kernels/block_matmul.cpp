@@ -2,11 +2,15 @@
 // of vectors, `product_<format>_<type>` multiplies by them: out[v, row] = sum over l of weight[row,
 // l] x[v, l]. Products of integers are exact, sums of them are taken in f32 and rounded once.
 //
+// `indexed_<format>_<type>` has several weights and for each product the id of the one it is by.
+//
 // A piece of the rows is gone through in tiles, all vectors by one before the next: the blocks are
 // read from memory once. Grids are (pieces). ubridge/buffers/activation_launches.py says what the
 // bytes are of.
 #include "block_panels.h"
 #include "block_rows.h"
+
+#include <uhal/report.h>
 
 // -- vectors of bytes -----------------------------------------------------------------------------
 
@@ -146,3 +150,121 @@ ONE_FUNCTION void deliver_as(const f32 *results, u64 step, u64 first, u64 length
 
 FORMATS_OF_CANDLE(PRODUCTS)
 FORMATS_BESIDE(PRODUCTS)
+
+// -- products by ids ------------------------------------------------------------------------------
+
+enum : u32 { NONE = ~0u }; // an id that stands for no weight: nothing is reported for it
+
+// Several weights, one after the other, and products each of which is by one of them: product t is
+// of vector t / sharing, and of the weight ids[t].
+struct Choices {
+    const char *entry;
+    const u8 *weights;
+    u64 count, rows, blocks;
+    Vectors vectors;
+    u64 sharing;
+    const u32 *ids;
+    u64 products;
+};
+
+// Products in the order of their weights: those by weight w are order[ends[w - 1]] to
+// order[ends[w] - 1]. Behind ends[count - 1] are those whose id is none.
+struct Order {
+    Held<u32> ends, order;
+
+    DEVICE_METHOD Order(const Choices &all)
+        : ends(hold<u32>(all.count + 1)), order(hold<u32>(all.products))
+    {
+        memset(ends.get(), 0, (all.count + 1) * sizeof(u32));
+        for (u64 t = 0; t < all.products; ++t)
+            ++ends.get()[smaller(all.ids[t], all.count)];
+        u32 before = 0;
+        for (u64 w = 0; w <= all.count; ++w) {
+            const u32 here = ends.get()[w];
+            ends.get()[w] = before;
+            before += here;
+        }
+        for (u64 t = 0; t < all.products; ++t)
+            order.get()[ends.get()[smaller(all.ids[t], all.count)]++] = u32(t);
+    }
+};
+
+// Results of products that are rows of `out` anywhere.
+struct Scattered {
+    void *out;
+    const u32 *products;
+};
+
+template <class T>
+ONE_FUNCTION void scatter_as(const f32 *results, u64 step, u64 first, u64 length, u64 vectors,
+                             void *out, u64 out_rows)
+{
+    const Scattered &to = *static_cast<const Scattered *>(out);
+    for (u64 v = 0; v < vectors; ++v)
+        for (u64 row = 0; row < length; ++row)
+            static_cast<T *>(to.out)[to.products[v] * out_rows + first + row] =
+                T(results[v * step + row]);
+}
+
+// A piece of the rows of every weight: products by one weight go through it together. Of an id out
+// of bounds the results are 0, and one piece reports it.
+template <class Block>
+ONE_FUNCTION void multiply_chosen(const Choices &all, const Piece &piece, bool reports,
+                                  Deliver deliver, void *out)
+{
+    const Order order(all);
+    const u64 row_bytes = all.blocks * sizeof(Block);
+    const u64 vector_bytes = all.vectors.filled() / 4 * 5;
+    u64 begin = 0;
+    for (u64 w = 0; w < all.count; ++w) {
+        const u64 count = order.ends.get()[w] - begin;
+        if (count == 0)
+            continue;
+        const u32 *const products = order.order.get() + begin;
+        const Held<u8> copies = hold<u8>(count > 1 ? count * vector_bytes : 0);
+        const u8 *from = all.vectors.memory + products[0] / all.sharing * vector_bytes;
+        if (count > 1) {
+            for (u64 i = 0; i < count; ++i)
+                memcpy(copies.get() + i * vector_bytes,
+                       all.vectors.memory + products[i] / all.sharing * vector_bytes, vector_bytes);
+            from = copies.get();
+        }
+        Scattered to = {out, products};
+        const Work work = {all.weights + (w * all.rows + piece.first) * row_bytes, piece.length,
+                           all.blocks, {from, all.vectors.columns}, count};
+        multiply_piece<Block>(work, deliver, &to, piece.first, all.rows);
+        begin += count;
+    }
+    const u64 lost = all.products - begin;
+    if (lost == 0)
+        return;
+    const u32 *const products = order.order.get() + begin;
+    const Held<f32> zeros = hold<f32>(piece.length);
+    memset(zeros.get(), 0, piece.length * sizeof(f32));
+    Scattered to = {out, products};
+    deliver(zeros.get(), 0, piece.first, piece.length, lost, &to, all.rows);
+    for (u64 i = 0; i < lost && reports; ++i)
+        if (all.ids[products[i]] != NONE)
+            report_index(all.entry, products[i], all.ids[products[i]], all.count);
+}
+
+// `sharing` products of neighbors have one vector.
+#define INDEXED_AS(format, T, Block)                                                               \
+    KERNEL(indexed_##format##_##T,                                                                 \
+           (const void *weights, const u8 *x, const u32 *ids, T *out, u64 count, u64 rows,         \
+            u64 columns, u64 products, u64 sharing))                                               \
+    {                                                                                              \
+        const Piece piece(rows, blockIdx.x, gridDim.x, PANEL);                                     \
+        const Choices all = {"indexed_" #format "_" #T, static_cast<const u8 *>(weights), count,   \
+                             rows, columns / Block::ELEMENTS, {x, columns}, sharing, ids,          \
+                             products};                                                            \
+        if (piece.length != 0)                                                                     \
+            multiply_chosen<Block>(all, piece, piece.first == 0, scatter_as<T>, out);              \
+    }
+#define INDEXED(format, Block)                                                                     \
+    INDEXED_AS(format, f32, Block)                                                                 \
+    INDEXED_AS(format, f16, Block)                                                                 \
+    INDEXED_AS(format, bf16, Block)
+
+FORMATS_OF_CANDLE(INDEXED)
+FORMATS_BESIDE(INDEXED)
