@@ -12,7 +12,7 @@ from ubridge.ops.elementwise import astype
 from ubridge.ops.products import matmul
 from ubridge.ops.results import delivered, require_tensors
 from ubridge.ops.selection import checked_ids, take
-from ubridge.quantized import quantize_activations
+from ubridge.quantized import quantize_activations, require_floats
 from ubridge.quantized_weight import QuantizedWeight
 from ubridge.tensor import DeviceTensor
 from uhal import DeviceBuffer
@@ -132,6 +132,8 @@ def _require_weights(x: DeviceTensor, weights: Weights) -> None:
             f"indexed_matmul: expected operands on one device, got {x.device!r} and "
             f"{weights.device!r}"
         )
+    else:
+        require_floats("indexed_matmul", x)
     if len(weights.shape) != 3 or not x.shape or weights.shape[2] != x.shape[-1]:
         raise ArgumentValueError(
             "indexed_matmul: expected weights (experts, rows, columns) and x (tokens, used or 1, "

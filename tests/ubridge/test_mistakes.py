@@ -336,7 +336,7 @@ def mistakes(t: Tensors) -> dict[str, list[tuple[str, Attempt]]]:
                     (2, 1, 32),
                     tokens=1,
                     used=1,
-                ),  # fmt: skip
+                ),
             ),
         ],
         "block_elements": [

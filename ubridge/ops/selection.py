@@ -216,7 +216,7 @@ def _scattered(
 ) -> Tensor:
     require_tensors(name, x, source)
     axis = axis_of(name, x.layout, axis)
-    where = _ids(name, x, ids, x.shape[axis], stream)
+    where = checked_ids(name, x, ids, x.shape[axis], stream)
     if where.shape != source.shape:
         raise ArgumentValueError(
             f"{name}: expected an id for each element of the source, got {where.shape} for "
