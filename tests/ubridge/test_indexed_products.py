@@ -65,6 +65,7 @@ def test_every_format_and_type_on_the_host(
         near(got.to_numpy(), whole, values[ids], dtype)
 
 
+@pytest.mark.entries(drawn=1)
 @pytest.mark.parametrize("name", ["q4_K", "q8_0", "iq4_nl"])
 def test_ids_out_of_bounds_are_reported(
     device: Device, rng: np.random.Generator, name: str
@@ -104,6 +105,7 @@ def test_ids_of_the_host_count_from_the_end_and_are_checked(
         ub.indexed_matmul(ub.from_numpy(x, device=host), weights, [[-4, 0]])
 
 
+@pytest.mark.entries(drawn=1)
 @pytest.mark.parametrize("name", ["q4_K", "q4_0"])
 def test_captured_and_replayed_with_other_ids(
     device: Device, rng: np.random.Generator, name: str
@@ -139,9 +141,10 @@ def test_weights_that_are_tensors(device: Device, rng: np.random.Generator) -> N
     values = rng.standard_normal((3, 5, 8)).astype(np.float32)
     x = rng.standard_normal((4, 1, 8)).astype(np.float32)
     ids = rng.integers(0, 3, (4, 2)).astype(np.uint32)
-    given = (ub.from_numpy(one, device=device) for one in (x, values))
+    given, chosen = (ub.from_numpy(one, device=device) for one in (x, ids))
     try:
-        got = ub.indexed_matmul(*given, ub.from_numpy(ids, device=device)).to_numpy()
+        weights = ub.from_numpy(values, device=device)
+        got = ub.indexed_matmul(given, weights, chosen).to_numpy()
     except NotSupportedError:
         assert device.backend == "tops"
         return
