@@ -149,6 +149,33 @@ unsigned usable_cores() {
     return std::min(cores, quota_cores());
 }
 
+#if defined(__linux__)
+
+int this_processor() { return sched_getcpu(); }
+
+void leave_processor(int processor) {
+    if (processor < 0 || sched_getcpu() != processor) {
+        return;
+    }
+    cpu_set_t allowed;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) {
+        return;
+    }
+    cpu_set_t others = allowed;
+    CPU_CLR(processor, &others);
+    if (CPU_COUNT(&others) != 0 && sched_setaffinity(0, sizeof others, &others) == 0) {
+        sched_setaffinity(0, sizeof allowed, &allowed);
+    }
+}
+
+#else
+
+int this_processor() { return -1; }
+
+void leave_processor(int) {}
+
+#endif
+
 bool spinning_pays() {
     static const bool pays = usable_cores() > 1;
     return pays;

@@ -41,6 +41,14 @@ double measure_nanoseconds_per_tick();
 // Cores this process may use: its affinity, and less when its control group is held to less.
 unsigned usable_cores();
 
+// Where the calling thread runs; -1 where the system does not say.
+int this_processor();
+
+// Moves the calling thread, one of the runtime's own, to another processor than this one, where it
+// may. A scheduler leaves two threads on one processor for long, with another idle, when they never
+// sleep.
+void leave_processor(int processor);
+
 // Whether what a thread spins for can happen meanwhile: false where all share one core.
 bool spinning_pays();
 

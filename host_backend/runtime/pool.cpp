@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "linger.h"
 #include "platform.h"
 
 namespace uhal_host {
@@ -15,7 +16,7 @@ constexpr int64_t graph_nanoseconds = 1'000'000;
 
 } // namespace
 
-unsigned Pool::run(const Launch &launch) {
+unsigned Pool::run(const Launch &launch, const void *owner, bool is_coming) {
     std::call_once(started_, [this] { start_workers(); });
     const uint64_t blocks = launch.blocks - launch.first;
     const bool shares = threads_ > 1 && blocks > 1 && !launch.function->checked;
@@ -24,71 +25,110 @@ unsigned Pool::run(const Launch &launch) {
         run_blocks(launch, launch.first, blocks);
         return 1;
     }
-    Job job(launch, threads_);
+    const auto useful = static_cast<unsigned>(std::min<uint64_t>(blocks - 1, threads_ - 1));
+    Job job(launch, owner, useful);
+    slot->owner.store(owner, std::memory_order_relaxed);
+    slot->processor.store(this_processor(), std::memory_order_relaxed);
     slot->job.store(&job);
-    generation_.fetch_add(1);
-    if (sleepers_.load() != 0) {
-        const uint64_t useful = std::min<uint64_t>(blocks - 1, threads_ - 1);
-        wake(generation_, static_cast<int>(useful));
+    seats_.fetch_add(useful, std::memory_order_relaxed);
+    call(useful - is_coming);
+    bool more = work(job);
+    if (is_coming && more && job.helpers.load(std::memory_order_relaxed) < useful) {
+        call(1);
     }
-    work(job);
-    leave_slot(*slot);
+    while (more) {
+        more = work(job);
+    }
+    free_slot(*slot);
+    const unsigned helpers = job.helpers.load(std::memory_order_relaxed);
+    seats_.fetch_sub(int64_t{useful} - helpers, std::memory_order_relaxed);
     if (job.failure) {
         std::rethrow_exception(job.failure);
     }
-    return 1 + job.helpers.load(std::memory_order_relaxed);
+    return 1 + helpers;
 }
 
-// A thread takes a fourth of its share of what is left: neighbors at first, single blocks in the end,
-// so that all end together.
-void Pool::work(Job &job) {
-    const uint64_t end = job.launch.blocks;
-    for (;;) {
-        const uint64_t seen = std::min(job.next.load(std::memory_order_relaxed), end);
-        const uint64_t chunk = std::max<uint64_t>(1, (end - seen) / (uint64_t{4} * job.threads));
-        const uint64_t first = job.next.fetch_add(chunk, std::memory_order_relaxed);
-        if (first >= end) {
-            return;
-        }
-        try {
-            run_blocks(job.launch, first, std::min(chunk, end - first));
-        } catch (...) {
-            if (!job.failed.test_and_set()) {
-                job.failure = std::current_exception();
-            }
-            job.next.store(end, std::memory_order_relaxed);
-            return;
-        }
+void Pool::call(uint64_t workers) {
+    if (workers == 0) {
+        return;
+    }
+    generation_.fetch_add(1);
+    if (sleepers_.load() != 0) {
+        wake(generation_, static_cast<int>(workers));
     }
 }
 
-// A worker first counts itself in and then looks at the job; run() first takes the job away and
-// then looks at the count. In the one order of these four, one of the two sees the other.
+// A thread takes a fourth of its share of what is left: neighbors at first, single blocks in the end,
+// so that all end together. Whether something may be left.
+bool Pool::work(Job &job) {
+    const uint64_t end = job.launch.blocks;
+    const uint64_t seen = std::min(job.next.load(std::memory_order_relaxed), end);
+    const uint64_t chunk = std::max<uint64_t>(1, (end - seen) / (uint64_t{4} * (job.seats + 1)));
+    const uint64_t first = job.next.fetch_add(chunk, std::memory_order_relaxed);
+    if (first >= end) {
+        return false;
+    }
+    try {
+        run_blocks(job.launch, first, std::min(chunk, end - first));
+    } catch (...) {
+        if (!job.failed.test_and_set()) {
+            job.failure = std::current_exception();
+        }
+        job.next.store(end, std::memory_order_relaxed);
+        return false;
+    }
+    return true;
+}
+
+// The job of a slot that the caller may take part in, or null; leave() follows either way. A helper
+// first counts itself in and then looks at the job; run() first takes the job away and then looks
+// at the count. In the one order of these four, one of the two sees the other.
+Pool::Job *Pool::join(Slot &slot, const void *owner) {
+    slot.joined.fetch_add(1);
+    Job *const job = slot.job.load();
+    if (job == nullptr || (owner != nullptr && job->owner != owner) ||
+        job->next.load(std::memory_order_relaxed) >= job->launch.blocks) {
+        return nullptr;
+    }
+    unsigned helpers = job->helpers.load(std::memory_order_relaxed);
+    do {
+        if (helpers == job->seats) {
+            return nullptr;
+        }
+    } while (!job->helpers.compare_exchange_weak(helpers, helpers + 1, std::memory_order_relaxed));
+    seats_.fetch_sub(1, std::memory_order_relaxed);
+    return job;
+}
+
+void Pool::leave(Slot &slot) {
+    slot.joined.fetch_sub(1);
+    if (slot.awaited.load()) {
+        wake(slot.joined, 1);
+    }
+}
+
 bool Pool::help() {
     bool helped = false;
     for (Slot &slot : slots_) {
         if (slot.job.load(std::memory_order_relaxed) == nullptr) {
             continue;
         }
-        slot.joined.fetch_add(1);
-        Job *const job = slot.job.load();
-        if (job != nullptr && job->next.load(std::memory_order_relaxed) < job->launch.blocks) {
-            job->helpers.fetch_add(1, std::memory_order_relaxed);
-            work(*job);
+        leave_processor(
+            slot.processor.load(std::memory_order_relaxed)); // before others wait for it
+        if (Job *const job = join(slot, nullptr)) {
+            while (work(*job)) {
+            }
             helped = true;
         }
-        slot.joined.fetch_sub(1);
-        if (slot.awaited.load()) {
-            wake(slot.joined, 1);
-        }
+        leave(slot);
     }
     return helped;
 }
 
-void Pool::leave_slot(Slot &slot) {
+void Pool::free_slot(Slot &slot) {
+    slot.owner.store(nullptr, std::memory_order_relaxed);
     slot.job.store(nullptr);
-    for (int spin = 0; spin < 2000 && slot.joined.load() != 0; ++spin) {
-        relax();
+    for (Linger linger; slot.joined.load() != 0 && linger.turn();) {
     }
     if (slot.joined.load() != 0) {
         slot.awaited.store(true);
@@ -123,9 +163,7 @@ void Pool::start_workers() {
     }
 }
 
-int64_t Pool::patience() const {
-    return kept_awake_.load(std::memory_order_relaxed) != 0 ? graph_nanoseconds : spin_nanoseconds;
-}
+int64_t Pool::patience() const { return keeps_awake() ? graph_nanoseconds : spin_nanoseconds; }
 
 void Pool::work_forever(void *pointer) {
     Pool &pool = *static_cast<Pool *>(pointer);

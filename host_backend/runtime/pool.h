@@ -1,5 +1,6 @@
 // The thread pool over blocks: the thread that runs a launch is joined by whatever workers are
-// awake or get up in time, and never waits for one that sleeps. Several launches run at once.
+// awake or get up in time, and by a thread that waits for it; it never waits for one that sleeps.
+// Several launches run at once.
 #pragma once
 
 #include <atomic>
@@ -8,6 +9,7 @@
 #include <mutex>
 
 #include "kernel.h"
+#include "platform.h"
 
 namespace uhal_host {
 
@@ -19,8 +21,36 @@ class Pool {
     unsigned threads() const { return threads_; }
 
     // Runs all blocks from launch.first on and returns how many threads took part. What a kernel
-    // throws first is passed on, the blocks not yet begun are dropped then.
-    unsigned run(const Launch &launch);
+    // throws first is passed on, the blocks not yet begun are dropped then. Threads that wait for
+    // `owner` may take part. Where somebody `is_coming` to help, a worker less is called: on as many
+    // processors as threads the two would take turns on one. The worker follows if nobody came.
+    unsigned run(const Launch &launch, const void *owner, bool is_coming);
+
+    // For a thread that waits for `owner`: takes part in its launch as long as goes_on(), which it
+    // asks between blocks. Whether it did anything.
+    template <class GoesOn> bool help(const void *owner, GoesOn &&goes_on) {
+        for (Slot &slot : slots_) {
+            if (slot.owner.load(std::memory_order_relaxed) != owner) {
+                continue;
+            }
+            Job *const job = join(slot, owner);
+            if (job != nullptr) {
+                while (goes_on() && work(*job)) {
+                }
+            }
+            leave(slot);
+            if (job != nullptr) {
+                return true;
+            }
+        }
+        return false;
+    }
+
+    // For a thread that has nothing else to do: takes part in any launch. Whether it did anything.
+    bool help();
+    bool wants_help() const { return seats_.load(std::memory_order_relaxed) > 0; }
+
+    bool keeps_awake() const { return kept_awake_.load(std::memory_order_relaxed) != 0; }
 
     // While one lives, workers wait longer for the next launch before they sleep: a graph's launches
     // follow each other closely, and those that run on the caller leave gaps.
@@ -36,11 +66,12 @@ class Pool {
 
   private:
     struct Job {
-        Job(const Launch &job_launch, unsigned job_threads)
-            : launch(job_launch), threads(job_threads), next(job_launch.first) {}
+        Job(const Launch &job_launch, const void *job_owner, unsigned job_seats)
+            : launch(job_launch), owner(job_owner), seats(job_seats), next(job_launch.first) {}
 
         const Launch &launch;
-        const unsigned threads; // that may take part
+        const void *const owner;
+        const unsigned seats; // of helpers
         std::atomic<unsigned> helpers{0};
         std::atomic_flag failed = ATOMIC_FLAG_INIT;
         std::exception_ptr failure; // written by whoever set `failed`
@@ -51,23 +82,28 @@ class Pool {
     struct alignas(64) Slot {
         std::atomic<bool> taken{false};
         std::atomic<Job *> job{nullptr};
+        std::atomic<const void *> owner{nullptr}; // a hint, the job's counts
+        std::atomic<int> processor{-1};           // where run() began
         std::atomic<uint32_t> joined{0};
         std::atomic<bool> awaited{false};
     };
 
     static constexpr unsigned slot_count = 16;
 
-    static void work(Job &job);
+    static bool work(Job &job);
     static void work_forever(void *pool);
     int64_t patience() const;
-    bool help();
+    Job *join(Slot &slot, const void *owner);
+    void leave(Slot &slot);
+    void call(uint64_t workers);
     void start_workers();
     Slot *take_slot();
-    void leave_slot(Slot &slot);
+    void free_slot(Slot &slot);
 
     const unsigned threads_;
     std::once_flag started_;
     Slot slots_[slot_count];
+    alignas(64) std::atomic<int64_t> seats_{0}; // of all jobs, for helpers that have not come
     alignas(64) std::atomic<uint32_t> generation_{0};
     alignas(64) std::atomic<uint32_t> sleepers_{0};
     std::atomic<uint32_t> kept_awake_{0};

@@ -81,7 +81,7 @@ Runtime *runtime() {
 
 Runtime::Runtime(unsigned device_count, unsigned thread_count, unsigned seconds)
     : nanoseconds_per_tick(measure_nanoseconds_per_tick()), deadline_seconds(seconds),
-      pool(thread_count), scheduler(thread_count) {
+      pool(thread_count), scheduler(thread_count, pool) {
     for (unsigned ordinal = 0; ordinal < device_count; ++ordinal) {
         devices.push_back(std::make_unique<Device>(*this, static_cast<int>(ordinal)));
     }
@@ -163,7 +163,9 @@ void Device::synchronize() {
     {
         const std::lock_guard<std::mutex> guard(lock_);
         for (Stream *stream = streams_; stream != nullptr; stream = stream->next_of_device_) {
-            if (!stream->idle() && stream->hold_if_alive()) {
+            if (stream->idle()) {
+                stream->note_wait();
+            } else if (stream->hold_if_alive()) {
                 busy.push_back(stream);
             }
         }

@@ -1,23 +1,11 @@
 #include "scheduler.h"
 
-#include <thread>
-
+#include "linger.h"
 #include "platform.h"
+#include "pool.h"
 #include "stream.h"
 
 namespace uhal_host {
-
-namespace {
-
-// Bridges the gap between two launches of a loop.
-constexpr int64_t spin_nanoseconds = 20'000;
-// From then on others that want the processor get it. Waking a processor that went to sleep costs the
-// caller some 15 us on a virtual machine: more than to hand over a graph of 400 launches.
-constexpr int64_t yield_nanoseconds = 200'000;
-// Asking for the time, and giving way, takes from the other thread of the core, a look does not.
-constexpr unsigned looks_between_times = 32;
-
-} // namespace
 
 void Scheduler::make_ready(Stream &stream) {
     std::unique_lock<std::mutex> guard(lock_);
@@ -29,6 +17,34 @@ void Scheduler::make_ready(Stream &stream) {
     ready_count_.fetch_add(1, std::memory_order_relaxed);
     ready_high_.fetch_add(high, std::memory_order_relaxed);
     call_runner(std::move(guard));
+}
+
+void Scheduler::make_ready_elsewhere(Stream &stream) {
+    called_from_.store(this_processor(), std::memory_order_relaxed);
+    make_ready(stream);
+}
+
+bool Scheduler::take_back(Stream &stream) {
+    if (ready_count_.load(std::memory_order_relaxed) == 0) {
+        return false;
+    }
+    const std::lock_guard<std::mutex> guard(lock_);
+    if (spinning_ + called_ == 0) {
+        return false;
+    }
+    Queue &queue = queues_[stream.priority_ < 0 ? 0 : 1];
+    Stream *before = nullptr;
+    for (Stream *one = queue.first; one != nullptr; before = one, one = one->next_ready_) {
+        if (one == &stream) {
+            (before != nullptr ? before->next_ready_ : queue.first) = one->next_ready_;
+            if (queue.last == one) {
+                queue.last = before;
+            }
+            taken(stream);
+            return true;
+        }
+    }
+    return false;
 }
 
 // Sees to it that somebody takes the ready streams, unless all who may are at work.
@@ -73,12 +89,16 @@ Stream *Scheduler::take() {
             if (queue.first == nullptr) {
                 queue.last = nullptr;
             }
-            ready_count_.fetch_sub(1, std::memory_order_relaxed);
-            ready_high_.fetch_sub(stream->priority_ < 0, std::memory_order_relaxed);
+            taken(*stream);
             return stream;
         }
     }
     return nullptr;
+}
+
+void Scheduler::taken(const Stream &stream) {
+    ready_count_.fetch_sub(1, std::memory_order_relaxed);
+    ready_high_.fetch_sub(stream.priority_ < 0, std::memory_order_relaxed);
 }
 
 void Scheduler::run_forever(void *pointer) {
@@ -99,33 +119,37 @@ void Scheduler::run_forever(void *pointer) {
         guard.unlock();
         if (spinning_pays()) {
             self.linger();
+            if (self.ready_count_.load(std::memory_order_relaxed) != 0) {
+                leave_processor(self.called_from_.load(std::memory_order_relaxed));
+            }
         }
         guard.lock();
         --self.spinning_;
         if (self.ready_count_.load(std::memory_order_relaxed) != 0) {
             continue;
         }
+        if (self.pool_.wants_help()) {
+            guard.unlock();
+            self.pool_.help();
+            guard.lock();
+            continue;
+        }
         ++self.sleeping_;
         self.ready_.wait(guard, [&self] { return self.called_ != 0; });
+        guard.unlock();
+        leave_processor(self.called_from_.load(std::memory_order_relaxed));
+        guard.lock();
         --self.called_;
     }
 }
 
+bool Scheduler::has_work() const {
+    return ready_count_.load(std::memory_order_relaxed) != 0 || pool_.wants_help();
+}
+
 // Returns when there is something to do, or there was not for a while.
 void Scheduler::linger() const {
-    const int64_t start = monotonic_nanoseconds();
-    for (unsigned turn = 1; ready_count_.load(std::memory_order_relaxed) == 0; ++turn) {
-        relax();
-        if (turn % looks_between_times != 0) {
-            continue;
-        }
-        const int64_t spent = monotonic_nanoseconds() - start;
-        if (spent >= yield_nanoseconds) {
-            return;
-        }
-        if (spent >= spin_nanoseconds) {
-            std::this_thread::yield();
-        }
+    for (Linger linger; !has_work() && linger.turn();) {
     }
 }
 

@@ -1,4 +1,4 @@
-// Runner threads and the streams that are ready for one.
+// Runner threads and the streams that are ready for one. A runner without a stream helps the pool.
 //
 // There are as many runners as cores, and one more for each that is inside a host function: those
 // are the only tasks that may block, so a ready stream always finds a runner in the end.
@@ -11,14 +11,20 @@
 
 namespace uhal_host {
 
+class Pool;
 class Stream;
 
 class Scheduler {
   public:
-    explicit Scheduler(unsigned runners) : limit_(runners) {}
+    Scheduler(unsigned runners, Pool &pool) : pool_(pool), limit_(runners) {}
 
     // The caller owns the stream and gives it, with one reference, to the next free runner.
     void make_ready(Stream &stream);
+    // The same for a caller that goes on: the runner is to run on another processor.
+    void make_ready_elsewhere(Stream &stream);
+    // Gives the stream back, if a runner is free and has not come for it: a scheduler may let one
+    // wait for a processor for milliseconds.
+    bool take_back(Stream &stream);
 
     // Whether a runner should leave its stream for another: at once for a higher priority, for an
     // equal one when its turn is over.
@@ -48,9 +54,12 @@ class Scheduler {
 
     static void run_forever(void *scheduler);
     Stream *take();
+    void taken(const Stream &stream);
     void call_runner(std::unique_lock<std::mutex> guard);
+    bool has_work() const;
     void linger() const;
 
+    Pool &pool_;
     std::mutex lock_; // of all but the atomics
     std::condition_variable ready_;
     Queue queues_[2]; // high priority first
@@ -61,6 +70,7 @@ class Scheduler {
     unsigned spinning_ = 0;
     std::atomic<unsigned> ready_count_{0};
     std::atomic<unsigned> ready_high_{0};
+    std::atomic<int> called_from_{-1}; // the processor
 };
 
 } // namespace uhal_host

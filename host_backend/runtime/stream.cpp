@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "linger.h"
 #include "platform.h"
 #include "runtime.h"
 
@@ -15,6 +16,9 @@ double inline_nanoseconds() { return spinning_pays() ? 20'000 : 1'000'000; }
 
 // Beside a launch that takes less than this, the clock counts.
 constexpr double very_short_nanoseconds = 1'000;
+
+// A runner is awake so long after a launch.
+constexpr double awake_nanoseconds = 200'000;
 
 } // namespace
 
@@ -53,7 +57,7 @@ template <class Set> uint64_t Stream::submit(Set &&set) {
     }
     if (was_idle) {
         hold();
-        device_.runtime.scheduler.make_ready(*this);
+        device_.runtime.scheduler.make_ready_elsewhere(*this);
     }
     return ticket;
 }
@@ -89,7 +93,7 @@ void Stream::unclaim() {
     if (pending_.fetch_sub(1) != 1) {
         // Others queued work meanwhile and left it to the owner.
         hold();
-        device_.runtime.scheduler.make_ready(*this);
+        device_.runtime.scheduler.make_ready_elsewhere(*this);
     } else if (waiters_.load() != 0) {
         notify_waiters();
     }
@@ -102,6 +106,8 @@ void Stream::launch(const Launch &launch) {
         if (launch.blocks == 1 && expected < very_short_nanoseconds &&
             !launch.function->is_timed_now()) {
             run_untimed(launch);
+        } else if (expected > worth_of_help_nanoseconds && is_worth_help(launch)) {
+            hand_over(launch);
         } else {
             run_inline(launch);
         }
@@ -168,6 +174,16 @@ void Stream::count_launch() {
     launches_done_.store(before + 1, std::memory_order_release);
 }
 
+// Whether the runner and the caller, who is expected to wait for it, are to share a launch that the
+// caller could run by itself. Waking a runner would take longer, so only one of several in a row.
+bool Stream::is_worth_help(const Launch &launch) {
+    const double apart = static_cast<double>(ticks() - last_shareable_);
+    last_shareable_ = ticks();
+    return launch.blocks > 1 && device_.runtime.pool.threads() > 1 &&
+           will_be_awaited(*launch.function) &&
+           apart * device_.runtime.nanoseconds_per_tick < awake_nanoseconds;
+}
+
 // Turns the caller's claim into a task before all others.
 void Stream::hand_over(const Launch &rest) {
     Task *const task = make_task([&](Task &fresh) { fresh.set(rest); });
@@ -183,7 +199,7 @@ void Stream::hand_over(const Launch &rest) {
         ++queued_;
     }
     hold();
-    device_.runtime.scheduler.make_ready(*this);
+    device_.runtime.scheduler.make_ready_elsewhere(*this);
 }
 
 void Stream::copy_pinned(const Copy &copy) {
@@ -278,17 +294,39 @@ void Stream::wait_for(MarkHold mark) {
 
 // -- waiting --------------------------------------------------------------------------------------
 
+// Looks on while others run what is waited for, takes part in what this stream shares out, and runs
+// what no runner comes for.
 template <class Condition>
-bool Stream::wait_until(const Patience &patience, Condition &&condition) {
-    constexpr int64_t spin_nanoseconds = 5'000;
-    if (spinning_pays()) {
-        const int64_t end = monotonic_nanoseconds() + spin_nanoseconds;
-        while (monotonic_nanoseconds() < end) {
+bool Stream::look_on(const Patience &patience, uint64_t ticket, Condition &&condition) {
+    constexpr int64_t runner_comes_nanoseconds = 5'000;
+    constexpr int64_t slice_nanoseconds = 50'000'000; // until the caller's patience is asked again
+    const int64_t end = monotonic_nanoseconds() + slice_nanoseconds;
+    const auto goes_on = [&] { return !condition() && monotonic_nanoseconds() < end; };
+    Pool &pool = device_.runtime.pool;
+    const bool helps = patience.deadline == 0;
+    for (Linger linger; !condition(); linger = {}) {
+        note_wait();
+        while (!helps || !(pool.help(this, goes_on) ||
+                           (linger.spent() > runner_comes_nanoseconds && run_instead(ticket)))) {
             if (condition()) {
                 return true;
             }
-            relax();
+            const bool is_over = pool.keeps_awake() && linger.spent() > runner_comes_nanoseconds;
+            if (is_over || !linger.turn()) {
+                return false;
+            }
         }
+        if (monotonic_nanoseconds() >= end) {
+            return condition();
+        }
+    }
+    return true;
+}
+
+template <class Condition>
+bool Stream::wait_until(const Patience &patience, uint64_t ticket, Condition &&condition) {
+    if (spinning_pays() && look_on(patience, ticket, condition)) {
+        return true;
     }
     std::unique_lock<std::mutex> guard(lock_);
     // Counted before the look; the owner changes the state before it looks at the count.
@@ -299,9 +337,12 @@ bool Stream::wait_until(const Patience &patience, Condition &&condition) {
 }
 
 bool Stream::synchronize(const Patience &patience) {
-    if (idle()) {
-        return true;
-    }
+    const bool done = idle() || wait_for_queued(patience);
+    note_wait();
+    return done;
+}
+
+bool Stream::wait_for_queued(const Patience &patience) {
     uint64_t ticket;
     {
         const std::lock_guard<std::mutex> guard(lock_);
@@ -311,11 +352,12 @@ bool Stream::synchronize(const Patience &patience) {
         return wait_for_ticket(ticket, patience);
     }
     // What runs is inline on another thread; a later task can only run when it is through.
-    return wait_until(patience, [&] { return pending_.load() == 0 || executed_.load() > ticket; });
+    return wait_until(patience, ticket + 1,
+                      [&] { return pending_.load() == 0 || executed_.load() > ticket; });
 }
 
 bool Stream::wait_for_ticket(uint64_t ticket, const Patience &patience) {
-    return wait_until(patience, [&] { return executed_.load() >= ticket; });
+    return wait_until(patience, ticket, [&] { return executed_.load() >= ticket; });
 }
 
 void Stream::notify_waiters() {

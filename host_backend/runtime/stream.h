@@ -20,6 +20,8 @@ struct Device;
 
 class Stream {
   public:
+    // A launch that is expected to take less is not worth sharing with a thread that waits for it.
+    static constexpr double worth_of_help_nanoseconds = 10'000;
     static constexpr uint32_t queue_depth = 1024;
     // A caller that met a full queue goes on when it has emptied to here: one at a time, caller and
     // runner would wake each other for every task.
@@ -57,6 +59,13 @@ class Stream {
     // Waits for everything queued before the call; false when the patience ended first.
     bool synchronize(const Patience &patience = {});
 
+    // Tells the owner that somebody waits for the launch that runs, or ran last.
+    void note_wait() {
+        if (!waited_for_.load(std::memory_order_relaxed)) {
+            waited_for_.store(true, std::memory_order_relaxed);
+        }
+    }
+
     // The handle's reference goes; what is queued still runs.
     void drop();
     bool hold_if_alive();
@@ -68,6 +77,9 @@ class Stream {
   private:
     friend class Scheduler;
     friend struct Device;
+
+    // Who runs a task: a runner, one that does for a graph, or a thread that waits for it.
+    enum class By { runner, graph, waiter };
 
     // Of a look at a task: it is done; the stream is parked; or others are to be served first.
     enum class Outcome { done, parked, later };
@@ -82,14 +94,25 @@ class Stream {
     void run_inline(const Launch &launch);
     void run_untimed(const Launch &launch);
     void hand_over(const Launch &rest);
-    Outcome execute(Task &task);
+    Outcome execute(Task &task, By by);
     Outcome execute(Replay &replay);
-    void execute(const Launch &launch, uint64_t index);
-    void execute_step(const Task &step, uint64_t index);
+    void execute(const Launch &launch, uint64_t index, By by);
+    bool is_worth_help(const Launch &launch);
+    bool will_be_awaited(const Function &function) const;
+    void note_launch(const Function &function);
+    // Runs what is queued, up to what may not run; the rest goes to a runner.
+    template <class MayRun> void run_while(By by, MayRun &&may_run);
+    // For a thread that waits for a ticket: runs what is short if no runner came. Whether it ran any.
+    bool run_instead(uint64_t ticket);
+    void execute_step(const Task &step, uint64_t index, By by);
     void move(const Copy &copy);
     void count_launch();
     bool wait_for_ticket(uint64_t ticket, const Patience &patience = {});
-    template <class Condition> bool wait_until(const Patience &patience, Condition &&condition);
+    bool wait_for_queued(const Patience &patience);
+    template <class Condition>
+    bool look_on(const Patience &patience, uint64_t ticket, Condition &&condition);
+    template <class Condition>
+    bool wait_until(const Patience &patience, uint64_t ticket, Condition &&condition);
     void notify_waiters();
 
     Device &device_;
@@ -97,10 +120,16 @@ class Stream {
     std::atomic<bool> capturing_{false};
     // What is queued or runs. Whoever raises it from 0 owns the stream until it is 0 again.
     alignas(64) std::atomic<uint32_t> pending_{0};
-    std::atomic<uint32_t> waiters_{0};
+    std::atomic<uint32_t> waiters_{0};       // that sleep
+    std::atomic<bool> waited_for_{false};    // since the launch that runs, or ran last, began
     std::atomic<uint64_t> executed_{0};      // tasks from the queue
     std::atomic<uint64_t> launches_done_{0}; // written by the stream's owner only
     std::atomic<uint32_t> references_{1};
+    // The owner's: which kernels' launches were waited for before another followed, by a few bits of
+    // their addresses, and the bit of the last.
+    uint64_t awaited_ = 0;
+    uint64_t last_launched_ = 0;
+    uint64_t last_shareable_ = 0; // ticks
 
     alignas(64) std::mutex lock_; // of what follows
     std::condition_variable changed_;

@@ -14,15 +14,44 @@ namespace uhal_host {
 namespace {
 
 // A launch expected to take no longer than this is not worth waking workers for.
-constexpr double solo_nanoseconds = 30'000;
+constexpr double worth_of_wake_nanoseconds = 30'000;
+// A waiting thread begins nothing that it could not leave soon.
+constexpr double longest_wait_nanoseconds = 20'000'000;
 // Tasks a runner does for one stream while others of its priority wait for a runner.
 constexpr unsigned fair_share = 32;
+
+uint64_t bit_of(const Function &function) {
+    return uint64_t{1} << (reinterpret_cast<uintptr_t>(&function) / sizeof(Function) % 64);
+}
 
 } // namespace
 
 void Stream::resume() { device_.runtime.scheduler.make_ready(*this); }
 
 void Stream::run() {
+    run_while(By::runner, [](const Task &) { return true; });
+}
+
+bool Stream::run_instead(uint64_t ticket) {
+    if (!device_.runtime.scheduler.take_back(*this)) {
+        return false;
+    }
+    bool ran = false;
+    run_while(By::waiter, [&](const Task &task) {
+        if (task.kind != TaskKind::launch || executed_.load() >= ticket) {
+            return false;
+        }
+        const Launch &launch = task.launch;
+        const uint64_t items = (launch.blocks - launch.first) * launch.threads();
+        const bool is_short =
+            launch.function->predict_nanoseconds(items) < longest_wait_nanoseconds;
+        ran |= is_short;
+        return is_short;
+    });
+    return ran;
+}
+
+template <class MayRun> void Stream::run_while(By by, MayRun &&may_run) {
     Scheduler &scheduler = device_.runtime.scheduler;
     Task *task;
     {
@@ -30,7 +59,11 @@ void Stream::run() {
         task = first_;
     }
     for (unsigned turn = 0;; ++turn) {
-        const Outcome outcome = execute(*task);
+        if (!may_run(*task)) {
+            scheduler.make_ready(*this);
+            return;
+        }
+        const Outcome outcome = execute(*task, by);
         if (outcome == Outcome::parked) {
             return; // the mark owns the stream and may have passed it on already
         }
@@ -85,18 +118,18 @@ void Stream::recycle(Task *task) {
 }
 
 // When it is not done the task is to be looked at again.
-Stream::Outcome Stream::execute(Task &task) {
+Stream::Outcome Stream::execute(Task &task, By by) {
     switch (task.kind) {
     case TaskKind::launch: {
         Module *const module = task.launch.function->module;
-        execute_step(task, 0);
+        execute_step(task, 0, by);
         count_launch();
         module->drop();
         break;
     }
     case TaskKind::copy:
     case TaskKind::fill:
-        execute_step(task, 0);
+        execute_step(task, 0, by);
         break;
     case TaskKind::replay:
         return execute(task.replay);
@@ -124,7 +157,7 @@ Stream::Outcome Stream::execute(Replay &replay) {
     const Pool::Awake awake(device_.runtime.pool);
     for (unsigned turn = 1; replay.next < steps.size(); ++turn) {
         const Step &step = *steps[replay.next++];
-        execute_step(step.task(), replay.launches);
+        execute_step(step.task(), replay.launches, By::graph);
         replay.launches += step.is_launch();
         if (device_.runtime.scheduler.wants(priority_, turn >= fair_share)) {
             return Outcome::later;
@@ -136,13 +169,13 @@ Stream::Outcome Stream::execute(Replay &replay) {
 }
 
 // A launch, a copy or a fill. On a lost device nothing runs any more.
-void Stream::execute_step(const Task &step, uint64_t index) {
+void Stream::execute_step(const Task &step, uint64_t index, By by) {
     if (device_.error.load(std::memory_order_relaxed) != 0) {
         return;
     }
     switch (step.kind) {
     case TaskKind::launch:
-        execute(step.launch, index);
+        execute(step.launch, index, by);
         break;
     case TaskKind::copy:
         move(step.copy);
@@ -163,15 +196,25 @@ void Stream::move(const Copy &copy) {
     }
 }
 
-void Stream::execute(const Launch &launch, uint64_t index) {
+void Stream::execute(const Launch &launch, uint64_t index, By by) {
+    Function &function = *launch.function;
     const uint64_t items = (launch.blocks - launch.first) * launch.threads();
+    // A runner is free where the waiting thread runs a launch, and the other way round.
+    const bool is_coming = by == By::waiter || (by == By::runner && will_be_awaited(function));
+    if (by != By::graph) {
+        note_launch(function);
+    }
+    const double worth = is_coming ? worth_of_help_nanoseconds : worth_of_wake_nanoseconds;
     const uint64_t start = ticks();
     unsigned threads = 1;
     try {
-        if (launch.function->predict_nanoseconds(items) < solo_nanoseconds) {
+        if (function.predict_nanoseconds(items) < worth) {
             run_blocks(launch, launch.first, launch.blocks - launch.first);
         } else {
-            threads = device_.runtime.pool.run(launch);
+            const bool is_short =
+                function.predict_nanoseconds(launch.threads()) < longest_wait_nanoseconds;
+            threads = device_.runtime.pool.run(
+                launch, is_short && by == By::runner ? this : nullptr, is_short && is_coming);
         }
     } catch (...) {
         device_.fail(std::current_exception(), launch, *this, index);
@@ -179,7 +222,20 @@ void Stream::execute(const Launch &launch, uint64_t index) {
     }
     const double spent =
         static_cast<double>(ticks() - start) * device_.runtime.nanoseconds_per_tick;
-    launch.function->learn(items, spent * threads);
+    function.learn(items, spent * threads);
+}
+
+// Callers that waited for the last launch of a kernel are expected to wait for the next one too.
+bool Stream::will_be_awaited(const Function &function) const {
+    const bool waited = waited_for_.load(std::memory_order_relaxed);
+    const uint64_t awaited = waited ? awaited_ | last_launched_ : awaited_ & ~last_launched_;
+    return (awaited & bit_of(function)) != 0;
+}
+
+void Stream::note_launch(const Function &function) {
+    const bool waited = waited_for_.exchange(false, std::memory_order_relaxed);
+    awaited_ = waited ? awaited_ | last_launched_ : awaited_ & ~last_launched_;
+    last_launched_ = bit_of(function);
 }
 
 } // namespace uhal_host

@@ -19,8 +19,11 @@ _COPY = OPS["copy"]
 _MODULE = "blas"
 _LONGEST = 2**31 - 1
 """The largest number that a BLAS with 32-bit integers can count to."""
-_PIECE = 2**21
+_PIECE = 2**19
 """Multiplications that are worth a separate piece."""
+_SMALL, _LARGE = 2**21, 2**26
+"""Multiplications up to which, and from which on, a thread has two pieces: OpenBLAS has kernels of
+its own for matrices as small as those, and threads with large pieces are to end together."""
 _PER_THREAD = 2**16
 """Multiplications for each work-item: the runtime tells short launches by their number."""
 
@@ -147,6 +150,8 @@ def _operand(layout: Layout) -> Operand | None:
 @lru_cache(maxsize=4096)
 def _pieces(threads: int, products: int, m: int, n: int, k: int) -> tuple[int, int]:
     """The numbers of pieces of columns and of rows for the threads: one cut costs the least."""
-    wanted = -(-2 * threads // products) if threads > 1 else 1
-    pieces = max(1, min(wanted, m * n * k // _PIECE))
+    work = m * n * k
+    each = 1 if _SMALL < work < _LARGE else 2
+    wanted = -(-each * threads // products) if threads > 1 else 1
+    pieces = max(1, min(wanted, work // _PIECE))
     return (pieces, 1) if n >= m else (1, pieces)

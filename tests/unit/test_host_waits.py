@@ -1,0 +1,104 @@
+"""A thread that waits on the host takes part in what it waits for."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.host_kernels import has_compiler
+from tests.unit.host_driver import ROOT
+
+pytestmark = [
+    pytest.mark.skipif(not has_compiler(), reason="kernels are compiled here"),
+    pytest.mark.skipif(sys.platform != "linux", reason="threads are told apart by gettid"),
+]
+
+KERNEL = """
+#include <stdexcept>
+#include <unistd.h>
+#include <uhal/kernel.h>
+KERNEL(work, (u64 spins, u64 refused, u64 *threads)) {
+    for (volatile u64 spin = 0; spin < spins;) spin = spin + 1;
+    if (u64(gettid()) == refused) throw std::runtime_error("refused");
+    threads[blockIdx.x] = u64(gettid());
+}
+"""
+PROGRAM = f"""
+import ctypes, threading
+import numpy as np
+from tests.host_kernels import build
+from tests.unit.host_driver import *
+BLOCKS = 8
+driver = Driver()
+work = driver.function(driver.load(build({KERNEL!r})), "work")
+here = threading.get_native_id()
+
+def launches(count, refused=0, spins=50_000):
+    "Which threads ran blocks of launches that are waited for one by one."
+    ran = set()
+    with driver.stream() as stream, driver.memory(8 * BLOCKS) as out:
+        for _ in range(count):
+            driver.write(out, np.zeros(BLOCKS, np.uint64), stream)
+            values = [ctypes.c_uint64(value) for value in (spins, refused, out)]
+            driver.launch(work, (BLOCKS, 1, 1), (1, 1, 1), stream, *values)
+            driver.api.uhalHostStreamSynchronize(stream)
+            got = np.empty(BLOCKS, np.uint64)
+            driver.read(got, out, stream)
+            assert got.all(), got
+            ran |= set(got.tolist())
+    return ran
+"""
+
+
+def run(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", PROGRAM + program],
+        cwd=ROOT,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one processor: nobody looks on")
+def test_the_waiting_thread_takes_part() -> None:
+    done = run(
+        "for _ in range(200):\n"
+        "    if here in launches(10): break\n"
+        "else: raise AssertionError('it only waited')\n",
+        UHAL_HOST_THREADS="2",
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_with_a_deadline_it_only_waits() -> None:
+    """A block that does not end would keep the thread beyond the deadline."""
+    done = run(
+        "ran = launches(300)\nassert here not in ran, (here, ran)\n",
+        UHAL_HOST_THREADS="2",
+        UHAL_HOST_DEADLINE="60",
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_one_thread_is_one_thread() -> None:
+    """The waiting thread may run a launch in place of a runner; no two share one."""
+    done = run("for _ in range(300): assert len(launches(1)) == 1\n", UHAL_HOST_THREADS="1")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one processor: nobody looks on")
+def test_what_a_block_throws_there_loses_the_device() -> None:
+    done = run(
+        "launches(10)\n"
+        "try: launches(2000, here)\n"
+        "except HostFailure as failure: print(failure.name)\n"
+        "try: driver.api.uhalHostCtxSynchronize()\n"
+        "except HostFailure as failure: print(failure.name)\n",
+        UHAL_HOST_THREADS="2",
+    )
+    assert (done.stdout, done.stderr) == ("LAUNCH_FAILED\nLAUNCH_FAILED\n", "")
