@@ -149,7 +149,9 @@ class CandleProducts(Convention):
             **{"weights": weights, "x": x, "ids": ids, "out": out, "count": count, "rows": rows},
             **{"columns": columns, "products": products, "sharing": products // vectors},
         }
-        steps.launch(op, out.dtype, (rows, 32, products * rows * columns), arguments)
+        # Each piece copies the vectors that have one weight in common: of many, pieces are few.
+        least = 32 if products <= 3 * count else rows // (4 * self.limits.processors)
+        steps.launch(op, out.dtype, (rows, max(32, least), products * rows * columns), arguments)
 
     def block_elements(self, op: Op, weight: Memory, out: Memory, steps: Steps) -> None:
         """The elements of a weight of blocks."""
