@@ -78,7 +78,7 @@ class QuantizedWeight:
         values = np.asarray(values)
         if values.ndim not in (2, 3):
             raise ArgumentValueError(
-                f"quantize: expected a matrix or several, got shape {values.shape}"
+                f"quantize: expected a matrix, got shape {values.shape}; several have three axes"
             )
         blocks = np.frombuffer(quantize(values, format), np.uint8)
         rows, columns = prod(values.shape[:-1]), values.shape[-1]

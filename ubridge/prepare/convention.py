@@ -147,11 +147,12 @@ class Convention(ABC):
     def _indexed_product(self, question: Question, steps: Steps) -> None:
         tokens, used, rows = question.shape
         columns = question.attribute("columns")
-        weight = question.layout(0).size * question.dtype.itemsize
+        size = question.layout(0).size * question.dtype.itemsize
         each = rows * FORMATS[question.op.name.partition("_")[2]].row_bytes(columns)
         vectors = question.layout(1).shape[0]
-        sizes = IndexedSizes(weight // each, rows, columns, tokens, used, vectors)
-        self.indexed_product(question.op, *steps.operands, steps.result, sizes, steps)
+        sizes = IndexedSizes(size // each, rows, columns, tokens, used, vectors)
+        weights, x, ids = steps.operands
+        self.indexed_product(question.op, weights, x, ids, steps.result, sizes, steps)
 
     def _attention(self, question: Question, steps: Steps) -> None:
         query, key, value, *masks = steps.operands
