@@ -2,7 +2,7 @@
 // of vectors, `product_<format>_<type>` multiplies by them: out[v, row] = sum over l of weight[row,
 // l] x[v, l]. Products of integers are exact, sums of them are taken in f32 and rounded once.
 //
-// `indexed_<format>_<type>` has several weights and for each product the id of the one it is by.
+// `indexed_<format>` has several weights and for each product the id of the one it is by.
 //
 // A piece of the rows is gone through in tiles, all vectors by one before the next: the blocks are
 // read from memory once. Grids are (pieces). ubridge/buffers/activation_launches.py says what the
@@ -160,7 +160,7 @@ enum : u32 { NONE = ~0u }; // an id that stands for no weight: nothing is report
 struct Choices {
     const char *entry;
     const u8 *weights;
-    u64 count, rows, blocks;
+    u64 count, rows, blocks, row_bytes;
     Vectors vectors;
     u64 sharing;
     const u32 *ids;
@@ -191,29 +191,28 @@ struct Order {
 
 // Results of products that are rows of `out` anywhere.
 struct Scattered {
-    void *out;
+    f32 *out;
     const u32 *products;
 };
 
-template <class T>
-ONE_FUNCTION void scatter_as(const f32 *results, u64 step, u64 first, u64 length, u64 vectors,
+ONE_FUNCTION void scatter(const f32 *results, u64 step, u64 first, u64 length, u64 vectors,
                              void *out, u64 out_rows)
 {
     const Scattered &to = *static_cast<const Scattered *>(out);
     for (u64 v = 0; v < vectors; ++v)
         for (u64 row = 0; row < length; ++row)
-            static_cast<T *>(to.out)[to.products[v] * out_rows + first + row] =
-                T(results[v * step + row]);
+            to.out[to.products[v] * out_rows + first + row] = results[v * step + row];
 }
+
+// `multiply_piece` of a format: one function is enough for all else.
+typedef void (*Multiply)(const Work &work, Deliver deliver, void *out, u64 first_row, u64 out_rows);
 
 // A piece of the rows of every weight: products by one weight go through it together. Of an id out
 // of bounds the results are 0, and one piece reports it.
-template <class Block>
-ONE_FUNCTION void multiply_chosen(const Choices &all, const Piece &piece, bool reports,
-                                  Deliver deliver, void *out)
+ONE_FUNCTION void multiply_chosen(const Choices &all, const Piece &piece, Multiply multiply,
+                                  f32 *out)
 {
     const Order order(all);
-    const u64 row_bytes = all.blocks * sizeof(Block);
     const u64 vector_bytes = all.vectors.filled() / 4 * 5;
     u64 begin = 0;
     for (u64 w = 0; w < all.count; ++w) {
@@ -230,9 +229,9 @@ ONE_FUNCTION void multiply_chosen(const Choices &all, const Piece &piece, bool r
             from = copies.get();
         }
         Scattered to = {out, products};
-        const Work work = {all.weights + (w * all.rows + piece.first) * row_bytes, piece.length,
+        const Work work = {all.weights + (w * all.rows + piece.first) * all.row_bytes, piece.length,
                            all.blocks, {from, all.vectors.columns}, count};
-        multiply_piece<Block>(work, deliver, &to, piece.first, all.rows);
+        multiply(work, scatter, &to, piece.first, all.rows);
         begin += count;
     }
     const u64 lost = all.products - begin;
@@ -242,29 +241,42 @@ ONE_FUNCTION void multiply_chosen(const Choices &all, const Piece &piece, bool r
     const Held<f32> zeros = hold<f32>(piece.length);
     memset(zeros.get(), 0, piece.length * sizeof(f32));
     Scattered to = {out, products};
-    deliver(zeros.get(), 0, piece.first, piece.length, lost, &to, all.rows);
-    for (u64 i = 0; i < lost && reports; ++i)
+    scatter(zeros.get(), 0, piece.first, piece.length, lost, &to, all.rows);
+    for (u64 i = 0; i < lost && piece.first == 0; ++i)
         if (all.ids[products[i]] != NONE)
             report_index(all.entry, products[i], all.ids[products[i]], all.count);
 }
 
-// `sharing` products of neighbors have one vector.
-#define INDEXED_AS(format, T, Block)                                                               \
-    KERNEL(indexed_##format##_##T,                                                                 \
-           (const void *weights, const u8 *x, const u32 *ids, T *out, u64 count, u64 rows,         \
+// Of a format: the elements and the bytes of a block, and what multiplies.
+struct Format {
+    u64 elements, bytes;
+    Multiply multiply;
+};
+
+ONE_FUNCTION void multiply_indexed(const Format &format, const char *entry, const void *weights,
+                                   const u8 *x, const u32 *ids, f32 *out,
+                                   const u64 (&sizes)[5], u64 block, u64 blocks)
+{
+    const u64 count = sizes[0], rows = sizes[1], columns = sizes[2];
+    const Piece piece(rows, block, blocks, PANEL);
+    const u64 each = columns / format.elements;
+    const Choices all = {entry, static_cast<const u8 *>(weights), count, rows, each,
+                         each * format.bytes, {x, columns}, sizes[4], ids, sizes[3]};
+    if (piece.length != 0)
+        multiply_chosen(all, piece, format.multiply, out);
+}
+
+// `sharing` products of neighbors have one vector. Results are f32: 48 kernels more for halves
+// would be more than a wheel has room for.
+#define INDEXED(format, Block)                                                                     \
+    KERNEL(indexed_##format,                                                                       \
+           (const void *weights, const u8 *x, const u32 *ids, f32 *out, u64 count, u64 rows,       \
             u64 columns, u64 products, u64 sharing))                                               \
     {                                                                                              \
-        const Piece piece(rows, blockIdx.x, gridDim.x, PANEL);                                     \
-        const Choices all = {"indexed_" #format "_" #T, static_cast<const u8 *>(weights), count,   \
-                             rows, columns / Block::ELEMENTS, {x, columns}, sharing, ids,          \
-                             products};                                                            \
-        if (piece.length != 0)                                                                     \
-            multiply_chosen<Block>(all, piece, piece.first == 0, scatter_as<T>, out);              \
+        multiply_indexed({Block::ELEMENTS, sizeof(Block), multiply_piece<Block>},                  \
+                         "indexed_" #format, weights, x, ids, out,                                 \
+                         {count, rows, columns, products, sharing}, blockIdx.x, gridDim.x);        \
     }
-#define INDEXED(format, Block)                                                                     \
-    INDEXED_AS(format, f32, Block)                                                                 \
-    INDEXED_AS(format, f16, Block)                                                                 \
-    INDEXED_AS(format, bf16, Block)
 
 FORMATS_OF_CANDLE(INDEXED)
 FORMATS_BESIDE(INDEXED)

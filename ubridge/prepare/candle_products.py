@@ -145,13 +145,16 @@ class CandleProducts(Convention):
             return
         count, rows, columns, tokens, used, vectors = sizes
         products = tokens * used
+        made = out if out.dtype is f32 else steps.scratch(products * rows, f32)
         arguments: Arguments = {
-            **{"weights": weights, "x": x, "ids": ids, "out": out, "count": count, "rows": rows},
+            **{"weights": weights, "x": x, "ids": ids, "out": made, "count": count, "rows": rows},
             **{"columns": columns, "products": products, "sharing": products // vectors},
         }
         # Each piece copies the vectors that have one weight in common: of many, pieces are few.
         least = 32 if products <= 3 * count else rows // (4 * self.limits.processors)
-        steps.launch(op, out.dtype, (rows, max(32, least), products * rows * columns), arguments)
+        steps.launch(op, f32, (rows, max(32, least), products * rows * columns), arguments)
+        if made is not out:
+            self.cast(made, Layout.contiguous(products * rows), out, steps)
 
     def block_elements(self, op: Op, weight: Memory, out: Memory, steps: Steps) -> None:
         """The elements of a weight of blocks."""
