@@ -87,6 +87,7 @@ from ubridge.graph.dispatch import (
 from ubridge.graph.graph import ComputeGraph
 from ubridge.graph.ops import OpParams, TensorOp
 from ubridge.graph.tracing import trace
+from ubridge.indexed_products import indexed_matmul
 from ubridge.ops.caches import cached_attention, kv_append, launch_kv_append, rope_at
 from ubridge.ops.choices import clip, isnan, where
 from ubridge.ops.einsum import einsum
@@ -202,6 +203,7 @@ __all__ = [
     "QuantizedWeight",
     "linear",
     "quantized_matmul",
+    "indexed_matmul",
     "InvalidFileError",
     "Weights",
     "load",

@@ -202,10 +202,10 @@ def _require_fitting(x: DeviceTensor, weight: QuantizedWeight, activations: str)
             f"quantized_matmul: expected a last axis of {wanted}, got shape {x.shape}"
         )
     if not is_rounded:
-        _require_floats("quantized_matmul", x)
+        require_floats("quantized_matmul", x)
 
 
-def _require_floats(name: str, x: DeviceTensor) -> None:
+def require_floats(name: str, x: DeviceTensor) -> None:
     if x.dtype not in (f32, f16, bf16):
         raise ArgumentTypeError(
             f"{name}: expected x of f32, f16 or bf16, got {x.dtype}: use astype"
@@ -223,7 +223,7 @@ def quantize_activations(
     """
     require_tensors("quantize_activations", x)
     told = block_format(format)
-    _require_floats("quantize_activations", x)
+    require_floats("quantize_activations", x)
     columns = x.shape[-1] if x.shape else 1
     told.row_bytes(columns)
     made = _Products(x, stream).quantized(told, columns)

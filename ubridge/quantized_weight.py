@@ -71,11 +71,19 @@ class QuantizedWeight:
     def from_numpy(
         cls, values: Array, format: BlockFormat | str, *, device: DeviceLike | None = None
     ) -> QuantizedWeight:
-        """Quantize a matrix and bring it to a device, the current one when none is given."""
+        """Quantize a matrix and bring it to a device, the current one when none is given.
+
+        Several matrices, of three axes, become a weight with as many.
+        """
         values = np.asarray(values)
-        if values.ndim != 2:
-            raise ArgumentValueError(f"quantize: expected a matrix, got shape {values.shape}")
-        return cls.from_blocks(quantize(values, format), format, *values.shape, device=device)
+        if values.ndim not in (2, 3):
+            raise ArgumentValueError(
+                f"quantize: expected a matrix, got shape {values.shape}; several have three axes"
+            )
+        blocks = np.frombuffer(quantize(values, format), np.uint8)
+        rows, columns = prod(values.shape[:-1]), values.shape[-1]
+        buffer = DeviceBuffer.from_numpy(blocks, device=device)
+        return cls(buffer, format, rows, columns, shape=values.shape)
 
     @classmethod
     def from_blocks(

@@ -43,7 +43,8 @@ def traced(rng: np.random.Generator) -> ComputeGraph:
     rotated, angles = fresh(2, 2, 3, 4), fresh(3, 2)
     changed, cache, filled, target = fresh(5, 6), fresh(2, 6, 4), fresh(4, 6), fresh(4, 6)
     weight = ub.QuantizedWeight.from_numpy(rng.standard_normal((5, 64)), "q8_0")
-    vector = fresh(2, 64)
+    experts = ub.QuantizedWeight.from_numpy(rng.standard_normal((3, 4, 64)), "q8_0")
+    vector, chosen = fresh(2, 64), ub.asarray(rng.integers(0, 3, (2, 2)).astype("u4"))
     held: list[DeviceTensor] = []
     with ub.trace() as graph:
         graph.name(x, "x")
@@ -71,6 +72,7 @@ def traced(rng: np.random.Generator) -> ComputeGraph:
         held += windows(image, signal)
         held += [x @ y.T, cube @ fresh(8, 2), ub.quantized_matmul(vector, weight)]
         held.append(ub.quantized_matmul(vector, weight, activations="q8"))
+        held.append(ub.indexed_matmul(vector.expand_dims(1), experts, chosen))
         elements = ub.launch_dequantize("q8_0", weight.blocks, 5, 64)
         held.append(DeviceTensor(elements, ub.Layout.contiguous((5, 64))))
         held.append(ub.embedding(ids(5, 2, 3), weight))

@@ -112,6 +112,26 @@ def product_in_q8(t: Trial) -> Iterator[Outcome]:
     yield Outcome(got, exact @ values.T, magnitude, columns)
 
 
+@run("indexed_product")
+def product_at_ids(t: Trial) -> Iterator[Outcome]:
+    name = t.op.name.removeprefix("indexed_")
+    experts, rows, columns = t.length(4), t.length(), FORMATS[name].elements * t.length(3)
+    tokens, used = t.length(5), t.length(3)
+    shared = bool(t.rng.integers(0, 2))
+    x = exact_in_8_bits(t.rng, (tokens, 1 if shared else used, columns))
+    x = x.astype(as_dtype(t.dtype).dtype)
+    whole, values = _weight(t, name, experts * rows, columns)
+    shape = (experts, rows, columns)
+    weights = ub.QuantizedWeight(whole.buffer, name, experts * rows, columns, shape=shape)
+    ids = t.rng.integers(0, experts, (tokens, used)).astype(np.uint32)
+    given = ub.from_numpy(x, device=t.device)
+    got = ub.indexed_matmul(given, weights, ub.from_numpy(ids, device=t.device)).to_numpy()
+    chosen = values.reshape(shape)[ids]
+    exact = np.broadcast_to(x.astype(np.float64), (tokens, used, columns))[..., None]
+    magnitude = abs(chosen) @ abs(exact) + 16 * abs(exact).sum(2, keepdims=True)
+    yield Outcome(got, (chosen @ exact)[..., 0], magnitude[..., 0], columns)
+
+
 @run("activations")
 def activations(t: Trial) -> Iterator[Outcome]:
     run_of = int(t.op.name.removeprefix("activations_"))

@@ -30,7 +30,7 @@ assert tests.ubridge.op_runs_decoding and tests.ubridge.op_runs_windows
 
 
 # One operation a format of blocks: on simulated devices a draw of them runs.
-_OF_BLOCKS = ("quantized_matvec", "quantized_product", "block_elements")
+_OF_BLOCKS = ("quantized_matvec", "quantized_product", "indexed_product", "block_elements")
 CASES = [
     pytest.param(
         op,

@@ -17,7 +17,11 @@ import pytest
 
 import ubridge as ub
 from ubridge import OPS, DeviceTensor
-from ubridge.buffers.block_launches import launch_activations, launch_quantized_product
+from ubridge.buffers.block_launches import (
+    launch_activations,
+    launch_indexed_product,
+    launch_quantized_product,
+)
 from uhal import Device
 from uhal.errors import DeviceError
 
@@ -27,6 +31,7 @@ _CALLED = {
     "index_select": {"take", "embedding"},
     "quantized_matvec": {"quantized_matmul"},
     "quantized_product": {"quantized_matmul"},
+    "indexed_product": {"indexed_matmul"},
     "activations": {"quantize_activations"},
     "block_elements": {"launch_dequantize"},
 }
@@ -53,6 +58,9 @@ class Tensors:
         self.position = self.of((1,), device, "i64")
         self.weight = ub.QuantizedWeight.from_numpy(
             np.zeros((2, 32), np.float32), "q4_0", device=device
+        )
+        self.experts = ub.QuantizedWeight.from_numpy(
+            np.zeros((2, 1, 32), np.float32), "q4_0", device=device
         )
         self.far = self.of((2, 3), other)
         self.far_image = self.of((1, 2, 4, 4), other)
@@ -302,6 +310,33 @@ def mistakes(t: Tensors) -> dict[str, list[tuple[str, Attempt]]]:
             (
                 "dtype",
                 lambda: launch_quantized_product("q4_0", t.weight.buffer, x.buffer, 1, 32),
+            ),
+        ],
+        "indexed_product": [
+            ("no tensor", lambda: ub.indexed_matmul(wrong, t.experts, [[0]])),
+            ("no weights", lambda: ub.indexed_matmul(t.wide[:, None], wrong, [[0], [1]])),
+            ("one weight", lambda: ub.indexed_matmul(t.wide[:, None], t.weight, [[0], [1]])),
+            ("columns", lambda: ub.indexed_matmul(x[None], t.experts, [[0]])),
+            ("shapes", lambda: ub.indexed_matmul(t.wide[None], t.experts, [[0]])),
+            ("bounds", lambda: ub.indexed_matmul(t.wide[None], t.experts, [[0, 2]])),
+            ("ids", lambda: ub.indexed_matmul(t.wide[None], t.experts, t.position[None])),
+            ("dtype", lambda: ub.indexed_matmul(t.narrow[None], t.experts, [[0, 1]])),
+            ("devices", lambda: ub.indexed_matmul(far[None], t.experts, [[0]])),
+            (
+                "counts",
+                lambda: ub.indexed_matmul(t.wide[None], [t.experts, t.experts[:1]], [[0, 1]]),
+            ),
+            (
+                "size",
+                lambda: launch_indexed_product(
+                    "q4_0",
+                    t.experts.buffer,
+                    t.flags.buffer,
+                    t.flags.buffer,
+                    (2, 1, 32),
+                    tokens=1,
+                    used=1,
+                ),
             ),
         ],
         "block_elements": [

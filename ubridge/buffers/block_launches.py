@@ -9,7 +9,7 @@ from ubridge.core.op_table import OPS, Op
 from ubridge.core.question import Question
 from ubridge.device.executor import DeviceExecutor, Executor
 from uhal import DeviceBuffer
-from uhal.dtypes import DTypeLike, as_dtype, f32, u8
+from uhal.dtypes import DTypeLike, as_dtype, f32, u8, u32
 from uhal.errors import ArgumentTypeError, ArgumentValueError
 from uhal.interop import StreamLike
 
@@ -157,6 +157,61 @@ def launch_quantized_product(
         (("columns", columns),),
     )
     return enqueued(at, question, stream, out, blocks, activations)
+
+
+def launch_indexed_product(
+    format: BlockFormat | str,
+    weights: DeviceBuffer,
+    activations: DeviceBuffer,
+    ids: DeviceBuffer,
+    shape: tuple[int, int, int],
+    *,
+    tokens: int,
+    used: int,
+    is_shared: bool = True,
+    dtype: DTypeLike = f32,
+    out: DeviceBuffer | None = None,
+    stream: StreamLike | None = None,
+    executor: Executor | None = None,
+) -> DeviceBuffer:
+    """Multiply vectors that `launch_activations` made by those of several weights that ids name.
+
+    The weights lie one after the other, in a `shape` of (weights, rows, columns). The ids, u32, are
+    (tokens, used); vectors are one for each token, or where not `is_shared` one for each id. The
+    result is (tokens, used, rows) of f32, f16 or bf16. The device checks ids: one out of bounds
+    gives numbers that mean nothing and an `IndexError` once the host waits. Raises as
+    `launch_quantized_matvec` does.
+    """
+    told, wanted = block_format(format), as_dtype(dtype)
+    op = OPS[f"indexed_{told.name}"]
+    at = executor or DeviceExecutor.of(weights.device)
+    count, rows, columns = shape
+    if min(count, rows, tokens, used) < 0:
+        raise ArgumentValueError(f"{op.name}: expected counts, got {shape}, {tokens} and {used}")
+    blocks = require_blocks(op, told, weights, count * rows, columns)
+    width = activation_bytes(columns)
+    vectors = tokens if is_shared else tokens * used
+    for name, buffer, kind in (("x", activations, u8), ("ids", ids, u32)):
+        if buffer.dtype is not kind:
+            raise ArgumentTypeError(f"{op.name}, {name!r}: expected {kind}, got {buffer.dtype}")
+    require_size(op, "x", activations, vectors * width)
+    require_size(op, "ids", ids, tokens * used)
+    if out is not None and out.dtype is not wanted:
+        raise ArgumentTypeError(f"{op.name}, out: expected {wanted}, got {out.dtype}")
+    require_room(op, out, tokens * used * rows)
+    if count == 0 and tokens * used:
+        raise IndexError(f"{op.name}: cannot choose from no weights")
+    question = Question(
+        op,
+        (
+            (blocks.dtype, Layout.contiguous(blocks.size)),
+            (u8, Layout.contiguous((vectors, width))),
+            (u32, Layout.contiguous((tokens, used))),
+        ),
+        (wanted, Layout.contiguous((tokens, used, rows))),
+        (("columns", columns),),
+    )
+    return enqueued(at, question, stream, out, blocks, activations, ids)
 
 
 def _require_vectors(op: Op, vectors: int) -> None:

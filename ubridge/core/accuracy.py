@@ -94,6 +94,7 @@ _OF_FAMILY: Mapping[str, Accuracy] = {
     "cached_attention": _PRODUCT,
     "quantized_matvec": _PRODUCT,
     "quantized_product": _PRODUCT,
+    "indexed_product": _PRODUCT,
     "activations": _STEP,
     "block_elements": _ROUNDED,
 }

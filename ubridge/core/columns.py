@@ -236,6 +236,7 @@ HOST: Mapping[str, Row] = {
     **CANDLE,
     "activations": Row("block_matmul", _PLAIN, pieces_of_lines),
     "quantized_product": Row("block_matmul", _PLAIN, pieces_of_lines),
+    "indexed_product": Row("block_matmul", "{root}", pieces_of_lines),
 }
 """Those, and kernels for CPUs alone."""
 

@@ -83,6 +83,7 @@ FAMILIES = {
         Family("quantized_matvec", "weight of blocks, x", "(…, rows of the weight)"),
         Family("activations", "x", "(vectors, bytes): x as products with blocks take it"),
         Family("quantized_product", "weight of blocks, activations", "(vectors, rows)"),
+        Family("indexed_product", "weights of blocks, activations, ids", "(tokens, used, rows)"),
         Family("block_elements", "weight of blocks", "(rows, columns) of the weight"),
         Family("kv_concat", "x, y, axis", "that of x, longer along the axis"),
         Family("kv_append", "x, source, position", "that of x, which is changed in place"),
@@ -306,6 +307,8 @@ _LINES: tuple[tuple[str, str, str, str, str, Callable[..., Array] | None], ...] 
       for elements, told in ((32, "less than 256"), (256, "256"))),
     *((f"product_{name}", "quantized_product", f"product_{name}", "bf16 f16 f32",
        f"x of 8 bits times the transpose of a weight of {name}", None) for name in FORMATS),
+    *((f"indexed_{name}", "indexed_product", f"indexed_{name}", "bf16 f16 f32",
+       f"x of 8 bits times the transposes of weights of {name} at ids", None) for name in FORMATS),
     *((f"elements_{name}", "block_elements", f"dequantize_{name}", "bf16 f16 f32",
        f"elements of a weight of {name}: {format.summary}", None)
       for name, format in FORMATS.items()),

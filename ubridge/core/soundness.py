@@ -251,6 +251,26 @@ def _product_of_blocks(question: Question) -> bool:
     )
 
 
+def _product_at_ids(question: Question) -> bool:
+    (_, dtype, rounded, kind), (result, weights, x, ids) = parts(question)
+    columns = question.attribute("columns")
+    if not same(3, result.rank) or not same(2, x.rank, ids.rank) or not lies(weights, x, ids):
+        return False
+    tokens, used, rows = result.shape
+    format = FORMATS[question.op.name.partition("_")[2]]
+    if not count(columns) or columns % format.elements or weights.rank != 1:
+        return False
+    several, rest = divmod(weights.size * dtype.itemsize, rows * format.row_bytes(columns))
+    return (
+        (rounded, kind, dtype) == (u8, u32, format.word)
+        and ids.shape == (tokens, used)
+        and x.shape in ((tokens, activation_bytes(columns)), (tokens * used, x.shape[1]))
+        and x.shape[1] == activation_bytes(columns)
+        and several >= 1
+        and rest == 0
+    )
+
+
 def _elements(question: Question) -> bool:
     (_, dtype), (result, weight) = parts(question)
     if result.rank != 2 or weight.rank != 1 or not lies(weight):
@@ -297,6 +317,7 @@ _FORMS: dict[str, tuple[tuple[int, ...], int, str]] = {
     "quantized_matvec": ((2,), 0, ""),
     "activations": ((1,), 0, ""),
     "quantized_product": ((2,), 0, "columns"),
+    "indexed_product": ((3,), 0, "columns"),
     "block_elements": ((1,), 0, ""),
     "attention": ((3, 4), 1, "causal"),
     "kv_concat": ((2,), 0, "axis"),
@@ -325,6 +346,7 @@ _RULES: dict[str, Callable[[Question], bool]] = {
     "quantized_matvec": _matvec,
     "activations": _activations,
     "quantized_product": _product_of_blocks,
+    "indexed_product": _product_at_ids,
     "block_elements": _elements,
     "attention": of_attention.attention,
     "kv_concat": of_attention.kv_concat,
@@ -337,6 +359,7 @@ _RULES: dict[str, Callable[[Question], bool]] = {
 STEERING = {
     **dict.fromkeys(("index_select", "gather", "kv_append"), (1,)),
     **dict.fromkeys(("scatter", "index_add"), (0,)),
+    "indexed_product": (2,),
     **dict.fromkeys(("rope_at", "cached_attention"), (3,)),
 }
 """Family to the operands that address elements, which must not change while they are read."""

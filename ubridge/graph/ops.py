@@ -15,6 +15,7 @@ from typing import Any
 
 from ubridge.core.layout import Shape
 from ubridge.core.op_table import OPS, Op
+from ubridge.indexed_products import indexed_matmul
 from ubridge.ops import choices, elementwise, fused, nn, products, reductions, selection
 from ubridge.ops.caches import cached_attention, kv_append, rope_at
 from ubridge.quantized import QuantizedWeight, quantize_activations, quantized_matmul
@@ -208,6 +209,15 @@ def _activations(op: Op, operands: _Operands, params: OpParams) -> Any:
     return quantize_activations(operands[0], "q8_K" if op.name == "activations_256" else "q8_0")
 
 
+def _product_at_ids(op: Op, operands: _Operands, params: OpParams) -> Any:
+    _require_count(op, operands, 3)
+    x, weights, ids = operands
+    format = op.name.partition("_")[2]
+    if not isinstance(weights, QuantizedWeight) or weights.format.name != format:
+        raise ArgumentTypeError(f"{op.name}: expected weights of {format}, got {weights!r}")
+    return indexed_matmul(x, weights, ids)
+
+
 def _gated(op: Op, operands: _Operands, params: OpParams) -> Any:
     _require_count(op, operands, 2)
     return fused.silu_mul(*operands)
@@ -283,6 +293,7 @@ _BY_FAMILY: Mapping[str, Callable[[Op, _Operands, OpParams], Any]] = {
     "matmul": _matmul,
     **dict.fromkeys(("quantized_matvec", "quantized_product"), _product_of_blocks),
     "activations": _activations,
+    "indexed_product": _product_at_ids,
     "attention": _attention,
     **dict.fromkeys(("rope", "rope_i", "rope_thd"), _rope),
     "gated": _gated,

@@ -2,11 +2,15 @@
 // of vectors, `product_<format>_<type>` multiplies by them: out[v, row] = sum over l of weight[row,
 // l] x[v, l]. Products of integers are exact, sums of them are taken in f32 and rounded once.
 //
+// `indexed_<format>` has several weights and for each product the id of the one it is by.
+//
 // A piece of the rows is gone through in tiles, all vectors by one before the next: the blocks are
 // read from memory once. Grids are (pieces). ubridge/buffers/activation_launches.py says what the
 // bytes are of.
 #include "block_panels.h"
 #include "block_rows.h"
+
+#include <uhal/report.h>
 
 // -- vectors of bytes -----------------------------------------------------------------------------
 
@@ -146,3 +150,133 @@ ONE_FUNCTION void deliver_as(const f32 *results, u64 step, u64 first, u64 length
 
 FORMATS_OF_CANDLE(PRODUCTS)
 FORMATS_BESIDE(PRODUCTS)
+
+// -- products by ids ------------------------------------------------------------------------------
+
+enum : u32 { NONE = ~0u }; // an id that stands for no weight: nothing is reported for it
+
+// Several weights, one after the other, and products each of which is by one of them: product t is
+// of vector t / sharing, and of the weight ids[t].
+struct Choices {
+    const char *entry;
+    const u8 *weights;
+    u64 count, rows, blocks, row_bytes;
+    Vectors vectors;
+    u64 sharing;
+    const u32 *ids;
+    u64 products;
+};
+
+// Products in the order of their weights: those by weight w are order[ends[w - 1]] to
+// order[ends[w] - 1]. Behind ends[count - 1] are those whose id is none.
+struct Order {
+    Held<u32> ends, order;
+
+    DEVICE_METHOD Order(const Choices &all)
+        : ends(hold<u32>(all.count + 1)), order(hold<u32>(all.products))
+    {
+        memset(ends.get(), 0, (all.count + 1) * sizeof(u32));
+        for (u64 t = 0; t < all.products; ++t)
+            ++ends.get()[smaller(all.ids[t], all.count)];
+        u32 before = 0;
+        for (u64 w = 0; w <= all.count; ++w) {
+            const u32 here = ends.get()[w];
+            ends.get()[w] = before;
+            before += here;
+        }
+        for (u64 t = 0; t < all.products; ++t)
+            order.get()[ends.get()[smaller(all.ids[t], all.count)]++] = u32(t);
+    }
+};
+
+// Results of products that are rows of `out` anywhere.
+struct Scattered {
+    f32 *out;
+    const u32 *products;
+};
+
+ONE_FUNCTION void scatter(const f32 *results, u64 step, u64 first, u64 length, u64 vectors,
+                             void *out, u64 out_rows)
+{
+    const Scattered &to = *static_cast<const Scattered *>(out);
+    for (u64 v = 0; v < vectors; ++v)
+        for (u64 row = 0; row < length; ++row)
+            to.out[to.products[v] * out_rows + first + row] = results[v * step + row];
+}
+
+// `multiply_piece` of a format: one function is enough for all else.
+typedef void (*Multiply)(const Work &work, Deliver deliver, void *out, u64 first_row, u64 out_rows);
+
+// A piece of the rows of every weight: products by one weight go through it together. Of an id out
+// of bounds the results are 0, and one piece reports it.
+ONE_FUNCTION void multiply_chosen(const Choices &all, const Piece &piece, Multiply multiply,
+                                  f32 *out)
+{
+    const Order order(all);
+    const u64 vector_bytes = all.vectors.filled() / 4 * 5;
+    u64 begin = 0;
+    for (u64 w = 0; w < all.count; ++w) {
+        const u64 count = order.ends.get()[w] - begin;
+        if (count == 0)
+            continue;
+        const u32 *const products = order.order.get() + begin;
+        const Held<u8> copies = hold<u8>(count > 1 ? count * vector_bytes : 0);
+        const u8 *from = all.vectors.memory + products[0] / all.sharing * vector_bytes;
+        if (count > 1) {
+            for (u64 i = 0; i < count; ++i)
+                memcpy(copies.get() + i * vector_bytes,
+                       all.vectors.memory + products[i] / all.sharing * vector_bytes, vector_bytes);
+            from = copies.get();
+        }
+        Scattered to = {out, products};
+        const Work work = {all.weights + (w * all.rows + piece.first) * all.row_bytes, piece.length,
+                           all.blocks, {from, all.vectors.columns}, count};
+        multiply(work, scatter, &to, piece.first, all.rows);
+        begin += count;
+    }
+    const u64 lost = all.products - begin;
+    if (lost == 0)
+        return;
+    const u32 *const products = order.order.get() + begin;
+    const Held<f32> zeros = hold<f32>(piece.length);
+    memset(zeros.get(), 0, piece.length * sizeof(f32));
+    Scattered to = {out, products};
+    scatter(zeros.get(), 0, piece.first, piece.length, lost, &to, all.rows);
+    for (u64 i = 0; i < lost && piece.first == 0; ++i)
+        if (all.ids[products[i]] != NONE)
+            report_index(all.entry, products[i], all.ids[products[i]], all.count);
+}
+
+// Of a format: the elements and the bytes of a block, and what multiplies.
+struct Format {
+    u64 elements, bytes;
+    Multiply multiply;
+};
+
+ONE_FUNCTION void multiply_indexed(const Format &format, const char *entry, const void *weights,
+                                   const u8 *x, const u32 *ids, f32 *out,
+                                   const u64 (&sizes)[5], u64 block, u64 blocks)
+{
+    const u64 count = sizes[0], rows = sizes[1], columns = sizes[2];
+    const Piece piece(rows, block, blocks, PANEL);
+    const u64 each = columns / format.elements;
+    const Choices all = {entry, static_cast<const u8 *>(weights), count, rows, each,
+                         each * format.bytes, {x, columns}, sizes[4], ids, sizes[3]};
+    if (piece.length != 0)
+        multiply_chosen(all, piece, format.multiply, out);
+}
+
+// `sharing` products of neighbors have one vector. Results are f32: 48 kernels more for halves
+// would be more than a wheel has room for.
+#define INDEXED(format, Block)                                                                     \
+    KERNEL(indexed_##format,                                                                       \
+           (const void *weights, const u8 *x, const u32 *ids, f32 *out, u64 count, u64 rows,       \
+            u64 columns, u64 products, u64 sharing))                                               \
+    {                                                                                              \
+        multiply_indexed({Block::ELEMENTS, sizeof(Block), multiply_piece<Block>},                  \
+                         "indexed_" #format, weights, x, ids, out,                                 \
+                         {count, rows, columns, products, sharing}, blockIdx.x, gridDim.x);        \
+    }
+
+FORMATS_OF_CANDLE(INDEXED)
+FORMATS_BESIDE(INDEXED)

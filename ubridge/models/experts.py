@@ -7,19 +7,24 @@ import numpy as np
 import ubridge as ub
 from ubridge.models.architecture import Experts
 from ubridge.models.body import Part, Tensor, Weight, products
-from uhal.dtypes import f32, i64
+from uhal.dtypes import f32
 
 
 def mixed(x: Tensor, weights: Part, experts: Experts) -> Tensor:
     """Return (tokens, E): of each token the chosen experts' results, by their shares.
 
-    Of one token the device finds the experts' weights by itself, so that it can be captured; of
-    several the host reads which are chosen, and each expert takes its tokens at once.
+    The device finds the weights of the experts by itself, so that it can be captured. Only of
+    several tokens and weights that are not quantized the host reads which are chosen: each expert
+    then takes all of its tokens at once.
     """
     shares, chosen = routed(x, weights, experts)
-    if x.shape[0] == 1:
-        return _of_one(x, weights, shares, chosen[0])
-    return _of_several(x, weights, shares, chosen)
+    before, after = _of(weights, "gate", "up"), _of(weights, "down")
+    is_quantized = all(isinstance(one, ub.QuantizedWeight) for one in (*before, *after))
+    if x.shape[0] > 1 and not is_quantized:
+        return _of_several(x, weights, shares, chosen)
+    gate, up = ub.indexed_matmul(x.expand_dims(1), before, chosen)
+    (found,) = ub.indexed_matmul(ub.silu_mul(gate, up), after, chosen)
+    return (shares.expand_dims(1) @ found.astype(f32)).reshape(*x.shape).astype(x.dtype)
 
 
 def routed(x: Tensor, weights: Part, experts: Experts) -> tuple[Tensor, Tensor]:
@@ -31,33 +36,18 @@ def routed(x: Tensor, weights: Part, experts: Experts) -> tuple[Tensor, Tensor]:
     return shares, chosen
 
 
-def _of_one(x: Tensor, weights: Part, shares: Tensor, chosen: Tensor) -> Tensor:
-    column = x.reshape(-1, 1)
-    gate, up = (_taken(weights[f"expert_{one}.weight"], chosen, x) @ column for one in _BEFORE)
-    after = _taken(weights["expert_down.weight"], chosen, x) @ ub.silu_mul(gate, up)
-    return (shares @ after[:, :, 0].astype(f32)).astype(x.dtype)
-
-
-def _taken(weight: Weight, chosen: Tensor, x: Tensor) -> Tensor:
-    """The matrices of the chosen experts: (used, rows, columns)."""
-    if not isinstance(weight, ub.QuantizedWeight):
-        return ub.take(weight, chosen)
-    rows = weight.shape[1]
-    own = ub.arange(rows, dtype=i64, device=x.device)
-    return weight.take(chosen.astype(i64).expand_dims(1) * rows + own, x.dtype)
-
-
 def _of_several(x: Tensor, weights: Part, shares: Tensor, chosen: Tensor) -> Tensor:
     found = chosen.to_numpy()
     total = ub.zeros(x.shape, device=x.device)
     for expert in np.unique(found):
         tokens, slots = np.nonzero(found == expert)
         own = ub.take(x, tokens)
-        gate, up = products(own, [weights[f"expert_{one}.weight"][int(expert)] for one in _BEFORE])
+        gate, up = products(own, [one[int(expert)] for one in _of(weights, "gate", "up")])
         after = ub.linear(ub.silu_mul(gate, up), weights["expert_down.weight"][int(expert)])
         share = ub.take(shares.reshape(-1), tokens * found.shape[1] + slots)
         total = ub.index_add(total, tokens, after.astype(f32) * share.expand_dims(1), 0)
     return total.astype(x.dtype)
 
 
-_BEFORE = ("gate", "up")
+def _of(weights: Part, *parts: str) -> list[Weight]:
+    return [weights[f"expert_{part}.weight"] for part in parts]

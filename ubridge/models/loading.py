@@ -147,7 +147,8 @@ class Loader:
         return sum(self.source.weights.entries[name].nbytes for name in one.names)
 
     def _is_to_be_quantized(self, one: Wanted) -> bool:
-        if self.quantize is None or len(one.shape) != 2 or not one.part.endswith("weight"):
+        axes = 3 if one.part.startswith("expert_") else 2
+        if self.quantize is None or len(one.shape) != axes or not one.part.endswith("weight"):
             return False
         kind = self.source.weights.entries[one.names[0]].kind
         if not isinstance(kind, DType) or one.part.startswith(("router", "positions", "q_", "k_")):

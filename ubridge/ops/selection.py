@@ -65,7 +65,7 @@ def take(
     """Return the slices of `x` at `ids` along an axis; the ids' shape replaces the axis."""
     require_tensors("take", x)
     axis = axis_of("take", x.layout, axis)
-    where = _ids("take", x, ids, x.shape[axis], stream)
+    where = checked_ids("take", x, ids, x.shape[axis], stream)
     found = _asked_to_take(_INDEX_SELECT, x, where, axis) if out is None else None
     if found is not None:
         made: Tensor = launched(found, stream, x, where)
@@ -136,7 +136,7 @@ def gather(
     """Return an element of `x` for each id, in the ids' shape, as numpy's `take_along_axis`."""
     require_tensors("gather", x)
     axis = axis_of("gather", x.layout, axis)
-    where = _ids("gather", x, ids, x.shape[axis], stream)
+    where = checked_ids("gather", x, ids, x.shape[axis], stream)
     _require_alike("gather", x.shape, where.shape, axis)
     found = _asked_to_take(_GATHER, x, where, axis) if out is None else None
     if found is not None:
@@ -216,7 +216,7 @@ def _scattered(
 ) -> Tensor:
     require_tensors(name, x, source)
     axis = axis_of(name, x.layout, axis)
-    where = _ids(name, x, ids, x.shape[axis], stream)
+    where = checked_ids(name, x, ids, x.shape[axis], stream)
     if where.shape != source.shape:
         raise ArgumentValueError(
             f"{name}: expected an id for each element of the source, got {where.shape} for "
@@ -237,7 +237,7 @@ def index_add(
     """Add the slices of `source` to those of `x` at ids of an axis, in place."""
     require_tensors("index_add", x, source)
     axis = axis_of("index_add", x.layout, axis)
-    where = _ids("index_add", x, ids, x.shape[axis], stream)
+    where = checked_ids("index_add", x, ids, x.shape[axis], stream)
     expected = (*x.shape[:axis], where.size, *x.shape[axis + 1 :])
     if where.ndim != 1 or source.shape != expected:
         raise ArgumentValueError(
@@ -252,7 +252,7 @@ def index_add(
     return x
 
 
-def _ids(name: str, x: Tensor, ids: Any, length: int, stream: StreamLike | None) -> Tensor:
+def checked_ids(name: str, x: Tensor, ids: Any, length: int, stream: StreamLike | None) -> Tensor:
     """The ids as a tensor on the device, of a type kernels take."""
     if isinstance(ids, StridedTensor):
         found: Any = ids

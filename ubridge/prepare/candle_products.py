@@ -12,10 +12,10 @@ from ubridge.core.product import MatmulChoice, MatmulKernel, Product
 from ubridge.core.question import Question
 from ubridge.device.executor import DeviceExecutor
 from ubridge.device.images import load_module
-from ubridge.prepare.candle_q8_1 import multiply_q8_1, quantize_q8_1
+from ubridge.prepare.candle_q8_1 import multiply_at_ids, multiply_q8_1, quantize_q8_1
 from ubridge.prepare.convention import Convention, Sizes
 from ubridge.prepare.matmul.table import MatmulKernels
-from ubridge.prepare.sizes import AttentionSizes, BlockSizes
+from ubridge.prepare.sizes import AttentionSizes, BlockSizes, IndexedSizes
 from ubridge.prepare.steps import Arguments, Given, Memory, Steps
 from uhal import DType
 from uhal.dtypes import f32, f64
@@ -128,6 +128,33 @@ class CandleProducts(Convention):
             steps.launch(op, out.dtype, (rows, 32, vectors * rows * columns), arguments)
         else:
             multiply_q8_1(self, op, weight, x, out, sizes, steps)
+
+    def indexed_product(
+        self,
+        op: Op,
+        weights: Memory,
+        x: Memory,
+        ids: Memory,
+        out: Memory,
+        sizes: IndexedSizes,
+        steps: Steps,
+    ) -> None:
+        """Products of vectors of 8 bits and those of several weights of blocks that ids name."""
+        if op.family.name not in self._executor.backend_kernels.rows:
+            multiply_at_ids(self, op, (weights, x, ids), out, sizes, steps)
+            return
+        count, rows, columns, tokens, used, vectors = sizes
+        products = tokens * used
+        made = out if out.dtype is f32 else steps.scratch(products * rows, f32)
+        arguments: Arguments = {
+            **{"weights": weights, "x": x, "ids": ids, "out": made, "count": count, "rows": rows},
+            **{"columns": columns, "products": products, "sharing": products // vectors},
+        }
+        # Each piece copies the vectors that have one weight in common: of many, pieces are few.
+        least = 32 if products <= 3 * count else rows // (4 * self.limits.processors)
+        steps.launch(op, f32, (rows, max(32, least), products * rows * columns), arguments)
+        if made is not out:
+            self.cast(made, Layout.contiguous(products * rows), out, steps)
 
     def block_elements(self, op: Op, weight: Memory, out: Memory, steps: Steps) -> None:
         """The elements of a weight of blocks."""

@@ -12,13 +12,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
+from ubridge.core.block_formats import FORMATS
 from ubridge.core.layout import Layout, Shape
 from ubridge.core.op_table import Op
 from ubridge.core.prepared import Prepared
 from ubridge.core.product import MatmulChoice, MatmulKernel
 from ubridge.core.question import Question
 from ubridge.device.executor import DeviceExecutor
-from ubridge.prepare.sizes import AttentionSizes, BlockSizes
+from ubridge.prepare.sizes import AttentionSizes, BlockSizes, IndexedSizes
 from ubridge.prepare.steps import Given, Memory, Steps
 from uhal import DeviceLimits, DType
 from uhal.errors import NotSupportedError
@@ -123,6 +124,8 @@ class Convention(ABC):
                 (vectors, rows), columns = question.shape, question.attribute("columns")
                 blocks = BlockSizes(vectors, rows, columns)
                 self.quantized_product(op, given[0], given[1], out, blocks, steps)
+            case "indexed_product":
+                self._indexed_product(question, steps)
             case "block_elements":
                 self.block_elements(op, given[0], out, steps)
             case "attention":
@@ -140,6 +143,16 @@ class Convention(ABC):
                 self.cached_attention(given, question, steps)
             case _:
                 self.others(question, steps)
+
+    def _indexed_product(self, question: Question, steps: Steps) -> None:
+        tokens, used, rows = question.shape
+        columns = question.attribute("columns")
+        size = question.layout(0).size * question.dtype.itemsize
+        each = rows * FORMATS[question.op.name.partition("_")[2]].row_bytes(columns)
+        vectors = question.layout(1).shape[0]
+        sizes = IndexedSizes(size // each, rows, columns, tokens, used, vectors)
+        weights, x, ids = steps.operands
+        self.indexed_product(question.op, weights, x, ids, steps.result, sizes, steps)
 
     def _attention(self, question: Question, steps: Steps) -> None:
         query, key, value, *masks = steps.operands
@@ -369,6 +382,19 @@ class Convention(ABC):
         steps: Steps,
     ) -> None:
         """Products of a weight of blocks and vectors of 8 bits."""
+        self.others(steps.question, steps)
+
+    def indexed_product(
+        self,
+        op: Op,
+        weights: Memory,
+        x: Memory,
+        ids: Memory,
+        out: Memory,
+        sizes: IndexedSizes,
+        steps: Steps,
+    ) -> None:
+        """Products of vectors of 8 bits and those of several weights of blocks that ids name."""
         self.others(steps.question, steps)
 
     @abstractmethod

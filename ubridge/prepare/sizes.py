@@ -13,6 +13,19 @@ class BlockSizes(NamedTuple):
     columns: int
 
 
+class IndexedSizes(NamedTuple):
+    """Of products of vectors with some of several weights of blocks, each (rows, columns)."""
+
+    weights: int
+    rows: int
+    columns: int
+    tokens: int
+    used: int
+    """Products of a token."""
+    vectors: int
+    """One for each token, or one for each product."""
+
+
 class AttentionSizes(NamedTuple):
     """Of an attention: its queries have `heads` heads, its keys and values `kv_heads`."""
 
@@ -27,4 +40,4 @@ class AttentionSizes(NamedTuple):
     """And from one head to the next."""
 
 
-__all__ = ["AttentionSizes", "BlockSizes"]
+__all__ = ["AttentionSizes", "BlockSizes", "IndexedSizes"]

@@ -1,0 +1,144 @@
+"""Products with some of several weights, which ids name: the experts of a mixture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias, overload
+
+from ubridge.buffers.block_launches import launch_indexed_product
+from ubridge.core.layout import Shape
+from ubridge.core.operand_checks import require_one_device
+from ubridge.ops.elementwise import astype
+from ubridge.ops.products import matmul
+from ubridge.ops.results import delivered, require_tensors
+from ubridge.ops.selection import checked_ids, take
+from ubridge.quantized import quantize_activations, require_floats
+from ubridge.quantized_weight import QuantizedWeight
+from ubridge.tensor import DeviceTensor
+from uhal import DeviceBuffer
+from uhal.dtypes import u32
+from uhal.errors import ArgumentTypeError, ArgumentValueError, InvalidHandleError
+from uhal.interop import StreamLike
+
+Weights: TypeAlias = DeviceTensor | QuantizedWeight
+
+
+@overload
+def indexed_matmul(
+    x: DeviceTensor, weights: Weights, ids: Any, *, stream: StreamLike | None = None
+) -> DeviceTensor: ...
+@overload
+def indexed_matmul(
+    x: DeviceTensor, weights: Sequence[Weights], ids: Any, *, stream: StreamLike | None = None
+) -> tuple[DeviceTensor, ...]: ...
+def indexed_matmul(
+    x: DeviceTensor,
+    weights: Weights | Sequence[Weights],
+    ids: Any,
+    *,
+    stream: StreamLike | None = None,
+) -> DeviceTensor | tuple[DeviceTensor, ...]:
+    """Return `x[t, j] @ weights[ids[t, j]].T` for each token t and each of its ids j.
+
+    `weights` is (experts, rows, columns), quantized or a tensor, or a sequence of such, for which
+    the products come as a tuple; `ids` is (tokens, used); x is (tokens, used, columns), or (tokens,
+    1, columns) where all products of a token have one vector. The result is (tokens, used, rows) in
+    the dtype of x. Candle calls this `indexed_moe_forward`.
+
+    For quantized weights x, of f32, f16 or bf16, is rounded to 8 bits, once for all that take it
+    alike, as `quantized_matmul` does with activations of `"q8"`. The host reads each weight that is
+    chosen once for all its products. GPUs have a kernel for q8_0 and q2_K to q6_K; a weight of
+    another format is copied for each product. Weights of a tensor are gathered, (tokens, used,
+    rows, columns) in all, and multiplied: mind the memory for many tokens.
+
+    Ids are a tensor of u32, as `topk` returns, or integers from the host, which may be negative as
+    numpy's. Those on the device are checked by the device: one out of bounds is an `IndexError`
+    when the host next waits for a result, and the numbers in its place mean nothing. Nothing is
+    read from the device here, so it can be captured. Safe from any thread.
+    """
+    require_tensors("indexed_matmul", x)
+    several = isinstance(weights, Sequence)
+    given: Sequence[Weights] = weights if isinstance(weights, Sequence) else (weights,)
+    if not given:
+        return ()
+    for one in given:
+        _require_weights(x, one)
+        if one.shape[0] != given[0].shape[0]:
+            raise ArgumentValueError(
+                f"indexed_matmul: expected as many weights in each of the sequence, got "
+                f"{given[0].shape[0]} and {one.shape[0]}"
+            )
+    where = _where(x, ids, given[0].shape[0], stream)
+    rounded: dict[int, DeviceTensor] = {}
+    made = tuple(_product(x, one, where, rounded, stream) for one in given)
+    return made if several else made[0]
+
+
+def _product(
+    x: DeviceTensor,
+    weights: Weights,
+    ids: DeviceTensor,
+    rounded: dict[int, DeviceTensor],
+    stream: StreamLike | None,
+) -> DeviceTensor:
+    """The product by one of the weights; `rounded` keeps x for the others."""
+    (tokens, used), (count, rows, columns) = ids.shape, weights.shape
+    if isinstance(weights, DeviceTensor):
+        chosen = take(weights, ids, stream=stream)
+        return matmul(chosen, x.expand_dims(3), stream=stream).reshape(tokens, used, rows)
+    format = weights.format
+    if format.activations not in rounded:
+        rounded[format.activations] = quantize_activations(x, format, stream=stream)
+    vectors = rounded[format.activations]._buffer
+
+    def enqueue(output: DeviceBuffer | None) -> DeviceBuffer:
+        return launch_indexed_product(
+            format, weights.buffer, vectors, ids._buffer, (count, rows, columns), tokens=tokens,
+            used=used, is_shared=x.shape[1] == 1, dtype=x.dtype, out=output, stream=stream,
+            executor=x._executor,
+        )  # fmt: skip
+
+    shape = Shape((tokens, used, rows))
+    return delivered("indexed_matmul", shape, x.dtype, None, (x,), stream, enqueue)
+
+
+def _where(x: DeviceTensor, ids: Any, count: int, stream: StreamLike | None) -> DeviceTensor:
+    """The ids as contiguous u32 on the device; refuse those that do not fit x."""
+    if isinstance(ids, DeviceTensor) and ids.dtype is not u32:
+        raise ArgumentTypeError(
+            f"indexed_matmul, ids: expected a tensor of u32, as topk returns, got {ids.dtype}: use "
+            "astype"
+        )
+    where: DeviceTensor = checked_ids("indexed_matmul", x, ids, count, stream)
+    if (
+        where.ndim != 2
+        or x.ndim != 3
+        or x.shape[0] != where.shape[0]
+        or (x.shape[1] not in (1, where.shape[1]))
+    ):
+        raise ArgumentValueError(
+            "indexed_matmul: expected ids (tokens, used) and x (tokens, used or 1, columns), got "
+            f"{where.shape} and {x.shape}"
+        )
+    return astype(where, u32, stream=stream).contiguous(stream=stream)
+
+
+def _require_weights(x: DeviceTensor, weights: Weights) -> None:
+    if not isinstance(weights, QuantizedWeight):
+        require_tensors("indexed_matmul", weights)
+        require_one_device("indexed_matmul", x, weights)
+    elif weights.device != x.device:
+        raise InvalidHandleError(
+            f"indexed_matmul: expected operands on one device, got {x.device!r} and "
+            f"{weights.device!r}"
+        )
+    else:
+        require_floats("indexed_matmul", x)
+    if len(weights.shape) != 3 or not x.shape or weights.shape[2] != x.shape[-1]:
+        raise ArgumentValueError(
+            "indexed_matmul: expected weights (experts, rows, columns) and x (tokens, used or 1, "
+            f"columns), got {tuple(weights.shape)} and {x.shape}"
+        )
+
+
+__all__ = ["indexed_matmul"]
