@@ -126,6 +126,38 @@ def test_every_entry(host: Device, rng: np.random.Generator, name: str) -> None:
         check_product(rng, noted, name, x_dtype, out_dtype)
 
 
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_entry_by_ids(host: Device, rng: np.random.Generator, name: str) -> None:
+    """An id that stands for no weight gives 0; rows lie in the order of the products."""
+    told = FORMATS[name]
+    count, rows, lines = (int(rng.integers(1, most)) for most in (5, 80, 4))
+    vectors, sharing = int(rng.integers(1, 12)), int(rng.integers(1, 4))
+    columns, products = lines * told.elements, vectors * sharing
+    x = rng.standard_normal((vectors, columns)).astype(np.float32)
+    made = Output("u8", vectors * activation_bytes(columns))
+    given = (DeviceBuffer.from_numpy(x.ravel()), made.buffer, vectors, columns)
+    run(host, MODULE, f"activations_{told.activations}_f32", *given, grid=min(vectors, 2), block=1)
+    blocks = random_blocks(rng, name, count * rows * lines)
+    ids = rng.integers(0, count, products).astype(np.uint32)
+    ids[rng.random(products) < 0.2] = 2**32 - 1
+    output = Output("f32", products * rows)
+    memory = (DeviceBuffer.from_numpy(one) for one in (blocks.ravel(), made.to_numpy(), ids))
+    sizes = (count, rows, columns, products, sharing)
+    grid = int(rng.integers(1, 4))
+    run(host, MODULE, f"indexed_{name}", *memory, output.buffer, *sizes, grid=grid, block=1)
+    weights = elements(blocks, name).astype(np.float64).reshape(count, rows, columns)
+    taken = np.repeat(rounded_to_8_bits(x, told.activations), sharing, 0)
+    is_one = ids < count
+    chosen = np.where(is_one[:, None, None], weights[np.where(is_one, ids, 0)], 0)
+    exact = np.einsum("prc,pc->pr", chosen, taken)
+    magnitude = np.einsum("prc,pc->pr", np.abs(chosen), np.abs(taken))
+    magnitude += 16 * np.abs(taken).sum(1, keepdims=True)
+    error = np.abs(output.to_numpy().reshape(products, rows).astype(np.float64) - exact)
+    bound = HALF_STEP["f32"] * np.abs(exact) + 2.0**-22 * magnitude
+    assert (error[is_one] <= bound[is_one]).all(), (name, float((error / bound).max()))
+    assert (error[~is_one] == 0).all()
+
+
 @pytest.mark.parametrize("level", [*BUILT, *older_levels()])
 def test_every_level(host: Device, rng: np.random.Generator, seed: int, level: str) -> None:
     older = older_levels()
