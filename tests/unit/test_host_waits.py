@@ -9,12 +9,18 @@ import sys
 import pytest
 
 from tests.host_kernels import has_compiler
+from tests.requirements import needed
 from tests.unit.host_driver import ROOT
 
 pytestmark = [
-    pytest.mark.skipif(not has_compiler(), reason="kernels are compiled here"),
+    needed(has_compiler(), "kernels are compiled here"),
     pytest.mark.skipif(sys.platform != "linux", reason="threads are told apart by gettid"),
 ]
+
+on_two_processors = pytest.mark.skipif(
+    not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2,
+    reason="one processor: nobody looks on",
+)
 
 KERNEL = """
 #include <stdexcept>
@@ -64,7 +70,7 @@ def run(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one processor: nobody looks on")
+@on_two_processors
 def test_the_waiting_thread_takes_part() -> None:
     done = run(
         "for _ in range(200):\n"
@@ -91,7 +97,7 @@ def test_one_thread_is_one_thread() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one processor: nobody looks on")
+@on_two_processors
 def test_what_a_block_throws_there_loses_the_device() -> None:
     done = run(
         "launches(10)\n"
