@@ -20,8 +20,6 @@ struct Device;
 
 class Stream {
   public:
-    // A launch that is expected to take less is not worth sharing with a thread that waits for it.
-    static constexpr double worth_of_help_nanoseconds = 10'000;
     static constexpr uint32_t queue_depth = 1024;
     // A caller that met a full queue goes on when it has emptied to here: one at a time, caller and
     // runner would wake each other for every task.
@@ -78,6 +76,9 @@ class Stream {
     friend class Scheduler;
     friend struct Device;
 
+    // A launch that is expected to take less is not worth sharing with a thread that waits for it.
+    static constexpr double worth_of_help_nanoseconds = 10'000;
+
     // Who runs a task: a runner, one that does for a graph, or a thread that waits for it.
     enum class By { runner, graph, waiter };
 
@@ -98,6 +99,7 @@ class Stream {
     Outcome execute(Replay &replay);
     void execute(const Launch &launch, uint64_t index, By by);
     bool is_worth_help(const Launch &launch);
+    uint64_t awaited(bool waited) const;
     bool will_be_awaited(const Function &function) const;
     void note_launch(const Function &function);
     // Runs what is queued, up to what may not run; the rest goes to a runner.

@@ -225,16 +225,18 @@ void Stream::execute(const Launch &launch, uint64_t index, By by) {
     function.learn(items, spent * threads);
 }
 
+// The kernels whose launches are waited for, once it is known whether the last one was.
+uint64_t Stream::awaited(bool waited) const {
+    return waited ? awaited_ | last_launched_ : awaited_ & ~last_launched_;
+}
+
 // Callers that waited for the last launch of a kernel are expected to wait for the next one too.
 bool Stream::will_be_awaited(const Function &function) const {
-    const bool waited = waited_for_.load(std::memory_order_relaxed);
-    const uint64_t awaited = waited ? awaited_ | last_launched_ : awaited_ & ~last_launched_;
-    return (awaited & bit_of(function)) != 0;
+    return (awaited(waited_for_.load(std::memory_order_relaxed)) & bit_of(function)) != 0;
 }
 
 void Stream::note_launch(const Function &function) {
-    const bool waited = waited_for_.exchange(false, std::memory_order_relaxed);
-    awaited_ = waited ? awaited_ | last_launched_ : awaited_ & ~last_launched_;
+    awaited_ = awaited(waited_for_.exchange(false, std::memory_order_relaxed));
     last_launched_ = bit_of(function);
 }
 
