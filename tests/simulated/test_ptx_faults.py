@@ -103,6 +103,19 @@ def test_a_missing_barrier_shows(bugs: Opener, rng: np.random.Generator) -> None
     assert not np.array_equal(driver.download(target.value, 256), x[::-1])
 
 
+def test_shared_memory_does_not_show_the_launch_before(
+    bugs: Opener, rng: np.random.Generator
+) -> None:
+    x = rng.standard_normal(256).astype(np.float32)
+    driver = bugs()
+    source, target = floats(driver, x), floats(driver, x)
+    driver.run("with_barrier", source, target, block=(256, 1, 1))
+    driver.run("uninitialized", target, block=(64, 1, 1))
+    tile = driver.download(target.value, 64)
+    np.testing.assert_array_equal(tile[:32], np.ones(32, np.float32))
+    np.testing.assert_array_equal(tile[32:].view(np.uint32), 0xFFFFFFFF)
+
+
 def test_a_missing_barrier_is_named_in_strict_mode(bugs: Opener) -> None:
     driver = bugs(CHECK="strict")
     source = floats(driver, np.ones(256, np.float32))

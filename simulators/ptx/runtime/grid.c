@@ -194,6 +194,8 @@ static void begin_block(struct uptx_worker *worker, uint64_t index) {
     worker->block.block[2] = index / extent[0] / extent[1];
     worker->random = launch->seed * 0x9E3779B97F4A7C15u + index * 0xD1B54A32D192ED03u + 1;
     worker->arena_used = 0;
+    /* What an earlier launch left could be what a kernel without its barrier should have read. */
+    memset(worker->block.shared, 0xFF, worker->block.total_shared_bytes);
     if (worker->watch != NULL) {
         uptx_watch_block(worker->watch);
     }
