@@ -25,6 +25,9 @@ class Scheduler {
     // Gives the stream back, if a runner is free and has not come for it: a scheduler may let one
     // wait for a processor for milliseconds.
     bool take_back(Stream &stream);
+    // Whether a runner without a stream is awake. One that was called need not be: on a virtual
+    // machine it may be put on the caller's processor, whose turn lasts milliseconds.
+    bool has_idle_runner() const { return spinning_.load(std::memory_order_relaxed) != 0; }
 
     // Whether a runner should leave its stream for another: at once for a higher priority, for an
     // equal one when its turn is over.
@@ -67,7 +70,7 @@ class Scheduler {
     unsigned runners_ = 0;
     unsigned sleeping_ = 0; // and not yet called
     unsigned called_ = 0;   // out of sleep, and not yet back
-    unsigned spinning_ = 0;
+    std::atomic<unsigned> spinning_{0};
     std::atomic<unsigned> ready_count_{0};
     std::atomic<unsigned> ready_high_{0};
     std::atomic<int> called_from_{-1}; // the processor

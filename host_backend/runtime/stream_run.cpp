@@ -199,8 +199,9 @@ void Stream::move(const Copy &copy) {
 void Stream::execute(const Launch &launch, uint64_t index, By by) {
     Function &function = *launch.function;
     const uint64_t items = (launch.blocks - launch.first) * launch.threads();
-    // A runner is free where the waiting thread runs a launch, and the other way round.
-    const bool is_coming = by == By::waiter || (by == By::runner && will_be_awaited(function));
+    // A runner may be free where the waiting thread runs a launch, and the other way round.
+    const bool is_coming = by == By::waiter ? device_.runtime.scheduler.has_idle_runner()
+                                            : by == By::runner && will_be_awaited(function);
     if (by != By::graph) {
         note_launch(function);
     }
