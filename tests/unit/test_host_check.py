@@ -61,13 +61,25 @@ CASES: dict[str, tuple[list[Any], tuple[int, ...], str]] = {
     "fence_too_early": ([2], (2, 64), "race on y[0]"),
     "atomic_and_plain": ([1], (1, 64), "race on y[0]: write of 4 bytes"),
     "write_after_read": ([128], (1, 64), "race on y[0]: read of 4 bytes"),
+    "copies_past_end": ([63, 64], (1, 8), "read of 32 bytes at x[56], outside of argument 0 'x'"),
+    # Two arguments in one allocation: the nearer is named.
+    "moves_past_end": (
+        [[0, 64], [64, 127]],
+        (1, 8),
+        "write of 32 bytes at y[56], outside of argument 1 'y'",
+    ),
+    "fills_past_end": ([63], (1, 8), "write of 32 bytes at y[56], outside of argument 0 'y'"),
     "null_pointer": ([None], (1, 64), "at a null pointer (0), as argument 0 'nothing' is"),
 }
 
 CHILD = """
 import json, sys
 from uhal import Device, DeviceBuffer, Module
+whole = []
 def made(size, dtype):
+    if isinstance(size, list):
+        whole[:] = whole or [DeviceBuffer.zeros(127, dtype)]
+        return whole[0][slice(*size)]
     if size != "freed":
         return None if size is None else DeviceBuffer.zeros(size, dtype)
     with DeviceBuffer.zeros(64, dtype) as gone:
@@ -178,6 +190,10 @@ def test_what_is_right_passes(rng: np.random.Generator) -> None:
         written, arrived, total = (DeviceBuffer.zeros(n, "u32") for n in (20, 1, 1))
         module.get_function("last_block")[20, 32](written, arrived, total)
         assert total.to_numpy()[0] == 190
+        x = DeviceBuffer.from_numpy(values[:64])
+        y, z = (DeviceBuffer.from_numpy(np.full(64, np.nan, "f4")) for _ in range(2))
+        module.get_function("rows")[1, 8](x, y, z)
+        assert np.array_equal(y.to_numpy(), values[:64]) and not z.to_numpy().any()
 
 
 def test_the_variable_asks_for_checked_kernels(monkeypatch: pytest.MonkeyPatch) -> None:

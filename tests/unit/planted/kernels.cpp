@@ -7,6 +7,8 @@
 #include <uhal/vector.h>
 #include <uhal/warp.h>
 
+#include <cstring>
+
 // Each thread reads what its mirror image wrote: a barrier is missing in between.
 KERNEL_BOUNDED(missing_barrier, 256, (const f32 *x, f32 *y)) {
     SHARED(f32, tile, 256);
@@ -222,6 +224,25 @@ KERNEL(write_after_read, (u32 * y)) {
     }
 }
 
+// A row of each work-item by functions of the system: the last row is one element short.
+KERNEL(copies_past_end, (const f32 *x, f32 *y)) {
+    THREADS(t) {
+        memcpy(y + t * blockDim.x, x + t * blockDim.x, blockDim.x * sizeof *x); // here
+    }
+}
+
+KERNEL(moves_past_end, (const f32 *x, f32 *y)) {
+    THREADS(t) {
+        std::memmove(y + t * blockDim.x, x + t * blockDim.x, blockDim.x * sizeof *x); // here
+    }
+}
+
+KERNEL(fills_past_end, (f32 * y)) {
+    THREADS(t) {
+        memset(y + t * blockDim.x, 0, blockDim.x * sizeof *y); // here
+    }
+}
+
 // Nothing is wrong with these.
 KERNEL(reversed_by_warps, (u64 n, const f32 *x, f32 *y, u32 *count)) {
     REGISTER(f32, value, MAX_THREADS);
@@ -258,5 +279,16 @@ KERNEL(last_block, (u32 * written, u32 *arrived, u32 *sum)) {
                 *sum = all;
             }
         }
+    }
+}
+
+// Rows by functions of the system, and none behind the last.
+KERNEL(rows, (const f32 *x, f32 *y, f32 *z)) {
+    THREADS(t) {
+        const u64 row = u64(t) * blockDim.x, bytes = blockDim.x * sizeof *x;
+        memcpy(y + row, x + row, bytes);
+        memmove(y + row, x + row, bytes);
+        memset(z + row, 0, bytes);
+        memcpy(y + blockDim.x * blockDim.x, x + blockDim.x * blockDim.x, bytes * (t / blockDim.x));
     }
 }

@@ -113,19 +113,37 @@ UHAL_CALLED void __tsan_read_range(void *address, unsigned long bytes) {
 UHAL_CALLED void __tsan_write_range(void *address, unsigned long bytes) {
     uhal_check(address, bytes, UHAL_HOST_CHECK_WRITE, __builtin_return_address(0));
 }
+
+/* clang calls the functions of the sanitizer for these. GCC leaves them as they are, but under the
+ * name that it is told; the system's own are then reached by declarations that keep its names. */
+extern "C" {
+void *uhal_system_memcpy(void *, const void *, size_t) __asm__("memcpy");
+void *uhal_system_memmove(void *, const void *, size_t) __asm__("memmove");
+void *uhal_system_memset(void *, int, size_t) __asm__("memset");
+#ifndef __clang__
+void *memcpy(void *, const void *, size_t) noexcept __asm__("__tsan_memcpy");
+void *memmove(void *, const void *, size_t) noexcept __asm__("__tsan_memmove");
+void *memset(void *, int, size_t) noexcept __asm__("__tsan_memset");
+#endif
+}
+UHAL_UNCHECKED static inline void uhal_check_range(const void *start, size_t bytes, u32 flags,
+                                                   const void *instruction) {
+    if (bytes != 0)
+        uhal_check(start, bytes, flags, instruction);
+}
 UHAL_CALLED void *__tsan_memcpy(void *to, const void *from, unsigned long bytes) {
-    uhal_check(from, bytes, 0, __builtin_return_address(0));
-    uhal_check(to, bytes, UHAL_HOST_CHECK_WRITE, __builtin_return_address(0));
-    return memcpy(to, from, bytes);
+    uhal_check_range(from, bytes, 0, __builtin_return_address(0));
+    uhal_check_range(to, bytes, UHAL_HOST_CHECK_WRITE, __builtin_return_address(0));
+    return uhal_system_memcpy(to, from, bytes);
 }
 UHAL_CALLED void *__tsan_memmove(void *to, const void *from, unsigned long bytes) {
-    uhal_check(from, bytes, 0, __builtin_return_address(0));
-    uhal_check(to, bytes, UHAL_HOST_CHECK_WRITE, __builtin_return_address(0));
-    return memmove(to, from, bytes);
+    uhal_check_range(from, bytes, 0, __builtin_return_address(0));
+    uhal_check_range(to, bytes, UHAL_HOST_CHECK_WRITE, __builtin_return_address(0));
+    return uhal_system_memmove(to, from, bytes);
 }
 UHAL_CALLED void *__tsan_memset(void *to, int value, unsigned long bytes) {
-    uhal_check(to, bytes, UHAL_HOST_CHECK_WRITE, __builtin_return_address(0));
-    return memset(to, value, bytes);
+    uhal_check_range(to, bytes, UHAL_HOST_CHECK_WRITE, __builtin_return_address(0));
+    return uhal_system_memset(to, value, bytes);
 }
 UHAL_CALLED void __tsan_init() {}
 UHAL_CALLED void __tsan_func_entry(void *) {}
