@@ -22,14 +22,16 @@ void SharedArena::begin_block() {
 }
 
 void *SharedArena::place(const char *name, size_t bytes) {
+    size_t all = bytes;
     for (const Variable &known : variables_) {
         if (known.name == name) {
             return reinterpret_cast<void *>(known.memory.start);
         }
+        all += known.memory.end - known.memory.start;
     }
     const uintptr_t start =
         aligned(variables_.empty() ? start_ : variables_.back().memory.end + gap);
-    if (start + bytes > start_ + capacity) {
+    if (all > UHAL_HOST_MAX_SHARED_BYTES || start + bytes > start_ + capacity) {
         return nullptr;
     }
     variables_.push_back({name, {start, start + bytes}});

@@ -114,25 +114,28 @@ def lines_of(kernel: str) -> list[int]:
     return [number + 1 for number in range(start, end) if text[number].endswith("// here")]
 
 
-@pytest.mark.parametrize("kernel", CASES)
-def test_a_planted_mistake_is_named(kernel: str, tmp_path: Path) -> None:
-    sizes, shape, words = CASES[kernel]
-    image = tmp_path / "planted.so"
+def told(folder: Path, kernel: str, sizes: list[Any], shape: tuple[int, ...]) -> str:
+    """What a process of its own says of a launch."""
+    image = folder / "planted.so"
     image.write_bytes(checked())
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "UHAL_HOST_CHECK": "1"}
     environment["UHAL_HOST_CHECK_SECONDS"] = "1"
-    command = [
-        sys.executable,
-        "-c",
-        CHILD,
-        str(image),
-        kernel,
-        json.dumps(sizes),
-        json.dumps(shape),
-    ]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100)
-    said = done.stdout
-    assert f"kernel {kernel}: " in said and words in said, said + done.stderr
+    given = [str(image), kernel, json.dumps(sizes), json.dumps(shape)]
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD, *given],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("kernel", CASES)
+def test_a_planted_mistake_is_named(kernel: str, tmp_path: Path) -> None:
+    sizes, shape, words = CASES[kernel]
+    said = told(tmp_path, kernel, sizes, shape)
+    assert f"kernel {kernel}: " in said and words in said, said
     lines = lines_of(kernel)
     assert lines
     for line in lines:
@@ -140,6 +143,13 @@ def test_a_planted_mistake_is_named(kernel: str, tmp_path: Path) -> None:
     # The launch, by its own line.
     call = next(n for n, text in enumerate(CHILD.splitlines(), 1) if "(*buffers)" in text)
     assert f"It was this one: {kernel} grid" in said and f"[<string>:{call}]" in said
+
+
+def test_static_and_dynamic_shared_memory_share_48_kib(tmp_path: Path) -> None:
+    fits, beyond = ((1, 64, 49152 - 40000 - spare) for spare in (0, -4))
+    assert told(tmp_path, "static_and_dynamic", [64], fits) == ""
+    said = told(tmp_path, "static_and_dynamic", [64], beyond)
+    assert "kernel static_and_dynamic: tile: the block has more than 48 KiB of shared" in said
 
 
 def test_a_failed_assertion_is_named() -> None:

@@ -292,3 +292,12 @@ KERNEL(rows, (const f32 *x, f32 *y, f32 *z)) {
         memcpy(y + blockDim.x * blockDim.x, x + blockDim.x * blockDim.x, bytes * (t / blockDim.x));
     }
 }
+
+// 40,000 bytes of static shared memory, and what the launch adds.
+KERNEL(static_and_dynamic, (f32 * y)) {
+    SHARED(f32, tile, 10000);
+    DYNAMIC_SHARED(f32, more);
+    THREADS(t) { tile[t] = more[t] = f32(t); }
+    BARRIER();
+    THREADS(t) { y[t] = tile[t] + more[t]; }
+}
