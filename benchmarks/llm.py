@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -92,7 +93,11 @@ def _gates(path: Path, name: str, kind: str, options: argparse.Namespace) -> Ite
 
 
 class Worker:
-    """A process with the model in memory that does what it is told, and says how long it took."""
+    """A process with the model in memory that does what it is told, and says how long it took.
+
+    It stands still while nothing is asked of it: OpenMP's threads look for work without an end,
+    which is the fastest way of those that use it.
+    """
 
     def __init__(self, python: str, module: str, path: Path, threads: int, way: str = "-") -> None:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("OPENBLAS")}
@@ -112,8 +117,10 @@ class Worker:
         assert self._process.stdin is not None and self._process.stdout is not None
         answer = ""
         try:
+            self._process.send_signal(signal.SIGCONT)
             print(what, number, file=self._process.stdin, flush=True)
             answer = self._process.stdout.readline()
+            self._process.send_signal(signal.SIGSTOP)
         except BrokenPipeError:
             pass
         if not answer:
@@ -126,6 +133,7 @@ class Worker:
 
     def __exit__(self, *error: object) -> None:
         assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.send_signal(signal.SIGCONT)
         self._process.stdin.close()
         self._process.wait()
         self._process.stdout.close()

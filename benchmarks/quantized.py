@@ -3,8 +3,9 @@
 As many matrices as fill some hundred megabytes are multiplied one after the other, so that each
 comes from memory: ours by replaying a captured graph that rounds x anew for each product, as ggml
 does, ggml's by its own graph, without and with its buffers of interleaved weights. All forms run in
-every round, and what counts is the median of the rounds' ratios. Beside them the fastest of several
-readers says what the memory of this machine gives. The exit status is 1 when a gate is missed.
+every round, twice, of which the second time counts; while one runs the others stand still. What
+counts is the median of the rounds' ratios. Beside them the fastest of several readers says what the
+memory of this machine gives. The exit status is 1 when a gate is missed.
 
     python -m benchmarks.quantized --peers PYTHON [--threads 1 2] [--megabytes 512] [--processor]
 
@@ -17,6 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -128,7 +130,11 @@ def work(options: argparse.Namespace) -> None:
 
 
 class Peer:
-    """ggml in a process of the peers' Python: `workers/ggml_products.py`."""
+    """ggml in a process of the peers' Python: `workers/ggml_products.py`.
+
+    Its threads look for work without an end, which is its fastest way, and stand still while others
+    are measured.
+    """
 
     def __init__(self, python: str, folder: Path) -> None:
         self._folder = folder
@@ -149,15 +155,18 @@ class Peer:
     def run(self) -> tuple[float, float]:
         self._say("run")
         first, second = self._answer()
+        self._process.send_signal(signal.SIGSTOP)
         return first, second
 
     def close(self) -> None:
         assert self._process.stdin is not None
+        self._process.send_signal(signal.SIGCONT)
         self._process.stdin.close()
         self._process.wait()
 
     def _say(self, line: str) -> None:
         assert self._process.stdin is not None
+        self._process.send_signal(signal.SIGCONT)
         self._process.stdin.write(line + "\n")
         self._process.stdin.flush()
 
@@ -240,6 +249,7 @@ def measured(
                 current[way] = peer.run
             for _ in range(options.rounds):
                 for form, run in current.items():
+                    run()
                     clock, processor = run()
                     spent = processor / options.worker if options.processor else clock
                     times.setdefault(form, []).append(spent)
