@@ -191,8 +191,20 @@ static inline void pack_right(u32 *out, const Operand<typename Scheme::Element> 
     for (u64 line = 0; line < lines; line += LANES)
         for (u64 word = 0; word < words; word += LANES) {
             LaneWords block[LANES];
-            for (u64 i = 0; i < LANES; ++i)
-                line_of_depth<Scheme>(reinterpret_cast<u32 *>(block + i), LANES, x, line + i, word);
+            const bool is_whole = line + LANES <= x.lines && x.depth_step == 1 &&
+                                  (word + LANES) * Scheme::PER_WORD <= x.depth;
+            for (u64 i = 0; i < LANES; ++i) {
+                u32 *const words_of_line = reinterpret_cast<u32 *>(block + i);
+                if (is_whole)
+                    Scheme::contiguous(words_of_line,
+                                       x.data + (line + i) * x.line_step + word * Scheme::PER_WORD,
+                                       LANES);
+                else
+                    line_of_depth<Scheme>(words_of_line, LANES, x, line + i, word);
+                // The lines lie too far apart for a CPU to foresee the next ones.
+                __builtin_prefetch(x.data + (line + LANES + i) * x.line_step +
+                                   word * Scheme::PER_WORD);
+            }
             transpose<LANES / 2>(block);
             u32 *const strip = out + line / STRIP * STRIP * words + line % STRIP;
             for (u64 i = 0; i < smaller(LANES, words - word); ++i)
