@@ -149,9 +149,13 @@ def _operand(layout: Layout) -> Operand | None:
 
 @lru_cache(maxsize=4096)
 def _pieces(threads: int, products: int, m: int, n: int, k: int) -> tuple[int, int]:
-    """The numbers of pieces of columns and of rows for the threads: one cut costs the least."""
+    """The numbers of pieces of columns and of rows for the threads.
+
+    One cut costs the least: across the longer axis. A square is cut between rows: OpenBLAS then packs
+    the right operand for each piece, which took 3 to 6 % less time at 512 and 768 than the left one.
+    """
     work = m * n * k
     each = 2 if work <= _SMALL else 1
     wanted = -(-each * threads // products) if threads > 1 else 1
     pieces = max(1, min(wanted, work // _PIECE))
-    return (pieces, 1) if n >= m else (1, pieces)
+    return (pieces, 1) if n > m else (1, pieces)
