@@ -144,6 +144,7 @@ def _waited_for(form: Callable[[], object], count: int, wait: Callable[[], None]
     time.sleep(_SLEEP_SECONDS)
     for _ in range(3):
         form()
+        wait()
     times = []
     for _ in range(max(count, 3)):
         start = time.perf_counter_ns()

@@ -1,5 +1,7 @@
 #include "scheduler.h"
 
+#include <thread>
+
 #include "linger.h"
 #include "platform.h"
 #include "pool.h"
@@ -28,7 +30,13 @@ bool Scheduler::take_back(Stream &stream) {
     if (ready_count_.load(std::memory_order_relaxed) == 0) {
         return false;
     }
-    const std::lock_guard<std::mutex> guard(lock_);
+    std::unique_lock<std::mutex> guard(lock_);
+    if (spinning_ == 0 && called_ != 0 && !made_way_) {
+        made_way_ = true;
+        guard.unlock();
+        std::this_thread::yield();
+        guard.lock();
+    }
     if (spinning_ + called_ == 0) {
         return false;
     }
@@ -55,6 +63,7 @@ void Scheduler::call_runner(std::unique_lock<std::mutex> guard) {
     if (sleeping_ != 0) {
         --sleeping_;
         ++called_;
+        made_way_ = false;
         guard.unlock();
         ready_.notify_one();
         return;

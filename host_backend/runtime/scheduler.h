@@ -23,7 +23,8 @@ class Scheduler {
     // The same for a caller that goes on: the runner is to run on another processor.
     void make_ready_elsewhere(Stream &stream);
     // Gives the stream back, if a runner is free and has not come for it: a scheduler may let one
-    // wait for a processor for milliseconds.
+    // wait for a processor for milliseconds. When that is the caller's, the runner gets one turn, to
+    // leave it.
     bool take_back(Stream &stream);
     // Whether a runner without a stream is awake. One that was called need not be: on a virtual
     // machine it may be put on the caller's processor, whose turn lasts milliseconds.
@@ -70,6 +71,7 @@ class Scheduler {
     unsigned runners_ = 0;
     unsigned sleeping_ = 0; // and not yet called
     unsigned called_ = 0;   // out of sleep, and not yet back
+    bool made_way_ = false; // for those called
     std::atomic<unsigned> spinning_{0};
     std::atomic<unsigned> ready_count_{0};
     std::atomic<unsigned> ready_high_{0};

@@ -151,8 +151,8 @@ def _operand(layout: Layout) -> Operand | None:
 def _pieces(threads: int, products: int, m: int, n: int, k: int) -> tuple[int, int]:
     """The numbers of pieces of columns and of rows for the threads.
 
-    One cut costs the least: across the longer axis. A square is cut between rows: OpenBLAS then packs
-    the right operand for each piece, which took 3 to 6 % less time at 512 and 768 than the left one.
+    One cut costs the least: across the longer axis. A square is cut between rows: OpenBLAS then
+    packs the right operand for each piece, which took 3 to 6 % less time at 512 and 768.
     """
     work = m * n * k
     each = 2 if work <= _SMALL else 1
