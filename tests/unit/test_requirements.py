@@ -1,0 +1,12 @@
+"""What tests of others' files and programs are skipped without is there in CI."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.requirements import needed_module
+
+
+@pytest.mark.parametrize("name", ["gguf", "jinja2", "safetensors", "sentencepiece", "tokenizers"])
+def test_ci_skips_no_test_for_want_of_an_extra(name: str) -> None:
+    needed_module(name)
