@@ -4,8 +4,8 @@ As many matrices as fill some hundred megabytes are multiplied one after the oth
 comes from memory: ours by replaying a captured graph that rounds x anew for each product, as ggml
 does, ggml's by its own graph, without and with its buffers of interleaved weights. All forms run in
 every round, twice, of which the second time counts; while one runs the others stand still. What
-counts is the median of the rounds' ratios. The fastest of several readers says in each round what
-the memory of this machine gives. The exit status is 1 when a gate is missed.
+counts is the median of the rounds' ratios. The fastest of several readers says what the memory of
+this machine gives. The exit status is 1 when a gate is missed.
 
     python -m benchmarks.quantized --peers PYTHON [--threads 1 2] [--megabytes 512] [--processor]
 
@@ -254,9 +254,13 @@ def measured(
                     spent = processor / options.worker if options.processor else clock
                     times.setdefault(form, []).append(spent)
         nbytes = count * blocks.nbytes
-        rounds = list(zip(times["ours"], *(times[reader] for reader in readers), strict=True))
-        of_bandwidth = statistics.median(min(read) / own for own, *read in rounds)
-        bandwidth = nbytes / statistics.median(min(read) for _, *read in rounds)
+        of_bandwidth = min(
+            statistics.median(
+                read / own for read, own in zip(times[reader], times["ours"], strict=True)
+            )
+            for reader in readers
+        )
+        bandwidth = nbytes / min(statistics.median(times[reader]) for reader in readers)
         rate = nbytes / statistics.median(times["ours"])
         ggml = {}
         for index, way in enumerate(("in place", "repacked")):
