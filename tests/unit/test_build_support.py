@@ -301,7 +301,7 @@ class TestCpuLevel:
 
     def test_levels_by_what_the_cpu_has(self, monkeypatch: pytest.MonkeyPatch) -> None:
         levels = cpu_level.LEVELS["x86_64"]
-        monkeypatch.setattr(cpu_level, "machine_levels", lambda: levels)
+        monkeypatch.setattr(cpu_level, "machine_levels", lambda module: levels)
         for index, level in enumerate(levels):
             monkeypatch.setattr(cpu_level, "cpu_flags", lambda flags=level.cpu_flags: flags)
             assert cpu_level.usable_levels() == (*levels[index:], cpu_level.GENERIC)

@@ -148,25 +148,17 @@ def machine_levels(module: str = "", machine: str = "") -> tuple[Level, ...]:
     return tuple(level for level in levels if not level.modules or module in level.modules)
 
 
-def usable_levels() -> tuple[Level, ...]:
-    """Levels this CPU runs, best first; `generic` is always the last."""
-    usable = [level for level in machine_levels() if not refusal(level)]
+def usable_levels(module: str = "") -> tuple[Level, ...]:
+    """Levels of a module that this CPU runs, best first; `generic` is always the last."""
+    usable = [level for level in machine_levels(module) if not refusal(level)]
     if GENERIC not in usable:
         usable.append(GENERIC)
     return tuple(usable)
 
 
-def best_level() -> Level:
-    """The level a clone builds."""
-    return usable_levels()[0]
-
-
-def built_levels(module: str) -> tuple[Level, ...]:
-    """Levels a clone builds of a module: the best common one, and better ones this CPU has."""
-    common = best_level()
-    levels = machine_levels(module)
-    better = levels[: levels.index(common)] if common in levels else ()
-    return (*(level for level in better if not refusal(level)), common)
+def best_level(module: str = "") -> Level:
+    """The level a clone builds a module for, by a compiler that knows it."""
+    return usable_levels(module)[0]
 
 
 def refusal(level: Level) -> str:
