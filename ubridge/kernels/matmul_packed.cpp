@@ -3,7 +3,8 @@
 //
 // Rows, columns and batches of a and b may lie at any distance; out is row-major. The grid is (pieces
 // of n, pieces of m, batches). A block goes through its piece in parts that stay in a core's cache
-// with their operands, which are packed for it (`packing.h`).
+// with their operands, which are packed for it (`packing.h`). Few rows by columns that are contiguous
+// wait for memory, so those are read as they lie.
 //
 // Where the level it is compiled for has instructions for bf16 (`uhal/images/cpu_level.py`) they
 // multiply bf16: pairs of products are added in f32, and numbers below the least normal one, 1.2e-38,
@@ -22,6 +23,14 @@
 enum : u64 {
     PART = 256,  // rows and columns of what is multiplied at a time
     DEPTH = 192, // words along the summed axis
+};
+enum : u64 {
+    AHEAD = 8 * LANES, // words that memory is asked for before they are needed
+#if defined(__AVX512BF16__) && !defined(__AMX_BF16__)
+    FEW = 2 * STRIP, // rows up to which the right operand is not packed: 64 and 32, as measured
+#else
+    FEW = STRIP,
+#endif
 };
 // A strip's sums for so many rows fill the registers.
 #if defined(__AVX512F__)
@@ -167,6 +176,22 @@ template <class Scheme> static inline u64 words_of(u64 depth)
     return filled<Scheme>((depth + Scheme::PER_WORD - 1) / Scheme::PER_WORD, 1);
 }
 
+template <class T>
+static inline Operand<T> part_of(const Operand<T> &x, u64 line, u64 lines, u64 first, u64 depth)
+{
+    return {x.data + line * x.line_step + first * x.depth_step, x.line_step, x.depth_step, lines,
+            depth};
+}
+
+static u32 *allocated(u64 words)
+{
+    // One line at least: of no bytes some systems give none.
+    void *const memory = aligned_alloc(64, whole_times(words * sizeof(u32) + 1, 64));
+    if (memory == nullptr)
+        throw std::bad_alloc();
+    return static_cast<u32 *>(memory);
+}
+
 template <class Scheme, class T>
 static void multiply_piece(const Operand<T> &a, const Operand<T> &b, T *out, u64 out_step)
 {
@@ -177,10 +202,7 @@ static void multiply_piece(const Operand<T> &a, const Operand<T> &b, T *out, u64
     const u64 columns = whole_times(smaller(PART, b.lines), STRIP);
     const u64 right_words = columns * whole_times(most_words, LANES);
     const u64 sums_words = whole_times(smaller(PART, a.lines), 2 * LANES) * columns;
-    const u64 bytes = whole_times((left_words + right_words + sums_words) * sizeof(u32), 64);
-    const std::unique_ptr<u32, Released> memory(static_cast<u32 *>(aligned_alloc(64, bytes)));
-    if (memory == nullptr)
-        throw std::bad_alloc();
+    const std::unique_ptr<u32, Released> memory(allocated(left_words + right_words + sums_words));
     u32 *const right = memory.get();
     u32 *const left = right + right_words;
     f32 *const sums = reinterpret_cast<f32 *>(left + left_words);
@@ -195,14 +217,10 @@ static void multiply_piece(const Operand<T> &a, const Operand<T> &b, T *out, u64
             for (u64 first = 0; first < a.depth; first += DEPTH * Scheme::PER_WORD) {
                 const u64 depth = smaller(DEPTH * Scheme::PER_WORD, a.depth - first);
                 const u64 words = words_of<Scheme>(depth);
-                pack_left<Scheme>(left, left_step,
-                                 {a.data + row * a.line_step + first * a.depth_step, a.line_step,
-                                  a.depth_step, part.rows, depth},
+                pack_left<Scheme>(left, left_step, part_of(a, row, part.rows, first, depth),
                                  filled<Scheme>(part.rows, 2), words);
-                pack_right<Scheme>(right,
-                                  {b.data + column * b.line_step + first * b.depth_step,
-                                   b.line_step, b.depth_step, part.columns, depth},
-                                  step, words);
+                pack_right<Scheme>(right, part_of(b, column, part.columns, first, depth), step,
+                                  words);
                 multiply_part<Scheme>(part, words, first != 0);
             }
             for (u64 i = 0; i < part.rows; ++i) {
@@ -211,6 +229,79 @@ static void multiply_piece(const Operand<T> &a, const Operand<T> &b, T *out, u64
                 for (u64 j = 0; j < part.columns; ++j)
                     to[j] = T(from[j]);
             }
+        }
+}
+
+// `rows` lines of x, from `line` on, by the first `vectors` vectors of a strip: the sums of column j
+// go to out + j * step. `words` is a whole number of vectors.
+template <class Scheme, u64 vectors, u64 rows, class T>
+static inline void multiply_lines(const Operand<T> &x, u64 line, const u32 *strip, u64 words,
+                                  T *out, u64 step, u64 columns)
+{
+    Floats made[rows][vectors] = {};
+    for (u64 word = 0; word < words; word += LANES) {
+        alignas(LaneWords) u32 left[rows][LANES];
+        const bool is_whole = are_whole<Scheme>(x, line, rows, word);
+        // So many lines are more than a CPU foresees. Behind their ends come the next ones.
+        const u64 ahead = word + AHEAD;
+        const T *const soon = ahead < words
+                                  ? x.data + line * x.line_step + ahead * Scheme::PER_WORD
+                                  : x.data + (line + rows) * x.line_step +
+                                        (ahead - words) * Scheme::PER_WORD;
+#pragma GCC unroll 12
+        for (u64 row = 0; row < rows; ++row) {
+            lanes_of_depth<Scheme>(left[row], x, line + row, word, is_whole);
+            __builtin_prefetch(soon + row * x.line_step);
+        }
+        for (u64 i = 0; i < LANES; ++i) {
+            const LaneWords *const right =
+                reinterpret_cast<const LaneWords *>(strip + (word + i) * STRIP);
+#pragma GCC unroll 12
+            for (u64 row = 0; row < rows; ++row)
+#pragma GCC unroll 2
+                for (u64 j = 0; j < vectors; ++j)
+                    made[row][j] = multiplied(made[row][j], left[row][i], right[j], Scheme());
+        }
+    }
+    f32 sums[rows][vectors * LANES];
+    memcpy(sums, made, sizeof sums);
+    for (u64 j = 0; j < columns; ++j)
+        for (u64 row = 0; row < rows; ++row)
+            out[j * step + row] = T(sums[row][j]);
+}
+
+template <class Scheme, u64 vectors, u64 rows, class T>
+static inline void multiply_last_lines(u64 count, const Operand<T> &x, u64 line, const u32 *strip,
+                                       u64 words, T *out, u64 step, u64 columns)
+{
+    if (count == rows)
+        multiply_lines<Scheme, vectors, rows>(x, line, strip, words, out, step, columns);
+    else if constexpr (rows > 1)
+        multiply_last_lines<Scheme, vectors, rows - 1>(count, x, line, strip, words, out, step,
+                                                       columns);
+}
+
+// The same for few rows of a by columns of b that are contiguous, with the sides changed: all of a
+// is packed, and b, which is read once, is taken as it comes.
+template <class Scheme, class T>
+static void multiply_few(const Operand<T> &a, const Operand<T> &b, T *out, u64 out_step)
+{
+    const u64 words = whole_times((a.depth + Scheme::PER_WORD - 1) / Scheme::PER_WORD, LANES);
+    const u64 columns = whole_times(a.lines, STRIP);
+    const std::unique_ptr<u32, Released> strips(allocated(columns * words));
+    pack_right<Scheme>(strips.get(), a, columns, words);
+    for (u64 line = 0; line < b.lines; line += ROWS)
+        for (u64 column = 0; column < a.lines; column += STRIP) {
+            const u64 count = smaller(ROWS, b.lines - line);
+            const u32 *const strip = strips.get() + column * words;
+            T *const to = out + column * out_step + line;
+            const u64 left = a.lines - column;
+            if (left > LANES)
+                multiply_last_lines<Scheme, 2, ROWS>(count, b, line, strip, words, to, out_step,
+                                                     smaller(left, STRIP));
+            else
+                multiply_last_lines<Scheme, 1, ROWS>(count, b, line, strip, words, to, out_step,
+                                                     left);
         }
 }
 
@@ -230,11 +321,15 @@ typedef Widened<f32> SchemeOf_f32;
         const Piece columns(n, blockIdx.x, gridDim.x, STRIP);                                             \
         if (rows.length == 0 || columns.length == 0)                                               \
             return;                                                                                \
-        multiply_piece<SchemeOf_##T, T>(                                                           \
-            {a + blockIdx.z * a_batch + rows.first * a_row, a_row, a_column, rows.length, k},      \
-            {b + blockIdx.z * b_batch + columns.first * b_column, b_column, b_row, columns.length, \
-             k},                                                                                   \
-            out + (blockIdx.z * m + rows.first) * n + columns.first, n);                           \
+        const Operand<T> left = {a + blockIdx.z * a_batch + rows.first * a_row, a_row, a_column,   \
+                                 rows.length, k};                                                  \
+        const Operand<T> right = {b + blockIdx.z * b_batch + columns.first * b_column, b_column,   \
+                                  b_row, columns.length, k};                                       \
+        T *const to = out + (blockIdx.z * m + rows.first) * n + columns.first;                     \
+        if (rows.length <= FEW && b_row == 1)                                                      \
+            multiply_few<SchemeOf_##T, T>(left, right, to, n);                                     \
+        else                                                                                       \
+            multiply_piece<SchemeOf_##T, T>(left, right, to, n);                                   \
     }
 
 MATMUL_PACKED(bf16)

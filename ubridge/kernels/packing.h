@@ -119,6 +119,25 @@ static inline void line_of_lines(u32 *words, u64 count, const Operand<typename S
         words[i] = 0;
 }
 
+// LANES words of one line, from `word` on; where `is_whole`, all of them are there.
+template <class Scheme>
+static inline void lanes_of_depth(u32 *words, const Operand<typename Scheme::Element> &x, u64 line,
+                                  u64 word, bool is_whole)
+{
+    if (is_whole)
+        Scheme::contiguous(words, x.data + line * x.line_step + word * Scheme::PER_WORD, LANES);
+    else
+        line_of_depth<Scheme>(words, LANES, x, line, word);
+}
+
+template <class Scheme>
+static inline bool are_whole(const Operand<typename Scheme::Element> &x, u64 line, u64 lines,
+                             u64 word)
+{
+    return line + lines <= x.lines && x.depth_step == 1 &&
+           (word + LANES) * Scheme::PER_WORD <= x.depth;
+}
+
 #if defined(__clang__)
 template <u64 stage, bool high, int... lane>
 static inline LaneWords exchanged(LaneWords a, LaneWords b, std::integer_sequence<int, lane...>)
@@ -191,16 +210,10 @@ static inline void pack_right(u32 *out, const Operand<typename Scheme::Element> 
     for (u64 line = 0; line < lines; line += LANES)
         for (u64 word = 0; word < words; word += LANES) {
             LaneWords block[LANES];
-            const bool is_whole = line + LANES <= x.lines && x.depth_step == 1 &&
-                                  (word + LANES) * Scheme::PER_WORD <= x.depth;
+            const bool is_whole = are_whole<Scheme>(x, line, LANES, word);
             for (u64 i = 0; i < LANES; ++i) {
-                u32 *const words_of_line = reinterpret_cast<u32 *>(block + i);
-                if (is_whole)
-                    Scheme::contiguous(words_of_line,
-                                       x.data + (line + i) * x.line_step + word * Scheme::PER_WORD,
-                                       LANES);
-                else
-                    line_of_depth<Scheme>(words_of_line, LANES, x, line + i, word);
+                lanes_of_depth<Scheme>(reinterpret_cast<u32 *>(block + i), x, line + i, word,
+                                       is_whole);
                 // The lines lie too far apart for a CPU to foresee the next ones.
                 __builtin_prefetch(x.data + (line + LANES + i) * x.line_step +
                                    word * Scheme::PER_WORD);
