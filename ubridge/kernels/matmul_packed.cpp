@@ -232,24 +232,24 @@ static void multiply_piece(const Operand<T> &a, const Operand<T> &b, T *out, u64
         }
 }
 
-// `rows` lines of x, from `line` on, by the first `vectors` vectors of a strip: the sums of column j
-// go to out + j * step. `words` is a whole number of vectors.
-template <class Scheme, u64 vectors, u64 rows, class T>
+// ROWS lines of x, from `line` on, by the first `vectors` vectors of a strip: the sums of column j go
+// to out + j * step. Lines behind the last are zero and not written. `words` is a whole number of
+// vectors.
+template <class Scheme, u64 vectors, class T>
 static inline void multiply_lines(const Operand<T> &x, u64 line, const u32 *strip, u64 words,
                                   T *out, u64 step, u64 columns)
 {
-    Floats made[rows][vectors] = {};
+    Floats made[ROWS][vectors] = {};
     for (u64 word = 0; word < words; word += LANES) {
-        alignas(LaneWords) u32 left[rows][LANES];
-        const bool is_whole = are_whole<Scheme>(x, line, rows, word);
+        alignas(LaneWords) u32 left[ROWS][LANES];
+        const bool is_whole = are_whole<Scheme>(x, line, ROWS, word);
         // So many lines are more than a CPU foresees. Behind their ends come the next ones.
         const u64 ahead = word + AHEAD;
         const T *const soon = ahead < words
                                   ? x.data + line * x.line_step + ahead * Scheme::PER_WORD
-                                  : x.data + (line + rows) * x.line_step +
+                                  : x.data + (line + ROWS) * x.line_step +
                                         (ahead - words) * Scheme::PER_WORD;
-#pragma GCC unroll 12
-        for (u64 row = 0; row < rows; ++row) {
+        for (u64 row = 0; row < ROWS; ++row) {
             lanes_of_depth<Scheme>(left[row], x, line + row, word, is_whole);
             __builtin_prefetch(soon + row * x.line_step);
         }
@@ -257,28 +257,18 @@ static inline void multiply_lines(const Operand<T> &x, u64 line, const u32 *stri
             const LaneWords *const right =
                 reinterpret_cast<const LaneWords *>(strip + (word + i) * STRIP);
 #pragma GCC unroll 12
-            for (u64 row = 0; row < rows; ++row)
+            for (u64 row = 0; row < ROWS; ++row)
 #pragma GCC unroll 2
                 for (u64 j = 0; j < vectors; ++j)
                     made[row][j] = multiplied(made[row][j], left[row][i], right[j], Scheme());
         }
     }
-    f32 sums[rows][vectors * LANES];
+    f32 sums[ROWS][vectors * LANES];
     memcpy(sums, made, sizeof sums);
+    const u64 lines = smaller(ROWS, x.lines - line);
     for (u64 j = 0; j < columns; ++j)
-        for (u64 row = 0; row < rows; ++row)
+        for (u64 row = 0; row < lines; ++row)
             out[j * step + row] = T(sums[row][j]);
-}
-
-template <class Scheme, u64 vectors, u64 rows, class T>
-static inline void multiply_last_lines(u64 count, const Operand<T> &x, u64 line, const u32 *strip,
-                                       u64 words, T *out, u64 step, u64 columns)
-{
-    if (count == rows)
-        multiply_lines<Scheme, vectors, rows>(x, line, strip, words, out, step, columns);
-    else if constexpr (rows > 1)
-        multiply_last_lines<Scheme, vectors, rows - 1>(count, x, line, strip, words, out, step,
-                                                       columns);
 }
 
 // The same for few rows of a by columns of b that are contiguous, with the sides changed: all of a
@@ -292,16 +282,14 @@ static void multiply_few(const Operand<T> &a, const Operand<T> &b, T *out, u64 o
     pack_right<Scheme>(strips.get(), a, columns, words);
     for (u64 line = 0; line < b.lines; line += ROWS)
         for (u64 column = 0; column < a.lines; column += STRIP) {
-            const u64 count = smaller(ROWS, b.lines - line);
             const u32 *const strip = strips.get() + column * words;
             T *const to = out + column * out_step + line;
             const u64 left = a.lines - column;
             if (left > LANES)
-                multiply_last_lines<Scheme, 2, ROWS>(count, b, line, strip, words, to, out_step,
-                                                     smaller(left, STRIP));
+                multiply_lines<Scheme, 2>(b, line, strip, words, to, out_step,
+                                          smaller(left, STRIP));
             else
-                multiply_last_lines<Scheme, 1, ROWS>(count, b, line, strip, words, to, out_step,
-                                                     left);
+                multiply_lines<Scheme, 1>(b, line, strip, words, to, out_step, left);
         }
 }
 
