@@ -19,8 +19,10 @@ def size(folder: Path) -> int:
 
 
 def test_images_stay_small() -> None:
-    """A checkout builds the host's kernels for one level; a wheel has them for all, as large."""
-    built = [size(folder) for folder in (KERNELS / "host").iterdir() if folder.is_dir()]
+    """A checkout has each of the host's modules for one level, a wheel for all, as large."""
+    largest: dict[str, int] = {}
+    for path in (KERNELS / "host").rglob("*.so"):
+        largest[path.name] = max(path.stat().st_size, largest.get(path.name, 0))
     sizes = {name: size(KERNELS / "images" / name) for name in ("cuda", "rocm")}
-    sizes["host, all levels"] = max(built) * len(cpu_level.machine_levels())
+    sizes["host, all levels"] = sum(largest.values()) * len(cpu_level.machine_levels())
     assert sum(sizes.values()) <= MOST_BYTES, sizes
