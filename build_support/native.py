@@ -36,7 +36,7 @@ STRICT_WARNINGS = ("-Wall", "-Wextra")
 # GCC's -O3 inlines this much: what packs one argument becomes part of a launch. Its other passes
 # take a quarter of the lane's compilation and save no instruction of a call.
 LANE_OPTIMIZATION = (
-    *("-O2", "-fno-tree-vectorize", "-fno-tree-pre"),
+    *("-O2", "-fno-tree-vectorize"),
     *("--param", "max-inline-insns-single=200", "--param", "max-inline-insns-auto=30"),
     *("--param", "inline-min-speedup=15", "--param", "early-inlining-insns=14"),
     # Clang has no such parameters and says so.
