@@ -33,15 +33,6 @@ LINK_COMPLETE = () if sys.platform == "darwin" else ("-Wl,-z,defs",)
 # gaps between pages.
 LINK_SMALL = () if sys.platform == "darwin" else ("-Wl,-s,-z,noseparate-code,-z,norelro",)
 STRICT_WARNINGS = ("-Wall", "-Wextra")
-# GCC's -O3 inlines this much: what packs one argument becomes part of a launch. Its other passes
-# take a quarter of the lane's compilation and save no instruction of a call.
-LANE_OPTIMIZATION = (
-    *("-O2", "-fno-tree-vectorize"),
-    *("--param", "max-inline-insns-single=200", "--param", "max-inline-insns-auto=30"),
-    *("--param", "inline-min-speedup=15", "--param", "early-inlining-insns=14"),
-    # Clang has no such parameters and says so.
-    "-Wno-unused-command-line-argument",
-)
 _INCLUDE = re.compile(r'^\s*#\s*include\s+(?:"([^"]+)"|<(uhal/[^>]+)>)', re.MULTILINE)
 
 
@@ -131,8 +122,8 @@ def lane_job(
         *target.cc,
         *python.link,
         *python.flags,
-        *LANE_OPTIMIZATION,
-        *("-g0", "-fPIC", "-fvisibility=hidden"),
+        # -O3 for its limits of inlining: what packs one argument becomes part of a launch.
+        *("-O3", "-g0", "-fPIC", "-fvisibility=hidden"),
         "-DNPY_NO_DEPRECATED_API=NPY_1_7_API_VERSION",
         *(("-DUHAL_LANE_UNSAFE",) if unsafe else ()),
         *flavour.options,

@@ -299,6 +299,16 @@ class TestCpuLevel:
     def test_build_and_run_time_agree(self) -> None:
         assert load_cpu_level(ROOT).best_level().name == cpu_level.best_level().name
 
+    def test_a_clone_builds_each_module_once(self, tmp_path: Path) -> None:
+        made = native_jobs(ROOT, tmp_path, every_level=False)
+        built = {
+            job.output.stem: job.output.parent.name
+            for job in made
+            if job.label.startswith("kernels")
+        }
+        assert len(built) == sum(job.label.startswith("kernels") for job in made)
+        assert built == {module: cpu_level.best_level(module).name for module in built}
+
     def test_levels_by_what_the_cpu_has(self, monkeypatch: pytest.MonkeyPatch) -> None:
         levels = cpu_level.LEVELS["x86_64"]
         monkeypatch.setattr(cpu_level, "machine_levels", lambda module: levels)

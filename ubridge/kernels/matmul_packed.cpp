@@ -27,7 +27,7 @@ enum : u64 {
 enum : u64 {
     AHEAD = 8 * LANES, // words that memory is asked for before they are needed
 #if defined(__AVX512BF16__) && !defined(__AMX_BF16__)
-    FEW = 2 * STRIP, // rows up to which the right operand is not packed: 64 and 32, as measured
+    FEW = 2 * STRIP, // rows up to which the right operand is not packed, as measured with AVX-512
 #else
     FEW = STRIP,
 #endif
