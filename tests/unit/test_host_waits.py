@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -42,16 +45,16 @@ driver = Driver()
 work = driver.function(driver.load(build({KERNEL!r})), "work")
 here = threading.get_native_id()
 
-def launches(count, refused=0, spins=50_000):
+def launches(count, refused=0, spins=50_000, blocks=BLOCKS):
     "Which threads ran blocks of launches that are waited for one by one."
     ran = set()
-    with driver.stream() as stream, driver.memory(8 * BLOCKS) as out:
+    with driver.stream() as stream, driver.memory(8 * blocks) as out:
         for _ in range(count):
-            driver.write(out, np.zeros(BLOCKS, np.uint64), stream)
+            driver.write(out, np.zeros(blocks, np.uint64), stream)
             values = [ctypes.c_uint64(value) for value in (spins, refused, out)]
-            driver.launch(work, (BLOCKS, 1, 1), (1, 1, 1), stream, *values)
+            driver.launch(work, (blocks, 1, 1), (1, 1, 1), stream, *values)
             driver.api.uhalHostStreamSynchronize(stream)
-            got = np.empty(BLOCKS, np.uint64)
+            got = np.empty(blocks, np.uint64)
             driver.read(got, out, stream)
             assert got.all(), got
             ran |= set(got.tolist())
@@ -108,3 +111,71 @@ def test_what_a_block_throws_there_loses_the_device() -> None:
         UHAL_HOST_THREADS="2",
     )
     assert (done.stdout, done.stderr) == ("LAUNCH_FAILED\nLAUNCH_FAILED\n", "")
+
+
+
+@contextmanager
+def stopped(threads: list[int]) -> Iterator[None]:
+    """While it lasts, these threads of a child do not run, whatever wakes them."""
+    seize, interrupt, detach = 0x4206, 0x4207, 17  # <sys/ptrace.h>
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+    any_thread = 0x40000000  # __WALL of <sys/wait.h>
+    for thread in threads:
+        if libc.ptrace(seize, thread, None, None) != 0:
+            pytest.skip(f"no thread can be stopped here: {os.strerror(ctypes.get_errno())}")
+        assert libc.ptrace(interrupt, thread, None, None) == 0
+        os.waitpid(thread, any_thread)
+    yield
+    for thread in threads:
+        if libc.ptrace(detach, thread, None, None) != 0:
+            os.waitpid(thread, any_thread)  # it ended
+
+
+RUNNERS = """
+import faulthandler, sys, time
+from pathlib import Path
+short = dict(spins=1_000_000, blocks=2)
+launches(3, **short)
+time.sleep(0.1)
+tasks = Path("/proc/self/task").iterdir()
+print(*(task.name for task in tasks if "uhal-runner" in (task / "comm").read_text()), flush=True)
+sys.stdin.readline()
+faulthandler.dump_traceback_later(60, exit=True)
+for _ in range(50):
+    time.sleep(0.01)
+    ran = launches(1, **short)
+    assert here in ran
+    if len(ran) == 2: break
+print(len(ran), flush=True)
+sys.stdin.readline()
+"""
+
+
+@on_two_processors
+def test_a_runner_that_does_not_come_is_not_counted_on() -> None:
+    """A called runner may stand behind its caller on one processor for milliseconds. Of two blocks
+    the second is left to a worker then, who is called before the first begins."""
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM + RUNNERS],
+        cwd=ROOT,
+        env=os.environ | {"UHAL_HOST_THREADS": "2"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as program:
+        assert program.stdout is not None
+        runners = [int(thread) for thread in program.stdout.readline().split()]
+        assert runners
+        with stopped(runners):
+            tell(program)
+            threads = program.stdout.readline()  # none that is traced may end
+        _, said = program.communicate("\n", timeout=60)
+    assert (program.returncode, threads) == (0, "2\n"), said
+
+
+def tell(program: subprocess.Popen[str]) -> None:
+    assert program.stdin is not None
+    program.stdin.write("\n")
+    program.stdin.flush()
