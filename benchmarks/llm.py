@@ -20,7 +20,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
 import statistics
 import subprocess
 import sys
@@ -31,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.llm_models import KINDS, SHAPES, Shape, made
-from benchmarks.suites import ROOT
+from benchmarks.standing import Standing
 
 Gate = dict[str, Any]
 PROMPT, SHORT, WRITTEN, STEPS = 512, 32, 16, 30
@@ -92,52 +91,21 @@ def _gates(path: Path, name: str, kind: str, options: argparse.Namespace) -> Ite
 # -- processes -------------------------------------------------------------------------------------
 
 
-class Worker:
-    """A process with the model in memory that does what it is told, and says how long it took.
-
-    It stands still while nothing is asked of it: OpenMP's threads look for work without an end,
-    which is the fastest way of those that use it.
-    """
+class Worker(Standing):
+    """A process with the model in memory that does what it is told, and says how long it took."""
 
     def __init__(self, python: str, module: str, path: Path, threads: int, way: str = "-") -> None:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("OPENBLAS")}
         environment |= {
             **{"UHAL_HOST_THREADS": str(threads), "OMP_NUM_THREADS": str(threads)},
-            **{"OMP_WAIT_POLICY": "active", "PYTHONPATH": str(ROOT)},
+            "OMP_WAIT_POLICY": "active",
         }
-        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115
-        self._process = subprocess.Popen(
-            [python, "-m", f"benchmarks.workers.{module}", str(path), str(threads), way],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True,
-            cwd=ROOT, env=environment,
-        )  # fmt: skip
+        command = [python, "-m", f"benchmarks.workers.{module}", str(path), str(threads), way]
+        super().__init__(command, environment)
 
-    def ask(self, what: str, number: int = 0) -> float:
+    def take(self, what: str, number: int = 0) -> float:
         """Return seconds, or what else was asked for."""
-        assert self._process.stdin is not None and self._process.stdout is not None
-        answer = ""
-        try:
-            self._process.send_signal(signal.SIGCONT)
-            print(what, number, file=self._process.stdin, flush=True)
-            answer = self._process.stdout.readline()
-            self._process.send_signal(signal.SIGSTOP)
-        except BrokenPipeError:
-            pass
-        if not answer:
-            self._errors.seek(0)
-            raise SystemExit(f"{self._process.args}: {self._errors.read()[-2000:]}")
-        return float(answer)
-
-    def __enter__(self) -> Worker:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.send_signal(signal.SIGCONT)
-        self._process.stdin.close()
-        self._process.wait()
-        self._process.stdout.close()
-        self._errors.close()
+        return float(self.ask(f"{what} {number}"))
 
 
 def _python_with(library: str, pythons: Sequence[str]) -> str | None:
@@ -162,17 +130,17 @@ def beside_others(path: Path, kind: str, threads: int, pythons: Sequence[str]) -
         every = {"ubridge": ours, **theirs}
         for worker in every.values():
             # The pages of the file are read before anything counts.
-            worker.ask("first", SHORT)
+            worker.take("first", SHORT)
         first = _turns(every, "first", SHORT)
         prefill = _turns(every, "prefill", PROMPT)
         torch = _python_with("transformers", pythons) if kind == "BF16" else None
         if torch is not None:
             beside = Worker(torch, "llm_transformers", path, threads, "1.1B")
             every["transformers"] = stack.enter_context(beside)
-            beside.ask("prefill", PROMPT)
-            beside.ask("decode", 1)
+            beside.take("prefill", PROMPT)
+            beside.take("decode", 1)
         if kind == "BF16":
-            ours.ask("bandwidth", READ_BYTES)
+            ours.take("bandwidth", READ_BYTES)
         decode = _turns(every, "decode", WRITTEN, reads=kind == "BF16")
         for what, found in (("decode", decode), ("prefill", prefill), ("first", first)):
             own = statistics.median(found["ubridge"])
@@ -195,9 +163,9 @@ def _turns(
     taken: dict[str, list[float]] = {name: [] for name in workers}
     for _ in range(ROUNDS[what]):
         for name, worker in workers.items():
-            taken[name].append(worker.ask(what, number))
+            taken[name].append(worker.take(what, number))
         if reads:
-            rate = workers["ubridge"].ask("bandwidth", READ_BYTES)
+            rate = workers["ubridge"].take("bandwidth", READ_BYTES)
             taken.setdefault("bandwidth", []).append(rate)
     return taken
 
@@ -226,7 +194,7 @@ def _bound_of_bf16(told: str, path: Path, found: Mapping[str, Sequence[float]]) 
 
 
 def _outside(told: str, name: str, worker: Worker) -> Gate:
-    share = worker.ask("outside", STEPS)
+    share = worker.take("outside", STEPS)
     what = f"{told}: share of a step outside of kernels, {name}"
     return {"what": what, "is": share, "at_most": OUTSIDE[name]}
 
@@ -235,10 +203,10 @@ def alone(path: Path, name: str, kind: str, threads: int) -> Iterator[Gate]:
     """Yield the gates of a model that is small enough for what is not arithmetic to show."""
     told = f"{kind} {threads} thread{'s' * (threads > 1)}"
     with Worker(sys.executable, "llm_ubridge", path, threads) as worker:
-        worker.ask("prefill", SHORT)
-        worker.ask("decode", WRITTEN)
+        worker.take("prefill", SHORT)
+        worker.take("decode", WRITTEN)
         yield _outside(told, name, worker)
-        pairs = [[worker.ask("length", room) for room in (4096, 128)] for _ in range(9)]
+        pairs = [[worker.take("length", room) for room in (4096, 128)] for _ in range(9)]
         value = statistics.median(long / short for long, short in pairs[1:])
         what = f"{told}: 128 tokens in a cache for 4096 over one for 128, {name}"
         yield {"what": what, "is": value, "at_most": LONGER}
@@ -247,9 +215,9 @@ def alone(path: Path, name: str, kind: str, threads: int) -> Iterator[Gate]:
 def memory_of(path: Path, shape: Shape, kind: str, threads: int) -> Gate:
     """Return the gate of the most memory that a process takes which reads and writes a text."""
     with Worker(sys.executable, "llm_ubridge", path, threads) as worker:
-        worker.ask("prefill", PROMPT)
-        worker.ask("decode", WRITTEN)
-        taken = worker.ask("memory")
+        worker.take("prefill", PROMPT)
+        worker.take("decode", WRITTEN)
+        taken = worker.take("memory")
     cache = shape.cache_bytes(2 if kind == "BF16" else 4)
     return {
         "what": f"{kind}: memory besides the file and the cache, MB",

@@ -18,17 +18,20 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from benchmarks.standing import Standing
+from benchmarks.suites import ROOT
 
 FORMATS = ("q4_0", "q4_K", "q5_K", "q6_K", "q8_0", "bf16")
 SHAPES = ((5632, 2048), (2048, 5632), (32000, 2048), (4096, 11008))
@@ -39,7 +42,6 @@ SHARE = 0.85
 """Of the machine's read bandwidth that formats of whole bytes have with two threads."""
 OF_BANDWIDTH = ("q8_0", "bf16")
 READERS = ("read_1", "read_4", "read_8", "read_1_ahead", "read_4_ahead")
-_ROOT = Path(__file__).resolve().parents[1]
 
 
 def main() -> int:
@@ -66,7 +68,7 @@ def main() -> int:
         command = [sys.executable, "-m", "benchmarks.quantized", *sys.argv[1:]]
         command += ["--worker", str(threads)]
         with subprocess.Popen(
-            command, env=environment, cwd=_ROOT, stdout=subprocess.PIPE, text=True
+            command, env=environment, cwd=ROOT, stdout=subprocess.PIPE, text=True
         ) as worker:
             assert worker.stdout is not None
             for line in worker.stdout:
@@ -116,66 +118,37 @@ def work(options: argparse.Namespace) -> None:
     """Measure with this process's threads, and print a line of JSON for each row."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-options.worker :])
-    with tempfile.TemporaryDirectory() as folder:
-        peer = Peer(options.peers, Path(folder)) if options.peers else None
-        if peer is not None:
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        peer = None
+        if options.peers:
+            peer = stack.enter_context(Peer(options.peers, Path(folder)))
             print(json.dumps({"features": peer.features}), flush=True)
         for name in options.formats:
             for shape in options.shapes:
                 for vectors in options.vectors:
                     row = measured(name, *SHAPES[shape], vectors, options, peer, Path(folder))
                     print(json.dumps(row), flush=True)
-        if peer is not None:
-            peer.close()
 
 
-class Peer:
-    """ggml in a process of the peers' Python: `workers/ggml_products.py`.
-
-    Its threads look for work without an end, which is its fastest way, and stand still while others
-    are measured.
-    """
+class Peer(Standing):
+    """ggml in a process of the peers' Python: `workers/ggml_products.py`."""
 
     def __init__(self, python: str, folder: Path) -> None:
         self._folder = folder
-        script = _ROOT / "benchmarks" / "workers" / "ggml_products.py"
-        environment = {**os.environ, "OMP_WAIT_POLICY": "active"}
-        self._process = subprocess.Popen(
-            [python, str(script)], env=environment, text=True,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
-        self.features = self._answer()
+        script = ROOT / "benchmarks" / "workers" / "ggml_products.py"
+        super().__init__([python, str(script)], {**os.environ, "OMP_WAIT_POLICY": "active"})
+        self.features: list[str] = json.loads(self.ask("features"))
 
     def prepare(self, told: dict[str, Any]) -> Any:
         """Bring matrices there; return what their product with x is, or `None` without a way."""
         result = self._folder / "result"
-        self._say(json.dumps({**told, "result": str(result)}))
-        return np.fromfile(result, np.float32) if self._answer() == "ready\n" else None
+        answer = self.ask(json.dumps({**told, "result": str(result)}))
+        return np.fromfile(result, np.float32) if answer == "ready" else None
 
     def run(self) -> tuple[float, float]:
-        self._say("run")
-        first, second = self._answer()
-        self._process.send_signal(signal.SIGSTOP)
-        return first, second
-
-    def close(self) -> None:
-        assert self._process.stdin is not None
-        self._process.send_signal(signal.SIGCONT)
-        self._process.stdin.close()
-        self._process.wait()
-
-    def _say(self, line: str) -> None:
-        assert self._process.stdin is not None
-        self._process.send_signal(signal.SIGCONT)
-        self._process.stdin.write(line + "\n")
-        self._process.stdin.flush()
-
-    def _answer(self) -> Any:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            raise SystemExit("ggml's process has ended")
-        return json.loads(line) if line.startswith(("[", "{")) else line
+        clock, processor = json.loads(self.ask("run"))
+        return clock, processor
 
 
 def measured(
@@ -286,7 +259,7 @@ def readers_of(
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder, "readers.so")
         source = Path(__file__).with_name("readers.cpp")
-        include = f"-I{_ROOT / 'uhal' / 'include'}"
+        include = f"-I{ROOT / 'uhal' / 'include'}"
         flags = cpu_level.compile_flags(cpu_level.best_level())
         compiler = os.environ.get("CXX", "c++")
         subprocess.run([compiler, *flags, include, str(source), "-o", str(made)], check=True)

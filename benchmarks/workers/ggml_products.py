@@ -1,7 +1,8 @@
 """ggml's products of weights of blocks and vectors, by the library of `llama-cpp-python`.
 
 It is run by the peers' Python as a script and answers lines on its standard input: a JSON object
-prepares matrices, anything else multiplies by them all once and prints the seconds it took.
+prepares matrices, `features` says what of the CPU it uses, and `run` multiplies by all once
+and prints the seconds it took.
 
 Declarations are those of ggml.h, ggml-alloc.h, ggml-backend.h and ggml-cpu.h.
 """
@@ -143,10 +144,11 @@ class Products:
 def main() -> None:
     ggml = Library()
     ggml("ggml_cpu_init", result=None)
-    print(json.dumps([feature for feature in HAS if ggml.has(feature)]), flush=True)
     products: Products | None = None
     for line in sys.stdin:
-        if line.startswith("{"):
+        if line == "features\n":
+            print(json.dumps([feature for feature in HAS if ggml.has(feature)]), flush=True)
+        elif line.startswith("{"):
             if products is not None:
                 products.close()
             told = json.loads(line)

@@ -113,7 +113,6 @@ def test_what_a_block_throws_there_loses_the_device() -> None:
     assert (done.stdout, done.stderr) == ("LAUNCH_FAILED\nLAUNCH_FAILED\n", "")
 
 
-
 @contextmanager
 def stopped(threads: list[int]) -> Iterator[None]:
     """While it lasts, these threads of a child do not run, whatever wakes them."""
