@@ -27,7 +27,7 @@ def _scored(logits: Array, sampling: Sampling, tokens: list[int], generated: lis
     seen = set(tokens[max(len(tokens) - window, 0) :])
     for token in {*seen, *generated}:
         value = found[token]
-        # f64 holds the product of two f32 exactly, and their sum to far beyond f32.
+        # f64 holds the product of two f32 exactly.
         factor = 1 / sampling.repetition_penalty if value > 0 else sampling.repetition_penalty
         scale = np.float64(np.float32(factor)) if token in seen else np.float64(1)
         told = np.float64(0)
@@ -36,12 +36,27 @@ def _scored(logits: Array, sampling: Sampling, tokens: list[int], generated: lis
                 np.float32, (sampling.frequency_penalty, sampling.presence_penalty)
             )
             told = np.float64(
-                np.float32(np.float64(frequency) * generated.count(token) + np.float64(presence))
+                _sum(np.float64(frequency) * generated.count(token), np.float64(presence))
             )
-        found[token] = np.float32(np.float64(value) * scale - told)
+        found[token] = _sum(np.float64(value) * scale, -told)
     if not sampling.is_greedy:
         found *= np.float32(max(1 / sampling.temperature, _TINY))
     return np.asarray(found + np.float32(0))
+
+
+def _sum(a: np.float64, b: np.float64) -> np.float32:
+    """Of two numbers, rounded once.
+
+    In f64 it is rounded to odd, which no second rounding can take for half of a bit of f32 (Boldo
+    and Melquiond, Emulation of FMA and correctly rounded sums, 2008).
+    """
+    with np.errstate(invalid="ignore"):
+        total = a + b
+        back = total - a
+        lost = (a - (total - back)) + (b - back)
+    if np.isfinite(total) and lost != 0 and not total.view(np.uint64) & np.uint64(1):
+        total = np.nextafter(total, np.copysign(np.inf, lost))
+    return np.float32(total)
 
 
 def weights(values: Array) -> Array:
