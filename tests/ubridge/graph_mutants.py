@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import gc
 import json
 import random
@@ -155,13 +156,14 @@ class Mutants:
         if kind < 0.05:
             del parent[key]
         elif kind < 0.08 and isinstance(parent, list):
-            parent.insert(key, value)
+            parent.insert(key, copy.deepcopy(value))
         elif kind < 0.35:
             # Something of the same kind from elsewhere: another dtype, view, layout, operation.
             like = self._parts[_kind(value)]
-            parent[key] = json.loads(json.dumps(rng.choice(like))) if like else None
+            parent[key] = copy.deepcopy(rng.choice(like)) if like else None
         elif kind < 0.4:
-            parent[key] = rng.choice(_ODD)
+            # A copy: the next change may be inside of it.
+            parent[key] = copy.deepcopy(rng.choice(_ODD))
         elif type(value) is int:
             near = (value - 1, value + 1, 2 * value, value + 1000, 1000 * value, -value)
             parent[key] = rng.choice(near if rng.random() < 0.6 else _NUMBERS)
