@@ -169,8 +169,6 @@ cdef int hold_pinned(StreamCore core, HostMemory memory) except -1:
     return 0
 
 
-
-
 # -- refusals --------------------------------------------------------------------------------------
 
 
