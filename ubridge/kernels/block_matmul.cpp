@@ -69,13 +69,12 @@ DEVICE_FUNCTION void multiply_few(const Block *rows, const Work &work, f32 *resu
     u64 row = 0;
 #if HAS_WIDE
     if constexpr (Way<Block>::BLOCKS != 0) {
-        constexpr u32 ROWS = Way<Block>::ROWS;
-        const u64 apart = work.rows / ROWS;
+        const u64 apart = Way<Block>::IN_FOURS || looks_far() ? work.rows / 4 : 0;
         for (; row < apart; ++row)
             for (u64 v = 0; v < work.count; ++v)
-                multiply_rows<Block, ROWS>(rows + row * work.blocks, apart, work.blocks,
-                                               work.vectors, v, results + v * work.rows + row);
-        for (row = apart * ROWS; row < work.rows; ++row)
+                multiply_rows<Block, 4>(rows + row * work.blocks, apart, work.blocks, work.vectors,
+                                        v, results + v * work.rows + row);
+        for (row = apart * 4; row < work.rows; ++row)
             for (u64 v = 0; v < work.count; ++v)
                 multiply_rows<Block, 1>(rows + row * work.blocks, 1, work.blocks, work.vectors, v,
                                         results + v * work.rows + row);

@@ -1,7 +1,7 @@
 // Rows of blocks times a vector of bytes, for CPUs with AVX2 or more: by integers.
 //
 // `Way<Block>` says it of a format, BLOCKS of them at a time: `Shared` is made of the vector, `add`
-// adds a row's share to its sums. Where making `Shared` costs much, ROWS rows of a pass share it.
+// adds a row's share to its sums. Where making `Shared` costs much, rows go IN_FOURS on every CPU.
 #ifndef UBRIDGE_BLOCK_ROWS_H
 #define UBRIDGE_BLOCK_ROWS_H
 
@@ -10,18 +10,18 @@
 
 // Formats with a way of their own.
 template <class Block> struct Way {
-    enum : u32 { BLOCKS = 0, ROWS = 1 };
+    enum : u32 { BLOCKS = 0, IN_FOURS = 0 };
 };
 
 #if HAS_WIDE
 
-template <> struct Way<BlockQ4_0> : WayOf32<Nibbles<BlockQ4_0>, 4> {};
-template <> struct Way<BlockQ4_1> : WayOf32<Nibbles<BlockQ4_1>, 4> {};
-template <> struct Way<BlockQ5_0> : WayOf32<NibblesAndBits<BlockQ5_0>, 4> {};
-template <> struct Way<BlockQ5_1> : WayOf32<NibblesAndBits<BlockQ5_1>, 4> {};
-template <> struct Way<BlockQ8_0> : WayOf32<Q8_0Integers, 1> {};
-template <> struct Way<BlockIQ4_NL> : WayOf32<IQ4_NLIntegers, 4> {};
-template <> struct Way<BlockMXFP4> : WayOf32<MXFP4Integers, 4> {};
+template <> struct Way<BlockQ4_0> : WayOf32<Nibbles<BlockQ4_0>, true> {};
+template <> struct Way<BlockQ4_1> : WayOf32<Nibbles<BlockQ4_1>, true> {};
+template <> struct Way<BlockQ5_0> : WayOf32<NibblesAndBits<BlockQ5_0>, true> {};
+template <> struct Way<BlockQ5_1> : WayOf32<NibblesAndBits<BlockQ5_1>, true> {};
+template <> struct Way<BlockQ8_0> : WayOf32<Q8_0Integers, false> {};
+template <> struct Way<BlockIQ4_NL> : WayOf32<IQ4_NLIntegers, true> {};
+template <> struct Way<BlockMXFP4> : WayOf32<MXFP4Integers, true> {};
 
 template <> struct Way<BlockQ2_K> : WayOf256<BlockQ2_K> {};
 template <> struct Way<BlockQ3_K> : WayOf256<BlockQ3_K> {};
@@ -35,7 +35,8 @@ template <class Block, u32 ROWS>
 DEVICE_FUNCTION void multiply_rows(const Block *rows, u64 apart, u64 blocks, const Vectors &vectors,
                                    u64 index, f32 *results) {
     typedef Way<Block> Here;
-    constexpr u32 STEP = Here::BLOCKS * sizeof(Block), AHEAD = LOOKED_AHEAD / ROWS;
+    constexpr u32 STEP = Here::BLOCKS * sizeof(Block);
+    const u32 ahead = looked_ahead(ROWS);
     const Vector<typename Here::Side> y = vectors.vector<typename Here::Side>(index);
     Here sums[ROWS];
     u64 i = 0;
@@ -44,7 +45,7 @@ DEVICE_FUNCTION void multiply_rows(const Block *rows, u64 apart, u64 blocks, con
 #pragma GCC unroll 4
         for (u32 row = 0; row < ROWS; ++row) {
             const Block *const here = rows + row * apart * blocks + i;
-            look_ahead<STEP>(here, AHEAD);
+            look_ahead<STEP>(here, ahead);
             sums[row].add(here, shared);
         }
     }

@@ -19,21 +19,26 @@ struct Released {
     void operator()(void *memory) const { free(memory); }
 };
 
-// The elements of each line lie together. Two lines share what is read of the vector, from two runs of
-// neighbors, `apart` from one another: each run is read from memory in its order.
+// The elements of each line lie together. Lines `apart` from one another share what is read of the
+// vector.
 template <class T, u64 lines>
 DEVICE_FUNCTION void sum_lines(const T *x, u64 step, u64 apart, const T *vector, u64 depth, T *out)
 {
-    constexpr u64 EACH = 8 / sizeof(T);
+    constexpr u64 EACH = 4 / sizeof(T);
+    const u32 ahead = looked_ahead(lines);
     Floats sums[lines][EACH] = {};
     u64 i = 0;
-    for (; i + EACH * LANES <= depth; i += EACH * LANES)
+    for (; i + EACH * LANES <= depth; i += EACH * LANES) {
+        Floats shared[EACH];
+        for (u64 each = 0; each < EACH; ++each)
+            shared[each] = widened(vector + i + each * LANES);
         for (u64 line = 0; line < lines; ++line) {
             const T *const here = x + line * apart * step + i;
-            look_ahead<EACH * LANES * sizeof(T)>(here, LOOKED_AHEAD / lines);
+            look_ahead<EACH * LANES * sizeof(T)>(here, ahead);
             for (u64 each = 0; each < EACH; ++each)
-                sums[line][each] += widened(here + each * LANES) * widened(vector + i + each * LANES);
+                sums[line][each] += widened(here + each * LANES) * shared[each];
         }
+    }
     for (u64 line = 0; line < lines; ++line) {
         f32 sum = 0;
         for (u64 lane = 0; lane < LANES; ++lane)
@@ -43,6 +48,17 @@ DEVICE_FUNCTION void sum_lines(const T *x, u64 step, u64 apart, const T *vector,
             sum += f32(x[line * apart * step + rest]) * f32(vector[rest]);
         out[line * apart] = T(sum);
     }
+}
+
+// Sums of lines from as many runs of neighbors as go `together`: each run is read from memory in its
+// order. Returns how many lines these are.
+template <class T, u64 together>
+static inline u64 sum_runs(const T *x, u64 step, const T *vector, u64 depth, u64 lines, T *out)
+{
+    const u64 apart = lines / together;
+    for (u64 line = 0; line < apart; ++line)
+        sum_lines<T, together>(x + line * step, step, apart, vector, depth, out + line);
+    return apart * together;
 }
 
 // Neighboring lines lie together: `count` of them, at most PART.
@@ -79,11 +95,11 @@ static inline void multiply_lines(const T *x, u64 line_step, u64 depth_step, con
 {
     u64 line = 0;
     if (depth_step == 1) {
-        const u64 apart = lines / 2;
-        for (; line < apart; ++line)
-            sum_lines<T, 2>(x + line * line_step, line_step, apart, vector, depth, out + line);
-        for (line = apart * 2; line < lines; ++line)
-            sum_lines<T, 1>(x + line * line_step, line_step, 1, vector, depth, out + line);
+        if (looks_far())
+            line += sum_runs<T, 4>(x, line_step, vector, depth, lines, out);
+        line += sum_runs<T, 2>(x + line * line_step, line_step, vector, depth, lines - line,
+                               out + line);
+        sum_runs<T, 1>(x + line * line_step, line_step, vector, depth, lines - line, out + line);
     } else if (line_step == 1) {
         for (; line < lines; line += PART)
             sum_across(x + line, depth_step, vector, depth, smaller(PART, lines - line), out + line);

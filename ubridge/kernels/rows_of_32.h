@@ -58,8 +58,8 @@ DEVICE_FUNCTION WideFloats scales_of(const BlockMXFP4 *b) {
     return float_halves(b[0].level(0).scale, b[1].level(0).scale);
 }
 
-template <class Integers, u32 TOGETHER> struct WayOf32 {
-    enum : u32 { BLOCKS = 2, ROWS = TOGETHER };
+template <class Integers, bool FOURS> struct WayOf32 {
+    enum : u32 { BLOCKS = 2, IN_FOURS = FOURS };
     typedef typename Integers::Block Block;
     typedef Side32 Side;
     enum : bool { MINIMUM = Block::MINIMUM != 0 };
