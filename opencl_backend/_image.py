@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from opencl_backend._devices import ClDevice
 from opencl_backend.earlier import EARLIEST, LAST_LIKE_EARLIEST
-from opencl_backend.spirv import (
+from opencl_backend.spirv import SpirvModule
+from opencl_backend.spirv_words import (
     ADDRESSING_PHYSICAL_64,
     CAPABILITY_SHADER,
     MEMORY_OPENCL,
-    SpirvModule,
     is_spirv,
 )
 from uhal.contract import Chosen, ImageCandidate

@@ -24,7 +24,8 @@ from opencl_backend.earlier import in_version
 from opencl_backend.halves import CAPABILITY_FLOAT16, without_halves
 from opencl_backend.loads import done_once
 from opencl_backend.slices import SHARED, Cutter, Slice
-from opencl_backend.spirv import Entry, SpirvModule
+from opencl_backend.spirv import SpirvModule
+from opencl_backend.spirv_words import Entry
 from uhal.abi import Library
 from uhal.contract import MESSAGES, Backend, FunctionAttributes, LoadedModule
 from uhal.errors import NotFoundError, NotSupportedError

@@ -20,7 +20,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from opencl_backend import _source
-from opencl_backend.spirv import OP_TYPE_INT, SpirvModule
+from opencl_backend.spirv import SpirvModule
+from opencl_backend.spirv_words import OP_TYPE_INT
 from uhal.errors import (
     ArgumentTypeError,
     ArgumentValueError,

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from array import array
 
-from opencl_backend.spirv import (
+from opencl_backend.spirv import SpirvModule
+from opencl_backend.spirv_words import (
     HEADER_WORDS,
     OP_CONSTANT,
     OP_CONSTANT_NULL,
     OP_TYPE_BOOL,
     OP_TYPE_INT,
     OP_TYPE_STRUCT,
-    SpirvModule,
     pack_words,
 )
 from uhal.errors import InvalidImageError

@@ -15,7 +15,8 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable
 
-from opencl_backend.spirv import (
+from opencl_backend.spirv import SpirvModule
+from opencl_backend.spirv_words import (
     HEADER_WORDS,
     OP_CAPABILITY,
     OP_CONSTANT,
@@ -32,7 +33,6 @@ from opencl_backend.spirv import (
     OP_TYPE_POINTER,
     OP_TYPE_VECTOR,
     OP_TYPES,
-    SpirvModule,
     pack_words,
 )
 

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from array import array
 
-from opencl_backend.spirv import (
+from opencl_backend.spirv import SpirvModule
+from opencl_backend.spirv_words import (
     HEADER_WORDS,
     OP_TYPE_POINTER,
     OP_VARIABLE,
     STORAGE_CROSS_WORKGROUP,
     STORAGE_WORKGROUP,
     Function,
-    SpirvModule,
     pack_words,
 )
 

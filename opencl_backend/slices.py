@@ -21,7 +21,8 @@ from array import array
 from dataclasses import dataclass
 from functools import cached_property
 
-from opencl_backend.spirv import (
+from opencl_backend.spirv import SpirvModule
+from opencl_backend.spirv_words import (
     COMPILED_AS_HIP,
     DECORATION_CONSTANT,
     DECORATION_LINKAGE,
@@ -45,7 +46,6 @@ from opencl_backend.spirv import (
     Entry,
     Function,
     Instruction,
-    SpirvModule,
     pack_words,
 )
 
