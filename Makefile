@@ -80,9 +80,9 @@ SANITIZED := python -m pytest $(WORKERS)
 sanitize: ## Run tests under AddressSanitizer, UndefinedBehaviorSanitizer and ThreadSanitizer
 	@$(ENVIRONMENT) test
 	$(VENV_PYTHON) -m build_support.flavoured address $(SANITIZED) \
-		tests/unit tests/conformance -k '$(HOST) and $(SANE)' $(PYTEST)
+		tests/unit tests/host_runtime tests/conformance -k '$(HOST) and $(SANE)' $(PYTEST)
 	$(VENV_PYTHON) -m build_support.flavoured thread $(SANITIZED) \
-		tests/unit/test_host_runtime.py tests/unit/test_host_graphs.py tests/unit/test_host_waits.py \
+		tests/host_runtime tests/unit/test_host_waits.py \
 		tests/conformance/test_streams.py tests/conformance/test_threads.py \
 		tests/conformance/test_memory.py tests/conformance/test_waits.py -k '$(HOST)' $(PYTEST)
 

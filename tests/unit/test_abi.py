@@ -12,8 +12,8 @@ import pytest
 
 from host_backend._backend import FUNCTION_OF_SLOT
 from tests.host_kernels import compiler, has_compiler
+from tests.host_runtime.driver import ROOT
 from tests.requirements import needed
-from tests.unit.host_driver import ROOT
 from uhal import _lane
 from uhal.abi import Header, HeaderError, Library, find_library
 from uhal.errors import LibraryNotFoundError

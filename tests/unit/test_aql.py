@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
+from tests.host_runtime.driver import ROOT
 from tests.requirements import missing
 from tests.sampling import rounds
-from tests.unit.host_driver import ROOT
 
 CC = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
 INCLUDES = [ROOT / "rocm_backend" / "runtime", ROOT / "cython_src", ROOT / "rocm_backend"]

@@ -12,9 +12,9 @@ import time
 import pytest
 
 from tests.host_kernels import build, has_compiler
+from tests.host_runtime.driver import ROOT
 from tests.requirements import needed
 from tests.sampling import SOAK
-from tests.unit.host_driver import ROOT
 from uhal.errors import InvalidImageError
 from uhal.images import elf
 from uhal.images.elf import Elf

@@ -16,9 +16,9 @@ import pytest
 
 from tests.children import check_child
 from tests.host_kernels import build, has_compiler
+from tests.host_runtime.driver import Driver
 from tests.requirements import needed
 from tests.sampling import rounds
-from tests.unit.host_driver import Driver
 from uhal import Device, DeviceBuffer, Module
 from uhal.errors import DeviceError, InvalidImageError
 from uhal.images import cpu_level

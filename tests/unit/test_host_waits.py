@@ -12,8 +12,8 @@ from contextlib import contextmanager
 import pytest
 
 from tests.host_kernels import has_compiler
+from tests.host_runtime.driver import ROOT
 from tests.requirements import needed
-from tests.unit.host_driver import ROOT
 
 pytestmark = [
     needed(has_compiler(), "kernels are compiled here"),
@@ -39,7 +39,7 @@ PROGRAM = f"""
 import ctypes, threading
 import numpy as np
 from tests.host_kernels import build
-from tests.unit.host_driver import *
+from tests.host_runtime.driver import *
 BLOCKS = 8
 driver = Driver()
 work = driver.function(driver.load(build({KERNEL!r})), "work")

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from tests.host_kernels import INCLUDE, build, compiler, has_compiler, refusal
+from tests.host_runtime.driver import Driver
 from tests.requirements import needed
-from tests.unit.host_driver import Driver
 from uhal.images.elf import Elf
 from uhal.images.host_module import ParameterFacts, signature_of
 

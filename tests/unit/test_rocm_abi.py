@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.host_runtime.driver import ROOT
 from tests.requirements import needed
-from tests.unit.host_driver import ROOT
 from uhal.abi import Header
 
 PATH = ROOT / "rocm_backend" / "abi.h"

@@ -14,8 +14,8 @@ from rocm_backend import backend
 from rocm_backend._errors import ADVICE, CLASS_OF, LOST_TEXT, STICKY_PREFIX, status_name
 from rocm_backend._library import LIBRARY_VARIABLE, header
 from rocm_backend._runtime import FUNCTION_OF_SLOT, runtime_header
+from tests.host_runtime.driver import ROOT
 from tests.requirements import missing
-from tests.unit.host_driver import ROOT
 from uhal import _lane
 from uhal.errors import DeviceError
 
