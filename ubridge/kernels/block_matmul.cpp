@@ -69,12 +69,16 @@ DEVICE_FUNCTION void multiply_few(const Block *rows, const Work &work, f32 *resu
     u64 row = 0;
 #if HAS_WIDE
     if constexpr (Way<Block>::BLOCKS != 0) {
-        const u64 apart = Way<Block>::IN_FOURS || looks_far() ? work.rows / 4 : 0;
-        for (; row < apart; ++row)
-            for (u64 v = 0; v < work.count; ++v)
-                multiply_rows<Block, 4>(rows + row * work.blocks, apart, work.blocks, work.vectors,
-                                        v, results + v * work.rows + row);
-        for (row = apart * 4; row < work.rows; ++row)
+        constexpr u32 IN_FOURS = Way<Block>::IN_FOURS;
+        if constexpr (IN_FOURS != NEVER) {
+            const u64 apart = IN_FOURS == ALWAYS || looks_far() ? work.rows / 4 : 0;
+            for (; row < apart; ++row)
+                for (u64 v = 0; v < work.count; ++v)
+                    multiply_rows<Block, 4>(rows + row * work.blocks, apart, work.blocks,
+                                            work.vectors, v, results + v * work.rows + row);
+            row = apart * 4;
+        }
+        for (; row < work.rows; ++row)
             for (u64 v = 0; v < work.count; ++v)
                 multiply_rows<Block, 1>(rows + row * work.blocks, 1, work.blocks, work.vectors, v,
                                         results + v * work.rows + row);

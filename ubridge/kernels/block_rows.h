@@ -1,7 +1,7 @@
 // Rows of blocks times a vector of bytes, for CPUs with AVX2 or more: by integers.
 //
 // `Way<Block>` says it of a format, BLOCKS of them at a time: `Shared` is made of the vector, `add`
-// adds a row's share to its sums. Where making `Shared` costs much, rows go IN_FOURS on every CPU.
+// adds a row's share to its sums. Four rows of a pass share it as IN_FOURS says.
 #ifndef UBRIDGE_BLOCK_ROWS_H
 #define UBRIDGE_BLOCK_ROWS_H
 
@@ -10,24 +10,24 @@
 
 // Formats with a way of their own.
 template <class Block> struct Way {
-    enum : u32 { BLOCKS = 0, IN_FOURS = 0 };
+    enum : u32 { BLOCKS = 0, IN_FOURS = NEVER };
 };
 
 #if HAS_WIDE
 
-template <> struct Way<BlockQ4_0> : WayOf32<Nibbles<BlockQ4_0>, true> {};
-template <> struct Way<BlockQ4_1> : WayOf32<Nibbles<BlockQ4_1>, true> {};
-template <> struct Way<BlockQ5_0> : WayOf32<NibblesAndBits<BlockQ5_0>, true> {};
-template <> struct Way<BlockQ5_1> : WayOf32<NibblesAndBits<BlockQ5_1>, true> {};
-template <> struct Way<BlockQ8_0> : WayOf32<Q8_0Integers, false> {};
-template <> struct Way<BlockIQ4_NL> : WayOf32<IQ4_NLIntegers, true> {};
-template <> struct Way<BlockMXFP4> : WayOf32<MXFP4Integers, true> {};
+template <> struct Way<BlockQ4_0> : WayOf32<Nibbles<BlockQ4_0>, ALWAYS> {};
+template <> struct Way<BlockQ4_1> : WayOf32<Nibbles<BlockQ4_1>, ALWAYS> {};
+template <> struct Way<BlockQ5_0> : WayOf32<NibblesAndBits<BlockQ5_0>, ALWAYS> {};
+template <> struct Way<BlockQ5_1> : WayOf32<NibblesAndBits<BlockQ5_1>, ALWAYS> {};
+template <> struct Way<BlockQ8_0> : WayOf32<Q8_0Integers, WHERE_CPUS_LOOK_FAR> {};
+template <> struct Way<BlockIQ4_NL> : WayOf32<IQ4_NLIntegers, ALWAYS> {};
+template <> struct Way<BlockMXFP4> : WayOf32<MXFP4Integers, ALWAYS> {};
 
-template <> struct Way<BlockQ2_K> : WayOf256<BlockQ2_K> {};
-template <> struct Way<BlockQ3_K> : WayOf256<BlockQ3_K> {};
-template <> struct Way<BlockQ4_K> : WayOf256<BlockQ4_K> {};
-template <> struct Way<BlockQ5_K> : WayOf256<BlockQ5_K> {};
-template <> struct Way<BlockQ6_K> : WayOf256<BlockQ6_K> {};
+template <> struct Way<BlockQ2_K> : WayOf256<BlockQ2_K, NEVER> {};
+template <> struct Way<BlockQ3_K> : WayOf256<BlockQ3_K, NEVER> {};
+template <> struct Way<BlockQ4_K> : WayOf256<BlockQ4_K, WHERE_CPUS_LOOK_FAR> {};
+template <> struct Way<BlockQ5_K> : WayOf256<BlockQ5_K, WHERE_CPUS_LOOK_FAR> {};
+template <> struct Way<BlockQ6_K> : WayOf256<BlockQ6_K, WHERE_CPUS_LOOK_FAR> {};
 template <> struct Way<BlockIQ4_XS> : WayOfIQ4_XS {};
 
 // ROWS rows, each `apart` rows from the one before, times a vector: results[row * apart].

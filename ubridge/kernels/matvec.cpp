@@ -19,6 +19,21 @@ struct Released {
     void operator()(void *memory) const { free(memory); }
 };
 
+// The sum of so many vectors, and of the products from `first` on. One function: its copies would be
+// half of the module.
+template <class T>
+__attribute__((noinline)) static f32 total(const Floats *sums, u64 count, const T *x,
+                                           const T *vector, u64 first, u64 depth)
+{
+    f32 sum = 0;
+    for (u64 lane = 0; lane < LANES; ++lane)
+        for (u64 each = 0; each < count; ++each)
+            sum += sums[each][lane];
+    for (u64 rest = first; rest < depth; ++rest)
+        sum += f32(x[rest]) * f32(vector[rest]);
+    return sum;
+}
+
 // The elements of each line lie together. Lines `apart` from one another share what is read of the
 // vector.
 template <class T, u64 lines>
@@ -39,15 +54,8 @@ DEVICE_FUNCTION void sum_lines(const T *x, u64 step, u64 apart, const T *vector,
                 sums[line][each] += widened(here + each * LANES) * shared[each];
         }
     }
-    for (u64 line = 0; line < lines; ++line) {
-        f32 sum = 0;
-        for (u64 lane = 0; lane < LANES; ++lane)
-            for (u64 each = 0; each < EACH; ++each)
-                sum += sums[line][each][lane];
-        for (u64 rest = i; rest < depth; ++rest)
-            sum += f32(x[line * apart * step + rest]) * f32(vector[rest]);
-        out[line * apart] = T(sum);
-    }
+    for (u64 line = 0; line < lines; ++line)
+        out[line * apart] = T(total(sums[line], EACH, x + line * apart * step, vector, i, depth));
 }
 
 // Sums of lines from as many runs of neighbors as go `together`: each run is read from memory in its

@@ -158,8 +158,8 @@ template <> struct Unpacked<BlockQ6_K> : InOrder {
     }
 };
 
-template <class Block> struct WayOf256 : SumsOf256 {
-    enum : u32 { BLOCKS = 1, IN_FOURS = 0 };
+template <class Block, u32 FOURS> struct WayOf256 : SumsOf256 {
+    enum : u32 { BLOCKS = 1, IN_FOURS = FOURS };
     typedef Side256 Side;
     typedef Unpacked<Block> Unpacking;
 
@@ -196,7 +196,7 @@ template <class Block> struct WayOf256 : SumsOf256 {
 };
 
 struct WayOfIQ4_XS : SumsOf256 {
-    enum : u32 { BLOCKS = 1, IN_FOURS = 0 };
+    enum : u32 { BLOCKS = 1, IN_FOURS = NEVER };
     typedef Side256 Side;
     struct Shared : SharedOf256 {
         DEVICE_METHOD Shared(const Vector<Side> &y, u64 i) : SharedOf256(y, i, 32) {}

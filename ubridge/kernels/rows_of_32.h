@@ -58,7 +58,7 @@ DEVICE_FUNCTION WideFloats scales_of(const BlockMXFP4 *b) {
     return float_halves(b[0].level(0).scale, b[1].level(0).scale);
 }
 
-template <class Integers, bool FOURS> struct WayOf32 {
+template <class Integers, u32 FOURS> struct WayOf32 {
     enum : u32 { BLOCKS = 2, IN_FOURS = FOURS };
     typedef typename Integers::Block Block;
     typedef Side32 Side;

@@ -72,13 +72,14 @@ template <class T> DEVICE_FUNCTION Floats widened(const T *from)
 #endif
 
 // Does this CPU look far ahead by itself? What is read once, in order, is best asked for before it is
-// read: an EPYC of 2024 (Zen 5) looks no farther than a page, and some 8 KiB ahead, by all streams of a
-// pass together, one or two of them, read 0.95 of what memory gives, without it were 0.65 to 0.8. One
-// of 2022 (Zen 4) looks far, and what is asked for far ahead takes its places: four streams and 256
-// bytes ahead read all that memory gives, 8 KiB in one or two were 0.65 to 0.9. Zen 3 is of its family.
+// read: an EPYC of 2024 (Zen 5) looks no farther than a page, and some 8 KiB ahead, by all streams of
+// a pass together, one or two of them, read 0.95 of what memory gives, without it were 0.65 to 0.8.
+// One of 2022 (Zen 4) looks far, and what is asked for far ahead takes its places: four streams and
+// 256 bytes ahead read all that memory gives, 8 KiB in one or two were 0.65 to 0.9. Of its family it
+// alone has AVX-512.
 DEVICE_FUNCTION bool looks_far()
 {
-#if defined(__x86_64__)
+#if defined(__AVX512F__)
     static const bool answer = [] {
         __builtin_cpu_init();
         return bool(__builtin_cpu_is("amdfam19h"));
@@ -89,7 +90,14 @@ DEVICE_FUNCTION bool looks_far()
 #endif
 }
 
-DEVICE_FUNCTION u32 looked_ahead(u32 streams) { return looks_far() ? 256 : 8192 / streams; }
+DEVICE_FUNCTION u32 looked_ahead(u32 streams)
+{
+    return streams == 4 && looks_far() ? 256 : 8192 / streams;
+}
+
+// When rows go four at a time: always where making what they share costs much; never in formats seldom
+// met, for each is 4 KB of a module.
+enum : u32 { NEVER, WHERE_CPUS_LOOK_FAR, ALWAYS };
 
 template <u32 BYTES> DEVICE_FUNCTION void look_ahead(const void *from, u32 distance)
 {
