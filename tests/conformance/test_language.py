@@ -73,6 +73,16 @@ def test_atomics_lose_nothing(
     assert sorted(taken.to_numpy()) == list(range(size))
 
 
+def test_atomics_lose_nothing_where_blocks_meet(device: Device, language: Module) -> None:
+    """Several launches of a million: the first wakes a CPU's threads, which then all take part."""
+    blocks, threads, times = 64, 64, 250
+    contended = language.get_function("contended")
+    for _ in range(5):
+        added, exchanged = DeviceBuffer.zeros(1, "u32"), DeviceBuffer.zeros(1, "u64")
+        contended[blocks, threads](times, added, exchanged)
+        assert added.to_numpy()[0] == exchanged.to_numpy()[0] == blocks * threads * times
+
+
 @pytest.mark.parametrize("name", ["i32", "u32", "i64", "u64", "f32", "f64", "block", "system"])
 def test_atomics_return_what_was_there(
     device: Device, language: Module, name: str, rng: np.random.Generator

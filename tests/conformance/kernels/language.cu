@@ -67,6 +67,24 @@ KERNEL(atomics_system, (u64 n, const u32 *values, u32 *out, u32 *tickets, u32 *t
     }
 }
 
+// Long enough for all of a CPU's threads to take part.
+KERNEL(contended, (u32 rounds, u32 *added, u64 *exchanged))
+{
+    THREADS(t)
+    {
+        for (u32 round = 0; round < rounds; ++round) {
+            atomic_add(added, 1);
+            u64 seen = atomic_load(exchanged);
+            for (;;) {
+                const u64 found = atomic_compare_exchange(exchanged, seen, seen + 1);
+                if (found == seen)
+                    break;
+                seen = found;
+            }
+        }
+    }
+}
+
 // In shared memory, whose sums are given out by each block's first work-item.
 KERNEL(atomics_block, (u64 n, const u32 *values, u32 *out))
 {

@@ -5,6 +5,7 @@ atomics_u64: u64 n, const u64* values, u64* out, u32* tickets, u32* taken
 atomics_f32: u64 n, const f32* values, f32* out, u32* tickets, u32* taken
 atomics_f64: u64 n, const f64* values, f64* out, u32* tickets, u32* taken
 atomics_system: u64 n, const u32* values, u32* out, u32* tickets, u32* taken
+contended: u32 rounds, u32* added, u64* exchanged
 atomics_block: u64 n, const u32* values, u32* out
 returns_i32: u64 n, const i32* values, i32* words, i32* told
 returns_u32: u64 n, const u32* values, u32* words, u32* told

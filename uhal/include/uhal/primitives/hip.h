@@ -11,20 +11,21 @@
 #if defined(__SPIRV__)
 /* Intel's runtime for CPUs has no atomics on generic pointers, so it is asked where a pointer points, at
  * one place of a module: PoCL 7.1 crashes where a function asks twice, Intel's of 2022 where one asks
- * for pointers of two types. */
+ * for pointers of two types. It is asked for the device's memory: CPUs say yes to every question, and
+ * what is atomic there is atomic in a block, too, but not the other way around. */
 #define UHAL_LOCAL __attribute__((address_space(3)))
 #define UHAL_IN_GLOBAL __attribute__((address_space(1)))
-extern "C" __attribute__((device, const)) UHAL_LOCAL void *
-uhal_cl_to_local(const void *pointer,
-                 int storage) __asm("_Z40__spirv_GenericCastToPtrExplicit_ToLocalPvi");
-__attribute__((device, noinline)) static UHAL_LOCAL void *uhal_shared_at(const void *address) {
-    return uhal_cl_to_local(address, 4);
+extern "C" __attribute__((device, const)) UHAL_IN_GLOBAL void *
+uhal_cl_to_global(const void *pointer,
+                  int storage) __asm("_Z41__spirv_GenericCastToPtrExplicit_ToGlobalPvi");
+__attribute__((device, noinline)) static UHAL_IN_GLOBAL void *uhal_global_at(const void *address) {
+    return uhal_cl_to_global(address, 5);
 }
 template <class Type, class Act> DEVICE_FUNCTION auto uhal_at(Type *address, Act act) {
-    UHAL_LOCAL void *const shared = uhal_shared_at(address);
-    if (shared != nullptr)
-        return act((UHAL_LOCAL Type *)shared);
-    return act((UHAL_IN_GLOBAL Type *)address);
+    UHAL_IN_GLOBAL void *const global = uhal_global_at(address);
+    if (global != nullptr)
+        return act((UHAL_IN_GLOBAL Type *)global);
+    return act((UHAL_LOCAL Type *)address);
 }
 #else
 template <class Type, class Act> DEVICE_FUNCTION auto uhal_at(Type *address, Act act) {

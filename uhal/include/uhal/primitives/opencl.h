@@ -21,10 +21,10 @@ uhal_cl_memory_barrier(u32 scope, u32 semantics) __asm("_Z21__spirv_MemoryBarrie
 #define UHAL_CL_COMPARE_EXCHANGE(type)                                                             \
     template <uhal_scope scope>                                                                    \
     DEVICE_FUNCTION type uhal_word_compare_exchange(type *address, type expected, type desired) {  \
-        UHAL_LOCAL void *const shared = uhal_shared_at(address);                              \
-        if (shared != nullptr)                                                                     \
-            return uhal_cl_exchange_if_local_##type((UHAL_LOCAL type *)shared, expected, desired); \
-        return uhal_cl_exchange_if_##type((UHAL_IN_GLOBAL type *)address, expected, desired);      \
+        UHAL_IN_GLOBAL void *const global = uhal_global_at(address);                               \
+        if (global != nullptr)                                                                     \
+            return uhal_cl_exchange_if_##type((UHAL_IN_GLOBAL type *)global, expected, desired);   \
+        return uhal_cl_exchange_if_local_##type((UHAL_LOCAL type *)address, expected, desired);    \
     }
 UHAL_CL_COMPARE_EXCHANGE(u32)
 UHAL_CL_COMPARE_EXCHANGE(u64)
