@@ -10,7 +10,7 @@
 
 // Formats with a way of their own.
 template <class Block> struct Way {
-    enum : u32 { BLOCKS = 0, IN_FOURS = NEVER };
+    enum : u32 { BLOCKS = 0 };
 };
 
 #if HAS_WIDE
