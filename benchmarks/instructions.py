@@ -23,7 +23,7 @@ from pathlib import Path
 from benchmarks.suites import NULL_DRIVER, ROOT
 
 BUDGET = Path(__file__).with_name("instructions.json")
-CALLS = 2000
+CALLS = 500
 TOLERANCE = 1.1
 STATEMENTS = {
     "launch, 3 arguments": "launch(three, grid=(8,), block=(256,), args=(1000, x, y), stream=s)",
@@ -115,7 +115,8 @@ def count() -> dict[str, int]:
         subprocess.run([*compiler, "-shared", "-fPIC", MARK_SOURCE, "-o", mark], check=True)
         subprocess.run(
             [
-                *("valgrind", "--tool=callgrind", f"--callgrind-out-file={output}"),
+                *("valgrind", "--tool=callgrind", "--instr-atstart=no"),
+                f"--callgrind-out-file={output}",
                 *(sys.executable, "-c", PROGRAM, str(mark), str(CALLS)),
                 *STATEMENTS.values(),
             ],

@@ -1,4 +1,8 @@
-/* Ends a part of callgrind's profile; what comes next is counted from zero. */
+/* Ends a part of callgrind's profile; what comes next is counted from zero. The first one begins to
+   count: until then a program runs five times as fast. */
 #include <valgrind/callgrind.h>
 
-void mark(void) { CALLGRIND_DUMP_STATS; }
+void mark(void) {
+    CALLGRIND_START_INSTRUMENTATION;
+    CALLGRIND_DUMP_STATS;
+}
