@@ -61,18 +61,18 @@ sequence = LaunchSequence([(bound_three, (1000, Passed.operand(0), Passed.result
 page = np.zeros(1024, np.float32)
 a, b, add = ubridge.empty((4, 4)), ubridge.empty((4, 4)), ubridge.add
 names = {k: v for k, v in globals().items() if k.islower() and k != "loop"}
-mark = ctypes.CDLL(sys.argv[1]).mark
+callgrind = ctypes.CDLL(sys.argv[1])
 for statement in sys.argv[3:]:
     statement, _, profiled = statement.partition(" # ")
     if profiled:
         uhal.profile(measure_copy=False).start()
     run = loop(statement, DeviceBuffer=DeviceBuffer, **names)
     run(10)
-    mark()
+    callgrind.begin()
     run(int(sys.argv[2]))
-    mark()
+    callgrind.end()
 """
-MARK_SOURCE = Path(__file__).with_name("workers") / "callgrind_mark.c"
+COUNTING_SOURCE = Path(__file__).with_name("workers") / "callgrind_part.c"
 
 
 def main() -> int:
@@ -110,14 +110,14 @@ def toolchain() -> str:
 def count() -> dict[str, int]:
     """Instructions of the lane for one execution of each statement."""
     with tempfile.TemporaryDirectory() as folder:
-        output, mark = Path(folder, "callgrind"), Path(folder, "mark.so")
+        output, counting = Path(folder, "callgrind"), Path(folder, "counting.so")
         compiler = os.environ.get("CC", "cc").split()
-        subprocess.run([*compiler, "-shared", "-fPIC", MARK_SOURCE, "-o", mark], check=True)
+        subprocess.run([*compiler, "-shared", "-fPIC", COUNTING_SOURCE, "-o", counting], check=True)
         subprocess.run(
             [
                 *("valgrind", "--tool=callgrind", "--instr-atstart=no"),
                 f"--callgrind-out-file={output}",
-                *(sys.executable, "-c", PROGRAM, str(mark), str(CALLS)),
+                *(sys.executable, "-c", PROGRAM, str(counting), str(CALLS)),
                 *STATEMENTS.values(),
             ],
             cwd=ROOT,
@@ -130,10 +130,9 @@ def count() -> dict[str, int]:
             check=True,
             capture_output=True,
         )
-        # the part that ends at the second of a statement's two marks is its loop
         return {
-            name: round(_own_instructions(Path(f"{output}.{2 * number + 2}").read_text()) / CALLS)
-            for number, name in enumerate(STATEMENTS)
+            name: round(_own_instructions(Path(f"{output}.{number}").read_text()) / CALLS)
+            for number, name in enumerate(STATEMENTS, start=1)
         }
 
 
