@@ -25,7 +25,7 @@ from uhal.errors import (
     NotFoundError,
     NotSupportedError,
 )
-from uhal.signature import Signature, merge
+from uhal.signature import LazySignatures, Signature, merge
 
 _Self = TypeVar("_Self", bound="Module")
 
@@ -55,8 +55,9 @@ class Module:
         A file `<path>.sig` beside it may say more of the kernels' parameters than the image does:
         one `entry: u64 n, const f32* x` a line. A caller that picked the file among several says
         why with `chosen`, which `module.chosen` then is. Raises `OSError` when the file cannot be
-        read, `InvalidImageError` when it does not fit the device, `ArgumentValueError` when the
-        `.sig` file contradicts the image.
+        read, `InvalidImageError` when it does not fit the device, `NotFoundError` when the `.sig`
+        file describes a kernel that the image has not. Where the two contradict each other about a
+        kernel, `get_function` says so.
         """
         found = Path(path)
         sidecar = found.with_name(found.name + ".sig")
@@ -84,7 +85,7 @@ class Module:
         image: bytes,
         path: Path | None,
         device: DeviceLike | None,
-        sidecar: dict[str, Signature],
+        sidecar: Mapping[str, Signature],
     ) -> _Self:
         context = chosen_context(cls, device)
         with context.enter(), progress.slow(f"loading {path.name if path else 'a module'}"):
@@ -107,7 +108,7 @@ class Module:
         return module
 
     _handle: ModuleHandle
-    _signatures: dict[str, Signature]
+    _signatures: Mapping[str, Signature]
     """Signatures of the kernels in the sidecar, merged with those of the image."""
     _image_signatures: Mapping[str, Signature]
     _names: tuple[str, ...]
@@ -142,7 +143,7 @@ class Module:
 
         `signature` tells what the image does not, as in `"u64 n, const f32* x"`. Raises
         `NotFoundError` when there is no such kernel, `ArgumentValueError` when `signature` cannot
-        be read or contradicts the image.
+        be read, or it or the `.sig` file contradicts the image.
         """
         if not isinstance(name, str):
             raise ArgumentTypeError(f"get_function, name: expected a str, got {describe(name)}")
@@ -258,19 +259,20 @@ class Module:
 
 
 def _merged_sidecar(
-    loaded: LoadedModule, sidecar: dict[str, Signature], path: Path | None
-) -> dict[str, Signature]:
-    signatures: dict[str, Signature] = {}
-    for entry, declared in sidecar.items():
-        if loaded.signatures and entry not in loaded.signatures:
+    loaded: LoadedModule, sidecar: Mapping[str, Signature], path: Path | None
+) -> Mapping[str, Signature]:
+    """Judge the names at once; what is said of a kernel when it is looked up."""
+    image = loaded.signatures
+    for entry in sidecar:
+        if image and entry not in image:
             raise NotFoundError(
-                f"{path}.sig describes {entry!r}, which the image has not"
-                f"{_similar(entry, loaded.signatures)}"
+                f"{path}.sig describes {entry!r}, which the image has not{_similar(entry, image)}"
             )
-        merged = merge(loaded.signatures.get(entry), declared)
-        if merged is not None:
-            signatures[entry] = merged
-    return signatures
+
+    def signature(entry: str) -> Signature:
+        return merge(image.get(entry), sidecar[entry]) or sidecar[entry]
+
+    return LazySignatures(sidecar, signature)
 
 
 def _check_signature(name: str, signature: Signature | None, most_bytes: int) -> None:

@@ -5,7 +5,7 @@ The format is LZ4's block format: sequences of a token, literals, and a match of
 
 from __future__ import annotations
 
-from io import SEEK_END, BytesIO
+from io import BytesIO
 from typing import NoReturn
 
 from uhal.errors import InvalidImageError
@@ -15,63 +15,87 @@ LONG = 15
 """A length field of this value goes on in further bytes."""
 MOST_EXPANSION = 255
 """Bytes that one byte of a block can stand for: one more byte of a length."""
+REACH = (1 << 16) - 1
+"""Bytes that a match goes back at most."""
 RUN = 1 << 16
 """Bytes at least that a repeated pattern is written in."""
+MOST_RECENT = 1 << 18
+"""Bytes that are held beside the output before it gets them."""
 
 
 def decompress(block: bytes, size: int) -> bytes:
     """Decode a block that holds exactly `size` bytes.
 
-    Takes time in proportion to `block` and `size`, and little memory beside the `size` bytes.
-    Raises `InvalidImageError` when the block is damaged or holds another number of bytes.
+    Takes time in proportion to `block` and `size`, and beside the `size` bytes little more memory
+    than `block` does. Raises `InvalidImageError` when the block is damaged or holds another number
+    of bytes.
     """
     if size > MOST_EXPANSION * len(block):
         _fail(f"{len(block)} bytes cannot hold {size}")
-    # Its bytes become the result without a copy.
-    output = BytesIO()
-    made = 0
+    # Its bytes become the result without a copy; matches are found in the recent ones.
+    output, recent = BytesIO(), bytearray()
+    left = size
     position = 0
+    # A module has tens of thousands of sequences: for a common one nothing is called.
     while True:
         if position >= len(block):
             _fail("it breaks off")
         token = block[position]
         position += 1
-        literals, position = _length(block, position, token >> 4)
-        if position + literals > len(block) or made + literals > size:
-            _fail("literals reach beyond its end")
-        made += output.write(memoryview(block)[position : position + literals])
-        position += literals
+        literals = token >> 4
+        if literals:
+            if literals == LONG:
+                literals, position = _long(block, position)
+            if position + literals > len(block) or literals > left:
+                _fail("literals reach beyond its end")
+            recent += block[position : position + literals]
+            left -= literals
+            position += literals
         if position == len(block):
             # The last sequence has no match.
             break
         if position + 2 > len(block):
             _fail("it breaks off")
         distance = block[position] | block[position + 1] << 8
-        length, position = _length(block, position + 2, token & LONG)
+        position += 2
+        length = token & LONG
+        if length == LONG:
+            length, position = _long(block, position)
         length += MIN_MATCH
-        if not 0 < distance <= made or made + length > size:
+        start = len(recent) - distance
+        if distance == 0 or start < 0 or length > left:
             _fail("a match reaches beyond the output")
-        _repeat(output, made - distance, distance, length)
-        made += length
-    if made != size:
-        _fail(f"it holds {made} bytes instead of {size}")
+        left -= length
+        if length <= distance:
+            recent += recent[start : start + length]
+        else:
+            _repeat(output, recent, recent[start:], length)
+        if len(recent) > MOST_RECENT:
+            _hand_over(output, recent)
+    if left:
+        _fail(f"it holds {size - left} bytes instead of {size}")
+    output.write(recent)
     return output.getvalue()
 
 
-def _repeat(output: BytesIO, start: int, distance: int, length: int) -> None:
-    """Append `length` bytes: those from `start` to the end, over and over."""
-    output.seek(start)
-    pattern = output.read(min(distance, length))
-    output.seek(0, SEEK_END)
-    if length > distance:
-        pattern *= -(-min(RUN, length) // distance)
+def _repeat(output: BytesIO, recent: bytearray, pattern: bytearray, length: int) -> None:
+    """Append `length` bytes: the pattern over and over."""
+    pattern *= -(-min(RUN, length) // len(pattern))
     for done in range(0, length, len(pattern)):
-        output.write(pattern if len(pattern) <= length - done else pattern[: length - done])
+        recent += pattern[: length - done]
+        if len(recent) > MOST_RECENT:
+            _hand_over(output, recent)
 
 
-def _length(block: bytes, position: int, length: int) -> tuple[int, int]:
-    if length < LONG:
-        return length, position
+def _hand_over(output: BytesIO, recent: bytearray) -> None:
+    """Give the output all that no match reaches any more."""
+    output.write(recent[:-REACH])
+    del recent[:-REACH]
+
+
+def _long(block: bytes, position: int) -> tuple[int, int]:
+    """Read a length whose field says that it goes on at `position`."""
+    length = LONG
     while True:
         if position >= len(block):
             _fail("it breaks off")
