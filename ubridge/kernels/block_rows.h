@@ -15,13 +15,13 @@ template <class Block> struct Way {
 
 #if HAS_WIDE
 
-template <> struct Way<BlockQ4_0> : WayOf32<Nibbles<BlockQ4_0>, ALWAYS> {};
-template <> struct Way<BlockQ4_1> : WayOf32<Nibbles<BlockQ4_1>, ALWAYS> {};
-template <> struct Way<BlockQ5_0> : WayOf32<NibblesAndBits<BlockQ5_0>, ALWAYS> {};
-template <> struct Way<BlockQ5_1> : WayOf32<NibblesAndBits<BlockQ5_1>, ALWAYS> {};
-template <> struct Way<BlockQ8_0> : WayOf32<Q8_0Integers, WHERE_CPUS_LOOK_FAR> {};
-template <> struct Way<BlockIQ4_NL> : WayOf32<IQ4_NLIntegers, ALWAYS> {};
-template <> struct Way<BlockMXFP4> : WayOf32<MXFP4Integers, ALWAYS> {};
+template <> struct Way<BlockQ4_0> : FourOf<Nibbles<BlockQ4_0>> {};
+template <> struct Way<BlockQ4_1> : FourOf<Nibbles<BlockQ4_1>> {};
+template <> struct Way<BlockQ5_0> : FourOf<NibblesAndBits<BlockQ5_0>> {};
+template <> struct Way<BlockQ5_1> : FourOf<NibblesAndBits<BlockQ5_1>> {};
+template <> struct Way<BlockQ8_0> : TwoOfQ8_0 {};
+template <> struct Way<BlockIQ4_NL> : FourOf<LookedUp<BlockIQ4_NL>> {};
+template <> struct Way<BlockMXFP4> : FourOf<LookedUp<BlockMXFP4>> {};
 
 template <> struct Way<BlockQ2_K> : WayOf256<BlockQ2_K, NEVER> {};
 template <> struct Way<BlockQ3_K> : WayOf256<BlockQ3_K, NEVER> {};
@@ -49,14 +49,19 @@ DEVICE_FUNCTION void multiply_rows(const Block *rows, u64 apart, u64 blocks, con
             sums[row].add(here, shared);
         }
     }
-    if (Here::BLOCKS == 2 && i < blocks) {
-        // One is left: beyond the vector's end its integers are zero.
-        const typename Here::Shared shared(y, i);
+    if (Here::BLOCKS > 1 && i < blocks) {
+        // Fewer are left: zeros stand for the others, and for what they are multiplied by.
+        const u64 left = blocks - i;
+        i8 quants[Here::BLOCKS * Block::ELEMENTS] = {};
+        typename Here::Side sides[Here::BLOCKS] = {};
+        memcpy(quants, y.quants + i * Block::ELEMENTS, left * Block::ELEMENTS);
+        memcpy(sides, y.sides + i, left * sizeof *sides);
+        const typename Here::Shared shared({quants, sides}, 0);
 #pragma GCC unroll 4
         for (u32 row = 0; row < ROWS; ++row) {
-            const Block *const last = rows + row * apart * blocks + i;
-            const Block both[2] = {*last, *last};
-            sums[row].add(both, shared);
+            Block last[Here::BLOCKS] = {};
+            memcpy(last, rows + row * apart * blocks + i, left * sizeof *last);
+            sums[row].add(last, shared);
         }
     }
 #pragma GCC unroll 4

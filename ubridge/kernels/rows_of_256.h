@@ -225,7 +225,8 @@ struct WayOfIQ4_XS : SumsOf256 {
 #pragma GCC unroll 4
         for (u32 k = 0; k < 8; k += 2) {
             const Wide integers =
-                looked_up(nibbles_of(b->qs + 16 * k, b->qs + 16 * k + 16), iq4_table());
+                looked_up(nibbles_of(b->qs + 16 * k, b->qs + 16 * k + 16),
+                          Table<BlockIQ4_NL>::get());
             const Wide dots = dot_signed({}, integers, load_64(y.quants + 32 * k));
             const Wide scales =
                 joined(_mm256_permutevar8x32_epi32(words, _mm256_set1_epi32(i32(k))),

@@ -1,4 +1,4 @@
-// Rows of blocks of 32 elements times a vector of bytes, two blocks at a time: see block_rows.h.
+// Rows of blocks of 32 elements times a vector of bytes: see block_rows.h.
 #ifndef UBRIDGE_ROWS_OF_32_H
 #define UBRIDGE_ROWS_OF_32_H
 
@@ -8,69 +8,114 @@
 
 #if HAS_WIDE
 
-// Of two blocks' integers: 64 bytes. RAISED is what they are above the elements' multiples of d.
+// -- blocks of bytes, two at a time ---------------------------------------------------------------
+
+struct TwoOfQ8_0 {
+    enum : u32 { BLOCKS = 2, IN_FOURS = WHERE_CPUS_LOOK_FAR };
+    typedef Side32 Side;
+
+    struct Shared {
+        Wide x, start;
+        WideFloats d;
+
+        DEVICE_METHOD Shared(const Vector<Side> &y, u64 i) : x(load_64(y.quants + 32 * i)) {
+            d = float_halves(y.sides[i].d, y.sides[i + 1].d);
+            start = negated(product(dot({}, bytes_of(1), x), words_of(SIGN_BIAS)));
+        }
+    };
+
+    WideFloats sums = {};
+
+    DEVICE_METHOD void add(const BlockQ8_0 *b, const Shared &shared) {
+        const Wide bytes = load_halves(b[0].qs, b[1].qs);
+        const Wide raised = SIGN_BIAS == 0 ? bytes : bytes ^ bytes_of(SIGN_BIAS);
+        const Wide dots = dot_signed(shared.start, raised, shared.x);
+        sums = sums + half_floats(b[0].d, b[1].d) * shared.d * floats(dots);
+    }
+    DEVICE_METHOD f32 result() const { return sum_of(sums); }
+};
+
+// -- blocks of nibbles, four at a time ------------------------------------------------------------
+
+// Of four blocks the integers 0 to 15 of each, and 16 to 31 of each.
+struct Halves {
+    Wide first, second;
+};
+
+// RAISED is what the integers are above the elements' multiples of d.
 template <class Here> struct Nibbles {
     typedef Here Block;
     enum : i32 { RAISED = Block::OFFSET, SIGNED = 0 };
-    static DEVICE_METHOD Wide of(const Block *b) { return nibbles_of(b[0].qs, b[1].qs); }
+    static DEVICE_METHOD Halves of(const Block *b) {
+        const Wide both = load_quarters(b[0].qs, b[1].qs, b[2].qs, b[3].qs), mask = bytes_of(15);
+        return {both & mask, shifted<4, 4>(both) & mask};
+    }
 };
+
 template <class Here> struct NibblesAndBits : Nibbles<Here> {
-    static DEVICE_METHOD Wide of(const Here *b) {
-        return Nibbles<Here>::of(b) | where_bits(load<2, u32>(b[0].qh), load<2, u32>(b[1].qh), 16);
+    static DEVICE_METHOD Wide fifth_bits(const Here *b, u32 half) {
+        u32 bits[4];
+        for (u32 k = 0; k < 4; ++k)
+            bits[k] = load<2, u16>(b[k].qh + 2 * half);
+        return where_bits(bits[0] | bits[1] << 16, bits[2] | bits[3] << 16, 16);
     }
-};
-struct Q8_0Integers {
-    typedef BlockQ8_0 Block;
-    enum : i32 { RAISED = SIGN_BIAS, SIGNED = 1 };
-    static DEVICE_METHOD Wide of(const Block *b) {
-        const Wide bytes = load_halves(b[0].qs, b[1].qs);
-        return SIGN_BIAS == 0 ? bytes : bytes ^ bytes_of(SIGN_BIAS);
+    static DEVICE_METHOD Halves of(const Here *b) {
+        const Halves low = Nibbles<Here>::of(b);
+        return {low.first | fifth_bits(b, 0), low.second | fifth_bits(b, 1)};
     }
 };
 
-DEVICE_FUNCTION __m128i iq4_table() {
-    const __m128i values =
-        _mm_setr_epi8(-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113);
-    return values ^ _mm_set1_epi8(char(SIGN_BIAS));
-}
-
-struct IQ4_NLIntegers {
-    typedef BlockIQ4_NL Block;
+template <class Here> struct Table;
+template <> struct Table<BlockIQ4_NL> {
     enum : i32 { RAISED = SIGN_BIAS, SIGNED = 1 };
-    static DEVICE_METHOD Wide of(const Block *b) {
-        return looked_up(nibbles_of(b[0].qs, b[1].qs), iq4_table());
+    static DEVICE_METHOD __m128i get() {
+        const __m128i values =
+            _mm_setr_epi8(-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113);
+        return values ^ _mm_set1_epi8(char(SIGN_BIAS));
     }
 };
-struct MXFP4Integers {
-    typedef BlockMXFP4 Block;
+template <> struct Table<BlockMXFP4> {
     enum : i32 { RAISED = 12, SIGNED = 0 };
-    static DEVICE_METHOD Wide of(const Block *b) {
-        const __m128i table =
-            _mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0);
-        return looked_up(nibbles_of(b[0].qs, b[1].qs), table);
+    static DEVICE_METHOD __m128i get() {
+        return _mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0);
     }
 };
 
-template <class Block> DEVICE_FUNCTION WideFloats scales_of(const Block *b) {
-    return half_floats(b[0].d, b[1].d);
+template <class Here> struct LookedUp : Table<Here> {
+    typedef Here Block;
+    static DEVICE_METHOD Halves of(const Block *b) {
+        const Wide both = load_quarters(b[0].qs, b[1].qs, b[2].qs, b[3].qs), mask = bytes_of(15);
+        const __m128i table = Table<Here>::get();
+        return {looked_up(both & mask, table), looked_up(shifted<4, 4>(both) & mask, table)};
+    }
+};
+
+template <class Block> DEVICE_FUNCTION __m128 scales_of(const Block *b) {
+    return half_floats(b[0].d, b[1].d, b[2].d, b[3].d);
 }
-DEVICE_FUNCTION WideFloats scales_of(const BlockMXFP4 *b) {
-    return float_halves(b[0].level(0).scale, b[1].level(0).scale);
+DEVICE_FUNCTION __m128 scales_of(const BlockMXFP4 *b) {
+    return _mm_setr_ps(b[0].level(0).scale, b[1].level(0).scale, b[2].level(0).scale,
+                       b[3].level(0).scale);
 }
 
-template <class Integers, u32 FOURS> struct WayOf32 {
-    enum : u32 { BLOCKS = 2, IN_FOURS = FOURS };
+template <class Integers> struct FourOf {
+    enum : u32 { BLOCKS = 4, IN_FOURS = ALWAYS };
     typedef typename Integers::Block Block;
     typedef Side32 Side;
     enum : bool { MINIMUM = Block::MINIMUM != 0 };
 
     struct Shared {
-        Wide x, start;
+        Halves x;
+        Wide start;
         WideFloats d, total;
 
-        DEVICE_METHOD Shared(const Vector<Side> &y, u64 i) : x(load_64(y.quants + 32 * i)) {
-            d = float_halves(y.sides[i].d, y.sides[i + 1].d);
-            const Wide totals = dot({}, bytes_of(1), x);
+        DEVICE_METHOD Shared(const Vector<Side> &y, u64 i) {
+            const i8 *const from = y.quants + 32 * i;
+            x.first = load_quarters(from, from + 32, from + 64, from + 96);
+            x.second = load_quarters(from + 16, from + 48, from + 80, from + 112);
+            const Side *const sides = y.sides + i;
+            d = quarters(_mm_setr_ps(sides[0].d, sides[1].d, sides[2].d, sides[3].d));
+            const Wide totals = dot(dot({}, bytes_of(1), x.first), bytes_of(1), x.second);
             start = negated(product(totals, words_of(Integers::RAISED)));
             total = MINIMUM ? d * floats(totals) : WideFloats{};
         }
@@ -78,13 +123,16 @@ template <class Integers, u32 FOURS> struct WayOf32 {
 
     WideFloats sums = {};
 
+    static DEVICE_METHOD Wide term(Wide made, Wide integers, Wide x) {
+        return Integers::SIGNED ? dot_signed(made, integers, x) : dot(made, integers, x);
+    }
     DEVICE_METHOD void add(const Block *b, const Shared &shared) {
-        const Wide integers = Integers::of(b);
-        const Wide dots = Integers::SIGNED ? dot_signed(shared.start, integers, shared.x)
-                                           : dot(shared.start, integers, shared.x);
-        sums = sums + scales_of(b) * shared.d * floats(dots);
+        const Halves integers = Integers::of(b);
+        const Wide dots = term(term(shared.start, integers.first, shared.x.first), integers.second,
+                               shared.x.second);
+        sums = sums + quarters(scales_of(b)) * shared.d * floats(dots);
         if constexpr (MINIMUM)
-            sums = sums + half_floats(b[0].m, b[1].m) * shared.total;
+            sums = sums + quarters(half_floats(b[0].m, b[1].m, b[2].m, b[3].m)) * shared.total;
     }
     DEVICE_METHOD f32 result() const { return sum_of(sums); }
 };

@@ -87,6 +87,13 @@ DEVICE_FUNCTION Wide load_halves(const void *low, const void *high)
     return joined(load_32(low), load_32(high));
 }
 
+// 16 bytes from each of four places.
+DEVICE_FUNCTION Wide load_quarters(const void *a, const void *b, const void *c, const void *d)
+{
+    return joined(_mm256_inserti128_si256(_mm256_castsi128_si256(load_16(a)), load_16(b), 1),
+                  _mm256_inserti128_si256(_mm256_castsi128_si256(load_16(c)), load_16(d), 1));
+}
+
 DEVICE_FUNCTION void store_halves(void *low, void *high, Wide from)
 {
 #if defined(__AVX512BW__)
@@ -310,6 +317,32 @@ DEVICE_FUNCTION WideFloats half_floats(const f16 &low, const f16 &high)
 #else
     return {{_mm256_cvtph_ps(_mm_broadcastw_epi16(a)), _mm256_cvtph_ps(_mm_broadcastw_epi16(b))}};
 #endif
+}
+
+// Each of four values in a quarter of the lanes.
+DEVICE_FUNCTION WideFloats quarters(__m128 values)
+{
+#if defined(__AVX512BW__)
+    const __m512i places = _mm512_set_epi32(3, 3, 3, 3, 2, 2, 2, 2, 1, 1, 1, 1, 0, 0, 0, 0);
+    return {{_mm512_maskz_permutexvar_ps(__mmask16(-1), places, _mm512_castps128_ps512(values))}};
+#else
+    const __m256 both = _mm256_broadcast_ps(&values);
+    return {{_mm256_permutevar_ps(both, _mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1)),
+             _mm256_permutevar_ps(both, _mm256_setr_epi32(2, 2, 2, 2, 3, 3, 3, 3))}};
+#endif
+}
+
+// Four of f16.
+DEVICE_FUNCTION __m128 half_floats(const f16 &a, const f16 &b, const f16 &c, const f16 &d)
+{
+    u16 bits[3];
+    memcpy(&bits[0], &b, sizeof b);
+    memcpy(&bits[1], &c, sizeof c);
+    memcpy(&bits[2], &d, sizeof d);
+    __m128i halves = _mm_loadu_si16(&a);
+    halves = _mm_insert_epi16(halves, bits[0], 1);
+    halves = _mm_insert_epi16(halves, bits[1], 2);
+    return _mm_cvtph_ps(_mm_insert_epi16(halves, bits[2], 3));
 }
 
 DEVICE_FUNCTION f32 sum_of(__m128 lanes)
