@@ -30,6 +30,23 @@ template <> struct Way<BlockQ5_K> : WayOf256<BlockQ5_K, WHERE_CPUS_LOOK_FAR> {};
 template <> struct Way<BlockQ6_K> : WayOf256<BlockQ6_K, WHERE_CPUS_LOOK_FAR> {};
 template <> struct Way<BlockIQ4_XS> : WayOfIQ4_XS {};
 
+// The last blocks of a row, fewer than are taken at a time: zeros stand for the others, and for what
+// they are multiplied by.
+template <class Block, class Side>
+ONE_FUNCTION f32 multiply_rest(const Block *last, u64 left, const i8 *quants, const Side *sides)
+{
+    typedef Way<Block> Here;
+    Block blocks[Here::BLOCKS] = {};
+    i8 all_quants[Here::BLOCKS * Block::ELEMENTS] = {};
+    Side all_sides[Here::BLOCKS] = {};
+    memcpy(blocks, last, left * sizeof *last);
+    memcpy(all_quants, quants, left * Block::ELEMENTS);
+    memcpy(all_sides, sides, left * sizeof *sides);
+    Here sums;
+    sums.add(blocks, typename Here::Shared({all_quants, all_sides}, 0));
+    return sums.result();
+}
+
 // ROWS rows, each `apart` rows from the one before, times a vector: results[row * apart].
 template <class Block, u32 ROWS>
 DEVICE_FUNCTION void multiply_rows(const Block *rows, u64 apart, u64 blocks, const Vectors &vectors,
@@ -49,24 +66,14 @@ DEVICE_FUNCTION void multiply_rows(const Block *rows, u64 apart, u64 blocks, con
             sums[row].add(here, shared);
         }
     }
-    if (Here::BLOCKS > 1 && i < blocks) {
-        // Fewer are left: zeros stand for the others, and for what they are multiplied by.
-        const u64 left = blocks - i;
-        i8 quants[Here::BLOCKS * Block::ELEMENTS] = {};
-        typename Here::Side sides[Here::BLOCKS] = {};
-        memcpy(quants, y.quants + i * Block::ELEMENTS, left * Block::ELEMENTS);
-        memcpy(sides, y.sides + i, left * sizeof *sides);
-        const typename Here::Shared shared({quants, sides}, 0);
 #pragma GCC unroll 4
-        for (u32 row = 0; row < ROWS; ++row) {
-            Block last[Here::BLOCKS] = {};
-            memcpy(last, rows + row * apart * blocks + i, left * sizeof *last);
-            sums[row].add(last, shared);
-        }
+    for (u32 row = 0; row < ROWS; ++row) {
+        f32 result = sums[row].result();
+        if (Here::BLOCKS > 1 && i < blocks)
+            result += multiply_rest(rows + row * apart * blocks + i, blocks - i,
+                                    y.quants + i * Block::ELEMENTS, y.sides + i);
+        results[row * apart] = result;
     }
-#pragma GCC unroll 4
-    for (u32 row = 0; row < ROWS; ++row)
-        results[row * apart] = sums[row].result();
 }
 
 #endif
