@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,13 @@ from tests.ubridge.kernel_bench import Output, assert_same, run, words
 from uhal import Device, DeviceBuffer
 
 BEYOND = (1 << 32) + 3
+
+
+@pytest.fixture(autouse=True)
+def nothing_kept(host: Device) -> Iterator[None]:
+    """What a test leaves in the pool is gigabytes, which the next has no use for."""
+    yield
+    host.empty_cache()
 
 
 def test_elements_far_apart(host: Device, rng: np.random.Generator) -> None:
