@@ -102,13 +102,14 @@ ONE_FUNCTION void multiply_piece(const Work &work, Deliver deliver, void *out, u
     const Block *const rows = reinterpret_cast<const Block *>(work.weight);
 #if HAS_WIDE
     constexpr Kind KIND = kind_of<Block>;
+    static_assert(!KIND.has_minimum || KIND.raised == 0, "a minimum takes the place of what integers are raised by");
     if (work.count > FEW_VECTORS) {
         const u64 columns = work.blocks * Block::ELEMENTS;
         Room room(work.count * PANEL + Panel::size(columns, KIND.span) +
                   Shares::size(work.count, columns, KIND.span));
         f32 *const results = room.take<f32>(work.count * PANEL);
         const Panel panel(room, columns, KIND.span);
-        const Shares shares(room, work.count, columns, KIND.span);
+        const Shares shares(room, work.count, columns, KIND.span, has_each<SideOf<Block>>);
         share<SideOf<Block>, KIND.span>(work.vectors, work.count, KIND.raised, shares);
         for (u64 row = 0; row < work.rows; row += PANEL) {
             const u64 length = smaller(PANEL, work.rows - row);

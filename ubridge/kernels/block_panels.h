@@ -191,46 +191,57 @@ template <u32 SPAN> DEVICE_FUNCTION i32 sum_of_span(const Side256 &side, u32 spa
     return SPAN == 32 ? side.sums_of_32[span] : side.sums[span];
 }
 
-// Of spans of vectors: what they are scaled by, what dot products of theirs begin with, and what
-// minimums are multiplied by.
+// Of spans of vectors: what dot products of theirs begin with if there are no minimums, or what these
+// are multiplied by.
+// What they are scaled by either belongs to EACH of them, or to runs of 256 elements: then it is
+// left out until the sum of a run is known. Where each has its own, a vector is one run.
 struct Shares {
-    f32 *const scales;
+    const bool each;
+    const u64 spans, runs;
+    f32 *const scales; // of spans, if each has its own
+    f32 *const run_scales;
     i32 *const starts;
     f32 *const sums;
-    const u64 spans;
 
+    // At most.
     static DEVICE_METHOD u64 size(u64 vectors, u64 columns, u32 span)
     {
-        return 3 * vectors * (columns / span);
+        return vectors * (3 * (columns / span) + 1);
     }
-    Shares(Room &room, u64 vectors, u64 columns, u32 span)
-        : scales(room.take<f32>(vectors * (columns / span))),
-          starts(room.take<i32>(vectors * (columns / span))),
-          sums(room.take<f32>(vectors * (columns / span))), spans(columns / span)
+    Shares(Room &room, u64 vectors, u64 columns, u32 span, bool each)
+        : each(each), spans(columns / span), runs(each ? 1 : columns / 256),
+          scales(room.take<f32>(each ? vectors * spans : 0)),
+          run_scales(room.take<f32>(vectors * runs)), starts(room.take<i32>(vectors * spans)),
+          sums(room.take<f32>(vectors * spans))
     {
     }
 };
 
+template <class Side> constexpr bool has_each = sizeof(Side) == sizeof(Side32);
+
 template <class Side, u32 SPAN>
 ONE_FUNCTION void share(const Vectors &vectors, u64 count, i32 raised, const Shares &shares)
 {
-    constexpr u32 SPANS = sizeof(Side) == sizeof(Side32) ? 32 / SPAN : 256 / SPAN;
+    constexpr u32 SPANS = (has_each<Side> ? 32 : 256) / SPAN;
     for (u64 v = 0; v < count; ++v) {
         const Side *const sides = vectors.vector<Side>(v).sides;
         for (u64 i = 0; i < shares.spans; i += SPANS) {
             const Side &side = sides[i / SPANS];
             const u64 to = v * shares.spans + i;
+            shares.run_scales[v * shares.runs + (has_each<Side> ? 0 : i / SPANS)] =
+                has_each<Side> ? 1 : side.d;
             for (u32 span = 0; span < SPANS; ++span) {
                 const i32 sum = sum_of_span<SPAN>(side, span);
-                shares.scales[to + span] = side.d;
+                if (has_each<Side>)
+                    shares.scales[to + span] = side.d;
                 shares.starts[to + span] = -raised * sum;
-                shares.sums[to + span] = side.d * f32(sum);
+                shares.sums[to + span] = has_each<Side> ? side.d * f32(sum) : f32(sum);
             }
         }
     }
 }
 
-// `count` vectors from `index` on by AT_ONCE registers of rows: results[vector, row].
+// `count` vectors from `index` on by AT_ONCE registers of rows are added to results[vector, row].
 template <bool HAS_SIGN, bool HAS_MINIMUM, u32 SPAN, u32 count>
 DEVICE_FUNCTION void multiply_some(const Panel &panel, u64 row, const Vectors &vectors,
                                    const Shares &shares, u64 index, f32 *results)
@@ -238,66 +249,80 @@ DEVICE_FUNCTION void multiply_some(const Panel &panel, u64 row, const Vectors &v
     const i8 *x[count];
     for (u32 v = 0; v < count; ++v)
         x[v] = vectors.vector<Side32>(index + v).quants;
+    const u64 spans_of_run = shares.spans / shares.runs;
     const f32 *const scales = shares.scales + index * shares.spans;
+    const f32 *const run_scales = shares.run_scales + index * shares.runs;
     const i32 *const starts = shares.starts + index * shares.spans;
     const f32 *const totals = shares.sums + index * shares.spans;
-    FloatRegister sums[count][AT_ONCE] = {};
-    for (u64 span = 0; span < shares.spans; ++span) {
-        Register dots[count][AT_ONCE];
+    f32 *const to = results + index * PANEL + row;
+    for (u64 run = 0; run < shares.runs; ++run) {
+        FloatRegister sums[count][AT_ONCE] = {};
+        for (u64 span = run * spans_of_run; span < (run + 1) * spans_of_run; ++span) {
+            Register dots[count][AT_ONCE];
 #pragma GCC unroll 6
-        for (u32 v = 0; v < count; ++v)
-#pragma GCC unroll 2
-            for (u32 r = 0; r < AT_ONCE; ++r)
-                dots[v][r] = everywhere(starts[v * shares.spans + span]);
-        const u32 *const words = panel.words + span * (SPAN / 4) * PANEL + row;
-#pragma GCC unroll 8
-        for (u32 i = 0; i < SPAN / 4; ++i) {
-            Register rows[AT_ONCE];
-#pragma GCC unroll 2
-            for (u32 r = 0; r < AT_ONCE; ++r)
-                rows[r] = load_register(words + i * PANEL + r * LANES);
-#pragma GCC unroll 6
-            for (u32 v = 0; v < count; ++v) {
-                i32 four;
-                memcpy(&four, x[v] + span * SPAN + 4 * i, sizeof four);
+            for (u32 v = 0; v < count; ++v)
 #pragma GCC unroll 2
                 for (u32 r = 0; r < AT_ONCE; ++r)
-                    dots[v][r] = HAS_SIGN ? dot_signed(dots[v][r], rows[r], everywhere(four))
-                                          : dot(dots[v][r], rows[r], everywhere(four));
-            }
-        }
-        FloatRegister scale[AT_ONCE], minimum[AT_ONCE];
+                    dots[v][r] =
+                        HAS_MINIMUM ? Register{} : everywhere(starts[v * shares.spans + span]);
+            const u32 *const words = panel.words + span * (SPAN / 4) * PANEL + row;
+#pragma GCC unroll 8
+            for (u32 i = 0; i < SPAN / 4; ++i) {
+                Register rows[AT_ONCE];
 #pragma GCC unroll 2
-        for (u32 r = 0; r < AT_ONCE; ++r) {
-            scale[r] = load_floats(panel.scales + span * PANEL + row + r * LANES);
-            minimum[r] = load_floats(panel.minimums + span * PANEL + row + r * LANES);
+                for (u32 r = 0; r < AT_ONCE; ++r)
+                    rows[r] = load_register(words + i * PANEL + r * LANES);
+#pragma GCC unroll 6
+                for (u32 v = 0; v < count; ++v) {
+                    i32 four;
+                    memcpy(&four, x[v] + span * SPAN + 4 * i, sizeof four);
+#pragma GCC unroll 2
+                    for (u32 r = 0; r < AT_ONCE; ++r)
+                        dots[v][r] = HAS_SIGN ? dot_signed(dots[v][r], rows[r], everywhere(four))
+                                              : dot(dots[v][r], rows[r], everywhere(four));
+                }
+            }
+            FloatRegister scale[AT_ONCE], minimum[AT_ONCE];
+#pragma GCC unroll 2
+            for (u32 r = 0; r < AT_ONCE; ++r) {
+                scale[r] = load_floats(panel.scales + span * PANEL + row + r * LANES);
+                minimum[r] = load_floats(panel.minimums + span * PANEL + row + r * LANES);
+            }
+#pragma GCC unroll 6
+            for (u32 v = 0; v < count; ++v)
+#pragma GCC unroll 2
+                for (u32 r = 0; r < AT_ONCE; ++r) {
+                    FloatRegister made = floats(dots[v][r]);
+                    if (shares.each)
+                        made *= scales[v * shares.spans + span];
+                    sums[v][r] += scale[r] * made;
+                    if (HAS_MINIMUM)
+                        sums[v][r] -= totals[v * shares.spans + span] * minimum[r];
+                }
         }
+        // Sums of all runs stay in memory: registers are for those of one.
 #pragma GCC unroll 6
         for (u32 v = 0; v < count; ++v)
 #pragma GCC unroll 2
             for (u32 r = 0; r < AT_ONCE; ++r) {
-                sums[v][r] += scales[v * shares.spans + span] * scale[r] * floats(dots[v][r]);
-                if (HAS_MINIMUM)
-                    sums[v][r] -= totals[v * shares.spans + span] * minimum[r];
+                f32 *const here = to + v * PANEL + r * LANES;
+                const FloatRegister sum =
+                    load_floats(here) + run_scales[v * shares.runs + run] * sums[v][r];
+                memcpy(here, &sum, sizeof sum);
             }
     }
-#pragma GCC unroll 6
-    for (u32 v = 0; v < count; ++v)
-#pragma GCC unroll 2
-        for (u32 r = 0; r < AT_ONCE; ++r)
-            memcpy(results + (index + v) * PANEL + row + r * LANES, &sums[v][r], sizeof sums[v][r]);
 }
 
 template <bool HAS_SIGN, bool HAS_MINIMUM, u32 SPAN, u32 count = COUNT>
-DEVICE_FUNCTION void multiply_left(const Panel &panel, u64 row, const Vectors &vectors,
-                                   const Shares &shares, u64 index, u64 left, f32 *results)
+DEVICE_FUNCTION void multiply_as_many(const Panel &panel, u64 row, const Vectors &vectors,
+                                      const Shares &shares, u64 index, u64 wanted, f32 *results)
 {
-    if (left == count)
+    if (wanted == count)
         multiply_some<HAS_SIGN, HAS_MINIMUM, SPAN, count>(panel, row, vectors, shares, index,
                                                           results);
     else if constexpr (count > 1)
-        multiply_left<HAS_SIGN, HAS_MINIMUM, SPAN, count - 1>(panel, row, vectors, shares, index,
-                                                              left, results);
+        multiply_as_many<HAS_SIGN, HAS_MINIMUM, SPAN, (count > 2 ? (count - 1) / 2 * 2 : 1)>(
+            panel, row, vectors, shares, index, wanted, results);
 }
 
 // results[vector][PANEL]
@@ -305,10 +330,16 @@ template <bool HAS_SIGN, bool HAS_MINIMUM, u32 SPAN>
 ONE_FUNCTION void multiply_panel(const Panel &panel, const Vectors &vectors, u64 count,
                                  const Shares &shares, f32 *results)
 {
-    for (u64 index = 0; index < count; index += COUNT)
+    memset(results, 0, count * PANEL * sizeof *results);
+    for (u64 index = 0, wanted; index < count; index += wanted) {
+        // Each number of vectors is 2 KB of each kind: of the last ones two or four go together.
+        wanted = smaller(COUNT, count - index);
+        if (wanted != COUNT && wanted > 1)
+            wanted = wanted / 2 * 2;
         for (u64 row = 0; row < PANEL; row += AT_ONCE * LANES)
-            multiply_left<HAS_SIGN, HAS_MINIMUM, SPAN>(panel, row, vectors, shares, index,
-                                                       smaller(COUNT, count - index), results);
+            multiply_as_many<HAS_SIGN, HAS_MINIMUM, SPAN>(panel, row, vectors, shares, index,
+                                                          wanted, results);
+    }
 }
 
 #endif
