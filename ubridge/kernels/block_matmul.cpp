@@ -102,7 +102,7 @@ ONE_FUNCTION void multiply_piece(const Work &work, Deliver deliver, void *out, u
     const Block *const rows = reinterpret_cast<const Block *>(work.weight);
 #if HAS_WIDE
     constexpr Kind KIND = kind_of<Block>;
-    static_assert(!KIND.has_minimum || KIND.raised == 0, "a minimum takes the place of what integers are raised by");
+    static_assert(!KIND.has_minimum || KIND.raised == 0, "integers with a minimum are not raised");
     if (work.count > FEW_VECTORS) {
         const u64 columns = work.blocks * Block::ELEMENTS;
         Room room(work.count * PANEL + Panel::size(columns, KIND.span) +
