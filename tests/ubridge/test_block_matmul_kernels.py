@@ -188,7 +188,9 @@ def test_unusual_vectors(host: Device, rng: np.random.Generator, run_of: int) ->
         assert np.isnan(out.to_numpy()).all(), bad
 
 
-def test_nothing_is_zero(host: Device) -> None:
-    weight = ubridge.QuantizedWeight.from_numpy(np.ones((3, 0)), "q4_0")
-    got = ubridge.quantized_matmul(ubridge.zeros((2, 0)), weight, activations="q8")
-    np.testing.assert_array_equal(got.to_numpy(), np.zeros((2, 3)))
+@pytest.mark.parametrize("name", ["q4_0", "q4_K"])
+@pytest.mark.parametrize("vectors", [2, 5])
+def test_nothing_is_zero(host: Device, name: str, vectors: int) -> None:
+    weight = ubridge.QuantizedWeight.from_numpy(np.ones((3, 0)), name)
+    got = ubridge.quantized_matmul(ubridge.zeros((vectors, 0)), weight, activations="q8")
+    np.testing.assert_array_equal(got.to_numpy(), np.zeros((vectors, 3)))

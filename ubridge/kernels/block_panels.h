@@ -191,10 +191,9 @@ template <u32 SPAN> DEVICE_FUNCTION i32 sum_of_span(const Side256 &side, u32 spa
     return SPAN == 32 ? side.sums_of_32[span] : side.sums[span];
 }
 
-// Of spans of vectors: what dot products of theirs begin with if there are no minimums, or what these
-// are multiplied by.
-// What they are scaled by either belongs to EACH of them, or to runs of 256 elements: then it is
-// left out until the sum of a run is known. Where each has its own, a vector is one run.
+// Of spans of vectors: what dot products of theirs begin with where there are no minimums, or what
+// these are multiplied by. What spans are scaled by belongs to each of them, or to runs of 256
+// elements: then it is left out until the sum of a run is known. Else a vector is one run.
 struct Shares {
     const bool each;
     const u64 spans, runs;
@@ -209,7 +208,7 @@ struct Shares {
         return vectors * (3 * (columns / span) + 1);
     }
     Shares(Room &room, u64 vectors, u64 columns, u32 span, bool each)
-        : each(each), spans(columns / span), runs(each ? 1 : columns / 256),
+        : each(each), spans(columns / span), runs(each ? columns != 0 : columns / 256),
           scales(room.take<f32>(each ? vectors * spans : 0)),
           run_scales(room.take<f32>(vectors * runs)), starts(room.take<i32>(vectors * spans)),
           sums(room.take<f32>(vectors * spans))
@@ -249,7 +248,7 @@ DEVICE_FUNCTION void multiply_some(const Panel &panel, u64 row, const Vectors &v
     const i8 *x[count];
     for (u32 v = 0; v < count; ++v)
         x[v] = vectors.vector<Side32>(index + v).quants;
-    const u64 spans_of_run = shares.spans / shares.runs;
+    const u64 spans_of_run = shares.each ? shares.spans : 256 / SPAN;
     const f32 *const scales = shares.scales + index * shares.spans;
     const f32 *const run_scales = shares.run_scales + index * shares.runs;
     const i32 *const starts = shares.starts + index * shares.spans;
