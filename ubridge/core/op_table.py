@@ -219,7 +219,8 @@ _LINES: tuple[tuple[str, str, str, str, str, Callable[..., Array] | None], ...] 
     ("elu", "unary_scalar", "uelu", FLOATS, "x above 0, parameter times (e to the x less 1) below",
      lambda x, alpha: np.where(x > 0, x, alpha * np.expm1(x))),
     ("power", "unary_scalar", "upowf", FLOATS, "x to the parameter",
-     lambda x, exponent: np.power(x, np.full_like(x, exponent))),
+     # np.power takes a square root where the exponent is 0.5: of -inf it says NaN, powf +inf
+     np.float_power),
     ("affine", "affine", "affine", ALL, "x times multiplier plus addend",
      lambda x, multiplier, addend: x * multiplier + addend),
     ("add", "binary", "badd", ALL, "x + y", np.add),
