@@ -40,7 +40,7 @@ def library(level: str) -> bytes:
     told = next(one for one in cpu_level.usable_levels(MODULE) if one.name == level)
     march = () if told.march is None else (f"-march={told.march}",)
     source = f'#include "{KERNELS / MODULE}.cpp"\n'
-    # Passes of four rows, which the kernels take on few CPUs, and of one for the rows that are left.
+    # Passes of four rows, which the kernels take on few CPUs, and of one for what is left.
     # At -O1 some vectors of 64 bytes are passed, of which GCC notes that the ABI changed once.
     options = (*told.options, "-DLOOKS_FAR=1", "-O1", "-Wno-psabi")
     return host_kernels.build(source, *march, *options, f"-I{KERNELS}")
