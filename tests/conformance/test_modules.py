@@ -90,9 +90,9 @@ def test_a_sidecar_file_is_read(device: Device, image: Images, tmp_path: Path) -
     with Module.from_file(copy) as module:
         assert module.get_function("fill").signature is not None
     sidecar.write_text("fill: u64 n, f32 value, u32* out\n")
+    before = diagnostics()["native"]
     with Module.from_file(copy) as module, pytest.raises(ArgumentValueError, match="fill"):
         module.get_function("fill")
-    before = diagnostics()["native"]
     sidecar.write_text("fil: u64 n\n")
     with pytest.raises(NotFoundError, match="fill"):
         Module.from_file(copy)

@@ -196,6 +196,18 @@ def test_lz4_undoes_an_encoder(seed: int) -> None:
         assert lz4.decompress(compress(data, generator), len(data)) == data
 
 
+def test_lz4_matches_reach_back_over_what_was_handed_on(seed: int) -> None:
+    generator = random.Random(seed)
+    data = generator.randbytes(4 * lz4.MOST_RECENT + generator.randrange(1000))
+    block = _sequence(data, 7, 20)
+    data += (data[-7:] * 4)[:24]
+    for _ in range(3 * lz4.MOST_RECENT // 300):
+        distance = generator.choice([65535, generator.randrange(400, 65535)])
+        block += _sequence(b"", distance, 296)
+        data += data[-distance:][:300]
+    assert lz4.decompress(block + literals(b"end"), len(data) + 3) == data + b"end"
+
+
 def test_lz4_overlapping_match() -> None:
     assert lz4.decompress(b"\x1fa\x01\x00\x05" + b"\x10b", 1 + 24 + 1) == b"a" * 25 + b"b"
     assert lz4.decompress(b"\x23ab\x02\x00" + b"\x00", 9) == b"abababa" + b"ba"
