@@ -30,6 +30,7 @@ cdef PlanSlot declare_slot(Plan plan, str name, object value):
     elif not isinstance(value, (int, float, _numpy.generic)):
         refuse(plan, name, f"expected a number or a DeviceBuffer, got {type(value).__name__}")
     plan.slot_of_name[name] = slot
+    plan.slots.append(slot)
     return slot
 
 

@@ -55,9 +55,13 @@ struct Function {
         }
     }
 
-    // Whether a launch that is expected to be very short is timed all the same: reading the clock
-    // and learning from it cost a tenth of such a launch.
-    bool is_timed_now() {
+    // Whether a launch expected to take so long is timed. Of very short ones few are: reading the
+    // clock and learning from it cost a tenth of such a launch.
+    bool is_timed_now(double nanoseconds) {
+        constexpr double very_short_nanoseconds = 1'000;
+        if (nanoseconds >= very_short_nanoseconds) {
+            return true;
+        }
         const uint32_t before = short_launches.load(std::memory_order_relaxed);
         short_launches.store(before + 1, std::memory_order_relaxed);
         return before % 8 == 0;

@@ -14,9 +14,6 @@ namespace {
 // would only take turns with the caller: there what ends within a time slice is done sooner so.
 double inline_nanoseconds() { return spinning_pays() ? 20'000 : 1'000'000; }
 
-// Beside a launch that takes less than this, the clock counts.
-constexpr double very_short_nanoseconds = 1'000;
-
 // A runner is awake so long after a launch.
 constexpr double awake_nanoseconds = 200'000;
 
@@ -103,8 +100,7 @@ void Stream::launch(const Launch &launch) {
     const uint64_t items = launch.blocks * launch.threads();
     const double expected = launch.function->predict_nanoseconds(items);
     if (expected < inline_nanoseconds() && claim()) {
-        if (launch.blocks == 1 && expected < very_short_nanoseconds &&
-            !launch.function->is_timed_now()) {
+        if (launch.blocks == 1 && !launch.function->is_timed_now(expected)) {
             run_untimed(launch);
         } else if (expected > worth_of_help_nanoseconds && is_worth_help(launch)) {
             hand_over(launch);

@@ -206,10 +206,12 @@ void Stream::execute(const Launch &launch, uint64_t index, By by) {
         note_launch(function);
     }
     const double worth = is_coming ? worth_of_help_nanoseconds : worth_of_wake_nanoseconds;
-    const uint64_t start = ticks();
+    const double expected = function.predict_nanoseconds(items);
+    const bool is_timed = function.is_timed_now(expected);
+    const uint64_t start = is_timed ? ticks() : 0;
     unsigned threads = 1;
     try {
-        if (function.predict_nanoseconds(items) < worth) {
+        if (expected < worth) {
             run_blocks(launch, launch.first, launch.blocks - launch.first);
         } else {
             const bool is_short =
@@ -221,9 +223,11 @@ void Stream::execute(const Launch &launch, uint64_t index, By by) {
         device_.fail(std::current_exception(), launch, *this, index);
         return;
     }
-    const double spent =
-        static_cast<double>(ticks() - start) * device_.runtime.nanoseconds_per_tick;
-    function.learn(items, spent * threads);
+    if (is_timed) {
+        const double spent =
+            static_cast<double>(ticks() - start) * device_.runtime.nanoseconds_per_tick;
+        function.learn(items, spent * threads);
+    }
 }
 
 // The kernels whose launches are waited for, once it is known whether the last one was.

@@ -22,6 +22,9 @@ BUT_2022 = "not log_softmax"
 NO_MESSAGES = "not kernels_print and not kept_is_counted and not assertion_names"
 """Without memory of the host's that devices reach nobody hears what kernels say; a warning says so
 when their module is loaded."""
+BUT_RACE = "not make_and_close_everything"
+"""PoCL 7.1 keeps the address of freed memory a moment too long. It ends the process, once in a
+hundred runs of that test, when another thread gets this address meanwhile."""
 NO_RECORDS = "not tells_where and not whoever_waits and not told_once and not bad_id"
 """Nor is anybody told of an index out of bounds."""
 
@@ -67,12 +70,12 @@ def test_pocl_3_is_refused_by_what_it_lacks(debian: Path) -> None:
 
 
 def test_everything_on_pocl_7(debian: Path, tmp_path: Path) -> None:
-    passes(pocl_7(debian), EVERYTHING, "", tmp_path)
+    passes(pocl_7(debian), EVERYTHING, BUT_RACE, tmp_path)
 
 
 @pytest.mark.parametrize("memory", ["svm-fine", "svm-coarse", "buffer-address"])
 def test_every_kind_of_memory_on_pocl_7(debian: Path, tmp_path: Path, memory: str) -> None:
-    but = "" if memory == "svm-fine" else NO_MESSAGES
+    but = BUT_RACE if memory == "svm-fine" else f"{BUT_RACE} and {NO_MESSAGES}"
     passes(pocl_7(debian), CONFORMANCE, but, tmp_path, UHAL_OPENCL_MEMORY=memory)
 
 
