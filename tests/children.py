@@ -1,5 +1,26 @@
-"""Runs a function of a test module in a process of its own; ships with the conformance suite."""
+"""Runs a function of a test module, or a program, in a process of its own.
+
+The functions are the conformance suite's own, which is installed without these tests.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
 
 from uhal_conformance.children import ROOT, check_child, run_child
 
-__all__ = ["ROOT", "check_child", "run_child"]
+__all__ = ["ROOT", "check_child", "run_child", "run_program"]
+
+
+def run_program(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the text of a Python program."""
+    return subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )

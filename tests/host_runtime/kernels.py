@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import subprocess
-import sys
 
-from tests.host_runtime.driver import ROOT
+from tests.children import run_program
 
 KERNELS = """
 #include <uhal/kernel.h>
@@ -81,11 +79,4 @@ def run_script(script: str, **environment: str) -> subprocess.CompletedProcess[s
         "driver = Driver()\n"
         "module = driver.load(build(KERNELS))\n"
     )
-    return subprocess.run(
-        [sys.executable, "-c", prelude + script],
-        cwd=ROOT,
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    return run_program(prelude + script, **environment)

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 
 import pytest
 
+from tests.children import ROOT, run_program
 from tests.host_kernels import has_compiler
-from tests.host_runtime.driver import ROOT
 from tests.requirements import needed
 
 pytestmark = [
@@ -63,14 +63,7 @@ def launches(count, refused=0, spins=50_000, blocks=BLOCKS):
 
 
 def run(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", PROGRAM + program],
-        cwd=ROOT,
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    return run_program(PROGRAM + program, **environment)
 
 
 @on_two_processors
