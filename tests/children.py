@@ -11,7 +11,12 @@ import sys
 
 from uhal_conformance.children import ROOT, check_child, run_child
 
-__all__ = ["ROOT", "check_child", "run_child", "run_program"]
+__all__ = ["ROOT", "check_child", "run_child", "run_program", "untold"]
+
+
+def untold() -> dict[str, str]:
+    """The environment without uhal's variables: fixtures set some for a whole process."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("UHAL_")}
 
 
 def run_program(program: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.children import ROOT, check_child
+from tests.children import ROOT, check_child, untold
 from tests.debian_packages import LIBRARIES, unpack
 from uhal import Api, NoDeviceError
 
@@ -36,7 +35,7 @@ def test_doctor_finds_the_runtime(environment: Mapping[str, str]) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "uhal", "doctor", "--json"],
         cwd=ROOT,
-        env={**os.environ, **environment},
+        env={**untold(), **environment},
         capture_output=True,
         encoding="utf-8",
         timeout=120,

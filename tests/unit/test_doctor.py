@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.children import untold
 from tests.fake_libcuda import build
 from uhal import __version__, _simulators, doctor
 from uhal.__main__ import main
@@ -28,13 +29,12 @@ def uhal_command(
     *arguments: str, status: int | None = 0, **environment: str
 ) -> subprocess.CompletedProcess[str]:
     """Run `python -m uhal` with no UHAL_ variable but those given."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("UHAL_")}
     result = subprocess.run(
         [sys.executable, "-m", "uhal", *arguments],
         capture_output=True,
         text=True,
         cwd=ROOT,
-        env={**inherited, **environment},
+        env={**untold(), **environment},
     )
     assert status is None or result.returncode == status, result.stdout + result.stderr
     return result

@@ -19,6 +19,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.children import untold
+
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
@@ -118,7 +120,7 @@ def test_sessions_print_what_the_page_shows(page: Path, tmp_path: Path) -> None:
     for source in (*page.parent.glob("*.cu"), *page.parent.glob("*.py")):
         shutil.copy(source, tmp_path)
     environment = {
-        **{name: value for name, value in os.environ.items() if not name.startswith("UHAL_")},
+        **untold(),
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT),
         "PYTHONIOENCODING": "utf-8",

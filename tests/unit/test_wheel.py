@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.children import untold
 from tests.sampling import SOAK
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,7 +42,7 @@ def test_a_wheel_carries_the_simulated_drivers(tmp_path: Path) -> None:
         return subprocess.run(
             [sys.executable, "-m", "uhal", *arguments],
             cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(site), **environment},
+            env={**untold(), "PYTHONPATH": str(site), **environment},
             check=True,
             capture_output=True,
             encoding="utf-8",
