@@ -39,14 +39,15 @@ def test_a_wheel_carries_the_simulated_drivers(tmp_path: Path) -> None:
     subprocess.run([*pip, "install", "--no-deps", "--target", str(site), str(wheel)], check=True)
 
     def uhal(*arguments: str, **environment: str) -> str:
-        return subprocess.run(
+        done = subprocess.run(
             [sys.executable, "-m", "uhal", *arguments],
             cwd=tmp_path,
             env={**untold(), "PYTHONPATH": str(site), **environment},
-            check=True,
             capture_output=True,
             encoding="utf-8",
-        ).stdout
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
 
     library = uhal("sim", "path", "cuda").strip()
     assert Path(library).is_relative_to(site)
