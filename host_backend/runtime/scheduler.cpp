@@ -11,18 +11,6 @@ namespace uhal_host {
 
 void Scheduler::make_ready(Stream &stream) {
     std::unique_lock<std::mutex> guard(lock_);
-    queue_up(stream);
-    call_runner(std::move(guard));
-}
-
-void Scheduler::make_ready_elsewhere(Stream &stream) {
-    std::unique_lock<std::mutex> guard(lock_);
-    called_from_.store(this_processor(), std::memory_order_relaxed);
-    queue_up(stream);
-    call_runner(std::move(guard));
-}
-
-void Scheduler::queue_up(Stream &stream) {
     const bool high = stream.priority_ < 0;
     Queue &queue = queues_[high ? 0 : 1];
     stream.next_ready_ = nullptr;
@@ -30,6 +18,12 @@ void Scheduler::queue_up(Stream &stream) {
     queue.last = &stream;
     ready_count_.fetch_add(1, std::memory_order_relaxed);
     ready_high_.fetch_add(high, std::memory_order_relaxed);
+    call_runner(std::move(guard));
+}
+
+void Scheduler::make_ready_elsewhere(Stream &stream) {
+    called_from_.store(this_processor(), std::memory_order_relaxed);
+    make_ready(stream);
 }
 
 bool Scheduler::take_back(Stream &stream) {

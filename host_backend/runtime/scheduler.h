@@ -57,7 +57,6 @@ class Scheduler {
     };
 
     static void run_forever(void *scheduler);
-    void queue_up(Stream &stream);
     Stream *take();
     void taken(const Stream &stream);
     void call_runner(std::unique_lock<std::mutex> guard);

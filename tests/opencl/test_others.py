@@ -23,8 +23,8 @@ NO_MESSAGES = "not kernels_print and not kept_is_counted and not assertion_names
 """Without memory of the host's that devices reach nobody hears what kernels say; a warning says so
 when their module is loaded."""
 BUT_RACE = "not make_and_close_everything"
-"""PoCL 7.1 keeps the address of freed memory a moment too long. It ends the process, once in a
-hundred runs of that test, when another thread gets this address meanwhile."""
+"""An assertion of PoCL 7.1 about overlapping addresses ends the process, once in a hundred runs of
+that test; likely it forgets the address of freed memory too late."""
 NO_RECORDS = "not tells_where and not whoever_waits and not told_once and not bad_id"
 """Nor is anybody told of an index out of bounds."""
 
