@@ -87,9 +87,10 @@ def test_bytes_are_those_of_gguf(rng: np.random.Generator, name: str) -> None:
         values = np.delete(values, 2, 0)
     kind = gguf.GGMLQuantizationType[name.upper()]
     expected = gguf.quants.quantize(values, kind).ravel()
-    # A multiplication and an addition may be one here, and then round an exact half the other way.
-    different = (quantize(values, name) != expected).mean()
-    assert different <= 1e-4
+    # A multiplication and an addition may be one here, and then round an exact half the other way:
+    # one byte in one of a thousand runs.
+    different = (quantize(values, name) != expected).sum()
+    assert different <= 4
 
 
 def drawn_rows(rng: np.random.Generator, columns: int) -> Array:

@@ -5,7 +5,7 @@
 // `indexed_<format>` has several weights and for each product the id of the one it is by.
 //
 // A piece of the rows is gone through in tiles, all vectors by one before the next: the blocks are
-// read from memory once. Grids are (pieces). ubridge/buffers/activation_launches.py says what the
+// read from memory once. Grids are (pieces). ubridge/buffers/block_launches.py says what the
 // bytes are of.
 #include "block_panels.h"
 #include "block_rows.h"
@@ -113,9 +113,13 @@ ONE_FUNCTION void multiply_piece(const Work &work, Deliver deliver, void *out, u
         share<SideOf<Block>, KIND.span>(work.vectors, work.count, KIND.raised, shares);
         for (u64 row = 0; row < work.rows; row += PANEL) {
             const u64 length = smaller(PANEL, work.rows - row);
-            unpack(rows + row * work.blocks, work.blocks, length, panel);
+            const Block *const here = rows + row * work.blocks;
+            unpack(here, work.blocks, length, panel);
+            const Next next = {here + length * work.blocks,
+                               smaller(PANEL, work.rows - row - length) * work.blocks *
+                                   sizeof(Block)};
             multiply_panel<KIND.has_sign, KIND.has_minimum, KIND.span>(
-                panel, work.vectors, work.count, shares, results);
+                panel, work.vectors, work.count, shares, next, results);
             deliver(results, PANEL, first_row + row, length, work.count, out, out_rows);
         }
         return;

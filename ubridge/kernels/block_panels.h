@@ -157,27 +157,41 @@ UNPACK_WIDE(BlockQ4_K)
 UNPACK_WIDE(BlockQ5_K)
 UNPACK_WIDE(BlockQ6_K)
 
+enum : u32 { SOON = 320 }; // bytes of a row that are asked for before they are needed
+
+// Of PANEL lines, `step` words apart, the first `words` words become columns.
+ONE_FUNCTION void turn(const u8 *lines, u64 step, u64 words, u32 *to)
+{
+    for (u64 word = 0; word < words; word += LANES)
+        for (u64 row = 0; row < PANEL; row += LANES) {
+            LaneWords square[LANES];
+            for (u64 i = 0; i < LANES; ++i)
+                memcpy(square + i, lines + 4 * ((row + i) * step + word), sizeof square[i]);
+            transpose<LANES / 2>(square);
+            for (u64 i = 0; i < smaller(LANES, words - word); ++i)
+                memcpy(to + (word + i) * PANEL + row, square + i, sizeof square[i]);
+        }
+}
+
 // `count` rows; the last stands in for those that are missing.
 template <class Block>
 ONE_FUNCTION void unpack(const Block *rows, u64 blocks, u64 count, const Panel &panel)
 {
-    constexpr u32 SPANS = Block::ELEMENTS / span_of<Block>, BYTES = Block::ELEMENTS;
-    alignas(64) u8 bytes[PANEL][BYTES];
-    for (u64 i = 0; i < blocks; ++i) {
-        for (u64 row = 0; row < PANEL; ++row)
-            unpack_block(rows[(row < count ? row : count - 1) * blocks + i], bytes[row],
-                         panel.scales + i * SPANS * PANEL + row,
-                         panel.minimums + i * SPANS * PANEL + row);
-        u32 *const to = panel.words + i * (BYTES / 4) * PANEL;
-        for (u64 word = 0; word < BYTES / 4; word += LANES)
-            for (u64 row = 0; row < PANEL; row += LANES) {
-                LaneWords lines[LANES];
-                for (u64 line = 0; line < LANES; ++line)
-                    memcpy(lines + line, bytes[row + line] + 4 * word, sizeof lines[line]);
-                transpose<LANES / 2>(lines);
-                for (u64 line = 0; line < smaller(LANES, BYTES / 4 - word); ++line)
-                    memcpy(to + (word + line) * PANEL + row, lines + line, sizeof lines[line]);
-            }
+    constexpr u32 BYTES = Block::ELEMENTS, SPANS = BYTES / span_of<Block>;
+    constexpr u32 TOGETHER = BYTES < VECTOR_BYTES ? VECTOR_BYTES / BYTES : 1;
+    alignas(64) u8 lines[PANEL][TOGETHER * BYTES];
+    for (u64 i = 0; i < blocks; i += TOGETHER) {
+        const u64 here = smaller(TOGETHER, blocks - i);
+        for (u64 row = 0; row < PANEL; ++row) {
+            const Block *const from = rows + (row < count ? row : count - 1) * blocks + i;
+            // So many rows are more than a CPU foresees.
+            look_ahead<TOGETHER * sizeof(Block)>(from, SOON);
+            for (u64 j = 0; j < here; ++j)
+                unpack_block(from[j], lines[row] + j * BYTES,
+                             panel.scales + (i + j) * SPANS * PANEL + row,
+                             panel.minimums + (i + j) * SPANS * PANEL + row);
+        }
+        turn(lines[0], sizeof lines[0] / 4, here * BYTES / 4, panel.words + i * BYTES / 4 * PANEL);
     }
 }
 
@@ -324,13 +338,22 @@ DEVICE_FUNCTION void multiply_as_many(const Panel &panel, u64 row, const Vectors
             panel, row, vectors, shares, index, wanted, results);
 }
 
-// results[vector][PANEL]
+// What the next panel is unpacked from.
+struct Next {
+    const void *blocks;
+    u64 bytes;
+};
+
+// results[vector][PANEL]. Meanwhile the next panel's blocks come from memory, little by little.
 template <bool HAS_SIGN, bool HAS_MINIMUM, u32 SPAN>
 ONE_FUNCTION void multiply_panel(const Panel &panel, const Vectors &vectors, u64 count,
-                                 const Shares &shares, f32 *results)
+                                 const Shares &shares, const Next &next, f32 *results)
 {
     memset(results, 0, count * PANEL * sizeof *results);
+    u64 asked = 0;
     for (u64 index = 0, wanted; index < count; index += wanted) {
+        for (; asked * count < next.bytes * (index + COUNT); asked += 64)
+            __builtin_prefetch(static_cast<const u8 *>(next.blocks) + asked, 0, 2);
         // Each number of vectors is 2 KB of each kind: of the last ones two or four go together.
         wanted = smaller(COUNT, count - index);
         if (wanted != COUNT && wanted > 1)

@@ -99,15 +99,44 @@ struct Part {
     u64 columns;
 };
 
-template <class Scheme> static inline void multiply_part(const Part &part, u64 words, bool add)
+// What is packed next of the right operand: it is asked for while something else is multiplied, little
+// by little. Lines are those that are contiguous.
+struct Next {
+    const u8 *from;
+    u64 lines, step, bytes; // from line to line, and of each
+
+    template <class T> static Next of(const Operand<T> &x)
+    {
+        const u8 *const from = reinterpret_cast<const u8 *>(x.data);
+        if (x.depth_step == 1)
+            return {from, x.lines, x.line_step * sizeof(T), x.depth * sizeof(T)};
+        if (x.line_step == 1)
+            return {from, x.depth, x.depth_step * sizeof(T), x.lines * sizeof(T)};
+        return {};
+    }
+
+    void ask_for(u64 share, u64 shares) const
+    {
+        for (u64 line = lines * share / shares; line < lines * (share + 1) / shares; ++line)
+            for (u64 at = 0; at < bytes; at += 64)
+                __builtin_prefetch(from + line * step + at, 0, 2);
+    }
+};
+
+template <class Scheme>
+static inline void multiply_part(const Part &part, u64 words, bool add, const Next &next)
 {
     const u64 step = whole_times(part.columns, STRIP);
+    const u64 lines = (part.rows + ROWS - 1) / ROWS, shares = lines * (step / STRIP);
+    u64 share = 0;
     for (u64 column = 0; column < part.columns; column += STRIP)
-        for (u64 row = 0; row < part.rows; row += ROWS)
+        for (u64 row = 0; row < part.rows; row += ROWS) {
+            next.ask_for(share++, shares);
             multiply_rest<Scheme, ROWS>(smaller(ROWS, part.rows - row),
                                         part.left + row * part.left_step, part.left_step,
                                         part.right + column * words, words,
                                         part.sums + row * step + column, step, add);
+        }
 }
 
 #if defined(__AMX_BF16__)
@@ -145,15 +174,20 @@ static inline void multiply_tiles(const u32 *left, u64 left_step, const u32 *str
     AMX_STORE(3, lower + TILE, step);
 }
 
-template <> inline void multiply_part<Paired>(const Part &part, u64 words, bool add)
+template <>
+inline void multiply_part<Paired>(const Part &part, u64 words, bool add, const Next &next)
 {
     const TileShapes shapes;
     const u64 step = whole_times(part.columns, STRIP);
+    const u64 lines = (part.rows + 2 * TILE - 1) / (2 * TILE), shares = lines * (step / STRIP);
+    u64 share = 0;
     for (u64 column = 0; column < part.columns; column += STRIP)
-        for (u64 row = 0; row < part.rows; row += 2 * TILE)
+        for (u64 row = 0; row < part.rows; row += 2 * TILE) {
+            next.ask_for(share++, shares);
             multiply_tiles(part.left + row * part.left_step, part.left_step,
                            part.right + column * words, words, part.sums + row * step + column,
                            step, add);
+        }
 }
 #endif
 
@@ -221,7 +255,14 @@ static void multiply_piece(const Operand<T> &a, const Operand<T> &b, T *out, u64
                                  filled<Scheme>(part.rows, 2), words);
                 pack_right<Scheme>(right, part_of(b, column, part.columns, first, depth), step,
                                   words);
-                multiply_part<Scheme>(part, words, first != 0);
+                const bool ends = first + depth == a.depth;
+                const u64 next = ends ? 0 : first + depth;
+                const u64 next_column = ends ? column + part.columns : column;
+                const u64 next_columns = smaller(PART, b.lines - next_column);
+                const u64 next_depth = smaller(DEPTH * Scheme::PER_WORD, a.depth - next);
+                multiply_part<Scheme>(
+                    part, words, first != 0,
+                    Next::of(part_of(b, next_column, next_columns, next, next_depth)));
             }
             for (u64 i = 0; i < part.rows; ++i) {
                 T *const to = out + (row + i) * out_step + column;
