@@ -346,8 +346,8 @@ typedef Widened<f32> SchemeOf_f32;
     KERNEL(matmul_packed_##T, (const T *a, const T *b, T *out, u64 m, u64 n, u64 k, u64 a_batch,   \
                                u64 a_row, u64 a_column, u64 b_batch, u64 b_row, u64 b_column))     \
     {                                                                                              \
-        const Piece rows(m, blockIdx.y, gridDim.y, STRIP);                                               \
-        const Piece columns(n, blockIdx.x, gridDim.x, STRIP);                                             \
+        const Piece rows(m, blockIdx.y, gridDim.y, STRIP);                                         \
+        const Piece columns(n, blockIdx.x, gridDim.x, STRIP);                                      \
         if (rows.length == 0 || columns.length == 0)                                               \
             return;                                                                                \
         const Operand<T> left = {a + blockIdx.z * a_batch + rows.first * a_row, a_row, a_column,   \
