@@ -47,6 +47,23 @@ ONE_FUNCTION f32 multiply_rest(const Block *last, u64 left, const i8 *quants, co
     return sums.result();
 }
 
+// What ROWS rows sum up, `apart` blocks from one to the next.
+template <class Block, u32 ROWS> struct Pass {
+    Way<Block> sums[ROWS];
+
+    template <class Shared> DEVICE_METHOD void add(const Block *b, u64 apart, const Shared &shared) {
+#pragma GCC unroll 4
+        for (u32 row = 0; row < ROWS; ++row)
+            sums[row].add(b + row * apart, shared);
+    }
+    DEVICE_METHOD f32 result(u32 row) const { return sums[row].result(); }
+};
+
+#if defined(__AVX512BW__)
+template <> struct Pass<BlockQ4_K, 4> : FourRowsOf256<BlockQ4_K> {};
+template <> struct Pass<BlockQ5_K, 4> : FourRowsOf256<BlockQ5_K> {};
+#endif
+
 // ROWS rows, each `apart` rows from the one before, times a vector: results[row * apart].
 template <class Block, u32 ROWS>
 DEVICE_FUNCTION void multiply_rows(const Block *rows, u64 apart, u64 blocks, const Vectors &vectors,
@@ -55,20 +72,17 @@ DEVICE_FUNCTION void multiply_rows(const Block *rows, u64 apart, u64 blocks, con
     constexpr u32 STEP = Here::BLOCKS * sizeof(Block);
     const u32 ahead = looked_ahead(ROWS);
     const Vector<typename Here::Side> y = vectors.vector<typename Here::Side>(index);
-    Here sums[ROWS];
+    Pass<Block, ROWS> pass;
     u64 i = 0;
     for (; i + Here::BLOCKS <= blocks; i += Here::BLOCKS) {
-        const typename Here::Shared shared(y, i);
 #pragma GCC unroll 4
-        for (u32 row = 0; row < ROWS; ++row) {
-            const Block *const here = rows + row * apart * blocks + i;
-            look_ahead<STEP>(here, ahead);
-            sums[row].add(here, shared);
-        }
+        for (u32 row = 0; row < ROWS; ++row)
+            look_ahead<STEP>(rows + row * apart * blocks + i, ahead);
+        pass.add(rows + i, apart * blocks, typename Here::Shared(y, i));
     }
 #pragma GCC unroll 4
     for (u32 row = 0; row < ROWS; ++row) {
-        f32 result = sums[row].result();
+        f32 result = pass.result(row);
         if (Here::BLOCKS > 1 && i < blocks)
             result += multiply_rest(rows + row * apart * blocks + i, blocks - i,
                                     y.quants + i * Block::ELEMENTS, y.sides + i);

@@ -178,22 +178,99 @@ template <class Block, u32 FOURS> struct WayOf256 : SumsOf256 {
         return add_pairs(made, pairs(b.integers[n], x), each);
     }
 
+    static DEVICE_METHOD Wide terms(Wide made, const Unpacking &b, const Scales &scales,
+                                    const Shared &y) {
+        made = term<0>(made, b, scales, y);
+        made = term<1>(made, b, scales, y);
+        made = term<2>(made, b, scales, y);
+        return term<3>(made, b, scales, y);
+    }
+
     DEVICE_METHOD void add(const Block *b, const Shared &y) {
         const Unpacking unpacked(*b);
-        const Scales scales(unpacked.scales);
         Wide made = {};
         if constexpr (Block::OFFSET != 0) // a power of two
             made = raised_by(__builtin_ctz(Block::OFFSET), unpacked.scales, y.sums);
-        made = term<0>(made, unpacked, scales, y);
-        made = term<1>(made, unpacked, scales, y);
-        made = term<2>(made, unpacked, scales, y);
-        made = term<3>(made, unpacked, scales, y);
+        made = terms(made, unpacked, Scales(unpacked.scales), y);
         if constexpr (Block::MINIMUM != 0)
             SumsOf256::add(&b->d, y.d, made, unpacked.minimums, y.sums);
         else
             SumsOf256::add(widened(b->d) * y.d, made);
     }
 };
+
+#if defined(__AVX512BW__)
+
+// Four rows of a format whose scales and minimums have six bits: those of all rows are unpacked at
+// once, and what minimums take away is summed up for two rows together.
+template <class Block> struct FourRowsOf256 {
+    typedef WayOf256<Block, WHERE_CPUS_LOOK_FAR> Each;
+    WideFloats sums[4] = {};
+    __m512 taken[2] = {};
+
+    static DEVICE_METHOD __m512i four_times(__m128i quarter) {
+        return _mm512_maskz_broadcast_i32x4(__mmask16(-1), quarter);
+    }
+    template <u32 which> static DEVICE_METHOD __m256i half(__m512i from) {
+        return _mm512_maskz_extracti64x4_epi64(__mmask8(-1), from, which);
+    }
+    static DEVICE_METHOD __m512 lanes(__m512 from, __m512i places) {
+        return _mm512_maskz_permutexvar_ps(__mmask16(-1), places, from);
+    }
+
+    // `six_bits` of the rows, two of them a vector.
+    static DEVICE_METHOD void unpack(const Block *b, u64 apart, __m512i (&levels)[2]) {
+        const __m512i bytes =
+            load_quarters(b->scales, b[apart].scales, b[2 * apart].scales, b[3 * apart].scales)
+                .part[0];
+        const __m512i first = _mm512_shuffle_epi8(
+            bytes, four_times(_mm_setr_epi8(0, 1, 2, 3, 8, 9, 10, 11, 4, 5, 6, 7, 8, 9, 10, 11)));
+        const __m512i upper = _mm512_shuffle_epi8(
+            bytes,
+            four_times(_mm_setr_epi8(-1, -1, -1, -1, 0, 1, 2, 3, -1, -1, -1, -1, 4, 5, 6, 7)));
+        const __m512i shifted = _mm512_maskz_srlv_epi32(__mmask16(-1), first,
+                                                        four_times(_mm_setr_epi32(0, 0, 0, 4)));
+        const __m512i lower =
+            shifted & four_times(_mm_setr_epi32(0x3F3F3F3F, 0x0F0F0F0F, 0x3F3F3F3F, 0x0F0F0F0F));
+        const __m512i all = lower | (_mm512_srli_epi16(upper, 2) & _mm512_set1_epi8(0x30));
+        levels[0] = _mm512_cvtepu8_epi16(half<0>(all));
+        levels[1] = _mm512_cvtepu8_epi16(half<1>(all));
+    }
+
+    DEVICE_METHOD void add(const Block *b, u64 apart, const typename Each::Shared &y) {
+        __m512i levels[2];
+        unpack(b, apart, levels);
+        i32 pairs[4]; // d and dmin, neighbors in a block
+        for (u32 row = 0; row < 4; ++row)
+            memcpy(&pairs[row], &b[row * apart].d, sizeof pairs[row]);
+        const __m256 both = _mm256_cvtph_ps(_mm_setr_epi32(pairs[0], pairs[1], pairs[2], pairs[3]));
+        const __m512 scales = _mm512_castps256_ps512(both * _mm256_set1_ps(y.d));
+        // Below each row's minimums; zeros below its scales.
+        const __m512i totals = _mm512_maskz_broadcast_i32x4(0xF0F0, _mm256_castsi256_si128(y.sums));
+#pragma GCC unroll 2
+        for (u32 two = 0; two < 2; ++two) {
+            const i64 first = (4 * two + 1) * 0x100000001, other = first + 0x200000002;
+            const __m512i places =
+                _mm512_set_epi64(other, other, other, other, first, first, first, first);
+            taken[two] += lanes(scales, places) * floats(_mm512_madd_epi16(levels[two], totals));
+#pragma GCC unroll 2
+            for (u32 one = 0; one < 2; ++one) {
+                const u32 row = 2 * two + one;
+                const Scales own(one == 0 ? half<0>(levels[two]) : half<1>(levels[two]));
+                const Wide made = Each::terms({}, Unpacked<Block>(b[row * apart]), own, y);
+                const WideFloats scale = {{lanes(scales, _mm512_set1_epi32(2 * i32(row)))}};
+                sums[row] = sums[row] + scale * floats(made);
+            }
+        }
+    }
+    DEVICE_METHOD f32 result(u32 row) const {
+        __m256 halves[2];
+        memcpy(halves, &taken[row / 2], sizeof halves);
+        return sum_of(sums[row]) - sum_of(halves[row % 2]);
+    }
+};
+
+#endif
 
 struct WayOfIQ4_XS : SumsOf256 {
     enum : u32 { BLOCKS = 1, IN_FOURS = NEVER };
