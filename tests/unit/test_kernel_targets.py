@@ -48,7 +48,7 @@ def bodies(text: str, head: str) -> dict[str, str]:
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
-def test_ptx(source: Path) -> None:
+def test_ptx_of_nvcc(source: Path) -> None:
     if shutil.which("nvcc") is None:
         pytest.skip("no nvcc: the text is NVIDIA's compiler's")
     made = source.with_suffix(".ptx")
