@@ -24,7 +24,7 @@ from packaging.requirements import Requirement
 
 from build_support import interpreters, jobs, wheels
 from build_support.changed import EVERYTHING, reached
-from build_support.flavoured import mirror
+from build_support.flavoured import NOTICE, is_notice, mirror
 from build_support.jobs import OUTPUT, BuildError, Job, build
 from build_support.native import FLAVOURS, RELEASE, load_cpu_level, native_jobs
 from build_support.requirements import build_requirements, unmet
@@ -244,6 +244,11 @@ class TestFlavours:
         assert not (copy / "gone.py").exists()
         assert (copy / "ours.so").read_text() == "debug"
         assert (copy / ".gitignore").stat().st_ino == unchanged
+
+    def test_a_notice_is_no_finding(self) -> None:
+        notice = f"==7=={NOTICE} and may produce false positives in some cases!\n"
+        assert is_notice(notice + "\n" + notice)
+        assert not is_notice(notice + "==7==ERROR: AddressSanitizer: heap-use-after-free\n")
 
 
 class TestRequirements:
