@@ -61,11 +61,20 @@ def device(row: Row) -> Iterator[Device]:
     with device:
         gc.collect()
         device.synchronize()
-        before = (diagnostics()["live"], native_objects(row.backend))
+        before = counted(row.backend)
         yield device
         device.synchronize()
         gc.collect()
-        assert (diagnostics()["live"], native_objects(row.backend)) == before
+        after = counted(row.backend)
+        # Pytest explains no comparison outside of tests.
+        changed = {kind: (n, after[kind]) for kind, n in before.items() if n != after[kind]}
+        assert not changed, f"live before and after: {changed}"
+
+
+def counted(backend: str) -> dict[str, int]:
+    """Live objects of the package, and native ones."""
+    native = {f"native {kind}": count for kind, count in native_objects(backend).items()}
+    return {**diagnostics()["live"], **native}
 
 
 def native_objects(backend: str) -> dict[str, int]:
