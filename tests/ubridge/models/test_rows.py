@@ -29,27 +29,32 @@ CHUNKED = 40
 JUDGED_ANEW = tuple(CASES) if SOAK else ("llama",)
 
 
-def assert_near(got: Array, expected: Array, told: str, least: float = 0.95) -> None:
+def assert_near(
+    got: Array, expected: Array, told: str, least: float = 0.95, tolerance: float = TOLERANCE
+) -> None:
     """Compare logits of a text, and at least this share of its greedy choices."""
-    skipped = np.count_nonzero(~compared(got, expected, told))
+    skipped = np.count_nonzero(~compared(got, expected, told, tolerance))
     print(f"{told}: {skipped} of {len(expected)} greedy choices were too close to compare")
     assert skipped <= (1 - least) * len(expected), f"{told}: {skipped} of {len(expected)} skipped"
 
 
-def compared(got: Array, expected: Array, told: str) -> Array:
+def compared(got: Array, expected: Array, told: str, tolerance: float = TOLERANCE) -> Array:
     """Compare logits, and greedy choices wherever the two best lie apart; return where they do."""
     largest = np.abs(expected).max()
     error = float(np.abs(got - expected).max() / largest)
-    assert error <= TOLERANCE, f"{told}: {error:.1e} of the largest logit"
+    assert error <= tolerance, f"{told}: {error:.1e} of the largest logit"
     best = np.sort(expected, axis=-1)
-    decided: Array = best[..., -1] - best[..., -2] > DECIDED * largest
+    apart = max(DECIDED, 2 * tolerance) * largest
+    decided: Array = best[..., -1] - best[..., -2] > apart
     np.testing.assert_array_equal(got.argmax(-1)[decided], expected.argmax(-1)[decided], told)
     return decided
 
 
-def assert_read_alike(model: Model, tokens: list[int], expected: Array, told: str) -> None:
+def assert_read_alike(
+    model: Model, tokens: list[int], expected: Array, told: str, tolerance: float = TOLERANCE
+) -> None:
     """Read tokens at once, and in a chunk with single ones behind it."""
-    assert_near(model(tokens).to_numpy(), expected, told)
+    assert_near(model(tokens).to_numpy(), expected, told, tolerance=tolerance)
     rope = model.design.rope
     if rope is not None and rope.kind == "dynamic":
         # Its angles are those of the length at which a token was read.
@@ -59,7 +64,7 @@ def assert_read_alike(model: Model, tokens: list[int], expected: Array, told: st
         rows += [model.logits([one], cache).to_numpy() for one in tokens[CHUNKED:]]
         assert cache.tokens == tokens
     # These rows are among those above, where what is too close was counted.
-    compared(np.stack(rows), expected[CHUNKED - 1 :], f"{told}, one by one")
+    compared(np.stack(rows), expected[CHUNKED - 1 :], f"{told}, one by one", tolerance)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -100,7 +105,7 @@ def test_halves_err_at_most_twice_as_much_as_torch(
 
 @pytest.mark.parametrize("case", EQUATIONS)
 def test_models_that_transformers_does_not_have(
-    host: Device, tmp_path: Path, case: str, seed: int
+    host: Device, tmp_path: Path, case: str, seed: int, rng: np.random.Generator
 ) -> None:
     config = EQUATIONS[case]
     weights = {name: drawn(name, shape, seed) for name, shape in shapes_of(case, config).items()}
@@ -108,7 +113,16 @@ def test_models_that_transformers_does_not_have(
     tokens = prompt(seed)
     expected = getattr(equations, case)(config, wide.__getitem__, tokens)
     model = Model.load(written(tmp_path, config, weights))
-    assert_read_alike(model, tokens, expected, case)
+    # Where a sum that cancels is normalized, f32 loses more: as much as rounding the weights moves.
+    moves = []
+    for _ in range(3):
+        rounded = {
+            name: values * (1 + 2.0**-24 * rng.uniform(-1, 1, values.shape))
+            for name, values in wide.items()
+        }
+        moved = getattr(equations, case)(config, rounded.__getitem__, tokens)
+        moves.append(np.abs(moved - expected).max() / np.abs(expected).max())
+    assert_read_alike(model, tokens, expected, case, max(TOLERANCE, 16 * max(moves)))
     # Leaving one out must show.
     for name, values in weights.items():
         without = {**wide, name: np.zeros_like(wide[name])}
