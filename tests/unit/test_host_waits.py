@@ -137,8 +137,7 @@ faulthandler.dump_traceback_later(60, exit=True)
 for _ in range(50):
     time.sleep(0.01)
     ran = launches(1, **short)
-    assert here in ran
-    if len(ran) == 2: break
+    if here in ran and len(ran) == 2: break  # the caller may be late too, and a worker do both
 print(len(ran), flush=True)
 sys.stdin.readline()
 """
