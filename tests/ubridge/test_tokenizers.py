@@ -7,16 +7,28 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.sampling import SOAK
+from tests.sampling import SOAK, rounds
 from tests.simulated import third_party
 from tests.ubridge.texts import random_text
-from tests.ubridge.tokenizer_makers import TEXTS, of_kind, sentencepiece_model, world, write_gguf
+from tests.ubridge.tokenizer_makers import (
+    BYTE,
+    CONTROL,
+    KINDS,
+    NORMAL,
+    TEXTS,
+    UNKNOWN,
+    of_kind,
+    sentencepiece_model,
+    tokenizers,
+    world,
+    write_gguf,
+)
 from ubridge import InvalidFileError
 from ubridge.models.tokenizers import Tokenizer
 from uhal.errors import ArgumentTypeError, ArgumentValueError
 
 
-@pytest.mark.parametrize("kind", ["json", "byte pairs", "pieces", "world"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_streams_never_cut_a_character(kind: str, tmp_path: Path, rng: np.random.Generator) -> None:
     tokenizer = of_kind(kind, tmp_path)
     for _ in range(TEXTS):
@@ -25,6 +37,8 @@ def test_streams_never_cut_a_character(kind: str, tmp_path: Path, rng: np.random
         stream = tokenizer.stream()
         pieces = [stream.push(token) for token in tokens]
         assert all("\ufffd" not in piece for piece in pieces) or "\ufffd" in text
+        if kind != "pieces without bytes":
+            assert "".join(pieces) == text
         assert "".join(pieces) + stream.finish() == tokenizer.decode(tokens)
         # Tokens that are no text: nothing is lost, and nothing waits for ever.
         tokens = rng.integers(0, tokenizer.vocabulary, 60).tolist()
@@ -32,6 +46,66 @@ def test_streams_never_cut_a_character(kind: str, tmp_path: Path, rng: np.random
         for token in tokens:
             told += stream.push(token)
         assert told + stream.finish() == tokenizer.decode(tokens)
+
+
+CHARACTERS = {1: (0x21, 0x7F), 2: (0x80, 0x800), 3: (0x800, 0xD800), 4: (0x10000, 0x110000)}
+"""Characters by the number of their bytes in UTF-8."""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_streams_give_what_decode_gives_at_every_cut(
+    kind: str, tmp_path: Path, rng: np.random.Generator
+) -> None:
+    """Also where a text ends within a character, and where another stream goes on there."""
+    tokenizer = of_kind(kind, tmp_path)
+    for length, bounds in CHARACTERS.items():
+        signs = [chr(int(one)) for one in rng.integers(*bounds, rounds(4, 40))]
+        # Alone, behind each other, and between others.
+        text = f"a{signs[0]}b{''.join(signs[1:])}{signs[0]} c"
+        tokens = tokenizer.encode(text, add_special=False, parse_special=False)
+        whole = tokenizer.decode(tokens)
+        if kind != "pieces without bytes":
+            assert whole == text, length
+        for cut in range(len(tokens) + 1):
+            stream = tokenizer.stream()
+            told = "".join(map(stream.push, tokens[:cut]))
+            assert told + stream.finish() == tokenizer.decode(tokens[:cut]), (length, cut)
+            rest = tokenizer.stream(after=tokens[:cut])
+            told += "".join(map(rest.push, tokens[cut:]))
+            # Each character is there as soon as its last byte is.
+            assert (told, rest.finish()) == (whole, ""), (length, cut)
+
+
+def test_files_of_one_model_give_the_same_text(tmp_path: Path, rng: np.random.Generator) -> None:
+    """Bytes of no character, too: the library drops the characters beside them."""
+    ours = of_kind("json of bytes", tmp_path)
+    theirs = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    broken = theirs.encode("漢😀").ids
+    assert theirs.decode(broken[:-1]) == "\ufffd" * 6
+    assert ours.decode(broken[:-1]) == "漢\ufffd"
+    texts = [theirs.id_to_token(token) for token in range(ours.vocabulary)]
+    kinds = [UNKNOWN, CONTROL, CONTROL, *[BYTE] * 256, *[NORMAL] * (ours.vocabulary - 259)]
+    path = write_gguf(
+        tmp_path / "m.gguf",
+        tokenizer__ggml__model="llama",
+        tokenizer__ggml__tokens=texts,
+        tokenizer__ggml__scores=np.zeros(len(texts), "f4"),
+        tokenizer__ggml__token_type=np.array(kinds, "i4"),
+    )
+    other = Tokenizer.load(path)
+    for _ in range(TEXTS):
+        tokens = rng.integers(3, rng.choice([259, 280, ours.vocabulary]), 30).tolist()
+        assert ours.decode(tokens) == other.decode(tokens)
+
+
+def test_half_a_surrogate_pair_is_no_text(tmp_path: Path) -> None:
+    for kind in KINDS:
+        (tmp_path / kind).mkdir()
+        tokenizer = of_kind(kind, tmp_path / kind)
+        with pytest.raises(ArgumentValueError, match=r"got the byte 0xFF behind 2 characters"):
+            tokenizer.encode("ab\udcff")
+        with pytest.raises(ArgumentValueError, match=r"got the surrogate U\+D800 behind 0"):
+            tokenizer.encode("\ud800")
 
 
 def test_world_takes_the_longest(tmp_path: Path, rng: np.random.Generator) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -49,6 +51,38 @@ def trained(splitting: Splitting, **options: Any) -> Any:
     )
     made.train_from_iterator(corpus(), trainer)
     return made
+
+
+def falling_back() -> Any:
+    """Byte pairs as LLaMA 2 has them: characters without a token are tokens of their bytes."""
+    special, byte_tokens = ["<unk>", "<s>", "</s>"], [f"<0x{byte:02X}>" for byte in range(256)]
+    blank = "\u2581"
+    made = tokenizers.Tokenizer(
+        tokenizers.models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True)
+    )
+    normalizers, decoders = tokenizers.normalizers, tokenizers.decoders
+    made.normalizer = normalizers.Sequence(
+        [normalizers.Prepend(blank), normalizers.Replace(" ", blank)]
+    )
+    made.decoder = decoders.Sequence(
+        [
+            decoders.Replace(blank, " "),
+            decoders.ByteFallback(),
+            decoders.Fuse(),
+            decoders.Strip(" ", 1, 0),
+        ]
+    )
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=700,
+        limit_alphabet=60,
+        special_tokens=special + byte_tokens,
+        show_progress=False,
+    )
+    made.train_from_iterator((line for line in corpus() if len(line) < 400), trainer)
+    # The trainer takes bytes for special tokens, which published files do not.
+    told = json.loads(made.to_str())
+    told["added_tokens"] = [one for one in told["added_tokens"] if one["content"] in special]
+    return tokenizers.Tokenizer.from_str(json.dumps(told))
 
 
 def write_gguf(path: Path, **metadata: Any) -> Path:
@@ -116,19 +150,41 @@ def write_pieces(path: Path, theirs: Any, **more: Any) -> Path:
     )
 
 
+KINDS = (
+    *("json", "json of bytes", "byte pairs", "world"),
+    *("pieces", "pieces of a gguf", "pieces without bytes"),
+)
+
+
+@cache
+def files_of(kind: str) -> dict[str, bytes]:
+    """The files of a tokenizer by their names, made once: training takes half a second."""
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        if kind == "json":
+            trained(SPLITTINGS["qwen2"]).save(str(folder / "tokenizer.json"))
+        elif kind == "json of bytes":
+            falling_back().save(str(folder / "tokenizer.json"))
+        elif kind == "byte pairs":
+            write_byte_pairs(folder / "m.gguf", trained(SPLITTINGS["qwen2"]), "qwen2")
+        elif kind == "world":
+            world(folder, np.random.default_rng(7))
+        else:
+            theirs = sentencepiece_model(
+                folder / "tokenizer.model",
+                byte_fallback=kind != "pieces without bytes",
+                remove_extra_whitespaces=False,
+            )
+            if kind == "pieces of a gguf":
+                write_pieces(folder / "m.gguf", theirs)
+                (folder / "tokenizer.model").unlink()
+        return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
 def of_kind(kind: str, folder: Path) -> Tokenizer:
-    if kind == "json":
-        trained(SPLITTINGS["qwen2"]).save(str(folder / "tokenizer.json"))
-        return Tokenizer.load(folder)
-    if kind == "byte pairs":
-        theirs = trained(SPLITTINGS["qwen2"])
-        return Tokenizer.load(write_byte_pairs(folder / "m.gguf", theirs, "qwen2"))
-    if kind == "pieces":
-        sentencepiece_model(
-            folder / "tokenizer.model", byte_fallback=True, remove_extra_whitespaces=False
-        )
-        return Tokenizer.load(folder)
-    return world(folder, np.random.default_rng(7))[0]
+    for name, raw in files_of(kind).items():
+        (folder / name).write_bytes(raw)
+    return Tokenizer.load(folder)
 
 
 def world(folder: Path, rng: np.random.Generator) -> tuple[Tokenizer, dict[bytes, int]]:

@@ -120,6 +120,8 @@ class Session:
                 f"chat: this model ({self.model.architecture}) comes without a chat template, so "
                 "it may never have learned to chat: give template=, or use generate()"
             )
+        for name, value in tokenizer.template_names.items():
+            names.setdefault(name, value)
         for name, token in (("bos_token", tokenizer.begin), ("eos_token", tokenizer.end)):
             names.setdefault(name, "" if token is None else tokenizer.spelling_of(token))
         return render(form, messages, **names)

@@ -3,37 +3,67 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ubridge.files.errors import InvalidFileError
+from ubridge.models.tokenizers.vocabulary import looks_control
 
+_CONFIG = "tokenizer_config.json"
 _CHATGLM = "ChatGLMTokenizer"
 _TOKENS_OF_CHATGLM = (
     *("[MASK]", "[gMASK]", "[sMASK]", "sop", "eop"),
     *("<|system|>", "<|user|>", "<|assistant|>", "<|observation|>"),
 )
 """What the tokenizer of ChatGLM3, a program of its own, puts behind SentencePiece's."""
+_OPTIONS = ("single_word", "lstrip", "rstrip", "normalized")
+
+
+@dataclass(frozen=True)
+class Added:
+    """A token that a tokenizer has besides those of its vocabulary."""
+
+    text: str
+    token: int | None
+    """Its number; None for the next."""
+    is_special: bool
+    """Whether it stands for no text."""
+    options: Mapping[str, bool]
+    """How it is found in a text, as the tokenizers library names it."""
+
+    def require(self, given: int | None, path: Path) -> None:
+        """Raise `InvalidFileError` where a tokenizer gives it another number than its file."""
+        if self.token not in (None, given):
+            raise InvalidFileError(
+                f"{path}: the token {self.text!r} was added as {self.token}, expected {given}, "
+                "the next"
+            )
 
 
 @dataclass(frozen=True)
 class Beside:
     """The configuration of a tokenizer; empty where there is none."""
 
-    named: Mapping[str, Any]
+    fields: Mapping[str, Any]
     """The fields of its files."""
     templates: Mapping[str, str]
     """Chat templates; the usual one is `default`."""
-    added: Mapping[str, tuple[int | None, bool]]
-    """Tokens by their texts: number, or none for the next, and whether they stand for no text."""
+    names: Mapping[str, Any]
+    """Special tokens by the names that templates have for them; a list of texts for several."""
+    added: tuple[Added, ...]
+    """Tokens in the order in which they are added."""
 
-    def text_of(self, key: str) -> str | None:
+    def text_of(self, name: str) -> str | None:
         """Return the text of a token that has a name, such as `eos_token`."""
-        value = self.named.get(key)
-        text = value.get("content") if isinstance(value, dict) else value
+        text = self.names.get(name)
         return text if isinstance(text, str) else None
+
+    def adds(self, name: str, otherwise: bool) -> bool:
+        """Return whether texts get the token `bos` or `eos`, as the files say or otherwise."""
+        value = self.fields.get(f"add_{name}_token")
+        return value if isinstance(value, bool) else otherwise
 
 
 def read_beside(folder: Path) -> Beside:
@@ -41,16 +71,77 @@ def read_beside(folder: Path) -> Beside:
 
     Raises `InvalidFileError`.
     """
-    named: dict[str, Any] = {}
-    for name in ("special_tokens_map.json", "tokenizer_config.json"):
-        named |= _object(folder / name)
-    added: dict[str, tuple[int | None, bool]] = {}
-    if named.get("tokenizer_class") == _CHATGLM:
-        added |= {text: (None, True) for text in _TOKENS_OF_CHATGLM}
-    added |= {text: (token, True) for text, token in _object(folder / "added_tokens.json").items()}
-    for token, one in named.get("added_tokens_decoder", {}).items():
-        added[str(one.get("content"))] = (int(token), bool(one.get("special", False)))
-    return Beside(named, _templates(folder, named.get("chat_template")), added)
+    fields: dict[str, Any] = {}
+    for name in ("special_tokens_map.json", _CONFIG):
+        fields |= _object(folder / name)
+    names = _names(fields)
+    templates = _templates(folder, fields.get("chat_template"))
+    added = {one.text: one for one in _added(folder, fields, names)}
+    return Beside(fields, templates, names, tuple(added.values()))
+
+
+def _names(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Special tokens as transformers hands them to templates."""
+    found: dict[str, Any] = {}
+    more = fields.get("extra_special_tokens")
+    for name, value in {**fields, **(more if isinstance(more, dict) else {})}.items():
+        text = _text(value)
+        if name.endswith("_token") and text is not None:
+            found[name] = text
+    several = [fields.get("additional_special_tokens"), more]
+    texts = [_text(one) for group in several if isinstance(group, list) for one in group]
+    if any(texts):
+        found["additional_special_tokens"] = [one for one in texts if one is not None]
+    return found
+
+
+def _added(folder: Path, fields: Mapping[str, Any], names: Mapping[str, Any]) -> Iterator[Added]:
+    if fields.get("tokenizer_class") == _CHATGLM:
+        for text in _TOKENS_OF_CHATGLM:
+            yield Added(text, None, True, {})
+    named = [
+        text for value in names.values() for text in (value if isinstance(value, list) else [value])
+    ]
+    numbered: dict[int, Added] = {}
+    for text, token in _object(folder / "added_tokens.json").items():
+        number = _number(folder / "added_tokens.json", text, token)
+        is_special = text in named or looks_control(text)
+        numbered[number] = Added(text, number, is_special, {})
+    described = fields.get("added_tokens_decoder") or {}
+    if not isinstance(described, dict):
+        raise _misshapen(folder, "added_tokens_decoder", "an object", described)
+    for token, one in described.items():
+        content = _text(one)
+        if content is None or not isinstance(one, dict):
+            raise _misshapen(folder, f"added_tokens_decoder, {token}", "a content", one)
+        number = _number(folder / _CONFIG, content, token)
+        options = {key: bool(one[key]) for key in _OPTIONS if key in one}
+        numbered[number] = Added(content, number, bool(one.get("special", False)), options)
+    for _, found in sorted(numbered.items()):
+        yield found
+    there = {one.text for one in numbered.values()}
+    for text in named:
+        if text not in there:
+            yield Added(text, None, True, {})
+
+
+def _text(value: Any) -> str | None:
+    """The text of a token, which is told alone or as the `content` of an object."""
+    text = value.get("content") if isinstance(value, dict) else value
+    return text if isinstance(text, str) and text else None
+
+
+def _number(path: Path, text: str, token: Any) -> int:
+    try:
+        return int(token)
+    except (TypeError, ValueError):
+        raise InvalidFileError(
+            f"{path}: the token {text!r}: expected its number, got {token!r}"
+        ) from None
+
+
+def _misshapen(folder: Path, what: str, expected: str, got: Any) -> InvalidFileError:
+    return InvalidFileError(f"{folder / _CONFIG}: {what}: expected {expected}, got {got!r:.80}")
 
 
 def _templates(folder: Path, given: Any) -> dict[str, str]:
@@ -58,7 +149,12 @@ def _templates(folder: Path, given: Any) -> dict[str, str]:
     if isinstance(given, str):
         found["default"] = given
     elif isinstance(given, list):
-        found = {one["name"]: one["template"] for one in given if isinstance(one, dict)}
+        for one in given:
+            told = one if isinstance(one, dict) else {}
+            name, form = told.get("name"), told.get("template")
+            if not (isinstance(name, str) and isinstance(form, str)):
+                raise _misshapen(folder, "chat_template", "a name and a template", one)
+            found[name] = form
     for path in sorted((folder / "additional_chat_templates").glob("*.jinja")):
         found[path.stem] = path.read_text("utf-8")
     if (folder / "chat_template.jinja").is_file():

@@ -44,7 +44,7 @@ class BytePairTokenizer(WordsTokenizer):
             yield from self._tokens_of_piece(piece)
 
     def _merged(self, piece: str) -> tuple[int, ...]:
-        raw = piece.encode("utf-8", "surrogatepass")
+        raw = piece.encode("utf-8")
         written = "".join([WRITTEN[byte] for byte in raw])
         tokens, ranks = self._words.tokens, self._ranks
         if self._splitting.whole_words and written in tokens:

@@ -5,7 +5,7 @@ The keys are those of ggml's docs/gguf.md, with defaults as llama.cpp has them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,24 @@ from ubridge.models.tokenizers.byte_pairs import BytePairTokenizer
 from ubridge.models.tokenizers.patterns import splitting_of
 from ubridge.models.tokenizers.pieces import PieceTokenizer
 from ubridge.models.tokenizers.rwkv import WorldTokenizer, unescaped
-from ubridge.models.tokenizers.tokenizer import Tokenizer
-from ubridge.models.tokenizers.vocabulary import Kind, Vocabulary, require_in
+from ubridge.models.tokenizers.tokenizer import CONTROL_LOOKING, Tokenizer
+from ubridge.models.tokenizers.vocabulary import (
+    BYTE,
+    Kind,
+    Vocabulary,
+    looks_control,
+    require_in,
+)
 from uhal.errors import ArgumentValueError
 
 _KEYS = "tokenizer.ggml."
 _TEMPLATE = "tokenizer.chat_template"
+_NAMES = {
+    **{"bos": "bos_token", "eos": "eos_token", "eot": "eot_token", "eom": "eom_token"},
+    **{"unknown": "unk_token", "padding": "pad_token", "seperator": "sep_token"},
+    **{"mask": "mask_token", "cls": "cls_token"},
+}
+"""Tokens by their keys here and by the names that templates have for them."""
 _KEEPS_BLANKS = ("<unk>", "<s>", "<|endoftext|>")
 """Special tokens of Phi-3 that do not take the white space behind them."""
 
@@ -50,6 +62,11 @@ def tokenizer_of(metadata: Mapping[str, Any], where: object) -> Tokenizer:
         key[len(_TEMPLATE) + 1 :]: str(metadata[key])
         for key in metadata
         if key.startswith(f"{_TEMPLATE}.")
+    }
+    tokenizer.template_names = {
+        _NAMES[name]: tokenizer.spelling_of(token)
+        for name, token in _named(metadata)
+        if 0 <= token < tokenizer.vocabulary
     }
     return tokenizer
 
@@ -86,7 +103,7 @@ def _vocabulary(
 ) -> Vocabulary:
     """Read the vocabulary; both defaults are for files that do not say."""
     texts = _of(metadata, f"{_KEYS}tokens", list, where)
-    kinds = _numbers(metadata, "token_type") or [int(Kind.NORMAL)] * len(texts)
+    kinds = _kinds(metadata, texts)
     ends = (_token(metadata, name, where) for name in ("eot", "eom"))
     begin = _token(metadata, "bos", where)
     return require_in(
@@ -105,6 +122,29 @@ def _vocabulary(
             eats_blanks=_eating_blanks(metadata, texts, kinds),
         ),
     )
+
+
+def _kinds(metadata: Mapping[str, Any], texts: list[str]) -> list[int]:
+    """What each token is: as the file says it, but for tokens spelled as control tokens."""
+    told = _numbers(metadata, "token_type")
+    kinds = told or [int(Kind.BYTE if BYTE.fullmatch(one) else Kind.NORMAL) for one in texts]
+    if not told:
+        for name, token in _named(metadata):
+            if 0 <= token < len(texts):
+                kinds[token] = int(Kind.UNKNOWN if name == "unknown" else Kind.CONTROL)
+    for token, (text, kind) in enumerate(zip(texts, kinds, strict=False)):
+        is_end = text in CONTROL_LOOKING
+        if is_end or (kind in (Kind.NORMAL, Kind.UNUSED) and looks_control(text)):
+            kinds[token] = int(Kind.CONTROL)
+    return kinds
+
+
+def _named(metadata: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+    """Tokens that have a part in texts, by the names of their keys."""
+    for name in _NAMES:
+        token = metadata.get(f"{_KEYS}{name}_token_id")
+        if type(token) is int:
+            yield name, token
 
 
 def _eating_blanks(

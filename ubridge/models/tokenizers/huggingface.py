@@ -7,12 +7,14 @@ tokens begin and end a text, and how messages become a prompt.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from ubridge.files.errors import InvalidFileError
-from ubridge.models.tokenizers.beside import Beside, read_beside
+from ubridge.models.tokenizers.beside import Added, Beside, read_beside
 from ubridge.models.tokenizers.tokenizer import Stream, Tokenizer
+from ubridge.models.tokenizers.vocabulary import BYTE
 
 _CONTEXT = 8
 """Tokens before a text that decide whether it begins with a blank."""
@@ -31,17 +33,33 @@ def read(path: Path) -> Tokenizer:
             f"{path} is read by the tokenizers library: pip install 'uhal-py[llm]'"
         ) from error
     text = path.read_text("utf-8")
+    beside = read_beside(path.parent)
     try:
-        return JsonTokenizer(
-            tokenizers.Tokenizer.from_str(text),
-            tokenizers.Tokenizer.from_str(text),
-            read_beside(path.parent),
-        )
+        made = [tokenizers.Tokenizer.from_str(text) for _ in range(2)]
+        for one in made:
+            # For batches: a prompt is neither cut nor filled up, whatever a file says.
+            one.no_truncation()
+            one.no_padding()
+            known = {token.content for token in one.get_added_tokens_decoder().values()}
+            for more in beside.added:
+                if more.text not in known:
+                    _add(one, more, path)
+        return JsonTokenizer(made[0], made[1], beside)
     # What the library raises has no class of its own.
     except Exception as error:
         if isinstance(error, InvalidFileError):
             raise
         raise InvalidFileError(f"{path}: the tokenizers library says: {error}") from error
+
+
+def _add(tokenizer: Any, more: Added, path: Path) -> None:
+    """Add a token that its own file lacks."""
+    from tokenizers import AddedToken
+
+    # A normalizer that puts a blank first would hide it.
+    options = {"normalized": False, **more.options}
+    tokenizer.add_tokens([AddedToken(more.text, special=more.is_special, **options)])
+    more.require(tokenizer.token_to_id(more.text), path)
 
 
 class JsonTokenizer(Tokenizer):
@@ -57,11 +75,30 @@ class JsonTokenizer(Tokenizer):
         self.end = self._token_of(beside.text_of("eos_token") or "")
         self.chat_templates = beside.templates
         self.chat_template = beside.templates.get("default")
+        self.template_names = beside.names
+        self._falls_back = parsing.decoder is not None and parsing.decoder.decode(["<0x41>"]) == "A"
+        self._around = self._adding(beside)
 
     def _encode(self, text: str, add_special: bool, parse_special: bool) -> list[int]:
         tokenizer = self._parsing if parse_special else self._plain
-        found: list[int] = tokenizer.encode(text, add_special_tokens=add_special).ids
-        return found
+        around = self._around if add_special else None
+        found: list[int] = tokenizer.encode(
+            text, add_special_tokens=add_special and around is None
+        ).ids
+        return found if around is None else [*around[0], *found, *around[1]]
+
+    def _adding(self, beside: Beside) -> tuple[list[int], list[int]] | None:
+        """What texts begin and end with where the configuration changes the post-processor's."""
+        usual = before, behind = _around(self._parsing)
+        if self.begin is not None:
+            begins = before[:1] == [self.begin]
+            if beside.adds("bos", begins) != begins:
+                before = before[1:] if begins else [self.begin, *before]
+        if self.end is not None:
+            ends = behind[-1:] == [self.end]
+            if beside.adds("eos", ends) != ends:
+                behind = behind[:-1] if ends else [*behind, self.end]
+        return None if (before, behind) == usual else (before, behind)
 
     def _decode(self, tokens: list[int], skip_special: bool) -> str:
         return self.text(tokens, skip_special)
@@ -69,6 +106,27 @@ class JsonTokenizer(Tokenizer):
     def text(self, tokens: list[int], skip_special: bool) -> str:
         """Return the text of tokens that are known to be some."""
         text: str = self._parsing.decode(tokens, skip_special_tokens=skip_special)
+        is_broken = self._falls_back and _UNFINISHED in text
+        return self._mended(tokens, skip_special) if is_broken else text
+
+    def _mended(self, tokens: list[int], skip_special: bool) -> str:
+        """The same text where a run of bytes is no UTF-8.
+
+        The library then gives up all characters of the run. Here each of them stays, and only what
+        belongs to none is U+FFFD, as tokenizers of other files have it.
+        """
+        skipped = set(self.special.values()) if skip_special else set()
+        spellings = [self._parsing.id_to_token(token) for token in tokens if token not in skipped]
+        found: list[str] = []
+        for is_run, group in groupby(spellings, lambda one: bool(one and BYTE.fullmatch(one))):
+            if not is_run:
+                found += [one for one in group if one is not None]
+                continue
+            raw = bytes(int(one[3:5], 16) for one in group)
+            for sign in raw.decode("utf-8", "replace"):
+                of_bytes = [f"<0x{byte:02X}>" for byte in sign.encode("utf-8")]
+                found += [_UNFINISHED] if sign == _UNFINISHED else of_bytes
+        text: str = self._parsing.decoder.decode(found)
         return text
 
     def _stream(self, after: Sequence[int], skip_special: bool) -> Stream:
@@ -90,25 +148,22 @@ class _Growing(Stream):
     """What the text of all tokens is longer by than what was told of it.
 
     How a token reads depends on those before it, so some of them are kept. Bytes that begin a
-    character and do not end it are one U+FFFD, the last of the text: that one is held back.
+    character and do not end it are one U+FFFD, the last of the text: it is held back.
     """
 
     def __init__(self, tokenizer: JsonTokenizer, after: list[int], skip_special: bool) -> None:
         self._tokenizer = tokenizer
         self._skip_special = skip_special
         self._tokens = after
-        self._told = len(self._text())
+        self._told = len(self._settled())
 
     def push(self, token: int) -> str:
         """Return the text that a token completes."""
         self._tokens.append(token)
-        text = self._text()
-        if text.endswith(_UNFINISHED):
-            return self._tell(text[:-1])
-        made = self._tell(text)
+        made = self._tell(self._settled())
         if len(self._tokens) > 2 * _CONTEXT:
             del self._tokens[:-_CONTEXT]
-            self._told = len(self._text())
+            self._told = len(self._settled())
         return made
 
     def finish(self) -> str:
@@ -118,6 +173,20 @@ class _Growing(Stream):
     def _text(self) -> str:
         return self._tokenizer.text(self._tokens, self._skip_special)
 
+    def _settled(self) -> str:
+        """The text that no further token changes."""
+        return self._text().removesuffix(_UNFINISHED)
+
     def _tell(self, text: str) -> str:
         made, self._told = text[self._told :], max(self._told, len(text))
         return made
+
+
+def _around(tokenizer: Any) -> tuple[list[int], list[int]]:
+    """What the post-processor of a file puts before and behind every text."""
+    text = "a"
+    whole, alone = (tokenizer.encode(text, add_special_tokens=one).ids for one in (True, False))
+    for before in range(len(whole) - len(alone) + 1):
+        if whole[before : before + len(alone)] == alone:
+            return whole[:before], whole[before + len(alone) :]
+    return [], []

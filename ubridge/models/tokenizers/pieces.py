@@ -49,7 +49,7 @@ class PieceTokenizer(WordsTokenizer):
             if token is not None:
                 yield token
             elif own:
-                for byte in piece.encode("utf-8", "surrogatepass"):
+                for byte in piece.encode("utf-8"):
                     yield own[byte]
             elif not unknown and self._words.unknown is not None:
                 yield self._words.unknown

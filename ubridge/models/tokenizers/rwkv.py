@@ -67,7 +67,7 @@ class WorldTokenizer(Tokenizer):
             self._longest[raw[:2]] = max(self._longest.get(raw[:2], 0), len(raw))
 
     def _encode(self, text: str, add_special: bool, parse_special: bool) -> list[int]:
-        raw = text.encode("utf-8", "surrogatepass")
+        raw = text.encode("utf-8")
         found, offset = [], 0
         while offset < len(raw):
             most = self._longest.get(raw[offset : offset + 2], 1)
@@ -80,7 +80,7 @@ class WorldTokenizer(Tokenizer):
         return found
 
     def _stream(self, after: Sequence[int], skip_special: bool) -> Stream:
-        return ByteStream(self._bytes, frozenset(), False)
+        return ByteStream(self._bytes, after=after)
 
     def _token_of(self, text: str) -> int | None:
         return self._tokens.get(text.encode("utf-8", "surrogatepass"))

@@ -62,21 +62,23 @@ def read(path: Path) -> Tokenizer:
     _require_known(path, training, normalizing)
     beside = read_beside(path.parent)
     _add(path, beside, texts, scores, kinds)
-    begin, end = _int(training, _BEGIN_ID, path, 1), _int(training, _END_ID, path, 2)
+    begin = _named(beside, "bos_token", texts, _int(training, _BEGIN_ID, path, 1))
     words = Vocabulary(
         texts=texts,
         kinds=kinds,
         scores=scores,
-        begin=begin if begin >= 0 else None,
-        end=end if end >= 0 else None,
+        begin=begin,
+        end=_named(beside, "eos_token", texts, _int(training, _END_ID, path, 2)),
         unknown=_int(training, _UNKNOWN_ID, path, 0),
-        adds_begin=begin >= 0,
+        adds_begin=beside.adds("bos", begin is not None),
+        adds_end=beside.adds("eos", False),
         adds_blank=bool(_int(normalizing, _DUMMY_PREFIX, path, 1)),
     )
     removes = bool(_int(normalizing, _REMOVES_BLANKS, path, 1))
     made = SentencePieceTokenizer(require_in(path, words), removes)
     made.chat_templates = beside.templates
     made.chat_template = beside.templates.get("default")
+    made.template_names = beside.names
     return made
 
 
@@ -108,19 +110,24 @@ def _add(
     path: Path, beside: Beside, texts: list[str], scores: list[float], kinds: list[int]
 ) -> None:
     """Put tokens behind those of the model that lie beside it."""
-    known = set(texts)
-    for text, (token, is_special) in sorted(
-        beside.added.items(), key=lambda one: (one[1][0] is not None, one[1][0] or 0)
-    ):
-        if text in known:
-            continue
-        if token not in (None, len(texts)):
-            raise InvalidFileError(
-                f"{path}: the token {text!r} was added as {token}, expected {len(texts)}, the next"
-            )
-        texts.append(text)
-        scores.append(0.0)
-        kinds.append(Kind.CONTROL if is_special else Kind.USER_DEFINED)
+    known = {text: token for token, text in enumerate(texts)}
+    for one in beside.added:
+        token = known.get(one.text)
+        if token is None:
+            one.require(len(texts), path)
+            texts.append(one.text)
+            scores.append(0.0)
+            kinds.append(Kind.CONTROL if one.is_special else Kind.USER_DEFINED)
+        elif one.is_special and kinds[token] in (Kind.NORMAL, Kind.USER_DEFINED):
+            kinds[token] = Kind.CONTROL
+
+
+def _named(beside: Beside, name: str, texts: list[str], otherwise: int) -> int | None:
+    """A token by its name in the configuration, else by the model's own number."""
+    text = beside.text_of(name)
+    if text is not None:
+        return texts.index(text)
+    return otherwise if otherwise >= 0 else None
 
 
 def _require_known(path: Path, training: Fields, normalizing: Fields) -> None:

@@ -39,15 +39,29 @@ class SpecialTexts:
         return found
 
 
+_LONGEST_CHARACTER = 4
+"""Bytes of UTF-8, and so the most tokens that a character is made of."""
+
+
 class ByteStream(Stream):
     """Text of tokens that stand for bytes."""
 
-    def __init__(self, pieces: Sequence[bytes], skipped: frozenset[int], strips: bool) -> None:
-        """Of each token's bytes; `strips` leaves out a blank at the beginning."""
+    def __init__(
+        self,
+        pieces: Sequence[bytes],
+        skipped: frozenset[int] = frozenset(),
+        strips: bool = False,
+        after: Sequence[int] = (),
+    ) -> None:
+        """Of each token's bytes, behind others; `strips` leaves out a blank at the beginning."""
         self._pieces = pieces
         self._skipped = skipped
-        self._strips = strips
+        self._strips = False
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        # The last of them may have begun a character.
+        for token in after[-_LONGEST_CHARACTER:]:
+            self.push(token)
+        self._strips = strips
 
     def push(self, token: int) -> str:
         """Return the text that a token completes."""

@@ -8,13 +8,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from uhal.errors import ArgumentTypeError, ArgumentValueError
 
-ENDS = (
-    *("<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end|>", "<|endoftext|>", "<|end_of_text|>"),
-    *("<end_of_turn>", "<eos>", "</s>", "<EOT>", "<|user|>", "<|observation|>"),
+CONTROL_LOOKING = frozenset(
+    (
+        *("<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end|>", "<|endoftext|>", "<|end_of_text|>"),
+        *("<end_of_turn>", "<end_of_utterance>", "<EOT>", "_<EOT>"),
+        "<\uff5cend\u2581of\u2581sentence\uff5c>",
+    )
 )
+"""Tokens that end a text even where the file calls them ordinary text, as llama.cpp has it."""
+ENDS = (*CONTROL_LOOKING, "<eos>", "</s>", "<|user|>", "<|observation|>")
 """Special tokens after which models stop, whatever their files call the end of a text."""
 _READERS = {
     "tokenizer.json": "ubridge.models.tokenizers.huggingface",
@@ -50,6 +56,8 @@ class Tokenizer(ABC):
     """How messages become a prompt, in Jinja's language."""
     chat_templates: Mapping[str, str] = {}
     """Templates for other purposes, such as tools, by their names."""
+    template_names: Mapping[str, Any] = {}
+    """Texts of special tokens by the names that templates have for them, such as `pad_token`."""
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> Tokenizer:
@@ -74,9 +82,12 @@ class Tokenizer(ABC):
         `add_special` puts what the model's texts begin and end with around them. With
         `parse_special` the text of a special token, such as `<|im_end|>`, is that token; without it
         is text like any other, as befits what somebody typed.
+
+        Raises `ArgumentValueError` for a text with half a surrogate pair, which no UTF-8 has.
         """
         if not isinstance(text, str):
             raise ArgumentTypeError(f"encode: expected a text, got {type(text).__name__}")
+        require_utf8("encode", text)
         return self._encode(text, add_special, parse_special)
 
     def decode(self, tokens: Iterable[int], *, skip_special: bool = True) -> str:
@@ -107,6 +118,7 @@ class Tokenizer(ABC):
     def end_tokens(self) -> tuple[int, ...]:
         """Tokens after which a model stops: its end, and those that other models are known for."""
         found = {self.special[text] for text in ENDS if text in self.special}
+        found |= {token for text in CONTROL_LOOKING if (token := self.token_of(text)) is not None}
         found |= self._ends()
         return tuple(sorted(found if self.end is None else found | {self.end}))
 
@@ -148,6 +160,21 @@ class Tokenizer(ABC):
     def _decode(self, tokens: list[int], skip_special: bool) -> str:
         stream = self._stream((), skip_special)
         return "".join(map(stream.push, tokens)) + stream.finish()
+
+
+def require_utf8(what: str, text: str) -> str:
+    """Return a text. Raises `ArgumentValueError` where UTF-8 cannot hold it."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        wrong = ord(text[error.start])
+        # How Python hands on a byte of a command line or file that is no UTF-8.
+        is_byte = 0xDC80 <= wrong <= 0xDCFF
+        got = f"the byte 0x{wrong - 0xDC00:02X}" if is_byte else f"the surrogate U+{wrong:04X}"
+        raise ArgumentValueError(
+            f"{what}: expected UTF-8, got {got} behind {error.start} characters"
+        ) from None
+    return text
 
 
 def _file_of(path: Path) -> Path:

@@ -9,8 +9,11 @@ from enum import IntEnum
 from functools import cached_property
 
 from ubridge.files.errors import InvalidFileError
+from ubridge.models.tokenizers.tokenizer import CONTROL_LOOKING
 
-_BYTE = re.compile("<0x([0-9A-Fa-f]{2})>")
+BYTE = re.compile("<0x([0-9A-Fa-f]{2})>")
+"""How vocabularies spell the token of a byte."""
+_CONTROL = re.compile("<\\|.*\\|>|<\uff5c.*\uff5c>", re.DOTALL)
 
 
 class Kind(IntEnum):
@@ -59,7 +62,7 @@ class Vocabulary:
         """Tokens that stand for one byte, by that."""
         found = {}
         for text, token in self.of_kinds(Kind.BYTE).items():
-            match = _BYTE.fullmatch(text)
+            match = BYTE.fullmatch(text)
             if match is not None:
                 found[int(match[1], 16)] = token
         return found
@@ -78,6 +81,11 @@ class Vocabulary:
         begin = [self.begin] if self.adds_begin and self.begin is not None else []
         end = [self.end] if self.adds_end and self.end is not None else []
         return [*begin, *tokens, *end]
+
+
+def looks_control(text: str) -> bool:
+    """Return whether a token is spelled as those are that stand for no text: `<|im_start|>`."""
+    return text.startswith("<") and (text in CONTROL_LOOKING or bool(_CONTROL.fullmatch(text)))
 
 
 def require_in(where: object, vocabulary: Vocabulary) -> Vocabulary:

@@ -41,9 +41,10 @@ class WordsTokenizer(Tokenizer):
 
     def _stream(self, after: Sequence[int], skip_special: bool) -> Stream:
         words = self._words
-        begins = not after or after[-1] in words.silent
+        # The unknown token stands for a character within a text.
+        begins = not after or after[-1] in words.silent - {words.unknown}
         skipped = words.silent if skip_special else frozenset()
-        return ByteStream(self._bytes, skipped, begins and words.adds_blank)
+        return ByteStream(self._bytes, skipped, begins and words.adds_blank, after)
 
     def _token_of(self, text: str) -> int | None:
         return self._words.tokens.get(text)
