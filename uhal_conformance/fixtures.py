@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import fnmatch
+import functools
 import gc
 import os
 from collections.abc import Callable, Iterator
@@ -51,7 +52,8 @@ def folder(request: pytest.FixtureRequest) -> Path:
 @pytest.fixture(scope="module")
 def image(row: Row, folder: Path) -> Callable[[str], Path]:
     """Name of a source in `kernels/` → its image for this row."""
-    return lambda name: row.compile(KERNELS / f"{name}.cu", folder)
+    # Finding out that an image is up to date takes longer than most tests.
+    return functools.cache(lambda name: row.compile(KERNELS / f"{name}.cu", folder))
 
 
 @pytest.fixture

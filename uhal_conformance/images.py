@@ -8,11 +8,11 @@ import os
 import shlex
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import uhal
 from uhal import Device
+from uhal.__main__ import cflags
 from uhal.images.amd_target import TargetId
 
 _HERE = Path(__file__).resolve().parent
@@ -70,16 +70,7 @@ def compile_for_host(source: Path, folder: Path) -> Path:
         raise NoImageError(
             f"{source.name} for the host needs a C++ compiler, and {compiler} is not here"
         )
-    options = shlex.split(
-        subprocess.run(
-            [sys.executable, "-m", "uhal", "cflags"],
-            cwd=ROOT,
-            check=True,
-            capture_output=True,
-            text=True,
-        ).stdout
-    )
-    command = [*shlex.split(compiler), *options, "-x", "c++", str(source)]
+    command = [*shlex.split(compiler), *shlex.split(cflags()), "-x", "c++", str(source)]
     image = folder / f"{source.stem}-{digest_of(source, ' '.join(command))}.so"
     if not image.exists():
         unfinished = image.with_suffix(f".{os.getpid()}")
