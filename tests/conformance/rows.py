@@ -145,8 +145,8 @@ def prepare_opencl(folder: Path) -> Mapping[str, str]:
 
 
 def prepare_simulated_cuda(folder: Path) -> Mapping[str, str]:
-    """Find the simulated driver; translated kernels are kept from run to run."""
-    return {"UHAL_CUDA_LIBRARY": _simulator("libcuda.so.1"), "UHAL_SIM_CACHE": str(folder / "ptx")}
+    """Find the simulated driver, which keeps translated kernels for every checkout of the user."""
+    return {"UHAL_CUDA_LIBRARY": _simulator("libcuda.so.1")}
 
 
 def prepare_simulated_rocm(folder: Path) -> Mapping[str, str]:

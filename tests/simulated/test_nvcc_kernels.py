@@ -37,26 +37,19 @@ def said(act):
 """
 
 
-@pytest.fixture
-def cache(request: pytest.FixtureRequest) -> str:
-    assert request.config.cache is not None
-    return str(request.config.cache.mkdir("kernels") / "ptx")
-
-
-def run(name: str, seed: int, cache: str, script: str, **environment: str) -> str:
+def run(name: str, seed: int, script: str, **environment: str) -> str:
     """Run a script with a module of nvcc's; return what it prints."""
     code = PROLOGUE + textwrap.dedent(script)
     path = str(DATA / f"{name}.ptx")
-    return run_python("-c", code, path, str(seed), UHAL_SIM_CACHE=cache, **environment)
+    return run_python("-c", code, path, str(seed), **environment)
 
 
 @pytest.mark.parametrize("schedule", ["lazy", "eager"])
-def test_a_cooperative_launch(seed: int, cache: str, schedule: str) -> None:
+def test_a_cooperative_launch(seed: int, schedule: str) -> None:
     """Blocks wait for each other, in a launch and in the replay of a captured one."""
     run(
         "grid_sm_80",
         seed,
-        cache,
         """
         x = rng.normal(size=1000).astype("f4")
         smooth = module.get_function("smooth")
@@ -82,11 +75,10 @@ def test_a_cooperative_launch(seed: int, cache: str, schedule: str) -> None:
     )
 
 
-def test_tables_of_functions_and_of_virtual_ones(seed: int, cache: str) -> None:
+def test_tables_of_functions_and_of_virtual_ones(seed: int) -> None:
     run(
         "calls_sm_80",
         seed,
-        cache,
         """
         which = rng.integers(0, 3, 200, dtype="i4")
         x, y = rng.normal(size=(2, 200)).astype("f4")
@@ -101,12 +93,11 @@ def test_tables_of_functions_and_of_virtual_ones(seed: int, cache: str) -> None:
     )
 
 
-def fault(entry: str, arguments: str, cache: str, **environment: str) -> str:
+def fault(entry: str, arguments: str, **environment: str) -> str:
     """What is said of a kernel of lines.cu that goes wrong."""
     return run(
         "lines_sm_80",
         0,
-        cache,
         f"""
         x, y = DeviceBuffer.zeros(32, "i4"), DeviceBuffer.zeros(32, "f4")
         kernel = module.get_function({entry!r})
@@ -117,21 +108,21 @@ def fault(entry: str, arguments: str, cache: str, **environment: str) -> str:
     )
 
 
-def test_faults_name_the_line_of_the_source(cache: str, tmp_path: Path) -> None:
+def test_faults_name_the_line_of_the_source(tmp_path: Path) -> None:
     report = tmp_path / "report"
-    words = fault("past_the_end", "y, 1", cache, UHAL_SIM_REPORT=str(report))
+    words = fault("past_the_end", "y, 1", UHAL_SIM_REPORT=str(report))
     assert "CUDA_ERROR_ILLEGAL_ADDRESS" in words
     assert "kernel past_the_end stopped at lines.cu:8: block (0, 0, 0): thread (31, 0, 0)" in words
     assert f"more in {report}" in words
     assert "  source    lines.cu:8\n  PTX       line " in report.read_text()
-    words = fault("in_a_helper", "x, x, 1", cache)
+    words = fault("in_a_helper", "x, x, 1")
     assert "stopped at lines.h:4, inlined at lines.cu:13: " in words
-    words = fault("trapped", "x", cache)
+    words = fault("trapped", "x")
     assert "CUDA_ERROR_LAUNCH_FAILED" in words
     assert "stopped at lines.cu:19: " in words
 
 
-def test_the_line_itself_is_shown_where_the_source_is(cache: str, tmp_path: Path) -> None:
+def test_the_line_itself_is_shown_where_the_source_is(tmp_path: Path) -> None:
     text = (DATA / "lines_sm_80.ptx").read_text()
     moved = tmp_path / "moved.ptx"
     moved.write_text(text.replace('"lines.cu"', f'"{DATA / "lines.cu"}"'))
@@ -139,12 +130,12 @@ def test_the_line_itself_is_shown_where_the_source_is(cache: str, tmp_path: Path
         y = DeviceBuffer.zeros(32, "i4")
         said(lambda: module.get_function("trapped")[1, 32](y))
     """)
-    done = run_freely("-c", code, str(moved), "0", UHAL_SIM_CACHE=cache, UHAL_SIM_REPORT="stderr")
+    done = run_freely("-c", code, str(moved), "0", UHAL_SIM_REPORT="stderr")
     assert f"  source    {DATA / 'lines.cu'}:19\n            __trap(); // line 19\n" in done.stderr
     assert "UHAL_SIM_REPORT" not in done.stdout
 
 
-def test_another_thread_may_ask_what_a_fault_was(cache: str) -> None:
+def test_another_thread_may_ask_what_a_fault_was() -> None:
     """A wait of uhal that takes long ends on a thread of its own, and its caller asks."""
     script = """
         import ctypes, os, threading
@@ -164,19 +155,19 @@ def test_another_thread_may_ask_what_a_fault_was(cache: str) -> None:
         print(codes[0], words.value.decode())
         said(lambda: None)
         """
-    said = run("lines_sm_80", 0, cache, script, UHAL_POOL="direct")
+    said = run("lines_sm_80", 0, script, UHAL_POOL="direct")
     assert said.startswith("700 illegal address (kernel past_the_end stopped at lines.cu:8")
 
 
-def test_advice_fits_what_simulates(cache: str) -> None:
+def test_advice_fits_what_simulates() -> None:
     """No tool is named that needs a GPU; where the report would be is."""
-    for words in (fault("past_the_end", "y, 1", cache), fault("trapped", "x", cache)):
+    for words in (fault("past_the_end", "y, 1"), fault("trapped", "x")):
         assert "UHAL_SIM_REPORT=stderr tells more" in words
         assert "compute-sanitizer" not in words
         assert "Start a new process" in words
 
 
-def test_what_is_not_executed_is_not_sent_to_ptxas(cache: str, tmp_path: Path) -> None:
+def test_what_is_not_executed_is_not_sent_to_ptxas(tmp_path: Path) -> None:
     path = tmp_path / "textured.ptx"
     path.write_text(
         ".version 7.0\n.target sm_75\n.address_size 64\n.visible .entry k(.param .u64 t) {\n"
@@ -184,16 +175,15 @@ def test_what_is_not_executed_is_not_sent_to_ptxas(cache: str, tmp_path: Path) -
         "tex.1d.v4.f32.f32 {%f0, %f1, %f2, %f3}, [%d, {%f4}]; ret; }\n"
     )
     code = PROLOGUE + "said(lambda: module.get_function('k'))"
-    words = run_python("-c", code, str(path), "0", UHAL_SIM_CACHE=cache)
+    words = run_python("-c", code, str(path), "0")
     assert "line 6: tex.1d.v4.f32.f32 is not executed here" in words or "tex.1d" in words
     assert "ptxas" not in words
 
 
-def test_integers_of_either_sign_and_numbers_by_their_use(seed: int, cache: str) -> None:
+def test_integers_of_either_sign_and_numbers_by_their_use(seed: int) -> None:
     run(
         "grid_sm_80",
         seed,
-        cache,
         """
         text = b'''
         .version 8.7

@@ -22,35 +22,28 @@ A_MINUTE_OF_TURNS = 12_000
 
 
 @pytest.fixture(scope="module")
-def cache(request: pytest.FixtureRequest) -> Path:
-    """Translated kernels and the lane without stamps, kept from run to run."""
-    assert request.config.cache is not None
-    return request.config.cache.mkdir("pool_stress")
-
-
-@pytest.fixture(scope="module")
-def lane_without_stamps(cache: Path) -> Path:
-    """Compiled in a hurry: what it leaves out takes no optimising."""
+def lane_without_stamps(request: pytest.FixtureRequest) -> Path:
+    """Compiled without optimisation, and kept from run to run."""
     if not has_compiler():
         missing("there is no compiler")
+    assert request.config.cache is not None
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CFLAGS", "-O0")
-        return build_unchecked_lane(cache / "lane")
+        return build_unchecked_lane(request.config.cache.mkdir("pool_stress") / "lane")
 
 
-def stress(cache: Path, seed: int, turns: int, pool: str, *lane: str) -> str:
+def stress(seed: int, turns: int, pool: str, *lane: str) -> str:
     return run_program(
         "pool_stress.py",
         *(str(seed), str(turns), *lane),
         UHAL_POOL=pool,
         UHAL_SIM_SCHEDULE=f"random:{seed}",
-        UHAL_SIM_CACHE=str(cache / "ptx"),
     )
 
 
 @pytest.mark.parametrize("pool", ["guard", "direct", "caching"])
-def test_no_memory_is_read_stale_and_none_leaks(cache: Path, seed: int, pool: str) -> None:
-    out = stress(cache, seed, rounds(TURNS, A_MINUTE_OF_TURNS), pool)
+def test_no_memory_is_read_stale_and_none_leaks(seed: int, pool: str) -> None:
+    out = stress(seed, rounds(TURNS, A_MINUTE_OF_TURNS), pool)
     print(out)
     assert out.startswith("clean "), out
     assert int(out.split()[1]) > TURNS // 10, out
@@ -58,7 +51,7 @@ def test_no_memory_is_read_stale_and_none_leaks(cache: Path, seed: int, pool: st
 
 @pytest.mark.parametrize("pool", ["guard", "caching"])
 def test_a_lane_without_stamps_is_found_out(
-    cache: Path, lane_without_stamps: Path, seed: int, pool: str
+    lane_without_stamps: Path, seed: int, pool: str
 ) -> None:
-    out = stress(cache, seed, TURNS, pool, str(lane_without_stamps))
+    out = stress(seed, TURNS, pool, str(lane_without_stamps))
     assert out.startswith("stale "), out

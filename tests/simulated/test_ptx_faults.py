@@ -58,8 +58,6 @@ Opener = Callable[..., Bugs]
 def bugs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Opener:
     """Opens a driver; settings are given without UHAL_SIM_."""
     numbers = itertools.count()
-    cache = request.config.cache
-    assert cache is not None
 
     def open_driver(**settings: str) -> Bugs:
         for name in [name for name in os.environ if name.startswith("UHAL_SIM_")]:
@@ -68,7 +66,6 @@ def bugs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtur
         seed = secrets.randbits(31)
         print(f"UHAL_SIM_SEED={seed}")
         chosen = {
-            "CACHE": str(cache.mkdir("kernels") / "ptx"),
             "REPORT": str(report),
             "SEED": str(seed),
             **settings,

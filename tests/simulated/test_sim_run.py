@@ -22,29 +22,23 @@ PTX = "tests/simulated/planted/bugs.ptx"
 pytestmark = needed(LIBRARY.exists(), "make simulators")
 
 
-@pytest.fixture
-def cache(request: pytest.FixtureRequest) -> str:
-    assert request.config.cache is not None
-    return str(request.config.cache.mkdir("kernels") / "ptx")
-
-
-def sim_run(cache: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+def sim_run(*arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if "UHAL" not in name}
     return subprocess.run(
         [sys.executable, "-m", "uhal", "sim", "run", *arguments],
         cwd=ROOT,
-        env={**environment, "UHAL_SIM_CACHE": cache},
+        env=environment,
         capture_output=True,
         text=True,
         check=False,
     )
 
 
-def test_buffers_are_printed(cache: str, tmp_path: Path, rng: np.random.Generator) -> None:
+def test_buffers_are_printed(tmp_path: Path, rng: np.random.Generator) -> None:
     x = rng.standard_normal(256).astype(np.float32)
     np.save(tmp_path / "x.npy", x)
     arguments = ("--entry", "with_barrier", "--block", "256", "--seed", "5")
-    done = sim_run(cache, PTX, *arguments, "--args", f"f32[]={tmp_path / 'x.npy'}", "f32[256]")
+    done = sim_run(PTX, *arguments, "--args", f"f32[]={tmp_path / 'x.npy'}", "f32[256]")
     assert done.returncode == 0, done
     lines = done.stdout.splitlines()
     assert lines[0] == "with_barrier: ptr, ptr  # PTX by its use"
@@ -61,9 +55,9 @@ def test_buffers_are_printed(cache: str, tmp_path: Path, rng: np.random.Generato
     assert lines[-1] == "seed 5"
 
 
-def test_a_thread_is_traced(cache: str) -> None:
+def test_a_thread_is_traced() -> None:
     arguments = ("--entry", "with_barrier", "--block", "256", "--trace", "0:7")
-    done = sim_run(cache, PTX, *arguments, "--args", "f32[256]=range", "f32[256]=0")
+    done = sim_run(PTX, *arguments, "--args", "f32[256]=range", "f32[256]=0")
     assert done.returncode == 0, done
     text = (ROOT / PTX).read_text().splitlines()
     told = re.findall(r"^ *(\d+)  (.+)$", done.stderr, re.MULTILINE)
@@ -74,16 +68,16 @@ def test_a_thread_is_traced(cache: str) -> None:
     assert re.search(r"ld\.shared\.f32 .*\n +%f2 = 248 ", done.stderr)
 
 
-def test_a_fault_is_told_in_words(cache: str) -> None:
-    done = sim_run(cache, PTX, "--entry", "store_past_end", "--block", "32", "--args", "f32[32]")
+def test_a_fault_is_told_in_words() -> None:
+    done = sim_run(PTX, "--entry", "store_past_end", "--block", "32", "--args", "f32[32]")
     assert done.returncode == 1
     assert "0 bytes past the end of allocation of 128 bytes" in done.stderr
     assert "CUDA_ERROR_ILLEGAL_ADDRESS" in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_what_is_printed_is_seen(cache: str) -> None:
-    done = sim_run(cache, PTX, "--entry", "prints", "--block", "1", "--args", "u32=1")
+def test_what_is_printed_is_seen() -> None:
+    done = sim_run(PTX, "--entry", "prints", "--block", "1", "--args", "u32=1")
     assert "thread 0 of block 0: text 0.00 c %" in done.stdout
 
 
@@ -103,8 +97,8 @@ def test_what_is_printed_is_seen(cache: str) -> None:
         (("--entry", "copy", "--block", "1x"), "expected one to three numbers, got '1x'"),
     ],
 )
-def test_mistakes_are_told_in_words(cache: str, arguments: tuple[str, ...], words: str) -> None:
-    done = sim_run(cache, PTX, *arguments)
+def test_mistakes_are_told_in_words(arguments: tuple[str, ...], words: str) -> None:
+    done = sim_run(PTX, *arguments)
     assert done.returncode != 0
     assert words in done.stderr
     assert "Traceback" not in done.stderr
@@ -135,18 +129,18 @@ def test_what_is_not_finite_is_counted() -> None:
     assert show(np.zeros(0, np.float32)) == "[0] []"
 
 
-def test_a_program_gets_its_own_arguments(cache: str, tmp_path: Path) -> None:
+def test_a_program_gets_its_own_arguments(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text("import sys; print(sys.argv[1:]); sys.exit(3)")
-    done = sim_run(cache, "--profile=sm_90", str(program), "--check", "none", "--help")
+    done = sim_run("--profile=sm_90", str(program), "--check", "none", "--help")
     assert (done.returncode, done.stdout) == (3, "['--check', 'none', '--help']\n"), done
-    module = sim_run(cache, "-m", "platform", "--terse")
+    module = sim_run("-m", "platform", "--terse")
     assert module.returncode == 0 and module.stdout.startswith("Linux"), module
-    assert sim_run(cache, "true").returncode == 0
-    assert sim_run(cache, "false").returncode == 1
+    assert sim_run("true").returncode == 0
+    assert sim_run("false").returncode == 1
 
 
-def test_a_program_finds_the_driver_and_its_settings(cache: str) -> None:
+def test_a_program_finds_the_driver_and_its_settings() -> None:
     text = """
 import ctypes
 one, other = ctypes.CDLL("libcuda.so.1"), ctypes.CDLL("libcuda.so")
@@ -157,24 +151,24 @@ device = Api.quick_init(0)
 major = device.attributes["CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR"]
 print(device.backend, one.uhal_sim_live(b"context"), major)
 """
-    done = sim_run(cache, "--backend", "cuda", "--profile", "sm_90", "-c", text)
+    done = sim_run("--backend", "cuda", "--profile", "sm_90", "-c", text)
     assert (done.returncode, done.stderr) == (0, ""), done
     assert re.search(r"^cuda 1 9$", done.stdout), done
 
 
-def test_programs_of_other_backends_run(cache: str) -> None:
+def test_programs_of_other_backends_run() -> None:
     text = "from uhal import Api; print(Api.quick_init(0).backend)"
     for backend in ("rocm", "tops"):
-        done = sim_run(cache, "--backend", backend, "-c", text)
+        done = sim_run("--backend", backend, "-c", text)
         assert (done.returncode, done.stdout.strip()) == (0, backend), done
 
 
-def test_a_mistaken_setting_is_told(cache: str) -> None:
-    done = sim_run(cache, "--backend", "vulkan", "program.py")
+def test_a_mistaken_setting_is_told() -> None:
+    done = sim_run("--backend", "vulkan", "program.py")
     assert done.returncode == 2 and "invalid choice: 'vulkan'" in done.stderr
 
 
-def test_lookups_still_know_their_caller(cache: str, tmp_path: Path) -> None:
+def test_lookups_still_know_their_caller(tmp_path: Path) -> None:
     # What is preloaded stands in front of dlsym, and RTLD_NEXT means "behind the caller".
     compiler = shutil.which(os.environ.get("CC", "cc"))
     assert compiler is not None
@@ -188,7 +182,7 @@ def test_lookups_still_know_their_caller(cache: str, tmp_path: Path) -> None:
         files = ("-o", str(tmp_path / f"{name}.so"), str(tmp_path / f"{name}.c"))
         subprocess.run([compiler, *options, *files, *needs, "-ldl"], check=True)
     library = tmp_path / "before.so"
-    done = sim_run(cache, "-c", f"import ctypes; print(ctypes.CDLL('{library}').marker())")
+    done = sim_run("-c", f"import ctypes; print(ctypes.CDLL('{library}').marker())")
     assert (done.returncode, done.stdout) == (0, "42\n"), done
 
 

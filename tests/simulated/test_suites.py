@@ -34,9 +34,7 @@ def initialize_from_pytest_config(request):
 """
 
 
-def check_numba_cuda(
-    files: list[str], request: pytest.FixtureRequest, folder: Path, cache: Path
-) -> None:
+def check_numba_cuda(files: list[str], request: pytest.FixtureRequest, folder: Path) -> None:
     packages = third_party.cache_of(request.config)
     python = third_party.make_environment(packages, third_party.NVIDIA)
     (folder / "conftest.py").write_text(NUMBA_CUDA_SETTINGS)
@@ -47,26 +45,17 @@ def check_numba_cuda(
         (folder / file).write_text(f"from numba.cuda.tests.{module} import *\n")
     command = [*SIM_RUN, str(python), "-m", "pytest"]
     report = str(folder / "report")
-    suites.check(
-        NUMBA_CUDA, files, command, folder, UHAL_SIM_CACHE=str(cache), UHAL_SIM_REPORT=report
-    )
+    suites.check(NUMBA_CUDA, files, command, folder, UHAL_SIM_REPORT=report)
 
 
-@pytest.fixture
-def cache(request: pytest.FixtureRequest) -> Path:
-    """Translated kernels are kept from run to run."""
-    assert request.config.cache is not None
-    return request.config.cache.mkdir("kernels") / "ptx"
-
-
-def test_numba_cuda_in_short(request: pytest.FixtureRequest, tmp_path: Path, cache: Path) -> None:
-    check_numba_cuda(NUMBA_CUDA.short, request, tmp_path, cache)
+def test_numba_cuda_in_short(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    check_numba_cuda(NUMBA_CUDA.short, request, tmp_path)
 
 
 @pytest.mark.skipif(not SOAK, reason="the whole suite takes half an hour: make soak")
 @pytest.mark.parametrize("file", NUMBA_CUDA.passing)
-def test_numba_cuda(request: pytest.FixtureRequest, tmp_path: Path, cache: Path, file: str) -> None:
-    check_numba_cuda([file], request, tmp_path, cache)
+def test_numba_cuda(request: pytest.FixtureRequest, tmp_path: Path, file: str) -> None:
+    check_numba_cuda([file], request, tmp_path)
 
 
 PYCUDA = suites.read("pycuda")
@@ -75,7 +64,7 @@ PYCUDA = suites.read("pycuda")
 @pytest.mark.skipif(not SOAK, reason="compiling PyCUDA takes two minutes: make soak")
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="PyCUDA compiles its kernels with nvcc")
 @pytest.mark.parametrize("file", PYCUDA.passing)
-def test_pycuda(request: pytest.FixtureRequest, tmp_path: Path, cache: Path, file: str) -> None:
+def test_pycuda(request: pytest.FixtureRequest, tmp_path: Path, file: str) -> None:
     packages = third_party.cache_of(request.config)
     site = third_party.install_pycuda(packages, LIBRARY)
     shutil.copy(third_party.unpack_tests_of_pycuda(packages) / file, tmp_path)
@@ -86,6 +75,5 @@ def test_pycuda(request: pytest.FixtureRequest, tmp_path: Path, cache: Path, fil
         tmp_path,
         PYTHONPATH=os.pathsep.join((str(site), str(ROOT))),
         PYCUDA_CACHE_DIR=str(tmp_path),
-        UHAL_SIM_CACHE=str(cache),
         UHAL_SIM_REPORT=str(tmp_path / "report"),
     )

@@ -87,14 +87,10 @@ def test_the_binaries_have_them(target: str, tmp_path: Path) -> None:
 
 @needs_simulator
 @pytest.mark.parametrize("target", TARGETS)
-def test_they_are_executed(
-    request: pytest.FixtureRequest, rng: np.random.Generator, target: str
-) -> None:
+def test_they_are_executed(rng: np.random.Generator, target: str) -> None:
     """A lane is traced, so that each instruction it executes is counted."""
-    assert request.config.cache is not None
     environment = {
         "UHAL_SIM_CUDA_PROFILE": target,
-        "UHAL_SIM_CACHE": str(request.config.cache.mkdir("kernels") / "ptx"),
         "UHAL_SIM_TRACE": f"0,0,0:{rng.integers(32)},{rng.integers(4)},0",
         # What is compiled for the device; binaries are not executed.
         "UHAL_SIM_CUDA_DRIVER": "12040",

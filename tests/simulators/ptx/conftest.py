@@ -6,7 +6,7 @@ The summary names the rows of the table of instructions that no test executed.
 from __future__ import annotations
 
 import importlib.util
-import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -53,9 +53,13 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
-@pytest.fixture(autouse=True, scope="session")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> None:
-    os.environ["UHAL_SIM_CACHE"] = str(tmp_path_factory.mktemp("ptx"))
+@pytest.fixture(scope="session")
+def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("ptx")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def recorded(libraries: Path) -> Iterator[None]:
     from simulators.ptx import emitter
 
     find = emitter.find
@@ -65,4 +69,8 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> None:
         USED.add(row.pattern)
         return row
 
-    emitter.find = recording
+    # Other tests of the process keep to translations that are there already.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("UHAL_SIM_CACHE", str(libraries))
+        patch.setattr(emitter, "find", recording)
+        yield
