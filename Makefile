@@ -2,8 +2,9 @@
 
 PYTHON ?= python3
 VENV_PYTHON := .venv/bin/python
-# A process for each core: a file of tests stays in one, so its devices are opened once.
-WORKERS := --numprocesses auto --maxprocesses 8 --dist loadfile
+# A process for each core: a file of tests stays in one, so its devices are opened once. The order
+# of files is that of tests/file_order.py.
+WORKERS := --numprocesses auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 SITE := build/site/html
 ENVIRONMENT := sh build_support/environment.sh "$(PYTHON)" $(firstword $(origin PYTHON))
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests import launched_entries
+from tests import file_order, launched_entries
 from uhal_conformance import seeds
 from uhal_conformance.sampling import SOAK
 from uhal_conformance.seeds import SEED, rng, seed
@@ -34,6 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(launched_entries)
+    config.pluginmanager.register(file_order)
     seeds.choose(config)
     config.addinivalue_line("markers", "bench(driver, **environment): how `bench` is opened")
 

@@ -1,0 +1,66 @@
+"""Slow files of tests first, so that no process of a run ends with a long file alone.
+
+The seconds of a file are those of the last whole run in this checkout. Files without a figure come
+before the others, those with most tests first.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import Any
+
+import pytest
+
+from tests.sampling import SOAK
+
+KEY = f"uhal/{'soak' if SOAK else 'test'}_seconds"
+SECONDS: defaultdict[str, float] = defaultdict(float)
+"""Wall time of each file in this run, seen by the process that began it."""
+
+
+def known_seconds(config: pytest.Config) -> dict[str, float]:
+    """Return seconds by file; a worker gets them from the run that it belongs to."""
+    given: dict[str, float] | None = getattr(config, "workerinput", {}).get("uhal_seconds")
+    if given is not None:
+        return given
+    assert config.cache is not None
+    return dict(config.cache.get(KEY, {}))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    # workers that read the cache themselves could see two orders
+    node.workerinput["uhal_seconds"] = known_seconds(node.config)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    seconds = known_seconds(config)
+    tests = Counter(_file(item.nodeid) for item in items)
+    items.sort(
+        key=lambda item: (
+            -seconds.get(_file(item.nodeid), float("inf")),
+            -tests[_file(item.nodeid)],
+            _file(item.nodeid),
+        )
+    )
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    SECONDS[_file(report.nodeid)] += report.duration
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    config = session.config
+    options = config.option
+    if hasattr(config, "workerinput") or options.keyword or options.markexpr:
+        return
+    if any("::" in one for one in options.file_or_dir):
+        return
+    assert config.cache is not None
+    rounded = {file: round(seconds, 2) for file, seconds in SECONDS.items()}
+    config.cache.set(KEY, {**known_seconds(config), **rounded})
+
+
+def _file(nodeid: str) -> str:
+    return nodeid.partition("::")[0]
