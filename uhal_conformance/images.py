@@ -7,12 +7,11 @@ import hashlib
 import os
 import shlex
 import shutil
-import subprocess
 from pathlib import Path
 
 import uhal
-from uhal import Device
-from uhal.__main__ import cflags
+from uhal import Device, compile
+from uhal.images import cpu_level
 from uhal.images.amd_target import TargetId
 
 _HERE = Path(__file__).resolve().parent
@@ -70,11 +69,11 @@ def compile_for_host(source: Path, folder: Path) -> Path:
         raise NoImageError(
             f"{source.name} for the host needs a C++ compiler, and {compiler} is not here"
         )
-    command = [*shlex.split(compiler), *shlex.split(cflags()), "-x", "c++", str(source)]
-    image = folder / f"{source.stem}-{digest_of(source, ' '.join(command))}.so"
+    recipe = f"{compiler} {' '.join(cpu_level.compile_flags())}"
+    image = folder / f"{source.stem}-{digest_of(source, recipe)}.so"
     if not image.exists():
         unfinished = image.with_suffix(f".{os.getpid()}")
-        subprocess.run([*command, "-o", str(unfinished)], check=True)
+        unfinished.write_bytes(compile.host(source, checked=False))
         unfinished.replace(image)
     return image
 
