@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,28 @@ from ubridge.files.errors import InvalidFileError
 Bytes = npt.NDArray[np.uint8]
 
 
+def require_file(path: str | os.PathLike[str]) -> None:
+    """Refuse what is no regular file: opening a FIFO would wait for its writer.
+
+    Raises `InvalidFileError`, and `OSError` where there is nothing.
+    """
+    mode = os.stat(path).st_mode
+    if not stat.S_ISREG(mode):
+        kinds = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket"}
+        given = kinds.get(stat.S_IFMT(mode), "a device")
+        raise InvalidFileError(f"{os.fspath(path)}: expected a file, got {given}")
+
+
 class MappedFile:
     """One open file. Arrays over its pages keep the mapping alive. Any thread may use it."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Open and map a file. Raises `OSError`, and `InvalidFileError` for an empty one."""
+        """Open and map a file.
+
+        Raises `OSError`, and `InvalidFileError` for an empty file and for what is no file.
+        """
         self.path = Path(path)
+        require_file(self.path)
         self._descriptor = os.open(self.path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
         try:
             self.size = os.fstat(self._descriptor).st_size
