@@ -77,6 +77,7 @@ _ROWS = (
 
 FORMATS: Mapping[str, BlockFormat] = {row[0]: BlockFormat(*row) for row in _ROWS}
 """By name."""
+_BY_LOWER = {name.lower(): format for name, format in FORMATS.items()}
 
 
 def activation_bytes(columns: int) -> int:
@@ -85,8 +86,11 @@ def activation_bytes(columns: int) -> int:
 
 
 def block_format(format: BlockFormat | str) -> BlockFormat:
-    """Return the format of a name. Raises `ArgumentValueError` for one that is not in `FORMATS`."""
-    found = FORMATS.get(format) if isinstance(format, str) else format
+    """Return the format of a name, in upper or lower case.
+
+    Raises `ArgumentValueError` for a name that is not in `FORMATS`.
+    """
+    found = _BY_LOWER.get(format.lower()) if isinstance(format, str) else format
     if not isinstance(found, BlockFormat):
         raise ArgumentValueError(f"no block format {format!r}; there are {', '.join(FORMATS)}")
     return found

@@ -71,23 +71,33 @@ class Settings:
         """Read one JSON object, of which messages say that it is from `where`."""
         return cls(where, object_of(where, text))
 
-    def changed(
+    def read_as(
         self,
-        *,
-        names: Mapping[str, Sequence[str]] | None = None,
+        names: Mapping[str, Sequence[str]],
         defaults: Mapping[str, Any] | None = None,
         bounds: Mapping[str, tuple[int, str]] | None = None,
-        values: Mapping[str, Any] | None = None,
     ) -> Settings:
-        """Return the same values read otherwise; what is given counts before what there was."""
-        return Settings(
+        """Return the same values by other names, with more defaults and bounds.
+
+        Both note in one place what is asked for.
+        """
+        found = Settings(
             self.where,
-            {**self._values, **(values or {})} if values else self._values,
-            names={**self._names, **(names or {})},
+            self._values,
+            names={**self._names, **names},
             defaults={**self._defaults, **(defaults or {})},
             bounds={**self._bounds, **(bounds or {})},
             prefix=self._prefix,
         )
+        found._asked, found._sections = self._asked, self._sections
+        return found
+
+    def joined(self, inside: Settings) -> Settings:
+        """Return these values with those of a section, which count before them."""
+        found = Settings(self.where, {**self._values, **inside._values}, prefix=self._prefix)
+        found._asked, found._sections = self._asked, self._sections
+        inside.ignore(*inside._values)
+        return found
 
     # -- one value -------------------------------------------------------------------------------
 
@@ -148,13 +158,18 @@ class Settings:
         return (only,) if isinstance(only, int) else only
 
     def numbers(
-        self, name: str, default: _T = REQUIRED, *, above: float = -math.inf
+        self,
+        name: str,
+        default: _T = REQUIRED,
+        *,
+        least: float = -math.inf,
+        most: float = math.inf,
     ) -> tuple[float, ...] | _T:
         """Return the finite numbers of a list."""
 
         def several(key: str, value: Any) -> tuple[float, ...]:
             found = self._of(key, value, list, "a list of numbers")
-            return tuple(self._number(key, one, above, -math.inf, math.inf) for one in found)
+            return tuple(self._number(key, one, -math.inf, least, most) for one in found)
 
         return self._one(name, default, several)
 
@@ -187,6 +202,19 @@ class Settings:
         """Say whether the file has a value of a name."""
         return any(self._values.get(key) is not None for key in self._keys(name))
 
+    def is_null(self, name: str) -> bool:
+        """Say whether the file has a key of a name, and null there."""
+        return name not in self and any(key in self._values for key in self._keys(name))
+
+    def ignore(self, *names: str) -> None:
+        """Count values as read that decide nothing here."""
+        for name in names:
+            self._asked.update(self._keys(name))
+
+    def asked(self) -> set[str]:
+        """Return the keys that were asked for, in any spelling."""
+        return set(self._asked)
+
     def unread(self) -> Iterator[tuple[str, Any]]:
         """Yield the keys that nobody asked for, with their values, as messages name them."""
         for key, value in self._values.items():
@@ -213,7 +241,7 @@ class Settings:
             value = self._values.get(key)
             if value is not None:
                 return key, value
-        return keys[0], None
+        return name if name in keys else keys[0], None
 
     def _one(self, name: str, default: _T, checked: Callable[[str, Any], _V]) -> _V | _T:
         key, value = self._found(name)

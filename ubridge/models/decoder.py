@@ -151,7 +151,7 @@ class Decoder:
         design = self.design
         if design.has_experts(layer):
             assert design.experts is not None
-            return mixed(x, weights, design.experts)
+            return mixed(x, weights, design.experts, self._gated)
         if design.mlp == "plain":
             inner = self._activation(self._product(x, weights, "up"))
         else:
@@ -160,9 +160,12 @@ class Decoder:
                 gate, up = both[:, : design.inner], both[:, design.inner :]
             else:
                 gate, up = self._products(x, weights, "gate", "up")
-            is_silu = design.activation == "silu"
-            inner = ub.silu_mul(gate, up) if is_silu else self._activation(gate) * up
+            inner = self._gated(gate, up)
         return self._product(inner, weights, "down")
+
+    def _gated(self, gate: Tensor, up: Tensor) -> Tensor:
+        is_silu = self.design.activation == "silu"
+        return ub.silu_mul(gate, up) if is_silu else self._activation(gate) * up
 
     # -- parts -----------------------------------------------------------------------------------
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 import ubridge as ub
@@ -9,8 +11,11 @@ from ubridge.models.architecture import Experts
 from ubridge.models.body import Part, Tensor, Weight, products
 from uhal.dtypes import f32
 
+Gated = Callable[[Tensor, Tensor], Tensor]
+"""From what a gate and the matrix beside it give to their product, the gate's activated."""
 
-def mixed(x: Tensor, weights: Part, experts: Experts) -> Tensor:
+
+def mixed(x: Tensor, weights: Part, experts: Experts, gated: Gated) -> Tensor:
     """Return (tokens, E): of each token the chosen experts' results, by their shares.
 
     The device finds the weights of the experts by itself, so that it can be captured. Only of
@@ -21,9 +26,9 @@ def mixed(x: Tensor, weights: Part, experts: Experts) -> Tensor:
     before, after = _of(weights, "gate", "up"), _of(weights, "down")
     is_quantized = all(isinstance(one, ub.QuantizedWeight) for one in (*before, *after))
     if x.shape[0] > 1 and not is_quantized:
-        return _of_several(x, weights, shares, chosen)
+        return _of_several(x, weights, shares, chosen, gated)
     gate, up = ub.indexed_matmul(x.expand_dims(1), before, chosen)
-    (found,) = ub.indexed_matmul(ub.silu_mul(gate, up), after, chosen)
+    (found,) = ub.indexed_matmul(gated(gate, up), after, chosen)
     return (shares.expand_dims(1) @ found.astype(f32)).reshape(*x.shape).astype(x.dtype)
 
 
@@ -36,14 +41,14 @@ def routed(x: Tensor, weights: Part, experts: Experts) -> tuple[Tensor, Tensor]:
     return shares, chosen
 
 
-def _of_several(x: Tensor, weights: Part, shares: Tensor, chosen: Tensor) -> Tensor:
+def _of_several(x: Tensor, weights: Part, shares: Tensor, chosen: Tensor, gated: Gated) -> Tensor:
     found = chosen.to_numpy()
     total = ub.zeros(x.shape, device=x.device)
     for expert in np.unique(found):
         tokens, slots = np.nonzero(found == expert)
         own = ub.take(x, tokens)
         gate, up = products(own, [one[int(expert)] for one in _of(weights, "gate", "up")])
-        after = ub.linear(ub.silu_mul(gate, up), weights["expert_down.weight"][int(expert)])
+        after = ub.linear(gated(gate, up), weights["expert_down.weight"][int(expert)])
         share = ub.take(shares.reshape(-1), tokens * found.shape[1] + slots)
         total = ub.index_add(total, tokens, after.astype(f32) * share.expand_dims(1), 0)
     return total.astype(x.dtype)

@@ -1,73 +1,85 @@
-"""What the metadata of a GGUF file says, in the words of a `config.json`.
+"""The metadata of a GGUF file, read by the names of a `config.json`.
 
-Keys are those of llama.cpp's `gguf-py/gguf/constants.py`.
+Keys are those of llama.cpp's `gguf-py/gguf/constants.py`, and so is what they mean where a file
+leaves some out.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 import ubridge as ub
+from ubridge.files.settings import Settings
+from ubridge.models.positions import MOST, MOST_BASE, Rope
+from ubridge.models.table import Row
+from uhal.dtypes import f32
 from uhal.errors import NotSupportedError
 
 _FIELDS = {
-    "context_length": "max_position_embeddings",
-    "embedding_length": "hidden_size",
-    "block_count": "num_hidden_layers",
-    "feed_forward_length": "intermediate_size",
-    "attention.head_count": "num_attention_heads",
-    "attention.head_count_kv": "num_key_value_heads",
-    "attention.key_length": "head_dim",
-    "attention.layer_norm_rms_epsilon": "rms_norm_eps",
-    "attention.layer_norm_epsilon": "layer_norm_eps",
-    "attention.sliding_window": "sliding_window",
+    "max_position_embeddings": "context_length",
+    "hidden_size": "embedding_length",
+    "num_hidden_layers": "block_count",
+    "intermediate_size": "feed_forward_length",
+    "num_attention_heads": "attention.head_count",
+    "num_key_value_heads": "attention.head_count_kv",
+    "head_dim": "attention.key_length",
+    "sliding_window": "attention.sliding_window",
     "attn_logit_softcapping": "attn_logit_softcapping",
     "final_logit_softcapping": "final_logit_softcapping",
-    "rope.freq_base": "rope_theta",
-    "expert_count": "num_experts",
-    "expert_used_count": "num_experts_per_tok",
-    "expert_feed_forward_length": "moe_intermediate_size",
+    "num_experts": "expert_count",
+    "num_experts_per_tok": "expert_used_count",
+    "moe_intermediate_size": "expert_feed_forward_length",
     "use_parallel_residual": "use_parallel_residual",
 }
-_SCALINGS = {"none": "default", "linear": "linear", "yarn": "yarn", "longrope": "longrope"}
+_EPSILONS = ("attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon")
+_SCALINGS = ("none", "linear", "yarn", "longrope")
 _ENDS = ("eos", "eot", "eom")
 """Tokens that end a text, a turn, a message."""
+_NO_TOKENS = (-1, 0xFFFFFFFF)
+"""What some converters write for a token that there is not."""
+_HARMLESS = ("vocab_size", "rope.scaling.finetuned", "tensor_data_layout")
+"""Keys that change no logits."""
+_ANGLES = ("rope.dimension_count", "rope.freq_base")
+"""Keys that files of models with learned positions have, too."""
 
 
-def config_of_gguf(weights: ub.Weights, kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return a configuration, and fields of `Architecture` that the tensors decide."""
+def settings_of_gguf(weights: ub.Weights, kind: str, where: object) -> Settings:
+    """Return what a file says of its model, by the names of `config.json`."""
     told = weights.metadata
-    config: dict[str, Any] = {}
-    for key, name in _FIELDS.items():
-        value = told.get(f"{kind}.{key}")
-        if value is not None:
-            config[name] = _of_all_layers(f"{kind}.{key}", value)
-    names = weights.entries
-    config["vocab_size"] = (
-        names["token_embd.weight"].shape[0] if "token_embd.weight" in names else 0
+    prefix = f"{kind}."
+    values = {key: _plain(where, key, told[key]) for key in told if key.startswith(prefix)}
+    values |= {key: told[key] for end in _ENDS if (key := f"tokenizer.ggml.{end}_token_id") in told}
+    config = Settings(where, values).read_as(
+        {
+            **{name: (f"{prefix}{key}",) for name, key in _FIELDS.items()},
+            "epsilon": [f"{prefix}{key}" for key in _EPSILONS],
+        }
     )
-    heads = config.get("num_attention_heads") or 1
-    config.setdefault("head_dim", config.get("hidden_size", 0) // heads)
-    turned = told.get(f"{kind}.rope.dimension_count")
-    if turned is not None and config["head_dim"]:
-        config["partial_rotary_factor"] = turned / config["head_dim"]
-    config["rope_parameters"] = _rope(weights, kind)
-    config["eos_token_id"] = [
-        one for end in _ENDS if (one := told.get(f"tokenizer.ggml.{end}_token_id")) is not None
-    ]
-    config["norm_topk_prob"] = True  # llama.cpp knows no other kind
-    if kind == "falcon":
-        config["new_decoder_architecture"] = "blk.0.attn_norm_2.weight" in names
-    if kind in ("stablelm", "phi2"):
-        config["qk_layernorm"] = "blk.0.attn_q_norm.weight" in names
-        config["use_parallel_residual"] = "blk.0.ffn_norm.weight" not in names
-    return config, _axes(weights, kind)
+    names = weights.entries
+    shape = names["token_embd.weight"].shape if "token_embd.weight" in names else ()
+    hidden = config.integer("hidden_size", least=1)
+    heads = config.integer("num_attention_heads", least=1)
+    return config.read_as(
+        {},
+        {
+            **({"vocab_size": shape[0]} if shape else {}),
+            "head_dim": max(1, hidden // heads),
+            "norm_topk_prob": True,  # llama.cpp knows no other kind
+            "new_decoder_architecture": "blk.0.attn_norm_2.weight" in names,
+            "qk_layernorm": "blk.0.attn_q_norm.weight" in names,
+            "use_parallel_residual": "blk.0.ffn_norm.weight" not in names,
+        },
+    )
 
 
-def _axes(weights: ub.Weights, kind: str) -> dict[str, Any]:
-    """What the tensors' names tell: a head, joined queries, biases."""
+def axes_of_gguf(weights: ub.Weights, kind: str, config: Settings, row: Row) -> dict[str, Any]:
+    """Return the fields of `Architecture` that the file decides by itself.
+
+    Those are a head, joined queries and biases, which names of tensors tell, angles and the ends.
+    """
     names = weights.entries
     axes: dict[str, Any] = {"is_tied": "output.weight" not in names}
     joined = "blk.0.attn_qkv.weight" in names
@@ -75,50 +87,97 @@ def _axes(weights: ub.Weights, kind: str) -> dict[str, Any]:
     parts = {"qkv": "attn_qkv" if joined else "attn_q", "output": "attn_output", "mlp": "ffn_down"}
     biases = {part for part, name in parts.items() if f"blk.0.{name}.bias" in names}
     axes["biases"] = frozenset(biases | ({"head"} if "output.bias" in names else set()))
+    width = config.integer("head_dim", least=1)
+    values = config.integer(f"{kind}.attention.value_length", width)
+    if values != width:
+        raise NotSupportedError(
+            f"{config.where}: {kind}.attention.value_length: expected {width}, the length of keys, "
+            f"got {values}"
+        )
     if kind == "gemma2":
-        width = weights.metadata.get(f"{kind}.attention.key_length", 256)
-        layers = weights.metadata.get(f"{kind}.block_count", 0)
         # Of 27b the scale is that of E / H, as llama.cpp has it, too.
-        heads = weights.metadata.get(f"{kind}.attention.head_count", 1)
-        hidden = weights.metadata.get(f"{kind}.embedding_length", 0)
-        axes["scale"] = (hidden / heads if layers == 46 else width) ** -0.5
+        is_largest = config.integer("num_hidden_layers") == 46
+        share = config.integer("hidden_size") / config.integer("num_attention_heads")
+        axes["scale"] = (share if is_largest else width) ** -0.5
+    has_angles = not row.axes.get("has_learned_positions")
+    if has_angles:
+        axes["rope"] = _rope(weights, kind, config, row)
+    ends = [config.integer(f"tokenizer.ggml.{end}_token_id", -1, -1) for end in _ENDS]
+    axes["end_tokens"] = tuple(one for one in ends if one not in _NO_TOKENS)
+    config.ignore(*(f"{kind}.{key}" for key in (_HARMLESS if has_angles else _HARMLESS + _ANGLES)))
     return axes
 
 
-def _rope(weights: ub.Weights, kind: str) -> dict[str, Any]:
-    told = weights.metadata
-    scaling = str(told.get(f"{kind}.rope.scaling.type", "none"))
-    if scaling not in _SCALINGS:
-        raise NotSupportedError(
-            f"{kind}.rope.scaling.type: expected one of {', '.join(_SCALINGS)}, got {scaling!r}"
+def _rope(weights: ub.Weights, kind: str, config: Settings, row: Row) -> Rope:
+    """The angles, as llama.cpp computes them: a factor counts unless the type is none."""
+    width = config.integer("head_dim", least=1)
+    context = config.integer("max_position_embeddings", least=1)
+
+    def number(key: str, otherwise: float, above: float = 0.0, most: float = MOST) -> float:
+        return config.number(f"{kind}.rope.{key}", otherwise, above=above, most=most)
+
+    turned = config.integer(
+        f"{kind}.rope.dimension_count", int(width * row.partial) // 2 * 2, 2, width
+    )
+    scaling = config.text(f"{kind}.rope.scaling.type", "linear", among=_SCALINGS)
+    # Older files have the factor by another name; zero stands for none in either.
+    older = config.number(f"{kind}.rope.scale_linear", 0.0, least=0, most=MOST)
+    factor = config.number(f"{kind}.rope.scaling.factor", older, least=0, most=MOST) or 1.0
+    factor = 1.0 if scaling == "none" else factor
+    magnitude = number("scaling.attn_factor", 1.0)
+    pairs, one = turned // 2, "rope_freqs.weight"
+    short, long = "rope_factors_short.weight", "rope_factors_long.weight"
+    trained = config.integer(f"{kind}.rope.scaling.original_context_length", context, 1)
+    common: dict[str, Any] = {
+        "width": turned // 2 * 2,
+        "context": context,
+        "base": number("freq_base", 10000.0, 1.0, MOST_BASE),
+        "trained": trained,
+        "factor": factor,
+    }
+    if short in weights or long in weights:
+        # Of this type there is no factor here, so the divisors take it in.
+        tables = [_divisors(weights, name, pairs, config.where, factor) for name in (short, long)]
+        return Rope(kind="longrope", short=tables[0], long=tables[1], magnitude=magnitude, **common)
+    divisors = _divisors(weights, one, pairs, config.where) if one in weights else ()
+    if scaling == "yarn":
+        return Rope(
+            kind="yarn",
+            short=divisors,
+            magnitude=magnitude * (1 + 0.1 * math.log(max(factor, 1.0))),
+            fast=number("scaling.yarn_beta_fast", 32.0),
+            slow=number("scaling.yarn_beta_slow", 1.0),
+            **common,
         )
-    found: dict[str, Any] = {"rope_type": _SCALINGS[scaling]}
-    for key, name in (
-        ("factor", "factor"),
-        ("attn_factor", "attention_factor"),
-        ("original_context_length", "original_max_position_embeddings"),
-    ):
-        value = told.get(f"{kind}.rope.scaling.{key}")
-        if value is not None:
-            found[name] = value
-    if "rope_freqs.weight" in weights:
-        found |= {"rope_type": "divided", "short_factor": _numbers(weights, "rope_freqs.weight")}
-    if "rope_factors_long.weight" in weights:
-        found["rope_type"] = "longrope"
-        for name in ("short", "long"):
-            found[f"{name}_factor"] = _numbers(weights, f"rope_factors_{name}.weight")
-    return found
+    return Rope(kind="linear", short=divisors, magnitude=magnitude, **common)
 
 
-def _numbers(weights: ub.Weights, name: str) -> list[float]:
-    return [float(one) for one in np.frombuffer(weights.raw(name), np.float32)]
+def _divisors(
+    weights: ub.Weights, name: str, pairs: int, where: object, factor: float = 1.0
+) -> tuple[float, ...]:
+    """What the step of each pair is divided by."""
+    entry = weights.entries.get(name)
+    if entry is None or entry.kind != f32 or entry.elements != pairs:
+        given = "none" if entry is None else f"{entry.elements} of {entry.kind_name}"
+        raise ub.InvalidFileError(
+            f"{where}: {name}: expected {pairs} elements of f32, one for each pair that turns, got "
+            f"{given}"
+        )
+    values = np.frombuffer(weights.raw(name), np.float32)
+    if not ((values >= 1 / MOST) & (values <= MOST)).all():
+        raise ub.InvalidFileError(f"{where}: {name}: expected numbers of {1 / MOST:g} to {MOST:g}")
+    return tuple(factor * float(one) for one in values)
 
 
-def _of_all_layers(key: str, value: Any) -> Any:
-    """One number where a file has one for each layer."""
+def _plain(where: object, key: str, value: Any) -> Any:
+    """A value as JSON would have it; one number where a file has the same for all layers."""
     several = getattr(value, "tolist", lambda: value)()
-    if not isinstance(several, list):
+    if not isinstance(several, list) or not several:
         return several
-    if len(set(several)) != 1:
-        raise NotSupportedError(f"{key}: expected the same for all layers, got {several}")
+    if key.partition(".")[2] not in (*_FIELDS.values(), *_EPSILONS):
+        return several
+    if several.count(several[0]) != len(several):
+        raise NotSupportedError(
+            f"{where}: {key}: expected the same for all layers, got {several[:16]}"
+        )
     return several[0]

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from dataclasses import dataclass
 from math import prod
 from typing import TypeAlias
 
 import ubridge as ub
+from ubridge.core.block_formats import BlockFormat
 from ubridge.models.architecture import Architecture
 from ubridge.models.sources import Source
+from ubridge.recipes import recipe_of
 from uhal import Device, DType
 from uhal.dtypes import bf16, f16, f32
-from uhal.errors import OutOfMemoryError
+from uhal.errors import NotSupportedError, OutOfMemoryError
 from uhal.progress import Bar, Progress
 
 Weight: TypeAlias = ub.DeviceTensor | ub.QuantizedWeight
@@ -116,10 +119,19 @@ class Loader:
     def __init__(
         self, source: Source, device: Device, dtype: DType | None, quantize: str | None
     ) -> None:
-        """`dtype` is that of activations and of what is not quantized; by default the files'."""
+        """`dtype` is that of activations and of what is not quantized; by default the files'.
+
+        Raises `ArgumentValueError` for a format that is not written, `NotSupportedError` where the
+        device has no products of blocks.
+        """
         self.source = source
         self.device = device
-        self.quantize = quantize
+        self.recipe = None if quantize is None else recipe_of(quantize)
+        if quantize is not None and not self._multiplies_blocks:
+            raise NotSupportedError(
+                f"quantize={quantize!r}: {device!r} has no products of quantized weights, which "
+                "would take as much memory as dense ones. Load without quantize=."
+            )
         self.wanted = wanted_of(source)
         self.dtype = dtype or self._usual_dtype()
 
@@ -132,28 +144,60 @@ class Loader:
         return most if isinstance(most, DType) and most in (f16, bf16) else f32
 
     @property
+    def notices(self) -> tuple[str, ...]:
+        """What a user should know of matrices that are not brought to the format asked for."""
+        if self.recipe is None:
+            return ()
+        kinds = Counter(self._format_of(one) for one in self.wanted if self._is_quantizable(one))
+        told = self.recipe.summary(kinds)
+        return (f"{self.source.path}: {told}",) if told else ()
+
+    @property
     def nbytes(self) -> int:
-        """Bytes that the weights will take on the device."""
+        """Bytes that the weights will take on the device, pages of files included."""
         return sum(self._nbytes_of(one) for one in self.wanted)
 
     def _nbytes_of(self, one: Wanted) -> int:
-        if self._is_to_be_quantized(one):
-            assert self.quantize is not None
-            format = ub.quantized.block_format(self.quantize)
-            return prod(one.shape[:-1]) * format.row_bytes(one.shape[-1])
-        entry = self.source.weights.entries[one.names[0]]
-        if isinstance(entry.kind, DType):
-            return prod(one.shape) * self.dtype.itemsize
-        return sum(self.source.weights.entries[name].nbytes for name in one.names)
+        kind = self._kind_of(one)
+        if isinstance(kind, DType):
+            return prod(one.shape) * kind.itemsize
+        return prod(one.shape[:-1]) * kind.row_bytes(one.shape[-1])
 
-    def _is_to_be_quantized(self, one: Wanted) -> bool:
-        axes = 3 if one.part.startswith("expert_") else 2
-        if self.quantize is None or len(one.shape) != axes or not one.part.endswith("weight"):
-            return False
+    def _kind_of(self, one: Wanted) -> DType | BlockFormat:
+        """The element type or the format of a part on the device."""
         kind = self.source.weights.entries[one.names[0]].kind
-        if not isinstance(kind, DType) or one.part.startswith(("router", "positions", "q_", "k_")):
-            return False
-        return one.shape[-1] % ub.quantized.block_format(self.quantize).elements == 0
+        if isinstance(kind, BlockFormat) and _is_matrix(one) and self._multiplies_blocks:
+            return kind
+        if "." not in one.part or self._is_summed(one):
+            return f32
+        return self._format_of(one) or self.dtype
+
+    def _is_summed(self, one: Wanted) -> bool:
+        """Whether it is a norm whose weights are one more than the file says."""
+        is_norm = one.part.endswith(("norm.weight", "_after.weight"))
+        return is_norm and self.source.design.norm == "rms_plus_one"
+
+    def _is_as_in_its_file(self, one: Wanted) -> bool:
+        """Whether its bytes on the device are those of one tensor of the files."""
+        entry = self.source.weights.entries[one.names[0]]
+        design = self.source.design
+        regrouped = one.part.startswith("qkv") and design.qkv == "groups" and design.kv_heads > 1
+        changed = regrouped or self._is_summed(one) or _is_fused(one.part, one.names)
+        return len(one.names) == 1 and not changed and entry.kind == self._kind_of(one)
+
+    def _is_quantizable(self, one: Wanted) -> bool:
+        kind = self.source.weights.entries[one.names[0]].kind
+        return isinstance(kind, DType) and _is_matrix(one)
+
+    def _format_of(self, one: Wanted) -> BlockFormat | None:
+        """The format that a part is brought to as it is read, if any."""
+        if self.recipe is None or not self._is_quantizable(one):
+            return None
+        design = self.source.design
+        stem = one.part.removesuffix(".weight").removeprefix("expert_")
+        is_head = stem == "embedding" and design.is_tied
+        role = "head" if is_head else {"qkv": "v"}.get(stem, stem)
+        return self.recipe.format_of(role, one.layer, design.layers, one.shape[-1])
 
     def require_room(self, cache_bytes: int, progress: Progress) -> None:
         """Say what the model will take, if `progress` is True, and refuse what does not fit.
@@ -168,8 +212,9 @@ class Loader:
         if progress is True:
             print(words, file=sys.stderr, flush=True)
         # Pages of files need no room of their own on the host.
-        is_mapped = self.device.backend == "host" and self.quantize is None
-        if (0 if is_mapped else total) + cache_bytes > free:
+        has_pages = self.device.backend == "host"
+        own = [one for one in self.wanted if not (has_pages and self._is_as_in_its_file(one))]
+        if sum(map(self._nbytes_of, own)) + cache_bytes > free:
             raise OutOfMemoryError(f"{words}; there are {free / 1e9:.2f} GB free; nothing was read")
 
     def load(self, progress: Progress) -> tuple[Parts, list[Parts]]:
@@ -193,7 +238,8 @@ class Loader:
         tensors = [weights[name] for name in one.names]
         weight = tensors[0]
         if isinstance(weight, ub.QuantizedWeight):
-            return weight if self._multiplies_blocks else self._dense(one, weight)
+            is_kept = self._kind_of(one) == weight.format
+            return weight if is_kept else self._dense(one, weight)
         dense = [tensor for tensor in tensors if isinstance(tensor, ub.DeviceTensor)]
         found = dense[0]
         if _is_fused(one.part, one.names):
@@ -204,17 +250,14 @@ class Loader:
             found = ub.stack(dense)
         if one.part.startswith("qkv") and design.qkv == "groups":
             found = _by_kind(found, design)
-        if design.norm == "rms_plus_one" and one.part.endswith(("norm.weight", "_after.weight")):
+        if self._is_summed(one):
             # Its sum with one is no half: it stays f32, and so does the norm.
             return found.astype(f32) + 1.0
-        if "." not in one.part:
-            # What recurrences are made of, not products.
-            return found.astype(f32)
-        if self._is_to_be_quantized(one):
-            assert self.quantize is not None
-            values = found.astype(f32).to_numpy()
-            return ub.QuantizedWeight.from_numpy(values, self.quantize, device=self.device)
-        return found.astype(self.dtype)
+        kind = self._kind_of(one)
+        if isinstance(kind, DType):
+            return found.astype(kind)
+        values = found.astype(f32).to_numpy()
+        return ub.QuantizedWeight.from_numpy(values, kind, device=self.device)
 
     @property
     def _multiplies_blocks(self) -> bool:
@@ -223,8 +266,17 @@ class Loader:
 
     def _dense(self, one: Wanted, weight: ub.QuantizedWeight) -> ub.DeviceTensor:
         values = ub.quantized.dequantize(self.source.weights.raw(one.names[0]), weight.format)
-        whole = values.reshape(one.shape).astype(self.dtype.dtype)
+        kind = self._kind_of(one)
+        assert isinstance(kind, DType)
+        whole = values.reshape(one.shape).astype(kind.dtype)
         return ub.asarray(whole, device=self.device)
+
+
+def _is_matrix(one: Wanted) -> bool:
+    """Whether the decoder multiplies by a part, so that it may be of blocks."""
+    axes = 3 if one.part.startswith("expert_") else 2
+    is_other = one.part.startswith(("router", "positions", "q_", "k_"))
+    return len(one.shape) == axes and one.part.endswith("weight") and not is_other
 
 
 def _by_kind(joined: ub.DeviceTensor, design: Architecture) -> ub.DeviceTensor:

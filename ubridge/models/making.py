@@ -20,9 +20,10 @@ from typing import Any
 import numpy as np
 
 import ubridge as ub
+from ubridge.files.settings import Settings
 from ubridge.models import rwkv5
 from ubridge.models.architecture import Architecture
-from ubridge.models.table import ROWS, architecture_of
+from ubridge.models.table import ROWS, architecture_of, spelled_alike
 from uhal.dtypes import DTypeLike, as_dtype, f32
 from uhal.errors import ArgumentValueError
 
@@ -103,7 +104,10 @@ def make_model(
     if (target / "config.json").exists():
         raise ArgumentValueError(f"{target}: a model is there already; name another folder")
     config = {"model_type": architecture, **CONFIGS[architecture], **(changes or {})}
-    design, names = _designed(architecture, config)
+    try:
+        design, names = _designed(architecture, Settings(target / "config.json", config))
+    except ub.InvalidFileError as error:
+        raise ArgumentValueError(f"make_model: {error}") from None
     tokenizer = trained(_usual_text() if text is None else text, design.vocabulary)
     end = tokenizer.token_to_id(END)
     config |= {"bos_token_id": tokenizer.token_to_id(BEGIN), "eos_token_id": end}
@@ -155,13 +159,12 @@ def trained(text: str, size: int) -> Any:
     return made
 
 
-def _designed(
-    architecture: str, config: Mapping[str, Any]
-) -> tuple[Architecture, Mapping[str, str]]:
+def _designed(architecture: str, config: Settings) -> tuple[Architecture, Mapping[str, str]]:
     """The axes of a model, and what its tensors are called."""
     if architecture == "rwkv5":
-        return rwkv5.design_of(config), rwkv5.NAMES
-    return architecture_of(architecture, config), ROWS[architecture].names
+        return rwkv5.design_of(spelled_alike(config)), rwkv5.NAMES
+    row = ROWS[architecture]
+    return architecture_of(architecture, spelled_alike(config, row.defaults)), row.names
 
 
 def _weights(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import threading
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 import ubridge as ub
+from ubridge.files.errors import FileWarning
 from ubridge.models.architecture import Architecture
 from ubridge.models.body import Body, Chunk, Tables
 from ubridge.models.cache import Cache
@@ -99,6 +101,8 @@ class Model(TextMethods):
         capacity = context or min(_USUAL_CAPACITY, design.context)
         loader = Loader(source, at, None if dtype is None else as_dtype(dtype), quantize)
         loader.require_room(design.state_bytes(capacity, loader.dtype.itemsize), progress)
+        for notice in (*source.notices, *loader.notices):
+            warnings.warn(notice, FileWarning, stacklevel=2)
         parts = loader.load(progress)
         body: Body
         if isinstance(design, Rwkv5):

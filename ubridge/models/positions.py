@@ -8,7 +8,6 @@ position 100,000 the rounding of an angle shows in the result.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,12 +15,13 @@ import numpy as np
 import numpy.typing as npt
 from ml_dtypes import bfloat16
 
-from uhal.errors import NotSupportedError
+from ubridge.files.settings import Settings
 
 Angles = npt.NDArray[np.float32]
 
-KINDS = ("default", "linear", "dynamic", "llama3", "yarn", "longrope", "divided")
-"""`divided` is how GGUF files say llama3: what each step is divided by, in a tensor of its own."""
+MOST, MOST_BASE = 1e6, 1e18
+"""Larger factors and bases are of no model, and their powers are of no f32."""
+KINDS = ("default", "linear", "dynamic", "llama3", "yarn", "longrope")
 
 
 @dataclass(frozen=True)
@@ -44,56 +44,73 @@ class Rope:
     is_rounded: bool = True
     """Whether YaRN's bounds are integers."""
     short: tuple[float, ...] = ()
-    """What steps are divided by, up to `trained` positions (longrope) or always (divided)."""
+    """What each pair's step is divided by; empty: by nothing."""
     long: tuple[float, ...] = ()
+    """For longrope, the same in a text of more than `trained` positions."""
     magnitude: float = 1.0
     """What cosines and sines are multiplied by."""
 
     @classmethod
-    def of(cls, config: Mapping[str, Any], width: int, context: int, partial: float) -> Rope:
+    def of(cls, config: Settings, width: int, context: int, partial: float) -> Rope:
         """Read a `config.json`: `rope_parameters`, or as before `rope_scaling` and `rope_theta`.
 
         `partial` is the share of a head's `width` that turns where the file says none. Raises
-        `NotSupportedError` for a kind that is not known.
+        `NotSupportedError` for a kind that is not known, `InvalidFileError` for values that cannot
+        be.
         """
-        told: dict[str, Any] = {**(config.get("rope_parameters") or {})}
-        told = {**told.get("full_attention", told), **(config.get("rope_scaling") or {})}
-        kind = told.get("rope_type", told.get("type")) or "default"
-        if kind in ("su", "yarn") and told.get("long_factor"):
+        newer = config.section("rope_parameters")
+        if "full_attention" in newer:
+            newer = newer.section("full_attention")
+        sections = (config.section("rope_scaling"), newer)
+
+        def told(name: str, *more: Settings) -> Settings:
+            """The place that says a value; those that come later say it in vain."""
+            places = [*sections, *more]
+            for one in places:
+                one.ignore(name)
+            return next((one for one in places if name in one), places[-1])
+
+        named = "rope_type" if any("rope_type" in one for one in sections) else "type"
+        kind = told(named).text(named, "default")
+        told("type")
+        if kind == "su" or (kind == "yarn" and "long_factor" in told("long_factor")):
             kind = "longrope"
         if kind not in KINDS:
-            raise NotSupportedError(
-                f"rope_type: expected one of {', '.join(KINDS[:-1])}, got {kind!r}"
-            )
-
-        def said(name: str, otherwise: Any) -> Any:
-            value = told.get(name, config.get(name))
-            return otherwise if value is None else value
-
-        trained = int(
-            config.get("original_max_position_embeddings")
-            or told.get("original_max_position_embeddings")
-            or (8192 if kind == "llama3" and "max_position_embeddings" not in config else context)
-        )
+            told(named).text(named, among=KINDS)
+        turning = told("partial_rotary_factor", config)
+        share = turning.number("partial_rotary_factor", partial, above=0, most=1)
+        turned = int(width * share) // 2 * 2
+        if turned < (4 if kind == "dynamic" else 2):
+            raise turning.refuse("partial_rotary_factor", f"pairs of {width} elements", share)
+        trained = _trained(config, told("original_max_position_embeddings"), kind, context)
         stretched = context / trained if kind in ("longrope", "yarn") else 1.0
-        default = 8.0 if kind == "llama3" else stretched
-        factor = float(default if told.get("factor") is None else told["factor"])
+        usual = 8.0 if kind == "llama3" else stretched
+        factor = told("factor").number("factor", usual, above=0, most=MOST)
+        base = told("rope_theta", config).number("rope_theta", 10000.0, above=1, most=MOST_BASE)
+        low = told("low_freq_factor").number("low_freq_factor", 1.0, above=0, most=MOST)
+        high = told("high_freq_factor").number("high_freq_factor", 4.0, above=0, most=MOST)
+        if kind == "llama3" and low >= high:
+            raise told("high_freq_factor").refuse("high_freq_factor", f"more than {low:g}", high)
         return cls(
-            width=int(width * said("partial_rotary_factor", partial)) // 2 * 2,
+            width=turned,
             context=context,
-            base=float(said("rope_theta", 10000.0)) * float(config.get("rope_ratio", 1)),
+            base=base * config.number("rope_ratio", 1.0, above=0, most=MOST),
             kind=kind,
             factor=factor,
             trained=trained,
-            low=float(told.get("low_freq_factor", 1.0)),
-            high=float(told.get("high_freq_factor", 4.0)),
-            fast=float(told.get("beta_fast") or 32),
-            slow=float(told.get("beta_slow") or 1),
-            is_rounded=bool(told.get("truncate", True)),
-            short=tuple(told.get("short_factor") or ()),
-            long=tuple(told.get("long_factor") or ()),
-            magnitude=_magnitude(kind, factor, trained, told),
-        )
+            low=low,
+            high=high,
+            fast=told("beta_fast").number("beta_fast", 32.0, above=0, most=MOST),
+            slow=told("beta_slow").number("beta_slow", 1.0, above=0, most=MOST),
+            is_rounded=told("truncate").flag("truncate", True),
+            short=_factors(told("short_factor"), "short_factor", kind, turned // 2),
+            long=_factors(told("long_factor"), "long_factor", kind, turned // 2),
+            magnitude=_magnitude(
+                kind, factor, trained,
+                *(told(name).number(name, None, above=0, most=MOST) for name in
+                  ("attention_factor", "mscale", "mscale_all_dim")),
+            ),
+        )  # fmt: skip
 
     @property
     def depends_on_length(self) -> bool:
@@ -132,11 +149,11 @@ class Rope:
             base *= stretch ** (self.width / (self.width - 2))
         exponents = np.arange(0, self.width, 2, dtype=np.float32) / np.float32(self.width)
         steps = 1 / np.float32(base) ** exponents
+        divisors = self.long if self.long and length > self.trained else self.short
+        if divisors:
+            steps = _single(steps / np.asarray(divisors))
         if self.kind == "linear":
             return _single(steps / np.float32(self.factor))
-        if self.kind in ("longrope", "divided"):
-            is_long = self.kind == "longrope" and length > self.trained
-            return _single(steps / np.asarray(self.long if is_long else self.short))
         if self.kind == "llama3":
             turns = self.trained * steps / (2 * np.pi)
             kept = np.clip((turns - self.low) / (self.high - self.low), 0, 1).astype(np.float32)
@@ -163,15 +180,43 @@ def _single(values: npt.NDArray[Any]) -> Angles:
     return values.astype(np.float32)
 
 
-def _magnitude(kind: str, factor: float, trained: int, told: Mapping[str, Any]) -> float:
-    given = told.get("attention_factor")
+def _trained(config: Settings, section: Settings, kind: str, context: int) -> int:
+    """Positions before the context was stretched."""
+    name = "original_max_position_embeddings"
+    is_llama = kind == "llama3" and "max_position_embeddings" not in config
+    usual = 8192 if is_llama else max(context, 2)
+    if kind in ("llama3", "yarn", "longrope"):
+        if name not in config and name in section:
+            usual = section.integer(name, least=2)
+            config = section
+        return config.integer(name, usual, 2)
+    config.ignore(name)
+    return usual
+
+
+def _factors(section: Settings, name: str, kind: str, pairs: int) -> tuple[float, ...]:
+    if kind != "longrope":
+        return ()
+    found = section.numbers(name, least=1 / MOST, most=MOST)
+    if len(found) != pairs:
+        raise section.refuse(name, f"{pairs} numbers, one for each pair", len(found))
+    return found
+
+
+def _magnitude(
+    kind: str,
+    factor: float,
+    trained: int,
+    given: float | None,
+    one: float | None,
+    other: float | None,
+) -> float:
     if given is not None:
-        return float(given)
+        return given
     if factor <= 1 or kind not in ("yarn", "longrope"):
         return 1.0
     if kind == "longrope":
         return math.sqrt(1 + math.log(factor) / math.log(trained))
-    one, other = told.get("mscale"), told.get("mscale_all_dim")
     stretch = 0.1 * math.log(factor)
     return (one * stretch + 1) / (other * stretch + 1) if one and other else stretch + 1
 

@@ -11,12 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 import ubridge as ub
+from ubridge.files.settings import Settings
 from ubridge.models.architecture import Architecture
 from ubridge.models.body import Chunk, Part, Tables, Tensor
-from ubridge.models.table import Config, spelled_alike, tokens_of
 from uhal import DType
 from uhal.dtypes import f32
-from uhal.errors import ArgumentValueError
 
 NAMES = {
     **{"layer": "rwkv.blocks.{}.", "embedding": "rwkv.embeddings", "norm": "rwkv.ln_out"},
@@ -66,22 +65,29 @@ class Rwkv5(Architecture):
         return 4 * self.layers * (2 * self.hidden + self.heads * self.width**2)
 
 
-def design_of(config: Config) -> Rwkv5:
-    """Return the sizes that a `config.json` says. Raises `ArgumentValueError` without them."""
-    config = spelled_alike(config)
-    try:
-        hidden, width = int(config["hidden_size"]), int(config.get("head_size", 64))
-        across = int(config.get("attention_hidden_size") or hidden)
-        return Rwkv5(
-            name="rwkv5", norm="layer", end_tokens=tokens_of(config.get("eos_token_id")),
-            hidden=hidden, inner=config.get("intermediate_size") or int(3.5 * hidden) // 32 * 32,
-            layers=config["num_hidden_layers"], heads=across // width, kv_heads=across // width,
-            width=width, vocabulary=config["vocab_size"],
-            context=config.get("context_length") or config.get("max_position_embeddings") or 4096,
-            epsilon=config.get("epsilon", 1e-5),
-        )  # fmt: skip
-    except (KeyError, TypeError, ValueError) as error:
-        raise ArgumentValueError(f"config.json: not that of an RWKV 5 model: {error!r}") from None
+def design_of(config: Settings) -> Rwkv5:
+    """Return the sizes that a `config.json` says. Raises `InvalidFileError`."""
+    hidden, width = config.integer("hidden_size", least=1), config.integer("head_size", 64, 1)
+    across = config.integer("attention_hidden_size", hidden, width)
+    vocabulary = config.integer("vocab_size", least=1)
+    positions = config.integer("max_position_embeddings", 4096, 1)
+    usual = max(32, int(3.5 * hidden) // 32 * 32)
+    # The number of heads follows from the sizes; the head is a tensor of its own.
+    config.ignore("num_attention_heads", "tie_word_embeddings")
+    return Rwkv5(
+        name="rwkv5",
+        norm="layer",
+        end_tokens=config.one_or_more("eos_token_id", (), 0, vocabulary - 1),
+        hidden=hidden,
+        inner=config.integer("intermediate_size", usual, 1),
+        layers=config.integer("num_hidden_layers", least=1),
+        heads=across // width,
+        kv_heads=across // width,
+        width=width,
+        vocabulary=vocabulary,
+        context=config.integer("context_length", positions, 1),
+        epsilon=config.number("epsilon", 1e-5, least=0, most=1),
+    )
 
 
 class Recurrence:

@@ -5,21 +5,32 @@ Kinds of files that are not read are refused by name, each with what to do inste
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+
+import numpy as np
 
 import ubridge as ub
+from ubridge.files.gguf_reading import MAGIC
+from ubridge.files.settings import Settings
 from ubridge.models import rwkv5
 from ubridge.models.architecture import Architecture
-from ubridge.models.gguf_config import config_of_gguf
-from ubridge.models.table import GGUF_NAMES, PAGE, ROWS, architecture_of, row_of
+from ubridge.models.gguf_config import axes_of_gguf, settings_of_gguf
+from ubridge.models.table import (
+    GGUF_NAMES,
+    PAGE,
+    ROWS,
+    architecture_of,
+    row_of,
+    spelled_alike,
+    unread_of,
+)
 from uhal import Device
 from uhal.errors import NotFoundError, NotSupportedError
 
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt")
+_KIND = "general.architecture"
 
 
 @dataclass(frozen=True)
@@ -27,7 +38,6 @@ class Source:
     """A model's files, opened: nothing but their headers is read."""
 
     path: Path
-    config: Mapping[str, Any]
     design: Architecture
     weights: ub.Weights
     names: Mapping[str, str]
@@ -35,6 +45,8 @@ class Source:
     is_gguf: bool
     ignored: Callable[[str], bool] = field(repr=False, default=lambda name: False)
     """Whether a tensor that nothing asks for may be there."""
+    notices: tuple[str, ...] = ()
+    """What a user should know of these files."""
 
     def spellings(self, layer: int, part: str) -> Iterator[str]:
         """Yield the names that a part of a layer (-1: outside) may have in these files."""
@@ -53,13 +65,13 @@ def open_source(path: Path, device: Device) -> Source:
     path = path.expanduser()
     if path.suffix in _PICKLES:
         raise _pickled(path)
-    if path.suffix == ".gguf":
+    if _begins_as_gguf(path):
         return _open_gguf(path, device)
     if path.is_file():
         return _open_folder(path.parent, device, path)
     if not path.is_dir():
         raise NotFoundError(
-            f"{path}: expected a folder with config.json and *.safetensors, or a .gguf file; there "
+            f"{path}: expected a folder with config.json and *.safetensors, or a GGUF file; there "
             "is neither"
         )
     if (path / "adapter_config.json").exists() and not (path / "config.json").exists():
@@ -73,45 +85,106 @@ def open_source(path: Path, device: Device) -> Source:
 
 
 def _open_folder(folder: Path, device: Device, file: Path | None = None) -> Source:
-    config = _read_json(folder / "config.json")
-    config |= config.get("text_config") or {}
-    _refuse_quantization(folder, config)
-    name = config.get("model_type")
-    generation = folder / "generation_config.json"
-    if generation.exists():
-        told = _read_json(generation).get("eos_token_id")
-        config["eos_token_id"] = told if told is not None else config.get("eos_token_id")
-    if name == "rwkv5":
+    config = _configuration(folder)
+    files = _safetensors(folder) if file is None else [file]
+    weights = ub.load([*files] if len(files) > 1 else files[0], device=device)
+    notices = []
+    if config.value("model_type") == "rwkv5":
+        config = spelled_alike(config).read_as({}, bounds=_bounds(weights))
         design: Architecture = rwkv5.design_of(config)
         names: Mapping[str, str] = rwkv5.NAMES
     else:
-        names = row_of(name).names
-        design = architecture_of(str(name), config)
+        name, row = row_of(config)
+        config = spelled_alike(config, row.defaults).read_as({}, bounds=_bounds(weights))
+        design, names = architecture_of(name, config), row.names
+    notices.append(unread_of(config))
+    generation = folder / "generation_config.json"
+    if generation.exists():
+        ends = Settings.read(generation).one_or_more(
+            "eos_token_id", design.end_tokens, 0, design.vocabulary - 1
+        )
+        design = replace(design, end_tokens=ends)
+    head = f"{names['head']}.weight"
+    is_own = (
+        design.is_tied
+        and head in weights
+        and not _are_alike(weights, head, f"{names['embedding']}.weight")
+    )
+    if is_own:
+        design = replace(design, is_tied=False)
+        notices.append(
+            f"{folder}: {head} differs from the embedding, though tie_word_embeddings says they "
+            "are one; the head in the file is used"
+        )
 
     def ignored(tensor: str) -> bool:
         is_buffer = tensor.endswith((".inv_freq", ".attn.bias", ".masked_bias", ".embed_scale"))
-        return is_buffer or (design.is_tied and tensor == f"{names['head']}.weight")
+        return is_buffer or (design.is_tied and tensor == head)
 
-    files = _safetensors(folder) if file is None else [file]
-    weights = ub.load([*files] if len(files) > 1 else files[0], device=device)
-    return Source(folder, config, design, weights, names, False, ignored)
+    told = tuple(one for one in notices if one)
+    return Source(folder, design, weights, names, False, ignored, told)
+
+
+def _configuration(folder: Path) -> Settings:
+    """The `config.json` of a folder; of a model of texts and images, the part for texts."""
+    path = folder / "config.json"
+    try:
+        config = Settings.read(path)
+    except FileNotFoundError:
+        raise NotFoundError(f"{path}: expected a model's configuration, there is none") from None
+    method = config.section("quantization_config").text("quant_method", "")
+    if "quantization_config" in config:
+        raise NotSupportedError(
+            f"{path}: its weights are quantized by {method.upper() or 'an unnamed method'}, which "
+            "is not read; take the original weights with quantize='q4_K', or a GGUF file"
+        )
+    return config.joined(config.section("text_config"))
+
+
+def _are_alike(weights: ub.Weights, one: str, other: str) -> bool:
+    """Whether two tensors have the same bytes."""
+    entries = [weights.entries.get(name) for name in (one, other)]
+    kinds = {(entry.kind_name, entry.shape) for entry in entries if entry is not None}
+    return len(kinds) == 1 and np.array_equal(weights.raw(one), weights.raw(other))
+
+
+def _bounds(weights: ub.Weights) -> dict[str, tuple[int, str]]:
+    """How much of what a file declares it can hold."""
+    entries = weights.entries.values()
+    longest = max((length for entry in entries for length in entry.shape), default=0)
+    axes = f"for no tensor has an axis longer than {longest}"
+    return {
+        "num_hidden_layers": (len(entries), f"for there are {len(entries)} tensors"),
+        **dict.fromkeys(("num_attention_heads", "num_experts"), (longest, axes)),
+    }
 
 
 def _open_gguf(path: Path, device: Device) -> Source:
-    if not path.is_file():
-        raise NotFoundError(f"{path}: there is no such file")
     weights = ub.load(path, device=device)
-    kind = weights.metadata.get("general.architecture")
-    name = _row_of_gguf(str(kind), weights)
+    kind = Settings(path, {_KIND: weights.metadata.get(_KIND)}).text(_KIND)
+    name = _row_of_gguf(path, kind, weights)
     row = ROWS[name]
-    config, changes = config_of_gguf(weights, str(kind))
+    config = settings_of_gguf(weights, kind, path).read_as({}, bounds=_bounds(weights))
+    changes = axes_of_gguf(weights, kind, config, row)
     design = architecture_of(name, config, {**row.gguf_axes, **changes})
     names = {**GGUF_NAMES, **row.gguf_names}
     taken = {"rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"}
-    return Source(path, config, design, weights, names, True, taken.__contains__)
+    notice = unread_of(config)
+    notices = (notice,) if notice else ()
+    return Source(path, design, weights, names, True, taken.__contains__, notices)
 
 
-def _row_of_gguf(kind: str, weights: ub.Weights) -> str:
+def _begins_as_gguf(path: Path) -> bool:
+    """Whether a path is a GGUF file, whatever it is called."""
+    if not path.is_file():
+        if path.suffix == ".gguf" and not path.exists():
+            raise NotFoundError(f"{path}: there is no such file")
+        return False
+    with path.open("rb") as file:
+        return file.read(len(MAGIC)) == MAGIC or path.suffix == ".gguf"
+
+
+def _row_of_gguf(path: Path, kind: str, weights: ub.Weights) -> str:
     if kind == "llama" and weights.metadata.get("llama.expert_count"):
         return "mixtral"
     for name, row in ROWS.items():
@@ -119,8 +192,7 @@ def _row_of_gguf(kind: str, weights: ub.Weights) -> str:
             return name
     known = ", ".join(sorted({row.gguf for row in ROWS.values() if row.gguf}))
     raise NotSupportedError(
-        f"general.architecture: expected one of {known}, got {kind!r}; "
-        f"{PAGE} shows how to add a row"
+        f"{path}: {_KIND}: expected one of {known}, got {kind!r}; {PAGE} shows how to add a row"
     )
 
 
@@ -154,28 +226,6 @@ def _pickled(path: Path) -> NotSupportedError:
         f"{path}: a pickle can run any program when it is read, so it is not; save the model as "
         "safetensors: transformers' save_pretrained() does"
     )
-
-
-def _refuse_quantization(folder: Path, config: Mapping[str, Any]) -> None:
-    told = config.get("quantization_config")
-    if told:
-        method = str(told.get("quant_method", "an unnamed method")).upper()
-        raise NotSupportedError(
-            f"{folder}: its weights are quantized by {method}, which is not read; take the "
-            "original weights with quantize='q4_K', or a GGUF file"
-        )
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise NotFoundError(f"{path}: expected a model's configuration, there is none") from None
-    except (ValueError, RecursionError) as error:
-        raise ub.InvalidFileError(f"{path}: expected JSON ({error})") from None
-    if not isinstance(found, dict):
-        raise ub.InvalidFileError(f"{path}: expected an object, got {type(found).__name__}")
-    return found
 
 
 __all__ = ["Source", "open_source"]

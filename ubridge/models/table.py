@@ -7,17 +7,16 @@ transformers; GGUF names are those of llama.cpp's converter.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ubridge.files.settings import Settings, shown
 from ubridge.models.architecture import Architecture, Experts
 from ubridge.models.positions import Rope
-from uhal.errors import ArgumentValueError, NotSupportedError
+from uhal.errors import NotSupportedError
 
 PAGE = "docs/guide/adding-a-model.md"
-Config = Mapping[str, Any]
-"""A `config.json`, or the metadata of a GGUF file in its words."""
 Axes = dict[str, Any]
 """Fields of `Architecture`."""
 
@@ -32,8 +31,12 @@ class Row:
     """What its tensors are called in safetensors, by part; the file has one of several names."""
     axes: Axes = field(default_factory=dict)
     """Fields of `Architecture` that are always so."""
-    flags: Callable[[Config], Axes] = lambda config: {}
+    flags: Callable[[Settings], Axes] = lambda config: {}
     """Fields that its `config.json` decides."""
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """What counts where `config.json` says nothing, by its keys."""
+    fixed: Mapping[str, bool] = field(default_factory=dict)
+    """Keys of `config.json` of which only this value is known here."""
     partial: float = 1.0
     """The share of a head that turns, where the file says none."""
     gguf_names: Mapping[str, str] = field(default_factory=dict)
@@ -114,118 +117,130 @@ GGUF_NAMES = {
 # -- what flags change ---------------------------------------------------------------------------
 
 
-def _biased(**kinds: str) -> Callable[[Config], Axes]:
+def _biased(**kinds: str) -> Callable[[Settings], Axes]:
     """Biases by flags: `attention_bias="qkv output"`."""
 
-    def flags(config: Config) -> Axes:
-        chosen = [kinds[name].split() for name in kinds if config.get(name)]
+    def flags(config: Settings) -> Axes:
+        chosen = [kinds[name].split() for name in kinds if config.flag(name, False)]
         return {"biases": frozenset(one for group in chosen for one in group)}
 
     return flags
 
 
-def _stablelm(config: Config) -> Axes:
-    parallel = bool(config.get("use_parallel_residual"))
+def _stablelm(config: Settings) -> Axes:
+    parallel = config.flag("use_parallel_residual", False)
     return {
-        "biases": frozenset({"qkv"} if config.get("use_qkv_bias") else ()),
-        "qk_norm": "heads" if config.get("qk_layernorm") else "",
+        "biases": frozenset({"qkv"} if config.flag("use_qkv_bias", False) else ()),
+        "qk_norm": "heads" if config.flag("qk_layernorm", False) else "",
         "residual": "parallel" if parallel else "sequential",
         "norms": 1 if parallel else 2,
     }
 
 
-def _bigcode(config: Config) -> Axes:
-    several = not config.get("multi_query", True)
+def _bigcode(config: Settings) -> Axes:
+    several = not config.flag("multi_query", True)
     return {
-        "kv_heads": config["num_attention_heads"] if several else 1,
+        "kv_heads": config.integer("num_attention_heads") if several else 1,
         "qkv": "groups" if several else "rows",
-        "scale": 0.0 if config.get("scale_attn_weights", True) else 1.0,
+        "scale": 0.0 if config.flag("scale_attn_weights", True) else 1.0,
     }
 
 
-def _falcon(config: Config) -> Axes:
-    newer = bool(config.get("new_decoder_architecture"))
-    parallel = newer or config.get("parallel_attn", True)
-    one_kv = not newer and config.get("multi_query", True)
-    both = newer and (config.get("num_ln_in_parallel_attn") or 2) == 2
+def _falcon(config: Settings) -> Axes:
+    newer = config.flag("new_decoder_architecture", False)
+    parallel = config.flag("parallel_attn", True) or newer
+    one_kv = config.flag("multi_query", True) and not newer
+    both = config.integer("num_ln_in_parallel_attn", 2, 1, 2) == 2 and newer
+    heads = config.integer("num_attention_heads")
     return {
-        "kv_heads": 1 if one_kv else config.get("num_key_value_heads") or
-        config["num_attention_heads"],
+        "kv_heads": 1 if one_kv else config.integer("num_key_value_heads", heads, 1, heads),
         "residual": "parallel" if parallel else "sequential",
         "norms": 2 if both or not parallel else 1,
-        "alibi": bool(config.get("alibi")),
-        "biases": frozenset(("qkv", "output", "mlp") if config.get("bias") else ()),
-    }  # fmt: skip
-
-
-def _phi(config: Config) -> Axes:
-    return {"qk_norm": "layer" if config.get("qk_layernorm") else ""}
-
-
-def _gemma(config: Config) -> Axes:
-    # The files of Gemma 1 say gelu and mean its tanh form.
-    kind = config.get("hidden_activation") or config.get("hidden_act")
-    return {
-        "activation": "gelu_pytorch_tanh" if kind in (None, "gelu") else kind,
-        "embedding_scale": config["hidden_size"] ** 0.5,
+        "alibi": config.flag("alibi", False),
+        "biases": frozenset(("qkv", "output", "mlp") if config.flag("bias", False) else ()),
     }
 
 
-def _gemma2(config: Config) -> Axes:
-    layers = config["num_hidden_layers"]
+def _phi(config: Settings) -> Axes:
+    return {"qk_norm": "layer" if config.flag("qk_layernorm", False) else ""}
+
+
+def _gemma(config: Settings) -> Axes:
+    # The files of Gemma 1 say gelu and mean its tanh form.
+    kind = config.text("hidden_activation", "gelu", among=_ACTIVATIONS)
+    return {
+        "activation": "gelu_pytorch_tanh" if kind == "gelu" else kind,
+        "embedding_scale": config.integer("hidden_size") ** 0.5,
+    }
+
+
+def _gemma2(config: Settings) -> Axes:
+    def cap(name: str, usual: float) -> float:
+        return 0.0 if config.is_null(name) else config.number(name, usual, least=0)
+
+    layers = config.integer("num_hidden_layers")
     return {
         **_gemma(config),
-        "scale": float(config.get("query_pre_attn_scalar", 256)) ** -0.5,
-        "score_cap": config.get("attn_logit_softcapping", 50.0) or 0.0,
-        "logit_cap": config.get("final_logit_softcapping", 30.0) or 0.0,
+        "scale": config.number("query_pre_attn_scalar", 256.0, above=0) ** -0.5,
+        "score_cap": cap("attn_logit_softcapping", 50.0),
+        "logit_cap": cap("final_logit_softcapping", 30.0),
         "windows": _windows(config, [layer % 2 == 0 for layer in range(layers)], 4096),
     }
 
 
-def _qwen(config: Config) -> Axes:
-    first = config.get("max_window_layers", 28)
-    late = [layer >= first for layer in range(config["num_hidden_layers"])]
-    return {"windows": _windows(config, late, 4096) if config.get("use_sliding_window") else ()}
+def _qwen(config: Settings) -> Axes:
+    first = config.integer("max_window_layers", 28)
+    late = [layer >= first for layer in range(config.integer("num_hidden_layers"))]
+    windows = _windows(config, late, 4096)
+    return {"windows": windows if config.flag("use_sliding_window", False) else ()}
 
 
-def _windowed(config: Config, usual: int = 0) -> Axes:
-    return {"windows": _windows(config, [True] * config["num_hidden_layers"], usual)}
+def _windowed(config: Settings, usual: int = 0) -> Axes:
+    return {"windows": _windows(config, [True] * config.integer("num_hidden_layers"), usual)}
 
 
-def _windows(config: Config, usual: list[bool], width: int) -> tuple[int, ...]:
+def _windows(config: Settings, usual: Sequence[bool], width: int) -> tuple[int, ...]:
     """Of each layer; `layer_types` wins over what is usual."""
-    kinds = config.get("layer_types")
+    kinds = _layer_types(config)
     narrow = usual if kinds is None else [one == "sliding_attention" for one in kinds]
-    width = config.get("sliding_window", width) or 0
+    none = config.is_null("sliding_window")
+    width = 0 if none else config.integer("sliding_window", width)
     return tuple(width if one else 0 for one in narrow) if width else ()
 
 
-def _experts(config: Config, count: str, inner: str, normalized: bool) -> Axes:
-    layers, dense = config["num_hidden_layers"], config.get("mlp_only_layers") or ()
-    step = config.get("decoder_sparse_step", 1)
+def _layer_types(config: Settings) -> tuple[str, ...] | None:
+    kinds = config.texts("layer_types", None, among=("full_attention", "sliding_attention"))
+    layers = config.integer("num_hidden_layers")
+    if kinds is not None and len(kinds) != layers:
+        raise config.refuse("layer_types", f"one for each of {layers} layers", len(kinds))
+    return kinds
+
+
+def _experts(config: Settings, inner: int, normalized: bool) -> Axes:
+    layers, count = config.integer("num_hidden_layers"), config.integer("num_experts")
+    dense = config.integers("mlp_only_layers", ())
+    step = config.integer("decoder_sparse_step", 1, 1)
+    used = config.integer("num_experts_per_tok", least=1, most=max(count, 1))
     chosen = (one for one in range(layers) if one not in dense and (one + 1) % step == 0)
-    several = config.get(count) or config.get("num_experts") or config["num_local_experts"]
-    return {
-        "experts": Experts(
-            count=several,
-            used=config["num_experts_per_tok"],
-            inner=config.get(inner) or config["intermediate_size"],
-            is_normalized=normalized,
-            layers=frozenset(chosen),
-        )
-    }
+    experts = Experts(count, used, inner, normalized, frozenset(chosen))
+    return {"experts": experts if count and experts.layers else None}
 
 
-def _mixtral(config: Config) -> Axes:
-    return {**_windowed(config), **_experts(config, "num_local_experts", "", True)}
+def _mixtral(config: Settings) -> Axes:
+    inner = config.integer("intermediate_size", least=1)
+    return {**_windowed(config), **_experts(config, inner, True)}
 
 
-def _qwen3_moe(config: Config) -> Axes:
-    normalized = bool(config.get("norm_topk_prob"))
+def _qwen3_moe(config: Settings) -> Axes:
+    windows = _windowed(config, 4096)
     return {
         **_biased(attention_bias="qkv output")(config),
-        **_windowed({**config, "sliding_window": None}),
-        **_experts(config, "num_experts", "moe_intermediate_size", normalized),
+        **(windows if config.flag("use_sliding_window", False) else {}),
+        **_experts(
+            config,
+            config.integer("moe_intermediate_size", least=1),
+            config.flag("norm_topk_prob", False),
+        ),
     }
 
 
@@ -236,6 +251,12 @@ _GEMMAS: Axes = {"norm": "rms_plus_one", "is_tied": True, "width": 256, "epsilon
 _GLM: Axes = {"mlp": "fused", "is_interleaved": True, "epsilon": 1.5625e-7}
 _PLAIN: Axes = {"norm": "layer", "mlp": "plain", "activation": "gelu_pytorch_tanh"}
 
+
+def _context(positions: int, **more: Any) -> dict[str, Any]:
+    """What a configuration leaves out: these positions, and `more`."""
+    return {"max_position_embeddings": positions, **more}
+
+
 ROWS: Mapping[str, Row] = {
     "llama": Row(
         "llama", _LLAMA, {"epsilon": 1e-6},
@@ -243,34 +264,48 @@ ROWS: Mapping[str, Row] = {
     ),
     "mistral": Row(
         "llama", _LLAMA, {"epsilon": 1e-6}, lambda config: _windowed(config, 4096),
+        _context(131072), gguf_axes={"is_interleaved": True},
+    ),
+    "mixtral": Row(
+        "llama", _MIXTRAL, {}, _mixtral,
+        _context(131072, rope_theta=1e6, num_experts=8, num_experts_per_tok=2),
         gguf_axes={"is_interleaved": True},
     ),
-    "mixtral": Row("llama", _MIXTRAL, {}, _mixtral, gguf_axes={"is_interleaved": True}),
-    "qwen2": Row("qwen2", _LLAMA, {"biases": frozenset({"qkv"}), "epsilon": 1e-6}, _qwen),
+    "qwen2": Row(
+        "qwen2", _LLAMA, {"biases": frozenset({"qkv"}), "epsilon": 1e-6}, _qwen, _context(32768)
+    ),
     "qwen3": Row(
         "qwen3", _LLAMA, {"qk_norm": "rms", "epsilon": 1e-6, "width": 128},
         lambda config: {**_qwen(config), **_biased(attention_bias="qkv output")(config)},
+        _context(32768),
     ),
-    "qwen3_moe": Row("qwen3moe", _LLAMA, {"qk_norm": "rms", "epsilon": 1e-6}, _qwen3_moe),
+    "qwen3_moe": Row(
+        "qwen3moe", _LLAMA, {"qk_norm": "rms", "epsilon": 1e-6}, _qwen3_moe,
+        _context(32768, num_experts=128, num_experts_per_tok=8, moe_intermediate_size=768),
+    ),
     "phi": Row(
         "phi2", _PHI,
         {**_PLAIN, "activation": "gelu_new", "residual": "parallel", "norms": 1,
          "biases": _ALL | {"head"}},
         _phi, partial=0.5,
     ),
-    "phi3": Row("phi3", _LLAMA, {"qkv": "rows", "mlp": "fused"}, _windowed),
-    "stablelm": Row("stablelm", _STABLELM, {"norm": "layer"}, _stablelm, partial=0.25),
+    "phi3": Row(
+        "phi3", _LLAMA, {"qkv": "rows", "mlp": "fused"}, _windowed,
+        _context(4096, original_max_position_embeddings=4096),
+    ),
+    "stablelm": Row(
+        "stablelm", _STABLELM, {"norm": "layer"}, _stablelm, _context(4096), partial=0.25
+    ),
     "gpt_bigcode": Row(
         "starcoder", _BIGCODE,
         {**_PLAIN, "biases": _ALL, "has_learned_positions": True, "is_tied": True}, _bigcode,
+        _context(1024),
     ),
     "starcoder2": Row(
         "starcoder2", {**_LLAMA, "up": "mlp.c_fc", "down": "mlp.c_proj"},
         {**_PLAIN, "is_tied": True},
-        lambda config: {
-            **_windowed(config),
-            **_biased(use_bias="qkv output mlp")({"use_bias": True, **config}),
-        },
+        lambda config: {**_windowed(config), **_biased(use_bias="qkv output mlp")(config)},
+        _context(4096, use_bias=True),
     ),
     "falcon": Row(
         "falcon", _FALCON,
@@ -279,34 +314,61 @@ ROWS: Mapping[str, Row] = {
         gguf_names={"attention_norm": "attn_norm_2 attn_norm", "mlp_norm": "ffn_norm attn_norm"},
     ),
     "chatglm": Row(
-        "chatglm", _CHATGLM, {**_GLM, "qkv": "rows", "biases": frozenset({"qkv"})}, partial=0.5
+        "chatglm", _CHATGLM,
+        {**_GLM, "qkv": "rows", "biases": frozenset({"qkv"}), "epsilon": 1e-5},
+        fixed={
+            "rmsnorm": True, "post_layer_norm": True, "multi_query_attention": True,
+            "add_qkv_bias": True, "add_bias_linear": False, "original_rope": True,
+            "apply_residual_connection_post_layernorm": False,
+        },
+        partial=0.5,
     ),
     "glm": Row(
-        "", _LLAMA, {**_GLM, "width": 128},
-        lambda config: _biased(attention_bias="qkv")({"attention_bias": True, **config}),
-        partial=0.5,
+        "", _LLAMA, {**_GLM, "width": 128}, _biased(attention_bias="qkv"),
+        _context(131072, attention_bias=True), partial=0.5,
     ),
     "glm4": Row(
         "glm4", _GLM4, {**_GLM, "width": 128, "residual": "sandwich"},
-        lambda config: _biased(attention_bias="qkv")({"attention_bias": True, **config}),
-        partial=0.5,
+        _biased(attention_bias="qkv"), _context(131072, attention_bias=True), partial=0.5,
     ),
-    "gemma": Row("gemma", _LLAMA, _GEMMAS, _gemma, gguf_axes={"norm": "rms"}),
+    "gemma": Row("gemma", _LLAMA, _GEMMAS, _gemma, _context(8192), gguf_axes={"norm": "rms"}),
     "gemma2": Row(
-        "gemma2", _GEMMA2, {**_GEMMAS, "residual": "sandwich"}, _gemma2, gguf_axes={"norm": "rms"}
+        "gemma2", _GEMMA2, {**_GEMMAS, "residual": "sandwich"}, _gemma2, _context(8192),
+        gguf_axes={"norm": "rms"},
     ),
 }  # fmt: skip
 """By `model_type` of `config.json`. Yi is `llama`."""
 
 _SPELLED = {
-    **{"hidden_size": "n_embd n_embed", "num_hidden_layers": "n_layer num_layers"},
-    **{"num_attention_heads": "n_head", "max_position_embeddings": "n_positions seq_length"},
-    **{"num_key_value_heads": "num_kv_heads n_head_kv multi_query_group_num"},
-    **{"intermediate_size": "n_inner ffn_hidden_size", "vocab_size": "padded_vocab_size"},
-    **{"head_dim": "kv_channels", "hidden_act": "hidden_activation activation_function activation"},
+    "hidden_size": "hidden_size n_embd n_embed",
+    "num_hidden_layers": "num_hidden_layers n_layer num_layers",
+    "num_attention_heads": "num_attention_heads n_head",
+    "num_key_value_heads": "num_key_value_heads num_kv_heads n_head_kv multi_query_group_num",
+    "max_position_embeddings": "max_position_embeddings n_positions seq_length",
+    "intermediate_size": "intermediate_size n_inner ffn_hidden_size",
+    "vocab_size": "padded_vocab_size vocab_size",
+    "head_dim": "head_dim kv_channels",
+    "hidden_act": "hidden_act hidden_activation activation_function activation",
+    "hidden_activation": "hidden_activation hidden_act",
+    "num_experts": "num_local_experts num_experts",
     "epsilon": "rms_norm_eps layer_norm_eps layer_norm_epsilon layernorm_epsilon norm_epsilon",
 }
-"""The fields of `config.json` that have several spellings."""
+"""The fields of `config.json` that have several spellings; the first that a file has counts."""
+_HARMLESS = frozenset(
+    "model_type architectures auto_map _name_or_path name_or_path _commit_hash model_version "
+    "transformers_version torch_dtype dtype use_cache initializer_range initializer_factor "
+    "bos_token_id pad_token_id unk_token_id sep_token_id cls_token_id decoder_start_token_id "
+    "output_attentions output_hidden_states output_router_logits return_dict use_return_dict "
+    "torchscript problem_type id2label label2id num_labels finetuning_task tokenizer_class prefix "
+    "task_specific_params attn_implementation _attn_implementation use_flash_attn "
+    "use_flash_attention pretraining_tp slow_but_exact attention_softmax_in_fp32 "
+    "scale_attention_softmax_in_fp32 router_aux_loss_coef router_jitter_noise "
+    "chunk_size_feed_forward gradient_checkpointing max_length min_length do_sample temperature "
+    "top_k top_p num_beams repetition_penalty max_window_layers bias_dropout_fusion "
+    "fp32_residual_connection apply_query_key_layer_scaling rescale_every unsloth_version "
+    "unsloth_fixed".split()
+)
+"""Keys that change no logits: of training, of files, of how transformers computes."""
 _ACTIVATIONS = {
     **{"silu": "silu", "swish": "silu", "gelu": "gelu_erf", "gelu_new": "gelu"},
     **{"gelu_pytorch_tanh": "gelu", "gelu_fast": "gelu", "relu": "relu"},
@@ -314,80 +376,82 @@ _ACTIVATIONS = {
 """Names of activations in files, and of functions here."""
 
 
-def row_of(name: object) -> Row:
-    """Return the row of a `model_type`; `NotSupportedError` lists those there are."""
-    if not isinstance(name, str) or name not in ROWS:
+def row_of(config: Settings) -> tuple[str, Row]:
+    """Return `model_type` and its row; `NotSupportedError` lists those there are."""
+    name = config.text("model_type", "")
+    if name not in ROWS:
         known = ", ".join((*sorted(ROWS), "rwkv5"))
         raise NotSupportedError(
-            f"model_type: expected one of {known}, got {name!r}; {PAGE} shows how to add a row"
+            f"{config.where}: model_type: expected one of {known}, got {name!r}; "
+            f"{PAGE} shows how to add a row"
         )
-    return ROWS[name]
+    return name, ROWS[name]
 
 
-def spelled_alike(config: Config) -> dict[str, Any]:
-    """Return a configuration whose fields have one spelling."""
-    found = dict(config)
-    for name, others in _SPELLED.items():
-        for other in others.split():
-            if found.get(name) is None and config.get(other) is not None:
-                found[name] = config[other]
-    if config.get("padded_vocab_size") is not None:
-        found["vocab_size"] = config["padded_vocab_size"]
-    return found
+def spelled_alike(config: Settings, defaults: Mapping[str, Any] | None = None) -> Settings:
+    """Return a `config.json` whose fields have one name."""
+    return config.read_as({name: keys.split() for name, keys in _SPELLED.items()}, defaults)
 
 
-def architecture_of(name: str, config: Config, changes: Axes | None = None) -> Architecture:
-    """Return all axes of a model by its row and its configuration.
+def architecture_of(name: str, config: Settings, changes: Axes | None = None) -> Architecture:
+    """Return all axes of a model by its row and its configuration, read by one name for each.
 
     `changes` are axes that the file decides by itself. Raises `NotSupportedError` for what is not
-    known, and `ArgumentValueError` for a configuration without a field that must be there.
+    known, and `InvalidFileError` for values that are missing or cannot be.
     """
-    row = row_of(name)
-    config = spelled_alike(config)
-    needed = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
-    missing = [one for one in needed if not isinstance(config.get(one), int)]
-    if missing:
-        raise ArgumentValueError(f"config.json: expected numbers as {', '.join(missing)}")
-    config.setdefault("max_position_embeddings", 2048)
-    heads, hidden = config["num_attention_heads"], config["hidden_size"]
+    row = ROWS[name]
+    heads = config.integer("num_attention_heads", least=1)
+    hidden = config.integer("hidden_size", least=1)
+    vocabulary = config.integer("vocab_size", least=1)
     axes: Axes = {
         "hidden": hidden,
-        "inner": config.get("intermediate_size") or 4 * hidden,
-        "layers": config["num_hidden_layers"],
+        "inner": config.integer("intermediate_size", 4 * hidden, 1),
+        "layers": config.integer("num_hidden_layers", least=1),
         "heads": heads,
-        "kv_heads": config.get("num_key_value_heads") or heads,
-        "vocabulary": config["vocab_size"],
-        "context": config["max_position_embeddings"],
-        "end_tokens": tokens_of(config.get("eos_token_id")),
+        "kv_heads": config.integer("num_key_value_heads", heads, 1, heads),
+        "vocabulary": vocabulary,
+        "context": config.integer("max_position_embeddings", 2048, 1),
+        "end_tokens": config.one_or_more("eos_token_id", (), 0, vocabulary - 1),
         **row.axes,
     }
     told: Axes = {
-        "epsilon": config.get("epsilon"),
-        "width": config.get("head_dim"),
-        "activation": config.get("hidden_act"),
-        "is_tied": config.get("tie_word_embeddings"),
+        "epsilon": config.number("epsilon", None, least=0, most=1),
+        "width": config.integer("head_dim", None, 1),
+        "activation": config.text("hidden_act", None, among=_ACTIVATIONS),
+        "is_tied": config.flag("tie_word_embeddings", None),
     }
     axes |= {key: value for key, value in told.items() if value is not None}
+    _layer_types(config)
+    for key, value in row.fixed.items():
+        if config.flag(key, value) is not value:
+            raise NotSupportedError(
+                f"{config.where}: {key}: expected {shown(value)}, got otherwise"
+            )
     axes |= row.flags(config)
     axes |= changes or {}
-    width = axes.setdefault("width", hidden // heads)
-    if axes.get("activation", "silu") not in _ACTIVATIONS:
-        raise NotSupportedError(
-            f"hidden_act: expected one of {', '.join(_ACTIVATIONS)}, got {axes['activation']!r}"
-        )
+    if heads % axes["kv_heads"]:
+        raise config.refuse("num_key_value_heads", f"a divisor of {heads} heads")
+    width = axes.setdefault("width", max(1, hidden // heads))
     axes["activation"] = _ACTIVATIONS[axes.get("activation", "silu")]
     axes["scale"] = axes.get("scale") or width**-0.5
-    if "rope" not in axes and not axes.get("alibi") and not axes.get("has_learned_positions"):
+    if axes.get("alibi") or axes.get("has_learned_positions"):
+        config.ignore("rope_parameters", "rope_scaling", "rope_theta", "partial_rotary_factor")
+    elif "rope" not in axes:
         axes["rope"] = Rope.of(config, width, axes["context"], row.partial)
-    if heads % axes["kv_heads"]:
-        raise ArgumentValueError(
-            f"config.json: expected heads in whole groups, got {heads} for {axes['kv_heads']}"
-        )
     return Architecture(name=name, **axes)
 
 
-def tokens_of(value: object) -> tuple[int, ...]:
-    """Return the ids that a configuration gives as none, one, or a list."""
-    if value is None:
-        return ()
-    return (value,) if isinstance(value, int) else tuple(value)  # type: ignore[arg-type]
+def unread_of(config: Settings) -> str:
+    """Return a line about keys that nothing here reads and that may matter, else an empty text."""
+    # What is off, zero or empty turns nothing on.
+    kept = [
+        f"{key} = {shown(value)}"
+        for key, value in config.unread()
+        if value and key not in _HARMLESS and not key.endswith(("dropout", "_pdrop"))
+    ]
+    if not kept:
+        return ""
+    return (
+        f"{config.where}: these keys are not read, and what they change is not done: "
+        + ", ".join(kept)
+    )

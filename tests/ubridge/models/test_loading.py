@@ -138,21 +138,31 @@ def test_kinds_of_files_that_are_not_read_are_named(tmp_path: Path, llama: Llama
     (tmp_path / "empty").mkdir()
     refused(tmp_path / "empty", "expected a config.json .* or one .gguf", NotFoundError)
     (tmp_path / "empty" / "config.json").write_text("[")
-    refused(tmp_path / "empty", "expected JSON")
+    refused(tmp_path / "empty", "config.json: expected JSON")
     (tmp_path / "empty" / "config.json").write_text(json.dumps(config))
     refused(tmp_path / "empty", r"expected \*.safetensors beside config.json", NotFoundError)
 
 
-def test_a_configuration_that_says_too_little_or_nonsense(tmp_path: Path, llama: Llama) -> None:
+def test_a_configuration_that_says_nonsense(tmp_path: Path, llama: Llama) -> None:
     config, weights = llama
-    without = {key: value for key, value in config.items() if key != "hidden_size"}
-    refused(written(tmp_path, without, weights), "numbers as hidden_size", ArgumentValueError)
-    odd = {**config, "hidden_act": "snake"}
-    refused(written(tmp_path, odd, weights), "hidden_act: .*silu.*'snake'", NotSupportedError)
-    odd = {**config, "rope_parameters": {"rope_type": "spiral"}}
-    refused(written(tmp_path, odd, weights), "rope_type: .*yarn.*'spiral'", NotSupportedError)
-    odd = {**config, "num_key_value_heads": 3}
-    refused(written(tmp_path, odd, weights), "whole groups, got 4 for 3", ArgumentValueError)
+    for changes, words, error in (
+        ({"hidden_act": "snake"}, "hidden_act: .*silu.*snake", NotSupportedError),
+        (
+            {"rope_parameters": {"rope_type": "spiral"}},
+            r"rope_parameters.rope_type: .*yarn.*spiral",
+            NotSupportedError,
+        ),
+        (
+            {"num_key_value_heads": 3},
+            "num_key_value_heads: .*divisor of 4 heads",
+            ub.InvalidFileError,
+        ),
+        ({"layer_types": ["chunked_attention"] * 2}, "layer_types: .*chunked", NotSupportedError),
+        ({"eos_token_id": "2"}, 'eos_token_id: .*integer.*"2"', ub.InvalidFileError),
+        ({"quantization_config": "x"}, "quantization_config: .*object", ub.InvalidFileError),
+    ):
+        folder = written(tmp_path, {**config, **changes}, weights)
+        refused(folder, f"^{folder / 'config.json'}: {words}", error)
 
 
 # -- memory --------------------------------------------------------------------------------------
