@@ -21,7 +21,9 @@ import safetensors.numpy
 import ubridge as ub
 from tests.children import check_child
 from tests.ubridge.block_data import Array, elements, random_blocks
-from ubridge.quantized import FORMATS, QuantizedWeight
+from ubridge.files.__main__ import main
+from ubridge.quantized import ENCODED, FORMATS, QuantizedWeight, block_format
+from ubridge.recipes import MIXTURES, recipe_of
 from uhal import Device
 from uhal.dtypes import as_dtype
 from uhal.errors import DeviceError, InvalidImageError
@@ -102,7 +104,7 @@ def test_an_index_of_several_files(host: Device, tmp_path: Path) -> None:
         for name, array in arrays.items():
             same(weights[name], array)
     index.write_text(json.dumps({"weight_map": {"t0": "../x.safetensors"}}))
-    with pytest.raises(ub.InvalidFileError, match="another folder"):
+    with pytest.raises(ub.InvalidFileError, match="names of files beside it"):
         ub.load(index)
     first = tmp_path / "m-0.safetensors"
     with pytest.raises(ub.InvalidFileError, match=r"'t0' is in .*m-0\.safetensors, too"):
@@ -508,3 +510,144 @@ def test_the_command_line(host: Device, tmp_path: Path, rng: np.random.Generator
     assert "Traceback" not in wrong.stderr
     wrong = command("convert", small, tmp_path / "q.safetensors")
     assert wrong.returncode == 1 and "safetensors have no q8_0" in wrong.stderr
+
+
+def test_folders_stand_for_their_files(
+    host: Device, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = {"a": np.ones(3, np.float32)}
+    for names, read in (
+        (("x.gguf",), ["a"]),
+        (("model.safetensors", "other.gguf"), ["a"]),
+        (("p.safetensors", "q.safetensors"), None),
+    ):
+        folder = tmp_path / names[0]
+        folder.mkdir()
+        for number, name in enumerate(names):
+            ub.save(folder / name, one if read else {f"{number}": one["a"]})
+        assert list(ub.load(folder)) == (read or ["0", "1"])
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    with pytest.raises(DeviceError, match=r"expected \*\.safetensors or one \.gguf file, got nei"):
+        ub.load(empty)
+    folder, out = str(tmp_path / "x.gguf"), str(empty / "a.gguf")
+    assert main(["ls", folder]) == 0 and "1 tensors" in capsys.readouterr().out
+    assert main(["convert", folder, out]) == 0
+    assert main(["quantize", folder, out, "--format", "Q8_0"]) == 0
+    assert "no matrix was quantized" in capsys.readouterr().err
+    os.mkfifo(tmp_path / "fifo")
+    assert main(["ls", str(tmp_path / "fifo")]) == 1
+    assert main(["quantize", folder, out, "--format", "q7"]) == 1
+    told = capsys.readouterr().err
+    assert "fifo: expected a file, got a FIFO" in told and "Q4_K_M, Q5_K_S" in told
+
+
+def test_a_part_under_another_name_is_named(host: Device, tmp_path: Path) -> None:
+    split = {"split.no": 0, "split.count": 3, "split.tensors.count": 3}
+    ub.save(tmp_path / "renamed.gguf", {"a": np.ones(3, np.float32)}, metadata=split)
+    with pytest.raises(ub.InvalidFileError, match=r"renamed\.gguf: split\.count: .*one of 3 parts"):
+        ub.load(tmp_path / "renamed.gguf")
+    ub.save(tmp_path / "whole.gguf", {"a": np.ones(3, np.float32)}, metadata={"split.count": 1})
+    assert list(ub.load(tmp_path / "whole.gguf")) == ["a"]
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        *("[", "[]", "{}", '{"weight_map": 1}', '{"weight_map": {"a": null}}'),
+        *('{"weight_map": {"a": 1}}', '{"weight_map": {"a": "../b"}}', "\xff"),
+    ],
+)
+def test_a_wrong_index_is_named(host: Device, tmp_path: Path, index: str) -> None:
+    path = tmp_path / "model.safetensors.index.json"
+    path.write_text(index, "latin-1")
+    with pytest.raises(ub.InvalidFileError, match=f"^{re.escape(str(path))}: "):
+        ub.load(path)
+
+
+def test_what_only_the_format_may_say(host: Device, tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+    with pytest.raises(ValueError, match="the format's own __metadata__"):
+        ub.save(path, {"__metadata__": np.ones(1, np.float32)})
+    header = b'{"__metadata__": null}  '
+    path.write_bytes(struct.pack("<Q", len(header)) + header)
+    assert dict(ub.load(path).metadata) == {}
+    for alignment in (1 << 40, 1 << 17, 3, 0):
+        with pytest.raises(ValueError, match=r"general\.alignment: expected a power of two"):
+            ub.save(tmp_path / "a.gguf", {}, metadata={"general.alignment": alignment})
+    good = tmp_path / "a.gguf"
+    ub.save(good, {}, metadata={"general.alignment": np.uint64(64)})
+    good.write_bytes(good.read_bytes().replace(struct.pack("<Q", 64), struct.pack("<Q", 1 << 40)))
+    with pytest.raises(ub.InvalidFileError, match=r"a\.gguf: general\.alignment: .*at most 65536"):
+        ub.load(good)
+
+
+def test_a_new_file_has_the_rights_of_the_process(host: Device, tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        ub.save(tmp_path / "a.gguf", {})
+    finally:
+        os.umask(before)
+    assert (tmp_path / "a.gguf").stat().st_mode & 0o777 == 0o640
+
+
+# -- recipes -------------------------------------------------------------------------------------
+
+
+def test_names_of_formats_are_read_in_any_case() -> None:
+    for name in FORMATS:
+        for written in (name, name.upper(), name.lower()):
+            assert block_format(written) is FORMATS[name]
+            if name in ENCODED:
+                assert recipe_of(written).usual is FORMATS[name]
+                continue
+            with pytest.raises(
+                ValueError, match=r"quantize: expected one of .*not written"
+            ) as told:
+                recipe_of(written)
+            assert f" {name}," not in str(told.value).partition("got")[0]
+    for name in MIXTURES:
+        assert recipe_of(name.lower()).name == name
+    with pytest.raises(ValueError, match=r"Q4_K_M.*got 'Q9'; there is no such format"):
+        recipe_of("Q9")
+
+
+def test_mixtures_are_those_of_llama_cpp() -> None:
+    """Of 32 layers, as llama.cpp writes them: which are finer."""
+    recipe = recipe_of("Q4_K_M")
+    finer = [i for i in range(32) if recipe.format_of("v", i, 32, 256) is FORMATS["q6_K"]]
+    assert finer == [0, 1, 2, 3, 6, 9, 12, 15, 18, 21, 24, 27, 28, 29, 30, 31]
+    assert recipe.format_of("q", 0, 32, 256) is FORMATS["q4_K"]
+    assert recipe.format_of("head", -1, 32, 256) is FORMATS["q6_K"]
+    assert recipe.format_of("head", -1, 32, 64) is FORMATS["q8_0"]
+
+
+@pytest.mark.parametrize("name", ENCODED)
+def test_rows_of_no_whole_blocks_fall_back_or_are_counted(
+    host: Device, tmp_path: Path, rng: np.random.Generator, name: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    widths = {f"blk.{i}.ffn_up.weight": width for i, width in enumerate((256, 64, 32, 33, 33))}
+    given = {key: rng.standard_normal((2, one), np.float32) for key, one in widths.items()}
+    more = {"blk.0.attn_q_norm.weight": given["blk.0.ffn_up.weight"]}
+    source, out = tmp_path / "in.gguf", tmp_path / "out.gguf"
+    ub.save(source, given | more, metadata={"general.file_type": 0, "k": "v"})
+    assert main(["quantize", str(source), str(out), "--format", name.upper()]) == 0
+    told = capsys.readouterr().err
+    weights = ub.load(out)
+    kinds = [weights.entries[key].kind_name for key in widths]
+    fallback = FORMATS[name] if FORMATS[name].elements == 32 else FORMATS.get(
+        {"q2_K": "iq4_nl", "q3_K": "iq4_nl", "q4_K": "q5_0", "q5_K": "q5_1", "q6_K": "q8_0",
+         "iq4_xs": "iq4_nl", "tq1_0": "q4_0", "tq2_0": "q4_0"}.get(name, ""))  # fmt: skip
+    narrow = "f32" if fallback is None else fallback.name
+    assert kinds == [name, narrow, narrow, "f32", "f32"]
+    assert weights.entries["blk.0.attn_q_norm.weight"].kind_name == "f32"
+    kept = kinds.count("f32")
+    assert f"{kept} matrices stayed as they were" in told and "whole blocks" in told
+    assert fallback in (None, FORMATS[name]) or f"2 matrices became {narrow}" in told
+    assert weights.metadata["general.quantization_version"] == 2 and weights.metadata["k"] == "v"
+    kind = f"MOSTLY_{_FILE_TYPE.get(name, name.upper())}"
+    assert weights.metadata.get("general.file_type") == getattr(gguf.LlamaFileType, kind, None)
+
+
+_FILE_TYPE = {"q3_K": "Q3_K_S", "q4_K": "Q4_K_S", "q5_K": "Q5_K_S", "mxfp4": "MXFP4_MOE"}

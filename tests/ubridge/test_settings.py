@@ -67,7 +67,7 @@ def test_names_defaults_and_bounds() -> None:
     assert told.integer("other", None) is None
     with pytest.raises(InvalidFileError, match=r"x.gguf: llama.block_count: .*0 to 6, for there"):
         told.integer("layers")
-    assert told.changed(bounds={"layers": (9, "")}).integer("layers") == 7
+    assert told.read_as({}, bounds={"layers": (9, "")}).integer("layers") == 7
     with pytest.raises(InvalidFileError, match=r"x\.gguf: missing: expected a value, got none"):
         told.integer("missing")
     with pytest.raises(NotSupportedError, match=r"x: kind: expected one of a, b, got .c.$"):

@@ -6,19 +6,23 @@ import argparse
 import os
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ubridge.core.block_formats import BlockFormat
 from ubridge.files.saving import SUFFIXES, Saved, save
 from ubridge.files.weights import Weights, load
-from ubridge.quantized import ENCODED, QuantizedWeight, block_format
+from ubridge.quantized import ENCODED, QuantizedWeight
+from ubridge.recipes import MIXTURES, Recipe, recipe_of
 from uhal import Device
 from uhal.errors import DeviceError
 
 _SHOWN = 72
+_FILES = "a file, all parts of a model, or its folder"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -26,13 +30,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m ubridge.files", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     listing = commands.add_parser("ls", help="list the tensors and the metadata of files")
-    listing.add_argument("file", nargs="+")
+    listing.add_argument("file", nargs="+", help=_FILES)
     converting = commands.add_parser("convert", help="write tensors to a file of the other kind")
     quantizing = commands.add_parser("quantize", help="write a GGUF file with quantized matrices")
     for one in (converting, quantizing):
-        one.add_argument("file", nargs="+")
+        one.add_argument("file", nargs="+", help=_FILES)
         one.add_argument("out", help=f"ends in {' or '.join(SUFFIXES)}")
-    quantizing.add_argument("--format", required=True, choices=sorted(ENCODED))
+    names = ", ".join((*ENCODED, *MIXTURES))
+    quantizing.add_argument("--format", required=True, help=f"one of {names}, in any case")
     quantizing.add_argument(
         "--only", default="", metavar="REGEX", help="names of the matrices, by default all"
     )
@@ -46,12 +51,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             elif given.command == "convert":
                 save(given.out, _Lazily(weights, _as_is), metadata=_metadata(weights, given.out))
             else:
-                chosen = re.compile(given.only)
-                save(
-                    given.out,
-                    _Lazily(weights, lambda name, one: _quantized(name, one, given.format, chosen)),
-                    metadata=_metadata(weights, given.out),
-                )
+                change = Quantizing(weights, recipe_of(given.format), re.compile(given.only))
+                metadata = change.described(_metadata(weights, given.out))
+                save(given.out, _Lazily(weights, change), metadata=metadata)
+                if summary := change.summary():
+                    print(f"{given.out}: {summary}", file=sys.stderr)
     except BrokenPipeError:
         # The reader has closed the pipe; nothing is left to flush.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -99,15 +103,61 @@ def _as_is(name: str, weight: Saved) -> Saved:
     return weight
 
 
-def _quantized(name: str, weight: Saved, format: str, chosen: re.Pattern[str]) -> Saved:
-    """A matrix with rows of whole blocks, quantized; anything else unchanged."""
-    told = block_format(format)
-    if isinstance(weight, QuantizedWeight) or len(weight.shape) != 2:
-        return weight
-    if not chosen.search(name) or weight.shape[1] % told.elements:
-        return weight
-    values = weight if isinstance(weight, np.ndarray) else weight.to_numpy()
-    return QuantizedWeight.from_numpy(values.astype(np.float32), told)
+class Quantizing:
+    """Quantizes the matrices of a model by a recipe, and knows what became of them."""
+
+    def __init__(self, weights: Weights, recipe: Recipe, chosen: re.Pattern[str]) -> None:
+        """Take matrices whose names have a part that `chosen` finds."""
+        self._recipe = recipe
+        self._chosen = chosen
+        layers = [int(match[1]) for name in weights if (match := _LAYER.search(name))]
+        self._layers = max(layers, default=-1) + 1
+        self._has_head = any(_ROLES["head"].search(name) for name in weights)
+        self._found: dict[str, BlockFormat | None] = {}
+
+    def __call__(self, name: str, weight: Saved) -> Saved:
+        """Return a matrix in blocks; anything else unchanged."""
+        is_matrix = len(weight.shape) in (2, 3) and not _NO_MATRIX.search(name)
+        if isinstance(weight, QuantizedWeight) or not is_matrix or not self._chosen.search(name):
+            return weight
+        match = _LAYER.search(name)
+        layer = int(match[1]) if match else 0
+        found = self._recipe.format_of(self._role(name), layer, self._layers, weight.shape[-1])
+        self._found[name] = found
+        if found is None:
+            return weight
+        values = weight if isinstance(weight, np.ndarray) else weight.to_numpy()
+        return QuantizedWeight.from_numpy(values.astype(np.float32), found)
+
+    def described(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
+        """Return metadata with what llama.cpp's programs write of formats, in place of the old."""
+        told = {"general.quantization_version": 2, "general.file_type": self._recipe.file_type}
+        kept = {key: value for key, value in metadata.items() if key not in told}
+        return kept | {key: np.uint32(one) for key, one in told.items() if one is not None}
+
+    def summary(self) -> str:
+        """Return a line about matrices that are not of the format asked for; empty for none."""
+        if not self._found:
+            return "no matrix was quantized: there is none of the names asked for"
+        return self._recipe.summary(Counter(self._found.values()))
+
+    def _role(self, name: str) -> str:
+        """Which kind of matrix a recipe takes a name for."""
+        if not self._has_head and _EMBEDDING.search(name):
+            return "head"
+        return next((role for role, names in _ROLES.items() if names.search(name)), "")
+
+
+_LAYER = re.compile(r"(?:^|\.)(?:blk|layers|h|blocks)\.(\d+)\.")
+_NO_MATRIX = re.compile(r"norm|ffn_gate_inp|(mlp|block_sparse_moe)\.gate\.|position_embd|\.wpe\.")
+"""Names of what is looked up or small: norms of heads, routers, positions."""
+_EMBEDDING = re.compile(r"token_embd|embed_tokens|\.wte\.|word_embeddings")
+_ROLES = {
+    "head": re.compile(r"^output\.|lm_head|output_layer"),
+    "v": re.compile(r"attn_v\.|v_proj|attn_qkv|qkv_proj|query_key_value|c_attn"),
+    "down": re.compile(r"ffn_down|down_proj|mlp\.(c_proj|fc2|dense_4h_to_h)|experts\.\d+\.w2"),
+}
+"""Names that mixtures take for one role, in GGUF files and in those of transformers."""
 
 
 def _metadata(weights: Weights, out: str) -> dict[str, Any]:

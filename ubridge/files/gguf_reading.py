@@ -24,6 +24,8 @@ from uhal.errors import ArgumentValueError
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 DEFAULT_ALIGNMENT = 32
+MOST_ALIGNMENT = 1 << 16
+"""That of the largest pages: more would let a small file ask for terabytes."""
 MOST_AXES = 4
 MOST_TENSORS = 1 << 16
 """More than any model has; a list of them takes some 30 MB."""
@@ -125,11 +127,17 @@ def _name(reader: Reader, what: str) -> str:
 
 def _alignment(file: MappedFile, metadata: Metadata) -> int:
     found = metadata.get("general.alignment", DEFAULT_ALIGNMENT)
-    if type(found) is not int or found < 1 or found & (found - 1):
+    if not is_alignment(found):
         raise InvalidFileError(
-            f"{file.path}: general.alignment: expected a power of two, got {found!r:.80}"
+            f"{file.path}: general.alignment: expected a power of two of at most {MOST_ALIGNMENT}, "
+            f"got {found!r:.80}"
         )
-    return found
+    return int(found)
+
+
+def is_alignment(value: object) -> bool:
+    """Say whether tensors may begin at multiples of a value."""
+    return type(value) is int and 0 < value <= MOST_ALIGNMENT and not value & (value - 1)
 
 
 def _tensor(reader: Reader) -> tuple[str, ElementType, tuple[int, ...], int, int]:
@@ -175,13 +183,19 @@ def parts_of(path: Path) -> list[Path]:
 
 
 def require_parts(files: list[tuple[MappedFile, GGUFFile]]) -> None:
-    """Refuse files that are not the parts of one model, in this order."""
+    """Refuse files that are not all the parts of one model, in this order."""
     tensors = sum(len(contents.entries) for _, contents in files)
     for number, (file, contents) in enumerate(files):
         given = contents.metadata
+        count = given.get("split.count", len(files))
+        if len(files) == 1 and count not in (0, 1):
+            raise InvalidFileError(
+                f"{file.path}: split.count: this is one of {count!r:.20} parts, and its name does "
+                "not lead to the others. Name them NAME-00001-of-00003.gguf and so on, or give all."
+            )
         expected = {"split.no": number, "split.count": len(files), "split.tensors.count": tensors}
         for key, value in expected.items():
-            if key in given and given[key] != value:
+            if len(files) > 1 and key in given and given[key] != value:
                 raise InvalidFileError(
                     f"{file.path}: {key}: expected {value}, as there are {len(files)} files with "
                     f"{tensors} tensors, got {given[key]!r:.80}"

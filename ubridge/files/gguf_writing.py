@@ -10,7 +10,15 @@ import numpy as np
 
 from ubridge.core.block_formats import BlockFormat
 from ubridge.files.entries import bytes_of
-from ubridge.files.gguf_reading import DEFAULT_ALIGNMENT, MAGIC, MOST_AXES, MOST_NAME_BYTES, TYPES
+from ubridge.files.gguf_reading import (
+    DEFAULT_ALIGNMENT,
+    MAGIC,
+    MOST_ALIGNMENT,
+    MOST_AXES,
+    MOST_NAME_BYTES,
+    TYPES,
+    is_alignment,
+)
 from ubridge.files.gguf_values import ARRAY, BOOL, NUMBERS, TEXT
 from uhal import DType
 from uhal.errors import ArgumentTypeError, ArgumentValueError
@@ -64,9 +72,12 @@ def write_head(out: BinaryIO, tensors: Sequence[Told], metadata: Mapping[str, An
 def alignment_of(metadata: Mapping[str, Any]) -> int:
     """Return the alignment of tensors. `ArgumentValueError` when it is invalid."""
     found = metadata.get(_ALIGNMENT_KEY, DEFAULT_ALIGNMENT)
-    if not isinstance(found, (int, np.integer)) or found < 1 or found & (found - 1):
-        raise ArgumentValueError(f"{_ALIGNMENT_KEY}: expected a power of two, got {found!r}")
-    return int(found)
+    value = found.item() if isinstance(found, np.integer) else found
+    if not is_alignment(value):
+        raise ArgumentValueError(
+            f"{_ALIGNMENT_KEY}: expected a power of two of at most {MOST_ALIGNMENT}, got {found!r}"
+        )
+    return int(value)
 
 
 def _text(value: str, what: str, most: int) -> bytes:

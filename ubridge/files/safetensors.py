@@ -19,7 +19,7 @@ from uhal.dtypes import bf16, bool_, f8e4m3, f16, f32, f64, i8, i16, i32, i64, u
 
 MOST_HEADER_BYTES = 100_000_000
 """The limit of the format's own package."""
-_METADATA = "__metadata__"
+METADATA = "__metadata__"
 _LENGTH = struct.Struct("<Q")
 
 DTYPES: Mapping[str, DType] = {
@@ -53,7 +53,8 @@ def read_safetensors(file: MappedFile) -> tuple[dict[str, str], list[TensorEntry
         )
     start = _LENGTH.size + length
     header = _header(file, file.view(_LENGTH.size, length).tobytes())
-    metadata = header.pop(_METADATA, {})
+    metadata = header.pop(METADATA, None)
+    metadata = {} if metadata is None else metadata
     if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
         raise InvalidFileError(f"{file.path}: expected metadata of texts, got {metadata!r:.80}")
     entries = [_entry(file, name, told, start) for name, told in header.items()]
@@ -132,7 +133,7 @@ def header_bytes(
 
     Its length is a multiple of 8, so tensors are aligned if those with the widest type come first.
     """
-    header: dict[str, Any] = {_METADATA: dict(metadata)} if metadata else {}
+    header: dict[str, Any] = {METADATA: dict(metadata)} if metadata else {}
     at = 0
     for name, dtype, shape in tensors:
         nbytes = bytes_of(dtype, shape)

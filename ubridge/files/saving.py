@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import tempfile
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -82,6 +82,10 @@ def _require_plain(
     told: Sequence[tuple[str, DType | BlockFormat, tuple[int, ...]]], metadata: Mapping[str, Any]
 ) -> None:
     for name, kind, _ in told:
+        if name == safetensors.METADATA:
+            raise ArgumentValueError(
+                f"save: expected names of tensors, got the format's own {name}"
+            )
         if isinstance(kind, BlockFormat):
             raise ArgumentTypeError(
                 f"save: {name}: safetensors have no {kind.name}; save as .gguf, or dequantize()"
@@ -103,14 +107,12 @@ def _bytes_of(tensor: Saved) -> memoryview:
 @contextmanager
 def _replacing(target: Path) -> Iterator[BinaryIO]:
     """A new file beside the target, which replaces it if nothing went wrong."""
-    descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    name = target.with_name(f".{target.name[:200]}.{secrets.token_hex(8)}")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
+    descriptor = os.open(name, flags, 0o666)
     try:
         with os.fdopen(descriptor, "wb") as out:
             yield out
-        # As `open` would make it.
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(name, 0o666 & ~mask)
         os.replace(name, target)
     except BaseException:
         os.unlink(name)

@@ -211,6 +211,10 @@ class Settings:
         for name in names:
             self._asked.update(self._keys(name))
 
+    def __iter__(self) -> Iterator[str]:
+        """Yield the keys of the file."""
+        return iter(self._values)
+
     def asked(self) -> set[str]:
         """Return the keys that were asked for, in any spelling."""
         return set(self._asked)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
-from pathlib import Path
 from typing import Any, TypeAlias
 
 from ubridge.core.block_formats import BlockFormat
 from ubridge.core.layout import Layout
 from ubridge.files.entries import TensorEntry
 from ubridge.files.errors import InvalidFileError
-from ubridge.files.gguf_reading import is_gguf, parts_of, read_gguf, require_parts
+from ubridge.files.folders import files_of
+from ubridge.files.gguf_reading import is_gguf, read_gguf, require_parts
 from ubridge.files.mapped import Bytes, MappedFile
 from ubridge.files.safetensors import is_safetensors, read_safetensors
 from ubridge.files.transfers import transfer
@@ -32,20 +31,20 @@ PathLike: TypeAlias = str | os.PathLike[str]
 def load(path: PathLike | Sequence[PathLike], *, device: DeviceLike | None = None) -> Weights:
     """Open a file of weights: safetensors or GGUF, told apart by what is in them.
 
-    Of a model in several files give them all, one part of a split GGUF, or the `.index.json` of
-    safetensors; parts lie in one folder. Nothing but the headers is read: `Weights` brings a tensor
-    to `device`, by default the current one, when it is asked for. On the host backend the pages of
-    the file are the tensor's memory.
+    Of a model in several files give them all, their folder, one part of a split GGUF, or the
+    `.index.json` of safetensors; parts lie in one folder. Nothing but the headers is read:
+    `Weights` brings a tensor to `device`, by default the current one, when it is asked for. On the
+    host backend the pages of the file are the tensor's memory.
 
-    Raises `OSError` for a file that cannot be opened, and `InvalidFileError`, an
-    `InvalidImageError`, for one that is damaged.
+    Raises `OSError` for a file that cannot be opened, `InvalidFileError`, an `InvalidImageError`,
+    for one that is damaged, and `NotFoundError` for a folder without weights.
     """
     wanted = Device.current() if device is None else as_device(device)
     paths = [path] if isinstance(path, (str, os.PathLike)) else list(path)
     if not paths:
         raise ArgumentValueError("load: expected a path, got none")
     if len(paths) == 1:
-        paths = list(_all_parts(Path(paths[0])))
+        paths = list(files_of(paths[0]))
     metadata: dict[str, Any] = {}
     entries: dict[str, TensorEntry] = {}
     parts = []
@@ -71,24 +70,8 @@ def load(path: PathLike | Sequence[PathLike], *, device: DeviceLike | None = Non
                     f"{file.path}: {entry.name!r:.80} is in {entries[entry.name].file.path}, too"
                 )
             entries[entry.name] = entry
-    if len(parts) > 1:
-        require_parts(parts)
+    require_parts(parts)
     return Weights(entries, _Metadata(metadata), wanted)
-
-
-def _all_parts(path: Path) -> Sequence[Path]:
-    if not path.name.endswith(".index.json"):
-        return parts_of(path)
-    try:
-        files = json.loads(path.read_text(encoding="utf-8"))["weight_map"]
-        names = dict.fromkeys(files.values())
-        if not all(isinstance(name, str) and Path(name).name == name for name in names):
-            raise TypeError("a file of another folder")
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise InvalidFileError(
-            f"{path}: expected an index with the files of names in weight_map ({error})"
-        ) from error
-    return [path.with_name(name) for name in names]
 
 
 class _Metadata(Mapping[str, Any]):

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 import ubridge as ub
+from ubridge.files.folders import PICKLES, expanded, pickled, weights_in
 from ubridge.files.gguf_reading import MAGIC
 from ubridge.files.settings import Settings
 from ubridge.models import rwkv5
@@ -29,7 +30,6 @@ from ubridge.models.table import (
 from uhal import Device
 from uhal.errors import NotFoundError, NotSupportedError
 
-_PICKLES = (".bin", ".pt", ".pth", ".ckpt")
 _KIND = "general.architecture"
 
 
@@ -62,9 +62,9 @@ def open_source(path: Path, device: Device) -> Source:
     Raises `NotFoundError` where there is no model, `NotSupportedError` for kinds of files and
     architectures that are not read, `InvalidFileError` for damaged files.
     """
-    path = path.expanduser()
-    if path.suffix in _PICKLES:
-        raise _pickled(path)
+    path = expanded(path)
+    if path.suffix in PICKLES:
+        raise pickled(path)
     if _begins_as_gguf(path):
         return _open_gguf(path, device)
     if path.is_file():
@@ -79,15 +79,15 @@ def open_source(path: Path, device: Device) -> Source:
             f"{path}: this is a LoRA adapter, not a model; merge it into its base with peft's "
             "merge_and_unload() and save that"
         )
-    if not (path / "config.json").exists():
-        return _open_gguf(_only_gguf(path), device)
+    files = weights_in(path)
+    if files[0].suffix == ".gguf":
+        return _open_gguf(files[0], device)
     return _open_folder(path, device)
 
 
 def _open_folder(folder: Path, device: Device, file: Path | None = None) -> Source:
     config = _configuration(folder)
-    files = _safetensors(folder) if file is None else [file]
-    weights = ub.load([*files] if len(files) > 1 else files[0], device=device)
+    weights = ub.load(file or folder, device=device)
     notices = []
     if config.value("model_type") == "rwkv5":
         config = spelled_alike(config).read_as({}, bounds=_bounds(weights))
@@ -193,38 +193,6 @@ def _row_of_gguf(path: Path, kind: str, weights: ub.Weights) -> str:
     known = ", ".join(sorted({row.gguf for row in ROWS.values() if row.gguf}))
     raise NotSupportedError(
         f"{path}: {_KIND}: expected one of {known}, got {kind!r}; {PAGE} shows how to add a row"
-    )
-
-
-def _safetensors(folder: Path) -> list[Path]:
-    for name in ("model.safetensors.index.json", "model.safetensors"):
-        if (folder / name).exists():
-            return [folder / name]
-    files = sorted(folder.glob("*.safetensors"))
-    if files:
-        return files
-    pickles = [one for one in sorted(folder.iterdir()) if one.suffix in _PICKLES]
-    if pickles:
-        raise _pickled(pickles[0])
-    raise NotFoundError(f"{folder}: expected *.safetensors beside config.json, there are none")
-
-
-def _only_gguf(folder: Path) -> Path:
-    # Of a model in parts, the first stands for all.
-    files = [one for one in sorted(folder.glob("*.gguf")) if "-of-" not in one.name]
-    files += sorted(folder.glob("*-00001-of-*.gguf"))
-    if len(files) != 1:
-        given = ", ".join(one.name for one in files) or "neither"
-        raise NotFoundError(
-            f"{folder}: expected a config.json with *.safetensors, or one .gguf file, got {given}"
-        )
-    return files[0]
-
-
-def _pickled(path: Path) -> NotSupportedError:
-    return NotSupportedError(
-        f"{path}: a pickle can run any program when it is read, so it is not; save the model as "
-        "safetensors: transformers' save_pretrained() does"
     )
 
 

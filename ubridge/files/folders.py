@@ -1,0 +1,78 @@
+"""Which files a path stands for: a folder's weights, all parts of a split model."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ubridge.files.errors import InvalidFileError
+from ubridge.files.gguf_reading import parts_of
+from ubridge.files.settings import Settings, shown
+from uhal.errors import NotFoundError, NotSupportedError
+
+PICKLES = (".bin", ".pt", ".pth", ".ckpt")
+_INDEX = ".index.json"
+
+
+def files_of(path: str | os.PathLike[str]) -> list[Path]:
+    """Return the files of weights that a folder, an index or a part of a split model stands for.
+
+    Raises `NotFoundError` and `NotSupportedError` for a folder without any, `InvalidFileError` for
+    an index that is damaged.
+    """
+    place = Path(path)
+    if place.is_dir():
+        found = weights_in(place)
+        return found if len(found) > 1 else files_of(found[0])
+    if place.name.endswith(_INDEX):
+        return _parts_of_index(place)
+    return parts_of(place)
+
+
+def weights_in(folder: Path) -> list[Path]:
+    """Return a folder's safetensors, or their index, else its one GGUF file."""
+    for name in (f"model.safetensors{_INDEX}", "model.safetensors"):
+        if (folder / name).exists():
+            return [folder / name]
+    found = sorted(folder.glob("*.safetensors"))
+    if found:
+        return found
+    # Of a model in parts, the first stands for all.
+    found = [one for one in sorted(folder.glob("*.gguf")) if "-of-" not in one.name]
+    found += sorted(folder.glob("*-00001-of-*.gguf"))
+    if len(found) == 1:
+        return found
+    pickles = [one for one in sorted(folder.iterdir()) if one.suffix in PICKLES]
+    if pickles and not found:
+        raise pickled(pickles[0])
+    given = ", ".join(one.name for one in found) or "neither"
+    raise NotFoundError(f"{folder}: expected *.safetensors or one .gguf file, got {given}")
+
+
+def expanded(path: Path) -> Path:
+    """Return a path with `~` replaced. `NotFoundError` for a user that there is not."""
+    try:
+        return path.expanduser()
+    except RuntimeError as error:
+        raise NotFoundError(f"{path}: {error}") from None
+
+
+def pickled(path: Path) -> NotSupportedError:
+    """Return the refusal of a pickle."""
+    return NotSupportedError(
+        f"{path}: a pickle can run any program when it is read, so it is not; save the model as "
+        "safetensors: transformers' save_pretrained() does"
+    )
+
+
+def _parts_of_index(path: Path) -> list[Path]:
+    places = Settings.read(path).section("weight_map")
+    names = dict.fromkeys(places.text(tensor) for tensor in places)
+    for name in names:
+        if Path(name).name != name:
+            raise InvalidFileError(
+                f"{path}: weight_map: expected names of files beside it, got {shown(name)}"
+            )
+    if not names:
+        raise InvalidFileError(f"{path}: weight_map: expected names of files, got none")
+    return [path.with_name(name) for name in names]
