@@ -20,13 +20,13 @@ def files_of(path: str | os.PathLike[str]) -> list[Path]:
     Raises `NotFoundError` and `NotSupportedError` for a folder without any, `InvalidFileError` for
     an index that is damaged.
     """
-    place = Path(path)
-    if place.is_dir():
-        found = weights_in(place)
+    given = Path(path)
+    if given.is_dir():
+        found = weights_in(given)
         return found if len(found) > 1 else files_of(found[0])
-    if place.name.endswith(_INDEX):
-        return _parts_of_index(place)
-    return parts_of(place)
+    if given.name.endswith(_INDEX):
+        return _parts_of_index(given)
+    return parts_of(given)
 
 
 def weights_in(folder: Path) -> list[Path]:
@@ -66,8 +66,8 @@ def pickled(path: Path) -> NotSupportedError:
 
 
 def _parts_of_index(path: Path) -> list[Path]:
-    places = Settings.read(path).section("weight_map")
-    names = dict.fromkeys(places.text(tensor) for tensor in places)
+    files = Settings.read(path).section("weight_map")
+    names = dict.fromkeys(files.text(tensor) for tensor in files)
     for name in names:
         if Path(name).name != name:
             raise InvalidFileError(

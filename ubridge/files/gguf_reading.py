@@ -58,6 +58,14 @@ def is_gguf(file: MappedFile) -> bool:
     return file.pages[:4].tobytes() == MAGIC
 
 
+def begins_as_gguf(path: Path) -> bool:
+    """Say whether a path is a GGUF file, whatever it is called."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(MAGIC)) == MAGIC
+
+
 def read_gguf(file: MappedFile) -> GGUFFile:
     """Return the contents of a file. Raises `InvalidFileError`."""
     reader = Reader(file)

@@ -64,11 +64,11 @@ class Rope:
         sections = (config.section("rope_scaling"), newer)
 
         def told(name: str, *more: Settings) -> Settings:
-            """The place that says a value; those that come later say it in vain."""
-            places = [*sections, *more]
-            for one in places:
+            """The first object that says a value; the others say it in vain."""
+            objects = [*sections, *more]
+            for one in objects:
                 one.ignore(name)
-            return next((one for one in places if name in one), places[-1])
+            return next((one for one in objects if name in one), objects[-1])
 
         named = "rope_type" if any("rope_type" in one for one in sections) else "type"
         kind = told(named).text(named, "default")

@@ -13,7 +13,7 @@ import numpy as np
 
 import ubridge as ub
 from ubridge.files.folders import PICKLES, expanded, pickled, weights_in
-from ubridge.files.gguf_reading import MAGIC
+from ubridge.files.gguf_reading import begins_as_gguf
 from ubridge.files.settings import Settings
 from ubridge.models import rwkv5
 from ubridge.models.architecture import Architecture
@@ -65,7 +65,7 @@ def open_source(path: Path, device: Device) -> Source:
     path = expanded(path)
     if path.suffix in PICKLES:
         raise pickled(path)
-    if _begins_as_gguf(path):
+    if path.suffix == ".gguf" or begins_as_gguf(path):
         return _open_gguf(path, device)
     if path.is_file():
         return _open_folder(path.parent, device, path)
@@ -160,6 +160,8 @@ def _bounds(weights: ub.Weights) -> dict[str, tuple[int, str]]:
 
 
 def _open_gguf(path: Path, device: Device) -> Source:
+    if not path.exists():
+        raise NotFoundError(f"{path}: there is no such file")
     weights = ub.load(path, device=device)
     kind = Settings(path, {_KIND: weights.metadata.get(_KIND)}).text(_KIND)
     name = _row_of_gguf(path, kind, weights)
@@ -174,18 +176,10 @@ def _open_gguf(path: Path, device: Device) -> Source:
     return Source(path, design, weights, names, True, taken.__contains__, notices)
 
 
-def _begins_as_gguf(path: Path) -> bool:
-    """Whether a path is a GGUF file, whatever it is called."""
-    if not path.is_file():
-        if path.suffix == ".gguf" and not path.exists():
-            raise NotFoundError(f"{path}: there is no such file")
-        return False
-    with path.open("rb") as file:
-        return file.read(len(MAGIC)) == MAGIC or path.suffix == ".gguf"
-
-
 def _row_of_gguf(path: Path, kind: str, weights: ub.Weights) -> str:
-    if kind == "llama" and weights.metadata.get("llama.expert_count"):
+    key = "llama.expert_count"
+    experts = Settings(path, {key: weights.metadata.get(key)}).integer(key, 0)
+    if kind == "llama" and experts:
         return "mixtral"
     for name, row in ROWS.items():
         if row.gguf == kind and kind:

@@ -136,11 +136,15 @@ def test_kinds_of_files_that_are_not_read_are_named(tmp_path: Path, llama: Llama
     refused(tmp_path / "lora", "LoRA adapter.*merge_and_unload", NotSupportedError)
     refused(tmp_path / "nothing", "expected a folder with config.json", NotFoundError)
     (tmp_path / "empty").mkdir()
-    refused(tmp_path / "empty", "expected a config.json .* or one .gguf", NotFoundError)
-    (tmp_path / "empty" / "config.json").write_text("[")
-    refused(tmp_path / "empty", "config.json: expected JSON")
+    lacking = r"expected \*\.safetensors or one \.gguf file, got neither"
+    refused(tmp_path / "empty", lacking, NotFoundError)
     (tmp_path / "empty" / "config.json").write_text(json.dumps(config))
-    refused(tmp_path / "empty", r"expected \*.safetensors beside config.json", NotFoundError)
+    refused(tmp_path / "empty", lacking, NotFoundError)
+    folder = written(tmp_path, config, weights)
+    (folder / "config.json").write_text("[")
+    refused(folder, r"config\.json: expected JSON")
+    (folder / "config.json").unlink()
+    refused(folder, r"config\.json: expected a model's configuration", NotFoundError)
 
 
 def test_a_configuration_that_says_nonsense(tmp_path: Path, llama: Llama) -> None:

@@ -6,12 +6,15 @@ import argparse
 import json
 import sys
 import time
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TextIO
 
+from ubridge.files.errors import FileWarning
+from ubridge.files.gguf_reading import begins_as_gguf
 from ubridge.models.model import Model
 from ubridge.models.text.generation import Generation
 from ubridge.models.text.sampling import Sampling
@@ -32,7 +35,7 @@ def add_loading(parser: argparse.ArgumentParser) -> None:
     add("--device", type=int, default=0, metavar="I", help="ordinal of the device (default 0)")
     add("--cpu", action="store_true", help="run on the host, as --backend host does")
     add("--dtype", choices=("f32", "f16", "bf16"), help="default: that of the files")
-    add("--quant", metavar="FORMAT", help="bring matrices to a format such as q4_K or q8_0")
+    add("--quant", metavar="FORMAT", help="bring matrices to a format such as Q4_K_M or Q8_0")
     add("--context", type=int, metavar="N", help="tokens there is room for")
 
 
@@ -87,9 +90,17 @@ def loaded(
     device = Api.quick_init(options.device, backend=backend)
     print(f"{device.backend}:{device.ordinal} {device.name}", file=sys.stderr)
     start = time.perf_counter()
-    model = Model.load(
-        path, dtype=options.dtype, quantize=options.quant, context=options.context, progress=True
-    )
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", FileWarning)
+        model = Model.load(
+            path,
+            dtype=options.dtype,
+            quantize=options.quant,
+            context=options.context,
+            progress=True,
+        )
+    for one in told:
+        print(one.message, file=sys.stderr)
     if tokenizer is not None:
         model.tokenizer = Tokenizer.load(tokenizer)
     print(f"loaded the model in {time.perf_counter() - start}s", file=out or sys.stderr)
@@ -108,7 +119,7 @@ def gathered(
     for path in [*files, *([config] if config else [])]:
         if not path.is_file():
             raise FileNotFoundError(f"{path}: there is no such file")
-    if len(files) == 1 and files[0].suffix == ".gguf":
+    if len(files) == 1 and begins_as_gguf(files[0]):
         yield files[0]
         return
     beside = files[0].parent
