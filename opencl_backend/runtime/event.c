@@ -59,7 +59,8 @@ uhalClResult uhalClEventRecord(void *handle, void *stream_handle) {
     return 0;
 }
 
-bool uhal_cl_event_take(void *handle, cl_event *mark, uhal_cl_stream **stream) {
+/* The marker and its stream, both held for the caller; false: it was never recorded. */
+static bool take(void *handle, cl_event *mark, uhal_cl_stream **stream) {
     uhal_cl_event *event = handle;
     pthread_mutex_lock(&event->lock);
     *mark = event->mark;
@@ -72,10 +73,29 @@ bool uhal_cl_event_take(void *handle, cl_event *mark, uhal_cl_stream **stream) {
     return *mark != NULL;
 }
 
+uhalClResult uhalClStreamWaitEvent(void *handle, void *event, unsigned int flags) {
+    (void)flags;
+    uhal_cl_stream *stream = handle;
+    uhal_cl_stream *recorded;
+    cl_event mark;
+    if (!take(event, &mark, &recorded))
+        return 0;
+    int status;
+    /* An event of another context cannot be waited for in this one. */
+    if (recorded->device != stream->device)
+        status = uhal_cl.cl.clWaitForEvents(1, &mark);
+    else
+        status = uhal_cl.cl.clEnqueueBarrierWithWaitList(stream->queue, 1, &mark, NULL);
+    atomic_fetch_add(&stream->submitted, 1);
+    uhal_cl_stream_drop(recorded);
+    uhal_cl.cl.clReleaseEvent(mark);
+    return status;
+}
+
 uhalClResult uhalClEventSynchronize(void *handle) {
     cl_event mark;
     uhal_cl_stream *stream;
-    if (!uhal_cl_event_take(handle, &mark, &stream))
+    if (!take(handle, &mark, &stream))
         return 0;
     const int status = uhal_cl.cl.clWaitForEvents(1, &mark);
     let_go(mark, stream);
@@ -85,7 +105,7 @@ uhalClResult uhalClEventSynchronize(void *handle) {
 uhalClResult uhalClEventQuery(void *handle) {
     cl_event mark;
     uhal_cl_stream *stream;
-    if (!uhal_cl_event_take(handle, &mark, &stream))
+    if (!take(handle, &mark, &stream))
         return 0;
     const int status = uhal_cl_event_status(mark);
     let_go(mark, stream);
@@ -101,7 +121,7 @@ static int time_of(cl_event mark, uint64_t *nanoseconds) {
 static int end_of(void *handle, uint64_t *nanoseconds) {
     cl_event mark;
     uhal_cl_stream *stream;
-    if (!((uhal_cl_event *)handle)->timed || !uhal_cl_event_take(handle, &mark, &stream))
+    if (!((uhal_cl_event *)handle)->timed || !take(handle, &mark, &stream))
         return CL_PROFILING_INFO_NOT_AVAILABLE;
     int status = uhal_cl_event_status(mark);
     if (status == 0)

@@ -1,7 +1,6 @@
 #define _POSIX_C_SOURCE 200809L
 
 #include "stream.h"
-#include "event.h"
 
 #include <stdlib.h>
 #include <time.h>
@@ -202,24 +201,5 @@ uhalClResult uhalClStreamQuery(void *handle) {
         }
     }
     pthread_mutex_unlock(&stream->lock);
-    return status;
-}
-
-uhalClResult uhalClStreamWaitEvent(void *handle, void *event, unsigned int flags) {
-    (void)flags;
-    uhal_cl_stream *stream = handle;
-    uhal_cl_stream *recorded;
-    cl_event mark;
-    if (!uhal_cl_event_take(event, &mark, &recorded))
-        return 0;
-    int status;
-    /* An event of another context cannot be waited for in this one. */
-    if (recorded->device != stream->device)
-        status = uhal_cl.cl.clWaitForEvents(1, &mark);
-    else
-        status = uhal_cl.cl.clEnqueueBarrierWithWaitList(stream->queue, 1, &mark, NULL);
-    atomic_fetch_add(&stream->submitted, 1);
-    uhal_cl_stream_drop(recorded);
-    uhal_cl.cl.clReleaseEvent(mark);
     return status;
 }

@@ -1,70 +1,9 @@
 #include "copy.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "fault.h"
-
-/* -- copies under way -------------------------------------------------------------------------- */
-
-static void list(uhal_hsa_copy *copy) {
-    uhal_hsa_device *device = copy->device;
-    pthread_mutex_lock(&device->lock);
-    copy->previous = NULL;
-    copy->next = device->copies;
-    if (copy->next != NULL)
-        copy->next->previous = copy;
-    device->copies = copy;
-    pthread_mutex_unlock(&device->lock);
-}
-
-static void unlist(uhal_hsa_copy *copy) {
-    uhal_hsa_device *device = copy->device;
-    pthread_mutex_lock(&device->lock);
-    if (copy->previous != NULL)
-        copy->previous->next = copy->next;
-    else
-        device->copies = copy->next;
-    if (copy->next != NULL)
-        copy->next->previous = copy->previous;
-    pthread_mutex_unlock(&device->lock);
-}
-
-int uhal_hsa_copies_failed(uhal_hsa_device *device, char *words, size_t bytes) {
-    int code = 0;
-    pthread_mutex_lock(&device->lock);
-    for (const uhal_hsa_copy *copy = device->copies; copy != NULL && code == 0; copy = copy->next) {
-        for (uint32_t i = 0; i < copy->count; ++i)
-            if (uhal_hsa.hsa.hsa_signal_load_scacquire(copy->signals[i]) < 0)
-                code = UHAL_HSA_LOST_COPY;
-        if (code == 0 && copy->peer != NULL && atomic_load(&copy->peer->lost) != 0)
-            code = UHAL_HSA_LOST_PEER;
-        if (code != 0)
-            snprintf(words, bytes, "it was copying %zu bytes", copy->bytes);
-    }
-    pthread_mutex_unlock(&device->lock);
-    return code;
-}
-
-/* Frees what a copy that is done, or was never submitted, has taken. */
-static void dispose(uhal_hsa_copy *copy) {
-    for (uint32_t i = 0; i < copy->count; ++i)
-        uhal_hsa_signal_give(copy->signals[i]);
-    if (copy->piece != NULL)
-        uhal_hsa_piece_give(copy->device, copy->piece);
-    if (copy->pinned != NULL)
-        uhal_hsa.hsa.hsa_amd_memory_pool_free(copy->pinned);
-    uhal_hsa_mark_drop(copy->before);
-    free(copy);
-}
-
-void uhal_hsa_copy_drop(void *object) {
-    uhal_hsa_copy *copy = object;
-    if (atomic_fetch_sub(&copy->holders, 1) != 1)
-        return;
-    unlist(copy);
-    dispose(copy);
-}
+#include "wait.h"
 
 int uhal_hsa_copy_wait(uhal_hsa_copy *copy) {
     int status = 0;
@@ -72,8 +11,6 @@ int uhal_hsa_copy_wait(uhal_hsa_copy *copy) {
         status = uhal_hsa_wait(copy->device, copy->signals[i]);
     return status;
 }
-
-/* -- submitting -------------------------------------------------------------------------------- */
 
 /* Starts one; its signal is the copy's newest. */
 static hsa_status_t start(uhal_hsa_copy *copy, const uhal_hsa_part *part, int chained) {
@@ -142,7 +79,7 @@ int uhal_hsa_copy_submit(uhal_hsa_stream *stream, const uhal_hsa_part *parts, ui
     copy->pinned = freight.pinned;
     copy->peer = freight.peer;
     atomic_init(&copy->holders, kept != NULL ? 2 : 1);
-    list(copy);
+    uhal_hsa_copy_list(copy);
     int status = uhal_hsa_check(device);
     if (status == 0)
         status = submit(stream, copy, parts, count, chained);
@@ -152,9 +89,7 @@ int uhal_hsa_copy_submit(uhal_hsa_stream *stream, const uhal_hsa_part *parts, ui
         return 0;
     }
     /* What a lost device still uses stays where it is. */
-    if (status < UHAL_HSA_LOST) {
-        unlist(copy);
-        dispose(copy);
-    }
+    if (status < UHAL_HSA_LOST)
+        uhal_hsa_copy_free(copy);
     return status;
 }

@@ -2,12 +2,15 @@
 
 #include "device.h"
 
+#include <inttypes.h>
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 
-#include "copy.h"
 #include "fault.h"
+#include "ranges.h"
 #include "staging.h"
+#include "wait.h"
 
 static _Thread_local uhal_hsa_device *current;
 
@@ -41,6 +44,53 @@ uhal_hsa_device *uhal_hsa_device_of(hsa_agent_t agent) {
     return NULL;
 }
 
+/* -- events of the system ---------------------------------------------------------------------- */
+
+typedef struct reason {
+    uint32_t bit;
+    const char *words;
+} reason;
+
+static const reason REASONS[] = {
+    {HSA_AMD_MEMORY_FAULT_PAGE_NOT_PRESENT, "no memory there"},
+    {HSA_AMD_MEMORY_FAULT_READ_ONLY, "written, and read-only"},
+    {HSA_AMD_MEMORY_FAULT_NX, "executed, and no code"},
+    {HSA_AMD_MEMORY_FAULT_HOST_ONLY, "the host's only"},
+    {HSA_AMD_MEMORY_FAULT_DRAMECC, "uncorrectable error of the DRAM"},
+    {HSA_AMD_MEMORY_FAULT_IMPRECISE, "the address is not exact"},
+    {HSA_AMD_MEMORY_FAULT_SRAMECC, "uncorrectable error of the SRAM"},
+};
+
+static void tell_reasons(uint32_t mask, char *text, size_t bytes) {
+    size_t used = 0;
+    text[0] = '\0';
+    for (size_t i = 0; i < sizeof REASONS / sizeof *REASONS && used < bytes; ++i)
+        if (mask & REASONS[i].bit)
+            used += (size_t)snprintf(text + used, bytes - used, "%s%s", used ? ", " : "",
+                                     REASONS[i].words);
+}
+
+/* Called on a thread of the runtime, which must not be stopped by an exit of ours. */
+static hsa_status_t system_event(const hsa_amd_event_t *event, void *data) {
+    (void)data;
+    /* Every kind of event has the agent at this offset. */
+    uhal_hsa_device *device = uhal_hsa_device_of(event->memory_fault.agent);
+    if (device == NULL)
+        return HSA_STATUS_ERROR; /* another library's: as if we were not there */
+    if (event->event_type == HSA_AMD_GPU_HW_EXCEPTION_EVENT) {
+        uhal_hsa_lose(device, NULL, UHAL_HSA_LOST_EXCEPTION, "the device met a hardware exception");
+        return HSA_STATUS_SUCCESS;
+    }
+    char reasons[160];
+    char where[120];
+    const uint64_t address = event->memory_fault.virtual_address;
+    tell_reasons(event->memory_fault.fault_reason_mask, reasons, sizeof reasons);
+    uhal_hsa_ranges_describe(address, where, sizeof where);
+    uhal_hsa_lose(device, NULL, UHAL_HSA_LOST_MEMORY_FAULT, "at address 0x%" PRIx64 " (%s): %s",
+                  address, where, reasons[0] != '\0' ? reasons : "no reason was told");
+    return HSA_STATUS_SUCCESS;
+}
+
 /* -- open and close ---------------------------------------------------------------------------- */
 
 uhalHsaResult uhalHsaDeviceOpen(void **context, const uhalHsaDeviceInfo *info) {
@@ -56,7 +106,7 @@ uhalHsaResult uhalHsaDeviceOpen(void **context, const uhalHsaDeviceInfo *info) {
     pthread_mutex_lock(&open_lock);
     if (!watching) {
         /* Another library of the process may have one already: then it decides what a fault does. */
-        uhal_hsa.hsa.hsa_amd_register_system_event_handler(uhal_hsa_system_event, NULL);
+        uhal_hsa.hsa.hsa_amd_register_system_event_handler(system_event, NULL);
         watching = 1;
     }
     atomic_store(&open_devices[info->ordinal], device);
@@ -178,46 +228,4 @@ hsa_status_t uhal_hsa_device_time(uhal_hsa_device *device) {
         atomic_store(&device->timed, 1);
     pthread_mutex_unlock(&device->lock);
     return status;
-}
-
-/* -- waiting ----------------------------------------------------------------------------------- */
-
-static const uhal_hsa_patience FOR_EVER = {NULL, NULL};
-
-int uhal_hsa_wait_while(uhal_hsa_device *device, hsa_signal_t signal, uhal_hsa_patience patience) {
-    const uint64_t deadline_ns = uhal_hsa.settings.deadline_ns;
-    const uint64_t began = uhal_hsa_now_ns();
-    for (;;) {
-        const hsa_signal_value_t value = uhal_hsa.hsa.hsa_signal_wait_scacquire(
-            signal, HSA_SIGNAL_CONDITION_LT, 1, uhal_hsa.slice_ticks, HSA_WAIT_STATE_BLOCKED);
-        if (value == 0)
-            return 0;
-        const int status = uhal_hsa_check_work(device);
-        if (status != 0)
-            return status;
-        if (deadline_ns != 0 && uhal_hsa_now_ns() - began > deadline_ns)
-            return uhal_hsa_overdue(device);
-        if (patience.go_on != NULL && patience.go_on(patience.user_data) == 0)
-            return UHAL_HSA_NOT_READY;
-    }
-}
-
-int uhal_hsa_wait(uhal_hsa_device *device, hsa_signal_t signal) {
-    return uhal_hsa_wait_while(device, signal, FOR_EVER);
-}
-
-int uhal_hsa_wait_queue_while(uhal_hsa_queue *queue, uint64_t upto, uhal_hsa_patience patience) {
-    uhal_hsa_mark *mark;
-    int status = uhal_hsa_queue_cover(queue, upto, &mark);
-    if (status != 0 || mark == NULL)
-        return status;
-    status = uhal_hsa_wait_while(queue->device, mark->signal, patience);
-    uhal_hsa_mark_drop(mark);
-    if (status == 0)
-        uhal_hsa_queue_reap(queue);
-    return status;
-}
-
-int uhal_hsa_wait_queue(uhal_hsa_queue *queue, uint64_t upto) {
-    return uhal_hsa_wait_queue_while(queue, upto, FOR_EVER);
 }

@@ -44,24 +44,4 @@ void uhal_hsa_device_leave_queue(uhal_hsa_queue *queue);
 /* Makes events of the device have times from now on. */
 hsa_status_t uhal_hsa_device_time(uhal_hsa_device *device);
 
-/* Allocates memory the device reads arguments from; hsa_amd_memory_pool_free frees it. */
-hsa_status_t uhal_hsa_kernarg_allocate(const uhal_hsa_device *device, size_t bytes, void **memory);
-
-/* How long a caller waits: while its function says so, NULL: for ever. */
-typedef struct uhal_hsa_patience {
-    uhal_go_on go_on;
-    void *user_data;
-} uhal_hsa_patience;
-
-/* Waits until the signal is below 1, looking every now and then at whether the device is lost and
- * the caller's patience over: then it answers UHAL_HSA_NOT_READY. */
-int uhal_hsa_wait_while(uhal_hsa_device *device, hsa_signal_t signal, uhal_hsa_patience patience);
-
-/* Waits until the first `upto` packets of a queue are done. */
-int uhal_hsa_wait_queue_while(uhal_hsa_queue *queue, uint64_t upto, uhal_hsa_patience patience);
-
-/* The same, for ever. */
-int uhal_hsa_wait(uhal_hsa_device *device, hsa_signal_t signal);
-int uhal_hsa_wait_queue(uhal_hsa_queue *queue, uint64_t upto);
-
 #endif

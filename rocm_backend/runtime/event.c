@@ -4,6 +4,7 @@
 
 #include "capture.h"
 #include "fault.h"
+#include "wait.h"
 
 typedef struct uhal_hsa_event {
     uhal_hsa_device *device;

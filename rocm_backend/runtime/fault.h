@@ -7,20 +7,16 @@
 
 #include "device.h"
 
+/* Marks the device lost, with the report in words; `queue` is the failed queue, NULL if unknown. Only
+ * the first report counts, but a later one may add the queue. Answers the first report's code. */
+__attribute__((format(printf, 4, 5))) int
+uhal_hsa_lose(uhal_hsa_device *device, uhal_hsa_queue *queue, int code, const char *format, ...);
+
 /* For hsa_queue_create: `data` is the uhal_hsa_queue. */
 void uhal_hsa_queue_failed(hsa_status_t status, hsa_queue_t *source, void *data);
 
-/* For hsa_amd_register_system_event_handler. */
-hsa_status_t uhal_hsa_system_event(const hsa_amd_event_t *event, void *data);
-
 /* 0, or the code of a lost device. */
 int uhal_hsa_check(uhal_hsa_device *device);
-
-/* The same, after a look at whether a copy has failed or a device that is waited for is lost. */
-int uhal_hsa_check_work(uhal_hsa_device *device);
-
-/* The same for callers that ask often: looks only when the last look is a while ago. */
-int uhal_hsa_check_now_and_then(uhal_hsa_device *device);
 
 /* Gives the device up: something took longer than the deadline. Answers its code. */
 int uhal_hsa_overdue(uhal_hsa_device *device);

@@ -52,6 +52,10 @@ typedef struct uhal_hsa_queue {
     struct uhal_hsa_callback *last_callback;
 } uhal_hsa_queue;
 
+/* Allocates memory the device reads arguments from; hsa_amd_memory_pool_free frees it. */
+hsa_status_t uhal_hsa_kernarg_allocate(const struct uhal_hsa_device *device, size_t bytes,
+                                       void **memory);
+
 /* Makes a queue of the device. Answers a hsa_status_t. */
 hsa_status_t uhal_hsa_queue_open(struct uhal_hsa_device *device, uhal_hsa_queue **queue);
 

@@ -5,12 +5,7 @@
 #include "capture.h"
 #include "event.h"
 #include "fault.h"
-
-void uhal_hsa_stream_advance(uhal_hsa_stream *stream, uint64_t upto) {
-    uint64_t known = atomic_load(&stream->upto);
-    while (known < upto && !atomic_compare_exchange_weak(&stream->upto, &known, upto)) {
-    }
-}
+#include "wait.h"
 
 uhalHsaResult uhalHsaStreamCreate(void **handle, unsigned int flags, int priority) {
     (void)flags;

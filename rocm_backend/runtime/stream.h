@@ -28,6 +28,10 @@ void uhal_hsa_stream_count(uhal_hsa_stream *stream, uint64_t begin, uint64_t end
 int uhal_hsa_stream_await(uhal_hsa_stream *stream, uhal_hsa_mark *awaited);
 
 /* Notes that the stream put packets into its queue, the last of them `upto`. */
-void uhal_hsa_stream_advance(uhal_hsa_stream *stream, uint64_t upto);
+static inline void uhal_hsa_stream_advance(uhal_hsa_stream *stream, uint64_t upto) {
+    uint64_t known = atomic_load(&stream->upto);
+    while (known < upto && !atomic_compare_exchange_weak(&stream->upto, &known, upto)) {
+    }
+}
 
 #endif

@@ -32,7 +32,7 @@ from .serve import serve  # noqa: E402
 from .unit import variable_offsets  # noqa: E402
 
 if TYPE_CHECKING:
-    from .checks import Check
+    from .sites import Check
 
 
 def main(arguments: list[str]) -> int:

@@ -25,7 +25,7 @@ from .parser import parse
 from .program import Program
 
 if TYPE_CHECKING:
-    from .checks import Check
+    from .sites import Check
 
 HERE = Path(__file__).resolve().parent
 RUNTIME = HERE / "runtime"

@@ -10,46 +10,13 @@ number too large, and alignment needs no comparison of its own.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
-
 from .errors import PtxSyntaxError
-from .layout import ACCESSES, INTERVAL, SPACES
+from .layout import INTERVAL
 from .operands import Operands
 from .program import Address, Operand, Symbol
+from .sites import Kind, Site
 from .types import BITS
-
-if TYPE_CHECKING:
-    from .unit import Unit
-
-Check = Literal["off", "on", "strict", "trace"]
-Kind = Literal["load", "store", "atomic"]
-
-LOCAL_ALIGNMENT = 16
-"""At least, of a thread's own variables: what the widest vector access needs."""
-
-
-@dataclass(frozen=True)
-class Site:
-    """An instruction of the text that accesses memory: struct uptx_site of runtime/ptx.h."""
-
-    line: int
-    bytes: int
-    access: Kind
-    space: str
-    synchronizes: bool = False
-    watched_after: bool = False
-    """Whether strict mode hears of a store when it is done, and can see what it wrote."""
-
-    @property
-    def constant(self) -> str:
-        """The LLVM constant of it."""
-        access, space = ACCESSES[self.access], SPACES[self.space]
-        return (
-            f"{{ i32, i32, i8, i8, i8, i8 }} {{ i32 {self.line}, i32 {self.bytes}, "
-            f"i8 {access}, i8 {space}, i8 {int(self.synchronizes)}, "
-            f"i8 {int(self.watched_after)} }}"
-        )
+from .unit import Unit
 
 
 class Checks(Operands):

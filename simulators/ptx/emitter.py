@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from .checks import LOCAL_ALIGNMENT, Checks
+from .checks import Checks
 from .errors import PtxSyntaxError
 from .layout import FUEL, MAX_THREADS, REQUESTS, THREAD
 from .program import Address, Function, Instruction, Label, Operand, Register, Symbol
+from .sites import LOCAL_ALIGNMENT
 from .special import read_special
 from .table import find
 from .trace import trace_instruction, trace_result

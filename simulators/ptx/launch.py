@@ -19,7 +19,7 @@ from .program import ParameterSlot
 from .unit import variable_offsets
 
 if TYPE_CHECKING:
-    from .checks import Check
+    from .sites import Check
 
 OUTCOMES = (
     "ok",

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from .emitter import Emitter
+from .operands import Operands
 
 _EXTENTS = {
     "%ctaid": "block",
@@ -40,7 +38,7 @@ _FIELDS = {
 }
 
 
-def read_special(e: Emitter, name: str, width: int) -> str:
+def read_special(e: Operands, name: str, width: int) -> str:
     """Emit the value of a predefined register. Raises `UnsupportedPtxError` for unknown ones."""
     base, _, axis = name.partition(".")
     index = "xyz".find(axis) if axis else 0
@@ -68,7 +66,7 @@ def read_special(e: Emitter, name: str, width: int) -> str:
     raise e.unsupported(f"the register {name} (PTX ISA §10)")
 
 
-def _of_workspace(e: Emitter, name: str, width: int) -> str:
+def _of_workspace(e: Operands, name: str, width: int) -> str:
     """Registers the driver sets (§10 `%envreg`): CUDA's tell the memory of a cooperative grid."""
     if name not in ("%envreg1", "%envreg2"):
         return "0"
@@ -78,7 +76,7 @@ def _of_workspace(e: Emitter, name: str, width: int) -> str:
     return e.resized(e.value(f"trunc i64 {address} to i32"), 32, width, signed=False)
 
 
-def linear_thread(e: Emitter) -> str:
+def linear_thread(e: Operands) -> str:
     """The number of the thread in its block."""
     width = e.field("threads", "i32", 0)
     height = e.field("threads", "i32", 1)
@@ -88,7 +86,7 @@ def linear_thread(e: Emitter) -> str:
     return e.value(f"add i32 {before}, %tx")
 
 
-def _of_warp(e: Emitter, name: str) -> str:
+def _of_warp(e: Operands, name: str) -> str:
     if name == "%nwarpid":
         return "32"  # of a device, not of a block: 1024 threads
     linear = linear_thread(e)
@@ -109,7 +107,7 @@ def _of_warp(e: Emitter, name: str) -> str:
     return up_to if name == "%lanemask_le" else e.value(f"xor i32 {up_to}, -1")
 
 
-def _time(e: Emitter, ticks: str, name: str, width: int) -> str:
+def _time(e: Operands, ticks: str, name: str, width: int) -> str:
     if name.endswith("_hi"):
         ticks = e.value(f"lshr i64 {ticks}, 32")
     return e.resized(ticks, 64, width, signed=False)

@@ -11,15 +11,13 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import Any
 
 from .errors import UnsupportedPtxError
 from .program import Instruction
 
-if TYPE_CHECKING:
-    from .emitter import Emitter
-
-Handler = Callable[["Emitter", Instruction], None]
+Handler = Callable[[Any, Instruction], None]
+"""Emits an instruction; its first argument is the `Emitter`, which looks instructions up here."""
 
 _PART = re.compile(r"\{([^}]*)\}|([^{]+)")
 

@@ -5,34 +5,30 @@ The run time passes on what the chosen thread tells (`trace` in runtime/ptx.h) a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from .operands import Operands
 from .program import Register
 from .types import PtxType
 
-if TYPE_CHECKING:
-    from .emitter import Emitter
 
-
-def trace_instruction(e: Emitter, line: int) -> None:
+def trace_instruction(e: Operands, line: int) -> None:
     """Tell that the instruction of a line is about to run."""
     _tell(e, line, "null", "null", "0")
 
 
-def trace_result(e: Emitter, line: int, name: str, kind: PtxType) -> None:
+def trace_result(e: Operands, line: int, name: str, kind: PtxType) -> None:
     """Tell what a register holds now; `kind` is what the instruction takes it for."""
     if kind.width <= 64:
         bits = e.resized(e.read(Register(name), kind), kind.width, 64, signed=False)
         _tell(e, line, _text(e, name), _text(e, kind.name), bits)
 
 
-def _tell(e: Emitter, line: int, name: str, kind: str, bits: str) -> None:
+def _tell(e: Operands, line: int, name: str, kind: str, bits: str) -> None:
     function = e.field("trace", "ptr")
     thread = "ptr %block, i32 %tx, i32 %ty, i32 %tz"
     e.line(f"call void {function}({thread}, i32 {line}, ptr {name}, ptr {kind}, i64 {bits})")
 
 
-def _text(e: Emitter, text: str) -> str:
+def _text(e: Operands, text: str) -> str:
     symbol = f'@"text.{text}"'
     size = len(text) + 1
     constant = f'private constant [{size} x i8] c"{text}\\00"'

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import llvmlite.binding as llvm
 
 from . import families  # noqa: F401
-from .checks import Check
 from .emitter import Emitter
 from .entry import entry_text, metadata
 from .errors import PtxError, UnsupportedPtxError
 from .layout import ABI, CHECKS
 from .program import Program
+from .sites import Check
 from .unit import Unit
 
 NEWEST_TARGET = 90

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING
 
 from .errors import PtxSyntaxError
 from .parser import read_function
@@ -17,10 +16,8 @@ from .program import (
     Symbol,
     Variable,
 )
+from .sites import Check, Site
 from .table import find
-
-if TYPE_CHECKING:
-    from .checks import Check, Site
 
 PROVIDED = {"vprintf", "malloc", "free", "__assertfail"}
 """Functions every device has without defining them (CUDA's system calls)."""

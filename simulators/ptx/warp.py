@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from .checks import Site
 from .emitter import Emitter
 from .memory import elements, space_of
 from .program import Instruction, Operand, Pair
+from .sites import Site
 from .table import instruction
 from .types import B32, BITS, PRED, U32, PtxType
 

@@ -15,8 +15,17 @@ from pathlib import Path
 
 import pytest
 
+from build_support.c_calls import calls_of, runtimes
 from build_support.house import private_uses
-from build_support.imports import circles, graph_of, is_upward, product_files, room_of, way_around
+from build_support.imports import (
+    PRODUCT,
+    circles,
+    graph_of,
+    is_upward,
+    product_files,
+    room_of,
+    way_around,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 BACKENDS = {"cuda_backend", "rocm_backend", "tops_backend", "opencl_backend", "host_backend"}
@@ -134,8 +143,29 @@ def test_the_rule_sees_every_kind_of_import(path: str, source: str, allowed: boo
     assert any(reasons) is not allowed
 
 
-def test_no_import_circle() -> None:
-    arrows = graph_of(product_files())
+@pytest.mark.parametrize("packages", [PRODUCT, ("simulators",)], ids=lambda names: names[0])
+def test_no_import_circle(packages: tuple[str, ...]) -> None:
+    assert_no_circle(graph_of(product_files(packages)))
+
+
+@pytest.mark.parametrize("folder", list(runtimes()), ids=lambda one: str(one.relative_to(ROOT)))
+def test_c_files_of_a_runtime_do_not_call_in_a_circle(folder: Path) -> None:
+    assert_no_circle(calls_of(folder))
+
+
+def test_a_circle_of_calls_is_seen(tmp_path: Path) -> None:
+    (tmp_path / "low.c").write_text(
+        "int low(int (*up)(void)) {\n    return up(); /* high() */\n}\n"
+    )
+    (tmp_path / "high.c").write_text(
+        "static int own(void) {\n    return 1;\n}\nint high(void) {\n    return low(own);\n}\n"
+    )
+    assert circles(calls_of(tmp_path)) == []
+    (tmp_path / "low.c").write_text("int low(void) {\n    return high();\n}\n")
+    assert circles(calls_of(tmp_path)) == [["high.c", "low.c"]]
+
+
+def assert_no_circle(arrows: dict[str, set[str]]) -> None:
     found = circles(arrows)
     assert not found, "\n".join(" → ".join(way_around(arrows, group)) for group in found)
 

@@ -1,7 +1,6 @@
 /* A grid: its blocks over the processors' threads. */
 #define _GNU_SOURCE
 #include <pthread.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,18 +30,6 @@ struct grid {
 };
 
 static atomic_uint_fast64_t launches;
-
-void uptx_fail(struct uptx_worker *worker, int outcome, const char *format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    int length = snprintf(worker->message, sizeof worker->message,
-                          "block (%u, %u, %u): ", worker->block.block[0], worker->block.block[1],
-                          worker->block.block[2]);
-    vsnprintf(worker->message + length, sizeof worker->message - length, format, arguments);
-    va_end(arguments);
-    worker->outcome = outcome;
-    siglongjmp(*worker->escape, 1);
-}
 
 static void *allocate(struct uptx_block *block, uint64_t bytes) {
     struct uptx_worker *worker = (struct uptx_worker *)block;

@@ -30,16 +30,6 @@ static void shuffle(struct uptx_worker *worker, uint32_t *order, uint32_t count)
     }
 }
 
-const char *uptx_request_name(uint32_t request) {
-    static const char *const names[] = {
-        "the end",   "a loop",     "a barrier",  "bar.warp.sync", "shfl.sync",
-        "vote.sync", "match.sync", "redux.sync", "activemask",    "elect.sync",
-        "ldmatrix",  "mma.sync",   "stmatrix",   "movmatrix",     "wmma.load or .store",
-        "wmma.mma",
-    };
-    return names[request];
-}
-
 static void start(struct uptx_worker *worker, uint32_t index) {
     const uint32_t *extent = worker->block.threads;
     struct uptx_thread *thread = &worker->threads[index];

@@ -6,6 +6,16 @@
 
 #include "ptx.h"
 
+const char *uptx_request_name(uint32_t request) {
+    static const char *const names[] = {
+        "the end",   "a loop",     "a barrier",  "bar.warp.sync", "shfl.sync",
+        "vote.sync", "match.sync", "redux.sync", "activemask",    "elect.sync",
+        "ldmatrix",  "mma.sync",   "stmatrix",   "movmatrix",     "wmma.load or .store",
+        "wmma.mma",
+    };
+    return names[request];
+}
+
 static uint32_t mask_of(const struct uptx_thread *thread) { return (uint32_t)thread->words[0]; }
 
 static void release(struct uptx_thread *thread, uint64_t first, uint64_t second) {

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from simulators.ptx import wmma
-from simulators.ptx.checks import Check
 from simulators.ptx.launch import Allocation, LaunchError, Module
+from simulators.ptx.sites import Check
 from simulators.ptx.table import ROWS
 
 DATA = Path(__file__).resolve().parents[2] / "data" / "ptx" / "nvcc"

@@ -1,0 +1,39 @@
+/* The copies that a device has not finished, and what each keeps until then. Any thread may call
+ * everything.
+ */
+#ifndef UHAL_HSA_COPY_LIST_H
+#define UHAL_HSA_COPY_LIST_H
+
+#include "staging.h"
+
+enum { UHAL_HSA_MAX_PARTS = 64 };
+
+/* Copies under way: what must stay until they are done. */
+typedef struct uhal_hsa_copy {
+    uhal_hsa_device *device;
+    uhal_hsa_device *peer; /* whose memory it reads; NULL: no other device's */
+    uhal_hsa_mark *before; /* NULL: they wait for nothing */
+    uhal_hsa_piece *piece; /* of staging memory; NULL: none */
+    void *pinned;          /* memory that is freed at the end; NULL: none */
+    size_t bytes;
+    atomic_int holders; /* the queue, and a caller that waits */
+    uint32_t count;
+    hsa_signal_t signals[UHAL_HSA_MAX_PARTS];
+    struct uhal_hsa_copy *previous;
+    struct uhal_hsa_copy *next;
+} uhal_hsa_copy;
+
+/* Enters a copy in the list of its device. */
+void uhal_hsa_copy_list(uhal_hsa_copy *copy);
+
+/* Removes a copy from the list and frees what it keeps. Nothing on a device uses it any more. */
+void uhal_hsa_copy_free(uhal_hsa_copy *copy);
+
+/* Drops one holder; the last one frees the copy. */
+void uhal_hsa_copy_drop(void *copy);
+
+/* 0, or the code of the loss when a copy of the device has failed or never can be done; `words` says
+ * which. */
+int uhal_hsa_copies_failed(uhal_hsa_device *device, char *words, size_t bytes);
+
+#endif
