@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from graphlib import TopologicalSorter
 
 from cuda_backend._library import DriverLibrary, header
-from uhal._library_graphs import GraphNames, GraphVerbs
 from uhal.contract import ExecutableGraph
+from uhal.library_graphs import GraphNames, GraphVerbs
 
 
 class CudaGraphVerbs(GraphVerbs):

@@ -16,7 +16,7 @@ TANH = 3
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--backend", help="cuda, rocm, tops or host")
+    parser.add_argument("--backend", help="a name that 01_devices.py lists")
     device = Api.quick_init(0, backend=parser.parse_args().backend)
     print(f"on {device.backend}:{device.ordinal} {device.name}")
 

@@ -16,7 +16,7 @@ N = 512
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--backend", help="cuda, rocm, tops or host")
+    parser.add_argument("--backend", help="a name that 01_devices.py lists")
     Api.quick_init(0, backend=parser.parse_args().backend)
 
     left = np.random.default_rng(1).uniform(-1, 1, (N, N)).astype(np.float32)

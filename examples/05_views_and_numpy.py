@@ -14,7 +14,7 @@ from uhal import Api, DeviceBuffer
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--backend", help="cuda, rocm, tops or host")
+    parser.add_argument("--backend", help="a name that 01_devices.py lists")
     Api.quick_init(0, backend=parser.parse_args().backend)
 
     # Any array goes in; one with gaps or steps is gathered on the way.

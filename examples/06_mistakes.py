@@ -15,7 +15,7 @@ from uhal.errors import DeviceError
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--backend", help="cuda, rocm, tops or host")
+    parser.add_argument("--backend", help="a name that 01_devices.py lists")
     Api.quick_init(0, backend=parser.parse_args().backend)
 
     kernel = ubridge.load_module("batch_matmul_legacy").get_function("batch_matmul_legacy")

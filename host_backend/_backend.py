@@ -17,7 +17,6 @@ from typing import Any, NoReturn
 
 from host_backend._errors import ADVICE, CLASS_OF, DETAILED, LOST, STICKY
 from uhal._lane import HotTable
-from uhal._library_graphs import OwnGraphVerbs, own_graph_names
 from uhal.abi import Header, Library, LibrarySearch, find_library
 from uhal.contract import (
     MESSAGES,
@@ -34,6 +33,7 @@ from uhal.contract import (
 from uhal.errors import ArgumentValueError, DeviceError, LibraryNotFoundError, from_code
 from uhal.images import cpu_level
 from uhal.images.host_module import ParameterFacts, require_host_module, signature_of
+from uhal.library_graphs import OwnGraphVerbs, own_graph_names
 from uhal.signature import Signature
 
 LIBRARY_VARIABLE = "UHAL_HOST_LIBRARY"

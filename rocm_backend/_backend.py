@@ -30,7 +30,6 @@ from rocm_backend._pools import DevicePools
 from rocm_backend._runtime import FUNCTION_OF_SLOT, hand_over, open_runtime, runtime_header
 from rocm_backend.targets import DeviceTarget
 from uhal._lane import HotTable
-from uhal._library_graphs import OwnGraphVerbs, own_graph_names
 from uhal.abi import Library, LibraryBackend, LibraryFacts, LibrarySearch
 from uhal.contract import (
     BackendRecord,
@@ -39,6 +38,7 @@ from uhal.contract import (
     ErrorText,
 )
 from uhal.errors import DeviceError, NotSupportedError, from_code
+from uhal.library_graphs import OwnGraphVerbs, own_graph_names
 
 _KERNEL_DRIVER = "/dev/kfd"
 _QUEUE_PACKETS = 16384

@@ -8,8 +8,8 @@ from __future__ import annotations
 import ctypes
 
 from tops_backend._library import TopsLibrary
-from uhal._library_graphs import GraphNames, GraphVerbs
 from uhal.contract import ExecutableGraph
+from uhal.library_graphs import GraphNames, GraphVerbs
 
 
 class TopsGraphVerbs(GraphVerbs):

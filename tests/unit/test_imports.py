@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -36,7 +37,7 @@ FOR_BACKENDS = {
     "uhal.adapters",
     "uhal.emulation",
     "uhal.python_slots",
-    "uhal._library_graphs",
+    "uhal.library_graphs",
     "uhal.errors",
     "uhal.contract",
     "uhal.images",
@@ -163,6 +164,14 @@ def test_a_circle_of_calls_is_seen(tmp_path: Path) -> None:
     assert circles(calls_of(tmp_path)) == []
     (tmp_path / "low.c").write_text("int low(void) {\n    return high();\n}\n")
     assert circles(calls_of(tmp_path)) == [["high.c", "low.c"]]
+
+
+@pytest.mark.parametrize("page", ["docs/design.md", "docs/guide/writing-a-backend.md"])
+def test_pages_list_what_a_backend_may_import(page: str) -> None:
+    text = (ROOT / page).read_text("utf-8")
+    listed = re.search(r"\bimports? ((?:`uhal\.\w+`(?:,|\s|and)*)+)", text)
+    assert listed is not None
+    assert set(re.findall(r"uhal\.\w+", listed[1])) == FOR_BACKENDS
 
 
 def assert_no_circle(arrows: dict[str, set[str]]) -> None:

@@ -33,6 +33,14 @@ def test_the_slots_are_those_the_compiler_sees() -> None:
         assert re.sub(r"\s+", " ", in_c) == slot.declared
 
 
+def test_the_guide_names_the_parameters_of_slots_as_the_header_does() -> None:
+    guide = (ROOT / "docs/guide/writing-a-backend.md").read_text("utf-8")
+    slots = {slot.name: slot.passed for slot in read_slots(HEADER)}
+    shown = [one for one in re.findall(r"`(\w+)\(([^()`]*)\)`", guide) if one[0] in slots]
+    assert shown
+    assert shown == [(name, slots[name]) for name, _ in shown]
+
+
 def test_no_call_that_can_be_made_is_written_by_hand() -> None:
     found = [
         f"{path.relative_to(ROOT)}: {match['slot']}"

@@ -12,9 +12,9 @@ from cuda_backend import CudaBackend
 from tests import fake_libcuda, fake_libtopsrt
 from tests.slots import KernelCall, launch_graph, update_kernel
 from tops_backend import TopsBackend
-from uhal._library_graphs import GraphVerbs
 from uhal.contract import Backend, ExecutableGraph
 from uhal.errors import DeviceError, NotSupportedError
+from uhal.library_graphs import GraphVerbs
 
 STREAM, GRAPH, EXECUTABLE, NODE = 0x10, 0x20, 0x30, 0x1
 CALL = KernelCall(0x40, (1, 1, 1), (1, 1, 1), 0, [b"1234"])

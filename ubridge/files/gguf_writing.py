@@ -25,7 +25,7 @@ from uhal.errors import ArgumentTypeError, ArgumentValueError
 
 VERSION = 3
 MOST_TENSOR_NAME_BYTES = 63
-"""The alignment of ggml's own programs."""
+"""ggml keeps a name in 64 bytes, the last of which is 0 (`GGML_MAX_NAME`)."""
 _ALIGNMENT_KEY = "general.alignment"
 _U32, _U64 = struct.Struct("<I"), struct.Struct("<Q")
 _NUMBER_OF = {kind: number for number, kind in TYPES.items()}
