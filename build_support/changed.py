@@ -3,13 +3,15 @@
 `python -m build_support.changed [REVISION]` prints them, one a line. Changed is what differs from
 the revision, `HEAD` unless told, or is new in the working tree.
 
-A test is reached through Python imports, its own and those of the helpers and fixtures that it
-uses, and through words: a program it starts, a backend or a document it names. What no rule
-explains reaches every test: too many cost time, one too few would cost trust.
+A test is reached through imports, its own and those of the helpers and fixtures that it uses, also
+where compiled code imports or a table names a module. It is reached through words too: a program it
+starts, a backend or a document it names. A file that no rule explains reaches every test: too many
+tests cost time, one too few would cost trust.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -17,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import PurePosixPath
 
-from build_support.imports import PRODUCT, ROOT, graph_of, product_files
+from build_support.imports import PRODUCT, ROOT, graph_of, imported, product_files
 
 PACKAGES = (
     *PRODUCT,
@@ -29,21 +31,32 @@ NAMED = {
     "opencl_backend": ("opencl",),
     "tops_backend": ("tops",),
     "simulators/cuda": ("cuda",),
-    "simulators/ptx": ("cuda",),
+    "simulators/ptx": ("cuda", "simulators.ptx", "simulators/ptx"),
     "simulators/compilers": ("compilers", "sim run"),
     "simulators/hsa": ("rocm",),
     "simulators/tops": ("tops",),
     "simulators/topsfb": ("tops",),
     "simulators/null": ("null", "counting", "benchmarks"),
+    "uhal/project": ('"new"',),
+    "uhal/debugger": ("uhal_gdb", '"new"'),
+    "uhal_conformance": ('"conformance"',),
+    "build_support/site": ("build_support.site",),
 }
-"""Folders that tests reach by words: no import names a backend, or leads into a driver."""
+"""Folders that tests reach by words: no import names a backend or leads into a driver."""
+UNDER_ALL = ("cython_src/", "host_backend/")
+"""Folders of what every launch on this computer runs."""
+LANE = "uhal._lane"
 
 EVERYTHING = ("tests/unit/test_imports.py", "tests/unit/test_guide.py")
 """Tests that read the whole of the sources, or run what pages say."""
 
 _STARTED = re.compile(
-    r"""(?:-m["', ]+|import |from )((?:uhal|ubridge|simulators|benchmarks)[\w.]*)"""
+    r"""(?:-m["', ]+|import |from )"""
+    r"""((?:uhal|ubridge|simulators|benchmarks|build_support|tests)[\w.]*)"""
 )
+_QUOTED_NAME = re.compile(r"""["']([a-z_]\w*(?:\.\w+)*)["']""")
+_QUOTED_FILE = re.compile(r"""(\w+\.py)["'`]""")
+_IMPORT = re.compile(r"^ *((?:from [\w.]+ )?import .+)$", re.MULTILINE)
 
 
 def main(arguments: list[str]) -> int:
@@ -84,49 +97,95 @@ def _modules() -> dict[str, str]:
 def _uses() -> dict[str, set[str]]:
     """Files of tests, and the modules that each can reach."""
     arrows = graph_of({name: ROOT / path for name, path in _modules().items()})
+    arrows[LANE] |= _imports_of_the_lane()
+    # What uhal loads by name (backends, commands) lies above it: words find those tests.
+    for name in [name for name in arrows if not name.startswith("uhal.")]:
+        arrows[name] |= _loaded(_text(_modules()[name]))
+    programs = {
+        PurePosixPath(path).name: name
+        for name, path in _modules().items()
+        if path.startswith("tests/") and not _is_test(path)
+    }
+    for name in [name for name in arrows if name.startswith("tests.")]:
+        text = _text(_modules()[name])
+        arrows[name] |= _started(text)
+        arrows[name] |= {programs[file] for file in _QUOTED_FILE.findall(text) if file in programs}
     return {path: _used(name, arrows) for name, path in _modules().items() if _is_test(path)}
 
 
+def _imports_of_the_lane() -> set[str]:
+    """Return the modules that compiled code imports when it needs them."""
+    found: set[str] = set()
+    for path in sorted((ROOT / "cython_src").rglob("*.p[yx][xi]")):
+        for line in _IMPORT.findall(path.read_text("utf-8")):
+            found |= {name for name, _ in imported(ast.parse(line), "uhal")}
+    return {name for one in found if (name := _module(one))}
+
+
+@cache
+def _loaded(text: str) -> frozenset[str]:
+    """Return the modules that a text with `import_module` names, in the call or in a table."""
+    if "import_module(" not in text:
+        return frozenset()
+    return frozenset(name for name in _QUOTED_NAME.findall(text) if name in _modules())
+
+
 def _reached_by(path: str) -> set[str]:
+    if path.startswith(UNDER_ALL):
+        return set(_uses())
     module = next((name for name, found in _modules().items() if found == path), None)
     by_import = {test for test, used in _uses().items() if module in used}
     words = next((NAMED[one] for one in NAMED if path.startswith(f"{one}/")), ())
-    if not path.endswith("conftest.py") and module is not None and module.startswith("tests."):
-        return by_import
-    named = not words and path.startswith(("docs/", "tests/", "examples/"))
-    if named or path.endswith(".md"):
-        # A page, a program, data: by its name, or that of its folder.
+    is_page = path.startswith(("docs/", "examples/")) or path.endswith(".md")
+    is_data = path.startswith("tests/") and (module is None or path.endswith("conftest.py"))
+    if is_page or is_data or (module is not None and not by_import and not words):
+        # A page, data, a program that nothing imports: by its name, or that of its folder.
         words = (PurePosixPath(path).name, PurePosixPath(path).parent.name or path)
     if not words and module is None:
         return set(_uses())  # sources that are compiled, headers, tables, settings
+    return by_import | _naming(words)
+
+
+@cache
+def _naming(words: tuple[str, ...]) -> frozenset[str]:
+    """Return the files of tests that use a module of the tests with one of the words."""
     texts = {name: _text(found) for name, found in _modules().items() if name.startswith("tests.")}
     naming = {name for name, text in texts.items() if any(word in text for word in words)}
-    return by_import | {test for test, used in _uses().items() if used & naming}
+    return frozenset(test for test, used in _uses().items() if used & naming)
 
 
 def _used(name: str, arrows: Mapping[str, set[str]]) -> set[str]:
-    """The modules that a test's file can reach: itself, what it imports, programs it starts."""
+    """Return the modules that a file of tests reaches, and the packages that these lie in."""
     pending = [name, *_conftests(name)]
     used = set(pending)
     while pending:
-        one = pending.pop()
-        started = _started(_text(_modules()[one])) if one.startswith("tests.") else frozenset()
-        for other in arrows[one] | started:
+        for other in arrows[pending.pop()]:
             if other not in used:
                 used.add(other)
                 pending.append(other)
-    return used
+    return used | {package for one in used for package in _packages(one)}
+
+
+def _packages(name: str) -> list[str]:
+    parts = name.split(".")
+    return [".".join(parts[:count]) for count in range(1, len(parts))]
 
 
 @cache
 def _started(text: str) -> frozenset[str]:
-    """The modules that a program in a text imports, or that a command in it runs."""
+    """Return the modules that a program in a text imports, or that a command in it runs."""
     found: set[str] = set()
     for name in _STARTED.findall(text):
-        while name and name not in _modules():
-            name = name.rpartition(".")[0]
-        found |= {name, f"{name}.__main__"} & _modules().keys()
+        module = _module(name)
+        found |= {module, f"{module}.__main__"} & _modules().keys()
     return frozenset(found)
+
+
+def _module(name: str) -> str:
+    """Return the module that a dotted name is, or lies in; nothing where it is not ours."""
+    while name and name not in _modules():
+        name = name.rpartition(".")[0]
+    return name
 
 
 @cache

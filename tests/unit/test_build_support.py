@@ -25,6 +25,7 @@ from packaging.requirements import Requirement
 from build_support import interpreters, jobs, wheels
 from build_support.changed import EVERYTHING, reached
 from build_support.flavoured import NOTICE, is_notice, mirror
+from build_support.imports import PRODUCT
 from build_support.jobs import OUTPUT, BuildError, Job, build
 from build_support.native import FLAVOURS, RELEASE, load_cpu_level, native_jobs
 from build_support.requirements import build_requirements, unmet
@@ -354,6 +355,9 @@ class TestPrerequisites:
         assert (done.returncode, done.stdout) == (1, "g++\n")
 
 
+CODE = (".py", ".pyi", ".pyx", ".pxi", ".c", ".cpp", ".h", ".cu")
+
+
 class TestChanged:
     """Which tests a change reaches: never too few of what imports or words tell."""
 
@@ -388,6 +392,38 @@ class TestChanged:
     )
     def test_words_are_followed(self, path: str, test: str) -> None:
         assert test in reached([path])
+
+    @pytest.mark.parametrize(
+        ("path", "test"),
+        [
+            # compiled code imports it
+            ("uhal/arguments.py", "tests/unit/test_lane_arguments.py"),
+            ("uhal/_geometry.py", "tests/unit/test_lane_refusals.py"),
+            ("uhal/_capture_words.py", "tests/conformance/test_capture_rules.py"),
+            ("uhal/memory.py", "tests/conformance/test_memory.py"),
+            # a table names it
+            ("ubridge/models/tokenizers/huggingface.py", "tests/ubridge/test_tokenizers.py"),
+            ("ubridge/models/commands/chat.py", "tests/ubridge/test_model_commands.py"),
+            # a program or a driver reads it
+            ("simulators/ptx/runtime/warp.c", "tests/simulators/ptx/test_turns.py"),
+            ("simulators/ptx/executor/launch.cpp", "tests/simulated/test_ptx_faults.py"),
+            ("uhal/project/Makefile", "tests/unit/test_new_project.py"),
+            ("uhal/debugger/uhal_gdb.py", "tests/unit/test_debugger.py"),
+            ("uhal_conformance/command.py", "tests/unit/test_conformance_command.py"),
+            ("uhal_conformance/fixtures.py", "tests/conformance/test_pool.py"),
+            ("build_support/site/check.py", "tests/unit/test_site.py"),
+            ("tests/simulated/programs/pool_stress.py", "tests/simulated/test_pool_stress.py"),
+        ],
+    )
+    def test_tests_are_reached_without_an_import_of_their_own(self, path: str, test: str) -> None:
+        assert (ROOT / path).is_file() and test in reached([path])
+
+    def test_every_file_of_the_product_reaches_a_test_of_its_own(self) -> None:
+        listed = ["git", "ls-files", *PRODUCT, "cython_src", "simulators", "build_support/site"]
+        files = subprocess.check_output(listed, cwd=ROOT, text=True).splitlines()
+        code = [path for path in files if path.endswith(CODE)]
+        assert len(code) > 500
+        assert not [path for path in code if set(reached([path])) <= set(EVERYTHING)]
 
     def test_nothing_changed_reaches_nothing(self) -> None:
         assert reached([]) == []
