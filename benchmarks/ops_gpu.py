@@ -21,10 +21,10 @@ import ubridge
 from ubridge import DeviceExecutor, DeviceTensor
 from ubridge.core.product import Product
 from ubridge.core.question import Question
+from ubridge.device.lowering import Steps
 from ubridge.device.ready import make_ready
 from ubridge.prepare.matmul import cublaslt
 from ubridge.prepare.matmul.kernels import ProductKernel
-from ubridge.prepare.steps import Steps
 from uhal import Api, Device, DeviceBuffer, Stream, as_dtype
 
 GOAL = 0.92

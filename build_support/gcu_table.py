@@ -19,7 +19,7 @@ def main() -> None:
         "# Ubridge's kernels on GCUs\n\n"
         f"Of {len(every)} entries {len(found)} are what an operation of ubridge launches, and "
         f"{len(REFUSED)} are refused.\n"
-        "`python -m build_support.gcu_table` writes this page from `ubridge/core/columns.py`.\n"
+        "`python -m build_support.gcu_table` writes this page from `ubridge/prepare/gcu/`.\n"
         "Compared with numpy on a simulated runtime; not run on a GCU.\n\n"
         f"{markdown_table(families)}",
         encoding="utf-8",

@@ -1,19 +1,20 @@
 """What a distribution needs to bring the kernels of its backend to ubridge.
 
-`BackendKernels` is the contract, named under the entry-point group `ubridge.backends`; the guide
-writing-a-backend.md walks through it. Everything else here is what one is made of: `CANDLE`, the
-rows of kernels with the parameters of `ubridge/kernels/*.cu`, and `CandleConvention`, which calls
-them; folders of images; the classes and geometries of rows and product kernels of your own.
+`BackendKernels` is the contract, version 2, named under the entry-point group `ubridge.backends`;
+the guide writing-a-backend.md walks through it. Everything else here is what one is made of:
+`CANDLE`, the lowerings to kernels with the parameters of `ubridge/kernels/*.cu`; folders of images;
+`Lowering`, `KernelDef` and geometries for kernels of your own, and product kernels.
 """
 
 from __future__ import annotations
 
-from ubridge.core.columns import (
-    CANDLE,
+from ubridge.core.kernel_def import (
+    BY_IDS,
+    PLAIN,
     Configuration,
     Configure,
     Geometry,
-    Row,
+    KernelDef,
     bitonic,
     block_per_result,
     block_per_row,
@@ -24,24 +25,16 @@ from ubridge.core.columns import (
     warp_per_row,
     wide_block_per_row,
 )
-from ubridge.core.op_table import OPS, Op
+from ubridge.core.op_table import OPS, Family, Op
 from ubridge.core.prepared import Prepared
 from ubridge.core.product import MatmulChoice, MatmulKernel, Product
 from ubridge.core.question import Question
-from ubridge.device.backend_kernels import (
-    GROUP,
-    BackendKernels,
-    Image,
-    Images,
-    Preparer,
-    kernels_of,
-)
 from ubridge.device.executor import DeviceExecutor
 from ubridge.device.images import KERNELS, HostImages, ImageFolder
-from ubridge.prepare.candle import CandleConvention
-from ubridge.prepare.convention import Convention
+from ubridge.device.lowering import Given, Launches, Lowering, Lowerings, Memory, Steps
+from ubridge.device.registry import GROUP, BackendKernels, Image, Images, kernels_of
+from ubridge.prepare.candle.table import CANDLE
 from ubridge.prepare.matmul.kernels import ProductKernel
-from ubridge.prepare.steps import Arguments, Given, Memory, Steps
 
 __all__ = [
     "GROUP",
@@ -53,9 +46,10 @@ __all__ = [
     "ImageFolder",
     "HostImages",
     "KERNELS",
-    # rows
-    "Row",
-    "CANDLE",
+    # kernels
+    "KernelDef",
+    "PLAIN",
+    "BY_IDS",
     "Configuration",
     "Configure",
     "Geometry",
@@ -68,17 +62,18 @@ __all__ = [
     "warp_for_each_row",
     "warp_per_row",
     "wide_block_per_row",
-    # conventions
-    "Preparer",
-    "Convention",
-    "CandleConvention",
+    # lowerings
+    "CANDLE",
+    "Lowering",
+    "Lowerings",
+    "Launches",
     "DeviceExecutor",
     "Question",
     "Prepared",
     "Steps",
     "Memory",
     "Given",
-    "Arguments",
+    "Family",
     "Op",
     "OPS",
     # products

@@ -171,7 +171,7 @@ def _made(
 ) -> DeviceTensor:
     layout = Layout.contiguous(shape)
     executor = DeviceExecutor.of(device)
-    if op.family.name not in executor.backend_kernels.rows:
+    if not executor.has(op):
         made = _made(op, shape, dtype, of_a_counter, seed, "host", None)
         return DeviceTensor.from_numpy(made.to_numpy(), dtype, device=device, stream=stream)
     generator = _generator(op.name, seed)

@@ -49,7 +49,7 @@ def _candle_has(op: Op, dtype: str, other: str | None) -> bool:
     return dtype in op.dtypes
 
 
-GCU_KERNELS = {"matmul": "tiled_matmul", "rope": "rotary", "rope_i": "rotary", "rope_thd": "rotary"}
+GCU_KERNELS = {"rope": "rotary", "rope_i": "rotary", "rope_thd": "rotary"}
 """What GCUs launch for an operation, where that has another name."""
 
 

@@ -35,7 +35,7 @@ def test_null_is_given_only_where_candle_takes_it(host: Device, rng: np.random.G
     executor = DeviceExecutor.of(host)
     seen = set()
     for call in traced(rng).calls:
-        for step in executor.preparer.prepare(call.question).steps if call is not None else ():
+        for step in executor.prepare(call.question).steps if call is not None else ():
             if not isinstance(step, Launch) or candles(step.entry) is None:
                 continue
             module = CANDLES[str(candles(step.entry))]

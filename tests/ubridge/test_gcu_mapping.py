@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from tops_backend import entries
-from ubridge.core.columns import GCU
 from ubridge.core.op_table import OPS
 from ubridge.prepare.gcu.mapping import REFUSED, entry_name, mapped, markdown_table
+from ubridge.prepare.gcu.table import GCU
 
 TABLE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "gcu_entries.md"
 ALL = [entry for family in entries.families().values() for entry in family]
@@ -21,16 +21,17 @@ def test_every_entry_is_mapped_or_refused() -> None:
     assert (len(found), len(REFUSED)) == (311, 9)
 
 
-def test_rows_name_the_module_an_entry_is_in() -> None:
+def test_lowerings_name_the_module_an_entry_is_in() -> None:
     for entry, name in mapped(ALL).items():
-        op = OPS["strided_copy" if name == "copy" else name]
-        row = GCU[op.family.name]
-        assert entry in entries.families()[row.module], entry
+        op = OPS[name]
+        kernel = (GCU.get(op) or GCU[op.family]).kernel
+        assert kernel is not None
+        assert entry in entries.families()[kernel.module], entry
         # Arguments are given by these names.
         assert all(parameter.name for parameter in entries.signatures()[entry]), entry
 
 
-def test_what_has_no_row_has_no_entry() -> None:
+def test_what_has_no_kernel_has_no_entry() -> None:
     assert entry_name(OPS["scatter"], "f32", "u32") is None
     assert entry_name(OPS["exp"], "f32", "u32") is None
     assert entry_name(OPS["exp"], "f32") == "uexp_f32"

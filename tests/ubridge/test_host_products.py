@@ -16,8 +16,8 @@ from tests.requirements import needed
 from tests.sampling import rounds
 from tests.ubridge.operands import Array
 from ubridge import DeviceTensor
+from ubridge.device.lowering import Steps
 from ubridge.prepare.matmul import blas_products, host_blas, packed_products
-from ubridge.prepare.steps import Steps
 from uhal import Device, Stream
 
 HALF_STEP = {"f64": 1.2e-16, "f32": 6e-8, "f16": 4.9e-4, "bf16": 3.9e-3}
@@ -114,10 +114,10 @@ def test_matrices_by_vectors(
     taken: set[str] = set()
     launch_entry = Steps.launch_entry
 
-    def noted(self: Steps, folder: str, entry: str, *others: Any) -> None:
+    def noted(self: Steps, folder: str, entry: str, *others: Any, **named: Any) -> None:
         if folder in ("blas", "matvec", "matmul_packed"):
             taken.add(entry)
-        launch_entry(self, folder, entry, *others)
+        launch_entry(self, folder, entry, *others, **named)
 
     monkeypatch.setattr(Steps, "launch_entry", noted)
     module._pieces.cache_clear()

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,12 +24,12 @@ from tests.ubridge.op_runs import RUNS, Trial
 from tests.ubridge.operands import LAYOUTS
 from tests.ubridge.promised import within
 from ubridge import OPS
-from ubridge.backends import CANDLE, BackendKernels, CandleConvention, ImageFolder, kernels_of
+from ubridge.backends import CANDLE, BackendKernels, ImageFolder, kernels_of
 from ubridge.core.accuracy import accuracy_of
-from ubridge.device import backend_kernels
-from ubridge.device.backend_kernels import ours
+from ubridge.device import registry
+from ubridge.device.registry import OURS
 from uhal import Device, doctor
-from uhal.errors import ArgumentValueError, NotFoundError, NotSupportedError
+from uhal.errors import ArgumentTypeError, NotFoundError, NotSupportedError
 from uhal_conformance.row import in_place
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -138,7 +139,7 @@ def test_a_backend_nobody_brings_kernels_for(installed: Callable[..., None]) -> 
     with pytest.raises(NotSupportedError) as caught:
         kernels_of("theirs")
     assert str(caught.value).startswith(
-        f"ubridge has no kernels for the theirs backend, only for {', '.join(ours)}; "
+        f"ubridge has no kernels for the theirs backend, only for {', '.join(OURS)}; "
         "a distribution brings them by an entry point of the group ubridge.backends"
     )
 
@@ -158,18 +159,19 @@ def test_two_distributions_for_one_backend(installed: Callable[..., None]) -> No
 def test_what_is_found_is_kept(
     installed: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backend_kernels, "_others", {})
-    mine = BackendKernels(CANDLE, ImageFolder(tmp_path, ".spv", "pip install"), CandleConvention)
+    monkeypatch.setattr(registry, "_loaded", {})
+    mine = BackendKernels(CANDLE, ImageFolder(tmp_path, ".spv", "pip install"))
     installed(theirs_kernels=mine)
     assert kernels_of("theirs") is mine
     installed()
     assert kernels_of("theirs") is mine
 
 
-def test_a_row_nothing_asks_for(tmp_path: Path) -> None:
+def test_a_lowering_of_no_operation(tmp_path: Path) -> None:
     images = ImageFolder(tmp_path, ".spv", "pip install")
-    with pytest.raises(ArgumentValueError, match=r"no family of operations 'unry'; there are un"):
-        BackendKernels({"unry": CANDLE["unary"]}, images, CandleConvention)
+    wrong: Any = {"exp": next(iter(CANDLE.values()))}
+    with pytest.raises(ArgumentTypeError, match=r"operations and families as keys, got 'exp'"):
+        BackendKernels(wrong, images)
 
 
 def test_a_folder_of_images(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import ubridge
 from tests.simulated.process import needs_simulator, run_python
 from ubridge import DeviceExecutor
 from ubridge.core.question import Question
-from ubridge.prepare.candle import CandleConvention
+from ubridge.prepare.matmul.table import MatmulLowering
 from uhal import Device
 
 DEVICES = ("cuda-sim",)
@@ -77,9 +77,8 @@ def test_products(device: Device, rng: np.random.Generator, dtype: str) -> None:
 
 def test_more_products_than_a_grid_takes(device: Device, rng: np.random.Generator) -> None:
     executor = DeviceExecutor.of(device)
-    preparer = executor.preparer
-    assert isinstance(preparer, CandleConvention)
-    matmuls = preparer.matmuls
+    matmuls = executor.lowering(ubridge.OPS["matmul"])
+    assert isinstance(matmuls, MatmulLowering)
     x, y = drawn(rng, 5, 16, 16), drawn(rng, 5, 16, 16)
     whole = (x.dtype, x.layout)
     out = ubridge.zeros((5, 16, 16), "f16")

@@ -9,7 +9,8 @@ import pytest
 
 import ubridge
 from ubridge import OPS
-from ubridge.core.columns import HOST, block_per_result
+from ubridge.core.kernel_def import block_per_result
+from ubridge.prepare.candle.table import CANDLE_ON_CPUS
 from uhal import Device, DeviceLimits
 
 DEVICES = ("host",)
@@ -27,14 +28,20 @@ def promised() -> Iterator[tuple[str, str, str]]:
     others = {"cast": OPS["astype"].dtypes}
     ids = ("u8", "u32", "i64")
     for op in OPS.values():
-        row = HOST.get(op.family.name)
-        if row is None:
-            assert not op.dtypes, f"{op.name} promises dtypes without a row"
+        lowering = CANDLE_ON_CPUS.get(op) or CANDLE_ON_CPUS.get(op.family)
+        if lowering is None:
+            assert not op.dtypes, f"{op.name} promises dtypes without a lowering"
             continue
+        kernel = lowering.kernel
+        assert kernel is not None, f"{op.name} has no kernels under its name"
         for dtype in op.dtypes:
-            has_other = "{other}" in row.entry
+            has_other = "{other}" in kernel.entry
             for other in others.get(op.family.name, ids) if has_other else (None,):
-                yield op.name, row.module, row.entry.format(root=op.root, dtype=dtype, other=other)
+                yield (
+                    op.name,
+                    kernel.module,
+                    kernel.entry.format(root=op.root, dtype=dtype, other=other),
+                )
 
 
 def test_every_kernel_promised_is_there(device: Device) -> None:

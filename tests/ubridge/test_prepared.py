@@ -41,7 +41,7 @@ def test_an_answer_holds_no_memory(host: Device) -> None:
     """The arguments by the kernel's names: numbers, layouts, and what each call passes."""
     x = Layout((3, 4), (1, 3))
     question = Question(OPS["elu"], ((F32, x),), (F32, Layout.contiguous((3, 4))), numbers=1)
-    (step,) = DeviceExecutor.of(host).preparer.prepare(question).steps
+    (step,) = DeviceExecutor.of(host).prepare(question).steps
     assert isinstance(step, Launch)
     assert (step.module, step.entry) == ("unary", "uelu_f32")
     assert step.arguments == {
@@ -57,7 +57,7 @@ def test_an_answer_holds_no_memory(host: Device) -> None:
 def test_a_kernel_of_other_parameters_is_refused(host: Device) -> None:
     executor = DeviceExecutor.of(host)
     line = (F32, Layout.contiguous(6))
-    prepared = executor.preparer.prepare(Question(OPS["exp"], (line,), line))
+    prepared = executor.prepare(Question(OPS["exp"], (line,), line))
     (step,) = prepared.launches
     function = executor.get_or_load_func(step.entry, step.module)
     assert parameter_names(function, step) == ["numel", "num_dims", "info", "inp", "out"]
@@ -83,7 +83,7 @@ def test_several_launches_are_one_call(device: Device, rng: np.random.Generator)
         is_capturable=True,
     )
     executor = DeviceExecutor.of(device)
-    prepared = executor.preparer.prepare(question)
+    prepared = executor.prepare(question)
     ready = make_ready(executor, prepared, None)
     made = ready.launch(None, None, left.buffer, turned.buffer)
     got = ubridge.DeviceTensor(made, Layout.contiguous((3, 2, 4, 5))).to_numpy()

@@ -14,7 +14,6 @@ from ubridge.core.layout import Layout
 from ubridge.core.op_table import OPS, Op
 from ubridge.core.question import Question
 from ubridge.device.executor import DeviceExecutor
-from ubridge.device.gcu_images import BACKEND
 from uhal import DeviceBuffer
 from uhal.dtypes import i8, u8
 from uhal.errors import ArgumentValueError, NotSupportedError
@@ -56,7 +55,7 @@ def launch_quantized_matmul(
         raise ArgumentValueError(
             f"matmul: expected 4 or 8 bits and groups that divide k = {k}, got {bits} and {group}"
         )
-    at = _gcu(op.name, a)
+    at = _gcu(op, a)
     require_size(op, "x", a, m * k)
     require_size(op, "weight", weight, k * n * bits // 8)
     for name, buffer in (("scales", scales), ("zeros", zeros)):
@@ -99,7 +98,7 @@ def launch_rotary(
     the token out.
     """
     op = _ROTARY if cos_sin.dtype is query.dtype else _ROTARY_F32
-    at = _gcu(op.name, query)
+    at = _gcu(op, query)
     width = head_size if rotated is None else rotated
     if not 0 < width <= head_size or width % 2:
         raise ArgumentValueError(f"rotary: expected an even part of {head_size}, got {width}")
@@ -148,7 +147,7 @@ def launch_reshape_and_cache(
     of block `slots[t] // block size`, or nowhere if its slot is negative. A slot past the caches is
     an `IndexError`.
     """
-    at = _gcu(_CACHE.name, key)
+    at = _gcu(_CACHE, key)
     width = heads * head_size
     require_size(_CACHE, "key", key, tokens * width)
     require_size(_CACHE, "value", value, tokens * width)
@@ -199,7 +198,7 @@ def launch_paged_attention(
     sequence's blocks, `context_lengths` (i32) its tokens. Both are read back and checked.
     """
     op = _PAGED_ATTENTION
-    at = _gcu(op.name, query)
+    at = _gcu(op, query)
     require_size(op, "query", query, sequences * heads * head_size)
     require_size(op, "context_lengths", context_lengths, sequences)
     size = sequences * heads * head_size
@@ -248,7 +247,7 @@ def launch_paged_attention(
 
 def launch_quantize_q8_0(buffer: DeviceBuffer, *, stream: StreamLike | None = None) -> DeviceBuffer:
     """Quantize elements to blocks of 32, as i8: all scales (f16) first, then all bytes."""
-    at = _gcu(_QUANTIZE.name, buffer)
+    at = _gcu(_QUANTIZE, buffer)
     blocks = _blocks(buffer.size)
     out = at.allocate(blocks * (2 + Q8_0_ELEMENTS), i8, stream)
     if blocks:
@@ -266,7 +265,7 @@ def launch_dequantize_q8_0(
     stream: StreamLike | None = None,
 ) -> DeviceBuffer:
     """Turn blocks of `launch_quantize_q8_0` into elements of the output's dtype."""
-    at = _gcu(_DEQUANTIZE.name, blocks)
+    at = _gcu(_DEQUANTIZE, blocks)
     require_size(_DEQUANTIZE, "blocks", blocks, _blocks(elements) * (2 + Q8_0_ELEMENTS))
     require_size(_DEQUANTIZE, "out", out, elements)
     if elements:
@@ -284,11 +283,11 @@ def _blocks(elements: int) -> int:
     return elements // Q8_0_ELEMENTS
 
 
-def _gcu(name: str, buffer: DeviceBuffer) -> DeviceExecutor:
+def _gcu(op: Op, buffer: DeviceBuffer) -> DeviceExecutor:
     at = DeviceExecutor.of(buffer.device)
-    if at.device.backend != BACKEND:
+    if not at.has(op):
         raise NotSupportedError(
-            f"{name}: only GCUs have this kernel, not {at.device!r}", backend=at.device.backend
+            f"{op.name}: only GCUs have this kernel, not {at.device!r}", backend=at.device.backend
         )
     return at
 

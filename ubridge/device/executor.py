@@ -13,13 +13,15 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from ubridge.core.layout import Layout
+from ubridge.core.op_table import OPS
+from ubridge.core.prepared import Prepared
 from ubridge.core.product import MatmulChoice, MatmulKernel
 from ubridge.core.question import Question
 from ubridge.device import recording
-from ubridge.device.backend_kernels import Preparer
 from ubridge.device.content_cache import ConstantCache
 from ubridge.device.index_faults import IndexFaults
 from ubridge.device.kernels import DeviceKernels
+from ubridge.device.lowering import Steps
 from ubridge.device.ready import Enqueue, Ready, make_ready
 from ubridge.device.recent import Recent
 from uhal import Device, DeviceBuffer, DType, Tally
@@ -27,8 +29,9 @@ from uhal.device import DeviceLike, as_device
 from uhal.frameworks import CallTable, Context, call_before_close, current_context
 from uhal.interop import StreamLike
 
-__all__ = ["Answer", "Asking", "DeviceExecutor", "Enqueue", "Executor", "Preparer"]
+__all__ = ["Answer", "Asking", "DeviceExecutor", "Enqueue", "Executor"]
 
+_MATMUL = OPS["matmul"]
 REMEMBERED = 4096
 """Operations that a device keeps ready."""
 
@@ -95,8 +98,8 @@ class Executor(ABC):
         """
 
     @abstractmethod
-    def matmul_choice(self, dtype: DType, left: Layout, right: Layout) -> MatmulChoice:
-        """Say which kernel takes products of matrices; the layouts have one batch."""
+    def explain(self, question: Question) -> MatmulChoice:
+        """Say which kernel a question goes to, and why not another."""
 
     def run(
         self, question: Question, stream: StreamLike | None, out: Any, *given: Any
@@ -112,7 +115,6 @@ class DeviceExecutor(DeviceKernels, Executor):
     def __init__(self, device: Device) -> None:
         """Made by `of`."""
         super().__init__(device)
-        self.preparer = self.backend_kernels.convention(self)
         self._answers: Recent[Hashable, Answer] = Recent(REMEMBERED)
         self.known = self._answers.latest
         """The answers used lately; read-only."""
@@ -164,8 +166,17 @@ class DeviceExecutor(DeviceKernels, Executor):
         """Return a function that enqueues the operation."""
         return self.ready(question).launch
 
+    def prepare(self, question: Question) -> Prepared:
+        """Return what is launched for a question; nothing is enqueued.
+
+        Raises `NotSupportedError` and `ArgumentTypeError` where there is no kernel.
+        """
+        steps = Steps(question, self)
+        steps.add()
+        return steps.prepared()
+
     def _make(self, question: Question) -> Ready:
-        prepared = self.preparer.prepare(question)
+        prepared = self.prepare(question)
         is_counted = prepared.taken_by and not question.is_capturable
         return make_ready(self, prepared, self.tally(prepared.taken_by) if is_counted else None)
 
@@ -180,14 +191,14 @@ class DeviceExecutor(DeviceKernels, Executor):
         """Return the count of products that a kernel took."""
         return self._tallies.setdefault(name, Tally())
 
-    def matmul_choice(self, dtype: DType, left: Layout, right: Layout) -> MatmulChoice:
-        """Say which kernel takes products of matrices; the layouts have one batch."""
-        return self.preparer.matmul_choice(dtype, left, right)
+    def explain(self, question: Question) -> MatmulChoice:
+        """Say which kernel a question goes to, and why not another."""
+        return self.lowering(question.op).explain(question)
 
     @property
     def matmul_kernels(self) -> Sequence[MatmulKernel]:
         """The kernels that products may go to, in order of preference; empty where there is one."""
-        return self.preparer.matmul_kernels()
+        return self.lowering(_MATMUL).choices
 
     # -- memory ----------------------------------------------------------------------------------
 
@@ -226,8 +237,7 @@ def _forget(context: Context) -> None:
     with _lock:
         executor = _executors.pop(context, None)
     if executor is not None:
-        executor.index_faults.close()
-        executor.preparer.close()
+        executor.close()
 
 
 def _start_afresh() -> None:

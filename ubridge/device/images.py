@@ -15,7 +15,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from ubridge.device.backend_kernels import Image, kernels_of
+from ubridge.device.registry import Image, kernels_of
 from uhal import Device, Module
 from uhal.contract import Chosen, ImageCandidate
 from uhal.device import DeviceLike, as_device

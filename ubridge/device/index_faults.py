@@ -11,7 +11,6 @@ import contextlib
 
 import numpy as np
 
-from ubridge.core.columns import CANDLE
 from ubridge.core.op_table import OPS
 from uhal import Device, HostBuffer, Module
 from uhal.errors import DeviceError, NotFoundError, NotSupportedError
@@ -34,8 +33,7 @@ def _operation(entry: str) -> str:
     """The operation of a kernel; the kernel's own name if it is not in the table."""
     root = entry.partition("_")[0]
     for op in OPS.values():
-        row = CANDLE.get(op.family.name)
-        if row is not None and row.module == "indexing" and op.root == root:
+        if op.root == root and "ids" in op.family.operands.split(", "):
             return op.name
     return entry
 

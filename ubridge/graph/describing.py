@@ -68,9 +68,9 @@ class DescribingExecutor(Executor):
         number = self._storages.add(size * dtype.itemsize)
         return Description(StorageView(number, 0, size, dtype), self.device)
 
-    def matmul_choice(self, dtype: DType, left: Layout, right: Layout) -> MatmulChoice:
-        """Say which kernel takes products of matrices on the device."""
-        return self.real.matmul_choice(dtype, left, right)
+    def explain(self, question: Question) -> MatmulChoice:
+        """Say which kernel a question goes to on the device."""
+        return self.real.explain(question)
 
 
 class Describer:

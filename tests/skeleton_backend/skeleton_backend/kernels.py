@@ -9,9 +9,7 @@ from collections.abc import Sequence
 
 from ubridge.backends import (
     CANDLE,
-    Arguments,
     BackendKernels,
-    CandleConvention,
     DeviceExecutor,
     HostImages,
     Memory,
@@ -36,13 +34,12 @@ class Strips(ProductKernel):
     def prepare(self, product: Product, a: Memory, b: Memory, out: Memory, steps: Steps) -> None:
         """Add its launch: a block of 64 for each tile of 64 rows by 16 columns."""
         m, n, k = product.m, product.n, product.k
-        arguments: Arguments = {"a": a, "b": b, "out": out, "m": m, "k": k, "n": n}
-        geometry = ((-(-n // 16), -(-m // 64), 1), 64, 0)
-        steps.launch_entry("batch_matmul_legacy", "batch_matmul_legacy", geometry, arguments)
+        name, geometry = "batch_matmul_legacy", ((-(-n // 16), -(-m // 64), 1), 64, 0)
+        steps.launch_entry(name, name, geometry, a=a, b=b, out=out, m=m, k=k, n=n)
 
 
-def products(executor: DeviceExecutor, convention: CandleConvention) -> Sequence[ProductKernel]:
+def products(executor: DeviceExecutor) -> Sequence[ProductKernel]:
     return (Strips(),)
 
 
-KERNELS = BackendKernels(CANDLE, HostImages(), CandleConvention, products)
+KERNELS = BackendKernels(CANDLE, HostImages(), products)

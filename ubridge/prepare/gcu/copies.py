@@ -10,12 +10,15 @@ from __future__ import annotations
 from ubridge.core.layout import Layout, merged_axes
 from ubridge.core.op_table import OPS
 from ubridge.core.prepared import Elements, Words
-from ubridge.device.executor import DeviceExecutor
-from ubridge.prepare.convention import Convention
-from ubridge.prepare.steps import Arguments, Memory, Steps
+from ubridge.core.question import Question
+from ubridge.core.rows import rows_of
+from ubridge.device.lowering import Launches, Lowerings, Memory, Steps
+from ubridge.prepare.gcu.kernels import gcu_kernel
 from uhal.dtypes import f16, f64, u8, u32
 
-_STRIDED_COPY = OPS["strided_copy"]
+_COPY = OPS["copy"]
+_COPY2D = OPS["copy2d"]
+_STRIDED = gcu_kernel("copy", "ucopy_{dtype}", in_l2=True)
 _MOST_AXES = 5
 _COPIED_AS = {1: u8, 2: f16, 4: u32, 8: f64}
 """Bytes of an element to a type whose kernel moves the same bits."""
@@ -23,70 +26,94 @@ _GENERIC = 0
 """The operation of `ucopy` that takes any strides."""
 
 
-class GcuCopies(Convention):
-    """Copies of operands that every part of the GCU's convention uses."""
+def threads_of(steps: Steps) -> int:
+    """Return the threads of the whole device."""
+    return steps.limits.processors * steps.limits.block_for_elements
 
-    def __init__(self, executor: DeviceExecutor) -> None:
-        super().__init__(executor)
-        limits = executor.device.limits
-        self._threads = limits.processors * limits.block_for_elements
 
-    def whole(self, x: Memory, layout: Layout, steps: Steps) -> Memory:
-        """Return the elements in row-major order, copied unless they are already."""
-        if layout.is_contiguous:
-            return x
-        out = steps.scratch(layout.size, x.dtype)
-        self.copy_strided(x, layout, out, steps)
-        return out
+def whole(x: Memory, layout: Layout, steps: Steps) -> Memory:
+    """Return the elements in row-major order, copied unless they are already."""
+    if layout.is_contiguous:
+        return x
+    out = steps.scratch(layout.size, x.dtype)
+    copy_strided(x, layout, out, steps)
+    return out
 
-    def copy_strided(self, x: Memory, layout: Layout, out: Memory, steps: Steps) -> None:
-        """A copy of a layout, which begins with `x`, to row-major order."""
-        moved = _COPIED_AS[x.dtype.itemsize]
-        source, target = x.view(moved), out.view(moved)
-        axes = merged_axes(layout.shape, layout.strides) or [(1, 1)]
-        inner = axes[-_MOST_AXES:]
-        shape = tuple(length for length, _ in inner)
-        strides = tuple(stride for _, stride in inner)
-        # Shape, strides, axis order and the operand's own shape; the walk needs the first two.
-        info = Words((*shape, *strides, *range(len(shape)), *shape))
-        size = Layout.contiguous(shape).size
-        taken = 0
-        for start in _starts(axes[:-_MOST_AXES]):
-            arguments: Arguments = {
-                **{"in_size": size, "out_size": size},
-                **{"num_dims": len(shape), "origin_num_dims": len(shape)},
-                **{"dims_and_strides": info, "in": source[start:], "out": target[taken:]},
-                "op_type": _GENERIC,
-            }
-            steps.launch(_STRIDED_COPY, moved, (), arguments)
-            taken += size
 
-    def copy_kept(self, kept: Elements, out: Memory, steps: Steps) -> None:
-        """Copy bytes that are kept on the device to where kernels take an operand."""
-        info = Words((out.size, 1, 0, out.size))
-        arguments: Arguments = {
-            **{"in_size": out.size, "out_size": out.size, "num_dims": 1, "origin_num_dims": 1},
-            **{"dims_and_strides": info, "in": kept, "out": out, "op_type": _GENERIC},
-        }
-        steps.launch(_STRIDED_COPY, u8, (), arguments)
+def copy_strided(x: Memory, layout: Layout, out: Memory, steps: Steps) -> None:
+    """Add a copy of a layout, which begins with `x`, to row-major order."""
+    moved = _COPIED_AS[x.dtype.itemsize]
+    source, target = x.view(moved), out.view(moved)
+    axes = merged_axes(layout.shape, layout.strides) or [(1, 1)]
+    inner = axes[-_MOST_AXES:]
+    shape = tuple(length for length, _ in inner)
+    strides = tuple(stride for _, stride in inner)
+    # Shape, strides, axis order and the operand's own shape; the walk needs the first two.
+    info = Words((*shape, *strides, *range(len(shape)), *shape))
+    size = Layout.contiguous(shape).size
+    taken = 0
+    for start in _starts(axes[:-_MOST_AXES]):
+        _launch(steps, source[start:], target[taken:], size, info, len(shape))
+        taken += size
 
-    def roomy(self, x: Memory, size: int, steps: Steps) -> Memory:
-        """Return few elements with room for as many as there are threads: each takes one."""
-        if size >= self._threads:
-            return x
-        room = steps.scratch(self._threads, x.dtype)
-        self.copy_strided(x, Layout.contiguous(size), room, steps)
-        return room
 
-    def _into(self, out: Memory, size: int, steps: Steps) -> Memory:
-        """Return memory with room for an element for each thread to write."""
-        if size >= self._threads:
-            return out
-        return steps.scratch(self._threads, out.dtype)
+def copy_kept(kept: Elements, out: Memory, steps: Steps) -> None:
+    """Add a copy of bytes that are kept on the device to where kernels take an operand."""
+    _launch(steps, kept, out, out.size, Words((out.size, 1, 0, out.size)), 1)
 
-    def _deliver(self, found: Memory, out: Memory, size: int, steps: Steps) -> None:
-        if found is not out:
-            self.copy_strided(found, Layout.contiguous(size), out, steps)
+
+def _launch(
+    steps: Steps, x: Memory | Elements, out: Memory, size: int, info: Words, axes: int
+) -> None:
+    steps.launch(
+        (),
+        out.dtype,
+        None,
+        _STRIDED,
+        in_size=size,
+        out_size=size,
+        num_dims=axes,
+        origin_num_dims=axes,
+        dims_and_strides=info,
+        out=out,
+        op_type=_GENERIC,
+        **{"in": x},
+    )
+
+
+def roomy(x: Memory, size: int, steps: Steps) -> Memory:
+    """Return few elements with room for as many as there are threads: each takes one."""
+    threads = threads_of(steps)
+    if size >= threads:
+        return x
+    room = steps.scratch(threads, x.dtype)
+    copy_strided(x, Layout.contiguous(size), room, steps)
+    return room
+
+
+def room_for(out: Memory, size: int, steps: Steps) -> Memory:
+    """Return memory with room for an element for each thread to write."""
+    threads = threads_of(steps)
+    return out if size >= threads else steps.scratch(threads, out.dtype)
+
+
+def deliver(found: Memory, out: Memory, size: int, steps: Steps) -> None:
+    """Add a copy of elements to the result unless they are in it already."""
+    if found is not out:
+        copy_strided(found, Layout.contiguous(size), out, steps)
+
+
+def write_rows(source: Memory, out: Memory, layout: Layout, steps: Steps) -> None:
+    """Add copies of contiguous elements to a strided layout, two axes at a time."""
+    written = rows_of(layout)
+    each = written.rows * written.columns
+    shape = (written.rows, written.columns)
+    for number, start in enumerate(written.starts):
+        steps.run(
+            _COPY2D,
+            [(source[number * each :], Layout.contiguous(shape))],
+            (out[start:], Layout(shape, (written.pitch, 1))),
+        )
 
 
 def _starts(axes: list[tuple[int, int]]) -> list[int]:
@@ -97,4 +124,20 @@ def _starts(axes: list[tuple[int, int]]) -> list[int]:
     return starts
 
 
-__all__ = ["GcuCopies"]
+def _copy(question: Question, steps: Steps) -> None:
+    copy_strided(steps.operands[0], question.layout(0), steps.result, steps)
+
+
+LOWERINGS: Lowerings = {_COPY: Launches(_copy, _STRIDED)}
+
+__all__ = [
+    "LOWERINGS",
+    "copy_kept",
+    "copy_strided",
+    "deliver",
+    "room_for",
+    "roomy",
+    "threads_of",
+    "whole",
+    "write_rows",
+]

@@ -1,4 +1,4 @@
-"""Choosing by ids on GCUs: their kernels check no id, and are right in few cases only.
+"""Lowerings of choices by ids on GCUs: their kernels check no id, and are right in few cases only.
 
 Ids are read back and checked on the host: one out of bounds is an `IndexError` before anything is
 launched. The waiting that costs is the price of kernels that would read anywhere. Only ids whose
@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ubridge.core.kernel_def import BY_IDS
 from ubridge.core.layout import Layout
-from ubridge.core.op_table import OPS, Op
+from ubridge.core.op_table import FAMILIES, OPS, Op
 from ubridge.core.question import Question
 from ubridge.device.executor import DeviceExecutor
-from ubridge.prepare.convention import Sizes
-from ubridge.prepare.gcu.copies import GcuCopies
-from ubridge.prepare.steps import Arguments, Memory, Steps
+from ubridge.device.lowering import Launches, Lowerings, Memory, Steps
+from ubridge.prepare.gcu.copies import copy_strided
+from ubridge.prepare.gcu.kernels import gcu_kernel
 from uhal import DeviceBuffer
 from uhal.dtypes import f16, i16, i32, i64, u16, u32, u64
 from uhal.interop import StreamLike
@@ -32,93 +33,124 @@ _MOST_IDS = 40960
 _MOVED_AS = {i16: f16, u16: f16, i32: u32, u64: i64}
 
 Ids = npt.NDArray[Any]
+Sizes = tuple[int, int, int, int]
+"""Elements before the axis, along it, ids along it, elements after it."""
 
 
-class GcuIndexing(GcuCopies):
-    """The part of the GCU's convention for operations with ids."""
+def _index_select(question: Question, steps: Steps) -> None:
+    x, ids = steps.operands
+    left, count, right = question.shape
+    length = question.layout(0).shape[1]
+    require_ids(question.op, ids, count, length, steps)
+    moved = _MOVED_AS.get(x.dtype, x.dtype)
+    x, out = x.view(moved), steps.result.view(moved)
+    if count <= _MOST_IDS:
+        _select(x, ids, (left, length, count, right), out, steps)
+        return
+    for row in range(left):
+        for start in range(0, count, _MOST_IDS):
+            some = min(_MOST_IDS, count - start)
+            _select(
+                x[row * length * right :],
+                ids[start : start + some],
+                (1, length, some, right),
+                out[(row * count + start) * right :],
+                steps,
+            )
 
-    def index_select(self, x: Memory, ids: Memory, sizes: Sizes, out: Memory, steps: Steps) -> None:
-        left, length, count, right = sizes
-        require_ids(_INDEX_SELECT, ids, count, length, steps)
-        moved = _MOVED_AS.get(x.dtype, x.dtype)
-        x, out = x.view(moved), out.view(moved)
-        if count <= _MOST_IDS:
-            self._select(x, ids, sizes, out, steps)
-            return
-        for row in range(left):
-            for start in range(0, count, _MOST_IDS):
-                some = min(_MOST_IDS, count - start)
-                self._select(
-                    x[row * length * right :], ids[start : start + some], (1, length, some, right),
-                    out[(row * count + start) * right :], steps,
-                )  # fmt: skip
 
-    def _select(self, x: Memory, ids: Memory, sizes: Sizes, out: Memory, steps: Steps) -> None:
-        left, length, count, right = sizes
-        arguments: Arguments = {
-            **{"id_numel": count, "ids": ids, "inp": x, "out": out},
-            **{"left_size": left, "dim_size": length, "right_size": right},
-        }
-        steps.launch(_INDEX_SELECT, x.dtype, (), arguments, ids.dtype)
+def _select(x: Memory, ids: Memory, sizes: Sizes, out: Memory, steps: Steps) -> None:
+    left, length, count, right = sizes
+    steps.launch(
+        (),
+        x.dtype,
+        ids.dtype,
+        id_numel=count,
+        ids=ids,
+        inp=x,
+        out=out,
+        left_size=left,
+        dim_size=length,
+        right_size=right,
+    )
 
-    def gather(self, x: Memory, ids: Memory, sizes: Sizes, out: Memory, steps: Steps) -> None:
-        left, length, count, right = sizes
-        size = left * count * right
-        steps.work(partial(_check, _GATHER, size, length), ids, is_beyond_launches=False)
-        moved = _MOVED_AS.get(x.dtype, x.dtype)
-        x, target = x.view(moved), out.view(moved)
-        if right > 1:
-            # One path of the kernel assumes that the axis is the last, so it is moved there.
-            x = self._last(x, (left, length, right), steps)
-            ids = self._last(ids, (left, count, right), steps)
-            target = steps.scratch(size, moved)
-        arguments: Arguments = {
-            **{"numel": size, "ids": ids, "inp": x, "out": target},
-            **{"left_size": left * right, "src_dim_size": length},
-            **{"ids_dim_size": count, "right_size": 1},
-        }
-        steps.launch(_GATHER, moved, (), arguments, ids.dtype)
-        if right > 1:
-            turned = Layout.contiguous((left, right, count)).transpose()
-            self.copy_strided(target, turned, out.view(moved), steps)
 
-    def _last(self, x: Memory, shape: tuple[int, int, int], steps: Steps) -> Memory:
-        turned = Layout.contiguous(shape).transpose()
-        out = steps.scratch(turned.size, x.dtype)
-        self.copy_strided(x, turned, out, steps)
-        return out
+def _gather(question: Question, steps: Steps) -> None:
+    x, ids = steps.operands
+    left, count, right = question.shape
+    length, size = question.layout(0).shape[1], question.shape.size
+    steps.work(partial(_check, question.op, size, length), ids, is_beyond_launches=False)
+    moved = _MOVED_AS.get(x.dtype, x.dtype)
+    x, target = x.view(moved), steps.result.view(moved)
+    if right > 1:
+        # One path of the kernel assumes that the axis is the last, so it is moved there.
+        x = _last(x, (left, length, right), steps)
+        ids = _last(ids, (left, count, right), steps)
+        target = steps.scratch(size, moved)
+    steps.launch(
+        (),
+        moved,
+        ids.dtype,
+        numel=size,
+        ids=ids,
+        inp=x,
+        out=target,
+        left_size=left * right,
+        src_dim_size=length,
+        ids_dim_size=count,
+        right_size=1,
+    )
+    if right > 1:
+        turned = Layout.contiguous((left, right, count)).transpose()
+        copy_strided(target, turned, steps.result.view(moved), steps)
 
-    def index_add(
-        self, ids: Memory, source: Memory, target: Memory, sizes: Sizes, steps: Steps
-    ) -> None:
-        """Sums at ids; sizes are (left, ids, target's length, right).
 
-        The kernel adds at all ids at once without atomics, so repeated ids go in rounds, in which
-        none is repeated, in their order: the host reads the ids and asks for each round.
-        """
-        if not steps.question.attributes:
-            steps.work(partial(_add_in_rounds, sizes), ids, source, target,
-                       is_beyond_launches=False)  # fmt: skip
-            return
-        left, count, length, right = sizes
-        for row in range(left):
-            arguments: Arguments = {
-                **{"ids": ids, "ids_dim_size": count},
-                **{"inp": source[row * count * right :], "out": target[row * length * right :]},
-                **{"left_size": 1, "src_dim_size": count},
-                **{"dst_dim_size": length, "right_size": right},
-            }
-            steps.launch(_INDEX_ADD, target.dtype, (), arguments, ids.dtype)
-
-    def scatter(
-        self, op: Op, ids: Memory, source: Memory, target: Memory, sizes: Sizes, steps: Steps
-    ) -> None:
-        """Writes at ids on the host, as there is no kernel; waits."""
-        steps.work(partial(_scatter, op, sizes), ids, source, target)
+def _last(x: Memory, shape: tuple[int, int, int], steps: Steps) -> Memory:
+    turned = Layout.contiguous(shape).transpose()
+    out = steps.scratch(turned.size, x.dtype)
+    copy_strided(x, turned, out, steps)
+    return out
 
 
 _OF_ONE_ROUND = (("is_round", True),)
 """Of a question whose ids are in range, and none repeated."""
+
+
+def _index_add(question: Question, steps: Steps) -> None:
+    """Add sums at ids.
+
+    The kernel adds at all ids at once without atomics, so repeated ids go in rounds, in which none
+    is repeated, in their order: the host reads the ids and asks for each round.
+    """
+    ids, source = steps.operands
+    left, count, right = question.layout(1).shape
+    length, target = question.shape[1], steps.result
+    if not question.attributes:
+        run = partial(_add_in_rounds, (left, length, count, right))
+        steps.work(run, ids, source, target, is_beyond_launches=False)
+        return
+    for row in range(left):
+        steps.launch(
+            (),
+            target.dtype,
+            ids.dtype,
+            ids=ids,
+            ids_dim_size=count,
+            inp=source[row * count * right :],
+            out=target[row * length * right :],
+            left_size=1,
+            src_dim_size=count,
+            dst_dim_size=length,
+            right_size=right,
+        )
+
+
+def _scatter(question: Question, steps: Steps) -> None:
+    """Write at ids on the host, as there is no kernel; waits."""
+    ids, source = steps.operands
+    left, count, right = question.layout(1).shape
+    run = partial(_scatter_on_host, question.op, (left, question.shape[1], count, right))
+    steps.work(run, ids, source, steps.result)
 
 
 def _add_in_rounds(
@@ -130,7 +162,7 @@ def _add_in_rounds(
     target: DeviceBuffer,
 ) -> None:
     """Read the ids, and add in turn those that occur for the first time, the second time, ..."""
-    left, count, length, right = sizes
+    left, length, count, right = sizes
     found = _checked(_INDEX_ADD, ids, count, length, stream)
     rounds = _occurrences(found)
     into = (target.dtype, Layout.contiguous((left, length, right)))
@@ -163,7 +195,7 @@ def _add_in_rounds(
         added(of_round, at.run(selected, stream, None, source, chosen), some)
 
 
-def _scatter(
+def _scatter_on_host(
     op: Op,
     sizes: Sizes,
     at: DeviceExecutor,
@@ -172,8 +204,8 @@ def _scatter(
     source: DeviceBuffer,
     target: DeviceBuffer,
 ) -> None:
-    """Write at ids on the host; sizes are (left, source's length, target's, right)."""
-    left, count, length, right = sizes
+    """Write at ids on the host."""
+    left, length, count, right = sizes
     size = left * count * right
     found = _checked(op, ids, size, length, stream).astype(np.int64)
     wanted = found.reshape(left, count, right)
@@ -183,7 +215,7 @@ def _scatter(
     rows, columns = np.arange(left)[:, None], np.arange(right)
     for index in range(count):
         at_ids = (rows, wanted[:, index], columns)
-        array[at_ids] = values[:, index] + (array[at_ids] if op.name == "scatter_add" else 0)
+        array[at_ids] = values[:, index] + (array[at_ids] if op is OPS["scatter_add"] else 0)
     changed.copy_from(array.reshape(-1), stream=stream)
 
 
@@ -236,3 +268,11 @@ def _occurrences(ids: Ids) -> Ids:
     counts = np.empty(len(ids), np.int64)
     counts[order] = np.arange(len(ids)) - starts
     return counts
+
+
+LOWERINGS: Lowerings = {
+    FAMILIES["index_select"]: Launches(_index_select, gcu_kernel("indexing", BY_IDS)),
+    FAMILIES["gather"]: Launches(_gather, gcu_kernel("indexing", BY_IDS, in_l2=True)),
+    FAMILIES["index_add"]: Launches(_index_add, gcu_kernel("indexing", BY_IDS)),
+    FAMILIES["scatter"]: Launches(_scatter),
+}

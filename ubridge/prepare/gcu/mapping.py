@@ -1,6 +1,6 @@
 """Maps operations to Ubridge's entries, with the reasons why other entries are not used.
 
-The mapping is what the rows of `columns.GCU` name; nothing is listed twice. The documentation's
+The mapping is what the kernels of the lowerings name; nothing is listed twice. The documentation's
 table is `markdown_table` of all entries, and a test counts them.
 """
 
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from ubridge.core.columns import GCU
 from ubridge.core.op_table import OPS, Op
-from ubridge.prepare.gcu.convention import GELU_ERF_REASON
+from ubridge.prepare.gcu.elementwise import GELU_ERF_REASON
+from ubridge.prepare.gcu.table import GCU
 from uhal.dtypes import ALL
 
 _NIBBLES = "the kernel takes the first minimum of a block for both of its halves"
@@ -26,16 +26,15 @@ REFUSED: Mapping[str, str] = {
 
 
 def entry_name(op: Op, dtype: str, other: str | None = None) -> str | None:
-    """Return the entry of an operation on GCUs, `None` where its family has none.
+    """Return the entry of an operation on GCUs, `None` where it has no kernel of its own.
 
     The entry need not exist.
     """
-    if op.name == "copy":
-        op = OPS["strided_copy"]
-    row = GCU.get(op.family.name)
-    if row is None or ("{other}" in row.entry) != (other is not None):
+    lowering = GCU.get(op) or GCU.get(op.family)
+    kernel = None if lowering is None else lowering.kernel
+    if kernel is None or ("{other}" in kernel.entry) != (other is not None):
         return None
-    return row.entry.format(root=op.root, dtype=dtype, other=other)
+    return kernel.entry.format(root=op.root, dtype=dtype, other=other)
 
 
 def mapped(entries: Iterable[str]) -> dict[str, str]:

@@ -9,10 +9,9 @@ from ubridge.core.layout import Layout
 from ubridge.core.op_table import OPS
 from ubridge.core.product import Product
 from ubridge.device.executor import DeviceExecutor
-from ubridge.prepare.convention import Convention
+from ubridge.device.lowering import Given, Memory, Steps
 from ubridge.prepare.matmul.host_blas import find_blas
 from ubridge.prepare.matmul.kernels import ProductKernel
-from ubridge.prepare.steps import Arguments, Memory, Steps
 
 _COPY = OPS["copy"]
 
@@ -52,9 +51,8 @@ class BlasProducts(ProductKernel):
     name = "blas"
     dtypes = ("f32", "f64")
 
-    def __init__(self, executor: DeviceExecutor, convention: Convention) -> None:
+    def __init__(self, executor: DeviceExecutor) -> None:
         self._limits = executor.device.limits
-        self._convention = convention
 
     @property
     def reason(self) -> str:  # type: ignore[override]
@@ -80,31 +78,58 @@ class BlasProducts(ProductKernel):
         work = m * n * k // (columns * rows) // _PER_THREAD
         threads = min(max(work, 1), self._limits.max_threads_per_block)
         blas, dtype = find_blas(), out.dtype.name
-        arguments: Arguments
         if n > 1 and m > 1:
-            arguments = {
-                **{"gemm": blas.gemm[dtype], "a": a, "b": b, "out": out, "m": m, "n": n, "k": k},
-                **{"a_batch": x.batch, "a_leading": x.leading, "a_transposed": x.transposed},
-                **{"b_batch": y.batch, "b_leading": y.leading, "b_transposed": y.transposed},
-            }
-            geometry = ((columns, rows, batch), threads, 0)
-            steps.launch_entry(_MODULE, f"blas_matmul_{dtype}", geometry, arguments)
+            steps.launch_entry(
+                _MODULE,
+                f"blas_matmul_{dtype}",
+                ((columns, rows, batch), threads, 0),
+                gemm=blas.gemm[dtype],
+                a=a,
+                b=b,
+                out=out,
+                m=m,
+                n=n,
+                k=k,
+                a_batch=x.batch,
+                a_leading=x.leading,
+                a_transposed=x.transposed,
+                b_batch=y.batch,
+                b_leading=y.leading,
+                b_transposed=y.transposed,
+            )
             return
-        arguments = {"gemv": blas.gemv[dtype], "out": out, "columns": k}
+        matrix: dict[str, Given]
         if n == 1:
-            arguments |= {
-                **{"matrix": a, "vector": b, "rows": m, "matrix_batch": x.batch},
-                **{"leading": x.leading, "transposed": x.transposed},
-                **{"vector_batch": y.batch, "step": y.column_step},
+            matrix = {
+                "matrix": a,
+                "vector": b,
+                "rows": m,
+                "matrix_batch": x.batch,
+                "leading": x.leading,
+                "transposed": x.transposed,
+                "vector_batch": y.batch,
+                "step": y.column_step,
             }
         else:
-            arguments |= {
-                **{"matrix": b, "vector": a, "rows": n, "matrix_batch": y.batch},
-                **{"leading": y.leading, "transposed": not y.transposed},
-                **{"vector_batch": x.batch, "step": x.row_step},
+            matrix = {
+                "matrix": b,
+                "vector": a,
+                "rows": n,
+                "matrix_batch": y.batch,
+                "leading": y.leading,
+                "transposed": not y.transposed,
+                "vector_batch": x.batch,
+                "step": x.row_step,
             }
-        geometry = ((columns * rows, 1, batch), threads, 0)
-        steps.launch_entry(_MODULE, f"blas_matvec_{dtype}", geometry, arguments)
+        steps.launch_entry(
+            _MODULE,
+            f"blas_matvec_{dtype}",
+            ((columns * rows, 1, batch), threads, 0),
+            gemv=blas.gemv[dtype],
+            out=out,
+            columns=k,
+            **matrix,
+        )
 
     def _operand(self, x: Memory, layout: Layout, steps: Steps) -> tuple[Memory, Operand]:
         """The matrices as the BLAS takes them; a matrix of several products is copied once."""
@@ -116,7 +141,7 @@ class BlasProducts(ProductKernel):
         each = rows * columns
         apart = Layout((count if batch else 1, rows, columns), layout.strides)
         copied = steps.scratch(apart.size, x.dtype)
-        self._convention.unary(_COPY, x, apart, copied, None, steps)
+        steps.run(_COPY, [(x, apart)], (copied, Layout.contiguous(apart.shape)))
         return copied, Operand(each if batch else 0, columns, False)
 
 

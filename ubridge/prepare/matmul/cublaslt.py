@@ -25,8 +25,8 @@ from ubridge.core.op_table import OPS
 from ubridge.core.product import Product
 from ubridge.core.question import Question
 from ubridge.device.executor import DeviceExecutor
+from ubridge.device.lowering import Memory, Steps
 from ubridge.prepare.matmul.kernels import ProductKernel
-from ubridge.prepare.steps import Memory, Steps
 from uhal import DeviceBuffer, Stream, as_dtype
 from uhal.abi import Header, Library, LibrarySearch, find_library
 from uhal.contract import joined_reasons

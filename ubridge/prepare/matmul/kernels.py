@@ -8,15 +8,24 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
-from ubridge.core.op_table import OPS
+from ubridge.core.kernel_def import KernelDef, tiles
 from ubridge.core.product import MatmulKernel, Product
 from ubridge.device.executor import DeviceExecutor
 from ubridge.device.images import load_module
-from ubridge.prepare.steps import Arguments, Memory, Steps
+from ubridge.device.lowering import Memory, Steps
 from uhal.errors import InvalidImageError
 
 TENSOR_MODULE = "matmul_tensor"
 """The module of the kernels for tensor cores."""
+TILED = KernelDef("matmul", "matmul_{dtype}", tiles(64, 256))
+_TENSOR_KERNELS = {
+    (tile, layouts): KernelDef(
+        TENSOR_MODULE, f"matmul_tensor{tile}_{layouts}_{{dtype}}", tiles(tile, block)
+    )
+    for tile, block in ((128, 256), (64, 128))
+    for layouts in ("nn", "nt", "tn", "tt")
+}
+"""By rows and columns of a tile, and how a and b lie."""
 _TENSOR_DTYPES = ("bf16", "f16")
 _LEAST_OF_TENSOR_TILES = 16
 """Rows, columns and summed elements of one instruction."""
@@ -41,7 +50,6 @@ class TiledProducts(ProductKernel):
 
     name = "tiled"
     reason = "takes any sizes, strides and numbers"
-    _op = OPS["matmul"]
 
     def refusal(self, product: Product) -> str:
         """Return an empty text: it takes all products."""
@@ -49,13 +57,25 @@ class TiledProducts(ProductKernel):
 
     def prepare(self, product: Product, a: Memory, b: Memory, out: Memory, steps: Steps) -> None:
         """Add its launch."""
-        arguments: Arguments = {
-            **{"a": a, "b": b, "out": out, "m": product.m, "n": product.n, "k": product.k},
-            **{"a_batch": product.a_batch, "a_row": product.a_row, "a_column": product.a_column},
-            **{"b_batch": product.b_batch, "b_row": product.b_row, "b_column": product.b_column},
-            "out_batch": product.m * product.n,
-        }
-        steps.launch(self._op, product.dtype, (product.m, product.n, product.batch), arguments)
+        steps.launch(
+            (product.m, product.n, product.batch),
+            product.dtype,
+            None,
+            TILED,
+            a=a,
+            b=b,
+            out=out,
+            m=product.m,
+            n=product.n,
+            k=product.k,
+            a_batch=product.a_batch,
+            a_row=product.a_row,
+            a_column=product.a_column,
+            b_batch=product.b_batch,
+            b_row=product.b_row,
+            b_column=product.b_column,
+            out_batch=product.m * product.n,
+        )
 
 
 class TensorProducts(ProductKernel):
@@ -85,15 +105,25 @@ class TensorProducts(ProductKernel):
 
     def prepare(self, product: Product, a: Memory, b: Memory, out: Memory, steps: Steps) -> None:
         """Add its launch."""
-        op = OPS[f"matmul_{self.name}_{product.layouts}"]
+        assert product.layouts is not None, "refusal() comes first"
         a_pitch, b_pitch = product.pitches
-        arguments: Arguments = {
-            **{"a": a, "b": b, "out": out, "m": product.m, "n": product.n, "k": product.k},
-            **{"a_batch": product.a_batch, "a_pitch": a_pitch},
-            **{"b_batch": product.b_batch, "b_pitch": b_pitch},
-            "out_batch": product.m * product.n,
-        }
-        steps.launch(op, product.dtype, (product.m, product.n, product.batch), arguments)
+        steps.launch(
+            (product.m, product.n, product.batch),
+            product.dtype,
+            None,
+            _TENSOR_KERNELS[self._tile, product.layouts],
+            a=a,
+            b=b,
+            out=out,
+            m=product.m,
+            n=product.n,
+            k=product.k,
+            a_batch=product.a_batch,
+            a_pitch=a_pitch,
+            b_batch=product.b_batch,
+            b_pitch=b_pitch,
+            out_batch=product.m * product.n,
+        )
 
     def _unavailable(self) -> str:
         if self._missing is None:

@@ -13,8 +13,8 @@ from math import prod
 from ubridge.core.product import Product
 from ubridge.device.executor import DeviceExecutor
 from ubridge.device.images import load_module
+from ubridge.device.lowering import Memory, Steps
 from ubridge.prepare.matmul.kernels import ProductKernel
-from ubridge.prepare.steps import Arguments, Memory, Steps
 from uhal.errors import NotFoundError
 
 MATRICES = "matmul_packed"
@@ -57,41 +57,53 @@ class PackedProducts(ProductKernel):
         batch, m, n, k = product.batch, product.m, product.n, product.k
         limits = self._executor.device.limits
         dtype = product.dtype
-        arguments: Arguments
         if m > 1 and n > 1:
             columns, rows = _pieces(limits.processors, batch, m, n, k)
-            arguments = {
-                **{"a": a, "b": b, "out": out, "m": m, "n": n, "k": k, "a_batch": product.a_batch},
-                **{"a_row": product.a_row, "a_column": product.a_column},
-                **{"b_batch": product.b_batch, "b_row": product.b_row},
-                "b_column": product.b_column,
-            }
-            threads = self._threads(m * n * k // (columns * rows))
-            geometry = ((columns, rows, batch), threads, 0)
-            steps.launch_entry(MATRICES, f"{MATRICES}_{dtype}", geometry, arguments)
+            steps.launch_entry(
+                MATRICES,
+                f"{MATRICES}_{dtype}",
+                ((columns, rows, batch), self._threads(m * n * k // (columns * rows)), 0),
+                a=a,
+                b=b,
+                out=out,
+                m=m,
+                n=n,
+                k=k,
+                a_batch=product.a_batch,
+                a_row=product.a_row,
+                a_column=product.a_column,
+                b_batch=product.b_batch,
+                b_row=product.b_row,
+                b_column=product.b_column,
+            )
             return
         if n == 1:
-            arguments = {
-                **{"x": a, "vector": b, "out": out, "lines": m, "depth": k},
-                **{"x_batch": product.a_batch, "line_step": product.a_row},
-                **{"depth_step": product.a_column, "vector_batch": product.b_batch},
-                "step": product.b_row,
-            }
+            x, vector, lines, x_batch, vector_batch = a, b, m, product.a_batch, product.b_batch
+            line_step, depth_step, step = product.a_row, product.a_column, product.b_row
         else:
-            arguments = {
-                **{"x": b, "vector": a, "out": out, "lines": n, "depth": k},
-                **{"x_batch": product.b_batch, "line_step": product.b_column},
-                **{"depth_step": product.b_row, "vector_batch": product.a_batch},
-                "step": product.a_column,
-            }
-        if arguments["depth_step"] == 1:
+            x, vector, lines, x_batch, vector_batch = b, a, n, product.b_batch, product.a_batch
+            line_step, depth_step, step = product.b_column, product.b_row, product.a_column
+        if depth_step == 1:
             # As many as of other products by a vector (`pieces_of_lines`), in all batches together.
             most = -(-16 * limits.processors // batch) if limits.processors > 1 else 1
             pieces = max(1, min(most, m * n * k // _PIECE_OF_LINES))
         else:
             pieces = prod(_pieces(limits.processors, batch, m, n, k))
-        geometry = ((pieces, 1, batch), self._threads(m * n * k // pieces), 0)
-        steps.launch_entry(VECTORS, f"{VECTORS}_{dtype}", geometry, arguments)
+        steps.launch_entry(
+            VECTORS,
+            f"{VECTORS}_{dtype}",
+            ((pieces, 1, batch), self._threads(m * n * k // pieces), 0),
+            x=x,
+            vector=vector,
+            out=out,
+            lines=lines,
+            depth=k,
+            x_batch=x_batch,
+            line_step=line_step,
+            depth_step=depth_step,
+            vector_batch=vector_batch,
+            step=step,
+        )
 
     def _threads(self, multiplications: int) -> int:
         """The work-items of a block."""

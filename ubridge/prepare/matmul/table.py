@@ -1,25 +1,31 @@
-"""Which kernel multiplies matrices on a device: one table, in order.
+"""The lowering of `matmul`: a product goes to the first kernel that takes it.
 
-A product goes to the first kernel of the table that takes it; `MatmulChoice` says which and why,
-and `DeviceExecutor.matmul_launches` counts.
+`MatmulChoice` says which kernel and why; `DeviceExecutor.matmul_launches` counts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
+from math import prod
 
+from ubridge.core.layout import Layout, merged_axes
+from ubridge.core.op_table import OPS
 from ubridge.core.product import MatmulChoice, MatmulKernel, Product
+from ubridge.core.question import Question
 from ubridge.device.executor import DeviceExecutor
-from ubridge.prepare.convention import Convention
+from ubridge.device.lowering import Lowering, LoweringDevice, Memory, Steps
 from ubridge.prepare.matmul.blas_products import BlasProducts
 from ubridge.prepare.matmul.cublaslt import CublasLtProducts
-from ubridge.prepare.matmul.kernels import ProductKernel, TensorProducts, TiledProducts
+from ubridge.prepare.matmul.kernels import TILED, ProductKernel, TensorProducts, TiledProducts
 from ubridge.prepare.matmul.packed_products import PackedProducts
-from ubridge.prepare.steps import Memory, Steps
+from uhal import DType
+
+_COPY = OPS["copy"]
 
 
-def cuda_products(executor: DeviceExecutor, convention: Convention) -> Sequence[ProductKernel]:
+def cuda_products(executor: DeviceExecutor) -> Sequence[ProductKernel]:
     """Return the kernels of NVIDIA's devices: the library first, then tensor cores."""
     return (
         CublasLtProducts(executor),
@@ -28,34 +34,56 @@ def cuda_products(executor: DeviceExecutor, convention: Convention) -> Sequence[
     )
 
 
-def host_products(executor: DeviceExecutor, convention: Convention) -> Sequence[ProductKernel]:
+def host_products(executor: DeviceExecutor) -> Sequence[ProductKernel]:
     """Return the kernels of CPUs: a BLAS, then ours."""
-    return BlasProducts(executor, convention), PackedProducts(executor)
+    return BlasProducts(executor), PackedProducts(executor)
 
 
-class MatmulKernels:
-    """The kernels of one device in order of preference: the backend's, then `tiled`."""
+class MatmulLowering(Lowering):
+    """Products of matrices; on a device it holds the kernels there are."""
 
-    def __init__(self, executor: DeviceExecutor, convention: Convention) -> None:
-        self._most = executor.device.limits.max_grid[2]
-        brought = executor.backend_kernels.product_kernels(executor, convention)
-        self.table: tuple[ProductKernel, ...] = (*_checked(brought), TiledProducts())
-        """In order of preference; the last takes everything."""
+    kernel = TILED
 
-    def choose(self, product: Product) -> MatmulChoice:
+    def __init__(self, choices: Sequence[ProductKernel] = (), most: int = 0) -> None:
+        """Made without arguments; `on` gives it a device's kernels, and the longest grid."""
+        self._choices = tuple(choices)
+        self._most = most
+
+    def on(self, device: LoweringDevice) -> MatmulLowering:
+        """Return the lowering with the backend's kernels for a device, then `tiled`."""
+        assert isinstance(device, DeviceExecutor)
+        brought = device.backend_kernels.products(device)
+        return MatmulLowering(
+            (*_checked(brought), TiledProducts()), device.device.limits.max_grid[2]
+        )
+
+    @property
+    def choices(self) -> Sequence[MatmulKernel]:
+        """The kernels in order of preference; the last takes everything."""
+        return self._choices
+
+    def explain(self, question: Question) -> MatmulChoice:
         """Say which kernel a product goes to.
 
         The next one takes it if a library then has no algorithm for operands that lie askew.
         """
+        product = _product(question.dtype, *_as_multiplied(question))
         passed_over: list[tuple[str, str]] = []
-        for kernel in self.table:
+        for kernel in self._choices:
             refusal = kernel.refusal(product)
             if not refusal:
                 return MatmulChoice(kernel.name, kernel.reason, tuple(passed_over))
             passed_over.append((kernel.name, refusal))
         raise AssertionError("the last kernel takes everything")
 
-    def prepare(self, product: Product, a: Memory, b: Memory, out: Memory, steps: Steps) -> None:
+    def prepare(self, question: Question, steps: Steps) -> None:
+        """Add the steps of products, after copies of operands with several strides of batches."""
+        given = zip(steps.operands, question.operands, strict=True)
+        a, b = [_one_batch_stride(memory, layout, steps) for memory, (_, layout) in given]
+        product = _product(question.dtype, *_as_multiplied(question))
+        self.multiply(product, a, b, steps.result, steps)
+
+    def multiply(self, product: Product, a: Memory, b: Memory, out: Memory, steps: Steps) -> None:
         """Add the steps of a product. Operands begin with their first element."""
         kernel = self._taker(product, steps.question.is_capturable)
         # A library may refuse the addresses at each call, so it counts its products itself.
@@ -73,20 +101,60 @@ class MatmulKernels:
     def _taker(self, product: Product, is_capturable: bool) -> ProductKernel:
         return next(
             one
-            for one in self.table
+            for one in self._choices
             if not (is_capturable and one.is_library) and not one.refusal(product)
         )
 
     def close(self) -> None:
-        """Give back what the kernels hold besides memory. The device is still there."""
-        for kernel in self.table:
+        """Release what the kernels hold besides memory. The device is still open."""
+        for kernel in self._choices:
             kernel.close()
 
 
 def _checked(brought: Sequence[MatmulKernel]) -> Iterator[ProductKernel]:
     for kernel in brought:
         if not isinstance(kernel, ProductKernel):
-            raise TypeError(
-                f"product_kernels: expected ProductKernels, got {type(kernel).__name__}"
-            )
+            raise TypeError(f"products: expected ProductKernels, got {type(kernel).__name__}")
         yield kernel
+
+
+def _one_batch_stride(x: Memory, layout: Layout, steps: Steps) -> Memory:
+    """The operand, copied if it has several strides from matrix to matrix."""
+    if _batch_stride(layout) is not None:
+        return x
+    out = steps.scratch(layout.size, x.dtype)
+    steps.run(_COPY, [(x, layout)], (out, Layout.contiguous(layout.shape)))
+    return out
+
+
+def _as_multiplied(question: Question) -> tuple[Layout, Layout]:
+    """The layouts that kernels see: those of copies where there are such."""
+    left, right = [
+        Layout.contiguous(layout.shape) if _batch_stride(layout) is None else layout
+        for _, layout in question.operands
+    ]
+    return left, right
+
+
+@lru_cache(maxsize=4096)
+def _batch_stride(layout: Layout) -> int | None:
+    """The stride from one matrix to the next; `None` if there are several."""
+    merged = merged_axes(layout.shape[:-2], layout.strides[:-2])
+    if len(merged) > 1:
+        return None
+    return merged[0][1] if merged else 0
+
+
+@lru_cache(maxsize=4096)
+def _product(dtype: DType, left: Layout, right: Layout) -> Product:
+    *batch, m, k = left.shape
+    a_row, a_column = left.strides[-2:]
+    b_row, b_column = right.strides[-2:]
+    a_batch, b_batch = (_batch_stride(one) or 0 for one in (left, right))
+    return Product(
+        dtype, prod(batch), m, right.shape[-1], k,
+        a_batch, a_row, a_column, b_batch, b_row, b_column,
+    )  # fmt: skip
+
+
+__all__ = ["MatmulLowering", "cuda_products", "host_products"]

@@ -10,8 +10,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from ubridge.core.columns import GCU
-from ubridge.device.backend_kernels import Image
+from ubridge.device.registry import Image
+from ubridge.prepare.gcu.table import GCU
 from uhal import Api, Device
 from uhal.errors import NotFoundError
 
@@ -26,7 +26,7 @@ class GcuImages:
 
     def modules(self) -> Sequence[str]:
         """Return the names of the modules that operations use; the folder may have others."""
-        return sorted({row.module for row in GCU.values()})
+        return sorted({one.kernel.module for one in GCU.values() if one.kernel is not None})
 
     def find(self, module: str, device: Device) -> Image:
         """Return the file of a module.

@@ -1,0 +1,186 @@
+"""`KernelDef`: the module of a kernel, how its entry is spelled, and the geometries of launches.
+
+The order of a kernel's arguments is stated by its image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from uhal import DeviceLimits, Function
+
+Configuration: TypeAlias = tuple[int | tuple[int, int, int], int | tuple[int, int, int], int]
+"""Grid, block and bytes of dynamic shared memory."""
+Configure: TypeAlias = Callable[..., Configuration]
+"""From a launch's sizes, as its geometry names them, to its configuration."""
+Geometry: TypeAlias = Callable[[DeviceLimits], Configure]
+
+_SHORT = 1024
+"""Elements of a result below which a page of memory holds several."""
+
+
+PLAIN = "{root}_{dtype}"
+BY_IDS = "{root}_{other}_{dtype}"
+"""Spellings of entries that most kernels have."""
+
+
+@dataclass(frozen=True, eq=False)
+class KernelDef:
+    """The kernels of one kind, an entry for each element type; compared by identity."""
+
+    module: str
+    entry: str
+    """The entry's name, with `{root}`, `{dtype}` and, of ids or a cast's result, `{other}`."""
+    geometry: Geometry
+
+
+class Kernel(NamedTuple):
+    """A kernel of an operation for certain element types, and how it is spread over the device."""
+
+    module: str
+    entry: str
+    function: Function
+    configure: Configure
+    """From a launch's sizes to grid, block and bytes of shared memory."""
+
+
+# -- geometries ----------------------------------------------------------------------------------
+
+
+def strided(limits: DeviceLimits) -> Configure:
+    """Threads that stride over n elements, as many as suit the device."""
+    block = limits.block_for_elements
+    cap = min(limits.max_grid[0], limits.max_blocks_for_elements or limits.max_grid[0])
+
+    def configure(n: int) -> Configuration:
+        blocks = -(-n // block)
+        return blocks if blocks < cap else cap, block, 0
+
+    return configure
+
+
+def covering(limits: DeviceLimits) -> Configure:
+    """A thread for each of n elements: the kernel does not stride."""
+    block = limits.block_for_elements
+
+    def configure(n: int) -> Configuration:
+        return -(-n // block), block, 0
+
+    return configure
+
+
+def block_per_result(limits: DeviceLimits) -> Configure:
+    """A block for each of `results`, with the least power of two of threads that is >= `elements`.
+
+    On a device with `max_blocks_for_elements` there are no more blocks than that, and the kernel
+    strides over results; on a single processor one block takes all results. Short results with
+    elements `side_by_side` still have a block each: such a device runs neighboring blocks one after
+    the other, so it reads adjacent elements as one stream.
+    """
+    widest = min(1024, limits.max_threads_per_block)
+    short = apart = limits.max_grid[0]
+    if limits.max_blocks_for_elements is not None:
+        apart = limits.max_blocks_for_elements
+        if limits.processors == 1:
+            short = apart = 1
+
+    def configure(results: int, elements: int, side_by_side: bool = False) -> Configuration:
+        blocks = short if side_by_side and elements < _SHORT else apart
+        return min(results, blocks), min(widest, power_of_two(elements)), 0
+
+    return configure
+
+
+def wide_block_per_row(limits: DeviceLimits) -> Configure:
+    """A block for each row, of a power of two of threads; these kernels do not stride over rows."""
+    widest = min(1024, limits.max_threads_per_block)
+
+    def configure(rows: int, columns: int) -> Configuration:
+        return rows, min(widest, power_of_two(columns)), 0
+
+    return configure
+
+
+def block_per_part(limits: DeviceLimits) -> Configure:
+    """A block for each row and each of its parts, which lie along y."""
+    widest = min(256, limits.max_threads_per_block)
+
+    def configure(rows: int, parts: int) -> Configuration:
+        return (rows, parts, 1), widest, 0
+
+    return configure
+
+
+def warp_per_row(limits: DeviceLimits) -> Configure:
+    """One warp of 32 for each row, along y."""
+
+    def configure(rows: int) -> Configuration:
+        return rows, (1, 32, 1), 0
+
+    return configure
+
+
+def block_per_row(limits: DeviceLimits) -> Configure:
+    """A block of `threads` threads for each row."""
+
+    def configure(rows: int, threads: int) -> Configuration:
+        return rows, threads, 0
+
+    return configure
+
+
+def bitonic(limits: DeviceLimits) -> Configure:
+    """A block for each row, or run, with a u32 in shared memory for each of `padded` elements."""
+    widest = min(1024, limits.max_threads_per_block)
+
+    def configure(rows: int, padded: int) -> Configuration:
+        return rows, min(padded, widest), 4 * padded
+
+    return configure
+
+
+def tiles(size: int, block: int) -> Geometry:
+    """A block for each tile of size x size results, along z for each product."""
+
+    def geometry(limits: DeviceLimits) -> Configure:
+        def configure(m: int, n: int, products: int) -> Configuration:
+            return (-(-n // size), -(-m // size), products), block, 0
+
+        return configure
+
+    return geometry
+
+
+def warp_for_each_row(limits: DeviceLimits) -> Configure:
+    """Blocks of four warps of 32: a warp for each row of the weight, along y for each vector."""
+
+    def configure(rows: int, vectors: int) -> Configuration:
+        return (-(-rows // 4), vectors, 1), (32, 4, 1), 0
+
+    return configure
+
+
+def pieces_of_lines(limits: DeviceLimits) -> Configure:
+    """Pieces of lines for a CPU's threads: several each, for other programs take turns with them.
+
+    Their work-items stand for so many `steps` of all: the runtime tells short launches by that.
+    """
+    most = 1 if limits.processors == 1 else 16 * limits.processors
+
+    def configure(lines: int, least: int, steps: int) -> Configuration:
+        pieces = max(1, min(most, lines // least))
+        return pieces, max(1, min(limits.max_threads_per_block, steps // pieces >> 12)), 0
+
+    return configure
+
+
+def norm_threads(columns: int) -> int:
+    """Return the threads of a block for the norm of a row: the kernels know these two sizes."""
+    return 32 if columns < 1024 else 1024
+
+
+def power_of_two(n: int) -> int:
+    """Return the least power of two that is at least `n` > 0."""
+    return 1 << (n - 1).bit_length()

@@ -1,0 +1,274 @@
+"""`Lowering`: how one device computes an operation; `Steps`: what it adds launches and work to."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from typing import Any, Protocol, TypeAlias
+
+from ubridge.core.kernel_def import Configuration, Kernel, KernelDef
+from ubridge.core.layout import Layout
+from ubridge.core.op_table import Family, Op
+from ubridge.core.prepared import Launch, Prepared, Source, Work
+from ubridge.core.product import MatmulChoice, MatmulKernel
+from ubridge.core.question import Question
+from uhal import Device, DeviceLimits, DType, Passed
+from uhal.errors import NotSupportedError
+
+_ALIGNMENT = 256
+"""Bytes; more than any kernel's widest load."""
+_RESULT, _SCRATCH = -1, -2
+
+
+class Memory:
+    """An operand, the result, scratch, or a part of one: like a buffer, but without an address."""
+
+    __slots__ = {
+        "_index": None,
+        "_start": None,
+        "_whole": None,
+        "dtype": "The element type.",
+        "size": "Elements that the operation may use.",
+    }
+
+    def __init__(
+        self, index: int, start: int, size: int, dtype: DType, is_whole: bool = False
+    ) -> None:
+        self._index = index
+        self._start = start
+        self._whole = is_whole
+        self.size = size
+        self.dtype = dtype
+
+    def __getitem__(self, part: slice) -> Memory:
+        start = part.start or 0
+        stop = self.size if part.stop is None else part.stop
+        if start == 0 and stop == self.size:
+            return self
+        return Memory(
+            self._index, self._start + start * self.dtype.itemsize, stop - start, self.dtype
+        )
+
+    def view(self, dtype: DType) -> Memory:
+        """Return the same bytes as elements of another type."""
+        if dtype is self.dtype:
+            return self
+        size = self.size * self.dtype.itemsize // dtype.itemsize
+        return Memory(self._index, self._start, size, dtype)
+
+    @property
+    def passed(self) -> Passed:
+        """How a step names it."""
+        if self._index == _SCRATCH:
+            return Passed.scratch(self._start, self.size, self.dtype)
+        part = () if self._whole else (self._start, self.size, self.dtype)
+        return (
+            Passed.result(*part) if self._index == _RESULT else Passed.operand(self._index, *part)
+        )
+
+
+Given = Source | Memory
+"""An argument of a kernel."""
+
+
+class LoweringDevice(Protocol):
+    """The kernels and lowerings of one device."""
+
+    device: Device
+
+    def kernel(self, op: Op, definition: KernelDef, dtype: DType, other: DType | None) -> Kernel:
+        """Return a kernel for elements of `dtype`, loaded."""
+
+    def lowering(self, op: Op) -> Lowering:
+        """Return how the device computes an operation."""
+
+
+class Steps:
+    """The steps of one operation, as they are added: of a question, or of a part of one."""
+
+    def __init__(self, question: Question, device: LoweringDevice) -> None:
+        """Begin with no steps for a question to a device."""
+        self.question = question
+        self.device = device
+        self.kernel: KernelDef | None = None
+        """What `launch` launches unless another kernel is given."""
+        dtype, layout = question.result
+        self.result = Memory(_RESULT, 0, layout.extent, dtype, is_whole=True)
+        self.operands = [
+            Memory(index, 0, layout.extent, dtype, is_whole=True)
+            for index, (dtype, layout) in enumerate(question.operands)
+        ]
+        count = len(self.operands)
+        self._numbers: Sequence[Given] = [
+            Passed.operand(count + index) for index in range(question.numbers)
+        ]
+        self._whole = self
+        self._steps: list[Launch | Work] = []
+        self._scratch = 0
+        self._is_beyond_launches = False
+        self.taken_by = ""
+        """For a product, the kernel that takes it."""
+
+    @property
+    def limits(self) -> DeviceLimits:
+        """What the device can hold and launch."""
+        return self.device.device.limits
+
+    def number(self, index: int = 0) -> Given:
+        """Return a number that each call passes, or that `run` was given."""
+        return self._numbers[index]
+
+    def scratch(self, size: int, dtype: DType) -> Memory:
+        """Return memory that lasts until the last step."""
+        whole = self._whole
+        memory = Memory(_SCRATCH, whole._scratch, size, dtype)
+        whole._scratch += -(-size * dtype.itemsize // _ALIGNMENT) * _ALIGNMENT
+        return memory
+
+    def launch(
+        self,
+        work: tuple[int, ...],
+        dtype: DType | None = None,
+        other: DType | None = None,
+        kernel: KernelDef | None = None,
+        /,
+        **arguments: Given,
+    ) -> None:
+        """Add a launch; arguments are named as the kernel's parameters.
+
+        `work` holds the sizes that the kernel's geometry takes. `dtype` is by default that of the
+        first operand, `other` the ids' type, or the type that a cast is to; `kernel` is by default
+        the one named after the operation.
+        """
+        definition = kernel or self.kernel
+        assert definition is not None, "the lowering has no kernel"
+        found = self.device.kernel(
+            self.question.op, definition, dtype or self.question.dtype, other
+        )
+        self.launch_entry(found.module, found.entry, found.configure(*work), **arguments)
+
+    def launch_entry(
+        self, module: str, entry: str, geometry: Configuration, /, **arguments: Given
+    ) -> None:
+        """Add a launch of a kernel by its entry; geometry is grid, block and shared bytes."""
+        given = {
+            name: one.passed if isinstance(one, Memory) else one for name, one in arguments.items()
+        }
+        self._whole._steps.append(Launch(module, entry, *geometry, given))
+
+    def run(
+        self,
+        op: Op,
+        operands: Sequence[tuple[Memory, Layout]],
+        result: tuple[Memory, Layout],
+        *numbers: Given,
+        **attributes: Any,
+    ) -> None:
+        """Add the steps of another operation, as this device computes it.
+
+        Layouts begin with their memory; the result is contiguous.
+        """
+        target, layout = result
+        question = Question(
+            op,
+            tuple([(memory.dtype, lies) for memory, lies in operands]),
+            (target.dtype, layout),
+            tuple(attributes.items()),
+            len(numbers),
+            self.question.is_capturable,
+        )
+        part = copy(self)
+        part.question = question
+        part.operands = [memory for memory, _ in operands]
+        part.result = target
+        part._numbers = numbers
+        part.add()
+
+    def add(self) -> None:
+        """Add the steps of the question by the device's lowering."""
+        lowering = self.device.lowering(self.question.op)
+        self.kernel = lowering.kernel
+        lowering.prepare(self.question, self)
+
+    def work(
+        self, run: Callable[..., None], *memory: Memory, is_beyond_launches: bool = True
+    ) -> None:
+        """Add work of the host.
+
+        `run` is called with the executor, the stream and the buffers. Work that only reads what the
+        host knows already does not count as beyond launches.
+        """
+        whole = self._whole
+        whole._steps.append(Work(run, tuple(one.passed for one in memory)))
+        whole._is_beyond_launches |= is_beyond_launches
+
+    def prepared(self) -> Prepared:
+        """Return the steps of the question."""
+        return Prepared(
+            self.question,
+            tuple(self._steps),
+            self._scratch,
+            self._is_beyond_launches,
+            self.taken_by,
+        )
+
+
+class Lowering(ABC):
+    """How one device computes an operation. Any thread may use it.
+
+    The engine has checked the question: dtypes and sizes fit, memory begins at its layout's first
+    element, results are contiguous, apart from the operands unless the operation allows it, and
+    nothing is empty.
+    """
+
+    kernel: KernelDef | None = None
+    """The kernels that are named after the operation, if there are such."""
+
+    def on(self, device: LoweringDevice) -> Lowering:
+        """Return the lowering for one device: itself, or an object that holds the device's state.
+
+        `device` is its `DeviceExecutor`. Called once a device and operation.
+        """
+        return self
+
+    @abstractmethod
+    def prepare(self, question: Question, steps: Steps) -> None:
+        """Add the steps of a question.
+
+        Raises `NotSupportedError` where there is no kernel, `ArgumentTypeError` where only the
+        element type has none.
+        """
+
+    def explain(self, question: Question) -> MatmulChoice:
+        """Say which kernel a question goes to, and why not another."""
+        raise NotSupportedError(f"{question.op.name}: there is one kernel, so none is chosen")
+
+    @property
+    def choices(self) -> Sequence[MatmulKernel]:
+        """The kernels that a question may go to, in order of preference; empty for one alone."""
+        return ()
+
+    def close(self) -> None:
+        """Release what it holds besides memory. The device is still open."""
+
+
+class Launches(Lowering):
+    """A lowering without state: a function adds the steps."""
+
+    def __init__(
+        self, add: Callable[[Question, Steps], None], kernel: KernelDef | None = None
+    ) -> None:
+        """`add` is called as `prepare` is; `kernel` is what `steps.launch` launches by default."""
+        self._add = add
+        self.kernel = kernel
+
+    def prepare(self, question: Question, steps: Steps) -> None:
+        """Add the steps of a question."""
+        self._add(question, steps)
+
+
+Lowerings: TypeAlias = Mapping[Family | Op, Lowering]
+"""By operation, or by family for all of its operations that have none of their own."""
+
+__all__ = ["Given", "Launches", "Lowering", "LoweringDevice", "Lowerings", "Memory", "Steps"]

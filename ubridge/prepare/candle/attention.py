@@ -1,0 +1,201 @@
+"""Lowerings of attention, of caches of keys and values, and of positions read by the device."""
+
+from __future__ import annotations
+
+from math import prod
+
+from ubridge.core.kernel_def import PLAIN, KernelDef, block_per_part, strided, wide_block_per_row
+from ubridge.core.op_table import FAMILIES
+from ubridge.core.question import Question
+from ubridge.device.images import load_module
+from ubridge.device.lowering import Launches, Lowerings, Steps
+from uhal import Device, DType
+from uhal.dtypes import f32, f64
+from uhal.errors import NotFoundError
+
+_MERGE = KernelDef("attention", "sdpa_merge_{dtype}", wide_block_per_row)
+PACKED_ATTENTION = "attention_packed"
+PACKED_ROWS = 64
+"""Queries that share keys once they are packed."""
+_PACKED_DTYPES = ("bf16", "f16", "f32")
+SPLIT = 256
+"""Keys of a cache that a block takes where one token has them all to itself."""
+
+
+def _attention(question: Question, steps: Steps) -> None:
+    query, key, value, *masks = steps.operands
+    batch, heads, queries, width = question.shape
+    _, kv_heads, keys, _ = question.layout(1).shape
+    mask_batch, mask_head = question.layout(3).strides[:2] if masks else (0, 0)
+    steps.launch(
+        (batch * heads * queries, keys),
+        q=query,
+        k=key,
+        v=value,
+        mask=masks[0] if masks else None,
+        out=steps.result,
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=width,
+        q_len=queries,
+        kv_len=keys,
+        mask_batch=mask_batch,
+        mask_head=mask_head,
+        scale=steps.number(),
+        causal=question.attribute("causal"),
+    )
+
+
+def _kv_concat(question: Question, steps: Steps) -> None:
+    x, y = steps.operands
+    axis = question.attribute("axis")
+    rows = prod(question.shape[:axis])
+    left, right = (prod(question.layout(one).shape[axis:]) for one in (0, 1))
+    steps.launch(
+        (rows * (left + right),),
+        ltensor=x,
+        rtensor=y,
+        out=steps.result,
+        rows=rows,
+        left=left,
+        right=right,
+    )
+
+
+def _kv_append(question: Question, steps: Steps) -> None:
+    source, position = steps.operands
+    rows, tokens, width = question.layout(0).shape
+    size = rows * tokens * width
+    steps.launch(
+        (size,),
+        numel=size,
+        position=position,
+        inp=source,
+        target=steps.result,
+        tokens=tokens,
+        capacity=question.shape[1],
+        width=width,
+    )
+
+
+def _rope_at(question: Question, steps: Steps) -> None:
+    """Add a rotation of (x, cos, sin, position); work-items take a pair each, or more."""
+    x, cos, sin, position = steps.operands
+    tokens, heads, width = question.shape
+    positions, half = question.layout(1).shape
+    steps.launch(
+        (tokens * heads * (width - half),),
+        rows=tokens * heads,
+        position=position,
+        inp=x,
+        cos=cos,
+        sin=sin,
+        out=steps.result,
+        heads=heads,
+        width=width,
+        turned=2 * half,
+        positions=positions,
+        neighbors=question.attribute("interleaved"),
+    )
+
+
+def _cached_attention(question: Question, steps: Steps) -> None:
+    """Add attention over a cache; of one token in parts of so many keys, which are then merged."""
+    query, keys, values, position, *biases = steps.operands
+    tokens, heads, width = question.shape
+    kv_heads, capacity, _ = question.layout(1).shape
+    # A block is a head of keys: there have to be enough of them for all processors.
+    is_enough = tokens > 1 or kv_heads >= steps.limits.processors
+    if is_enough and _packs(query.dtype, steps.device.device):
+        _packed_attention(question, steps)
+        return
+    splits = -(-capacity // SPLIT) if tokens == 1 else 1
+    wide = f64 if query.dtype is f64 else f32
+    parts = steps.scratch(heads * splits * (width + 2), wide) if splits > 1 else None
+    window, out = question.attribute("window"), steps.result
+    steps.launch(
+        (tokens * heads, splits),
+        position=position,
+        out=out,
+        parts=parts,
+        heads=heads,
+        head_dim=width,
+        capacity=capacity,
+        split=SPLIT,
+        window=window,
+        q=query,
+        k=keys,
+        v=values,
+        bias=biases[0] if biases else None,
+        kv_heads=kv_heads,
+        scale=steps.number(0),
+        cap=steps.number(1),
+    )
+    if splits > 1:
+        steps.launch(
+            (heads, width),
+            None,
+            None,
+            _MERGE,
+            position=position,
+            out=out,
+            parts=parts,
+            heads=heads,
+            head_dim=width,
+            capacity=capacity,
+            split=SPLIT,
+            window=window,
+            splits=splits,
+        )
+
+
+def _packs(dtype: DType, device: Device) -> bool:
+    """Whether the device has the kernel that packs keys for many queries: CPUs do."""
+    if dtype.name not in _PACKED_DTYPES:
+        return False
+    try:
+        load_module(PACKED_ATTENTION, device=device)
+    except NotFoundError:
+        return False
+    return True
+
+
+def _packed_attention(question: Question, steps: Steps) -> None:
+    """Add attention of several tokens: a block is a head of keys and some tokens."""
+    query, keys, values, position, *biases = steps.operands
+    tokens, heads, width = question.shape
+    kv_heads, capacity, _ = question.layout(1).shape
+    tile = max(1, PACKED_ROWS * kv_heads // heads)
+    # What a work-item stands for: the runtime tells short launches by their number.
+    threads = min(steps.limits.max_threads_per_block, 256)
+    steps.launch_entry(
+        PACKED_ATTENTION,
+        f"sdpa_packed_{query.dtype}",
+        ((kv_heads, -(-tokens // tile), 1), threads, 0),
+        q=query,
+        k=keys,
+        v=values,
+        bias=biases[0] if biases else None,
+        position=position,
+        out=steps.result,
+        tokens=tokens,
+        tile=tile,
+        heads=heads,
+        kv_heads=kv_heads,
+        width=width,
+        capacity=capacity,
+        window=question.attribute("window"),
+        scale=steps.number(0),
+        cap=steps.number(1),
+    )
+
+
+LOWERINGS: Lowerings = {
+    FAMILIES["attention"]: Launches(_attention, KernelDef("attention", PLAIN, wide_block_per_row)),
+    FAMILIES["cached_attention"]: Launches(
+        _cached_attention, KernelDef("attention", PLAIN, block_per_part)
+    ),
+    FAMILIES["kv_concat"]: Launches(_kv_concat, KernelDef("fused", PLAIN, strided)),
+    FAMILIES["kv_append"]: Launches(_kv_append, KernelDef("decode", PLAIN, strided)),
+    FAMILIES["rope_at"]: Launches(_rope_at, KernelDef("decode", PLAIN, strided)),
+}

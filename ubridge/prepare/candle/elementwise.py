@@ -1,0 +1,153 @@
+"""Lowerings element by element, of random numbers, fills and copies.
+
+Kernels take strides: an array of lengths and strides, or null where everything is contiguous.
+"""
+
+from __future__ import annotations
+
+from ubridge.core.kernel_def import BY_IDS, PLAIN, KernelDef, covering, strided
+from ubridge.core.layout import Layout
+from ubridge.core.op_table import FAMILIES
+from ubridge.core.prepared import Words
+from ubridge.core.question import Question
+from ubridge.device.lowering import Given, Launches, Lowerings, Steps
+from ubridge.device.slice_ptr import joined_words
+
+
+def _unary(question: Question, steps: Steps) -> None:
+    layout = question.layout(0)
+    steps.launch((layout.size,), **_walk(layout), inp=steps.operands[0], out=steps.result)
+
+
+def _unary_scalar(question: Question, steps: Steps) -> None:
+    layout = question.layout(0)
+    steps.launch(
+        (layout.size,),
+        **_walk(layout),
+        inp=steps.operands[0],
+        out=steps.result,
+        param=steps.number(),
+    )
+
+
+def _affine(question: Question, steps: Steps) -> None:
+    layout = question.layout(0)
+    steps.launch(
+        (layout.size,),
+        **_walk(layout),
+        inp=steps.operands[0],
+        out=steps.result,
+        mul=steps.number(0),
+        add=steps.number(1),
+    )
+
+
+def _binary(question: Question, steps: Steps) -> None:
+    x, y = steps.operands
+    walk = _walk(question.layout(0), question.layout(1))
+    steps.launch(
+        (question.shape.size,),
+        numel=walk["numel"],
+        num_dims=walk["num_dims"],
+        dims_and_strides=walk["info"],
+        lhs=x,
+        rhs=y,
+        out=steps.result,
+    )
+
+
+def _cast(question: Question, steps: Steps) -> None:
+    layout = question.layout(0)
+    target = question.result[0]
+    steps.launch(
+        (layout.size,), None, target, **_walk(layout), inp=steps.operands[0], out=steps.result
+    )
+
+
+def _where(question: Question, steps: Steps) -> None:
+    condition, x, y = steps.operands
+    layouts = [layout for _, layout in question.operands]
+    # The kernels read the strides even where everything is contiguous.
+    steps.launch(
+        (question.shape.size,),
+        x.dtype,
+        condition.dtype,
+        numel=question.shape.size,
+        num_dims=layouts[0].rank,
+        info=Words(joined_words(*layouts)),
+        ids=condition,
+        t=x,
+        f=y,
+        out=steps.result,
+    )
+
+
+def _masked_fill(question: Question, steps: Steps) -> None:
+    x, mask = steps.operands
+    steps.launch(
+        (question.shape.size,),
+        **_walk(question.layout(1), question.layout(0)),
+        mask=mask,
+        inp=x,
+        value=steps.number(),
+        out=steps.result,
+    )
+
+
+def _gated(question: Question, steps: Steps) -> None:
+    gate, up = steps.operands
+    size = question.shape.size
+    steps.launch((size,), numel=size, gate=gate, up=up, out=steps.result)
+
+
+def _fill(question: Question, steps: Steps) -> None:
+    layout = question.result[1]
+    steps.launch((layout.size,), **_walk(layout), value=steps.number(), out=steps.result)
+
+
+def _copy2d(question: Question, steps: Steps) -> None:
+    rows, columns = question.shape
+    steps.launch(
+        (rows * columns,),
+        src=steps.operands[0],
+        dst=steps.result,
+        d1=rows,
+        d2=columns,
+        src_s=question.layout(0).strides[0],
+        dst_s=question.result[1].strides[0],
+    )
+
+
+def _random(question: Question, steps: Steps) -> None:
+    # One of a generator's counters makes two numbers, or four.
+    size = question.shape.size
+    steps.launch(
+        (-(-size // 2),),
+        numel=size,
+        seed=steps.number(0),
+        position=steps.number(1),
+        out=steps.result,
+    )
+
+
+def _walk(first: Layout, *others: Layout) -> dict[str, Given]:
+    """The kernels' arguments for layouts of one shape: null where all are contiguous."""
+    plain = first.is_contiguous and all(one.is_contiguous for one in others)
+    info = None if plain else Words(joined_words(first, *others))
+    return {"numel": first.size, "num_dims": first.rank, "info": info}
+
+
+LOWERINGS: Lowerings = {
+    FAMILIES["unary"]: Launches(_unary, KernelDef("unary", PLAIN, strided)),
+    FAMILIES["unary_scalar"]: Launches(_unary_scalar, KernelDef("unary", PLAIN, strided)),
+    FAMILIES["affine"]: Launches(_affine, KernelDef("affine", PLAIN, strided)),
+    FAMILIES["binary"]: Launches(_binary, KernelDef("binary", PLAIN, strided)),
+    FAMILIES["compare"]: Launches(_binary, KernelDef("binary", PLAIN, strided)),
+    FAMILIES["cast"]: Launches(_cast, KernelDef("cast", "{root}_{dtype}_{other}", strided)),
+    FAMILIES["where"]: Launches(_where, KernelDef("ternary", BY_IDS, strided)),
+    FAMILIES["masked_fill"]: Launches(_masked_fill, KernelDef("fused", PLAIN, strided)),
+    FAMILIES["gated"]: Launches(_gated, KernelDef("fused", PLAIN, strided)),
+    FAMILIES["fill"]: Launches(_fill, KernelDef("fill", PLAIN, strided)),
+    FAMILIES["copy2d"]: Launches(_copy2d, KernelDef("fill", PLAIN, covering)),
+    FAMILIES["random"]: Launches(_random, KernelDef("random", PLAIN, strided)),
+}

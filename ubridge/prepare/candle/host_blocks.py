@@ -1,0 +1,84 @@
+"""Lowerings of products of blocks and vectors of 8 bits by ubridge's own kernels for CPUs.
+
+Vectors are Q8_0 there, or Q8_K for weights of blocks of 256.
+"""
+
+from __future__ import annotations
+
+from ubridge.core.block_formats import FORMATS
+from ubridge.core.kernel_def import PLAIN, KernelDef, pieces_of_lines
+from ubridge.core.layout import Layout
+from ubridge.core.op_table import FAMILIES, OPS
+from ubridge.core.question import Question
+from ubridge.device.lowering import Launches, Lowerings, Steps
+from uhal.dtypes import f32
+
+_CAST = OPS["astype"]
+
+
+def _activations(question: Question, steps: Steps) -> None:
+    x = steps.operands[0]
+    vectors, columns = question.layout(0).shape
+    steps.launch((vectors, 1, x.size), x=x, out=steps.result, vectors=vectors, columns=columns)
+
+
+def _product(question: Question, steps: Steps) -> None:
+    weight, x = steps.operands
+    (vectors, rows), columns = question.shape, question.attribute("columns")
+    steps.launch(
+        (rows, 32, vectors * rows * columns),
+        steps.result.dtype,
+        weight=weight,
+        x=x,
+        out=steps.result,
+        rows=rows,
+        columns=columns,
+        vectors=vectors,
+    )
+
+
+def weights_of(question: Question) -> int:
+    """Return how many weights lie one after the other in the first operand."""
+    rows, columns = question.shape[-1], question.attribute("columns")
+    each = rows * FORMATS[question.op.name.partition("_")[2]].row_bytes(columns)
+    return question.layout(0).size * question.dtype.itemsize // each
+
+
+def _product_at_ids(question: Question, steps: Steps) -> None:
+    weights, x, ids = steps.operands
+    tokens, used, rows = question.shape
+    count, columns = weights_of(question), question.attribute("columns")
+    products = tokens * used
+    out = steps.result
+    made = out if out.dtype is f32 else steps.scratch(products * rows, f32)
+    # Each piece copies the vectors that have one weight in common: of many, pieces are few.
+    least = 32 if products <= 3 * count else rows // (4 * steps.limits.processors)
+    steps.launch(
+        (rows, max(32, least), products * rows * columns),
+        f32,
+        weights=weights,
+        x=x,
+        ids=ids,
+        out=made,
+        count=count,
+        rows=rows,
+        columns=columns,
+        products=products,
+        sharing=products // question.layout(1).shape[0],
+    )
+    if made is not out:
+        line = Layout.contiguous(products * rows)
+        steps.run(_CAST, [(made, line)], (out, line))
+
+
+LOWERINGS: Lowerings = {
+    FAMILIES["activations"]: Launches(
+        _activations, KernelDef("block_matmul", PLAIN, pieces_of_lines)
+    ),
+    FAMILIES["quantized_product"]: Launches(
+        _product, KernelDef("block_matmul", PLAIN, pieces_of_lines)
+    ),
+    FAMILIES["indexed_product"]: Launches(
+        _product_at_ids, KernelDef("block_matmul", "{root}", pieces_of_lines)
+    ),
+}

@@ -1,0 +1,159 @@
+"""Lowerings along axes: reductions, softmax, norms, sorting, rotary positions."""
+
+from __future__ import annotations
+
+from math import prod
+
+from ubridge.core.kernel_def import (
+    PLAIN,
+    KernelDef,
+    bitonic,
+    block_per_result,
+    block_per_row,
+    covering,
+    norm_threads,
+    power_of_two,
+    strided,
+    warp_per_row,
+    wide_block_per_row,
+)
+from ubridge.core.op_table import FAMILIES, OPS
+from ubridge.core.prepared import Words
+from ubridge.core.question import Question
+from ubridge.device.lowering import Given, Launches, Lowerings, Steps
+from uhal.dtypes import u32
+
+_MERGED = 8
+"""Elements of a sorted row that a work-item of a GPU joins."""
+_RUNS = {
+    OPS["argsort"]: KernelDef("sort", "asort_runs_asc_{dtype}", bitonic),
+    OPS["argsort_descending"]: KernelDef("sort", "asort_runs_desc_{dtype}", bitonic),
+}
+"""The kernels that sort runs of a row, each by a block."""
+_PAIRS = {
+    OPS["argsort"]: KernelDef("sort", "asort_merge_asc_{dtype}", strided),
+    OPS["argsort_descending"]: KernelDef("sort", "asort_merge_desc_{dtype}", strided),
+}
+"""The kernels that merge pairs of runs."""
+
+
+def _reduce(question: Question, steps: Steps) -> None:
+    layout = question.layout(0)
+    results = question.shape.size
+    elements = layout.size // results
+    steps.launch(
+        (results, elements, layout.is_contiguous),
+        src_numel=layout.size,
+        el_per_block=elements,
+        num_dims=layout.rank,
+        # Never null: the kernels read it even where everything is contiguous.
+        info=Words(layout.words),
+        src=steps.operands[0],
+        dst=steps.result,
+    )
+
+
+def _softmax(question: Question, steps: Steps) -> None:
+    rows, columns = question.shape
+    steps.launch((rows,), src=steps.operands[0], dst=steps.result, n_cols=columns)
+
+
+def _log_softmax(question: Question, steps: Steps) -> None:
+    rows, columns = question.shape
+    steps.launch(
+        (rows, columns),
+        src=steps.operands[0],
+        dst=steps.result,
+        n_cols=columns,
+        compensated=int(question.attribute("compensated")),
+    )
+
+
+def _norm(question: Question, steps: Steps) -> None:
+    x, weight, *biases = steps.operands
+    rows, columns = question.shape
+    threads = norm_threads(columns)
+    added: dict[str, Given] = {"beta": biases[0]} if biases else {}
+    steps.launch(
+        (rows, threads),
+        src=x,
+        dst=steps.result,
+        alpha=weight,
+        n_cols=columns,
+        block_size=threads,
+        eps=steps.number(),
+        **added,
+    )
+
+
+def _sort(question: Question, steps: Steps) -> None:
+    x = steps.operands[0]
+    rows, columns = question.shape
+    padded = power_of_two(columns)
+    fitting = steps.limits.max_shared_bytes_per_block // u32.itemsize
+    if padded <= fitting:
+        steps.launch((rows, padded), x=x, dst=steps.result, ncols=columns, ncols_pad=padded)
+    else:
+        _sort_long(question, steps, power_of_two(fitting // 2 + 1))
+
+
+def _sort_long(question: Question, steps: Steps, run: int) -> None:
+    """Sort runs, each by a block, then merge pairs of runs until each row is one run."""
+    x = steps.operands[0]
+    rows, columns = question.shape
+    runs = -(-columns // run)
+    last, other = steps.result, steps.scratch(rows * columns, steps.result.dtype)
+    if (runs - 1).bit_length() % 2:
+        # The last merge must write the result.
+        last, other = other, last
+    by_runs, by_pairs = _RUNS[question.op], _PAIRS[question.op]
+    steps.launch((rows * runs, run), None, None, by_runs, x=x, ncols=columns, run=run, dst=last)
+    work = (rows * -(-columns // _MERGED),)
+    while run < columns:
+        steps.launch(
+            work, None, None, by_pairs, x=x, ncols=columns, run=run, src=last, dst=other, rows=rows
+        )
+        last, other, run = other, last, 2 * run
+
+
+def _rope(question: Question, steps: Steps, **sizes: int) -> None:
+    x, cos, sin = steps.operands
+    per_batch = question.layout(1).rank == 3
+    steps.launch(
+        (question.shape.size // 2,),
+        src=x,
+        cos=cos,
+        sin=sin,
+        dst=steps.result,
+        stride_b=prod(question.shape[1:]) if per_batch else 0,
+        **sizes,
+    )
+
+
+def _rope_halves(question: Question, steps: Steps) -> None:
+    batch, heads, positions, width = question.shape
+    _rope(question, steps, bh=batch * heads, td=positions * width, d=width)
+
+
+def _rope_neighbors(question: Question, steps: Steps) -> None:
+    batch, heads, positions, width = question.shape
+    _rope(question, steps, bh=batch * heads, td=positions * width)
+
+
+def _rope_heads_last(question: Question, steps: Steps) -> None:
+    batch, positions, heads, width = question.shape
+    _rope(question, steps, b=batch, t=positions, h=heads, d=width)
+
+
+LOWERINGS: Lowerings = {
+    FAMILIES["reduce"]: Launches(_reduce, KernelDef("reduce", PLAIN, block_per_result)),
+    FAMILIES["arg_reduce"]: Launches(_reduce, KernelDef("reduce", PLAIN, block_per_result)),
+    FAMILIES["softmax"]: Launches(_softmax, KernelDef("reduce", PLAIN, warp_per_row)),
+    FAMILIES["log_softmax"]: Launches(_log_softmax, KernelDef("fused", PLAIN, wide_block_per_row)),
+    FAMILIES["rmsnorm"]: Launches(_norm, KernelDef("reduce", PLAIN, block_per_row)),
+    FAMILIES["layernorm"]: Launches(_norm, KernelDef("reduce", PLAIN, block_per_row)),
+    FAMILIES["sort"]: Launches(_sort, KernelDef("sort", PLAIN, bitonic)),
+    FAMILIES["rope"]: Launches(_rope_halves, KernelDef("reduce", PLAIN, covering)),
+    FAMILIES["rope_i"]: Launches(_rope_neighbors, KernelDef("reduce", PLAIN, covering)),
+    FAMILIES["rope_thd"]: Launches(_rope_heads_last, KernelDef("reduce", PLAIN, covering)),
+}

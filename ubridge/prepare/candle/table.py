@@ -1,0 +1,35 @@
+"""The lowerings for kernels with Candle's parameters: one table for GPUs, one for CPUs."""
+
+from __future__ import annotations
+
+from ubridge.core.op_table import OPS
+from ubridge.device.lowering import Lowerings
+from ubridge.prepare.candle import (
+    attention,
+    blocks,
+    elementwise,
+    host_blocks,
+    indexing,
+    q8_1,
+    rows,
+    windows,
+)
+from ubridge.prepare.matmul.table import MatmulLowering
+
+_ALL: Lowerings = {
+    **elementwise.LOWERINGS,
+    **indexing.LOWERINGS,
+    **rows.LOWERINGS,
+    **windows.LOWERINGS,
+    **attention.LOWERINGS,
+    **blocks.LOWERINGS,
+    OPS["matmul"]: MatmulLowering(),
+}
+
+CANDLE: Lowerings = {**_ALL, **q8_1.LOWERINGS}
+"""For GPUs: vectors of 8 bits are Q8_1, as Candle's kernels take them."""
+
+CANDLE_ON_CPUS: Lowerings = {**_ALL, **host_blocks.LOWERINGS}
+"""For CPUs: vectors of 8 bits are Q8_0 and Q8_K."""
+
+__all__ = ["CANDLE", "CANDLE_ON_CPUS"]

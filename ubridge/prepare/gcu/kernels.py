@@ -1,0 +1,33 @@
+"""Geometries of Ubridge's kernels on GCUs, which divide their elements among all threads."""
+
+from __future__ import annotations
+
+from ubridge.core.kernel_def import Configure, KernelDef
+from uhal import DeviceLimits
+
+_L2_BYTES = 1 << 20
+"""L2 of a cluster to ask for where a GCU kernel uses some; no public source gives its size."""
+
+
+def gcu_kernel(module: str, entry: str, in_l2: bool = False) -> KernelDef:
+    """Return a kernel with a thread for every SIP; `in_l2` asks for memory of the cluster's L2."""
+
+    def geometry(limits: DeviceLimits) -> Configure:
+        shared = limits.shared_bytes_for(_L2_BYTES) if in_l2 else 0
+        configuration = (limits.processors, limits.block_for_elements, shared)
+        return lambda *work: configuration
+
+    return KernelDef(module, entry, geometry)
+
+
+def cluster_kernel(module: str, entry: str) -> KernelDef:
+    """Return a kernel for the SIPs of one cluster, which keeps everything in the cluster's L2."""
+    return KernelDef(module, entry, _one_cluster)
+
+
+def _one_cluster(limits: DeviceLimits) -> Configure:
+    configuration = (1, limits.block_for_elements, limits.shared_bytes_for(_L2_BYTES))
+    return lambda *work: configuration
+
+
+__all__ = ["cluster_kernel", "gcu_kernel"]
