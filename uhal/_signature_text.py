@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from uhal._parameter import POINTER_BYTES, Parameter, ParameterKind
-from uhal.dtypes import ALL, DType, from_c_spelling
+from uhal.dtypes import ALL, C_SPECIFIERS, DType, from_c_spelling
 from uhal.errors import ArgumentValueError
 
 _TOKEN = re.compile(
@@ -29,9 +29,9 @@ _SIZED: dict[str, ParameterKind] = {
     "integer": "scalar",
     "unknown": "unknown",
 }
+_KEYWORDS = C_SPECIFIERS - {"complex"}
+"""`complex` is a macro of C's: in C++ a parameter may have that name."""
 _MAX_BYTES = 1 << 20
-_MOST_WORDS = 5
-"""Of a type in C: `unsigned long long int` has four."""
 
 
 @dataclass(frozen=True)
@@ -169,19 +169,30 @@ class _Parser:
         return Parameter(self._index, name, kind, size, is_integer=is_integer, source=self._source)
 
     def _scalar(self, tokens: list[_Token]) -> Parameter:
-        for count in range(min(len(tokens), _MOST_WORDS), 0, -1):
-            dtype = from_c_spelling(" ".join(token.text for token in tokens[:count]))
-            if dtype is not None:
-                name = self._name(tokens[count:])
-                return Parameter(
-                    self._index, name, "scalar", dtype.itemsize, None, dtype, source=self._source
-                )
-        spelling = tokens[0].text
-        self._unknown_type(tokens[0], spelling, "bytes[SIZE] for a structure")
+        words = self._type_words(tokens)
+        spelling = " ".join(token.text for token in words)
+        dtype = from_c_spelling(spelling)
+        if dtype is None:
+            self._unknown_type(words[0], spelling, "bytes[SIZE] for a structure")
+        name = self._name(tokens[len(words) :])
+        return Parameter(
+            self._index, name, "scalar", dtype.itemsize, None, dtype, source=self._source
+        )
+
+    @staticmethod
+    def _type_words(tokens: list[_Token]) -> list[_Token]:
+        """The words of the type: all of C's that stand together, else the first."""
+        count = 0
+        while count < len(tokens) and tokens[count].text in C_SPECIFIERS:
+            count += 1
+        return tokens[: max(count, 1)]
 
     def _name(self, tokens: list[_Token]) -> str | None:
         if not tokens:
             return None
+        if tokens[0].text in _KEYWORDS:
+            word = tokens[0].text
+            self._fail(tokens[0].column, f"expected a name after the type, got C's word {word!r}")
         if len(tokens) == 1 and tokens[0].is_word:
             return tokens[0].text
         extra = tokens[1] if tokens[0].is_word else tokens[0]

@@ -111,7 +111,9 @@ class DType:
 bool_ = DType("bool", "?", "bool", 1, "bool", "bool, _Bool")
 i8 = DType("i8", "b", "int", 1, "int8", "int8_t, char, signed char")
 u8 = DType("u8", "B", "uint", 1, "uint8", "uint8_t, unsigned char, uchar, std::byte")
-i16 = DType("i16", "h", "int", 2, "int16", "int16_t, short, short int, signed short")
+i16 = DType(
+    "i16", "h", "int", 2, "int16", "int16_t, short, short int, signed short, signed short int"
+)
 u16 = DType("u16", "H", "uint", 2, "uint16", "uint16_t, unsigned short, unsigned short int, ushort")
 i32 = DType("i32", "i", "int", 4, "int32", "int32_t, int, signed, signed int")
 u32 = DType("u32", "I", "uint", 4, "uint32", "uint32_t, unsigned int, unsigned, uint")
@@ -121,8 +123,8 @@ i64 = DType(
     "int",
     8,
     "int64",
-    "int64_t, long, long int, long long, long long int, signed long, signed long long, "
-    "ssize_t, ptrdiff_t, intptr_t",
+    "int64_t, long, long int, long long, long long int, signed long, signed long int, "
+    "signed long long, signed long long int, ssize_t, ptrdiff_t, intptr_t",
 )
 u64 = DType(
     "u64",
@@ -153,7 +155,17 @@ ALL: tuple[DType, ...] = (
 
 _BY_NAME = {dtype.name: dtype for dtype in ALL}
 _BY_NUMPY_NAME = {dtype._numpy_name: dtype for dtype in ALL}
-_BY_C_SPELLING = {spelling: dtype for dtype in ALL for spelling in dtype.c_spellings}
+# C takes the words of a type in any order.
+_BY_C_WORDS = {
+    tuple(sorted(spelling.split())): dtype for dtype in ALL for spelling in dtype.c_spellings
+}
+
+C_SPECIFIERS = frozenset(
+    "void char short int long float double signed unsigned _Bool bool _Complex complex _Imaginary "
+    "__complex__ __int128 __float128 __fp16 __bf16 _Float16 _Float32 _Float64 _Float128 "
+    "_Float32x _Float64x _Decimal32 _Decimal64 _Decimal128".split()
+)
+"""Words of C that name a type, alone or together, and never a parameter."""
 
 
 def as_dtype(value: object) -> DType:
@@ -193,6 +205,9 @@ def _from_numpy(value: object) -> DType | None:
 
 
 def from_c_spelling(spelling: str) -> DType | None:
-    """Return the type a kernel source spells so (`unsigned int`, `f32`), `None` for no type."""
-    words = " ".join(spelling.split())
-    return _BY_C_SPELLING.get(words) or _BY_NAME.get(words)
+    """Return the type a kernel source spells so (`unsigned int`, `f32`), `None` for no type.
+
+    Words may come in any order, as in C: `long unsigned int` is u64.
+    """
+    words = spelling.split()
+    return _BY_C_WORDS.get(tuple(sorted(words))) or _BY_NAME.get(" ".join(words))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
 import os
+import re
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -56,14 +58,14 @@ class Module:
         one `entry: u64 n, const f32* x` a line. A caller that picked the file among several says
         why with `chosen`, which `module.chosen` then is. Raises `OSError` when the file cannot be
         read, `InvalidImageError` when it does not fit the device, `NotFoundError` when the `.sig`
-        file describes a kernel that the image has not. Where the two contradict each other about a
-        kernel, `get_function` says so.
+        file describes a kernel that the image has not, `ArgumentValueError` when it cannot be read.
+        Where the two contradict each other about a kernel, `get_function` says so.
         """
-        found = Path(path)
+        found = _checked_path(path)
         sidecar = found.with_name(found.name + ".sig")
         signatures: dict[str, Signature] = {}
         if sidecar.is_file():
-            text = sidecar.read_text(encoding="utf-8")
+            text = _text_of(sidecar)
             signatures = Signature.parse_sidecar(text, source=sidecar.name)
         module = cls._load(found.read_bytes(), found, device, signatures)
         if chosen is not None:
@@ -145,9 +147,7 @@ class Module:
         `NotFoundError` when there is no such kernel, `ArgumentValueError` when `signature` cannot
         be read, or it or the `.sig` file contradicts the image.
         """
-        if not isinstance(name, str):
-            raise ArgumentTypeError(f"get_function, name: expected a str, got {describe(name)}")
-        self._require_open()
+        self._require_name("get_function", "kernel", name, self._names)
         if signature is None:
             cached = self._functions.get(name)
             if cached is not None:
@@ -189,7 +189,7 @@ class Module:
         Raises `NotFoundError` when there is none, `ArgumentValueError` when its size is no
         multiple of the dtype's.
         """
-        self._require_open()
+        self._require_name("get_global", "global", name)
         element = as_dtype(dtype)
         context = self._handle.context
         with context.enter():
@@ -208,7 +208,9 @@ class Module:
         For a device whose driver tells no address of variables too. Raises `NotFoundError` when
         there is none, `ArgumentValueError` when it is smaller.
         """
-        self._require_open()
+        self._require_name("write_global", "global", name)
+        if not isinstance(value, (bytes, bytearray, memoryview)):
+            raise ArgumentTypeError(f"write_global, value: expected bytes, got {describe(value)}")
         context = self._handle.context
         try:
             with context.enter():
@@ -250,6 +252,16 @@ class Module:
         if self._handle.closed:
             raise InvalidHandleError("the module is closed")
         self._handle.context.check_usable()
+
+    def _require_name(
+        self, operation: str, kind: str, name: object, known: Iterable[str] = ()
+    ) -> None:
+        """Refuse a name that no driver can be asked for, and a closed module."""
+        if not isinstance(name, str):
+            raise ArgumentTypeError(f"{operation}, name: expected a str, got {describe(name)}")
+        self._require_open()
+        if "\0" in name or any("\ud800" <= character <= "\udfff" for character in name):
+            raise self._not_found(kind, name, known)
 
     def _not_found(self, kind: str, name: str, known: Iterable[str]) -> NotFoundError:
         return NotFoundError(
@@ -317,7 +329,37 @@ def _similar(name: str, known: Iterable[str]) -> str:
     import difflib
 
     names = list(known)
-    close = difflib.get_close_matches(name, names, n=3)
+    close = _mangled(name, names) or difflib.get_close_matches(name, names, n=3)
     if close:
-        return f"; did you mean {' or '.join(close)}?"
+        return f"; did you mean {' or '.join(close[:3])}?"
     return f"; it has {', '.join(names[:8])}{', …' if len(names) > 8 else ''}" if names else ""
+
+
+def _mangled(name: str, known: Iterable[str]) -> list[str]:
+    """Return the names that C++ compilers make of `ns::kernel<T>(…)`, without its parameters."""
+    plain = re.sub(r"[<(].*", "", name, flags=re.DOTALL).replace(" ", "").removeprefix("::")
+    coded = "".join(f"{len(part)}{part}" for part in plain.split("::"))
+    wanted = re.compile(rf"_Z(N{re.escape(coded)}[EI]|{re.escape(coded)}\D)")
+    return [one for one in known if wanted.match(one)]
+
+
+def _checked_path(path: object) -> Path:
+    """Return a path that the system can be asked for."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise ArgumentTypeError(f"from_file, path: expected a str or a path, got {describe(path)}")
+    if "\0" in os.fspath(path):
+        raise ArgumentValueError(f"from_file, path: expected no NUL in it, got {path!r}")
+    return Path(path)
+
+
+def _text_of(sidecar: Path) -> str:
+    """Read a text in UTF-8, or in UTF-16 with its mark, as editors on Windows write it."""
+    content = sidecar.read_bytes()
+    is_wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    try:
+        return content.decode("utf-16" if is_wide else "utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ArgumentValueError(
+            f"{sidecar}: expected text in UTF-8, got the byte 0x{content[error.start]:02x} at "
+            f"{error.start}. Save the file as UTF-8."
+        ) from None

@@ -38,8 +38,6 @@ cdef class ModuleHandle:
     def find_function(self, str name not None):
         """Return the native handle of an entry; DeviceError with the vendor's code if missing."""
         require_module(self)
-        if "\0" in name:
-            raise _errors.NotFoundError(f"no kernel has a name like {name!r}")
         cdef void *function = NULL
         cdef bytes entry = name.encode()
         cdef const char *entry_pointer = entry

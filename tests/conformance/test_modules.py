@@ -244,3 +244,12 @@ def test_names_that_are_no_c_names_are_not_found(device: Device, basic: Module) 
     for name in ("sax py", "säxpy", "saxpy\0", "a" * 10_000, "uhal_host_module"):
         with pytest.raises((NotFoundError, DeviceError)):
             basic.get_function(name)
+
+
+def test_names_of_globals_end_nowhere_else(device: Device, image: Images) -> None:
+    with Module.from_file(image("globals"), device=device) as module:
+        for name in ("table\0", "table\0x", "tab\0le", "täble", "table\ud800", "a" * 10_000, ""):
+            with pytest.raises((NotFoundError, DeviceError)):
+                module.get_global(name)
+            with pytest.raises((NotFoundError, DeviceError)):
+                module.write_global(name, b"1234")

@@ -27,6 +27,7 @@ class ImageDriver(CountingDriver):
     """A driver whose every image holds two kernels and a global of 12 bytes."""
 
     loads = 0
+    kernels: tuple[str, ...] = ()
 
     def module_load(self, ordinal: int, image: bytes, *, path: Path | None = None) -> LoadedModule:
         self.loads += 1
@@ -35,6 +36,7 @@ class ImageDriver(CountingDriver):
             Parameter(1, "x", "pointer", 8, 8, source="image"),
         ]
         signatures = {"saxpy": Signature(described, "saxpy"), "fill": Signature([], "fill")}
+        signatures |= {name: Signature([], name) for name in self.kernels}
         return LoadedModule(0xBEEF, Chosen("k.so", "the only one"), signatures)
 
     def module_global(self, module: int, name: str) -> tuple[int, int]:
@@ -131,6 +133,71 @@ def test_a_missing_kernel_names_close_ones(device: Device, driver: ImageDriver) 
         module.get_function("zzz")
 
 
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("ns::k", "_ZN2ns1kEPfi"),
+        ("ns::k(float *, int)", "_ZN2ns1kEPfi"),
+        ("::plus", "_Z4plusPf"),
+        ("ns::twice<float>", "_ZN2ns5twiceIfEEvPT_"),
+    ],
+)
+def test_a_name_in_cpp_points_at_the_symbol(
+    device: Device, driver: ImageDriver, name: str, found: str
+) -> None:
+    driver.kernels = ("_ZN2ns1kEPfi", "_ZN2ns2kkEPfi", "_Z4plusPf", "_ZN2ns5twiceIfEEvPT_")
+    module = Module.from_bytes(b"image", device=device)
+    driver.failures["get_function"] = [MISSING]
+    with pytest.raises(NotFoundError, match=rf"no kernel .*; did you mean {found}\?"):
+        module.get_function(name)
+
+
+@pytest.mark.parametrize("name", ["g\0x", "\0", "g\ud800"])
+def test_a_name_that_no_driver_can_be_asked_for_is_not_found(
+    device: Device, driver: ImageDriver, name: str
+) -> None:
+    module = Module.from_bytes(b"image", device=device)
+    for look in (
+        module.get_function,
+        module.get_global,
+        lambda name: module.write_global(name, b"1"),
+    ):
+        with pytest.raises(NotFoundError, match="has no (kernel|global)"):
+            look(name)
+    assert driver.count("get_function") == 0
+
+
+def test_a_path_with_a_nul_is_refused(device: Device) -> None:
+    with pytest.raises(ArgumentValueError, match="from_file, path: expected no NUL"):
+        Module.from_file("k.so\0", device=device)
+
+
+SIDECAR = "# größer\nfill:\nsaxpy: u64 n, f32* x\n"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_a_sidecar_is_read_in_every_encoding_that_editors_write(
+    device: Device, image: Path, encoding: str
+) -> None:
+    image.with_name("k.so.sig").write_text(SIDECAR, encoding=encoding)
+    module = Module.from_file(image, device=device)
+    signature = module.get_function("saxpy").signature
+    assert signature is not None
+    assert signature.declaration == "u64 n, f32* x"
+
+
+@pytest.mark.parametrize(
+    "content", [SIDECAR.encode("latin-1"), b"\xff\xfeodd", b"fill: \x80\n"]
+)
+def test_a_sidecar_of_other_bytes_is_refused_by_its_name(
+    device: Device, driver: ImageDriver, image: Path, content: bytes
+) -> None:
+    image.with_name("k.so.sig").write_bytes(content)
+    with pytest.raises(ArgumentValueError, match=r"k\.so\.sig: expected text in UTF-8, got the"):
+        Module.from_file(image, device=device)
+    assert driver.count("module_unload") == driver.loads
+
+
 def test_another_failure_is_not_called_a_missing_kernel(
     device: Device, driver: ImageDriver
 ) -> None:
@@ -173,6 +240,22 @@ def test_a_closed_module_is_refused(device: Device) -> None:
         (
             lambda device: Module.from_bytes(b"", device=device).get_function("fill", 3),
             "get_function, signature: expected a str or Signature, got int 3",
+        ),
+        (
+            lambda device: Module.from_bytes(b"", device=device).get_global(5),
+            "get_global, name: expected a str, got int 5",
+        ),
+        (
+            lambda device: Module.from_bytes(b"", device=device).write_global(b"g", b""),
+            "write_global, name: expected a str, got bytes",
+        ),
+        (
+            lambda device: Module.from_bytes(b"", device=device).write_global("g", 5),
+            "write_global, value: expected bytes, got int 5",
+        ),
+        (
+            lambda device: Module.from_file(5, device=device),
+            "from_file, path: expected a str or a path, got int 5",
         ),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import pytest
@@ -73,12 +74,58 @@ def test_parse(
         ("* x", r"column 1: a '\*' follows the type"),
         ("f32 * x *", r"a '\*' follows the type"),
         ("const", "expected a type"),
+        ("u32 n, long double x", "parameter 1, column 8: unknown type 'long double'"),
+        ("double long *x", "unknown type 'double long'"),
+        ("float complex z", "unknown type 'float complex'"),
+        ("unsigned __int128", "unknown type 'unsigned __int128'"),
+        ("unsigned float x", "unknown type 'unsigned float'"),
+        ("long long long n", "unknown type 'long long long'"),
+        ("u32 int", "column 5: expected a name after the type, got C's word 'int'"),
+        ("void *long", "column 7: expected a name after the type, got C's word 'long'"),
     ],
 )
 def test_parse_names_the_spot(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=message) as caught:
         Signature.parse(text, entry="saxpy")
     assert str(caught.value).startswith("signature of saxpy, parameter ")
+
+
+# C11, 6.7.2: the multisets of words that name one type.
+C_INTEGERS = {
+    "i8": ("char", "char signed"),
+    "u8": ("char unsigned",),
+    "i16": ("short", "short signed", "int short", "int short signed"),
+    "u16": ("short unsigned", "int short unsigned"),
+    "i32": ("int", "signed", "int signed"),
+    "u32": ("unsigned", "int unsigned"),
+    "i64": (
+        "long", "long signed", "int long", "int long signed",
+        "long long", "long long signed", "int long long", "int long long signed",
+    ),
+    "u64": ("long unsigned", "int long unsigned", "long long unsigned", "int long long unsigned"),
+}  # fmt: skip
+
+
+def test_words_of_a_c_type_stand_in_any_order() -> None:
+    for expected, multisets in C_INTEGERS.items():
+        for words in multisets:
+            for order in set(itertools.permutations([*words.split(), "const"])):
+                spelling = " ".join(order)
+                named, unnamed, pointer = Signature.parse(f"{spelling} n, {spelling}, {spelling} *")
+                assert str(named) == f"{expected} n", spelling
+                assert str(unnamed) == expected, spelling
+                assert str(pointer) == f"const {expected}*", spelling
+
+
+def test_other_combinations_of_words_are_refused_whole() -> None:
+    words = ["char", "short", "int", "long", "signed", "unsigned", "float", "double", "complex"]
+    valid = {tuple(text.split()) for texts in C_INTEGERS.values() for text in texts}
+    valid |= {("float",), ("double",)}
+    for count in (1, 2, 3, 4):
+        for several in itertools.combinations_with_replacement(sorted(words), count):
+            if several not in valid:
+                with pytest.raises(ArgumentValueError, match=f"unknown type '{' '.join(several)}'"):
+                    Signature.parse(f"{' '.join(several)} n")
 
 
 def test_parse_answers_any_text_with_a_signature_or_a_value_error(seed: int) -> None:
