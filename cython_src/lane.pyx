@@ -60,6 +60,7 @@ cdef double EXIT_DEADLINE_SECONDS = 10.0
 # These modules import the lane, so the lane imports them when first needed.
 cdef object _words = None
 cdef object _memory = None
+cdef object _host_values = None
 cdef object _config_class = None
 
 
@@ -77,6 +78,14 @@ cdef object memory_words():
         from uhal import memory
         _memory = memory
     return _memory
+
+
+cdef object host_values():
+    global _host_values
+    if _host_values is None:
+        from uhal import _host_values as found
+        _host_values = found
+    return _host_values
 
 
 cdef bint is_config(object value) except -1:
@@ -120,6 +129,7 @@ include "device/context.pxi"
 include "device/failures.pxi"
 include "slot_calls.pxi"    # made of hot_table.h by the build, as native.pxi says
 include "device/process.pxi"
+include "device/float_control.pxi"
 include "device/device.pxi"
 include "streams/waiting.pxi"
 include "streams/stream_core.pxi"

@@ -71,6 +71,13 @@ cdef extern from "device/state_word.h":
     unsigned int uhal_fork_count
 
 
+cdef extern from "float_control.h":
+    ctypedef struct uhal_float_control:
+        pass
+    uhal_float_control uhal_float_control_now()
+    void uhal_float_control_set(uhal_float_control control)
+
+
 cdef extern from "streams/awaiter.h":
     ctypedef int (*uhal_handle_call)(void *handle) noexcept nogil
     ctypedef struct uhal_awaiter:
@@ -178,6 +185,7 @@ cdef extern from "launch/vectorcall.h":
 
 
 cdef extern from "Python.h":
+    int Py_IsInitialized() nogil
     int PyBuffer_FillInfo(
         Py_buffer *view, object exporter, void *memory, Py_ssize_t bytes, int readonly, int flags
     ) except -1

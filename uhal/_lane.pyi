@@ -22,6 +22,18 @@ DeviceLike: TypeAlias = Device | str
 StreamLike: TypeAlias = Stream | ForeignStream
 Dim3: TypeAlias = int | tuple[int] | tuple[int, int] | tuple[int, int, int]
 
+# -- libraries -----------------------------------------------------------------------------------
+
+@final
+class KeptArithmetic(AbstractContextManager[None]):
+    """Context manager: what is loaded within leaves the calling thread's rounding as it was.
+
+    Libraries compiled with `-ffast-math` make the thread that loads them flush tiny numbers to 0.
+    """
+
+    def __enter__(self) -> None: ...
+    def __exit__(self, *exception: object) -> None: ...
+
 # -- backends ------------------------------------------------------------------------------------
 
 def note_python_slots(addresses: Iterable[int]) -> None:
@@ -260,6 +272,8 @@ class Stream:
     def handle(self) -> int: ...
     @property
     def id(self) -> int: ...
+    def __eq__(self, other: object) -> bool: ...
+    def __hash__(self) -> int: ...
     @property
     def __cuda_stream__(self) -> Callable[[], tuple[int, int]]:
         """CUDA's stream protocol; `AttributeError` on other vendors."""

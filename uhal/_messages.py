@@ -18,6 +18,7 @@ from typing import Protocol
 
 import numpy as np
 
+from uhal import _terminal
 from uhal._lane import Context, HostBuffer
 from uhal.errors import DeviceError, DeviceWarning, KernelAssertionError, NotFoundError
 
@@ -83,26 +84,33 @@ class _Ring:
         self._lock = threading.Lock()
 
     def report(self) -> None:
-        """Print what was printed since the last time; raise the first assertion that failed."""
-        with self._lock:
-            lines, failed = self._new()
-        if lines:
-            sys.stdout.write("".join(lines))
-            sys.stdout.flush()
-        if failed:
-            more = f" ({len(failed) - 1} more failed)" if len(failed) > 1 else ""
-            raise KernelAssertionError(failed[0] + more)
+        """Print what was printed since the last time; raise the first assertion that failed.
 
-    def _new(self) -> tuple[list[str], list[str]]:
-        """What was printed, and what failed, since the last time."""
+        A `DeviceWarning` says how many messages were lost.
+        """
+        with self._lock:
+            lines, failed, lost = self._new()
+        try:
+            _terminal.write(sys.stdout, "".join(lines))
+        finally:
+            if failed:
+                more = f" ({len(failed) - 1} more failed)" if len(failed) > 1 else ""
+                raise KernelAssertionError(failed[0] + more)
+        if lost:
+            warnings.warn(
+                f"{lost} messages of kernels were lost, failed assertions perhaps among them: at "
+                f"most {CAPACITY} are kept between two waits. Wait more often.",
+                DeviceWarning,
+                stacklevel=2,
+            )
+
+    def _new(self) -> tuple[list[str], list[str], int]:
+        """What was printed and what failed since the last time, and the number of lost messages."""
         self._channel["pending"] = 0
         end = int(self._channel["next"])
         # The counter wraps around as the device's does.
         new = (end - self._read) & 0xFFFFFFFF
         failed: list[str] = []
-        if new > CAPACITY:
-            lost = new - CAPACITY
-            failed.append(f"{lost} messages of kernels were lost: at most {CAPACITY} are kept")
         lines: list[str] = []
         for number in range(end - min(new, CAPACITY), end):
             message = self._messages[number % CAPACITY]
@@ -110,7 +118,7 @@ class _Ring:
                 continue  # still being written, by work that was not waited for
             (failed if message["kind"] == _ASSERTION else lines).append(_words(message))
         self._read = end
-        return lines, failed
+        return lines, failed, max(0, new - CAPACITY)
 
     def close(self) -> None:
         """Give the memory back."""

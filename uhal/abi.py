@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
+from uhal import _lane
 from uhal._c_header import HeaderError, parse_declarations, parse_parameter_list
 from uhal._c_types import Prototype, result_ctype
 from uhal.contract import Backend, BackendRecord, DeviceSummary, LibraryAttempt, joined_reasons
@@ -31,6 +32,7 @@ __all__ = [
     "LibraryFacts",
     "LibrarySearch",
     "find_library",
+    "open_library",
 ]
 
 Check = Callable[[str, int], None]
@@ -105,14 +107,33 @@ def find_library(variable: str, candidates: Sequence[str]) -> LibrarySearch:
         candidates = [str(Path(override).absolute()) if os.sep in override else override]
     attempts: list[LibraryAttempt] = []
     for candidate in candidates:
+        name = _printable(candidate)
         try:
-            handle = ctypes.CDLL(candidate)
+            handle = open_library(candidate)
         except OSError as error:
-            attempts.append(LibraryAttempt(candidate, _loader_words(candidate, error)))
+            attempts.append(LibraryAttempt(name, _loader_words(name, error)))
             continue
-        attempts.append(LibraryAttempt(candidate, "opened"))
-        return LibrarySearch(handle, _path_of(handle) or candidate, tuple(attempts))
+        attempts.append(LibraryAttempt(name, "opened"))
+        return LibrarySearch(handle, _path_of(handle) or name, tuple(attempts))
     return LibrarySearch(None, None, tuple(attempts))
+
+
+def open_library(path: str | Path) -> ctypes.CDLL:
+    """Open a native library, with symbols of its own. `OSError` in the loader's words.
+
+    The calling thread's arithmetic stays as it is, whatever the library was compiled with.
+    """
+    with _lane.KeptArithmetic():
+        try:
+            return ctypes.CDLL(str(path))
+        except UnicodeDecodeError as error:
+            # ctypes takes the loader's words for UTF-8, and paths are bytes.
+            raise OSError(error.object.decode("utf-8", "backslashreplace")) from None
+
+
+def _printable(path: str) -> str:
+    """Return a path as text that every stream of UTF-8 takes."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 _Self = TypeVar("_Self", bound="LibraryBackend")
@@ -302,7 +323,7 @@ def _path_of(handle: ctypes.CDLL) -> str | None:
     if dlinfo(handle._handle, request_link_map, ctypes.byref(link_map)) != 0 or not link_map:
         return None
     name = link_map.contents.l_name
-    return os.fsdecode(name) if name else None
+    return name.decode("utf-8", "backslashreplace") if name else None
 
 
 def open_own_library(
@@ -316,7 +337,7 @@ def open_own_library(
     """
     build = "build it: python setup.py build_ext --inplace"
     try:
-        handle = ctypes.CDLL(str(path))
+        handle = open_library(path)
     except OSError as error:
         raise LibraryNotFoundError(f"{error}. {build}", backend=backend) from error
     library = Library(handle, str(path), header, status=f"{prefix}Result", check=check)

@@ -11,6 +11,7 @@ import sys
 import threading
 from pathlib import Path
 
+from uhal.abi import open_library
 from uhal.errors import LibraryNotFoundError
 
 _loaded: set[Path] = set()
@@ -50,7 +51,7 @@ def own_load(folder: Path, stem: str, backend: str) -> ctypes.CDLL:
     with _lock:
         try:
             if path not in _loaded:
-                library = ctypes.CDLL(str(path))
+                library = open_library(path)
                 _loaded.add(path)
                 return library
             # Only a second library of a vendor needs them, which no usual process opens.
@@ -58,7 +59,7 @@ def own_load(folder: Path, stem: str, backend: str) -> ctypes.CDLL:
             import tempfile
 
             with tempfile.TemporaryDirectory(prefix="uhal-") as copies:
-                return ctypes.CDLL(str(shutil.copy(path, copies)))
+                return open_library(shutil.copy(path, copies))
         except OSError as error:
             raise LibraryNotFoundError(
                 f"{error}. Build it: python setup.py build_ext --inplace", backend=backend

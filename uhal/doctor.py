@@ -10,6 +10,7 @@ import json
 import os
 import platform
 import statistics
+import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from uhal import registry
+from uhal import _terminal, registry
 from uhal._lane import DeviceBuffer, Function, Stream
 from uhal._version import __version__
 from uhal.contract import BackendRecord, DeviceSummary
@@ -97,7 +98,7 @@ def run(*, verbose: bool = False, as_json: bool = False) -> int:
     if as_json:
         print(json.dumps(report.to_json(), indent=2))
     else:
-        print("\n".join(_lines(report, verbose)))
+        _terminal.write(sys.stdout, "\n".join([*_lines(report, verbose), ""]))
     return 0 if report.chosen_computes else 1
 
 

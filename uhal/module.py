@@ -14,7 +14,7 @@ from typing import ClassVar, TypeVar
 import numpy as np
 
 from uhal import _messages, progress
-from uhal._lane import DeviceBuffer, Function, ModuleHandle, chosen_context
+from uhal._lane import DeviceBuffer, Function, KeptArithmetic, ModuleHandle, chosen_context
 from uhal._refusal import counted, describe
 from uhal.contract import Chosen, LoadedModule
 from uhal.device import Device, DeviceLike
@@ -90,7 +90,8 @@ class Module:
         sidecar: Mapping[str, Signature],
     ) -> _Self:
         context = chosen_context(cls, device)
-        with context.enter(), progress.slow(f"loading {path.name if path else 'a module'}"):
+        words = f"loading {path.name if path else 'a module'}"
+        with context.enter(), progress.slow(words), KeptArithmetic():
             loaded = context.backend.module_load(context.ordinal, image, path=path)
         handle = ModuleHandle(context, loaded.handle)
         try:

@@ -168,7 +168,8 @@ cdef int say_still_busy(Context context) except -1:
 
 
 cdef int say_at_exit(str words) except -1:
-    _sys.stderr.write(f"uhal, as the process ends: {words}\n")
+    if _sys.stderr is not None:
+        _sys.stderr.write(f"uhal, as the process ends: {words}\n")
     return 0
 
 

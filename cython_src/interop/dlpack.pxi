@@ -25,10 +25,10 @@ cdef extern from "interop/dlpack.h":
     ctypedef struct uhal_dl_managed:
         uhal_dl_tensor tensor
         void *manager
-        void (*deleter)(uhal_dl_managed *) noexcept
+        void (*deleter)(uhal_dl_managed *) noexcept nogil
     ctypedef struct uhal_dl_versioned:
         void *manager
-        void (*deleter)(uhal_dl_versioned *) noexcept
+        void (*deleter)(uhal_dl_versioned *) noexcept nogil
         uint64_t flags
         uhal_dl_tensor tensor
     ctypedef struct uhal_dl_exchange:
@@ -292,15 +292,22 @@ cdef object unversioned_capsule(DeviceBuffer buffer, tuple shape, tuple strides,
     return PyCapsule_New(out, b"dltensor", drop_unversioned)
 
 
-# A consumer may call the deleter from a thread that does not hold the GIL.
-cdef void delete_versioned(uhal_dl_versioned *managed) noexcept with gil:
-    Py_DECREF(<object>managed.manager)
-    c_free(managed)
+# A consumer may call the deleter from a thread that does not hold the GIL, and when Python has ended:
+# then the process ends, and nothing need be freed.
+cdef void delete_versioned(uhal_dl_versioned *managed) noexcept nogil:
+    if Py_IsInitialized():
+        let_go_export(managed.manager)
+        c_free(managed)
 
 
-cdef void delete_unversioned(uhal_dl_managed *managed) noexcept with gil:
-    Py_DECREF(<object>managed.manager)
-    c_free(managed)
+cdef void delete_unversioned(uhal_dl_managed *managed) noexcept nogil:
+    if Py_IsInitialized():
+        let_go_export(managed.manager)
+        c_free(managed)
+
+
+cdef void let_go_export(void *held) noexcept with gil:
+    Py_DECREF(<object>held)
 
 
 # A capsule nobody consumed still has its first name.

@@ -213,9 +213,15 @@ cdef DeviceBuffer import_array_interface_on(
         )
     if facts.get("mask") is not None:
         raise BufferError("a masked array: no kernel here reads masks; fill it in first")
-    element = _numpy.dtype(facts["typestr"])
+    typestr = facts.get("typestr")
+    if not isinstance(typestr, str):
+        # numpy reads None as f64
+        raise _errors.ArgumentTypeError(
+            f"__cuda_array_interface__, typestr: expected a str, got {type(typestr).__name__}"
+        )
+    element = _numpy.dtype(typestr)
     if not element.isnative:
-        raise BufferError(f"expected elements in native byte order, got {facts['typestr']}")
+        raise BufferError(f"expected elements in native byte order, got {typestr}")
     dtype = _as_dtype(element)
     for extent in facts["shape"]:
         size *= extent
@@ -229,6 +235,8 @@ cdef DeviceBuffer import_array_interface_on(
             "__cuda_array_interface__, stream: 0 is ambiguous and not allowed; 1 is the legacy "
             "default stream, 2 the thread's"
         )
+    if size and not pointer:
+        raise BufferError(f"expected the address of {size} elements, got a null pointer")
     if size:
         where = context.backend.pointer_device(pointer)
         if where is not None and where != context.ordinal:

@@ -101,6 +101,7 @@ cdef class RememberedCall:
     # Of the first tensor and executor met: to know them again is faster than to ask what they are.
     cdef type kind, executor_kind
     cdef dict __dict__
+    cdef object __weakref__
 
     def __init__(
         self, function, asks, SlotMaker maker not None, tuple settings not None=(),
@@ -131,6 +132,9 @@ cdef class RememberedCall:
 
     def __get__(self, instance, owner):
         return self if instance is None else PyMethod_New(self, instance)
+
+    def __reduce__(self):
+        return self.function.__qualname__   # as pickle does with functions: found by its name
 
     def __repr__(self):
         return f"<RememberedCall of {self.function!r}>"

@@ -61,7 +61,8 @@ cdef class DeviceBuffer:
         """Copy an array, of any shape and strides, to a new buffer in C order.
 
         `array` may be changed as soon as this returns. Another stream's first launch on the buffer
-        waits for the copy by itself. Raises ArgumentTypeError for a dtype no kernel has.
+        waits for the copy by itself. Raises ArgumentTypeError for a dtype no kernel has, and for
+        masked elements.
         """
         cdef Context context = context_for(cls, device)
         cdef StreamCore core = core_for(context, stream)
@@ -77,10 +78,12 @@ cdef class DeviceBuffer:
     def from_slice(cls, values, dtype, *, device=None, stream=None):
         """Copy a sequence of Python numbers to a new buffer of `dtype`.
 
-        Raises OverflowError or TypeError from numpy when a value does not fit the dtype.
+        Float types round. Raises ArgumentTypeError for a value that is no number, and
+        ArgumentRangeError (an OverflowError) for one the dtype does not hold: 1.5 as i32, 2 as
+        bool, 1e300 as f32.
         """
         return cls.from_numpy(
-            _numpy.array(values, dtype=_as_dtype(dtype).dtype), device=device, stream=stream
+            host_values().elements(values, _as_dtype(dtype)), device=device, stream=stream
         )
 
     @classmethod
@@ -222,7 +225,8 @@ cdef class DeviceBuffer:
         """Return the elements as a new one-dimensional array.
 
         Waits for the copy. Without a stream it also waits for the launches this buffer was given
-        to; with one, only for what is in that stream.
+        to; with one, only for what is in that stream. Raises what the kernels that were waited for
+        reported: `KernelAssertionError` for a failed `ASSERT`, `IndexError` for an id out of bounds.
         """
         require_buffer(self)
         array = _numpy.empty(self.size, self.dtype.dtype)
@@ -239,7 +243,12 @@ cdef class DeviceBuffer:
         copy_in(self, source, stream)
 
     def copy_to(self, destination, *, stream=None):
-        """Copy all elements into an array, bytearray, HostBuffer or DeviceBuffer, and wait."""
+        """Copy all elements into writable host memory, a HostBuffer or DeviceBuffer, and wait.
+
+        Host memory is an array of any strides and byte order, or an object with a buffer, such as
+        a bytearray, `array.array` or `mmap`. Sizes must agree, and dtypes unless the destination
+        is a bytearray or memoryview. Raises as `to_numpy` does.
+        """
         require_buffer(self)
         copy_out(self, destination, stream)
 
@@ -357,6 +366,12 @@ cdef class DeviceBuffer:
 
     def __exit__(self, *exception):
         self.close()
+
+    def __reduce__(self):
+        raise TypeError(
+            f"a {type(self).__name__} is memory of this process: expected no pickle or copy of it. "
+            "Send to_numpy(), or ipc_handle() where the device has it; copy with copy_from."
+        )
 
     def __repr__(self):
         state = ", closed" if buffer_closed(self) else ""

@@ -27,10 +27,11 @@ cdef int copy_in(DeviceBuffer buffer, object source, object stream) except -1:
                 wait_for_uses(buffer.context, (<DeviceBuffer>source).block, core)
     try:
         copy_in_async(buffer, source, core)
-        return synchronize_core(buffer.context, core)
+        synchronize_core(buffer.context, core)
     except BaseException:
         keep_memory(core, source)
         raise
+    return check_reports(buffer.context)
 
 
 cdef int copy_in_async(DeviceBuffer buffer, object source, StreamCore core) except -1:
@@ -50,7 +51,7 @@ cdef int copy_in_async(DeviceBuffer buffer, object source, StreamCore core) exce
             hold_pinned(core, memory)
         return 0
     if isinstance(source, (bytes, bytearray, memoryview)):
-        array = _numpy.frombuffer(source, _numpy.uint8) if len(source) else _numpy.empty(0, "u1")
+        array = host_values().byte_array("source", source)
         if array.nbytes != buffer.nbytes:
             refuse_size("source", f"{buffer.nbytes} bytes", f"{array.nbytes}")
     else:
@@ -84,7 +85,8 @@ cdef int copy_out(DeviceBuffer buffer, object destination, object stream) except
     if stream is None and buffer.block is not None:
         wait_for_uses(buffer.context, buffer.block, core)
     copy_out_async(buffer, destination, core)
-    return synchronize_core(buffer.context, core)
+    synchronize_core(buffer.context, core)
+    return check_reports(buffer.context)
 
 
 cdef int copy_out_async(DeviceBuffer buffer, object destination, StreamCore core) except -1:
@@ -109,19 +111,17 @@ cdef int copy_out_async(DeviceBuffer buffer, object destination, StreamCore core
         return 0
     refuse_capturing(core, "a copy to ordinary memory", "pinned only")
     if isinstance(destination, (bytearray, memoryview)):
-        array = _numpy.empty(0, "u1")
-        if len(destination):
-            array = _numpy.frombuffer(destination, _numpy.uint8)
+        array = host_values().byte_array("destination", destination)
         if array.nbytes != buffer.nbytes:
             refuse_size("destination", f"{buffer.nbytes} bytes", f"{array.nbytes}")
-    elif isinstance(destination, _numpy.ndarray):
-        array = destination
-        require_match(buffer, "destination", array.size, _as_dtype(array.dtype))
     else:
-        raise _errors.ArgumentTypeError(
-            "destination: expected a numpy array, bytearray, HostBuffer or DeviceBuffer, got "
-            f"{type(destination).__name__}"
-        )
+        array = destination
+        if not _cnumpy.PyArray_CheckExact(destination):
+            array = host_values().destination_array(destination)
+        dtype = array.dtype
+        if not dtype.isnative:
+            dtype = dtype.newbyteorder("=")
+        require_match(buffer, "destination", array.size, _as_dtype(dtype))
     if not array.flags.writeable:
         raise _errors.ArgumentValueError(
             "destination: expected writable memory, got a read-only one"

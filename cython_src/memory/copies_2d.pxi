@@ -192,13 +192,14 @@ cdef int copy_rows_and_wait(
     leave(buffer.context, previous)
     try:
         copy_rows_of(buffer, None, direction, destination, source, core)
-        return synchronize_core(buffer.context, core)
+        synchronize_core(buffer.context, core)
     except BaseException:
         if isinstance(memory, HostBuffer):
             hold_pinned(core, (<HostBuffer>memory).memory)
         else:
             keep_memory(core, memory)
         raise
+    return check_reports(buffer.context)
 
 
 cdef int copy_rows_of(
@@ -247,7 +248,8 @@ cdef int copy_2d_device(
         there = dense
         source = middle
     copy_rows_of(destination, source, DEVICE_TO_DEVICE, &here, &there, core)
-    return synchronize_core(destination.context, core)
+    synchronize_core(destination.context, core)
+    return check_reports(destination.context)
 
 
 cdef bint overlap(Rows *first, Rows *second) noexcept:
@@ -275,6 +277,7 @@ cdef int read_host_rows(
             f"{role}: expected a 2-D numpy array, HostBuffer or DeviceBuffer, got "
             f"{type(memory).__name__}"
         )
+    host_values().refuse_mask(role, memory)
     if not memory.dtype.isnative:
         raise _errors.ArgumentValueError(f"{role}: expected native byte order, got {memory.dtype}")
     refuse_other_dtype(role, dtype, _as_dtype(memory.dtype))

@@ -193,6 +193,12 @@ cdef class HostBuffer:
     def __len__(self):
         return self.size
 
+    def __reduce__(self):
+        raise TypeError(
+            f"a {type(self).__name__} is memory of this process: expected no pickle or copy of it. "
+            "Send array.copy()."
+        )
+
     def close(self):
         """Let go of the memory. Closing twice is fine."""
         self.memory = None

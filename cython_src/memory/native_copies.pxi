@@ -24,7 +24,7 @@ cdef object contiguous(object array):
         and _cnumpy.PyArray_ISNOTSWAPPED(array)
     ):
         return array
-    source = _numpy.asarray(array)
+    source = host_values().source_array(array)
     if not source.dtype.isnative:
         source = source.astype(source.dtype.newbyteorder("="))
     return _numpy.ascontiguousarray(source)

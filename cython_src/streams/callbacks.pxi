@@ -1,18 +1,29 @@
 # Host callbacks: posted by a driver's thread, called on one thread of ours (dispatcher.h).
 
-cdef object dispatcher = None
+cdef object dispatcher = None                      # None: no thread runs
+cdef object dispatcher_lock = _threading.Lock()    # one thread at a time starts it
 cdef unsigned int dispatcher_generation = 0
 
 
 cdef int start_dispatcher() except -1:
-    global dispatcher, dispatcher_generation
-    if dispatcher is not None and dispatcher_generation == uhal_fork_count:
-        return 0
+    global dispatcher, dispatcher_lock, dispatcher_generation
     if dispatcher_generation != uhal_fork_count:
+        # the parent's thread is not here, and its lock may be held
+        dispatcher_generation = uhal_fork_count
+        dispatcher = None
+        dispatcher_lock = _threading.Lock()
         uhal_callback_reset()
-    dispatcher_generation = uhal_fork_count
-    dispatcher = _threading.Thread(target=_dispatch, name="uhal callbacks", daemon=True)
-    dispatcher.start()
+    with dispatcher_lock:
+        if dispatcher is None:
+            thread = _threading.Thread(target=_dispatch, name="uhal callbacks", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as failure:
+                raise _errors.DeviceError(
+                    f"Stream.add_callback: expected a thread to call it on, got none: {failure}. "
+                    "The callback was not added. End other threads, or raise the limit."
+                ) from failure
+            dispatcher = thread
     return 0
 
 

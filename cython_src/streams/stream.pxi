@@ -20,13 +20,17 @@ cdef class Stream:
     cdef object owner
     cdef object __weakref__
 
-    def __init__(self, flags=0, int priority=0, *, device=None):
+    def __init__(self, flags=0, priority=0, *, device=None):
         if self.core is not None:
             raise RuntimeError("a Stream is initialised once")
         cdef Context context = context_for(type(self), device)
         cdef unsigned int bits = _enum_bits(flags, 1, "flags", "StreamFlags")
+        if isinstance(priority, bool) or not hasattr(priority, "__index__"):
+            raise _errors.ArgumentTypeError(
+                f"priority: expected an int, got {type(priority).__name__}"
+            )
         least, greatest = context.backend.priority_range(context.ordinal)
-        self.core = new_stream_core(context, bits, min(max(priority, greatest), least))
+        self.core = new_stream_core(context, bits, min(max(_operator.index(priority), greatest), least))
         self.context = context
         live.streams += 1
 
@@ -222,6 +226,13 @@ cdef class Stream:
         require_stream(self.context, self.core)
         return Capture(self, name)
 
+    def __eq__(self, other):
+        """Whether both are the same native stream, open or closed."""
+        return isinstance(other, Stream) and is_same_stream(self.core, (<Stream>other).core)
+
+    def __hash__(self):
+        return hash(self.core.id if self.core.owned else <uintptr_t>self.core.handle)
+
     def __enter__(self):
         return self
 
@@ -241,6 +252,15 @@ cdef Stream wrap_core(object cls, Context context, StreamCore core):
     stream.context = context
     stream.core = core
     return stream
+
+
+cdef bint is_same_stream(StreamCore one, StreamCore other) noexcept:
+    """Handles of streams that others own tell; one of ours may have another's after it closed."""
+    if one is other:
+        return True
+    if one is None or other is None or one.owned or other.owned:
+        return False
+    return one.handle == other.handle
 
 
 cdef Stream special_stream(object cls, object device, str kind):
@@ -288,6 +308,6 @@ cdef unsigned int _enum_bits(object flags, unsigned int allowed, str argument, s
         raise _errors.ArgumentTypeError(
             f"{argument}: expected {kind}, got {type(flags).__name__}"
         )
-    if flags < 0 or int(flags) & ~allowed:
+    if flags < 0 or flags > allowed or int(flags) & ~allowed:
         raise _errors.ArgumentValueError(f"{argument}: expected {kind}, got {flags!r}")
     return flags

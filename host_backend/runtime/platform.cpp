@@ -1,5 +1,7 @@
 #include "platform.h"
 
+#include "float_control.h"
+
 #include <algorithm>
 #include <cerrno>
 #include <climits>
@@ -247,6 +249,42 @@ uint64_t available_memory() {
 
 namespace {
 
+constexpr uintptr_t not_measured = ~uintptr_t{0};
+
+// The lowest address of the calling thread's stack; 0 where the system does not say.
+uintptr_t end_of_stack() {
+#if defined(__APPLE__)
+    const pthread_t self = pthread_self();
+    return reinterpret_cast<uintptr_t>(pthread_get_stackaddr_np(self)) -
+           pthread_get_stacksize_np(self);
+#else
+    pthread_attr_t attributes;
+    if (pthread_getattr_np(pthread_self(), &attributes) != 0) {
+        return 0;
+    }
+    void *lowest = nullptr;
+    size_t bytes = 0;
+    pthread_attr_getstack(&attributes, &lowest, &bytes);
+    pthread_attr_destroy(&attributes);
+    return reinterpret_cast<uintptr_t>(lowest);
+#endif
+}
+
+} // namespace
+
+__thread uintptr_t kernel_stack_begin = not_measured;
+
+bool measured_stack_has_room(uintptr_t frame) {
+    // Static and dynamic shared memory, and as much again and more for what else a kernel keeps.
+    constexpr uintptr_t kernel_bytes = 256 << 10;
+    if (kernel_stack_begin == not_measured) {
+        kernel_stack_begin = end_of_stack() + kernel_bytes;
+    }
+    return frame >= kernel_stack_begin;
+}
+
+namespace {
+
 struct ThreadStart {
     void (*body)(void *);
     void *argument;
@@ -260,6 +298,7 @@ void *run_thread(void *pointer) {
 #elif defined(__APPLE__)
     pthread_setname_np(start->name);
 #endif
+    uhal_float_control_set(uhal_float_control_default());
     start->body(start->argument);
     return nullptr;
 }

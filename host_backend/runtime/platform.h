@@ -59,7 +59,18 @@ unsigned instruction_level();
 uint64_t total_memory();
 uint64_t available_memory();
 
-// A detached thread with a stack for kernels and no signals. False when the system has no more.
+// Where a kernel's frames on the calling thread may begin, so that its shared memory and registers fit
+// below: measured when it is first compared with.
+extern __thread uintptr_t kernel_stack_begin __attribute__((visibility("hidden")));
+bool measured_stack_has_room(uintptr_t frame);
+
+// Whether a kernel may run on the calling thread: programs make threads with little stack, too.
+inline bool stack_has_room() {
+    const auto frame = reinterpret_cast<uintptr_t>(__builtin_frame_address(0));
+    return frame >= kernel_stack_begin || measured_stack_has_room(frame);
+}
+
+// A detached thread with a stack for kernels, C's arithmetic, whatever its maker's is, and no signals. False when the system has no more.
 bool start_thread(void (*body)(void *), void *argument, const char *name);
 
 // An unsigned number from the environment. False when it is set to anything else or out of range.

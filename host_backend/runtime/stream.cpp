@@ -99,7 +99,7 @@ void Stream::unclaim() {
 void Stream::launch(const Launch &launch) {
     const uint64_t items = launch.blocks * launch.threads();
     const double expected = launch.function->predict_nanoseconds(items);
-    if (expected < inline_nanoseconds() && claim()) {
+    if (expected < inline_nanoseconds() && stack_has_room() && claim()) {
         if (launch.blocks == 1 && !launch.function->is_timed_now(expected)) {
             run_untimed(launch);
         } else if (expected > worth_of_help_nanoseconds && is_worth_help(launch)) {
@@ -299,7 +299,7 @@ bool Stream::look_on(const Patience &patience, uint64_t ticket, Condition &&cond
     const int64_t end = monotonic_nanoseconds() + slice_nanoseconds;
     const auto goes_on = [&] { return !condition() && monotonic_nanoseconds() < end; };
     Pool &pool = device_.runtime.pool;
-    const bool helps = patience.deadline == 0;
+    const bool helps = patience.deadline == 0 && stack_has_room();
     for (Linger linger; !condition(); linger = {}) {
         note_wait();
         while (!helps || !(pool.help(this, goes_on) ||

@@ -6,6 +6,8 @@ makes them in the same order.
 
 from __future__ import annotations
 
+import io
+import sys
 from collections.abc import Callable, Iterator
 from functools import reduce
 from pathlib import Path
@@ -15,8 +17,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from uhal import Device, DeviceBuffer, Function, Module
-from uhal.errors import KernelAssertionError
+from uhal import Device, DeviceBuffer, Function, HostBuffer, Module, Stream
+from uhal.errors import DeviceWarning, KernelAssertionError
 from uhal_conformance.counting_sort import sort
 from uhal_conformance.row import Row
 
@@ -413,9 +415,58 @@ def test_more_than_is_kept_is_counted(
     x = DeviceBuffer.zeros(1000, "f32")
     for _ in range(5):
         language.get_function("speaks")[1, 1000](1000, x)
-    with pytest.raises(KernelAssertionError, match="904 messages of kernels were lost"):
+    with pytest.warns(DeviceWarning, match="904 messages of kernels were lost, failed asser"):
         device.synchronize()
     assert len(capsys.readouterr().out.splitlines()) == 4096
+    device.synchronize()
+
+
+@pytest.mark.parametrize("stdout", ["none", "ascii", "closed"])
+def test_a_program_without_a_terminal_for_it_goes_on(
+    device: Device, language: Module, monkeypatch: pytest.MonkeyPatch, stdout: str
+) -> None:
+    out = None if stdout == "none" else io.TextIOWrapper(io.BytesIO(), "ascii")
+    if out is not None and stdout == "closed":
+        out.close()
+    x = DeviceBuffer.from_numpy(np.full(64, 12, "u4"))
+    speaks, asserts = language.get_function("speaks"), language.get_function("asserts")
+    speaks[1, 64](1, x.view("f32"))
+    monkeypatch.setattr(sys, "stdout", out)
+    if stdout != "closed":
+        device.synchronize()
+        speaks[1, 64](1, x.view("f32"))
+    asserts[1, 64](10, x, DeviceBuffer.zeros(64, "u32"))
+    with pytest.raises(KernelAssertionError, match="ASSERT"):
+        device.synchronize()
+    device.synchronize()
+
+
+WAITS: dict[str, Callable[[DeviceBuffer], object]] = {
+    "to_numpy": lambda y: y.to_numpy(),
+    "to_numpy in a stream": lambda y: y.to_numpy(stream=Stream.default()),
+    "copy_to": lambda y: y.copy_to(np.empty(64, "u4")),
+    "copy_to pinned": lambda y: y.copy_to(HostBuffer(64, "u32")),
+    "copy_to a buffer": lambda y: y.copy_to(DeviceBuffer.zeros(64, "u32")),
+    "copy_from": lambda y: y.copy_from(np.empty(64, "u4")),
+    "copy_2d_to": lambda y: y.copy_2d_to(np.empty((8, 8), "u4")),
+    "copy_2d_from": lambda y: y.copy_2d_from(np.empty((8, 8), "u4")),
+    "copy_2d_from a buffer": lambda y: y[:4].copy_2d_from(y[4:8], (2, 2)),
+    "stream": lambda y: Stream.default().synchronize(),
+    "event": lambda y: Stream.default().record_event().synchronize(),
+    "device": lambda y: y.device.synchronize(),
+}
+
+
+@pytest.mark.parametrize("wait", WAITS)
+def test_a_failed_assertion_is_raised_by_whatever_waits(
+    device: Device, language: Module, rng: np.random.Generator, wait: str
+) -> None:
+    x, y = DeviceBuffer.from_numpy(np.full(64, 12, "u4")), DeviceBuffer.zeros(64, "u32")
+    device.synchronize()
+    language.get_function("asserts")[1, 64](10, x, y)
+    with pytest.raises(KernelAssertionError, match=r"ASSERT\(x\[t\] < bound\).*63 more failed"):
+        WAITS[wait](y)
+    device.synchronize()
 
 
 def test_an_assertion_names_kernel_line_and_values(

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import ctypes
+import mmap
+import pickle
+from array import array as typed_array
 from collections.abc import Callable
 from typing import Any
 
@@ -110,6 +115,81 @@ def test_sequences_lists_and_numbers_go_in(device: Device) -> None:
     assert DeviceBuffer.from_slice([True, False], "bool").to_numpy().tolist() == [True, False]
     with pytest.raises(OverflowError):
         DeviceBuffer.from_slice([256], "u8")
+
+
+def test_no_value_of_a_sequence_is_altered(device: Device) -> None:
+    for values, dtype in (([1.5, 2.7], "i32"), (np.array([-1]), "u32"), ([2], "bool")):
+        with pytest.raises(ArgumentRangeError, match=f"values that {dtype} holds, got"):
+            DeviceBuffer.from_slice(values, dtype)  # type: ignore[arg-type]
+    for values in ([None], ["1"], [1j], [[1], [1, 2]]):
+        with pytest.raises(ArgumentTypeError, match="from_slice: expected"):
+            DeviceBuffer.from_slice(values, "f32")
+
+
+def test_masked_arrays_do_not_lose_their_mask(device: Device) -> None:
+    masked = np.ma.masked_array(np.arange(6, dtype="f4"), [0, 1, 0, 0, 0, 1])
+    buffer = DeviceBuffer.from_slice([7] * 6, "f32")
+    for use in (
+        DeviceBuffer.from_numpy,
+        lambda array: DeviceBuffer.from_slice(array, "f32"),
+        buffer.copy_from,
+        buffer.copy_to,
+        lambda array: buffer.copy_2d_from(array.reshape(2, 3)),
+        lambda array: buffer.copy_2d_to(array.reshape(2, 3)),
+    ):
+        with pytest.raises(ArgumentTypeError, match=r"2 of them\. Fill them first: array\.filled"):
+            use(masked)
+    assert buffer.to_numpy().tolist() == [7] * 6
+    assert masked.data.tolist() == [0, 1, 2, 3, 4, 5]
+    whole = np.ma.masked_array(np.arange(6, dtype="f4"))
+    assert DeviceBuffer.from_numpy(whole).to_numpy().tolist() == [0, 1, 2, 3, 4, 5]
+
+
+HOST_MEMORY: dict[str, Callable[[npt.NDArray[Any]], Any]] = {
+    "array.array": lambda values: typed_array("f", values.tolist()),
+    "ctypes": lambda values: (ctypes.c_float * values.size)(*values.tolist()),
+    "mmap": lambda values: mapped(values),
+    "bytearray": lambda values: bytearray(values.tobytes()),
+    "memoryview": lambda values: memoryview(bytearray(values.tobytes())),
+    "big endian": lambda values: values.astype(">f4"),
+    "big endian, every other": lambda values: np.repeat(values, 2).astype(">f4")[::2],
+}
+
+
+def mapped(values: npt.NDArray[Any]) -> mmap.mmap:
+    memory = mmap.mmap(-1, values.nbytes)
+    memory[:] = values.tobytes()
+    return memory
+
+
+@pytest.mark.parametrize("kind", HOST_MEMORY)
+def test_whatever_is_copied_from_is_copied_to(
+    device: Device, kind: str, rng: np.random.Generator
+) -> None:
+    values = rng.standard_normal(100).astype("f4")
+    buffer = DeviceBuffer.from_numpy(np.full(100, np.nan, "f4"))
+    if kind == "mmap":  # bytes without a type
+        buffer = buffer.view("u8")
+    buffer.copy_from(HOST_MEMORY[kind](values))
+    assert same_bits(buffer.view("f32").to_numpy(), values)
+    for use in (buffer.copy_to, lambda memory: buffer.copy_to_async(memory, Stream.default())):
+        memory = HOST_MEMORY[kind](np.full(100, np.nan, "f4"))
+        use(memory)
+        assert bytes(memory) == bytes(HOST_MEMORY[kind](values))
+
+
+def test_no_memory_to_copy_to_is_refused(device: Device) -> None:
+    buffer = DeviceBuffer.from_slice([1, 2], "u8")
+    for wrong in ([1, 2], None, 3, "12", object()):
+        with pytest.raises(ArgumentTypeError, match="destination: expected a numpy array"):
+            buffer.copy_to(wrong)
+    for read_only in (b"12", memoryview(b"12"), mmap.mmap(-1, 2, access=mmap.ACCESS_READ)):
+        with pytest.raises(ArgumentValueError, match="read-only"):
+            buffer.copy_to(read_only)
+    every_other = memoryview(bytearray(4))[::2]
+    for use in (buffer.copy_from, buffer.copy_to):
+        with pytest.raises(ArgumentValueError, match="expected contiguous memory"):
+            use(every_other)
 
 
 @pytest.mark.parametrize("array", [np.zeros(2, "c8"), np.array(["a"]), np.array([{}])])
@@ -373,3 +453,13 @@ def test_raw_memory_is_described_and_not_freed(device: Device) -> None:
     with pytest.raises(ArgumentValueError, match="got 0"):
         DeviceBuffer.from_raw(0, 1, "u8")
     assert DeviceBuffer.from_raw(0, 0, "u8").to_numpy().size == 0
+
+
+def test_memory_is_not_pickled_and_says_what_is(device: Device) -> None:
+    for memory, advice in (
+        (DeviceBuffer.zeros(3, "f32"), r"Send to_numpy\(\)"),
+        (HostBuffer(3, "f32"), r"Send array\.copy\(\)"),
+    ):
+        for use in (pickle.dumps, copy.copy, copy.deepcopy):
+            with pytest.raises(TypeError, match=rf"{type(memory).__name__} is memory.*{advice}"):
+                use(memory)

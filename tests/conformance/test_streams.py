@@ -199,8 +199,42 @@ def test_wrong_flags_are_refused(
 ) -> None:
     with pytest.raises(error, match="flags: expected StreamFlags"):
         Stream(*arguments)
-    with pytest.raises((ArgumentTypeError, ArgumentValueError), match="flags: expected EventFlags"):
-        Event(8)  # type: ignore[arg-type]
+
+
+NO_NUMBERS = (1.5, "1", None, True, np.float32(1), 1j, np.zeros(2))
+NO_FLAGS = (-1, 8, 2**31, 2**32, 2**33, 2**64, 10**30, -(2**33))
+
+
+def test_flags_of_every_wrong_kind_and_size_are_refused(device: Device) -> None:
+    for make in (Stream, Event):
+        for wrong in NO_NUMBERS:
+            with pytest.raises(ArgumentTypeError, match=f"flags: expected {make.__name__}Flags"):
+                make(wrong)  # type: ignore[call-overload]
+        for number in NO_FLAGS:
+            with pytest.raises(ArgumentValueError, match=f"flags: expected {make.__name__}Flags"):
+                make(number)
+
+
+def test_priorities_are_ints_of_any_size(device: Device) -> None:
+    for wrong in NO_NUMBERS:
+        with pytest.raises(ArgumentTypeError, match="priority: expected an int, got"):
+            Stream(0, wrong)  # type: ignore[arg-type]
+    with Stream(0, -(2**70)) as most, Stream(0, 2**70) as least, Stream(0, np.int8(0)) as usual:
+        assert most.priority <= usual.priority <= least.priority
+
+
+def test_streams_are_equal_where_the_native_ones_are(device: Device) -> None:
+    default = Stream.default()
+    assert default == Stream.default()
+    assert len({Stream.default() for _ in range(5)}) == 1
+    with Stream() as one, Stream() as other:
+        assert one == one
+        assert len({one, other, default}) == 3
+        assert one != other
+        assert one != one.handle
+        known = {one: 1, other: 2}
+        assert (known[one], known[other]) == (1, 2)
+    assert one != other
 
 
 # -- host callbacks --------------------------------------------------------------------------------

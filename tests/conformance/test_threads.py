@@ -113,6 +113,33 @@ def test_eight_threads_make_and_close_everything(
     run_together(work)
 
 
+def test_a_kernel_needs_no_stack_of_the_thread_that_launches_it(
+    device: Device, basic: Module
+) -> None:
+    """Python programs make threads with little stack; a block may use 48 KiB of shared memory."""
+    fill = basic.get_function("fill")
+    shared = min(48 << 10, device.limits.max_shared_bytes_per_block)
+    out = DeviceBuffer.zeros(64, "u32")
+    fill[1, 64, shared](64, 1, out)
+    found = [out.to_numpy().tolist()]
+
+    def work() -> None:
+        with device:
+            for value in range(40):
+                fill[1, 64, shared](64, value, out)
+                device.synchronize()
+            found.append(out.to_numpy().tolist())
+
+    before = threading.stack_size(64 << 10)
+    try:
+        thread = threading.Thread(target=work)
+        thread.start()
+    finally:
+        threading.stack_size(before)
+    thread.join()
+    assert found == [[1] * 64, [39] * 64]
+
+
 def test_each_thread_has_its_own_current_device(device: Device) -> None:
     seen: list[Device] = []
 

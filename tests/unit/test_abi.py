@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
 import random
 import subprocess
 from pathlib import Path
@@ -227,6 +228,24 @@ def test_the_working_directory_is_not_searched(
     assert find_library("UHAL_TEST_LIBRARY", []).handle is None
     monkeypatch.setenv("UHAL_TEST_LIBRARY", "./libhere.so")
     assert find_library("UHAL_TEST_LIBRARY", []).handle is not None
+
+
+def test_a_path_that_is_no_text_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    strange = os.fsencode(tmp_path) + b"/lib\xff\xfe.so"
+    for has_file in (False, True):
+        if has_file:
+            Path(os.fsdecode(strange)).write_text("no library")
+        monkeypatch.setenv("UHAL_TEST_LIBRARY", os.fsdecode(strange))
+        search = find_library("UHAL_TEST_LIBRARY", [])
+        assert search.handle is None
+        (attempt,) = search.attempts
+        assert attempt.path == f"{tmp_path}/lib\\xff\\xfe.so"
+        attempt.outcome.encode()
+        assert ("too short" if has_file else "cannot open") in attempt.outcome
+    Path(os.fsdecode(strange)).write_bytes(
+        (ROOT / "host_backend" / "libuhal_host.so").read_bytes()
+    )
+    assert find_library("UHAL_TEST_LIBRARY", []).path == f"{tmp_path}/lib\\xff\\xfe.so"
 
 
 def test_a_function_carries_its_check() -> None:

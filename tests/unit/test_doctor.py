@@ -56,6 +56,14 @@ def test_an_override_is_named() -> None:
     assert lines[-1] == "set in the environment: UHAL_BACKEND=host"
 
 
+@pytest.mark.parametrize("encoding", ["utf-8:strict", "ascii:strict"])
+def test_libraries_with_paths_that_are_no_text_are_reported(encoding: str) -> None:
+    strange = os.fsdecode(b"/nowhere/lib\xff.so")
+    variables = {f"UHAL_{name}_LIBRARY": strange for name in ("CUDA", "ROCM", "TOPS", "OPENCL")}
+    said = uhal_command("doctor", "-v", PYTHONIOENCODING=encoding, **variables).stdout
+    assert said.count(r"/nowhere/lib\xff.so") >= 4
+
+
 def test_an_override_that_names_nothing() -> None:
     said = uhal_command("doctor", status=1, UHAL_BACKEND="gpu").stdout
     assert "nothing is chosen: UHAL_BACKEND: expected one of cuda, rocm, tops, host, opencl" in said

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.children import ROOT
+from tests.children import ROOT, check_child
 from tests.counting_bench import Bench, use
 from tests.counting_driver import CountingDriver
 from uhal import (
@@ -230,6 +230,32 @@ def test_callbacks_run_off_the_drivers_thread_and_need_no_gil_there(bench: Bench
     assert done.wait(30)
     assert [number for number, _ in called] == [0, 1, 2, 3, 4]
     assert driver_thread.ident not in {thread for _, thread in called}
+
+
+def test_a_thread_that_cannot_start_silences_no_later_callback() -> None:
+    assert check_child(call_back_in_spite_of_a_failed_start) == "called\n"
+
+
+def call_back_in_spite_of_a_failed_start() -> None:
+    start = threading.Thread.start
+    driver = CountingDriver()
+    context = driver.open_context()
+    with context.device, Stream() as stream:
+
+        def fail(thread: threading.Thread) -> None:
+            raise RuntimeError("can't start new thread")
+
+        threading.Thread.start = fail  # type: ignore[method-assign]
+        for _ in range(2):
+            with pytest.raises(DeviceError, match=r"add_callback: expected a thread .* not added"):
+                stream.add_callback(print, "never")
+        assert driver.count("stream_callback") == 0
+        threading.Thread.start = start  # type: ignore[method-assign]
+        done = threading.Event()
+        stream.add_callback(print, "called")
+        stream.add_callback(done.set)
+        driver.run_callbacks(stream.handle)
+        assert done.wait(30)
 
 
 def test_a_callback_the_driver_refused_is_let_go(bench: Bench) -> None:

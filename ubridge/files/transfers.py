@@ -38,9 +38,16 @@ def transfer(
     most = min(PIECE_BYTES, max((entry.nbytes for entry in entries), default=0))
     with Bar(progress, total, f"reading {words}") as bar:
         readers = [_Reader(device, pieces, most, bar.add) for _ in range(min(READERS, count))]
+        started = []
         for reader in readers:
-            reader.start()
-        for reader in readers:
+            try:
+                reader.start()
+            except RuntimeError:  # no more threads: fewer read, or this one
+                break
+            started.append(reader)
+        if readers and not started:
+            readers[0].run()
+        for reader in started:
             reader.join()
         for reader in readers:
             if reader.error is not None:

@@ -15,6 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from uhal.abi import open_library
+
 _ENCODED_MOST = 1024
 
 
@@ -78,7 +80,7 @@ def _open(kind: _Kind) -> RangeLibrary | None:
             return found
     for path in (given,) if given else kind.files:
         try:
-            library = ctypes.CDLL(path)
+            library = open_library(path)
             push, pop = getattr(library, kind.push), getattr(library, kind.pop)
         except (OSError, AttributeError) as failure:
             if given:

@@ -1,0 +1,17 @@
+"""Standard streams, which a program may lack, and which may lack characters."""
+
+from __future__ import annotations
+
+from typing import TextIO
+
+
+def write(stream: TextIO | None, text: str) -> None:
+    """Write text, with escapes for what the stream's encoding lacks; nothing without a stream."""
+    if stream is None or not text:
+        return
+    try:
+        stream.write(text)
+    except UnicodeEncodeError:
+        encoding = stream.encoding or "ascii"
+        stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+    stream.flush()
