@@ -83,7 +83,8 @@ def _whole(source: Any, dtype: DType) -> np.ndarray[Any, Any]:
 
 def _refuse_value(value: Any, dtype: DType) -> NoReturn:
     raise ArgumentRangeError(
-        f"from_slice: expected values that {dtype} holds, got {describe(value)}. Round or clip them first."
+        f"from_slice: expected values that {dtype} holds, got {describe(value)}. Round or clip "
+        "them first."
     )
 
 

@@ -292,8 +292,8 @@ cdef object unversioned_capsule(DeviceBuffer buffer, tuple shape, tuple strides,
     return PyCapsule_New(out, b"dltensor", drop_unversioned)
 
 
-# A consumer may call the deleter from a thread that does not hold the GIL, and when Python has ended:
-# then the process ends, and nothing need be freed.
+# A consumer may call the deleter from a thread that does not hold the GIL, and after Python ended:
+# then the process ends too, and nothing need be freed.
 cdef void delete_versioned(uhal_dl_versioned *managed) noexcept nogil:
     if Py_IsInitialized():
         let_go_export(managed.manager)

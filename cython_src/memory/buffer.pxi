@@ -226,7 +226,8 @@ cdef class DeviceBuffer:
 
         Waits for the copy. Without a stream it also waits for the launches this buffer was given
         to; with one, only for what is in that stream. Raises what the kernels that were waited for
-        reported: `KernelAssertionError` for a failed `ASSERT`, `IndexError` for an id out of bounds.
+        reported: `KernelAssertionError` for a failed `ASSERT`, `IndexError` for an id out of
+        bounds.
         """
         require_buffer(self)
         array = _numpy.empty(self.size, self.dtype.dtype)

@@ -25,12 +25,13 @@ cdef class Stream:
             raise RuntimeError("a Stream is initialised once")
         cdef Context context = context_for(type(self), device)
         cdef unsigned int bits = _enum_bits(flags, 1, "flags", "StreamFlags")
-        if isinstance(priority, bool) or not hasattr(priority, "__index__"):
+        if isinstance(priority, (bool, _numpy.bool_)) or not hasattr(priority, "__index__"):
             raise _errors.ArgumentTypeError(
                 f"priority: expected an int, got {type(priority).__name__}"
             )
         least, greatest = context.backend.priority_range(context.ordinal)
-        self.core = new_stream_core(context, bits, min(max(_operator.index(priority), greatest), least))
+        wanted = _operator.index(priority)
+        self.core = new_stream_core(context, bits, min(max(wanted, greatest), least))
         self.context = context
         live.streams += 1
 

@@ -242,9 +242,7 @@ def test_a_path_that_is_no_text_is_named(monkeypatch: pytest.MonkeyPatch, tmp_pa
         assert attempt.path == f"{tmp_path}/lib\\xff\\xfe.so"
         attempt.outcome.encode()
         assert ("too short" if has_file else "cannot open") in attempt.outcome
-    Path(os.fsdecode(strange)).write_bytes(
-        (ROOT / "host_backend" / "libuhal_host.so").read_bytes()
-    )
+    Path(os.fsdecode(strange)).write_bytes((ROOT / "host_backend" / "libuhal_host.so").read_bytes())
     assert find_library("UHAL_TEST_LIBRARY", []).path == f"{tmp_path}/lib\\xff\\xfe.so"
 
 

@@ -49,7 +49,9 @@ TINY = 5e-324
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A library of kernels that changes the arithmetic of the thread that loads it."""
-    path = tmp_path_factory.mktemp("fast") / f"libfast.{'dylib' if sys.platform == 'darwin' else 'so'}"
+    path = (
+        tmp_path_factory.mktemp("fast") / f"libfast.{'dylib' if sys.platform == 'darwin' else 'so'}"
+    )
     path.write_bytes(uhal.compile.host(SOURCE, ["-DAS_FAST_MATH_DOES"]))
     return path
 

@@ -162,7 +162,7 @@ def test_a_name_that_no_driver_can_be_asked_for_is_not_found(
         module.get_global,
         lambda name: module.write_global(name, b"1"),
     ):
-        with pytest.raises(NotFoundError, match="has no (kernel|global)"):
+        with pytest.raises(NotFoundError, match=r"has no (kernel|global)"):
             look(name)
     assert driver.count("get_function") == 0
 
@@ -186,9 +186,7 @@ def test_a_sidecar_is_read_in_every_encoding_that_editors_write(
     assert signature.declaration == "u64 n, f32* x"
 
 
-@pytest.mark.parametrize(
-    "content", [SIDECAR.encode("latin-1"), b"\xff\xfeodd", b"fill: \x80\n"]
-)
+@pytest.mark.parametrize("content", [SIDECAR.encode("latin-1"), b"\xff\xfeodd", b"fill: \x80\n"])
 def test_a_sidecar_of_other_bytes_is_refused_by_its_name(
     device: Device, driver: ImageDriver, image: Path, content: bytes
 ) -> None:
