@@ -68,7 +68,7 @@ def _rounded(source: Any, dtype: DType) -> np.ndarray[Any, Any]:
 
 def _whole(source: Any, dtype: DType) -> np.ndarray[Any, Any]:
     """Convert to an integer type or bool; every number stays the same."""
-    low, high = (0, 1) if dtype.kind == "bool" else (dtype.min, dtype.max)
+    low, high = dtype.min or 0, dtype.max or 1  # bool tells neither
     if source.dtype.kind == "O":
         for value in source.flat:
             if not (low <= value <= high and value == int(value)):
@@ -124,8 +124,9 @@ def byte_array(role: str, memory: Any) -> np.ndarray[Any, Any]:
 
 def refuse_mask(role: str, values: Any) -> None:
     """Refuse an array with masked elements, whose mask no device memory keeps."""
-    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+    mask = np.ma.getmaskarray(values) if isinstance(values, np.ma.MaskedArray) else None
+    if mask is not None and mask.any():
         raise ArgumentTypeError(
-            f"{role}: expected an array without masked elements, got {np.ma.count_masked(values)} "
+            f"{role}: expected an array without masked elements, got {mask.sum()} "
             "of them. Fill them first: array.filled(value)."
         )
