@@ -157,6 +157,13 @@ class Loader:
         """Bytes that the weights will take on the device, pages of files included."""
         return sum(self._nbytes_of(one) for one in self.wanted)
 
+    @property
+    def allocated(self) -> int:
+        """Bytes of device memory that the weights will take: on the host, pages need none."""
+        has_pages = self.device.backend == "host"
+        own = [one for one in self.wanted if not (has_pages and self._is_as_in_its_file(one))]
+        return sum(map(self._nbytes_of, own))
+
     def _nbytes_of(self, one: Wanted) -> int:
         kind = self._kind_of(one)
         if isinstance(kind, DType):
@@ -211,10 +218,7 @@ class Loader:
         )
         if progress is True:
             print(words, file=sys.stderr, flush=True)
-        # Pages of files need no room of their own on the host.
-        has_pages = self.device.backend == "host"
-        own = [one for one in self.wanted if not (has_pages and self._is_as_in_its_file(one))]
-        if sum(map(self._nbytes_of, own)) + cache_bytes > free:
+        if self.allocated + cache_bytes > free:
             raise OutOfMemoryError(f"{words}; there are {free / 1e9:.2f} GB free; nothing was read")
 
     def load(self, progress: Progress) -> tuple[Parts, list[Parts]]:
@@ -255,7 +259,8 @@ class Loader:
             return found.astype(f32) + 1.0
         kind = self._kind_of(one)
         if isinstance(kind, DType):
-            return found.astype(kind)
+            # As it lies in its file where it can.
+            return found if found.dtype == kind else found.astype(kind)
         values = found.astype(f32).to_numpy()
         return ub.QuantizedWeight.from_numpy(values, kind, device=self.device)
 
