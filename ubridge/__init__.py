@@ -75,7 +75,7 @@ from ubridge.creation import (
 from ubridge.device.executor import DeviceExecutor
 from ubridge.device.images import load_module, modules
 from ubridge.device.slice_ptr import LayoutCache, SlicePtrOrNull
-from ubridge.files import InvalidFileError, Weights, load, save
+from ubridge.files import FileWarning, InvalidFileError, Weights, load, save
 from ubridge.functions import *  # noqa: F403 -- all are public names of this package
 from ubridge.graph.dispatch import (
     DispatchCall,
@@ -204,6 +204,7 @@ __all__ = [
     "linear",
     "quantized_matmul",
     "indexed_matmul",
+    "FileWarning",
     "InvalidFileError",
     "Weights",
     "load",

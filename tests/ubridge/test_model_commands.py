@@ -15,12 +15,13 @@ import numpy as np
 import pytest
 
 from tests.sampling import rounds
+from ubridge.files.settings import Settings
 from ubridge.models import Model
 from ubridge.models.commands import main
 from ubridge.models.commands.published import PUBLISHED
 from ubridge.models.commands.seeds import SEEDS
 from ubridge.models.making import CONFIGS, make_model
-from ubridge.models.table import ROWS, architecture_of
+from ubridge.models.table import ROWS, architecture_of, spelled_alike
 from uhal import Device
 from uhal.__main__ import _MODELS, _MODELS_BY_NAME
 from uhal.errors import ArgumentValueError
@@ -93,7 +94,9 @@ def test_published_configurations_have_the_published_size(
     command: str, kind: str, parameters: int
 ) -> None:
     config = PUBLISHED[command][kind]
-    design = architecture_of(config["model_type"], config)
+    name = config["model_type"]
+    told = spelled_alike(Settings("published", config), ROWS[name].defaults)
+    design = architecture_of(name, told)
     assert sum(prod(shape) for _, _, shape in design.tensors()) == parameters
     assert config["model_type"] in SEEDS[command].architectures
     assert kind in SEEDS[command].kinds

@@ -8,8 +8,8 @@
 """
 
 from ubridge.files.entries import TensorEntry
-from ubridge.files.errors import InvalidFileError
+from ubridge.files.errors import FileWarning, InvalidFileError
 from ubridge.files.saving import save
 from ubridge.files.weights import Weights, load
 
-__all__ = ["InvalidFileError", "TensorEntry", "Weights", "load", "save"]
+__all__ = ["FileWarning", "InvalidFileError", "TensorEntry", "Weights", "load", "save"]

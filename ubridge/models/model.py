@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 
 import ubridge as ub
-from ubridge.files.errors import FileWarning
 from ubridge.models.architecture import Architecture
 from ubridge.models.body import Body, Chunk, Tables
 from ubridge.models.cache import Cache
@@ -81,13 +80,14 @@ class Model(TextMethods):
 
         `device` is the current one unless given. `dtype`, f32, f16 or bf16, is that of activations,
         caches and weights that are not quantized; by default that of most weights, and f32 where
-        they are quantized. `quantize` names a format of `ubridge.quantized.FORMATS` to bring
-        matrices to as they are read. `context` is the capacity of caches unless they are asked for
-        with another one; by default 4096, or what the model was made for if that is less. With
-        `progress=True` the memory it takes is told first on standard error; a function is called
-        with bytes done and bytes in all.
+        they are quantized. `quantize` names a format of `ubridge.quantized.ENCODED`, or a mixture
+        such as `Q4_K_M`, to bring matrices to as they are read. `context` is the capacity of caches
+        unless they are asked for with another one; by default 4096, or what the model was made for
+        if that is less. With `progress=True` the memory it takes is told first on standard error; a
+        function is called with bytes done and bytes in all.
 
-        On the host, weights that are used as they are stay in the pages of their files.
+        On the host, weights that are used as they are stay in the pages of their files. A
+        `FileWarning` names what the files say and what is not done.
 
         Raises `NotFoundError`, `NotSupportedError` (kinds of files, architectures),
         `InvalidFileError` (damaged files, tensors that do not fit the configuration) and
@@ -102,7 +102,7 @@ class Model(TextMethods):
         loader = Loader(source, at, None if dtype is None else as_dtype(dtype), quantize)
         loader.require_room(design.state_bytes(capacity, loader.dtype.itemsize), progress)
         for notice in (*source.notices, *loader.notices):
-            warnings.warn(notice, FileWarning, stacklevel=2)
+            warnings.warn(notice, ub.FileWarning, stacklevel=2)
         parts = loader.load(progress)
         body: Body
         if isinstance(design, Rwkv5):
