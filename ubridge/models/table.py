@@ -227,7 +227,8 @@ def _experts(config: Settings, inner: int, normalized: bool) -> Axes:
 
 
 def _mixtral(config: Settings) -> Axes:
-    inner = config.integer("intermediate_size", least=1)
+    usual = config.integer("intermediate_size", least=1)
+    inner = config.integer("moe_intermediate_size", usual, 1)
     return {**_windowed(config), **_experts(config, inner, True)}
 
 
