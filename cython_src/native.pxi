@@ -60,6 +60,7 @@ cdef extern from "device/state_word.h":
         UHAL_STATE_BARRED
         UHAL_STATE_PROFILED
         UHAL_STATE_PYTHON
+        UHAL_STATE_OBSERVED
         UHAL_STATE_WATCHED
         UHAL_STATE_REFUSES
         UHAL_STATE_DIVERTS

@@ -14,7 +14,7 @@ from ubridge.core.operand_checks import axis_of
 from ubridge.core.promotion import promoted
 from ubridge.device.executor import DeviceExecutor
 from ubridge.ops.elementwise import astype
-from ubridge.ops.results import require_out, require_tensors
+from ubridge.ops.results import may_write, require_out, require_tensors
 from ubridge.ops.strided import storage_of
 from ubridge.tensor import DeviceTensor
 from uhal import DeviceBuffer, as_dtype
@@ -212,17 +212,19 @@ def cat(
     lengths = [tensor.shape[axis] for tensor in tensors]
     shape = list(first.shape)
     shape[axis] = sum(lengths)
-    if out is None:
-        out = empty(shape, dtype, device=first.device, stream=stream)
-    else:
+    if out is not None:
         require_out("cat", out, Shape(shape), dtype, first)
-        if any(tensor.buffer is out.buffer for tensor in tensors):
-            raise ArgumentValueError("cat, out: expected other memory than the tensors'")
+    is_free = out is not None and may_write("cat", out, *tensors)
+    made = out if out is not None and is_free else empty(
+        shape, dtype, device=first.device, stream=stream)  # fmt: skip
     start = 0
     for tensor, length in zip(tensors, lengths, strict=True):
-        out.narrow(axis, start, length).copy_from(tensor, stream=stream)
+        made.narrow(axis, start, length).copy_from(tensor, stream=stream)
         start += length
-    return out
+    if out is not None and not is_free:
+        out.copy_from(made, stream=stream)
+        return out
+    return made
 
 
 def concatenate(

@@ -24,6 +24,7 @@ from uhal.errors import (
     ArgumentValueError,
     NotSupportedError,
 )
+from uhal.frameworks import shares_memory
 
 Sizes = Mapping[str, int]
 Geometry = Callable[[Device, Sizes], LaunchConfig]
@@ -126,6 +127,7 @@ def matmul(
     _require("matmul", "a", a, sizes["m"] * sizes["k"])
     _require("matmul", "b", b, sizes["k"] * sizes["n"])
     _require("matmul", "out", out, sizes["m"] * sizes["n"])
+    _require_apart("matmul", out, a, b)
     if sizes["m"] and sizes["n"]:
         _enqueue("matmul", out.device, {"a": a, "b": b, "out": out}, sizes, stream)
 
@@ -172,6 +174,7 @@ def convolution(
     _require("convolution", "weight", weight, sizes["kw"] * sizes["kh"])
     results = (sizes["width"] - sizes["kw"] + 1) * (sizes["height"] - sizes["kh"] + 1)
     _require("convolution", "out", out, results)
+    _require_apart("convolution", out, input, weight)
     buffers = {"input": input, "weight": weight, "out": out}
     _enqueue("convolution", out.device, buffers, sizes, stream)
 
@@ -202,6 +205,14 @@ def _require(operation: str, name: str, buffer: DeviceBuffer, elements: int) -> 
     if buffer.size < elements:
         raise ArgumentValueError(
             f"{operation}, {name!r}: expected at least {elements} elements, got {buffer.size}"
+        )
+
+
+def _require_apart(operation: str, out: DeviceBuffer, *others: DeviceBuffer) -> None:
+    if shares_memory(out, *others):
+        raise ArgumentValueError(
+            f"{operation}, 'out': expected memory apart from the operands', got memory that one of "
+            "them lies in. Give another buffer."
         )
 
 

@@ -176,9 +176,10 @@ class _Products:
     ) -> DeviceTensor:
         x = self._x
         shape = Shape((*x.shape[:-1], weight.rows))
-        if out is not None and out._buffer is x._buffer:
-            raise ArgumentValueError("quantized_matmul, out: expected other memory than x's")
-        return delivered("quantized_matmul", shape, self._dtype, out, (x,), self._stream, enqueue)
+        operands = (x, weight.blocks)
+        return delivered(
+            "quantized_matmul", shape, self._dtype, out, operands, self._stream, enqueue
+        )
 
 
 def _require_fitting(x: DeviceTensor, weight: QuantizedWeight, activations: str) -> None:

@@ -129,9 +129,9 @@ class DeviceTensor(StridedTensor):
             )
         source = source.astype(self._dtype, stream=stream)
         layout = source._layout.broadcast_to(self._layout.shape)
-        if source._buffer is self._buffer:
-            if layout == self._layout:
-                return
+        if source._buffer is self._buffer and layout == self._layout:
+            return
+        if not results.may_write("copy_from", self, source):
             source = source.copy(stream=stream)
             layout = source._layout.broadcast_to(self._layout.shape)
         launches.launch_copy(

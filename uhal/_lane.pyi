@@ -120,6 +120,8 @@ class Context:
     @property
     def capturing(self) -> bool:
         """Whether the calling thread is capturing a stream of the device into a plan."""
+    def observe_work(self, observer: Callable[..., None] | None) -> None:
+        """Call `observer(kind, *details)` before work of the device is enqueued; `None` ends it."""
     def note_peer(self, ordinal: int) -> None:
         """Take note that kernels of this device may use the memory of device `ordinal`."""
     def empty_cache(self) -> int:
@@ -141,6 +143,18 @@ def address_for(buffer: DeviceBuffer, stream: StreamLike | None) -> int:
 
     The stream is ordered behind what made the memory usable. Call `record_stream` when the work is
     enqueued: then the use is known, as a launch's is.
+    """
+
+def address_of(buffer: DeviceBuffer) -> int:
+    """Return the address of the first element, to compare it with others.
+
+    Work at the address is neither ordered nor tracked: `address_for` is for that.
+    """
+
+def shares_memory(buffer: DeviceBuffer, *others: object) -> bool:
+    """Return whether any buffer among `others` has a byte in common with `buffer`, by addresses.
+
+    Anything else among `others` has none.
     """
 
 def current_context() -> Context | None:

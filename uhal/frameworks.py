@@ -4,8 +4,9 @@
 prepared once. Here is what keeps facts with the device that was opened (`Context`,
 `current_context`, `call_before_close`), what makes tensors and answers operations in one compiled
 call (`SlotMaker`, `RememberedCall`, `CallTable`), tensors with strides in DLPack (`dlpack_of`,
-`strided_dlpack`), memory for libraries that enqueue work themselves (`address_for`), and the line
-of the program for messages (`call_site`). docs/guide/frameworks.md shows their use.
+`strided_dlpack`), memory for libraries that enqueue work themselves (`address_for`), what buffers
+overlap (`address_of`, `shares_memory`), and the line of the program for messages (`call_site`).
+docs/guide/frameworks.md shows their use.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from uhal._lane import (
     RememberedCall,
     SlotMaker,
     address_for,
+    address_of,
     current_context,
     dlpack_of,
+    shares_memory,
     strided_dlpack,
 )
 from uhal._refusal import call_site
@@ -33,5 +36,7 @@ __all__ = [
     "dlpack_of",
     "strided_dlpack",
     "address_for",
+    "address_of",
+    "shares_memory",
     "call_site",
 ]

@@ -290,6 +290,8 @@ cdef int replay_plan(Plan plan, object stream, dict values) except -1:
         refuse_capturing(core, "Plan.replay", "no plan in a plan")
         if core.state.word & UHAL_STATE_BARRED:
             refuse_barred(plan.context, core, "Plan.replay")
+        if core.state.word & UHAL_STATE_OBSERVED:
+            tell_observer(plan.context, core, ("replay", plan))
         plan.replaying = True
         try:
             if values:

@@ -52,6 +52,7 @@ cdef class Context:
     """Ordinals of the devices whose memory kernels of this one may use."""
     cdef unsigned int launch_marks
     cdef _Watch watches      # words of host memory that kernels report by; a linked list
+    cdef object observer    # what is told of work before it is enqueued
     cdef Py_ssize_t profiled    # its number in the profile that watches it, or watched it last
     cdef object __weakref__
 
@@ -156,6 +157,23 @@ cdef class Context:
     def check_reports(self):
         """Raise what kernels that were waited for reported."""
         check_reports(self)
+
+    def observe_work(self, observer):
+        """Call `observer(kind, *details)` before work of the device is enqueued; None ends it.
+
+        Kinds and details: "launch" (function, grid, block, shared bytes, arguments, whether it has
+        further options), "copy" and "copy_2d" (destination, source), "fill" (buffer, bytes of the
+        pattern, value), "replay" (plan), and "address" (buffer), which lets others enqueue work.
+        Launches of a sequence are the recorder's: see `set_recorder`. It is called in the thread
+        that asks for the work; what it raises refuses the work.
+        """
+        if observer is not None and self.observer is not None:
+            raise RuntimeError("the device has an observer already; there is one at a time")
+        self.observer = observer
+        if observer is not None:
+            mark_all(self, UHAL_STATE_OBSERVED)
+        else:
+            unmark_all(self, UHAL_STATE_OBSERVED)
 
     def pool_statistics(self):
         """Return bytes and counts of the pool by name."""
@@ -322,6 +340,14 @@ cdef int refuse_unusable(Context context) except -1:
         f"'{context.backend_name}') and create new objects on it",
         backend=context.backend_name,
     )
+
+
+cdef int unmark_all(Context context, uint32_t bits) except -1:
+    """Clear bits in the device's word and in that of each of its streams."""
+    context.state.word &= ~bits
+    for core in context.streams.values():
+        (<StreamCore>core).state.word &= ~bits
+    return 0
 
 
 cdef int mark_all(Context context, uint32_t bits) except -1:

@@ -21,9 +21,10 @@ enum {
     UHAL_STATE_BARRED = 64,    /* while something else is captured: look before giving it work */
     UHAL_STATE_PROFILED = 128, /* a profile notes what it is given */
     UHAL_STATE_PYTHON = 256, /* a slot is a Python function, and other threads run while it does */
+    UHAL_STATE_OBSERVED = 512, /* somebody is told of work before it is enqueued */
     UHAL_STATE_REFUSES = UHAL_STATE_LOST | UHAL_STATE_FORKED | UHAL_STATE_CLOSED,
     UHAL_STATE_DIVERTS = UHAL_STATE_REFUSES | UHAL_STATE_CAPTURING | UHAL_STATE_BARRED |
-        UHAL_STATE_PROFILED | UHAL_STATE_PYTHON,
+        UHAL_STATE_PROFILED | UHAL_STATE_PYTHON | UHAL_STATE_OBSERVED,
     UHAL_STATE_WATCHED = UHAL_STATE_CAPTURING | UHAL_STATE_PROFILED,
 };
 

@@ -262,6 +262,8 @@ cdef object call_sequence(object callee, PyObject **given, size_t flags, PyObjec
     cdef PyObject *arguments[STACK_PARAMETERS]
     cdef Py_ssize_t passed = PyVectorcall_NARGS(flags), index, number
     cdef int source
+    if recorder != NULL and not uhal_in_sequence:
+        return call_recorded(sequence, given, flags, keywords)
     if passed != sequence.operands + FIRST_OPERAND or (
         keywords != NULL and PyTuple_GET_SIZE(<object>keywords)
     ):
@@ -309,8 +311,21 @@ cdef object call_sequence(object callee, PyObject **given, size_t flags, PyObjec
         )
     if sequence.tally is not None:
         sequence.tally.count += 1
+    return made
+
+
+cdef object call_recorded(
+    LaunchSequence sequence, PyObject **given, size_t flags, PyObject *keywords
+):
+    """Enqueue a sequence, and tell the recorder of it."""
+    global uhal_in_sequence
+    uhal_in_sequence = 1
+    try:
+        made = call_sequence(sequence, given, flags, keywords)
+    finally:
+        uhal_in_sequence = 0
     if recorder != NULL:
-        tell_recorder(sequence, given, passed, made)
+        tell_recorder(sequence, given, PyVectorcall_NARGS(flags), made)
     return made
 
 

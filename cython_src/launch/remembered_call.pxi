@@ -80,8 +80,8 @@ cdef class RememberedCall:
     `out` and `stream`, and for tensors of two classes or executors.
 
     An `out` is written, and returned, of a function that may write over its operands, where it and
-    all of them have the very layout of the result, and so lie element on element if they share
-    memory; else the function is called.
+    all of them have the very layout of the result, and no operand shares memory with it unless both
+    begin together and have elements of one size; else the function is called.
 
     What is asked depends on nothing but dtypes, words of layouts, and arguments that are no
     tensors; of those only constants are remembered: numbers, strings, classes, dtypes, None, and
@@ -283,8 +283,8 @@ cdef inline size_t set_of(GivenTensors *taken) noexcept:
     cdef uint64_t mixed = 0
     cdef Py_ssize_t index
     for index in range(taken.count):
-        # objects lie 16 bytes apart; the multiplier is 2**64 over the golden ratio, as Knuth has it
-        mixed = (mixed ^ (<uint64_t>taken.objects[index] >> 4)) * <uint64_t>0x9E3779B97F4A7C15
+        # the multiplier is 2**64 over the golden ratio, as Knuth has it
+        mixed = (mixed ^ <uint64_t>taken.objects[index]) * <uint64_t>0x9E3779B97F4A7C15
     return <size_t>(mixed >> 40) % SETS * WAYS
 
 
@@ -381,17 +381,34 @@ cdef inline bint may_write(
     """Whether `out` is a tensor as the answer's, and operands that share its memory lie as it."""
     cdef Py_ssize_t *at = (<RememberedCall>callee).maker.offsets
     cdef PyObject *layout = slot_at(answer, (<RememberedCall>callee).layout)
+    cdef PyObject *buffer
     cdef Py_ssize_t index
     if not Py_IS_TYPE(taken.out, Py_TYPE(first)) or taken.has_starts:
         return False
+    buffer = slot_at(taken.out, at[0])
     for index in range(taken.buffer_count):
         if taken.layouts[index] != layout:
             return False
+        if taken.buffers[index] != buffer and (
+            buffer == NULL or not PyObject_TypeCheck(buffer, <PyTypeObject *>DeviceBuffer)
+            or not PyObject_TypeCheck(taken.buffers[index], <PyTypeObject *>DeviceBuffer)
+            or have_common_bytes(taken.buffers[index], buffer)
+            and lie_askew(taken.buffers[index], buffer)
+        ):
+            return False
     return (
-        slot_at(taken.out, at[0]) != NULL
+        buffer != NULL
         and slot_at(taken.out, at[1]) == layout
         and slot_at(taken.out, at[2]) == slot_at(answer, (<RememberedCall>callee).dtype)
         and slot_at(taken.out, at[3]) == taken.executor
+    )
+
+
+cdef bint lie_askew(PyObject *operand, PyObject *out) noexcept:
+    """Whether two buffers that share memory begin apart or have elements of different sizes."""
+    return (
+        (<DeviceBuffer>operand).address != (<DeviceBuffer>out).address
+        or (<DeviceBuffer>operand).dtype.itemsize != (<DeviceBuffer>out).dtype.itemsize
     )
 
 

@@ -169,7 +169,8 @@ cdef class DeviceBuffer:
     def base(self):
         """The buffer that was allocated: the one this is a view of, or itself.
 
-        The same object for all that share memory, so that its identity tells what overlaps.
+        It is the same object for all views of an allocation. Buffers made over it by DLPack or from
+        a raw address have another: `uhal.frameworks.shares_memory` compares addresses.
         """
         return self if self.root is None else self.root
 
@@ -186,6 +187,8 @@ cdef class DeviceBuffer:
     def as_device_ptr(self):
         """Return the address of the first element. Uses through it are not tracked."""
         require_buffer(self)
+        if self.context.state.word & UHAL_STATE_OBSERVED:
+            tell_observer(self.context, None, ("address", self))
         note_untracked_use(self)
         return DevicePointer(self.address)
 
@@ -418,8 +421,46 @@ def address_for(DeviceBuffer buffer not None, stream):
     enqueued: then the use is known, as a launch's is.
     """
     require_buffer(buffer)
+    if buffer.context.state.word & UHAL_STATE_OBSERVED:
+        tell_observer(buffer.context, None, ("address", buffer))
     order_behind(buffer, core_for(buffer.context, stream))
     return buffer.address
+
+
+def address_of(DeviceBuffer buffer not None):
+    """Return the address of the first element, to compare it with others.
+
+    Work at the address is neither ordered nor tracked: `address_for` is for that.
+    """
+    return buffer.address
+
+
+def shares_memory(DeviceBuffer buffer not None, *others):
+    """Return whether any buffer among `others` has a byte in common with `buffer`, by addresses.
+
+    Anything else among `others` has none.
+    """
+    cdef PyObject *one
+    cdef Py_ssize_t index
+    for index in range(PyTuple_GET_SIZE(others)):
+        one = PyTuple_GET_ITEM(others, index)
+        if (
+            PyObject_TypeCheck(one, <PyTypeObject *>DeviceBuffer)
+            and have_common_bytes(<PyObject *>buffer, one)
+            and buffer.nbytes and (<DeviceBuffer>one).nbytes
+        ):
+            return True
+    return False
+
+
+cdef inline bint have_common_bytes(PyObject *first, PyObject *second) noexcept:
+    """Whether two buffers that are not empty overlap."""
+    return (
+        (<DeviceBuffer>first).address
+        < (<DeviceBuffer>second).address + <uint64_t>(<DeviceBuffer>second).nbytes
+        and (<DeviceBuffer>second).address
+        < (<DeviceBuffer>first).address + <uint64_t>(<DeviceBuffer>first).nbytes
+    )
 
 
 cdef int note_untracked_use(DeviceBuffer buffer) except -1:

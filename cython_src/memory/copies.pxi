@@ -38,6 +38,8 @@ cdef int copy_in_async(DeviceBuffer buffer, object source, StreamCore core) exce
     cdef HostMemory memory
     if buffer.readonly:
         refuse_readonly("copy_from")
+    if core.state.word & UHAL_STATE_OBSERVED:
+        tell_observer(buffer.context, core, ("copy", buffer, source))
     if isinstance(source, DeviceBuffer):
         require_buffer(<DeviceBuffer>source)
         require_match(buffer, "source", (<DeviceBuffer>source).size, (<DeviceBuffer>source).dtype)

@@ -148,6 +148,8 @@ cdef int copy_2d_in(
     refuse_capturing(core, "a copy that waits", "no waiting copies")
     if buffer.readonly:
         refuse_readonly("copy_2d_from")
+    if core.state.word & UHAL_STATE_OBSERVED:
+        tell_observer(buffer.context, core, ("copy_2d", buffer, source))
     if isinstance(source, DeviceBuffer):
         return copy_2d_device(
             buffer, <DeviceBuffer>source, shape, pitch, source_pitch, core, stream is None

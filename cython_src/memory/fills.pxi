@@ -56,6 +56,8 @@ cdef int set_pattern(DeviceBuffer buffer, int width, object value, object stream
             f"set_{8 * width}: expected a whole number of aligned {width}-byte words, got "
             f"{buffer.nbytes} bytes at 0x{buffer.address:x}"
         )
+    if core.state.word & UHAL_STATE_OBSERVED:
+        tell_observer(buffer.context, core, ("fill", buffer, width, value))
     if buffer.nbytes:
         fill(buffer, width, value, core)
     return 0

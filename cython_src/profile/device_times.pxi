@@ -74,9 +74,7 @@ cdef int attach_profile(ProfileSession session, Context context) except -1:
 cdef int detach_profile(ProfiledDevice device) except -1:
     """Let the device work unwatched again."""
     cdef Context context = device.context
-    context.state.word &= ~<uint32_t>UHAL_STATE_PROFILED
-    for core in context.streams.values():
-        (<StreamCore>core).state.word &= ~<uint32_t>UHAL_STATE_PROFILED
+    unmark_all(context, UHAL_STATE_PROFILED)
     context.pool.path = context.pool.mode
     return 0
 

@@ -288,7 +288,10 @@ def test_outputs_are_checked(graph: ComputeGraph) -> None:
         graph.add_op("exp", DeviceBuffer.uninitialized(24, "f8"), (4, 6), [0])
     x = graph.tensor(0)
     with pytest.raises(ArgumentValueError, match="lies in the memory of an input"):
-        graph.add_op("softmax", x.buffer, (4, 6), [0])
+        graph.add_op("sum", x.buffer, (4,), [0], OpParams(integer=1))
+    ids = graph.add_leaf(ubridge.zeros((4, 6), "i64"))
+    with pytest.raises(ArgumentValueError, match="lies in the memory of an input"):
+        graph.add_op("scatter", None, (4, 6), [0, ids, 0], OpParams(integer=0))
     graph.add_op("exp", x.buffer, (4, 6), [0])
     execute_graph(graph)
     np.testing.assert_allclose(x.to_numpy(), np.full((4, 6), np.e), 1e-6)

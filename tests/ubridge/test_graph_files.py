@@ -16,7 +16,7 @@ from tests.sampling import SOAK, rounds
 from tests.ubridge.graph_mutants import run_mutants, traced
 from ubridge import ComputeGraph, execute_graph
 from ubridge.core import soundness
-from uhal import Device, DeviceBuffer
+from uhal import Device, DeviceBuffer, Stream
 from uhal.errors import ArgumentValueError
 
 DEVICES = ("host",)
@@ -228,3 +228,32 @@ def check_mutants(backend: str, seed: int, count: int, folder: Path) -> None:
     assert done.returncode == 0 and not done.stderr, said
     # All refused would show nothing of what is run.
     assert int(done.stdout) > count // 50, done.stdout
+
+
+def test_a_graph_without_leaves_runs_on_the_current_device(
+    device: Device, tmp_path: Path, rng: np.random.Generator
+) -> None:
+    value = float(rng.integers(1, 100))
+    with ub.trace() as graph:
+        kept = ub.add(graph.scalar("value", value, "f4"), 1)
+    graph.save(tmp_path / "graph.json")
+    loaded = ComputeGraph.load(tmp_path / "graph.json")
+    execute_graph(loaded)
+    assert loaded.tensor(loaded.n_ops - 1).item() == kept.item() == value + 1
+
+
+def test_a_boolean_leaf_is_one_in_the_file(
+    device: Device, tmp_path: Path, rng: np.random.Generator
+) -> None:
+    mask = ub.asarray(rng.random(8) < 0.5)
+    x = ub.asarray(rng.standard_normal(8).astype("f4"))
+    with ub.trace() as graph:
+        graph.name(mask, "mask")
+        result = ub.where(mask, x, 0)
+    graph.save(tmp_path / "graph.json")
+    loaded = ComputeGraph.load(tmp_path / "graph.json", graph.leaves)
+    with loaded.instantiate(Stream()) as plan:
+        other = rng.random(8) < 0.5
+        assert plan.verify(mask=other)
+        plan.replay(mask=~other)
+    assert result.dtype == "f32"

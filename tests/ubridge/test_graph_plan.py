@@ -220,3 +220,47 @@ def test_slots_added_later_are_not_of_the_plan(host: Device, rng: np.random.Gene
         graph.add_scalar("later", 1)
         with pytest.raises(NotFoundError, match="no slot or leaf 'later'; it has none"):
             plan.replay(later=2)
+
+
+@pytest.mark.parametrize("built", (False, True), ids=("traced", "built"))
+def test_a_boolean_leaf_takes_booleans(
+    built: bool, device: Device, stream: Stream, rng: np.random.Generator
+) -> None:
+    mask = rng.random(8) < 0.5
+    x = ub.asarray(rng.standard_normal(8).astype("f4"))
+    given = ub.asarray(mask)
+    if built:
+        graph = ComputeGraph(device)
+        leaves = [graph.add_leaf(given, name="mask"), graph.add_leaf(x), graph.add_leaf(-x)]
+        result = graph.tensor(graph.add_op("where", None, (8,), leaves))
+    else:
+        with trace() as graph:
+            graph.name(given, "mask")
+            result = ub.where(given, x, -x)
+    with graph.instantiate(stream) as plan:
+        for other in (~mask, ub.asarray(~mask), rng.random(8) < 0.5):
+            plan.replay(mask=other)
+            stream.synchronize()
+            chosen = np.asarray(other)
+            expected = np.where(chosen, x.to_numpy(), -x.to_numpy())
+            np.testing.assert_array_equal(result.to_numpy(), expected)
+            assert plan.verify(mask=other)
+        with pytest.raises(ArgumentTypeError, match="of bool, got"):
+            plan.replay(mask=np.full(8, 2, np.uint8))
+
+
+def test_a_slot_takes_numpy_s_numbers(
+    device: Device, stream: Stream, rng: np.random.Generator
+) -> None:
+    with trace() as graph:
+        result = graph.scalar("number", 1, "f4") * 2
+        count = graph.scalar("count", 1, "i64") + 1
+    number, whole = rng.standard_normal(), int(rng.integers(1, 99))
+    with graph.instantiate(stream) as plan:
+        for kind in (np.float16, np.float32, np.float64, float):
+            plan.replay(number=kind(number), count=np.int32(whole))
+            stream.synchronize()
+            assert result.item() == np.float32(kind(number)) * 2
+            assert count.item() == whole + 1
+        with pytest.raises(ArgumentTypeError, match="expected an int"):
+            plan.replay(count=np.float32(2))

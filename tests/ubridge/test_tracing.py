@@ -13,8 +13,9 @@ import pytest
 import ubridge as ub
 from tests.sampling import rounds
 from ubridge import ComputeGraph, DeviceTensor, execute_graph, trace
-from uhal import Device, diagnostics
+from uhal import Device, DeviceBuffer, LaunchSequence, Passed, Plan, Stream, diagnostics
 from uhal.errors import ArgumentValueError, DeviceError, NotFoundError
+from uhal.frameworks import address_for
 
 DEVICES = ("host", "cuda-sim")
 
@@ -223,3 +224,159 @@ def test_leaves_of_a_file_are_checked(host: Device, tmp_path: Path) -> None:
     with pytest.raises(ArgumentValueError, match="x: expected memory of at least 24 bytes, got 20"):
         ComputeGraph.load(tmp_path / "graph.json", {"x": ub.ones(5)})
     assert y.shape == (2, 3)
+
+
+def relu_into(x: DeviceBuffer, out: DeviceBuffer) -> None:
+    """A launch of a kernel that is no operation's: any with a signature will do."""
+    kernel = ub.load_module("unary", device=x.device).get_function("urelu_f32")
+    kernel[1, 32](x.size, 1, None, x, out)
+
+
+def relu_sequence(size: int, device: Device) -> LaunchSequence:
+    kernel = ub.load_module("unary", device=device).get_function("urelu_f32")
+    given = (Passed.operand(1), 1, None, Passed.operand(0), Passed.result())
+    return LaunchSequence([(kernel[1, 32], given)], size, "f32")
+
+
+def own_sequence(x: DeviceTensor) -> DeviceTensor:
+    sequence = relu_sequence(x.size, x.device)
+    return DeviceTensor(sequence(None, None, (x + 1).buffer, x.size)) + 0
+
+
+def own_launch(x: DeviceTensor) -> DeviceTensor:
+    made = DeviceBuffer.uninitialized(x.size, "f32", device=x.device)
+    relu_into((x + 1).buffer, made)
+    return DeviceTensor(made) * 2
+
+
+def own_fill(x: DeviceTensor) -> DeviceTensor:
+    whole = (x + 1).buffer
+    whole[: x.size // 2].set_32(0x3F800000)
+    return DeviceTensor(whole) * 2
+
+
+def own_copies(x: DeviceTensor) -> DeviceTensor:
+    made, again = (DeviceBuffer.zeros(x.size, "f32", device=x.device) for _ in range(2))
+    made.copy_from((x + 1).buffer)
+    again.copy_from_async(made, Stream.default(x.device))
+    return DeviceTensor(again) * 2
+
+
+@pytest.mark.parametrize("function", (own_sequence, own_launch, own_fill, own_copies))
+def test_a_program_s_own_work_is_run_again(
+    function: Function, device: Device, rng: np.random.Generator
+) -> None:
+    def numbers() -> DeviceTensor:
+        return ub.asarray(rng.standard_normal(16).astype("f4"))
+
+    x = numbers()
+    with trace() as graph:
+        result = function(x)
+    np.testing.assert_array_equal(result.to_numpy(), function(x).to_numpy())
+    assert "Work(" in str(graph)
+    with pytest.raises(ArgumentValueError, match="work of the program's own"):
+        graph.save("never written")
+    plan = graph.instantiate(Stream())
+    for run in (lambda: execute_graph(graph), plan.replay):
+        x.copy_from(numbers())
+        result.buffer.set_8(0xFF)
+        run()
+        device.synchronize()
+        np.testing.assert_array_equal(result.to_numpy(), function(x).to_numpy())
+    x.copy_from(numbers())
+    assert plan.verify()
+    plan.close()
+
+
+def refused_replay(x: DeviceTensor, plan: Plan) -> None:
+    plan.replay()
+
+
+def refused_library(x: DeviceTensor, plan: Plan) -> None:
+    address_for(x.buffer, None)
+
+
+def refused_pointer(x: DeviceTensor, plan: Plan) -> None:
+    x.buffer.as_device_ptr()
+
+
+def refused_rows(x: DeviceTensor, plan: Plan) -> None:
+    x.buffer.copy_2d_from((x + 1).buffer, (2, 2), pitch=4, source_pitch=4)
+
+
+def refused_upload(x: DeviceTensor, plan: Plan) -> None:
+    (x + 1).buffer.copy_from(np.zeros(x.size, "f4"))
+
+
+def refused_argument(x: DeviceTensor, plan: Plan) -> None:
+    relu_into(x, x.buffer)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "work",
+    (
+        refused_replay,
+        refused_library,
+        refused_pointer,
+        refused_rows,
+        refused_upload,
+        refused_argument,
+    ),
+)
+def test_work_that_no_run_can_repeat_is_refused_at_once(
+    work: Callable[[DeviceTensor, Plan], None], device: Device
+) -> None:
+    x = ub.asarray(np.arange(16, dtype="f4"))
+    stream = Stream()
+    relu_into(x.buffer, x.buffer)
+    with stream.capture() as plan:
+        x.buffer.set_32(0, stream=stream)
+    before = x.to_numpy()
+    with trace(), pytest.raises(DeviceError, match="trace: "):
+        work(x, plan)
+    np.testing.assert_array_equal(x.to_numpy(), before)
+    # Nothing is watched any longer.
+    work(x, plan) if work is not refused_argument else relu_into(x.buffer, x.buffer)
+
+
+def test_an_imported_result_is_the_result(device: Device, rng: np.random.Generator) -> None:
+    """A trace knows memory by its address, whatever buffer it comes by."""
+    x = ub.asarray(rng.standard_normal(16).astype("f4"))
+    with trace() as graph:
+        result = ub.from_dlpack(x + 1) * 2
+    x.copy_from(ub.asarray(rng.standard_normal(16).astype("f4")))
+    execute_graph(graph)
+    np.testing.assert_array_equal(result.to_numpy(), ((x + 1) * 2).to_numpy())
+
+
+def test_a_capture_keeps_no_other_thread_from_uploading(
+    device: Device, rng: np.random.Generator
+) -> None:
+    """Layouts and constants that another thread meets first are uploaded while a graph is."""
+    x = ub.asarray(rng.standard_normal((5, 8)).astype("f4"))
+    with trace() as graph:
+        result = chain(x)
+    failures: list[BaseException] = []
+    ended = threading.Event()
+
+    def work() -> None:
+        try:
+            with device:
+                number = 2.5
+                while not ended.is_set():
+                    number += 1
+                    ub.maximum(x[:, :: int(number) % 7 + 1], number)
+        except BaseException as failure:
+            failures.append(failure)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        for _ in range(10):
+            with graph.instantiate(Stream()) as plan:
+                assert plan.verify()
+    finally:
+        ended.set()
+        thread.join()
+    assert not failures, failures
+    assert result.shape == (5, 8)

@@ -10,6 +10,7 @@ import pytest
 from tests.counting_bench import Bench
 from uhal import DeviceBuffer, LaunchConfig, LaunchSequence, Passed, Stream, Tally, set_recorder
 from uhal.errors import ArgumentTypeError, ArgumentValueError, InvalidHandleError
+from uhal.frameworks import address_for, address_of, shares_memory
 
 SIGNATURE = "u64 n, const f32* x, f32* out, f32 factor"
 X, OUT, FACTOR = Passed.operand(0), Passed.result(), Passed.operand(1)
@@ -216,3 +217,65 @@ def test_what_is_passed_is_a_value() -> None:
         Passed.scratch(0, -1, "f32")
     with pytest.raises(TypeError, match=r"made by Passed\.operand"):
         Passed()
+
+
+def test_an_observer_is_told_of_work_before_it_is_enqueued(
+    bench: Bench, rng: np.random.Generator
+) -> None:
+    size = int(rng.integers(1, 1000))
+    x, y = bench.buffer(size), bench.buffer(size)
+    kernel, sequence = bench.function(SIGNATURE), sequence_of(bench, size)
+    told: list[tuple[object, ...]] = []
+
+    def refuse(*work: object) -> None:
+        raise KeyError("observer")
+
+    context = bench.context
+    context.observe_work(lambda *work: told.append((bench.driver.count("launch"), *work)))
+    before = set_recorder(lambda *call: None)
+    try:
+        kernel[8, 32, 16](size, x, y, 1.0)
+        sequence(None, y, x, 1.0)
+        x.set_32(7)
+        y.copy_from(x)
+        values = np.zeros(size, "f4")
+        x.copy_from(values)
+        x.as_device_ptr()
+        address_for(y, None)
+    finally:
+        set_recorder(before)
+        context.observe_work(None)
+    launch, fill, copy, upload, first, second = told
+    assert launch == (0, "launch", kernel, (8, 1, 1), (32, 1, 1), 16, (size, x, y, 1.0), False)
+    assert fill[1:] == ("fill", x, 4, 7)
+    assert copy[1:] == ("copy", y, x)
+    assert upload[1:3] == ("copy", x) and upload[3] is values
+    assert (first[1:], second[1:]) == (("address", x), ("address", y))
+    context.observe_work(refuse)
+    with pytest.raises(RuntimeError, match="an observer already"):
+        context.observe_work(refuse)
+    launches = bench.driver.count("launch")
+    for refused in (
+        lambda: kernel[8, 32](size, x, y, 1.0),
+        lambda: y.copy_from(x),
+        lambda: x.set_8(0),
+        lambda: x.copy_2d_from(y, (1, 1)),
+    ):
+        with pytest.raises(KeyError, match="observer"):
+            refused()
+    assert bench.driver.count("launch") == launches
+    context.observe_work(None)
+    kernel[8, 32](size, x, y, 1.0)
+    assert len(told) == 6
+
+
+def test_buffers_are_compared_by_address(bench: Bench, rng: np.random.Generator) -> None:
+    whole = bench.buffer(64)
+    start, size = int(rng.integers(1, 32)), int(rng.integers(1, 32))
+    part, rest = whole[start : start + size], whole[start + size :]
+    assert address_of(part) - address_of(whole) == part.byte_offset == 4 * start
+    assert address_of(whole) == address(whole)
+    again = DeviceBuffer.from_raw(address(part), size, "f32", owner=whole)
+    assert shares_memory(part, again) and shares_memory(whole, rest, part)
+    assert not shares_memory(part, rest) and not shares_memory(again, rest, 3, None)
+    assert not shares_memory(whole, whole[5:5])

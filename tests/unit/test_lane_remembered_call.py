@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.counting_bench import Bench
 from uhal import dtypes
 from uhal._lane import CallTable, RememberedCall, SlotMaker
 
@@ -209,17 +210,20 @@ def test_everything_else_is_left_to_the_function(executor: Executor) -> None:
     assert call(x) == ("called", (x,), {})
 
 
-def test_results_are_written_where_operands_lie_as_they_do(executor: Executor) -> None:
+def test_results_are_written_where_operands_lie_as_they_do(
+    executor: Executor, bench: Bench
+) -> None:
     asked = Asked(Answer(launch, SHAPE, F32))
     written: list[Any] = []
     asked.answer.launch = lambda *given: written.append(given)
     over = RememberedCall(function, asked, make, ("y",), True, **SLOTS)
-    x, y = (Tensor(name, SHAPE, F32, executor) for name in "xy")
+    x, y = (Tensor(bench.buffer(6), SHAPE, F32, executor) for _ in range(2))
     for _ in range(2):
         assert over(x, y, out=x) is x
         assert over(x, 2, stream="s", out=y) is y
         assert over(x, out=y, stream="s") is y
-    expected = [(None, "x", "x", "y"), ("s", "y", "x"), ("s", "y", "x")]
+    a, b = x.buffer, y.buffer
+    expected = [(None, a, a, b), ("s", b, a), ("s", b, a)]
     assert written == 2 * expected
     assert len(asked.calls) == 3
     other = Layout(6, 1)
@@ -237,8 +241,20 @@ def test_results_are_written_where_operands_lie_as_they_do(executor: Executor) -
     late = Layout(6, 1, start=1)
     assert over(Tensor("abcdefg", late, F32, executor), out=x)[0] == "called"
     assert written == 2 * expected
+    whole = bench.buffer(12)
+
+    def at(buffer: object) -> Tensor:
+        return Tensor(buffer, SHAPE, F32, executor)
+
+    one = whole[:6]
+    for same in (whole[:6], whole[:6].view("i32"), whole[6:]):
+        assert over(at(one), out=(out := at(same))) is out
+    for askew in (whole[1:7], whole[5:11], whole.view("f64")[:3], whole.view("u8")[:6], "unknown"):
+        assert over(at(one), out=at(askew))[0] == "called"
+        assert over(at(whole[:6]), at(askew), out=at(one))[0] == "called"
     fresh = RememberedCall(function, Asked(), make, ("y",), True, **SLOTS)
-    assert fresh(x, out=None).buffer == ("launched", None, None, "x")
+    assert fresh(x, out=None).buffer == ("launched", None, None, a)
+    executor.table = CallTable()  # the old one holds calls, whose `asks` noted the buffers
 
 
 def test_answers_have_all_their_parts(executor: Executor) -> None:

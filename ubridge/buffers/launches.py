@@ -5,10 +5,11 @@ elements and layouts say which; kernels handle strides and broadcasts. Dtypes ar
 nothing is promoted, cast or broadcast unless the caller asks for it.
 
 `out` is a buffer that the result is written to from its first element, in row-major order; without
-it one is allocated. It may be an operand itself where both are contiguous and begin together; it
-must not overlap an operand otherwise. `stream` is by default the device's default stream. An
-operation is named as in `op_table`, or is an `Op`. Wrong dtypes, sizes and devices are refused
-before anything is launched.
+it one is allocated. An operation element by element may write over its operands, and one of rows
+over its first, where both begin together and have one layout and item size. Any other overlap is
+an `ArgumentValueError`. `stream` is by default the device's default stream. An operation is named
+as in `op_table`, or is an `Op`. Wrong dtypes, sizes and devices are refused before anything is
+launched.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from ubridge.core.question import Question
 from ubridge.core.rows import rows_of
 from ubridge.core.storage_view import Description
 from ubridge.device.executor import DeviceExecutor, Executor
+from ubridge.device.spans import require_no_conflict, span_of
 from uhal import DeviceBuffer, DType, as_dtype
 from uhal.dtypes import DTypeLike, u8, u32
 from uhal.errors import ArgumentTypeError, ArgumentValueError, NotFoundError
@@ -199,7 +201,7 @@ def launch_copy(
     """Copy between layouts of one shape and dtype, strided or not. They must not overlap.
 
     Kernels read strides but write rows, so a strided destination takes a launch for each of its
-    outer elements.
+    outer elements. Raises `ArgumentValueError` where they overlap.
     """
     at = executor or DeviceExecutor.of(source.device)
     require_one_shape(_COPY, source_layout, destination_layout)
@@ -211,6 +213,9 @@ def launch_copy(
     if destination_layout.is_contiguous:
         launch_unary(_COPY, source, source_layout, out=target, stream=stream, executor=at)
         return
+    if isinstance(source, DeviceBuffer) and isinstance(destination, DeviceBuffer):
+        spans = (span_of(destination, destination_layout), span_of(source, source_layout))
+        require_no_conflict(_COPY2D, spans[0], spans[1:])
     if not source_layout.is_contiguous:
         source = launch_unary(_COPY, source, source_layout, stream=stream, executor=at)
         source_layout = Layout.contiguous(source_layout.shape)

@@ -31,19 +31,24 @@ class Family:
     """The operands, as the documentation lists them."""
     shape: str
     """The result's shape, in words."""
+    replaces: int = 0
+    """How many of the first operands a result of the same layout may overwrite in place.
+
+    Kernels read all that they need of such an element before they write there.
+    """
 
 
 FAMILIES = {
     family.name: family
     for family in (
-        Family("unary", "x", "that of x"),
-        Family("unary_scalar", "x, parameter", "that of x"),
-        Family("affine", "x, multiplier, addend", "that of x"),
-        Family("binary", "x, y", "what x and y broadcast to"),
-        Family("compare", "x, y", "what x and y broadcast to; of u8, 0 or 1"),
-        Family("cast", "x, dtype", "that of x"),
-        Family("where", "condition, x, y", "what all three broadcast to"),
-        Family("masked_fill", "x, mask, value", "what x and mask broadcast to"),
+        Family("unary", "x", "that of x", replaces=1),
+        Family("unary_scalar", "x, parameter", "that of x", replaces=1),
+        Family("affine", "x, multiplier, addend", "that of x", replaces=1),
+        Family("binary", "x, y", "what x and y broadcast to", replaces=2),
+        Family("compare", "x, y", "what x and y broadcast to; of u8, 0 or 1", replaces=2),
+        Family("cast", "x, dtype", "that of x", replaces=1),
+        Family("where", "condition, x, y", "what all three broadcast to", replaces=3),
+        Family("masked_fill", "x, mask, value", "what x and mask broadcast to", replaces=2),
         Family("fill", "x, value", "that of x, which is overwritten"),
         Family("copy2d", "x", "rows of x, which overwrite rows of another buffer"),
         Family("index_select", "x, ids, axis", "that of x, with as many as ids along the axis"),
@@ -52,12 +57,16 @@ FAMILIES = {
         Family("index_add", "x, ids, source, axis", "that of x, which is changed in place"),
         Family("reduce", "x, axes", "that of x without the axes"),
         Family("arg_reduce", "x, axis", "that of x without the axis; of u32"),
-        Family("softmax", "x", "that of x; over its last axis"),
-        Family("rmsnorm", "x, weight, epsilon", "that of x; over its last axis"),
-        Family("layernorm", "x, weight, bias, epsilon", "that of x; over its last axis"),
-        Family("rope_i", "x, cos, sin", "that of x: (batch, heads, positions, width)"),
-        Family("rope", "x, cos, sin", "that of x: (batch, heads, positions, width)"),
-        Family("rope_thd", "x, cos, sin", "that of x: (batch, positions, heads, width)"),
+        Family("softmax", "x", "that of x; over its last axis", replaces=1),
+        Family("rmsnorm", "x, weight, epsilon", "that of x; over its last axis", replaces=1),
+        Family(
+            "layernorm", "x, weight, bias, epsilon", "that of x; over its last axis", replaces=1
+        ),
+        Family("rope_i", "x, cos, sin", "that of x: (batch, heads, positions, width)", replaces=1),
+        Family("rope", "x, cos, sin", "that of x: (batch, heads, positions, width)", replaces=1),
+        Family(
+            "rope_thd", "x, cos, sin", "that of x: (batch, positions, heads, width)", replaces=1
+        ),
         Family("sort", "x", "that of x; along its last axis; of u32"),
         Family("random", "shape, seed, position", "the one given"),
         Family("im2col1d", "x, window", "(batch, length, channels, kernel)"),
@@ -71,8 +80,8 @@ FAMILIES = {
         Family("nearest2d", "x, rows, columns", "(batch, channels, rows, columns)"),
         Family("matmul", "x, y", "(…, rows of x, columns of y)"),
         Family("attention", "query, key, value, mask", "that of query"),
-        Family("log_softmax", "x", "that of x; over its last axis"),
-        Family("gated", "x, y", "that of x"),
+        Family("log_softmax", "x", "that of x; over its last axis", replaces=1),
+        Family("gated", "x, y", "that of x", replaces=2),
         Family("quantized_matmul", "x, y, scales, zeros", "(…, rows of x, columns of y)"),
         Family("quantized_matvec", "weight of blocks, x", "(…, rows of the weight)"),
         Family("activations", "x", "(vectors, bytes): x as products with blocks take it"),
@@ -308,6 +317,11 @@ _LINES: tuple[tuple[str, str, str, str, str, Callable[..., Array] | None], ...] 
     ("paged_attention", "paged_attention", "paged_attention_v1", "",
      "attention of one token over kept keys and values", None),
 )  # fmt: skip
+
+WORK = Op(
+    "work", Family("work", "buffers", "that of one it may write"), "", (), "a program's own work"
+)
+"""What a trace records besides operations: launches of others' kernels, copies and fills."""
 
 OPS = {
     name: Op(name, FAMILIES[family], root, tuple(dtypes.split()), summary, reference)

@@ -97,7 +97,9 @@ class Question:
         return f"<{self.op.name} of {operands or 'nothing'} into {self.result[0]}{self.shape}>"
 
 
-IN_PLACE = frozenset(("fill", "copy2d", "scatter", "index_add", "kv_append", "cache", "rotary"))
+IN_PLACE = frozenset(
+    ("fill", "copy2d", "scatter", "index_add", "kv_append", "cache", "rotary", "work")
+)
 """Families that write into memory of the caller."""
 
 __all__ = ["IN_PLACE", "Known", "Question"]

@@ -356,15 +356,7 @@ _RULES: dict[str, Callable[[Question], bool]] = {
 }
 """Family to whether the parts of a question fit."""
 
-STEERING = {
-    **dict.fromkeys(("index_select", "gather", "kv_append"), (1,)),
-    **dict.fromkeys(("scatter", "index_add"), (0,)),
-    "indexed_product": (2,),
-    **dict.fromkeys(("rope_at", "cached_attention"), (3,)),
-}
-"""Family to the operands that address elements, which must not change while they are read."""
-
 FAMILIES = frozenset(_RULES)
 """The families of operations that graphs hold."""
 
-__all__ = ["FAMILIES", "MOST", "STEERING", "require", "require_counts", "require_sound"]
+__all__ = ["FAMILIES", "MOST", "require", "require_counts", "require_sound"]

@@ -1,13 +1,14 @@
 """Small arrays kept in a device's memory by content, so that each is uploaded once.
 
-Nothing can be uploaded during a capture: while the thread captures a stream of the device, or
-within `ContentCache.capture`, a miss is refused.
+Nothing can be uploaded by a thread that captures: while it captures a stream of the device, or
+within `ContentCache.capture`, a miss is refused. Other threads upload as ever.
 """
 
 from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
@@ -45,7 +46,8 @@ class ContentCache(ABC, Generic[Key]):
         self._device = device
         self._arrays: dict[Key, DeviceBuffer] = {}
         self._pinned: set[Key] = set()
-        self._capturing = 0
+        self._capturing: Counter[int] = Counter()
+        """Captures under way, by thread."""
         self._lock = threading.Lock()
         self._hits = 0
         self._uploads = 0
@@ -75,10 +77,10 @@ class ContentCache(ABC, Generic[Key]):
             array = self._arrays.get(key)
             if array is not None:
                 self._hits += 1
-                if self._capturing:
+                if self.capturing:
                     self._pinned.add(key)
                 return array
-            if self._capturing or self._device.context.capturing:
+            if self.capturing or self._device.context.capturing:
                 raise CaptureError(
                     f"the {self.what} {key!r} is not on {self._device!r} yet, and nothing can "
                     "be uploaded during a capture: the warm-up was incomplete; run the same "
@@ -100,22 +102,25 @@ class ContentCache(ABC, Generic[Key]):
 
     @contextmanager
     def capture(self) -> Iterator[None]:
-        """Within it nothing is uploaded, and the arrays used stay as long as the cache.
+        """Within it this thread uploads nothing, and the arrays it uses stay as long as the cache.
 
         A graph holds the addresses of the arrays it was captured with.
         """
+        thread = threading.get_ident()
         with self._lock:
-            self._capturing += 1
+            self._capturing[thread] += 1
         try:
             yield
         finally:
             with self._lock:
-                self._capturing -= 1
+                self._capturing[thread] -= 1
+                if not self._capturing[thread]:
+                    del self._capturing[thread]
 
     @property
     def capturing(self) -> bool:
-        """Whether a capture is under way."""
-        return self._capturing > 0
+        """Whether the calling thread is capturing."""
+        return threading.get_ident() in self._capturing
 
     def counters(self) -> CacheCounters:
         """Return counts since the cache was made; concurrent hits may be counted once."""

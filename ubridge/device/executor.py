@@ -13,7 +13,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from ubridge.core.layout import Layout
-from ubridge.core.op_table import OPS
+from ubridge.core.op_table import OPS, WORK
 from ubridge.core.prepared import Prepared
 from ubridge.core.product import MatmulChoice, MatmulKernel
 from ubridge.core.question import Question
@@ -22,8 +22,9 @@ from ubridge.device.content_cache import ConstantCache
 from ubridge.device.index_faults import IndexFaults
 from ubridge.device.kernels import DeviceKernels
 from ubridge.device.lowering import Steps
-from ubridge.device.ready import Enqueue, Ready, make_ready
+from ubridge.device.ready import Enqueue, Ready, RecordedWork, make_ready
 from ubridge.device.recent import Recent
+from ubridge.device.spans import require_apart
 from uhal import Device, DeviceBuffer, DType, Tally
 from uhal.device import DeviceLike, as_device
 from uhal.frameworks import CallTable, Context, call_before_close, current_context
@@ -104,7 +105,13 @@ class Executor(ABC):
     def run(
         self, question: Question, stream: StreamLike | None, out: Any, *given: Any
     ) -> DeviceBuffer:
-        """Enqueue an operation once; return its result's buffer."""
+        """Enqueue an operation once; return its result's buffer.
+
+        Raises `ArgumentValueError` for an `out` that shares memory with an operand, unless the
+        operation may write over it.
+        """
+        if out is not None:
+            require_apart(question, out, given)
         made: DeviceBuffer = self.enqueuing(question)(stream, out, *given)
         return made
 
@@ -176,6 +183,9 @@ class DeviceExecutor(DeviceKernels, Executor):
         return steps.prepared()
 
     def _make(self, question: Question) -> Ready:
+        if question.op is WORK:
+            work: RecordedWork = question.attribute("work")
+            return work.ready(question)
         prepared = self.prepare(question)
         is_counted = prepared.taken_by and not question.is_capturable
         return make_ready(self, prepared, self.tally(prepared.taken_by) if is_counted else None)

@@ -11,6 +11,7 @@ from itertools import groupby
 from typing import Any
 
 from ubridge.core.prepared import Elements, Launch, Prepared, Source, Words, Work, part_of
+from ubridge.core.question import Question
 from ubridge.device import recording
 from ubridge.device.kernels import DeviceKernels
 from uhal import (
@@ -31,6 +32,8 @@ Enqueue = Callable[..., Any]
 """Called with the stream, the result's buffer or `None`, the operands' buffers and the numbers."""
 
 _SCRATCH = -2
+_PART = "a part of an operation"
+"""What sequences are about that are not told of: the whole operation is."""
 
 
 class Ready:
@@ -42,6 +45,23 @@ class Ready:
         self.prepared = prepared
         self.question = prepared.question
         self.launch = launch
+
+
+class RecordedWork:
+    """Work of a program that a trace recorded: how it is enqueued again."""
+
+    __slots__ = ("launch", "launches")
+
+    def __init__(self, launch: Enqueue, launches: int) -> None:
+        self.launch = launch
+        self.launches = launches
+
+    def ready(self, question: Question) -> Ready:
+        """Return it as an operation that is ready; kernels may get all of its memory."""
+        given = {str(index): Passed.operand(index) for index in range(len(question.operands))}
+        step = Launch("", question.op.name, 1, 1, 0, {**given, "out": Passed.result()})
+        prepared = Prepared(question, (step,) * self.launches, 0, False, "")
+        return Ready(prepared, self.launch)
 
 
 def make_ready(at: DeviceKernels, prepared: Prepared, tally: Tally | None) -> Ready:
@@ -115,7 +135,9 @@ class _InTurn:
                 launches = [
                     _bound(at, step, self._operands) for step in steps if isinstance(step, Launch)
                 ]
-                self._stages.append(LaunchSequence(launches, operands=self._operands + 1))
+                self._stages.append(
+                    LaunchSequence(launches, operands=self._operands + 1, about=_PART)
+                )
             else:
                 self._stages += [step for step in steps if isinstance(step, Work)]
 
@@ -167,4 +189,4 @@ class _InTurn:
         return part_of(room if passed.index == _SCRATCH else out, passed)
 
 
-__all__ = ["Enqueue", "Ready", "make_ready", "parameter_names"]
+__all__ = ["Enqueue", "Ready", "RecordedWork", "make_ready", "parameter_names"]

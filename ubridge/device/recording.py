@@ -1,6 +1,8 @@
 """The one point where listeners hear of operations: each call of a ready one, once enqueued.
 
-While nobody listens, the compiled sequences test one pointer and nothing else happens.
+They also hear of a program's own work on the device: of its sequences once they are enqueued, of
+launches, copies and fills before. While nobody listens, the compiled sequences test one pointer and
+nothing else happens.
 """
 
 from __future__ import annotations
@@ -31,6 +33,19 @@ class Listener(ABC):
     @abstractmethod
     def allocated(self, buffer: DeviceBuffer) -> None:
         """Hear of memory for a result that is yet to be computed."""
+
+    @abstractmethod
+    def called(
+        self, sequence: LaunchSequence, out: DeviceBuffer, is_new: bool, given: tuple[Any, ...]
+    ) -> None:
+        """Hear of a sequence of the program's own that is enqueued."""
+
+    @abstractmethod
+    def observed(self, kind: str, *details: Any) -> None:
+        """Hear of other work before it is enqueued, as `Context.observe_work` tells it.
+
+        What it raises refuses the work.
+        """
 
     def hears(self, device: Device) -> bool:
         """Return whether it hears of this thread's operations on a device."""
@@ -75,6 +90,11 @@ def unheard() -> Iterator[None]:
         _now.is_within_one = before
 
 
+def is_within_one() -> bool:
+    """Return whether this thread is within an operation."""
+    return _now.is_within_one
+
+
 def listened_to(device: Device) -> bool:
     """Return whether any thread's operations on a device are heard."""
     return any(one.device == device for one in tuple(_listeners))
@@ -104,14 +124,18 @@ def tell_allocated(buffer: DeviceBuffer) -> None:
 def _told(
     sequence: LaunchSequence, out: DeviceBuffer, is_new: bool, given: tuple[Any, ...]
 ) -> None:
-    # A sequence without a question is a part of an operation.
-    if sequence.about is not None:
+    if isinstance(sequence.about, Question):
         tell(sequence.about, out, is_new, given)
+    elif sequence.about is None and not _now.is_within_one:
+        for listener in tuple(_listeners):
+            if listener.hears(out.device):
+                listener.called(sequence, out, is_new, given)
 
 
 __all__ = [
     "Listener",
     "is_heard",
+    "is_within_one",
     "listened_to",
     "listening",
     "tell",

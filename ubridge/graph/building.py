@@ -20,7 +20,7 @@ from ubridge.graph.order import ordered, require_fresh
 from ubridge.tensor import DeviceTensor
 from uhal import DeviceBuffer, as_dtype
 from uhal.device import DeviceLike, as_device
-from uhal.dtypes import DTypeLike
+from uhal.dtypes import DTypeLike, bool_
 from uhal.errors import ArgumentTypeError, ArgumentValueError
 
 _FILL = OPS["fill"]
@@ -43,6 +43,8 @@ class GraphBuilder:
             self._describer.use(as_device(device))
         self._order: list[int] | None = None
         self._names: dict[str, int] = {}
+        self.booleans: set[int] = set()
+        """Leaves whose u8 are booleans: 0 or 1."""
         self.is_recorded = False
         """Whether its order is that of a trace, in which no node reads an overwritten value."""
 
@@ -68,6 +70,8 @@ class GraphBuilder:
         self._append(node)
         self.storages.values[node.index] = view._replace(size=tensor.size)
         self.storages.latest.setdefault(view.storage, node.index)
+        if isinstance(buffer, DeviceTensor) and buffer.dtype is bool_:
+            self.booleans.add(node.index)
         return node.index
 
     def add_op(
@@ -166,7 +170,8 @@ class GraphBuilder:
         self._append(node)
         self.calls[node.index] = call
         self.storages.values[node.index] = view
-        self.storages.latest[view.storage] = node.index
+        for one in (view,) if call is None else call.writes:
+            self.storages.latest[one.storage] = node.index
 
     def reads(self, call: Call) -> list[StorageView]:
         """Return the views that a call reads, including one that it changes only in part."""
@@ -192,6 +197,11 @@ class GraphBuilder:
             self._leaf_of(number)
         index = self.storages.latest[number]
         storage = self.storages[number]
+        if self.storages.values[index].storage != number:
+            raise ArgumentValueError(
+                f"name {name!r}: expected a leaf or a result, got memory that {self.nodes[index]} "
+                "may write besides its result. Name a copy of it."
+            )
         if not self._is_op(index) and tensor.nbytes != storage.nbytes:
             raise ArgumentValueError(
                 f"name {name!r}: expected a tensor over all of its memory, as another one is to "
@@ -199,6 +209,8 @@ class GraphBuilder:
             )
         self.nodes[index] = replace(self.nodes[index], name=name, shape=tensor.shape)
         self._names[name] = index
+        if not self._is_op(index) and tensor.dtype is bool_:
+            self.booleans.add(index)
         return tensor
 
     @property
@@ -232,6 +244,16 @@ class GraphBuilder:
         """What launches on the graph's device; `DeviceError` in an empty graph."""
         return self._describer.executor.real
 
+    def is_result(self, storage: int) -> bool:
+        """Return whether an operation has written to a storage."""
+        index = self.storages.latest.get(storage)
+        return index is not None and self._is_op(index)
+
+    def value_of(self, node: int) -> StorageView:
+        """Return where a node's value lies, with the dtype that users see."""
+        view = self.storages.values[node]
+        return view._replace(dtype=bool_) if node in self.booleans else view
+
     # -- inside ----------------------------------------------------------------------------------
 
     def _append(self, node: Node) -> None:
@@ -260,7 +282,8 @@ class GraphBuilder:
 
     def _tensor_at(self, node: int) -> DeviceTensor:
         buffer = self.storages.resolve(self.storages.values[node])
-        return DeviceTensor(buffer, Layout.contiguous(self.nodes[node].shape))
+        dtype = bool_ if node in self.booleans else None
+        return DeviceTensor(buffer, Layout.contiguous(self.nodes[node].shape), dtype)
 
     def _forget_plans(self) -> None:
         """Called whenever the graph changes."""

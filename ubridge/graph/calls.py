@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ubridge.core.layout import Shape
-from ubridge.core.op_table import Op
+from ubridge.core.op_table import WORK, Op
 from ubridge.core.promotion import checked_number
 from ubridge.core.question import Question
 from ubridge.core.storage_view import StorageView
@@ -32,12 +32,14 @@ class ScalarSlot:
 
     def checked(self, value: object) -> float:
         """Return a value for the slot; refuse one of another kind or out of its range."""
-        kinds = (int, float) if self.dtype.kind == "float" else (int,)
-        if isinstance(value, bool) or not isinstance(value, (*kinds, np.integer)):
+        is_float = self.dtype.kind == "float"
+        kinds = (int, float, np.integer, np.floating) if is_float else (int, np.integer)
+        if isinstance(value, bool) or not isinstance(value, kinds):
             raise ArgumentTypeError(
-                f"slot {self.name!r}: expected {'a number' if len(kinds) > 1 else 'an int'}, got "
+                f"slot {self.name!r}: expected {'a number' if is_float else 'an int'}, got "
                 f"{value!r}"
             )
+        value = value.item() if isinstance(value, np.generic) else value
         number = checked_number(f"slot {self.name!r}", self.dtype, value)
         if not self.low <= number <= self.high:
             raise ArgumentValueError(
@@ -71,6 +73,11 @@ class Call:
     def views(self) -> tuple[StorageView, ...]:
         """Every view it reads, and the written one."""
         return (*self.operands, self.written)
+
+    @property
+    def writes(self) -> tuple[StorageView, ...]:
+        """Every view it may write: all, where a program's own kernels are given them."""
+        return self.views if self.op is WORK else (self.written,)
 
     @cached_property
     def slots(self) -> tuple[ScalarSlot, ...]:

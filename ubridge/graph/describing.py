@@ -130,6 +130,11 @@ class Describer:
                 f"{result.shape}"
             )
         call = self._with_output(node, calls[0])
+        if self.storages.conflict(call) is not None:
+            raise ArgumentValueError(
+                f"{node}, out: lies in the memory of an input, which would be overwritten "
+                "while it is read"
+            )
         self.storages.values[node.index] = call.written
         return call
 
@@ -178,7 +183,6 @@ class Describer:
             )
         view = self.storages.view_of(wanted)._replace(size=found.size)
         if all(self.storages.values[one].storage != found.storage for one in node.inputs):
-            self._require_apart(node, call, view)
             return call.with_written(view)
         if view != found:
             raise ArgumentValueError(
@@ -187,20 +191,5 @@ class Describer:
             )
         return call
 
-    def _require_apart(self, node: Node, call: Call, out: StorageView) -> None:
-        """Refuse a result in an operand's memory, unless each element replaces its own operand."""
-        assert node.op is not None
-        for view in call.operands:
-            if not view.overlaps(out):
-                continue
-            if view.offset != out.offset or node.op.family.name not in _ELEMENTWISE:
-                raise ArgumentValueError(
-                    f"{node}, out: lies in the memory of an input, which would be overwritten "
-                    "while it is read"
-                )
-
-
-_ELEMENTWISE = ("unary", "unary_scalar", "affine", "binary", "compare", "where", "gated")
-"""Families that may write their result over an operand."""
 
 __all__ = ["Describer"]

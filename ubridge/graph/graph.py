@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from ubridge.graph.json import leaf_names, load, save
 from ubridge.graph.plan import GraphPlan
@@ -65,12 +66,13 @@ class ComputeGraph(RunnableGraph):
     def load(
         cls,
         path: str | os.PathLike[str],
-        leaves: Mapping[str, DeviceTensor | DeviceBuffer],
+        leaves: Mapping[str, DeviceTensor | DeviceBuffer] = MappingProxyType({}),
         *,
         device: DeviceLike | None = None,
     ) -> ComputeGraph:
         """Read a graph that was saved, on any backend; `leaves` are those of `ComputeGraph.leaves`.
 
+        It is on the device of its leaves, else on `device`, by default the current one.
         The file is not trusted: what a call in it would read or write is compared with the memory
         it names, which are the leaves and results of the graph's own. Raises `ArgumentValueError`
         for a file that is no such graph and for leaves that are too small, and `NotFoundError` for

@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ubridge.core.layout import Layout, Shape
-from ubridge.core.op_table import OPS, Op
+from ubridge.core.op_table import OPS, WORK, Op
 from ubridge.core.question import Known, Question
-from ubridge.core.soundness import STEERING, require_counts, require_sound
+from ubridge.core.soundness import require_counts, require_sound
 from ubridge.core.storage_view import StorageView
 from ubridge.graph.building import GraphBuilder
 from ubridge.graph.calls import Call, ScalarSlot
@@ -26,6 +26,7 @@ from ubridge.graph.storage import Storages
 from ubridge.tensor import DeviceTensor
 from uhal import Device, DeviceBuffer, DType, as_dtype
 from uhal.device import DeviceLike, as_device
+from uhal.dtypes import bool_, u8
 from uhal.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -49,6 +50,11 @@ def save(graph: GraphBuilder, path: str | os.PathLike[str]) -> None:
     nodes = []
     for index in order:
         node, call = graph.nodes[index], graph.calls[index]
+        if node.op is WORK:
+            raise ArgumentValueError(
+                f"{node}: expected operations of ubridge, got work of the program's own, which "
+                "files do not hold. Trace it again instead of saving it."
+            )
         nodes.append(
             {
                 "node": index,
@@ -56,7 +62,7 @@ def save(graph: GraphBuilder, path: str | os.PathLike[str]) -> None:
                 "op": None if node.op is None else node.op.name,
                 "shape": list(node.shape),
                 "inputs": list(node.inputs),
-                "view": _told_view(graph.storages.values[index]),
+                "view": _told_view(graph.value_of(index)),
                 "call": None if call is None else _call(call),
             }
         )
@@ -135,7 +141,8 @@ def _read(
     missing = [name for name in named if name not in buffers]
     if missing:
         raise NotFoundError(f"the graph reads {', '.join(missing)}: give them as leaves")
-    graph = kind(next((buffer.device for buffer in buffers.values()), device))
+    where = next((buffer.device for buffer in buffers.values()), device)
+    graph = kind(where or Device.current())
     if len(set(named)) < len(named):
         raise ArgumentValueError("expected each leaf once")
     for one in storages:
@@ -196,6 +203,11 @@ def _take(
         name,
     )
     at = _as_view(view, graph.storages)
+    if at.dtype is bool_:
+        if op is not None:
+            raise ArgumentValueError(f"{made}: expected a leaf as bool, results are u8")
+        graph.booleans.add(made.index)
+        at = at._replace(dtype=u8)
     if made.shape.size > at.size:
         raise ArgumentValueError(f"{made}: its shape {made.shape} does not fit {at.size} elements")
     asked = None
@@ -320,11 +332,11 @@ def _as_call(
     question = Question(op, tuple(known), into, told, len(values))
     require_sound(question)
     call = Call(question, tuple(views), written, values)
-    for number in STEERING.get(op.family.name, ()):
-        if views[number].overlaps(written):
-            raise ArgumentValueError(
-                f"{op.name}, operand {number}: lies in the memory that the result goes to"
-            )
+    conflict = storages.conflict(call)
+    if conflict is not None:
+        raise ArgumentValueError(
+            f"{op.name}, operand {conflict}: lies in the memory that the result goes to"
+        )
     return call
 
 

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ubridge.core.layout import Shape
-from ubridge.core.op_table import OPS, Op
+from ubridge.core.op_table import OPS, WORK, Op
 from ubridge.indexed_products import indexed_matmul
 from ubridge.ops import choices, elementwise, fused, nn, products, reductions, selection
 from ubridge.ops.caches import cached_attention, kv_append, rope_at
@@ -75,8 +75,14 @@ class Node:
     name: str | None
 
     def __str__(self) -> str:
-        kind = "leaf" if self.op is None else TensorOp(self.op.name).name
-        return f"node {self.index} ({kind}{f' {self.name!r}' if self.name else ''})"
+        return f"node {self.index} ({self.kind}{f' {self.name!r}' if self.name else ''})"
+
+    @property
+    def kind(self) -> str:
+        """The operation's name in texts: that of its `TensorOp`, `leaf`, or `Work`."""
+        if self.op is None:
+            return "leaf"
+        return "Work" if self.op is WORK else TensorOp(self.op.name).name
 
 
 def table_op(kind: TensorOp | Op | str, inputs: int, params: OpParams) -> Op:

@@ -170,7 +170,7 @@ class GraphPlan:
         own = self._memory[name]
         if not isinstance(value, DeviceTensor):
             array = _fitting(name, np.asarray(value), own)
-            own.buffer.copy_from_async(array.ravel(), stream)
+            own.buffer.copy_from_async(array.ravel().view(own.buffer.dtype.dtype), stream)
             if name in self._followed:
                 slots[name] = own.buffer
             return
@@ -193,10 +193,10 @@ class GraphPlan:
         """The storages outside the arena that a run writes, each with its last writer."""
         found: dict[int, tuple[Node, DeviceBuffer]] = {}
         for step in self.graph.prepared():
-            number = step.call.written.storage
-            storage = self.graph.storages[number]
-            if not storage.is_planned:
-                found[number] = step.node, storage.bytes
+            for view in step.call.writes:
+                storage = self.graph.storages[view.storage]
+                if not storage.is_planned:
+                    found[view.storage] = step.node, storage.bytes
         return found
 
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from weakref import ref
 
+from ubridge.core.overlap import Span, conflict
 from ubridge.core.storage_view import Description, StorageView
+from ubridge.graph.calls import Call
 from uhal import DeviceBuffer
 from uhal.dtypes import u8
+from uhal.frameworks import address_of
 
 
 class Storage:
     """A run of memory, parts of which nodes read and write."""
 
-    __slots__ = ("_bytes", "buffer", "is_kept", "name", "nbytes", "weak")
+    __slots__ = ("_bytes", "address", "buffer", "is_kept", "name", "nbytes", "weak")
 
     def __init__(self, nbytes: int, buffer: DeviceBuffer | None = None) -> None:
         self.nbytes = nbytes
@@ -24,6 +27,8 @@ class Storage:
         self.is_kept = False
         """Whether it gets memory of its own: results that are read after a run do."""
         self.name: str | None = None
+        self.address = 0 if buffer is None else address_of(buffer)
+        """The owner's, held or watched, else 0; only compared."""
         self._bytes: DeviceBuffer | None = None
 
     @property
@@ -86,6 +91,7 @@ class Storages:
         number = self.add(root.nbytes)
         key = id(root)
         self._numbers[key] = number
+        self._all[number].address = address_of(root)
         # Another buffer may get the same id afterwards.
         self._all[number].weak = ref(root, lambda _: self._numbers.pop(key, None))
         return number
@@ -98,13 +104,58 @@ class Storages:
                 storage.weak = None
 
     def view_of(self, buffer: DeviceBuffer | Description) -> StorageView:
-        """Return the view of a buffer; a new buffer is held."""
+        """Return the view of a buffer; a new buffer is held.
+
+        A buffer over memory of another one, as DLPack makes, is a view of the other's storage.
+        """
         if isinstance(buffer, Description):
             return buffer.memory
-        number = self._numbers.get(id(buffer.base))
+        base = buffer.base
+        number = self._numbers.get(id(base))
+        if number is not None:
+            return StorageView(number, buffer.byte_offset, buffer.size, buffer.dtype)
+        number = self._around(base)
         if number is None:
-            number = self.hold(buffer.base)
-        return StorageView(number, buffer.byte_offset, buffer.size, buffer.dtype)
+            return StorageView(self.hold(base), buffer.byte_offset, buffer.size, buffer.dtype)
+        offset = address_of(buffer) - self._all[number].address
+        return StorageView(number, offset, buffer.size, buffer.dtype)
+
+    def _around(self, base: DeviceBuffer) -> int | None:
+        """Return the storage whose memory holds all of a buffer's, if any.
+
+        Storages that share memory with it keep theirs: the buffer's user may read it.
+        """
+        start = address_of(base)
+        stop = start + base.nbytes
+        for number, storage in enumerate(self._all):
+            at = storage.address
+            if not at or at >= stop or start >= at + storage.nbytes:
+                continue
+            owner = storage.weak() if storage.weak is not None else storage.buffer
+            if owner is not None and not owner.closed:
+                storage.buffer, storage.weak = owner, None
+                offset = start - at
+                if 0 <= offset <= owner.nbytes - base.nbytes:
+                    return number
+        return None
+
+    def conflict(self, call: Call) -> int | None:
+        """Return the first operand in whose memory a call must not write its result, if any."""
+        spans = [
+            Span(self._address(view), layout, view.dtype.itemsize)
+            for (_, layout), view in zip(
+                (call.question.result, *call.question.operands),
+                (call.written, *call.operands),
+                strict=True,
+            )
+        ]
+        return conflict(call.op, spans[0], spans[1:])
+
+    def _address(self, view: StorageView) -> int:
+        """Return the address of a view; storages without memory have addresses of their own."""
+        buffer = self._all[view.storage].buffer
+        whole = (view.storage + 1) << 64 if buffer is None else address_of(buffer)
+        return whole + view.offset
 
     def resolve(self, view: StorageView) -> DeviceBuffer:
         """Return the buffer of a view that has memory."""

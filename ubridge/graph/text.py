@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ubridge.graph.ops import Node, TensorOp
+from ubridge.graph.ops import Node
 from ubridge.graph.running import RunnableGraph
 
 
@@ -45,8 +45,7 @@ def _dot_lines(graph: RunnableGraph) -> Iterator[str]:
 
 
 def _kind(node: Node) -> str:
-    kind = "leaf" if node.op is None else TensorOp(node.op.name).name
-    return f"{kind} {node.name!r}" if node.name else kind
+    return f"{node.kind} {node.name!r}" if node.name else node.kind
 
 
 def _memory(graph: RunnableGraph, index: int) -> str:

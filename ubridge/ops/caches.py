@@ -10,7 +10,7 @@ from ubridge.core.layout import Layout
 from ubridge.core.op_table import OPS
 from ubridge.core.question import Known, Question
 from ubridge.device.executor import DeviceExecutor, Executor
-from ubridge.ops.results import require_tensors
+from ubridge.ops.results import apart, require_tensors
 from ubridge.ops.strided import Tensor
 from uhal import DeviceBuffer
 from uhal.dtypes import f32, i64
@@ -37,6 +37,7 @@ def kv_append(
     """
     require_tensors(_KV_APPEND.name, cache, source, position)
     _require_device(_KV_APPEND.name, cache, source, position)
+    source, position = apart(cache, source, stream), apart(cache, position, stream)
     launch_kv_append(
         cache._buffer, cache._layout, source._buffer, source._layout,
         position._buffer, position._layout, stream=stream, executor=cache._executor,

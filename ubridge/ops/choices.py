@@ -86,7 +86,7 @@ def where(
             out=output, stream=stream, executor=executor,
         )  # fmt: skip
 
-    return delivered("where", shape, dtype, out, tuple(operands), stream, enqueue)
+    return delivered(_WHERE, shape, dtype, out, tuple(operands), stream, enqueue)
 
 
 def clip(

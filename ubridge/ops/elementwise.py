@@ -77,7 +77,7 @@ def unary(
         if out is None:
             made: Tensor = launched(found, stream, x)
             return made
-        if is_alike(out, x, found.dtype):
+        if is_alike(op, out, found.dtype, x):
             found.launch(stream, out._buffer, start_of(x))
             return out
     if x._dtype.kind != "float" and x._dtype.name not in op.dtypes:
@@ -100,7 +100,7 @@ def unary(
             parameter=parameter, out=output, stream=stream, executor=executor,
         )  # fmt: skip
 
-    return delivered(op.name, x._layout.shape, x._dtype, out, (x,), stream, enqueue)
+    return delivered(op, x._layout.shape, x._dtype, out, (x,), stream, enqueue)
 
 
 def asked_of_pair(op: Op, x: TensorData, y: Any = None) -> Answer | None:
@@ -136,7 +136,7 @@ def binary(
         if out is None:
             made = launched(found, stream, left, right)
             return made
-        if right._layout is left._layout and is_alike(out, left, found.dtype):
+        if right._layout is left._layout and is_alike(op, out, found.dtype, left, right):
             found.launch(stream, out._buffer, start_of(left), start_of(right))
             return out
     dtype = left._dtype
@@ -186,7 +186,7 @@ def _paired(
         )  # fmt: skip
 
     inputs = (left, right)
-    return delivered(op.name, left_layout.shape, result, out, inputs, stream, enqueue)
+    return delivered(op, left_layout.shape, result, out, inputs, stream, enqueue)
 
 
 def _is_f64(op: Op, dtype: DType) -> bool:
@@ -362,7 +362,7 @@ def _affine(
         if out is None:
             made: Tensor = launched(found.passing(behind=(multiplier, addend)), stream, x)
             return made
-        if is_alike(out, x, found.dtype):
+        if is_alike(_AFFINE, out, found.dtype, x):
             found.launch(stream, out._buffer, start_of(x), multiplier, addend)
             return out
 
@@ -371,7 +371,7 @@ def _affine(
             x._buffer, x._layout, multiplier, addend, out=output, stream=stream, executor=executor
         )
 
-    return delivered(op.name, x._layout.shape, x._dtype, out, (x,), stream, enqueue)
+    return delivered(op, x._layout.shape, x._dtype, out, (x,), stream, enqueue)
 
 
 def asked_for_power(x: TensorData, exponent: Any = None) -> Answer | None:
@@ -456,7 +456,7 @@ def astype(
             x._buffer, x._layout, stored, out=output, stream=stream, executor=executor
         )
 
-    return delivered("astype", x._layout.shape, target, out, (x,), stream, enqueue)
+    return delivered(_ASTYPE, x._layout.shape, target, out, (x,), stream, enqueue)
 
 
 __all__ = [

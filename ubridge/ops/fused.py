@@ -16,6 +16,9 @@ from uhal.dtypes import bool_
 from uhal.errors import ArgumentTypeError
 from uhal.interop import StreamLike
 
+_MASKED_FILL = OPS["masked_fill"]
+_SILU_MUL = OPS["silu_mul"]
+
 
 def silu_mul(
     gate: Tensor,
@@ -34,7 +37,7 @@ def silu_mul(
             out=output, stream=stream, executor=gate._executor,
         )  # fmt: skip
 
-    return delivered("silu_mul", gate.shape, gate.dtype, out, (gate, up), stream, enqueue)
+    return delivered(_SILU_MUL, gate.shape, gate.dtype, out, (gate, up), stream, enqueue)
 
 
 def masked_fill(
@@ -57,7 +60,7 @@ def masked_fill(
             f"masked_fill: expected a value that {x.dtype} holds, got {value!r}; astype the tensor"
         )
     number = checked_number("masked_fill", x.dtype, value)
-    if x.dtype.name not in OPS["masked_fill"].dtypes:
+    if x.dtype.name not in _MASKED_FILL.dtypes:
         return choices.where(mask, number, x, out=out, stream=stream)
     chosen = elementwise.astype(mask, bool_, stream=stream)
     shape = one_shape("masked_fill", x.shape, mask.shape)
@@ -69,7 +72,7 @@ def masked_fill(
             out=output, stream=stream, executor=x._executor,
         )  # fmt: skip
 
-    return delivered("masked_fill", shape, x.dtype, out, (x, chosen), stream, enqueue)
+    return delivered(_MASKED_FILL, shape, x.dtype, out, (x, chosen), stream, enqueue)
 
 
 __all__ = ["masked_fill", "silu_mul"]

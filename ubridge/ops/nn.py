@@ -21,6 +21,7 @@ from uhal.errors import ArgumentValueError
 from uhal.interop import StreamLike
 
 _LAYER_NORM = OPS["layer_norm"]
+_LOG_SOFTMAX = OPS["log_softmax"]
 _RMS_NORM = OPS["rms_norm"]
 _SOFTMAX = OPS["softmax"]
 
@@ -53,7 +54,7 @@ def softmax(
             one._buffer, one._layout, out=output, stream=stream, executor=one._executor
         )
 
-    return _along("softmax", x, axis, out, stream, along_last)
+    return _along(_SOFTMAX, x, axis, out, stream, along_last)
 
 
 def log_softmax(
@@ -76,7 +77,7 @@ def log_softmax(
             compensated=compensated, out=output, stream=stream, executor=one._executor,
         )  # fmt: skip
 
-    return _along("log_softmax", x, axis, out, stream, along_last)
+    return _along(_LOG_SOFTMAX, x, axis, out, stream, along_last)
 
 
 def argsort(
@@ -100,11 +101,11 @@ def argsort(
             op, one._buffer, one._layout, out=output, stream=stream, executor=one._executor
         )
 
-    return _along("argsort", x, axis, out, stream, along_last, is_indices=True)
+    return _along(op, x, axis, out, stream, along_last, is_indices=True)
 
 
 def _along(
-    name: str,
+    op: Op,
     x: Tensor,
     axis: int,
     out: Tensor | None,
@@ -113,18 +114,18 @@ def _along(
     is_indices: bool = False,
 ) -> Tensor:
     """Apply a function of the last axis to any axis: swap the two before and after it."""
-    require_tensors(name, x)
-    axis = axis_of(name, x.layout, axis)
+    require_tensors(op.name, x)
+    axis = axis_of(op.name, x.layout, axis)
     dtype = u32 if is_indices else x.dtype
     if axis == x.ndim - 1:
-        return delivered(name, x.shape, dtype, out, (x,), stream, lambda target: enqueue(x, target))
+        return delivered(op, x.shape, dtype, out, (x,), stream, lambda target: enqueue(x, target))
     turned = x.swapaxes(axis, -1)
     found = turned._made(enqueue(turned, None), Layout.contiguous(turned.shape), dtype)
     result = found.swapaxes(axis, -1)
     if out is None:
         return result
     return delivered(
-        name, x.shape, dtype, out, (x,), stream,
+        op, x.shape, dtype, out, (result,), stream,
         lambda target: result.copy(stream=stream)._buffer if target is None
         else _copied(result, target, stream),
     )  # fmt: skip
@@ -220,7 +221,7 @@ def _norm(
             out=output, stream=stream, executor=executor,
         )  # fmt: skip
 
-    return delivered(op.name, x.shape, x.dtype, out, (x, *weights), stream, enqueue)
+    return delivered(op, x.shape, x.dtype, out, (x, *weights), stream, enqueue)
 
 
 def rope(
@@ -265,7 +266,7 @@ def rope(
             out=output, stream=stream, executor=executor,
         )  # fmt: skip
 
-    return delivered(op.name, x.shape, x.dtype, out, (x, cos, sin), stream, enqueue)
+    return delivered(op, x.shape, x.dtype, out, (x, cos, sin), stream, enqueue)
 
 
 def conv1d(

@@ -21,6 +21,8 @@ from uhal import DeviceBuffer, DType
 from uhal.errors import ArgumentValueError
 from uhal.interop import StreamLike
 
+_ATTENTION = OPS["attention"]
+_KV_CONCAT = OPS["kv_concat"]
 _MATMUL = OPS["matmul"]
 
 
@@ -64,8 +66,7 @@ def matmul(
 
     if out is None:
         return x._made(enqueue(None), result, dtype)
-    _require_apart("matmul", out, x, y)
-    return delivered("matmul", result.shape, dtype, out, (x, y), stream, enqueue)
+    return delivered(_MATMUL, result.shape, dtype, out, (x, y), stream, enqueue)
 
 
 @lru_cache(maxsize=4096)
@@ -124,8 +125,7 @@ def attention(
             out=output, stream=stream, executor=query._executor,
         )  # fmt: skip
 
-    _require_apart("attention", out, *operands)
-    return delivered("attention", query.shape, query.dtype, out, tuple(operands), stream, enqueue)
+    return delivered(_ATTENTION, query.shape, query.dtype, out, tuple(operands), stream, enqueue)
 
 
 def kv_concat(
@@ -144,7 +144,6 @@ def kv_concat(
             x._buffer, x._layout, y._buffer, y._layout, axis, stream=stream, executor=x._executor
         )
         return x._made(buffer, Layout.contiguous(shape), x.dtype)
-    _require_apart("kv_concat", out, x, y)
     axis = axis_of("kv_concat", x.layout, axis)
     both = x.shape[axis] + (y.shape[axis] if y.ndim == x.ndim else 0)
     shape = Shape((*x.shape[:axis], both, *x.shape[axis + 1 :]))
@@ -155,7 +154,7 @@ def kv_concat(
             out=output, stream=stream, executor=x._executor,
         )[0]  # fmt: skip
 
-    return delivered("kv_concat", shape, x.dtype, out, (x, y), stream, enqueue)
+    return delivered(_KV_CONCAT, shape, x.dtype, out, (x, y), stream, enqueue)
 
 
 def _operands(x: Tensor, y: Tensor) -> tuple[DType, Layout, Layout]:
@@ -184,10 +183,3 @@ def _as_matrix(layout: Layout, stays: bool, axis: int) -> Layout:
     """An operand's layout with at least two axes; an operand that is cast becomes contiguous."""
     layout = layout if stays else Layout.contiguous(layout.shape)
     return layout if layout.rank > 1 else layout.expanded(axis)
-
-
-def _require_apart(name: str, out: object, *operands: Tensor) -> None:
-    """Refuse an output in an operand's memory, which would be read after it was written."""
-    buffer = getattr(out, "_buffer", None)
-    if buffer is not None and any(one._buffer is buffer for one in operands):
-        raise ArgumentValueError(f"{name}, out: expected other memory than the operands'")

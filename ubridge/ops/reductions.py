@@ -85,7 +85,7 @@ def reduced(
 
     if out is None:
         return x._made(enqueue(None), result, dtype)
-    return delivered(op.name, result.shape, dtype, out, (x,), stream, enqueue)
+    return delivered(op, result.shape, dtype, out, (x,), stream, enqueue)
 
 
 @lru_cache(maxsize=4096)

@@ -9,9 +9,13 @@ import numpy as np
 
 from ubridge.buffers import launches
 from ubridge.core.layout import Layout, Shape
+from ubridge.core.op_table import Op
+from ubridge.core.overlap import conflict
+from ubridge.device.spans import span_of
 from ubridge.ops.strided import StridedTensor, Tensor
 from uhal import DeviceBuffer, DType
 from uhal.errors import ArgumentTypeError, ArgumentValueError, InvalidHandleError
+from uhal.frameworks import shares_memory
 from uhal.interop import StreamLike
 
 
@@ -23,7 +27,7 @@ def result_layout(layout: Layout) -> Layout:
 
 
 def delivered(
-    name: str,
+    operation: Op | str,
     shape: Shape,
     dtype: DType,
     out: Tensor | None,
@@ -33,8 +37,10 @@ def delivered(
 ) -> Tensor:
     """Return what `enqueue` computes: a new tensor, or `out` written through its layout.
 
-    `enqueue` takes the buffer to write to, or None to allocate one. An `out` that shares an input's
-    buffer with another layout is written through a temporary.
+    `enqueue` takes the buffer to write to, or None to allocate one. The result is as if `out` were
+    memory of its own: where it must not share memory with an input but does, it is written through
+    a temporary. A name instead of an operation is of a function that is not one operation.
+    `inputs`, of which the first is a tensor, are all that is read after `out` is written.
     """
     made: Tensor
     if out is None:
@@ -42,10 +48,10 @@ def delivered(
         layout = like if like.is_whole and like.shape is shape else Layout.contiguous(shape)
         made = inputs[0]._made(enqueue(None), layout, dtype)
         return made
-    require_out(name, out, shape, dtype, inputs[0])
+    require_out(operation if isinstance(operation, str) else operation.name, out, shape, dtype,
+                inputs[0])  # fmt: skip
     layout = out._layout
-    shares = any(one._buffer is out._buffer and one._layout != layout for one in inputs)
-    if layout.is_contiguous and not shares:
+    if layout.is_contiguous and may_write(operation, out, *inputs):
         enqueue(out._buffer[layout.start_offset :] if layout.start_offset else out._buffer)
         return out
     launches.launch_copy(
@@ -55,10 +61,38 @@ def delivered(
     return out
 
 
-def is_alike(out: Any, like: Tensor, dtype: DType) -> bool:
+def may_write(operation: Op | str, out: Any, *inputs: Any) -> bool:
+    """Return whether an operation on tensors, or buffers, may write to `out` while it reads them.
+
+    A function that is not one operation may not write over any.
+    """
+    buffers = [one if isinstance(one, DeviceBuffer) else one._buffer for one in inputs]
+    if not shares_memory(out._buffer, *buffers):
+        return True
+    layouts = [
+        Layout.contiguous(one.size) if isinstance(one, DeviceBuffer) else one._layout
+        for one in inputs
+    ]
+    result, operands = span_of(out._buffer, out._layout), [*map(span_of, buffers, layouts)]
+    if isinstance(operation, str):
+        return not any(one.may_share(result) for one in operands)
+    return conflict(operation, result, operands) is None
+
+
+def apart(x: Any, operand: Tensor, stream: StreamLike | None) -> Tensor:
+    """Return an operand of an operation that changes `x`: a copy if it may share memory with it."""
+    is_described = not isinstance(x._buffer, DeviceBuffer)
+    if is_described or not shares_memory(x._buffer, operand._buffer):
+        return operand
+    if not span_of(x._buffer, x._layout).may_share(span_of(operand._buffer, operand._layout)):
+        return operand
+    return operand.copy(stream=stream)
+
+
+def is_alike(op: Op, out: Any, dtype: DType, like: Tensor, *others: Tensor) -> bool:
     """Return whether `out` is a whole tensor of the dtype, with the layout and device of `like`.
 
-    Then `require_out` would accept it.
+    Then `require_out` would accept it. The operation must be free to write it while it reads.
     """
     return (
         isinstance(out, StridedTensor)
@@ -66,6 +100,7 @@ def is_alike(out: Any, like: Tensor, dtype: DType) -> bool:
         and out._layout.is_whole
         and out._dtype is dtype
         and out._executor is like._executor
+        and may_write(op, out, like, *others)
     )
 
 

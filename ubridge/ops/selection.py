@@ -23,7 +23,7 @@ from ubridge.device.remembered import TensorData, launched, remembered
 from ubridge.ops import answers
 from ubridge.ops.elementwise import astype
 from ubridge.ops.nn import argsort
-from ubridge.ops.results import delivered, require_tensors
+from ubridge.ops.results import apart, delivered, require_tensors
 from ubridge.ops.strided import StridedTensor, Tensor
 from uhal import DeviceBuffer
 from uhal.dtypes import i64
@@ -79,7 +79,7 @@ def take(
             out=output, stream=stream, executor=executor,
         )  # fmt: skip
 
-    return delivered("take", result.shape, x.dtype, out, (x,), stream, enqueue)
+    return delivered("take", result.shape, x.dtype, out, (x, where), stream, enqueue)
 
 
 @lru_cache(maxsize=4096)
@@ -150,7 +150,7 @@ def gather(
             out=output, stream=stream, executor=executor,
         )  # fmt: skip
 
-    return delivered("gather", where.shape, x.dtype, out, (x,), stream, enqueue)
+    return delivered(_GATHER, where.shape, x.dtype, out, (x, where), stream, enqueue)
 
 
 def sort(
@@ -224,6 +224,7 @@ def _scattered(
         )
     _require_alike(name, x.shape, where.shape, axis)
     _require_target(name, x, source)
+    where, source = apart(x, where, stream), apart(x, source, stream)
     indexed_launches.launch_scatter(
         OPS[name], x._buffer, x._layout, where._buffer, where._layout, source._buffer,
         source._layout, axis, stream=stream, executor=x._executor,
@@ -245,6 +246,7 @@ def index_add(
             f"{expected}, got {source.shape} for ids of shape {where.shape}"
         )
     _require_target("index_add", x, source)
+    where, source = apart(x, where, stream), apart(x, source, stream)
     indexed_launches.launch_index_add(
         x._buffer, x._layout, where._buffer, where._layout, source._buffer, source._layout, axis,
         stream=stream, executor=x._executor,

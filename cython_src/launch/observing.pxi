@@ -1,0 +1,29 @@
+# Work outside of recorded sequences, told to an observer before it is enqueued. A trace needs it:
+# a launch or copy that it does not hear of would be missing from every later run.
+
+cdef extern from "launch/observed.h":
+    int uhal_in_sequence
+
+
+cdef int tell_observer(Context context, StreamCore core, tuple work) except -1:
+    """Call `observer(kind, *details)`; what it raises refuses the work."""
+    observer = context.observer
+    if observer is None or uhal_in_sequence:
+        return 0
+    if core is not None and core.state.word & UHAL_STATE_CAPTURING:
+        return 0    # the plan keeps it
+    observer(*work)
+    return 0
+
+
+cdef int tell_of_launch(
+    Function function, StreamCore core, const unsigned int *geometry, unsigned int shared_bytes,
+    PyObject **arguments, Py_ssize_t given, const uhal_launch_config *extended
+) except -1:
+    values = tuple([<object>arguments[index] for index in range(given)])
+    grid = geometry[0], geometry[1], geometry[2]
+    block = geometry[3], geometry[4], geometry[5]
+    return tell_observer(
+        function.context, core,
+        ("launch", function, grid, block, shared_bytes, values, extended != NULL),
+    )

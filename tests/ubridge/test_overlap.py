@@ -1,0 +1,480 @@
+"""Results in the memory of operands: as if they lay apart, for every function that takes `out`.
+
+The functions come from `ubridge.__all__` and from the table of operations. A new one without a case
+here fails the first test.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import ubridge as ub
+from tests.ubridge.op_rows import OP_ROWS
+from tests.ubridge.operands import values
+from ubridge import DeviceTensor, QuantizedWeight
+from ubridge.core.layout import Layout
+from ubridge.core.op_table import OPS
+from ubridge.core.overlap import Span, conflict
+from ubridge.core.question import IN_PLACE
+from ubridge.device import recording
+from ubridge.device.executor import DeviceExecutor
+from uhal import Device, DeviceBuffer, as_dtype
+from uhal.errors import ArgumentTypeError, ArgumentValueError, NotSupportedError
+
+DEVICES = tuple(row.name for row in OP_ROWS)
+
+Array = npt.NDArray[Any]
+Tensors = Sequence[DeviceTensor]
+SIDE = 4
+START = 1024
+"""Byte of the block that the shared operand begins at."""
+PLACES = ("full", "after", "before", "transposed out", "transposed operand", "stepped out")
+OBJECTS = ("views", "one buffer", "import")
+
+
+@dataclass(frozen=True)
+class Case:
+    """How a function is called: dtypes and shapes of its operands, and a call."""
+
+    operands: tuple[tuple[str, tuple[int, ...]], ...]
+    call: Callable[..., DeviceTensor]
+    """Called with the operands and `out`."""
+
+
+def case(call: Callable[..., DeviceTensor], *dtypes: str, shape: Any = (SIDE, SIDE)) -> Case:
+    return Case(tuple((dtype, shape) for dtype in dtypes), call)
+
+
+def named(name: str, **settings: Any) -> Callable[..., DeviceTensor]:
+    """The function with its operands in order."""
+    return lambda *operands, out=None: getattr(ub, name)(*operands, **settings, out=out)
+
+
+def joined(name: str) -> Callable[..., DeviceTensor]:
+    return lambda *operands, out=None: getattr(ub, name)(operands, out=out)
+
+
+def product(x: DeviceTensor, blocks: DeviceTensor, *, out: Any = None) -> DeviceTensor:
+    """A product with a weight of blocks whose bytes are an operand."""
+    start = blocks.layout.start_offset
+    weight = QuantizedWeight(blocks.buffer[start : start + blocks.size], "q8_0", 32, 32)
+    return ub.quantized_matmul(x, weight, out=out)
+
+
+SQUARE = (SIDE, SIDE)
+HEADS = (1, 1, SIDE, SIDE)
+HALVES = (SIDE, SIDE // 2)
+OF_IDS = ("u32", "i64")
+REDUCTIONS = ("sum", "mean", "min", "max", "any", "all", "var", "std", "prod", "argmin", "argmax")
+
+
+def all_cases() -> dict[str, Case]:
+    """Name to case. Keys may go on behind a space: several cases of one function."""
+    found = {}
+    for op in OPS.values():
+        if op.family.name == "unary" and hasattr(ub, op.name):
+            found[op.name] = case(named(op.name), "f32")
+            found[f"{op.name} f64"] = case(named(op.name), "f64")
+        if op.family.name in ("binary", "compare"):
+            found[op.name] = case(named(op.name), "f32", "f32")
+            found[f"{op.name} f16 f64"] = case(named(op.name), "f16", "f64")
+            if op.family.name == "compare":
+                found[f"{op.name} u8"] = case(named(op.name), "u8", "u8")
+    for name in REDUCTIONS:
+        found[name] = case(named(name), "f32")
+        found[f"{name} axis"] = case(named(name, axis=0), "f32")
+    for name, dtype in (("f32", "i32"), ("f32", "f16"), ("f16", "f64"), ("u8", "bool")):
+        found[f"astype {name} {dtype}"] = case(named("astype", dtype=dtype), name)
+    for name in ("softmax", "log_softmax", "argsort", "cumsum"):
+        found[name] = case(named(name, axis=-1), "f32")
+        found[f"{name} first axis"] = case(named(name, axis=0), "f64")
+    found["argsort u32"] = case(named("argsort"), "u32")
+    for ids in OF_IDS:
+        row = ((ids, (SIDE,)),)
+        square = ((ids, SQUARE),)
+        for dtype in ("f32", "u32", "i64"):
+            x = ((dtype, SQUARE),)
+            found[f"take {dtype} {ids}"] = Case(x + row, named("take"))
+            found[f"take last {dtype} {ids}"] = Case(x + row, named("take", axis=1))
+            found[f"gather {dtype} {ids}"] = Case(x + square, named("gather", axis=0))
+            found[f"embedding {dtype} {ids}"] = Case(row + x, named("embedding"))
+    norm = (("f32", SQUARE), ("f32", (SIDE,)))
+    rows = (("f32", HEADS), ("f32", HALVES), ("f32", HALVES))
+    return found | {
+        "affine": case(lambda x, out=None: ub.affine(x, 2, 1, out=out), "f32"),
+        "elu": case(named("elu", alpha=0.5), "f32"),
+        "power": case(named("power", exponent=2.5), "f32"),
+        "power square": case(named("power", exponent=2), "f64"),
+        "isnan": case(named("isnan"), "f32"),
+        "clip": case(named("clip"), "f32", "f32", "f32"),
+        "clip numbers": case(lambda x, out=None: ub.clip(x, -1, 1, out=out), "f32"),
+        "where": case(named("where"), "u8", "f32", "f32"),
+        "where u8": case(named("where"), "u8", "u8", "u8"),
+        "masked_fill": case(named("masked_fill", value=7), "f32", "bool"),
+        "masked_fill u8": case(named("masked_fill", value=7), "u8", "bool"),
+        "silu_mul": case(named("silu_mul"), "f32", "f32"),
+        "matmul": case(named("matmul"), "f32", "f32"),
+        "matmul f16": case(named("matmul"), "f16", "f32"),
+        "einsum": case(lambda x, y, out=None: ub.einsum("ij,jk->ki", x, y, out=out), "f32", "f32"),
+        "einsum view": case(lambda x, out=None: ub.einsum("ij->ji", x, out=out), "f32"),
+        "attention": case(named("attention"), "f32", "f32", "f32", shape=HEADS),
+        "attention mask": case(
+            lambda q, k, v, mask, out=None: ub.attention(q, k, v, mask=mask, out=out),
+            *("f32",) * 4,
+            shape=HEADS,
+        ),
+        "kv_concat": case(named("kv_concat", axis=0), "f32", "f32"),
+        "cat": case(joined("cat"), "f32", "f32"),
+        "cat f16": case(joined("cat"), "f16", "f32"),
+        "stack": case(joined("stack"), "f32", "f32"),
+        "concatenate": case(joined("concatenate"), "f32", "f32"),
+        "rms_norm": Case(norm, named("rms_norm")),
+        "layer_norm": Case((*norm, norm[1]), named("layer_norm")),
+        "rope": Case(rows, named("rope")),
+        "rope interleaved": Case(rows, named("rope", interleaved=True)),
+        "rope heads_last": Case(
+            (("f32", (1, SIDE, 1, SIDE)), *rows[1:]), named("rope", heads_last=True)
+        ),
+        "quantized_matmul": Case((("f32", (2, 32)), ("u8", (32 * 34,))), product),
+    }
+
+
+CASES = all_cases()
+
+
+def test_every_function_with_out_has_a_case() -> None:
+    taking = {
+        name
+        for name in ub.__all__
+        if callable(getattr(ub, name))
+        and not isinstance(getattr(ub, name), type)
+        and not name.startswith("launch_")
+        and "out" in inspect.signature(getattr(ub, name)).parameters
+    }
+    assert taking - {name.partition(" ")[0] for name in CASES} == set()
+    # Methods are the functions, or call them with their `out`; `take` of weights is `take`.
+    methods = {
+        name
+        for name in dir(DeviceTensor)
+        if not name.startswith("_")
+        and callable(getattr(DeviceTensor, name))
+        and "out" in inspect.signature(getattr(DeviceTensor, name)).parameters
+    }
+    assert methods <= taking
+
+
+def drawn(case: Case, rng: np.random.Generator) -> list[Array]:
+    """Operands; ids are small enough for each axis, and the bytes of blocks make finite numbers."""
+    found = []
+    for dtype, shape in case.operands:
+        if case.call is product and dtype == "u8":
+            weight = rng.standard_normal((32, 32)).astype("f4")
+            found.append(np.frombuffer(bytes(ub.quantized.quantize(weight, "q8_0")), np.uint8))
+        elif dtype in OF_IDS:
+            found.append(rng.integers(0, SIDE, shape).astype(as_dtype(dtype).dtype))
+        else:
+            found.append(values(rng, shape, dtype))
+    return found
+
+
+def strides_of(shape: tuple[int, ...], kind: str) -> tuple[int, ...]:
+    """Strides in elements: row-major, with the axes reversed, or every second element."""
+    if kind.startswith("transposed"):
+        turned = Layout.contiguous(shape[::-1]).strides
+        return tuple(turned[::-1])
+    step = 2 if kind == "stepped out" else 1
+    return tuple(step * stride for stride in Layout.contiguous(shape).strides)
+
+
+class Block:
+    """One allocation in which an operand and the result lie, and what it held at first."""
+
+    def __init__(self, rng: np.random.Generator, nbytes: int = 8192) -> None:
+        self.memory = rng.integers(0, 256, nbytes).astype(np.uint8)
+        self.buffer = DeviceBuffer.from_numpy(self.memory)
+
+    def put(self, array: Array, start: int, strides: tuple[int, ...]) -> None:
+        """Write an array at a byte, with strides in elements."""
+        self._seen(start, array.shape, strides, array.dtype)[...] = array
+
+    def _seen(self, start: int, shape: Any, strides: Any, dtype: Any) -> Array:
+        of_bytes = [stride * dtype.itemsize for stride in strides]
+        whole = self.memory[start:]
+        found: Array = np.ndarray(shape, dtype, whole.data, strides=of_bytes)
+        return found
+
+    def tensor(self, dtype: Any, shape: Any, start: int, strides: Any, kind: str) -> DeviceTensor:
+        """A tensor over the block, in a buffer object of its own unless all share one."""
+        element = as_dtype(dtype)
+        stored = as_dtype("u8") if element.kind == "bool" else element
+        if kind == "one buffer":
+            whole = self.buffer.view(stored)
+            return DeviceTensor(whole, Layout(shape, strides, start // stored.itemsize), element)
+        part = self.buffer[start : start + len(self.memory) // 2].view(stored)
+        if kind == "import":
+            part = DeviceBuffer.from_dlpack(part)
+        return DeviceTensor(part, Layout(shape, strides), element)
+
+    def expect(self, result: Array, start: int, strides: tuple[int, ...], what: str) -> None:
+        """The result is there, and nothing else of the block has changed."""
+        self.put(result, start, strides)
+        found = self.buffer.to_numpy()
+        if not np.array_equal(found, self.memory):
+            np.testing.assert_array_equal(found, self.memory, err_msg=what)
+
+
+def overlapping(
+    name: str, number: int, place: str, kind: str, device: Device, rng: np.random.Generator
+) -> None:
+    """Call a function twice with `out` in the memory of one operand: the second is remembered."""
+    of = CASES[name]
+    arrays = drawn(of, rng)
+    try:
+        expected = of.call(*map(ub.asarray, arrays)).to_numpy()
+    except (ArgumentTypeError, NotSupportedError):
+        op = OPS.get(name.partition(" ")[0])
+        assert device.backend != "host" or (op is not None and not op.dtypes), name
+        return
+    what = f"{name}: operand {number}, {place}, {kind}"
+    array = arrays[number]
+    strides = strides_of(array.shape, place if place == "transposed operand" else "")
+    out_strides = strides_of(expected.shape, place if place.endswith("out") else "")
+    moved = {"after": 1, "before": -1}.get(place, 0) * int(rng.integers(1, 4))
+    start = START + moved * expected.dtype.itemsize
+    block = Block(rng)
+    x = block.tensor(array.dtype, array.shape, START, strides, kind)
+    out = block.tensor(expected.dtype, expected.shape, start, out_strides, kind)
+    others = [ub.asarray(one) for one in arrays]
+    others[number] = x
+    for turn in ("eager", "remembered"):
+        block.put(array, START, strides)
+        block.buffer.copy_from(block.memory)
+        assert of.call(*others, out=out) is out or out.shape == ()
+        block.expect(expected, start, out_strides, f"{what}, {turn}")
+
+
+def places_of(name: str, is_host: bool, rng: np.random.Generator) -> Sequence[str]:
+    """The host has all; of functions element by element, which are alike, a few are drawn."""
+    op = OPS.get(name.partition(" ")[0])
+    is_alike = op is not None and op.family.name in ("unary", "binary", "compare")
+    return rng.choice(PLACES, 2 if is_host else 1) if is_alike or not is_host else PLACES
+
+
+def test_a_result_over_an_operand_is_as_if_it_lay_apart(
+    device: Device, rng: np.random.Generator
+) -> None:
+    is_host = device.backend == "host"
+    names = sorted(CASES) if is_host else rng.choice(sorted(CASES), 3, replace=False)
+    for name in names:
+        count = len(CASES[name].operands)
+        for number in range(count) if is_host else [int(rng.integers(count))]:
+            for place in places_of(name, is_host, rng):
+                kind = str(rng.choice(OBJECTS)) if is_host else "views"
+                overlapping(name, number, place, kind, device, rng)
+
+
+def scattered(op: Callable[[Array, Any, Array], None]) -> Callable[..., None]:
+    def reference(x: Array, ids: Array, source: Array) -> None:
+        for place in np.ndindex(ids.shape):
+            op(x, (int(ids[place]), *place[1:]), source[place])
+
+    return reference
+
+
+def put(x: Array, at: Any, value: Any) -> None:
+    x[at] = value
+
+
+def plus(x: Array, at: Any, value: Any) -> None:
+    x[at] += value
+
+
+def added_rows(x: Array, ids: Array, source: Array) -> None:
+    np.add.at(x, ids, source)
+
+
+def appended(x: Array, source: Array, position: Array) -> None:
+    x[int(position[0]) : int(position[0]) + len(source)] = source
+
+
+def copied(x: Array, source: Array) -> None:
+    x[...] = source
+
+
+@dataclass(frozen=True)
+class InPlace:
+    """A function that changes its first operand, and the same in numpy."""
+
+    operands: tuple[tuple[str, tuple[int, ...]], ...]
+    call: Callable[..., Any]
+    reference: Callable[..., None]
+
+
+def set_item(x: DeviceTensor, source: DeviceTensor) -> None:
+    x[...] = source
+
+
+def in_place_operator(symbol: str) -> Callable[..., Any]:
+    return lambda x, y: getattr(x, f"__{symbol}__")(y)
+
+
+TWO = (("f32", SQUARE), ("f32", SQUARE))
+OF_SOURCE = (("f32", SQUARE), ("i64", SQUARE), ("f32", SQUARE))
+CHANGING = {
+    "scatter": InPlace(
+        OF_SOURCE, lambda x, ids, source: ub.scatter(x, ids, source, 0), scattered(put)
+    ),
+    "scatter_add": InPlace(
+        OF_SOURCE, lambda x, ids, source: ub.scatter_add(x, ids, source, 0), scattered(plus)
+    ),
+    "index_add": InPlace(
+        (("f32", SQUARE), ("i64", (SIDE,)), ("f32", SQUARE)),
+        lambda x, ids, source: ub.index_add(x, ids, source, 0),
+        added_rows,
+    ),
+    "kv_append": InPlace(
+        (("f32", SQUARE), ("f32", (2, SIDE)), ("i64", (1,))), ub.kv_append, appended
+    ),
+    "copy_from": InPlace(TWO, DeviceTensor.copy_from, copied),
+    "copy_from f64": InPlace((TWO[0], ("f64", SQUARE)), DeviceTensor.copy_from, copied),
+    "setitem": InPlace(TWO, set_item, copied),
+    "iadd": InPlace(TWO, in_place_operator("iadd"), np.ndarray.__iadd__),  # type: ignore[arg-type]
+    "isub": InPlace(TWO, in_place_operator("isub"), np.ndarray.__isub__),  # type: ignore[arg-type]
+    "imul": InPlace(TWO, in_place_operator("imul"), np.ndarray.__imul__),  # type: ignore[arg-type]
+}
+ELSEWHERE = {"fill": "no operands", "copy2d": "copy_from", "rotary": "GCUs", "rotary_f32": "GCUs",
+             "reshape_and_cache": "GCUs"}  # fmt: skip
+"""Operations in place that no function of tensors is named after, and where they are asked for."""
+
+
+def test_every_operation_in_place_has_a_case() -> None:
+    changing = {op.name for op in OPS.values() if op.family.name in IN_PLACE}
+    assert changing <= set(CHANGING) | set(ELSEWHERE)
+    operators = {name for name in dir(DeviceTensor) if name[2:-2] in {"iadd", "isub", "imul"}}
+    assert {name.strip("_") for name in operators} <= set(CHANGING)
+
+
+@pytest.mark.parametrize("name", CHANGING)
+def test_operands_in_changed_memory_are_read_as_they_were(
+    name: str, device: Device, rng: np.random.Generator
+) -> None:
+    of = CHANGING[name]
+    is_host = device.backend == "host"
+    if not is_host and name not in rng.choice(sorted(CHANGING), 2, replace=False):
+        return
+    for number in range(1, len(of.operands)):
+        for place in PLACES if is_host else ("after",):
+            arrays = [
+                rng.permutation(np.arange(np.prod(shape)) % SIDE)
+                .reshape(shape).astype(as_dtype(dtype).dtype)
+                for dtype, shape in of.operands
+            ]  # fmt: skip
+            if name == "kv_append":
+                arrays[2][:] = rng.integers(0, 3)
+            array, changed = arrays[number], arrays[0]
+            kind = str(rng.choice(OBJECTS)) if is_host else "views"
+            strides = strides_of(array.shape, "" if place == "transposed out" else place)
+            whole = Layout.contiguous(changed.shape).strides
+            moved = {"after": 1, "before": -1}.get(place, 0) * 2 * int(rng.integers(1, 4))
+            start = START + moved * changed.dtype.itemsize
+            block = Block(rng)
+            x = block.tensor(changed.dtype, changed.shape, start, whole, kind)
+            operand = block.tensor(array.dtype, array.shape, START, strides, kind)
+            given = [ub.asarray(one) for one in arrays[1:]]
+            given[number - 1] = operand
+            for _ in range(2):
+                # What the operand lies in wins: ids must be ids.
+                block.put(changed, start, whole)
+                block.put(array, START, strides)
+                block.buffer.copy_from(block.memory)
+                before = x.to_numpy()
+                result = before.copy()
+                of.reference(result, *arrays[1:])
+                of.call(x, *given)
+                block.expect(result, start, whole, f"{name}, operand {number}, {place}, {kind}")
+
+
+def test_launches_refuse_what_functions_avoid(device: Device, rng: np.random.Generator) -> None:
+    """Every question that a function asks is refused with its result over an operand, or allowed by
+    the table, where both have one address, layout and item size."""
+    if device.backend != "host":
+        return
+    executor = DeviceExecutor.of(device)
+    asked: dict[Any, Any] = {}
+
+    class Listener(recording.Listener):
+        def asked(self, question: Any, out: Any, is_new: Any, given: Any) -> None:
+            asked.setdefault(question, given)
+
+        def allocated(self, buffer: Any) -> None:
+            pass
+
+        def called(self, *told: Any) -> None:
+            raise AssertionError(told)
+
+        def observed(self, kind: str, *details: Any) -> None:
+            raise AssertionError(kind)
+
+    with recording.listening(Listener(device)):
+        for name, of in CASES.items():
+            if name != "mod" and not name.startswith(("mod ", "rsqrt")):
+                of.call(*map(ub.asarray, drawn(of, rng)))
+    assert {question.op.name for question in asked} >= {"matmul", "gather", "attention", "argsort"}
+    for question, given in asked.items():
+        dtype, layout = question.result
+        for number, (kind, lies) in enumerate(question.operands):
+            for moved in (0, 1) if lies.is_contiguous and lies.size > 8 else (0,):
+                block = DeviceBuffer.zeros(8192, "u8")
+                out = block[moved * dtype.itemsize :][: 4096 // dtype.itemsize * dtype.itemsize]
+                operand = block[: 4096 // kind.itemsize * kind.itemsize].view(kind)
+                buffers = [*given]
+                buffers[number] = operand
+                may = (
+                    not moved
+                    and number < question.op.family.replaces
+                    and kind.itemsize == dtype.itemsize
+                    and lies.words == layout.words
+                )
+                if may:
+                    executor.run(question, None, out.view(dtype), *buffers)
+                    continue
+                with pytest.raises(ArgumentValueError, match="out: expected memory apart"):
+                    executor.run(question, None, out.view(dtype), *buffers)
+
+
+def test_places_that_share_no_byte_are_found_apart(rng: np.random.Generator) -> None:
+    """By counting bytes: what the rule says is apart is apart, and parts of the same rows are."""
+
+    def bytes_of(place: Span) -> set[int]:
+        starts = np.zeros(place.layout.shape, int)
+        for axis, stride in enumerate(place.layout.strides):
+            steps = np.arange(place.layout.shape[axis]) * stride * place.itemsize
+            starts += steps.reshape([-1 if one == axis else 1 for one in range(starts.ndim)])
+        return {place.address + int(one) + byte for one in starts.flat for byte in
+                range(place.itemsize)}  # fmt: skip
+
+    def place() -> Span:
+        itemsize = int(rng.choice([1, 2, 4, 8]))
+        shape = tuple(int(one) for one in rng.integers(0, 4, rng.integers(0, 4)))
+        strides = [int(one) for one in rng.integers(0, 9, len(shape))]
+        return Span(int(rng.integers(0, 64)) * 8, Layout(shape, strides), itemsize)
+
+    for _ in range(500):
+        one, other = place(), place()
+        shared = bytes_of(one) & bytes_of(other)
+        assert one.may_share(other) == other.may_share(one)
+        assert one.may_share(other) or not shared
+        if conflict(OPS["add"], one, [other]) is None and shared:
+            assert (one.address, one.itemsize) == (other.address, other.itemsize)
+    rows = Layout((4, 3), (8, 1))
+    left, right = Span(0, rows, 4), Span(12, rows, 4)
+    assert not left.may_share(right) and left.may_share(Span(8, rows, 4))
+    odd, even = Span(0, Layout((4,), (2,)), 4), Span(4, Layout((4,), (2,)), 4)
+    assert not odd.may_share(even)
