@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests import file_order, launched_entries
+from tests import file_order, launched_entries, sampling
 from uhal_conformance import seeds
-from uhal_conformance.sampling import SOAK
 from uhal_conformance.seeds import SEED, rng, seed
 
 __all__ = ["SEED", "rng", "seed"]
@@ -36,6 +35,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(launched_entries)
     config.pluginmanager.register(file_order)
     seeds.choose(config)
+    config.addinivalue_line("markers", sampling.MARKER)
     config.addinivalue_line("markers", "bench(driver, **environment): how `bench` is opened")
 
 
@@ -46,8 +46,13 @@ def pytest_configure_node(node: Any) -> None:
 
 def pytest_report_header(config: pytest.Config) -> str:
     seed = config.stash[SEED]
-    counts = "full (soak)" if SOAK else "sampled (UHAL_TEST_SOAK=1 for all)"
+    counts = "full (soak)" if sampling.SOAK else "sampled (UHAL_TEST_SOAK=1 for all)"
     return f"uhal: seed {seed} (UHAL_TEST_SEED={seed} repeats it), counts {counts}"
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    sampling.leave_out(config, items, config.stash[SEED])
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -78,7 +83,7 @@ def settled_heap() -> None:
 def returned_memory() -> Iterator[None]:
     """What full counts leave in pools is gigabytes, in a process that tests for an hour."""
     yield
-    if SOAK:
+    if sampling.SOAK:
         from uhal import registry
         from uhal.errors import DeviceError
 

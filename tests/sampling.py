@@ -1,5 +1,5 @@
-"""How often a test repeats; ships with the conformance suite."""
+"""How often a test repeats and which cases run; ships with the conformance suite."""
 
-from uhal_conformance.sampling import SOAK, rounds
+from uhal_conformance.sampling import MARKER, SOAK, leave_out, rounds
 
-__all__ = ["SOAK", "rounds"]
+__all__ = ["MARKER", "SOAK", "leave_out", "rounds"]

@@ -1,14 +1,96 @@
-"""How often a test repeats."""
+"""How often a test repeats, and which cases of a test run."""
 
 from __future__ import annotations
 
+import math
 import os
-from typing import TypeVar
+import random
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from uhal import dtypes
+
+if TYPE_CHECKING:  # processes that tests start count their rounds without it
+    import pytest
 
 SOAK = os.environ.get("UHAL_TEST_SOAK", "") not in ("", "0")
 Amount = TypeVar("Amount")
+
+MARKER = (
+    "drawn(cases, each=()): the seed draws so many cases, below 1 that part of them; each backend "
+    "and each value of the parameters in `each` draws its own"
+)
+BACKENDS = ("row", "device", "backend")
+"""Parameters that name a backend."""
+_DTYPES = frozenset(dtype.name for dtype in dtypes.ALL)
 
 
 def rounds(sampled: Amount, full: Amount) -> Amount:
     """Return `sampled` in `make test`, `full` in `make soak`."""
     return full if SOAK else sampled
+
+
+def leave_out(config: pytest.Config, items: list[pytest.Item], seed: int) -> None:
+    """Deselect the cases of tests marked `drawn` that the seed does not draw.
+
+    All of them run in a soak. Every dtype of a file still occurs in it. The choice depends on the
+    seed and on the test alone, so a run of one file draws what a run of all files draws.
+    """
+    if SOAK:
+        return
+    groups: dict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("drawn") is not None:
+            groups[_group(item)].append(item)
+    left_out: dict[str, pytest.Item] = {}
+    for group, cases in groups.items():
+        drawn = random.Random(f"{seed} {group}").sample(cases, _count(cases))
+        left_out |= {item.nodeid: item for item in cases if item not in drawn}
+    kept = [item for item in items if item.nodeid not in left_out]
+    for item in _with_missing_dtypes(kept, left_out.values()):
+        del left_out[item.nodeid]
+    if left_out:
+        config.hook.pytest_deselected(items=[*left_out.values()])
+        items[:] = [item for item in items if item.nodeid not in left_out]
+
+
+def _group(item: pytest.Item) -> str:
+    """Return the test, with the backend and other parameters that draw cases of their own."""
+    given = _parameters(item)
+    mark = item.get_closest_marker("drawn")
+    each = mark.kwargs.get("each", ()) if mark is not None else ()
+    shared = [
+        getattr(given[name], "name", given[name]) for name in (*BACKENDS, *each) if name in given
+    ]
+    return " ".join([item.nodeid.partition("[")[0], *map(str, shared)])
+
+
+def _count(cases: Sequence[pytest.Item]) -> int:
+    mark = cases[0].get_closest_marker("drawn")
+    assert mark is not None
+    (asked,) = mark.args
+    return min(len(cases), math.ceil(asked * len(cases)) if asked < 1 else int(asked))
+
+
+def _with_missing_dtypes(
+    kept: Iterable[pytest.Item], left_out: Iterable[pytest.Item]
+) -> list[pytest.Item]:
+    """Return cases that were left out and have a dtype that their file would go without."""
+    seen = {(item.path, dtype) for item in kept for dtype in _dtypes(item)}
+    found = []
+    for item in left_out:
+        missing = {(item.path, dtype) for dtype in _dtypes(item)} - seen
+        if missing:
+            seen |= missing
+            found.append(item)
+    return found
+
+
+def _dtypes(item: pytest.Item) -> set[str]:
+    return {str(value) for value in _parameters(item).values()} & _DTYPES
+
+
+def _parameters(item: pytest.Item) -> dict[str, object]:
+    callspec = getattr(item, "callspec", None)
+    return {} if callspec is None else dict(callspec.params)

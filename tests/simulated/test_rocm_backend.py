@@ -54,6 +54,7 @@ def environment(request: pytest.FixtureRequest, folder: Path) -> Mapping[str, st
     }
 
 
+@pytest.mark.drawn(1)
 def test_every_step_may_fail(environment: Mapping[str, str], image: str, seed: int) -> None:
     printed = check_child(
         *(programs.survive_failures, image, seed, rounds(3, 20)),
@@ -82,6 +83,7 @@ def test_a_deadline_ends_every_wait(environment: Mapping[str, str], folder: Path
     )
 
 
+@pytest.mark.drawn(1, each=("queues",))
 @pytest.mark.parametrize("queues", ["4", "1", "0"])
 def test_eight_threads_on_four_streams(
     environment: Mapping[str, str], image: str, seed: int, queues: str
@@ -186,6 +188,7 @@ def test_memory_of_hip_goes_in_and_its_streams_do_not(
     check_child(programs.use_memory_of_hip, image, seed, environment=environment)
 
 
+@pytest.mark.drawn(1)
 def test_queue_and_argument_memory_wrap_around(
     environment: Mapping[str, str], image: str, seed: int
 ) -> None:

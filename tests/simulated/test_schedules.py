@@ -13,7 +13,7 @@ import pytest
 from build_support import hip_compiler
 from tests.conformance.rows import ROWS
 from tests.requirements import missing
-from tests.sampling import SOAK, rounds
+from tests.sampling import rounds
 from tests.simulated.process import ROOT, needs_simulator
 
 pytestmark = needs_simulator
@@ -24,19 +24,17 @@ SOME = rounds(10, 200)
 """A row of which fewer tests pass was skipped, and a suite that skips all succeeds."""
 
 
-@pytest.mark.parametrize(
-    "schedule",
-    ["random:{seed}", pytest.param("eager", marks=pytest.mark.skipif(not SOAK, reason="soak"))],
-)
-@pytest.mark.parametrize("row", SIMULATED)
-def test_the_conformance_suite(row: str, schedule: str, seed: int) -> None:
-    if row == "rocm-sim" and hip_compiler.toolchain() is None:
+@pytest.mark.drawn(1)
+@pytest.mark.parametrize("schedule", rounds(["random:{seed}"], ["random:{seed}", "eager"]))
+@pytest.mark.parametrize("simulated", SIMULATED)
+def test_the_conformance_suite(simulated: str, schedule: str, seed: int) -> None:
+    if simulated == "rocm-sim" and hip_compiler.toolchain() is None:
         missing(f"needs pip install {hip_compiler.PACKAGE}=={hip_compiler.PINNED}")
     chosen = schedule.format(seed=seed % 100_000)
     files = random.Random(seed).sample(FILES, rounds(len(FILES) // 4, len(FILES)))
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "pytest", "-q", "-k", row),
+            *(sys.executable, "-m", "pytest", "-q", "-k", simulated),
             *(f"tests/conformance/{file}" for file in sorted(files)),
         ],
         cwd=ROOT,

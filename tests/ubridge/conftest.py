@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import random
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from tests.conformance.rows import ROWS, rows_with
-from tests.conftest import SEED
-from tests.sampling import SOAK
 from uhal import Device, _lane
 
 KERNELS_RUN_ON = ("host", "cuda-sim", "rocm-sim", "opencl")
@@ -28,29 +24,13 @@ def pytest_configure(config: pytest.Config) -> None:
     )
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Draw, from the seed of the run, what runs on devices that compile; in a soak everything
-    does."""
-    if SOAK:
-        return
-    cases: dict[tuple[str, str], list[pytest.Item]] = defaultdict(list)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Draw what runs on devices that compile; in a soak everything does."""
     for item in items:
         callspec = getattr(item, "callspec", None)
         name = str(callspec.params.get("device", "")) if callspec is not None else ""
         if item.get_closest_marker("entries") and name.partition(":")[0] in PREPARED:
-            cases[item.nodeid.partition("[")[0], name].append(item)
-    rng = random.Random(config.stash[SEED])
-    drawn = {
-        item.nodeid
-        for found in cases.values()
-        for item in rng.sample(found, min(len(found), _drawn_of(found[0])))
-    }
-    left_out = [item for found in cases.values() for item in found if item.nodeid not in drawn]
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        gone = {item.nodeid for item in left_out}
-        items[:] = [item for item in items if item.nodeid not in gone]
+            item.add_marker(pytest.mark.drawn(_drawn_of(item)), append=False)
 
 
 def _drawn_of(item: pytest.Item) -> int:

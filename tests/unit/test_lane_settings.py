@@ -142,6 +142,7 @@ LEFT_OUT = "not contents_under_load and not behind_a_gate and not goes_back and 
 LEFT_OUT_OF_GUARD = " and not (opencl and (held_until_it_is_read or others_wait_for_them))"
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("setting", ["UHAL_POOL=direct", "UHAL_POOL=guard"])
 def test_devices_work_the_same_under_each_setting(setting: str, seed: int) -> None:
     name, _, value = setting.partition("=")

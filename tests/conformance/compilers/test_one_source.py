@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +28,7 @@ def plain_image(row: Row, folder: Path) -> bytes:
     """What a compiler makes of the source and the header, with nothing beside it."""
     source = KERNELS / "language.cu"
     if row.backend in ("host", "skeleton"):
-        return uhal.compile.host(source)
+        return _host_image(source)
     if row.backend == "opencl":
         return opencl_compile.kernels(source.read_text(encoding="utf-8"))
     image = folder / "image"
@@ -43,6 +44,9 @@ def plain_image(row: Row, folder: Path) -> bytes:
     else:
         pytest.skip("types of GCUs' kernels are in a sidecar: no compiler puts them into the image")
     return image.read_bytes()
+
+
+_host_image = cache(uhal.compile.host)
 
 
 def test_one_source_tells_its_types_everywhere(
