@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 import uhal
 from build_support import conformance_images
 from tests.conformance.rows import ROOT, compile_for_host, prepare_skeleton
+from tests.sampling import rounds
 from uhal_conformance import images, report
 from uhal_conformance.gaps import UNSUPPORTED, Gaps, read_gaps
 from uhal_conformance.images import IMAGES, KERNELS, NoImageError, image_for
@@ -72,7 +74,7 @@ def test_a_failure_is_told_with_its_reason(tmp_path: Path) -> None:
 
 
 def test_a_backend_of_another_distribution_brings_images_and_gaps(
-    tmp_path: Path, request: pytest.FixtureRequest
+    tmp_path: Path, request: pytest.FixtureRequest, seed: int
 ) -> None:
     cache = request.config.cache
     assert cache is not None
@@ -81,13 +83,15 @@ def test_a_backend_of_another_distribution_brings_images_and_gaps(
         shutil.copy(compile_for_host(source, folder), tmp_path / f"{source.stem}.so")
     installed = prepare_skeleton(folder)
     options = ("--images", tmp_path, "--gaps", ROOT / "tests/skeleton_backend/gaps.json")
+    parts = ["a_plan", "profile", "leave_nothing", "memory"]
+    chosen = rounds([random.Random(seed).choice(parts)], parts)
     ran = conformance(
         *("--backend", "skeleton", *options, "--report", tmp_path / "r.json"),
-        *("-k", "a_plan or gate or profile or leave_nothing"), **installed,
+        *("-k", " or ".join(["gate", *chosen])), **installed,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stdout + ran.stderr
     told = json.loads((tmp_path / "r.json").read_text("utf-8"))
-    assert told["summary"]["passed"] > 20
+    assert told["summary"]["passed"] > rounds(1, 20)
     reasons = {gap["reason"] for gap in told["gaps"]}
     assert reasons <= {
         *read_gaps(options[3]).tests.values(),
