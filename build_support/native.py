@@ -1,10 +1,10 @@
 """What the compiled parts are and how each is compiled, as jobs for `build_support.jobs`.
 
-Seven kinds: the lane (Cython, a Python extension), the host runtime (C++, a plain shared library
-loaded like a vendor's driver), the HSA and the OpenCL runtime (C, plain shared libraries over AMD's
-and over any vendor's), the slot
-adapters of CUDA and TopsRuntime (C), the emulations of slots (C) and the host kernels (one shared
-library a module and level).
+Eight kinds: tables of the ABI headers (JSON), the lane (Cython, a Python extension), the host
+runtime (C++, a plain shared library loaded like a vendor's driver), the HSA and the OpenCL runtime
+(C, plain shared libraries over AMD's and over any vendor's), the slot adapters of CUDA and
+TopsRuntime (C), the emulations of slots (C) and the host kernels (one shared library a module and
+level).
 """
 
 from __future__ import annotations
@@ -85,8 +85,38 @@ def native_jobs(
         *(adapters_job(*recipe, vendor) for vendor in ("cuda", "tops")),
         emulation_job(*recipe),
         *kernel_jobs(*recipe, every_level=every_level),
+        *abi_table_jobs(root, destination, target),
         # a checkout has a compiler
         *(conformance_jobs(*recipe) if every_level else ()),
+    ]
+
+
+ABI_HEADERS = (
+    "cuda_backend/abi.h",
+    "host_backend/abi.h",
+    "opencl_backend/abi.h",
+    "opencl_backend/runtime.h",
+    "rocm_backend/abi.h",
+    "rocm_backend/runtime.h",
+    "tops_backend/abi.h",
+    "tops_backend/eccl_abi.h",
+    "ubridge/prepare/matmul/cublaslt_abi.h",
+)
+
+
+def abi_table_jobs(root: Path, destination: Path, target: Target) -> list[Job]:
+    """The table of each ABI header, beside it: what `uhal.abi.Header` loads."""
+    generator = root / "uhal" / "abi_table.py"
+    return [
+        Job(
+            label=f"table of {header}",
+            output=(destination / header).with_suffix(".json"),
+            inputs=(root / header, generator),
+            commands=((sys.executable, str(generator), str(root / header), OUTPUT, *target.cc),),
+            weight=0,
+            tools=f"{version_of(target.cc)} {version('pycparser')}",
+        )
+        for header in ABI_HEADERS
     ]
 
 

@@ -149,7 +149,7 @@ if [ -n "$missing" ]; then
     [ -n "$packages" ] || line=$(printf %s "$line" | sed 's/\. Then /: /')
 fi
 if [ -n "$unreachable" ]; then
-    network_line="$unreachable, so numpy and Cython cannot be downloaded: connect the network or set HTTPS_PROXY or PIP_INDEX_URL"
+    network_line="$unreachable, so build requirements cannot be downloaded: connect the network or set HTTPS_PROXY or PIP_INDEX_URL"
     if [ -n "$line" ]; then
         line="$line. Also: $network_line"
     else

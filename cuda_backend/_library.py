@@ -23,13 +23,12 @@ _FINDER_PARAMETERS = (ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_u
 @cache
 def header() -> Header:
     """The interface as the backend knows it."""
-    return Header.parse(Path(__file__).resolve().parent / "abi.h")
+    return Header.load(Path(__file__).resolve().parent / "abi.h")
 
 
 def function_type(name: str) -> type[Any]:
     """Return the ctypes type of a driver function that abi.h declares."""
-    parameters = header().prototypes[name].parameters
-    return ctypes.CFUNCTYPE(ctypes.c_int, *(parameter.type.ctype() for parameter in parameters))
+    return header().function_type(name)
 
 
 class DriverLibrary(Library):

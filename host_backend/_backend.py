@@ -401,7 +401,7 @@ _BUILD_ADVICE = "build it: python setup.py build_ext --inplace"
 
 @cache
 def _header() -> Header:
-    return Header.parse(_FOLDER / "abi.h")
+    return Header.load(_FOLDER / "abi.h")
 
 
 def _find() -> LibrarySearch:

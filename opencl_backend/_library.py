@@ -25,7 +25,7 @@ _IN_WHEELS = ("libintelocl.so",)
 @cache
 def header() -> Header:
     """The interface as the backend knows it."""
-    return Header.parse(Path(__file__).resolve().parent / "abi.h")
+    return Header.load(Path(__file__).resolve().parent / "abi.h")
 
 
 def bind(search: LibrarySearch, check: Check) -> Library:

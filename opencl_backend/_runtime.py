@@ -48,7 +48,7 @@ _LIBRARY = _FOLDER / "libuhal_opencl.so"
 @cache
 def runtime_header() -> Header:
     """The interface of libuhal_opencl."""
-    return Header.parse(_FOLDER / "runtime.h")
+    return Header.load(_FOLDER / "runtime.h")
 
 
 def open_runtime(check: Check) -> Library:

@@ -20,7 +20,7 @@ CANDIDATES = (
 @cache
 def header() -> Header:
     """The interface as the backend knows it."""
-    return Header.parse(Path(__file__).resolve().parent / "abi.h")
+    return Header.load(Path(__file__).resolve().parent / "abi.h")
 
 
 def bind(search: LibrarySearch, check: Check) -> Library:

@@ -61,7 +61,7 @@ _DEFAULT_QUEUES = 4
 @cache
 def runtime_header() -> Header:
     """The interface of libuhal_hsa."""
-    return Header.parse(_FOLDER / "runtime.h")
+    return Header.load(_FOLDER / "runtime.h")
 
 
 def open_runtime(check: Check) -> Library:

@@ -15,7 +15,7 @@ from uhal.abi import Header, Library
 
 ROOT = Path(__file__).resolve().parents[1]
 LIBRARY = ROOT / "simulators" / "build" / "libcuda.so.1"
-HEADER = Header.parse(ROOT / "cuda_backend" / "abi.h")
+HEADER = Header.load(ROOT / "cuda_backend" / "abi.h")
 
 
 class Failure(Exception):

@@ -79,7 +79,7 @@ OPTIONAL_SLOTS = frozenset(("launch_ex", "alloc_async", "free_async", "graph_lau
 @cache
 def header() -> Header:
     """The interface as the backend knows it."""
-    return Header.parse(Path(__file__).resolve().parent / "abi.h")
+    return Header.load(Path(__file__).resolve().parent / "abi.h")
 
 
 class TopsLibrary(Library):
@@ -112,10 +112,7 @@ class TopsLibrary(Library):
 
     def _stand_in(self, name: str) -> int:
         """Return a function that answers that the library lacks this one."""
-        parameters = header().prototypes[name].parameters
-        function: Any = ctypes.CFUNCTYPE(
-            ctypes.c_int, *(parameter.type.ctype() for parameter in parameters)
-        )(lambda *_: MISSING_FUNCTION)
+        function: Any = header().function_type(name)(lambda *_: MISSING_FUNCTION)
         self._stand_ins.append(function)
         return ctypes.cast(function, ctypes.c_void_p).value or 0
 

@@ -266,7 +266,7 @@ def _require_size(what: str, buffer: DeviceBuffer, size: int) -> None:
 
 @cache
 def _header() -> Header:
-    return Header.parse(Path(__file__).resolve().parent / "eccl_abi.h")
+    return Header.load(Path(__file__).resolve().parent / "eccl_abi.h")
 
 
 @cache

@@ -1,36 +1,35 @@
 """Binds a vendor's native library to its ABI header, and finds that library.
 
 The header (`<backend>/abi.h`) is the only statement of every prototype, struct and constant; the
-compiled lane and the simulated drivers include the same file as C. Importing this module opens
-nothing.
+compiled lane and the simulated drivers include the same file as C. The build turns it into a table
+(`uhal.abi_table`), which is all that is read here. Importing this module opens nothing.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
+import json
 import os
 import sys
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from uhal import _lane
-from uhal._c_header import HeaderError, parse_declarations, parse_parameter_list
-from uhal._c_types import Prototype, result_ctype
 from uhal.contract import Backend, BackendRecord, DeviceSummary, LibraryAttempt, joined_reasons
 from uhal.errors import DeviceError, LibraryNotFoundError
 
 __all__ = [
     "Check",
     "Header",
-    "HeaderError",
     "Library",
     "LibraryBackend",
     "LibraryFacts",
     "LibrarySearch",
+    "Prototype",
     "find_library",
     "open_library",
 ]
@@ -39,51 +38,133 @@ Check = Callable[[str, int], None]
 """Called with a function's name and its non-zero result; raises what the backend makes of it."""
 
 
-class Header:
-    """A parsed ABI header. Immutable; any thread may use it."""
+_SCALARS: dict[str, type[Any]] = {
+    "char": ctypes.c_char,
+    "bool": ctypes.c_bool,
+    "i8": ctypes.c_int8,
+    "u8": ctypes.c_uint8,
+    "i16": ctypes.c_int16,
+    "u16": ctypes.c_uint16,
+    "i32": ctypes.c_int32,
+    "u32": ctypes.c_uint32,
+    "i64": ctypes.c_int64,
+    "u64": ctypes.c_uint64,
+    "f32": ctypes.c_float,
+    "f64": ctypes.c_double,
+    "address": ctypes.c_void_p,
+    "text": ctypes.c_char_p,
+}
 
-    def __init__(self, text: str, name: str = "abi.h") -> None:
-        """Parse `text`; `HeaderError` names `name` and the line that leaves the subset."""
+
+class Prototype(NamedTuple):
+    """A declared function, its types encoded as `uhal.abi_table` says."""
+
+    name: str
+    result: Any
+    status: str
+    """The typedef that names the result; empty for any other result."""
+    parameters: tuple[tuple[str, Any], ...]
+    """(name, type) of each; the name may be empty."""
+    line: int
+
+
+class Header:
+    """The declarations of an ABI header, from its table. Any thread may use it."""
+
+    def __init__(self, table: Mapping[str, Any], name: str = "abi.h") -> None:
+        """Take a table as `uhal.abi_table` makes it; `name` stands for the header in messages."""
         self.name = name
-        self._declared = parse_declarations(text, name)
+        self.constants: Mapping[str, int] = table["constants"]
+        """Macros and enumerators by name."""
+        self.prototypes: Mapping[str, Prototype] = {
+            name: Prototype(
+                name,
+                one["result"],
+                one["status"],
+                tuple(map(tuple, one["parameters"])),
+                one["line"],
+            )
+            for name, one in table["functions"].items()
+        }
+        """Functions by name, in the header's order."""
+        self._types: Mapping[str, Any] = table["types"]
+        self._members: Mapping[str, Any] = table["records"]
+        self._records: dict[str, type[Any]] = {}
 
     @classmethod
-    def parse(cls, path: Path) -> Header:
-        """Read a header file."""
-        return cls(path.read_text(encoding="utf-8"), path.name)
+    def load(cls, path: Path) -> Header:
+        """Return a header by its path; its table (`abi.json` for `abi.h`) lies beside it.
 
-    @property
-    def constants(self) -> Mapping[str, int]:
-        """Defines and enumerators by name."""
-        return self._declared.constants
-
-    @property
-    def prototypes(self) -> Mapping[str, Prototype]:
-        """Functions by name, in the header's order."""
-        return self._declared.prototypes
+        `LibraryNotFoundError` where the build made no table.
+        """
+        table = path.with_suffix(".json")
+        try:
+            return cls(json.loads(table.read_bytes()), path.name)
+        except FileNotFoundError:
+            raise LibraryNotFoundError(
+                f"{table} is missing. Build uhal: python setup.py build_ext --inplace, "
+                f"or make the table of your own header: python -m uhal.abi_table {path.name}"
+            ) from None
 
     def ctype(self, name: str) -> type[Any]:
         """Return the ctypes type of a typedef, or of a struct or union by its tag.
 
+        A pointer to what the header does not define is `c_void_p`; `const char *` is `c_char_p`.
         `KeyError` when the header does not define it.
         """
-        declared = self._declared
-        if name in declared.typedefs:
-            return declared.typedefs[name].ctype()
-        for keyword in ("struct", "union"):
-            record = declared.records.get(f"{keyword} {name}")
-            if record is not None and record.members is not None:
-                return record.ctype()
+        if name in self._types:
+            return self._ctype(self._types[name])
+        for key in (f"struct {name}", f"union {name}"):
+            if key in self._members:
+                return self._record(key)
         raise KeyError(f"{self.name} declares no type {name}")
 
-    def canonical_parameters(self, text: str) -> tuple[str, ...]:
-        """Reduce a C parameter list to what the machine sees, for comparing prototypes.
+    def argtypes(self, function: str) -> list[type[Any]]:
+        """Return the ctypes types of a function's parameters."""
+        return [self._ctype(kind) for _, kind in self.prototypes[function].parameters]
 
-        Names, const, typedefs and the kinds of opaque handles fall away:
-        `(CUdeviceptr dst, CUstream s)` and `(uint64_t a, void *b)` give the same.
-        """
-        parameters = parse_parameter_list(text, self._declared, self.name)
-        return tuple(parameter.type.canonical() for parameter in parameters)
+    def restype(self, function: str) -> type[Any] | None:
+        """Return the ctypes type of a function's result, `None` for void."""
+        return self._result(self.prototypes[function].result)
+
+    def function_type(self, function: str) -> type[Any]:
+        """Return the ctypes type of pointers to a function with this prototype."""
+        return ctypes.CFUNCTYPE(self.restype(function), *self.argtypes(function))
+
+    def _result(self, encoded: Any) -> type[Any] | None:
+        return None if encoded == "void" else self._ctype(encoded)
+
+    def _ctype(self, encoded: Any) -> type[Any]:
+        if isinstance(encoded, str):
+            return _SCALARS[encoded]
+        kind, target, *rest = encoded
+        if kind == "record":
+            return self._record(target)
+        if kind == "()":
+            return ctypes.CFUNCTYPE(self._result(target), *map(self._ctype, rest[0]))
+        if kind == "[]":
+            array: type[Any] = self._ctype(target) * rest[0]
+            return array
+        pointer: type[Any] = ctypes.POINTER(self._ctype(target))
+        return pointer
+
+    def _record(self, key: str) -> type[Any]:
+        found = self._records.get(key)
+        if found is None:
+            keyword, _, tag = key.partition(" ")
+            base = ctypes.Structure if keyword == "struct" else ctypes.Union
+            made: Any = type(tag, (base,), {})
+            members = self._members[key]
+            self._records[key] = made  # before the members, which may point back
+            made._anonymous_ = [
+                f"_anonymous_{i}" for i, (name, _) in enumerate(members) if not name
+            ]
+            made._fields_ = [
+                (name or f"_anonymous_{i}", self._ctype(kind))
+                for i, (name, kind) in enumerate(members)
+            ]
+            found = made
+        return found
 
 
 @dataclass(frozen=True)
@@ -272,8 +353,7 @@ class Library:
         return ctypes.cast(function, ctypes.c_void_p).value or 0
 
     def _returns_status(self, name: str) -> bool:
-        result = self.header.prototypes[name].result
-        return getattr(result, "name", None) == self._status
+        return self.header.prototypes[name].status == self._status
 
     def _symbol(self, name: str) -> Any:
         try:
@@ -283,12 +363,11 @@ class Library:
             return None
 
     def _bind(self, name: str) -> Callable[..., Any]:
-        prototype = self.header.prototypes[name]
         function = self._symbol(name)
         if function is None:
             raise LibraryNotFoundError(f"{self.path} has no function {name}", call=name)
-        function.restype = result_ctype(prototype.result)
-        function.argtypes = [parameter.type.ctype() for parameter in prototype.parameters]
+        function.restype = self.header.restype(name)
+        function.argtypes = self.header.argtypes(name)
         bound: Callable[..., Any] = function
         return bound
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from uhal.abi import Header, Library, find_library
 
 ROOT = Path(__file__).resolve().parents[2]
-HEADER = Header.parse(ROOT / "host_backend" / "abi.h")
+HEADER = Header.load(ROOT / "host_backend" / "abi.h")
 CODES = {value: name for name, value in HEADER.constants.items() if "_ERROR_" in name}
 HOST_FUNCTION = HEADER.ctype("uhal_host_function")
 

@@ -10,7 +10,7 @@ from tests.children import ROOT
 from uhal.abi import Header
 
 PATH = ROOT / "opencl_backend" / "abi.h"
-HEADER = Header.parse(PATH)
+HEADER = Header.load(PATH)
 OURS = {"UHAL_OPENCL_ABI_H"}
 
 

@@ -51,7 +51,7 @@ def owner(hsa: AnyHsa, address: int) -> int | None:
     """The agent of the memory at an address, `None` where the runtime does not know it."""
     info = HEADER.ctype("hsa_amd_pointer_info_t")()
     info.size = ctypes.sizeof(info)
-    nothing = HEADER.prototypes["hsa_amd_pointer_info"].parameters[2].type.ctype()()
+    nothing = HEADER.argtypes("hsa_amd_pointer_info")[2]()
     hsa.call.hsa_amd_pointer_info(address, ctypes.byref(info), nothing, None, None)
     known = info.type == CONSTANT["HSA_EXT_POINTER_TYPE_HSA"]
     return int(info.agentOwner.handle) if known else None

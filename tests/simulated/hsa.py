@@ -17,7 +17,7 @@ from uhal.abi import Header, Library
 
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARY = ROOT / "simulators" / "build" / "libhsa-runtime64.so.1"
-HEADER = Header.parse(ROOT / "rocm_backend" / "abi.h")
+HEADER = Header.load(ROOT / "rocm_backend" / "abi.h")
 CONSTANT = HEADER.constants
 FOR_EVER = 2**64 - 1
 PATIENCE = 20.0

@@ -385,7 +385,7 @@ STATUS_CALLS = sorted(
 def test_every_call_can_be_made_to_fail_once(open_hsa: OpenHsa, function: str) -> None:
     hsa = open_hsa()
     hsa.fail(function, 1, code("OUT_OF_RESOURCES"))
-    arguments = [parameter.type.ctype()() for parameter in HEADER.prototypes[function].parameters]
+    arguments = [kind() for kind in HEADER.argtypes(function)]
     with pytest.raises(Failure, match="OUT_OF_RESOURCES: injected"):
         getattr(hsa.call, function)(*arguments)
     assert hsa.status(function, *arguments) != code("OUT_OF_RESOURCES")

@@ -25,7 +25,7 @@ SETTINGS = {
 
 @cache
 def header() -> Header:
-    return Header.parse(ROOT / "tops_backend" / "abi.h")
+    return Header.load(ROOT / "tops_backend" / "abi.h")
 
 
 def code(name: str) -> int:
@@ -47,10 +47,10 @@ class Runtime:
         self.library.topsGetErrorString.restype = ctypes.c_char_p
         self.library.topsGetErrorName.restype = ctypes.c_char_p
         self.library.uhal_sim_live.restype = ctypes.c_long
-        for prototype in header().prototypes.values():
-            function = getattr(self.library, prototype.name, None)
+        for name in header().prototypes:
+            function = getattr(self.library, name, None)
             if function is not None:
-                function.argtypes = [one.type.ctype() for one in prototype.parameters]
+                function.argtypes = header().argtypes(name)
 
     def has(self, name: str) -> bool:
         return hasattr(self.library, name)

@@ -213,7 +213,7 @@ class TestFlavours:
         for flavour in FLAVOURS.values():
             jobs = native_jobs(ROOT, tmp_path, every_level=False, flavour=flavour)
             assert [job.output for job in jobs] == [job.output for job in released]
-            for job in jobs:
+            for job in (one for one in jobs if one.output.suffix != ".json"):
                 command = job.commands[-1]
                 optimised = max(i for i, part in enumerate(command) if part.startswith("-O"))
                 assert flavour is RELEASE or command[optimised] == flavour.options[0], job.label
@@ -255,7 +255,7 @@ class TestFlavours:
 class TestRequirements:
     def test_they_are_what_pyproject_states(self) -> None:
         names = [requirement.partition(">=")[0] for requirement in build_requirements(ROOT)]
-        assert names == ["setuptools", "Cython", "numpy"]
+        assert names == ["setuptools", "Cython", "numpy", "pycparser"]
 
     def test_missing_and_too_old(self) -> None:
         assert unmet(["numpy>=1.24", "numpy>=99.1", "no-such-package>=1"]) == [

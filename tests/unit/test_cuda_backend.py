@@ -12,6 +12,7 @@ import pytest
 from cuda_backend import CudaBackend, _errors
 from cuda_backend._backend import FUNCTION_OF_SLOT, OPTIONAL_SLOTS
 from cuda_backend._library import header
+from tests.abi_headers import parameter_lists, parameters
 from tests.fake_libcuda import Fake, build
 from uhal import _lane
 from uhal.errors import (
@@ -58,15 +59,17 @@ def test_every_slot_has_the_prototype_of_its_function() -> None:
         "stream_synchronize_while",
         "event_synchronize_while",
     }
+    texts = {
+        slot: slots[slot][1]
+        .replace("uhal_host_function", "CUhostFn")
+        .replace("struct uhal_launch_config", "void")
+        for slot in FUNCTION_OF_SLOT
+    }
+    lists = parameter_lists(Path(__file__).resolve().parents[2] / "cuda_backend" / "abi.h", texts)
     for slot, name in FUNCTION_OF_SLOT.items():
-        need, text = slots[slot]
-        for ours, theirs in (
-            ("uhal_host_function", "CUhostFn"),
-            ("struct uhal_launch_config", "void"),
-        ):
-            text = text.replace(ours, theirs)
-        expected = header().canonical_parameters(text)
-        declared = tuple(one.type.canonical() for one in header().prototypes[name].parameters)
+        need, _ = slots[slot]
+        expected = lists[slot]
+        declared = parameters(header(), name)
         if slot == "launch_ex":
             # The adapter turns the lane's configuration into CUDA's.
             declared = declared[1:]

@@ -179,7 +179,7 @@ def test_a_failure_is_named_by_its_call_and_leaves_the_books_right(bench: Bench)
 
 
 def test_the_adapter_speaks_cudas_structure() -> None:
-    header = Header.parse(ROOT / "cuda_backend" / "abi.h")
+    header = Header.load(ROOT / "cuda_backend" / "abi.h")
     config_type = header.ctype("CUlaunchConfig")
     attribute_type = header.ctype("CUlaunchAttribute")
     seen: list[Any] = []

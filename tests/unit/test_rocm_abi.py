@@ -17,7 +17,7 @@ from tests.requirements import needed
 from uhal.abi import Header
 
 PATH = ROOT / "rocm_backend" / "abi.h"
-HEADER = Header.parse(PATH)
+HEADER = Header.load(PATH)
 VENDOR = [os.environ.get("UHAL_TEST_HSA_INCLUDE", ""), "/opt/rocm/include", "/usr/include"]
 CC = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
 needs_c = needed(CC, "no C compiler")
@@ -105,8 +105,7 @@ def test_layouts(name: str) -> None:
 
 
 def test_handles_pass_in_one_register() -> None:
-    function = HEADER.prototypes["hsa_signal_store_relaxed"]
-    signal, value = (parameter.type.ctype() for parameter in function.parameters)
+    signal, value = HEADER.argtypes("hsa_signal_store_relaxed")
     assert ctypes.sizeof(signal) == ctypes.sizeof(value) == 8
     assert value is ctypes.c_int64
 

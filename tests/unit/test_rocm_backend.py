@@ -14,6 +14,7 @@ from rocm_backend import backend
 from rocm_backend._errors import ADVICE, CLASS_OF, LOST_TEXT, STICKY_PREFIX, status_name
 from rocm_backend._library import LIBRARY_VARIABLE, header
 from rocm_backend._runtime import FUNCTION_OF_SLOT, runtime_header
+from tests.abi_headers import parameter_lists, parameters
 from tests.host_runtime.driver import ROOT
 from tests.requirements import missing
 from uhal import _lane
@@ -264,7 +265,7 @@ def test_every_slot_has_the_prototype_of_its_function() -> None:
     slots = _lane.slot_prototypes()
     unused = {"launch_ex", "prepare_function", "alloc_async", "free_async"}
     assert set(FUNCTION_OF_SLOT) == set(slots) - unused
+    path = ROOT / "rocm_backend" / "runtime.h"
+    expected = parameter_lists(path, {slot: slots[slot][1] for slot in FUNCTION_OF_SLOT})
     for slot, name in FUNCTION_OF_SLOT.items():
-        prototype = runtime_header().prototypes[name]
-        ours = tuple(parameter.type.canonical() for parameter in prototype.parameters)
-        assert ours == runtime_header().canonical_parameters(slots[slot][1]), slot
+        assert parameters(runtime_header(), name) == expected[slot], slot

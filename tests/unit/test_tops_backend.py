@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from simulators.topsfb.writer import Gcu, bundle, topsfb
+from tests.abi_headers import parameter_lists, parameters
 from tests.fake_libtopsrt import Fake, build
 from tops_backend import TopsBackend, _errors
 from tops_backend._library import (
@@ -74,15 +75,19 @@ def test_every_slot_has_the_prototype_of_its_function() -> None:
         "graph_update_kernel",
     }
     assert set(ADAPTER_OF_SLOT) < set(FUNCTION_OF_SLOT)
+    texts = {
+        slot: slots[slot][1].replace("uhal_host_function", "topsHostFn_t")
+        for slot in FUNCTION_OF_SLOT
+        if slot not in ADAPTER_OF_SLOT
+    }
+    lists = parameter_lists(Path(__file__).resolve().parents[2] / "tops_backend" / "abi.h", texts)
     compared = 0
     for slot, name in FUNCTION_OF_SLOT.items():
-        need, text = slots[slot]
+        need, _ = slots[slot]
         assert (slot in OPTIONAL_SLOTS) == (need == "optional"), slot
         if slot in ADAPTER_OF_SLOT:
             continue
-        expected = header().canonical_parameters(text.replace("uhal_host_function", "topsHostFn_t"))
-        declared = tuple(one.type.canonical() for one in header().prototypes[name].parameters)
-        assert as_registers(declared) == as_registers(expected), slot
+        assert as_registers(parameters(header(), name)) == as_registers(lists[slot]), slot
         compared += 1
     assert compared == 26
 

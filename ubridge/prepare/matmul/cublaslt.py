@@ -360,4 +360,4 @@ def _alignment(address: int) -> int:
 
 @cache
 def _header() -> Header:
-    return Header.parse(Path(__file__).resolve().parent / "cublaslt_abi.h")
+    return Header.load(Path(__file__).resolve().parent / "cublaslt_abi.h")
