@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,20 @@ def test_a_loaded_graph_computes_what_the_saved_one_does(
             np.testing.assert_array_equal(
                 one.to_numpy().view("u1"), other.to_numpy().view("u1"), str(node)
             )
+
+
+def test_a_reader_sees_the_old_file_or_the_new_one(
+    device: Device, rng: np.random.Generator, tmp_path: Path
+) -> None:
+    path = tmp_path / "graph.json"
+    graph = traced(rng)
+    graph.save(path)
+    before = path.read_bytes()
+    with path.open("rb") as reader:
+        graph.save(path)
+        assert reader.read() == before == path.read_bytes()
+        assert os.fstat(reader.fileno()).st_nlink == 0
+    assert [one.name for one in tmp_path.iterdir()] == ["graph.json"]
 
 
 def test_a_leaf_may_be_a_part_of_a_larger_buffer(

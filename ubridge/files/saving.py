@@ -44,7 +44,7 @@ def save(
     given = dict(metadata or {})
     told = [(name, *_told(name, tensor)) for name, tensor in tensors.items()]
     if target.suffix == ".gguf":
-        with _replacing(target) as out:
+        with replacing(target) as out:
             lengths = gguf_writing.write_head(out, told, given)
             for tensor, length in zip(tensors.values(), lengths, strict=True):
                 raw = _bytes_of(tensor)
@@ -55,7 +55,7 @@ def save(
         # The widest first: then every tensor lies aligned.
         plain = [(name, kind, shape) for name, kind, shape in told if isinstance(kind, DType)]
         order = sorted(plain, key=lambda one: -one[1].itemsize)
-        with _replacing(target) as out:
+        with replacing(target) as out:
             safetensors.write_header(out, order, given)
             for name, *_ in order:
                 out.write(_bytes_of(tensors[name]))
@@ -105,9 +105,9 @@ def _bytes_of(tensor: Saved) -> memoryview:
 
 
 @contextmanager
-def _replacing(target: Path) -> Iterator[BinaryIO]:
-    """A new file beside the target, which replaces it if nothing went wrong."""
-    name = target.with_name(f".{target.name[:200]}.{secrets.token_hex(8)}")
+def replacing(target: Path) -> Iterator[BinaryIO]:
+    """Open a new file beside the target, which replaces it if nothing went wrong."""
+    name = target.with_name(f".{target.name[:50]}.{secrets.token_hex(8)}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
     descriptor = os.open(name, flags, 0o666)
     try:

@@ -19,6 +19,7 @@ from ubridge.core.op_table import OPS, WORK, Op
 from ubridge.core.question import Known, Question
 from ubridge.core.soundness import require_counts, require_sound
 from ubridge.core.storage_view import StorageView
+from ubridge.files.saving import replacing
 from ubridge.graph.building import GraphBuilder
 from ubridge.graph.calls import Call, ScalarSlot
 from ubridge.graph.ops import Node, OpParams
@@ -73,7 +74,9 @@ def save(graph: GraphBuilder, path: str | os.PathLike[str]) -> None:
         "storages": storages,
         "nodes": nodes,
     }
-    Path(path).write_text(json.dumps(whole, indent=1, allow_nan=False), encoding="utf-8")
+    text = json.dumps(whole, indent=1, allow_nan=False)
+    with replacing(Path(path)) as out:
+        out.write(text.encode("utf-8"))
 
 
 def leaf_names(graph: GraphBuilder) -> dict[str, int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import random
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,18 +14,19 @@ import pytest
 pytest.importorskip("gguf")
 
 import ubridge as ub
-from tests.sampling import SOAK
+from tests.sampling import SOAK, rounds
 from tests.ubridge.models.cases import Array, prompt
 from tests.ubridge.models.files import known, written
 from tests.ubridge.models.gguf_files import all_of, written_gguf
 from tests.ubridge.models.judging import SEED
+from tests.ubridge.test_hostile_files import mutant
 from ubridge.models import Model
 from ubridge.models.loading import wanted_of
 from ubridge.models.positions import Rope
 from ubridge.models.sources import open_source
 from ubridge.quantized import QuantizedWeight
 from uhal import Device
-from uhal.errors import NotSupportedError
+from uhal.errors import DeviceError, NotSupportedError
 
 pytestmark = [pytest.mark.usefixtures("host"), pytest.mark.filterwarnings("error")]
 CASES = ("llama", "phi3_long", "mixtral", "gemma2", "stablelm12b", "gpt_bigcode")
@@ -90,6 +93,30 @@ def test_a_wrong_value_is_named_with_its_file(
                 continue
             except Exception as error:
                 raise AssertionError(f"{key}: {value!r}") from error
+
+
+def test_damaged_files_are_refused_by_name(
+    host: Device, tmp_path: Path, rng: np.random.Generator
+) -> None:
+    """Bytes of a configuration, or of a GGUF file's head, changed, cut or moved."""
+    draw = random.Random(int(rng.integers(1 << 62)))
+    case = draw.choice(CASES)
+    config, weights, _ = known(case)
+    folder = written(tmp_path, config, weights)
+    good = Written(case, tmp_path).path.read_bytes()
+    for number in range(rounds(100, 10_000)):
+        path, raw = tmp_path / "damaged.gguf", mutant(draw, good[:4000]) + good[4000:]
+        if number % 2:
+            path, raw = folder / "config.json", mutant(draw, json.dumps(config).encode())
+        path.write_bytes(raw)
+        try:
+            opened(path.parent if number % 2 else path, host)
+        except DeviceError as error:
+            assert str(path.parent) in str(error), error
+        except Warning:
+            continue
+        except Exception as error:
+            raise AssertionError(f"{case}, mutant {number}, {raw[:4000].hex()}") from error
 
 
 # -- angles --------------------------------------------------------------------------------------
