@@ -125,6 +125,16 @@ def test_generate_writes_the_text_alone(llama: Path, capsys: pytest.CaptureFixtu
     assert "loaded the model in" in told.err
 
 
+def test_what_is_not_done_is_a_line_on_standard_error(
+    llama: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--prompt", "H", "-n", "2", "--cpu", "--quant", "Q4_K_M"]
+    assert main("generate", [str(llama), *options]) == 0
+    lines = capsys.readouterr().err.splitlines()
+    (line,) = (one for one in lines if "matrices became" in one)
+    assert line.startswith(f"{llama}: quantize Q4_K_M: ") and "became q5_0" in line
+
+
 def test_generate_reads_standard_input(
     llama: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -177,6 +187,8 @@ def test_weights_and_tokenizer_from_anywhere(
         ("generate", ["/none"], "/none: expected a folder with config.json"),
         ("generate", ["{llama}", "--top-p", "2"], "top_p: expected more than 0, at most 1"),
         ("generate", ["{llama}", "-n", "0"], "max_tokens: expected at least 1"),
+        ("generate", ["{llama}", "--quant", "Q9"], "got 'Q9'; there is no such format"),
+        ("generate", ["~nosuchuser/m"], "~nosuchuser/m: "),
         ("bench", ["{llama}", "--decode", "0"], "expected numbers of at least 1"),
     ],
 )  # fmt: skip
