@@ -82,7 +82,7 @@ cdef bint divert(
         capture_launch(function, core, geometry, shared_bytes, arguments, given, extended)
         return True
     if core.state.word & UHAL_STATE_OBSERVED:
-        tell_of_launch(function, core, geometry, shared_bytes, arguments, given, extended)
+        launch_teller(function, core, geometry, shared_bytes, arguments, given, extended)
     if core.state.word & UHAL_STATE_BARRED:
         refuse_barred(function.context, core, f"launch of {function.name}")
     if core.state.word & UHAL_STATE_PROFILED:

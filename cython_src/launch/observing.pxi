@@ -27,3 +27,11 @@ cdef int tell_of_launch(
         function.context, core,
         ("launch", function, grid, block, shared_bytes, values, extended != NULL),
     )
+
+
+# A pointer: what is called in one place only is compiled into every launch, and lengthens it.
+cdef int (*launch_teller)(
+    Function, StreamCore, const unsigned int *, unsigned int, PyObject **, Py_ssize_t,
+    const uhal_launch_config *
+) except -1
+launch_teller = tell_of_launch

@@ -386,29 +386,31 @@ cdef inline bint may_write(
     if not Py_IS_TYPE(taken.out, Py_TYPE(first)) or taken.has_starts:
         return False
     buffer = slot_at(taken.out, at[0])
+    if buffer == NULL:
+        return False
     for index in range(taken.buffer_count):
         if taken.layouts[index] != layout:
             return False
-        if taken.buffers[index] != buffer and (
-            buffer == NULL or not PyObject_TypeCheck(buffer, <PyTypeObject *>DeviceBuffer)
-            or not PyObject_TypeCheck(taken.buffers[index], <PyTypeObject *>DeviceBuffer)
-            or have_common_bytes(taken.buffers[index], buffer)
-            and lie_askew(taken.buffers[index], buffer)
-        ):
+        if taken.buffers[index] != buffer and not lie_well(taken.buffers[index], buffer):
             return False
     return (
-        buffer != NULL
-        and slot_at(taken.out, at[1]) == layout
+        slot_at(taken.out, at[1]) == layout
         and slot_at(taken.out, at[2]) == slot_at(answer, (<RememberedCall>callee).dtype)
         and slot_at(taken.out, at[3]) == taken.executor
     )
 
 
-cdef bint lie_askew(PyObject *operand, PyObject *out) noexcept:
-    """Whether two buffers that share memory begin apart or have elements of different sizes."""
+cdef inline bint lie_well(PyObject *operand, PyObject *out) noexcept:
+    """Whether two buffers share no memory, or begin together with elements of one size."""
+    if not Py_IS_TYPE(operand, <PyTypeObject *>DeviceBuffer):
+        return False
+    if not Py_IS_TYPE(out, <PyTypeObject *>DeviceBuffer):
+        return False
+    if not have_common_bytes(operand, out):
+        return True
     return (
-        (<DeviceBuffer>operand).address != (<DeviceBuffer>out).address
-        or (<DeviceBuffer>operand).dtype.itemsize != (<DeviceBuffer>out).dtype.itemsize
+        (<DeviceBuffer>operand).address == (<DeviceBuffer>out).address
+        and (<DeviceBuffer>operand).dtype.itemsize == (<DeviceBuffer>out).dtype.itemsize
     )
 
 
