@@ -121,7 +121,7 @@ class _Products:
 
     def in_f32(self, weight: QuantizedWeight, out: DeviceTensor | None) -> DeviceTensor:
         x, at, stream = self._x, self._x._executor, self._stream
-        op = OPS[f"matvec_{weight.format.name}"]
+        op = OPS["quantized_matvec"]
         is_wide = x.dtype is f32
 
         def enqueue(output: DeviceBuffer | None) -> DeviceBuffer:
@@ -158,7 +158,7 @@ class _Products:
 
     def quantized(self, format: BlockFormat, columns: int) -> DeviceBuffer:
         kind = format.activations
-        op = OPS[f"activations_{kind}"]
+        op = OPS["activations"]
         if self._x.dtype is u8:
             return self._contiguous(op)
         if kind not in self._bytes:

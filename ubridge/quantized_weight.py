@@ -64,7 +64,7 @@ class QuantizedWeight:
             raise ArgumentValueError(
                 f"QuantizedWeight: expected a shape of {rows} rows of {columns}, got {self.shape}"
             )
-        op = OPS[f"elements_{self.format.name}"]
+        op = OPS["block_elements"]
         require_blocks(op, self.format, buffer, rows, columns)
 
     @classmethod

@@ -19,6 +19,7 @@ from tests.ubridge.op_rows import OpRow
 from tests.ubridge.operands import LAYOUTS, Array, Operand, operand, shape_of
 from tests.ubridge.random_numbers import even, normal, words
 from ubridge import DeviceTensor, Op
+from ubridge.quantized import FORMATS
 from uhal import Device, as_dtype
 
 Wide = np.longdouble
@@ -46,6 +47,8 @@ class Trial:
     op: Op
     dtype: str
     layout: str
+    blocks: str | None = None
+    """A format of blocks, of operations that take weights of blocks."""
 
     def shape(self, rank: int | None = None) -> tuple[int, ...]:
         return shape_of(self.rng, self.layout, rank)
@@ -69,6 +72,10 @@ class Trial:
 
     def length(self, most: int = 6) -> int:
         return int(self.rng.integers(1, most + 1))
+
+    def format(self) -> str:
+        """A format of blocks that this run draws, or the one it was made for."""
+        return self.blocks or str(self.rng.choice(list(FORMATS)))
 
     @property
     def is_float(self) -> bool:

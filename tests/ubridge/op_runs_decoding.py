@@ -90,7 +90,7 @@ def cached_attention(t: Trial) -> Iterator[Outcome]:
 
 @run("quantized_matvec")
 def product_in_f32(t: Trial) -> Iterator[Outcome]:
-    name = t.op.name.removeprefix("matvec_")
+    name = t.format()
     columns = FORMATS[name].elements * t.length(3)
     x = t.x((*t.shape(t.length(2)), columns))
     weight, values = _weight(t, name, t.length(), columns)
@@ -100,7 +100,7 @@ def product_in_f32(t: Trial) -> Iterator[Outcome]:
 
 @run("quantized_product")
 def product_in_q8(t: Trial) -> Iterator[Outcome]:
-    name = t.op.name.removeprefix("product_")
+    name = t.format()
     columns = FORMATS[name].elements * t.length(3)
     # Vectors that are not rounded, of whatever kind of 8 bits the device has.
     x = exact_in_8_bits(t.rng, (*t.shape(2), columns)).astype(as_dtype(t.dtype).dtype)
@@ -114,7 +114,7 @@ def product_in_q8(t: Trial) -> Iterator[Outcome]:
 
 @run("indexed_product")
 def product_at_ids(t: Trial) -> Iterator[Outcome]:
-    name = t.op.name.removeprefix("indexed_")
+    name = t.format()
     experts, rows, columns = t.length(4), t.length(), FORMATS[name].elements * t.length(3)
     tokens, used = t.length(5), t.length(3)
     shared = bool(t.rng.integers(0, 2))
@@ -134,7 +134,7 @@ def product_at_ids(t: Trial) -> Iterator[Outcome]:
 
 @run("activations")
 def activations(t: Trial) -> Iterator[Outcome]:
-    run_of = int(t.op.name.removeprefix("activations_"))
+    run_of = FORMATS[t.format()].activations
     # Few: a product of thousands takes a simulator minutes.
     x = t.x((t.length(3), t.length(8), run_of))
     # Times the identity it is what it was rounded to.
@@ -150,7 +150,7 @@ def activations(t: Trial) -> Iterator[Outcome]:
 
 @run("block_elements")
 def block_elements(t: Trial) -> Iterator[Outcome]:
-    name = t.op.name.removeprefix("elements_")
+    name = t.format()
     weight, values = _weight(t, name, t.length(), FORMATS[name].elements * t.length(3))
     yield Outcome(weight.dequantize(t.dtype).to_numpy(), values)
 

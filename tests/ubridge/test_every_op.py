@@ -19,6 +19,7 @@ from tests.ubridge.operands import LAYOUTS
 from tests.ubridge.promised import within
 from ubridge import OPS, Op
 from ubridge.core.accuracy import accuracy_of, markdown_table
+from ubridge.quantized import FORMATS
 from uhal import Device
 
 DEVICES = tuple(row.name for row in OP_ROWS)
@@ -29,20 +30,21 @@ PROMISED = [op for op in OPS.values() if op.dtypes]
 assert tests.ubridge.op_runs_decoding and tests.ubridge.op_runs_windows
 
 
-# One operation a format of blocks: on simulated devices a draw of them runs.
 _OF_BLOCKS = ("quantized_matvec", "quantized_product", "indexed_product", "block_elements")
+"""Operations on weights of blocks: a case for each format, of which simulated devices draw some."""
 CASES = [
-    pytest.param(
-        op,
-        id=op.name,
-        marks=[pytest.mark.entries(drawn=4)] if op.family.name in _OF_BLOCKS else [],
-    )
+    pytest.param(op, name, id=f"{op.name} {name}", marks=[pytest.mark.entries(drawn=12)])
+    if name
+    else pytest.param(op, name, id=op.name)
     for op in PROMISED
+    for name in (FORMATS if op.name in _OF_BLOCKS else (None,))
 ]
 
 
-@pytest.mark.parametrize("op", CASES)
-def test_every_operation(op: Op, device: Device, rng: np.random.Generator) -> None:
+@pytest.mark.parametrize(("op", "blocks"), CASES)
+def test_every_operation(
+    op: Op, blocks: str | None, device: Device, rng: np.random.Generator
+) -> None:
     row: OpRow = row_of(device.backend)
     row.require_images()
     family = op.family.name
@@ -61,7 +63,7 @@ def test_every_operation(op: Op, device: Device, rng: np.random.Generator) -> No
     for dtype in dtypes if SOAK else rng.permutation(dtypes)[:some]:
         for layout in LAYOUTS if SOAK else rng.permutation(LAYOUTS)[:2]:
             for _ in range(rounds(1, 4)):
-                trial = Trial(row, device, rng, op, str(dtype), str(layout))
+                trial = Trial(row, device, rng, op, str(dtype), str(layout), blocks)
                 told = f"{op.name} {dtype} {layout} on {row.backend}"
                 for outcome in RUNS[family](trial):
                     within(outcome, accuracy_of(op), row, told)

@@ -365,12 +365,13 @@ def test_products_with_quantized_weights(
     assert products.seen == 2
     np.testing.assert_array_equal(result.to_numpy(), got)
     # In 8 bits: one node rounds x, and products share it.
-    rounded = f"activations_{weight.format.activations}"
+    rounded = "activations"
     other = ubridge.QuantizedWeight.from_numpy(rng.standard_normal((7, 256)), blocks)
     in_8_bits = ComputeGraph()
     leaf = in_8_bits.add_leaf(ubridge.asarray(x))
     width = (1, activation_bytes(256))
-    made = in_8_bits.add_op(TensorOp(rounded), None, width, [leaf])
+    in_runs = OpParams(options={"format": blocks})
+    made = in_8_bits.add_op(TensorOp(rounded), None, width, [leaf], in_runs)
     q8 = {"activations": "q8"}
     ends = [
         in_8_bits.add_op(
@@ -379,14 +380,14 @@ def test_products_with_quantized_weights(
         for one in (weight, other)
     ]
     last = in_8_bits.add_op(
-        TensorOp(f"product_{blocks}"), None, (1, 5), [made], OpParams(weight=weight)
+        TensorOp("quantized_product"), None, (1, 5), [made], OpParams(weight=weight)
     )
     execute_graph(in_8_bits, products)
     assert products.seen == 5
     with ubridge.trace() as traced:
         pair = ubridge.quantized_matmul(ubridge.asarray(x), [weight, other], activations="q8")
     assert [node.op.name for node in traced.nodes if node.op is not None] == [
-        rounded, f"product_{blocks}", f"product_{blocks}",
+        rounded, "quantized_product", "quantized_product",
     ]  # fmt: skip
     stream = Stream()
     traced.instantiate(stream).replay(stream)

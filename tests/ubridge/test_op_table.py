@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
@@ -11,6 +12,7 @@ import ubridge
 from ubridge import OPS
 from ubridge.core.kernel_def import block_per_result
 from ubridge.prepare.candle.table import CANDLE_ON_CPUS
+from ubridge.quantized import FORMATS
 from uhal import Device, DeviceLimits
 
 DEVICES = ("host",)
@@ -34,14 +36,16 @@ def promised() -> Iterator[tuple[str, str, str]]:
             continue
         kernel = lowering.kernel
         assert kernel is not None, f"{op.name} has no kernels under its name"
-        for dtype in op.dtypes:
-            has_other = "{other}" in kernel.entry
-            for other in others.get(op.family.name, ids) if has_other else (None,):
-                yield (
-                    op.name,
-                    kernel.module,
-                    kernel.entry.format(root=op.root, dtype=dtype, other=other),
-                )
+        parts = {
+            "dtype": op.dtypes,
+            "other": others.get(op.family.name, ids),
+            "format": tuple(FORMATS),
+            "elements": (32, 256),
+        }
+        named = [one for one in parts if f"{{{one}}}" in kernel.entry]
+        for values in product(*(parts[one] for one in named)):
+            names = dict(zip(named, values, strict=True))
+            yield op.name, kernel.module, kernel.entry.format(root=op.root, **names)
 
 
 def test_every_kernel_promised_is_there(device: Device) -> None:

@@ -13,6 +13,12 @@ from uhal.dtypes import DTypeLike, as_dtype, f32, u8, u32
 from uhal.errors import ArgumentTypeError, ArgumentValueError
 from uhal.interop import StreamLike
 
+_ACTIVATIONS = OPS["activations"]
+_ELEMENTS = OPS["block_elements"]
+_INDEXED = OPS["indexed_product"]
+_MATVEC = OPS["quantized_matvec"]
+_PRODUCT = OPS["quantized_product"]
+
 
 def launch_dequantize(
     format: BlockFormat | str,
@@ -31,7 +37,7 @@ def launch_dequantize(
     narrower type. Raises as `launch_quantized_matvec` does.
     """
     told, wanted = block_format(format), as_dtype(dtype)
-    op = OPS[f"elements_{told.name}"]
+    op = _ELEMENTS
     at = executor or DeviceExecutor.of(weight.device)
     blocks = require_blocks(op, told, weight, rows, columns)
     if out is not None and out.dtype is not wanted:
@@ -41,6 +47,7 @@ def launch_dequantize(
         op,
         ((blocks.dtype, Layout.contiguous(blocks.size)),),
         (wanted, Layout.contiguous((rows, columns))),
+        (("format", told.name),),
     )
     return enqueued(at, question, stream, out, blocks)
 
@@ -64,7 +71,7 @@ def launch_quantized_matvec(
     an odd address, `NotSupportedError` on GCUs.
     """
     told = block_format(format)
-    op = OPS[f"matvec_{told.name}"]
+    op = _MATVEC
     at = executor or DeviceExecutor.of(weight.device)
     blocks = require_blocks(op, told, weight, rows, columns)
     for name, buffer in (("x", x), ("out", out)):
@@ -80,6 +87,7 @@ def launch_quantized_matvec(
             (f32, Layout.contiguous((vectors, columns))),
         ),
         (f32, Layout.contiguous((vectors, rows))),
+        (("format", told.name),),
     )
     return enqueued(at, question, stream, out, blocks, x)
 
@@ -101,7 +109,7 @@ def launch_activations(
     its columns. Raises as `launch_quantized_matvec` does.
     """
     told = block_format(format)
-    op = OPS[f"activations_{told.activations}"]
+    op = _ACTIVATIONS
     at = executor or DeviceExecutor.of(x.device)
     told.row_bytes(columns)
     _require_vectors(op, vectors)
@@ -111,7 +119,8 @@ def launch_activations(
         raise ArgumentTypeError(f"{op.name}, out: expected u8, got {out.dtype}")
     require_room(op, out, shape[0] * shape[1])
     operand = (x.dtype, Layout.contiguous((vectors, columns)))
-    question = Question(op, (operand,), (u8, Layout.contiguous(shape)))
+    attributes = (("elements", told.activations),)
+    question = Question(op, (operand,), (u8, Layout.contiguous(shape)), attributes)
     return enqueued(at, question, stream, out, x)
 
 
@@ -134,7 +143,7 @@ def launch_quantized_product(
     their products are taken in f32 and rounded once. Raises as `launch_quantized_matvec` does.
     """
     told, wanted = block_format(format), as_dtype(dtype)
-    op = OPS[f"product_{told.name}"]
+    op = _PRODUCT
     at = executor or DeviceExecutor.of(weight.device)
     blocks = require_blocks(op, told, weight, rows, columns)
     _require_vectors(op, vectors)
@@ -154,7 +163,7 @@ def launch_quantized_product(
             (u8, Layout.contiguous((vectors, width))),
         ),
         (wanted, Layout.contiguous((vectors, rows))),
-        (("columns", columns),),
+        (("format", told.name), ("columns", columns)),
     )
     return enqueued(at, question, stream, out, blocks, activations)
 
@@ -183,7 +192,7 @@ def launch_indexed_product(
     `launch_quantized_matvec` does.
     """
     told, wanted = block_format(format), as_dtype(dtype)
-    op = OPS[f"indexed_{told.name}"]
+    op = _INDEXED
     at = executor or DeviceExecutor.of(weights.device)
     count, rows, columns = shape
     if min(count, rows, tokens, used) < 0:
@@ -209,7 +218,7 @@ def launch_indexed_product(
             (u32, Layout.contiguous((tokens, used))),
         ),
         (wanted, Layout.contiguous((tokens, used, rows))),
-        (("columns", columns),),
+        (("format", told.name), ("columns", columns)),
     )
     return enqueued(at, question, stream, out, blocks, activations, ids)
 

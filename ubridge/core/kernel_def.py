@@ -32,7 +32,8 @@ class KernelDef:
 
     module: str
     entry: str
-    """The entry's name, with `{root}`, `{dtype}` and, of ids or a cast's result, `{other}`."""
+    """The entry's name, with `{root}`, `{dtype}`, of ids or a cast's result `{other}`, and names of
+    the question's attributes."""
     geometry: Geometry
 
 

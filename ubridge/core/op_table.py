@@ -16,8 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from ubridge.core.block_formats import FORMATS
-
 Array = Any
 """A numpy array; the references are written for f64 and for integers."""
 
@@ -292,18 +290,16 @@ _LINES: tuple[tuple[str, str, str, str, str, Callable[..., Array] | None], ...] 
      lambda x, y: x * _sigmoid(x) * y),
     ("matmul_4bit", "quantized_matmul", "4bit", "", "product with a weight of 4 bits", None),
     ("matmul_8bit", "quantized_matmul", "8bit", "", "product with a weight of 8 bits", None),
-    *((f"matvec_{name}", "quantized_matvec", f"matvec_{name}", "f32",
-       f"x times the transpose of a weight of {name}", None) for name in FORMATS),
-    *((f"activations_{elements}", "activations", f"activations_{elements}", "bf16 f16 f32",
-       f"x in 8 bits, for weights of blocks of {told}", None)
-      for elements, told in ((32, "less than 256"), (256, "256"))),
-    *((f"product_{name}", "quantized_product", f"product_{name}", "bf16 f16 f32",
-       f"x of 8 bits times the transpose of a weight of {name}", None) for name in FORMATS),
-    *((f"indexed_{name}", "indexed_product", f"indexed_{name}", "bf16 f16 f32",
-       f"x of 8 bits times the transposes of weights of {name} at ids", None) for name in FORMATS),
-    *((f"elements_{name}", "block_elements", f"dequantize_{name}", "bf16 f16 f32",
-       f"elements of a weight of {name}: {format.summary}", None)
-      for name, format in FORMATS.items()),
+    ("quantized_matvec", "quantized_matvec", "matvec", "f32",
+     "x times the transpose of a weight of blocks of a `format`", None),
+    ("activations", "activations", "activations", "bf16 f16 f32",
+     "x in 8 bits, in runs of `elements`: 32, or 256 for weights of blocks of 256", None),
+    ("quantized_product", "quantized_product", "product", "bf16 f16 f32",
+     "x of 8 bits times the transpose of a weight of blocks of a `format`", None),
+    ("indexed_product", "indexed_product", "indexed", "bf16 f16 f32",
+     "x of 8 bits times the transposes of weights of blocks at ids", None),
+    ("block_elements", "block_elements", "dequantize", "bf16 f16 f32",
+     "elements of a weight of blocks of a `format`", None),
     ("kv_concat", "kv_concat", "kvconcat", REALS, "keys or values, longer", None),
     ("kv_append", "kv_append", "kv_append", REALS, "keys or values put into a cache", None),
     ("rope_at", "rope_at", "rope_at", REALS, "x rotated by a position that the device knows", None),

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from math import prod
 
 from ubridge.core import soundness_of_attention as of_attention
-from ubridge.core.block_formats import FORMATS, activation_bytes
+from ubridge.core.block_formats import FORMATS, BlockFormat, activation_bytes
 from ubridge.core.fits import MOST, count, lies, one_shape, parts, require, require_counts, same
 from ubridge.core.layout import Layout
 from ubridge.core.question import Question
@@ -233,7 +233,8 @@ def _activations(question: Question) -> bool:
     if not same(2, x.rank, result.rank) or not lies(x):
         return False
     vectors, columns = x.shape
-    elements = int(question.op.name.partition("_")[2])
+    elements = question.attribute("elements")
+    require(elements in (32, 256), f"{question.op.name}: expected runs of 32 or 256 elements")
     whole = columns % elements == 0
     return whole and made is u8 and result.shape == (vectors, activation_bytes(columns))
 
@@ -257,7 +258,7 @@ def _product_at_ids(question: Question) -> bool:
     if not same(3, result.rank) or not same(2, x.rank, ids.rank) or not lies(weights, x, ids):
         return False
     tokens, used, rows = result.shape
-    format = FORMATS[question.op.name.partition("_")[2]]
+    format = _format(question)
     if not count(columns) or columns % format.elements or weights.rank != 1:
         return False
     several, rest = divmod(weights.size * dtype.itemsize, rows * format.row_bytes(columns))
@@ -278,9 +279,15 @@ def _elements(question: Question) -> bool:
     return _holds(question, dtype, weight, *result.shape)
 
 
+def _format(question: Question) -> BlockFormat:
+    name = question.attribute("format")
+    require(type(name) is str and name in FORMATS, f"{question.op.name}: no format {name!r:.80}")
+    return FORMATS[name]
+
+
 def _holds(question: Question, dtype: DType, weight: Layout, rows: int, columns: int) -> bool:
     """Whether a weight has so many rows and columns, in words of the size its kernels read."""
-    format = FORMATS[question.op.name.partition("_")[2]]
+    format = _format(question)
     return (
         columns % format.elements == 0
         and weight.size * dtype.itemsize == rows * format.row_bytes(columns)
@@ -314,11 +321,11 @@ _FORMS: dict[str, tuple[tuple[int, ...], int, str]] = {
     "bilinear2d": ((1,), 0, "align_corners scale"),
     **dict.fromkeys(("im2col1d", "im2col"), ((1,), 0, _CONVOLUTION)),
     "col2im1d": ((1,), 0, "stride"),
-    "quantized_matvec": ((2,), 0, ""),
-    "activations": ((1,), 0, ""),
-    "quantized_product": ((2,), 0, "columns"),
-    "indexed_product": ((3,), 0, "columns"),
-    "block_elements": ((1,), 0, ""),
+    "quantized_matvec": ((2,), 0, "format"),
+    "activations": ((1,), 0, "elements"),
+    "quantized_product": ((2,), 0, "format columns"),
+    "indexed_product": ((3,), 0, "format columns"),
+    "block_elements": ((1,), 0, "format"),
     "attention": ((3, 4), 1, "causal"),
     "kv_concat": ((2,), 0, "axis"),
     "kv_append": ((2,), 0, ""),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ubridge.core.kernel_def import Kernel, KernelDef
 from ubridge.core.op_table import Op
+from ubridge.core.question import Question
 from ubridge.device.content_cache import ConstantCache
 from ubridge.device.images import load_module
 from ubridge.device.index_faults import IndexFaults
@@ -27,7 +30,7 @@ class DeviceKernels:
         self.constants = ConstantCache(device)
         self.index_faults = IndexFaults(device)
         self._attached: set[str] = set()
-        self._kernels: dict[tuple[KernelDef, Op, str, str], Kernel] = {}
+        self._kernels: dict[tuple[KernelDef, str], Kernel] = {}
         self._lowerings: dict[Op, Lowering] = {}
 
     def get_or_load_func(self, entry: str, module: str) -> Function:
@@ -72,42 +75,50 @@ class DeviceKernels:
         for lowering in self._lowerings.values():
             lowering.close()
 
-    def kernel(self, op: Op, definition: KernelDef, dtype: DType, other: DType | None) -> Kernel:
-        """Return the kernel for elements of `dtype`; `op` has the root of its name.
+    def kernel(
+        self, question: Question, definition: KernelDef, dtype: DType, other: DType | None
+    ) -> Kernel:
+        """Return the kernel for elements of `dtype`; the question has the other parts of its name.
 
         `other` is the ids' type, or the one a cast is to. Raises `ArgumentTypeError` when there is
         none for these element types.
         """
-        key = (definition, op, dtype.code, "" if other is None else other.code)
+
+        def entry_of(element: DType) -> str:
+            names = dict(question.attributes)
+            return definition.entry.format(
+                root=question.op.root, dtype=element.name, other=other, **names
+            )
+
+        key = (definition, entry_of(dtype))
         found = self._kernels.get(key)
         if found is None:
-            found = self._kernels[key] = self._make_kernel(op, definition, dtype, other)
+            entry = key[1]
+            try:
+                function = self.get_or_load_func(entry, definition.module)
+            except NotFoundError as error:
+                raise self._no_kernel(
+                    question.op.name, definition, entry_of, dtype, other
+                ) from error
+            configure = definition.geometry(self.device.limits)
+            found = Kernel(definition.module, entry, function, configure)
+            self._kernels[key] = found
         return found
 
-    def _make_kernel(
-        self, op: Op, definition: KernelDef, dtype: DType, other: DType | None
-    ) -> Kernel:
-        entry = definition.entry.format(root=op.root, dtype=dtype.name, other=other)
-        try:
-            function = self.get_or_load_func(entry, definition.module)
-        except NotFoundError as error:
-            raise self._no_kernel(op, definition, entry, dtype, other) from error
-        configure = definition.geometry(self.device.limits)
-        return Kernel(definition.module, entry, function, configure)
-
     def _no_kernel(
-        self, op: Op, definition: KernelDef, entry: str, dtype: DType, other: DType | None
+        self,
+        name: str,
+        definition: KernelDef,
+        entry_of: Callable[[DType], str],
+        dtype: DType,
+        other: DType | None,
     ) -> ArgumentTypeError:
         kernels = load_module(definition.module, device=self.device).kernels
-        known = [
-            one.name
-            for one in ALL_DTYPES
-            if definition.entry.format(root=op.root, dtype=one.name, other=other) in kernels
-        ]
+        known = [one.name for one in ALL_DTYPES if entry_of(one) in kernels]
         besides = "" if other is None else f" and {other}"
         instead = f"; there are kernels for {' '.join(known)}{besides}" if known else ""
         return ArgumentTypeError(
-            f"{op.name}: not supported for the dtype {dtype}{besides} on "
-            f"{self.device.backend} (no kernel {entry}){instead}",
+            f"{name}: not supported for the dtype {dtype}{besides} on "
+            f"{self.device.backend} (no kernel {entry_of(dtype)}){instead}",
             backend=self.device.backend,
         )

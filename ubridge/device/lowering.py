@@ -77,7 +77,9 @@ class LoweringDevice(Protocol):
 
     device: Device
 
-    def kernel(self, op: Op, definition: KernelDef, dtype: DType, other: DType | None) -> Kernel:
+    def kernel(
+        self, question: Question, definition: KernelDef, dtype: DType, other: DType | None
+    ) -> Kernel:
         """Return a kernel for elements of `dtype`, loaded."""
 
     def lowering(self, op: Op) -> Lowering:
@@ -143,9 +145,7 @@ class Steps:
         """
         definition = kernel or self.kernel
         assert definition is not None, "the lowering has no kernel"
-        found = self.device.kernel(
-            self.question.op, definition, dtype or self.question.dtype, other
-        )
+        found = self.device.kernel(self.question, definition, dtype or self.question.dtype, other)
         self.launch_entry(found.module, found.entry, found.configure(*work), **arguments)
 
     def launch_entry(

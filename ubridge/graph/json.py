@@ -36,7 +36,7 @@ from uhal.errors import (
 )
 
 FORMAT = "ubridge graph"
-VERSION = 2
+VERSION = 3
 Graph = TypeVar("Graph", bound=GraphBuilder)
 
 

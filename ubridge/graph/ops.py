@@ -203,24 +203,22 @@ def _matmul(op: Op, operands: _Operands, params: OpParams) -> Any:
 def _product_of_blocks(op: Op, operands: _Operands, params: OpParams) -> Any:
     _require_count(op, operands, 2)
     x, weight = operands
-    format = op.name.partition("_")[2]
-    if not isinstance(weight, QuantizedWeight) or weight.format.name != format:
-        raise ArgumentTypeError(f"{op.name}: expected a weight of {format}, got {weight!r}")
+    if not isinstance(weight, QuantizedWeight):
+        raise ArgumentTypeError(f"{op.name}: expected a weight of blocks, got {weight!r}")
     activations: Any = "q8" if op.family.name == "quantized_product" else "f32"
     return quantized_matmul(x, weight, activations=activations)
 
 
 def _activations(op: Op, operands: _Operands, params: OpParams) -> Any:
     _require_count(op, operands, 1)
-    return quantize_activations(operands[0], "q8_K" if op.name == "activations_256" else "q8_0")
+    return quantize_activations(operands[0], **params.options)
 
 
 def _product_at_ids(op: Op, operands: _Operands, params: OpParams) -> Any:
     _require_count(op, operands, 3)
     x, weights, ids = operands
-    format = op.name.partition("_")[2]
-    if not isinstance(weights, QuantizedWeight) or weights.format.name != format:
-        raise ArgumentTypeError(f"{op.name}: expected weights of {format}, got {weights!r}")
+    if not isinstance(weights, QuantizedWeight):
+        raise ArgumentTypeError(f"{op.name}: expected weights of blocks, got {weights!r}")
     return indexed_matmul(x, weights, ids)
 
 

@@ -119,7 +119,7 @@ def test_of_a_gguf_file_at_once_and_captured(
         rows = [model.logits([one], cache).to_numpy() for one in tokens]
         assert cache.step is not None
         names = Counter(node.op.name for node in cache.step.graph.nodes if node.op is not None)
-        assert names["indexed_q8_0"] == 3 * LAYERS
+        assert names["indexed_product"] == 3 * LAYERS
         assert cache.step.plan.verify(token=tokens[0], position=1)
     assert_near(np.stack(rows), at_once)
     if device.backend == "host":

@@ -53,5 +53,5 @@ def test_results_are_those_of_products_that_share_nothing(
                 found.append(np.stack(rows))
                 rounded.append(Counter(node.op.name for node in nodes if node.op is not None))
     np.testing.assert_array_equal(*found)
-    shared, alone = (one["activations_256"] for one in rounded)
+    shared, alone = (one["activations"] for one in rounded)
     assert (shared, alone) == (4 * LAYERS + 1, 7 * LAYERS + 1)

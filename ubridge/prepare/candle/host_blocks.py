@@ -6,7 +6,7 @@ Vectors are Q8_0 there, or Q8_K for weights of blocks of 256.
 from __future__ import annotations
 
 from ubridge.core.block_formats import FORMATS
-from ubridge.core.kernel_def import PLAIN, KernelDef, pieces_of_lines
+from ubridge.core.kernel_def import KernelDef, pieces_of_lines
 from ubridge.core.layout import Layout
 from ubridge.core.op_table import FAMILIES, OPS
 from ubridge.core.question import Question
@@ -40,7 +40,7 @@ def _product(question: Question, steps: Steps) -> None:
 def weights_of(question: Question) -> int:
     """Return how many weights lie one after the other in the first operand."""
     rows, columns = question.shape[-1], question.attribute("columns")
-    each = rows * FORMATS[question.op.name.partition("_")[2]].row_bytes(columns)
+    each = rows * FORMATS[question.attribute("format")].row_bytes(columns)
     return question.layout(0).size * question.dtype.itemsize // each
 
 
@@ -73,12 +73,12 @@ def _product_at_ids(question: Question, steps: Steps) -> None:
 
 LOWERINGS: Lowerings = {
     FAMILIES["activations"]: Launches(
-        _activations, KernelDef("block_matmul", PLAIN, pieces_of_lines)
+        _activations, KernelDef("block_matmul", "{root}_{elements}_{dtype}", pieces_of_lines)
     ),
     FAMILIES["quantized_product"]: Launches(
-        _product, KernelDef("block_matmul", PLAIN, pieces_of_lines)
+        _product, KernelDef("block_matmul", "{root}_{format}_{dtype}", pieces_of_lines)
     ),
     FAMILIES["indexed_product"]: Launches(
-        _product_at_ids, KernelDef("block_matmul", "{root}", pieces_of_lines)
+        _product_at_ids, KernelDef("block_matmul", "{root}_{format}", pieces_of_lines)
     ),
 }

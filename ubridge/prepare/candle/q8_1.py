@@ -58,7 +58,7 @@ def _product(question: Question, steps: Steps) -> None:
     weight, x = steps.operands
     vectors, rows = question.shape
     columns, out = question.attribute("columns"), steps.result
-    format = question.op.name.removeprefix("product_")
+    format = question.attribute("format")
     made = out if out.dtype is f32 else steps.scratch(vectors * rows, f32)
     _multiply(steps, format, weight, x, made, (vectors, rows, columns))
     _deliver(steps, made)
@@ -122,7 +122,7 @@ def _product_at_ids(question: Question, steps: Steps) -> None:
     tokens, used, rows = question.shape
     out = steps.result
     made = out if out.dtype is f32 else steps.scratch(tokens * used * rows, f32)
-    format = question.op.name.removeprefix("indexed_")
+    format = question.attribute("format")
     if format in _INDEXED:
         _choose(question, steps, format, made)
     else:
@@ -138,7 +138,9 @@ def _choose(question: Question, steps: Steps, format: str, out: Memory) -> None:
     products = tokens * used
     # Candle's kernels trust their ids: those out of bounds are reported, and 0 takes their place.
     checked = steps.scratch(products, u32)
-    select = steps.device.kernel(_INDEX_SELECT, SELECT, u32, u32)
+    line = Layout.contiguous(1)
+    of_ids = Question(_INDEX_SELECT, ((u32, line), (u32, line)), (u32, line))
+    select = steps.device.kernel(of_ids, SELECT, u32, u32)
     steps.launch_entry(
         select.module,
         select.entry,
